@@ -1,0 +1,283 @@
+#include "connection.h"
+
+#include "request.h"
+#include "response.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    READ_SIZE = 65536,
+    REQUESTS_A_TURN = 256,
+    LINGER = 1000000000,                /* ns: how long a refused client may go on sending */
+};
+static const uint64_t BYTES_A_TURN = 16 << 20;
+static const uint32_t INPUT = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
+enum state { READING, DELAYED, WRITING, DRAINING };
+enum step { STEP_ON, STEP_WAIT, STEP_CLOSE };
+
+struct connection {
+    struct source source;
+    struct timer timer;
+    struct http *http;
+    struct connection *next, *previous;
+    enum state state;
+    bool readable;                      /* edge-triggered: input may be there that no event will tell of again */
+    bool ended;                         /* the client has shut down its side: its end is still to be read */
+    char *pending;                      /* input that is not answered yet */
+    size_t pending_length;
+    struct response response;
+    uint64_t sent;                      /* of the response, head and pattern together */
+};
+
+/* One thread, one read at a time: input is read here and only what must wait is copied. */
+static char input[READ_SIZE + REQUEST_HEAD_LIMIT];
+
+static void release(struct source *source)
+{
+    struct connection *connection = container_of(source, struct connection, source);
+    free(connection->pending);
+    free(connection);
+}
+
+static void close_connection(struct connection *connection)
+{
+    struct http *http = connection->http;
+    timers_cancel(&http->loop->timers, &connection->timer);
+    if (connection->previous) {
+        connection->previous->next = connection->next;
+    } else {
+        http->connections = connection->next;
+    }
+    if (connection->next) connection->next->previous = connection->previous;
+    http->stats.open--;
+    loop_close(http->loop, &connection->source);
+    http->closed(http);
+}
+
+static enum step wait_for(struct connection *connection, uint32_t events)
+{
+    return loop_watch(connection->http->loop, &connection->source, events) < 0 ? STEP_CLOSE : STEP_WAIT;
+}
+
+static enum step wait_for_input(struct connection *connection)
+{
+    return connection->source.watched ? STEP_WAIT : wait_for(connection, INPUT);
+}
+
+/* Lets the others have their turn; the loop comes back within the round after this one. */
+static enum step yield_turn(struct connection *connection)
+{
+    int result = timers_set(&connection->http->loop->timers, &connection->timer, loop_clock() + 1);
+    return result < 0 ? STEP_CLOSE : wait_for_input(connection);
+}
+
+/* Keeps what lies between `bytes` and `end` for the next request. */
+static enum step keep(struct connection *connection, const char *bytes, size_t length)
+{
+    free(connection->pending);
+    connection->pending = NULL;
+    connection->pending_length = length;
+    if (length == 0) return STEP_ON;
+    connection->pending = malloc(length);
+    if (!connection->pending) return STEP_CLOSE;
+    memcpy(connection->pending, bytes, length);
+    return STEP_ON;
+}
+
+static enum step begin_response(struct connection *connection)
+{
+    struct loop *loop = connection->http->loop;
+    connection->sent = 0;
+    if (connection->response.delay == 0) {
+        connection->state = WRITING;
+        return STEP_ON;
+    }
+    connection->state = DELAYED;
+    if (timers_set(&loop->timers, &connection->timer, loop_clock() + connection->response.delay) < 0) return STEP_CLOSE;
+    return wait_for_input(connection); /* to see the client go */
+}
+
+/* Reads once. STEP_ON: `length` has grown. */
+static enum step receive(struct connection *connection, size_t *length)
+{
+    size_t room = sizeof input - *length;
+    ssize_t got = connection->readable ? recv(connection->source.fd, input + *length, room, 0) : -1;
+    if (got == 0) return STEP_CLOSE;
+    if (got < 0) {
+        bool empty = !connection->readable || errno == EAGAIN || errno == EINTR;
+        connection->readable = connection->readable && errno == EINTR;
+        return empty ? wait_for_input(connection) : STEP_CLOSE;
+    }
+    connection->readable = (size_t)got == room || connection->ended; /* a short read emptied the socket */
+    *length += (size_t)got;
+    return STEP_ON;
+}
+
+static enum step read_request(struct connection *connection)
+{
+    struct http *http = connection->http;
+    size_t length = connection->pending_length;
+    if (length > 0) memcpy(input, connection->pending, length);
+
+    for (;;) {
+        struct request request;
+        enum request_result result = length > 0 ? request_parse(input, input + length, &request) : REQUEST_MORE;
+        if (result == REQUEST_MORE) {
+            enum step step = receive(connection, &length);
+            if (step == STEP_ON) continue;
+            if (step == STEP_WAIT && length > connection->pending_length) {
+                if (keep(connection, input, length) == STEP_CLOSE) return STEP_CLOSE;
+            }
+            return step;
+        }
+
+        http->stats.requests++;
+        if (result == REQUEST_DONE) {
+            response_for(&connection->response, &request, &http->stats);
+        } else {
+            response_refuse(&connection->response, result, &http->stats);
+            request.length = length;
+        }
+        if (keep(connection, input + request.length, length - request.length) == STEP_CLOSE) return STEP_CLOSE;
+        return begin_response(connection);
+    }
+}
+
+/* Sends once. STEP_ON: something went out. */
+static enum step send_some(struct connection *connection)
+{
+    const struct response *response = &connection->response;
+    const char *bytes;
+    size_t length;
+    int flags = MSG_NOSIGNAL;
+
+    if (connection->sent < response->length) {
+        bytes = response->bytes + connection->sent;
+        length = response->length - connection->sent;
+        if (response->pattern > 0) flags |= MSG_MORE;
+    } else {
+        uint64_t offset = connection->sent - response->length, left = response->pattern - offset;
+        bytes = response_pattern + offset % PATTERN_SIZE;
+        length = PATTERN_SIZE - offset % PATTERN_SIZE;
+        if (left < length) length = (size_t)left;
+    }
+
+    ssize_t sent = send(connection->source.fd, bytes, length, flags);
+    if (sent >= 0) {
+        connection->sent += (uint64_t)sent;
+        return STEP_ON;
+    }
+    if (errno == EINTR) return STEP_ON;
+    if (errno == EAGAIN) return wait_for(connection, INPUT | EPOLLOUT);
+    connection->http->stats.broken++;
+    return STEP_CLOSE;
+}
+
+static enum step write_response(struct connection *connection)
+{
+    const struct response *response = &connection->response;
+    uint64_t whole = response->length + response->pattern, before = connection->sent;
+
+    while (connection->sent < whole) {
+        if (connection->sent - before > BYTES_A_TURN) return yield_turn(connection);
+        enum step step = send_some(connection);
+        if (step != STEP_ON) return step;
+    }
+    if (response->keep_alive) {
+        connection->state = READING;
+        return STEP_ON;
+    }
+    if (!response->drain && connection->pending_length == 0 && !connection->readable) return STEP_CLOSE;
+
+    /* A close with unread input would send a reset, and the client might lose the answer. */
+    shutdown(connection->source.fd, SHUT_WR);
+    connection->state = DRAINING;
+    if (timers_set(&connection->http->loop->timers, &connection->timer, loop_clock() + LINGER) < 0) return STEP_CLOSE;
+    return STEP_ON;
+}
+
+static enum step drain(struct connection *connection)
+{
+    size_t length = 0;
+    return receive(connection, &length);
+}
+
+static void advance(struct connection *connection)
+{
+    enum step step = STEP_ON;
+    int turns = 0;
+
+    while (step == STEP_ON) {
+        switch (connection->state) {
+        case READING:
+            step = turns++ < REQUESTS_A_TURN ? read_request(connection) : yield_turn(connection);
+            break;
+        case DELAYED:
+            step = STEP_WAIT;
+            break;
+        case WRITING:
+            step = write_response(connection);
+            break;
+        case DRAINING:
+            step = turns++ < REQUESTS_A_TURN ? drain(connection) : STEP_CLOSE;
+            break;
+        }
+    }
+    if (step == STEP_CLOSE) close_connection(connection);
+}
+
+static void fire(struct timer *timer)
+{
+    struct connection *connection = container_of(timer, struct connection, timer);
+    if (connection->state == DRAINING) {
+        close_connection(connection);
+        return;
+    }
+    if (connection->state == DELAYED) connection->state = WRITING;
+    advance(connection);
+}
+
+static void ready(struct source *source, uint32_t events)
+{
+    struct connection *connection = container_of(source, struct connection, source);
+    if (events & (EPOLLERR | EPOLLHUP)) {
+        if (connection->state == DELAYED || connection->state == WRITING) connection->http->stats.broken++;
+        close_connection(connection);
+        return;
+    }
+    if (events & EPOLLRDHUP) connection->ended = true;
+    if (events & (EPOLLIN | EPOLLRDHUP)) connection->readable = true;
+    advance(connection);
+}
+
+void connection_open(struct http *http, int fd)
+{
+    struct connection *connection = malloc(sizeof *connection);
+    if (!connection) {
+        close(fd);
+        return;
+    }
+    memset(connection, 0, offsetof(struct connection, response));
+    connection->source = (struct source){.fd = fd, .ready = ready, .release = release};
+    timer_init(&connection->timer, fire);
+    connection->http = http;
+    connection->readable = true; /* the request often comes with the connection */
+    connection->next = http->connections;
+    if (connection->next) connection->next->previous = connection;
+    http->connections = connection;
+
+    http->stats.connections++;
+    if (++http->stats.open > http->stats.most_open) http->stats.most_open = http->stats.open;
+    advance(connection);
+}
+
+void connection_close_all(struct http *http)
+{
+    while (http->connections) close_connection(http->connections);
+}

@@ -1,0 +1,76 @@
+#include "listener.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* The kernel cuts it to net.core.somaxconn. */
+enum { BACKLOG = 65535, ACCEPTS_A_TURN = 1024 };
+
+static bool transient(int error)
+{
+    return error == EINTR || error == ECONNABORTED || error == EPROTO;
+}
+
+static void accept_all(struct source *source, uint32_t events)
+{
+    struct listener *listener = container_of(source, struct listener, source);
+    (void)events;
+
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) { /* level-triggered: what is left is told of again */
+        int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            connection_open(&listener->http, fd);
+        } else if (!transient(errno)) {
+            if (errno == EAGAIN) return;
+            listener->resting = loop_watch(listener->http.loop, source, 0) == 0;
+            return;
+        }
+    }
+}
+
+static void descriptor_is_free(struct http *http)
+{
+    struct listener *listener = container_of(http, struct listener, http);
+    if (!listener->resting) return;
+    listener->resting = loop_watch(http->loop, &listener->source, EPOLLIN) < 0;
+}
+
+int listener_open(struct listener *listener, struct loop *loop, struct in_addr address, uint16_t port)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = address};
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    *listener = (struct listener){
+        .source = {.fd = fd, .ready = accept_all},
+        .http = {.loop = loop, .closed = descriptor_is_free},
+    };
+    if (fd < 0) return -1;
+    /* accepted sockets inherit TCP_NODELAY */
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
+        bind(fd, (struct sockaddr *)&name, sizeof name) == 0 && listen(fd, BACKLOG) == 0 &&
+        loop_watch(loop, &listener->source, EPOLLIN) == 0) {
+        return 0;
+    }
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+uint16_t listener_port(const struct listener *listener)
+{
+    struct sockaddr_in name;
+    socklen_t length = sizeof name;
+    if (getsockname(listener->source.fd, (struct sockaddr *)&name, &length) < 0) return 0;
+    return ntohs(name.sin_port);
+}
+
+void listener_close(struct listener *listener)
+{
+    connection_close_all(&listener->http);
+    loop_close(listener->http.loop, &listener->source);
+}
