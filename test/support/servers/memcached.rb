@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+module Servers
+  class Memcached < Server
+    private
+
+    def check
+      @server = program("memcached", package: "memcached")
+    end
+
+    def command
+      [@server, *(root? ? ["-u", "root"] : []), "-l", host, "-p", port.to_s, "-U", "0", "-m", "64"]
+    end
+
+    def ready? = answers?("version\r\n", /\AVERSION /)
+  end
+end
