@@ -1,0 +1,24 @@
+# frozen_string_literal: true
+
+require_relative "../lib/heddle/version"
+
+Gem::Specification.new do |spec|
+  spec.name = "heddle-lab"
+  spec.version = Heddle::VERSION
+  spec.authors = ["The Heddle authors"]
+  spec.summary = "Measures Ruby's network clients side by side, on your own machine"
+  spec.description = <<~TEXT
+    The `heddle` command: a load server in C, and benches that run Heddle and its peers in interleaved rounds, each in a
+    fresh process, with the noise floor printed beside the figures.
+  TEXT
+  spec.license = "MIT"
+  spec.required_ruby_version = ">= 3.1.2"
+
+  spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.rb", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile"].sort }
+  spec.bindir = "exe"
+  spec.executables = ["heddle"]
+  spec.require_paths = ["lib"]
+  spec.metadata["rubygems_mfa_required"] = "true"
+
+  spec.add_dependency "heddle", "= #{Heddle::VERSION}"
+end

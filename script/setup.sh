@@ -1,0 +1,61 @@
+# shellcheck shell=bash
+# Set-up that bin/test, bin/try, bin/setup and script/with-ruby share. To be sourced, with $tree naming the working tree.
+
+heddle_cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
+
+ruby_version() { # of the Ruby on PATH: "3.1"; nothing where there is none
+  ruby -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# install_packages NAME...: those Debian packages that are missing, without starting a daemon.
+install_packages() {
+  local missing=() name policy=/usr/sbin/policy-rc.d ours= status=0
+  for name in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  echo "setup: installing ${missing[*]}"
+  if [ ! -e "$policy" ]; then
+    ours=1
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+  fi
+  { as_root apt-get -qq -o Acquire::Check-Valid-Until=false update &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}"; } || status=1
+  [ -z "$ours" ] || as_root rm -f "$policy"
+  if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
+    for name in "${missing[@]}"; do
+      case $name in
+        postgresql | memcached | mariadb-server) as_root systemctl disable --quiet --now "${name/-server/}" || true ;;
+      esac
+    done
+  fi
+  return $status
+}
+
+# What building the gem and the load server takes.
+packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburing-dev git ca-certificates)
+
+# The servers and headers that the tests of unmodified libraries take, and what makes the chroot of newer Rubies.
+packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libpq-dev libmariadb-dev mariadb-server-core
+  mariadb-client-core mariadb-server postgresql memcached openssl curl procps util-linux debootstrap debian-archive-keyring)
+
+# use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.
+# Gems are kept outside the tree (Bundler puts each Ruby's in a folder of its own), so that a new checkout is quick.
+use_bundle() {
+  local folder=$tree/tmp/bundle/$1
+  mkdir -p "$folder"
+  [ -f "$folder/Gemfile" ] || echo 'eval_gemfile File.expand_path("../../../Gemfile", __dir__)' >"$folder/Gemfile"
+  export BUNDLE_GEMFILE=$folder/Gemfile BUNDLE_PATH=$heddle_cache/gems BUNDLE_APP_CONFIG=$folder/config
+  export BUNDLE_USER_CACHE=$heddle_cache/bundler BUNDLE_SILENCE_ROOT_WARNING=1
+}
+
+# install_gems VERSION: quick when nothing is missing.
+install_gems() {
+  "$tree/script/with-ruby" "$1" bundle check >/dev/null 2>&1 ||
+    "$tree/script/with-ruby" "$1" bundle install --quiet --retry 3
+}
