@@ -1,0 +1,111 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    # What a bench has to say; the runner does the rest. A bench is a subclass in bench/NAME.rb, and what its
+    # processes do is a {Workload} in workload/NAME.rb.
+    class Bench
+      class << self
+        # @return [String] the name on the command line, and of the workload
+        attr_reader :id
+        # @return [String] one line for `heddle bench list`
+        attr_reader :about
+        # @return [Hash{String => Symbol}] kinds of model; see {Model.parse}
+        attr_reader :kinds
+        # @return [Array<String>] models when none are asked for
+        attr_reader :default_models
+
+        # Declares the bench.
+        # @param id [String]
+        # @param about [String]
+        # @param kinds [Hash{String => Symbol}]
+        # @param default_models [Array<String>]
+        def bench(id, about:, kinds:, default_models:)
+          @id = id
+          @about = about
+          @kinds = kinds
+          @default_models = default_models
+          Bench.all[id] = self
+        end
+
+        # @return [Hash{String => Class}] every bench by its name
+        def all = (@all ||= {})
+
+        # @param id [String]
+        # @return [Class]
+        # @raise [UsageError]
+        def find(id)
+          Bench.all.fetch(id) { raise UsageError, "unknown bench #{id.inspect}; there are #{Bench.all.keys.join(", ")}" }
+        end
+      end
+
+      # @return [Array<String>] names of the models to run
+      attr_writer :model_names
+
+      # Adds the bench's own options to the command line.
+      # @param parser [OptionParser]
+      def define_options(parser)
+      end
+
+      # @return [Hash{String => Object}] the bench's own options as they were set, for the record
+      def options = {}
+
+      # @return [Array<Model>]
+      # @raise [UsageError]
+      def models
+        @models ||= (@model_names || self.class.default_models).uniq.map { |name| Model.parse(name, self.class.kinds) }
+      end
+
+      # @return [Array<Case>]
+      def cases = raise(NotImplementedError)
+
+      # Whether the model has this case at all.
+      # @param model [Model]
+      # @param bench_case [Case]
+      # @return [Boolean]
+      def applies?(model, bench_case) = true
+
+      # Holds open what the run needs, such as a server, while the block runs.
+      # @param affinity [Affinity]
+      def open(affinity) = yield
+
+      # @param bench_case [Case]
+      # @return [Hash{String => Object}] what the child is told
+      def params(bench_case) = bench_case.params
+
+      # Wraps the run of one cell; may add to its measures.
+      # @param cell [Plan::Cell]
+      # @yieldreturn [Hash{String => Object}] the child's answer
+      # @return [Hash{String => Object}]
+      def around(cell) = yield
+
+      # Which model a model is compared with: async on the same backend, async, or the first.
+      # @param model [String]
+      # @param present [Array<String>] names of the models that run
+      # @return [String] one of them
+      def reference_for(model, present)
+        backend = model[/@\w+/]
+        [backend && "async#{backend}", "async", present.grep(/\Aasync/).first].find { |name| present.include?(name) } || present.first
+      end
+
+      # @param models [Array<Model>]
+      # @return [Array<Model>] those that others are compared with
+      def references(models)
+        names = models.map(&:name)
+        wanted = names.map { |name| reference_for(name, names) }.uniq
+        models.select { |model| wanted.include?(model.name) }
+      end
+
+      # @return [String] what the report is headed with
+      def title = raise(NotImplementedError)
+
+      # @param summary [Summary]
+      # @return [Array<Report::Table>]
+      def tables(summary) = raise(NotImplementedError)
+
+      # @param summary [Summary]
+      # @return [Hash{String => Report::BarChart}] by the end of their file names
+      def graphs(summary) = {}
+    end
+  end
+end

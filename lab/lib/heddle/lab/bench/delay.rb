@@ -1,0 +1,170 @@
+# frozen_string_literal: true
+
+require_relative "seed_table"
+
+module Heddle
+  module Lab
+    class Bench
+      # The seed's table: many requests by unmodified Net::HTTP, all at once, to a server that answers late.
+      class Delay < Bench
+        bench "delay",
+          about: "many requests at once by unmodified Net::HTTP to a server that answers late",
+          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "pool" => :required, "async" => :none,
+                  "carbon_fiber" => :none, "wrk" => :none},
+          default_models: %w[blocking threads threads:100 heddle pool:1000 async carbon_fiber wrk]
+
+        # Seconds that a model which waits in line may take for a cell; more is extrapolated.
+        PATIENCE = 2.0
+        WRK_SECONDS = 2
+        private_constant :PATIENCE, :WRK_SECONDS
+
+        def initialize
+          super
+          @requests = 1000
+          @delays = SeedTable::DELAYS
+        end
+
+        # @see Bench#define_options
+        def define_options(parser)
+          parser.on("--requests N", Integer, "requests at once (#{@requests})") do |count|
+            raise UsageError, "--requests must be at least 1" unless count.positive?
+
+            @requests = count
+          end
+          parser.on("--delays MS,MS", Array, "milliseconds the server waits (#{@delays.join(",")})") do |delays|
+            @delays = delays.map { |delay| Integer(delay, 10, exception: false) || raise(UsageError, "--delays takes milliseconds, not #{delay.inspect}") }.uniq
+          end
+          parser.on("--host HOST", "name or address that clients connect to (127.0.0.1)") { |host| @host = host }
+          parser.on("--port PORT", Integer, "a server that runs already, see heddle serve (none: start one)") { |port| @port = port }
+        end
+
+        # @see Bench#options
+        def options = {"requests" => @requests, "delays" => @delays, "host" => @host, "port" => @port}.compact
+
+        # @see Bench#cases
+        def cases
+          @cases ||= @delays.map do |delay|
+            sample = delay.zero? ? @requests : (PATIENCE * 1000 / delay).ceil.clamp(1, @requests)
+            Case.new(name: "#{delay} ms", params: {"delay" => delay, "requests" => @requests, "sample" => sample, "wrk_seconds" => WRK_SECONDS})
+          end
+        end
+
+        # @see Bench#open
+        def open(affinity)
+          return yield if @port
+
+          LoadServer.start(core: affinity.server) do |server|
+            @server = server
+            yield
+          end
+        end
+
+        # @see Bench#params
+        def params(bench_case)
+          bench_case.params.merge("host" => @host || "127.0.0.1", "port" => @port || @server.port)
+        end
+
+        # Adds what the server itself spent.
+        # @see Bench#around
+        def around(cell)
+          return yield unless @server
+
+          before = server_seconds
+          answer = yield
+          answer["measures"]&.store("server_cpu", server_seconds - before)
+          answer
+        end
+
+        # @see Bench#title
+        def title = "#{@requests} requests at once by unmodified Net::HTTP, a new connection each"
+
+        # @see Bench#tables
+        def tables(summary)
+          matrix = Report::Matrix.new(summary, self)
+          [
+            matrix.values(Measuring::RATE).tap { |table| describe_wrk(table, summary) },
+            advantage(summary),
+            seed,
+            matrix.ratios(Measuring::RATE),
+            matrix.values(Measuring::CPU, spread: false),
+            matrix.ratios(Measuring::CPU),
+            matrix.values(Measuring::PEAK_RSS, spread: false),
+            matrix.troubles
+          ].compact
+        end
+
+        # @see Bench#graphs
+        def graphs(summary)
+          advantages = advantage_rows(summary)
+          graphs = {"rate" => rate_chart(summary)}
+          graphs["advantage"] = advantage_chart(advantages) unless advantages.empty?
+          graphs
+        end
+
+        private
+
+        def server_seconds = @server.stats.values_at("cpu_user", "cpu_system").sum
+
+        def describe_wrk(table, summary)
+          return unless summary.models.include?("wrk")
+
+          table.notes << "wrk is the ceiling, in C: a closed loop of #{@requests} connections for #{WRK_SECONDS} s, a new connection per request"
+        end
+
+        def rate(summary, model, name) = summary.spread(model, name, Measuring::RATE).median
+
+        # @return [Array<Float, nil>] the best threaded client per case
+        def best_threads(summary)
+          threaded = summary.models.grep(/\Athreads/)
+          summary.cases.map { |name| threaded.filter_map { |model| rate(summary, model, name) }.max }
+        end
+
+        # @return [Hash{String => Array<Float, nil>}] per cent over the best threads, by model, seed last
+        def advantage_rows(summary)
+          best = best_threads(summary)
+          return {} if best.none?
+
+          models = summary.models.grep(/\A(heddle|pool|async|carbon_fiber)/)
+          rows = models.to_h do |model|
+            [model, summary.cases.zip(best).map { |name, threads| (own = rate(summary, model, name)) && threads && (own / threads - 1) * 100 }]
+          end
+          seeds = @delays.map { |delay| SeedTable.at(SeedTable::ADVANTAGE, delay) }
+          rows["NeverBlock, 2009"] = seeds if seeds.any?
+          rows
+        end
+
+        def advantage(summary)
+          rows = advantage_rows(summary).map do |name, values|
+            [name, *values.map { |value| value ? format("%+.2f %%", value) : "–" }]
+          end
+          return if rows.empty?
+
+          Report::Table.new(title: "Advantage over the best threaded client", columns: ["", *summary.cases], rows: rows, notes: [])
+        end
+
+        def seed
+          return unless (@delays & SeedTable::DELAYS).any?
+
+          rows = SeedTable::RATES.map { |name, figures| [name, *@delays.map { |delay| (SeedTable.at(figures, delay) || "–").to_s }] }
+          Report::Table.new(title: "The same in 2009, requests a second", columns: ["", *@delays.map { |delay| "#{delay} ms" }],
+            rows: rows, notes: ["“Ruby Networking on Steroids”, a notebook with two cores; 500 ms extrapolated for blocking"])
+        end
+
+        def rate_chart(summary)
+          series = (summary.models - ["wrk"]).map do |model|
+            spreads = summary.cases.map { |name| summary.spread(model, name, Measuring::RATE) }
+            Report::BarChart::Series.new(name: model, values: spreads.map(&:median), lows: spreads.map(&:low), highs: spreads.map(&:high))
+          end
+          Report::BarChart.new(title: "Requests a second by server delay", unit: "requests a second, median; whiskers: least to most. Server delay:",
+            clusters: summary.cases, series: series)
+        end
+
+        def advantage_chart(rows)
+          series = rows.map { |name, values| Report::BarChart::Series.new(name: name, values: values) }
+          Report::BarChart.new(title: "Advantage over the best threaded client", unit: "per cent. Server delay:",
+            clusters: cases.map(&:name), series: series)
+        end
+      end
+    end
+  end
+end

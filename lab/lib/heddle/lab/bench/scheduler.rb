@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Bench
+      # What a scheduler's operations cost through plain Ruby calls.
+      class Scheduler < Bench
+        bench "scheduler",
+          about: "CPU per operation of a fiber scheduler through plain Ruby calls",
+          kinds: {"threads" => :none, "heddle" => :none, "async" => :none, "carbon_fiber" => :none, "uringmachine" => :none},
+          default_models: %w[threads heddle heddle@epoll async async@epoll carbon_fiber uringmachine]
+
+        MICROSECONDS = "µs"
+        CASES = [
+          Case.new(name: "ping-pong, 50 socket pairs", unit: MICROSECONDS, params: {"operation" => "ping_pong", "pairs" => 50, "count" => 200_000}),
+          Case.new(name: "queue between two fibers", unit: MICROSECONDS, params: {"operation" => "queue", "count" => 200_000}),
+          Case.new(name: "Fiber.schedule, empty block", unit: MICROSECONDS, params: {"operation" => "schedule", "count" => 20_000}),
+          Case.new(name: "Heddle.spawn, empty block", unit: MICROSECONDS, params: {"operation" => "spawn", "count" => 200_000}),
+          Case.new(name: "timers at once", unit: MICROSECONDS, params: {"operation" => "timers", "count" => 10_000}),
+          Case.new(name: "sleep(0), 10 fibers", unit: MICROSECONDS, params: {"operation" => "sleep_zero", "fibers" => 10, "count" => 200_000}),
+          Case.new(name: "RSS per fiber at a socket", unit: "KiB", params: {"operation" => "memory", "count" => 9000}),
+          Case.new(name: "most fibers at once", unit: "fibers", better: :higher, params: {"operation" => "most_fibers", "count" => 100_000})
+        ].freeze
+        # Cases in which only some kinds make sense.
+        ONLY = {
+          "spawn" => %w[heddle],
+          "most_fibers" => %w[heddle async carbon_fiber uringmachine]
+        }.freeze
+        COST = Metric.new(key: :cost, title: "Cost per operation", better: :lower,
+          value: ->(m) { m["amount"] || (m["cpu"] * 1e6 / m["operations"] if m["operations"].positive?) })
+        private_constant :MICROSECONDS, :CASES, :ONLY, :COST
+
+        def initialize
+          super
+          @scale = 1.0
+        end
+
+        # @see Bench#define_options
+        def define_options(parser)
+          names = CASES.map { |bench_case| bench_case.params["operation"] }
+          parser.on("--operations NAMES", Array, "which to run (#{names.join(",")})") do |asked|
+            unknown = asked - names
+            raise UsageError, "unknown operation #{unknown.first.inspect}; there are #{names.join(", ")}" if unknown.any?
+
+            @operations = asked
+          end
+          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
+            raise UsageError, "--scale must be above 0" unless scale.positive?
+
+            @scale = scale
+          end
+        end
+
+        # @see Bench#options
+        def options = {"operations" => @operations, "scale" => @scale}.compact
+
+        # @see Bench#cases
+        def cases
+          @cases ||= CASES.select { |bench_case| @operations.nil? || @operations.include?(bench_case.params["operation"]) }.map do |bench_case|
+            count = (bench_case.params["count"] * @scale).ceil
+            Case.new(**bench_case.to_h.merge(params: bench_case.params.merge("count" => count)))
+          end
+        end
+
+        # @see Bench#applies?
+        def applies?(model, bench_case)
+          kinds = ONLY[bench_case.params["operation"]]
+          kinds.nil? || kinds.include?(model.kind)
+        end
+
+        # @see Bench#title
+        def title = "What a fiber scheduler's operations cost, through plain Ruby calls"
+
+        # @see Bench#tables
+        def tables(summary)
+          matrix = Report::Matrix.new(summary, self, models_down: false)
+          notes = ["CPU is the process's own user and system time; one operation is a write with its read, a push with its pop, a sleep, a fiber"]
+          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), limits(summary), matrix.troubles].compact
+        end
+
+        private
+
+        # What stopped the models that ran out of fibers.
+        def limits(summary)
+          rows = summary.record.rounds.filter_map do |round|
+            message = round.measures && round.measures["limit_message"]
+            [round.model, Report::Matrix.figure(round.measures["amount"]), message] if message && !round.twin
+          end.uniq(&:first)
+          Report::Table.new(title: "What the limit says", columns: %w[model fibers message], rows: rows, notes: []) unless rows.empty?
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require "io/wait"
+require "json"
+require "rbconfig"
+require "tempfile"
+
+module Heddle
+  module Lab
+    # Runs one job in a fresh Ruby, within a time. Whatever happens there comes back as a Hash.
+    class Child
+      MAIN = File.expand_path("child_main.rb", __dir__)
+      LAB = File.expand_path("../..", __dir__)
+      LIBRARY = File.expand_path("../../../../lib", __dir__)
+      private_constant :MAIN, :LAB, :LIBRARY
+
+      # @param ruby [String] path of the Ruby that runs the jobs
+      # @param core [Integer, nil] the core to pin it to
+      # @param deadline [Numeric] seconds a job may take
+      def initialize(ruby: RbConfig.ruby, core: nil, deadline: 60)
+        @ruby = ruby
+        @core = core
+        @deadline = deadline
+      end
+
+      # @param job [Hash] what child_main.rb is to do; JSON
+      # @param environment [Hash{String => String}]
+      # @return [Hash{String => Object}] the child's answer, or `{"error" => what happened}`
+      def run(job, environment: {})
+        reader, writer = IO.pipe
+        Tempfile.create("heddle-child") do |log|
+          pid = Process.spawn(clean_environment.merge(environment), *command, JSON.generate(job),
+            3 => writer, :in => File::NULL, [:out, :err] => log.fileno, :pgroup => true)
+          writer.close
+          begin
+            answer = collect(reader)
+          ensure
+            status = finish(pid, killed: answer.nil?)
+          end
+          interpret(answer, status, log)
+        end
+      ensure
+        [reader, writer].each { |io| io&.close }
+      end
+
+      private
+
+      def command
+        paths = [LAB]
+        paths << LIBRARY if File.exist?(File.join(LIBRARY, "heddle.rb"))
+        [*Affinity.prefix(@core), @ruby, *paths.flat_map { |path| ["-I", path] }, MAIN]
+      end
+
+      # A child sees all installed gems, also when the command itself was started by bundler.
+      def clean_environment
+        options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
+        {"RUBYOPT" => options.empty? ? nil : options, "BUNDLE_GEMFILE" => nil, "RUBYLIB" => nil}
+      end
+
+      # @return [String, nil] all the child wrote; nil at the deadline
+      def collect(reader)
+        answer = +""
+        limit = now + @deadline
+        loop do
+          left = limit - now
+          return unless left.positive? && reader.wait_readable(left)
+
+          answer << reader.readpartial(65536)
+        end
+      rescue EOFError
+        answer
+      end
+
+      def finish(pid, killed:)
+        limit = now + @deadline
+        until killed
+          _, status = Process.wait2(pid, Process::WNOHANG)
+          return status if status
+
+          killed = now > limit
+          sleep 0.001
+        end
+        Process.kill(:KILL, -pid)
+        Process.wait2(pid).last
+      end
+
+      def interpret(answer, status, log)
+        return {"error" => "no answer after #{@deadline} s: stopped"} unless answer
+
+        JSON.parse(answer)
+      rescue JSON::ParserError
+        reason = status.signaled? ? "killed by SIG#{Signal.signame(status.termsig)}" : "ended with status #{status.exitstatus}"
+        last = File.read(log.path).lines.map(&:strip).reject(&:empty?).first(3).join(" | ")
+        {"error" => ["the process #{reason} without a result", last].reject(&:empty?).join(": ")}
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+require "optparse"
+require_relative "cli/bench_command"
+require_relative "cli/serve_command"
+require_relative "cli/doctor"
+
+module Heddle
+  module Lab
+    # The `heddle` command.
+    class CLI
+      USAGE = <<~TEXT
+        Usage: heddle COMMAND [options]
+
+          heddle bench NAME    measure; heddle bench list names the benches
+          heddle bench doctor  is this machine fit to measure on, and which peers are installed
+          heddle serve         run the load server: GET /MS answers after MS milliseconds,
+                               GET /b/BYTES with a body of that many bytes
+
+          heddle COMMAND --help says more
+          heddle --version
+      TEXT
+      private_constant :USAGE
+
+      # @param argv [Array<String>]
+      # @param out [IO]
+      # @param err [IO]
+      # @return [Integer] exit status: 0; 1 where a measurement failed; 64 where the command line asks for what there
+      #   is not; 69 where something needed is missing; 130 when interrupted
+      def self.run(argv, out: $stdout, err: $stderr)
+        new(out, err).run(argv)
+      rescue OptionParser::ParseError, UsageError => error
+        err.puts "heddle: #{error.message}", "heddle: see heddle --help"
+        64
+      rescue Error => error
+        err.puts "heddle: #{error.message}"
+        error.status
+      rescue Errno::EPIPE
+        0
+      rescue Interrupt
+        130
+      end
+
+      # @param out [IO]
+      # @param err [IO]
+      def initialize(out, err)
+        @out = out
+        @err = err
+      end
+
+      # @param argv [Array<String>]
+      # @return [Integer]
+      def run(argv)
+        command, *rest = argv
+        case command
+        when "bench" then bench(rest)
+        when "serve" then ServeCommand.new(@out).run(rest)
+        when "--version", "-v" then say("heddle-lab #{VERSION}")
+        when "--help", "-h", "help" then say(USAGE)
+        when nil then raise UsageError, "no command given; there are bench and serve"
+        else raise UsageError, "unknown command #{command.inspect}; there are bench and serve"
+        end
+      end
+
+      private
+
+      def bench(argv)
+        name, *rest = argv
+        case name
+        when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(12)}#{bench.about}" })
+        when "doctor" then say(Doctor.new.report)
+        when nil then raise UsageError, "no bench given; there are #{Bench.all.keys.join(", ")}"
+        when "--help", "-h" then say(USAGE)
+        else BenchCommand.new(Bench.find(name).new, @out, @err).run(rest)
+        end
+      end
+
+      def say(text)
+        @out.puts(text)
+        0
+      end
+    end
+  end
+end

@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "shellwords"
+
+module Heddle
+  module Lab
+    class CLI
+      # `heddle bench NAME`: options, a run, its report.
+      class BenchCommand
+        FORMATS = %w[table csv json md].freeze
+        private_constant :FORMATS
+
+        # @param bench [Bench]
+        # @param out [IO]
+        # @param err [IO]
+        def initialize(bench, out, err)
+          @bench = bench
+          @out = out
+          @err = err
+          @rounds = 5
+          @deadline = 60.0
+          @format = "table"
+        end
+
+        # @param argv [Array<String>]
+        # @return [Integer] 0, or 1 where a cell failed
+        # @raise [UsageError, OptionParser::ParseError, Error]
+        def run(argv)
+          rest = parser.parse(argv)
+          raise UsageError, "unexpected argument #{rest.first.inspect}" unless rest.empty?
+          return @out.puts(parser.help).then { 0 } if @help
+
+          @bench.models # an unknown one is an error before anything runs
+          record = measure(argv)
+          summary = Summary.new(record)
+          @out.puts render(summary)
+          write(summary) if @directory
+          return 0 if record.clean?
+
+          @err.puts "heddle: some measurements failed; the report says which"
+          1
+        end
+
+        private
+
+        def parser
+          @parser ||= OptionParser.new do |options|
+            id = @bench.class.id
+            options.banner = "Usage: heddle bench #{id} [options]\n#{@bench.class.about}\n\n"
+            options.on("--models NAMES", Array, "what to measure (#{@bench.class.default_models.join(",")});",
+              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend") { |names| @bench.model_names = names }
+            @bench.define_options(options)
+            define_run_options(options)
+            options.on("-o", "--output FORMAT", FORMATS, "table, csv (every round), json (every round), md") { |format| @format = format }
+            options.on("--out DIR", "also write DIR/NAME.md, .json and graphs as .svg") { |directory| @directory = directory }
+            options.on("--name NAME", "the files' name (#{id}-ruby and its version)") { |name| @name = name }
+            options.on("-h", "--help", "this text") { @help = true }
+          end
+        end
+
+        def define_run_options(options)
+          options.on("--rounds N", Integer, "times to measure each cell (#{@rounds})") do |rounds|
+            raise UsageError, "--rounds must be at least 1" unless rounds.positive?
+
+            @rounds = rounds
+          end
+          options.on("--deadline SECONDS", Float, "longest a cell may take (#{@deadline.to_i})") do |deadline|
+            raise UsageError, "--deadline must be above 0" unless deadline.positive?
+
+            @deadline = deadline
+          end
+          options.on("--seed N", Integer, "draws the order; the same seed gives the same order") { |seed| @seed = seed }
+          options.on("--ruby PATH", "the Ruby that runs the measured processes (this one)") { |ruby| @ruby = ruby }
+        end
+
+        def kinds
+          @bench.class.kinds.map { |kind, rule| {required: "#{kind}:N", optional: "#{kind}[:N]", none: kind}.fetch(rule) }.join(", ")
+        end
+
+        def measure(argv)
+          affinity = Affinity.new
+          child = Child.new(ruby: @ruby || RbConfig.ruby, core: affinity.client, deadline: @deadline)
+          Runner.new(@bench, rounds: @rounds, seed: @seed || Random.new_seed % 1_000_000, child: child, affinity: affinity,
+            argv: ["bench", @bench.class.id, *argv], progress: @err).run
+        end
+
+        def render(summary)
+          case @format
+          when "csv" then Report::CSV.render(summary.record)
+          when "json" then summary.record.to_json
+          when "md" then Report::Markdown.render(@bench.title, @bench.tables(summary), facts(summary.record))
+          else Report::Text.new(colour: @out.tty? && ENV["NO_COLOR"].to_s.empty?).render(@bench.title, @bench.tables(summary), facts(summary.record))
+          end
+        end
+
+        def write(summary)
+          FileUtils.mkdir_p(@directory)
+          name = @name || "#{@bench.class.id}-ruby#{summary.record.header["environment"]["ruby"][/[\d.]+/]}"
+          graphs = @bench.graphs(summary).to_h do |suffix, chart|
+            File.write(File.join(@directory, "#{name}-#{suffix}.svg"), chart.to_svg)
+            [suffix, "#{name}-#{suffix}.svg"]
+          end
+          report = Report::Markdown.render(@bench.title, @bench.tables(summary), facts(summary.record), graphs: graphs)
+          File.write(File.join(@directory, "#{name}.md"), report)
+          File.write(File.join(@directory, "#{name}.json"), summary.record.to_json)
+        rescue SystemCallError => error
+          raise Error, "cannot write the report: #{error.message}"
+        end
+
+        # What the figures depend on, a line each.
+        def facts(record)
+          header = record.header
+          environment = header["environment"]
+          [
+            "#{environment["ruby"]}, YJIT #{environment["yjit"] ? "on" : "off"}",
+            *header["models"].map { |model| "#{model["name"]}: #{[*model["versions"], *model["environment"].map { |pair| pair.join("=") }].join(", ")}" },
+            *header["missing"].map { |model| "#{model["name"]}: not measured: #{model["reason"]}" },
+            "#{environment["cpu"]}, #{environment["cores"]} cores, #{environment["kernel"]}; governor: #{environment["governor"] || "unknown"}",
+            "pinned: #{environment["pinned"]}; load average before #{environment["load_before"]}, after #{environment["load_after"]}",
+            "#{header["started_at"]}, git #{environment["git"] || "unknown"}, #{header["rounds_asked"]} rounds, order drawn with seed #{header["seed"]}",
+            "again: heddle #{Shellwords.join(repeatable(header))}"
+          ]
+        end
+
+        def repeatable(header)
+          header["argv"].include?("--seed") ? header["argv"] : [*header["argv"], "--seed", header["seed"].to_s]
+        end
+      end
+    end
+  end
+end

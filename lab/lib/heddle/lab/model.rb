@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    # One way of doing a bench's work, as the user names it: `kind`, `kind:argument`, `kind@backend`, or
+    # `kind:argument@backend`.
+    #
+    # A twin is the same model measured a second time, against itself: what the two differ by is noise.
+    class Model
+      # The variable that makes each library take a backend, and the names it has for them.
+      BACKENDS = {
+        "heddle" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
+        "pool" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
+        "async" => ["IO_EVENT_SELECTOR", {"uring" => "URing", "epoll" => "EPoll", "select" => "Select"}]
+      }.freeze
+      private_constant :BACKENDS
+
+      # @return [String] without argument and backend
+      attr_reader :kind
+      # @return [Integer, nil]
+      attr_reader :argument
+      # @return [String, nil] "uring", "epoll", …
+      attr_reader :backend
+
+      # @param name [String]
+      # @param kinds [Hash{String => Symbol}] the kinds a bench has; the value says whether an argument is
+      #   :required, :optional or :none
+      # @return [Model]
+      # @raise [UsageError]
+      def self.parse(name, kinds)
+        match = /\A(?<kind>\w+)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?\z/.match(name)
+        rule = match && kinds[match[:kind]]
+        unless rule
+          raise UsageError, "unknown model #{name.inspect}; there are #{kinds.keys.join(", ")}"
+        end
+        argument = match[:argument]&.to_i
+        check_argument(name, match[:kind], argument, rule)
+        check_backend(name, match[:kind], match[:backend])
+        new(match[:kind], argument, match[:backend])
+      end
+
+      def self.check_argument(name, kind, argument, rule)
+        raise UsageError, "model #{name.inspect} takes no number" if argument && rule == :none
+        raise UsageError, "model #{name.inspect} needs a number, as in #{kind}:100" if !argument && rule == :required
+        raise UsageError, "model #{name.inspect}: the number must be at least 1" if argument&.zero?
+      end
+
+      def self.check_backend(name, kind, backend)
+        return unless backend
+
+        _, names = BACKENDS[kind]
+        return if names&.key?(backend)
+
+        known = names ? "it has #{names.keys.join(", ")}" : "#{kind} has none to choose"
+        raise UsageError, "model #{name.inspect}: unknown backend #{backend.inspect}; #{known}"
+      end
+      private_class_method :check_argument, :check_backend
+
+      # @param kind [String]
+      # @param argument [Integer, nil]
+      # @param backend [String, nil]
+      # @param twin [Boolean]
+      def initialize(kind, argument = nil, backend = nil, twin: false)
+        @kind = kind
+        @argument = argument
+        @backend = backend
+        @twin = twin
+      end
+
+      # @return [Boolean]
+      def twin? = @twin
+
+      # @return [Model] the same, to be measured against this one
+      def twin = Model.new(@kind, @argument, @backend, twin: true)
+
+      # @return [String] as the user names it; a twin has its original's name
+      def name = [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}"].join
+
+      # @return [Hash{String => String}] environment variables of its process
+      def environment
+        return {} unless @backend
+
+        variable, names = BACKENDS.fetch(@kind)
+        {variable => names.fetch(@backend)}
+      end
+    end
+  end
+end

@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+require "json"
+
+module Heddle
+  module Lab
+    # A run, whole: what was asked, on what, and every round as it came. `lab/schema/record.json` describes the JSON.
+    class Record
+      SCHEMA = "heddle-bench/1"
+
+      # What one cell came to.
+      # @!attribute round [Integer]
+      # @!attribute case [String] the case's name
+      # @!attribute model [String] the model's name
+      # @!attribute twin [Boolean]
+      # @!attribute measures [Hash{String => Object}, nil]
+      # @!attribute error [String, nil] what went wrong; then there are no measures
+      Round = Struct.new(:round, :case, :model, :twin, :measures, :error, keyword_init: true)
+
+      # @return [Hash{String => Object}] bench, argv, seed, rounds asked, started_at, environment, models and so on
+      attr_reader :header
+      # @return [Array<Round>]
+      attr_reader :rounds
+
+      # @param header [Hash{String => Object}]
+      def initialize(header)
+        @header = header
+        @rounds = []
+      end
+
+      # @return [Boolean] whether every cell was measured and every answer right
+      def clean? = rounds.none? { |round| round.error || round.measures["errors"].to_i.positive? }
+
+      # @return [String]
+      def to_json(*)
+        JSON.pretty_generate({"schema" => SCHEMA, **header, "rounds" => rounds.map { |round| round.to_h.compact }}) << "\n"
+      end
+    end
+  end
+end

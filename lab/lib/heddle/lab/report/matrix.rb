@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    module Report
+      # The tables that any bench has: a metric of each model in each case, ratios to a reference, troubles.
+      class Matrix
+        # @param summary [Summary]
+        # @param bench [Bench]
+        # @param models_down [Boolean] models as rows and cases as columns, or the other way round
+        def initialize(summary, bench, models_down: true)
+          @summary = summary
+          @bench = bench
+          @models_down = models_down
+        end
+
+        # @param metric [Metric]
+        # @param spread [Boolean] also the least and the most
+        # @return [Table]
+        def values(metric, spread: true)
+          extrapolated = false
+          table = build("#{metric.title}: median#{" (least–most)" if spread} of #{@summary.record.header["rounds_asked"]}") do |model, name|
+            entry = value(model, name, metric, spread)
+            next entry unless @summary.marked?(model, name, "extrapolated")
+
+            extrapolated = true
+            Entry.new("#{entry}*", entry.style)
+          end
+          table.notes << "* extrapolated from a smaller sample, as in 2009" if extrapolated
+          table
+        end
+
+        # @param metric [Metric]
+        # @return [Table]
+        def ratios(metric)
+          table = build("#{metric.title}, as a ratio to the reference: median [95 % interval]") do |model, name|
+            reference = @bench.reference_for(model, @summary.models)
+            (model == reference) ? Entry.new("1") : ratio(model, reference, name, metric)
+          end
+          references = @summary.models.map { |model| [model, @bench.reference_for(model, @summary.models)] }.uniq(&:last)
+          references.each { |_, reference| table.notes << floor_note(reference, metric) }
+          table.notes << "≈ within noise: the interval holds 1, or the difference is smaller than what the reference shows against itself"
+          table
+        end
+
+        # @return [Table, nil] what went wrong, if anything did
+        def troubles
+          rows = @summary.models.product(@summary.cases).flat_map do |model, name|
+            @summary.troubles(model, name).map { |trouble| [model, name, Entry.new(trouble, :error)] }
+          end
+          Table.new(title: "What went wrong", columns: %w[model case what], rows: rows, notes: []) unless rows.empty?
+        end
+
+        # @param number [Float, nil]
+        # @return [String] with three or four figures
+        def self.figure(number)
+          return "–" unless number
+          return number.round.to_s if number.abs >= 1000
+          return format("%.0f", number) if number.abs >= 100
+          return format("%.1f", number) if number.abs >= 10
+
+          format("%.2f", number)
+        end
+
+        private
+
+        def build(title)
+          down, across = @models_down ? [@summary.models, @summary.cases] : [@summary.cases, @summary.models]
+          rows = down.map do |first|
+            [label(first), *across.map { |second| @models_down ? yield(first, second) : yield(second, first) }]
+          end
+          Table.new(title: title, columns: ["", *across.map { |name| @models_down ? label(name) : name }], rows: rows, notes: [])
+        end
+
+        # A case's name with its unit, where it has one of its own.
+        def label(name)
+          unit = @bench.cases.find { |bench_case| bench_case.name == name }&.unit
+          unit ? "#{name}, #{unit}" : name
+        end
+
+        def value(model, name, metric, with_spread)
+          spread = @summary.spread(model, name, metric)
+          unless spread.median
+            return @summary.troubles(model, name).empty? ? Entry.new("–") : Entry.new("failed", :error)
+          end
+
+          text = Matrix.figure(spread.median)
+          text += " (#{Matrix.figure(spread.low)}–#{Matrix.figure(spread.high)})" if with_spread
+          Entry.new(text, @summary.troubles(model, name).empty? ? nil : :error)
+        end
+
+        def ratio(model, reference, name, metric)
+          comparison = @summary.compare(model, reference, name, metric)
+          return Entry.new("–") unless comparison
+
+          ratio = comparison.ratio
+          text = "#{Matrix.figure(ratio.median)} [#{Matrix.figure(ratio.low)}–#{Matrix.figure(ratio.high)}]"
+          return Entry.new("≈ #{text}", :noise) if comparison.within_noise?
+
+          better = @bench.cases.find { |bench_case| bench_case.name == name }.better || metric.better
+          Entry.new(text, ((ratio.median > 1) == (better == :higher)) ? :ahead : :behind)
+        end
+
+        def floor_note(reference, metric)
+          floors = @summary.cases.map do |name|
+            floor = @summary.floor(reference, name, metric)
+            "#{name} #{floor ? format("±%.1f %%", floor * 100) : "–"}"
+          end
+          "noise floor (#{reference} against itself): #{floors.join(", ")}"
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    # Ways to show a summary.
+    module Report
+      # Text in a cell and what it means.
+      # @!attribute text [String]
+      # @!attribute style [Symbol, nil] :noise, :ahead, :behind or :error
+      Entry = Struct.new(:text, :style) do
+        def to_s = text
+      end
+
+      # A table before it is text or Markdown.
+      # @!attribute title [String]
+      # @!attribute columns [Array<String>] the first is over the rows' names
+      # @!attribute rows [Array<Array<String, Entry>>]
+      # @!attribute notes [Array<String>] printed beneath
+      Table = Struct.new(:title, :columns, :rows, :notes, keyword_init: true)
+    end
+  end
+end

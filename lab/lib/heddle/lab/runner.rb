@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+require "time"
+
+module Heddle
+  module Lab
+    # Runs a bench: finds out which models are there, then measures every cell in a process of its own.
+    class Runner
+      # @param bench [Bench]
+      # @param rounds [Integer]
+      # @param seed [Integer]
+      # @param child [Child]
+      # @param affinity [Affinity]
+      # @param argv [Array<String>] for the record
+      # @param progress [IO] where a terminal shows how far it is
+      def initialize(bench, rounds:, seed:, child:, affinity:, argv: [], progress: $stderr)
+        @bench = bench
+        @rounds = rounds
+        @seed = seed
+        @child = child
+        @affinity = affinity
+        @argv = argv
+        @progress = progress
+      end
+
+      # @return [Record]
+      # @raise [Error] when no model can run
+      def run
+        present, missing = probe
+        record = Record.new(header(present, missing))
+        @bench.open(@affinity) { measure(plan(present.keys), record) }
+        record.header["environment"]["load_after"] = Environment.load_average
+        record
+      end
+
+      private
+
+      # @return [Array(Hash{Model => Hash}, Hash{Model => String})] those that are there and those that are not
+      def probe
+        answers = @bench.models.to_h do |model|
+          [model, @child.run(job(model, {}).merge("probe" => true), environment: model.environment)]
+        end
+        missing, present = answers.partition { |_, answer| answer["error"] }.map(&:to_h)
+        missing.transform_values! { |answer| answer["error"] }
+        return [present, missing] unless present.empty?
+
+        raise Error, "no model can run:\n#{missing.map { |model, error| "  #{model.name}: #{error}" }.join("\n")}"
+      end
+
+      def plan(models)
+        twins = @bench.references(models).map(&:twin)
+        Plan.new(cases: @bench.cases, models: models + twins, rounds: @rounds, seed: @seed)
+      end
+
+      def measure(plan, record)
+        cells = plan.select { |cell| @bench.applies?(cell.model, cell.bench_case) }
+        progress = Progress.new(@progress, cells.size)
+        cells.each do |cell|
+          progress.step("round #{cell.round}, #{cell.bench_case.name}, #{cell.model.name}")
+          record.rounds << measure_cell(cell)
+        end
+      ensure
+        progress&.clear
+      end
+
+      def measure_cell(cell)
+        answer = @bench.around(cell) do
+          @child.run(job(cell.model, @bench.params(cell.bench_case)), environment: cell.model.environment)
+        end
+        Record::Round.new(round: cell.round, case: cell.bench_case.name, model: cell.model.name, twin: cell.model.twin?,
+          measures: answer["measures"], error: answer["error"])
+      end
+
+      def job(model, params)
+        {"bench" => @bench.class.id, "kind" => model.kind, "argument" => model.argument, "params" => params}
+      end
+
+      def header(present, missing)
+        first = present.values.first
+        {
+          "bench" => @bench.class.id,
+          "argv" => @argv,
+          "started_at" => Time.now.utc.iso8601,
+          "seed" => @seed,
+          "rounds_asked" => @rounds,
+          "options" => @bench.options,
+          "environment" => {"ruby" => first["ruby"], "yjit" => first["yjit"], **Environment.describe(@affinity),
+                            "load_before" => Environment.load_average},
+          "cases" => @bench.cases.map(&:name),
+          "models" => present.map { |model, answer| {"name" => model.name, "versions" => answer["versions"], "environment" => model.environment} },
+          "missing" => missing.map { |model, error| {"name" => model.name, "reason" => error} }
+        }
+      end
+    end
+  end
+end

@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    # What a record's rounds say of each model, case and metric.
+    class Summary
+      # @!attribute median [Float, nil] nil when no round was measured
+      # @!attribute low [Float, nil] the least
+      # @!attribute high [Float, nil] the most
+      Spread = Struct.new(:median, :low, :high, keyword_init: true)
+
+      # A model against its reference.
+      # @!attribute ratio [Statistics::Ratio, nil]
+      # @!attribute floor [Float, nil] noise floor of the reference, a share
+      Comparison = Struct.new(:ratio, :floor, keyword_init: true) do
+        # @return [Boolean] whether the two are not to be told apart
+        def within_noise? = Statistics.within_noise?(ratio, floor)
+      end
+
+      # @return [Record]
+      attr_reader :record
+
+      # @param record [Record]
+      def initialize(record)
+        @record = record
+        @rounds = record.rounds.group_by { |round| [round.model, round.case, round.twin] }
+      end
+
+      # @return [Array<String>] names of the models that were there, in the order asked
+      def models = record.header["models"].map { |model| model["name"] }
+
+      # @return [Array<String>] names of the cases
+      def cases = record.header["cases"]
+
+      # @param model [String]
+      # @param name [String] of a case
+      # @param metric [Metric]
+      # @return [Spread]
+      def spread(model, name, metric)
+        values = by_round(model, name, metric).values
+        Spread.new(median: Statistics.median(values), low: values.min, high: values.max)
+      end
+
+      # @param model [String]
+      # @param reference [String]
+      # @param name [String] of a case
+      # @param metric [Metric]
+      # @return [Comparison, nil] nil when either was not measured
+      def compare(model, reference, name, metric)
+        ratio = paired(by_round(model, name, metric), by_round(reference, name, metric))
+        ratio && Comparison.new(ratio: ratio, floor: floor(reference, name, metric))
+      end
+
+      # @return [Float, nil] how far the model lay from its twin
+      def floor(model, name, metric)
+        Statistics.floor(paired(by_round(model, name, metric), by_round(model, name, metric, twin: true)))
+      end
+
+      # @return [Boolean] whether some measure of the cell is true, as "extrapolated"
+      def marked?(model, name, measure)
+        rounds(model, name).any? { |round| round.measures && round.measures[measure] == true }
+      end
+
+      # @return [Array<String>] what went wrong in a cell, each thing once
+      def troubles(model, name)
+        rounds(model, name).filter_map do |round|
+          next round.error if round.error
+
+          count = round.measures["errors"].to_i
+          "#{count} errors, the first: #{round.measures["first_error"]}" if count.positive?
+        end.uniq
+      end
+
+      private
+
+      def rounds(model, name, twin: false) = @rounds.fetch([model, name, twin], [])
+
+      def by_round(model, name, metric, twin: false)
+        rounds(model, name, twin: twin).each_with_object({}) do |round, values|
+          value = round.measures && metric.value.call(round.measures)
+          values[round.round] = value if value
+        end
+      end
+
+      def paired(above, below)
+        pairs = above.filter_map { |round, value| [value, below[round]] if below[round] }
+        Statistics.ratio(pairs, seed: record.header["seed"])
+      end
+    end
+  end
+end

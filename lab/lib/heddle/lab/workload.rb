@@ -1,0 +1,101 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    # What a cell's process does; loaded there alone. A bench's workload is a subclass in workload/BENCH.rb.
+    class Workload
+      # Measures one block. The work calls it once, when everything is ready and warm.
+      class Meter
+        # @return [Hash{String => Numeric}, nil] seconds (wall, cpu, user, system, gc), KiB (peak_rss_kib), counts
+        #   (gc_count, allocations) and what the block returned
+        attr_reader :measures
+
+        # @yieldreturn [Hash{String => Numeric}] "operations" and whatever else the bench needs
+        def measure
+          GC.start
+          before = snapshot
+          result = yield
+          after = snapshot
+          @measures = before.to_h { |key, value| [key, after[key] - value] }
+            .merge("peak_rss_kib" => File.read("/proc/self/status")[/^VmHWM:\s*(\d+)/, 1].to_i).merge(result)
+        end
+
+        private
+
+        def snapshot
+          times = Process.times
+          {"wall" => Process.clock_gettime(Process::CLOCK_MONOTONIC),
+           "cpu" => Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID),
+           "user" => times.utime, "system" => times.stime,
+           "gc" => GC.stat(:time) / 1000.0, "gc_count" => GC.count, "allocations" => GC.stat(:total_allocated_objects)}
+        end
+      end
+
+      class << self
+        # @param job [Hash{String => Object}] "bench", "kind", "argument", "backend", "params"; with "probe" the
+        #   libraries are loaded and nothing is measured
+        # @return [Hash{String => Object}] "versions" of a probe, else "measures"
+        def run(job)
+          require "heddle/lab/workload/#{job.fetch("bench")}"
+          workload = @workloads.fetch(job.fetch("bench"))
+            .new(kind: job.fetch("kind"), argument: job["argument"], params: job.fetch("params"))
+          versions = workload.prepare
+          return {"ruby" => RUBY_DESCRIPTION, "yjit" => yjit?, "versions" => versions} if job["probe"]
+
+          meter = Meter.new
+          workload.perform(meter)
+          {"measures" => meter.measures}
+        end
+
+        # Names the bench that the subclass does the work of.
+        # @param bench [String]
+        def for_bench(bench)
+          (Workload.instance_variable_get(:@workloads) || Workload.instance_variable_set(:@workloads, {}))[bench] = self
+        end
+
+        private
+
+        def yjit? = !!(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)
+      end
+
+      # @param kind [String] the model's
+      # @param argument [Integer, nil] the model's
+      # @param params [Hash{String => Object}] the case's, and the bench's own
+      def initialize(kind:, argument:, params:)
+        @kind = kind
+        @argument = argument
+        @params = params
+      end
+
+      # Loads what the model needs.
+      # @return [Array<String>] names and versions of it
+      # @raise [LoadError] when it is not installed
+      def prepare = raise(NotImplementedError)
+
+      # Warms up, then does the work within one {Meter#measure}.
+      # @param meter [Meter]
+      def perform(meter) = raise(NotImplementedError)
+
+      private
+
+      # Loads a peer.
+      # @return [String] its name and version
+      def load_gem(name, feature = name)
+        require feature
+        specification = Gem.loaded_specs[name]
+        specification ? "#{name} #{specification.version}" : name
+      end
+
+      def load_async
+        versions = [load_gem("async"), load_gem("io-event", "io/event")]
+        selector = IO::Event::Selector.default
+        ["#{versions.first} (#{selector.name.split("::").last})", versions.last]
+      end
+
+      def load_heddle
+        require "heddle"
+        ["heddle #{Heddle::VERSION} (#{Heddle.run { Heddle::Scheduler.current.backend }})"]
+      end
+    end
+  end
+end

@@ -1,0 +1,129 @@
+# frozen_string_literal: true
+
+require "net/http"
+require "heddle/lab/workload"
+
+module Heddle
+  module Lab
+    class Workload
+      # Many requests at once by unmodified Net::HTTP, each on a connection of its own.
+      class Delay < Workload
+        for_bench "delay"
+
+        WARM_UP = 20
+        BODY = "done"
+        private_constant :WARM_UP, :BODY
+
+        # @see Workload#prepare
+        def prepare
+          @host, @port, @requests, @delay = @params.values_at("host", "port", "requests", "delay")
+          @sample = @params["sample"]
+          @failures = []
+          @failures_lock = Thread::Mutex.new
+
+          case @kind
+          when "heddle", "pool" then load_heddle
+          when "async" then load_async
+          when "carbon_fiber" then [load_gem("carbon_fiber")]
+          when "wrk" then [wrk_version]
+          else ["net-http #{Net::HTTP::VERSION}"]
+          end
+        end
+
+        # @see Workload#perform
+        def perform(meter)
+          return meter.measure { wrk } if @kind == "wrk"
+
+          send(@kind, WARM_UP, "/0")
+          @failures.clear
+          requests = (@kind == "blocking") ? @sample : @requests
+          meter.measure do
+            send(@kind, requests, "/#{@delay}")
+            {"operations" => requests - @failures.size, "errors" => @failures.size, "first_error" => @failures.first,
+             "extrapolated" => (requests < @requests)}
+          end
+        end
+
+        private
+
+        def get(path)
+          response = Net::HTTP.start(@host, @port) { |http| http.get(path) }
+          return if response.body == BODY && response.code == "200"
+
+          failed("wrong answer: #{response.code} #{response.body.inspect[0, 60]}")
+        rescue SystemCallError, IOError, SocketError, Timeout::Error, Net::ProtocolError => error
+          failed("#{error.class}: #{error.message}")
+        end
+
+        def failed(what) = @failures_lock.synchronize { @failures << what }
+
+        def blocking(requests, path)
+          requests.times { get(path) }
+        end
+
+        def threads(requests, path)
+          return thread_pool(requests, path) if @argument
+
+          Array.new(requests) { Thread.new { get(path) } }.each(&:join)
+        end
+
+        def thread_pool(requests, path)
+          queue = Thread::Queue.new
+          requests.times { queue << path }
+          queue.close
+          workers = Array.new(@argument) do
+            Thread.new do
+              while (asked = queue.pop)
+                get(asked)
+              end
+            end
+          end
+          workers.each(&:join)
+        end
+
+        def heddle(requests, path)
+          Heddle.run { Array.new(requests) { Heddle.spawn { get(path) } }.each(&:value) }
+        end
+
+        def pool(requests, path)
+          Heddle.run { Heddle::FiberPool.new(@argument).map(Array.new(requests, path)) { |asked| get(asked) } }
+        end
+
+        def async(requests, path)
+          Sync { |task| Array.new(requests) { task.async { get(path) } }.each(&:wait) }
+        end
+
+        # A thread runs its scheduler at its end.
+        def carbon_fiber(requests, path)
+          Thread.new do
+            Fiber.set_scheduler(CarbonFiber::Scheduler.new)
+            requests.times { Fiber.schedule { get(path) } }
+          end.join
+        end
+
+        def wrk_version
+          output = IO.popen(["wrk", "--version"], err: [:child, :out], &:read)
+          output[/^wrk \S+/] || "wrk"
+        rescue Errno::ENOENT
+          raise LoadError, "wrk is not installed (Debian: apt install wrk)"
+        end
+
+        # A closed loop for some seconds: each connection makes its next request when the last is answered. wrk does
+        # not look at bodies; whatever is not a 2xx counts as an error.
+        def wrk
+          before = Process.times
+          report = IO.popen(["wrk", "--threads", "1", "--connections", @requests.to_s, "--duration", "#{@params["wrk_seconds"]}s",
+            "--timeout", "30s", "--header", "Connection: close", "http://#{@host}:#{@port}/#{@delay}"], &:read)
+          after = Process.times
+          made, seconds = report.match(/(\d+) requests in ([\d.]+)s/)&.captures
+          raise "wrk failed: #{report.lines.last}" unless made
+
+          errors = report[/Non-2xx or 3xx responses: (\d+)/, 1].to_i + report[/Socket errors: (.*)/, 1].to_s.scan(/\d+/).sum(&:to_i)
+          cpu = after.cutime + after.cstime - before.cutime - before.cstime
+          {"operations" => made.to_i, "wall" => seconds.to_f, "cpu" => cpu, "user" => after.cutime - before.cutime,
+           "system" => after.cstime - before.cstime, "errors" => errors, "peak_rss_kib" => nil}
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,194 @@
+# frozen_string_literal: true
+
+require "socket"
+require "heddle/lab/workload"
+
+module Heddle
+  module Lab
+    class Workload
+      # What a fiber scheduler costs, through plain Ruby calls: whoever is to be measured stands behind Fiber.scheduler.
+      class Scheduler < Workload
+        for_bench "scheduler"
+
+        # @see Workload#prepare
+        def prepare
+          case @kind
+          when "heddle" then load_heddle
+          when "async" then load_async
+          when "carbon_fiber" then [load_gem("carbon_fiber")]
+          when "uringmachine" then [load_gem("uringmachine", "uringmachine/fiber_scheduler")]
+          else ["Thread"]
+          end
+        end
+
+        # @see Workload#perform
+        def perform(meter) = send("measure_#{@params.fetch("operation")}", meter)
+
+        private
+
+        # Runs the block where {#spawn} works, and returns when all that was spawned has ended.
+        def world(&block)
+          case @kind
+          when "heddle" then Heddle.run(&block)
+          when "async" then Sync(&block)
+          when "threads" then block.call
+          else
+            Thread.new do
+              Fiber.set_scheduler((@kind == "carbon_fiber") ? CarbonFiber::Scheduler.new : UM::FiberScheduler.new(UM.new))
+              Fiber.schedule(&block)
+            end.join
+          end
+        end
+
+        def spawn(&block)
+          (@kind == "threads") ? Thread.new(&block) : Fiber.schedule(&block)
+        end
+
+        # Spawns the blocks of a group and waits until all have ended.
+        def group(blocks)
+          done = Thread::Queue.new
+          blocks.each do |block|
+            spawn do
+              block.call
+              done << true
+            end
+          end
+          blocks.size.times { done.pop }
+        end
+
+        # Does the work small to warm up, then whole to be measured. The block returns how many operations it did.
+        def warm_then_measure(meter, count)
+          world do
+            yield [count / 20, 100].max
+            meter.measure { {"operations" => yield(count)} }
+          end
+        end
+
+        def measure_ping_pong(meter)
+          pairs = Array.new(@params["pairs"]) { UNIXSocket.pair }
+          warm_then_measure(meter, @params["count"]) do |count|
+            trips = [count / (2 * pairs.size), 1].max
+            group(pairs.flat_map { |near, far| [-> { ping(near, trips) }, -> { pong(far, trips) }] })
+            trips * 2 * pairs.size
+          end
+        end
+
+        def ping(socket, trips)
+          trips.times do
+            socket.write("ping")
+            raise "wrong answer" unless socket.readpartial(64) == "pong"
+          end
+        end
+
+        def pong(socket, trips)
+          trips.times do
+            raise "wrong question" unless socket.readpartial(64) == "ping"
+
+            socket.write("pong")
+          end
+        end
+
+        def measure_queue(meter)
+          warm_then_measure(meter, @params["count"]) do |count|
+            there, back = Thread::Queue.new, Thread::Queue.new
+            trips = count / 2
+            group([
+              -> { trips.times { |i| (there << i; back.pop) } },
+              -> { trips.times { back << there.pop } }
+            ])
+            trips * 2
+          end
+        end
+
+        def measure_schedule(meter)
+          warm_then_measure(meter, @params["count"]) do |count|
+            ended = 0
+            if @kind == "threads"
+              count.times { Thread.new { ended += 1 }.join }
+            else
+              count.times { Fiber.schedule { ended += 1 } }
+              sleep(0) until ended == count
+            end
+            count
+          end
+        end
+
+        def measure_spawn(meter)
+          warm_then_measure(meter, @params["count"]) do |count|
+            ended = 0
+            count.times { Heddle.spawn { ended += 1 } }
+            sleep(0) until ended == count
+            count
+          end
+        end
+
+        # Durations from 10 to 500 ms that are no multiples of each other, so that hardly two end together.
+        def measure_timers(meter)
+          warm_then_measure(meter, @params["count"]) do |count|
+            group(Array.new(count) { |i| (seconds = 0.01 + (i * 7919 % 4901) / 1e4) && -> { sleep(seconds) } })
+            count
+          end
+        end
+
+        def measure_sleep_zero(meter)
+          fibers = @params["fibers"]
+          warm_then_measure(meter, @params["count"]) do |count|
+            times = count / fibers
+            group(Array.new(fibers) { -> { times.times { sleep(0) } } })
+            times * fibers
+          end
+        end
+
+        # What waiting fibers add to the process, the sockets themselves taken off.
+        def measure_memory(meter)
+          count = @params["count"]
+          pairs = Array.new(count) { UNIXSocket.pair }
+          world do
+            GC.start
+            before = resident_kib
+            meter.measure do
+              waiting = 0
+              ended = Thread::Queue.new
+              pairs.each do |near, _|
+                spawn do
+                  waiting += 1
+                  near.readpartial(1)
+                  ended << true
+                end
+              end
+              sleep(0.001) until waiting == count
+              sleep(0.2)
+              grown = resident_kib - before
+              pairs.each { |_, far| far.write("x") }
+              count.times { ended.pop }
+              {"operations" => count, "amount" => grown / count.to_f}
+            end
+          end
+        end
+
+        # Waiting fibers until no more can be made.
+        def measure_most_fibers(meter)
+          limit = @params["count"]
+          world do
+            gate = Thread::Queue.new
+            meter.measure do
+              made = 0
+              begin
+                while made < limit
+                  spawn { gate.pop }
+                  made += 1
+                end
+              rescue FiberError, ThreadError, NoMemoryError, SystemCallError => error
+                message = "#{error.class}: #{error.message}"
+              end
+              {"operations" => made, "amount" => made, "limit_message" => message}
+            end
+            gate.close
+          end
+        end
+
+        def resident_kib = File.read("/proc/self/status")[/^VmRSS:\s*(\d+)/, 1].to_i
+      end
+    end
+  end
+end
