@@ -21,8 +21,12 @@ module Servers
     attr_reader :scheme
 
     def command
-      [RbConfig.ruby, "--disable=gems", File.expand_path("delay_relay_program.rb", __dir__), port.to_s, target_port.to_s, delay.to_s]
+      program = File.expand_path("delay_relay_program.rb", __dir__)
+      [RbConfig.ruby, "--disable=gems", program, port.to_s, target_port.to_s, delay.to_s]
     end
+
+    # Bundler's settings for this process are none of the relay's.
+    def environment = {"RUBYOPT" => nil, "RUBYLIB" => nil}
 
     def ready? = log.include?("listening on")
   end

@@ -70,7 +70,7 @@ module Servers
     # The last lines that the server wrote.
     def log
       text = File.binread(log_path)
-      text.bytesize > LOG_TAIL ? "…#{text.byteslice(-LOG_TAIL, LOG_TAIL)}" : text
+      (text.bytesize > LOG_TAIL) ? "…#{text.byteslice(-LOG_TAIL, LOG_TAIL)}" : text
     rescue SystemCallError => e
       "(no log: #{e.message})"
     end
@@ -157,7 +157,7 @@ module Servers
     end
 
     # The full path of the first of these programs that is installed.
-    def program(*names, folders: [], package:)
+    def program(*names, package:, folders: [])
       Servers.find_program(*names, folders: folders) ||
         raise(Unavailable, "#{name} is not installed: no #{names.join(" or ")} found (Debian package #{package})")
     end

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require "heddle" unless defined?(Heddle::FiberPool)
+require "active_support"
+require "active_support/lazy_load_hooks"
+
+module Heddle
+  # Keeps ActiveRecord's connections apart from the reuse of fibers.
+  #
+  # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber that
+  # checked it out. A task that ends without giving it back leaves that to ActiveRecord's reaper, which takes back what a
+  # *dead* fiber owns. A fiber that Heddle used again would stay alive, and its next task would find the connection,
+  # and any transaction open on it, as its own. So a fiber that owns a connection at the end of its task runs no other:
+  # it dies, the connection is reaped, and the next task checks out another.
+  #
+  # Loaded by itself where ActiveSupport was loaded before +heddle+ or before the first Heddle.run; otherwise, and always
+  # safely:
+  #
+  #   require "heddle/active_record"
+  #
+  # ActiveRecord 7.1 and later. In 7.0 a connection belongs to the thread whatever the isolation level, so no fiber ever
+  # owns one, and all tasks of a thread would share it: do not run concurrent tasks on ActiveRecord 7.0.
+  module ActiveRecordSupport
+    class << self
+      # Starts to retire the fibers that own a connection. Called once ActiveRecord::Base is loaded; a second call does
+      # nothing.
+      #
+      # @return [void]
+      def install
+        return if @installed
+        @installed = true
+        FiberPool.retire_if { |fiber| holds?(fiber) }
+      end
+
+      # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work
+      # inside a pool the answer is yes, since a fiber retired in vain is cheap, and a connection inherited is not.
+      #
+      # @param fiber [Fiber]
+      # @return [Boolean]
+      def holds?(fiber)
+        return false unless ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
+        pools.any? { |pool| leases_to?(pool, fiber) }
+      end
+
+      private
+
+      def pools
+        handler = ::ActiveRecord::Base.connection_handler
+        # 7.0 has no each_connection_pool, and asks for a role in connection_pool_list.
+        handler.respond_to?(:each_connection_pool) ? handler.each_connection_pool : handler.all_connection_pools
+      end
+
+      def leases_to?(pool, fiber)
+        return true unless pool.mon_try_enter
+        begin
+          # No list at all: the pool was discarded after a fork.
+          pool.connections&.any? { |connection| connection.owner.equal?(fiber) }
+        ensure
+          pool.mon_exit
+        end
+      end
+    end
+  end
+end
+
+ActiveSupport.on_load(:active_record) { Heddle::ActiveRecordSupport.install }

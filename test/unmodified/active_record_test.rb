@@ -1,0 +1,155 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "unmodified/unmodified_test_case"
+require "minitest/mock"
+
+# ActiveRecord with connections that belong to fibers, on fibers that Heddle uses again.
+class UnmodifiedActiveRecordTest < UnmodifiedTestCase
+  DELAY = 0.2
+  POOL = COUNT
+  PATIENCE = 10
+
+  def setup
+    super
+    library "active_record", gem: "activerecord"
+    library "trilogy"
+    skip "ActiveRecord #{ActiveRecord.version} keeps connections by thread" if ActiveRecord.version < Gem::Version.new("7.1")
+    require "heddle/active_record"
+    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
+    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+    connect(pool: POOL)
+  end
+
+  def teardown
+    if @isolation_level
+      ActiveRecord::Base.remove_connection
+      ActiveSupport::IsolatedExecutionState.isolation_level = @isolation_level
+    end
+    super
+  end
+
+  on_each_host "twenty queries of 200 ms" do |host|
+    assert_at_once(host, each: DELAY, under: 1.5, expected: Array.new(COUNT) { |i| i }) { |i| query(i) }
+  end
+
+  def test_the_same_queries_in_a_row
+    assert_in_a_row(each: DELAY, expected: Array.new(COUNT) { |i| i }) { |i| query(i) }
+  end
+
+  # Half the connections that the tasks want: the others wait for their turn in ActiveRecord's own queue.
+  on_each_host "tasks that wait for a connection" do |host|
+    connect(pool: COUNT / 2)
+    assert_at_once(host, each: 2 * DELAY, under: 1.8, expected: Array.new(COUNT) { |i| i }) { |i| query(i) }
+    assert_operator pool.stat[:connections], :<=, COUNT / 2
+  end
+
+  def test_a_leaked_connection_is_reaped_and_the_next_task_has_another
+    assert_leak_is_reaped { pool.lease_connection.tap(&:verify!) }
+  end
+
+  # Unlike a leased one it is in no table of the pool's by fiber: its owner alone tells.
+  def test_a_connection_checked_out_by_hand_and_leaked
+    assert_leak_is_reaped { pool.checkout.tap(&:verify!) }
+  end
+
+  def test_a_transaction_left_open_is_rolled_back
+    with_table do
+      Heddle.run do
+        Heddle.spawn do
+          connection = pool.lease_connection
+          connection.begin_transaction
+          connection.execute("insert into leaks values (1)")
+        end.value
+        wait_until(what: "the death of the fiber that leaked") { pool.stat[:dead] == 1 }
+        pool.reap
+        assert_equal 0, Heddle.spawn { pool.with_connection { |c| c.select_value("select count(*) from leaks") } }.value
+      end
+    end
+  end
+
+  def test_more_leaks_than_connections
+    connect(pool: 3)
+    numbers = Heddle.run do
+      Array.new(12) { |i| Heddle.spawn { pool.lease_connection.select_value("select #{i}") }.value }
+    end
+    assert_equal (0...12).to_a, numbers
+    assert_equal 0, pool.stat[:busy], "the run is over, and a fiber that leaked is alive"
+    assert_operator pool.stat[:connections], :<=, 3
+  end
+
+  # What the mend is for: without it the connection goes to the next task, whose fiber is the same.
+  def test_without_the_mend_the_next_task_inherits_the_connection
+    Heddle::ActiveRecordSupport.stub(:holds?, false) do
+      Heddle.run do
+        leaked, fiber = Heddle.spawn { [pool.lease_connection, Fiber.current] }.value
+        found = wait_until(what: "a task on the same fiber") do
+          Heddle.spawn { [pool.active_connection?] if Fiber.current.equal?(fiber) }.value
+        end
+        assert_same leaked, found.first
+        Heddle.spawn { pool.release_connection }.value
+      end
+    end
+  end
+
+  def test_tasks_that_give_their_connection_back_still_share_fibers
+    fibers = Heddle.run do
+      Array.new(50) do
+        Heddle.spawn do
+          pool.with_connection { |connection| connection.select_value("select 1") }
+          Fiber.current
+        end.value
+      end
+    end
+    assert_operator fibers.uniq(&:object_id).size, :<, 10
+  end
+
+  def test_connections_by_thread_retire_no_fiber
+    ActiveSupport::IsolatedExecutionState.isolation_level = :thread
+    Heddle.run do
+      Heddle.spawn { pool.lease_connection }.value
+      refute Heddle::ActiveRecordSupport.holds?(Fiber.current)
+    end
+    pool.release_connection
+  end
+
+  private
+
+  # The block leaks a connection that is really connected: one that never was is thrown away by the reaper.
+  def assert_leak_is_reaped
+    Heddle.run do
+      leaked, fiber = Heddle.spawn { [yield, Fiber.current] }.value
+      wait_until(what: "the death of the fiber that leaked") { !fiber.alive? }
+      mine, heir = Heddle.spawn { [pool.with_connection { |connection| connection }, Fiber.current] }.value
+      refute_same fiber, heir
+      refute_same leaked, mine, "the next task was given the leaked connection before it was reaped"
+      assert_equal 1, pool.stat[:dead]
+      pool.reap
+      assert_equal({dead: 0, busy: 0, idle: 2}, pool.stat.slice(:dead, :busy, :idle))
+      assert_nil leaked.owner
+      assert_equal 1, leaked.select_value("select 1")
+    end
+  end
+
+  def query(i)
+    pool.with_connection { |connection| connection.select_rows("select #{i}, sleep(#{DELAY})").first.first }
+  end
+
+  def with_table
+    pool.with_connection { |connection| connection.execute("create table leaks (id int) engine = InnoDB") }
+    yield
+  ensure
+    pool.with_connection { |connection| connection.execute("drop table if exists leaks") }
+  end
+
+  def pool = ActiveRecord::Base.connection_pool
+
+  # The reaper's own thread is off (a frequency of 0), so that a test says when it reaps.
+  def connect(pool:)
+    db = server(:mariadb)
+    ActiveRecord::Base.establish_connection(
+      adapter: "trilogy", host: db.host, port: db.port, username: db.username, password: db.password,
+      database: db.database, pool: pool, checkout_timeout: PATIENCE, reaping_frequency: 0
+    )
+  end
+end

@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "unmodified/unmodified_test_case"
+
+# s3rver answers at once: a relay in front of it adds the distance.
+class UnmodifiedAwsS3Test < UnmodifiedTestCase
+  DELAY = 0.2
+
+  def setup
+    super
+    library "aws-sdk-s3"
+    @server = server(:s3)
+    @relay = Servers::DelayRelay.new(target_port: @server.port, delay: DELAY, scheme: "http").start
+    @expected = Array.new(COUNT) { |i| "the body of #{i}\n" * 1000 }
+    direct = client(@server.port)
+    @expected.each_with_index { |body, i| direct.put_object(bucket: @server.bucket, key: "key/#{i}", body: body) }
+    @client = client(@relay.port)
+  end
+
+  def teardown
+    @relay&.stop
+    super
+  end
+
+  on_each_host "twenty objects from 200 ms away" do |host|
+    assert_at_once(host, each: DELAY, under: 1.5, expected: @expected) { |i| get(i) }
+  end
+
+  def test_the_same_objects_in_a_row
+    assert_in_a_row(each: DELAY, expected: @expected) { |i| get(i) }
+  end
+
+  on_each_host "twenty objects written and listed" do |host|
+    keys = Array.new(COUNT) { |i| format("written-on-%s/%02d", host, i) }
+    at_once(host, COUNT) { |i| @client.put_object(bucket: @server.bucket, key: keys[i], body: keys[i]) }
+    listed = @client.list_objects_v2(bucket: @server.bucket, prefix: "written-on-#{host}/").contents.map(&:key)
+    assert_equal keys, listed
+  end
+
+  private
+
+  def get(i) = @client.get_object(bucket: @server.bucket, key: "key/#{i}").body.read
+
+  def client(port)
+    Aws::S3::Client.new(
+      endpoint: "http://localhost:#{port}", region: "us-east-1", force_path_style: true, retry_limit: 0,
+      access_key_id: @server.access_key, secret_access_key: @server.secret_key,
+      request_checksum_calculation: "when_required", response_checksum_validation: "when_required"
+    )
+  end
+end

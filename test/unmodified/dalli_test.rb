@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "unmodified/unmodified_test_case"
+require "json"
+
+# memcached answers at once: a relay in front of it adds the distance.
+class UnmodifiedDalliTest < UnmodifiedTestCase
+  DELAY = 0.2
+
+  def setup
+    super
+    library "dalli"
+    @server = server(:memcached)
+    @relay = Servers::DelayRelay.new(target_port: @server.port, delay: DELAY).start
+    @expected = Array.new(COUNT) { |i| {"number" => i, "text" => "x" * 10_000} }
+    direct = connect(@server.port)
+    @expected.each_with_index { |value, i| direct.set("key:#{i}", value) }
+    direct.close
+  end
+
+  def teardown
+    @relay&.stop
+    super
+  end
+
+  # A new client asks for the server's version before its first request: two delays.
+  on_each_host "twenty gets from 200 ms away" do |host|
+    assert_at_once(host, each: 2 * DELAY, under: 1.5, expected: @expected) { |i| get(i) }
+  end
+
+  def test_the_same_gets_in_a_row
+    assert_in_a_row(each: 2 * DELAY, expected: @expected) { |i| get(i) }
+  end
+
+  private
+
+  def get(i)
+    cache = connect(@relay.port)
+    cache.get("key:#{i}")
+  ensure
+    cache&.close
+  end
+
+  def connect(port)
+    Dalli::Client.new("localhost:#{port}", socket_timeout: 5, protocol: :meta, serializer: JSON)
+  end
+end

@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "unmodified/unmodified_test_case"
+
+class UnmodifiedPgTest < UnmodifiedTestCase
+  DELAY = 0.2
+
+  def setup
+    super
+    library "pg"
+    @server = server(:postgresql)
+    @expected = Array.new(COUNT) { |i| [i.to_s] }
+  end
+
+  # More leave than for the others: the log-in is 4096 rounds of SHA-256 for each connection.
+  on_each_host "twenty queries of 200 ms" do |host|
+    assert_at_once(host, each: DELAY, under: 1.5, expected: @expected) { |i| query(i) }
+  end
+
+  def test_the_same_queries_in_a_row
+    assert_in_a_row(each: DELAY, expected: @expected) { |i| query(i) }
+  end
+
+  on_each_host "a failed query leaves the others be" do |host|
+    results = at_once(host, 3) do |i|
+      connect { |db| db.exec("select 6 / #{i}, pg_sleep(0.01)").getvalue(0, 0) }
+    rescue PG::DivisionByZero => e
+      e.class.name
+    end
+    assert_equal ["PG::DivisionByZero", "6", "3"], results
+  end
+
+  private
+
+  def query(i)
+    connect { |db| db.exec_params("select $1::int, pg_sleep($2)", [i, DELAY]).column_values(0) }
+  end
+
+  def connect
+    db = PG.connect(host: "localhost", port: @server.port, user: @server.username, password: @server.password,
+      dbname: @server.database)
+    yield db
+  ensure
+    db&.close
+  end
+end

@@ -1,0 +1,140 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/servers"
+
+# The test servers themselves: what they promise to the tests, and to the machine.
+class ServersTest < Minitest::Test
+  SUPPORT = File.expand_path("../support/servers.rb", __dir__)
+
+  # Says that it started, and never answers.
+  class Mute < Servers::Server
+    private
+
+    def command = ["/bin/sh", "-c", "echo the reason; #{behaviour}"]
+
+    def ready? = false
+  end
+
+  class Ending < Mute
+    private
+
+    def behaviour = "exit 3"
+  end
+
+  class Hanging < Mute
+    private
+
+    def behaviour = "exec sleep 60"
+
+    def start_deadline = 0.3
+  end
+
+  class Missing < Servers::Server
+    private
+
+    def check = program("heddle-no-such-program", package: "no-such-package")
+  end
+
+  def test_one_server_of_a_kind_below_the_ephemeral_ports
+    first = memcached
+    assert_same first, memcached
+    assert_predicate first, :running?
+    assert_operator first.port, :<, 32_768
+  end
+
+  # The kernel ties a death signal to the thread that started the program, not to the process.
+  def test_a_server_outlives_the_thread_that_asked_for_it
+    memcached # skips where there is none
+    server = Thread.new { Servers::Memcached.new.start }.value
+    assert_equal "VERSION", ask(server)
+    assert_predicate server, :running?
+  ensure
+    server&.stop
+  end
+
+  def test_stop_ends_the_program_and_deletes_its_data
+    memcached
+    server = Servers::Memcached.new.start
+    pid, dir = server.pid, server.dir
+    server.stop
+    assert ended?(pid)
+    refute Dir.exist?(dir)
+    refute_predicate server, :running?
+    server.stop # does nothing
+  end
+
+  def test_servers_end_with_a_process_that_exits
+    assert_ends_with_its_process("exit 1")
+  end
+
+  def test_servers_end_with_a_process_that_is_killed
+    assert_ends_with_its_process("Process.kill(:KILL, Process.pid); sleep")
+  end
+
+  # A forked child must not end what its parent is using.
+  def test_a_child_of_the_process_leaves_the_servers_be
+    server = memcached
+    pid = fork do
+      Servers.stop
+      server.stop
+      exit!(0)
+    end
+    Process.wait(pid)
+    assert_equal "VERSION", ask(server)
+  end
+
+  def test_a_program_that_ends_at_once
+    error = assert_raises(Servers::StartFailed) { Ending.new.start }
+    assert_match(/Ending ended while starting.*the reason/m, error.message)
+  end
+
+  def test_a_program_that_never_answers
+    error = assert_raises(Servers::StartFailed) { Hanging.new.start }
+    assert_match(/Hanging did not answer on port \d+ within 0.3 s.*the reason/m, error.message)
+  end
+
+  def test_a_program_that_is_not_installed
+    error = assert_raises(Servers::Unavailable) { Missing.new.start }
+    assert_match(/heddle-no-such-program.*no-such-package/, error.message)
+  end
+
+  def test_a_failed_making_leaves_nothing_in_the_cache
+    name = "test-#{Process.pid}"
+    assert_raises(RuntimeError) { Servers.cached(name) { raise "in the middle" } }
+    refute Dir.exist?(File.join(Servers.cache_dir, name))
+    2.times { assert_equal "made", File.read(File.join(Servers.cached(name) { |dir| File.write("#{dir}/it", "made") }, "it")) }
+  ensure
+    FileUtils.rm_rf(Dir[File.join(Servers.cache_dir, "#{name}*")])
+  end
+
+  private
+
+  def memcached
+    Servers.memcached
+  rescue Servers::Unavailable => e
+    skip e.message
+  end
+
+  def assert_ends_with_its_process(ending)
+    memcached
+    script = "require #{SUPPORT.dump}; $stdout.puts Servers.memcached.pid; $stdout.flush; #{ending}"
+    pid = IO.popen([RbConfig.ruby, "-e", script], &:gets).to_i
+    assert_operator pid, :>, 0
+    wait_until(what: "the end of the server") { ended?(pid) }
+  end
+
+  # A zombie has ended: nobody may be there to wait for it.
+  def ended?(pid)
+    File.read("/proc/#{pid}/stat")[/\) (\w)/, 1] == "Z"
+  rescue Errno::ENOENT, Errno::ESRCH
+    true
+  end
+
+  def ask(server)
+    TCPSocket.open(server.host, server.port) do |socket|
+      socket.write("version\r\n")
+      socket.gets.split.first
+    end
+  end
+end
