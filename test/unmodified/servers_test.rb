@@ -118,10 +118,13 @@ class ServersTest < Minitest::Test
 
   def assert_ends_with_its_process(ending)
     memcached
-    script = "require #{SUPPORT.dump}; $stdout.puts Servers.memcached.pid; $stdout.flush; #{ending}"
-    pid = IO.popen([RbConfig.ruby, "-e", script], &:gets).to_i
-    assert_operator pid, :>, 0
+    script = "require #{SUPPORT.dump}; server = Servers.memcached; " \
+      "$stdout.puts [server.pid, server.dir].join(' '); $stdout.flush; #{ending}"
+    pid, dir = IO.popen([RbConfig.ruby, "-e", script], &:gets).to_s.split
+    assert dir, "the other process did not start its server"
     wait_until(what: "the end of the server") { ended?(pid) }
+  ensure
+    FileUtils.rm_rf(dir) if dir # nobody was left to do it
   end
 
   # A zombie has ended: nobody may be there to wait for it.
