@@ -1,0 +1,83 @@
+# frozen_string_literal: true
+
+require "json"
+
+# What ran where. Every process that runs tests appends JSON lines to the file that HEDDLE_TEST_RECORD names; bin/test
+# makes its table of them. A line is one test class in one process, or one test file as its driver saw it end.
+module TestRecord
+  ROOT = File.expand_path("../..", __dir__)
+
+  module_function
+
+  def path
+    name = ENV["HEDDLE_TEST_RECORD"]
+    name unless name.nil? || name.empty?
+  end
+
+  def backend
+    name = ENV["HEDDLE_BACKEND"]
+    (name.nil? || name.empty?) ? "default" : name
+  end
+
+  # One write of a whole line in append mode: lines of several processes do not mix.
+  def append(type, fields)
+    return unless path
+
+    line = JSON.generate({type: type, ruby: RUBY_VERSION, backend: backend, **fields})
+    File.open(path, "a") { |file| file.syswrite("#{line}\n") }
+  end
+
+  # Collects results by class and appends them when the run ends.
+  class Reporter < Minitest::AbstractReporter
+    def initialize
+      super
+      @pid = Process.pid
+      @classes = {}
+    end
+
+    def record(result)
+      klass = result.klass
+      row = @classes[klass] ||= {
+        class: klass, file: relative(result.source_location.first), mode: mode(klass),
+        runs: 0, assertions: 0, failures: 0, errors: 0, seconds: 0.0, skips: []
+      }
+      row[:runs] += 1
+      row[:assertions] += result.assertions
+      row[:seconds] += result.time
+      if result.skipped?
+        row[:skips] << {test: result.name, reason: result.failure.message}
+      elsif result.error?
+        row[:errors] += 1
+      elsif !result.passed?
+        row[:failures] += 1
+      end
+    end
+
+    def report
+      return unless Process.pid == @pid # a test's own child must not report in its parent's name
+
+      @classes.each_value { |row| TestRecord.append("class", {**row, seconds: row[:seconds].round(3)}) }
+    end
+
+    private
+
+    def relative(file)
+      File.expand_path(file).delete_prefix("#{ROOT}/")
+    end
+
+    def mode(name)
+      klass = Object.const_get(name)
+      klass.respond_to?(:mode) ? klass.mode : "-"
+    rescue NameError # an anonymous class
+      "-"
+    end
+  end
+end
+
+module Minitest
+  def self.plugin_heddle_record_init(_options)
+    reporter << TestRecord::Reporter.new if TestRecord.path
+  end
+
+  extensions << "heddle_record"
+end

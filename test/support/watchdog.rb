@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+# A hard deadline for every test, held by another process: a test that hangs may hang in C with the GVL held, where no
+# thread of its own process could end it; and a thread for it here would keep Ruby's own deadlock check from firing.
+#
+# When a test is late the process is asked for the backtraces of its threads and fibers (SIGUSR2). If it cannot answer it
+# gets SIGSEGV, which Ruby answers with its report of the C stack, and at last SIGKILL.
+module Watchdog
+  SECONDS = Float(ENV.fetch("HEDDLE_TEST_TIMEOUT", 60))
+  GRACE = 4
+
+  class << self
+    # Runs the block; the whole process ends if that takes more than +seconds+.
+    def watch(name, seconds)
+      start unless @pid
+      # In a child that a test forked there is nothing to say: the deadline of its parent covers it.
+      tell("#{seconds} #{name}\n")
+      yield
+    ensure
+      tell("0\n")
+    end
+
+    private
+
+    def start
+      @pid = Process.pid
+      reader, @writer = IO.pipe
+      # Forked twice, so that it is not our child: tests wait for every child that they have.
+      between = fork do
+        fork { guard(reader) }
+        exit!(0)
+      end
+      Process.wait(between)
+      reader.close
+      trap("USR2") { give_up(caller) }
+      at_exit { tell("end\n") }
+    end
+
+    def tell(line)
+      @writer.syswrite(line) if @pid == Process.pid
+    rescue SystemCallError, IOError
+      nil # the guard is gone: the driver's own deadline is left
+    end
+
+    def guard(reader)
+      Process.setsid
+      trap("INT", "IGNORE")
+      @writer.close
+      name = deadline = nil
+      loop do
+        if IO.select([reader], nil, nil, deadline && [deadline - now, 0].max)
+          lines = reader.readpartial(65536).lines(chomp: true)
+          exit!(0) if lines.include?("end")
+          seconds, name = lines.last.split(" ", 2)
+          deadline = seconds.to_f.zero? ? nil : now + seconds.to_f
+        else
+          terminate("#{name} has not ended in time")
+        end
+      end
+    rescue EOFError, SystemCallError
+      exit!(0)
+    end
+
+    def terminate(message)
+      $stderr.syswrite("\nwatchdog: #{message}\n")
+      %w[USR2 SEGV KILL].each do |signal|
+        Process.kill(signal, @pid)
+        (GRACE * 20).times do
+          sleep 0.05
+          Process.kill(0, @pid)
+        end
+      end
+    ensure
+      exit!(1)
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    # Runs as a signal handler in whichever fiber was at work; a blocking one is needed to write past any scheduler.
+    def give_up(interrupted)
+      Fiber.new(blocking: true) do
+        dump("interrupted", interrupted)
+        Thread.list.each { |thread| dump(thread.inspect, thread.backtrace) }
+        ObjectSpace.each_object(Fiber) { |fiber| dump(fiber.inspect, fiber.backtrace) if fiber.alive? }
+      end.resume
+    ensure
+      exit!(70)
+    end
+
+    def dump(name, backtrace)
+      $stderr.syswrite("#{name}\n    #{Array(backtrace).first(40).join("\n    ")}\n")
+    end
+  end
+
+  # For Minitest::Test: +hard_deadline 120+ in a class that needs longer.
+  module Hook
+    def self.prepended(test)
+      test.extend(ClassMethods)
+    end
+
+    def run
+      Watchdog.watch("#{self.class}##{name}", self.class.hard_deadline) { super }
+    end
+
+    module ClassMethods
+      def hard_deadline(seconds = nil)
+        @hard_deadline = seconds if seconds
+        @hard_deadline || (superclass.respond_to?(:hard_deadline) ? superclass.hard_deadline : SECONDS)
+      end
+    end
+  end
+end
