@@ -1,0 +1,41 @@
+#include "deadline.h"
+
+#include <math.h>
+#include <time.h>
+
+#define NANOSECONDS 1000000000LL
+
+deadline_t deadline_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (deadline_t)now.tv_sec * NANOSECONDS + now.tv_nsec;
+}
+
+static int64_t span_of_float(double seconds)
+{
+    if (isnan(seconds)) rb_raise(rb_eArgError, "a time span cannot be NaN: pass seconds, or nil to wait without limit");
+    if (seconds < 0) rb_raise(rb_eArgError, "a time span must not be negative: got %g seconds", seconds);
+    double nanoseconds = ceil(seconds * 1e9);
+    return nanoseconds >= 9.2e18 ? DEADLINE_NEVER : (int64_t)nanoseconds;
+}
+
+int64_t deadline_span(VALUE seconds)
+{
+    if (NIL_P(seconds)) return DEADLINE_NEVER;
+    if (FIXNUM_P(seconds)) {
+        long whole = FIX2LONG(seconds);
+        if (whole < 0) rb_raise(rb_eArgError, "a time span must not be negative: got %ld seconds", whole);
+        return whole > INT64_MAX / NANOSECONDS ? DEADLINE_NEVER : (int64_t)whole * NANOSECONDS;
+    }
+    // As Kernel#sleep: numbers and what divides like one, no Strings.
+    if (RB_TYPE_P(seconds, T_STRING) || !(rb_obj_is_kind_of(seconds, rb_cNumeric) || rb_respond_to(seconds, rb_intern("divmod")))) {
+        rb_raise(rb_eTypeError, "can't convert %" PRIsVALUE " into a time span: pass seconds as a number, or nil", rb_obj_class(seconds));
+    }
+    return span_of_float(NUM2DBL(seconds));
+}
+
+deadline_t deadline_after(deadline_t now, int64_t span)
+{
+    return span >= DEADLINE_NEVER - now ? DEADLINE_NEVER : now + span;
+}

@@ -1,0 +1,21 @@
+// The one notion of time: an absolute instant of CLOCK_MONOTONIC in nanoseconds. A timeout becomes a deadline
+// once, when it enters, and is never restarted.
+#ifndef HEDDLE_DEADLINE_H
+#define HEDDLE_DEADLINE_H
+
+#include "heddle.h"
+
+typedef int64_t deadline_t;
+
+#define DEADLINE_NEVER INT64_MAX
+
+deadline_t deadline_now(void);
+
+// A span in nanoseconds from what a Ruby caller passed: nil is DEADLINE_NEVER, as is Infinity and anything
+// beyond 292 years. Raises TypeError for what is no number, ArgumentError for NaN and for negative spans.
+int64_t deadline_span(VALUE seconds);
+
+// now + span, without overflow.
+deadline_t deadline_after(deadline_t now, int64_t span);
+
+#endif

@@ -1,0 +1,45 @@
+#include "heddle.h"
+
+#include "loop/foreign.h"
+#include "loop/fork.h"
+#include "loop/process.h"
+#include "loop/run.h"
+#include "loop/scheduler.h"
+#include "loop/task_class.h"
+#include "loop/worker.h"
+
+VALUE heddle_module;
+VALUE heddle_cFiber;
+VALUE heddle_eError, heddle_eCancellation, heddle_eTaskCancelled, heddle_eSchedulerMissing, heddle_eSchedulerClosed;
+VALUE heddle_eWrongThread, heddle_eLimitReached, heddle_eBackendUnavailable;
+
+static VALUE error_class(const char *name)
+{
+    VALUE klass = rb_const_get(heddle_module, rb_intern(name));
+    rb_gc_register_mark_object(klass);
+    return klass;
+}
+
+RUBY_FUNC_EXPORTED void Init_heddle(void)
+{
+    heddle_module = rb_define_module("Heddle");
+    rb_gc_register_mark_object(heddle_module);
+    heddle_cFiber = rb_path2class("Fiber");
+    rb_gc_register_mark_object(heddle_cFiber);
+    heddle_eError = error_class("Error");
+    heddle_eCancellation = error_class("Cancellation");
+    heddle_eTaskCancelled = error_class("TaskCancelled");
+    heddle_eSchedulerMissing = error_class("SchedulerMissing");
+    heddle_eSchedulerClosed = error_class("SchedulerClosed");
+    heddle_eWrongThread = error_class("WrongThread");
+    heddle_eLimitReached = error_class("LimitReached");
+    heddle_eBackendUnavailable = error_class("BackendUnavailable");
+
+    fork_watch();
+    Init_heddle_scheduler();
+    Init_heddle_worker();
+    Init_heddle_task();
+    Init_heddle_run();
+    Init_heddle_process();
+    Init_heddle_foreign();
+}

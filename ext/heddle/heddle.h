@@ -1,0 +1,32 @@
+// What every part of the extension shares: the module and the errors, which lib/heddle/errors.rb defines
+// (their documentation stands there).
+#ifndef HEDDLE_H
+#define HEDDLE_H
+
+#include <ruby.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern VALUE heddle_module;
+extern VALUE heddle_cFiber;              // Ruby's own; its C API does not export it
+extern VALUE heddle_eError;              // module Heddle::Error
+extern VALUE heddle_eCancellation;       // raised inside a cancelled task; not a StandardError
+extern VALUE heddle_eTaskCancelled;      // raised by Task#value of a cancelled task
+extern VALUE heddle_eSchedulerMissing;   // spawn without a scheduler
+extern VALUE heddle_eSchedulerClosed;    // a hook of a scheduler that was closed
+extern VALUE heddle_eWrongThread;        // a scheduler used from a thread that does not own it
+extern VALUE heddle_eLimitReached;       // descriptors, memory maps, fibers
+extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names one that this kernel or build has not
+
+// Compiled in with HEDDLE_DEBUG=1: a wrong assumption becomes a crash where it is made.
+#ifdef HEDDLE_DEBUG
+#define HEDDLE_ASSERT(condition)                                                                               \
+    do {                                                                                                       \
+        if (!(condition)) rb_bug("heddle: assertion failed: %s (%s:%d)", #condition, __FILE__, __LINE__);      \
+    } while (0)
+#else
+#define HEDDLE_ASSERT(condition) ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,71 @@
+#include "loop/backend.h"
+
+#include <string.h>
+
+#ifdef HAVE_LIBURING_H
+extern const struct backend backend_uring;
+#endif
+#ifdef HAVE_SYS_EPOLL_H
+extern const struct backend backend_epoll;
+#endif
+
+// Best first.
+static const struct backend *const built[] = {
+#ifdef HAVE_LIBURING_H
+    &backend_uring,
+#endif
+#ifdef HAVE_SYS_EPOLL_H
+    &backend_epoll,
+#endif
+};
+
+enum { BUILT = sizeof(built) / sizeof(built[0]) };
+
+static int verdict(size_t i)
+{
+    static int verdicts[BUILT];
+    static bool known[BUILT];
+    if (!known[i]) {
+        verdicts[i] = built[i]->probe();
+        known[i] = true;
+    }
+    return verdicts[i];
+}
+
+VALUE backend_available_names(void)
+{
+    VALUE names = rb_ary_new();
+    for (size_t i = 0; i < BUILT; i++) {
+        if (verdict(i) == 0) rb_ary_push(names, rb_str_new_cstr(built[i]->name));
+    }
+    return names;
+}
+
+static VALUE list_of_names(void)
+{
+    return rb_ary_join(backend_available_names(), rb_str_new_cstr(", "));
+}
+
+static const struct backend *forced(const char *name)
+{
+    for (size_t i = 0; i < BUILT; i++) {
+        if (strcmp(built[i]->name, name) != 0) continue;
+        int error = verdict(i);
+        if (error == 0) return built[i];
+        rb_raise(heddle_eBackendUnavailable, "HEDDLE_BACKEND=%s: this kernel refuses it (%s). Unset HEDDLE_BACKEND, or set it to one of: %" PRIsVALUE, name, strerror(error), list_of_names());
+    }
+    if (strcmp(name, "uring") == 0 || strcmp(name, "epoll") == 0) {
+        rb_raise(heddle_eBackendUnavailable, "HEDDLE_BACKEND=%s: heddle was built without it (for uring, install liburing's headers and build again). Available here: %" PRIsVALUE, name, list_of_names());
+    }
+    rb_raise(rb_eArgError, "HEDDLE_BACKEND=%s: no such backend. Available here: %" PRIsVALUE, name, list_of_names());
+}
+
+const struct backend *backend_choose(void)
+{
+    const char *name = getenv("HEDDLE_BACKEND");
+    if (name && *name) return forced(name);
+    for (size_t i = 0; i < BUILT; i++) {
+        if (verdict(i) == 0) return built[i];
+    }
+    rb_raise(heddle_eBackendUnavailable, "this kernel allows none of the backends that heddle was built with");
+}

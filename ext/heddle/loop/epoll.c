@@ -1,0 +1,171 @@
+#include "loop/loop.h"
+
+#ifdef HAVE_SYS_EPOLL_H
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { EVENTS = 256 };
+
+#define WAKEUP_KEY UINT64_MAX
+
+// One EPOLLONESHOT registration a descriptor, renewed by one MOD a wait. An edge-triggered one would save that call,
+// but a foreign wait may come before any read, with data left over in the socket: there is no edge to come.
+struct registration {
+    uint32_t generation; // of the newest MOD or ADD; an event of an older one is about a file that is gone from here
+    bool added;          // as far as we know: the descriptor may have been closed behind our back
+};
+
+struct epoll {
+    int descriptor;
+    int found;
+    int capacity;
+    struct registration *registrations;
+    struct epoll_event events[EVENTS];
+};
+
+static int probe(void)
+{
+    int descriptor = epoll_create1(EPOLL_CLOEXEC);
+    if (descriptor < 0) return errno;
+    close(descriptor);
+    return 0;
+}
+
+static void *open_epoll(int wakeup_descriptor)
+{
+    struct epoll *epoll = ZALLOC(struct epoll);
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKEUP_KEY};
+    epoll->descriptor = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll->descriptor < 0 || epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, wakeup_descriptor, &event) < 0) {
+        int error = errno;
+        if (epoll->descriptor >= 0) close(epoll->descriptor);
+        xfree(epoll);
+        errno = error;
+        return NULL;
+    }
+    return epoll;
+}
+
+static void close_epoll(void *state, bool forked)
+{
+    (void)forked; // the child's copy of the descriptor is its own to close
+    struct epoll *epoll = state;
+    close(epoll->descriptor);
+    xfree(epoll->registrations);
+    xfree(epoll);
+}
+
+static struct registration *registration_of(struct epoll *epoll, int descriptor)
+{
+    if (descriptor >= epoll->capacity) {
+        int capacity = epoll->capacity ? epoll->capacity : 64;
+        while (capacity <= descriptor) capacity *= 2;
+        REALLOC_N(epoll->registrations, struct registration, capacity);
+        memset(epoll->registrations + epoll->capacity, 0, (size_t)(capacity - epoll->capacity) * sizeof(struct registration));
+        epoll->capacity = capacity;
+    }
+    return &epoll->registrations[descriptor];
+}
+
+static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
+{
+    struct epoll *epoll = state;
+    struct registration *registration = registration_of(epoll, wait->descriptor);
+    struct epoll_event event = {.events = EPOLLONESHOT};
+    for (; all; all = all->fd_next) {
+        if (all->events & POLLIN) event.events |= EPOLLIN | EPOLLRDHUP;
+        if (all->events & POLLOUT) event.events |= EPOLLOUT;
+        if (all->events & POLLPRI) event.events |= EPOLLPRI;
+    }
+    event.data.u64 = (uint64_t)++registration->generation << 32 | (uint32_t)wait->descriptor;
+    int operation = registration->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    if (epoll_ctl(epoll->descriptor, operation, wait->descriptor, &event) < 0) {
+        // Closed and reused meanwhile, or passed on by dup and known to the kernel already.
+        if (errno == ENOENT && operation == EPOLL_CTL_MOD) {
+            operation = EPOLL_CTL_ADD;
+        } else if (errno == EEXIST && operation == EPOLL_CTL_ADD) {
+            operation = EPOLL_CTL_MOD;
+        } else {
+            registration->added = false;
+            return errno;
+        }
+        if (epoll_ctl(epoll->descriptor, operation, wait->descriptor, &event) < 0) {
+            registration->added = false;
+            return errno;
+        }
+    }
+    registration->added = true;
+    return 0;
+}
+
+static void disarm(void *state, struct loop_wait *wait)
+{
+    // Saves a call: the registration may fire once more, for nobody.
+    (void)state;
+    (void)wait;
+}
+
+static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
+{
+    int milliseconds = -1;
+    if (timeout != DEADLINE_NEVER) {
+        int64_t rounded_up = (timeout + 999999) / 1000000;
+        milliseconds = rounded_up > INT32_MAX ? INT32_MAX : (int)rounded_up;
+    }
+    return epoll_wait(epoll->descriptor, epoll->events, EVENTS, milliseconds);
+}
+
+static int wait_epoll(void *state, int64_t timeout)
+{
+    struct epoll *epoll = state;
+#ifdef HAVE_EPOLL_PWAIT2
+    static bool refused; // kernel < 5.11
+    if (!refused) {
+        struct timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
+        epoll->found = epoll_pwait2(epoll->descriptor, epoll->events, EVENTS, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
+        if (epoll->found < 0 && errno == ENOSYS) {
+            refused = true;
+            epoll->found = wait_milliseconds(epoll, timeout);
+        }
+    } else
+#endif
+    {
+        epoll->found = wait_milliseconds(epoll, timeout);
+    }
+    if (epoll->found >= 0) return 0;
+    epoll->found = 0;
+    return errno == EINTR ? 0 : errno;
+}
+
+static int collect(void *state, struct loop *loop)
+{
+    struct epoll *epoll = state;
+    int found = epoll->found;
+    epoll->found = 0;
+    for (int i = 0; i < found; i++) {
+        uint64_t key = epoll->events[i].data.u64;
+        if (key == WAKEUP_KEY) {
+            loop_signalled(loop);
+            continue;
+        }
+        int descriptor = (int)(uint32_t)key;
+        if (epoll->registrations[descriptor].generation != (uint32_t)(key >> 32)) continue;
+        uint32_t events = epoll->events[i].events;
+        short revents = 0;
+        if (events & (EPOLLIN | EPOLLRDHUP)) revents |= POLLIN;
+        if (events & EPOLLOUT) revents |= POLLOUT;
+        if (events & EPOLLPRI) revents |= POLLPRI;
+        if (events & EPOLLERR) revents |= POLLERR;
+        if (events & EPOLLHUP) revents |= POLLHUP;
+        loop_descriptor_ready(loop, descriptor, revents);
+    }
+    return found;
+}
+
+const struct backend backend_epoll = {"epoll", probe, open_epoll, close_epoll, arm, disarm, wait_epoll, collect};
+
+#endif

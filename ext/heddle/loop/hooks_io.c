@@ -1,0 +1,218 @@
+#include "loop/hooks_io.h"
+
+#include "loop/scheduler.h"
+#include "shims.h"
+#include "socket_io.h"
+
+#include <errno.h>
+#include <poll.h>
+
+// Ruby's IO::READABLE and so on are poll(2)'s bits on every platform that has poll; asserted in hooks_io_define.
+static short poll_events(VALUE events)
+{
+    return (short)(NUM2INT(events) & (POLLIN | POLLOUT | POLLPRI));
+}
+
+static VALUE io_error_or(int result)
+{
+    if (result < 0) rb_syserr_fail(-result, "waiting for an IO");
+    return result ? INT2NUM(result) : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.io_wait(io, events, timeout = nil) -> Integer or false
+ *
+ * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY) and returns those
+ * that are; false when +timeout+ seconds are over first. A timeout of zero tells what is true now.
+ *
+ * Raises IOError for a closed +io+, SystemCallError for a descriptor that cannot be waited for.
+ */
+static VALUE io_wait(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 2, 3);
+    struct loop *loop = scheduler_entered(self);
+    int64_t span = deadline_span(argc > 2 ? argv[2] : Qnil);
+    return io_error_or(loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), span));
+}
+
+// ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
+// that must be moved; zero asks for one try, which may answer -EAGAIN. (4.1 will swap the last two and make it the most.)
+struct transfer {
+    struct loop *loop;
+    VALUE io;
+    VALUE buffer;
+    size_t least;
+    size_t offset;
+};
+
+static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 3, 4);
+    struct transfer transfer = {
+        .loop = scheduler_entered(self), .io = argv[0], .buffer = argv[1], .least = NUM2SIZET(argv[2]), .offset = argc > 3 ? NUM2SIZET(argv[3]) : 0};
+    if (task_pending(transfer.loop->task)) task_raise_pending(transfer.loop->task);
+    return transfer;
+}
+
+// 1 when ready, or -errno.
+static int wait_to_move(const struct transfer *transfer, int descriptor, short events)
+{
+    return loop_wait_descriptor(transfer->loop, descriptor, events, DEADLINE_NEVER);
+}
+
+typedef ssize_t (*move)(int descriptor, VALUE buffer, size_t offset);
+
+static ssize_t read_into(int descriptor, VALUE buffer, size_t offset)
+{
+    void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    return io_receive(descriptor, (char *)base + offset, size - offset);
+}
+
+static ssize_t write_from(int descriptor, VALUE buffer, size_t offset)
+{
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    return io_transmit(descriptor, (const char *)base + offset, size - offset);
+}
+
+// The kernel is never given the buffer to keep: each step is a non-blocking call, and the buffer's address is asked for
+// again after each wait.
+static VALUE transfer_bytes(struct transfer transfer, move step, short events)
+{
+    int descriptor = rb_io_descriptor(transfer.io);
+    size_t moved = 0;
+    for (;;) {
+        ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved);
+        if (count == -EAGAIN && transfer.least > 0) {
+            int ready = wait_to_move(&transfer, descriptor, events);
+            if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
+            continue;
+        }
+        if (count < 0) return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
+        moved += (size_t)count;
+        if (count == 0 || moved >= transfer.least) break;
+    }
+    loop_courtesy(transfer.loop);
+    return SIZET2NUM(moved);
+}
+
+/*
+ * call-seq: scheduler.io_read(io, buffer, length, offset = 0) -> Integer
+ *
+ * Reads at least +length+ bytes (with 0: what is there now) into +buffer+, an IO::Buffer, from +offset+ on. Returns how
+ * many; fewer at the end of the file; -errno.
+ */
+static VALUE io_read(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_bytes(transfer_of(argc, argv, self), read_into, POLLIN);
+}
+
+/*
+ * call-seq: scheduler.io_write(io, buffer, length, offset = 0) -> Integer
+ *
+ * Writes at least +length+ bytes of +buffer+ from +offset+ on. Returns how many, or -errno.
+ */
+static VALUE io_write(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_bytes(transfer_of(argc, argv, self), write_from, POLLOUT);
+}
+
+// ---- io_select
+
+static long add_all(struct pollfd *asked, VALUE ios, short events)
+{
+    if (NIL_P(ios)) return 0;
+    long count = RARRAY_LEN(ios);
+    for (long i = 0; i < count; i++) {
+        VALUE io = rb_io_get_io(rb_ary_entry(ios, i));
+        if (events == POLLOUT) io = rb_io_get_write_io(io);
+        asked[i] = (struct pollfd){.fd = rb_io_descriptor(io), .events = events};
+    }
+    return count;
+}
+
+// Bytes that Ruby has read ahead make an IO readable, whatever the kernel says.
+static bool buffered(VALUE ios, VALUE ready)
+{
+    for (long i = 0; !NIL_P(ios) && i < RARRAY_LEN(ios); i++) {
+        VALUE io = rb_ary_entry(ios, i);
+        rb_io_t *file;
+        GetOpenFile(rb_io_get_io(io), file);
+        if (rb_io_read_pending(file)) rb_ary_push(ready, io);
+    }
+    return RARRAY_LEN(ready) > 0;
+}
+
+static VALUE ready_of(const struct pollfd *asked, VALUE ios)
+{
+    VALUE ready = rb_ary_new();
+    for (long i = 0; !NIL_P(ios) && i < RARRAY_LEN(ios); i++) {
+        if (asked[i].revents) rb_ary_push(ready, rb_ary_entry(ios, i));
+    }
+    return ready;
+}
+
+static VALUE list_of(VALUE ios)
+{
+    if (NIL_P(ios)) return Qnil;
+    Check_Type(ios, T_ARRAY);
+    return rb_ary_dup(ios); // others may change it while we wait
+}
+
+/*
+ * call-seq: scheduler.io_select(readables, writables, exceptables, timeout = nil) -> [[io, ...], [io, ...], [io, ...]] or nil
+ *
+ * IO.select, parking only the calling fiber.
+ */
+static VALUE io_select(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, 4);
+    struct loop *loop = scheduler_entered(self);
+    VALUE readables = list_of(argv[0]), writables = list_of(argc > 1 ? argv[1] : Qnil), exceptables = list_of(argc > 2 ? argv[2] : Qnil);
+    int64_t span = deadline_span(argc > 3 ? argv[3] : Qnil);
+    VALUE ready_now = rb_ary_new();
+    bool has_buffered = buffered(readables, ready_now);
+
+    long total = (NIL_P(readables) ? 0 : RARRAY_LEN(readables)) + (NIL_P(writables) ? 0 : RARRAY_LEN(writables)) +
+                 (NIL_P(exceptables) ? 0 : RARRAY_LEN(exceptables));
+    VALUE holder;
+    struct pollfd *asked = ALLOCV_N(struct pollfd, holder, total + 1);
+    long reads = add_all(asked, readables, POLLIN);
+    long writes = add_all(asked + reads, writables, POLLOUT);
+    long count = reads + writes + add_all(asked + reads + writes, exceptables, POLLPRI);
+    int found;
+    if (has_buffered || span == 0) {
+        found = poll(asked, (nfds_t)count, 0);
+        if (found < 0) rb_sys_fail("IO.select");
+        loop_courtesy(loop);
+    } else {
+        found = loop_wait_any(loop, asked, (size_t)count, span);
+        if (found < 0) rb_syserr_fail(-found, "IO.select");
+    }
+    if (found == 0 && !has_buffered) {
+        ALLOCV_END(holder);
+        return Qnil;
+    }
+    VALUE readable = ready_of(asked, readables);
+    for (long i = 0; i < RARRAY_LEN(ready_now); i++) {
+        VALUE io = rb_ary_entry(ready_now, i);
+        if (!RTEST(rb_ary_includes(readable, io))) rb_ary_push(readable, io);
+    }
+    VALUE result = rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables), ready_of(asked + reads + writes, exceptables));
+    ALLOCV_END(holder);
+    return result;
+}
+
+void hooks_io_define(VALUE scheduler_class)
+{
+    _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI, "IO events are poll's");
+    rb_define_method(scheduler_class, "io_wait", io_wait, -1);
+    rb_define_method(scheduler_class, "io_read", io_read, -1);
+    rb_define_method(scheduler_class, "io_write", io_write, -1);
+    rb_define_method(scheduler_class, "io_select", io_select, -1);
+}

@@ -1,0 +1,84 @@
+#include "loop/join.h"
+
+#include "loop/scheduler.h"
+#include "shims.h"
+
+struct joining {
+    VALUE owner;
+    VALUE waiters;
+    VALUE entry; // [scheduler or nil, fiber or thread]
+    deadline_t deadline;
+    struct loop *loop;
+};
+
+static void sleep_in_thread(deadline_t deadline)
+{
+    if (deadline == DEADLINE_NEVER) {
+        rb_thread_sleep_forever();
+        return;
+    }
+    int64_t left = deadline - deadline_now();
+    if (left <= 0) return;
+    struct timeval span = {.tv_sec = left / 1000000000, .tv_usec = (left % 1000000000) / 1000 + 1};
+    rb_thread_wait_for(span);
+}
+
+static VALUE wait_body(VALUE argument)
+{
+    struct joining *joining = (struct joining *)argument;
+    int64_t left = DEADLINE_NEVER;
+    if (joining->deadline != DEADLINE_NEVER) {
+        left = joining->deadline - deadline_now();
+        if (left <= 0) return Qnil;
+    }
+    rb_ary_push(joining->waiters, joining->entry);
+    VALUE scheduler = rb_ary_entry(joining->entry, 0);
+    if (joining->loop) {
+        loop_block(joining->loop, left);
+    } else if (!NIL_P(scheduler)) {
+        rb_fiber_scheduler_block(scheduler, joining->owner, left == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left / 1e9));
+    } else {
+        sleep_in_thread(joining->deadline);
+    }
+    return Qnil;
+}
+
+static VALUE wait_end(VALUE argument)
+{
+    struct joining *joining = (struct joining *)argument;
+    rb_ary_delete(joining->waiters, joining->entry);
+    return Qnil;
+}
+
+void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
+{
+    if (NIL_P(*waiters)) *waiters = rb_ary_new();
+    struct joining joining = {.owner = owner, .waiters = *waiters, .deadline = deadline};
+    // Also from the root fiber, which is blocking and has no current scheduler: it can run the loop itself.
+    VALUE scheduler = rb_fiber_scheduler_get();
+    joining.loop = scheduler_loop(scheduler);
+    if (joining.loop) {
+        loop_enter(joining.loop);
+    } else {
+        scheduler = rb_fiber_scheduler_current();
+    }
+    joining.entry = rb_assoc_new(scheduler, NIL_P(scheduler) ? rb_thread_current() : rb_fiber_current());
+    rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
+}
+
+void join_wake(VALUE owner, VALUE waiters)
+{
+    if (NIL_P(waiters)) return;
+    for (long i = 0; i < RARRAY_LEN(waiters); i++) {
+        VALUE entry = rb_ary_entry(waiters, i);
+        VALUE scheduler = rb_ary_entry(entry, 0), waiter = rb_ary_entry(entry, 1);
+        struct loop *loop = scheduler_loop(scheduler);
+        if (loop) {
+            loop_unblock(loop, waiter);
+        } else if (!NIL_P(scheduler)) {
+            rb_fiber_scheduler_unblock(scheduler, owner, waiter);
+        } else {
+            rb_thread_wakeup_alive(waiter);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+// The loop of one thread: parked fibers, ready fibers, timers, descriptors. It knows no Ruby class of ours; the
+// scheduler binds it.
+//
+// There is no loop fiber. A fiber that must wait takes the next ready one and transfers to it; with none ready it polls
+// itself, and when what it waits for comes first, it goes on without a single switch.
+#ifndef HEDDLE_LOOP_H
+#define HEDDLE_LOOP_H
+
+#include "loop/backend.h"
+#include "loop/fiber_index.h"
+#include "loop/task.h"
+#include "loop/wait.h"
+#include "loop/wakeup.h"
+
+struct descriptor {
+    struct loop_wait *waits; // all that wait for it
+};
+
+struct loop_statistics {
+    uint64_t switches;    // transfers to another fiber
+    uint64_t polls;       // looks at the kernel, of which …
+    uint64_t empty_polls; // … brought nothing
+    uint64_t sleeps;      // … were allowed to wait, without the GVL
+    uint64_t waits;       // fibers parked
+    uint64_t spawned;     // tasks started
+    uint64_t reused;      // … of which on a fiber that had run another task before
+};
+
+struct loop {
+    VALUE self;        // the Heddle::Scheduler
+    VALUE thread;      // owns it since its first use; 0 before
+    struct task *task;  // whose fiber runs now
+    struct task root;   // stands for what runs outside of any task: the caller of the outermost run, the thread's root
+    bool interrupt_due; // root's fiber is being transferred to for an interrupt that came while another one polled
+
+    struct loop_wait *ready_head, *ready_tail;
+    uint32_t since_poll; // fibers dispatched since the kernel was asked last
+    uint32_t poll_every; // dispatches after which it is asked again: 4 while that brings something, up to 64
+    deadline_t last_poll;
+    uint32_t since_switch; // operations that a fiber finished without parking; see loop_courtesy
+
+    struct timer_heap timers;
+    struct wait_slab waits;
+    struct fiber_index blocked;
+    struct descriptor *descriptors;
+    int descriptor_capacity;
+
+    struct wakeup *wakeup;
+    const struct backend *backend;
+    void *backend_state; // NULL until the first use
+    unsigned fork_count;
+
+    struct task *tasks_head, *tasks_tail; // all that have not ended, in order of their start
+    size_t task_count;
+    struct loop_wait *idle;      // workers between two tasks, the last first
+    size_t idle_count;
+    VALUE drain_fiber;           // waits for the last task to end, or 0
+    bool closed;
+    struct loop_statistics statistics;
+};
+
+void loop_init(struct loop *loop, VALUE self, const struct backend *backend);
+void loop_mark(struct loop *loop);
+size_t loop_memsize(const struct loop *loop);
+void loop_free(struct loop *loop);
+
+// Makes the calling thread the owner and opens the backend, unless that is done. Raises Heddle::WrongThread,
+// Heddle::SchedulerClosed, SystemCallError.
+void loop_enter(struct loop *loop);
+
+// Lets go of all descriptors. The loop is of no use afterwards.
+void loop_close(struct loop *loop);
+
+// ---- parking. Each of these may run other fibers, and may raise what was sent to the task meanwhile.
+
+// Until loop_unblock names the fiber: true; false when the span (nanoseconds, DEADLINE_NEVER) is over.
+bool loop_block(struct loop *loop, int64_t span);
+
+// Until the descriptor is ready for one of poll(2)'s `events`. Returns those that are, 0 when the span is over, or
+// -errno.
+int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
+
+// Until a native thread posts a note with the key that `submit` is given. `submit` must not raise.
+void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key), void *argument);
+
+// Until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are, 0 when the span is
+// over, or -errno.
+struct pollfd;
+int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span);
+
+// Gives the turn to the others that are ready and comes back after them.
+void loop_yield(struct loop *loop);
+
+// To be called by operations that ended without parking: gives the turn away once in a while, so that a fiber whose
+// data is always there does not starve the others.
+void loop_courtesy(struct loop *loop);
+
+// Runs a fiber that was never run, at once: what it is for is begun before its spawner goes on, and is in flight the
+// longer. The caller becomes ready behind the others.
+void loop_start(struct loop *loop, VALUE fiber);
+
+// As loop_start, with an idle worker, which goes on as `task`. There must be one.
+void loop_continue_idle(struct loop *loop, struct task *task);
+
+// Parks the calling worker until loop_continue_idle takes it; loop->task is its task then.
+void loop_idle(struct loop *loop);
+
+// ---- waking. With the GVL; any thread where it says so.
+
+// Any thread. Ends the loop_block of that fiber; stale or mistaken calls are ignored.
+void loop_unblock(struct loop *loop, VALUE fiber);
+
+// Raise what is pending for the task in its innermost wait, or at its next one.
+void loop_interrupt_task(struct loop *loop, struct task *task);
+
+// Every wait on this descriptor ends with this errno: it was closed, or stands for something else now.
+void loop_descriptor_gone(struct loop *loop, int descriptor, int error);
+
+// ---- called by backends, while they collect
+void loop_descriptor_ready(struct loop *loop, int descriptor, short revents);
+void loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error);
+void loop_signalled(struct loop *loop);
+
+#endif

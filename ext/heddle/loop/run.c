@@ -1,0 +1,185 @@
+#include "loop/run.h"
+
+#include "loop/join.h"
+#include "loop/task_class.h"
+
+struct run {
+    VALUE self;
+    VALUE block;
+    struct task *head, *tail; // have not ended, in order of their start
+    size_t count;
+    VALUE main;     // the task of the block
+    VALUE failures; // tasks that failed, in order
+    VALUE fatal;    // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
+    VALUE waiters;
+};
+
+static void mark(void *pointer)
+{
+    struct run *run = pointer;
+    rb_gc_mark(run->block);
+    rb_gc_mark(run->main);
+    rb_gc_mark(run->failures);
+    rb_gc_mark(run->fatal);
+    rb_gc_mark(run->waiters);
+    for (struct task *task = run->head; task; task = task->run_next) rb_gc_mark(task->self);
+}
+
+static void release(void *pointer)
+{
+    xfree(pointer);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct run);
+}
+
+static const rb_data_type_t run_type = {
+    .wrap_struct_name = "Heddle::Run",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static struct run *run_of(VALUE object)
+{
+    return rb_check_typeddata(object, &run_type);
+}
+
+static VALUE allocate(VALUE klass)
+{
+    struct run *run;
+    VALUE self = TypedData_Make_Struct(klass, struct run, &run_type, run);
+    run->self = self;
+    run->block = run->main = run->failures = run->fatal = run->waiters = Qnil;
+    return self;
+}
+
+void run_add(VALUE object, struct task *task)
+{
+    struct run *run = run_of(object);
+    if (NIL_P(run->main)) run->main = task->self;
+    task->run_prev = run->tail;
+    if (run->tail) {
+        run->tail->run_next = task;
+    } else {
+        run->head = task;
+    }
+    run->tail = task;
+    run->count++;
+}
+
+void run_remove(VALUE object, struct task *task)
+{
+    struct run *run = run_of(object);
+    if (task->run_prev) {
+        task->run_prev->run_next = task->run_next;
+    } else {
+        run->head = task->run_next;
+    }
+    if (task->run_next) {
+        task->run_next->run_prev = task->run_prev;
+    } else {
+        run->tail = task->run_prev;
+    }
+    task->run_prev = task->run_next = NULL;
+    run->count--;
+    if (run->count == 0) join_wake(object, run->waiters);
+}
+
+// `again`: also those that were cancelled before and still wait for something in their clean-up.
+static void cancel_all(struct run *run, bool again)
+{
+    VALUE tasks = rb_ary_new();
+    for (struct task *task = run->head; task; task = task->run_next) rb_ary_push(tasks, task->self);
+    struct task *current = task_current();
+    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
+        struct task *task = task_of(RARRAY_AREF(tasks, i));
+        if (task == current) continue;
+        if (again) task->cancel_asked = false;
+        task_cancel(task);
+    }
+}
+
+static bool ends_the_run(const struct run *run, const struct task *task)
+{
+    return task->self == run->main || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(task->result, rb_eSignal)) ||
+           RTEST(rb_obj_is_kind_of(task->result, rb_eNoMemError));
+}
+
+bool run_raises_itself(VALUE object, const struct task *task)
+{
+    struct run *run = run_of(object);
+    return NIL_P(run->fatal) && ends_the_run(run, task);
+}
+
+void run_task_ended(VALUE object, struct task *task)
+{
+    struct run *run = run_of(object);
+    if (task->status == TASK_FAILED) {
+        if (!ends_the_run(run, task)) {
+            if (NIL_P(run->failures)) run->failures = rb_ary_new();
+            rb_ary_push(run->failures, task->self);
+        } else if (NIL_P(run->fatal)) {
+            run->fatal = task->result;
+            cancel_all(run, false);
+        }
+    }
+    run_remove(object, task);
+}
+
+static VALUE start_and_wait(VALUE object)
+{
+    struct run *run = run_of(object);
+    if (NIL_P(run->main)) task_spawn(run->block, Qnil, object);
+    while (run->count > 0) join_wait(object, &run->waiters, DEADLINE_NEVER);
+    return Qnil;
+}
+
+// An interrupt, or a cancel of the caller, ends the tasks in order before it goes on; another one on top of it cancels
+// those again that are busy cleaning up.
+static VALUE finish(VALUE object)
+{
+    struct run *run = run_of(object);
+    if (run->count == 0) return Qnil;
+    cancel_all(run, true);
+    rb_ensure(start_and_wait, object, finish, object);
+    return Qnil;
+}
+
+static void raise_unclaimed(const struct run *run)
+{
+    if (NIL_P(run->failures)) return;
+    for (long i = 0; i < RARRAY_LEN(run->failures); i++) {
+        struct task *task = task_of(RARRAY_AREF(run->failures, i));
+        if (!task->claimed) rb_exc_raise(task->result);
+    }
+}
+
+/*
+ * call-seq: run.call { ... } -> object
+ *
+ * Runs the block as a task of the current scheduler and waits until it and all tasks that were spawned inside have ended.
+ * See Heddle.run.
+ */
+static VALUE call(VALUE self)
+{
+    struct run *run = run_of(self);
+    rb_need_block();
+    if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
+    run->block = rb_block_proc();
+    rb_ensure(start_and_wait, self, finish, self);
+    if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
+    raise_unclaimed(run);
+    struct task *main = task_of(run->main);
+    if (main->status == TASK_CANCELLED) rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled: it has no value");
+    return main->result;
+}
+
+void Init_heddle_run(void)
+{
+    VALUE cRun = rb_define_class_under(heddle_module, "Run", rb_cObject);
+    rb_define_alloc_func(cRun, allocate);
+    rb_define_method(cRun, "call", call, 0);
+}

@@ -1,0 +1,338 @@
+#include "loop/scheduler.h"
+
+#include "loop/hooks_io.h"
+#include "loop/process.h"
+#include "loop/resolver.h"
+#include "loop/task_class.h"
+#include "loop/worker.h"
+#include "shims.h"
+
+static VALUE cScheduler, cScope;
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    loop_mark(pointer);
+}
+
+static void release(void *pointer)
+{
+    loop_free(pointer);
+    xfree(pointer);
+}
+
+static size_t memsize(const void *pointer)
+{
+    return loop_memsize(pointer);
+}
+
+// Not WB_PROTECTED: its references change with every switch; marking it again at each minor GC is the cheaper way.
+static const rb_data_type_t scheduler_type = {
+    .wrap_struct_name = "Heddle::Scheduler",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct loop *loop;
+    VALUE self = TypedData_Make_Struct(klass, struct loop, &scheduler_type, loop);
+    loop_init(loop, self, NULL);
+    return self;
+}
+
+struct loop *scheduler_loop(VALUE scheduler)
+{
+    if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &scheduler_type)) return NULL;
+    return RTYPEDDATA_DATA(scheduler);
+}
+
+struct loop *scheduler_entered(VALUE self)
+{
+    struct loop *loop = rb_check_typeddata(self, &scheduler_type);
+    loop_enter(loop);
+    return loop;
+}
+
+/*
+ * call-seq: Heddle::Scheduler.new -> scheduler
+ *
+ * A Fiber::Scheduler for Fiber.set_scheduler. May be built on another thread than it is set on; it belongs to the thread
+ * that first uses it. The backend is the one that the environment's HEDDLE_BACKEND names, else the best that the kernel
+ * allows.
+ *
+ * Raises ArgumentError for an unknown HEDDLE_BACKEND, Heddle::BackendUnavailable for one that is not to be had here.
+ */
+static VALUE initialize(VALUE self)
+{
+    struct loop *loop = rb_check_typeddata(self, &scheduler_type);
+    loop->backend = backend_choose();
+    return self;
+}
+
+/*
+ * call-seq: scheduler.backend -> String
+ *
+ * +uring+ or +epoll+.
+ */
+static VALUE backend(VALUE self)
+{
+    return rb_str_new_cstr(scheduler_loop(self)->backend->name);
+}
+
+/*
+ * call-seq: Heddle::Scheduler.backends -> [String, ...]
+ *
+ * The backends that this build has and this kernel allows, best first.
+ */
+static VALUE backends(VALUE klass)
+{
+    (void)klass;
+    return backend_available_names();
+}
+
+// ---- life
+
+static VALUE drain(VALUE self)
+{
+    struct loop *loop = scheduler_loop(self);
+    while (loop->task_count > 0) {
+        loop->drain_fiber = rb_fiber_current();
+        loop_block(loop, DEADLINE_NEVER);
+    }
+    return Qnil;
+}
+
+// An interrupt while the last tasks are awaited cancels them; they still get to clean up.
+static VALUE cancel_and_drain(VALUE self)
+{
+    struct loop *loop = scheduler_loop(self);
+    if (loop->task_count == 0) return Qnil;
+    VALUE tasks = rb_ary_new();
+    for (struct task *task = loop->tasks_head; task; task = task->next) rb_ary_push(tasks, task->self);
+    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
+        struct task *task = task_of(RARRAY_AREF(tasks, i));
+        task->cancel_asked = false;
+        task_cancel(task);
+    }
+    return rb_ensure(drain, self, cancel_and_drain, self);
+}
+
+static VALUE finish(VALUE self)
+{
+    struct loop *loop = scheduler_loop(self);
+    loop_close(loop);
+    return Qnil;
+}
+
+static VALUE drain_all(VALUE self)
+{
+    return rb_ensure(drain, self, cancel_and_drain, self);
+}
+
+/*
+ * call-seq: scheduler.close -> nil
+ *
+ * Runs what is scheduled to its end, then lets go of all descriptors. Ruby calls it when the thread ends and from
+ * Fiber.set_scheduler(nil). Closing twice is harmless.
+ */
+static VALUE close_scheduler(VALUE self)
+{
+    struct loop *loop = scheduler_loop(self);
+    if (loop->closed) return Qnil;
+    if (loop->task_count == 0) return finish(self);
+    loop_enter(loop);
+    rb_ensure(drain_all, self, finish, self);
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.closed? -> true or false
+ */
+static VALUE closed_p(VALUE self)
+{
+    return scheduler_loop(self)->closed ? Qtrue : Qfalse;
+}
+
+// ---- hooks
+
+/*
+ * call-seq: scheduler.fiber(**options) { ... } -> Fiber
+ *
+ * What Fiber.schedule calls: a fresh fiber that runs the block at once, until it first waits. +options+ go to Fiber.new.
+ */
+static VALUE fiber(int argc, VALUE *argv, VALUE self)
+{
+    VALUE options;
+    rb_scan_args(argc, argv, "0:", &options);
+    if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
+    struct loop *loop = scheduler_entered(self);
+    if (task_pending(loop->task)) task_raise_pending(loop->task);
+    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, loop->task->run);
+    return worker_start(loop, task_of(task), true, options);
+}
+
+/*
+ * call-seq: scheduler.block(blocker, timeout = nil) -> true or false
+ *
+ * Parks the fiber until #unblock; false when +timeout+ seconds are over first.
+ */
+static VALUE block(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, 2);
+    struct loop *loop = scheduler_entered(self);
+    return loop_block(loop, deadline_span(argc > 1 ? argv[1] : Qnil)) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.unblock(blocker, fiber) -> nil
+ *
+ * Makes a blocked fiber ready. Any thread may call it. For a fiber that is not blocked it does nothing.
+ */
+static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
+{
+    (void)blocker; // may differ from what `block` was given
+    struct loop *loop = scheduler_loop(self);
+    if (!loop->closed) loop_unblock(loop, blocked);
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.kernel_sleep(duration = nil) -> true
+ *
+ * Sleeps for +duration+ seconds, or until #unblock without one. Zero gives the turn to all that is ready.
+ */
+static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    struct loop *loop = scheduler_entered(self);
+    if (argc && NIL_P(argv[0])) rb_raise(rb_eTypeError, "can't convert NilClass into a time span: call sleep without an argument to sleep for ever");
+    int64_t span = argc ? deadline_span(argv[0]) : DEADLINE_NEVER;
+    if (span == 0) {
+        loop_yield(loop);
+    } else {
+        loop_block(loop, span);
+    }
+    return Qtrue;
+}
+
+/*
+ * call-seq: scheduler.process_wait(pid, flags) -> Process::Status
+ */
+static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
+{
+    return process_wait(scheduler_entered(self), NUM2PIDT(pid), NUM2INT(flags));
+}
+
+/*
+ * call-seq: scheduler.address_resolve(host) -> [String, ...] or nil
+ *
+ * Numeric addresses of a name, by getaddrinfo on a native thread.
+ */
+static VALUE address_resolve(VALUE self, VALUE host)
+{
+    return resolver_addresses(scheduler_entered(self), host);
+}
+
+// ---- timeout_after
+
+static void mark_scope(void *pointer)
+{
+    struct scope *scope = pointer;
+    rb_gc_mark(scope->exception);
+    rb_gc_mark(scope->message);
+}
+
+static void release_scope(void *pointer)
+{
+    xfree(pointer); // open ones are marked by their task
+}
+
+static const rb_data_type_t scope_type = {
+    .wrap_struct_name = "Heddle::Scope",
+    .function = {.dmark = mark_scope, .dfree = release_scope},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE leave_scope(VALUE argument)
+{
+    scope_leave((struct scope *)argument);
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.timeout_after(duration, exception, message = nil) { |duration| ... } -> object
+ *
+ * What Timeout.timeout calls: raises +exception+ in the block's innermost wait once +duration+ seconds are over.
+ */
+static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 2, 3);
+    struct loop *loop = scheduler_entered(self);
+    int64_t span = deadline_span(argv[0]);
+    struct scope *scope;
+    VALUE object = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
+    scope->self = object;
+    scope->exception = argv[1];
+    scope->message = argc > 2 ? argv[2] : Qnil;
+    scope_enter(scope, loop, span);
+    VALUE result = rb_ensure(rb_yield, argv[0], leave_scope, (VALUE)scope);
+    RB_GC_GUARD(object);
+    return result;
+}
+
+// ---- statistics
+
+/*
+ * call-seq: scheduler.statistics -> Hash
+ *
+ * Counters since the start, as Integers: +switches+ between fibers, +polls+ of the kernel, of which +empty_polls+ brought
+ * nothing and +sleeps+ were allowed to wait, +waits+ that parked a fiber, tasks +spawned+, of which +reused+ ran on a
+ * fiber that had run another before; and now: +tasks+ that have not ended, +idle+ fibers, +timers+.
+ */
+static VALUE statistics(VALUE self)
+{
+    struct loop *loop = scheduler_loop(self);
+    VALUE hash = rb_hash_new();
+#define PUT(key, value) rb_hash_aset(hash, ID2SYM(rb_intern(key)), ULL2NUM(value))
+    PUT("switches", loop->statistics.switches);
+    PUT("polls", loop->statistics.polls);
+    PUT("empty_polls", loop->statistics.empty_polls);
+    PUT("sleeps", loop->statistics.sleeps);
+    PUT("waits", loop->statistics.waits);
+    PUT("spawned", loop->statistics.spawned);
+    PUT("reused", loop->statistics.reused);
+    PUT("tasks", loop->task_count);
+    PUT("idle", loop->idle_count);
+    PUT("timers", loop->timers.size);
+#undef PUT
+    return hash;
+}
+
+void Init_heddle_scheduler(void)
+{
+    cScheduler = rb_define_class_under(heddle_module, "Scheduler", rb_cObject);
+    rb_gc_register_mark_object(cScheduler);
+    rb_define_alloc_func(cScheduler, allocate);
+    cScope = rb_class_new(rb_cObject);
+    rb_gc_register_mark_object(cScope);
+    rb_undef_alloc_func(cScope);
+
+    rb_define_singleton_method(cScheduler, "backends", backends, 0);
+    rb_define_method(cScheduler, "initialize", initialize, 0);
+    rb_define_method(cScheduler, "backend", backend, 0);
+    rb_define_method(cScheduler, "close", close_scheduler, 0);
+    rb_define_method(cScheduler, "scheduler_close", close_scheduler, 0);
+    rb_define_method(cScheduler, "closed?", closed_p, 0);
+    rb_define_method(cScheduler, "statistics", statistics, 0);
+
+    rb_define_method(cScheduler, "fiber", fiber, -1);
+    rb_define_method(cScheduler, "block", block, -1);
+    rb_define_method(cScheduler, "unblock", unblock, 2);
+    rb_define_method(cScheduler, "kernel_sleep", kernel_sleep, -1);
+    rb_define_method(cScheduler, "process_wait", process_wait_hook, 2);
+    rb_define_method(cScheduler, "address_resolve", address_resolve, 1);
+    rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
+    hooks_io_define(cScheduler);
+}

@@ -1,0 +1,410 @@
+#include "loop/task_class.h"
+
+#include "loop/foreign.h"
+#include "loop/join.h"
+#include "loop/run.h"
+#include "loop/scheduler.h"
+#include "loop/worker.h"
+#include "shims.h"
+
+static VALUE cTask;
+static ID id_full_message, id_write, id_report_on_exception, id_highlight;
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    task_mark(pointer);
+}
+
+static void release(void *pointer)
+{
+    xfree(pointer);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct task);
+}
+
+// Not WB_PROTECTED: scopes come and go in a running task, marking it again at each minor GC is cheaper than a barrier
+// at each of them. Its references are pinned: the loop goes by the addresses of fibers.
+static const rb_data_type_t task_type = {
+    .wrap_struct_name = "Heddle::Task",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct task *task_of(VALUE object)
+{
+    return rb_check_typeddata(object, &task_type);
+}
+
+VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run)
+{
+    struct task *task;
+    VALUE self = TypedData_Make_Struct(cTask, struct task, &task_type, task);
+    task->self = self;
+    task->block = block;
+    task->name = name;
+    task->scheduler = scheduler;
+    task->loop = loop;
+    task->result = task->fiber = task->waiters = task->storage = Qnil;
+    task->run = run;
+    if (loop) {
+        task->prev = loop->tasks_tail;
+        if (loop->tasks_tail) {
+            loop->tasks_tail->next = task;
+        } else {
+            loop->tasks_head = task;
+        }
+        loop->tasks_tail = task;
+        loop->task_count++;
+    }
+    if (!NIL_P(run)) run_add(run, task);
+    return self;
+}
+
+static void unlist(struct task *task)
+{
+    struct loop *loop = task->loop;
+    if (!loop) return;
+    if (task->prev) {
+        task->prev->next = task->next;
+    } else {
+        loop->tasks_head = task->next;
+    }
+    if (task->next) {
+        task->next->prev = task->prev;
+    } else {
+        loop->tasks_tail = task->prev;
+    }
+    task->prev = task->next = NULL;
+    loop->task_count--;
+    if (loop->task_count == 0 && loop->drain_fiber) loop_unblock(loop, loop->drain_fiber);
+}
+
+void task_forget(struct task *task)
+{
+    task->status = TASK_CANCELLED;
+    unlist(task);
+    if (!NIL_P(task->run)) run_remove(task->run, task);
+}
+
+struct task *task_current(void)
+{
+    struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
+    if (!loop) return foreign_current_task();
+    return loop->task->self ? loop->task : NULL;
+}
+
+// ---- running and ending
+
+struct outcome {
+    struct task *task;
+    enum task_status status;
+    VALUE result;
+};
+
+static VALUE call_block(VALUE argument)
+{
+    struct outcome *outcome = (struct outcome *)argument;
+    outcome->result = rb_proc_call_with_block(outcome->task->block, 0, NULL, Qnil);
+    outcome->status = TASK_COMPLETED;
+    return Qnil;
+}
+
+static VALUE rescue_error(VALUE argument, VALUE error)
+{
+    struct outcome *outcome = (struct outcome *)argument;
+    bool cancelled = outcome->task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
+    outcome->status = cancelled ? TASK_CANCELLED : TASK_FAILED;
+    outcome->result = error;
+    return Qnil;
+}
+
+static VALUE run_body(VALUE argument)
+{
+    return rb_rescue2(call_block, argument, rescue_error, argument, rb_eException, (VALUE)0);
+}
+
+// Also when Thread#kill passes by, which no rescue stops: the task did not end by itself then.
+static VALUE run_end(VALUE argument)
+{
+    struct outcome *outcome = (struct outcome *)argument;
+    task_end(outcome->task, outcome->status, outcome->result);
+    return Qnil;
+}
+
+void task_run(struct task *task)
+{
+    VALUE self = task->self;
+    struct outcome outcome = {.task = task, .status = TASK_CANCELLED, .result = Qnil};
+    task->fiber = rb_fiber_current();
+    task->started = true;
+    rb_ensure(run_body, (VALUE)&outcome, run_end, (VALUE)&outcome);
+    RB_GC_GUARD(self);
+}
+
+static VALUE print_report(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    VALUE thread = rb_thread_current();
+    if (!RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
+    VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
+    VALUE report = rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->self, message);
+    rb_funcall(rb_stderr, id_write, 1, report);
+    return Qnil;
+}
+
+static bool awaited(const struct task *task)
+{
+    return task->claimed || (!NIL_P(task->waiters) && RARRAY_LEN(task->waiters) > 0);
+}
+
+// As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending.
+static void report(struct task *task)
+{
+    if (awaited(task) || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(task->result, rb_eSignal))) return;
+    if (!NIL_P(task->run) && run_raises_itself(task->run, task)) return;
+    int state = 0;
+    rb_protect(print_report, (VALUE)task, &state);
+    if (state) rb_set_errinfo(Qnil);
+}
+
+void task_end(struct task *task, enum task_status status, VALUE result)
+{
+    task->result = result;
+    task_leave_scopes(task);
+    task->cancel_pending = false;
+    if (status == TASK_FAILED) report(task);
+    task->status = status;
+    task->block = Qnil;
+    task->storage = Qnil;
+    unlist(task);
+    join_wake(task->self, task->waiters);
+    if (!NIL_P(task->run)) run_task_ended(task->run, task);
+    task->fiber = Qnil;
+}
+
+void task_cancel(struct task *task)
+{
+    if (task->status != TASK_RUNNING || task->cancel_asked) return;
+    task->cancel_asked = true;
+    task->cancel_pending = true;
+    if (task->loop) {
+        if (task == task_current()) {
+            task_raise_pending(task);
+        } else {
+            loop_interrupt_task(task->loop, task);
+        }
+    } else {
+        foreign_cancel(task);
+    }
+}
+
+// ---- spawning
+
+static ID keyword_ids[1];
+
+/*
+ * call-seq: Heddle.spawn(name: nil) { ... } -> Heddle::Task
+ *
+ * Starts the block as a task of the running scheduler and of the innermost Heddle.run. The block runs at once, until it
+ * first has to wait; then the caller goes on. The fiber may have run other tasks before: it starts with no fiber-locals
+ * and no instance variables, and with a copy of the caller's Fiber storage (Ruby >= 3.2), as a fresh one would.
+ *
+ * [name] String for reports and Task#inspect.
+ *
+ * Raises ArgumentError without a block, Heddle::SchedulerMissing where no scheduler is active, Heddle::WrongThread,
+ * Heddle::SchedulerClosed, Heddle::LimitReached when the system has no room for another fiber.
+ */
+static VALUE spawn(int argc, VALUE *argv, VALUE self)
+{
+    (void)self;
+    VALUE name = Qnil;
+    if (argc > 0) {
+        VALUE options;
+        rb_scan_args(argc, argv, "0:", &options);
+        rb_get_kwargs(options, keyword_ids, 0, 1, &name);
+        if (name == Qundef) name = Qnil;
+    }
+    if (!rb_block_given_p()) rb_raise(rb_eArgError, "Heddle.spawn needs a block: the work that the task does");
+    return task_spawn(rb_block_proc(), name, Qundef);
+}
+
+VALUE task_spawn(VALUE block, VALUE name, VALUE run)
+{
+    VALUE scheduler = rb_fiber_scheduler_get();
+    if (NIL_P(scheduler)) {
+        rb_raise(heddle_eSchedulerMissing, "no scheduler is active here: wrap the call in Heddle.run { }, or set one with Fiber.set_scheduler(Heddle::Scheduler.new)");
+    }
+    if (!NIL_P(name)) name = rb_obj_as_string(name);
+    struct loop *loop = scheduler_loop(scheduler);
+    if (loop) {
+        loop_enter(loop);
+        if (task_pending(loop->task)) task_raise_pending(loop->task);
+    }
+    if (run == Qundef) {
+        struct task *parent = task_current();
+        run = parent ? parent->run : Qnil;
+    }
+    VALUE object = task_create(block, name, scheduler, loop, run);
+    if (loop) {
+        worker_start(loop, task_of(object), false, Qnil);
+    } else {
+        foreign_start(task_of(object));
+    }
+    return object;
+}
+
+// ---- instance methods
+
+// Waits until the task has ended; false when the deadline came first.
+static bool wait_for_end(struct task *task, deadline_t deadline)
+{
+    if (task->status == TASK_RUNNING && task == task_current()) {
+        rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->self);
+    }
+    while (task->status == TASK_RUNNING) {
+        if (deadline != DEADLINE_NEVER && deadline_now() >= deadline) return false;
+        join_wait(task->self, &task->waiters, deadline);
+    }
+    return true;
+}
+
+/*
+ * call-seq: task.value -> object
+ *
+ * Waits for the task's end and returns what its block returned. Cancelling the waiter does not cancel the task.
+ *
+ * Raises what the block raised (it is then not raised from Heddle.run any more), Heddle::TaskCancelled for a task that
+ * was cancelled, ThreadError in the task itself.
+ */
+static VALUE value(VALUE self)
+{
+    struct task *task = task_of(self);
+    wait_for_end(task, DEADLINE_NEVER);
+    task->claimed = true;
+    if (task->status == TASK_COMPLETED) return task->result;
+    if (task->status == TASK_FAILED) rb_exc_raise(task->result);
+    rb_raise(heddle_eTaskCancelled, "%" PRIsVALUE " was cancelled: it has no value", self);
+}
+
+/*
+ * call-seq: task.wait(timeout = nil) -> task or nil
+ *
+ * Waits for the task's end, at most +timeout+ seconds; nil when that is over first. Raises nothing of what the task
+ * raised, and leaves it to be raised from Heddle.run.
+ */
+static VALUE wait(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    int64_t span = deadline_span(argc ? argv[0] : Qnil);
+    return wait_for_end(task_of(self), deadline_after(deadline_now(), span)) ? self : Qnil;
+}
+
+/*
+ * call-seq: task.cancel -> task
+ *
+ * Raises Heddle::Cancellation in the task, in its innermost wait (or in the next one, if it is not waiting), so that its
+ * +ensure+ blocks run. Returns at once; Task#wait waits for the end. Does nothing for a task that has ended. May be called
+ * from any thread; a task that cancels itself does not return from here.
+ */
+static VALUE cancel(VALUE self)
+{
+    task_cancel(task_of(self));
+    return self;
+}
+
+/*
+ * call-seq: task.status -> Symbol
+ *
+ * +:running+ (it holds the processor), +:waiting+, +:completed+, +:failed+ or +:cancelled+.
+ */
+static VALUE status(VALUE self)
+{
+    struct task *task = task_of(self);
+    switch (task->status) {
+    case TASK_COMPLETED: return ID2SYM(rb_intern("completed"));
+    case TASK_FAILED: return ID2SYM(rb_intern("failed"));
+    case TASK_CANCELLED: return ID2SYM(rb_intern("cancelled"));
+    case TASK_RUNNING: break;
+    }
+    bool runs = task->loop ? task->loop->task == task : task == task_current();
+    return ID2SYM(rb_intern(runs ? "running" : "waiting"));
+}
+
+/*
+ * call-seq: task.ended? -> true or false
+ */
+static VALUE ended_p(VALUE self)
+{
+    return task_of(self)->status == TASK_RUNNING ? Qfalse : Qtrue;
+}
+
+/*
+ * call-seq: task.name -> String or nil
+ */
+static VALUE name(VALUE self)
+{
+    return task_of(self)->name;
+}
+
+/*
+ * call-seq: task.error -> Exception or nil
+ *
+ * What the task failed with, without raising it.
+ */
+static VALUE error(VALUE self)
+{
+    struct task *task = task_of(self);
+    return task->status == TASK_FAILED ? task->result : Qnil;
+}
+
+static VALUE inspect(VALUE self)
+{
+    struct task *task = task_of(self);
+    VALUE quoted = NIL_P(task->name) ? rb_str_new_cstr("") : rb_sprintf(" %+" PRIsVALUE, task->name);
+    return rb_sprintf("#<%" PRIsVALUE ":%p%" PRIsVALUE " %" PRIsVALUE ">", rb_obj_class(self), (void *)self, quoted, rb_sym2str(status(self)));
+}
+
+/*
+ * call-seq: Heddle::Task.current -> Heddle::Task or nil
+ *
+ * The task whose code runs now: nil outside of any.
+ */
+static VALUE current(VALUE klass)
+{
+    (void)klass;
+    struct task *task = task_current();
+    return task ? task->self : Qnil;
+}
+
+void Init_heddle_task(void)
+{
+    id_full_message = rb_intern("full_message");
+    id_write = rb_intern("write");
+    id_report_on_exception = rb_intern("report_on_exception");
+    id_highlight = rb_intern("highlight");
+    keyword_ids[0] = rb_intern("name");
+
+    cTask = rb_define_class_under(heddle_module, "Task", rb_cObject);
+    rb_gc_register_mark_object(cTask);
+    rb_undef_alloc_func(cTask);
+    rb_undef_method(CLASS_OF(cTask), "new");
+    rb_define_singleton_method(cTask, "current", current, 0);
+    rb_define_method(cTask, "value", value, 0);
+    rb_define_method(cTask, "wait", wait, -1);
+    rb_define_method(cTask, "cancel", cancel, 0);
+    rb_define_method(cTask, "status", status, 0);
+    rb_define_method(cTask, "ended?", ended_p, 0);
+    rb_define_method(cTask, "name", name, 0);
+    rb_define_method(cTask, "error", error, 0);
+    rb_define_method(cTask, "inspect", inspect, 0);
+    rb_define_alias(cTask, "to_s", "inspect");
+    rb_define_singleton_method(heddle_module, "spawn", spawn, -1);
+}

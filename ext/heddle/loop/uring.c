@@ -1,0 +1,163 @@
+#include "loop/loop.h"
+
+#ifdef HAVE_LIBURING_H
+
+#include <errno.h>
+#include <liburing.h>
+#include <poll.h>
+#include <string.h>
+
+// Only polls go through the ring, no reads or writes: the kernel never holds a pointer to a buffer of ours, and an
+// O_NONBLOCK descriptor would answer EAGAIN to a read at once anyway. A poll costs no system call of its own: it is
+// submitted with the next look at the ring.
+
+enum { ENTRIES = 1024 };
+
+// Keys that name no wait (an index that no slab reaches).
+#define WAKEUP_KEY UINT64_MAX
+#define CANCEL_KEY (UINT64_MAX - 1)
+
+struct uring {
+    struct io_uring ring;
+    int wakeup_descriptor;
+    bool rearm_wakeup;
+};
+
+static int setup(struct io_uring *ring, unsigned entries)
+{
+    // DEFER_TASKRUN (kernel 6.1): completions are posted when we ask for them, not by interrupting Ruby code.
+    // It needs SINGLE_ISSUER: the ring belongs to the thread that made it.
+    struct io_uring_params params = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CLAMP};
+    int error = io_uring_queue_init_params(entries, ring, &params);
+    if (error == -EINVAL) {
+        memset(&params, 0, sizeof(params));
+        params.flags = IORING_SETUP_CLAMP;
+        error = io_uring_queue_init_params(entries, ring, &params);
+    }
+    if (error == 0 && !(params.features & IORING_FEAT_EXT_ARG)) { // kernel < 5.11: no wait with a timeout of its own
+        io_uring_queue_exit(ring);
+        return ENOSYS;
+    }
+    return -error;
+}
+
+static int probe(void)
+{
+    struct io_uring ring;
+    int error = setup(&ring, 8);
+    if (error == 0) io_uring_queue_exit(&ring);
+    return error;
+}
+
+// The submission queue holds what has gathered since the last look; when it is full, it is handed over early.
+static struct io_uring_sqe *submission(struct uring *uring)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+    if (!sqe) {
+        io_uring_submit(&uring->ring);
+        sqe = io_uring_get_sqe(&uring->ring);
+    }
+    return sqe;
+}
+
+static int poll_once(struct uring *uring, int descriptor, short events, uint64_t key)
+{
+    struct io_uring_sqe *sqe = submission(uring);
+    if (!sqe) return EAGAIN;
+    io_uring_prep_poll_add(sqe, descriptor, (unsigned)events);
+    io_uring_sqe_set_data64(sqe, key);
+    return 0;
+}
+
+static void *open_uring(int wakeup_descriptor)
+{
+    struct uring *uring = ZALLOC(struct uring);
+    int error = setup(&uring->ring, ENTRIES);
+    if (error) {
+        xfree(uring);
+        errno = error;
+        return NULL;
+    }
+    // A child of fork must not see the queues: it would share them with the parent.
+    io_uring_ring_dontfork(&uring->ring);
+    uring->wakeup_descriptor = wakeup_descriptor;
+    uring->rearm_wakeup = true;
+    return uring;
+}
+
+static void close_uring(void *state, bool forked)
+{
+    struct uring *uring = state;
+    if (forked) {
+        close(uring->ring.ring_fd); // the mappings are not in this process
+    } else {
+        io_uring_queue_exit(&uring->ring);
+    }
+    xfree(uring);
+}
+
+static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
+{
+    (void)all;
+    short events = wait->events & POLLIN ? (short)(wait->events | POLLRDHUP) : wait->events;
+    return poll_once(state, wait->descriptor, events, wait_key(wait));
+}
+
+static void disarm(void *state, struct loop_wait *wait)
+{
+    // The kernel's poll holds the file open until it is told: without this a closed socket sends no FIN.
+    struct io_uring_sqe *sqe = submission(state);
+    if (!sqe) return; // it ends by itself, as an old generation
+    io_uring_prep_poll_remove(sqe, wait_key(wait));
+    io_uring_sqe_set_data64(sqe, CANCEL_KEY);
+}
+
+static int wait_uring(void *state, int64_t timeout)
+{
+    struct uring *uring = state;
+    if (uring->rearm_wakeup) {
+        if (poll_once(uring, uring->wakeup_descriptor, POLLIN, WAKEUP_KEY) == 0) uring->rearm_wakeup = false;
+    }
+    int result;
+    if (timeout == 0) {
+        result = io_uring_submit_and_get_events(&uring->ring);
+    } else {
+        struct __kernel_timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
+        struct io_uring_cqe *first;
+        result = io_uring_submit_and_wait_timeout(&uring->ring, &first, 1, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
+    }
+    if (result >= 0 || result == -ETIME || result == -EINTR || result == -EAGAIN || result == -EBUSY) return 0;
+    return -result;
+}
+
+static int collect(void *state, struct loop *loop)
+{
+    struct uring *uring = state;
+    struct io_uring_cqe *cqe;
+    unsigned head;
+    unsigned seen = 0;
+    int found = 0;
+    io_uring_for_each_cqe(&uring->ring, head, cqe)
+    {
+        seen++;
+        uint64_t key = cqe->user_data;
+        if (key == CANCEL_KEY) continue;
+        if (key == WAKEUP_KEY) {
+            uring->rearm_wakeup = true;
+            loop_signalled(loop);
+        } else if (cqe->res >= 0) {
+            short revents = (short)cqe->res;
+            if (revents & POLLRDHUP) revents |= POLLIN;
+            loop_wait_ready(loop, key, revents, 0);
+        } else if (cqe->res != -ECANCELED) {
+            loop_wait_ready(loop, key, 0, -cqe->res);
+        }
+        found++;
+    }
+    io_uring_cq_advance(&uring->ring, seen);
+    return found;
+}
+
+const struct backend backend_uring = {"uring", probe, open_uring, close_uring, arm, disarm, wait_uring, collect};
+
+#endif

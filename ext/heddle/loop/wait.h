@@ -1,0 +1,68 @@
+// The record of one parked fiber: what it waits for, and how that ended. Records live in slabs that are never
+// given back while the loop lives, and are recycled with a new generation: a completion that comes too late finds
+// either a record of another generation or none that is parked, and is harmless.
+#ifndef HEDDLE_LOOP_WAIT_H
+#define HEDDLE_LOOP_WAIT_H
+
+#include "loop/timer.h"
+
+struct loop;
+struct task;
+
+enum wait_kind {
+    WAIT_BLOCK,      // a Mutex, a Queue, a join: ended by unblock
+    WAIT_DESCRIPTOR, // ended by the backend
+    WAIT_SELECT,     // ended by one of its children, each a WAIT_MEMBER
+    WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
+    WAIT_NATIVE,     // ended by a native thread (resolver)
+    WAIT_TURN,       // ready at once: gave its turn away
+    WAIT_IDLE        // a worker between two tasks
+};
+
+enum wait_state { WAIT_FREE, WAIT_PARKED, WAIT_READY, WAIT_RUNNING };
+
+struct loop_wait {
+    struct timer timer;
+    struct loop *loop;
+    VALUE fiber;
+    struct task *task;              // who pays for the wait, and whom an expiry or a cancel is raised in
+    struct loop_wait *prev, *next;  // ready queue; `next` alone: free list, idle workers
+    struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor
+    struct loop_wait *parent;       // of a WAIT_MEMBER
+    uint32_t index;
+    uint32_t generation;
+    int descriptor;
+    short events;                   // poll(2)'s bits
+    short revents;
+    uint8_t kind;
+    uint8_t state;
+    bool timed_out;
+    bool completed;                 // what it waited for came
+    bool armed;                     // the backend knows of it
+    int error;                      // errno with which the wait failed, or 0
+};
+
+// Names a record in places that outlive it (the kernel, a native thread): generation above, index below.
+static inline uint64_t wait_key(const struct loop_wait *wait)
+{
+    return (uint64_t)wait->generation << 32 | wait->index;
+}
+
+struct wait_slab {
+    struct loop_wait **chunks;
+    uint32_t chunk_count;
+    struct loop_wait *free;
+};
+
+// A fresh record in state WAIT_PARKED. Raises NoMemoryError before anything has changed.
+struct loop_wait *wait_acquire(struct wait_slab *slab, struct loop *loop, enum wait_kind kind);
+void wait_release(struct wait_slab *slab, struct loop_wait *wait);
+
+// The record of that key, if it still stands for the same wait.
+struct loop_wait *wait_find(const struct wait_slab *slab, uint64_t key);
+
+void wait_slab_each(const struct wait_slab *slab, void (*visit)(struct loop_wait *wait, void *argument), void *argument);
+size_t wait_slab_size(const struct wait_slab *slab);
+void wait_slab_free(struct wait_slab *slab);
+
+#endif

@@ -1,0 +1,14 @@
+// The fibers that tasks run on. A worker runs one task after another: a fiber that ends keeps its stack until the next
+// GC, and each new one pays for maps, page faults and cold caches. Between two tasks nothing of the first is left.
+#ifndef HEDDLE_LOOP_WORKER_H
+#define HEDDLE_LOOP_WORKER_H
+
+#include "loop/loop.h"
+
+// Runs the task at once, on an idle worker if there is one and `fresh` is not asked for. `options`: what Fiber.new takes
+// beside its block, or nil. Returns its fiber. Raises Heddle::LimitReached when no fiber can be had.
+VALUE worker_start(struct loop *loop, struct task *task, bool fresh, VALUE options);
+
+void Init_heddle_worker(void);
+
+#endif

@@ -1,0 +1,17 @@
+// Every difference between the Rubies that we support. Each says which version ends the need for it.
+#ifndef HEDDLE_SHIMS_H
+#define HEDDLE_SHIMS_H
+
+#include <ruby.h>
+#include <ruby/fiber/scheduler.h>
+#include <ruby/io.h>
+#include <ruby/io/buffer.h>
+#include <ruby/thread.h>
+#include <ruby/version.h>
+
+// Declared nowhere, exported since 3.1; public from 3.3 on. # RUBY_VERSION >= 3.3
+#if RUBY_API_VERSION_CODE < 30300
+int rb_io_descriptor(VALUE io);
+#endif
+
+#endif

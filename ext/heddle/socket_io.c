@@ -1,0 +1,56 @@
+#include "socket_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// For a descriptor that is no socket and not O_NONBLOCK (inherited pipes, terminals, files): how many bytes can be
+// moved without blocking, or -EAGAIN. A pipe that poll calls writable has room for PIPE_BUF bytes at least.
+static ssize_t room(int descriptor, short events, size_t length)
+{
+    int flags = fcntl(descriptor, F_GETFL);
+    if (flags < 0) return -errno;
+    if (flags & O_NONBLOCK) return (ssize_t)length;
+    struct stat status;
+    if (fstat(descriptor, &status) < 0) return -errno;
+    if (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode)) return (ssize_t)length;
+    struct pollfd now = {.fd = descriptor, .events = events};
+    if (poll(&now, 1, 0) <= 0) return -EAGAIN;
+    return events == POLLOUT && length > PIPE_BUF ? PIPE_BUF : (ssize_t)length;
+}
+
+ssize_t io_receive(int descriptor, void *buffer, size_t length)
+{
+    ssize_t count;
+    do {
+        count = recv(descriptor, buffer, length, MSG_DONTWAIT);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) return count;
+    if (errno != ENOTSOCK) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    ssize_t allowed = room(descriptor, POLLIN, length);
+    if (allowed < 0) return allowed;
+    do {
+        count = read(descriptor, buffer, (size_t)allowed);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+ssize_t io_transmit(int descriptor, const void *bytes, size_t length)
+{
+    ssize_t count;
+    do {
+        count = send(descriptor, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) return count;
+    if (errno != ENOTSOCK) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    ssize_t allowed = room(descriptor, POLLOUT, length);
+    if (allowed < 0) return allowed;
+    do {
+        count = write(descriptor, bytes, (size_t)allowed);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}

@@ -1,0 +1,5 @@
+# frozen_string_literal: true
+
+require_relative "heddle/scheduler"
+require_relative "heddle/run"
+require_relative "heddle/fiber_pool"

@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+module Heddle
+  # Every error of Heddle's own includes this module; each inherits from what a caller would rescue anyway.
+  module Error; end
+
+  # Raised inside a task that was cancelled, so that its `ensure` blocks run. Not a StandardError: a `rescue => error`
+  # around a retry must not keep a cancelled task alive. Swallowing it lets the task go on.
+  class Cancellation < Exception # rubocop:disable Lint/InheritException
+    include Error
+  end
+
+  # {Task#value} of a task that was cancelled.
+  class TaskCancelled < StandardError
+    include Error
+  end
+
+  # {Heddle.spawn} where no scheduler is active.
+  class SchedulerMissing < RuntimeError
+    include Error
+  end
+
+  # A scheduler was used after it was closed.
+  class SchedulerClosed < RuntimeError
+    include Error
+  end
+
+  # A scheduler was used from a thread that does not own it.
+  class WrongThread < ThreadError
+    include Error
+  end
+
+  # The system has no room for another fiber; the message names the limit. What runs already goes on.
+  class LimitReached < FiberError
+    include Error
+  end
+
+  # HEDDLE_BACKEND names a backend that this build or this kernel has not.
+  class BackendUnavailable < NotImplementedError
+    include Error
+  end
+
+  # A pool was used after it was closed.
+  class PoolClosed < ClosedQueueError
+    include Error
+  end
+end

@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+module Heddle
+  class << self
+    # Runs the block as a task and returns its value, once it and all tasks spawned inside ({Heddle.spawn},
+    # `Fiber.schedule`) have ended. Installs a {Scheduler} on this thread for that time, unless one is set: inside another
+    # run, or under a foreign scheduler (async), it works on that one and waits for its own tasks only.
+    #
+    # An error that leaves the block cancels the tasks, whose `ensure` blocks run, and is raised; so do SystemExit and
+    # signals in any task, and an interrupt that arrives while all wait. The error of another task leaves the others be:
+    # it is printed at once, unless somebody waits for the task, and raised at the end unless its value was asked for.
+    #
+    # @yield the work
+    # @return [Object] the block's value
+    # @raise [TaskCancelled] when the block's own task was cancelled
+    # @raise [BackendUnavailable, ArgumentError] see {Scheduler.new}
+    def run(&block)
+      raise ArgumentError, "Heddle.run needs a block: the work to run" unless block
+      return Run.new.call(&block) if Fiber.scheduler
+
+      Fiber.set_scheduler(Scheduler.new)
+      begin
+        Run.new.call(&block)
+      ensure
+        Fiber.set_scheduler(nil)
+      end
+    end
+  end
+end

@@ -1,0 +1,8 @@
+# frozen_string_literal: true
+
+require "fiber"
+require "socket" # the loop raises SocketError
+require_relative "version"
+require_relative "errors"
+require_relative "native"
+require_relative "compat"
