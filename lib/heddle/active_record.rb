@@ -39,14 +39,16 @@ module Heddle
       # @return [Boolean]
       def holds?(fiber)
         return false unless ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
-        pools.any? { |pool| leases_to?(pool, fiber) }
+        pools(fiber).any? { |pool| leases_to?(pool, fiber) }
       end
 
       private
 
-      def pools
-        handler = ::ActiveRecord::Base.connection_handler
-        # 7.0 has no each_connection_pool, and asks for a role in connection_pool_list.
+      # Base.connection_handler says the same of the current fiber, and leaves a Hash on it each time.
+      def pools(fiber)
+        state = fiber.active_support_execution_state
+        handler = (state && state[:active_record_connection_handler]) || ::ActiveRecord::Base.default_connection_handler
+        # 7.0 has no each_connection_pool.
         handler.respond_to?(:each_connection_pool) ? handler.each_connection_pool : handler.all_connection_pools
       end
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "json"
 require "socket"
 
 # Real servers for the tests, without a service manager: each is started at the first use in a test process, shared by
@@ -12,23 +13,25 @@ require "socket"
 #
 #   relay = Servers::DelayRelay.new(target_port: 8080, delay: 0.2).start
 #   relay.stop
+#
+# Where the machine of the tests has no servers (the chroot of another Ruby), or to start them once for many test
+# processes, test/support/serve.rb starts them outside and says in HEDDLE_TEST_SERVERS where they are.
 module Servers
+  KINDS = {mariadb: :MariaDB, postgresql: :PostgreSQL, memcached: :Memcached, redis: :Redis, s3: :S3rver, load: :LoadServer}.freeze
+  ELSEWHERE = "HEDDLE_TEST_SERVERS"
+
   @lock = Mutex.new
   @shared = {}
 
   class << self
-    def mariadb = shared(:MariaDB)
+    # The load server of this repository is +load+: GET /MS answers after MS milliseconds.
+    KINDS.each_key { |kind| define_method(kind) { shared(kind) } }
 
-    def postgresql = shared(:PostgreSQL)
-
-    def memcached = shared(:Memcached)
-
-    def redis = shared(:Redis)
-
-    def s3 = shared(:S3rver)
-
-    # The load server of this repository: GET /MS answers after MS milliseconds.
-    def load = shared(:LoadServer)
+    # The shared servers that run, for the environment of another process.
+    def elsewhere
+      running = @lock.synchronize { @shared.reject { |_, server| server.is_a?(Exception) } }
+      {ELSEWHERE => JSON.generate(running.transform_values { |server| {port: server.port, dir: server.dir} })}
+    end
 
     # Ends every shared server of this process.
     def stop
@@ -83,11 +86,13 @@ module Servers
     private
 
     # A server that failed to start fails at once for every later test, with the same reason.
-    def shared(name)
+    def shared(kind)
       @lock.synchronize do
         stop_at_exit
-        server = @shared[name] ||= begin
-          const_get(name).new.start
+        server = @shared[kind] ||= begin
+          known = JSON.parse(ENV.fetch(ELSEWHERE, "{}"), symbolize_names: true)[kind]
+          server = const_get(KINDS.fetch(kind)).new
+          known ? server.adopt(**known) : server.start
         rescue Unavailable, StartFailed => e
           e
         end

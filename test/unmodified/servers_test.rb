@@ -36,11 +36,31 @@ class ServersTest < Minitest::Test
     def check = program("heddle-no-such-program", package: "no-such-package")
   end
 
+  def setup
+    super
+    forget
+    @elsewhere = ENV.delete(Servers::ELSEWHERE)
+  end
+
+  def teardown
+    forget
+    ENV[Servers::ELSEWHERE] = @elsewhere
+    super
+  end
+
   def test_one_server_of_a_kind_below_the_ephemeral_ports
     first = memcached
     assert_same first, memcached
     assert_predicate first, :running?
     assert_operator first.port, :<, 32_768
+  end
+
+  def test_another_process_finds_the_servers_that_run
+    server = memcached
+    script = "require #{SUPPORT.dump}; puts Servers.memcached.port; Servers.stop"
+    port = IO.popen([Servers.elsewhere, RbConfig.ruby, "-e", script], &:read)
+    assert_equal server.port, port.to_i
+    assert_predicate server, :running?
   end
 
   # The kernel ties a death signal to the thread that started the program, not to the process.
@@ -109,6 +129,9 @@ class ServersTest < Minitest::Test
   end
 
   private
+
+  # The servers that other tests share are stopped, or, where they run elsewhere, only forgotten.
+  def forget = Servers.stop
 
   def memcached
     Servers.memcached

@@ -4,6 +4,9 @@ module Servers
   class Memcached < Server
     private
 
+    # It looks for any other signal once a second only, and has nothing to save.
+    def stop_signal = :KILL
+
     def check
       @server = program("memcached", package: "memcached")
     end

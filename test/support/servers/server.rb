@@ -43,6 +43,13 @@ module Servers
       self
     end
 
+    # Stands for a server that another process started, and will stop.
+    def adopt(port:, dir:)
+      @port = port
+      @dir = dir
+      self
+    end
+
     # Ends the server and deletes its data. Does nothing in a child of the process that started it.
     def stop
       return unless pid && Process.pid == @owner

@@ -1,0 +1,20 @@
+# frozen_string_literal: true
+
+# Starts the test servers, runs a command that finds them, and stops them:
+#
+#   ruby test/support/serve.rb script/with-ruby 3.4 ruby test/support/driver.rb test/unmodified
+#
+# Says on standard error which servers cannot be had; their tests skip. Ends as the command does. Without a command it
+# only makes what the servers keep in the cache, so that no test has to wait for it.
+
+require_relative "servers"
+
+Servers::KINDS.each_key do |kind|
+  Servers.public_send(kind)
+rescue Servers::Unavailable, Servers::StartFailed => e
+  warn "serve: no #{kind}: #{e.message.lines.first(20).join}"
+end
+
+exit if ARGV.empty?
+system(Servers.elsewhere, *ARGV)
+exit($?.exitstatus || 1)
