@@ -30,7 +30,7 @@ install_packages() {
   if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
     for name in "${missing[@]}"; do
       case $name in
-        postgresql | memcached | mariadb-server) as_root systemctl disable --quiet --now "${name/-server/}" || true ;;
+        postgresql | memcached | redis-server) as_root systemctl disable --quiet --now "$name" || true ;;
       esac
     done
   fi
@@ -41,8 +41,16 @@ install_packages() {
 packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburing-dev git ca-certificates)
 
 # The servers and headers that the tests of unmodified libraries take, and what makes the chroot of newer Rubies.
-packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libpq-dev libmariadb-dev mariadb-server-core
-  mariadb-client-core mariadb-server postgresql memcached openssl curl procps util-linux debootstrap debian-archive-keyring)
+packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libpq-dev libmariadb-dev clang mariadb-server-core
+  mariadb-client-core postgresql memcached redis-server openssl curl procps util-linux debootstrap debian-archive-keyring)
+
+# Node.js often comes from elsewhere than Debian, with npm in it.
+install_node() {
+  local missing=()
+  command -v node >/dev/null || missing+=(nodejs)
+  command -v npm >/dev/null || missing+=(npm)
+  install_packages ${missing[@]+"${missing[@]}"}
+}
 
 # use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.
 # Gems are kept outside the tree (Bundler puts each Ruby's in a folder of its own), so that a new checkout is quick.
@@ -52,10 +60,4 @@ use_bundle() {
   [ -f "$folder/Gemfile" ] || echo 'eval_gemfile File.expand_path("../../../Gemfile", __dir__)' >"$folder/Gemfile"
   export BUNDLE_GEMFILE=$folder/Gemfile BUNDLE_PATH=$heddle_cache/gems BUNDLE_APP_CONFIG=$folder/config
   export BUNDLE_USER_CACHE=$heddle_cache/bundler BUNDLE_SILENCE_ROOT_WARNING=1
-}
-
-# install_gems VERSION: quick when nothing is missing.
-install_gems() {
-  "$tree/script/with-ruby" "$1" bundle check >/dev/null 2>&1 ||
-    "$tree/script/with-ruby" "$1" bundle install --quiet --retry 3
 }

@@ -1,0 +1,182 @@
+# frozen_string_literal: true
+
+require "tempfile"
+require_relative "summary"
+
+# What bin/test does once the machine is set up: checks, builds, runs the suites on each Ruby and backend, and says what
+# ran where. Everything that it starts has a deadline.
+class TestMatrix
+  ROOT = File.expand_path("../..", __dir__)
+  FLOOR = "3.1"
+  NEWER = %w[3.3 3.4].freeze
+  BACKENDS = %w[uring epoll].freeze
+  # These are about other programs more than about the loop: once a Ruby, on the backend that Heddle chooses by itself.
+  ONCE = %w[lab unmodified].freeze
+  # What depends on Ruby's version, and so runs on the newer ones too.
+  ON_NEWER = %w[loop names deadlines net_http stream].freeze
+  # Where `unmodified` runs beside the floor: the newest Ruby has newer versions of the libraries.
+  NEWEST = NEWER.last
+
+  USAGE = <<~TEXT
+    usage: bin/test [--ruby VERSION]... [--backend uring|epoll]... [--no-checks] [FILE or FOLDER]...
+    Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
+  TEXT
+
+  # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses).
+  Cell = Struct.new(:ruby, :backend, :files) do
+    def name
+      "Ruby #{ruby}, #{backend || "default"} backend"
+    end
+  end
+
+  def initialize(arguments)
+    @rubies = []
+    @backends = []
+    @paths = []
+    @checks = true
+    parse(arguments)
+    @checks &&= @paths.empty?
+    @record = Tempfile.new("heddle-record").path
+    @summary = TestSummary.new(@record)
+  end
+
+  def run
+    Dir.chdir(ROOT)
+    started = now
+    usable = rubies.select { |ruby| prepare(ruby) }
+    checks if @checks && usable.include?(FLOOR)
+    cells(usable).each { |cell| run_cell(cell) }
+    @summary.print(seconds: now - started)
+    @summary.passed?
+  end
+
+  private
+
+  def parse(arguments)
+    until arguments.empty?
+      case argument = arguments.shift
+      when "--ruby" then @rubies << arguments.shift
+      when "--backend" then @backends << arguments.shift
+      when "--no-checks" then @checks = false
+      when "--help", "-h"
+        puts USAGE
+        exit
+      when /\A-/ then abort USAGE
+      else @paths << argument.delete_suffix("/")
+      end
+    end
+    missing = @paths.reject { |path| File.exist?(File.expand_path(path, ROOT)) }
+    abort "bin/test: there is no #{missing.join(", no ")}" if missing.any?
+  end
+
+  def rubies
+    @rubies.empty? ? [FLOOR, *NEWER] : @rubies
+  end
+
+  def backends
+    @backends.empty? ? BACKENDS : @backends
+  end
+
+  # Gems and native code for one Ruby. False if it is not to be had.
+  def prepare(ruby)
+    system("script/with-ruby", ruby, "true", err: [(errors = Tempfile.new("heddle-errors")).path, "w"])
+    if $?.exitstatus == 69
+      @summary.not_run("Ruby #{ruby}", File.read(errors.path).lines.last.to_s.strip)
+      return false
+    end
+    $stderr.write(File.read(errors.path))
+    step("gems for Ruby #{ruby}", 1200, "script/install-gems", ruby) &&
+      step("compile for Ruby #{ruby}", 400, *with(ruby), "rake", "--quiet", "compile")
+  end
+
+  def checks
+    step("style", 200, *with(FLOOR), "rake", "--quiet", "style")
+    step("signatures", 100, *with(FLOOR), "rake", "--quiet", "rbs")
+    step("warnings", 600, *with(FLOOR), "rake", "--quiet", "warnings")
+    step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
+  end
+
+  def cells(rubies)
+    rubies.flat_map do |ruby|
+      files = files_for(ruby)
+      once, each = files.partition { |file| ONCE.include?(suite(file)) }
+      usable = each.empty? ? [] : backends.select { |backend| usable?(ruby, backend) }
+      [*usable.map { |backend| Cell.new(ruby, backend, each) }, Cell.new(ruby, nil, once)]
+    end.reject { |cell| cell.files.empty? }
+  end
+
+  def files_for(ruby)
+    return named_files unless @paths.empty?
+
+    all = Dir["test/**/*_test.rb"].sort
+    return all unless NEWER.include?(ruby)
+
+    suites = (ruby == NEWEST) ? [*ON_NEWER, "unmodified"] : ON_NEWER
+    all.select { |file| suites.include?(suite(file)) }
+  end
+
+  def named_files
+    @paths.flat_map { |path| File.directory?(path) ? Dir["#{path}/**/*_test.rb"].sort : [path] }
+  end
+
+  def suite(file)
+    TestSummary.suite(file)
+  end
+
+  # A kernel that refuses io_uring is a reason not to run; Heddle refusing it on a kernel that does not is a failure.
+  def usable?(ruby, backend)
+    return true unless backend == "uring"
+
+    # io_uring_setup, which has this number on every architecture, with a null pointer: EFAULT is a kernel that would.
+    probe = "begin; syscall(425, 1, 0); rescue SystemCallError => error; puts error.class; end"
+    refusal = IO.popen(["ruby", "-W0", "-e", probe], &:read).strip
+    return true if refusal == "Errno::EFAULT"
+
+    @summary.not_run("Ruby #{ruby}, uring backend", "this kernel refuses io_uring (#{refusal})")
+    false
+  end
+
+  def run_cell(cell)
+    environment = {"HEDDLE_TEST_RECORD" => @record, "HEDDLE_BACKEND" => cell.backend}
+    heading(cell.name)
+    took = now
+    status = limited(900, *with(cell.ruby), "ruby", "test/support/driver.rb", *cell.files, environment: environment)
+    puts "(#{(now - took).round} s)"
+    return if status.success? || status.exitstatus == 1 # each file's own failures are in the record
+
+    @summary.broken(cell.name, (status.exitstatus == 124) ? "not done after 900 s" : "its driver ended: #{status.inspect}")
+  end
+
+  def step(name, seconds, *command)
+    heading(name)
+    took = now
+    status = limited(seconds, *command)
+    @summary.check(name, status.success?, now - took)
+    puts "#{name}: FAILED" unless status.success?
+    status.success?
+  end
+
+  def limited(seconds, *command, environment: {})
+    pid = Process.spawn(environment, "timeout", "--kill-after=10", seconds.to_s, *command, in: File::NULL)
+    Process.wait2(pid).last
+  rescue Interrupt
+    Process.kill(:TERM, pid)
+    Process.wait(pid)
+    raise
+  end
+
+  def with(ruby)
+    ["script/with-ruby", ruby, "bundle", "exec"]
+  end
+
+  def heading(text)
+    puts "\n== #{text}"
+    $stdout.flush
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
+
+exit TestMatrix.new(ARGV.dup).run if $PROGRAM_NAME == __FILE__

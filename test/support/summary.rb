@@ -1,0 +1,125 @@
+# frozen_string_literal: true
+
+require "json"
+
+# What ran where, out of the record that the test processes wrote (see record.rb), and what did not, with the reasons.
+class TestSummary
+  # The suite of a test file: its folder below test/.
+  def self.suite(file)
+    file[%r{\Atest/([^/]+)/}, 1] || "-"
+  end
+
+  def initialize(record)
+    @record = record
+    @checks = []
+    @not_run = []
+    @broken = []
+  end
+
+  # A check that is not a test: style, compilation.
+  def check(name, passed, seconds)
+    @checks << [name, passed, seconds]
+  end
+
+  # Something that this machine cannot run. It counts as a skip.
+  def not_run(name, reason)
+    @not_run << [name, reason]
+  end
+
+  # A run whose results are lost. It counts as an error.
+  def broken(name, reason)
+    @broken << [name, reason]
+  end
+
+  def passed?
+    totals.values_at("failures", "errors").sum.zero? && totals["runs"].positive?
+  end
+
+  def print(seconds:)
+    puts "", "== What ran where (runs; F failures, E errors, S skips)", ""
+    table
+    list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
+    list("Failed", failed)
+    list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
+    list("Skipped", skipped)
+    puts "", "#{(seconds / 60).floor} min #{(seconds % 60).round} s"
+    puts format("%d runs, %d assertions, %d failures, %d errors, %d skips",
+      *totals.values_at("runs", "assertions", "failures", "errors", "skips"))
+  end
+
+  private
+
+  def rows
+    @rows ||= File.readlines(@record).map { |line| JSON.parse(line) }
+  end
+
+  def classes
+    @classes ||= rows.select { |row| row["type"] == "class" }
+  end
+
+  # Files that did not end as test files do. What their processes had not yet recorded is unknown.
+  def lost
+    @lost ||= rows.select { |row| row["type"] == "file" && !%w[passed failed].include?(row["outcome"]) }
+  end
+
+  def totals
+    @totals ||= count(classes, lost).tap do |total|
+      total["failures"] += @checks.count { |_, passed, _| !passed }
+      total["errors"] += @broken.size
+      total["skips"] += @not_run.size
+    end
+  end
+
+  def count(classes, lost)
+    total = %w[runs assertions failures errors].to_h { |key| [key, classes.sum { |row| row[key] }] }
+    total["errors"] += lost.size
+    total.merge("skips" => classes.sum { |row| row["skips"].size })
+  end
+
+  def table
+    columns = (classes + lost).map { |row| where(row) }.uniq
+    return puts "nothing" if columns.empty?
+
+    lines = [["suite", "mode", *columns.map { |ruby, backend| "#{ruby} #{backend}" }]]
+    groups = (classes + lost).group_by { |row| [self.class.suite(row["file"]), row.fetch("mode", "-")] }
+    groups.sort.each do |(suite, mode), members|
+      lines << [suite, mode, *columns.map { |column| cell(members.select { |row| where(row) == column }) }]
+    end
+    lines << ["all", "", *columns.map { |column| cell((classes + lost).select { |row| where(row) == column }) }]
+    widths = lines.transpose.map { |column| column.map(&:size).max }
+    lines.each { |line| puts line.zip(widths).map { |text, width| text.ljust(width) }.join("  ").rstrip }
+  end
+
+  def where(row)
+    row.values_at("ruby", "backend")
+  end
+
+  def cell(members)
+    return "" if members.empty?
+
+    classes, lost = members.partition { |row| row["type"] == "class" }
+    total = count(classes, lost)
+    marks = {"failures" => "F", "errors" => "E", "skips" => "S"}.filter_map do |key, mark|
+      "#{total[key]}#{mark}" if total[key].positive?
+    end
+    [total["runs"], *marks].join(" ")
+  end
+
+  def failed
+    rows.select { |row| row["type"] == "file" && row["outcome"] != "passed" }.map { |row|
+      "#{row["file"]} (#{where(row).join(" ")}): #{[row["outcome"], row["message"]].compact.join(", ")}"
+    } + @broken.map { |name, reason| "#{name}: #{reason}" }
+  end
+
+  # One line a test and reason, with the places.
+  def skipped
+    skips = classes.flat_map do |row|
+      row["skips"].map { |skip| ["#{row["class"]}##{skip["test"]}: #{skip["reason"].lines.first&.strip}", where(row).join(" ")] }
+    end
+    skips.group_by(&:first).map { |text, places| "#{text} (#{places.map(&:last).uniq.join(", ")})" }.sort
+  end
+
+  def list(title, lines)
+    puts "", "#{title}:", lines.map { |line| "  #{line}" } unless lines.empty?
+  end
+end
