@@ -28,8 +28,8 @@ module Heddle
       # @return [void]
       def install
         return if @installed
-        @installed = true
         FiberPool.retire_if { |fiber| holds?(fiber) }
+        @installed = true
       end
 
       # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work

@@ -139,7 +139,11 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     pool.with_connection { |connection| connection.execute("create table leaks (id int) engine = InnoDB") }
     yield
   ensure
-    pool.with_connection { |connection| connection.execute("drop table if exists leaks") }
+    pool.with_connection do |connection|
+      # The transaction of a test that failed may still hold the table.
+      connection.execute("set session lock_wait_timeout = 5")
+      connection.execute("drop table if exists leaks")
+    end
   end
 
   def pool = ActiveRecord::Base.connection_pool
