@@ -28,7 +28,7 @@ namespace :warnings do
     task compiler => objects
   end
 
-  task :all => compilers do
+  task all: compilers do
     raise "neither gcc nor clang is here" if compilers.empty?
   end
 end
