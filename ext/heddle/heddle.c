@@ -2,6 +2,7 @@
 
 #include "loop/foreign.h"
 #include "loop/fork.h"
+#include "loop/join.h"
 #include "loop/process.h"
 #include "loop/run.h"
 #include "loop/scheduler.h"
@@ -40,6 +41,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_worker();
     Init_heddle_task();
     Init_heddle_run();
+    Init_heddle_gate();
     Init_heddle_process();
     Init_heddle_foreign();
 }

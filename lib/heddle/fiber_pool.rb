@@ -1,3 +1,269 @@
 # frozen_string_literal: true
+
 module Heddle
+  # Runs blocks on at most `size` fibers at once; what does not fit waits in a bounded queue, and when that is full,
+  # {#spawn} makes its caller wait. Fibers are reused.
+  #
+  # Inside {Heddle.run}, or under a foreign scheduler (async), a pool works on the scheduler of the thread that made it.
+  # Elsewhere it has a loop of its own, which runs inside {#map}, {#each}, {#wait} and {#close}, and inside {#spawn} until
+  # the block waits for the first time, or while the queue is full.
+  #
+  # @example
+  #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
+  class FiberPool
+    # Registers a block that is asked after each task whether its fiber must not be used again, because a library holds it
+    # by its identity. It is called with the fiber, on it, and must not wait.
+    #
+    # @yieldparam fiber [Fiber]
+    # @yieldreturn [Boolean] true when the fiber has to end
+    # @return [Proc] the block
+    def self.retire_if(&block)
+      raise ArgumentError, "Heddle::FiberPool.retire_if needs a block: it is asked whether to retire a fiber" unless block
+
+      Scheduler.retire_if(block)
+    end
+
+    # @return [Integer] how many blocks run at once, at most
+    attr_reader :size
+
+    # @param size [Integer] how many blocks run at once, at most
+    # @param queue [Integer] how many more may wait for their turn before {#spawn} waits
+    # @param name [String, nil] for the names of its tasks
+    def initialize(size = 50, queue: size, name: nil)
+      @size = count("size", size, 1)
+      @queue_limit = count("queue", queue, 0)
+      @name = name
+      @thread = Thread.current
+      @queue = []
+      @running = 0
+      @spawned = 0
+      @failures = []
+      @changed = Gate.new
+      @lock = Thread::Mutex.new # other threads spawn, too
+      @closed = false
+      @scheduler = Fiber.scheduler
+      @own = @scheduler.nil?
+      @scheduler ||= Scheduler.new
+      attached { @scheduler.accept_posts } if @scheduler.is_a?(Scheduler)
+    end
+
+    # Runs the block on one of the pool's fibers: at once if one is free, else when its turn comes. Waits while the queue is
+    # full. Safe to call from other threads (not under a foreign scheduler).
+    #
+    # @return [Task]
+    # @raise [PoolClosed] after {#close}
+    # @raise [WrongThread] from another thread under a foreign scheduler
+    def spawn(&block)
+      raise ArgumentError, "Heddle::FiberPool#spawn needs a block: the work to do" unless block
+
+      attached do
+        wait_for_room
+        submit(false, method(:ended), &block)
+      end
+    end
+
+    # Calls the block with each item, on the pool's fibers. The first error cancels the rest and is raised once all have
+    # ended.
+    #
+    # @param items [#each]
+    # @return [Array] the blocks' values, in the order of the items
+    # @raise [PoolClosed] after {#close}
+    def map(items, &block)
+      raise ArgumentError, "Heddle::FiberPool#map needs a block: it is called with each item" unless block
+
+      attached { Batch.new(self, keep: true).run(items, &block) }
+    end
+
+    # As {#map}, without keeping the values: `items` may be endless.
+    #
+    # @param items [#each]
+    # @return [self]
+    def each(items, &block)
+      raise ArgumentError, "Heddle::FiberPool#each needs a block: it is called with each item" unless block
+
+      attached { Batch.new(self, keep: false).run(items, &block) }
+      self
+    end
+
+    # Waits until everything spawned so far has ended. A pool with a loop of its own then raises the first error that
+    # nobody asked for; inside a run that is the run's to do.
+    #
+    # @param timeout [Numeric, nil] seconds
+    # @return [self, nil] nil when the timeout is over first
+    def wait(timeout = nil)
+      deadline = timeout && now + timeout
+      attached do
+        until idle?
+          left = deadline && deadline - now
+          return nil if left && left <= 0
+
+          @changed.wait(left)
+        end
+      end
+      raise_unclaimed
+      self
+    end
+
+    # Waits as {#wait}, and takes no more work. Closing twice is harmless.
+    #
+    # @return [self]
+    def close
+      @closed = true
+      @changed.open
+      wait
+      self
+    ensure
+      @scheduler.close if @own && idle? && Thread.current == @thread
+    end
+
+    # @return [Boolean]
+    def closed? = @closed
+
+    # @return [Hash{Symbol => Integer}] `size`; `running` and `queued` now; `spawned` since the start
+    def statistics
+      {size: @size, running: @running, queued: @queue.size, spawned: @spawned}
+    end
+
+    # @return [String]
+    def inspect
+      "#<#{self.class}#{" #{@name.inspect}" if @name} #{@running} of #{@size} running, #{@queue.size} queued#{", closed" if @closed}>"
+    end
+
+    # @api private For {Batch}: waits until {#submit} need not add to a full queue.
+    def wait_for_room
+      while !@closed && @running >= @size && @queue.size >= @queue_limit
+        @queue.reject!(&:ended?)
+        break if @queue.size < @queue_limit
+
+        @changed.wait
+      end
+    end
+
+    # @api private For {Batch}: takes a block in. There must be room.
+    def submit(claimed, on_end, &block)
+      starts = false
+      raise PoolClosed, "#{inspect} takes no more work: it was closed" if @closed
+
+      task = Task.prepare(@scheduler, @name, on_end, claimed, &block)
+      @lock.synchronize do
+        @spawned += 1
+        next @queue << task unless @running < @size
+
+        @running += 1
+        starts = true
+      end
+      task.start if starts
+      task
+    end
+
+    # @api private Called on a fiber whose task has ended.
+    # @return [Task, nil] what goes on there
+    def ended(task)
+      @failures << task if @own && task.error && !task.claimed?
+      successor = nil
+      @lock.synchronize do
+        successor = @queue.shift
+        successor = @queue.shift while successor&.ended?
+        @running -= 1 unless successor
+      end
+      @changed.open
+      successor
+    end
+
+    private
+
+    def count(what, value, least)
+      raise TypeError, "a pool's #{what} is a whole number, not #{value.inspect}" unless value.is_a?(Integer)
+      raise ArgumentError, "a pool's #{what} is #{least} or more, not #{value}" if value < least
+
+      value
+    end
+
+    # Tasks that were cancelled while they were queued need no room.
+    def idle?
+      @running.zero? && @queue.all?(&:ended?)
+    end
+
+    # Sets the pool's own loop for the time of the block, where it has one and it is not set.
+    def attached
+      return yield if !@own || Fiber.scheduler == @scheduler
+      return yield if Thread.current != @thread
+      raise ThreadError, "#{inspect} has a loop of its own and cannot run it under #{Fiber.scheduler}: make the pool there" if Fiber.scheduler
+      return yield if @scheduler.closed?
+
+      Fiber.set_scheduler(@scheduler)
+      begin
+        yield
+      ensure
+        @scheduler.detach
+        Fiber.set_scheduler(nil)
+      end
+    end
+
+    def raise_unclaimed
+      failed = @failures.find { |task| !task.claimed? }
+      @failures.clear
+      raise failed.error if failed
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+    # One call of {FiberPool#map} or {FiberPool#each}.
+    class Batch
+      def initialize(pool, keep:)
+        @pool = pool
+        @keep = keep
+        @tasks = {}.compare_by_identity
+        @values = []
+        @failed = nil
+        @changed = Gate.new
+      end
+
+      def run(items, &block)
+        index = -1
+        items.each do |item|
+          @pool.wait_for_room
+          break if @failed
+
+          add(index += 1, item, block)
+        end
+        @changed.wait until @tasks.empty?
+        raise @failed.error if @failed
+
+        @values
+      ensure
+        cancel_all
+        @changed.wait until @tasks.empty?
+      end
+
+      private
+
+      def add(index, item, block)
+        on_end = ->(task) { ended(task, index) }
+        task = @pool.submit(true, on_end) { block.call(item) }
+        # It may have ended already, at its first run.
+        @tasks[task] = true unless task.ended?
+      end
+
+      def ended(task, index)
+        @tasks.delete(task)
+        if task.error && !@failed
+          @failed = task
+          cancel_all
+        elsif @keep && task.status == :completed
+          @values[index] = task.value
+        end
+        @changed.open if @tasks.empty?
+        @pool.ended(task)
+      end
+
+      def cancel_all
+        @tasks.keys.each do |task|
+          task.cancel
+          @tasks.delete(task) if task.ended? # was queued: nobody calls back
+        end
+      end
+    end
+    private_constant :Batch
+  end
 end

@@ -8,8 +8,10 @@ static ID id_task, id_schedule, id_fiber_interrupt, id_raise;
 static VALUE run_in_fiber(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
-    rb_thread_local_aset(rb_thread_current(), id_task, task_object); // of this fiber
-    task_run(task_of(task_object));
+    for (struct task *task = task_of(task_object); task; task = task_successor(task)) {
+        rb_thread_local_aset(rb_thread_current(), id_task, task->self); // of this fiber
+        task_run(task);
+    }
     return Qnil;
 }
 

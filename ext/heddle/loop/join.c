@@ -3,6 +3,8 @@
 #include "loop/scheduler.h"
 #include "shims.h"
 
+static ID id_waiters;
+
 struct joining {
     VALUE owner;
     VALUE waiters;
@@ -81,4 +83,40 @@ void join_wake(VALUE owner, VALUE waiters)
             rb_thread_wakeup_alive(waiter);
         }
     }
+}
+
+// ---- Heddle::Gate: the same for Ruby code
+
+/*
+ * call-seq: gate.wait(timeout = nil) -> gate
+ *
+ * @api private Sleeps until #open, or until +timeout+ seconds are over; may come back early. In a root fiber it runs the
+ * thread's loop meanwhile.
+ */
+static VALUE gate_wait(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    VALUE waiters = rb_ivar_get(self, id_waiters);
+    if (NIL_P(waiters)) rb_ivar_set(self, id_waiters, waiters = rb_ary_new());
+    join_wait(self, &waiters, deadline_after(deadline_now(), deadline_span(argc ? argv[0] : Qnil)));
+    return self;
+}
+
+/*
+ * call-seq: gate.open -> gate
+ *
+ * @api private Wakes all that wait now, first come first served. Any thread.
+ */
+static VALUE gate_open(VALUE self)
+{
+    join_wake(self, rb_ivar_get(self, id_waiters));
+    return self;
+}
+
+void Init_heddle_gate(void)
+{
+    id_waiters = rb_intern("waiters"); // no name that Ruby code can reach
+    VALUE cGate = rb_define_class_under(heddle_module, "Gate", rb_cObject);
+    rb_define_method(cGate, "wait", gate_wait, -1);
+    rb_define_method(cGate, "open", gate_open, 0);
 }

@@ -12,4 +12,6 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline);
 // Wakes all that wait; any thread.
 void join_wake(VALUE owner, VALUE waiters);
 
+void Init_heddle_gate(void);
+
 #endif

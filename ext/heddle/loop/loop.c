@@ -1,6 +1,7 @@
 #include "loop/loop.h"
 
 #include "loop/fork.h"
+#include "loop/task_class.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -27,9 +28,11 @@ void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
     loop->poll_every = POLL_OFTEN;
     loop->root.loop = loop;
     loop->root.block = loop->root.name = loop->root.result = loop->root.fiber = loop->root.waiters = Qnil;
-    loop->root.storage = loop->root.run = Qnil;
+    loop->root.storage = loop->root.run = loop->root.on_end = Qnil;
+    loop->root.status = TASK_RUNNING;
     loop->root.scheduler = self;
     loop->task = &loop->root;
+    loop->posted = Qnil;
     loop->fork_count = fork_count();
 }
 
@@ -56,7 +59,8 @@ static void abandon_parents_side(struct loop *loop)
     loop->idle_count = 0;
     loop->tasks_head = loop->tasks_tail = NULL;
     loop->task_count = 0;
-    loop->drain_fiber = 0;
+    loop->drain_fiber = loop->porter = 0;
+    loop->posted = Qnil;
     loop->thread = 0;
     loop->fork_count = fork_count();
 }
@@ -102,6 +106,8 @@ void loop_mark(struct loop *loop)
 {
     rb_gc_mark(loop->thread);
     if (loop->drain_fiber) rb_gc_mark(loop->drain_fiber);
+    if (loop->porter) rb_gc_mark(loop->porter);
+    rb_gc_mark(loop->posted);
     if (loop->task->self) rb_gc_mark(loop->task->self);
     task_mark(&loop->root);
     for (struct task *task = loop->tasks_head; task; task = task->next) rb_gc_mark(task->self);
@@ -685,6 +691,21 @@ void loop_idle(struct loop *loop)
     parking.wait->task = &loop->root;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
+}
+
+// ---- work from other threads
+
+void loop_post(struct loop *loop, struct task *task)
+{
+    if (NIL_P(loop->posted)) loop->posted = rb_ary_new();
+    rb_ary_push(loop->posted, task->self);
+    loop_unblock(loop, loop->porter);
+}
+
+struct task *loop_next_posted(struct loop *loop)
+{
+    while (NIL_P(loop->posted) || RARRAY_LEN(loop->posted) == 0) loop_block(loop, DEADLINE_NEVER);
+    return task_of(rb_ary_shift(loop->posted));
 }
 
 // ---- pending exceptions of a task

@@ -52,10 +52,13 @@ struct loop {
 
     struct task *tasks_head, *tasks_tail; // all that have not ended, in order of their start
     size_t task_count;
+    VALUE porter;                // starts what other threads post, see worker.h; or 0
+    VALUE posted;                // Array of tasks for it
     struct loop_wait *idle;      // workers between two tasks, the last first
     size_t idle_count;
     VALUE drain_fiber;           // waits for the last task to end, or 0
     bool closed;
+    bool detaching; // the next close is none
     struct loop_statistics statistics;
 };
 
@@ -109,6 +112,12 @@ void loop_idle(struct loop *loop);
 
 // Any thread. Ends the loop_block of that fiber; stale or mistaken calls are ignored.
 void loop_unblock(struct loop *loop, VALUE fiber);
+
+// Any thread. The porter starts the task when the loop runs next. There must be one.
+void loop_post(struct loop *loop, struct task *task);
+
+// Called by the porter: the next posted task, when there is one.
+struct task *loop_next_posted(struct loop *loop);
 
 // Raise what is pending for the task in its innermost wait, or at its next one.
 void loop_interrupt_task(struct loop *loop, struct task *task);

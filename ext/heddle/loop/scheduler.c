@@ -140,11 +140,38 @@ static VALUE drain_all(VALUE self)
 static VALUE close_scheduler(VALUE self)
 {
     struct loop *loop = scheduler_loop(self);
+    if (loop->detaching) {
+        loop->detaching = false;
+        return Qnil;
+    }
     if (loop->closed) return Qnil;
     if (loop->task_count == 0) return finish(self);
     loop_enter(loop);
     rb_ensure(drain_all, self, finish, self);
     return Qnil;
+}
+
+/*
+ * call-seq: scheduler.detach -> scheduler
+ *
+ * @api private The next Fiber.set_scheduler(nil) leaves it as it is: what is scheduled goes on when it is set again, on
+ * the same thread.
+ */
+static VALUE detach(VALUE self)
+{
+    scheduler_loop(self)->detaching = true;
+    return self;
+}
+
+/*
+ * call-seq: scheduler.accept_posts -> scheduler
+ *
+ * @api private Makes ready for tasks that other threads start.
+ */
+static VALUE accept_posts(VALUE self)
+{
+    worker_open_porter(scheduler_entered(self));
+    return self;
 }
 
 /*
@@ -324,6 +351,8 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "backend", backend, 0);
     rb_define_method(cScheduler, "close", close_scheduler, 0);
     rb_define_method(cScheduler, "scheduler_close", close_scheduler, 0);
+    rb_define_method(cScheduler, "detach", detach, 0);
+    rb_define_method(cScheduler, "accept_posts", accept_posts, 0);
     rb_define_method(cScheduler, "closed?", closed_p, 0);
     rb_define_method(cScheduler, "statistics", statistics, 0);
 

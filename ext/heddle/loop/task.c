@@ -12,6 +12,7 @@ void task_mark(struct task *task)
     rb_gc_mark(task->scheduler);
     rb_gc_mark(task->storage);
     rb_gc_mark(task->run);
+    rb_gc_mark(task->on_end);
     for (struct scope *scope = task->scopes; scope; scope = scope->outer) rb_gc_mark(scope->self);
 }
 

@@ -8,7 +8,7 @@
 struct loop;
 struct loop_wait;
 
-enum task_status { TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
+enum task_status { TASK_QUEUED, TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
 
 // A stretch of a task's code that must be over at some instant. Lives in an object of its own, which the task marks: a
 // fiber that is abandoned inside the stretch takes its stack with it, but the timer still points here.
@@ -33,6 +33,7 @@ struct task {
     VALUE scheduler; // where it runs
     VALUE storage;   // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
     VALUE run;       // the Heddle::Run it belongs to, or nil
+    VALUE on_end;    // called with the task once it has ended; may return a queued one, to go on with; or nil
     struct loop *loop; // NULL under a foreign scheduler
     struct task *prev, *next;         // in the loop
     struct task *run_prev, *run_next; // in the run
@@ -42,7 +43,6 @@ struct task {
     bool cancel_asked;   // Task#cancel was called
     bool cancel_pending; // and its exception is still to be raised
     bool claimed;        // somebody asked for its value
-    bool started;        // its fiber has run
 };
 
 // Whether something is to be raised in the task at its next wait.

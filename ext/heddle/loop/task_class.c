@@ -8,7 +8,7 @@
 #include "shims.h"
 
 static VALUE cTask;
-static ID id_full_message, id_write, id_report_on_exception, id_highlight;
+static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call;
 
 // ---- the object
 
@@ -50,7 +50,8 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
     task->name = name;
     task->scheduler = scheduler;
     task->loop = loop;
-    task->result = task->fiber = task->waiters = task->storage = Qnil;
+    task->result = task->fiber = task->waiters = task->storage = task->on_end = Qnil;
+    task->status = TASK_QUEUED;
     task->run = run;
     if (loop) {
         task->prev = loop->tasks_tail;
@@ -142,9 +143,22 @@ void task_run(struct task *task)
     VALUE self = task->self;
     struct outcome outcome = {.task = task, .status = TASK_CANCELLED, .result = Qnil};
     task->fiber = rb_fiber_current();
-    task->started = true;
+    task->status = TASK_RUNNING;
     rb_ensure(run_body, (VALUE)&outcome, run_end, (VALUE)&outcome);
     RB_GC_GUARD(self);
+}
+
+static VALUE call_on_end(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    return rb_funcall(task->on_end, id_call, 1, task->self);
+}
+
+struct task *task_successor(struct task *task)
+{
+    if (NIL_P(task->on_end)) return NULL;
+    VALUE next = call_on_end((VALUE)task);
+    return NIL_P(next) ? NULL : task_of(next);
 }
 
 static VALUE print_report(VALUE argument)
@@ -192,6 +206,10 @@ void task_end(struct task *task, enum task_status status, VALUE result)
 
 void task_cancel(struct task *task)
 {
+    if (task->status == TASK_QUEUED) {
+        task_end(task, TASK_CANCELLED, Qnil);
+        return;
+    }
     if (task->status != TASK_RUNNING || task->cancel_asked) return;
     task->cancel_asked = true;
     task->cancel_pending = true;
@@ -209,6 +227,50 @@ void task_cancel(struct task *task)
 // ---- spawning
 
 static ID keyword_ids[1];
+
+static void start(struct task *task)
+{
+    if (task->loop) {
+        worker_start(task->loop, task, false, Qnil);
+    } else {
+        foreign_start(task);
+    }
+}
+
+/*
+ * call-seq: Heddle::Task.prepare(scheduler, name, on_end, claimed) { ... } -> Heddle::Task
+ *
+ * @api private For pools: a task that waits for its start. +on_end+ is called with it, on its fiber, once it has ended,
+ * and may return another prepared task, which follows on the same fiber. +claimed+: somebody will ask for its value.
+ */
+static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VALUE claimed)
+{
+    (void)klass;
+    struct task *parent = task_current();
+    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), parent ? parent->run : Qnil));
+    task->on_end = on_end;
+    task->claimed = RTEST(claimed);
+    return task->self;
+}
+
+/*
+ * call-seq: task.start -> task
+ *
+ * @api private Starts a prepared task. On the scheduler's own thread at once; from another one, when its loop runs next.
+ */
+static VALUE start_prepared(VALUE self)
+{
+    struct task *task = task_of(self);
+    if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
+    struct loop *loop = task->loop;
+    if (loop && loop->thread && loop->thread != rb_thread_current()) {
+        loop_post(loop, task);
+        return self;
+    }
+    if (loop) loop_enter(loop);
+    start(task);
+    return self;
+}
 
 /*
  * call-seq: Heddle.spawn(name: nil) { ... } -> Heddle::Task
@@ -253,11 +315,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
         run = parent ? parent->run : Qnil;
     }
     VALUE object = task_create(block, name, scheduler, loop, run);
-    if (loop) {
-        worker_start(loop, task_of(object), false, Qnil);
-    } else {
-        foreign_start(task_of(object));
-    }
+    start(task_of(object));
     return object;
 }
 
@@ -269,7 +327,7 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
     if (task->status == TASK_RUNNING && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->self);
     }
-    while (task->status == TASK_RUNNING) {
+    while (task->status <= TASK_RUNNING) {
         if (deadline != DEADLINE_NEVER && deadline_now() >= deadline) return false;
         join_wait(task->self, &task->waiters, deadline);
     }
@@ -323,7 +381,8 @@ static VALUE cancel(VALUE self)
 /*
  * call-seq: task.status -> Symbol
  *
- * +:running+ (it holds the processor), +:waiting+, +:completed+, +:failed+ or +:cancelled+.
+ * +:queued+ (in a pool, not started yet), +:running+ (it holds the processor), +:waiting+, +:completed+, +:failed+ or
+ * +:cancelled+.
  */
 static VALUE status(VALUE self)
 {
@@ -332,6 +391,7 @@ static VALUE status(VALUE self)
     case TASK_COMPLETED: return ID2SYM(rb_intern("completed"));
     case TASK_FAILED: return ID2SYM(rb_intern("failed"));
     case TASK_CANCELLED: return ID2SYM(rb_intern("cancelled"));
+    case TASK_QUEUED: return ID2SYM(rb_intern("queued"));
     case TASK_RUNNING: break;
     }
     bool runs = task->loop ? task->loop->task == task : task == task_current();
@@ -343,7 +403,7 @@ static VALUE status(VALUE self)
  */
 static VALUE ended_p(VALUE self)
 {
-    return task_of(self)->status == TASK_RUNNING ? Qfalse : Qtrue;
+    return task_of(self)->status <= TASK_RUNNING ? Qfalse : Qtrue;
 }
 
 /*
@@ -363,6 +423,16 @@ static VALUE error(VALUE self)
 {
     struct task *task = task_of(self);
     return task->status == TASK_FAILED ? task->result : Qnil;
+}
+
+/*
+ * call-seq: task.claimed? -> true or false
+ *
+ * Whether somebody asked for its value, so that Heddle.run need not raise its error.
+ */
+static VALUE claimed_p(VALUE self)
+{
+    return task_of(self)->claimed ? Qtrue : Qfalse;
 }
 
 static VALUE inspect(VALUE self)
@@ -390,6 +460,7 @@ void Init_heddle_task(void)
     id_write = rb_intern("write");
     id_report_on_exception = rb_intern("report_on_exception");
     id_highlight = rb_intern("highlight");
+    id_call = rb_intern("call");
     keyword_ids[0] = rb_intern("name");
 
     cTask = rb_define_class_under(heddle_module, "Task", rb_cObject);
@@ -397,6 +468,8 @@ void Init_heddle_task(void)
     rb_undef_alloc_func(cTask);
     rb_undef_method(CLASS_OF(cTask), "new");
     rb_define_singleton_method(cTask, "current", current, 0);
+    rb_define_singleton_method(cTask, "prepare", prepare, 4);
+    rb_define_method(cTask, "start", start_prepared, 0);
     rb_define_method(cTask, "value", value, 0);
     rb_define_method(cTask, "wait", wait, -1);
     rb_define_method(cTask, "cancel", cancel, 0);
@@ -404,6 +477,7 @@ void Init_heddle_task(void)
     rb_define_method(cTask, "ended?", ended_p, 0);
     rb_define_method(cTask, "name", name, 0);
     rb_define_method(cTask, "error", error, 0);
+    rb_define_method(cTask, "claimed?", claimed_p, 0);
     rb_define_method(cTask, "inspect", inspect, 0);
     rb_define_alias(cTask, "to_s", "inspect");
     rb_define_singleton_method(heddle_module, "spawn", spawn, -1);

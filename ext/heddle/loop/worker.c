@@ -1,5 +1,6 @@
 #include "loop/worker.h"
 
+#include "loop/scheduler.h"
 #include "loop/task_class.h"
 #include "shims.h"
 
@@ -102,9 +103,17 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
     VALUE fiber = rb_fiber_current();
     for (;;) {
         run(loop, task);
-        if (!reusable(loop, fiber)) return Qnil;
-        loop_idle(loop);
-        task = loop->task;
+        struct task *successor = task_successor(task);
+        if (!reusable(loop, fiber)) {
+            if (successor) worker_start(loop, successor, false, Qnil);
+            return Qnil;
+        }
+        if (successor) {
+            task = successor;
+        } else {
+            loop_idle(loop);
+            task = loop->task;
+        }
     }
 }
 
@@ -137,7 +146,7 @@ static unsigned long map_limit(void)
 static VALUE rescue_fiber_error(VALUE argument, VALUE error)
 {
     struct start *start = (struct start *)argument;
-    if (start->task->started) rb_exc_raise(error);
+    if (start->task->status != TASK_QUEUED) rb_exc_raise(error);
     task_forget(start->task);
     VALUE reason = rb_funcall(error, rb_intern("message"), 0);
     rb_raise(heddle_eLimitReached,
@@ -161,6 +170,27 @@ VALUE worker_start(struct loop *loop, struct task *task, bool fresh, VALUE optio
     start.fiber = rb_block_call_kw(heddle_cFiber, id_new, argc, &options, fresh ? run_one : run_many, task->self, argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     rb_rescue2(start_fiber, (VALUE)&start, rescue_fiber_error, (VALUE)&start, eFiberError, (VALUE)0);
     return start.fiber;
+}
+
+// ---- starting from other threads: a fiber belongs to the thread that makes it
+
+static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(unused, scheduler))
+{
+    (void)unused, (void)argc, (void)argv, (void)blockarg;
+    struct loop *loop = scheduler_loop(scheduler);
+    loop->task = &loop->root;
+    for (;;) {
+        struct task *task = loop_next_posted(loop);
+        if (task->status == TASK_QUEUED) worker_start(loop, task, false, Qnil);
+    }
+    return Qnil;
+}
+
+void worker_open_porter(struct loop *loop)
+{
+    if (loop->porter) return;
+    loop->porter = rb_block_call(heddle_cFiber, id_new, 0, NULL, carry, loop->self);
+    loop_start(loop, loop->porter);
 }
 
 /*

@@ -9,6 +9,9 @@
 // beside its block, or nil. Returns its fiber. Raises Heddle::LimitReached when no fiber can be had.
 VALUE worker_start(struct loop *loop, struct task *task, bool fresh, VALUE options);
 
+// Makes the fiber that starts what other threads post. It is no task: a run does not wait for it.
+void worker_open_porter(struct loop *loop);
+
 void Init_heddle_worker(void);
 
 #endif
