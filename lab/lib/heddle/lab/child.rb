@@ -48,7 +48,7 @@ module Heddle
       def command
         paths = [LAB]
         paths << LIBRARY if File.exist?(File.join(LIBRARY, "heddle.rb"))
-        [*Affinity.prefix(@core), @ruby, *paths.flat_map { |path| ["-I", path] }, MAIN]
+        [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight", *paths.flat_map { |path| ["-I", path] }, MAIN]
       end
 
       # A child sees all installed gems, also when the command itself was started by bundler.

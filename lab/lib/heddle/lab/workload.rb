@@ -17,7 +17,7 @@ module Heddle
           result = yield
           after = snapshot
           @measures = before.to_h { |key, value| [key, after[key] - value] }
-            .merge("peak_rss_kib" => File.read("/proc/self/status")[/^VmHWM:\s*(\d+)/, 1].to_i).merge(result)
+            .merge("peak_rss_kib" => Workload.memory("VmHWM"), **result)
         end
 
         private
@@ -34,11 +34,12 @@ module Heddle
       class << self
         # @param job [Hash{String => Object}] "bench", "kind", "argument", "backend", "params"; with "probe" the
         #   libraries are loaded and nothing is measured
-        # @return [Hash{String => Object}] "versions" of a probe, else "measures"
-        def run(job)
+        # @param deliver [Proc] takes an answer and ends the process; for work that cannot end in order
+        # @return [Hash{String => Object}] the answer: "versions" of a probe, else "measures"
+        def run(job, deliver)
           require "heddle/lab/workload/#{job.fetch("bench")}"
           workload = @workloads.fetch(job.fetch("bench"))
-            .new(kind: job.fetch("kind"), argument: job["argument"], params: job.fetch("params"))
+            .new(kind: job.fetch("kind"), argument: job["argument"], params: job.fetch("params"), deliver: deliver)
           versions = workload.prepare
           return {"ruby" => RUBY_DESCRIPTION, "yjit" => yjit?, "versions" => versions} if job["probe"]
 
@@ -47,10 +48,25 @@ module Heddle
           {"measures" => meter.measures}
         end
 
+        # @param error [Exception]
+        # @return [Hash{String => Object}] the answer that tells of it
+        def failure(error)
+          {"error" => "#{error.class}: #{error.message.lines.first&.strip}", "backtrace" => error.backtrace&.first(5)}
+        end
+
         # Names the bench that the subclass does the work of.
         # @param bench [String]
         def for_bench(bench)
           (Workload.instance_variable_get(:@workloads) || Workload.instance_variable_set(:@workloads, {}))[bench] = self
+        end
+
+        # @param field [String] "VmRSS", "VmHWM"
+        # @return [Integer, nil] KiB; nil where no more fibers can be made. Read in a blocking fiber: the scheduler that
+        #   is being measured must not see it.
+        def memory(field)
+          Fiber.new(blocking: true) { File.read("/proc/self/status")[/^#{field}:\s*(\d+)/, 1].to_i }.resume
+        rescue FiberError
+          nil
         end
 
         private
@@ -61,10 +77,12 @@ module Heddle
       # @param kind [String] the model's
       # @param argument [Integer, nil] the model's
       # @param params [Hash{String => Object}] the case's, and the bench's own
-      def initialize(kind:, argument:, params:)
+      # @param deliver [Proc] see {.run}
+      def initialize(kind:, argument:, params:, deliver:)
         @kind = kind
         @argument = argument
         @params = params
+        @deliver = deliver
       end
 
       # Loads what the model needs.
@@ -94,7 +112,7 @@ module Heddle
 
       def load_heddle
         require "heddle"
-        ["heddle #{Heddle::VERSION} (#{Heddle.run { Heddle::Scheduler.current.backend }})"]
+        ["heddle #{Heddle::VERSION} (#{Heddle::Scheduler.new.backend})"]
       end
     end
   end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "io/wait"
 require "socket"
 require "heddle/lab/workload"
 
@@ -26,8 +27,14 @@ module Heddle
 
         private
 
-        # Runs the block where {#spawn} works, and returns when all that was spawned has ended.
-        def world(&block)
+        # Runs the block where {#spawn} works, and returns when all that was spawned has ended. An error in it does not
+        # wait for what was spawned: that might wait for ever.
+        def world(&work)
+          block = lambda do |*|
+            work.call
+          rescue => error
+            @deliver.call(Workload.failure(error))
+          end
           case @kind
           when "heddle" then Heddle.run(&block)
           when "async" then Sync(&block)
@@ -44,16 +51,18 @@ module Heddle
           (@kind == "threads") ? Thread.new(&block) : Fiber.schedule(&block)
         end
 
-        # Spawns the blocks of a group and waits until all have ended.
+        # Spawns the blocks of a group and waits until all have ended, or one has failed.
         def group(blocks)
           done = Thread::Queue.new
           blocks.each do |block|
             spawn do
               block.call
-              done << true
+              done << nil
+            rescue => error
+              done << error
             end
           end
-          blocks.size.times { done.pop }
+          blocks.size.times { done.pop&.then { |error| raise error } }
         end
 
         # Does the work small to warm up, then whole to be measured. The block returns how many operations it did.
@@ -145,49 +154,46 @@ module Heddle
           pairs = Array.new(count) { UNIXSocket.pair }
           world do
             GC.start
-            before = resident_kib
+            before = Workload.memory("VmRSS")
             meter.measure do
               waiting = 0
               ended = Thread::Queue.new
               pairs.each do |near, _|
                 spawn do
                   waiting += 1
-                  near.readpartial(1)
+                  near.wait_readable(3600)
                   ended << true
                 end
               end
               sleep(0.001) until waiting == count
               sleep(0.2)
-              grown = resident_kib - before
-              pairs.each { |_, far| far.write("x") }
+              grown = Workload.memory("VmRSS") - before
+              pairs.each { |_, far| far.write_nonblock("x") }
               count.times { ended.pop }
               {"operations" => count, "amount" => grown / count.to_f}
             end
           end
         end
 
-        # Waiting fibers until no more can be made.
+        # Sleeping fibers until no more can be made. They sleep for ever, so the process ends with the answer.
         def measure_most_fibers(meter)
           limit = @params["count"]
           world do
-            gate = Thread::Queue.new
             meter.measure do
               made = 0
               begin
                 while made < limit
-                  spawn { gate.pop }
+                  spawn { sleep }
                   made += 1
                 end
-              rescue FiberError, ThreadError, NoMemoryError, SystemCallError => error
+              rescue FiberError, NoMemoryError, SystemCallError => error
                 message = "#{error.class}: #{error.message}"
               end
               {"operations" => made, "amount" => made, "limit_message" => message}
             end
-            gate.close
+            @deliver.call({"measures" => meter.measures})
           end
         end
-
-        def resident_kib = File.read("/proc/self/status")[/^VmRSS:\s*(\d+)/, 1].to_i
       end
     end
   end
