@@ -31,8 +31,4 @@ if pkg_config("liburing") || have_library("uring", "io_uring_queue_init_params",
   have_header("liburing.h") && have_func("io_uring_submit_and_get_events", "liburing.h") # liburing >= 2.3
 end
 
-create_makefile("heddle/heddle") do |makefile|
-  # mkmf knows of headers beside extconf.rb only; an object of an old struct is a crash that nobody understands.
-  headers = LAYERS.flat_map { |layer| Dir[File.join(root, layer, "*.h")] }.sort
-  makefile << "\n$(OBJS): #{headers.map { |path| path.sub(root, "$(srcdir)") }.join(" ")}\n"
-end
+create_makefile("heddle/heddle")
