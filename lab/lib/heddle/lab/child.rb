@@ -17,10 +17,12 @@ module Heddle
       # @param ruby [String] path of the Ruby that runs the jobs
       # @param core [Integer, nil] the core to pin it to
       # @param deadline [Numeric] seconds a job may take
-      def initialize(ruby: RbConfig.ruby, core: nil, deadline: 60)
+      # @param paths [Array<String>] where else workloads may lie
+      def initialize(ruby: RbConfig.ruby, core: nil, deadline: 60, paths: [])
         @ruby = ruby
         @core = core
         @deadline = deadline
+        @paths = paths
       end
 
       # @param job [Hash] what child_main.rb is to do; JSON
@@ -46,7 +48,7 @@ module Heddle
       private
 
       def command
-        paths = [LAB]
+        paths = [*@paths, LAB]
         paths << LIBRARY if File.exist?(File.join(LIBRARY, "heddle.rb"))
         [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight", *paths.flat_map { |path| ["-I", path] }, MAIN]
       end

@@ -8,9 +8,10 @@ module Heddle
   module Lab
     # A running load server (lab/ext/server), started and ended by whoever holds this object.
     class LoadServer
+      # Where its sources are.
       SOURCE = File.expand_path("../../../ext/server", __dir__)
       PROGRAM = File.join(SOURCE, "heddle-server")
-      private_constant :SOURCE, :PROGRAM
+      private_constant :PROGRAM
 
       # Bytes after which the body of `GET /b/BYTES` repeats itself.
       PATTERN_SIZE = 1 << 20
@@ -26,10 +27,11 @@ module Heddle
       # @param bind [String] IPv4 address
       # @param port [Integer] 0 for a free one
       # @param core [Integer, nil] the core to pin it to
+      # @param program [String] the built server
       # @return [LoadServer, Object] the server, or the block's value
       # @raise [Error] when it cannot be built or cannot listen
-      def self.start(bind: "127.0.0.1", port: 0, core: nil)
-        server = new(bind: bind, port: port, core: core)
+      def self.start(bind: "127.0.0.1", port: 0, core: nil, program: LoadServer.program)
+        server = new(bind: bind, port: port, core: core, program: program)
         return server unless block_given?
 
         begin
@@ -60,8 +62,8 @@ module Heddle
       end
 
       # @see .start
-      def initialize(bind:, port:, core:)
-        command = [*Affinity.prefix(core), LoadServer.program, "--bind", bind, "--port", port.to_s, "--exit-with-parent"]
+      def initialize(bind:, port:, core:, program:)
+        command = [*Affinity.prefix(core), program, "--bind", bind, "--port", port.to_s, "--exit-with-parent"]
         @output, output = IO.pipe
         errors, error = IO.pipe
         @pid = Process.spawn(*command, out: output, err: error)
