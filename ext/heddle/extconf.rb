@@ -21,14 +21,19 @@ $warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parame
 
 abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")
 
-# Kernel features. Each is a capability of its own, so that a build without one still works.
-have_header("sys/eventfd.h")
-if have_header("sys/epoll.h")
-  have_func("epoll_pwait2", "sys/epoll.h") # glibc >= 2.35; without it timers round up to a millisecond
-end
-have_header("sys/syscall.h")
-if pkg_config("liburing") || have_library("uring", "io_uring_queue_init_params", "liburing.h")
-  have_header("liburing.h") && have_func("io_uring_submit_and_get_events", "liburing.h") # liburing >= 2.3
+# Kernel features. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1 looks for
+# none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children).
+unless ENV["HEDDLE_PORTABLE"] == "1"
+  have_header("sys/eventfd.h")
+  if have_header("sys/epoll.h")
+    have_func("epoll_pwait2", "sys/epoll.h") # glibc >= 2.35; without it timers round up to a millisecond
+  end
+  $defs << "-DHAVE_PIDFD=1" if have_macro("SYS_pidfd_open", "sys/syscall.h")
+  # liburing >= 2.3, for io_uring_submit_and_get_events
+  pkg_config("liburing")
+  if have_library("uring", "io_uring_submit_and_get_events", "liburing.h")
+    $defs << "-DHAVE_LIBURING=1"
+  end
 end
 
 create_makefile("heddle/heddle")

@@ -1,22 +1,25 @@
 #include "loop/backend.h"
 
+#include <errno.h>
 #include <string.h>
 
-#ifdef HAVE_LIBURING_H
+#ifdef HAVE_LIBURING
 extern const struct backend backend_uring;
 #endif
 #ifdef HAVE_SYS_EPOLL_H
 extern const struct backend backend_epoll;
 #endif
+extern const struct backend backend_poll;
 
 // Best first.
 static const struct backend *const built[] = {
-#ifdef HAVE_LIBURING_H
+#ifdef HAVE_LIBURING
     &backend_uring,
 #endif
 #ifdef HAVE_SYS_EPOLL_H
     &backend_epoll,
 #endif
+    &backend_poll,
 };
 
 enum { BUILT = sizeof(built) / sizeof(built[0]) };
@@ -26,7 +29,10 @@ static int verdict(size_t i)
     static int verdicts[BUILT];
     static bool known[BUILT];
     if (!known[i]) {
-        verdicts[i] = built[i]->probe();
+        int error = built[i]->probe();
+        // Says nothing of the kernel, and may be over soon.
+        if (error == EMFILE || error == ENFILE) rb_syserr_fail(error, "heddle: no descriptor to ask the kernel for a backend");
+        verdicts[i] = error;
         known[i] = true;
     }
     return verdicts[i];

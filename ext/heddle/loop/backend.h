@@ -17,8 +17,9 @@ struct backend {
     // `forked`: the kernel's side belongs to the parent; give up our copies and touch nothing shared.
     void (*close)(void *state, bool forked);
 
-    // Ask for wait->events on wait->descriptor, once. 0; EPERM for a descriptor that is always ready (a regular
-    // file); or the errno that the wait ends with. `all` are the waits on this descriptor, `wait` among them.
+    // Ask for wait->events on wait->descriptor, once. `all` are the waits on this descriptor, `wait` the first of them.
+    // 0; ESTALE when it is armed but the others wait for a file that had this number before; EPERM for a descriptor that
+    // is always ready (a regular file); or the errno that the wait ends with.
     int (*arm)(void *state, struct loop_wait *wait, struct loop_wait *all);
 
     // Forget an armed wait. What the kernel still says of it later names an old generation.

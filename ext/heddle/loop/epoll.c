@@ -71,35 +71,34 @@ static struct registration *registration_of(struct epoll *epoll, int descriptor)
     return &epoll->registrations[descriptor];
 }
 
+static uint32_t epoll_events(short events)
+{
+    return (events & POLLIN ? EPOLLIN | EPOLLRDHUP : 0) | (events & POLLOUT ? EPOLLOUT : 0) | (events & POLLPRI ? EPOLLPRI : 0);
+}
+
 static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
 {
     struct epoll *epoll = state;
     struct registration *registration = registration_of(epoll, wait->descriptor);
     struct epoll_event event = {.events = EPOLLONESHOT};
-    for (; all; all = all->fd_next) {
-        if (all->events & POLLIN) event.events |= EPOLLIN | EPOLLRDHUP;
-        if (all->events & POLLOUT) event.events |= EPOLLOUT;
-        if (all->events & POLLPRI) event.events |= EPOLLPRI;
-    }
+    bool others = all->fd_next != NULL;
+    for (; all; all = all->fd_next) event.events |= epoll_events(all->events);
     event.data.u64 = (uint64_t)++registration->generation << 32 | (uint32_t)wait->descriptor;
-    int operation = registration->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    if (epoll_ctl(epoll->descriptor, operation, wait->descriptor, &event) < 0) {
-        // Closed and reused meanwhile, or passed on by dup and known to the kernel already.
-        if (errno == ENOENT && operation == EPOLL_CTL_MOD) {
-            operation = EPOLL_CTL_ADD;
-        } else if (errno == EEXIST && operation == EPOLL_CTL_ADD) {
-            operation = EPOLL_CTL_MOD;
-        } else {
-            registration->added = false;
-            return errno;
-        }
-        if (epoll_ctl(epoll->descriptor, operation, wait->descriptor, &event) < 0) {
-            registration->added = false;
-            return errno;
-        }
-    }
+    int first = registration->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     registration->added = true;
-    return 0;
+    if (epoll_ctl(epoll->descriptor, first, wait->descriptor, &event) == 0) return 0;
+
+    int error = errno;
+    if (error == ENOENT && first == EPOLL_CTL_MOD) { // closed behind our back, and the number given to another file
+        if (others) event.events = EPOLLONESHOT | epoll_events(wait->events);
+        if (epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, wait->descriptor, &event) == 0) return others ? ESTALE : 0;
+        error = errno;
+    } else if (error == EEXIST && first == EPOLL_CTL_ADD) { // known to the kernel already: after dup and dup2
+        if (epoll_ctl(epoll->descriptor, EPOLL_CTL_MOD, wait->descriptor, &event) == 0) return 0;
+        error = errno;
+    }
+    registration->added = false;
+    return error;
 }
 
 static void disarm(void *state, struct loop_wait *wait)

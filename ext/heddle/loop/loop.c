@@ -208,15 +208,6 @@ static void descriptor_unlink(struct loop *loop, struct loop_wait *wait)
     wait->fd_prev = wait->fd_next = NULL;
 }
 
-// 0 or the errno that the wait ends with at once. May raise NoMemoryError; detach undoes what was done until then.
-static int descriptor_arm(struct loop *loop, struct loop_wait *wait)
-{
-    descriptor_link(loop, wait);
-    int error = loop->backend->arm(loop->backend_state, wait, loop->descriptors[wait->descriptor].waits);
-    wait->armed = error == 0;
-    return error;
-}
-
 // An error or a hang-up answers whatever was asked: the next read or write will tell which it is.
 static short answer(short asked, short found)
 {
@@ -230,6 +221,19 @@ static void descriptor_fire(struct loop *loop, struct loop_wait *wait, short rev
     wait->completed = true;
     descriptor_unlink(loop, wait);
     wake(loop, wait);
+}
+
+// 0 or the errno that the wait ends with at once. May raise NoMemoryError; detach undoes what was done until then.
+static int descriptor_arm(struct loop *loop, struct loop_wait *wait)
+{
+    descriptor_link(loop, wait);
+    int error = loop->backend->arm(loop->backend_state, wait, wait);
+    if (error == ESTALE) {
+        error = 0;
+        while (wait->fd_next) descriptor_fire(loop, wait->fd_next, 0, EBADF);
+    }
+    wait->armed = error == 0;
+    return error;
 }
 
 void loop_descriptor_ready(struct loop *loop, int descriptor, short revents)
@@ -259,6 +263,7 @@ void loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error)
     struct loop_wait *wait = wait_find(&loop->waits, key);
     if (!wait || !wait->armed) return;
     wait->armed = false;
+    if (wait->completed) return; // its descriptor is gone, says somebody else
     descriptor_fire(loop, wait, answer(wait->events, revents), error);
 }
 
@@ -266,10 +271,8 @@ void loop_descriptor_gone(struct loop *loop, int descriptor, int error)
 {
     if (descriptor < 0 || descriptor >= loop->descriptor_capacity) return;
     while (loop->descriptors[descriptor].waits) {
-        struct loop_wait *wait = loop->descriptors[descriptor].waits;
-        if (wait->armed) loop->backend->disarm(loop->backend_state, wait);
-        wait->armed = false;
-        descriptor_fire(loop, wait, 0, error);
+        // Only the loop's own thread may talk to the backend: the fiber disarms when it wakes.
+        descriptor_fire(loop, loop->descriptors[descriptor].waits, 0, error);
     }
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
 }

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef HAVE_SYS_SYSCALL_H
+#ifdef HAVE_PIDFD
 #include <sys/syscall.h>
 #endif
 
@@ -16,7 +16,7 @@ static ID id_wait, id_value, id_kill;
 // -1 with errno where the kernel (< 5.3) or the build has none.
 static int open_pidfd(rb_pid_t pid)
 {
-#ifdef SYS_pidfd_open
+#ifdef HAVE_PIDFD
     return (int)syscall(SYS_pidfd_open, pid, 0); // close-on-exec by itself
 #else
     (void)pid;

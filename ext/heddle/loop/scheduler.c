@@ -74,7 +74,7 @@ static VALUE initialize(VALUE self)
 /*
  * call-seq: scheduler.backend -> String
  *
- * +uring+ or +epoll+.
+ * +uring+, +epoll+ or +poll+.
  */
 static VALUE backend(VALUE self)
 {

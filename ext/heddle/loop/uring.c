@@ -1,6 +1,6 @@
 #include "loop/loop.h"
 
-#ifdef HAVE_LIBURING_H
+#ifdef HAVE_LIBURING
 
 #include <errno.h>
 #include <liburing.h>

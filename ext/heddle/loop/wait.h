@@ -40,6 +40,7 @@ struct loop_wait {
     bool completed;                 // what it waited for came
     bool armed;                     // the backend knows of it
     int error;                      // errno with which the wait failed, or 0
+    uint32_t backend_place;         // the backend's own, while armed
 };
 
 // Names a record in places that outlive it (the kernel, a native thread): generation above, index below.
