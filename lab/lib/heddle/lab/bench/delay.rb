@@ -32,7 +32,10 @@ module Heddle
             @requests = count
           end
           parser.on("--delays MS,MS", Array, "milliseconds the server waits (#{@delays.join(",")})") do |delays|
-            @delays = delays.map { |delay| Integer(delay, 10, exception: false) || raise(UsageError, "--delays takes milliseconds, not #{delay.inspect}") }.uniq
+            wrong = delays.grep_v(/\A\d{1,7}\z/).first
+            raise UsageError, "--delays takes milliseconds, not #{wrong.inspect}" if wrong
+
+            @delays = delays.map(&:to_i).uniq
           end
           parser.on("--host HOST", "name or address that clients connect to (127.0.0.1)") { |host| @host = host }
           parser.on("--port PORT", Integer, "a server that runs already, see heddle serve (none: start one)") { |port| @port = port }

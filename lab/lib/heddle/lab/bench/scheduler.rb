@@ -86,7 +86,7 @@ module Heddle
             message = round.measures && round.measures["limit_message"]
             [round.model, Report::Matrix.figure(round.measures["amount"]), message] if message && !round.twin
           end.uniq(&:first)
-          Report::Table.new(title: "What the limit says", columns: %w[model fibers message], rows: rows, notes: []) unless rows.empty?
+          Report::Table.new(title: "What the limit says", columns: %w[model fibers message], rows: rows, notes: [], prose: true) unless rows.empty?
         end
       end
     end

@@ -21,7 +21,7 @@ module Heddle
         # @param table [Table]
         # @return [String]
         def table(table)
-          rule = table.columns.each_index.map { |index| index.zero? ? ":--" : "--:" }
+          rule = table.columns.each_index.map { |index| (index.zero? || table.prose) ? ":--" : "--:" }
           rows = [table.columns, rule, *table.rows].map { |row| "| #{row.map { |cell| escape(cell) }.join(" | ")} |" }
           ["## #{table.title}", rows.join("\n"), *table.notes].join("\n\n")
         end

@@ -48,7 +48,7 @@ module Heddle
           rows = @summary.models.product(@summary.cases).flat_map do |model, name|
             @summary.troubles(model, name).map { |trouble| [model, name, Entry.new(trouble, :error)] }
           end
-          Table.new(title: "What went wrong", columns: %w[model case what], rows: rows, notes: []) unless rows.empty?
+          Table.new(title: "What went wrong", columns: %w[model case what], rows: rows, notes: [], prose: true) unless rows.empty?
         end
 
         # @param number [Float, nil]

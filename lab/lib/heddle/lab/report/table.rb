@@ -16,7 +16,8 @@ module Heddle
       # @!attribute columns [Array<String>] the first is over the rows' names
       # @!attribute rows [Array<Array<String, Entry>>]
       # @!attribute notes [Array<String>] printed beneath
-      Table = Struct.new(:title, :columns, :rows, :notes, keyword_init: true)
+      # @!attribute prose [Boolean, nil] cells hold words, not figures: everything is set to the left
+      Table = Struct.new(:title, :columns, :rows, :notes, :prose, keyword_init: true)
     end
   end
 end

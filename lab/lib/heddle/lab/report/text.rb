@@ -25,14 +25,14 @@ module Heddle
 
         def table(table)
           widths = [table.columns, *table.rows].transpose.map { |cells| cells.map { |cell| cell.to_s.size }.max }
-          lines = [table.columns, *table.rows].map { |row| line(row, widths) }
+          lines = [table.columns, *table.rows].map { |row| line(row, widths, table.prose) }
           lines.insert(1, widths.map { |width| "─" * width }.join("  "))
           [table.title, *lines, *table.notes].join("\n")
         end
 
-        def line(row, widths)
+        def line(row, widths, prose)
           row.zip(widths).each_with_index.map do |(cell, width), index|
-            paint(index.zero? ? cell.to_s.ljust(width) : cell.to_s.rjust(width), cell)
+            paint((index.zero? || prose) ? cell.to_s.ljust(width) : cell.to_s.rjust(width), cell)
           end.join("  ").rstrip
         end
 

@@ -101,10 +101,9 @@ module Heddle
           warm_then_measure(meter, @params["count"]) do |count|
             there, back = Thread::Queue.new, Thread::Queue.new
             trips = count / 2
-            group([
-              -> { trips.times { |i| (there << i; back.pop) } },
-              -> { trips.times { back << there.pop } }
-            ])
+            asks = -> { trips.times { |i| there.push(i).then { back.pop } } }
+            answers = -> { trips.times { back << there.pop } }
+            group([asks, answers])
             trips * 2
           end
         end
@@ -134,7 +133,7 @@ module Heddle
         # Durations from 10 to 500 ms that are no multiples of each other, so that hardly two end together.
         def measure_timers(meter)
           warm_then_measure(meter, @params["count"]) do |count|
-            group(Array.new(count) { |i| (seconds = 0.01 + (i * 7919 % 4901) / 1e4) && -> { sleep(seconds) } })
+            group(Array.new(count) { |i| -> { sleep(0.01 + (i * 7919 % 4901) / 1e4) } })
             count
           end
         end

@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "json"
+require "open3"
+require "stringio"
+require "tmpdir"
+require "heddle/lab"
+
+class LabCLITest < Minitest::Test
+  EXE = File.expand_path("../../lab/exe/heddle", __dir__)
+
+  def cli(*argv)
+    out, err = StringIO.new, StringIO.new
+    [Heddle::Lab::CLI.run(argv, out: out, err: err), out.string, err.string]
+  end
+
+  def test_help_and_version
+    assert_equal [0, "heddle-lab #{Heddle::Lab::VERSION}\n", ""], cli("--version")
+    [%w[--help], %w[bench --help], %w[bench delay --help], %w[bench scheduler --help], %w[serve --help]].each do |argv|
+      status, out, = cli(*argv)
+      assert_equal 0, status
+      assert_match(/Usage: heddle/, out)
+    end
+    _, list, = cli("bench", "list")
+    assert_match(/^delay .*\n^scheduler /, list)
+  end
+
+  def test_wrong_command_lines_say_what_there_is
+    {
+      [] => /no command given/, %w[brew] => /unknown command "brew"; there are bench and serve/,
+      %w[bench] => /no bench given; there are delay, scheduler/, %w[bench tea] => /unknown bench "tea"; there are delay, scheduler/,
+      %w[bench delay --models tea] => /unknown model "tea"; there are blocking, threads/,
+      %w[bench delay --models heddle@kqueue] => /unknown backend "kqueue"/, %w[bench delay --rounds 0] => /--rounds must be at least 1/,
+      %w[bench delay --requests 0] => /--requests must be at least 1/, %w[bench delay --delays soon] => /--delays takes milliseconds, not "soon"/,
+      %w[bench delay --delays -5] => /--delays takes milliseconds/, %w[bench delay --deadline 0] => /--deadline must be above 0/,
+      %w[bench delay --nope] => /invalid option: --nope/, %w[bench delay extra] => /unexpected argument "extra"/,
+      %w[bench delay -o xml] => /invalid argument: -o xml/, %w[bench scheduler --operations tea] => /unknown operation "tea"/,
+      %w[bench scheduler --scale 0] => /--scale must be above 0/, %w[serve extra] => /unexpected argument "extra"/
+    }.each do |argv, message|
+      status, out, err = cli(*argv)
+      assert_equal [64, ""], [status, out], argv.inspect
+      assert_match message, err
+    end
+  end
+
+  def test_a_delay_bench_writes_everything
+    Dir.mktmpdir do |directory|
+      argv = %w[bench delay --requests 20 --delays 0,20 --models blocking,threads,threads:5 --rounds 1 --seed 4 -o json --name trial --out]
+      status, out, err = cli(*argv, directory)
+      assert_equal [0, ""], [status, err]
+      record = JSON.parse(out)
+      assert_equal record, JSON.parse(File.read(File.join(directory, "trial.json")))
+      assert_equal %w[trial-advantage.svg trial-rate.svg trial.json trial.md], Dir.children(directory).sort
+      assert_equal [20, 0], record["rounds"].first["measures"].values_at("operations", "errors")
+      markdown = File.read(File.join(directory, "trial.md"))
+      assert_includes markdown, "heddle bench delay --requests 20 --delays 0,20"
+      assert_includes markdown, "NeverBlock, 2009"
+    end
+  end
+
+  def test_a_slow_blocking_cell_is_a_sample
+    _, out, = cli(*%w[bench delay --requests 30 --delays 250 --models blocking --rounds 1])
+    assert_match(/blocking +[34]\.\d\d \(.*\)\*/, out)
+    assert_includes out, "* extrapolated from a smaller sample"
+  end
+
+  def test_a_server_that_is_not_there_is_a_row_that_says_so
+    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+    status, out, err = cli(*%w[bench delay --requests 5 --delays 0 --models blocking --rounds 1 --port], port.to_s)
+    assert_equal 1, status
+    assert_match(/5 errors, the first: Errno::ECONNREFUSED/, out)
+    assert_match(/some measurements failed/, err)
+  end
+
+  def test_serve
+    Open3.popen2(EXE, "serve") do |_, out, process|
+      port = out.gets[/\Alistening on 127\.0\.0\.1:(\d+)$/, 1]
+      answer = TCPSocket.open("127.0.0.1", port) do |socket|
+        socket.write("GET /1 HTTP/1.0\r\n\r\n")
+        socket.read
+      end
+      assert_match(/done\z/, answer)
+      Process.kill(:TERM, process.pid)
+      assert process.value.success?
+    end
+  end
+
+  def test_the_command_runs_from_anywhere
+    out, status = Open3.capture2(EXE, "bench", "list", chdir: "/")
+    assert status.success?
+    assert_includes out, "delay"
+  end
+end

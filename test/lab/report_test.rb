@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "json"
+require "rexml/document"
+require "stringio"
+require "lab/trial_bench"
+
+class LabReportTest < Minitest::Test
+  Report = Heddle::Lab::Report
+
+  def summary
+    record = Heddle::Lab::Record.new({
+      "bench" => "trial", "seed" => 1, "rounds_asked" => 3, "cases" => %w[x1 x2], "models" => [{"name" => "good"}, {"name" => "heddle"}]
+    })
+    add(record, "good", "x1", [100, 100, 100])
+    add(record, "good", "x1", [99, 101, 100], twin: true)
+    add(record, "heddle", "x1", [150, 160, 170])
+    add(record, "good", "x2", [100, 110, 120])
+    add(record, "heddle", "x2", [101, 109, 120])
+    record.rounds << Heddle::Lab::Record::Round.new(round: 4, case: "x2", model: "heddle", twin: false, error: "no answer, \"at all\"")
+    Heddle::Lab::Summary.new(record)
+  end
+
+  def add(record, model, name, values, twin: false)
+    values.each.with_index(1) do |value, round|
+      record.rounds << Heddle::Lab::Record::Round.new(round: round, case: name, model: model, twin: twin, measures: {"operations" => value, "extrapolated" => model == "good"})
+    end
+  end
+
+  def tables = TrialBench.new.tables(summary)
+
+  def test_text_is_aligned_and_marks_noise
+    text = Report::Text.new(colour: false).render("A trial", tables, ["a fact"])
+    assert_includes text, "good    100 (100–100)*  110 (100–120)*\nheddle   160 (150–170)   109 (101–120)"
+    assert_includes text, "heddle  1.60 [1.50–1.70]  ≈ 1.00 [0.99–1.01]"
+    assert_includes text, "noise floor (good against itself): x1 ±1.0 %, x2 –"
+    assert_includes text, "* extrapolated"
+    assert_match(/What went wrong\n.*\n.*\nheddle  x2    no answer, "at all"/, text)
+    refute_includes text, "\e["
+    assert_includes Report::Text.new(colour: true).render("A trial", tables, []), "\e[32m"
+  end
+
+  def test_markdown_tables_are_square
+    markdown = Report::Markdown.render("A trial", tables, ["a fact"], graphs: {"rate" => "rate.svg"})
+    blocks = markdown.split("\n\n").select { |block| block.start_with?("|") }
+    assert_equal 3, blocks.size
+    blocks.each { |block| assert_equal 1, block.lines.map { |line| line.count("|") }.uniq.size }
+    assert_includes markdown, "![rate](rate.svg)"
+  end
+
+  def test_csv_has_every_round
+    lines = Report::CSV.render(summary.record).lines
+    assert_equal "bench,case,model,round,twin,error,operations,extrapolated\n", lines.first
+    assert_equal 1 + summary.record.rounds.size, lines.size
+    assert_equal "trial,x2,heddle,4,false,\"no answer, \"\"at all\"\"\",,\n", lines.last
+  end
+
+  def test_json_follows_its_schema
+    _, summary = TrialBench.run(%w[good fail absent], rounds: 1)
+    record = JSON.parse(summary.record.to_json)
+    schema = JSON.parse(File.read(File.expand_path("../../lab/schema/record.json", __dir__)))
+    assert_schema(schema, record, "record")
+  end
+
+  def test_svg_is_well_formed_and_has_a_bar_a_value
+    series = [Report::BarChart::Series.new(name: "a & <b>", values: [10.0, nil], lows: [9.0, nil], highs: [12.0, nil]),
+      Report::BarChart::Series.new(name: "c", values: [-5.0, 200.0])]
+    document = REXML::Document.new(Report::BarChart.new(title: "T < U", unit: "u", clusters: %w[x y], series: series).to_svg)
+    assert_equal 3, REXML::XPath.match(document, "//svg:rect[svg:title]", "svg" => "http://www.w3.org/2000/svg").size
+    assert_includes document.to_s, "a &amp; &lt;b&gt;"
+  end
+
+  def test_svg_of_nothing
+    chart = Report::BarChart.new(title: "T", unit: "u", clusters: %w[x], series: [Report::BarChart::Series.new(name: "a", values: [nil])])
+    assert REXML::Document.new(chart.to_svg).root
+  end
+
+  private
+
+  # As much of JSON Schema as the record's uses: type, required, properties, additionalProperties, items, const.
+  def assert_schema(schema, value, where)
+    types = {"object" => [Hash], "array" => [Array], "string" => [String], "integer" => [Integer], "number" => [Numeric], "boolean" => [true, false]}
+    assert_equal schema["const"], value, where if schema.key?("const")
+    allowed = Array(schema["type"]).flat_map { |type| types.fetch(type) }
+    assert allowed.any? { |type| type === value }, "#{where} is a #{value.class}" if allowed.any? # rubocop:disable Style/CaseEquality
+    case value
+    when Hash
+      assert_empty schema.fetch("required", []) - value.keys, "missing in #{where}"
+      assert_empty value.keys - schema["properties"].keys, "not in the schema of #{where}" if schema["additionalProperties"] == false
+      schema.fetch("properties", {}).each { |key, inner| assert_schema(inner, value[key], "#{where}.#{key}") if value.key?(key) }
+    when Array
+      value.each_with_index { |item, index| assert_schema(schema["items"], item, "#{where}[#{index}]") } if schema["items"]
+    end
+  end
+end

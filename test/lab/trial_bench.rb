@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+require "heddle/lab"
+
+# A bench of two cases whose models go wrong on demand.
+class TrialBench < Heddle::Lab::Bench
+  bench "trial", about: "tests the runner", default_models: %w[good],
+    kinds: %w[good heddle wrong hang crash leave fail absent].to_h { |kind| [kind, :none] }
+  Heddle::Lab::Bench.all.delete("trial")
+
+  PATHS = [File.expand_path("workloads", __dir__)].freeze
+
+  def cases
+    @cases ||= [1, 2].map { |factor| Heddle::Lab::Case.new(name: "x#{factor}", params: {"factor" => factor}) }
+  end
+
+  def title = "A trial"
+
+  def tables(summary)
+    matrix = Heddle::Lab::Report::Matrix.new(summary, self)
+    [matrix.values(OPERATIONS), matrix.ratios(OPERATIONS), matrix.troubles].compact
+  end
+
+  OPERATIONS = Heddle::Lab::Metric.new(key: :operations, title: "Operations", better: :higher, value: ->(m) { m["operations"] })
+
+  def self.run(models, rounds: 2, deadline: 20, seed: 7)
+    bench = new
+    bench.model_names = models
+    child = Heddle::Lab::Child.new(deadline: deadline, paths: PATHS)
+    record = Heddle::Lab::Runner.new(bench, rounds: rounds, seed: seed, child: child, affinity: Heddle::Lab::Affinity.new(cores: []),
+      argv: ["bench", "trial"], progress: StringIO.new).run
+    [bench, Heddle::Lab::Summary.new(record)]
+  end
+end
