@@ -3,6 +3,7 @@
 desc "Build both gems into pkg/"
 task :package do
   mkdir_p "pkg", verbose: false
-  sh "gem", "build", "--strict", "--output", "pkg/heddle.gem", "heddle.gemspec"
-  sh "gem", "-C", "lab", "build", "--strict", "--output", File.expand_path("pkg/heddle-lab.gem"), "heddle-lab.gemspec"
+  sh "gem", "build", "--output", "pkg/heddle.gem", "heddle.gemspec"
+  output = File.expand_path("pkg/heddle-lab.gem")
+  chdir("lab", verbose: false) { sh "gem", "build", "--output", output, "heddle-lab.gemspec" }
 end
