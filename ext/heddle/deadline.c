@@ -29,8 +29,10 @@ int64_t deadline_span(VALUE seconds)
         return whole > INT64_MAX / NANOSECONDS ? DEADLINE_NEVER : (int64_t)whole * NANOSECONDS;
     }
     // As Kernel#sleep: numbers and what divides like one, no Strings.
-    if (RB_TYPE_P(seconds, T_STRING) || !(rb_obj_is_kind_of(seconds, rb_cNumeric) || rb_respond_to(seconds, rb_intern("divmod")))) {
-        rb_raise(rb_eTypeError, "can't convert %" PRIsVALUE " into a time span: pass seconds as a number, or nil", rb_obj_class(seconds));
+    if (RB_TYPE_P(seconds, T_STRING) ||
+        !(rb_obj_is_kind_of(seconds, rb_cNumeric) || rb_respond_to(seconds, rb_intern("divmod")))) {
+        rb_raise(rb_eTypeError, "can't convert %" PRIsVALUE " into a time span: pass seconds as a number, or nil",
+                 rb_obj_class(seconds));
     }
     return span_of_float(NUM2DBL(seconds));
 }

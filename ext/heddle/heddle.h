@@ -21,9 +21,9 @@ extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names one that this k
 
 // Compiled in with HEDDLE_DEBUG=1: a wrong assumption becomes a crash where it is made.
 #ifdef HEDDLE_DEBUG
-#define HEDDLE_ASSERT(condition)                                                                               \
-    do {                                                                                                       \
-        if (!(condition)) rb_bug("heddle: assertion failed: %s (%s:%d)", #condition, __FILE__, __LINE__);      \
+#define HEDDLE_ASSERT(condition)                                                                          \
+    do {                                                                                                  \
+        if (!(condition)) rb_bug("heddle: assertion failed: %s (%s:%d)", #condition, __FILE__, __LINE__); \
     } while (0)
 #else
 #define HEDDLE_ASSERT(condition) ((void)0)

@@ -63,9 +63,11 @@ static struct registration *registration_of(struct epoll *epoll, int descriptor)
 {
     if (descriptor >= epoll->capacity) {
         int capacity = epoll->capacity ? epoll->capacity : 64;
-        while (capacity <= descriptor) capacity *= 2;
+        while (capacity <= descriptor)
+            capacity *= 2;
         REALLOC_N(epoll->registrations, struct registration, capacity);
-        memset(epoll->registrations + epoll->capacity, 0, (size_t)(capacity - epoll->capacity) * sizeof(struct registration));
+        memset(epoll->registrations + epoll->capacity, 0,
+               (size_t)(capacity - epoll->capacity) * sizeof(struct registration));
         epoll->capacity = capacity;
     }
     return &epoll->registrations[descriptor];
@@ -73,7 +75,8 @@ static struct registration *registration_of(struct epoll *epoll, int descriptor)
 
 static uint32_t epoll_events(short events)
 {
-    return (events & POLLIN ? EPOLLIN | EPOLLRDHUP : 0) | (events & POLLOUT ? EPOLLOUT : 0) | (events & POLLPRI ? EPOLLPRI : 0);
+    return (events & POLLIN ? EPOLLIN | EPOLLRDHUP : 0) | (events & POLLOUT ? EPOLLOUT : 0) |
+           (events & POLLPRI ? EPOLLPRI : 0);
 }
 
 static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
@@ -82,7 +85,8 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
     struct registration *registration = registration_of(epoll, wait->descriptor);
     struct epoll_event event = {.events = EPOLLONESHOT};
     bool others = all->fd_next != NULL;
-    for (; all; all = all->fd_next) event.events |= epoll_events(all->events);
+    for (; all; all = all->fd_next)
+        event.events |= epoll_events(all->events);
     event.data.u64 = (uint64_t)++registration->generation << 32 | (uint32_t)wait->descriptor;
     int first = registration->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     registration->added = true;
@@ -125,7 +129,8 @@ static int wait_epoll(void *state, int64_t timeout)
     static bool refused; // kernel < 5.11
     if (!refused) {
         struct timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
-        epoll->found = epoll_pwait2(epoll->descriptor, epoll->events, EVENTS, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
+        epoll->found =
+            epoll_pwait2(epoll->descriptor, epoll->events, EVENTS, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
         if (epoll->found < 0 && errno == ENOSYS) {
             refused = true;
             epoll->found = wait_milliseconds(epoll, timeout);

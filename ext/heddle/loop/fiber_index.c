@@ -9,7 +9,8 @@ static inline uint32_t home(const struct fiber_index *index, VALUE fiber)
 static void place(struct fiber_index *index, struct loop_wait *wait)
 {
     uint32_t slot = home(index, wait->fiber);
-    while (index->slots[slot]) slot = (slot + 1) & (index->capacity - 1);
+    while (index->slots[slot])
+        slot = (slot + 1) & (index->capacity - 1);
     index->slots[slot] = wait;
 }
 

@@ -3,7 +3,7 @@
 #ifndef HEDDLE_LOOP_FORK_H
 #define HEDDLE_LOOP_FORK_H
 
-void fork_watch(void);      // once, when the extension is loaded
-unsigned fork_count(void);  // how many forks lie between the process that loaded us and this one
+void fork_watch(void);     // once, when the extension is loaded
+unsigned fork_count(void); // how many forks lie between the process that loaded us and this one
 
 #endif

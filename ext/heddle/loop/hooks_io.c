@@ -48,8 +48,11 @@ struct transfer {
 static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 3, 4);
-    struct transfer transfer = {
-        .loop = scheduler_entered(self), .io = argv[0], .buffer = argv[1], .least = NUM2SIZET(argv[2]), .offset = argc > 3 ? NUM2SIZET(argv[3]) : 0};
+    struct transfer transfer = {.loop = scheduler_entered(self),
+                                .io = argv[0],
+                                .buffer = argv[1],
+                                .least = NUM2SIZET(argv[2]),
+                                .offset = argc > 3 ? NUM2SIZET(argv[3]) : 0};
     if (task_pending(transfer.loop->task)) task_raise_pending(transfer.loop->task);
     return transfer;
 }
@@ -173,7 +176,8 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 4);
     struct loop *loop = scheduler_entered(self);
-    VALUE readables = list_of(argv[0]), writables = list_of(argc > 1 ? argv[1] : Qnil), exceptables = list_of(argc > 2 ? argv[2] : Qnil);
+    VALUE readables = list_of(argv[0]), writables = list_of(argc > 1 ? argv[1] : Qnil),
+          exceptables = list_of(argc > 2 ? argv[2] : Qnil);
     int64_t span = deadline_span(argc > 3 ? argv[3] : Qnil);
     VALUE ready_now = rb_ary_new();
     bool has_buffered = buffered(readables, ready_now);
@@ -203,14 +207,16 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
         VALUE io = rb_ary_entry(ready_now, i);
         if (!RTEST(rb_ary_includes(readable, io))) rb_ary_push(readable, io);
     }
-    VALUE result = rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables), ready_of(asked + reads + writes, exceptables));
+    VALUE result = rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables),
+                                        ready_of(asked + reads + writes, exceptables));
     ALLOCV_END(holder);
     return result;
 }
 
 void hooks_io_define(VALUE scheduler_class)
 {
-    _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI, "IO events are poll's");
+    _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI,
+                   "IO events are poll's");
     rb_define_method(scheduler_class, "io_wait", io_wait, -1);
     rb_define_method(scheduler_class, "io_read", io_read, -1);
     rb_define_method(scheduler_class, "io_write", io_write, -1);

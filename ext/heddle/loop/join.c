@@ -38,7 +38,8 @@ static VALUE wait_body(VALUE argument)
     if (joining->loop) {
         loop_block(joining->loop, left);
     } else if (!NIL_P(scheduler)) {
-        rb_fiber_scheduler_block(scheduler, joining->owner, left == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left / 1e9));
+        rb_fiber_scheduler_block(scheduler, joining->owner,
+                                 left == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left / 1e9));
     } else {
         sleep_in_thread(joining->deadline);
     }

@@ -70,9 +70,13 @@ void loop_enter(struct loop *loop)
     if (loop->fork_count != fork_count()) abandon_parents_side(loop);
     if (loop->backend_state) {
         if (loop->thread == rb_thread_current()) return;
-        rb_raise(heddle_eWrongThread, "this scheduler runs on %" PRIsVALUE ": call Heddle.spawn there, or hand work over through a Heddle::FiberPool", loop->thread);
+        rb_raise(heddle_eWrongThread,
+                 "this scheduler runs on %" PRIsVALUE
+                 ": call Heddle.spawn there, or hand work over through a Heddle::FiberPool",
+                 loop->thread);
     }
-    if (loop->closed) rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
+    if (loop->closed)
+        rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
     struct wakeup *wakeup = wakeup_new();
     if (!wakeup) rb_sys_fail("heddle: cannot make a descriptor to wake the loop");
     void *state = loop->backend->open(wakeup->reader);
@@ -110,14 +114,16 @@ void loop_mark(struct loop *loop)
     rb_gc_mark(loop->posted);
     if (loop->task->self) rb_gc_mark(loop->task->self);
     task_mark(&loop->root);
-    for (struct task *task = loop->tasks_head; task; task = task->next) rb_gc_mark(task->self);
+    for (struct task *task = loop->tasks_head; task; task = task->next)
+        rb_gc_mark(task->self);
     wait_slab_each(&loop->waits, mark_wait, NULL);
 }
 
 size_t loop_memsize(const struct loop *loop)
 {
     return sizeof(*loop) + wait_slab_size(&loop->waits) + loop->timers.capacity * sizeof(struct timer *) +
-           loop->blocked.capacity * sizeof(struct loop_wait *) + (size_t)loop->descriptor_capacity * sizeof(struct descriptor);
+           loop->blocked.capacity * sizeof(struct loop_wait *) +
+           (size_t)loop->descriptor_capacity * sizeof(struct descriptor);
 }
 
 void loop_free(struct loop *loop)
@@ -179,9 +185,11 @@ static void descriptor_link(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->descriptor >= loop->descriptor_capacity) {
         int capacity = loop->descriptor_capacity ? loop->descriptor_capacity : 64;
-        while (capacity <= wait->descriptor) capacity *= 2;
+        while (capacity <= wait->descriptor)
+            capacity *= 2;
         REALLOC_N(loop->descriptors, struct descriptor, capacity);
-        memset(loop->descriptors + loop->descriptor_capacity, 0, (size_t)(capacity - loop->descriptor_capacity) * sizeof(struct descriptor));
+        memset(loop->descriptors + loop->descriptor_capacity, 0,
+               (size_t)(capacity - loop->descriptor_capacity) * sizeof(struct descriptor));
         loop->descriptor_capacity = capacity;
     }
     struct descriptor *descriptor = &loop->descriptors[wait->descriptor];
@@ -193,7 +201,8 @@ static void descriptor_link(struct loop *loop, struct loop_wait *wait)
 
 static bool descriptor_linked(const struct loop *loop, const struct loop_wait *wait)
 {
-    return wait->fd_prev || (wait->descriptor >= 0 && wait->descriptor < loop->descriptor_capacity && loop->descriptors[wait->descriptor].waits == wait);
+    return wait->fd_prev || (wait->descriptor >= 0 && wait->descriptor < loop->descriptor_capacity &&
+                             loop->descriptors[wait->descriptor].waits == wait);
 }
 
 static void descriptor_unlink(struct loop *loop, struct loop_wait *wait)
@@ -230,7 +239,8 @@ static int descriptor_arm(struct loop *loop, struct loop_wait *wait)
     int error = loop->backend->arm(loop->backend_state, wait, wait);
     if (error == ESTALE) {
         error = 0;
-        while (wait->fd_next) descriptor_fire(loop, wait->fd_next, 0, EBADF);
+        while (wait->fd_next)
+            descriptor_fire(loop, wait->fd_next, 0, EBADF);
     }
     wait->armed = error == 0;
     return error;
@@ -341,14 +351,16 @@ static void poll_kernel(struct loop *loop)
         atomic_store(&loop->wakeup->sleeping, true);
         // A note posted before the store above was not signalled.
         if (atomic_load(&loop->wakeup->notes)) sleep.timeout = 0;
-        rb_nogvl(sleep_without_gvl, &sleep, interrupt_sleep, loop->wakeup, RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
+        rb_nogvl(sleep_without_gvl, &sleep, interrupt_sleep, loop->wakeup,
+                 RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
         atomic_store(&loop->wakeup->sleeping, false);
         now = deadline_now();
     } else {
         sleep_without_gvl(&sleep);
     }
     if (sleep.error) rb_syserr_fail(sleep.error, loop->backend->name);
-    int found = loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
+    int found =
+        loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
     if (found) {
         loop->poll_every = POLL_OFTEN;
     } else {
@@ -459,7 +471,8 @@ static VALUE park_body(VALUE argument)
     } else if (wait->kind == WAIT_BLOCK) {
         fiber_index_put(&loop->blocked, wait);
     }
-    if (parking->span != DEADLINE_NEVER) timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
+    if (parking->span != DEADLINE_NEVER)
+        timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
     if (wait->kind == WAIT_TURN) ready_push(loop, wait);
     if (parking->start) {
         loop->since_poll++;
@@ -567,7 +580,8 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     return parking.completed ? parking.revents : 0;
 }
 
-void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key), void *argument)
+void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key),
+                      void *argument)
 {
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER};
     begin(&parking, WAIT_NATIVE);
@@ -633,7 +647,8 @@ int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, i
     ALLOCV_END(holder);
     if (selection.parking.error) return -selection.parking.error;
     int ready = 0;
-    for (size_t i = 0; i < count; i++) ready += descriptors[i].revents != 0;
+    for (size_t i = 0; i < count; i++)
+        ready += descriptors[i].revents != 0;
     return ready;
 }
 
@@ -678,7 +693,8 @@ static VALUE idle_end(VALUE argument)
     struct loop *loop = parking->loop;
     if (parking->wait->state == WAIT_PARKED) { // somebody raised in it
         struct loop_wait **link = &loop->idle;
-        while (*link != parking->wait) link = &(*link)->next;
+        while (*link != parking->wait)
+            link = &(*link)->next;
         *link = parking->wait->next;
         loop->idle_count--;
     }
@@ -707,7 +723,8 @@ void loop_post(struct loop *loop, struct task *task)
 
 struct task *loop_next_posted(struct loop *loop)
 {
-    while (NIL_P(loop->posted) || RARRAY_LEN(loop->posted) == 0) loop_block(loop, DEADLINE_NEVER);
+    while (NIL_P(loop->posted) || RARRAY_LEN(loop->posted) == 0)
+        loop_block(loop, DEADLINE_NEVER);
     return task_of(rb_ary_shift(loop->posted));
 }
 

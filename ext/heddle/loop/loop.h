@@ -27,8 +27,8 @@ struct loop_statistics {
 };
 
 struct loop {
-    VALUE self;        // the Heddle::Scheduler
-    VALUE thread;      // owns it since its first use; 0 before
+    VALUE self;         // the Heddle::Scheduler
+    VALUE thread;       // owns it since its first use; 0 before
     struct task *task;  // whose fiber runs now
     struct task root;   // stands for what runs outside of any task: the caller of the outermost run, the thread's root
     bool interrupt_due; // root's fiber is being transferred to for an interrupt that came while another one polled
@@ -52,11 +52,11 @@ struct loop {
 
     struct task *tasks_head, *tasks_tail; // all that have not ended, in order of their start
     size_t task_count;
-    VALUE porter;                // starts what other threads post, see worker.h; or 0
-    VALUE posted;                // Array of tasks for it
-    struct loop_wait *idle;      // workers between two tasks, the last first
+    VALUE porter;           // starts what other threads post, see worker.h; or 0
+    VALUE posted;           // Array of tasks for it
+    struct loop_wait *idle; // workers between two tasks, the last first
     size_t idle_count;
-    VALUE drain_fiber;           // waits for the last task to end, or 0
+    VALUE drain_fiber; // waits for the last task to end, or 0
     bool closed;
     bool detaching; // the next close is none
     struct loop_statistics statistics;
@@ -84,7 +84,8 @@ bool loop_block(struct loop *loop, int64_t span);
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
 
 // Until a native thread posts a note with the key that `submit` is given. `submit` must not raise.
-void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key), void *argument);
+void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key),
+                      void *argument);
 
 // Until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are, 0 when the span is
 // over, or -errno.

@@ -78,7 +78,8 @@ VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
     // A pidfd tells of exits only, not of stops (WUNTRACED) and continuations.
     if (pid > 0 && (flags & ~WNOHANG) == 0) {
         waiting.descriptor = open_pidfd(pid);
-        if (waiting.descriptor >= 0) return rb_ensure(wait_by_descriptor, (VALUE)&waiting, close_descriptor, (VALUE)&waiting);
+        if (waiting.descriptor >= 0)
+            return rb_ensure(wait_by_descriptor, (VALUE)&waiting, close_descriptor, (VALUE)&waiting);
         if (errno == ESRCH) return reap(pid, flags | WNOHANG); // ECHILD, said as Ruby says it
     }
     VALUE asked = rb_ary_new_from_args(2, PIDT2NUM(pid), INT2NUM(flags));

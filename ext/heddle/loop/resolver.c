@@ -12,7 +12,7 @@
 #include <time.h>
 
 enum {
-    THREADS = 8,      // at most; names that hang must not keep all others waiting
+    THREADS = 8,       // at most; names that hang must not keep all others waiting
     IDLE_SECONDS = 10, // after which a thread ends
 };
 

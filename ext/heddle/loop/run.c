@@ -22,7 +22,8 @@ static void mark(void *pointer)
     rb_gc_mark(run->failures);
     rb_gc_mark(run->fatal);
     rb_gc_mark(run->waiters);
-    for (struct task *task = run->head; task; task = task->run_next) rb_gc_mark(task->self);
+    for (struct task *task = run->head; task; task = task->run_next)
+        rb_gc_mark(task->self);
 }
 
 static void release(void *pointer)
@@ -92,7 +93,8 @@ void run_remove(VALUE object, struct task *task)
 static void cancel_all(struct run *run, bool again)
 {
     VALUE tasks = rb_ary_new();
-    for (struct task *task = run->head; task; task = task->run_next) rb_ary_push(tasks, task->self);
+    for (struct task *task = run->head; task; task = task->run_next)
+        rb_ary_push(tasks, task->self);
     struct task *current = task_current();
     for (long i = 0; i < RARRAY_LEN(tasks); i++) {
         struct task *task = task_of(RARRAY_AREF(tasks, i));
@@ -104,8 +106,8 @@ static void cancel_all(struct run *run, bool again)
 
 static bool ends_the_run(const struct run *run, const struct task *task)
 {
-    return task->self == run->main || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(task->result, rb_eSignal)) ||
-           RTEST(rb_obj_is_kind_of(task->result, rb_eNoMemError));
+    return task->self == run->main || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) ||
+           RTEST(rb_obj_is_kind_of(task->result, rb_eSignal)) || RTEST(rb_obj_is_kind_of(task->result, rb_eNoMemError));
 }
 
 bool run_raises_itself(VALUE object, const struct task *task)
@@ -133,7 +135,8 @@ static VALUE start_and_wait(VALUE object)
 {
     struct run *run = run_of(object);
     if (NIL_P(run->main)) task_spawn(run->block, Qnil, object);
-    while (run->count > 0) join_wait(object, &run->waiters, DEADLINE_NEVER);
+    while (run->count > 0)
+        join_wait(object, &run->waiters, DEADLINE_NEVER);
     return Qnil;
 }
 
@@ -173,7 +176,8 @@ static VALUE call(VALUE self)
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);
     struct task *main = task_of(run->main);
-    if (main->status == TASK_CANCELLED) rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled: it has no value");
+    if (main->status == TASK_CANCELLED)
+        rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled: it has no value");
     return main->result;
 }
 

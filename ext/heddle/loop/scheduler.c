@@ -110,7 +110,8 @@ static VALUE cancel_and_drain(VALUE self)
     struct loop *loop = scheduler_loop(self);
     if (loop->task_count == 0) return Qnil;
     VALUE tasks = rb_ary_new();
-    for (struct task *task = loop->tasks_head; task; task = task->next) rb_ary_push(tasks, task->self);
+    for (struct task *task = loop->tasks_head; task; task = task->next)
+        rb_ary_push(tasks, task->self);
     for (long i = 0; i < RARRAY_LEN(tasks); i++) {
         struct task *task = task_of(RARRAY_AREF(tasks, i));
         task->cancel_asked = false;
@@ -234,7 +235,9 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct loop *loop = scheduler_entered(self);
-    if (argc && NIL_P(argv[0])) rb_raise(rb_eTypeError, "can't convert NilClass into a time span: call sleep without an argument to sleep for ever");
+    if (argc && NIL_P(argv[0]))
+        rb_raise(rb_eTypeError,
+                 "can't convert NilClass into a time span: call sleep without an argument to sleep for ever");
     int64_t span = argc ? deadline_span(argv[0]) : DEADLINE_NEVER;
     if (span == 0) {
         loop_yield(loop);

@@ -13,7 +13,8 @@ void task_mark(struct task *task)
     rb_gc_mark(task->storage);
     rb_gc_mark(task->run);
     rb_gc_mark(task->on_end);
-    for (struct scope *scope = task->scopes; scope; scope = scope->outer) rb_gc_mark(scope->self);
+    for (struct scope *scope = task->scopes; scope; scope = scope->outer)
+        rb_gc_mark(scope->self);
 }
 
 bool task_pending(const struct task *task)
@@ -71,12 +72,14 @@ void scope_leave(struct scope *scope)
     if (!task) return;
     timer_cancel(&task->loop->timers, &scope->timer);
     struct scope **link = &task->scopes;
-    while (*link && *link != scope) link = &(*link)->outer;
+    while (*link && *link != scope)
+        link = &(*link)->outer;
     if (*link) *link = scope->outer;
     scope->task = NULL;
 }
 
 void task_leave_scopes(struct task *task)
 {
-    while (task->scopes) scope_leave(task->scopes);
+    while (task->scopes)
+        scope_leave(task->scopes);
 }

@@ -27,15 +27,15 @@ struct task {
     VALUE self; // the Heddle::Task; 0 for the loop's own root
     VALUE block;
     VALUE name;
-    VALUE result;    // value or exception
-    VALUE fiber;     // on which it runs, or nil
-    VALUE waiters;   // those that wait for its end, see join.h
-    VALUE scheduler; // where it runs
-    VALUE storage;   // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
-    VALUE run;       // the Heddle::Run it belongs to, or nil
-    VALUE on_end;    // called with the task once it has ended; may return a queued one, to go on with; or nil
-    struct loop *loop; // NULL under a foreign scheduler
-    struct task *prev, *next;         // in the loop
+    VALUE result;             // value or exception
+    VALUE fiber;              // on which it runs, or nil
+    VALUE waiters;            // those that wait for its end, see join.h
+    VALUE scheduler;          // where it runs
+    VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
+    VALUE run;                // the Heddle::Run it belongs to, or nil
+    VALUE on_end;             // called with the task once it has ended; may return a queued one, to go on with; or nil
+    struct loop *loop;        // NULL under a foreign scheduler
+    struct task *prev, *next; // in the loop
     struct task *run_prev, *run_next; // in the run
     struct loop_wait *wait;           // the innermost that is parked now, or NULL
     struct scope *scopes;             // innermost first

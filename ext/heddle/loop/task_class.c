@@ -169,7 +169,8 @@ static VALUE print_report(VALUE argument)
     VALUE options = rb_hash_new();
     rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
     VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
-    VALUE report = rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->self, message);
+    VALUE report =
+        rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->self, message);
     rb_funcall(rb_stderr, id_write, 1, report);
     return Qnil;
 }
@@ -182,7 +183,9 @@ static bool awaited(const struct task *task)
 // As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending.
 static void report(struct task *task)
 {
-    if (awaited(task) || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(task->result, rb_eSignal))) return;
+    if (awaited(task) || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) ||
+        RTEST(rb_obj_is_kind_of(task->result, rb_eSignal)))
+        return;
     if (!NIL_P(task->run) && run_raises_itself(task->run, task)) return;
     int state = 0;
     rb_protect(print_report, (VALUE)task, &state);
@@ -247,7 +250,8 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 {
     (void)klass;
     struct task *parent = task_current();
-    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), parent ? parent->run : Qnil));
+    struct task *task =
+        task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), parent ? parent->run : Qnil));
     task->on_end = on_end;
     task->claimed = RTEST(claimed);
     return task->self;
@@ -302,7 +306,8 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
 {
     VALUE scheduler = rb_fiber_scheduler_get();
     if (NIL_P(scheduler)) {
-        rb_raise(heddle_eSchedulerMissing, "no scheduler is active here: wrap the call in Heddle.run { }, or set one with Fiber.set_scheduler(Heddle::Scheduler.new)");
+        rb_raise(heddle_eSchedulerMissing, "no scheduler is active here: wrap the call in Heddle.run { }, or set one "
+                                           "with Fiber.set_scheduler(Heddle::Scheduler.new)");
     }
     if (!NIL_P(name)) name = rb_obj_as_string(name);
     struct loop *loop = scheduler_loop(scheduler);
@@ -388,11 +393,16 @@ static VALUE status(VALUE self)
 {
     struct task *task = task_of(self);
     switch (task->status) {
-    case TASK_COMPLETED: return ID2SYM(rb_intern("completed"));
-    case TASK_FAILED: return ID2SYM(rb_intern("failed"));
-    case TASK_CANCELLED: return ID2SYM(rb_intern("cancelled"));
-    case TASK_QUEUED: return ID2SYM(rb_intern("queued"));
-    case TASK_RUNNING: break;
+    case TASK_COMPLETED:
+        return ID2SYM(rb_intern("completed"));
+    case TASK_FAILED:
+        return ID2SYM(rb_intern("failed"));
+    case TASK_CANCELLED:
+        return ID2SYM(rb_intern("cancelled"));
+    case TASK_QUEUED:
+        return ID2SYM(rb_intern("queued"));
+    case TASK_RUNNING:
+        break;
     }
     bool runs = task->loop ? task->loop->task == task : task == task_current();
     return ID2SYM(rb_intern(runs ? "running" : "waiting"));
@@ -439,7 +449,8 @@ static VALUE inspect(VALUE self)
 {
     struct task *task = task_of(self);
     VALUE quoted = NIL_P(task->name) ? rb_str_new_cstr("") : rb_sprintf(" %+" PRIsVALUE, task->name);
-    return rb_sprintf("#<%" PRIsVALUE ":%p%" PRIsVALUE " %" PRIsVALUE ">", rb_obj_class(self), (void *)self, quoted, rb_sym2str(status(self)));
+    return rb_sprintf("#<%" PRIsVALUE ":%p%" PRIsVALUE " %" PRIsVALUE ">", rb_obj_class(self), (void *)self, quoted,
+                      rb_sym2str(status(self)));
 }
 
 /*

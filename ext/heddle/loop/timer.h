@@ -7,9 +7,9 @@
 
 struct timer {
     deadline_t at;
-    uint64_t order;                       // equal deadlines: first come, first served
-    uint32_t place;                       // 1-based index in the heap; 0 when not in it
-    void (*expire)(struct timer *timer);  // called with the timer already out of the heap; must not run Ruby code
+    uint64_t order;                      // equal deadlines: first come, first served
+    uint32_t place;                      // 1-based index in the heap; 0 when not in it
+    void (*expire)(struct timer *timer); // called with the timer already out of the heap; must not run Ruby code
 };
 
 struct timer_heap {

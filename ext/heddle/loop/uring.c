@@ -27,7 +27,8 @@ static int setup(struct io_uring *ring, unsigned entries)
 {
     // DEFER_TASKRUN (kernel 6.1): completions are posted when we ask for them, not by interrupting Ruby code.
     // It needs SINGLE_ISSUER: the ring belongs to the thread that made it.
-    struct io_uring_params params = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CLAMP};
+    struct io_uring_params params = {.flags =
+                                         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CLAMP};
     int error = io_uring_queue_init_params(entries, ring, &params);
     if (error == -EINVAL) {
         memset(&params, 0, sizeof(params));
@@ -124,7 +125,8 @@ static int wait_uring(void *state, int64_t timeout)
     } else {
         struct __kernel_timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
         struct io_uring_cqe *first;
-        result = io_uring_submit_and_wait_timeout(&uring->ring, &first, 1, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
+        result =
+            io_uring_submit_and_wait_timeout(&uring->ring, &first, 1, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
     }
     if (result >= 0 || result == -ETIME || result == -EINTR || result == -EAGAIN || result == -EBUSY) return 0;
     return -result;

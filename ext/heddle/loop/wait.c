@@ -71,7 +71,8 @@ size_t wait_slab_size(const struct wait_slab *slab)
 
 void wait_slab_free(struct wait_slab *slab)
 {
-    for (uint32_t c = 0; c < slab->chunk_count; c++) xfree(slab->chunks[c]);
+    for (uint32_t c = 0; c < slab->chunk_count; c++)
+        xfree(slab->chunks[c]);
     xfree(slab->chunks);
     memset(slab, 0, sizeof(*slab));
 }

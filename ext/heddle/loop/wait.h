@@ -25,22 +25,22 @@ struct loop_wait {
     struct timer timer;
     struct loop *loop;
     VALUE fiber;
-    struct task *task;              // who pays for the wait, and whom an expiry or a cancel is raised in
-    struct loop_wait *prev, *next;  // ready queue; `next` alone: free list, idle workers
+    struct task *task;                   // who pays for the wait, and whom an expiry or a cancel is raised in
+    struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle workers
     struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor
-    struct loop_wait *parent;       // of a WAIT_MEMBER
+    struct loop_wait *parent;            // of a WAIT_MEMBER
     uint32_t index;
     uint32_t generation;
     int descriptor;
-    short events;                   // poll(2)'s bits
+    short events; // poll(2)'s bits
     short revents;
     uint8_t kind;
     uint8_t state;
     bool timed_out;
-    bool completed;                 // what it waited for came
-    bool armed;                     // the backend knows of it
-    int error;                      // errno with which the wait failed, or 0
-    uint32_t backend_place;         // the backend's own, while armed
+    bool completed;         // what it waited for came
+    bool armed;             // the backend knows of it
+    int error;              // errno with which the wait failed, or 0
+    uint32_t backend_place; // the backend's own, while armed
 };
 
 // Names a record in places that outlive it (the kernel, a native thread): generation above, index below.
@@ -62,7 +62,8 @@ void wait_release(struct wait_slab *slab, struct loop_wait *wait);
 // The record of that key, if it still stands for the same wait.
 struct loop_wait *wait_find(const struct wait_slab *slab, uint64_t key);
 
-void wait_slab_each(const struct wait_slab *slab, void (*visit)(struct loop_wait *wait, void *argument), void *argument);
+void wait_slab_each(const struct wait_slab *slab, void (*visit)(struct loop_wait *wait, void *argument),
+                    void *argument);
 size_t wait_slab_size(const struct wait_slab *slab);
 void wait_slab_free(struct wait_slab *slab);
 

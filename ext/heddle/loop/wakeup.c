@@ -65,7 +65,8 @@ void wakeup_signal(struct wakeup *wakeup)
     int saved = errno;
     uint64_t one = 1;
     // EAGAIN means that it is signalled already.
-    while (write(wakeup->writer, &one, sizeof(one)) < 0 && errno == EINTR) continue;
+    while (write(wakeup->writer, &one, sizeof(one)) < 0 && errno == EINTR)
+        continue;
     errno = saved;
 }
 
@@ -100,5 +101,6 @@ struct wakeup_note *wakeup_take(struct wakeup *wakeup)
 void wakeup_drain(struct wakeup *wakeup)
 {
     uint64_t bytes[8];
-    while (read(wakeup->reader, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) continue;
+    while (read(wakeup->reader, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes))
+        continue;
 }

@@ -10,13 +10,13 @@
 
 struct wakeup_note {
     struct wakeup_note *next;
-    uint64_t key;                             // of the wait that has completed
-    void (*drop)(struct wakeup_note *note);   // called once the loop has seen the note, or is gone; any thread
+    uint64_t key;                           // of the wait that has completed
+    void (*drop)(struct wakeup_note *note); // called once the loop has seen the note, or is gone; any thread
 };
 
 struct wakeup {
     atomic_int references; // the loop's, and one for every job of a native thread
-    int reader; // an eventfd, or a pipe's ends where there is none
+    int reader;            // an eventfd, or a pipe's ends where there is none
     int writer;
     atomic_bool sleeping;
     _Atomic(struct wakeup_note *) notes;

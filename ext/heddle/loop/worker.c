@@ -10,7 +10,7 @@ static ID id_new, id_keys, id_storage, id_set_storage, id_aref, id_aset, id_call
 static VALUE retire_predicates; // see Heddle::FiberPool.retire_if
 static VALUE mWarning, eFiberError;
 static VALUE sym_experimental;
-static bool storage_supported;  // Fiber#storage # RUBY_VERSION >= 3.2
+static bool storage_supported; // Fiber#storage # RUBY_VERSION >= 3.2
 
 // ---- what a task must not leave to the next one
 
@@ -18,7 +18,8 @@ static void clear_locals(void)
 {
     VALUE thread = rb_thread_current();
     VALUE keys = rb_funcall(thread, id_keys, 0); // of the fiber: Thread#keys are fiber-local
-    for (long i = 0; i < RARRAY_LEN(keys); i++) rb_thread_local_aset(thread, rb_sym2id(RARRAY_AREF(keys, i)), Qnil);
+    for (long i = 0; i < RARRAY_LEN(keys); i++)
+        rb_thread_local_aset(thread, rb_sym2id(RARRAY_AREF(keys, i)), Qnil);
 }
 
 static int collect_name(ID name, VALUE value, st_data_t names)
@@ -33,7 +34,8 @@ static void clear_instance_variables(VALUE fiber)
     if (rb_ivar_count(fiber) == 0) return;
     VALUE names = rb_ary_new();
     rb_ivar_foreach(fiber, collect_name, (st_data_t)names);
-    for (long i = 0; i < RARRAY_LEN(names); i++) rb_obj_remove_instance_variable(fiber, RARRAY_AREF(names, i));
+    for (long i = 0; i < RARRAY_LEN(names); i++)
+        rb_obj_remove_instance_variable(fiber, RARRAY_AREF(names, i));
 }
 
 // Fiber#storage= is the only way and warns that it is experimental, which a user can do nothing about.
@@ -65,7 +67,8 @@ static bool reusable(struct loop *loop, VALUE fiber)
     int state = 0;
     VALUE dead = rb_protect(wanted_dead, fiber, &state);
     if (state) {
-        rb_warn("heddle: a Heddle::FiberPool.retire_if block raised %" PRIsVALUE "; the fiber is not used again", rb_errinfo());
+        rb_warn("heddle: a Heddle::FiberPool.retire_if block raised %" PRIsVALUE "; the fiber is not used again",
+                rb_errinfo());
         rb_set_errinfo(Qnil);
         return false;
     }
@@ -150,7 +153,8 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
     task_forget(start->task);
     VALUE reason = rb_funcall(error, rb_intern("message"), 0);
     rb_raise(heddle_eLimitReached,
-             "cannot start another fiber (%" PRIsVALUE "): %lu tasks have not ended, and each fiber takes two memory maps of the %lu that vm.max_map_count "
+             "cannot start another fiber (%" PRIsVALUE
+             "): %lu tasks have not ended, and each fiber takes two memory maps of the %lu that vm.max_map_count "
              "allows this process. Raise it (sysctl vm.max_map_count), or bound the tasks with a Heddle::FiberPool",
              reason, (unsigned long)start->loop->task_count, map_limit());
 }
@@ -167,7 +171,8 @@ VALUE worker_start(struct loop *loop, struct task *task, bool fresh, VALUE optio
     struct start start = {.loop = loop, .task = task};
     // Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler.
     int argc = NIL_P(options) ? 0 : 1;
-    start.fiber = rb_block_call_kw(heddle_cFiber, id_new, argc, &options, fresh ? run_one : run_many, task->self, argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+    start.fiber = rb_block_call_kw(heddle_cFiber, id_new, argc, &options, fresh ? run_one : run_many, task->self,
+                                   argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     rb_rescue2(start_fiber, (VALUE)&start, rescue_fiber_error, (VALUE)&start, eFiberError, (VALUE)0);
     return start.fiber;
 }
