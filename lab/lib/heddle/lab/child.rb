@@ -53,10 +53,12 @@ module Heddle
         [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight", *paths.flat_map { |path| ["-I", path] }, MAIN]
       end
 
-      # A child sees all installed gems, also when the command itself was started by bundler.
+      # A child runs without Bundler, whose set-up would be part of every start, and sees the same gems nevertheless.
       def clean_environment
         options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
-        {"RUBYOPT" => options.empty? ? nil : options, "BUNDLE_GEMFILE" => nil, "RUBYLIB" => nil}
+        environment = {"RUBYOPT" => options.empty? ? nil : options, "RUBYLIB" => nil, "BUNDLE_GEMFILE" => nil}
+        environment["GEM_PATH"] = Gem.path.join(File::PATH_SEPARATOR) if @ruby == RbConfig.ruby
+        environment
       end
 
       # @return [String, nil] all the child wrote; nil at the deadline

@@ -46,7 +46,7 @@ module Heddle
       # @param floor [Float, nil]
       # @return [Boolean] whether the ratio is not to be told from 1
       def within_noise?(ratio, floor)
-        ratio.low <= 1 && ratio.high >= 1 || (ratio.median - 1).abs <= floor.to_f
+        1.between?(ratio.low, ratio.high) || (ratio.median - 1).abs <= floor.to_f
       end
     end
   end

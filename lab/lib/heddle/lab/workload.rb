@@ -102,6 +102,10 @@ module Heddle
         require feature
         specification = Gem.loaded_specs[name]
         specification ? "#{name} #{specification.version}" : name
+      rescue LoadError => error
+        raise unless error.path == feature
+
+        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION}"
       end
 
       def load_async

@@ -15,17 +15,14 @@ module Heddle
           Case.new(name: "ping-pong, 50 socket pairs", unit: MICROSECONDS, params: {"operation" => "ping_pong", "pairs" => 50, "count" => 200_000}),
           Case.new(name: "queue between two fibers", unit: MICROSECONDS, params: {"operation" => "queue", "count" => 200_000}),
           Case.new(name: "Fiber.schedule, empty block", unit: MICROSECONDS, params: {"operation" => "schedule", "count" => 20_000}),
-          Case.new(name: "Heddle.spawn, empty block", unit: MICROSECONDS, params: {"operation" => "spawn", "count" => 200_000}),
+          Case.new(name: "a task: Heddle.spawn, else Fiber.schedule", unit: MICROSECONDS, params: {"operation" => "spawn", "count" => 20_000}),
           Case.new(name: "timers at once", unit: MICROSECONDS, params: {"operation" => "timers", "count" => 10_000}),
           Case.new(name: "sleep(0), 10 fibers", unit: MICROSECONDS, params: {"operation" => "sleep_zero", "fibers" => 10, "count" => 200_000}),
           Case.new(name: "RSS per fiber at a socket", unit: "KiB", params: {"operation" => "memory", "count" => 9000}),
           Case.new(name: "most fibers at once", unit: "fibers", better: :higher, params: {"operation" => "most_fibers", "count" => 100_000})
         ].freeze
         # Cases in which only some kinds make sense.
-        ONLY = {
-          "spawn" => %w[heddle],
-          "most_fibers" => %w[heddle async carbon_fiber uringmachine]
-        }.freeze
+        ONLY = {"most_fibers" => %w[heddle async carbon_fiber uringmachine]}.freeze
         COST = Metric.new(key: :cost, title: "Cost per operation", better: :lower,
           value: ->(m) { m["amount"] || (m["cpu"] * 1e6 / m["operations"] if m["operations"].positive?) })
         private_constant :MICROSECONDS, :CASES, :ONLY, :COST
@@ -44,7 +41,7 @@ module Heddle
 
             @operations = asked
           end
-          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
+          parser.on("--scale FACTOR", Float, "times the usual number of operations timed (1)") do |scale|
             raise UsageError, "--scale must be above 0" unless scale.positive?
 
             @scale = scale
@@ -57,7 +54,8 @@ module Heddle
         # @see Bench#cases
         def cases
           @cases ||= CASES.select { |bench_case| @operations.nil? || @operations.include?(bench_case.params["operation"]) }.map do |bench_case|
-            count = (bench_case.params["count"] * @scale).ceil
+            scale = (bench_case.unit == MICROSECONDS) ? @scale : 1
+            count = (bench_case.params["count"] * scale).ceil
             Case.new(**bench_case.to_h.merge(params: bench_case.params.merge("count" => count)))
           end
         end

@@ -17,7 +17,7 @@ module Heddle
           when "heddle" then load_heddle
           when "async" then load_async
           when "carbon_fiber" then [load_gem("carbon_fiber")]
-          when "uringmachine" then [load_gem("uringmachine", "uringmachine/fiber_scheduler")]
+          when "uringmachine" then [load_gem("uringmachine"), require("uringmachine/fiber_scheduler")].first(1)
           else ["Thread"]
           end
         end
@@ -101,9 +101,13 @@ module Heddle
           warm_then_measure(meter, @params["count"]) do |count|
             there, back = Thread::Queue.new, Thread::Queue.new
             trips = count / 2
-            asks = -> { trips.times { |i| there.push(i).then { back.pop } } }
-            answers = -> { trips.times { back << there.pop } }
-            group([asks, answers])
+            ask = lambda do
+              trips.times do |number|
+                there << number
+                back.pop
+              end
+            end
+            group([ask, -> { trips.times { back << there.pop } }])
             trips * 2
           end
         end
@@ -121,7 +125,10 @@ module Heddle
           end
         end
 
+        # What a model starts a task with when it may choose; where that is Fiber.schedule, the same again.
         def measure_spawn(meter)
+          return measure_schedule(meter) unless @kind == "heddle"
+
           warm_then_measure(meter, @params["count"]) do |count|
             ended = 0
             count.times { Heddle.spawn { ended += 1 } }
