@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# What the system refuses is said in the place where it is asked for; what runs already goes on.
+class LimitsTest < Minitest::Test
+  include LoopHelpers
+
+  def test_the_descriptor_limit_is_named_and_the_others_go_on
+    out = assert_child(<<~'RUBY', rlimit_nofile: [64, 64])
+      puts(Heddle.run do
+        reader, writer = UNIXSocket.pair
+        echo = Heddle.spawn { reader.readpartial(4) }
+        opened = []
+        failed = Heddle.spawn do
+          loop { opened.concat(UNIXSocket.pair) }
+        rescue SystemCallError => error
+          error
+        end
+        writer.write("here")
+        [failed.value.class, failed.value.message.downcase.include?("too many open files"), opened.size > 20, echo.value].join(" ")
+      end)
+    RUBY
+    assert_equal "Errno::EMFILE true true here\n", out
+  end
+
+  def test_a_scheduler_that_gets_no_descriptor_says_so
+    out = assert_child(<<~'RUBY', rlimit_nofile: [40, 40])
+      open = []
+      begin
+        loop { open << File.open(File::NULL) }
+      rescue Errno::EMFILE
+      end
+      begin
+        Heddle.run { 1 }
+      rescue SystemCallError => error
+        puts error.class
+      end
+      open.each(&:close)
+      puts Heddle.run { 2 } # and it can be tried again
+    RUBY
+    assert_equal "Errno::EMFILE\n2\n", out
+  end
+
+  def test_a_child_process_at_the_descriptor_limit_can_still_be_waited_for
+    out = assert_child(<<~'RUBY', rlimit_nofile: [48, 48])
+      status = Heddle.run do
+        pid = spawn("exit 3")
+        open = []
+        begin
+          loop { open << File.open(File::NULL) }
+        rescue Errno::EMFILE
+        end
+        Process.wait2(pid).last.exitstatus
+      end
+      puts status
+    RUBY
+    assert_equal "3\n", out
+  end
+
+  def test_the_map_limit_is_named_and_the_others_go_on
+    out = assert_child(<<~'RUBY', timeout: 50)
+      Heddle.run do
+        reader, writer = UNIXSocket.pair
+        echo = Heddle.spawn { reader.readpartial(4) }
+        tasks = []
+        ended = 0
+        begin
+          200_000.times { tasks << Heddle.spawn { begin; sleep; ensure; ended += 1; end } }
+          puts "no limit"
+        rescue Heddle::LimitReached => error
+          puts error.is_a?(FiberError), error.message.include?("vm.max_map_count"), error.message.include?(File.read("/proc/sys/vm/max_map_count").strip)
+        end
+        writer.write("here")
+        puts echo.value
+        reached = tasks.size
+        tasks.pop(100).each(&:cancel)
+        sleep 0
+        GC.start
+        puts Heddle.spawn { sleep 0.001; :again }.value
+        tasks.each(&:cancel)
+        sleep 0
+        puts ended == reached
+      end
+    RUBY
+    skip "this kernel lets a process have more fibers than the test makes" if out.start_with?("no limit")
+    assert_equal %w[true true true here again true], out.split
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "timeout"
+
+class TimersTest < Minitest::Test
+  include LoopHelpers
+
+  # A task may lose the processor between the reading of its clock and that of the loop.
+  SLACK = 0.02
+
+  def test_sleepers_wake_in_the_order_of_their_deadlines
+    spans = Array.new(1000) { |index| 0.1 + index * 0.0002 }.shuffle(random: Random.new(2))
+    woken = []
+    Heddle.run do
+      spans.each do |span|
+        Heddle.spawn do
+          deadline = monotonic + span
+          sleep(span)
+          assert_operator monotonic, :>=, deadline
+          woken << deadline
+        end
+      end
+    end
+    assert_equal spans.size, woken.size
+    woken.each_cons(2) { |earlier, later| assert_operator later, :>, earlier - SLACK }
+  end
+
+  # One look at the clock for all of them: their deadlines differ, their order is what is tested.
+  def test_equal_deadlines_are_served_in_the_order_of_their_coming
+    woken = []
+    Heddle.run do
+      200.times { |index| Heddle.spawn { sleep(0.05) and woken << index } }
+      busy_until = monotonic + 0.1
+      nil while monotonic < busy_until # all of them are due at the next look
+    end
+    assert_equal Array.new(200) { |index| index }, woken
+  end
+
+  def test_a_short_sleep_among_long_ones_ends_first
+    Heddle.run do
+      long = Array.new(500) { |index| Heddle.spawn { sleep(100 + index) } }
+      assert_within(1, at_least: 0.01) { sleep(0.01) }
+      long.each(&:cancel)
+    end
+  end
+
+  def test_sleep_returns_the_seconds_as_ruby_does
+    assert_equal [0, 0, 1], Heddle.run { [sleep(0), sleep(0.01), sleep(0.6)] }
+  end
+
+  def test_sleep_takes_every_kind_of_number
+    assert_within(2, at_least: 0.02) do
+      Heddle.run do
+        sleep(0.01r)
+        sleep(1/100r)
+        sleep(0)
+        sleep(0.0)
+        sleep(0.000_000_001)
+      end
+    end
+  end
+
+  def test_sleep_without_end_is_ended_by_a_wake_up
+    Heddle.run do
+      fiber = nil
+      sleeper = Heddle.spawn do
+        fiber = Fiber.current
+        sleep
+        :woken
+      end
+      Fiber.scheduler.unblock(nil, fiber)
+      assert_equal :woken, sleeper.value
+    end
+  end
+
+  def test_cancelled_timers_leave_the_heap
+    Heddle.run do
+      tasks = Array.new(1000) { |index| Heddle.spawn { sleep(1000 + index % 7) } }
+      assert_equal 1000, Fiber.scheduler.statistics[:timers]
+      tasks.shuffle(random: Random.new(3)).each_slice(100) do |some|
+        some.each(&:cancel)
+        some.each(&:wait)
+      end
+      assert_equal 0, Fiber.scheduler.statistics[:timers]
+    end
+  end
+
+  # The heap against a plain sort, with removals from its middle.
+  def test_the_heap_keeps_its_order_when_timers_are_taken_out_of_it
+    random = Random.new(4)
+    order = []
+    Heddle.run do
+      tasks = Array.new(600) do |index|
+        span = 0.3 + random.rand(200) * 0.001
+        Heddle.spawn do
+          deadline = monotonic + span
+          sleep(span)
+          order << [deadline, index]
+        end
+      end
+      tasks.each_with_index { |task, index| task.cancel if index % 3 == 1 }
+    end
+    assert_equal 400, order.size
+    order.each_cons(2) { |(earlier, _), (later, _)| assert_operator later, :>, earlier - SLACK }
+  end
+end
