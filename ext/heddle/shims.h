@@ -14,4 +14,15 @@
 int rb_io_descriptor(VALUE io);
 #endif
 
+// The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell the
+// scheduler. # RUBY_VERSION >= 4.0
+static inline int shim_open_descriptor(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    return RFILE(io)->fptr ? RFILE(io)->fptr->fd : -1;
+#else
+    return RTEST(rb_io_closed_p(io)) ? -1 : rb_io_descriptor(io);
+#endif
+}
+
 #endif

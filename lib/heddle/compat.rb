@@ -1,6 +1,18 @@
 # frozen_string_literal: true
 
 # Mends what the running Ruby gets wrong under a fiber scheduler: a file a defect, loaded only where the defect is.
-
-# Ruby 3.1's IO.select does not ask the scheduler (the hook came with 3.2).
-require_relative "compat/io_select" if RUBY_VERSION < "3.2"
+#
+# Each patch asks whether a Heddle::Scheduler is in charge and otherwise leaves Ruby's own way; a test shows each defect
+# with the patch off (HEDDLE_COMPAT=off).
+unless ENV["HEDDLE_COMPAT"] == "off"
+  if RUBY_VERSION < "3.2"
+    require_relative "compat/io_select"
+    require_relative "compat/thread_join"
+  end
+  require_relative "compat/mutex_sleep" if RUBY_VERSION < "3.4"
+  if RUBY_VERSION < "4.0"
+    require_relative "compat/io_close"
+    require_relative "compat/fork"
+  end
+  require_relative "compat/fiber_raise"
+end

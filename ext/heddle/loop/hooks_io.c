@@ -13,9 +13,16 @@ static short poll_events(VALUE events)
     return (short)(NUM2INT(events) & (POLLIN | POLLOUT | POLLPRI));
 }
 
+static void raise_wait_error(int error)
+{
+    // As Ruby says it when a thread waits.
+    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
+    rb_syserr_fail(error, "waiting for an IO");
+}
+
 static VALUE io_error_or(int result)
 {
-    if (result < 0) rb_syserr_fail(-result, "waiting for an IO");
+    if (result < 0) raise_wait_error(-result);
     return result ? INT2NUM(result) : Qfalse;
 }
 
@@ -93,6 +100,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved);
         if (count == -EAGAIN && transfer.least > 0) {
             int ready = wait_to_move(&transfer, descriptor, events);
+            if (ready == -ECANCELED) raise_wait_error(ECANCELED);
             if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
             continue;
         }
@@ -196,7 +204,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
         loop_courtesy(loop);
     } else {
         found = loop_wait_any(loop, asked, (size_t)count, span);
-        if (found < 0) rb_syserr_fail(-found, "IO.select");
+        if (found < 0) raise_wait_error(-found);
     }
     if (found == 0 && !has_buffered) {
         ALLOCV_END(holder);
@@ -211,6 +219,21 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
                                         ready_of(asked + reads + writes, exceptables));
     ALLOCV_END(holder);
     return result;
+}
+
+// ---- Heddle::Compat::IOClose: IO#close wakes the fibers that wait. Ruby's hook for it (fiber_interrupt) came with 4.0.
+
+static VALUE io_close(VALUE self)
+{
+    int descriptor = shim_open_descriptor(self);
+    if (descriptor >= 0) loops_descriptor_closing(descriptor);
+    return rb_call_super(0, NULL);
+}
+
+void hooks_io_define_close(void)
+{
+    VALUE compat = rb_define_module_under(heddle_module, "Compat");
+    rb_define_method(rb_define_module_under(compat, "IOClose"), "close", io_close, 0);
 }
 
 void hooks_io_define(VALUE scheduler_class)

@@ -5,5 +5,6 @@
 #include "heddle.h"
 
 void hooks_io_define(VALUE scheduler_class);
+void hooks_io_define_close(void);
 
 #endif

@@ -36,8 +36,12 @@ void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
     loop->fork_count = fork_count();
 }
 
+static void list_loop(struct loop *loop);
+static void unlist_loop(struct loop *loop);
+
 static void close_kernel_side(struct loop *loop, bool forked)
 {
+    unlist_loop(loop);
     if (loop->backend_state) loop->backend->close(loop->backend_state, forked);
     loop->backend_state = NULL;
     if (loop->wakeup) wakeup_release(loop->wakeup);
@@ -89,6 +93,7 @@ void loop_enter(struct loop *loop)
     loop->wakeup = wakeup;
     loop->backend_state = state;
     loop->thread = rb_thread_current();
+    list_loop(loop);
 }
 
 void loop_close(struct loop *loop)
@@ -103,6 +108,7 @@ static void mark_wait(struct loop_wait *wait, void *unused)
     (void)unused;
     // Pins: fiber_index goes by the address. A fiber in a Mutex's or a Queue's list has no other owner than us.
     if (wait->fiber) rb_gc_mark(wait->fiber);
+    if (wait->exception) rb_gc_mark(wait->exception);
     if (wait->task && wait->task->self) rb_gc_mark(wait->task->self);
 }
 
@@ -134,6 +140,25 @@ void loop_free(struct loop *loop)
     fiber_index_free(&loop->blocked);
     xfree(loop->descriptors);
     loop->descriptors = NULL;
+}
+
+// ---- all loops of the process, for what concerns each of them: a descriptor that is closed
+
+static struct loop *live_loops; // under the GVL; other Ractors have no access to these schedulers
+
+static void list_loop(struct loop *loop)
+{
+    loop->next_live = live_loops;
+    live_loops = loop;
+}
+
+static void unlist_loop(struct loop *loop)
+{
+    for (struct loop **link = &live_loops; *link; link = &(*link)->next_live) {
+        if (*link != loop) continue;
+        *link = loop->next_live;
+        return;
+    }
 }
 
 // ---- ready queue
@@ -277,7 +302,7 @@ void loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error)
     descriptor_fire(loop, wait, answer(wait->events, revents), error);
 }
 
-void loop_descriptor_gone(struct loop *loop, int descriptor, int error)
+static void descriptor_gone(struct loop *loop, int descriptor, int error)
 {
     if (descriptor < 0 || descriptor >= loop->descriptor_capacity) return;
     while (loop->descriptors[descriptor].waits) {
@@ -285,6 +310,11 @@ void loop_descriptor_gone(struct loop *loop, int descriptor, int error)
         descriptor_fire(loop, loop->descriptors[descriptor].waits, 0, error);
     }
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
+}
+
+void loops_descriptor_closing(int descriptor)
+{
+    for (struct loop *loop = live_loops; loop; loop = loop->next_live) descriptor_gone(loop, descriptor, ECANCELED);
 }
 
 // ---- polling
@@ -440,7 +470,9 @@ struct parking {
     int error;
     bool completed;
     struct loop_wait *outer_wait; // of the same task: a trap handler that waits
-    VALUE start;                  // a fiber to run at once, or 0
+    VALUE start;                  // a fiber to run at once, or 0 …
+    VALUE raise;                  // … and the exception to raise in it, or 0
+    VALUE exception;              // was raised in the waiting fiber by somebody, or 0
 };
 
 static void begin(struct parking *parking, enum wait_kind kind)
@@ -477,7 +509,11 @@ static VALUE park_body(VALUE argument)
     if (parking->start) {
         loop->since_poll++;
         loop->statistics.switches++;
-        rb_fiber_transfer(parking->start, 0, NULL);
+        if (parking->raise) {
+            rb_fiber_raise(parking->start, 1, &parking->raise);
+        } else {
+            rb_fiber_transfer(parking->start, 0, NULL);
+        }
     }
     switch_away(loop, wait);
     return Qnil;
@@ -505,6 +541,7 @@ static VALUE park_end(VALUE argument)
     parking->revents = wait->revents;
     parking->error = wait->error;
     parking->completed = wait->completed;
+    parking->exception = wait->exception;
     loop->task = wait->task;
     wait->task->wait = parking->outer_wait;
     wait_release(&loop->waits, wait);
@@ -520,7 +557,9 @@ static void park(struct parking *parking)
     parking->outer_wait = wait->task->wait;
     wait->task->wait = wait;
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
-    if (!parking->completed && task_pending(loop->task)) task_raise_pending(loop->task);
+    if (parking->completed) return;
+    if (parking->exception) rb_exc_raise(parking->exception);
+    if (task_pending(loop->task)) task_raise_pending(loop->task);
 }
 
 bool loop_block(struct loop *loop, int64_t span)
@@ -728,7 +767,41 @@ struct task *loop_next_posted(struct loop *loop)
     return task_of(rb_ary_shift(loop->posted));
 }
 
-// ---- pending exceptions of a task
+// ---- exceptions from outside
+
+static void match_fiber(struct loop_wait *wait, void *argument)
+{
+    struct loop_wait *wanted = argument;
+    if (wait->fiber == wanted->fiber && (wait->state == WAIT_PARKED || wait->state == WAIT_READY)) wanted->parent = wait;
+}
+
+// Not only the blocked ones, which have an index: this is seldom asked.
+static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
+{
+    struct loop_wait wanted = {.fiber = fiber};
+    wait_slab_each(&loop->waits, match_fiber, &wanted);
+    return wanted.parent;
+}
+
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
+{
+    if (fiber == rb_fiber_current() || !wait_of_fiber(loop, fiber)) return false;
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .raise = exception};
+    begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+    return true;
+}
+
+bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
+{
+    struct loop_wait *wait = wait_of_fiber(loop, fiber);
+    if (!wait) return false;
+    wait->exception = exception;
+    wake(loop, wait);
+    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+    return true;
+}
 
 void loop_interrupt_task(struct loop *loop, struct task *task)
 {

@@ -57,6 +57,7 @@ struct loop {
     struct loop_wait *idle; // workers between two tasks, the last first
     size_t idle_count;
     VALUE drain_fiber; // waits for the last task to end, or 0
+    struct loop *next_live;      // of all loops that are open
     bool closed;
     bool detaching; // the next close is none
     struct loop_statistics statistics;
@@ -123,8 +124,15 @@ struct task *loop_next_posted(struct loop *loop);
 // Raise what is pending for the task in its innermost wait, or at its next one.
 void loop_interrupt_task(struct loop *loop, struct task *task);
 
-// Every wait on this descriptor ends with this errno: it was closed, or stands for something else now.
-void loop_descriptor_gone(struct loop *loop, int descriptor, int error);
+// Any thread. Every wait on this descriptor, in any loop, ends with ECANCELED: somebody closes it.
+void loops_descriptor_closing(int descriptor);
+
+// Raise the exception in a fiber of this loop that waits: at once, on the loop's own thread, coming back when the
+// others have had their turn …
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception);
+
+// … or when the fiber runs next; any thread. Both answer false for a fiber that does not wait here.
+bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
 
 // ---- called by backends, while they collect
 void loop_descriptor_ready(struct loop *loop, int descriptor, short revents);

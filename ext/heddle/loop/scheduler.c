@@ -229,16 +229,13 @@ static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
 /*
  * call-seq: scheduler.kernel_sleep(duration = nil) -> true
  *
- * Sleeps for +duration+ seconds, or until #unblock without one. Zero gives the turn to all that is ready.
+ * Sleeps for +duration+ seconds, or until #unblock (Mutex#sleep is ended by it) when that is nil. Zero gives the turn to all that is ready.
  */
 static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct loop *loop = scheduler_entered(self);
-    if (argc && NIL_P(argv[0]))
-        rb_raise(rb_eTypeError,
-                 "can't convert NilClass into a time span: call sleep without an argument to sleep for ever");
-    int64_t span = argc ? deadline_span(argv[0]) : DEADLINE_NEVER;
+    int64_t span = deadline_span(argc ? argv[0] : Qnil);
     if (span == 0) {
         loop_yield(loop);
     } else {
@@ -263,6 +260,39 @@ static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
 static VALUE address_resolve(VALUE self, VALUE host)
 {
     return resolver_addresses(scheduler_entered(self), host);
+}
+
+/*
+ * call-seq: scheduler.fiber_interrupt(fiber, exception) -> true or false
+ *
+ * Raises +exception+ in a fiber that waits here, when it runs next; false for one that does not. Any thread may call it.
+ * (Ruby >= 4.0 does, from IO#close.)
+ */
+static VALUE fiber_interrupt(VALUE self, VALUE interrupted, VALUE exception)
+{
+    return loop_interrupt_fiber(scheduler_loop(self), interrupted, exception) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.yield -> true
+ *
+ * Gives the turn to all that is ready. (Ruby >= 4.0 calls it after it has handled a signal.)
+ */
+static VALUE yield_turn(VALUE self)
+{
+    loop_yield(scheduler_entered(self));
+    return Qtrue;
+}
+
+/*
+ * call-seq: scheduler.raise_in(fiber, exception) -> true or false
+ *
+ * @api private Raises +exception+ in a fiber that waits here, at once; comes back after all that is ready then. False for
+ * a fiber that does not wait here.
+ */
+static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
+{
+    return loop_raise(scheduler_entered(self), target, exception) ? Qtrue : Qfalse;
 }
 
 // ---- timeout_after
@@ -365,6 +395,10 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "kernel_sleep", kernel_sleep, -1);
     rb_define_method(cScheduler, "process_wait", process_wait_hook, 2);
     rb_define_method(cScheduler, "address_resolve", address_resolve, 1);
+    rb_define_method(cScheduler, "fiber_interrupt", fiber_interrupt, 2);
+    rb_define_method(cScheduler, "yield", yield_turn, 0);
+    rb_define_method(cScheduler, "raise_in", raise_in, 2);
     rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
     hooks_io_define(cScheduler);
+    hooks_io_define_close();
 }

@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Compat
+    # Fiber#raise of a fiber that waits in the loop transfers to it, and whoever called it would never run again: nothing
+    # knows that it is ready. Here it becomes ready first. (All Rubies: schedulers that resume their fibers have no need.)
+    module FiberRaise
+      def raise(*arguments, **options)
+        scheduler = Fiber.scheduler
+        return super unless scheduler.is_a?(Heddle::Scheduler)
+
+        exception = Compat.exception_of(*arguments, **options)
+        scheduler.raise_in(self, exception) ? nil : super(exception)
+      end
+
+      Fiber.prepend(self)
+    end
+
+    # What Kernel#raise would raise for these arguments.
+    def self.exception_of(*arguments, **options)
+      ::Kernel.raise(*arguments, **options)
+    rescue Exception => exception # rubocop:disable Lint/RescueException
+      exception.set_backtrace(nil) if exception.backtrace&.first&.include?(__method__.to_s)
+      exception
+    end
+  end
+end
