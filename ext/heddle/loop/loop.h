@@ -56,8 +56,8 @@ struct loop {
     VALUE posted;           // Array of tasks for it
     struct loop_wait *idle; // workers between two tasks, the last first
     size_t idle_count;
-    VALUE drain_fiber; // waits for the last task to end, or 0
-    struct loop *next_live;      // of all loops that are open
+    VALUE drain_fiber;      // waits for the last task to end, or 0
+    struct loop *next_live; // of all loops that are open
     bool closed;
     bool detaching; // the next close is none
     struct loop_statistics statistics;
@@ -116,10 +116,10 @@ void loop_idle(struct loop *loop);
 void loop_unblock(struct loop *loop, VALUE fiber);
 
 // Any thread. The porter starts the task when the loop runs next. There must be one.
-void loop_post(struct loop *loop, struct task *task);
+void loop_post(struct loop *loop, VALUE task);
 
 // Called by the porter: the next posted task, when there is one.
-struct task *loop_next_posted(struct loop *loop);
+VALUE loop_next_posted(struct loop *loop);
 
 // Raise what is pending for the task in its innermost wait, or at its next one.
 void loop_interrupt_task(struct loop *loop, struct task *task);
@@ -133,6 +133,9 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception);
 
 // … or when the fiber runs next; any thread. Both answer false for a fiber that does not wait here.
 bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
+
+// Every wait on this descriptor ends with this errno.
+void loop_descriptor_gone(struct loop *loop, int descriptor, int error);
 
 // ---- called by backends, while they collect
 void loop_descriptor_ready(struct loop *loop, int descriptor, short revents);

@@ -268,7 +268,7 @@ static VALUE start_prepared(VALUE self)
     if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
     struct loop *loop = task->loop;
     if (loop && loop->thread && loop->thread != rb_thread_current()) {
-        loop_post(loop, task);
+        loop_post(loop, self);
         return self;
     }
     if (loop) loop_enter(loop);

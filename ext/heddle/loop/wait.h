@@ -25,7 +25,7 @@ struct loop_wait {
     struct timer timer;
     struct loop *loop;
     VALUE fiber;
-    VALUE exception; // to be raised in the fiber when it wakes, unless the wait has completed; or 0
+    VALUE exception;                     // to be raised in the fiber when it wakes, unless the wait has completed; or 0
     struct task *task;                   // who pays for the wait, and whom an expiry or a cancel is raised in
     struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle workers
     struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor

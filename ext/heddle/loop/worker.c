@@ -185,7 +185,7 @@ static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(unused, scheduler))
     struct loop *loop = scheduler_loop(scheduler);
     loop->task = &loop->root;
     for (;;) {
-        struct task *task = loop_next_posted(loop);
+        struct task *task = task_of(loop_next_posted(loop));
         if (task->status == TASK_QUEUED) worker_start(loop, task, false, Qnil);
     }
     return Qnil;

@@ -1,0 +1,38 @@
+// What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for which),
+// parking.c (how a fiber waits), loop.c (the loop's life).
+#ifndef HEDDLE_LOOP_INTERNALS_H
+#define HEDDLE_LOOP_INTERNALS_H
+
+#include "loop/loop.h"
+
+// ---- switching.c
+
+// Behind all that is ready.
+void ready_push(struct loop *loop, struct loop_wait *wait);
+void ready_remove(struct loop *loop, struct loop_wait *wait);
+
+// The wait is over, for whatever reason; its fiber runs when its turn comes.
+void wake(struct loop *loop, struct loop_wait *wait);
+
+// Runs others until `self` is dispatched.
+void switch_away(struct loop *loop, struct loop_wait *self);
+
+// Transfers to a fiber that has not run yet, or is not in the ready queue.
+void switch_to(struct loop *loop, VALUE fiber);
+
+// ---- descriptors.c
+
+// What `found` means to who asked for `asked`: an error or a hang-up answers whatever was asked; the next read or write
+// will tell which it is.
+short descriptor_answer(short asked, short found);
+
+// 0 or the errno that the wait ends with at once. May raise NoMemoryError; descriptor_unlink undoes what was done.
+int descriptor_arm(struct loop *loop, struct loop_wait *wait);
+
+// Harmless for a wait that is not linked.
+void descriptor_unlink(struct loop *loop, struct loop_wait *wait);
+
+// The wait is over, by these events or this errno.
+void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, int error);
+
+#endif

@@ -1,0 +1,347 @@
+#include "loop/internals.h"
+
+#include <errno.h>
+#include <poll.h>
+
+enum { COURTESY_EVERY = 64 }; // operations that a fiber may finish without parking
+
+// ---- parking
+
+// What park leaves behind for its caller; the record itself is recycled by then.
+struct parking {
+    struct loop *loop;
+    struct loop_wait *wait;
+    int64_t span;
+    short revents;
+    int error;
+    bool completed;
+    struct loop_wait *outer_wait; // of the same task: a trap handler that waits
+    VALUE start;                  // a fiber to run at once, or 0 …
+    VALUE raise;                  // … and the exception to raise in it, or 0
+    VALUE exception;              // was raised in the waiting fiber by somebody, or 0
+};
+
+static void expire_wait(struct timer *timer)
+{
+    struct loop_wait *wait = (struct loop_wait *)timer; // its first member
+    wait->timed_out = true;
+    wake(wait->loop, wait);
+}
+
+static void begin(struct parking *parking, enum wait_kind kind)
+{
+    struct loop *loop = parking->loop;
+    if (task_pending(loop->task)) task_raise_pending(loop->task);
+    parking->wait = wait_acquire(&loop->waits, loop, kind);
+    parking->wait->timer.expire = expire_wait;
+    parking->wait->task = loop->task;
+    parking->wait->fiber = rb_fiber_current();
+    loop->statistics.waits++;
+}
+
+static VALUE park_body(VALUE argument)
+{
+    struct parking *parking = (struct parking *)argument;
+    struct loop *loop = parking->loop;
+    struct loop_wait *wait = parking->wait;
+
+    if (wait->kind == WAIT_DESCRIPTOR) {
+        int error = descriptor_arm(loop, wait);
+        if (error) {
+            wait->revents = error == EPERM ? wait->events : 0;
+            wait->error = error == EPERM ? 0 : error;
+            wait->completed = true;
+            return Qnil;
+        }
+    } else if (wait->kind == WAIT_BLOCK) {
+        fiber_index_put(&loop->blocked, wait);
+    }
+    if (parking->span != DEADLINE_NEVER)
+        timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
+    if (wait->kind == WAIT_TURN) ready_push(loop, wait);
+    if (parking->start) {
+        loop->since_poll++;
+        if (parking->raise) {
+            rb_fiber_raise(parking->start, 1, &parking->raise);
+        } else {
+            switch_to(loop, parking->start);
+        }
+    }
+    switch_away(loop, wait);
+    return Qnil;
+}
+
+// However the fiber got here: nothing may point to the record any more.
+static void detach(struct loop *loop, struct loop_wait *wait)
+{
+    timer_cancel(&loop->timers, &wait->timer);
+    if (wait->state == WAIT_READY && wait->kind != WAIT_MEMBER) ready_remove(loop, wait);
+    if (wait->descriptor >= 0) {
+        descriptor_unlink(loop, wait);
+        if (wait->armed) loop->backend->disarm(loop->backend_state, wait);
+        wait->armed = false;
+    }
+    if (wait->kind == WAIT_BLOCK) fiber_index_remove(&loop->blocked, wait);
+}
+
+static VALUE park_end(VALUE argument)
+{
+    struct parking *parking = (struct parking *)argument;
+    struct loop *loop = parking->loop;
+    struct loop_wait *wait = parking->wait;
+    detach(loop, wait);
+    parking->revents = wait->revents;
+    parking->error = wait->error;
+    parking->completed = wait->completed;
+    parking->exception = wait->exception;
+    loop->task = wait->task;
+    wait->task->wait = parking->outer_wait;
+    wait_release(&loop->waits, wait);
+    return Qnil;
+}
+
+// Raises what was sent to the task only if the wait did not complete: whoever completed it (a Mutex that was handed
+// over, a byte that arrived) must not be forgotten. The next wait raises then.
+static void park(struct parking *parking)
+{
+    struct loop *loop = parking->loop;
+    struct loop_wait *wait = parking->wait;
+    parking->outer_wait = wait->task->wait;
+    wait->task->wait = wait;
+    rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
+    if (parking->completed) return;
+    if (parking->exception) rb_exc_raise(parking->exception);
+    if (task_pending(loop->task)) task_raise_pending(loop->task);
+}
+
+bool loop_block(struct loop *loop, int64_t span)
+{
+    struct parking parking = {.loop = loop, .span = span};
+    begin(&parking, WAIT_BLOCK);
+    park(&parking);
+    return parking.completed;
+}
+
+void loop_unblock(struct loop *loop, VALUE fiber)
+{
+    struct loop_wait *wait = fiber_index_find(&loop->blocked, fiber);
+    if (!wait) return;
+    wait->completed = true;
+    wake(loop, wait);
+    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+}
+
+void loop_yield(struct loop *loop)
+{
+    loop_start(loop, 0);
+}
+
+void loop_courtesy(struct loop *loop)
+{
+    if (++loop->since_switch >= COURTESY_EVERY) loop_yield(loop);
+}
+
+static int look(int descriptor, short events)
+{
+    struct pollfd now = {.fd = descriptor, .events = events};
+    int count = poll(&now, 1, 0);
+    if (count < 0) return errno == EINTR ? 0 : -errno;
+    if (now.revents & POLLNVAL) return -EBADF;
+    return descriptor_answer(events, now.revents);
+}
+
+int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
+{
+    // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a
+    // zero timeout asks for the truth now.
+    if (span == 0 || (events & POLLOUT)) {
+        int found = look(descriptor, events);
+        if (found || span == 0) {
+            if (task_pending(loop->task)) task_raise_pending(loop->task);
+            loop_courtesy(loop);
+            return found;
+        }
+    }
+    struct parking parking = {.loop = loop, .span = span};
+    begin(&parking, WAIT_DESCRIPTOR);
+    parking.wait->descriptor = descriptor;
+    parking.wait->events = events;
+    park(&parking);
+    if (parking.error) return -parking.error;
+    return parking.completed ? parking.revents : 0;
+}
+
+void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key),
+                      void *argument)
+{
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER};
+    begin(&parking, WAIT_NATIVE);
+    submit(argument, loop->wakeup, wait_key(parking.wait));
+    park(&parking);
+}
+
+// ---- several descriptors at once
+
+struct selection {
+    struct parking parking;
+    struct pollfd *asked;
+    struct loop_wait **members;
+    size_t count;
+    size_t made;
+    bool parked;
+};
+
+static VALUE selection_body(VALUE argument)
+{
+    struct selection *selection = (struct selection *)argument;
+    struct loop *loop = selection->parking.loop;
+    for (size_t i = 0; i < selection->count; i++) {
+        struct pollfd *asked = &selection->asked[i];
+        struct loop_wait *member = wait_acquire(&loop->waits, loop, WAIT_MEMBER);
+        selection->members[selection->made++] = member;
+        member->parent = selection->parking.wait;
+        member->descriptor = asked->fd;
+        member->events = asked->events;
+        int error = descriptor_arm(loop, member);
+        if (error) descriptor_fire(loop, member, error == EPERM ? asked->events : 0, error == EPERM ? 0 : error);
+    }
+    selection->parked = true;
+    park(&selection->parking);
+    return Qnil;
+}
+
+static VALUE selection_end(VALUE argument)
+{
+    struct selection *selection = (struct selection *)argument;
+    struct loop *loop = selection->parking.loop;
+    for (size_t i = 0; i < selection->made; i++) {
+        struct loop_wait *member = selection->members[i];
+        selection->asked[i].revents = member->revents;
+        if (member->error && !selection->parking.error) selection->parking.error = member->error;
+        detach(loop, member);
+        wait_release(&loop->waits, member);
+    }
+    if (!selection->parked) {
+        detach(loop, selection->parking.wait);
+        wait_release(&loop->waits, selection->parking.wait);
+    }
+    return Qnil;
+}
+
+int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
+{
+    VALUE holder;
+    struct selection selection = {.parking = {.loop = loop, .span = span}, .asked = descriptors, .count = count};
+    selection.members = ALLOCV_N(struct loop_wait *, holder, count + 1);
+    begin(&selection.parking, WAIT_SELECT);
+    rb_ensure(selection_body, (VALUE)&selection, selection_end, (VALUE)&selection);
+    ALLOCV_END(holder);
+    if (selection.parking.error) return -selection.parking.error;
+    int ready = 0;
+    for (size_t i = 0; i < count; i++)
+        ready += descriptors[i].revents != 0;
+    return ready;
+}
+
+// ---- starting fibers, and keeping idle ones
+
+void loop_start(struct loop *loop, VALUE fiber)
+{
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber};
+    begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
+void loop_continue_idle(struct loop *loop, struct task *task)
+{
+    struct loop_wait *worker = loop->idle;
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = worker->fiber};
+    begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    loop->idle = worker->next;
+    loop->idle_count--;
+    worker->next = NULL;
+    worker->task = task;
+    worker->state = WAIT_RUNNING;
+    park(&parking);
+}
+
+static VALUE idle_body(VALUE argument)
+{
+    struct parking *parking = (struct parking *)argument;
+    struct loop *loop = parking->loop;
+    parking->wait->next = loop->idle;
+    loop->idle = parking->wait;
+    loop->idle_count++;
+    switch_away(loop, parking->wait);
+    return Qnil;
+}
+
+static VALUE idle_end(VALUE argument)
+{
+    struct parking *parking = (struct parking *)argument;
+    struct loop *loop = parking->loop;
+    if (parking->wait->state == WAIT_PARKED) { // somebody raised in it
+        struct loop_wait **link = &loop->idle;
+        while (*link != parking->wait)
+            link = &(*link)->next;
+        *link = parking->wait->next;
+        loop->idle_count--;
+    }
+    wait_release(&loop->waits, parking->wait);
+    return Qnil;
+}
+
+void loop_idle(struct loop *loop)
+{
+    struct parking parking = {.loop = loop};
+    loop->task = &loop->root; // its own task is over
+    parking.wait = wait_acquire(&loop->waits, loop, WAIT_IDLE);
+    parking.wait->task = &loop->root;
+    parking.wait->fiber = rb_fiber_current();
+    rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
+}
+
+// ---- exceptions from outside
+
+static void match_fiber(struct loop_wait *wait, void *argument)
+{
+    struct loop_wait *wanted = argument;
+    if (wait->fiber == wanted->fiber && (wait->state == WAIT_PARKED || wait->state == WAIT_READY))
+        wanted->parent = wait;
+}
+
+// Not only the blocked ones, which have an index: this is seldom asked.
+static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
+{
+    struct loop_wait wanted = {.fiber = fiber};
+    wait_slab_each(&loop->waits, match_fiber, &wanted);
+    return wanted.parent;
+}
+
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
+{
+    if (fiber == rb_fiber_current() || !wait_of_fiber(loop, fiber)) return false;
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .raise = exception};
+    begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+    return true;
+}
+
+bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
+{
+    struct loop_wait *wait = wait_of_fiber(loop, fiber);
+    if (!wait) return false;
+    wait->exception = exception;
+    wake(loop, wait);
+    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+    return true;
+}
+
+void loop_interrupt_task(struct loop *loop, struct task *task)
+{
+    if (task->wait) wake(loop, task->wait);
+    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+}

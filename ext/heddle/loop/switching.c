@@ -1,0 +1,191 @@
+#include "loop/internals.h"
+
+#include <ruby/thread.h>
+
+enum {
+    POLL_OFTEN = 4,
+    POLL_SELDOM = 64,
+    CLOCK_EVERY = 16, // dispatches after which the clock is read, to poll at least once a millisecond
+};
+
+static const int64_t MILLISECOND = 1000000;
+
+// ---- ready queue
+
+void ready_push(struct loop *loop, struct loop_wait *wait)
+{
+    HEDDLE_ASSERT(wait->state == WAIT_PARKED && wait->fiber);
+    wait->state = WAIT_READY;
+    wait->next = NULL;
+    wait->prev = loop->ready_tail;
+    if (loop->ready_tail) {
+        loop->ready_tail->next = wait;
+    } else {
+        loop->ready_head = wait;
+    }
+    loop->ready_tail = wait;
+}
+
+void ready_remove(struct loop *loop, struct loop_wait *wait)
+{
+    if (wait->prev) {
+        wait->prev->next = wait->next;
+    } else {
+        loop->ready_head = wait->next;
+    }
+    if (wait->next) {
+        wait->next->prev = wait->prev;
+    } else {
+        loop->ready_tail = wait->prev;
+    }
+    wait->next = wait->prev = NULL;
+}
+
+void wake(struct loop *loop, struct loop_wait *wait)
+{
+    if (wait->state != WAIT_PARKED) return;
+    if (wait->kind == WAIT_MEMBER) {
+        wait->state = WAIT_READY; // not in the queue: has no fiber
+        wake(loop, wait->parent);
+    } else {
+        ready_push(loop, wait);
+    }
+}
+
+// ---- polling
+
+void loop_signalled(struct loop *loop)
+{
+    wakeup_drain(loop->wakeup);
+}
+
+struct sleep {
+    struct loop *loop;
+    int64_t timeout;
+    int error;
+};
+
+static void *sleep_without_gvl(void *argument)
+{
+    struct sleep *sleep = argument;
+    sleep->error = sleep->loop->backend->wait(sleep->loop->backend_state, sleep->timeout);
+    return NULL;
+}
+
+static void interrupt_sleep(void *argument)
+{
+    wakeup_signal(argument);
+}
+
+static int take_notes(struct loop *loop)
+{
+    int count = 0;
+    for (struct wakeup_note *note = wakeup_take(loop->wakeup); note; count++) {
+        struct wakeup_note *next = note->next;
+        struct loop_wait *wait = wait_find(&loop->waits, note->key);
+        if (wait && wait->kind == WAIT_NATIVE) {
+            wait->completed = true;
+            wake(loop, wait);
+        }
+        note->drop(note);
+        note = next;
+    }
+    return count;
+}
+
+// Looks at kernel, timers and other threads' notes. With nothing ready it sleeps, without the GVL, until one of them
+// has something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
+static void poll_kernel(struct loop *loop)
+{
+    struct sleep sleep = {.loop = loop};
+    deadline_t now = deadline_now();
+    if (!loop->ready_head) {
+        deadline_t next = timer_next(&loop->timers);
+        sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
+    }
+    loop->statistics.polls++;
+    if (sleep.timeout > 0) {
+        loop->statistics.sleeps++;
+        atomic_store(&loop->wakeup->sleeping, true);
+        // A note posted before the store above was not signalled.
+        if (atomic_load(&loop->wakeup->notes)) sleep.timeout = 0;
+        rb_nogvl(sleep_without_gvl, &sleep, interrupt_sleep, loop->wakeup,
+                 RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
+        atomic_store(&loop->wakeup->sleeping, false);
+        now = deadline_now();
+    } else {
+        sleep_without_gvl(&sleep);
+    }
+    if (sleep.error) rb_syserr_fail(sleep.error, loop->backend->name);
+    int found =
+        loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
+    if (found) {
+        loop->poll_every = POLL_OFTEN;
+    } else {
+        loop->statistics.empty_polls++;
+        if (loop->poll_every < POLL_SELDOM) loop->poll_every *= 2;
+    }
+    loop->since_poll = 0;
+    loop->last_poll = now;
+}
+
+// Whether what is in flight gets a look before the next ready fiber runs.
+static bool poll_due(struct loop *loop)
+{
+    if (!loop->ready_head || loop->since_poll >= loop->poll_every) return true;
+    return loop->since_poll && loop->since_poll % CLOCK_EVERY == 0 && deadline_now() - loop->last_poll >= MILLISECOND;
+}
+
+// ---- switching
+
+void switch_to(struct loop *loop, VALUE fiber)
+{
+    loop->statistics.switches++;
+    rb_fiber_transfer(fiber, 0, NULL);
+}
+
+// Who gets an interrupt that came while a fiber polled: whatever runs outside of all tasks, that is, who called the
+// outermost run; never whichever task happened to poll. RUBY_VM_CHECK_INTS looks at the flags of the running fiber
+// only, rb_thread_check_ints at the thread's queue: it must be called there.
+static void deliver_interrupt(struct loop *loop, struct loop_wait *self)
+{
+    struct loop_wait *root = loop->root.wait;
+    if (root && root != self && root->fiber != self->fiber) {
+        loop->interrupt_due = true;
+        switch_to(loop, root->fiber);
+    } else {
+        loop->task = self->task;
+        rb_thread_check_ints();
+    }
+}
+
+static void take_interrupt(struct loop *loop, struct loop_wait *self)
+{
+    if (!loop->interrupt_due || self != loop->root.wait) return;
+    loop->interrupt_due = false;
+    loop->task = self->task;
+    rb_thread_check_ints();
+}
+
+// A fiber may also come back here without being dispatched: Ruby transfers to the thread's
+// root (or to the innermost fiber that it resumes) when a fiber ends, and an interrupt brings the root back.
+void switch_away(struct loop *loop, struct loop_wait *self)
+{
+    loop->since_switch = 0;
+    for (;;) {
+        take_interrupt(loop, self);
+        if (self->state == WAIT_RUNNING) break;
+        if (rb_thread_interrupted(loop->thread)) {
+            deliver_interrupt(loop, self);
+        } else if (poll_due(loop)) {
+            poll_kernel(loop);
+        } else {
+            struct loop_wait *next = loop->ready_head;
+            ready_remove(loop, next);
+            loop->since_poll++;
+            next->state = WAIT_RUNNING;
+            if (next != self) switch_to(loop, next->fiber);
+        }
+    }
+    loop->task = self->task;
+}
