@@ -9,6 +9,23 @@ Rake::ExtensionTask.new("heddle", Gem::Specification.load("heddle.gemspec")) do 
 end
 
 namespace :compile do
+  # Other builds of the same code, each in a folder of its own, which HEDDLE_NATIVE_DIR then names.
+  {debug: "with assertions", portable: "without any probe of the kernel"}.each do |build, what|
+    folder = "tmp/native/#{build}/#{RUBY_VERSION}"
+    makefile = "#{folder}/Makefile"
+    file makefile => "ext/heddle/extconf.rb" do
+      mkdir_p folder, verbose: false
+      chdir(folder, verbose: false) do
+        sh({"HEDDLE_#{build.upcase}" => "1"}, RbConfig.ruby, File.join(Rake.original_dir, "ext/heddle/extconf.rb"), verbose: false)
+      end
+    end
+
+    desc "Compile #{what}, into #{folder}"
+    task build => makefile do
+      sh "make", "--silent", "-C", folder, verbose: false
+    end
+  end
+
   desc "Compile the load server"
   task :server do
     sh "make", "--silent", "-C", "lab/ext/server"

@@ -83,10 +83,10 @@ class TestDriver
   def judge(late, runs)
     if late
       ["late", "not done after #{FILE_SECONDS} s"]
+    elsif @status.exitstatus == 70 || File.read(@log.path).scrub.include?("\nwatchdog: ")
+      ["late", "a test of it was not done in time"]
     elsif @status.signaled?
       ["crashed", "ended by #{Signal.signame(@status.termsig)}"]
-    elsif @status.exitstatus == 70
-      ["late", "a test of it was not done in time"]
     elsif !@status.success?
       (runs > 0 && @status.exitstatus == 1) ? ["failed", nil] : ["crashed", "ended with status #{@status.exitstatus}"]
     elsif runs.zero?

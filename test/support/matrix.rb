@@ -17,15 +17,19 @@ class TestMatrix
   # Where `unmodified` runs beside the floor: the newest Ruby has newer versions of the libraries.
   NEWEST = NEWER.last
 
+  # Builds of their own, on the floor Ruby: with assertions; and what is left on a kernel that has nothing of Linux.
+  BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
+  ON_BUILDS = %w[loop names deadlines stream].freeze
+
   USAGE = <<~TEXT
     usage: bin/test [--ruby VERSION]... [--backend uring|epoll]... [--no-checks] [FILE or FOLDER]...
     Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
   TEXT
 
   # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses).
-  Cell = Struct.new(:ruby, :backend, :files) do
+  Cell = Struct.new(:ruby, :backend, :files, :build) do
     def name
-      "Ruby #{ruby}, #{backend || "default"} backend"
+      "Ruby #{ruby}, #{backend || "default"} backend#{", #{build} build" if build}"
     end
   end
 
@@ -45,7 +49,7 @@ class TestMatrix
     started = now
     usable = rubies.select { |ruby| prepare(ruby) }
     checks if @checks && usable.include?(FLOOR)
-    cells(usable).each { |cell| run_cell(cell) }
+    (cells(usable) + build_cells(usable)).each { |cell| run_cell(cell) }
     @summary.print(seconds: now - started)
     @summary.passed?
   end
@@ -105,6 +109,18 @@ class TestMatrix
     end.reject { |cell| cell.files.empty? }
   end
 
+  # Only where nothing narrows what is run.
+  def build_cells(rubies)
+    return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
+
+    files = files_for(FLOOR).select { |file| ON_BUILDS.include?(suite(file)) }
+    return [] if files.empty?
+
+    BUILDS.filter_map do |build, backend|
+      Cell.new(FLOOR, backend, files, build) if step("compile: #{build} build", 400, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
+    end
+  end
+
   def files_for(ruby)
     return named_files unless @paths.empty?
 
@@ -137,7 +153,7 @@ class TestMatrix
   end
 
   def run_cell(cell)
-    environment = {"HEDDLE_TEST_RECORD" => @record, "HEDDLE_BACKEND" => cell.backend}
+    environment = {"HEDDLE_TEST_RECORD" => @record, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell)}
     heading(cell.name)
     took = now
     status = limited(900, *with(cell.ruby), "ruby", "test/support/driver.rb", *cell.files, environment: environment)
@@ -145,6 +161,10 @@ class TestMatrix
     return if status.success? || status.exitstatus == 1 # each file's own failures are in the record
 
     @summary.broken(cell.name, (status.exitstatus == 124) ? "not done after 900 s" : "its driver ended: #{status.inspect}")
+  end
+
+  def native_dir(cell)
+    File.dirname(Dir["#{ROOT}/tmp/native/#{cell.build}/#{cell.ruby}.*/heddle.so"].max_by { |path| File.mtime(path) }) if cell.build
   end
 
   def step(name, seconds, *command)

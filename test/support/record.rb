@@ -14,16 +14,24 @@ module TestRecord
     name unless name.nil? || name.empty?
   end
 
+  # The backend that is forced, or "default".
   def backend
     name = ENV["HEDDLE_BACKEND"]
     (name.nil? || name.empty?) ? "default" : name
+  end
+
+  # The backend, and the build where it is not the usual one: "poll portable".
+  def column
+    folder = ENV["HEDDLE_NATIVE_DIR"]
+    build = folder[%r{/native/([^/]+)/}, 1] || "other build" if folder && !folder.empty?
+    [backend, build].compact.join(" ")
   end
 
   # One write of a whole line in append mode: lines of several processes do not mix.
   def append(type, fields)
     return unless path
 
-    line = JSON.generate({type: type, ruby: RUBY_VERSION, backend: backend, **fields})
+    line = JSON.generate({type: type, ruby: RUBY_VERSION, backend: column, **fields})
     File.open(path, "a") { |file| file.syswrite("#{line}\n") }
   end
 

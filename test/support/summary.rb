@@ -77,7 +77,7 @@ class TestSummary
   end
 
   def table
-    columns = (classes + lost).map { |row| where(row) }.uniq
+    columns = (classes + lost).map { |row| where(row) }.uniq.sort_by { |ruby, backend| [Gem::Version.new(ruby), backend] }
     return puts "nothing" if columns.empty?
 
     lines = [["suite", "mode", *columns.map { |ruby, backend| "#{ruby} #{backend}" }]]
