@@ -13,7 +13,7 @@
 enum {
     READ_SIZE = 65536,
     REQUESTS_A_TURN = 256,
-    LINGER = 1000000000,                /* ns: how long a refused client may go on sending */
+    LINGER = 1000000000, /* ns: how long a refused client may go on sending */
 };
 static const uint64_t BYTES_A_TURN = 16 << 20;
 static const uint32_t INPUT = EPOLLIN | EPOLLRDHUP | EPOLLET;
@@ -27,12 +27,12 @@ struct connection {
     struct http *http;
     struct connection *next, *previous;
     enum state state;
-    bool readable;                      /* edge-triggered: input may be there that no event will tell of again */
-    bool ended;                         /* the client has shut down its side: its end is still to be read */
-    char *pending;                      /* input that is not answered yet */
+    bool readable; /* edge-triggered: input may be there that no event will tell of again */
+    bool ended;    /* the client has shut down its side: its end is still to be read */
+    char *pending; /* input that is not answered yet */
     size_t pending_length;
     struct response response;
-    uint64_t sent;                      /* of the response, head and pattern together */
+    uint64_t sent; /* of the response, head and pattern together */
 };
 
 /* One thread, one read at a time: input is read here and only what must wait is copied. */
@@ -279,5 +279,6 @@ void connection_open(struct http *http, int fd)
 
 void connection_close_all(struct http *http)
 {
-    while (http->connections) close_connection(http->connections);
+    while (http->connections)
+        close_connection(http->connections);
 }

@@ -11,7 +11,7 @@
 struct listener {
     struct source source;
     struct http http;
-    bool resting;          /* no descriptor was free at the last accept */
+    bool resting; /* no descriptor was free at the last accept */
 };
 
 /* Binds and listens. `port` 0 picks a free one. Returns 0, or -1 with errno. */

@@ -10,7 +10,7 @@
 
 /* What waits on a descriptor. It lives inside its owner. */
 struct source {
-    int fd;                                                /* -1 once closed */
+    int fd; /* -1 once closed */
     bool watched;
     void (*ready)(struct source *source, uint32_t events); /* events: epoll's bits */
     void (*release)(struct source *source);                /* frees the owner; NULL if nothing is to be freed */
@@ -20,12 +20,12 @@ struct source {
 struct loop {
     int epoll;
     bool stopped;
-    bool coarse;             /* the kernel has no epoll_pwait2: whole milliseconds only */
+    bool coarse; /* the kernel has no epoll_pwait2: whole milliseconds only */
     struct timers timers;
-    struct source *closed;   /* released at the end of the round: a later event of this round may still name them */
+    struct source *closed; /* released at the end of the round: a later event of this round may still name them */
 };
 
-#define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t loop_clock(void);

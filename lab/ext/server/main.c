@@ -19,17 +19,16 @@
 
 enum { EXIT_USAGE = 64, EXIT_UNAVAILABLE = 69 };
 
-static const char usage[] =
-    "Usage: heddle-server [--bind ADDRESS] [--port PORT] [--exit-with-parent]\n"
-    "\n"
-    "An HTTP/1.1 server that answers late on purpose:\n"
-    "  GET /MS        \"done\" after MS milliseconds\n"
-    "  GET /b/BYTES   a body of BYTES bytes: lines of 16 bytes, each its offset modulo 1 MiB\n"
-    "  GET /stats     what it has counted, as JSON; SIGUSR1 prints the same\n"
-    "\n"
-    "  --bind ADDRESS      IPv4 address to listen on (127.0.0.1)\n"
-    "  --port PORT         port to listen on (0: a free one, named on stdout)\n"
-    "  --exit-with-parent  end when the process that started it does\n";
+static const char usage[] = "Usage: heddle-server [--bind ADDRESS] [--port PORT] [--exit-with-parent]\n"
+                            "\n"
+                            "An HTTP/1.1 server that answers late on purpose:\n"
+                            "  GET /MS        \"done\" after MS milliseconds\n"
+                            "  GET /b/BYTES   a body of BYTES bytes: lines of 16 bytes, each its offset modulo 1 MiB\n"
+                            "  GET /stats     what it has counted, as JSON; SIGUSR1 prints the same\n"
+                            "\n"
+                            "  --bind ADDRESS      IPv4 address to listen on (127.0.0.1)\n"
+                            "  --port PORT         port to listen on (0: a free one, named on stdout)\n"
+                            "  --exit-with-parent  end when the process that started it does\n";
 
 struct options {
     struct in_addr address;
@@ -63,8 +62,10 @@ static uint16_t read_port(const char *text)
 static struct options read_options(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"bind", required_argument, NULL, 'b'},         {"port", required_argument, NULL, 'p'},
-        {"exit-with-parent", no_argument, NULL, 'e'},   {"help", no_argument, NULL, 'h'},
+        {"bind", required_argument, NULL, 'b'},
+        {"port", required_argument, NULL, 'p'},
+        {"exit-with-parent", no_argument, NULL, 'e'},
+        {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     struct options options = {.address = {.s_addr = htonl(INADDR_LOOPBACK)}};

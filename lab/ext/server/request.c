@@ -42,7 +42,8 @@ static enum request_result parse_line(const char *line, const char *end, struct 
     const char *target_end = space;
     if (target_end - target > 7 && strncasecmp(target, "http://", 7) == 0) { /* absolute form, as to a proxy */
         target += 7;
-        while (target < target_end && *target != '/') target++;
+        while (target < target_end && *target != '/')
+            target++;
     }
     const char *query = memchr(target, '?', (size_t)(target_end - target));
     request->path = target;
@@ -55,8 +56,10 @@ static void read_connection(const char *value, const char *end, struct request *
     while (value < end) {
         const char *comma = memchr(value, ',', (size_t)(end - value));
         const char *stop = comma ? comma : end, *next = comma ? comma + 1 : end;
-        while (value < stop && (*value == ' ' || *value == '\t')) value++;
-        while (stop > value && (stop[-1] == ' ' || stop[-1] == '\t')) stop--;
+        while (value < stop && (*value == ' ' || *value == '\t'))
+            value++;
+        while (stop > value && (stop[-1] == ' ' || stop[-1] == '\t'))
+            stop--;
         if (same(value, stop, "close")) request->keep_alive = false;
         if (same(value, stop, "keep-alive") && !request->minor) request->keep_alive = true;
         value = next;
@@ -72,8 +75,10 @@ static enum request_result parse_header(const char *line, const char *end, struc
         if (!token_char((unsigned char)*c)) return REQUEST_BAD;
     }
     const char *value = colon + 1;
-    while (value < end && (*value == ' ' || *value == '\t')) value++;
-    while (end > value && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    while (value < end && (*value == ' ' || *value == '\t'))
+        value++;
+    while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
     for (const char *c = value; c < end; c++) {
         if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7f) return REQUEST_BAD;
     }
@@ -91,7 +96,8 @@ enum request_result request_parse(const char *bytes, const char *end, struct req
     bool host = false, first = true;
 
     *request = (struct request){0};
-    while (end - at >= 2 && at[0] == '\r' && at[1] == '\n') at += 2; /* RFC 9112 2.2: empty lines before the request */
+    while (end - at >= 2 && at[0] == '\r' && at[1] == '\n')
+        at += 2; /* RFC 9112 2.2: empty lines before the request */
 
     for (;;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));

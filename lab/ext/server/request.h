@@ -8,21 +8,21 @@
 enum { REQUEST_HEAD_LIMIT = 8192 };
 
 struct request {
-    const char *path;      /* points into the bytes that were parsed; the query is cut off */
+    const char *path; /* points into the bytes that were parsed; the query is cut off */
     size_t path_length;
-    size_t length;         /* of the whole head with its empty line */
-    bool get, head;        /* the method; neither is set for any other */
-    bool minor;            /* HTTP/1.1 */
+    size_t length;  /* of the whole head with its empty line */
+    bool get, head; /* the method; neither is set for any other */
+    bool minor;     /* HTTP/1.1 */
     bool keep_alive;
-    bool body;             /* the head announces a body, which this server does not take */
+    bool body; /* the head announces a body, which this server does not take */
 };
 
 enum request_result {
     REQUEST_DONE,
-    REQUEST_MORE,          /* the head is not whole yet */
-    REQUEST_BAD,           /* 400 */
-    REQUEST_TOO_LARGE,     /* 431 */
-    REQUEST_VERSION        /* 505 */
+    REQUEST_MORE,      /* the head is not whole yet */
+    REQUEST_BAD,       /* 400 */
+    REQUEST_TOO_LARGE, /* 431 */
+    REQUEST_VERSION    /* 505 */
 };
 
 enum request_result request_parse(const char *bytes, const char *end, struct request *request);

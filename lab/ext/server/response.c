@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t LONGEST_DELAY = 3600000;             /* ms */
-static const uint64_t LARGEST_BODY = UINT64_C(1) << 40;    /* bytes */
+static const uint64_t LONGEST_DELAY = 3600000;          /* ms */
+static const uint64_t LARGEST_BODY = UINT64_C(1) << 40; /* bytes */
 
 char response_pattern[PATTERN_SIZE];
 
@@ -14,7 +14,8 @@ void response_make_pattern(void)
     static const char digits[] = "0123456789abcdef";
     for (uint32_t offset = 0; offset < PATTERN_SIZE; offset += 16) {
         uint32_t rest = offset;
-        for (int i = 14; i >= 0; i--, rest >>= 4) response_pattern[offset + (uint32_t)i] = digits[rest & 15];
+        for (int i = 14; i >= 0; i--, rest >>= 4)
+            response_pattern[offset + (uint32_t)i] = digits[rest & 15];
         response_pattern[offset + 15] = '\n';
     }
 }
@@ -45,9 +46,9 @@ static void write_head(struct response *response, const char *status, uint64_t l
     } else if (!minor) {
         connection = "Connection: keep-alive\r\n";
     }
-    response->length = (size_t)snprintf(response->bytes, sizeof response->bytes,
-                                        "HTTP/1.1 %s\r\nContent-Length: %" PRIu64 "\r\n%s%s\r\n", status, length,
-                                        connection, extra);
+    response->length =
+        (size_t)snprintf(response->bytes, sizeof response->bytes,
+                         "HTTP/1.1 %s\r\nContent-Length: %" PRIu64 "\r\n%s%s\r\n", status, length, connection, extra);
 }
 
 static void text_response(struct response *response, const struct request *request, const char *status,
@@ -108,7 +109,8 @@ void response_refuse(struct response *response, enum request_result result, stru
     if (result == REQUEST_TOO_LARGE) {
         refuse(response, &unknown, "431 Request Header Fields Too Large", "", "a head has at most 8192 bytes\n", stats);
     } else if (result == REQUEST_VERSION) {
-        refuse(response, &unknown, "505 HTTP Version Not Supported", "", "this server speaks HTTP/1.0 and 1.1\n", stats);
+        refuse(response, &unknown, "505 HTTP Version Not Supported", "", "this server speaks HTTP/1.0 and 1.1\n",
+               stats);
     } else {
         refuse(response, &unknown, "400 Bad Request", "", "not an HTTP/1.x request\n", stats);
     }

@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 struct response {
-    uint64_t delay;        /* nanoseconds to wait before the first byte */
-    uint64_t pattern;      /* bytes of the pattern that follow `bytes` */
-    size_t length;         /* of `bytes` */
+    uint64_t delay;   /* nanoseconds to wait before the first byte */
+    uint64_t pattern; /* bytes of the pattern that follow `bytes` */
+    size_t length;    /* of `bytes` */
     bool keep_alive;
-    bool drain;            /* the client may still be sending: read on after the answer, then close */
-    char bytes[1024];      /* the head, and a short body */
+    bool drain;       /* the client may still be sending: read on after the answer, then close */
+    char bytes[1024]; /* the head, and a short body */
 };
 
 /* The answer to a whole request. */

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct stats {
-    uint64_t connections;      /* accepted since the start */
+    uint64_t connections; /* accepted since the start */
     uint64_t open, most_open;
-    uint64_t requests;         /* whole heads, good or bad */
-    uint64_t refused;          /* answered with 4xx or 5xx */
-    uint64_t broken;           /* connections that ended in the middle of an answer */
+    uint64_t requests; /* whole heads, good or bad */
+    uint64_t refused;  /* answered with 4xx or 5xx */
+    uint64_t broken;   /* connections that ended in the middle of an answer */
 };
 
 /* Writes the counts and the process's own CPU seconds as one JSON object. Returns its length, always less than size. */

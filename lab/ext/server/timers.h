@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct timer {
-    uint64_t at;         /* CLOCK_MONOTONIC, nanoseconds */
-    size_t place;        /* index in the heap, or TIMER_IDLE */
+    uint64_t at;  /* CLOCK_MONOTONIC, nanoseconds */
+    size_t place; /* index in the heap, or TIMER_IDLE */
     void (*fire)(struct timer *timer);
 };
 
