@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "io/wait"
+
+# An IO that is closed under a fiber that waits for it: the wait ends in IOError, as in a thread.
+class CloseWhileWaitingTest < Minitest::Test
+  include LoopHelpers
+
+  def test_closed_by_another_task
+    with_pair do |reader, writer|
+      Heddle.run do
+        waiter = Heddle.spawn { assert_raises(IOError) { reader.readpartial(1) } }
+        reader.close
+        assert waiter.wait(2), "the reader still waits"
+        assert_kind_of IOError, waiter.value
+      end
+    end
+  end
+
+  def test_closed_by_another_thread
+    with_pair do |reader, writer|
+      Heddle.run do
+        waiter = Heddle.spawn { assert_raises(IOError) { reader.readpartial(1) } }
+        Thread.new { reader.close }.join
+        assert waiter.wait(2), "the reader still waits"
+      end
+    end
+  end
+
+  def test_an_accept_whose_server_is_closed
+    server = TCPServer.new("127.0.0.1", 0)
+    Heddle.run do
+      waiter = Heddle.spawn { assert_raises(IOError) { server.accept } }
+      server.close
+      assert waiter.wait(2), "the accept still waits"
+    end
+  end
+
+  def test_the_peer_sees_the_end
+    with_pair do |reader, writer|
+      Heddle.run do
+        Heddle.spawn { assert_raises(IOError) { reader.readpartial(1) } }
+        reader.close
+        assert_within(2) { assert_nil writer.read(1) }
+      end
+    end
+  end
+
+  def test_the_others_that_wait_are_not_disturbed
+    with_pair do |reader, writer|
+      with_pair do |other_reader, other_writer|
+        Heddle.run do
+          Heddle.spawn { assert_raises(IOError) { reader.readpartial(1) } }
+          other = Heddle.spawn { other_reader.readpartial(1) }
+          reader.close
+          sleep(0.001)
+          assert_equal :waiting, other.status
+          other_writer.write("x")
+          assert_equal "x", other.value
+        end
+      end
+    end
+  end
+
+  def test_a_closed_io_is_refused_at_once
+    with_pair do |reader, _|
+      reader.close
+      Heddle.run do
+        assert_raises(IOError) { Fiber.scheduler.io_wait(reader, IO::READABLE, 1) }
+        assert_raises(IOError) { reader.wait_readable(1) }
+        assert_raises(IOError) { IO.select([reader], nil, nil, 1) }
+      end
+    end
+  end
+
+  # Closed where Ruby does not see it.
+  def test_a_number_that_stands_for_nothing_is_refused_at_once
+    with_pair do |reader, _|
+      Heddle.run do
+        sleep(0) # the loop has its own descriptors
+        ghost = IO.for_fd(reader.fileno, autoclose: false)
+        reader.close
+        assert_raises(Errno::EBADF) { Fiber.scheduler.io_wait(ghost, IO::READABLE, 1) }
+        assert_raises(Errno::EBADF) { Fiber.scheduler.io_wait(ghost, IO::WRITABLE, 1) }
+        assert_raises(Errno::EBADF) { Fiber.scheduler.io_wait(ghost, IO::READABLE, 0) }
+      end
+    end
+  end
+end

@@ -1,0 +1,173 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Ruby's own way to a scheduler: Fiber.set_scheduler and Fiber.schedule, without Heddle.run.
+class PlainSchedulerTest < Minitest::Test
+  include LoopHelpers
+
+  def test_what_is_scheduled_runs_to_its_end_when_the_thread_ends
+    ended = []
+    Thread.new do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      3.times { |index| Fiber.schedule { sleep(0.01 * (3 - index)) && ended << index } }
+      ended << :thread_block
+    end.join
+    assert_equal [:thread_block, 2, 1, 0], ended
+  end
+
+  def test_what_is_scheduled_runs_to_its_end_when_the_program_ends
+    assert_equal "0\n1\n2\n", assert_child(<<~'RUBY')
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      3.times { |index| Fiber.schedule { sleep(0.01 * index); puts index } }
+    RUBY
+  end
+
+  def test_what_is_scheduled_runs_to_its_end_when_the_scheduler_is_unset
+    ended = []
+    in_thread do
+      scheduler = Heddle::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule { sleep(0.01) && ended << 1 }
+      Fiber.set_scheduler(nil)
+      assert_equal [1], ended
+      assert_predicate scheduler, :closed?
+    end
+  end
+
+  def test_require_of_the_scheduler_alone
+    out = assert_child(<<~'RUBY', launcher: [])
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { puts Fiber.scheduler.backend }
+    RUBY
+    assert_includes Heddle::Scheduler.backends, out.strip
+    script = 'require "heddle/scheduler"; Fiber.set_scheduler(Heddle::Scheduler.new); Fiber.schedule { sleep 0.001; puts :slept }'
+    assert_equal "slept\n", IO.popen([RbConfig.ruby, "-I#{ROOT}/lib", "-e", script], &:read)
+  end
+
+  def test_a_scheduler_made_on_another_thread_than_it_is_set_on
+    scheduler = Heddle::Scheduler.new
+    ended = in_thread do
+      Fiber.set_scheduler(scheduler)
+      ended = []
+      Fiber.schedule { sleep(0.001) && ended << 1 }
+      Fiber.set_scheduler(nil)
+      ended
+    end
+    assert_equal [1], ended
+  end
+
+  def test_run_inside
+    values = in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      values = []
+      Fiber.schedule { values << Heddle.run { Heddle.spawn { sleep(0.001) && :task }.value } }
+      values << Heddle.run { :from_the_root }
+      Fiber.set_scheduler(nil)
+      values
+    end
+    assert_equal %i[task from_the_root], values.sort_by { |value| (value == :task) ? 0 : 1 }
+  end
+
+  def test_spawn_without_a_run
+    ended = in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      ended = []
+      task = Heddle.spawn { sleep(0.01) && ended << 1 }
+      assert_equal :waiting, task.status
+      Fiber.set_scheduler(nil)
+      assert_equal :completed, task.status
+      ended
+    end
+    assert_equal [1], ended
+  end
+
+  # The root fiber is blocking: Ruby's own waits stop the thread there, Heddle's run the loop.
+  def test_a_value_asked_for_in_the_root_fiber
+    value = in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Heddle.spawn { sleep(0.001) && :value }.value
+    end
+    assert_equal :value, value
+  end
+
+  def test_an_error_in_a_scheduled_fiber_is_reported_and_leaves_the_others_be
+    ended = []
+    report = stderr_of do
+      in_thread do
+        Fiber.set_scheduler(Heddle::Scheduler.new)
+        Thread.current.report_on_exception = true
+        Fiber.schedule { sleep(0.01) && ended << 1 }
+        Fiber.schedule { raise IOError, "in a fiber" }
+        Fiber.set_scheduler(nil)
+      end
+    end
+    assert_includes report, "in a fiber"
+    assert_equal [1], ended
+  end
+
+  def test_fiber_schedule_always_gets_a_fresh_fiber
+    in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      fibers = Array.new(5) { Fiber.schedule {} }
+      assert_equal 5, fibers.uniq.size
+      assert fibers.none?(&:alive?)
+    end
+  end
+
+  def test_fiber_schedule_returns_the_fiber_that_runs
+    in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      inside = nil
+      fiber = Fiber.schedule { (inside = Fiber.current) && sleep(0.001) }
+      assert_same inside, fiber
+      refute_predicate fiber, :blocking?
+      assert_predicate fiber, :alive?
+    end
+  end
+
+  def test_close_twice_and_use_after_close
+    scheduler = Heddle::Scheduler.new
+    in_thread do
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule { sleep(0.001) }
+      Fiber.set_scheduler(nil)
+    end
+    assert_nil scheduler.close
+    assert_nil scheduler.close
+    error = assert_raises(Heddle::SchedulerClosed) { scheduler.kernel_sleep(0.01) }
+    assert_includes error.message, "Heddle::Scheduler.new"
+  end
+
+  def test_a_scheduler_that_is_never_set_costs_no_descriptor
+    before = descriptor_count
+    made = Array.new(100) { Heddle::Scheduler.new }
+    assert_equal before, descriptor_count
+    assert_equal 100, made.size
+  end
+
+  def test_use_from_another_thread
+    Heddle.run do
+      scheduler = Fiber.scheduler
+      error = assert_raises(Heddle::WrongThread) { Thread.new { scheduler.kernel_sleep(0) }.tap { |t| t.report_on_exception = false }.value }
+      assert_includes error.message, "FiberPool"
+    end
+  end
+
+  def test_a_lost_scheduler_with_parked_fibers_is_collected
+    out = assert_child(<<~'RUBY')
+      200.times do
+        Thread.new do
+          scheduler = Heddle::Scheduler.new
+          Fiber.set_scheduler(scheduler)
+          task = Heddle.spawn { sleep }
+          task.cancel
+        end.join
+      end
+      GC.start
+      puts Dir.children("/proc/self/fd").size < 50
+    RUBY
+    assert_equal "true\n", out
+  end
+end
