@@ -40,6 +40,11 @@ module Heddle
     include Error
   end
 
+  # Every task waits for another one, and nothing is left that could wake any; raised from {Heddle.run}, with a dump.
+  class Deadlock < ThreadError
+    include Error
+  end
+
   # A pool was used after it was closed.
   class PoolClosed < ClosedQueueError
     include Error

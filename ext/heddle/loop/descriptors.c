@@ -57,6 +57,7 @@ void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, i
 int descriptor_arm(struct loop *loop, struct loop_wait *wait)
 {
     descriptor_link(loop, wait);
+    loop->statistics.system_calls++;
     int error = loop->backend->arm(loop->backend_state, wait, wait);
     if (error == ESTALE) {
         error = 0;

@@ -97,6 +97,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
     int descriptor = rb_io_descriptor(transfer.io);
     size_t moved = 0;
     for (;;) {
+        transfer.loop->statistics.system_calls++;
         ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved);
         if (count == -EAGAIN && transfer.least > 0) {
             int ready = wait_to_move(&transfer, descriptor, events);

@@ -36,7 +36,7 @@ static VALUE wait_body(VALUE argument)
     rb_ary_push(joining->waiters, joining->entry);
     VALUE scheduler = rb_ary_entry(joining->entry, 0);
     if (joining->loop) {
-        loop_block(joining->loop, left);
+        loop_block(joining->loop, joining->owner, left);
     } else if (!NIL_P(scheduler)) {
         rb_fiber_scheduler_block(scheduler, joining->owner,
                                  left == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left / 1e9));

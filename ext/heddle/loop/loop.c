@@ -102,6 +102,7 @@ void loop_enter(struct loop *loop)
     loop->wakeup = wakeup;
     loop->backend_state = state;
     loop->thread = rb_thread_current();
+    loop->last_poll = deadline_now();
     list_loop(loop);
 }
 
@@ -118,6 +119,7 @@ static void mark_wait(struct loop_wait *wait, void *unused)
     // Pins: fiber_index goes by the address. A fiber in a Mutex's or a Queue's list has no other owner than us.
     if (wait->fiber) rb_gc_mark(wait->fiber);
     if (wait->exception) rb_gc_mark(wait->exception);
+    if (wait->blocker) rb_gc_mark(wait->blocker);
     if (wait->task && wait->task->self) rb_gc_mark(wait->task->self);
 }
 
@@ -163,6 +165,6 @@ void loop_post(struct loop *loop, VALUE task)
 VALUE loop_next_posted(struct loop *loop)
 {
     while (NIL_P(loop->posted) || RARRAY_LEN(loop->posted) == 0)
-        loop_block(loop, DEADLINE_NEVER);
+        loop_block(loop, loop->self, DEADLINE_NEVER);
     return rb_ary_shift(loop->posted);
 }

@@ -17,13 +17,16 @@ struct descriptor {
 };
 
 struct loop_statistics {
-    uint64_t switches;    // transfers to another fiber
-    uint64_t polls;       // looks at the kernel, of which …
-    uint64_t empty_polls; // … brought nothing
-    uint64_t sleeps;      // … were allowed to wait, without the GVL
-    uint64_t waits;       // fibers parked
-    uint64_t spawned;     // tasks started
-    uint64_t reused;      // … of which on a fiber that had run another task before
+    uint64_t switches;          // transfers to another fiber
+    uint64_t polls;             // looks at the kernel, of which …
+    uint64_t empty_polls;       // … brought nothing
+    uint64_t sleeps;            // … were allowed to wait, without the GVL
+    uint64_t waits[WAIT_KINDS]; // fibers parked, by what they waited for
+    uint64_t system_calls;      // made to wait and to move bytes
+    uint64_t spawned;           // tasks started
+    uint64_t reused;            // … of which on a fiber that had run another task before
+    uint64_t retired;           // fibers that were not used again
+    int64_t longest_run;        // nanoseconds that a fiber ran without parking; only while loop->measuring
 };
 
 struct loop {
@@ -56,8 +59,12 @@ struct loop {
     VALUE posted;           // Array of tasks for it
     struct loop_wait *idle; // workers between two tasks, the last first
     size_t idle_count;
-    VALUE drain_fiber;      // waits for the last task to end, or 0
-    struct loop *next_live; // of all loops that are open
+    VALUE drain_fiber;                          // waits for the last task to end, or 0
+    struct loop *next_live;                     // of all loops that are open
+    size_t wakeable;                            // fibers that wait for more than another fiber
+    VALUE (*deadlock_error)(struct loop *loop); // what to raise when nothing can happen any more
+    bool measuring;                             // of longest_run, which takes a look at the clock a switch
+    deadline_t run_began;
     bool closed;
     bool detaching; // the next close is none
     struct loop_statistics statistics;
@@ -77,8 +84,12 @@ void loop_close(struct loop *loop);
 
 // ---- parking. Each of these may run other fibers, and may raise what was sent to the task meanwhile.
 
-// Until loop_unblock names the fiber: true; false when the span (nanoseconds, DEADLINE_NEVER) is over.
-bool loop_block(struct loop *loop, int64_t span);
+// Until loop_unblock names the fiber: true; false when the span (nanoseconds, DEADLINE_NEVER) is over. `blocker`: what
+// for, or 0. Only this kind counts as a deadlock when nothing is left that could end it.
+bool loop_block(struct loop *loop, VALUE blocker, int64_t span);
+
+// As loop_block, for a fiber that wants to wait.
+bool loop_sleep(struct loop *loop, int64_t span);
 
 // Until the descriptor is ready for one of poll(2)'s `events`. Returns those that are, 0 when the span is over, or
 // -errno.

@@ -36,7 +36,8 @@ static void begin(struct parking *parking, enum wait_kind kind)
     parking->wait->timer.expire = expire_wait;
     parking->wait->task = loop->task;
     parking->wait->fiber = rb_fiber_current();
-    loop->statistics.waits++;
+    parking->wait->since = loop->last_poll;
+    loop->statistics.waits[kind]++;
 }
 
 static VALUE park_body(VALUE argument)
@@ -53,7 +54,7 @@ static VALUE park_body(VALUE argument)
             wait->completed = true;
             return Qnil;
         }
-    } else if (wait->kind == WAIT_BLOCK) {
+    } else if (wait->kind <= WAIT_SLEEP) {
         fiber_index_put(&loop->blocked, wait);
     }
     if (parking->span != DEADLINE_NEVER)
@@ -71,6 +72,12 @@ static VALUE park_body(VALUE argument)
     return Qnil;
 }
 
+// Whether something else than another fiber of this loop may end such a wait.
+static bool wakeable(enum wait_kind kind)
+{
+    return kind != WAIT_BLOCK && kind != WAIT_IDLE;
+}
+
 // However the fiber got here: nothing may point to the record any more.
 static void detach(struct loop *loop, struct loop_wait *wait)
 {
@@ -81,7 +88,7 @@ static void detach(struct loop *loop, struct loop_wait *wait)
         if (wait->armed) loop->backend->disarm(loop->backend_state, wait);
         wait->armed = false;
     }
-    if (wait->kind == WAIT_BLOCK) fiber_index_remove(&loop->blocked, wait);
+    if (wait->kind <= WAIT_SLEEP) fiber_index_remove(&loop->blocked, wait);
 }
 
 static VALUE park_end(VALUE argument)
@@ -96,6 +103,7 @@ static VALUE park_end(VALUE argument)
     parking->exception = wait->exception;
     loop->task = wait->task;
     wait->task->wait = parking->outer_wait;
+    if (wakeable(wait->kind)) loop->wakeable--;
     wait_release(&loop->waits, wait);
     return Qnil;
 }
@@ -108,20 +116,29 @@ static void park(struct parking *parking)
     struct loop_wait *wait = parking->wait;
     parking->outer_wait = wait->task->wait;
     wait->task->wait = wait;
+    if (wakeable(wait->kind)) loop->wakeable++;
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
     if (parking->completed) return;
     if (parking->exception) rb_exc_raise(parking->exception);
     if (task_pending(loop->task)) task_raise_pending(loop->task);
 }
 
-bool loop_block(struct loop *loop, int64_t span)
+bool loop_block(struct loop *loop, VALUE blocker, int64_t span)
 {
     struct parking parking = {.loop = loop, .span = span};
     begin(&parking, WAIT_BLOCK);
+    parking.wait->blocker = blocker;
     park(&parking);
     return parking.completed;
 }
 
+bool loop_sleep(struct loop *loop, int64_t span)
+{
+    struct parking parking = {.loop = loop, .span = span};
+    begin(&parking, WAIT_SLEEP);
+    park(&parking);
+    return parking.completed;
+}
 void loop_unblock(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *wait = fiber_index_find(&loop->blocked, fiber);
@@ -141,9 +158,10 @@ void loop_courtesy(struct loop *loop)
     if (++loop->since_switch >= COURTESY_EVERY) loop_yield(loop);
 }
 
-static int look(int descriptor, short events)
+static int look(struct loop *loop, int descriptor, short events)
 {
     struct pollfd now = {.fd = descriptor, .events = events};
+    loop->statistics.system_calls++;
     int count = poll(&now, 1, 0);
     if (count < 0) return errno == EINTR ? 0 : -errno;
     if (now.revents & POLLNVAL) return -EBADF;
@@ -155,7 +173,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a
     // zero timeout asks for the truth now.
     if (span == 0 || (events & POLLOUT)) {
-        int found = look(descriptor, events);
+        int found = look(loop, descriptor, events);
         if (found || span == 0) {
             if (task_pending(loop->task)) task_raise_pending(loop->task);
             loop_courtesy(loop);

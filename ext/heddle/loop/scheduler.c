@@ -55,6 +55,8 @@ struct loop *scheduler_entered(VALUE self)
     return loop;
 }
 
+static VALUE deadlock_error(struct loop *loop);
+
 /*
  * call-seq: Heddle::Scheduler.new -> scheduler
  *
@@ -68,6 +70,7 @@ static VALUE initialize(VALUE self)
 {
     struct loop *loop = rb_check_typeddata(self, &scheduler_type);
     loop->backend = backend_choose();
+    loop->deadlock_error = deadlock_error;
     return self;
 }
 
@@ -94,12 +97,14 @@ static VALUE backends(VALUE klass)
 
 // ---- life
 
+static VALUE tasks(VALUE self);
+
 static VALUE drain(VALUE self)
 {
     struct loop *loop = scheduler_loop(self);
     while (loop->task_count > 0) {
         loop->drain_fiber = rb_fiber_current();
-        loop_block(loop, DEADLINE_NEVER);
+        loop_block(loop, self, DEADLINE_NEVER);
     }
     return Qnil;
 }
@@ -210,7 +215,7 @@ static VALUE block(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 2);
     struct loop *loop = scheduler_entered(self);
-    return loop_block(loop, deadline_span(argc > 1 ? argv[1] : Qnil)) ? Qtrue : Qfalse;
+    return loop_block(loop, argv[0], deadline_span(argc > 1 ? argv[1] : Qnil)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -239,7 +244,7 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
     if (span == 0) {
         loop_yield(loop);
     } else {
-        loop_block(loop, span);
+        loop_sleep(loop, span);
     }
     return Qtrue;
 }
@@ -342,32 +347,90 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
     return result;
 }
 
-// ---- statistics
+// ---- what goes on inside
+
+static void put(VALUE hash, const char *key, uint64_t value)
+{
+    rb_hash_aset(hash, ID2SYM(rb_intern(key)), ULL2NUM(value));
+}
 
 /*
  * call-seq: scheduler.statistics -> Hash
  *
- * Counters since the start, as Integers: +switches+ between fibers, +polls+ of the kernel, of which +empty_polls+ brought
- * nothing and +sleeps+ were allowed to wait, +waits+ that parked a fiber, tasks +spawned+, of which +reused+ ran on a
- * fiber that had run another before; and now: +tasks+ that have not ended, +idle+ fibers, +timers+.
+ * Counters since the start, as Integers: +switches+ between fibers; +polls+ of the kernel, of which +empty_polls+ brought
+ * nothing and +sleeps+ were allowed to wait; +system_calls+ made to wait and to move bytes (not Ruby's own); +waits+, a
+ * Hash of how often fibers parked, by kind; tasks +spawned+, of which +reused+ ran on a fiber that had run another before;
+ * fibers +retired+. Now: +tasks+ that have not ended, +idle+ fibers, +timers+. +longest_run+, a Float: the seconds that a
+ * fiber held the processor without parking, at most; 0.0 unless #measure_runs= is on.
  */
 static VALUE statistics(VALUE self)
 {
+    static const char *const kinds[WAIT_KINDS] = {
+        [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
+        [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_TURN] = "turn"};
     struct loop *loop = scheduler_loop(self);
-    VALUE hash = rb_hash_new();
-#define PUT(key, value) rb_hash_aset(hash, ID2SYM(rb_intern(key)), ULL2NUM(value))
-    PUT("switches", loop->statistics.switches);
-    PUT("polls", loop->statistics.polls);
-    PUT("empty_polls", loop->statistics.empty_polls);
-    PUT("sleeps", loop->statistics.sleeps);
-    PUT("waits", loop->statistics.waits);
-    PUT("spawned", loop->statistics.spawned);
-    PUT("reused", loop->statistics.reused);
-    PUT("tasks", loop->task_count);
-    PUT("idle", loop->idle_count);
-    PUT("timers", loop->timers.size);
-#undef PUT
+    const struct loop_statistics *counted = &loop->statistics;
+    VALUE hash = rb_hash_new(), waits = rb_hash_new();
+    put(hash, "switches", counted->switches);
+    put(hash, "polls", counted->polls);
+    put(hash, "empty_polls", counted->empty_polls);
+    put(hash, "sleeps", counted->sleeps);
+    put(hash, "system_calls", counted->system_calls);
+    for (int kind = 0; kind < WAIT_KINDS; kind++) {
+        if (kinds[kind]) put(waits, kinds[kind], counted->waits[kind]);
+    }
+    rb_hash_aset(hash, ID2SYM(rb_intern("waits")), waits);
+    put(hash, "spawned", counted->spawned);
+    put(hash, "reused", counted->reused);
+    put(hash, "retired", counted->retired);
+    put(hash, "tasks", loop->task_count);
+    put(hash, "idle", loop->idle_count);
+    put(hash, "timers", loop->timers.size);
+    rb_hash_aset(hash, ID2SYM(rb_intern("longest_run")), DBL2NUM((double)counted->longest_run / 1e9));
     return hash;
+}
+
+/*
+ * call-seq: scheduler.measure_runs = true or false
+ *
+ * Whether to measure how long fibers hold the processor, for statistics[:longest_run]: a look at the clock a switch.
+ */
+static VALUE set_measure_runs(VALUE self, VALUE measure)
+{
+    struct loop *loop = scheduler_loop(self);
+    loop->measuring = RTEST(measure);
+    loop->run_began = 0;
+    return measure;
+}
+
+/*
+ * call-seq: scheduler.tasks -> [Heddle::Task, ...]
+ *
+ * Those that have not ended, in the order of their start.
+ */
+static VALUE tasks(VALUE self)
+{
+    struct loop *loop = scheduler_loop(self);
+    VALUE all = rb_ary_new();
+    for (struct task *task = loop->tasks_head; task; task = task->next)
+        rb_ary_push(all, task->self);
+    return all;
+}
+
+static VALUE compose_deadlock_error(VALUE self)
+{
+    // Another thread may unblock a fiber, or start one.
+    if (RARRAY_LEN(rb_funcall(rb_cThread, rb_intern("list"), 0)) > 1) return Qnil;
+    return rb_funcall(heddle_module, rb_intern("deadlock_error"), 1, self);
+}
+
+static VALUE deadlock_error(struct loop *loop)
+{
+    int state = 0;
+    VALUE error = rb_protect(compose_deadlock_error, loop->self, &state);
+    if (!state) return error;
+    rb_set_errinfo(Qnil);
+    return Qnil;
 }
 
 void Init_heddle_scheduler(void)
@@ -388,6 +451,8 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "accept_posts", accept_posts, 0);
     rb_define_method(cScheduler, "closed?", closed_p, 0);
     rb_define_method(cScheduler, "statistics", statistics, 0);
+    rb_define_method(cScheduler, "measure_runs=", set_measure_runs, 1);
+    rb_define_method(cScheduler, "tasks", tasks, 0);
 
     rb_define_method(cScheduler, "fiber", fiber, -1);
     rb_define_method(cScheduler, "block", block, -1);

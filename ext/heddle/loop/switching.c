@@ -93,6 +93,18 @@ static int take_notes(struct loop *loop)
     return count;
 }
 
+// Every fiber waits for another one, and no timer, descriptor, child or thread is left that could wake any: says so where
+// the loop was started. True when it did.
+static bool report_deadlock(struct loop *loop)
+{
+    if (!loop->deadlock_error || !loop->root.wait || atomic_load(&loop->wakeup->notes)) return false;
+    VALUE error = loop->deadlock_error(loop);
+    if (NIL_P(error) || !loop->root.wait || loop->ready_head) return false;
+    loop->root.wait->exception = error;
+    wake(loop, loop->root.wait);
+    return true;
+}
+
 // Looks at kernel, timers and other threads' notes. With nothing ready it sleeps, without the GVL, until one of them
 // has something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
 static void poll_kernel(struct loop *loop)
@@ -101,9 +113,11 @@ static void poll_kernel(struct loop *loop)
     deadline_t now = deadline_now();
     if (!loop->ready_head) {
         deadline_t next = timer_next(&loop->timers);
+        if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return;
         sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
     }
     loop->statistics.polls++;
+    loop->statistics.system_calls++;
     if (sleep.timeout > 0) {
         loop->statistics.sleeps++;
         atomic_store(&loop->wakeup->sleeping, true);
@@ -167,11 +181,19 @@ static void take_interrupt(struct loop *loop, struct loop_wait *self)
     rb_thread_check_ints();
 }
 
+// How long the fiber that parks now has run.
+static void measure_run(struct loop *loop)
+{
+    int64_t run = deadline_now() - loop->run_began;
+    if (loop->run_began && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
+}
+
 // A fiber may also come back here without being dispatched: Ruby transfers to the thread's
 // root (or to the innermost fiber that it resumes) when a fiber ends, and an interrupt brings the root back.
 void switch_away(struct loop *loop, struct loop_wait *self)
 {
     loop->since_switch = 0;
+    if (loop->measuring) measure_run(loop);
     for (;;) {
         take_interrupt(loop, self);
         if (self->state == WAIT_RUNNING) break;
@@ -188,4 +210,5 @@ void switch_away(struct loop *loop, struct loop_wait *self)
         }
     }
     loop->task = self->task;
+    if (loop->measuring) loop->run_began = deadline_now();
 }

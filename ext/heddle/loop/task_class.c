@@ -4,6 +4,7 @@
 #include "loop/join.h"
 #include "loop/run.h"
 #include "loop/scheduler.h"
+#include "loop/task_view.h"
 #include "loop/worker.h"
 #include "shims.h"
 
@@ -491,5 +492,6 @@ void Init_heddle_task(void)
     rb_define_method(cTask, "claimed?", claimed_p, 0);
     rb_define_method(cTask, "inspect", inspect, 0);
     rb_define_alias(cTask, "to_s", "inspect");
+    task_view_define(cTask);
     rb_define_singleton_method(heddle_module, "spawn", spawn, -1);
 }

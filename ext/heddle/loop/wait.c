@@ -26,7 +26,7 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, struct loop *loop, enum w
     slab->free = wait->next;
     wait->loop = loop;
     wait->fiber = 0;
-    wait->exception = 0;
+    wait->exception = wait->blocker = 0;
     wait->task = NULL;
     wait->prev = wait->next = wait->fd_prev = wait->fd_next = wait->parent = NULL;
     wait->descriptor = -1;

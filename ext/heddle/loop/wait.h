@@ -11,12 +11,14 @@ struct task;
 
 enum wait_kind {
     WAIT_BLOCK,      // a Mutex, a Queue, a join: ended by unblock
+    WAIT_SLEEP,      // a sleep: ended by its timer, or by unblock as well
     WAIT_DESCRIPTOR, // ended by the backend
     WAIT_SELECT,     // ended by one of its children, each a WAIT_MEMBER
     WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
     WAIT_NATIVE,     // ended by a native thread (resolver)
     WAIT_TURN,       // ready at once: gave its turn away
-    WAIT_IDLE        // a worker between two tasks
+    WAIT_IDLE,       // a worker between two tasks
+    WAIT_KINDS
 };
 
 enum wait_state { WAIT_FREE, WAIT_PARKED, WAIT_READY, WAIT_RUNNING };
@@ -25,6 +27,7 @@ struct loop_wait {
     struct timer timer;
     struct loop *loop;
     VALUE fiber;
+    VALUE blocker;                       // what a WAIT_BLOCK waits for, for those who ask; or 0
     VALUE exception;                     // to be raised in the fiber when it wakes, unless the wait has completed; or 0
     struct task *task;                   // who pays for the wait, and whom an expiry or a cancel is raised in
     struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle workers
@@ -32,6 +35,7 @@ struct loop_wait {
     struct loop_wait *parent;            // of a WAIT_MEMBER
     uint32_t index;
     uint32_t generation;
+    deadline_t since; // about when it began: the time of the last look at the kernel
     int descriptor;
     short events; // poll(2)'s bits
     short revents;

@@ -108,6 +108,7 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
         run(loop, task);
         struct task *successor = task_successor(task);
         if (!reusable(loop, fiber)) {
+            loop->statistics.retired++;
             if (successor) worker_start(loop, successor, false, Qnil);
             return Qnil;
         }

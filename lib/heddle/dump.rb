@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+module Heddle
+  # What all tasks are doing: name, state, what each waits for, since when, and where.
+  module Dump
+    module_function
+
+    # @param scheduler [Scheduler]
+    # @param backtrace [Boolean] also where each task is
+    # @return [String]
+    def text(scheduler, backtrace: true)
+      tasks = scheduler.tasks
+      lines = ["#{tasks.size} task#{"s" unless tasks.size == 1} on #{scheduler.inspect}"]
+      tasks.each { |task| lines.concat(describe(task, backtrace)) }
+      lines.join("\n")
+    end
+
+    def describe(task, backtrace)
+      waiting = task.waits_for
+      line = "#{task.inspect}#{format(" waits for %s, for %.3f s", waiting, task.waits_since) if waiting}"
+      backtrace ? [line, *task.backtrace&.map { |place| "    from #{place}" }] : [line]
+    end
+    private_class_method :describe
+  end
+
+  class << self
+    # Writes what all tasks of this thread's scheduler are doing: name, state, what each waits for, since when, where.
+    #
+    # @param io [IO, #write]
+    # @return [nil]
+    # @raise [SchedulerMissing] when this thread has none of ours
+    def dump(io = $stderr)
+      scheduler = Fiber.scheduler
+      unless scheduler.is_a?(Scheduler)
+        raise SchedulerMissing, "there are no tasks to dump: no Heddle::Scheduler is active on this thread"
+      end
+
+      io.write(Dump.text(scheduler) << "\n")
+      nil
+    end
+
+    # Dumps the main thread's tasks whenever the process gets the signal.
+    #
+    # @param signal [String] as Signal.trap takes it: "USR1", "INFO"
+    # @return [Object] the handler that was there before
+    def dump_on(signal, io = $stderr)
+      Signal.trap(signal) { dump(io) if Fiber.scheduler.is_a?(Scheduler) }
+    end
+
+    # @return [Hash, nil] {Scheduler#statistics} of this thread's scheduler; nil when it has none of ours
+    def stats
+      scheduler = Fiber.scheduler
+      scheduler.statistics if scheduler.is_a?(Scheduler)
+    end
+
+    # @api private
+    def deadlock_error(scheduler)
+      Deadlock.new("nothing can wake these tasks any more, no timer, descriptor, child process or other thread is left:\n" \
+        "#{Dump.text(scheduler)}")
+    end
+  end
+end
