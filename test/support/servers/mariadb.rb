@@ -19,7 +19,7 @@ module Servers
 
     private
 
-    PACKAGE = "mariadb-server"
+    PACKAGE = "mariadb-server-core"
     private_constant :PACKAGE
 
     # Small files and no syncing: the data lives as long as the tests.
@@ -29,7 +29,7 @@ module Servers
     def check
       @server = program("mariadbd", "mysqld", package: PACKAGE)
       @install = program("mariadb-install-db", "mysql_install_db", package: PACKAGE)
-      @client = program("mariadb", "mysql", package: "mariadb-client")
+      @client = program("mariadb", "mysql", package: "mariadb-client-core")
     end
 
     def prepare

@@ -25,6 +25,18 @@ module Servers
     LOG_TAIL = 4000
     ATTEMPTS = 3
 
+    # Locked by the process that started the server, as long as it lives.
+    CLAIM = "claim"
+
+    # Deletes what processes left behind that were killed.
+    def self.sweep
+      Dir[File.join(Dir.tmpdir, "heddle-server-*", CLAIM)].each do |path|
+        File.open(path) { |claim| FileUtils.rm_rf(File.dirname(path)) if claim.flock(File::LOCK_EX | File::LOCK_NB) }
+      rescue SystemCallError
+        next # another's, or another was quicker
+      end
+    end
+
     attr_reader :port, :pid, :dir
 
     # Starts the server and returns it once it has answered a request.
@@ -54,7 +66,7 @@ module Servers
     def stop
       return unless pid && Process.pid == @owner
       terminate
-      FileUtils.rm_rf(dir)
+      discard
       @pid = nil
       self
     end
@@ -114,7 +126,10 @@ module Servers
     def launch
       @owner = Process.pid
       @ended = false
-      @dir = Dir.mktmpdir("heddle-#{name.downcase}-")
+      Server.sweep
+      @dir = Dir.mktmpdir("heddle-server-#{name.downcase}-")
+      @claim = File.open(File.join(dir, CLAIM), File::RDWR | File::CREAT)
+      @claim.flock(File::LOCK_EX)
       @port = Servers.free_port
       give(dir)
       prepare
@@ -123,9 +138,14 @@ module Servers
     rescue
       terminate if pid
       @failure_log = log if dir
-      FileUtils.rm_rf(dir) if dir
+      discard if dir
       @pid = nil
       raise
+    end
+
+    def discard
+      FileUtils.rm_rf(dir)
+      @claim.close
     end
 
     def wait_until_ready
