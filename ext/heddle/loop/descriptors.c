@@ -90,13 +90,16 @@ void loop_descriptor_ready(struct loop *loop, int descriptor, short revents)
     }
 }
 
-void loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error)
+bool loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error)
 {
     struct loop_wait *wait = wait_find(&loop->waits, key);
-    if (!wait || !wait->armed) return;
+    if (!wait || !wait->armed) return false;
+    short found = descriptor_answer(wait->events, revents);
+    if (!found && !error) return false;
     wait->armed = false;
-    if (wait->completed) return; // its descriptor is gone, says somebody else
-    descriptor_fire(loop, wait, descriptor_answer(wait->events, revents), error);
+    // It may have completed already: somebody closes its descriptor.
+    if (!wait->completed) descriptor_fire(loop, wait, found, error);
+    return true;
 }
 
 void loop_descriptor_gone(struct loop *loop, int descriptor, int error)

@@ -150,7 +150,7 @@ void loop_descriptor_gone(struct loop *loop, int descriptor, int error);
 
 // ---- called by backends, while they collect
 void loop_descriptor_ready(struct loop *loop, int descriptor, short revents);
-void loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error);
+bool loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error); // whether anybody waited for that
 void loop_signalled(struct loop *loop);
 
 #endif

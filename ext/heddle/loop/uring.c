@@ -97,20 +97,33 @@ static void close_uring(void *state, bool forked)
     xfree(uring);
 }
 
+static void remove_poll(struct uring *uring, uint64_t key)
+{
+    struct io_uring_sqe *sqe = submission(uring);
+    if (!sqe) return; // it ends by itself, as an old generation
+    io_uring_prep_poll_remove(sqe, key);
+    io_uring_sqe_set_data64(sqe, CANCEL_KEY);
+}
+
 static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
 {
     (void)all;
+    struct uring *uring = state;
     short events = wait->events & POLLIN ? (short)(wait->events | POLLRDHUP) : wait->events;
-    return poll_once(state, wait->descriptor, events, wait_key(wait));
+    if (!(events & POLLPRI)) return poll_once(uring, wait->descriptor, events, wait_key(wait));
+    // Urgent data does not complete a poll for POLLPRI alone that was there before it (seen on Linux 6.18); one that asks
+    // for POLLIN, too, it does. Of those completions, the ones that nobody asked for are passed over in collect.
+    struct io_uring_sqe *sqe = submission(uring);
+    if (!sqe) return EAGAIN;
+    io_uring_prep_poll_multishot(sqe, wait->descriptor, (unsigned)(events | POLLIN));
+    io_uring_sqe_set_data64(sqe, wait_key(wait));
+    return 0;
 }
 
 static void disarm(void *state, struct loop_wait *wait)
 {
     // The kernel's poll holds the file open until it is told: without this a closed socket sends no FIN.
-    struct io_uring_sqe *sqe = submission(state);
-    if (!sqe) return; // it ends by itself, as an old generation
-    io_uring_prep_poll_remove(sqe, wait_key(wait));
-    io_uring_sqe_set_data64(sqe, CANCEL_KEY);
+    remove_poll(state, wait_key(wait));
 }
 
 static int wait_uring(void *state, int64_t timeout)
@@ -150,7 +163,7 @@ static int collect(void *state, struct loop *loop)
         } else if (cqe->res >= 0) {
             short revents = (short)cqe->res;
             if (revents & POLLRDHUP) revents |= POLLIN;
-            loop_wait_ready(loop, key, revents, 0);
+            if (loop_wait_ready(loop, key, revents, 0) && cqe->flags & IORING_CQE_F_MORE) remove_poll(uring, key);
         } else if (cqe->res != -ECANCELED) {
             loop_wait_ready(loop, key, 0, -cqe->res);
         }
