@@ -5,11 +5,25 @@
 
 #define NANOSECONDS 1000000000LL
 
-deadline_t deadline_now(void)
+static deadline_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (deadline_t)now.tv_sec * NANOSECONDS + now.tv_nsec;
+}
+
+deadline_t deadline_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+deadline_t deadline_recently(void)
+{
+#ifdef CLOCK_MONOTONIC_COARSE
+    return read_clock(CLOCK_MONOTONIC_COARSE);
+#else
+    return read_clock(CLOCK_MONOTONIC);
+#endif
 }
 
 static int64_t span_of_float(double seconds)

@@ -11,6 +11,9 @@ typedef int64_t deadline_t;
 
 deadline_t deadline_now(void);
 
+// The same clock at a quarter of the price, as of the kernel's last tick (1 to 10 ms ago). For rough intervals only.
+deadline_t deadline_recently(void);
+
 // A span in nanoseconds from what a Ruby caller passed: nil is DEADLINE_NEVER, as is Infinity and anything
 // beyond 292 years. Raises TypeError for what is no number, ArgumentError for NaN and for negative spans.
 int64_t deadline_span(VALUE seconds);

@@ -14,6 +14,10 @@ void ready_remove(struct loop *loop, struct loop_wait *wait);
 // The wait is over, for whatever reason; its fiber runs when its turn comes.
 void wake(struct loop *loop, struct loop_wait *wait);
 
+// Whether what is in flight gets a look before the next ready fiber runs: after some dispatches, and after a millisecond
+// of the processor.
+bool poll_due(const struct loop *loop);
+
 // Runs others until `self` is dispatched.
 void switch_away(struct loop *loop, struct loop_wait *self);
 

@@ -150,6 +150,11 @@ void loop_unblock(struct loop *loop, VALUE fiber)
 
 void loop_yield(struct loop *loop)
 {
+    // With nobody else ready, what is due is the look at the kernel.
+    if (!loop->ready_head && !poll_due(loop) && !task_pending(loop->task)) {
+        loop->since_poll++;
+        return;
+    }
     loop_start(loop, 0);
 }
 

@@ -50,7 +50,7 @@ struct loop *scheduler_loop(VALUE scheduler)
 
 struct loop *scheduler_entered(VALUE self)
 {
-    struct loop *loop = rb_check_typeddata(self, &scheduler_type);
+    struct loop *loop = RTYPEDDATA_DATA(self); // a receiver of our own methods
     loop_enter(loop);
     return loop;
 }

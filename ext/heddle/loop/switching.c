@@ -5,7 +5,6 @@
 enum {
     POLL_OFTEN = 4,
     POLL_SELDOM = 64,
-    CLOCK_EVERY = 16, // dispatches after which the clock is read, to poll at least once a millisecond
 };
 
 static const int64_t MILLISECOND = 1000000;
@@ -143,11 +142,9 @@ static void poll_kernel(struct loop *loop)
     loop->last_poll = now;
 }
 
-// Whether what is in flight gets a look before the next ready fiber runs.
-static bool poll_due(struct loop *loop)
+bool poll_due(const struct loop *loop)
 {
-    if (!loop->ready_head || loop->since_poll >= loop->poll_every) return true;
-    return loop->since_poll && loop->since_poll % CLOCK_EVERY == 0 && deadline_now() - loop->last_poll >= MILLISECOND;
+    return loop->since_poll >= loop->poll_every || deadline_recently() - loop->last_poll >= MILLISECOND;
 }
 
 // ---- switching
@@ -199,7 +196,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
         if (self->state == WAIT_RUNNING) break;
         if (rb_thread_interrupted(loop->thread)) {
             deliver_interrupt(loop, self);
-        } else if (poll_due(loop)) {
+        } else if (!loop->ready_head || poll_due(loop)) {
             poll_kernel(loop);
         } else {
             struct loop_wait *next = loop->ready_head;
