@@ -62,11 +62,13 @@ struct sleep {
     struct loop *loop;
     int64_t timeout;
     int error;
+    bool slept;
 };
 
 static void *sleep_without_gvl(void *argument)
 {
     struct sleep *sleep = argument;
+    sleep->slept = true;
     sleep->error = sleep->loop->backend->wait(sleep->loop->backend_state, sleep->timeout);
     return NULL;
 }
@@ -106,13 +108,14 @@ static bool report_deadlock(struct loop *loop)
 
 // Looks at kernel, timers and other threads' notes. With nothing ready it sleeps, without the GVL, until one of them
 // has something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
-static void poll_kernel(struct loop *loop)
+// False when Ruby refused to let go of the GVL, since something waits to be done on this fiber.
+static bool poll_kernel(struct loop *loop)
 {
     struct sleep sleep = {.loop = loop};
     deadline_t now = deadline_now();
     if (!loop->ready_head) {
         deadline_t next = timer_next(&loop->timers);
-        if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return;
+        if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return true;
         sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
     }
     loop->statistics.polls++;
@@ -140,6 +143,7 @@ static void poll_kernel(struct loop *loop)
     }
     loop->since_poll = 0;
     loop->last_poll = now;
+    return sleep.slept;
 }
 
 bool poll_due(const struct loop *loop)
@@ -185,6 +189,15 @@ static void measure_run(struct loop *loop)
     if (loop->run_began && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
 }
 
+// Finalizers after a collection are no interrupt for rb_thread_interrupted, but rb_nogvl refuses as long as they wait;
+// the flag is this fiber's, so that nobody else can run them. They may wait themselves.
+static void run_deferred(struct loop *loop, struct loop_wait *self)
+{
+    if (rb_thread_interrupted(loop->thread)) return; // has its own way, by deliver_interrupt
+    loop->task = self->task;
+    rb_thread_check_ints();
+}
+
 // A fiber may also come back here without being dispatched: Ruby transfers to the thread's
 // root (or to the innermost fiber that it resumes) when a fiber ends, and an interrupt brings the root back.
 void switch_away(struct loop *loop, struct loop_wait *self)
@@ -197,7 +210,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
         if (rb_thread_interrupted(loop->thread)) {
             deliver_interrupt(loop, self);
         } else if (!loop->ready_head || poll_due(loop)) {
-            poll_kernel(loop);
+            if (!poll_kernel(loop)) run_deferred(loop, self);
         } else {
             struct loop_wait *next = loop->ready_head;
             ready_remove(loop, next);
