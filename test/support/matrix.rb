@@ -40,8 +40,8 @@ class TestMatrix
     @checks = true
     parse(arguments)
     @checks &&= @paths.empty?
-    @record = Tempfile.new("heddle-record").path
-    @summary = TestSummary.new(@record)
+    @record = Tempfile.new("heddle-record") # its file goes with the object
+    @summary = TestSummary.new(@record.path)
   end
 
   def run
@@ -153,7 +153,7 @@ class TestMatrix
   end
 
   def run_cell(cell)
-    environment = {"HEDDLE_TEST_RECORD" => @record, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell)}
+    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell)}
     heading(cell.name)
     took = now
     status = limited(900, *with(cell.ruby), "ruby", "test/support/driver.rb", *cell.files, environment: environment)
