@@ -3,3 +3,8 @@
 require_relative "heddle/scheduler"
 require_relative "heddle/run"
 require_relative "heddle/fiber_pool"
+require_relative "heddle/integrations"
+
+module Heddle
+  Integrations.load
+end

@@ -34,6 +34,7 @@ module Heddle
       @queue_limit = count("queue", queue, 0)
       @name = name
       @thread = Thread.current
+      Integrations.load
       @queue = []
       @running = 0
       @spawned = 0

@@ -18,6 +18,7 @@ module Heddle
       raise ArgumentError, "Heddle.run needs a block: the work to run" unless block
       return Run.new.call(&block) if Fiber.scheduler
 
+      Integrations.load
       Fiber.set_scheduler(Scheduler.new)
       begin
         Run.new.call(&block)

@@ -108,7 +108,9 @@ static bool report_deadlock(struct loop *loop)
 
 // Looks at kernel, timers and other threads' notes. With nothing ready it sleeps, without the GVL, until one of them
 // has something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
-// False when Ruby refused to let go of the GVL, since something waits to be done on this fiber.
+// False when Ruby refused to let go of the GVL: rb_nogvl does for any flag of the running fiber (finalizers that are due,
+// the end of a time slice), of which rb_thread_interrupted knows two only, and none goes away before Ruby code runs on
+// that fiber. Another fiber must do the waiting.
 static bool poll_kernel(struct loop *loop)
 {
     struct sleep sleep = {.loop = loop};
@@ -189,17 +191,8 @@ static void measure_run(struct loop *loop)
     if (loop->run_began && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
 }
 
-// Finalizers after a collection are no interrupt for rb_thread_interrupted, but rb_nogvl refuses as long as they wait;
-// the flag is this fiber's, so that nobody else can run them. They may wait themselves.
-static void run_deferred(struct loop *loop, struct loop_wait *self)
-{
-    if (rb_thread_interrupted(loop->thread)) return; // has its own way, by deliver_interrupt
-    loop->task = self->task;
-    rb_thread_check_ints();
-}
-
-// A fiber may also come back here without being dispatched: Ruby transfers to the thread's
-// root (or to the innermost fiber that it resumes) when a fiber ends, and an interrupt brings the root back.
+// A fiber may also come back here without being dispatched: Ruby transfers to the thread's root (or to the innermost
+// fiber that it resumes) when a fiber ends, and an interrupt brings the root back.
 void switch_away(struct loop *loop, struct loop_wait *self)
 {
     loop->since_switch = 0;
@@ -210,7 +203,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
         if (rb_thread_interrupted(loop->thread)) {
             deliver_interrupt(loop, self);
         } else if (!loop->ready_head || poll_due(loop)) {
-            if (!poll_kernel(loop)) run_deferred(loop, self);
+            if (!poll_kernel(loop)) deliver_interrupt(loop, self);
         } else {
             struct loop_wait *next = loop->ready_head;
             ready_remove(loop, next);
