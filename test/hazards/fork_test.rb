@@ -1,0 +1,186 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# A process that forks while its loop runs: the child has no scheduler and lets the parent's descriptors and ring be; the
+# parent goes on.
+class ForkTest < Minitest::Test
+  include LoopHelpers
+
+  def test_the_child_has_no_scheduler_and_works_as_always
+    out = assert_child(<<~'RUBY')
+      Heddle.run do
+        reader, writer = UNIXSocket.pair
+        waiter = Heddle.spawn { reader.readpartial(10) }
+        out, into = IO.pipe
+        pid = fork do
+          begin
+            sleep(0.001)
+            r, w = IO.pipe
+            w << "piped"
+            into.write([Fiber.scheduler.inspect, Fiber.current_scheduler.inspect, r.readpartial(10)].join(","))
+          ensure
+            exit!(0)
+          end
+        end
+        into.close
+        puts out.read
+        Process.wait(pid)
+        writer << "parent"
+        puts waiter.value
+      end
+    RUBY
+    assert_equal "nil,nil,piped\nparent\n", out
+  end
+
+  def test_the_child_can_run_a_loop_of_its_own
+    out = assert_child(<<~'RUBY')
+      Heddle.run do
+        reader, writer = UNIXSocket.pair
+        waiter = Heddle.spawn { reader.readpartial(10) }
+        out, into = IO.pipe
+        pid = fork do
+          value = Heddle.run do
+            r, w = UNIXSocket.pair
+            task = Heddle.spawn { r.readpartial(10) }
+            w << "child"
+            sleep(0.001)
+            task.value
+          end
+          into << value
+          exit!(0)
+        end
+        into.close
+        puts out.read
+        Process.wait(pid)
+        writer << "parent"
+        puts waiter.value
+      end
+    RUBY
+    assert_equal "child\nparent\n", out
+  end
+
+  # The child closes what it has inherited, runs its at_exit, collects its garbage: none of it reaches the parent's side
+  # of the kernel.
+  def test_a_child_that_ends_in_order_disturbs_nothing
+    out = assert_child(<<~'RUBY')
+      at_exit { $stdout.flush }
+      Heddle.run do
+        pairs = Array.new(20) { UNIXSocket.pair }
+        waiters = pairs.map { |reader, _| Heddle.spawn { reader.readpartial(10) } }
+        sleep(0.001)
+        10.times do
+          pid = fork do
+            pairs.flatten.each(&:close)
+            pairs.clear
+            waiters.clear
+            3.times { GC.start }
+          end
+          Process.wait(pid)
+          abort $?.inspect unless $?.success?
+        end
+        pairs.each_with_index { |(_, writer), index| writer << index.to_s }
+        puts waiters.map(&:value).join(" ")
+      end
+    RUBY
+    assert_equal "#{[*0...20].join(" ")}\n", out
+  end
+
+  # Without a block, the code after fork runs in both.
+  def test_a_child_that_goes_on_after_fork_ends_quietly
+    outcome = in_child(<<~'RUBY')
+      PARENT = $$
+      Heddle.run do
+        Heddle.spawn { sleep(0.05) && puts("task of #{$$ == PARENT}") }
+        pid = fork
+        if pid
+          Process.wait(pid)
+          puts "child #{$?.success? ? "ended" : $?.inspect}"
+        else
+          sleep(0.001)
+          puts "in the child"
+        end
+      end
+      puts "after" if $$ == PARENT
+    RUBY
+    assert_predicate outcome.status, :success?, outcome.err
+    assert_equal "", outcome.err
+    assert_equal ["in the child", "child ended", "task of true", "after"], outcome.out.lines(chomp: true)
+  end
+
+  # Process.daemon forks without Process._fork, and goes on in the child.
+  def test_daemon
+    Tempfile.create("heddle") do |file|
+      assert_child(<<~RUBY)
+        path = #{file.path.dump}
+        Heddle.run do
+          Heddle.spawn { sleep(30); File.write(path, "a task of the parent ran") }
+          Process.daemon(true, true)
+          begin
+            sleep(0.001)
+            value = Thread.new { Heddle.run { Heddle.spawn { sleep(0.001) && :ran }.value } }.value
+            File.write(path, "daemon \#{value}")
+          rescue Exception => error
+            File.write(path, error.full_message)
+          end
+          exit!(0)
+        end
+      RUBY
+      text = wait_until(what: "the daemon's file") { (text = File.read(file.path)) && !text.empty? && text }
+      assert_equal "daemon ran", text
+    end
+  end
+
+  # fork(2) by a C extension: Ruby is told nothing.
+  def test_a_fork_that_ruby_does_not_see
+    out = assert_child(<<~RUBY)
+      require #{File.expand_path("../support/native_calls", __dir__).dump}
+      Heddle.run do
+        reader, writer = UNIXSocket.pair
+        waiter = Heddle.spawn { reader.readpartial(10) }
+        sleep(0.001)
+        pid = NativeCalls.fork
+        Process.exit!(0) if pid.zero?
+        Process.wait(pid)
+        writer << "parent"
+        puts waiter.value
+      end
+    RUBY
+    assert_equal "parent\n", out
+  end
+
+  def test_the_child_leaves_the_parents_descriptors_open
+    assert_child(<<~'RUBY')
+      Heddle.run do
+        3.times do
+          pid = fork { Heddle.run { sleep(0.001) } }
+          Process.wait(pid)
+          abort $?.inspect unless $?.success?
+        end
+        value = Heddle.spawn { sleep(0.01) && 1 }.value
+        r, w = UNIXSocket.pair
+        task = Heddle.spawn { r.readpartial(1) }
+        w << "x"
+        abort unless task.value == "x" && value == 1
+      end
+    RUBY
+  end
+
+  def test_fork_in_many_tasks_at_once
+    out = assert_child(<<~'RUBY')
+      statuses = Heddle.run do
+        Array.new(20) do |index|
+          Heddle.spawn do
+            pid = fork { exit!(index) }
+            sleep(0)
+            Process.wait(pid)
+            $?.exitstatus
+          end
+        end.map(&:value)
+      end
+      puts statuses == [*0...20]
+    RUBY
+    assert_equal "true\n", out
+  end
+end
