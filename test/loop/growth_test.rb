@@ -1,0 +1,76 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+class GrowthTest < Minitest::Test
+  include LoopHelpers
+
+  SLACK_KIB = 16 * 1024
+
+  def test_a_hundred_thousand_tasks_in_one_run
+    with_pair do |reader, writer|
+      Heddle.run do
+        round = lambda do |count|
+          count.times.each_slice(50) do |slice|
+            slice.map { |index| Heddle.spawn { (index % 5 == 0) ? sleep(0.00001) : sleep(0) } }.each(&:wait)
+            Heddle.spawn { reader.readpartial(1) }.tap { writer.write("x") }.value
+          end
+        end
+        assert_no_growth { |count| round.call(count) }
+        statistics = Fiber.scheduler.statistics
+        assert_equal [0, 1], [statistics[:timers], statistics[:tasks]]
+      end
+    end
+  end
+
+  def test_a_hundred_thousand_scheduled_fibers
+    in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      assert_no_growth(50_000) do |count|
+        count.times.each_slice(50) do |slice|
+          slice.each { Fiber.schedule { sleep(0) } }
+          Heddle.spawn { sleep(0.00001) }.wait
+        end
+      end
+    end
+  end
+
+  def test_cancelled_and_failed_tasks
+    Heddle.run do
+      assert_no_growth(20_000) do |count|
+        count.times.each_slice(50) do |slice|
+          slice.map { |index| Heddle.spawn { sleep } }.each(&:cancel).each(&:wait)
+          task = Heddle.spawn { sleep(0) && raise(IOError) }
+          assert_raises(IOError) { task.value }
+        end
+      end
+    end
+  end
+
+  def test_pools
+    Heddle.run do
+      assert_no_growth(20_000) do |count|
+        (count / 100).times { Heddle::FiberPool.new(5).map(0...100) { |number| sleep(0) && number } }
+      end
+    end
+  end
+
+  def test_runs_in_threads
+    assert_no_growth(2_000, warm_up: 1) { |count| (count / 4).times { Array.new(4) { Thread.new { Heddle.run { Heddle.spawn { sleep(0) } } } }.each(&:join) } }
+  end
+
+  private
+
+  # A part of it warms up: Ruby's heap has its size then.
+  def assert_no_growth(count = 100_000, warm_up: 10)
+    yield(count / warm_up)
+    GC.start
+    before = rss_kib
+    descriptors = descriptor_count
+    yield(count)
+    GC.start
+    assert_operator rss_kib - before, :<, SLACK_KIB
+    assert_operator descriptor_count, :<=, descriptors
+  end
+end

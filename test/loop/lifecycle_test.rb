@@ -1,0 +1,338 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+class LifecycleTest < Minitest::Test
+  include LoopHelpers
+
+  def test_run_returns_the_value_of_its_block
+    assert_equal 42, Heddle.run { 42 }
+    assert_nil Heddle.run {}
+    assert_equal [1, 2], Heddle.run { [Heddle.spawn { sleep(0.001) && 1 }.value, 2] }
+  end
+
+  def test_run_waits_for_all_its_tasks
+    ended = []
+    value = Heddle.run do
+      Heddle.spawn do
+        sleep(0.01)
+        Heddle.spawn { sleep(0.01) && ended << :grandchild }
+        ended << :child
+      end
+      Fiber.schedule { sleep(0.03) && ended << :scheduled }
+      :value
+    end
+    assert_equal [:value, %i[child grandchild scheduled]], [value, ended]
+  end
+
+  def test_no_scheduler_is_left
+    Heddle.run { assert_kind_of Heddle::Scheduler, Fiber.scheduler }
+    assert_nil Fiber.scheduler
+    assert_raises(IOError) { Heddle.run { raise IOError } }
+    assert_nil Fiber.scheduler
+  end
+
+  def test_a_task_runs_at_once_until_it_waits
+    order = []
+    Heddle.run do
+      Heddle.spawn do
+        order << 1
+        sleep(0)
+        order << 3
+      end
+      order << 2
+    end
+    assert_equal [1, 2, 3], order
+  end
+
+  def test_status_and_name
+    Heddle.run do
+      task = Heddle.spawn(name: :worker) do
+        assert_equal :running, Heddle::Task.current.status
+        sleep(0)
+        7
+      end
+      assert_equal ["worker", :waiting, false], [task.name, task.status, task.ended?]
+      assert_match(/\A#<Heddle::Task:0x\h+ "worker" waiting>\z/, task.inspect)
+      assert_equal [7, :completed, true, nil], [task.value, task.status, task.ended?, task.error]
+      assert_nil Heddle.spawn {}.name
+    end
+    assert_nil Heddle::Task.current
+  end
+
+  def test_a_value_can_be_asked_for_many_times_and_after_the_run
+    task = Heddle.run do
+      task = Heddle.spawn { sleep(0.001) && :value }
+      assert_equal [:value] * 3, Array.new(3) { Heddle.spawn { task.value } }.map(&:value)
+      task
+    end
+    assert_equal :value, task.value
+    assert_same task, task.wait
+    assert_same task, task.wait(0)
+  end
+
+  def test_a_value_asked_for_from_another_thread
+    tasks = Thread::Queue.new
+    runner = Thread.new { Heddle.run { tasks << Heddle.spawn { sleep(0.02) && :value } } }
+    assert_equal :value, tasks.pop.value
+    runner.join
+  end
+
+  def test_wait_with_a_timeout
+    Heddle.run do
+      task = Heddle.spawn { sleep(0.1) && 1 }
+      assert_nil assert_within(0.09, at_least: 0.01, remeasure: 0) { task.wait(0.01) }
+      assert_nil task.wait(0)
+      assert_same task, task.wait(10)
+    end
+  end
+
+  def test_an_error_in_a_task_leaves_the_others_be
+    others = []
+    error = nil
+    report = stderr_of do
+      error = assert_raises(IOError) do
+        Heddle.run do
+          5.times { |index| Heddle.spawn { sleep(0.01) && others << index } }
+          Heddle.spawn(name: "unlucky") { raise IOError, "alone" }
+
+        end
+      end
+    end
+    assert_equal ["alone", [*0...5]], [error.message, others]
+    assert_includes report, "unlucky"
+    assert_includes report, "alone"
+    assert_includes report, __FILE__
+  end
+
+  def test_the_report_comes_at_once
+    stderr_of do
+      assert_raises(IOError) do
+        Heddle.run do
+          Heddle.spawn(name: "early") { raise IOError, "now" }
+          assert_match(/early.*now/m, $stderr.string)
+          assert_includes $stderr.string, "nobody waits for"
+        end
+      end
+    end
+  end
+
+  def test_an_error_whose_value_was_asked_for_meanwhile_is_not_raised_again
+    report = stderr_of do
+      Heddle.run do
+        task = Heddle.spawn { sleep(0.01) && raise(IOError, "asked for") }
+        assert_equal "asked for", assert_raises(IOError) { task.value }.message
+      end
+    end
+    assert_empty report
+  end
+
+  # Printed since nobody waited then; not raised, since somebody asked in time.
+  def test_an_error_whose_value_is_asked_for_later
+    report = stderr_of do
+      Heddle.run do
+        task = Heddle.spawn { raise IOError, "early" }
+        sleep(0)
+        assert_raises(IOError) { task.value }
+      end
+    end
+    assert_includes report, "early"
+  end
+
+  def test_wait_does_not_take_the_error_off_the_run
+    stderr_of do
+      assert_raises(IOError) { Heddle.run { Heddle.spawn { sleep(0.01) && raise(IOError) }.wait } }
+    end
+  end
+
+  def test_the_first_of_several_errors_is_raised_and_all_are_reported
+    report = stderr_of do
+      error = assert_raises(RuntimeError) do
+        Heddle.run { 3.times { |index| Heddle.spawn { sleep(0.001 * (index + 1)) && raise("number #{index}") } } }
+      end
+      assert_equal "number 0", error.message
+    end
+    assert_equal %w[0 1 2], report.scan(/number (\d)/).flatten
+  end
+
+  def test_report_on_exception_can_be_switched_off_as_for_threads
+    report = stderr_of do
+      Thread.new do
+        Thread.current.report_on_exception = false
+        assert_raises(IOError) { Heddle.run { Heddle.spawn { raise IOError } } }
+      end.join
+    end
+    assert_empty report
+  end
+
+  def test_an_error_that_leaves_the_block_cancels_the_tasks
+    ensured = []
+    report = stderr_of do
+      error = assert_raises(IOError) do
+        Heddle.run do
+          3.times do |index|
+            Heddle.spawn do
+              sleep
+            ensure
+              sleep(0.001)
+              ensured << index
+            end
+          end
+          raise IOError, "out of the block"
+        end
+      end
+      assert_equal "out of the block", error.message
+    end
+    assert_equal [0, 1, 2], ensured.sort
+    assert_empty report
+  end
+
+  def test_break_throw_and_return_out_of_the_block
+    outcome = catch(:out) do
+      Heddle.run { throw :out, :thrown }
+      :not_thrown
+    end
+    assert_equal :thrown, outcome
+  rescue UncaughtThrowError
+    # A throw cannot leave its fiber: Ruby says so, as it does of threads.
+    assert_nil Fiber.scheduler
+  end
+
+  def test_cancelling_a_waiter_does_not_cancel_the_task
+    Heddle.run do
+      task = Heddle.spawn { sleep(0.02) && :value }
+      waiter = Heddle.spawn { task.value }
+      waiter.cancel.wait
+      assert_equal %i[cancelled waiting], [waiter.status, task.status]
+      assert_equal :value, task.value
+    end
+  end
+
+  def test_a_task_waits_for_itself
+    Heddle.run do
+      task = Heddle.spawn { assert_raises(ThreadError) { Heddle::Task.current.value }.message }
+      assert_includes task.value, "own end"
+    end
+  end
+
+  def test_a_nested_run_waits_for_its_own_tasks_only
+    order = []
+    Heddle.run do
+      outer = Heddle.spawn { sleep(0.2) && order << :outer }
+      value = Heddle.run do
+        Heddle.spawn { sleep(0.01) && order << :inner }
+        :nested
+      end
+      assert_equal :nested, value
+      order << :nested_ended
+      assert_equal :waiting, outer.status
+    end
+    assert_equal %i[inner nested_ended outer], order
+  end
+
+  def test_an_error_in_a_nested_run_is_raised_there
+    Heddle.run do
+      outer = Heddle.spawn { sleep(0.02) && :unharmed }
+      inner = nil
+      assert_raises(IOError) do
+        Heddle.run do
+          inner = Heddle.spawn { sleep }
+          raise IOError
+        end
+      end
+      assert_equal :cancelled, inner.status
+      assert_equal :unharmed, outer.value
+    end
+  end
+
+  def test_runs_side_by_side_in_one_loop
+    Heddle.run do
+      totals = Array.new(10) do |index|
+        Heddle.spawn { Heddle.run { Array.new(10) { |n| Heddle.spawn { sleep(0.001) && n * index } }.sum(&:value) } }
+      end
+      assert_equal Array.new(10) { |index| 45 * index }, totals.map(&:value)
+    end
+  end
+
+  def test_cancelling_the_task_that_called_a_nested_run_cancels_its_tasks
+    Heddle.run do
+      inner = nil
+      outer = Heddle.spawn { Heddle.run { (inner = Heddle.spawn { sleep }) && sleep } }
+      outer.cancel.wait
+      assert_equal %i[cancelled cancelled], [outer.status, inner.status]
+    end
+  end
+
+  def test_cancelling_the_block_of_a_run
+    error = assert_raises(Heddle::TaskCancelled) { Heddle.run { Heddle::Task.current.cancel } }
+    assert_kind_of Heddle::Error, error
+  end
+
+  def test_in_a_thread
+    assert_equal [1, 2, 3], Array.new(3) { |index| Thread.new { Heddle.run { sleep(0.01) && index + 1 } } }.map(&:value)
+  end
+
+  def test_in_a_fiber_that_is_not_the_root
+    fiber = Fiber.new do
+      got = Heddle.run { Heddle.spawn { sleep(0.001) && :inside }.value }
+      Fiber.yield(got)
+      :ended
+    end
+    assert_equal :inside, fiber.resume
+    assert_equal :ended, fiber.resume
+  end
+
+  def test_in_an_enumerators_fiber
+    numbers = Enumerator.new { |y| 3.times { |index| y << Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }
+    assert_equal [0, 1, 2], [numbers.next, numbers.next, numbers.next]
+  end
+
+  def test_system_exit_in_a_task_ends_the_process_in_order
+    outcome = in_child(<<~'RUBY')
+      Heddle.run do
+        Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
+        Heddle.spawn { sleep(0.01); exit(7) }
+        sleep
+        puts "went on"
+      end
+      puts "went on"
+    RUBY
+    assert_equal ["ensured\n", "", 7], [outcome.out, outcome.err, outcome.status.exitstatus]
+  end
+
+  def test_exit_in_the_block
+    outcome = in_child(<<~'RUBY')
+      Heddle.run do
+        Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
+        exit(8)
+      end
+    RUBY
+    assert_equal ["ensured\n", "", 8], [outcome.out, outcome.err, outcome.status.exitstatus]
+  end
+
+  def test_an_error_out_of_the_block_ends_the_program_as_usual
+    outcome = in_child("Heddle.run { raise 'plain' }")
+    assert_equal 1, outcome.status.exitstatus
+    assert_equal 1, outcome.err.scan("plain").size, outcome.err
+  end
+
+  def test_tasks_started_while_the_run_ends
+    ended = []
+    Heddle.run do
+      Heddle.spawn do
+        sleep
+      ensure
+        Heddle.spawn { sleep(0.001) && ended << :late }
+      end.cancel
+    end
+    assert_equal [:late], ended
+  end
+
+  def test_two_thousand_runs_leave_nothing_open
+    GC.start # what other tests left
+    before = descriptor_count
+    2_000.times { |index| assert_equal index, Heddle.run { index } }
+    assert_equal before, descriptor_count
+  end
+end
