@@ -31,3 +31,12 @@ namespace :compile do
     sh "make", "--silent", "-C", "lab/ext/server"
   end
 end
+
+# extconf.rb lists the sources when it runs: a file that is new, or gone, wants new Makefiles.
+sources = "tmp/sources"
+names = FileList["ext/heddle/**/*.c"].sort.join("\n")
+unless File.exist?(sources) && File.read(sources) == names
+  mkdir_p File.dirname(sources), verbose: false
+  File.write(sources, names)
+end
+Rake::Task.tasks.select { |task| File.basename(task.name) == "Makefile" }.each { |task| task.enhance([sources]) }
