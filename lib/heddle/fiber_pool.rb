@@ -145,16 +145,16 @@ module Heddle
       starts = false
       raise PoolClosed, "#{inspect} takes no more work: it was closed" if @closed
 
-      task = Task.prepare(@scheduler, @name, on_end, claimed, &block)
+      task = nil
       @lock.synchronize do
+        task = Task.prepare(@scheduler, @name, on_end, claimed, &block) # a cancel while it waits for the lock leaves none
         @spawned += 1
         next @queue << task unless @running < @size
 
         @running += 1
         starts = true
       end
-      task.start if starts
-      task
+      starts ? start(task) : task
     end
 
     # @api private Called on a fiber whose task has ended.
@@ -172,6 +172,19 @@ module Heddle
     end
 
     private
+
+    # A cancel of the caller, or a limit, may keep a task from its start: its place is free again then.
+    def start(task)
+      task.start
+    rescue Exception => error # rubocop:disable Lint/RescueException
+      unstarted = task.status == :queued
+      task.cancel if unstarted
+      if unstarted || error.is_a?(LimitReached)
+        @lock.synchronize { @running -= 1 }
+        @changed.open
+      end
+      raise
+    end
 
     def count(what, value, least)
       raise TypeError, "a pool's #{what} is a whole number, not #{value.inspect}" unless value.is_a?(Integer)

@@ -33,7 +33,7 @@ class InterruptsTest < Minitest::Test
   ENSURED = %w[reader:Heddle::Cancellation reader:ensured sleeper:Heddle::Cancellation sleeper:ensured slow:Heddle::Cancellation slow:ensured].freeze
 
   def test_sigint_ends_the_run_in_order
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
       #{TASKS}
       begin
         Heddle.run { start.call; puts "ready"; sleep }
@@ -46,7 +46,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigint_while_the_block_has_ended_and_tasks_are_awaited
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
       #{TASKS}
       begin
         Heddle.run { start.call; puts "ready" }
@@ -58,7 +58,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigterm_ends_the_run_in_order_and_the_process_by_the_signal
-    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:TERM, pid) }
+    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:TERM, pid) }
       #{TASKS}
       at_exit { puts $seen.sort }
       Heddle.run { start.call; puts "ready"; sleep }
@@ -68,7 +68,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigterm_under_a_plain_scheduler
-    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:TERM, pid) }
+    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:TERM, pid) }
       #{TASKS}
       at_exit { puts $seen.sort }
       Fiber.set_scheduler(Heddle::Scheduler.new)
@@ -102,16 +102,16 @@ class InterruptsTest < Minitest::Test
         puts steps
       end
     RUBY
-      wait_until { File.read(file.path).include?("ready") }
+      wait_until { File.read(file.path).include?("ready\n") }
       Process.kill(:INT, pid)
-      wait_until { File.read(file.path).include?("cleaning") }
+      wait_until { File.read(file.path).include?("cleaning\n") }
       Process.kill(:INT, pid)
     end
     assert_equal %w[ready cleaning ended], out.split
   end
 
   def test_a_trap_handler_runs_and_the_tasks_go_on
-    out = assert_child(<<~'RUBY') { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:USR1, pid) }
+    out = assert_child(<<~'RUBY') { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:USR1, pid) }
       Heddle.run do
         queue = Thread::Queue.new
         trap("USR1") { queue << "trapped" }
@@ -126,7 +126,7 @@ class InterruptsTest < Minitest::Test
 
   # A task that computes is where Ruby itself delivers a signal.
   def test_sigint_in_running_ruby_code
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
       #{TASKS}
       begin
         Heddle.run do
@@ -142,7 +142,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigint_in_a_task_that_computes
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
       #{TASKS}
       begin
         Heddle.run do
@@ -181,6 +181,30 @@ class InterruptsTest < Minitest::Test
     thread.raise(IOError, "from outside")
     assert_equal "from outside", assert_raises(IOError) { thread.value }.message
     assert_equal %i[a_cancelled b_cancelled], seen.sort
+  end
+
+  # A pool has a fiber of its own, which waits for work from other threads and belongs to no task.
+  def test_sigint_with_a_pool_in_the_run
+    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
+      #{TASKS}
+      begin
+        Heddle.run do
+          pool = Heddle::FiberPool.new(2)
+          start.call
+          Thread.new { pool.spawn { 1 }.value }.join
+          pool.spawn do
+            puts "ready"
+            sleep
+          ensure
+            $seen << "pooled"
+          end
+          sleep
+        end
+      rescue Interrupt => error
+        puts error.class, $seen.sort
+      end
+    RUBY
+    assert_equal ["ready", "Interrupt", "pooled", *ENSURED], out.split
   end
 
   def test_thread_wakeup_disturbs_nobody

@@ -32,17 +32,24 @@ void loops_descriptor_closing(int descriptor)
 
 // ---- life of a loop
 
+// For what runs outside of any task.
+static void init_stand_in(struct task *task, struct loop *loop)
+{
+    task->loop = loop;
+    task->block = task->name = task->result = task->fiber = task->waiters = Qnil;
+    task->storage = task->run = task->on_end = Qnil;
+    task->status = TASK_RUNNING;
+    task->scheduler = loop->self;
+}
+
 void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
 {
     memset(loop, 0, sizeof(*loop));
     loop->self = self;
     loop->backend = backend;
     loop->poll_every = 1;
-    loop->root.loop = loop;
-    loop->root.block = loop->root.name = loop->root.result = loop->root.fiber = loop->root.waiters = Qnil;
-    loop->root.storage = loop->root.run = loop->root.on_end = Qnil;
-    loop->root.status = TASK_RUNNING;
-    loop->root.scheduler = self;
+    init_stand_in(&loop->root, loop);
+    init_stand_in(&loop->attendant, loop);
     loop->task = &loop->root;
     loop->posted = Qnil;
     loop->fork_count = fork_count();
@@ -68,7 +75,7 @@ static void abandon_parents_side(struct loop *loop)
     memset(&loop->blocked, 0, sizeof(loop->blocked));
     loop->descriptors = NULL;
     loop->descriptor_capacity = 0;
-    loop->ready_head = loop->ready_tail = loop->idle = loop->root.wait = NULL;
+    loop->ready_head = loop->ready_tail = loop->idle = loop->root.wait = loop->attendant.wait = NULL;
     loop->idle_count = 0;
     loop->tasks_head = loop->tasks_tail = NULL;
     loop->task_count = 0;
@@ -131,6 +138,7 @@ void loop_mark(struct loop *loop)
     rb_gc_mark(loop->posted);
     if (loop->task->self) rb_gc_mark(loop->task->self);
     task_mark(&loop->root);
+    task_mark(&loop->attendant);
     for (struct task *task = loop->tasks_head; task; task = task->next)
         rb_gc_mark(task->self);
     wait_slab_each(&loop->waits, mark_wait, NULL);

@@ -34,6 +34,7 @@ struct loop {
     VALUE thread;       // owns it since its first use; 0 before
     struct task *task;  // whose fiber runs now
     struct task root;   // stands for what runs outside of any task: the caller of the outermost run, the thread's root
+    struct task attendant; // stands for fibers between two tasks, and for the porter: no interrupt is theirs
     bool interrupt_due; // root's fiber is being transferred to for an interrupt that came while another one polled
 
     struct loop_wait *ready_head, *ready_tail;

@@ -319,9 +319,9 @@ static VALUE idle_end(VALUE argument)
 void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop};
-    loop->task = &loop->root; // its own task is over
+    loop->task = &loop->attendant; // its own task is over
     parking.wait = wait_acquire(&loop->waits, loop, WAIT_IDLE);
-    parking.wait->task = &loop->root;
+    parking.wait->task = &loop->attendant;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
 }
@@ -345,7 +345,10 @@ static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
 
 bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
 {
-    if (fiber == rb_fiber_current() || !wait_of_fiber(loop, fiber)) return false;
+    struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
+    if (!wait) return false;
+    // To whom it belonged it is dead; what is raised there would come out in whichever fiber its end returns to.
+    if (wait->kind == WAIT_IDLE) rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended");
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .raise = exception};
     begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
@@ -356,7 +359,7 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
 bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
 {
     struct loop_wait *wait = wait_of_fiber(loop, fiber);
-    if (!wait) return false;
+    if (!wait || wait->kind == WAIT_IDLE) return false;
     wait->exception = exception;
     wake(loop, wait);
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
@@ -365,6 +368,7 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
 
 void loop_interrupt_task(struct loop *loop, struct task *task)
 {
-    if (task->wait) wake(loop, task->wait);
+    // Several fibers share the attendant, and may end their waits in any order: its wait may be over.
+    if (task->wait && task != &loop->attendant) wake(loop, task->wait);
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
 }

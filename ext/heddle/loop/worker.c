@@ -86,7 +86,7 @@ static void run(struct loop *loop, struct task *task)
     loop->task = task;
     if (storage_supported && !NIL_P(task->storage)) set_storage(rb_fiber_current(), task->storage);
     task_run(task);
-    loop->task = &loop->root;
+    loop->task = &loop->attendant;
 }
 
 static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
@@ -184,7 +184,7 @@ static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(unused, scheduler))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct loop *loop = scheduler_loop(scheduler);
-    loop->task = &loop->root;
+    loop->task = &loop->attendant;
     for (;;) {
         struct task *task = task_of(loop_next_posted(loop));
         if (task->status == TASK_QUEUED) worker_start(loop, task, false, Qnil);
