@@ -13,13 +13,13 @@ class TestMatrix
   # These are about other programs more than about the loop: once a Ruby, on the backend that Heddle chooses by itself.
   ONCE = %w[lab unmodified].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
-  ON_NEWER = %w[loop names deadlines net_http stream].freeze
+  ON_NEWER = %w[loop hazards names deadlines net_http stream].freeze
   # Where `unmodified` runs beside the floor: the newest Ruby has newer versions of the libraries.
   NEWEST = NEWER.last
 
   # Builds of their own, on the floor Ruby: with assertions; and what is left on a kernel that has nothing of Linux.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
-  ON_BUILDS = %w[loop names deadlines stream].freeze
+  ON_BUILDS = %w[loop hazards names deadlines stream].freeze
 
   USAGE = <<~TEXT
     usage: bin/test [--ruby VERSION]... [--backend uring|epoll]... [--no-checks] [FILE or FOLDER]...
