@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# When nothing is left that could wake any task, the run says so instead of hanging.
+class DeadlockTest < Minitest::Test
+  include LoopHelpers
+
+  # In a process of its own: any other thread might wake somebody, so there must be none.
+  def test_two_tasks_that_wait_for_each_others_lock
+    out = assert_child(<<~'RUBY')
+      one, two = Thread::Mutex.new, Thread::Mutex.new
+      begin
+        Heddle.run do
+          Heddle.spawn(name: "left") { one.synchronize { sleep(0.001) && two.synchronize {} } }
+          Heddle.spawn(name: "right") { two.synchronize { sleep(0.001) && one.synchronize {} } }
+        end
+      rescue Heddle::Deadlock => error
+        puts error.class, error.message
+      end
+      puts one.locked?, two.locked?
+      puts Heddle.run { sleep(0.001) && :goes_on }
+    RUBY
+    assert_match(/\AHeddle::Deadlock\n.*"left".*waits for.*Mutex.*"right".*waits for/m, out)
+    assert_equal %w[false false goes_on], out.lines(chomp: true).last(3)
+  end
+
+  def test_an_empty_queue_that_nobody_fills
+    out = assert_child(<<~'RUBY')
+      begin
+        Heddle.run { Heddle.spawn(name: "reader") { Thread::Queue.new.pop }.value }
+      rescue Heddle::Deadlock => error
+        puts error.message
+      end
+    RUBY
+    assert_match(/"reader".*Queue|"reader"/, out)
+    assert_includes out, "deadlock" unless out.include?("nothing can wake")
+  end
+
+  def test_ensure_blocks_run
+    out = assert_child(<<~'RUBY')
+      begin
+        Heddle.run { Heddle.spawn { begin; Thread::Queue.new.pop; ensure; sleep(0.001); puts "ensured"; end } }
+      rescue Heddle::Deadlock
+        puts "reported"
+      end
+    RUBY
+    assert_equal %w[ensured reported], out.split
+  end
+
+  # What may end a wait: a timer, a descriptor, a child, another thread.
+  def test_no_deadlock_while_something_can_wake_a_task
+    out = assert_child(<<~'RUBY')
+      def passes(name)
+        puts "#{name} #{yield}"
+      rescue Heddle::Deadlock
+        puts "#{name} deadlock"
+      end
+      queue = Thread::Queue.new
+      passes("timer") { Heddle.run { Heddle.spawn { sleep(0.01); queue << 1 }; queue.pop } }
+      passes("descriptor") { r, w = IO.pipe; pid = fork { sleep 0.02; w << 2 }; w.close; Heddle.run { Heddle.spawn { r.read; queue << 2 }; queue.pop } }
+      passes("child") { Heddle.run { pid = spawn("sleep 0.02"); Heddle.spawn { Process.wait(pid); queue << 3 }; queue.pop } }
+      passes("thread") { Heddle.run { Thread.new { sleep 0.02; queue << 4 }; queue.pop } }
+      passes("name") { Heddle.run { Heddle.spawn { Addrinfo.getaddrinfo("localhost", 80); queue << 5 }; queue.pop } }
+      passes("timeout") { require "timeout"; Heddle.run { Timeout.timeout(0.01) { queue.pop } rescue 6 } }
+    RUBY
+    assert_equal ["timer 1", "descriptor 2", "child 3", "thread 4", "name 5", "timeout 6"], out.lines(chomp: true)
+  end
+end
