@@ -9,7 +9,7 @@ class DeadlockTest < Minitest::Test
 
   # In a process of its own: any other thread might wake somebody, so there must be none.
   def test_two_tasks_that_wait_for_each_others_lock
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       one, two = Thread::Mutex.new, Thread::Mutex.new
       begin
         Heddle.run do
@@ -27,7 +27,7 @@ class DeadlockTest < Minitest::Test
   end
 
   def test_an_empty_queue_that_nobody_fills
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       begin
         Heddle.run { Heddle.spawn(name: "reader") { Thread::Queue.new.pop }.value }
       rescue Heddle::Deadlock => error
@@ -39,7 +39,7 @@ class DeadlockTest < Minitest::Test
   end
 
   def test_ensure_blocks_run
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       begin
         Heddle.run { Heddle.spawn { begin; Thread::Queue.new.pop; ensure; sleep(0.001); puts "ensured"; end } }
       rescue Heddle::Deadlock

@@ -58,7 +58,7 @@ class ExitsTest < Minitest::Test
   end
 
   def test_exceptions_in_at_exit
-    outcome = in_child(<<~'RUBY')
+    outcome = in_child(<<~RUBY)
       at_exit { puts "first" }
       at_exit { raise IOError, "in at_exit" }
       at_exit { puts Heddle.run { Heddle.spawn { sleep(0.001) && "loop in at_exit" }.value } }
@@ -72,7 +72,7 @@ class ExitsTest < Minitest::Test
   end
 
   def test_exceptions_in_at_exit_under_a_plain_scheduler
-    outcome = in_child(<<~'RUBY')
+    outcome = in_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       at_exit { raise IOError, "in at_exit" }
       Fiber.schedule { sleep(0.005); puts "slept" }
@@ -131,7 +131,7 @@ class ExitsTest < Minitest::Test
 
   # A handler that works: spawns, waits, raises.
   def test_trap_handlers_that_use_the_loop
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       Heddle.run do
         queue = Thread::Queue.new
         trap("USR1") { queue << :pushed }
@@ -148,7 +148,7 @@ class ExitsTest < Minitest::Test
   end
 
   def test_an_error_in_a_trap_handler_comes_to_the_caller_of_run
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       trap("USR1") { raise IOError, "from the handler" }
       begin
         Heddle.run do

@@ -9,7 +9,9 @@ class TestMatrix
   ROOT = File.expand_path("../..", __dir__)
   FLOOR = "3.1"
   NEWER = %w[3.3 3.4].freeze
-  BACKENDS = %w[uring epoll].freeze
+  BACKENDS = %w[uring epoll poll].freeze
+  # `poll` is the floor of other systems: on it runs what is about the loop itself.
+  ON_POLL = %w[loop hazards].freeze
   # These are about other programs more than about the loop: once a Ruby, on the backend that Heddle chooses by itself.
   ONCE = %w[lab unmodified].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
@@ -22,7 +24,7 @@ class TestMatrix
   ON_BUILDS = %w[loop hazards names deadlines stream].freeze
 
   USAGE = <<~TEXT
-    usage: bin/test [--ruby VERSION]... [--backend uring|epoll]... [--no-checks] [FILE or FOLDER]...
+    usage: bin/test [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [FILE or FOLDER]...
     Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
   TEXT
 
@@ -105,8 +107,15 @@ class TestMatrix
       files = files_for(ruby)
       once, each = files.partition { |file| ONCE.include?(suite(file)) }
       usable = each.empty? ? [] : backends.select { |backend| usable?(ruby, backend) }
-      [*usable.map { |backend| Cell.new(ruby, backend, each) }, Cell.new(ruby, nil, once)]
+      [*usable.map { |backend| Cell.new(ruby, backend, for_backend(backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
+  end
+
+  # All that was asked for by name.
+  def for_backend(backend, files)
+    return files unless backend == "poll" && @paths.empty?
+
+    files.select { |file| ON_POLL.include?(suite(file)) }
   end
 
   # Only where nothing narrows what is run.

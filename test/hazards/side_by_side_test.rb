@@ -1,0 +1,139 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Several loops in one process, other schedulers beside them, Ractors, loops that nobody closes.
+class SideBySideTest < Minitest::Test
+  include LoopHelpers
+
+  def test_threads_that_run_their_own_loops
+    values = Array.new(8) do |index|
+      Thread.new do
+        Heddle.run do
+          Array.new(50) { |n| Heddle.spawn { with_pair { |r, w| w.write(n.to_s) && sleep(0.001) && r.readpartial(9).to_i * index } } }.sum(&:value)
+        end
+      end
+    end.map(&:value)
+    assert_equal Array.new(8) { |index| 1225 * index }, values
+  end
+
+  def test_loops_that_come_and_go_in_threads
+    before = descriptor_count
+    4.times { Array.new(25) { Thread.new { Heddle.run { sleep(0.001) } } }.each(&:join) }
+    assert_equal before, descriptor_count
+  end
+
+  def test_a_thousand_runs
+    Heddle.run {} # what is allocated once
+    before = descriptor_count
+    total = 0
+    1000.times { |index| total += Heddle.run { Heddle.spawn { sleep(0) && index }.value } }
+    assert_equal [499_500, before], [total, descriptor_count]
+  end
+
+  # A thread under another scheduler hands work to and fro with one under ours.
+  def test_a_foreign_scheduler_in_another_thread
+    load_async
+    there, back = Thread::Queue.new, Thread::Queue.new
+    foreign = Thread.new do
+      Async do |parent|
+        3.times { parent.async { while (item = there.pop) do back << item * 2 end } }
+      end
+      :ended
+    end
+    Heddle.run do
+      got = Heddle.spawn { Array.new(30) { back.pop }.sort }
+      30.times { |index| there << index && sleep(0) }
+      assert_equal Array.new(30) { |index| index * 2 }, got.value
+      there.close
+      assert_equal :ended, foreign.value
+    end
+  end
+
+  def test_a_socket_shared_with_a_foreign_scheduler
+    load_async
+    with_pair do |ours, theirs|
+      foreign = Thread.new { Async { 20.times { theirs.send(theirs.recv(100).upcase, 0) } && :ended }.wait }
+      Heddle.run do
+        20.times do
+          ours.write("ping")
+          assert_equal "PING", ours.readpartial(100)
+        end
+        assert_equal :ended, foreign.value
+      end
+    end
+  end
+
+  # Threads leave their scheduler to its own close; here nobody closes it: it is not set, only used.
+  def test_a_scheduler_collected_without_close
+    out = assert_child(<<~RUBY)
+      def leave_some
+        50.times do
+          scheduler = Heddle::Scheduler.new
+          Thread.new { scheduler.kernel_sleep(0.0001) }.join
+        end
+        nil
+      end
+      before = Dir.children("/proc/self/fd").size
+      leave_some
+      leave_some
+      5.times { GC.start; Array.new(1000) { "x" * 100 } }
+      after = Dir.children("/proc/self/fd").size
+      puts after - before < 60
+      puts Heddle.run { Heddle.spawn { sleep(0.001) && :works }.value }
+    RUBY
+    assert_equal %w[true works], out.split
+  end
+
+  # With a fiber parked in it: the fiber keeps it alive or goes with it; nothing crashes.
+  def test_a_scheduler_left_with_a_parked_fiber
+    assert_child(<<~RUBY)
+      30.times do
+        scheduler = Heddle::Scheduler.new
+        reader, = IO.pipe
+        Thread.new do
+          Fiber.new(blocking: false) { scheduler.fiber { scheduler.io_wait(reader, IO::READABLE, 30) } }.resume
+        end.join
+        GC.start
+      end
+      GC.stress = true
+      Heddle.run { Heddle.spawn { sleep(0.001) }.value }
+    RUBY
+  end
+
+  # Ruby lets no Ractor but the main one call into a C extension that does not declare itself safe; ours does not, since
+  # its loops are listed under the lock of all threads.
+  def test_ractors_refuse
+    out = assert_child(<<~RUBY)
+      Warning[:experimental] = false
+      ractor = Ractor.new { Heddle::Scheduler.new }
+      begin
+        ractor.respond_to?(:value) ? ractor.value : ractor.take
+        puts "allowed"
+      rescue Ractor::RemoteError => error
+        puts error.cause.class
+      end
+      puts Heddle.run { Heddle.spawn { sleep(0.001) && :main }.value }
+    RUBY
+    assert_equal ["Ractor::UnsafeError", "main"], out.split
+  end
+
+  # Work that needs no scheduler goes on in a Ractor beside a loop.
+  def test_a_ractor_beside_a_loop
+    out = assert_child(<<~RUBY)
+      Warning[:experimental] = false
+      ractor = Ractor.new { (1..1000).sum }
+      puts Heddle.run { Heddle.spawn { sleep(0.005) && :looped }.value }
+      puts ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+    assert_equal %w[looped 500500], out.split
+  end
+
+  private
+
+  def load_async
+    require "async"
+    IO.define_method(:timeout) {} unless IO.method_defined?(:timeout) # async calls it on Ruby 3.1 too, which has none
+  end
+end
