@@ -11,7 +11,7 @@
 #endif
 
 static VALUE cStatus;
-static ID id_wait, id_value, id_kill;
+static ID id_wait, id_value, id_kill, id_join, id_alive;
 
 // -1 with errno where the kernel (< 5.3) or the build has none.
 static int open_pidfd(rb_pid_t pid)
@@ -67,14 +67,21 @@ static VALUE wait_by_thread(VALUE argument)
     return rb_funcall(((struct waiting *)argument)->thread, id_value, 0);
 }
 
+// Joined, since until it has ended it may reap a child that is another's to wait for.
 static VALUE kill_thread(VALUE argument)
 {
-    return rb_funcall(((struct waiting *)argument)->thread, id_kill, 0);
+    VALUE thread = ((struct waiting *)argument)->thread;
+    if (RTEST(rb_funcall(thread, id_alive, 0))) rb_funcall(rb_funcall(thread, id_kill, 0), id_join, 0);
+    return Qnil;
 }
 
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
 {
     struct waiting waiting = {.loop = loop, .pid = pid, .flags = flags};
+    // A pidfd can be had of any process, and of one that is no child Ruby has to say ECHILD; of a child that has ended
+    // there is nothing to wait for.
+    VALUE status = reap(pid, flags | WNOHANG);
+    if (!NIL_P(status)) return status;
     // A pidfd tells of exits only, not of stops (WUNTRACED) and continuations.
     if (pid > 0 && (flags & ~WNOHANG) == 0) {
         waiting.descriptor = open_pidfd(pid);
@@ -95,4 +102,6 @@ void Init_heddle_process(void)
     id_wait = rb_intern("wait");
     id_value = rb_intern("value");
     id_kill = rb_intern("kill");
+    id_join = rb_intern("join");
+    id_alive = rb_intern("alive?");
 }

@@ -45,7 +45,7 @@ static int setup(struct io_uring *ring, unsigned entries)
 static int probe(void)
 {
     struct io_uring ring;
-    int error = setup(&ring, 8);
+    int error = setup(&ring, ENTRIES); // as large as the real one: locked memory may be short
     if (error == 0) io_uring_queue_exit(&ring);
     return error;
 }
@@ -55,7 +55,7 @@ static struct io_uring_sqe *submission(struct uring *uring)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
     if (!sqe) {
-        io_uring_submit(&uring->ring);
+        io_uring_submit_and_get_events(&uring->ring); // also makes room for completions that wait for it
         sqe = io_uring_get_sqe(&uring->ring);
     }
     return sqe;
@@ -145,6 +145,16 @@ static int wait_uring(void *state, int64_t timeout)
     return -result;
 }
 
+// A completion repeats what woke the poll, and sockets wake with POLLPRI in it whatever arrived (sock_def_readable).
+static short confirm_urgent(struct loop *loop, uint64_t key, short revents)
+{
+    struct loop_wait *wait = wait_find(&loop->waits, key);
+    if (!wait || !wait->armed) return revents;
+    struct pollfd now = {.fd = wait->descriptor, .events = POLLPRI};
+    if (poll(&now, 1, 0) > 0 && now.revents & POLLPRI) return revents;
+    return (short)(revents & ~POLLPRI);
+}
+
 static int collect(void *state, struct loop *loop)
 {
     struct uring *uring = state;
@@ -163,6 +173,7 @@ static int collect(void *state, struct loop *loop)
         } else if (cqe->res >= 0) {
             short revents = (short)cqe->res;
             if (revents & POLLRDHUP) revents |= POLLIN;
+            if (revents & POLLPRI) revents = confirm_urgent(loop, key, revents);
             if (loop_wait_ready(loop, key, revents, 0) && cqe->flags & IORING_CQE_F_MORE) remove_poll(uring, key);
         } else if (cqe->res != -ECANCELED) {
             loop_wait_ready(loop, key, 0, -cqe->res);

@@ -1,0 +1,170 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+class IOSelectTest < Minitest::Test
+  include LoopHelpers
+
+  def test_others_run_meanwhile
+    with_pair do |reader, writer|
+      Heddle.run do
+        selector = Heddle.spawn { IO.select([reader], nil, nil, 10) }
+        assert_equal :waiting, selector.status
+        assert_equal :ran, Heddle.spawn { sleep(0.001) && :ran }.value
+        writer.write("x")
+        assert_equal [[reader], [], []], selector.value
+      end
+    end
+  end
+
+  def test_timeouts
+    with_pair do |reader, _|
+      Heddle.run do
+        [0, 0.0].each { |zero| assert_nil IO.select([reader], nil, nil, zero) }
+        [0.02, 1/50r].each { |timeout| assert_nil assert_within(1, at_least: 0.02) { IO.select([reader], nil, nil, timeout) } }
+        assert_nil IO.select(nil, nil, nil, 0.001)
+        assert_nil IO.select([], [], [], 0.001)
+        assert_equal 0, Fiber.scheduler.statistics[:timers]
+      end
+    end
+  end
+
+  def test_all_three_lists
+    with_pair do |here, there|
+      with_pair do |other, its_peer|
+        Heddle.run do
+          there.write("x")
+          assert_equal [[here], [here, other], []], IO.select([here, other], [here, other], [here], 1)
+          its_peer.write("y")
+          assert_equal [[here, other], [], []], IO.select([here, other], nil, nil, 1)
+        end
+      end
+    end
+  end
+
+  def test_without_end
+    with_pair do |reader, writer|
+      Heddle.run do
+        selectors = [Heddle.spawn { IO.select([reader]) }, Heddle.spawn { IO.select([reader], nil, nil, nil) }]
+        sleep(0.01)
+        writer.write("x")
+        assert_equal [[[reader], [], []]] * 2, selectors.map(&:value)
+      end
+    end
+  end
+
+  # Bytes that Ruby has read ahead: the kernel knows nothing of them.
+  def test_buffered_data
+    with_pair do |reader, writer|
+      with_pair do |empty, _|
+        Heddle.run do
+          writer.write("line 1\nline 2\n")
+          assert_equal "line 1\n", reader.gets
+          assert_equal [[reader], [], []], assert_within(1) { IO.select([reader], nil, nil, 10) }
+          assert_equal [[reader], [writer], []], IO.select([empty, reader], [writer], nil, 10)
+          assert_equal [[reader], [], []], IO.select([reader], nil, nil)
+          assert_equal "line 2\n", reader.gets
+          assert_nil IO.select([reader], nil, nil, 0)
+        end
+      end
+    end
+  end
+
+  def test_the_same_io_twice_and_in_several_lists
+    with_pair do |reader, writer|
+      Heddle.run do
+        selector = Heddle.spawn { IO.select([reader, reader], nil, [reader], 10) }
+        writer.write("x")
+        assert_equal [[reader, reader], [], []], selector.value
+        assert_equal [[reader], [reader], []], IO.select([reader], [reader], nil, 10)
+      end
+    end
+  end
+
+  def test_many
+    with_descriptors(2_300, least: 300) do |limit|
+      ends = Array.new([1000, (limit - 100) / 2].min) { UNIXSocket.pair }
+      Heddle.run do
+        readers = ends.map(&:first)
+        selector = Heddle.spawn { IO.select(readers, nil, nil, 10) }
+        [3, ends.size - 1].each { |index| ends[index].last.write("x") }
+        first = selector.value[0]
+        refute_empty first
+        assert_empty first - [readers[3], readers[-1]]
+        assert_equal [readers[3], readers[-1]], IO.select(readers, nil, nil, 0)[0]
+        50.times { assert_nil IO.select(readers[4..-2], nil, nil, 0.0001) }
+      end
+    ensure
+      ends&.flatten&.each(&:close)
+    end
+  end
+
+  def test_several_tasks_select_the_same_descriptor_beside_a_reader
+    with_pair do |reader, writer|
+      Heddle.run do
+        selectors = Array.new(3) { Heddle.spawn { IO.select([reader], nil, nil, 10) } }
+        waiter = Heddle.spawn { reader.wait_readable(10) }
+        selectors.first.cancel.wait
+        writer.write("x")
+        assert_equal [[[reader], [], []]] * 2, selectors.drop(1).map(&:value)
+        assert_same reader, waiter.value
+      end
+    end
+  end
+
+  # What is asked for has a to_io, and what comes back is what was asked for.
+  def test_objects_with_to_io
+    wrapper = Struct.new(:to_io)
+    with_pair do |reader, writer|
+      Heddle.run do
+        wrapped = wrapper.new(reader)
+        writer.write("x")
+        assert_same wrapped, IO.select([wrapped], nil, nil, 10)[0][0]
+      end
+    end
+  end
+
+  def test_regular_files_are_ready
+    File.open(__FILE__) do |file|
+      with_pair do |reader, _|
+        Heddle.run { assert_equal [[file], [], []], assert_within(1) { IO.select([reader, file], nil, nil, 10) } }
+      end
+    end
+  end
+
+  def test_a_list_that_changes_while_it_is_waited_for
+    with_pair do |reader, writer|
+      Heddle.run do
+        list = [reader]
+        selector = Heddle.spawn { IO.select(list, nil, nil, 10) }
+        list.clear
+        GC.start
+        writer.write("x")
+        assert_equal [[reader], [], []], selector.value
+      end
+    end
+  end
+
+  def test_a_closed_io_among_others
+    with_pair do |reader, _|
+      with_pair do |closed, _|
+        closed.close
+        Heddle.run do
+          assert_raises(IOError) { IO.select([reader, closed], nil, nil, 1) }
+          assert_raises(IOError) { IO.select([reader], [closed], nil, 0) }
+          assert_nil IO.select([reader], nil, nil, 0.001)
+        end
+      end
+    end
+  end
+
+  def test_outside_of_a_run_it_is_rubys_own
+    with_pair do |reader, writer|
+      assert_nil IO.select([reader], nil, nil, 0.001)
+      writer.write("x")
+      assert_equal [[reader], [], []], IO.select([reader])
+      Heddle.run { assert_equal [[reader], [], []], Fiber.new(blocking: true) { IO.select([reader]) }.resume }
+    end
+  end
+end
