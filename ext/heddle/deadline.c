@@ -42,11 +42,14 @@ int64_t deadline_span(VALUE seconds)
         if (whole < 0) rb_raise(rb_eArgError, "a time span must not be negative: got %ld seconds", whole);
         return whole > INT64_MAX / NANOSECONDS ? DEADLINE_NEVER : (int64_t)whole * NANOSECONDS;
     }
-    // As Kernel#sleep: numbers and what divides like one, no Strings.
-    if (RB_TYPE_P(seconds, T_STRING) ||
-        !(rb_obj_is_kind_of(seconds, rb_cNumeric) || rb_respond_to(seconds, rb_intern("divmod")))) {
-        rb_raise(rb_eTypeError, "can't convert %" PRIsVALUE " into a time span: pass seconds as a number, or nil",
-                 rb_obj_class(seconds));
+    // As Kernel#sleep: numbers, and what divides like one.
+    if (!RTEST(rb_obj_is_kind_of(seconds, rb_cNumeric))) {
+        if (!rb_respond_to(seconds, rb_intern("divmod"))) {
+            rb_raise(rb_eTypeError, "can't convert %" PRIsVALUE " into a time span: pass seconds as a number, or nil",
+                     rb_obj_class(seconds));
+        }
+        VALUE parts = rb_funcall(seconds, rb_intern("divmod"), 1, INT2FIX(1));
+        seconds = rb_funcall(rb_ary_entry(parts, 0), '+', 1, rb_ary_entry(parts, 1));
     }
     return span_of_float(NUM2DBL(seconds));
 }

@@ -25,4 +25,14 @@ static inline int shim_open_descriptor(VALUE io)
 #endif
 }
 
+// Whether Ruby calls io_read and its like with (offset, length) for a single transfer, as 4.1 does; before, it is
+// (length, offset) for as many as that takes. The version of IO::Buffer tells. # RUBY_VERSION >= 4.1
+static inline bool shim_single_transfers(void)
+{
+    ID version = rb_intern("VERSION");
+    VALUE buffer = rb_const_get(rb_cObject, rb_intern("IO"));
+    buffer = rb_const_get(buffer, rb_intern("Buffer"));
+    return rb_const_defined_at(buffer, version) && NUM2INT(rb_const_get_at(buffer, version)) >= 3;
+}
+
 #endif

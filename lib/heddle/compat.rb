@@ -6,6 +6,7 @@
 # with the patch off (HEDDLE_COMPAT=off).
 unless ENV["HEDDLE_COMPAT"] == "off"
   if RUBY_VERSION < "3.2"
+    require_relative "compat/buffer_pwrite"
     require_relative "compat/io_select"
     require_relative "compat/thread_join"
   end

@@ -94,11 +94,11 @@ module Heddle
     def wait(timeout = nil)
       deadline = timeout && now + timeout
       attached do
-        until idle?
+        until (seen = @changed.openings) && idle?
           left = deadline && deadline - now
           return nil if left && left <= 0
 
-          @changed.wait(left)
+          @changed.wait(seen, left)
         end
       end
       raise_unclaimed
@@ -132,11 +132,11 @@ module Heddle
 
     # @api private For {Batch}: waits until {#submit} need not add to a full queue.
     def wait_for_room
-      while !@closed && @running >= @size && @queue.size >= @queue_limit
-        @queue.reject!(&:ended?)
+      while (seen = @changed.openings) && !@closed && @running >= @size && @queue.size >= @queue_limit
+        @lock.synchronize { @queue.reject!(&:ended?) }
         break if @queue.size < @queue_limit
 
-        @changed.wait
+        @changed.wait(seen)
       end
     end
 
@@ -173,17 +173,14 @@ module Heddle
 
     private
 
-    # A cancel of the caller, or a limit, may keep a task from its start: its place is free again then.
+    # What keeps a task from its start (no room for another fiber, a loop that has ended) leaves its place to others.
     def start(task)
       task.start
-    rescue Exception => error # rubocop:disable Lint/RescueException
-      unstarted = task.status == :queued
-      task.cancel if unstarted
-      if unstarted || error.is_a?(LimitReached)
+    ensure
+      unless task.started?
         @lock.synchronize { @running -= 1 }
         @changed.open
       end
-      raise
     end
 
     def count(what, value, least)
@@ -199,19 +196,13 @@ module Heddle
     end
 
     # Sets the pool's own loop for the time of the block, where it has one and it is not set.
-    def attached
+    def attached(&block)
       return yield if !@own || Fiber.scheduler == @scheduler
       return yield if Thread.current != @thread
       raise ThreadError, "#{inspect} has a loop of its own and cannot run it under #{Fiber.scheduler}: make the pool there" if Fiber.scheduler
       return yield if @scheduler.closed?
 
-      Fiber.set_scheduler(@scheduler)
-      begin
-        yield
-      ensure
-        @scheduler.detach
-        Fiber.set_scheduler(nil)
-      end
+      @scheduler.attached(&block)
     end
 
     def raise_unclaimed
@@ -241,13 +232,13 @@ module Heddle
 
           add(index += 1, item, block)
         end
-        @changed.wait until @tasks.empty?
+        wait_for_end
         raise @failed.error if @failed
 
         @values
       ensure
         cancel_all
-        @changed.wait until @tasks.empty?
+        wait_for_end
       end
 
       private
@@ -255,8 +246,8 @@ module Heddle
       def add(index, item, block)
         on_end = ->(task) { ended(task, index) }
         task = @pool.submit(true, on_end) { block.call(item) }
-        # It may have ended already, at its first run.
-        @tasks[task] = true unless task.ended?
+        @tasks[task] = true
+        @tasks.delete(task) if task.ended? # at its first run
       end
 
       def ended(task, index)
@@ -269,6 +260,12 @@ module Heddle
         end
         @changed.open if @tasks.empty?
         @pool.ended(task)
+      end
+
+      def wait_for_end
+        until (seen = @changed.openings) && @tasks.empty?
+          @changed.wait(seen)
+        end
       end
 
       def cancel_all

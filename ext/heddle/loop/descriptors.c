@@ -80,14 +80,11 @@ void loop_descriptor_ready(struct loop *loop, int descriptor, short revents)
         descriptor_fire(loop, wait, found, 0);
     }
     // Those that wait for something else, on the same one-shot registration, ask again.
-    for (struct loop_wait *wait = loop->descriptors[descriptor].waits; wait; wait = next) {
-        next = wait->fd_next;
-        int error = loop->backend->arm(loop->backend_state, wait, loop->descriptors[descriptor].waits);
-        if (error) {
-            wait->armed = false;
-            descriptor_fire(loop, wait, 0, error);
-        }
-    }
+    struct loop_wait *rest = loop->descriptors[descriptor].waits;
+    if (!rest) return;
+    loop->statistics.system_calls++;
+    int error = loop->backend->arm(loop->backend_state, rest, rest);
+    if (error && error != ESTALE) loop_descriptor_gone(loop, descriptor, error);
 }
 
 bool loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error)

@@ -56,13 +56,14 @@ void fiber_index_remove(struct fiber_index *index, struct loop_wait *wait)
     }
 }
 
-struct loop_wait *fiber_index_find(const struct fiber_index *index, VALUE fiber)
+struct loop_wait *fiber_index_next(const struct fiber_index *index, VALUE fiber, uint32_t *from)
 {
     if (!index->capacity) return NULL;
-    uint32_t slot = home(index, fiber);
-    while (index->slots[slot]) {
-        if (index->slots[slot]->fiber == fiber) return index->slots[slot];
-        slot = (slot + 1) & (index->capacity - 1);
+    uint32_t slot = *from == FIBER_INDEX_START ? home(index, fiber) : *from;
+    for (; index->slots[slot]; slot = (slot + 1) & (index->capacity - 1)) {
+        if (index->slots[slot]->fiber != fiber) continue;
+        *from = (slot + 1) & (index->capacity - 1);
+        return index->slots[slot];
     }
     return NULL;
 }

@@ -14,7 +14,10 @@ struct fiber_index {
 // Raises NoMemoryError before anything has changed.
 void fiber_index_put(struct fiber_index *index, struct loop_wait *wait);
 void fiber_index_remove(struct fiber_index *index, struct loop_wait *wait);
-struct loop_wait *fiber_index_find(const struct fiber_index *index, VALUE fiber);
+
+// The records of that fiber, one a call; *from is FIBER_INDEX_START at first. The index must not change in between.
+#define FIBER_INDEX_START UINT32_MAX
+struct loop_wait *fiber_index_next(const struct fiber_index *index, VALUE fiber, uint32_t *from);
 void fiber_index_free(struct fiber_index *index);
 
 #endif

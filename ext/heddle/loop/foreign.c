@@ -8,9 +8,11 @@ static ID id_task, id_schedule, id_fiber_interrupt, id_raise;
 static VALUE run_in_fiber(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
-    for (struct task *task = task_of(task_object); task; task = task_successor(task)) {
-        rb_thread_local_aset(rb_thread_current(), id_task, task->self); // of this fiber
-        task_run(task);
+    while (!NIL_P(task_object)) {
+        struct task *task = task_of(task_object);
+        rb_thread_local_aset(rb_thread_current(), id_task, task_object); // of this fiber
+        if (task->status == TASK_QUEUED) task_run(task);
+        task_object = task_successor(task);
     }
     return Qnil;
 }

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <unistd.h>
 
 // Ruby's IO::READABLE and so on are poll(2)'s bits on every platform that has poll; asserted in hooks_io_define.
 static short poll_events(VALUE events)
@@ -43,7 +44,7 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
 }
 
 // ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
-// that must be moved; zero asks for one try, which may answer -EAGAIN. (4.1 will swap the last two and make it the most.)
+// that must be moved; zero asks for one try, which may answer -EAGAIN. For 4.1 see io_read_once.
 struct transfer {
     struct loop *loop;
     VALUE io;
@@ -132,6 +133,161 @@ static VALUE io_read(int argc, VALUE *argv, VALUE self)
 static VALUE io_write(int argc, VALUE *argv, VALUE self)
 {
     return transfer_bytes(transfer_of(argc, argv, self), write_from, POLLOUT);
+}
+
+// ---- io_pread, io_pwrite: (io, buffer, length, from) in 3.1, (io, buffer, from, length, offset) from 3.2 to 4.0, `from`
+// being the place in the file. What has places is a file, which is always ready: nothing is waited for.
+
+typedef ssize_t (*move_at)(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from);
+
+static ssize_t read_at(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from)
+{
+    void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (most > size - offset) most = size - offset;
+    ssize_t count;
+    do {
+        count = pread(descriptor, (char *)base + offset, most, from);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static ssize_t write_at(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from)
+{
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (most > size - offset) most = size - offset;
+    ssize_t count;
+    do {
+        count = pwrite(descriptor, (const char *)base + offset, most, from);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
+{
+    rb_check_arity(argc, 4, 5);
+    VALUE length = argv[argc == 4 ? 2 : 3];
+    off_t from = NUM2OFFT(argv[argc == 4 ? 3 : 2]);
+    VALUE arguments[4] = {argv[0], argv[1], length, argc == 4 ? INT2FIX(0) : argv[4]};
+    struct transfer transfer = transfer_of(4, arguments, self);
+    int descriptor = rb_io_descriptor(transfer.io);
+    size_t moved = 0;
+    do {
+        transfer.loop->statistics.system_calls++;
+        // Not more than was asked for, though the contract allows it: what follows in the file is somebody's.
+        size_t most = transfer.least ? transfer.least - moved : SIZE_MAX;
+        ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved, most, from + (off_t)moved);
+        if (count < 0) return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
+        if (count == 0) break;
+        moved += (size_t)count;
+    } while (moved < transfer.least);
+    loop_courtesy(transfer.loop);
+    return SIZET2NUM(moved);
+}
+
+/*
+ * call-seq: scheduler.io_pread(io, buffer, from, length, offset) -> Integer
+ *
+ * As #io_read, from the byte +from+ of a file on, and without moving its position. (Ruby 3.1: io, buffer, length, from.)
+ */
+static VALUE io_pread(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_at(argc, argv, self, read_at);
+}
+
+/*
+ * call-seq: scheduler.io_pwrite(io, buffer, from, length, offset) -> Integer
+ *
+ * As #io_write, from the byte +from+ of a file on, and without moving its position. (Ruby 3.1: io, buffer, length, from.)
+ */
+static VALUE io_pwrite(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_at(argc, argv, self, write_at);
+}
+
+// ---- The same for Ruby >= 4.1, which swaps offset and length, means the most by length, wants a single transfer and waits
+// itself after -EAGAIN. Taken for the other contract the caller would spin, so it is detected; see hooks_io_define.
+
+static ssize_t read_some(int descriptor, VALUE buffer, size_t offset, size_t most)
+{
+    void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    return io_receive(descriptor, (char *)base + offset, most < size - offset ? most : size - offset);
+}
+
+static ssize_t write_some(int descriptor, VALUE buffer, size_t offset, size_t most)
+{
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    return io_transmit(descriptor, (const char *)base + offset, most < size - offset ? most : size - offset);
+}
+
+static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE most, bool writes)
+{
+    VALUE arguments[4] = {io, buffer, most, offset};
+    struct transfer transfer = transfer_of(4, arguments, self);
+    int descriptor = rb_io_descriptor(io);
+    transfer.loop->statistics.system_calls++;
+    ssize_t count = (writes ? write_some : read_some)(descriptor, buffer, transfer.offset, transfer.least);
+    if (count >= 0) loop_courtesy(transfer.loop);
+    return SSIZET2NUM(count);
+}
+
+/*
+ * call-seq: scheduler.io_read_once(io, buffer, offset, length) -> Integer
+ *
+ * @api private What +io_read+ is on Ruby >= 4.1: reads at most +length+ bytes, once. Returns how many, or -errno.
+ */
+static VALUE io_read_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length)
+{
+    return transfer_once(self, io, buffer, offset, length, false);
+}
+
+/*
+ * call-seq: scheduler.io_write_once(io, buffer, offset, length) -> Integer
+ *
+ * @api private What +io_write+ is on Ruby >= 4.1.
+ */
+static VALUE io_write_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length)
+{
+    return transfer_once(self, io, buffer, offset, length, true);
+}
+
+static VALUE transfer_at_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE most, move_at step)
+{
+    VALUE arguments[4] = {io, buffer, most, offset};
+    struct transfer transfer = transfer_of(4, arguments, self);
+    transfer.loop->statistics.system_calls++;
+    return SSIZET2NUM(step(rb_io_descriptor(io), buffer, transfer.offset, transfer.least, NUM2OFFT(from)));
+}
+
+/*
+ * call-seq: scheduler.io_pread_once(io, buffer, from, offset, length) -> Integer
+ *
+ * @api private What +io_pread+ is on Ruby >= 4.1.
+ */
+static VALUE io_pread_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE length)
+{
+    return transfer_at_once(self, io, buffer, from, offset, length, read_at);
+}
+
+/*
+ * call-seq: scheduler.io_pwrite_once(io, buffer, from, offset, length) -> Integer
+ *
+ * @api private What +io_pwrite+ is on Ruby >= 4.1.
+ */
+static VALUE io_pwrite_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE length)
+{
+    return transfer_at_once(self, io, buffer, from, offset, length, write_at);
 }
 
 // ---- io_select
@@ -244,5 +400,16 @@ void hooks_io_define(VALUE scheduler_class)
     rb_define_method(scheduler_class, "io_wait", io_wait, -1);
     rb_define_method(scheduler_class, "io_read", io_read, -1);
     rb_define_method(scheduler_class, "io_write", io_write, -1);
+    rb_define_method(scheduler_class, "io_pread", io_pread, -1);
+    rb_define_method(scheduler_class, "io_pwrite", io_pwrite, -1);
     rb_define_method(scheduler_class, "io_select", io_select, -1);
+    rb_define_method(scheduler_class, "io_read_once", io_read_once, 4);
+    rb_define_method(scheduler_class, "io_write_once", io_write_once, 4);
+    rb_define_method(scheduler_class, "io_pread_once", io_pread_once, 5);
+    rb_define_method(scheduler_class, "io_pwrite_once", io_pwrite_once, 5);
+    if (!shim_single_transfers()) return;
+    rb_define_alias(scheduler_class, "io_read", "io_read_once");
+    rb_define_alias(scheduler_class, "io_write", "io_write_once");
+    rb_define_alias(scheduler_class, "io_pread", "io_pread_once");
+    rb_define_alias(scheduler_class, "io_pwrite", "io_pwrite_once");
 }

@@ -3,8 +3,6 @@
 #include "loop/scheduler.h"
 #include "shims.h"
 
-static ID id_waiters;
-
 struct joining {
     VALUE owner;
     VALUE waiters;
@@ -49,7 +47,12 @@ static VALUE wait_body(VALUE argument)
 static VALUE wait_end(VALUE argument)
 {
     struct joining *joining = (struct joining *)argument;
-    rb_ary_delete(joining->waiters, joining->entry);
+    // By identity: the same fiber may wait for the same thing in a trap handler.
+    for (long i = RARRAY_LEN(joining->waiters); i-- > 0;) {
+        if (RARRAY_AREF(joining->waiters, i) != joining->entry) continue;
+        rb_ary_delete_at(joining->waiters, i);
+        break;
+    }
     return Qnil;
 }
 
@@ -72,6 +75,9 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
 void join_wake(VALUE owner, VALUE waiters)
 {
     if (NIL_P(waiters)) return;
+    VALUE woken = rb_ary_dup(waiters);
+    rb_ary_clear(waiters);
+    waiters = woken;
     for (long i = 0; i < RARRAY_LEN(waiters); i++) {
         VALUE entry = rb_ary_entry(waiters, i);
         VALUE scheduler = rb_ary_entry(entry, 0), waiter = rb_ary_entry(entry, 1);
@@ -86,38 +92,86 @@ void join_wake(VALUE owner, VALUE waiters)
     }
 }
 
-// ---- Heddle::Gate: the same for Ruby code
+// ---- Heddle::Gate: the same for Ruby code, which looks first and waits then: what opens the gate in between must not be
+// missed, so each opening has a number.
+
+struct gate {
+    VALUE waiters;
+    unsigned long openings;
+};
+
+static void mark_gate(void *pointer)
+{
+    rb_gc_mark(((struct gate *)pointer)->waiters);
+}
+
+static void release_gate(void *pointer)
+{
+    xfree(pointer);
+}
+
+static const rb_data_type_t gate_type = {
+    .wrap_struct_name = "Heddle::Gate",
+    .function = {.dmark = mark_gate, .dfree = release_gate},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate_gate(VALUE klass)
+{
+    struct gate *gate;
+    VALUE self = TypedData_Make_Struct(klass, struct gate, &gate_type, gate);
+    gate->waiters = Qnil;
+    return self;
+}
+
+static struct gate *gate_of(VALUE self)
+{
+    return rb_check_typeddata(self, &gate_type);
+}
 
 /*
- * call-seq: gate.wait(timeout = nil) -> gate
+ * call-seq: gate.openings -> Integer
  *
- * @api private Sleeps until #open, or until +timeout+ seconds are over; may come back early. In a root fiber it runs the
- * thread's loop meanwhile.
+ * @api private How often it was opened: to be asked before looking whether there is something to wait for.
+ */
+static VALUE gate_openings(VALUE self)
+{
+    return ULONG2NUM(gate_of(self)->openings);
+}
+
+/*
+ * call-seq: gate.wait(openings, timeout = nil) -> gate
+ *
+ * @api private Sleeps until #open is called for more than +openings+ times, or until +timeout+ seconds are over; may come
+ * back early. In a root fiber it runs the thread's loop meanwhile.
  */
 static VALUE gate_wait(int argc, VALUE *argv, VALUE self)
 {
-    rb_check_arity(argc, 0, 1);
-    VALUE waiters = rb_ivar_get(self, id_waiters);
-    if (NIL_P(waiters)) rb_ivar_set(self, id_waiters, waiters = rb_ary_new());
-    join_wait(self, &waiters, deadline_after(deadline_now(), deadline_span(argc ? argv[0] : Qnil)));
+    rb_check_arity(argc, 1, 2);
+    struct gate *gate = gate_of(self);
+    deadline_t deadline = deadline_after(deadline_now(), deadline_span(argc > 1 ? argv[1] : Qnil));
+    if (gate->openings == NUM2ULONG(argv[0])) join_wait(self, &gate->waiters, deadline);
     return self;
 }
 
 /*
  * call-seq: gate.open -> gate
  *
- * @api private Wakes all that wait now, first come first served. Any thread.
+ * @api private Wakes all that wait now. Any thread.
  */
 static VALUE gate_open(VALUE self)
 {
-    join_wake(self, rb_ivar_get(self, id_waiters));
+    struct gate *gate = gate_of(self);
+    gate->openings++;
+    join_wake(self, gate->waiters);
     return self;
 }
 
 void Init_heddle_gate(void)
 {
-    id_waiters = rb_intern("waiters"); // no name that Ruby code can reach
     VALUE cGate = rb_define_class_under(heddle_module, "Gate", rb_cObject);
+    rb_define_alloc_func(cGate, allocate_gate);
+    rb_define_method(cGate, "openings", gate_openings, 0);
     rb_define_method(cGate, "wait", gate_wait, -1);
     rb_define_method(cGate, "open", gate_open, 0);
 }

@@ -51,7 +51,7 @@ void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
     init_stand_in(&loop->root, loop);
     init_stand_in(&loop->attendant, loop);
     loop->task = &loop->root;
-    loop->posted = Qnil;
+    loop->posted = loop->fatal = Qnil;
     loop->fork_count = fork_count();
 }
 
@@ -62,6 +62,14 @@ static void close_kernel_side(struct loop *loop, bool forked)
     loop->backend_state = NULL;
     if (loop->wakeup) wakeup_release(loop->wakeup);
     loop->wakeup = NULL;
+}
+
+// Its timers are in the parent's heap, its place in the parent's list.
+static void orphan(struct task *task)
+{
+    task->listed = false;
+    for (struct scope *scope = task->scopes; scope; scope = scope->outer)
+        scope->timer.place = 0;
 }
 
 // A child of fork holds copies of everything but has only the fiber that forked: the other fibers will never run here,
@@ -77,10 +85,17 @@ static void abandon_parents_side(struct loop *loop)
     loop->descriptor_capacity = 0;
     loop->ready_head = loop->ready_tail = loop->idle = loop->root.wait = loop->attendant.wait = NULL;
     loop->idle_count = 0;
+    for (struct task *task = loop->tasks_head, *next; task; task = next) {
+        next = task->next;
+        orphan(task);
+    }
+    orphan(&loop->root);
     loop->tasks_head = loop->tasks_tail = NULL;
     loop->task_count = 0;
+    loop->wakeable = 0;
+    loop->interrupt_due = false;
     loop->drain_fiber = loop->porter = 0;
-    loop->posted = Qnil;
+    loop->posted = loop->fatal = Qnil;
     loop->thread = 0;
     loop->fork_count = fork_count();
 }
@@ -95,6 +110,8 @@ void loop_enter(struct loop *loop)
                  ": call Heddle.spawn there, or hand work over through a Heddle::FiberPool",
                  loop->thread);
     }
+    if (!loop->backend)
+        rb_raise(rb_eArgError, "this scheduler was not initialized: make one with Heddle::Scheduler.new");
     if (loop->closed)
         rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
     struct wakeup *wakeup = wakeup_new();
@@ -136,6 +153,7 @@ void loop_mark(struct loop *loop)
     if (loop->drain_fiber) rb_gc_mark(loop->drain_fiber);
     if (loop->porter) rb_gc_mark(loop->porter);
     rb_gc_mark(loop->posted);
+    rb_gc_mark(loop->fatal);
     if (loop->task->self) rb_gc_mark(loop->task->self);
     task_mark(&loop->root);
     task_mark(&loop->attendant);

@@ -30,12 +30,12 @@ struct loop_statistics {
 };
 
 struct loop {
-    VALUE self;         // the Heddle::Scheduler
-    VALUE thread;       // owns it since its first use; 0 before
-    struct task *task;  // whose fiber runs now
-    struct task root;   // stands for what runs outside of any task: the caller of the outermost run, the thread's root
+    VALUE self;        // the Heddle::Scheduler
+    VALUE thread;      // owns it since its first use; 0 before
+    struct task *task; // whose fiber runs now
+    struct task root;  // stands for what runs outside of any task: the caller of the outermost run, the thread's root
     struct task attendant; // stands for fibers between two tasks, and for the porter: no interrupt is theirs
-    bool interrupt_due; // root's fiber is being transferred to for an interrupt that came while another one polled
+    bool interrupt_due;    // root's fiber is being transferred to for an interrupt that came while another one polled
 
     struct loop_wait *ready_head, *ready_tail;
     uint32_t since_poll; // fibers dispatched since the kernel was asked last
@@ -60,9 +60,10 @@ struct loop {
     VALUE posted;           // Array of tasks for it
     struct loop_wait *idle; // workers between two tasks, the last first
     size_t idle_count;
-    VALUE drain_fiber;                          // waits for the last task to end, or 0
-    struct loop *next_live;                     // of all loops that are open
-    size_t wakeable;                            // fibers that wait for more than another fiber
+    VALUE fatal;            // SystemExit or a signal that ended a task outside of any run: raised from close
+    VALUE drain_fiber;      // waits for the last task to end, or 0
+    struct loop *next_live; // of all loops that are open
+    size_t wakeable;        // fibers that wait for more than another fiber
     VALUE (*deadlock_error)(struct loop *loop); // what to raise when nothing can happen any more
     bool measuring;                             // of longest_run, which takes a look at the clock a switch
     deadline_t run_began;
@@ -117,7 +118,7 @@ void loop_courtesy(struct loop *loop);
 void loop_start(struct loop *loop, VALUE fiber);
 
 // As loop_start, with an idle worker, which goes on as `task`. There must be one.
-void loop_continue_idle(struct loop *loop, struct task *task);
+VALUE loop_continue_idle(struct loop *loop, struct task *task); // its fiber
 
 // Parks the calling worker until loop_continue_idle takes it; loop->task is its task then.
 void loop_idle(struct loop *loop);
@@ -126,6 +127,10 @@ void loop_idle(struct loop *loop);
 
 // Any thread. Ends the loop_block of that fiber; stale or mistaken calls are ignored.
 void loop_unblock(struct loop *loop, VALUE fiber);
+
+// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop is
+// detached from its thread.
+void loop_recheck_blocked(struct loop *loop);
 
 // Any thread. The porter starts the task when the loop runs next. There must be one.
 void loop_post(struct loop *loop, VALUE task);

@@ -1,5 +1,7 @@
 #include "loop/internals.h"
 
+#include "loop/fork.h"
+
 #include <errno.h>
 #include <poll.h>
 
@@ -19,6 +21,8 @@ struct parking {
     VALUE start;                  // a fiber to run at once, or 0 …
     VALUE raise;                  // … and the exception to raise in it, or 0
     VALUE exception;              // was raised in the waiting fiber by somebody, or 0
+    bool timed_out;
+    unsigned forks; // where the record belongs
 };
 
 static void expire_wait(struct timer *timer)
@@ -31,7 +35,9 @@ static void expire_wait(struct timer *timer)
 static void begin(struct parking *parking, enum wait_kind kind)
 {
     struct loop *loop = parking->loop;
-    if (task_pending(loop->task)) task_raise_pending(loop->task);
+    // Not in place of a start: the task that is to be started would be lost.
+    if (!parking->start) task_raise_pending(loop->task);
+    parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, loop, kind);
     parking->wait->timer.expire = expire_wait;
     parking->wait->task = loop->task;
@@ -96,7 +102,13 @@ static VALUE park_end(VALUE argument)
     struct parking *parking = (struct parking *)argument;
     struct loop *loop = parking->loop;
     struct loop_wait *wait = parking->wait;
+    if (parking->forks != fork_count()) { // in a child: the record is of the parent's
+        loop->task = wait->task;
+        wait->task->wait = parking->outer_wait;
+        return Qnil;
+    }
     detach(loop, wait);
+    parking->timed_out = wait->timed_out;
     parking->revents = wait->revents;
     parking->error = wait->error;
     parking->completed = wait->completed;
@@ -141,11 +153,26 @@ bool loop_sleep(struct loop *loop, int64_t span)
 }
 void loop_unblock(struct loop *loop, VALUE fiber)
 {
-    struct loop_wait *wait = fiber_index_find(&loop->blocked, fiber);
-    if (!wait) return;
+    // All waits of that fiber: a trap handler may wait inside of another one. A wake-up too many is allowed.
+    uint32_t from = FIBER_INDEX_START;
+    for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from));) {
+        wait->completed = true;
+        wake(loop, wait);
+    }
+    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+}
+
+static void wake_blocked(struct loop_wait *wait, void *loop)
+{
+    // Not a sleep: it must not end early.
+    if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED) return;
     wait->completed = true;
     wake(loop, wait);
-    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+}
+
+void loop_recheck_blocked(struct loop *loop)
+{
+    wait_slab_each(&loop->waits, wake_blocked, loop);
 }
 
 void loop_yield(struct loop *loop)
@@ -185,13 +212,22 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
             return found;
         }
     }
-    struct parking parking = {.loop = loop, .span = span};
-    begin(&parking, WAIT_DESCRIPTOR);
-    parking.wait->descriptor = descriptor;
-    parking.wait->events = events;
-    park(&parking);
-    if (parking.error) return -parking.error;
-    return parking.completed ? parking.revents : 0;
+    deadline_t deadline = span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), span);
+    for (;;) {
+        struct parking parking = {.loop = loop, .span = span};
+        begin(&parking, WAIT_DESCRIPTOR);
+        parking.wait->descriptor = descriptor;
+        parking.wait->events = events;
+        park(&parking);
+        if (parking.error) return -parking.error;
+        if (parking.completed) return parking.revents;
+        if (parking.timed_out) return 0;
+        // Woken for an exception that a trap handler's own wait took: zero would mean that the time is over.
+        if (deadline != DEADLINE_NEVER) {
+            span = deadline - deadline_now();
+            if (span <= 0) return 0;
+        }
+    }
 }
 
 void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key),
@@ -276,10 +312,11 @@ void loop_start(struct loop *loop, VALUE fiber)
     park(&parking);
 }
 
-void loop_continue_idle(struct loop *loop, struct task *task)
+VALUE loop_continue_idle(struct loop *loop, struct task *task)
 {
     struct loop_wait *worker = loop->idle;
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = worker->fiber};
+    VALUE fiber = worker->fiber;
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber};
     begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
     loop->idle = worker->next;
@@ -288,6 +325,7 @@ void loop_continue_idle(struct loop *loop, struct task *task)
     worker->task = task;
     worker->state = WAIT_RUNNING;
     park(&parking);
+    return fiber;
 }
 
 static VALUE idle_body(VALUE argument)
@@ -328,19 +366,30 @@ void loop_idle(struct loop *loop)
 
 // ---- exceptions from outside
 
+struct search {
+    VALUE fiber;
+    struct loop_wait *found;
+};
+
 static void match_fiber(struct loop_wait *wait, void *argument)
 {
-    struct loop_wait *wanted = argument;
-    if (wait->fiber == wanted->fiber && (wait->state == WAIT_PARKED || wait->state == WAIT_READY))
-        wanted->parent = wait;
+    struct search *search = argument;
+    if (wait->fiber != search->fiber || (wait->state != WAIT_PARKED && wait->state != WAIT_READY)) return;
+    // Of several, the innermost is its task's.
+    if (!search->found || wait->task->wait == wait) search->found = wait;
 }
 
-// Not only the blocked ones, which have an index: this is seldom asked.
+// Not only the blocked ones, which have an index: this is seldom asked. For a fiber that has resumed another one, which
+// waits now, the wait is that one's, as Fiber#raise has it since Ruby 3.3.
 static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
 {
-    struct loop_wait wanted = {.fiber = fiber};
-    wait_slab_each(&loop->waits, match_fiber, &wanted);
-    return wanted.parent;
+    struct search search = {.fiber = fiber};
+    wait_slab_each(&loop->waits, match_fiber, &search);
+    if (search.found) return search.found;
+    for (struct task *task = loop->tasks_head; task; task = task->next) {
+        if (task->fiber == fiber && task->wait) return task->wait;
+    }
+    return NULL;
 }
 
 bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
@@ -349,7 +398,7 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
     if (!wait) return false;
     // To whom it belonged it is dead; what is raised there would come out in whichever fiber its end returns to.
     if (wait->kind == WAIT_IDLE) rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended");
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .raise = exception};
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = wait->fiber, .raise = exception};
     begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
     park(&parking);

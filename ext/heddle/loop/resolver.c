@@ -32,6 +32,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     struct job *head, *tail;
+    int queued;
     int threads;
     int idle;
     unsigned fork_count;
@@ -63,6 +64,7 @@ static struct job *next_job(void)
     struct job *job = pool.head;
     pool.head = job->next;
     if (!pool.head) pool.tail = NULL;
+    pool.queued--;
     return job;
 }
 
@@ -109,7 +111,7 @@ static void forget_parents_threads(void)
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.arrived, NULL);
     pool.head = pool.tail = NULL;
-    pool.threads = pool.idle = 0;
+    pool.threads = pool.idle = pool.queued = 0;
     pool.fork_count = fork_count();
 }
 
@@ -124,7 +126,8 @@ static void submit(void *argument, struct wakeup *wakeup, uint64_t key)
     forget_parents_threads();
     pthread_mutex_lock(&pool.lock);
     int error = 0;
-    if (pool.idle == 0 && pool.threads < THREADS) error = start_thread();
+    // A thread counts as idle until it runs; the jobs that are queued are for those.
+    if (pool.queued >= pool.idle && pool.threads < THREADS) error = start_thread();
     if (error && pool.threads == 0) {
         pthread_mutex_unlock(&pool.lock);
         job->error = EAI_SYSTEM;
@@ -139,6 +142,7 @@ static void submit(void *argument, struct wakeup *wakeup, uint64_t key)
         pool.head = job;
     }
     pool.tail = job;
+    pool.queued++;
     pthread_cond_signal(&pool.arrived);
     pthread_mutex_unlock(&pool.lock);
 }

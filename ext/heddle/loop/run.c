@@ -106,8 +106,7 @@ static void cancel_all(struct run *run, bool again)
 
 static bool ends_the_run(const struct run *run, const struct task *task)
 {
-    return task->self == run->main || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) ||
-           RTEST(rb_obj_is_kind_of(task->result, rb_eSignal)) || RTEST(rb_obj_is_kind_of(task->result, rb_eNoMemError));
+    return task->self == run->main || is_fatal(task->result);
 }
 
 bool run_raises_itself(VALUE object, const struct task *task)

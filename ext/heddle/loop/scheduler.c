@@ -1,5 +1,6 @@
 #include "loop/scheduler.h"
 
+#include "loop/fork.h"
 #include "loop/hooks_io.h"
 #include "loop/process.h"
 #include "loop/resolver.h"
@@ -69,6 +70,7 @@ static VALUE deadlock_error(struct loop *loop);
 static VALUE initialize(VALUE self)
 {
     struct loop *loop = rb_check_typeddata(self, &scheduler_type);
+    if (loop->backend) rb_raise(rb_eArgError, "this scheduler is initialized already");
     loop->backend = backend_choose();
     loop->deadlock_error = deadlock_error;
     return self;
@@ -81,7 +83,8 @@ static VALUE initialize(VALUE self)
  */
 static VALUE backend(VALUE self)
 {
-    return rb_str_new_cstr(scheduler_loop(self)->backend->name);
+    struct loop *loop = scheduler_loop(self);
+    return loop->backend ? rb_str_new_cstr(loop->backend->name) : Qnil;
 }
 
 /*
@@ -106,6 +109,7 @@ static VALUE drain(VALUE self)
         loop->drain_fiber = rb_fiber_current();
         loop_block(loop, self, DEADLINE_NEVER);
     }
+    loop->drain_fiber = 0;
     return Qnil;
 }
 
@@ -142,6 +146,9 @@ static VALUE drain_all(VALUE self)
  *
  * Runs what is scheduled to its end, then lets go of all descriptors. Ruby calls it when the thread ends and from
  * Fiber.set_scheduler(nil). Closing twice is harmless.
+ *
+ * Raises Heddle::WrongThread from another thread than the scheduler's, ThreadError in a task (which would wait for its own
+ * end), and the SystemExit or signal that ended a task outside of any Heddle.run.
  */
 static VALUE close_scheduler(VALUE self)
 {
@@ -151,22 +158,52 @@ static VALUE close_scheduler(VALUE self)
         return Qnil;
     }
     if (loop->closed) return Qnil;
-    if (loop->task_count == 0) return finish(self);
-    loop_enter(loop);
-    rb_ensure(drain_all, self, finish, self);
+    if (loop->fork_count == fork_count() && loop->backend_state) {
+        loop_enter(loop); // only the thread whose fibers wait may take the kernel's side away
+        if (loop->task->self)
+            rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->task->self);
+        rb_ensure(drain_all, self, finish, self);
+    } else {
+        finish(self);
+    }
+    if (!NIL_P(loop->fatal)) rb_exc_raise(loop->fatal);
+    return Qnil;
+}
+
+static VALUE yield_nothing(VALUE unused)
+{
+    (void)unused;
+    return rb_yield_values(0);
+}
+
+static VALUE detach(VALUE self);
+
+VALUE scheduler_attached(VALUE self, VALUE (*body)(VALUE), VALUE argument)
+{
+    struct loop *loop = scheduler_loop(self);
+    rb_fiber_scheduler_set(self);
+    if (loop->backend_state) loop_recheck_blocked(loop);
+    return rb_ensure(body, argument, detach, self);
+}
+
+static VALUE detach(VALUE self)
+{
+    // No interrupt is checked between the two: set_scheduler calls close at once.
+    scheduler_loop(self)->detaching = true;
+    rb_fiber_scheduler_set(Qnil);
+    scheduler_loop(self)->detaching = false;
     return Qnil;
 }
 
 /*
- * call-seq: scheduler.detach -> scheduler
+ * call-seq: scheduler.attached { ... } -> object
  *
- * @api private The next Fiber.set_scheduler(nil) leaves it as it is: what is scheduled goes on when it is set again, on
- * the same thread.
+ * @api private Sets the scheduler on this thread for the time of the block. What is scheduled stays as it is then, and
+ * goes on the next time.
  */
-static VALUE detach(VALUE self)
+static VALUE attached(VALUE self)
 {
-    scheduler_loop(self)->detaching = true;
-    return self;
+    return scheduler_attached(self, yield_nothing, Qnil);
 }
 
 /*
@@ -215,7 +252,11 @@ static VALUE block(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 2);
     struct loop *loop = scheduler_entered(self);
-    return loop_block(loop, argv[0], deadline_span(argc > 1 ? argv[1] : Qnil)) ? Qtrue : Qfalse;
+    VALUE timeout = argc > 1 ? argv[1] : Qnil;
+    // Queue#pop(timeout:) and others pass on what their callers computed, which may be in the past.
+    if (RB_FLOAT_TYPE_P(timeout) && RFLOAT_VALUE(timeout) < 0) timeout = INT2FIX(0);
+    if (FIXNUM_P(timeout) && FIX2LONG(timeout) < 0) timeout = INT2FIX(0);
+    return loop_block(loop, argv[0], deadline_span(timeout)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -429,6 +470,7 @@ static VALUE deadlock_error(struct loop *loop)
     int state = 0;
     VALUE error = rb_protect(compose_deadlock_error, loop->self, &state);
     if (!state) return error;
+    if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     return Qnil;
 }
@@ -438,6 +480,7 @@ void Init_heddle_scheduler(void)
     cScheduler = rb_define_class_under(heddle_module, "Scheduler", rb_cObject);
     rb_gc_register_mark_object(cScheduler);
     rb_define_alloc_func(cScheduler, allocate);
+    rb_undef_method(cScheduler, "initialize_copy");
     cScope = rb_class_new(rb_cObject);
     rb_gc_register_mark_object(cScope);
     rb_undef_alloc_func(cScope);
@@ -447,7 +490,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "backend", backend, 0);
     rb_define_method(cScheduler, "close", close_scheduler, 0);
     rb_define_method(cScheduler, "scheduler_close", close_scheduler, 0);
-    rb_define_method(cScheduler, "detach", detach, 0);
+    rb_define_method(cScheduler, "attached", attached, 0);
     rb_define_method(cScheduler, "accept_posts", accept_posts, 0);
     rb_define_method(cScheduler, "closed?", closed_p, 0);
     rb_define_method(cScheduler, "statistics", statistics, 0);

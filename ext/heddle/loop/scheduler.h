@@ -10,6 +10,10 @@ struct loop *scheduler_entered(VALUE self);
 // The loop of a Heddle::Scheduler; NULL for nil and for a foreign scheduler. Does not enter it.
 struct loop *scheduler_loop(VALUE scheduler);
 
+// Calls `body` with the scheduler set on this thread, which has none; afterwards it has none again, and what is scheduled
+// stays as it is.
+VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument);
+
 void Init_heddle_scheduler(void);
 
 #endif

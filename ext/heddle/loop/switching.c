@@ -113,6 +113,7 @@ static bool report_deadlock(struct loop *loop)
 // that fiber. Another fiber must do the waiting.
 static bool poll_kernel(struct loop *loop)
 {
+    if (!loop->backend_state) rb_raise(heddle_eSchedulerClosed, "the scheduler was closed under a fiber that waits");
     struct sleep sleep = {.loop = loop};
     deadline_t now = deadline_now();
     if (!loop->ready_head) {

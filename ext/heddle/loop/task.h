@@ -40,8 +40,11 @@ struct task {
     struct loop_wait *wait;           // the innermost that is parked now, or NULL
     struct scope *scopes;             // innermost first
     enum task_status status;
+    bool listed;         // in the loop's list
     bool cancel_asked;   // Task#cancel was called
     bool cancel_pending; // and its exception is still to be raised
+    bool started;        // its block was called
+    bool posted;         // another thread's, on its way to the porter
     bool claimed;        // somebody asked for its value
 };
 

@@ -51,7 +51,8 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
     task->name = name;
     task->scheduler = scheduler;
     task->loop = loop;
-    task->result = task->fiber = task->waiters = task->storage = task->on_end = Qnil;
+    task->result = task->fiber = task->waiters = task->on_end = Qnil;
+    task->storage = Qundef;
     task->status = TASK_QUEUED;
     task->run = run;
     if (loop) {
@@ -63,6 +64,7 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
         }
         loop->tasks_tail = task;
         loop->task_count++;
+        task->listed = true;
     }
     if (!NIL_P(run)) run_add(run, task);
     return self;
@@ -71,7 +73,8 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
 static void unlist(struct task *task)
 {
     struct loop *loop = task->loop;
-    if (!loop) return;
+    if (!task->listed) return;
+    task->listed = false;
     if (task->prev) {
         task->prev->next = task->next;
     } else {
@@ -145,21 +148,20 @@ void task_run(struct task *task)
     struct outcome outcome = {.task = task, .status = TASK_CANCELLED, .result = Qnil};
     task->fiber = rb_fiber_current();
     task->status = TASK_RUNNING;
+    task->started = true;
     rb_ensure(run_body, (VALUE)&outcome, run_end, (VALUE)&outcome);
     RB_GC_GUARD(self);
 }
 
-static VALUE call_on_end(VALUE argument)
+VALUE task_successor(struct task *task)
 {
-    struct task *task = (struct task *)argument;
-    return rb_funcall(task->on_end, id_call, 1, task->self);
+    return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->self);
 }
 
-struct task *task_successor(struct task *task)
+bool is_fatal(VALUE error)
 {
-    if (NIL_P(task->on_end)) return NULL;
-    VALUE next = call_on_end((VALUE)task);
-    return NIL_P(next) ? NULL : task_of(next);
+    return RTEST(rb_obj_is_kind_of(error, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ||
+           RTEST(rb_obj_is_kind_of(error, rb_eNoMemError));
 }
 
 static VALUE print_report(VALUE argument)
@@ -181,31 +183,38 @@ static bool awaited(const struct task *task)
     return task->claimed || (!NIL_P(task->waiters) && RARRAY_LEN(task->waiters) > 0);
 }
 
-// As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending.
-static void report(struct task *task)
+// As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending. Returns the state of
+// an interrupt or Thread#kill that came meanwhile, to be passed on with rb_jump_tag, or 0.
+static int report(struct task *task)
 {
-    if (awaited(task) || RTEST(rb_obj_is_kind_of(task->result, rb_eSystemExit)) ||
-        RTEST(rb_obj_is_kind_of(task->result, rb_eSignal)))
-        return;
-    if (!NIL_P(task->run) && run_raises_itself(task->run, task)) return;
+    if (awaited(task) || is_fatal(task->result)) return 0;
+    if (!NIL_P(task->run) && run_raises_itself(task->run, task)) return 0;
     int state = 0;
     rb_protect(print_report, (VALUE)task, &state);
-    if (state) rb_set_errinfo(Qnil);
+    if (!state || !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) return state;
+    rb_set_errinfo(Qnil);
+    return 0;
 }
 
 void task_end(struct task *task, enum task_status status, VALUE result)
 {
+    HEDDLE_ASSERT(task->status <= TASK_RUNNING);
     task->result = result;
     task_leave_scopes(task);
     task->cancel_pending = false;
-    if (status == TASK_FAILED) report(task);
+    int state = status == TASK_FAILED ? report(task) : 0;
     task->status = status;
     task->block = Qnil;
     task->storage = Qnil;
     unlist(task);
     join_wake(task->self, task->waiters);
-    if (!NIL_P(task->run)) run_task_ended(task->run, task);
+    if (!NIL_P(task->run)) {
+        run_task_ended(task->run, task);
+    } else if (task->loop && status == TASK_FAILED && NIL_P(task->loop->fatal) && is_fatal(result)) {
+        task->loop->fatal = result;
+    }
     task->fiber = Qnil;
+    if (state) rb_jump_tag(state);
 }
 
 void task_cancel(struct task *task)
@@ -255,6 +264,7 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
         task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), parent ? parent->run : Qnil));
     task->on_end = on_end;
     task->claimed = RTEST(claimed);
+    task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
     return task->self;
 }
 
@@ -268,7 +278,10 @@ static VALUE start_prepared(VALUE self)
     struct task *task = task_of(self);
     if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
     struct loop *loop = task->loop;
+    if (loop && loop->closed)
+        rb_raise(heddle_eSchedulerClosed, "the loop that was to run %" PRIsVALUE " has ended", self);
     if (loop && loop->thread && loop->thread != rb_thread_current()) {
+        task->posted = true;
         loop_post(loop, self);
         return self;
     }
@@ -327,17 +340,36 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
 
 // ---- instance methods
 
+struct ending {
+    struct task *task;
+    deadline_t deadline;
+};
+
+static VALUE join_task(VALUE argument)
+{
+    struct ending *ending = (struct ending *)argument;
+    struct task *task = ending->task;
+    while (task->status <= TASK_RUNNING && (ending->deadline == DEADLINE_NEVER || deadline_now() < ending->deadline)) {
+        join_wait(task->self, &task->waiters, ending->deadline);
+    }
+    return Qnil;
+}
+
 // Waits until the task has ended; false when the deadline came first.
 static bool wait_for_end(struct task *task, deadline_t deadline)
 {
     if (task->status == TASK_RUNNING && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->self);
     }
-    while (task->status <= TASK_RUNNING) {
-        if (deadline != DEADLINE_NEVER && deadline_now() >= deadline) return false;
-        join_wait(task->self, &task->waiters, deadline);
+    struct ending ending = {.task = task, .deadline = deadline};
+    // The loop of a pool of its own runs on this thread, or nowhere.
+    if (task->status <= TASK_RUNNING && task->loop && !task->loop->closed &&
+        task->loop->thread == rb_thread_current() && NIL_P(rb_fiber_scheduler_get())) {
+        scheduler_attached(task->scheduler, join_task, (VALUE)&ending);
+    } else {
+        join_task((VALUE)&ending);
     }
-    return true;
+    return task->status > TASK_RUNNING;
 }
 
 /*
@@ -437,6 +469,17 @@ static VALUE error(VALUE self)
 }
 
 /*
+ * call-seq: task.started? -> true or false
+ *
+ * @api private Whether its block was called, or will be: false once it is known that nobody calls it.
+ */
+static VALUE started_p(VALUE self)
+{
+    const struct task *task = task_of(self);
+    return task->started || task->posted ? Qtrue : Qfalse;
+}
+
+/*
  * call-seq: task.claimed? -> true or false
  *
  * Whether somebody asked for its value, so that Heddle.run need not raise its error.
@@ -489,6 +532,7 @@ void Init_heddle_task(void)
     rb_define_method(cTask, "ended?", ended_p, 0);
     rb_define_method(cTask, "name", name, 0);
     rb_define_method(cTask, "error", error, 0);
+    rb_define_method(cTask, "started?", started_p, 0);
     rb_define_method(cTask, "claimed?", claimed_p, 0);
     rb_define_method(cTask, "inspect", inspect, 0);
     rb_define_alias(cTask, "to_s", "inspect");

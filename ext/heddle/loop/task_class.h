@@ -12,11 +12,14 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
 // Runs its block on the current fiber, to its end. Raises only what no rescue stops (Thread#kill).
 void task_run(struct task *task);
 
-// After task_run: the queued task that its on_end wants to follow on the same fiber, or NULL.
-struct task *task_successor(struct task *task);
+// After task_run: the queued task that its on_end wants to follow on the same fiber, or nil.
+VALUE task_successor(struct task *task);
 
 // It has ended: tells those that wait, its run, and the loop; reports an error that nobody asked for.
 void task_end(struct task *task, enum task_status status, VALUE result);
+
+// SystemExit, a signal, NoMemoryError: what ends everything, not one task.
+bool is_fatal(VALUE error);
 
 // It never started: as if it had not been created.
 void task_forget(struct task *task);

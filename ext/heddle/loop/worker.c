@@ -1,5 +1,6 @@
 #include "loop/worker.h"
 
+#include "loop/fork.h"
 #include "loop/scheduler.h"
 #include "loop/task_class.h"
 #include "shims.h"
@@ -53,26 +54,18 @@ static void clear_storage(VALUE fiber)
 }
 
 // A library that knows the fiber by its identity wants it dead.
-static VALUE wanted_dead(VALUE fiber)
+static bool wanted_dead(VALUE fiber)
 {
     for (long i = 0; i < RARRAY_LEN(retire_predicates); i++) {
-        if (RTEST(rb_funcall(RARRAY_AREF(retire_predicates, i), id_call, 1, fiber))) return Qtrue;
+        if (RTEST(rb_funcall(RARRAY_AREF(retire_predicates, i), id_call, 1, fiber))) return true;
     }
-    return Qfalse;
+    return false;
 }
 
 static bool reusable(struct loop *loop, VALUE fiber)
 {
     if (loop->idle_count >= IDLE_LIMIT || loop->closed) return false;
-    int state = 0;
-    VALUE dead = rb_protect(wanted_dead, fiber, &state);
-    if (state) {
-        rb_warn("heddle: a Heddle::FiberPool.retire_if block raised %" PRIsVALUE "; the fiber is not used again",
-                rb_errinfo());
-        rb_set_errinfo(Qnil);
-        return false;
-    }
-    if (RTEST(dead)) return false;
+    if (wanted_dead(fiber)) return false;
     clear_locals();
     clear_instance_variables(fiber);
     clear_storage(fiber);
@@ -83,8 +76,15 @@ static bool reusable(struct loop *loop, VALUE fiber)
 
 static void run(struct loop *loop, struct task *task)
 {
+    if (task->status != TASK_QUEUED) return; // cancelled before its start
     loop->task = task;
-    if (storage_supported && !NIL_P(task->storage)) set_storage(rb_fiber_current(), task->storage);
+    if (storage_supported && task->storage != Qundef) {
+        if (NIL_P(task->storage)) {
+            clear_storage(rb_fiber_current());
+        } else {
+            set_storage(rb_fiber_current(), task->storage);
+        }
+    }
     task_run(task);
     loop->task = &loop->attendant;
 }
@@ -93,30 +93,70 @@ static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct task *task = task_of(task_object);
-    struct loop *loop = task->loop;
-    run(loop, task);
+    run(task->loop, task);
     return Qnil;
+}
+
+// What is done between two tasks.
+struct pause {
+    struct loop *loop;
+    VALUE fiber;
+    VALUE task;      // has ended
+    VALUE successor; // or nil
+    bool reusable;
+};
+
+static VALUE pause_body(VALUE argument)
+{
+    struct pause *pause = (struct pause *)argument;
+    pause->successor = task_successor(task_of(pause->task));
+    pause->reusable = reusable(pause->loop, pause->fiber);
+    return Qnil;
+}
+
+static VALUE start_successor(VALUE argument)
+{
+    struct pause *pause = (struct pause *)argument;
+    worker_start(pause->loop, task_of(pause->successor), false, Qnil);
+    return Qnil;
+}
+
+// What goes wrong between two tasks is nobody's error: it is said, and the fiber is not used again. An interrupt or
+// Thread#kill goes on.
+static void protect(VALUE (*body)(VALUE), struct pause *pause)
+{
+    int state = 0;
+    rb_protect(body, (VALUE)pause, &state);
+    if (!state) return;
+    VALUE error = rb_errinfo();
+    pause->reusable = false;
+    if (!RTEST(rb_obj_is_kind_of(error, rb_eStandardError))) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    rb_warn("heddle: after a task: %" PRIsVALUE " (%" PRIsVALUE "); its fiber is not used again", error,
+            rb_obj_class(error));
 }
 
 static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
-    struct task *task = task_of(task_object);
-    struct loop *loop = task->loop;
-    VALUE fiber = rb_fiber_current();
+    unsigned forks = fork_count();
+    struct pause pause = {.loop = task_of(task_object)->loop, .fiber = rb_fiber_current(), .task = task_object};
+    struct loop *loop = pause.loop;
     for (;;) {
-        run(loop, task);
-        struct task *successor = task_successor(task);
-        if (!reusable(loop, fiber)) {
+        run(loop, task_of(pause.task));
+        if (fork_count() != forks) return Qnil; // a child's only fiber: the process ends with it
+        pause.successor = Qnil;
+        protect(pause_body, &pause);
+        if (!pause.reusable) {
             loop->statistics.retired++;
-            if (successor) worker_start(loop, successor, false, Qnil);
+            if (!NIL_P(pause.successor)) protect(start_successor, &pause);
             return Qnil;
         }
-        if (successor) {
-            task = successor;
-        } else {
+        if (NIL_P(pause.successor)) {
             loop_idle(loop);
-            task = loop->task;
+            pause.task = loop->task->self;
+        } else {
+            pause.task = pause.successor;
         }
     }
 }
@@ -127,14 +167,9 @@ struct start {
     struct loop *loop;
     struct task *task;
     VALUE fiber;
+    VALUE options;
+    bool fresh;
 };
-
-static VALUE start_fiber(VALUE argument)
-{
-    struct start *start = (struct start *)argument;
-    loop_start(start->loop, start->fiber);
-    return Qnil;
-}
 
 static unsigned long map_limit(void)
 {
@@ -151,7 +186,6 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
 {
     struct start *start = (struct start *)argument;
     if (start->task->status != TASK_QUEUED) rb_exc_raise(error);
-    task_forget(start->task);
     VALUE reason = rb_funcall(error, rb_intern("message"), 0);
     rb_raise(heddle_eLimitReached,
              "cannot start another fiber (%" PRIsVALUE
@@ -160,34 +194,77 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              reason, (unsigned long)start->loop->task_count, map_limit());
 }
 
+static VALUE run_fiber(VALUE argument)
+{
+    struct start *start = (struct start *)argument;
+    loop_start(start->loop, start->fiber);
+    return Qnil;
+}
+
+static VALUE start_body(VALUE argument)
+{
+    struct start *start = (struct start *)argument;
+    struct loop *loop = start->loop;
+    struct task *task = start->task;
+    if (!start->fresh && loop->idle) {
+        loop->statistics.reused++;
+        if (storage_supported && task->storage == Qundef) task->storage = fiber_storage();
+        start->fiber = loop_continue_idle(loop, task);
+        return Qnil;
+    }
+    // Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler.
+    int argc = NIL_P(start->options) ? 0 : 1;
+    start->fiber = rb_block_call_kw(heddle_cFiber, id_new, argc, &start->options, start->fresh ? run_one : run_many,
+                                    task->self, argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+    return rb_rescue2(run_fiber, argument, rescue_fiber_error, argument, eFiberError, (VALUE)0);
+}
+
+// Whatever kept the task from its start: nobody must wait for it.
+static VALUE start_end(VALUE argument)
+{
+    struct start *start = (struct start *)argument;
+    if (start->task->status == TASK_QUEUED) task_forget(start->task);
+    return Qnil;
+}
+
 VALUE worker_start(struct loop *loop, struct task *task, bool fresh, VALUE options)
 {
+    struct start start = {.loop = loop, .task = task, .options = options, .fresh = fresh};
     loop->statistics.spawned++;
-    if (!fresh && loop->idle) {
-        loop->statistics.reused++;
-        if (storage_supported) task->storage = rb_funcall(rb_fiber_current(), id_storage, 0);
-        loop_continue_idle(loop, task);
-        return task->fiber;
-    }
-    struct start start = {.loop = loop, .task = task};
-    // Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler.
-    int argc = NIL_P(options) ? 0 : 1;
-    start.fiber = rb_block_call_kw(heddle_cFiber, id_new, argc, &options, fresh ? run_one : run_many, task->self,
-                                   argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
-    rb_rescue2(start_fiber, (VALUE)&start, rescue_fiber_error, (VALUE)&start, eFiberError, (VALUE)0);
+    rb_ensure(start_body, (VALUE)&start, start_end, (VALUE)&start);
     return start.fiber;
 }
 
+VALUE fiber_storage(void)
+{
+    return storage_supported ? rb_funcall(rb_fiber_current(), id_storage, 0) : Qundef;
+}
+
 // ---- starting from other threads: a fiber belongs to the thread that makes it
+
+static VALUE successor_of(VALUE argument)
+{
+    struct pause *pause = (struct pause *)argument;
+    pause->successor = Qnil;
+    pause->successor = task_successor(task_of(pause->task));
+    return Qnil;
+}
 
 static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(unused, scheduler))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct loop *loop = scheduler_loop(scheduler);
+    struct pause pause = {.loop = loop, .fiber = rb_fiber_current()};
     loop->task = &loop->attendant;
     for (;;) {
-        struct task *task = task_of(loop_next_posted(loop));
-        if (task->status == TASK_QUEUED) worker_start(loop, task, false, Qnil);
+        pause.task = loop_next_posted(loop);
+        // One that was cancelled meanwhile still has a place in its pool, for another.
+        while (!NIL_P(pause.task) && task_of(pause.task)->status != TASK_QUEUED) {
+            protect(successor_of, &pause);
+            pause.task = pause.successor;
+        }
+        pause.successor = pause.task;
+        if (!NIL_P(pause.successor)) protect(start_successor, &pause);
     }
     return Qnil;
 }

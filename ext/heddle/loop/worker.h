@@ -12,6 +12,9 @@ VALUE worker_start(struct loop *loop, struct task *task, bool fresh, VALUE optio
 // Makes the fiber that starts what other threads post. It is no task: a run does not wait for it.
 void worker_open_porter(struct loop *loop);
 
+// A copy of the current fiber's storage, or nil; Qundef where Ruby (< 3.2) has none.
+VALUE fiber_storage(void);
+
 void Init_heddle_worker(void);
 
 #endif

@@ -11,6 +11,11 @@ module Heddle
         pid
       end
 
+      # Does not go through _fork.
+      def daemon(...)
+        super.tap { Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Heddle::Scheduler) }
+      end
+
       Process.singleton_class.prepend(self)
     end
   end

@@ -1,0 +1,18 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Compat
+    # IO::Buffer#pwrite of Ruby 3.1 hands its offset to the scheduler as the number behind Ruby's tag, 2n + 1, so that
+    # the bytes would land in another place of the file.
+    module BufferPwrite
+      def pwrite(io, length, offset)
+        scheduler = Fiber.current_scheduler
+        return super unless scheduler.is_a?(Heddle::Scheduler)
+
+        scheduler.io_pwrite(io, self, length, offset)
+      end
+
+      IO::Buffer.prepend(self)
+    end
+  end
+end
