@@ -12,7 +12,7 @@ module Heddle
   #
   # Most such calls are over in microseconds, and the hop to a thread and back costs more than that: it pays where files
   # are on a network, or much is compressed. Ruby 3.4 and later ask for it (the hook blocking_operation_wait); earlier ones
-  # never do, and there it does nothing.
+  # never do; on 3.1 nothing is installed.
   module BlockingOperations
     # How many run at once, at most; the others wait for their turn.
     THREADS = 4
@@ -90,5 +90,5 @@ module Heddle
     end
   end
 
-  Scheduler.include(BlockingOperations)
+  Scheduler.include(BlockingOperations) if RUBY_VERSION >= "3.2" # Queue#pop has a timeout
 end

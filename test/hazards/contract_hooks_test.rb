@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Contract test: hooks that only newer Rubies call, called here as they would.
+class ContractHooksTest < Minitest::Test
+  include LoopHelpers
+
+  # Ruby >= 4.0, after it has handled a signal.
+  def test_contract_yield_lets_the_others_run_once
+    Heddle.run do
+      order = []
+      tasks = Array.new(3) { |index| Heddle.spawn { sleep(0) && order << index } }
+      Fiber.scheduler.yield
+      order << :back
+      tasks.each(&:wait)
+      assert_equal [0, 1, 2, :back], order
+    end
+  end
+
+  def test_contract_yield_with_nobody_else
+    Heddle.run { assert Fiber.scheduler.yield }
+  end
+
+  # Ruby >= 4.0, from IO#close for each fiber that waits for the IO, in the closing thread.
+  def test_contract_fiber_interrupt
+    with_pair do |reader, _|
+      Heddle.run do
+        fiber = nil
+        task = Heddle.spawn do
+          fiber = Fiber.current
+          assert_raises(IOError) { reader.wait_readable(30) }.message
+        end
+        assert Fiber.scheduler.fiber_interrupt(fiber, IOError.new("stream closed in another thread"))
+        assert_equal "stream closed in another thread", task.value
+      end
+    end
+  end
+
+  def test_contract_fiber_interrupt_from_another_thread_of_a_loop_that_sleeps
+    Heddle.run do
+      scheduler, fiber = Fiber.scheduler, nil
+      task = Heddle.spawn { (fiber = Fiber.current) && assert_raises(IOError) { sleep } }
+      Thread.new { sleep(0.005) && scheduler.fiber_interrupt(fiber, IOError.new("closed")) }
+      assert task.wait(5), "the loop was not woken"
+    end
+  end
+
+  def test_contract_fiber_interrupt_of_a_wait_that_has_completed
+    with_pair do |reader, writer|
+      Heddle.run do
+        fiber = nil
+        task = Heddle.spawn { (fiber = Fiber.current) && Thread::Queue.new.then { |queue| Fiber.scheduler.block(queue) } }
+        Fiber.scheduler.unblock(nil, fiber)
+        Fiber.scheduler.fiber_interrupt(fiber, IOError.new("late"))
+        assert_equal true, task.value # what was handed over is not lost
+        writer.write("x")
+        assert_equal "x", reader.readpartial(1)
+      end
+    end
+  end
+
+  def test_contract_fiber_interrupt_of_one_that_does_not_wait
+    Heddle.run do
+      ended = Fiber.schedule {}
+      idle = nil
+      Heddle.spawn { idle = Fiber.current }
+      assert_equal [false] * 4, [ended, idle, Fiber.current, Fiber.new {}].map { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("x")) }
+      assert_equal :works, Heddle.spawn { sleep(0) && :works }.value
+    end
+  end
+
+  # The hook of Ruby >= 3.4 is there only where a program asks for it.
+  def test_contract_blocking_operation_wait_is_off
+    assert_child("exit!(Heddle::Scheduler.method_defined?(:blocking_operation_wait) ? 1 : 0)")
+  end
+
+  def test_contract_blocking_operation_wait
+    skip "Queue#pop has had a timeout since Ruby 3.2, the hook is asked for since 3.4" unless ruby_at_least?("3.2")
+    out = assert_child(<<~RUBY)
+      require "heddle/blocking_operations"
+      Heddle.run do
+        scheduler = Fiber.scheduler
+        main = Thread.current
+        threads = []
+        ticks = 0
+        ticker = Heddle.spawn { loop { sleep(0.002); ticks += 1 } }
+        operations = Array.new(10) { |index| -> { threads << Thread.current; Fiber.new(blocking: true) { sleep(0.02) }.resume; index } }
+        puts operations.map { |operation| Heddle.spawn { scheduler.blocking_operation_wait(operation) } }.map(&:value).inspect
+        puts threads.uniq.size, threads.include?(main), ticks > 5
+        begin
+          scheduler.blocking_operation_wait(-> { raise IOError, "inside" })
+        rescue IOError => error
+          puts error.message
+        end
+        pid = fork { exit!(Heddle.run { Fiber.scheduler.blocking_operation_wait(-> { 5 }) }) }
+        puts Process.wait2(pid).last.exitstatus
+        ticker.cancel
+      end
+    RUBY
+    assert_equal ["[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", "4", "false", "true", "inside", "5"], out.lines(chomp: true)
+  end
+
+  def test_blocking_operations_by_ruby
+    skip "Ruby asks for it since 3.4" unless ruby_at_least?("3.4")
+    out = assert_child(<<~RUBY)
+      require "heddle/blocking_operations"
+      require "zlib"
+      calls = 0
+      Heddle::Scheduler.prepend(Module.new { define_method(:blocking_operation_wait) { |operation| (calls += 1) && super(operation) } })
+      text = "heddle" * 200_000
+      puts Heddle.run { Zlib.inflate(Zlib.deflate(text)) == text }, calls > 0
+    RUBY
+    assert_equal %w[true true], out.split
+  end
+
+  # Ruby < 4.0 calls neither, so the mends in heddle/compat do.
+  def test_contract_every_hook_is_there
+    hooks = %i[close scheduler_close block unblock kernel_sleep io_wait process_wait fiber timeout_after address_resolve
+      io_read io_write io_pread io_pwrite io_select yield fiber_interrupt]
+    assert_empty hooks.reject { |hook| Heddle::Scheduler.method_defined?(hook) }
+  end
+end
