@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/hosts"
+
+# Run, tasks and pools under another gem's scheduler, through its public hooks.
+class ForeignSchedulerTest < Minitest::Test
+  include LoopHelpers
+
+  def setup
+    reason = Hosts.missing(:async)
+    skip reason if reason
+  end
+
+  def test_values_and_names
+    under_async do
+      task = Heddle.spawn(name: "worker") { sleep(0.001) && Heddle::Task.current.name }
+      assert_equal :waiting, task.status
+      assert_equal ["worker", :completed], [task.value, task.status]
+      refute_kind_of Heddle::Scheduler, Fiber.scheduler
+    end
+  end
+
+  def test_run_waits_for_its_tasks
+    ended = []
+    assert_equal :value, under_async { 3.times { |index| Heddle.spawn { sleep(0.001 * (3 - index)) && ended << index } } && :value }
+    assert_equal [2, 1, 0], ended
+  end
+
+  def test_many_tasks_at_once
+    under_async { assert_within(1.5) { assert_equal [*0...200], Array.new(200) { |index| Heddle.spawn { sleep(0.1) && index } }.map(&:value) } }
+  end
+
+  def test_an_error_that_leaves_the_block_cancels_the_tasks
+    ensured = []
+    assert_raises(IOError) do
+      under_async do
+        2.times do |index|
+          Heddle.spawn do
+            sleep
+          ensure
+            ensured << index
+          end
+        end
+        raise IOError
+      end
+    end
+    assert_equal [0, 1], ensured.sort
+  end
+
+  def test_an_error_in_a_task
+    report = stderr_of do
+      assert_equal "in a task", assert_raises(IOError) { under_async { Heddle.spawn(name: "unlucky") { sleep(0.001) && raise(IOError, "in a task") } } }.message
+    end
+    assert_includes report, "unlucky"
+    under_async { assert_raises(IOError) { Heddle.spawn { sleep(0.001) && raise(IOError) }.value } }
+  end
+
+  def test_cancel
+    with_pair do |reader, _|
+      under_async do
+        tasks = [Heddle.spawn { sleep }, Heddle.spawn { reader.read(1) }, Heddle.spawn { Thread::Queue.new.pop }]
+        tasks.each(&:cancel).each { |task| assert task.wait(5) }
+        assert_equal [:cancelled] * 3, tasks.map(&:status)
+        assert_raises(Heddle::TaskCancelled) { tasks.first.value }
+      end
+    end
+  end
+
+  def test_a_task_that_cancels_itself
+    under_async { assert_equal :cancelled, Heddle.spawn { Heddle::Task.current.cancel }.status }
+  end
+
+  def test_wait_with_a_timeout
+    under_async do
+      task = Heddle.spawn { sleep(0.1) && 1 }
+      assert_nil task.wait(0.01)
+      assert_same task, task.wait(10)
+    end
+  end
+
+  def test_nested_runs
+    under_async do
+      outer = Heddle.spawn { sleep(0.1) && :outer }
+      assert_equal :inner, Heddle.run { Heddle.spawn { sleep(0.001) && :inner }.value }
+      assert_equal :waiting, outer.status
+      assert_equal :outer, outer.value
+    end
+  end
+
+  def test_pools
+    under_async do
+      pool = Heddle::FiberPool.new(3, queue: 2)
+      assert_equal (0...20).map { |index| index * 2 }, pool.map(0...20) { |index| sleep(0.0005) && index * 2 }
+      assert_raises(IOError) { pool.map(0...20) { |index| (index == 2) ? sleep(0.001) && raise(IOError) : sleep(10) } }
+      tasks = Array.new(10) { |index| pool.spawn { sleep(0.0005) && index } }
+      assert_equal [*0...10], tasks.map(&:value)
+      assert_same pool, pool.wait
+      assert_equal 0, pool.statistics[:running]
+      pool.close
+      assert_raises(Heddle::PoolClosed) { pool.spawn {} }
+    end
+  end
+
+  def test_a_run_inside_a_task_of_async
+    skip "the gem async is not installed" unless defined?(Async)
+    result = Async { |task| Array.new(3) { |index| task.async { Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }.map(&:wait) }.wait
+    assert_equal [0, 1, 2], result
+  end
+
+  private
+
+  def under_async(&block) = Hosts.run(:async) { block.call }
+end
