@@ -13,9 +13,9 @@ class TestMatrix
   # `poll` is the floor of other systems: on it runs what is about the loop itself.
   ON_POLL = %w[loop hazards].freeze
   # These are about other programs more than about the loop: once a Ruby, on the backend that Heddle chooses by itself.
-  ONCE = %w[lab unmodified].freeze
+  ONCE = %w[lab unmodified neverblock].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
-  ON_NEWER = %w[loop hazards names deadlines net_http stream].freeze
+  ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock].freeze
   # Where `unmodified` runs beside the floor: the newest Ruby has newer versions of the libraries.
   NEWEST = NEWER.last
 
