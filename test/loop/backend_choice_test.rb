@@ -25,7 +25,7 @@ class BackendChoiceTest < Minitest::Test
   end
 
   def test_an_unknown_backend
-    outcome = in_child(<<~'RUBY', env: {"HEDDLE_BACKEND" => "kqueue"})
+    outcome = in_child(<<~RUBY, env: {"HEDDLE_BACKEND" => "kqueue"})
       Heddle.run { puts "ran" }
     RUBY
     assert_includes outcome.err, "ArgumentError"
@@ -45,7 +45,7 @@ class BackendChoiceTest < Minitest::Test
   def test_a_kernel_that_refuses_io_uring_which_is_forced
     skip "this build has no io_uring" unless Heddle::Scheduler.backends.include?("uring")
     outcome = refusing(Errno::EPERM) do |launcher|
-      in_child(<<~'RUBY', env: {"HEDDLE_BACKEND" => "uring"}, launcher: launcher)
+      in_child(<<~RUBY, env: {"HEDDLE_BACKEND" => "uring"}, launcher: launcher)
         begin
           Heddle.run { puts "ran" }
         rescue Heddle::BackendUnavailable => error

@@ -166,11 +166,9 @@ class CancelTest < Minitest::Test
   def test_a_rescue_of_standard_errors_does_not_stop_it
     Heddle.run do
       task = Heddle.spawn do
-        begin
-          sleep
-        rescue => error
-          flunk "rescued #{error.inspect}"
-        end
+        sleep
+      rescue => error
+        flunk "rescued #{error.inspect}"
       end
       assert_equal :cancelled, task.cancel.wait.status
     end

@@ -37,7 +37,7 @@ class FiberPoolTest < Minitest::Test
         error = assert_raises(IOError) do
           Heddle::FiberPool.new(5).map(0...100) do |index|
             started << index
-            index == 3 ? sleep(0.002) && raise(IOError, "third") : sleep
+            (index == 3) ? sleep(0.002) && raise(IOError, "third") : sleep
           ensure
             ensured += 1
           end
@@ -238,6 +238,7 @@ class FiberPoolTest < Minitest::Test
   class InARun < Minitest::Test
     include LoopHelpers
     include Behaviour
+
     mode :fiber
 
     def in_host(&block) = Heddle.run(&block)
@@ -333,6 +334,7 @@ class FiberPoolTest < Minitest::Test
   class OnItsOwn < Minitest::Test
     include LoopHelpers
     include Behaviour
+
     mode :blocking
 
     def in_host
@@ -373,7 +375,7 @@ class FiberPoolTest < Minitest::Test
 
     def test_without_close_it_is_collected
       before = descriptor_count
-      out = assert_child(<<~'RUBY')
+      out = assert_child(<<~RUBY)
         300.times { Heddle::FiberPool.new(2).map([1, 2]) { sleep(0) } }
         GC.start
         puts Dir.children("/proc/self/fd").size < 100

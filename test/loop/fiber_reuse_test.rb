@@ -154,7 +154,7 @@ class FiberReuseTest < Minitest::Test
   end
 
   def test_a_retire_if_that_raises_retires_and_says_so
-    out = in_child(<<~'RUBY')
+    out = in_child(<<~RUBY)
       Heddle::FiberPool.retire_if { |fiber| raise IOError, "cannot tell" if $on }
       Heddle.run do
         first = Heddle.spawn { Fiber.current }.value

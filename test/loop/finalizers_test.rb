@@ -10,7 +10,7 @@ class FinalizersTest < Minitest::Test
 
   # With one thread, which is how it showed; in a process of its own, since test runners have several.
   def test_the_loop_sleeps_after_a_collection_in_a_fiber_that_ended
-    out = assert_child(<<~'RUBY', timeout: 20)
+    out = assert_child(<<~RUBY, timeout: 20)
       finalized = 0
       reader, writer = UNIXSocket.pair
       Heddle.run do

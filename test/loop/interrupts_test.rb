@@ -111,7 +111,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_a_trap_handler_runs_and_the_tasks_go_on
-    out = assert_child(<<~'RUBY') { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:USR1, pid) }
+    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:USR1, pid) }
       Heddle.run do
         queue = Thread::Queue.new
         trap("USR1") { queue << "trapped" }

@@ -98,7 +98,7 @@ class IOWaitTimeoutsTest < Minitest::Test
     accepted = server.accept
     Heddle.run do
       waiter = Heddle.spawn { Fiber.scheduler.io_wait(accepted, IO::PRIORITY, 5) }
-      client.send("!", Socket::MSG_OOB)
+      client.send(:!, Socket::MSG_OOB)
       assert_equal IO::PRIORITY, waiter.value
     end
   ensure

@@ -33,7 +33,7 @@ class KindsOfIOTest < Minitest::Test
     Heddle.run do
       assert_nil File.open(File::NULL) { |null| null.read(1) }
       assert_equal "\0" * 100, File.open("/dev/zero") { |zero| zero.read(100) }
-      assert_equal 3, File.open(File::NULL, "w") { |null| null.write("abc") }
+      assert_equal 3, File.write(File::NULL, "abc")
     end
   end
 
@@ -118,7 +118,7 @@ class KindsOfIOTest < Minitest::Test
       server.bind("127.0.0.1", 0)
       receiver = Heddle.spawn { server.recvfrom(100).first }
       client = UDPSocket.new
-      client.send("datagram", 0, "127.0.0.1", server.addr[1])
+      client.send(:datagram, 0, "127.0.0.1", server.addr[1])
       assert_equal "datagram", receiver.value
     ensure
       [server, client].each(&:close)

@@ -96,7 +96,6 @@ class LifecycleTest < Minitest::Test
         Heddle.run do
           5.times { |index| Heddle.spawn { sleep(0.01) && others << index } }
           Heddle.spawn(name: "unlucky") { raise IOError, "alone" }
-
         end
       end
     end
@@ -289,7 +288,7 @@ class LifecycleTest < Minitest::Test
   end
 
   def test_system_exit_in_a_task_ends_the_process_in_order
-    outcome = in_child(<<~'RUBY')
+    outcome = in_child(<<~RUBY)
       Heddle.run do
         Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
         Heddle.spawn { sleep(0.01); exit(7) }
@@ -302,7 +301,7 @@ class LifecycleTest < Minitest::Test
   end
 
   def test_exit_in_the_block
-    outcome = in_child(<<~'RUBY')
+    outcome = in_child(<<~RUBY)
       Heddle.run do
         Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
         exit(8)

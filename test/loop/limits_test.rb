@@ -8,7 +8,7 @@ class LimitsTest < Minitest::Test
   include LoopHelpers
 
   def test_the_descriptor_limit_is_named_and_the_others_go_on
-    out = assert_child(<<~'RUBY', rlimit_nofile: [64, 64])
+    out = assert_child(<<~RUBY, rlimit_nofile: [64, 64])
       puts(Heddle.run do
         reader, writer = UNIXSocket.pair
         echo = Heddle.spawn { reader.readpartial(4) }
@@ -26,7 +26,7 @@ class LimitsTest < Minitest::Test
   end
 
   def test_a_scheduler_that_gets_no_descriptor_says_so
-    out = assert_child(<<~'RUBY', rlimit_nofile: [40, 40])
+    out = assert_child(<<~RUBY, rlimit_nofile: [40, 40])
       open = []
       begin
         loop { open << File.open(File::NULL) }
@@ -44,7 +44,7 @@ class LimitsTest < Minitest::Test
   end
 
   def test_a_child_process_at_the_descriptor_limit_can_still_be_waited_for
-    out = assert_child(<<~'RUBY', rlimit_nofile: [48, 48])
+    out = assert_child(<<~RUBY, rlimit_nofile: [48, 48])
       status = Heddle.run do
         pid = spawn("exit 3")
         open = []
@@ -60,7 +60,7 @@ class LimitsTest < Minitest::Test
   end
 
   def test_the_map_limit_is_named_and_the_others_go_on
-    out = assert_child(<<~'RUBY', timeout: 50)
+    out = assert_child(<<~RUBY, timeout: 50)
       Heddle.run do
         reader, writer = UNIXSocket.pair
         echo = Heddle.spawn { reader.readpartial(4) }

@@ -18,7 +18,7 @@ class PlainSchedulerTest < Minitest::Test
   end
 
   def test_what_is_scheduled_runs_to_its_end_when_the_program_ends
-    assert_equal "0\n1\n2\n", assert_child(<<~'RUBY')
+    assert_equal "0\n1\n2\n", assert_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       3.times { |index| Fiber.schedule { sleep(0.01 * index); puts index } }
     RUBY
@@ -37,7 +37,7 @@ class PlainSchedulerTest < Minitest::Test
   end
 
   def test_require_of_the_scheduler_alone
-    out = assert_child(<<~'RUBY', launcher: [])
+    out = assert_child(<<~RUBY, launcher: [])
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Fiber.schedule { puts Fiber.scheduler.backend }
     RUBY
@@ -156,7 +156,7 @@ class PlainSchedulerTest < Minitest::Test
   end
 
   def test_a_lost_scheduler_with_parked_fibers_is_collected
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       200.times do
         Thread.new do
           scheduler = Heddle::Scheduler.new
