@@ -10,13 +10,19 @@ end
 
 namespace :compile do
   # Other builds of the same code, each in a folder of its own, which HEDDLE_NATIVE_DIR then names.
-  {debug: "with assertions", portable: "without any probe of the kernel"}.each do |build, what|
+  {
+    debug: ["with assertions", {"HEDDLE_DEBUG" => "1"}],
+    portable: ["without any probe of the kernel", {"HEDDLE_PORTABLE" => "1"}],
+    asan: ["with AddressSanitizer", {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "address"}],
+    ubsan: ["with UndefinedBehaviorSanitizer", {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "undefined"}],
+    coverage: ["to count the lines that run", {"HEDDLE_COVERAGE" => "1"}]
+  }.each do |build, (what, environment)|
     folder = "tmp/native/#{build}/#{RUBY_VERSION}"
     makefile = "#{folder}/Makefile"
     file makefile => "ext/heddle/extconf.rb" do
       mkdir_p folder, verbose: false
       chdir(folder, verbose: false) do
-        sh({"HEDDLE_#{build.upcase}" => "1"}, RbConfig.ruby, File.join(Rake.original_dir, "ext/heddle/extconf.rb"), verbose: false)
+        sh(environment, RbConfig.ruby, File.join(Rake.original_dir, "ext/heddle/extconf.rb"), verbose: false)
       end
     end
 

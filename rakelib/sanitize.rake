@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+# The tests on builds that look for mistakes, each in a folder of its own under tmp/native, chosen by HEDDLE_NATIVE_DIR.
+# FILES=test/loop narrows what runs.
+namespace :test do
+  native = ->(build) { File.expand_path("tmp/native/#{build}/#{RUBY_VERSION}") }
+  library = ->(name) { `#{ENV.fetch("CC", "gcc")} -print-file-name=#{name}`.strip }
+
+  # What says most about memory and undefined behaviour in little time; bin/test runs it by `rake test:sanitizers`.
+  short = %w[
+    test/hazards/closed_behind_our_back_test.rb test/hazards/contract_io_test.rb test/hazards/interruptions_test.rb
+    test/hazards/nested_fibers_test.rb test/loop/descriptor_reuse_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
+  ].freeze
+  shortest = %w[test/hazards/contract_io_test.rb test/loop/descriptor_reuse_test.rb].freeze
+  # Fibers switch stacks, and Ruby keeps what ASAN would call leaks; io_uring's mappings are shared with the kernel, which
+  # neither ASAN nor valgrind sees write.
+  settings = {
+    asan: -> {
+      {"LD_PRELOAD" => library.call("libasan.so"), "HEDDLE_BACKEND" => "epoll",
+       "ASAN_OPTIONS" => "detect_leaks=0:detect_stack_use_after_return=0:halt_on_error=1:exitcode=99"}
+    },
+    ubsan: -> { {"LD_PRELOAD" => library.call("libubsan.so"), "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"} },
+    debug: -> { {} },
+    portable: -> { {"HEDDLE_BACKEND" => "poll"} }
+  }
+  run = lambda do |build, files|
+    slow = (build == :asan) ? {"HEDDLE_TEST_TIMEOUT" => "240", "HEDDLE_TEST_FILE_TIMEOUT" => "900"} : {}
+    chosen = ENV["HEDDLE_BACKEND"] ? {"HEDDLE_BACKEND" => ENV["HEDDLE_BACKEND"]} : {}
+    environment = {"HEDDLE_NATIVE_DIR" => native.call(build), **settings.fetch(build).call, **slow, **chosen}
+    sh environment, RbConfig.ruby, "test/support/driver.rb", *files, verbose: false
+  end
+  valgrind = lambda do |files|
+    # Ruby looks through its stacks for what might be pointers: what it reads there was never written. Invalid reads and
+    # writes are what is looked for.
+    command = %w[valgrind --quiet --undef-value-errors=no --error-exitcode=99 --max-stackframe=8388608 --vex-guest-max-insns=25]
+    environment = {"HEDDLE_BACKEND" => "epoll", "HEDDLE_TEST_TIMEOUT" => "600", "HEDDLE_TEST_FILE_TIMEOUT" => "1800",
+                   "HEDDLE_NATIVE_DIR" => native.call(:debug)}
+    sh environment, *command, RbConfig.ruby, "test/support/driver.rb", *files, verbose: false
+  end
+  chosen = -> { ENV.fetch("FILES", "test/loop test/hazards").split }
+
+  {asan: "AddressSanitizer", ubsan: "UndefinedBehaviorSanitizer", debug: "assertions", portable: "nothing of Linux's own"}.each do |build, what|
+    desc "Run the tests of the loop with #{what}"
+    task(build => "compile:#{build}") { run.call(build, chosen.call) }
+  end
+
+  desc "Run the tests of the loop under valgrind"
+  task(valgrind: "compile:debug") { valgrind.call(ENV.key?("FILES") ? chosen.call : short) }
+
+  desc "Run a short choice of tests with each sanitizer and under valgrind"
+  task sanitizers: %w[compile:asan compile:ubsan compile:debug] do
+    run.call(:asan, short)
+    run.call(:ubsan, short)
+    valgrind.call(shortest)
+  end
+end
