@@ -12,12 +12,12 @@ namespace :test do
     test/hazards/nested_fibers_test.rb test/loop/descriptor_reuse_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
   ].freeze
   shortest = %w[test/hazards/contract_io_test.rb test/loop/descriptor_reuse_test.rb].freeze
-  # Fibers switch stacks, and Ruby keeps what ASAN would call leaks; io_uring's mappings are shared with the kernel, which
+  # Fibers switch stacks, Ruby gives each thread a signal stack, and keeps what ASAN would call leaks; io_uring's mappings are shared with the kernel, which
   # neither ASAN nor valgrind sees write.
   settings = {
     asan: -> {
       {"LD_PRELOAD" => library.call("libasan.so"), "HEDDLE_BACKEND" => "epoll",
-       "ASAN_OPTIONS" => "detect_leaks=0:detect_stack_use_after_return=0:halt_on_error=1:exitcode=99"}
+       "ASAN_OPTIONS" => "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:halt_on_error=1:exitcode=99"}
     },
     ubsan: -> { {"LD_PRELOAD" => library.call("libubsan.so"), "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"} },
     debug: -> { {} },

@@ -1,0 +1,139 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Each patch of heddle/compat: the program goes right with it, and the running Ruby has the defect without it. A Ruby
+# without the defect must not load the patch.
+class CompatTest < Minitest::Test
+  include LoopHelpers
+
+  # A program a patch, which prints "right" where the defect is not.
+  PROGRAMS = {
+    "io_select" => <<~RUBY,
+      ticks = 0
+      reader, = IO.pipe
+      Heddle.run do
+        ticker = Heddle.spawn { loop { sleep(0.002); ticks += 1 } }
+        IO.select([reader], nil, nil, 0.05)
+        ticker.cancel
+      end
+      puts ticks > 3 ? "right" : "the thread stood still"
+    RUBY
+    "thread_join" => <<~RUBY,
+      thread = Thread.new { sleep }
+      Heddle.run do
+        joiner = Heddle.spawn { thread.join(0.02); :timed_out }
+        20.times { sleep(0.01) unless joiner.ended? }
+        puts joiner.ended? ? "right" : "it waits for ever"
+        exit!(0)
+      end
+    RUBY
+    "buffer_pwrite" => <<~'RUBY',
+      require "tempfile"
+      file = Tempfile.new
+      Heddle.run { IO::Buffer.for(+"x").pwrite(file, *(RUBY_VERSION < "3.2" ? [1, 3] : [3, 1])) }
+      puts File.size(file.path) == 4 ? "right" : "written to #{File.size(file.path) - 1}"
+    RUBY
+    "mutex_sleep" => <<~RUBY,
+      mutex = Thread::Mutex.new
+      Heddle.run do
+        task = Heddle.spawn { mutex.synchronize { Thread::ConditionVariable.new.wait(mutex) } }
+        task.cancel.wait
+        puts task.status == :cancelled ? "right" : task.error.class
+      ensure
+        exit!(0)
+      end
+    RUBY
+    "io_close" => <<~RUBY,
+      reader, = UNIXSocket.pair
+      Heddle.run do
+        waiter = Heddle.spawn do
+          reader.readpartial(1)
+        rescue IOError
+          :closed
+        end
+        Thread.new { sleep(0.3); puts "it waits for ever"; exit!(0) }
+        reader.close
+        waiter.wait(0.1)
+        puts waiter.ended? && waiter.value == :closed ? "right" : "it was not woken"
+        exit!(0)
+      end
+    RUBY
+    "fork" => <<~'RUBY',
+      Heddle.run do
+        out, into = IO.pipe
+        pid = fork { into << Fiber.scheduler.inspect; exit!(0) }
+        Process.wait(pid)
+        into.close
+        text = out.read
+        puts text == "nil" ? "right" : "the child has #{text}"
+      end
+    RUBY
+    "fiber_raise" => <<~RUBY
+      Heddle.run do
+        fiber = nil
+        task = Heddle.spawn { (fiber = Fiber.current) && sleep }
+        went_on = false
+        caller = Heddle.spawn do
+          fiber.raise(IOError, "raised")
+        ensure
+          went_on = true
+        end
+        Thread.new { sleep(0.3); puts(went_on ? "right" : "the caller never came back"); exit!(0) }
+        $stderr.reopen(File::NULL)
+        caller.wait(0.2)
+        task.wait(0.2)
+        puts went_on ? "right" : "the caller never came back"
+        exit!(0)
+      end
+    RUBY
+  }.freeze
+
+  PROGRAMS.each do |patch, program|
+    define_method("test_#{patch}_is_mended") do
+      assert_equal "right", assert_child(program).lines.last.chomp
+    end
+
+    define_method("test_#{patch}_is_loaded_where_the_defect_shows") do
+      text = in_child(program, env: {"HEDDLE_COMPAT" => "off"}).out.lines.last.to_s.chomp
+      if loaded?(patch)
+        refute_equal "right", text, "Ruby #{RUBY_VERSION} p#{RUBY_PATCHLEVEL} has not the defect: the patch need not be loaded"
+      else
+        assert_equal "right", text, "Ruby #{RUBY_VERSION} p#{RUBY_PATCHLEVEL} has the defect, and the patch is not loaded"
+      end
+    end
+  end
+
+  def test_every_patch_has_its_program
+    patches = Dir["#{ROOT}/lib/heddle/compat/*.rb"].map { |path| File.basename(path, ".rb") }
+    assert_equal patches.sort, PROGRAMS.keys.sort
+  end
+
+  # Where Heddle is not in charge a patch leaves Ruby's way.
+  def test_patches_leave_other_code_alone
+    out = assert_child(<<~RUBY)
+      thread = Thread.new { sleep }
+      puts thread.join(0.01).inspect
+      reader, writer = IO.pipe
+      puts IO.select([reader], nil, nil, 0.01).inspect
+      mutex = Mutex.new
+      mutex.synchronize { [mutex.sleep(0.001), puts(mutex.owned?)] }
+      waiter = Thread.new { reader.read(1) rescue $!.class }
+      Thread.pass until waiter.stop?
+      reader.close
+      puts waiter.value
+      fiber = Fiber.new { Fiber.yield rescue $!.message }
+      fiber.resume
+      puts fiber.raise(IOError, "plain")
+      puts Process.wait2(fork { exit!(3) }).last.exitstatus
+    RUBY
+    assert_equal ["nil", "nil", "true", "IOError", "plain", "3"], out.lines(chomp: true)
+  end
+
+  private
+
+  def loaded?(patch)
+    $LOADED_FEATURES.any? { |feature| feature.end_with?("/heddle/compat/#{patch}.rb") }
+  end
+end
