@@ -98,7 +98,8 @@ class IOWaitTimeoutsTest < Minitest::Test
     accepted = server.accept
     Heddle.run do
       waiter = Heddle.spawn { Fiber.scheduler.io_wait(accepted, IO::PRIORITY, 5) }
-      client.send(:!, Socket::MSG_OOB)
+      urgent = "!"
+      client.send(urgent, Socket::MSG_OOB)
       assert_equal IO::PRIORITY, waiter.value
     end
   ensure

@@ -118,7 +118,8 @@ class KindsOfIOTest < Minitest::Test
       server.bind("127.0.0.1", 0)
       receiver = Heddle.spawn { server.recvfrom(100).first }
       client = UDPSocket.new
-      client.send(:datagram, 0, "127.0.0.1", server.addr[1])
+      data = "datagram"
+      client.send(data, 0, "127.0.0.1", server.addr[1])
       assert_equal "datagram", receiver.value
     ensure
       [server, client].each(&:close)
