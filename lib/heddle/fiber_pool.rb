@@ -11,6 +11,9 @@ module Heddle
   # @example
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
   class FiberPool
+    FAILURES_KEPT = 64
+    private_constant :FAILURES_KEPT
+
     # Registers a block that is asked after each task whether its fiber must not be used again, because a library holds it
     # by its identity. It is called with the fiber, on it, and must not wait.
     #
@@ -160,7 +163,7 @@ module Heddle
     # @api private Called on a fiber whose task has ended.
     # @return [Task, nil] what goes on there
     def ended(task)
-      @failures << task if @own && task.error && !task.claimed?
+      keep_failure(task) if @own && task.error && !task.claimed?
       successor = nil
       @lock.synchronize do
         successor = @queue.shift
@@ -203,6 +206,12 @@ module Heddle
       return yield if @scheduler.closed?
 
       @scheduler.attached(&block)
+    end
+
+    # One is raised: of very many, the first are enough.
+    def keep_failure(task)
+      @failures.reject!(&:claimed?) if @failures.size >= FAILURES_KEPT
+      @failures << task if @failures.size < FAILURES_KEPT
     end
 
     def raise_unclaimed

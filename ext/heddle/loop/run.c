@@ -3,6 +3,8 @@
 #include "loop/join.h"
 #include "loop/task_class.h"
 
+enum { FAILURES_KEPT = 64 };
+
 struct run {
     VALUE self;
     VALUE block;
@@ -115,13 +117,28 @@ bool run_raises_itself(VALUE object, const struct task *task)
     return NIL_P(run->fatal) && ends_the_run(run, task);
 }
 
+// One of them is raised at the end: the first that nobody asked for by then. A server's run may see millions; what was
+// asked for is forgotten, and of the rest the first are kept (all were reported as they happened).
+static void keep_failure(struct run *run, VALUE task)
+{
+    if (NIL_P(run->failures)) run->failures = rb_ary_new();
+    if (RARRAY_LEN(run->failures) >= FAILURES_KEPT) {
+        VALUE unclaimed = rb_ary_new();
+        for (long i = 0; i < RARRAY_LEN(run->failures); i++) {
+            VALUE failed = RARRAY_AREF(run->failures, i);
+            if (!task_of(failed)->claimed) rb_ary_push(unclaimed, failed);
+        }
+        run->failures = unclaimed;
+    }
+    if (RARRAY_LEN(run->failures) < FAILURES_KEPT) rb_ary_push(run->failures, task);
+}
+
 void run_task_ended(VALUE object, struct task *task)
 {
     struct run *run = run_of(object);
     if (task->status == TASK_FAILED) {
         if (!ends_the_run(run, task)) {
-            if (NIL_P(run->failures)) run->failures = rb_ary_new();
-            rb_ary_push(run->failures, task->self);
+            keep_failure(run, task->self);
         } else if (NIL_P(run->fatal)) {
             run->fatal = task->result;
             cancel_all(run, false);

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# A server's run lasts for months: what fails in it must not be kept for its end.
+class FailuresInMassesTest < Minitest::Test
+  include LoopHelpers
+
+  class Marked < StandardError; end
+
+  def test_failures_that_were_asked_for_are_forgotten
+    Heddle.run do
+      2000.times { assert_raises(Marked) { Heddle.spawn { sleep(0) && raise(Marked) }.value } }
+      GC.start
+      assert_operator ObjectSpace.each_object(Marked).count, :<, 200
+    end
+  end
+
+  def test_failures_that_nobody_asks_for_are_not_all_kept
+    silently do
+      error = assert_raises(Marked) do
+        Heddle.run do
+          2000.times { |index| Heddle.spawn { raise Marked, index.to_s } }
+          GC.start
+          assert_operator ObjectSpace.each_object(Marked).count, :<, 200
+        end
+      end
+      assert_equal "0", error.message
+    end
+  end
+
+  # The first that nobody has asked for by then.
+  def test_the_first_unclaimed_is_raised_after_many_claimed
+    silently do
+      error = assert_raises(Marked) do
+        Heddle.run do
+          100.times { |index| assert_raises(Marked) { Heddle.spawn { raise Marked, index.to_s }.value } }
+          Heddle.spawn { raise Marked, "unclaimed" }
+          100.times { |index| assert_raises(Marked) { Heddle.spawn { raise Marked, index.to_s }.value } }
+        end
+      end
+      assert_equal "unclaimed", error.message
+    end
+  end
+
+  def test_a_pool_with_a_loop_of_its_own
+    silently do
+      pool = Heddle::FiberPool.new(10)
+      2000.times { |index| pool.spawn { raise Marked, index.to_s } }
+      GC.start
+      assert_operator ObjectSpace.each_object(Marked).count, :<, 200
+      assert_equal "0", assert_raises(Marked) { pool.close }.message
+    end
+  end
+
+  private
+
+  # Each failure is reported, as those of threads are.
+  def silently
+    in_thread do
+      Thread.current.report_on_exception = false
+      yield
+    end
+  end
+end

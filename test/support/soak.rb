@@ -1,0 +1,215 @@
+# frozen_string_literal: true
+
+require "heddle"
+require "monitor"
+require "socket"
+require "timeout"
+
+# A thousand tasks at once, each at something that waits, among cancels, timeouts, closes and raises by chance. Memory,
+# descriptors, fibers and timers must stay where they are after the warm-up, and every task must be accounted for.
+#
+#   ruby -Ilib test/support/soak.rb SECONDS SEED
+class Soak
+  TASKS = 1000
+  # What may come out of a task that was struck.
+  EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, Timeout::Error, ClosedQueueError, FloatDomainError].freeze
+
+  Sample = Struct.new(:second, :rss, :descriptors, :fibers, :timers, :started)
+
+  def initialize(seconds, seed)
+    @seconds = seconds
+    @random = Random.new(seed)
+    @jobs = private_methods(false).grep(/\Ajob_/)
+    @ended = Hash.new(0)
+    @unexpected = []
+    @samples = []
+    @started = 0
+    @mutex = Thread::Mutex.new
+    @monitor = Monitor.new
+    @fibers = {}.compare_by_identity
+    puts "seed #{seed}, backend #{Heddle::Scheduler.new.backend}, Ruby #{RUBY_VERSION}, #{seconds} s"
+  end
+
+  def run
+    Thread.current.report_on_exception = false
+    @start = now
+    Heddle.run do
+      tasks = []
+      until now - @start > @seconds
+        tasks << start while tasks.size < TASKS
+        strike(tasks)
+        sleep(0.002)
+        tasks.reject! { |task| task.ended? && account(task) }
+        sample if now - @start > @samples.size * 5
+      end
+      tasks.each(&:cancel)
+      tasks.each { |task| task.wait(10) || abort("a task does not end:\n#{task.inspect} #{task.waits_for}\n#{task.backtrace&.first(10)&.join("\n")}") }
+      tasks.each { |task| account(task) }
+    end
+    verdict
+  end
+
+  private
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def start
+    @started += 1
+    job = @jobs.sample(random: @random)
+    job = @jobs.first if job == :job_child && @random.rand > 0.02
+    Heddle.spawn(name: job.to_s) do
+      @fibers[Heddle::Task.current] = Fiber.current
+      send(job)
+    end
+  end
+
+  # A few of them at each turn.
+  def strike(tasks)
+    tasks.sample(50, random: @random).each do |task|
+      next if task.ended?
+
+      case @random.rand(4)
+      when 0, 1 then task.cancel
+      when 2 then @fibers[task]&.raise(IOError, "struck")
+      else Thread.new { task.cancel }
+      end
+    rescue FiberError
+      nil # it had ended, or not begun
+    end
+  end
+
+  def account(task)
+    @fibers.delete(task)
+    @ended[task.status] += 1
+    task.value
+    true
+  rescue Heddle::TaskCancelled, *EXPECTED
+    true
+  rescue => error
+    @unexpected << error
+    true
+  end
+
+  def sample
+    3.times { GC.start }
+    fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
+    rss = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
+    timers = Fiber.scheduler.statistics[:timers]
+    @samples << Sample.new((now - @start).round, rss, Dir.children("/proc/self/fd").size, fibers, timers, @started)
+    puts @samples.last.to_h.map { |key, value| "#{key} #{value}" }.join("  ")
+  end
+
+  def verdict
+    faults = []
+    faults << "#{@started} tasks were started, #{@ended.values.sum} ended" unless @started == @ended.values.sum
+    @unexpected.group_by { |error| [error.class, error.message] }.each { |key, all| faults << "#{all.size} times #{key.join(": ")}\n  #{all.first.backtrace&.first(5)&.join("\n  ")}" }
+    half = @samples.drop(@samples.size / 3)
+    before, after = half.first(half.size / 2), half.last(half.size / 2)
+    {rss: 1.15, descriptors: 1.25, fibers: 1.25, timers: 1.5}.each do |what, factor|
+      next if before.empty?
+
+      was, is = [before, after].map { |samples| samples.sum(&what) / samples.size }
+      faults << "#{what} grew from #{was} to #{is}" if is > was * factor + 50
+    end
+    puts @ended.inspect
+    puts faults.empty? ? "passed" : faults
+    faults.empty?
+  end
+
+  # ---- what tasks do
+
+  def job_sleep = sleep(@random.rand / 10)
+
+  def job_echo
+    pair = UNIXSocket.pair
+    echo = Heddle.spawn { pair[1].write(pair[1].readpartial(1000)) while true } # rubocop:disable Style/InfiniteLoop
+    10.times do |index|
+      pair[0].write("line #{index}\n")
+      raise "wrong echo" unless pair[0].gets == "line #{index}\n"
+
+      sleep(@random.rand / 200)
+    end
+  ensure
+    pair&.each(&:close)
+    quietly { echo&.cancel&.value }
+  end
+
+  def job_closed_under
+    pair = UNIXSocket.pair
+    Heddle.spawn { sleep(@random.rand / 100) && pair[0].close }
+    pair[0].read(1)
+  ensure
+    pair&.each(&:close)
+  end
+
+  def job_timeout
+    Timeout.timeout(@random.rand / 50) { Timeout.timeout(1) { sleep } }
+  end
+
+  def job_lock
+    @mutex.synchronize { sleep(0) }
+    @monitor.synchronize { sleep(0) }
+  end
+
+  def job_condition
+    mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
+    mutex.synchronize do
+      condition.wait(mutex, @random.rand / 50)
+      raise "not owned" unless mutex.owned?
+    end
+  end
+
+  def job_queue
+    queue = Thread::SizedQueue.new(1)
+    reader = Heddle.spawn { Array.new(5) { queue.pop } }
+    5.times { |index| queue << index }
+    raise "out of order" unless reader.value == [0, 1, 2, 3, 4]
+  ensure
+    quietly { reader&.cancel&.value }
+  end
+
+  def job_nested_fiber
+    Fiber.new(blocking: false) { Fiber.new(blocking: false) { sleep(@random.rand / 50) }.resume }.resume
+  end
+
+  def job_select
+    reader, writer = IO.pipe
+    Heddle.spawn { quietly { sleep(@random.rand / 50) && writer.write("x") } }
+    IO.select([reader], nil, nil, 0.05)
+  ensure
+    [reader, writer].compact.each(&:close)
+  end
+
+  def job_failure
+    sleep(@random.rand / 100)
+    raise IOError, "on purpose"
+  end
+
+  def job_nested_run
+    Heddle.run { 3.times { Heddle.spawn { sleep(@random.rand / 100) } } }
+  end
+
+  def job_pool
+    Heddle::FiberPool.new(2).map(1..5) { |n| sleep(@random.rand / 100) && n }
+  end
+
+  def job_thread
+    Thread.new { sleep(0.001) }.join
+  end
+
+  def job_child
+    pid = Process.spawn("exit 0")
+    Process.wait(pid)
+    pid = nil
+  ensure
+    Process.detach(pid) if pid
+  end
+
+  def quietly
+    yield
+  rescue Heddle::TaskCancelled, *EXPECTED
+    nil
+  end
+end
+
+exit Soak.new(Float(ARGV.fetch(0, 120)), Integer(ARGV.fetch(1, 1))).run
