@@ -164,14 +164,7 @@ module Heddle
     # @return [Task, nil] what goes on there
     def ended(task)
       keep_failure(task) if @own && task.error && !task.claimed?
-      successor = nil
-      @lock.synchronize do
-        successor = @queue.shift
-        successor = @queue.shift while successor&.ended?
-        @running -= 1 unless successor
-      end
-      @changed.open
-      successor
+      pass_on_place
     end
 
     private
@@ -181,9 +174,21 @@ module Heddle
       task.start
     ensure
       unless task.started?
-        @lock.synchronize { @running -= 1 }
-        @changed.open
+        successor = pass_on_place
+        start(successor) if successor
       end
+    end
+
+    # A place is free: for the queued task that is next, which is returned, or for whoever comes.
+    def pass_on_place
+      successor = nil
+      @lock.synchronize do
+        successor = @queue.shift
+        successor = @queue.shift while successor&.ended?
+        @running -= 1 unless successor
+      end
+      @changed.open
+      successor
     end
 
     def count(what, value, least)

@@ -35,7 +35,7 @@ class LabStatisticsTest < Minitest::Test
     random = Random.new(1)
     hits = 100.times.count do
       ratio = Statistics.ratio(Array.new(15) { [1 + random.rand(-0.2..0.2), 1] })
-      ratio.low <= 1 && 1 <= ratio.high
+      1.between?(ratio.low, ratio.high)
     end
     assert_operator hits, :>=, 85
   end
