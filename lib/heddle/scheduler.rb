@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "fiber"
 require "socket" # the loop raises SocketError
 require_relative "version"
 require_relative "errors"
