@@ -105,11 +105,12 @@ class ChildProcessesTest < Minitest::Test
 
   def test_no_descriptor_is_left_behind
     Heddle.run { `true` }
+    GC.start # what other tests left
     before = descriptor_count
     Heddle.run do
       20.times { Heddle.spawn { system("true") } }
       Heddle.spawn { Process.wait(Process.spawn("sleep 30").tap { |pid| Process.kill(:KILL, pid) }) }
     end
-    assert_equal before, descriptor_count
+    assert_operator descriptor_count, :<=, before
   end
 end

@@ -19,17 +19,20 @@ class SideBySideTest < Minitest::Test
   end
 
   def test_loops_that_come_and_go_in_threads
+    GC.start # what other tests left
     before = descriptor_count
     4.times { Array.new(25) { Thread.new { Heddle.run { sleep(0.001) } } }.each(&:join) }
-    assert_equal before, descriptor_count
+    assert_operator descriptor_count, :<=, before
   end
 
   def test_a_thousand_runs
     Heddle.run {} # what is allocated once
+    GC.start # what other tests left
     before = descriptor_count
     total = 0
     1000.times { |index| total += Heddle.run { Heddle.spawn { sleep(0) && index }.value } }
-    assert_equal [499_500, before], [total, descriptor_count]
+    assert_equal 499_500, total
+    assert_operator descriptor_count, :<=, before
   end
 
   # A thread under another scheduler hands work to and fro with one under ours.

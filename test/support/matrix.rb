@@ -100,6 +100,7 @@ class TestMatrix
     step("signatures", 100, *with(FLOOR), "rake", "--quiet", "rbs")
     step("warnings", 600, *with(FLOOR), "rake", "--quiet", "warnings")
     step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
+    step("sanitizers", 400, *with(FLOOR), "rake", "--quiet", "test:sanitizers")
   end
 
   def cells(rubies)
