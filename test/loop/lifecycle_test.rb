@@ -23,7 +23,7 @@ class LifecycleTest < Minitest::Test
       Fiber.schedule { sleep(0.03) && ended << :scheduled }
       :value
     end
-    assert_equal [:value, %i[child grandchild scheduled]], [value, ended]
+    assert_equal [:value, %i[child grandchild scheduled]], [value, ended.sort]
   end
 
   def test_no_scheduler_is_left

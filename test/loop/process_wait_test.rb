@@ -28,6 +28,10 @@ class ProcessWaitTest < Minitest::Test
   end
 
   def test_any_child_in_one_task_while_another_waits_for_its_own
+    if Heddle::Scheduler.backends == ["poll"] && !ruby_at_least?("3.3")
+      skip "without pidfds threads wait, and Ruby 3.1 loses the one that waits for any child beside one that waits for its own"
+    end
+
     Heddle.run do
       gate_reader, gate_writer = IO.pipe
       own = Process.spawn("read line; exit 11", in: gate_reader)

@@ -10,8 +10,9 @@ class TestMatrix
   FLOOR = "3.1"
   NEWER = %w[3.3 3.4].freeze
   BACKENDS = %w[uring epoll poll].freeze
-  # `poll` is the floor of other systems: on it runs what is about the loop itself.
+  # `poll` is the floor of other systems: on it runs what is about the loop itself, on the newer Rubies the hazards.
   ON_POLL = %w[loop hazards].freeze
+  ON_NEWER_POLL = %w[hazards].freeze
   # These are about other programs more than about the loop: once a Ruby, on the backend that Heddle chooses by itself.
   ONCE = %w[lab unmodified neverblock].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
@@ -108,15 +109,16 @@ class TestMatrix
       files = files_for(ruby)
       once, each = files.partition { |file| ONCE.include?(suite(file)) }
       usable = each.empty? ? [] : backends.select { |backend| usable?(ruby, backend) }
-      [*usable.map { |backend| Cell.new(ruby, backend, for_backend(backend, each)) }, Cell.new(ruby, nil, once)]
+      [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
   end
 
   # All that was asked for by name.
-  def for_backend(backend, files)
+  def for_backend(ruby, backend, files)
     return files unless backend == "poll" && @paths.empty?
 
-    files.select { |file| ON_POLL.include?(suite(file)) }
+    suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
+    files.select { |file| suites.include?(suite(file)) }
   end
 
   # Only where nothing narrows what is run.
