@@ -54,6 +54,13 @@ int64_t deadline_span(VALUE seconds)
     return span_of_float(NUM2DBL(seconds));
 }
 
+int deadline_milliseconds(int64_t span)
+{
+    if (span == DEADLINE_NEVER) return -1;
+    int64_t rounded_up = (span + 999999) / 1000000;
+    return rounded_up > INT32_MAX ? INT32_MAX : (int)rounded_up;
+}
+
 deadline_t deadline_after(deadline_t now, int64_t span)
 {
     return span >= DEADLINE_NEVER - now ? DEADLINE_NEVER : now + span;

@@ -18,6 +18,9 @@ deadline_t deadline_recently(void);
 // beyond 292 years. Raises TypeError for what is no number, ArgumentError for NaN and for negative spans.
 int64_t deadline_span(VALUE seconds);
 
+// A span as poll(2) and epoll_wait(2) take it: milliseconds, rounded up; -1 for DEADLINE_NEVER.
+int deadline_milliseconds(int64_t span);
+
 // now + span, without overflow.
 deadline_t deadline_after(deadline_t now, int64_t span);
 

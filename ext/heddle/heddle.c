@@ -11,7 +11,7 @@
 
 VALUE heddle_module;
 VALUE heddle_cFiber;
-VALUE heddle_eError, heddle_eCancellation, heddle_eTaskCancelled, heddle_eSchedulerMissing, heddle_eSchedulerClosed;
+VALUE heddle_eCancellation, heddle_eTaskCancelled, heddle_eSchedulerMissing, heddle_eSchedulerClosed;
 VALUE heddle_eWrongThread, heddle_eLimitReached, heddle_eBackendUnavailable;
 
 static VALUE error_class(const char *name)
@@ -27,7 +27,6 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     rb_gc_register_mark_object(heddle_module);
     heddle_cFiber = rb_path2class("Fiber");
     rb_gc_register_mark_object(heddle_cFiber);
-    heddle_eError = error_class("Error");
     heddle_eCancellation = error_class("Cancellation");
     heddle_eTaskCancelled = error_class("TaskCancelled");
     heddle_eSchedulerMissing = error_class("SchedulerMissing");

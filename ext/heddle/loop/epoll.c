@@ -114,12 +114,7 @@ static void disarm(void *state, struct loop_wait *wait)
 
 static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
 {
-    int milliseconds = -1;
-    if (timeout != DEADLINE_NEVER) {
-        int64_t rounded_up = (timeout + 999999) / 1000000;
-        milliseconds = rounded_up > INT32_MAX ? INT32_MAX : (int)rounded_up;
-    }
-    return epoll_wait(epoll->descriptor, epoll->events, EVENTS, milliseconds);
+    return epoll_wait(epoll->descriptor, epoll->events, EVENTS, deadline_milliseconds(timeout));
 }
 
 static int wait_epoll(void *state, int64_t timeout)

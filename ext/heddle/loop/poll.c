@@ -74,12 +74,7 @@ static void disarm(void *state, struct loop_wait *wait)
 static int wait_set(void *state, int64_t timeout)
 {
     struct poll_set *set = state;
-    int milliseconds = -1;
-    if (timeout != DEADLINE_NEVER) {
-        int64_t rounded_up = (timeout + 999999) / 1000000;
-        milliseconds = rounded_up > INT32_MAX ? INT32_MAX : (int)rounded_up;
-    }
-    set->found = poll(set->asked, set->count, milliseconds);
+    set->found = poll(set->asked, set->count, deadline_milliseconds(timeout));
     if (set->found >= 0) return 0;
     set->found = 0;
     return errno == EINTR ? 0 : errno;

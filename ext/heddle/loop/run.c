@@ -6,7 +6,6 @@
 enum { FAILURES_KEPT = 64 };
 
 struct run {
-    VALUE self;
     VALUE block;
     struct task *head, *tail; // have not ended, in order of their start
     size_t count;
@@ -54,7 +53,6 @@ static VALUE allocate(VALUE klass)
 {
     struct run *run;
     VALUE self = TypedData_Make_Struct(klass, struct run, &run_type, run);
-    run->self = self;
     run->block = run->main = run->failures = run->fatal = run->waiters = Qnil;
     return self;
 }
