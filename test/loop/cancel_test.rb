@@ -9,11 +9,11 @@ class CancelTest < Minitest::Test
 
   # A collection at every allocation: a full one for a part of the tasks, the quicker minor one (1) for the others. In a
   # process of its own, whose heap is small.
-  def test_a_thousand_tasks_cancelled_in_mid_read_under_gc_stress
-    assert_equal "1000 1000\n", assert_child(<<~'RUBY', timeout: 50)
+  def test_hundreds_of_tasks_cancelled_in_mid_read_under_gc_stress
+    assert_equal "300 300\n", assert_child(<<~'RUBY', timeout: 50)
       ensured = intact = 0
       Heddle.run do
-        20.times do |batch|
+        6.times do
           ends = Array.new(50) { UNIXSocket.pair }
           tasks = ends.map do |reader, _|
             Heddle.spawn do

@@ -210,8 +210,8 @@ class FiberPoolTest < Minitest::Test
       in_host do
         pool = Heddle::FiberPool.new(5, queue: 10)
         threads = Array.new(8) { |number| Thread.new { Array.new(100) { |index| pool.spawn { sleep(0) && number * 100 + index } }.map(&:value) } }
-        # Outside a run the pool's loop runs in its own calls only.
-        pool.wait(0.05) while threads.any?(&:alive?) && sleep(0)
+        # Outside a run the pool's loop runs in its own calls only. Between two of them the threads must get Ruby's lock.
+        pool.wait(0.05) while threads.any?(&:alive?) && sleep(0.0005)
         assert_equal [*0...800], threads.flat_map(&:value)
         assert_equal 800, pool.wait.statistics[:spawned]
       end

@@ -51,7 +51,7 @@ class NeverBlockTest < Minitest::Test
   end
 
   def test_a_clear_error_beside_eventmachine
-    outcome = in_child("require 'eventmachine'; require 'heddle/neverblock'")
+    outcome = in_child("require 'eventmachine'; require 'heddle/neverblock'", gems: true)
     refute_predicate outcome.status, :success?
     assert_match(/EventMachine is loaded.*\(Heddle::ReactorLoaded\)/m, outcome.err)
   end
