@@ -86,6 +86,24 @@ class LabCLITest < Minitest::Test
     end
   end
 
+  def test_serve_as_a_proxy
+    Heddle::Lab::LoadServer.start do |server|
+      Open3.popen2(EXE, "serve", "--proxy", "127.0.0.1:#{server.port}", "--stall-at", "5", "--control") do |input, out, process|
+        port = out.gets[/\Alistening on 127\.0\.0\.1:(\d+)$/, 1]
+        TCPSocket.open("127.0.0.1", port) do |socket|
+          socket.write("GET /1 HTTP/1.0\r\n\r\n")
+          assert_equal "HTTP/", socket.readpartial(100)
+          refute socket.wait_readable(0.2)
+          input.puts "pass"
+          assert_equal "ok\n", out.gets
+          assert_match(/\A1\.1 200 OK.*done\z/m, socket.read)
+        end
+        Process.kill(:TERM, process.pid)
+        assert process.value.success?
+      end
+    end
+  end
+
   def test_the_command_runs_from_anywhere
     out, status = Open3.capture2(EXE, "bench", "list", chdir: "/")
     assert status.success?

@@ -3,6 +3,7 @@
 require "test_helper"
 require "heddle/lab"
 require "socket"
+require "support/sanitized_server"
 
 class LoadServerTest < Minitest::Test
   LoadServer = Heddle::Lab::LoadServer
@@ -197,14 +198,7 @@ end
 
 # The same on a server that ends with an error at the first wrong access or leak.
 class SanitizedLoadServerTest < LoadServerTest
-  def program
-    @@program ||= begin
-      output = IO.popen(["make", "-C", LoadServer::SOURCE, "SANITIZE=1"], err: [:child, :out], &:read)
-      path = File.join(LoadServer::SOURCE, "heddle-server-asan")
-      skip "the sanitizers are not installed: #{output.lines.last}" unless File.executable?(path)
-      path
-    end
-  end
+  include SanitizedServer
 
   def teardown
     super if @server

@@ -11,8 +11,8 @@ require "socket"
 #
 # A second one of a kind, with its own options, is made and stopped by the test itself:
 #
-#   relay = Servers::DelayRelay.new(target_port: 8080, delay: 0.2).start
-#   relay.stop
+#   cache = Servers::Memcached.new.start
+#   cache.stop
 #
 # Where the machine of the tests has no servers (the chroot of another Ruby), or to start them once for many test
 # processes, test/support/serve.rb starts them outside and says in HEDDLE_TEST_SERVERS where they are.
@@ -117,4 +117,3 @@ require_relative "servers/memcached"
 require_relative "servers/redis"
 require_relative "servers/s3rver"
 require_relative "servers/load_server"
-require_relative "servers/delay_relay"

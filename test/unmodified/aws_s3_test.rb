@@ -2,25 +2,23 @@
 
 require "test_helper"
 require "unmodified/unmodified_test_case"
+require "support/shaping_proxy"
 
-# s3rver answers at once: a relay in front of it adds the distance.
+# s3rver answers at once: a proxy in front of it adds the distance.
 class UnmodifiedAwsS3Test < UnmodifiedTestCase
+  include ShapingProxies
+
   DELAY = 0.2
 
   def setup
     super
     library "aws-sdk-s3"
     @server = server(:s3)
-    @relay = Servers::DelayRelay.new(target_port: @server.port, delay: DELAY, scheme: "http").start
+    @proxy = shaping_proxy(@server, delay: DELAY)
     @expected = Array.new(COUNT) { |i| "the body of #{i}\n" * 1000 }
     direct = client(@server.port)
     @expected.each_with_index { |body, i| direct.put_object(bucket: @server.bucket, key: "key/#{i}", body: body) }
-    @client = client(@relay.port)
-  end
-
-  def teardown
-    @relay&.stop
-    super
+    @client = client(@proxy.port)
   end
 
   on_each_host "twenty objects from 200 ms away" do |host|

@@ -2,26 +2,24 @@
 
 require "test_helper"
 require "unmodified/unmodified_test_case"
+require "support/shaping_proxy"
 require "json"
 
-# memcached answers at once: a relay in front of it adds the distance.
+# memcached answers at once: a proxy in front of it adds the distance.
 class UnmodifiedDalliTest < UnmodifiedTestCase
+  include ShapingProxies
+
   DELAY = 0.2
 
   def setup
     super
     library "dalli"
     @server = server(:memcached)
-    @relay = Servers::DelayRelay.new(target_port: @server.port, delay: DELAY).start
+    @proxy = shaping_proxy(@server, delay: DELAY)
     @expected = Array.new(COUNT) { |i| {"number" => i, "text" => "x" * 10_000} }
     direct = connect(@server.port)
     @expected.each_with_index { |value, i| direct.set("key:#{i}", value) }
     direct.close
-  end
-
-  def teardown
-    @relay&.stop
-    super
   end
 
   # A new client asks for the server's version before its first request: two delays.
@@ -36,7 +34,7 @@ class UnmodifiedDalliTest < UnmodifiedTestCase
   private
 
   def get(i)
-    cache = connect(@relay.port)
+    cache = connect(@proxy.port)
     cache.get("key:#{i}")
   ensure
     cache&.close

@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include "listener.h"
 #include "request.h"
 #include "response.h"
 
@@ -57,7 +58,7 @@ static void close_connection(struct connection *connection)
     if (connection->next) connection->next->previous = connection->previous;
     http->stats.open--;
     loop_close(http->loop, &connection->source);
-    http->closed(http);
+    listener_descriptor_is_free(http->listener);
 }
 
 static enum step wait_for(struct connection *connection, uint32_t events)

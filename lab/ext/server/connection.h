@@ -11,8 +11,8 @@ struct listener;
 struct http {
     struct loop *loop;
     struct stats stats;
-    struct connection *connections;    /* all that are open */
-    void (*closed)(struct http *http); /* called after each close: a descriptor is free again */
+    struct connection *connections; /* all that are open */
+    struct listener *listener;      /* told of every descriptor that is free again */
 };
 
 /* Takes over the descriptor, closes it in the end, whatever happens. */

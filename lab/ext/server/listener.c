@@ -21,21 +21,17 @@ static void accept_all(struct source *source, uint32_t events)
 
     for (int i = 0; i < ACCEPTS_A_TURN; i++) { /* level-triggered: what is left is told of again */
         int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            connection_open(&listener->http, fd);
-        } else if (!transient(errno)) {
-            if (errno == EAGAIN) return;
-            listener->resting = loop_watch(listener->http.loop, source, 0) == 0;
-            return;
-        }
+        if (fd >= 0 ? listener->accepted(listener->owner, fd) : transient(errno)) continue;
+        if (fd < 0 && errno == EAGAIN) return;
+        listener->resting = loop_watch(listener->loop, source, 0) == 0;
+        return;
     }
 }
 
-static void descriptor_is_free(struct http *http)
+void listener_descriptor_is_free(struct listener *listener)
 {
-    struct listener *listener = container_of(http, struct listener, http);
     if (!listener->resting) return;
-    listener->resting = loop_watch(http->loop, &listener->source, EPOLLIN) < 0;
+    listener->resting = loop_watch(listener->loop, &listener->source, EPOLLIN) < 0;
 }
 
 int listener_open(struct listener *listener, struct loop *loop, struct in_addr address, uint16_t port)
@@ -43,10 +39,9 @@ int listener_open(struct listener *listener, struct loop *loop, struct in_addr a
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = address};
     int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    *listener = (struct listener){
-        .source = {.fd = fd, .ready = accept_all},
-        .http = {.loop = loop, .closed = descriptor_is_free},
-    };
+    listener->source = (struct source){.fd = fd, .ready = accept_all};
+    listener->loop = loop;
+    listener->resting = false;
     if (fd < 0) return -1;
     /* accepted sockets inherit TCP_NODELAY */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
@@ -71,6 +66,5 @@ uint16_t listener_port(const struct listener *listener)
 
 void listener_close(struct listener *listener)
 {
-    connection_close_all(&listener->http);
-    loop_close(listener->http.loop, &listener->source);
+    loop_close(listener->loop, &listener->source);
 }

@@ -2,7 +2,6 @@
 #ifndef HEDDLE_SERVER_LISTENER_H
 #define HEDDLE_SERVER_LISTENER_H
 
-#include "connection.h"
 #include "loop.h"
 
 #include <netinet/in.h>
@@ -10,12 +9,16 @@
 
 struct listener {
     struct source source;
-    struct http http;
-    bool resting; /* no descriptor was free at the last accept */
+    struct loop *loop;
+    bool resting;                          /* no descriptor was free at the last accept */
+    bool (*accepted)(void *owner, int fd); /* false: no descriptor is left for another */
+    void *owner;
 };
 
-/* Binds and listens. `port` 0 picks a free one. Returns 0, or -1 with errno. */
+/* Binds and listens; `accepted` and `owner` are set before. `port` 0 picks a free one. Returns 0, or -1 with errno. */
 int listener_open(struct listener *listener, struct loop *loop, struct in_addr address, uint16_t port);
+/* To be called after each close of a descriptor. */
+void listener_descriptor_is_free(struct listener *listener);
 /* The port in use, in host byte order. */
 uint16_t listener_port(const struct listener *listener);
 void listener_close(struct listener *listener);

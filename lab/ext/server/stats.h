@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { STATS_SIZE = 512 };
+
 struct stats {
     uint64_t connections; /* accepted since the start */
     uint64_t open, most_open;
@@ -13,7 +15,18 @@ struct stats {
     uint64_t broken;   /* connections that ended in the middle of an answer */
 };
 
-/* Writes the counts and the process's own CPU seconds as one JSON object. Returns its length, always less than size. */
+struct proxy_stats {
+    uint64_t connections; /* accepted since the start */
+    uint64_t open, most_open;
+    uint64_t failed; /* to the server behind */
+    uint64_t resets; /* connections that ended in a reset, passed on or asked for */
+    uint64_t idle;   /* connections closed because nothing moved */
+    uint64_t request_bytes, reply_bytes;
+};
+
+/* Each writes the counts and the process's own CPU seconds as one JSON object, and returns its length, which is always
+   less than size. */
 size_t stats_json(const struct stats *stats, char *buffer, size_t size);
+size_t proxy_stats_json(const struct proxy_stats *stats, char *buffer, size_t size);
 
 #endif

@@ -15,7 +15,8 @@ module Heddle
           heddle bench NAME    measure; heddle bench list names the benches
           heddle bench doctor  is this machine fit to measure on, and which peers are installed
           heddle serve         run the load server: GET /MS answers after MS milliseconds,
-                               GET /b/BYTES with a body of that many bytes
+                               GET /b/BYTES with a body of that many bytes;
+                               or, with --proxy, a proxy that makes any server slow, silent or broken
 
           heddle COMMAND --help says more
           heddle --version

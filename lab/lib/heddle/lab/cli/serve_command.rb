@@ -3,13 +3,28 @@
 module Heddle
   module Lab
     class CLI
-      # `heddle serve`: becomes the load server.
+      # `heddle serve`: becomes the load server, or the proxy.
       class ServeCommand
+        # What the proxy does, as heddle-server has it: the option, its argument, what it means.
+        SHAPE = [
+          ["delay", "MS", "each byte of a reply goes on MS milliseconds after it came"],
+          ["jitter", "MS", "up to MS more, drawn for each piece"],
+          ["rate", "BYTES", "at most so many bytes a second on each connection"],
+          ["drip", "MS", "one byte every MS milliseconds"],
+          ["stall-at", "BYTE", "so many bytes on each connection, then nothing more, no end either"],
+          ["reset-at", "BYTE", "in place of the byte at that offset both sides get a reset"],
+          ["close-at", "BYTE", "in place of the byte at that offset both sides get an end"],
+          ["direction", "WHICH", "what all this is done to: replies, requests or both (replies)"],
+          ["idle", "SECONDS", "close connections on which nothing moves (600)"]
+        ].freeze
+        private_constant :SHAPE
+
         # @param out [IO]
         def initialize(out)
           @out = out
           @bind = "127.0.0.1"
           @port = 0
+          @arguments = []
         end
 
         # @param argv [Array<String>]
@@ -21,18 +36,29 @@ module Heddle
           return @out.puts(parser.help).then { 0 } if @help
 
           @out.flush
-          exec(LoadServer.program, "--bind", @bind, "--port", @port.to_s)
+          exec(ServerProcess.program, "--bind", @bind, "--port", @port.to_s, *@arguments)
         end
 
         private
 
         def parser
           @parser ||= OptionParser.new do |options|
-            options.banner = "Usage: heddle serve [--bind ADDRESS] [--port PORT]"
+            options.banner = "Usage: heddle serve [--bind ADDRESS] [--port PORT] [--proxy SERVER [shape]]\n\n" \
+              "GET /MS answers after MS milliseconds, GET /b/BYTES with a body of that many bytes.\n\n"
             options.on("--bind ADDRESS", "IPv4 address to listen on (#{@bind})") { |address| @bind = address }
             options.on("--port PORT", Integer, "port to listen on (a free one, which it names)") { |port| @port = port }
+            define_proxy(options)
             options.on("-h", "--help", "this text") { @help = true }
           end
+        end
+
+        def define_proxy(options)
+          options.separator("\nA proxy instead, before a server of any kind:")
+          options.on("--proxy SERVER", "the server behind: HOST:PORT or unix:PATH") { |server| @arguments.push("--proxy", server) }
+          SHAPE.each do |name, argument, meaning|
+            options.on("--#{name} #{argument}", meaning) { |value| @arguments.push("--#{name}", value) }
+          end
+          options.on("--control", "read shapes from stdin, a line each: delay 200 stall-at 7;", "or pass, reset, stats") { @arguments << "--control" }
         end
       end
     end

@@ -1,0 +1,85 @@
+# frozen_string_literal: true
+
+require "open3"
+
+module Heddle
+  module Lab
+    # A running heddle-server (lab/ext/server), which is the load server or the proxy; started and ended by whoever holds
+    # this object. It ends with the *thread* that started it, at the latest.
+    class ServerProcess
+      # Where its sources are.
+      SOURCE = File.expand_path("../../../ext/server", __dir__)
+      PROGRAM = File.join(SOURCE, "heddle-server")
+      private_constant :PROGRAM
+
+      # @return [String] address it listens on
+      attr_reader :host
+      # @return [Integer]
+      attr_reader :port
+      # @return [Integer, nil] its process; nil once stopped
+      attr_reader :pid
+
+      # Starts a server; with a block, ends it afterwards. Arguments are those of the class's own `new`.
+      # @return [ServerProcess, Object] the server, or the block's value
+      # @raise [Error] when it cannot be built or cannot listen
+      def self.start(...)
+        server = new(...)
+        return server unless block_given?
+
+        begin
+          yield server
+        ensure
+          server.stop
+        end
+      end
+
+      # @return [String] path of the program, built first where its sources are newer
+      # @raise [Error] when it is not there and cannot be built
+      def self.program
+        output, status = Open3.capture2e("make", "-C", SOURCE)
+        return PROGRAM if status.success?
+
+        raise Error, "cannot build the load server in #{SOURCE} (are make and a C compiler installed?):\n#{output}"
+      rescue Errno::ENOENT
+        return PROGRAM if File.executable?(PROGRAM)
+
+        raise Error, "the load server is not built and make is not installed: install make and a C compiler"
+      end
+
+      # Ends the server and waits until it has ended.
+      # @return [Process::Status, nil] nil when it had been stopped before
+      def stop
+        return unless @pid
+
+        Process.kill(:TERM, @pid)
+        _, status = Process.wait2(@pid)
+        @pid = nil
+        [@output, @input].compact.each(&:close)
+        status
+      end
+
+      private
+
+      # Starts the program and waits until it listens.
+      # @param what [String] it is, for the error
+      # @param core [Integer, nil] the core to pin it to
+      # @param input [Boolean] whether its standard input is to be written to, as @input; else it has none
+      def launch(what, arguments, bind:, port:, core:, program:, input: false)
+        command = [*Affinity.prefix(core), program, "--bind", bind, "--port", port.to_s, "--exit-with-parent", *arguments]
+        @output, output = IO.pipe
+        errors, error = IO.pipe
+        stdin, @input = IO.pipe if input
+        @pid = Process.spawn(*command, in: stdin || File::NULL, out: output, err: error)
+        [output, error, stdin].compact.each(&:close)
+        line = @output.gets
+        unless line
+          Process.wait(@pid)
+          raise Error, "the #{what} did not start: #{errors.read.lines.first.to_s.strip}"
+        end
+        @host, @port = line.split.last.split(":").then { |host, number| [host, Integer(number)] }
+      ensure
+        errors&.close
+      end
+    end
+  end
+end

@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+require "json"
+
+module Heddle
+  module Lab
+    # A running proxy before a server of any kind, which passes its replies on late, slowly or in part.
+    #
+    #   proxy = ShapingProxy.start("127.0.0.1:3306", delay: 0.001)   # a round trip takes a millisecond more
+    #   proxy.shape(stall_at: 3)                                     # three more bytes of each connection, then silence
+    #   proxy.pass
+    class ShapingProxy < ServerProcess
+      # Settings in seconds, which the program takes in milliseconds.
+      TIMES = %i[delay jitter drip].freeze
+      # Settings in bytes, `rate` in bytes a second.
+      SIZES = %i[rate stall_at reset_at close_at].freeze
+      private_constant :TIMES, :SIZES
+
+      # @param upstream [String] the server behind: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`
+      # @param bind [String] IPv4 address
+      # @param port [Integer] 0 for a free one
+      # @param core [Integer, nil] the core to pin it to
+      # @param idle [Integer] seconds after which a connection on which nothing moves is closed; 0 for never
+      # @param program [String] the built server
+      # @param settings [Hash] see {#shape}
+      def initialize(upstream, bind: "127.0.0.1", port: 0, core: nil, idle: 600, program: ServerProcess.program, **settings)
+        arguments = ["--proxy", upstream, "--idle", idle.to_s, "--control"]
+        ShapingProxy.words(settings).each_slice(2) { |name, value| arguments << "--#{name}" << value }
+        launch("proxy", arguments, bind: bind, port: port, core: core, program: program, input: true)
+      end
+
+      # Does something else to connections from now on, to those that are open too: their bytes are counted from now on.
+      # @param delay [Numeric] seconds between a byte's coming and its going on
+      # @param jitter [Numeric] up to so many seconds more, drawn for each piece; bytes keep their order
+      # @param rate [Integer] bytes a second on each connection
+      # @param drip [Numeric] seconds from one byte to the next
+      # @param stall_at [Integer] so many bytes pass on each connection, then nothing more, no end either
+      # @param reset_at [Integer] in place of the byte at that offset both sides get a reset
+      # @param close_at [Integer] in place of the byte at that offset both sides get an end
+      # @param direction [String] what it is done to: "replies" (the default), "requests" or "both"
+      # @raise [Error] when the settings make no sense
+      def shape(**settings)
+        command(ShapingProxy.words(settings).join(" "))
+        self
+      end
+
+      # Passes everything on at once.
+      def pass
+        command("pass")
+        self
+      end
+
+      # Resets all connections, on both sides.
+      def reset
+        command("reset")
+        self
+      end
+
+      # @return [Hash{String => Numeric}] its counts: connections, open, most_open, failed (to connect to the server
+      #   behind), resets, idle, request_bytes, reply_bytes, cpu_user and cpu_system (seconds)
+      def stats = JSON.parse(ask("stats"))
+
+      # @api private
+      # @return [Array<String>] settings as the program takes them
+      def self.words(settings)
+        settings.flat_map do |name, value|
+          unless TIMES.include?(name) || SIZES.include?(name) || name == :direction
+            raise ArgumentError, "unknown setting #{name.inspect}; there are #{[*TIMES, *SIZES, :direction].join(", ")}"
+          end
+
+          [name.to_s.tr("_", "-"), TIMES.include?(name) ? format("%.6f", value * 1000) : value.to_s]
+        end
+      end
+
+      private
+
+      def command(line)
+        answer = ask(line)
+        raise Error, "the proxy refused #{line.inspect}: #{answer.delete_prefix("error: ")}" unless answer == "ok"
+      end
+
+      def ask(line)
+        @input.puts(line)
+        @output.gets&.chomp or raise Error, "the proxy has ended"
+      end
+    end
+  end
+end

@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+require "heddle/lab"
+
+# For a test class: its `program` is the server of the lab that ends with an error at the first wrong access or leak.
+module SanitizedServer
+  def program = SanitizedServer.path || skip("the sanitizers are not installed: #{SanitizedServer.reason}")
+
+  class << self
+    attr_reader :reason
+
+    def path
+      return @path if defined?(@path)
+
+      source = Heddle::Lab::ServerProcess::SOURCE
+      output = IO.popen(["make", "-C", source, "SANITIZE=1"], err: [:child, :out], &:read)
+      built = $?.success?
+      @reason = output.lines.last
+      @path = built ? File.join(source, "heddle-server-asan") : nil
+    end
+  end
+end

@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+require "heddle/lab"
+
+# For test classes: proxies of the lab before the servers of Servers, ended with the test.
+#
+#   include ShapingProxies
+#
+#   proxy = shaping_proxy(server(:memcached), delay: 0.2)   # host, port, stats
+#   proxy.shape(stall_at: 3)                                # after a clean log-in, say
+module ShapingProxies
+  # @param server [Servers::Server] or anything with a host and a port
+  # @param settings [Hash] as Heddle::Lab::ShapingProxy takes them
+  def shaping_proxy(server, **settings)
+    proxy = Heddle::Lab::ShapingProxy.start("#{server.host}:#{server.port}", **settings)
+    (@shaping_proxies ||= []) << proxy
+    proxy
+  rescue Heddle::Lab::Error => error
+    raise unless error.message.match?(/not installed|installed\?/)
+
+    skip error.message
+  end
+
+  def after_teardown
+    super
+    @shaping_proxies&.each(&:stop)
+  end
+end
