@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    module Servers
+      # A server that speaks S3 (npm package s3rver), with one bucket. Objects lie in #dir.
+      class S3rver < Server
+        VERSION = "3.7.1"
+        BUCKET = "heddle"
+        # s3rver knows these only.
+        ACCESS_KEY = "S3RVER"
+        SECRET_KEY = "S3RVER"
+
+        def bucket = BUCKET
+
+        def access_key = ACCESS_KEY
+
+        def secret_key = SECRET_KEY
+
+        private
+
+        def scheme = "http"
+
+        def check
+          @node = program("node", "nodejs", package: "nodejs")
+          @script = File.join(package, "node_modules", "s3rver", "bin", "s3rver.js")
+        end
+
+        def command
+          [@node, "--no-deprecation", @script, "--directory", File.join(dir, "data"), "--address", host,
+            "--port", port.to_s, "--configure-bucket", BUCKET, "--silent"]
+        end
+
+        def prepare = FileUtils.mkdir_p(File.join(dir, "data"))
+
+        def ready? = answers?("GET /#{BUCKET} HTTP/1.0\r\nHost: #{host}\r\n\r\n", %r{\AHTTP/1\.1 })
+
+        def package
+          Servers.cached("s3rver-#{VERSION}") do |folder|
+            npm = program("npm", package: "npm")
+            begin
+              run!(npm, "install", "--prefix", folder, "--ignore-scripts", "--no-audit", "--no-fund", "s3rver@#{VERSION}",
+                deadline: 300)
+            rescue StartFailed => e
+              raise Unavailable, "S3rver is not installed, and npm could not install s3rver@#{VERSION}: #{e.message}"
+            end
+          end
+        end
+      end
+    end
+  end
+end
