@@ -2,10 +2,12 @@
 
 require "test_helper"
 require "unmodified/unmodified_test_case"
+require "support/loop_helpers"
 require "support/shaping_proxy"
 
 # s3rver answers at once: a proxy in front of it adds the distance.
 class UnmodifiedAwsS3Test < UnmodifiedTestCase
+  include LoopHelpers
   include ShapingProxies
 
   DELAY = 0.2
@@ -36,7 +38,26 @@ class UnmodifiedAwsS3Test < UnmodifiedTestCase
     assert_equal keys, listed
   end
 
+  # The seed's "1000 fibers pool". One after another they would take 200 s.
+  def test_a_thousand_objects_through_a_pool_of_a_thousand
+    with_descriptors(4096, least: 1200) do
+      pool = Heddle::FiberPool.new(1000)
+      wall, cpu = times_of { pool.map(0...1000) { |i| [i, get(i % COUNT) == @expected[i % COUNT]] }.each { |i, same| assert same, "object #{i}" } }
+      allowed = 3 * (2 * DELAY + cpu)
+      assert_operator wall, :<=, allowed, "#{wall.round(2)} s, of which #{cpu.round(2)} s are our own CPU"
+      assert_operator @proxy.stats["most_open"], :>=, 40 # side by side; a connection that is free is used again
+    end
+  end
+
   private
+
+  # Seconds by the clock, and of this process's CPU.
+  def times_of
+    clocks = [Process::CLOCK_MONOTONIC, Process::CLOCK_PROCESS_CPUTIME_ID]
+    before = clocks.map { |clock| Process.clock_gettime(clock) }
+    yield
+    clocks.zip(before).map { |clock, start| Process.clock_gettime(clock) - start }
+  end
 
   def get(i) = @client.get_object(bucket: @server.bucket, key: "key/#{i}").body.read
 
