@@ -1,17 +1,21 @@
 #include "heddle.h"
 
+#include "loop/deadline_methods.h"
 #include "loop/foreign.h"
 #include "loop/fork.h"
 #include "loop/join.h"
 #include "loop/process.h"
 #include "loop/run.h"
 #include "loop/scheduler.h"
+#include "loop/scope.h"
 #include "loop/task_class.h"
+#include "loop/thread_scope.h"
 #include "loop/worker.h"
 
 VALUE heddle_module;
 VALUE heddle_cFiber;
-VALUE heddle_eCancellation, heddle_eTaskCancelled, heddle_eSchedulerMissing, heddle_eSchedulerClosed;
+VALUE heddle_eCancellation, heddle_eDeadlineExceeded, heddle_eTaskCancelled, heddle_eSchedulerMissing,
+    heddle_eSchedulerClosed;
 VALUE heddle_eWrongThread, heddle_eLimitReached, heddle_eBackendUnavailable;
 
 static VALUE error_class(const char *name)
@@ -28,6 +32,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     heddle_cFiber = rb_path2class("Fiber");
     rb_gc_register_mark_object(heddle_cFiber);
     heddle_eCancellation = error_class("Cancellation");
+    heddle_eDeadlineExceeded = error_class("DeadlineExceeded");
     heddle_eTaskCancelled = error_class("TaskCancelled");
     heddle_eSchedulerMissing = error_class("SchedulerMissing");
     heddle_eSchedulerClosed = error_class("SchedulerClosed");
@@ -36,6 +41,9 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     heddle_eBackendUnavailable = error_class("BackendUnavailable");
 
     fork_watch();
+    Init_heddle_scope();
+    Init_heddle_thread_scope();
+    Init_heddle_deadline_methods();
     Init_heddle_scheduler();
     Init_heddle_worker();
     Init_heddle_task();

@@ -11,6 +11,7 @@
 extern VALUE heddle_module;
 extern VALUE heddle_cFiber;              // Ruby's own; its C API does not export it
 extern VALUE heddle_eCancellation;       // raised inside a cancelled task; not a StandardError
+extern VALUE heddle_eDeadlineExceeded;   // a wait past its deadline
 extern VALUE heddle_eTaskCancelled;      // raised by Task#value of a cancelled task
 extern VALUE heddle_eSchedulerMissing;   // spawn without a scheduler
 extern VALUE heddle_eSchedulerClosed;    // a hook of a scheduler that was closed

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "timeout"
+
 module Heddle
   # Every error of Heddle's own includes this module; each inherits from what a caller would rescue anyway.
   module Error; end
@@ -7,6 +9,12 @@ module Heddle
   # Raised inside a task that was cancelled, so that its `ensure` blocks run. Not a StandardError: a `rescue => error`
   # around a retry must not keep a cancelled task alive. Swallowing it lets the task go on.
   class Cancellation < Exception # rubocop:disable Lint/InheritException
+    include Error
+  end
+
+  # A wait in the block of a {Heddle.deadline} whose time is over, and whatever error leaves that block afterwards (its
+  # cause then). The connection that waited is in mid-conversation: close it.
+  class DeadlineExceeded < Timeout::Error
     include Error
   end
 

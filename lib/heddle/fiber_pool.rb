@@ -229,6 +229,8 @@ module Heddle
 
     # One call of {FiberPool#map} or {FiberPool#each}.
     class Batch
+      GRACE = 15 # seconds for the clean-up of tasks that were cancelled
+
       def initialize(pool, keep:)
         @pool = pool
         @keep = keep
@@ -252,7 +254,7 @@ module Heddle
         @values
       ensure
         cancel_all
-        wait_for_end
+        Heddle.shield(GRACE) { wait_for_end } unless @tasks.empty?
       end
 
       private

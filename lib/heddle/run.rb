@@ -10,18 +10,23 @@ module Heddle
     # signals in any task, and an interrupt that arrives while all wait. The error of another task leaves the others be:
     # it is printed at once, unless somebody waits for the task, and raised at the end unless its value was asked for.
     #
+    # Tasks that are cancelled have `grace` seconds for their clean-up (and the time of any {Heddle.shield} that they are in),
+    # then {Cancellation} is raised in them again, three times in all. A task that is there even then is given up: a warning
+    # says where it is, and the run ends without it.
+    #
+    # @param grace [Numeric] seconds
     # @yield the work
     # @return [Object] the block's value
     # @raise [TaskCancelled] when the block's own task was cancelled
     # @raise [BackendUnavailable, ArgumentError] see {Scheduler.new}
-    def run(&block)
+    def run(grace: 5, &block)
       raise ArgumentError, "Heddle.run needs a block: the work to run" unless block
-      return Run.new.call(&block) if Fiber.scheduler
+      return Run.new.call(grace, &block) if Fiber.scheduler
 
       Integrations.load
       Fiber.set_scheduler(Scheduler.new)
       begin
-        Run.new.call(&block)
+        Run.new.call(grace, &block)
       ensure
         Fiber.set_scheduler(nil)
       end

@@ -61,7 +61,7 @@ static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
                                 .buffer = argv[1],
                                 .least = NUM2SIZET(argv[2]),
                                 .offset = argc > 3 ? NUM2SIZET(argv[3]) : 0};
-    if (task_pending(transfer.loop->task)) task_raise_pending(transfer.loop->task);
+    task_raise_pending(transfer.loop->task);
     return transfer;
 }
 

@@ -1,6 +1,7 @@
 #include "loop/loop.h"
 
 #include "loop/fork.h"
+#include "loop/thread_scope.h"
 
 #include <errno.h>
 #include <string.h>
@@ -30,6 +31,16 @@ void loops_descriptor_closing(int descriptor)
         loop_descriptor_gone(loop, descriptor, ECANCELED);
 }
 
+bool loops_interrupt_root(VALUE thread)
+{
+    for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
+        if (loop->thread != thread || !loop->root.wait) continue;
+        if (task_pending(&loop->root)) loop_interrupt_task(loop, &loop->root);
+        return true;
+    }
+    return false;
+}
+
 // ---- life of a loop
 
 // For what runs outside of any task.
@@ -40,6 +51,8 @@ static void init_stand_in(struct task *task, struct loop *loop)
     task->storage = task->run = task->on_end = Qnil;
     task->status = TASK_RUNNING;
     task->scheduler = loop->self;
+    task->chain = &task->scopes;
+    task->scopes.task = task;
 }
 
 void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
@@ -68,7 +81,7 @@ static void close_kernel_side(struct loop *loop, bool forked)
 static void orphan(struct task *task)
 {
     task->listed = false;
-    for (struct scope *scope = task->scopes; scope; scope = scope->outer)
+    for (struct scope *scope = task->scopes.innermost; scope; scope = scope->outer)
         scope->timer.place = 0;
 }
 
@@ -125,6 +138,7 @@ void loop_enter(struct loop *loop)
     }
     loop->wakeup = wakeup;
     loop->backend_state = state;
+    loop->root.chain = thread_scope_chain(rb_thread_current());
     loop->thread = rb_thread_current();
     loop->last_poll = deadline_now();
     list_loop(loop);

@@ -144,6 +144,10 @@ void loop_interrupt_task(struct loop *loop, struct task *task);
 // Any thread. Every wait on this descriptor, in any loop, ends with ECANCELED: somebody closes it.
 void loops_descriptor_closing(int descriptor);
 
+// Any thread. When what runs outside of any task on that thread waits in a loop: raises there what is pending for it, and
+// answers true.
+bool loops_interrupt_root(VALUE thread);
+
 // Raise the exception in a fiber of this loop that waits: at once, on the loop's own thread, coming back when the
 // others have had their turn …
 bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception);

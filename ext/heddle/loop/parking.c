@@ -36,7 +36,7 @@ static void begin(struct parking *parking, enum wait_kind kind)
 {
     struct loop *loop = parking->loop;
     // Not in place of a start: the task that is to be started would be lost.
-    if (!parking->start) task_raise_pending(loop->task);
+    if (!parking->start && (loop->task->cancel_pending || loop->task->chain->innermost)) task_prepare_wait(loop->task);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, loop, kind);
     parking->wait->timer.expire = expire_wait;
@@ -132,7 +132,7 @@ static void park(struct parking *parking)
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
     if (parking->completed) return;
     if (parking->exception) rb_exc_raise(parking->exception);
-    if (task_pending(loop->task)) task_raise_pending(loop->task);
+    task_raise_pending(loop->task);
 }
 
 bool loop_block(struct loop *loop, VALUE blocker, int64_t span)
@@ -207,7 +207,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     if (span == 0 || (events & POLLOUT)) {
         int found = look(loop, descriptor, events);
         if (found || span == 0) {
-            if (task_pending(loop->task)) task_raise_pending(loop->task);
+            task_raise_pending(loop->task);
             loop_courtesy(loop);
             return found;
         }

@@ -1,5 +1,6 @@
 #include "loop/run.h"
 
+#include "loop/cancel.h"
 #include "loop/join.h"
 #include "loop/task_class.h"
 
@@ -13,6 +14,7 @@ struct run {
     VALUE failures; // tasks that failed, in order
     VALUE fatal;    // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
     VALUE waiters;
+    struct cancelling cancelling;
 };
 
 static void mark(void *pointer)
@@ -49,10 +51,14 @@ static struct run *run_of(VALUE object)
     return rb_check_typeddata(object, &run_type);
 }
 
+static VALUE tasks(VALUE object);
+static void wait_for_end(VALUE object, deadline_t until);
+
 static VALUE allocate(VALUE klass)
 {
     struct run *run;
     VALUE self = TypedData_Make_Struct(klass, struct run, &run_type, run);
+    run->cancelling = (struct cancelling){.owner = self, .tasks = tasks, .wait = wait_for_end};
     run->block = run->main = run->failures = run->fatal = run->waiters = Qnil;
     return self;
 }
@@ -89,19 +95,13 @@ void run_remove(VALUE object, struct task *task)
     if (run->count == 0) join_wake(object, run->waiters);
 }
 
-// `again`: also those that were cancelled before and still wait for something in their clean-up.
-static void cancel_all(struct run *run, bool again)
+static VALUE tasks(VALUE object)
 {
-    VALUE tasks = rb_ary_new();
+    struct run *run = run_of(object);
+    VALUE all = rb_ary_new();
     for (struct task *task = run->head; task; task = task->run_next)
-        rb_ary_push(tasks, task->self);
-    struct task *current = task_current();
-    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
-        struct task *task = task_of(RARRAY_AREF(tasks, i));
-        if (task == current) continue;
-        if (again) task->cancel_asked = false;
-        task_cancel(task);
-    }
+        rb_ary_push(all, task->self);
+    return all;
 }
 
 static bool ends_the_run(const struct run *run, const struct task *task)
@@ -139,7 +139,9 @@ void run_task_ended(VALUE object, struct task *task)
             keep_failure(run, task->self);
         } else if (NIL_P(run->fatal)) {
             run->fatal = task->result;
-            cancel_all(run, false);
+            run->cancelling.cancelled = true;
+            cancel_all(tasks(object), false);
+            join_wake(object, run->waiters);
         }
     }
     run_remove(object, task);
@@ -149,19 +151,23 @@ static VALUE start_and_wait(VALUE object)
 {
     struct run *run = run_of(object);
     if (NIL_P(run->main)) task_spawn(run->block, Qnil, object);
-    while (run->count > 0)
+    while (run->count > 0 && NIL_P(run->fatal))
         join_wait(object, &run->waiters, DEADLINE_NEVER);
     return Qnil;
 }
 
-// An interrupt, or a cancel of the caller, ends the tasks in order before it goes on; another one on top of it cancels
-// those again that are busy cleaning up.
+static void wait_for_end(VALUE object, deadline_t until)
+{
+    struct run *run = run_of(object);
+    if (run->count > 0) join_wait(object, &run->waiters, until);
+}
+
+// The block's error, an interrupt, or a cancel of the caller ends the tasks in order before it goes on; another one on top
+// of it cancels those again that are busy cleaning up.
 static VALUE finish(VALUE object)
 {
     struct run *run = run_of(object);
-    if (run->count == 0) return Qnil;
-    cancel_all(run, true);
-    rb_ensure(start_and_wait, object, finish, object);
+    if (run->count > 0) cancel_and_wait(&run->cancelling);
     return Qnil;
 }
 
@@ -175,14 +181,15 @@ static void raise_unclaimed(const struct run *run)
 }
 
 /*
- * call-seq: run.call { ... } -> object
+ * call-seq: run.call(grace) { ... } -> object
  *
- * Runs the block as a task of the current scheduler and waits until it and all tasks that were spawned inside have ended.
+ * @api private Runs the block as a task of the current scheduler and waits until it and all tasks that were spawned inside have ended.
  * See Heddle.run.
  */
-static VALUE call(VALUE self)
+static VALUE call(VALUE self, VALUE grace)
 {
     struct run *run = run_of(self);
+    run->cancelling.grace = deadline_span(grace);
     rb_need_block();
     if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
     run->block = rb_block_proc();
@@ -199,5 +206,5 @@ void Init_heddle_run(void)
 {
     VALUE cRun = rb_define_class_under(heddle_module, "Run", rb_cObject);
     rb_define_alloc_func(cRun, allocate);
-    rb_define_method(cRun, "call", call, 0);
+    rb_define_method(cRun, "call", call, 1);
 }

@@ -1,5 +1,6 @@
 #include "loop/scheduler.h"
 
+#include "loop/cancel.h"
 #include "loop/fork.h"
 #include "loop/hooks_io.h"
 #include "loop/process.h"
@@ -8,7 +9,7 @@
 #include "loop/worker.h"
 #include "shims.h"
 
-static VALUE cScheduler, cScope;
+static VALUE cScheduler;
 
 // ---- the object
 
@@ -102,31 +103,28 @@ static VALUE backends(VALUE klass)
 
 static VALUE tasks(VALUE self);
 
-static VALUE drain(VALUE self)
+static void wait_for_tasks(VALUE self, deadline_t until)
 {
     struct loop *loop = scheduler_loop(self);
-    while (loop->task_count > 0) {
-        loop->drain_fiber = rb_fiber_current();
-        loop_block(loop, self, DEADLINE_NEVER);
-    }
+    if (loop->task_count == 0) return;
+    loop->drain_fiber = rb_fiber_current();
+    loop_block(loop, self, until == DEADLINE_NEVER ? until : until - deadline_now());
     loop->drain_fiber = 0;
+}
+
+static VALUE drain(VALUE self)
+{
+    while (scheduler_loop(self)->task_count > 0)
+        wait_for_tasks(self, DEADLINE_NEVER);
     return Qnil;
 }
 
 // An interrupt while the last tasks are awaited cancels them; they still get to clean up.
-static VALUE cancel_and_drain(VALUE self)
+static VALUE cancel_rest(VALUE self)
 {
-    struct loop *loop = scheduler_loop(self);
-    if (loop->task_count == 0) return Qnil;
-    VALUE tasks = rb_ary_new();
-    for (struct task *task = loop->tasks_head; task; task = task->next)
-        rb_ary_push(tasks, task->self);
-    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
-        struct task *task = task_of(RARRAY_AREF(tasks, i));
-        task->cancel_asked = false;
-        task_cancel(task);
-    }
-    return rb_ensure(drain, self, cancel_and_drain, self);
+    struct cancelling cancelling = {.owner = self, .tasks = tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
+    if (scheduler_loop(self)->task_count > 0) cancel_and_wait(&cancelling);
+    return Qnil;
 }
 
 static VALUE finish(VALUE self)
@@ -138,7 +136,7 @@ static VALUE finish(VALUE self)
 
 static VALUE drain_all(VALUE self)
 {
-    return rb_ensure(drain, self, cancel_and_drain, self);
+    return rb_ensure(drain, self, cancel_rest, self);
 }
 
 /*
@@ -238,7 +236,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "0:", &options);
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
     struct loop *loop = scheduler_entered(self);
-    if (task_pending(loop->task)) task_raise_pending(loop->task);
+    task_raise_pending(loop->task);
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, loop->task->run);
     return worker_start(loop, task_of(task), true, options);
 }
@@ -343,30 +341,6 @@ static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 
 // ---- timeout_after
 
-static void mark_scope(void *pointer)
-{
-    struct scope *scope = pointer;
-    rb_gc_mark(scope->exception);
-    rb_gc_mark(scope->message);
-}
-
-static void release_scope(void *pointer)
-{
-    xfree(pointer); // open ones are marked by their task
-}
-
-static const rb_data_type_t scope_type = {
-    .wrap_struct_name = "Heddle::Scope",
-    .function = {.dmark = mark_scope, .dfree = release_scope},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static VALUE leave_scope(VALUE argument)
-{
-    scope_leave((struct scope *)argument);
-    return Qnil;
-}
-
 /*
  * call-seq: scheduler.timeout_after(duration, exception, message = nil) { |duration| ... } -> object
  *
@@ -377,13 +351,13 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 2, 3);
     struct loop *loop = scheduler_entered(self);
     int64_t span = deadline_span(argv[0]);
-    struct scope *scope;
-    VALUE object = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
-    scope->self = object;
+    struct scope *scope = scope_new(SCOPE_TIMEOUT, span);
+    VALUE object = scope->self;
     scope->exception = argv[1];
     scope->message = argc > 2 ? argv[2] : Qnil;
-    scope_enter(scope, loop, span);
-    VALUE result = rb_ensure(rb_yield, argv[0], leave_scope, (VALUE)scope);
+    struct scope_chain *chain = loop->task->chain;
+    scope_open(scope, chain, deadline_after(deadline_now(), span));
+    VALUE result = scope_call(scope, chain, rb_yield, argv[0]);
     RB_GC_GUARD(object);
     return result;
 }
@@ -481,9 +455,6 @@ void Init_heddle_scheduler(void)
     rb_gc_register_mark_object(cScheduler);
     rb_define_alloc_func(cScheduler, allocate);
     rb_undef_method(cScheduler, "initialize_copy");
-    cScope = rb_class_new(rb_cObject);
-    rb_gc_register_mark_object(cScope);
-    rb_undef_alloc_func(cScope);
 
     rb_define_singleton_method(cScheduler, "backends", backends, 0);
     rb_define_method(cScheduler, "initialize", initialize, 0);

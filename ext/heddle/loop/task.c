@@ -13,73 +13,53 @@ void task_mark(struct task *task)
     rb_gc_mark(task->storage);
     rb_gc_mark(task->run);
     rb_gc_mark(task->on_end);
-    for (struct scope *scope = task->scopes; scope; scope = scope->outer)
-        rb_gc_mark(scope->self);
+    scope_chain_mark(&task->scopes);
 }
 
-bool task_pending(const struct task *task)
+static deadline_t recent(const struct task *task)
 {
-    if (task->cancel_pending) return true;
-    for (const struct scope *scope = task->scopes; scope; scope = scope->outer) {
-        if (scope->expired && !scope->raised) return true;
-    }
-    return false;
+    return task->loop ? task->loop->last_poll : deadline_now();
 }
 
-// As Kernel#raise: a class or an exception, with or without a message.
-static VALUE new_timeout_error(const struct scope *scope)
+// A shield holds cancellation up, too, until it is left.
+static bool cancel_due(const struct task *task)
 {
-    VALUE arguments[2] = {scope->exception, scope->message};
-    return rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
+    return task->cancel_pending && !scope_shielded(task->chain);
+}
+
+bool task_interrupted(const struct task *task)
+{
+    return cancel_due(task) || scope_due(task->chain, recent(task));
 }
 
 void task_raise_pending(struct task *task)
 {
-    if (task->cancel_pending) {
+    if (!task->cancel_pending && !task->chain->innermost) return;
+    if (cancel_due(task)) {
         task->cancel_pending = false;
         rb_raise(heddle_eCancellation, "%" PRIsVALUE " was cancelled", task->self);
     }
-    // The outermost first: what it ends includes the others.
-    struct scope *outermost = NULL;
-    for (struct scope *scope = task->scopes; scope; scope = scope->outer) {
-        if (scope->expired && !scope->raised) outermost = scope;
-    }
-    if (!outermost) return;
-    outermost->raised = true;
-    rb_exc_raise(new_timeout_error(outermost));
+    struct scope *due = scope_due(task->chain, recent(task));
+    if (due) scope_raise(due);
 }
 
 static void expire_scope(struct timer *timer)
 {
     struct scope *scope = (struct scope *)timer; // its first member
+    struct task *task = scope->chain->task;
     scope->expired = true;
-    loop_interrupt_task(scope->task->loop, scope->task);
+    if (task_pending(task)) loop_interrupt_task(task->loop, task); // not from within a shield: its wait is in order
 }
 
-void scope_enter(struct scope *scope, struct loop *loop, int64_t span)
+void task_prepare_wait(struct task *task)
 {
-    struct task *task = loop->task;
-    scope->timer.expire = expire_scope;
-    scope->task = task;
-    if (span != DEADLINE_NEVER) timer_add(&loop->timers, &scope->timer, deadline_after(deadline_now(), span));
-    scope->outer = task->scopes;
-    task->scopes = scope;
-}
-
-void scope_leave(struct scope *scope)
-{
-    struct task *task = scope->task;
-    if (!task) return;
-    timer_cancel(&task->loop->timers, &scope->timer);
-    struct scope **link = &task->scopes;
-    while (*link && *link != scope)
-        link = &(*link)->outer;
-    if (*link) *link = scope->outer;
-    scope->task = NULL;
-}
-
-void task_leave_scopes(struct task *task)
-{
-    while (task->scopes)
-        scope_leave(task->scopes);
+    task_raise_pending(task);
+    if (!task->chain->task) return; // a thread's: the helper watches over them
+    for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
+        if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
+            scope->timer.expire = expire_scope;
+            timer_add(&task->loop->timers, &scope->timer, scope->at);
+        }
+        if (scope_hides_outer(scope)) break;
+    }
 }

@@ -3,25 +3,12 @@
 #ifndef HEDDLE_LOOP_TASK_H
 #define HEDDLE_LOOP_TASK_H
 
-#include "loop/timer.h"
+#include "loop/scope.h"
 
 struct loop;
 struct loop_wait;
 
 enum task_status { TASK_QUEUED, TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
-
-// A stretch of a task's code that must be over at some instant. Lives in an object of its own, which the task marks: a
-// fiber that is abandoned inside the stretch takes its stack with it, but the timer still points here.
-struct scope {
-    struct timer timer;
-    VALUE self;
-    struct task *task;   // NULL outside of scope_enter and scope_leave
-    struct scope *outer; // of the same task
-    VALUE exception;     // class or instance
-    VALUE message;       // or nil
-    bool expired;
-    bool raised;
-};
 
 struct task {
     VALUE self; // the Heddle::Task; 0 for the loop's own root
@@ -38,7 +25,8 @@ struct task {
     struct task *prev, *next; // in the loop
     struct task *run_prev, *run_next; // in the run
     struct loop_wait *wait;           // the innermost that is parked now, or NULL
-    struct scope *scopes;             // innermost first
+    struct scope_chain scopes;
+    struct scope_chain *chain; // the scopes above; of the loop's root: those of its thread
     enum task_status status;
     bool listed;         // in the loop's list
     bool cancel_asked;   // Task#cancel was called
@@ -49,19 +37,19 @@ struct task {
 };
 
 // Whether something is to be raised in the task at its next wait.
-bool task_pending(const struct task *task);
+bool task_interrupted(const struct task *task);
 
-// Raises it: cancellation first, then the outermost expired scope. Returns when there is nothing.
+static inline bool task_pending(const struct task *task)
+{
+    return (task->cancel_pending || task->chain->innermost) && task_interrupted(task);
+}
+
+// Raises it: cancellation first, then the outermost scope that is over. Returns when there is nothing.
 void task_raise_pending(struct task *task);
 
+// Before it parks: raises what is pending, and arms the timers of scopes that have none yet.
+void task_prepare_wait(struct task *task);
+
 void task_mark(struct task *task);
-
-// Opens a scope in the running task; its exception is raised once, in the task's innermost wait. Raises NoMemoryError
-// before anything has changed.
-void scope_enter(struct scope *scope, struct loop *loop, int64_t span);
-
-// Harmless for a scope that is not open.
-void scope_leave(struct scope *scope);
-void task_leave_scopes(struct task *task);
 
 #endif

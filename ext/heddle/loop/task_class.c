@@ -1,5 +1,6 @@
 #include "loop/task_class.h"
 
+#include "loop/cancel.h"
 #include "loop/foreign.h"
 #include "loop/join.h"
 #include "loop/run.h"
@@ -42,6 +43,20 @@ struct task *task_of(VALUE object)
     return rb_check_typeddata(object, &task_type);
 }
 
+// The deadline in force where it is created binds a task to its end.
+static void inherit_deadline(struct task *task)
+{
+    struct scope_chain *chain = scope_chain_current();
+    deadline_t at = scope_in_force(chain);
+    if (at == DEADLINE_NEVER) return;
+    const struct scope *binding = chain->innermost;
+    while (binding->at != at || binding->kind == SCOPE_TIMEOUT)
+        binding = binding->outer;
+    struct scope *scope = scope_new(SCOPE_DEADLINE, binding->span);
+    scope->inherited = true;
+    scope_open(scope, &task->scopes, at);
+}
+
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run)
 {
     struct task *task;
@@ -55,6 +70,9 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
     task->storage = Qundef;
     task->status = TASK_QUEUED;
     task->run = run;
+    task->chain = &task->scopes;
+    if (loop) task->scopes.task = task;
+    inherit_deadline(task);
     if (loop) {
         task->prev = loop->tasks_tail;
         if (loop->tasks_tail) {
@@ -112,10 +130,17 @@ struct outcome {
     VALUE result;
 };
 
+static VALUE call_proc(VALUE block)
+{
+    return rb_proc_call_with_block(block, 0, NULL, Qnil);
+}
+
 static VALUE call_block(VALUE argument)
 {
     struct outcome *outcome = (struct outcome *)argument;
-    outcome->result = rb_proc_call_with_block(outcome->task->block, 0, NULL, Qnil);
+    struct task *task = outcome->task;
+    struct scope *inherited = task->scopes.innermost;
+    outcome->result = inherited ? scope_call(inherited, &task->scopes, call_proc, task->block) : call_proc(task->block);
     outcome->status = TASK_COMPLETED;
     return Qnil;
 }
@@ -200,7 +225,7 @@ void task_end(struct task *task, enum task_status status, VALUE result)
 {
     HEDDLE_ASSERT(task->status <= TASK_RUNNING);
     task->result = result;
-    task_leave_scopes(task);
+    scope_close_all(&task->scopes);
     task->cancel_pending = false;
     int state = status == TASK_FAILED ? report(task) : 0;
     task->status = status;
@@ -217,24 +242,11 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     if (state) rb_jump_tag(state);
 }
 
-void task_cancel(struct task *task)
+void task_give_up(struct task *task)
 {
-    if (task->status == TASK_QUEUED) {
-        task_end(task, TASK_CANCELLED, Qnil);
-        return;
-    }
-    if (task->status != TASK_RUNNING || task->cancel_asked) return;
-    task->cancel_asked = true;
-    task->cancel_pending = true;
-    if (task->loop) {
-        if (task == task_current()) {
-            task_raise_pending(task);
-        } else {
-            loop_interrupt_task(task->loop, task);
-        }
-    } else {
-        foreign_cancel(task);
-    }
+    unlist(task);
+    if (!NIL_P(task->run)) run_remove(task->run, task);
+    task->run = Qnil;
 }
 
 // ---- spawning
@@ -327,7 +339,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
     struct loop *loop = scheduler_loop(scheduler);
     if (loop) {
         loop_enter(loop);
-        if (task_pending(loop->task)) task_raise_pending(loop->task);
+        task_raise_pending(loop->task);
     }
     if (run == Qundef) {
         struct task *parent = task_current();
@@ -412,7 +424,7 @@ static VALUE wait(int argc, VALUE *argv, VALUE self)
  */
 static VALUE cancel(VALUE self)
 {
-    task_cancel(task_of(self));
+    task_cancel(task_of(self), false);
     return self;
 }
 

@@ -24,8 +24,8 @@ bool is_fatal(VALUE error);
 // It never started: as if it had not been created.
 void task_forget(struct task *task);
 
-// Asks it to stop. Idempotent; any thread that holds the GVL.
-void task_cancel(struct task *task);
+// It does not end: nobody waits for it any more.
+void task_give_up(struct task *task);
 
 // Starts `block` as a task on the thread's scheduler, ours or a foreign one. `run`: the Heddle::Run it belongs to, nil, or
 // Qundef for that of the running task.

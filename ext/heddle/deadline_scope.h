@@ -1,0 +1,16 @@
+// What binds the code that runs now, for whatever waits by itself (a stream's poll, a connect): with a scheduler and
+// without. Implemented in loop/scope.c.
+#ifndef HEDDLE_DEADLINE_SCOPE_H
+#define HEDDLE_DEADLINE_SCOPE_H
+
+#include "deadline.h"
+
+// The earliest deadline of the running fiber's task, or of the running thread outside of any; what lies outside of a
+// shield does not count. DEADLINE_NEVER without one. Wait no longer than that, then call deadline_check.
+deadline_t deadline_in_force(void);
+
+// Raises Heddle::DeadlineExceeded if the deadline in force has passed: each wait, the first and every later one, must fail
+// then. In a task also what else is pending for it (a cancellation, an expired Timeout).
+void deadline_check(void);
+
+#endif

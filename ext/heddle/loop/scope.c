@@ -1,0 +1,254 @@
+#include "loop/scope.h"
+
+#include "loop/scheduler.h"
+#include "loop/task_class.h"
+#include "loop/thread_scope.h"
+#include "shims.h"
+
+static VALUE cScope;
+static ID id_scope; // no @: nobody sees the variable
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    struct scope *scope = pointer;
+    rb_gc_mark(scope->exception);
+    rb_gc_mark(scope->message);
+    rb_gc_mark(scope->sent);
+}
+
+static void release(void *pointer)
+{
+    xfree(pointer); // open ones are marked by their chain
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct scope);
+}
+
+static const rb_data_type_t scope_type = {
+    .wrap_struct_name = "Heddle::Scope",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct scope *scope_new(enum scope_kind kind, int64_t span)
+{
+    struct scope *scope;
+    VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
+    scope->self = self;
+    scope->exception = scope->message = scope->sent = Qnil;
+    scope->kind = (uint8_t)kind;
+    scope->span = span;
+    scope->at = DEADLINE_NEVER;
+    return scope;
+}
+
+// ---- the chain
+
+void scope_chain_mark(const struct scope_chain *chain)
+{
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
+        rb_gc_mark(scope->self);
+}
+
+struct scope_chain *scope_chain_current(void)
+{
+    struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
+    if (loop && loop->thread == rb_thread_current()) return loop->task->chain;
+    return thread_scope_chain(rb_thread_current());
+}
+
+void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
+{
+    scope->at = at;
+    if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope);
+    scope->chain = chain;
+    scope->outer = chain->innermost;
+    chain->innermost = scope;
+}
+
+void scope_close(struct scope *scope)
+{
+    struct scope_chain *chain = scope->chain;
+    if (!chain) return;
+    if (chain->task) {
+        timer_cancel(&chain->task->loop->timers, &scope->timer);
+    } else if (chain->thread) {
+        thread_scope_disarm(scope);
+    }
+    struct scope **link = &chain->innermost;
+    while (*link && *link != scope)
+        link = &(*link)->outer;
+    if (*link) *link = scope->outer;
+    scope->chain = NULL;
+}
+
+void scope_close_all(struct scope_chain *chain)
+{
+    while (chain->innermost)
+        scope_close(chain->innermost);
+}
+
+deadline_t scope_in_force(const struct scope_chain *chain)
+{
+    deadline_t earliest = DEADLINE_NEVER;
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest) earliest = scope->at;
+        if (scope_hides_outer(scope)) break;
+    }
+    return earliest;
+}
+
+bool scope_shielded(const struct scope_chain *chain)
+{
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->kind == SCOPE_SHIELD) return true;
+    }
+    return false;
+}
+
+struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
+{
+    struct scope *due = NULL;
+    for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->at <= now) scope->expired = true;
+        if (scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures)) due = scope;
+        if (scope_hides_outer(scope)) break;
+    }
+    return due;
+}
+
+// ---- raising
+
+static VALUE deadline_message(const struct scope *scope)
+{
+    const char *what = scope->kind == SCOPE_SHIELD ? "Heddle.shield" : "Heddle.deadline";
+    double seconds = (double)scope->span / 1e9;
+    if (scope->inherited)
+        return rb_sprintf("the deadline of %g s that this task was started under is over: every wait in it fails",
+                          seconds);
+    return rb_sprintf("the %g s that %s(%g) allowed are over: every wait in its block fails until the block is left",
+                      seconds, what, seconds);
+}
+
+VALUE scope_error(struct scope *scope)
+{
+    if (scope->kind == SCOPE_TIMEOUT) { // as Kernel#raise: a class or an exception, with or without a message
+        VALUE arguments[2] = {scope->exception, scope->message};
+        return rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
+    }
+    VALUE error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
+    rb_ivar_set(error, id_scope, scope->self);
+    return error;
+}
+
+void scope_raise(struct scope *scope)
+{
+    scope->failures++;
+    rb_exc_raise(scope_error(scope));
+}
+
+deadline_t deadline_in_force(void)
+{
+    return scope_in_force(scope_chain_current());
+}
+
+void deadline_check(void)
+{
+    struct scope_chain *chain = scope_chain_current();
+    if (chain->task) task_raise_pending(chain->task);
+    struct scope *due = scope_due(chain, deadline_now());
+    if (due) scope_raise(due);
+}
+
+// ---- the border
+
+struct crossing {
+    struct scope *scope;
+    struct scope_chain *chain;
+    VALUE (*body)(VALUE);
+    VALUE argument;
+};
+
+// Whether the error is that of a scope which is still open around this one: it is on its way there.
+static bool belongs_outside(const struct scope *scope, VALUE error)
+{
+    VALUE of = rb_attr_get(error, id_scope);
+    if (of == scope->self) return true;
+    for (const struct scope *outer = scope->outer; outer; outer = outer->outer) {
+        if (outer->self == of) return true;
+    }
+    return false;
+}
+
+// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's doing.
+static VALUE convert(VALUE argument, VALUE error)
+{
+    struct crossing *crossing = (struct crossing *)argument;
+    struct scope *scope = crossing->scope;
+    bool over = scope->expired || scope->at <= deadline_now();
+    if (!over || belongs_outside(scope, error)) rb_exc_raise(error);
+    rb_exc_raise(scope_error(scope)); // Ruby sets its cause: we are in a rescue
+}
+
+static VALUE call_body(VALUE argument)
+{
+    struct crossing *crossing = (struct crossing *)argument;
+    return crossing->body(crossing->argument);
+}
+
+static VALUE call_converting(VALUE argument)
+{
+    return rb_rescue2(call_body, argument, convert, argument, rb_eStandardError, (VALUE)0);
+}
+
+static VALUE leave(VALUE argument)
+{
+    struct crossing *crossing = (struct crossing *)argument;
+    struct scope *scope = crossing->scope;
+    scope_close(scope);
+    if (!NIL_P(scope->sent)) thread_scope_take_back(scope);
+    return Qnil;
+}
+
+VALUE scope_call(struct scope *scope, struct scope_chain *chain, VALUE (*body)(VALUE), VALUE argument)
+{
+    VALUE self = scope->self;
+    struct crossing crossing = {.scope = scope, .chain = chain, .body = body, .argument = argument};
+    VALUE result = rb_ensure(scope->kind == SCOPE_TIMEOUT ? call_body : call_converting, (VALUE)&crossing, leave,
+                             (VALUE)&crossing);
+    // Code inside may have rescued the failure of its wait and gone on with half an answer.
+    if (scope->failures && scope->kind != SCOPE_TIMEOUT) rb_exc_raise(scope_error(scope));
+    RB_GC_GUARD(self);
+    return result;
+}
+
+static VALUE close_scope(VALUE scope)
+{
+    scope_close((struct scope *)scope);
+    return Qnil;
+}
+
+VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument)
+{
+    struct scope_chain *chain = scope_chain_current();
+    if (!chain->innermost) return body(argument);
+    struct scope *scope = scope_new(SCOPE_SHELTER, DEADLINE_NEVER);
+    VALUE self = scope->self;
+    scope_open(scope, chain, DEADLINE_NEVER);
+    VALUE result = rb_ensure(body, argument, close_scope, (VALUE)scope);
+    RB_GC_GUARD(self);
+    return result;
+}
+
+void Init_heddle_scope(void)
+{
+    id_scope = rb_intern("__heddle_scope__");
+    cScope = rb_class_new(rb_cObject);
+    rb_gc_register_mark_object(cScope);
+    rb_undef_alloc_func(cScope);
+}

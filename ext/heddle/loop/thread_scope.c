@@ -1,0 +1,322 @@
+#include "loop/thread_scope.h"
+
+#include "loop/fork.h"
+#include "loop/loop.h"
+#include "shims.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+static const int64_t SECOND = 1000000000;
+static const uint64_t FIRST_RETRY = 1000000, LAST_RETRY = 20000000; // nanoseconds
+
+static ID id_chain, id_raise, id_alive, id_stopped, id_pending_interrupt, id_handle_interrupt, id_add, id_set_name;
+static VALUE sym_immediate;
+
+// ---- the chains
+
+static void mark_chain(void *pointer)
+{
+    scope_chain_mark(pointer);
+}
+
+static void release_chain(void *pointer)
+{
+    xfree(pointer);
+}
+
+static const rb_data_type_t chain_type = {
+    .wrap_struct_name = "Heddle::ThreadScopes",
+    .function = {.dmark = mark_chain, .dfree = release_chain},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct scope_chain *thread_scope_chain(VALUE thread)
+{
+    VALUE object = rb_attr_get(thread, id_chain);
+    if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
+    struct scope_chain *chain;
+    object = TypedData_Make_Struct(rb_cObject, struct scope_chain, &chain_type, chain);
+    chain->thread = thread;
+    rb_ivar_set(thread, id_chain, object);
+    return chain;
+}
+
+// ---- the helper's sleep
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    deadline_t wake_at;
+    bool interrupted;
+} sleeper;
+
+static struct timer_heap heap;
+static VALUE helper; // the thread, or 0
+static unsigned forks;
+static uint64_t armed; // how many scopes ever were, to know an idle second
+
+static void init_sleeper(void)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&sleeper.lock, NULL);
+    pthread_cond_init(&sleeper.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sleeper.interrupted = false;
+}
+
+static void *sleep_without_gvl(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&sleeper.lock);
+    while (!sleeper.interrupted && deadline_now() < sleeper.wake_at) {
+        struct timespec until = {.tv_sec = sleeper.wake_at / SECOND, .tv_nsec = sleeper.wake_at % SECOND};
+        pthread_cond_timedwait(&sleeper.changed, &sleeper.lock, &until);
+    }
+    sleeper.interrupted = false;
+    pthread_mutex_unlock(&sleeper.lock);
+    return NULL;
+}
+
+static void interrupt_sleep(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&sleeper.lock);
+    sleeper.interrupted = true;
+    pthread_cond_signal(&sleeper.changed);
+    pthread_mutex_unlock(&sleeper.lock);
+}
+
+// Not later than `at`. A time that was asked for once stays, though its scope may be over by then: else a program that
+// opens and closes scopes of a tenth of a second would wake the helper for each.
+static void wake_by(deadline_t at)
+{
+    if (at >= sleeper.wake_at) return; // written with the GVL held, and read by the helper alone without it
+    pthread_mutex_lock(&sleeper.lock);
+    sleeper.wake_at = at;
+    pthread_cond_signal(&sleeper.changed);
+    pthread_mutex_unlock(&sleeper.lock);
+}
+
+// ---- raising in a thread
+
+static void expire(struct timer *timer)
+{
+    (void)timer; // taken out by fire itself
+}
+
+static void look_again(struct scope *scope)
+{
+    if (!scope->retry) scope->retry = FIRST_RETRY;
+    timer_add(&heap, &scope->timer, deadline_now() + (int64_t)scope->retry);
+    if (scope->retry < LAST_RETRY) scope->retry += scope->retry / 2;
+}
+
+// An exception is on its way already, ours or another's.
+static bool busy(VALUE thread)
+{
+    return RTEST(rb_funcall(thread, id_pending_interrupt, 0));
+}
+
+static bool hidden(const struct scope *scope)
+{
+    for (const struct scope *inner = scope->chain->innermost; inner && inner != scope; inner = inner->outer) {
+        if (scope_hides_outer(inner)) return true;
+    }
+    return false;
+}
+
+static void send(struct scope *scope)
+{
+    VALUE error = scope_error(scope);
+    scope->sent = error;
+    scope->failures++;
+    scope->retry = FIRST_RETRY;
+    rb_funcall(scope->chain->thread, id_raise, 1, error);
+}
+
+// Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that computes
+// goes on until it waits, which is when the helper gets the GVL.
+static void fire(struct scope *scope)
+{
+    VALUE self = scope->self;
+    VALUE thread = scope->chain->thread;
+    scope->expired = true;
+    if (hidden(scope)) {
+        look_again(scope);
+    } else if (scope->kind == SCOPE_TIMEOUT) {
+        if (scope->failures) return;
+        if (loops_interrupt_root(thread)) {
+            look_again(scope);
+        } else {
+            send(scope);
+        }
+    } else if (RTEST(rb_funcall(thread, id_alive, 0))) {
+        if (scope_due(scope->chain, 0) == scope && !loops_interrupt_root(thread) &&
+            RTEST(rb_funcall(thread, id_stopped, 0)) && !busy(thread)) {
+            send(scope);
+        }
+        look_again(scope);
+    }
+    RB_GC_GUARD(self);
+}
+
+static void fire_due(void)
+{
+    deadline_t now = deadline_now();
+    while (timer_next(&heap) <= now) {
+        struct scope *scope = (struct scope *)heap.nodes[0]; // its first member
+        timer_cancel(&heap, &scope->timer);
+        fire(scope);
+    }
+}
+
+// ---- the helper's life
+
+static VALUE watch(VALUE unused)
+{
+    (void)unused;
+    uint64_t seen = armed - 1;
+    deadline_t idle_since = deadline_now();
+    for (;;) {
+        fire_due();
+        deadline_t now = deadline_now();
+        if (heap.size || seen != armed) idle_since = now;
+        seen = armed;
+        if (now - idle_since >= SECOND) return Qnil;
+        deadline_t next = timer_next(&heap);
+        pthread_mutex_lock(&sleeper.lock);
+        sleeper.wake_at = next < now + SECOND ? next : now + SECOND;
+        pthread_mutex_unlock(&sleeper.lock);
+        rb_nogvl(sleep_without_gvl, NULL, interrupt_sleep, NULL, 0);
+    }
+}
+
+static VALUE forget(VALUE unused)
+{
+    (void)unused;
+    if (helper == rb_thread_current()) helper = 0;
+    return Qnil;
+}
+
+static VALUE help(void *unused)
+{
+    (void)unused;
+    return rb_ensure(watch, Qnil, forget, Qnil);
+}
+
+// A child of fork has the thread that forked, and none of the others' scopes.
+static void abandon_parents_side(void)
+{
+    struct timer_heap parents = heap;
+    memset(&heap, 0, sizeof(heap));
+    forks = fork_count();
+    helper = 0;
+    init_sleeper();
+    for (uint32_t i = 0; i < parents.size; i++)
+        parents.nodes[i]->place = 0;
+    timer_heap_free(&parents);
+    struct scope_chain *chain = thread_scope_chain(rb_thread_current());
+    for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->at != DEADLINE_NEVER) timer_add(&heap, &scope->timer, scope->at);
+    }
+}
+
+static VALUE start_helper(VALUE unused)
+{
+    (void)unused;
+    VALUE thread = rb_thread_create(help, NULL);
+    helper = thread;
+    rb_funcall(thread, id_set_name, 1, rb_str_new_cstr("heddle deadlines"));
+    VALUE group = rb_path2class("ThreadGroup");
+    if (!RTEST(rb_funcall(rb_funcall(rb_thread_current(), rb_intern("group"), 0), rb_intern("enclosed?"), 0)))
+        rb_funcall(rb_const_get(group, rb_intern("Default")), id_add, 1, thread);
+    return Qnil;
+}
+
+static void need_helper(void)
+{
+    if (forks != fork_count()) abandon_parents_side();
+    if (helper) return;
+    sleeper.wake_at = 0; // it looks at the heap first
+    start_helper(Qnil);
+}
+
+VALUE thread_scope_helper(void)
+{
+    return forks == fork_count() ? helper : 0;
+}
+
+void thread_scope_arm(struct scope *scope)
+{
+    need_helper();
+    scope->timer.expire = expire;
+    timer_add(&heap, &scope->timer, scope->at);
+    armed++;
+    wake_by(scope->at);
+}
+
+void thread_scope_disarm(struct scope *scope)
+{
+    timer_cancel(&heap, &scope->timer);
+}
+
+// ---- taking back
+
+static VALUE check(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused2))
+{
+    (void)unused, (void)unused2, (void)argc, (void)argv, (void)blockarg;
+    rb_thread_check_ints();
+    return Qnil;
+}
+
+static VALUE let_in(VALUE error)
+{
+    VALUE mask = rb_hash_new();
+    rb_hash_aset(mask, rb_obj_class(error), sym_immediate);
+    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, check, Qnil);
+}
+
+void thread_scope_take_back(struct scope *scope)
+{
+    VALUE error = scope->sent, other = Qnil;
+    int other_state = 0;
+    scope->sent = Qnil;
+    for (;;) {
+        int state = 0;
+        rb_protect(let_in, error, &state);
+        if (!state) break; // has arrived before
+        VALUE raised = rb_errinfo();
+        if (raised == error) {
+            rb_set_errinfo(Qnil);
+            scope->failures--;
+            break;
+        }
+        if (!RTEST(rb_obj_is_kind_of(raised, rb_eException))) rb_jump_tag(state); // Thread#kill
+        if (!other_state) {
+            other = raised;
+            other_state = state;
+        }
+        rb_set_errinfo(Qnil);
+    }
+    if (other_state) rb_exc_raise(other);
+}
+
+void Init_heddle_thread_scope(void)
+{
+    id_chain = rb_intern("__heddle_scopes__");
+    id_raise = rb_intern("raise");
+    id_alive = rb_intern("alive?");
+    id_stopped = rb_intern("stop?");
+    id_pending_interrupt = rb_intern("pending_interrupt?");
+    id_handle_interrupt = rb_intern("handle_interrupt");
+    id_add = rb_intern("add");
+    id_set_name = rb_intern("name=");
+    sym_immediate = ID2SYM(rb_intern("immediate"));
+    rb_gc_register_address(&helper);
+    init_sleeper();
+    forks = fork_count();
+}

@@ -1,0 +1,29 @@
+// Scopes in plain threads, where no loop knows of the waits: one helper thread for the process sleeps in C, without the
+// GVL, until the earliest instant of a heap, and raises in threads whose time is over.
+//
+// The heap is guarded by the GVL. The helper is woken only for an instant that is earlier than the one it sleeps for; it
+// ends when it had nothing to do for a second, since Ruby looks for deadlocks only when all threads wait for ever.
+#ifndef HEDDLE_LOOP_THREAD_SCOPE_H
+#define HEDDLE_LOOP_THREAD_SCOPE_H
+
+#include "loop/scope.h"
+
+// The chain of a thread, which lives as long as it does. Raises NoMemoryError.
+struct scope_chain *thread_scope_chain(VALUE thread);
+
+// Has the helper watch over it from now on. Raises ThreadError when no thread can be started.
+void thread_scope_arm(struct scope *scope);
+
+// From here on nothing is raised for it any more.
+void thread_scope_disarm(struct scope *scope);
+
+// After thread_scope_disarm, in its own thread: what was raised and has not arrived is taken out of the thread's queue,
+// whatever Thread.handle_interrupt says. Other interrupts that arrive meanwhile are raised.
+void thread_scope_take_back(struct scope *scope);
+
+// The helper, or 0.
+VALUE thread_scope_helper(void);
+
+void Init_heddle_thread_scope(void);
+
+#endif
