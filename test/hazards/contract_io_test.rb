@@ -61,6 +61,20 @@ class ContractIOTest < Minitest::Test
     assert_equal swapped?, same
   end
 
+  # The version of IO::Buffer tells, wherever it comes from.
+  def test_contract_the_contract_of_4_1_is_detected
+    Tempfile.create(["version", ".rb"]) do |file|
+      file.write("IO::Buffer.send(:remove_const, :VERSION) if IO::Buffer.const_defined?(:VERSION)\nIO::Buffer::VERSION = 3")
+      file.close
+      out = assert_child(<<~'RUBY', env: {"RUBYOPT" => "-r#{file.path}"})
+        %w[read write pread pwrite].each do |name|
+          puts Heddle::Scheduler.instance_method("io_#{name}") == Heddle::Scheduler.instance_method("io_#{name}_once")
+        end
+      RUBY
+      assert_equal ["true"] * 4, out.lines(chomp: true)
+    end
+  end
+
   def test_contract_io_pread_and_io_pwrite_of_3_2
     skip "this Ruby has the contract of 4.1" if swapped?
     with_file("0123456789") do |file|

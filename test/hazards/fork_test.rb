@@ -109,6 +109,26 @@ class ForkTest < Minitest::Test
     assert_equal ["after", "child ended", "in the child", "task of true"], outcome.out.lines(chomp: true).sort
   end
 
+  def test_a_child_that_leaves_a_timeout
+    out = assert_child(<<~RUBY)
+      require "timeout"
+      Heddle.run do
+        Timeout.timeout(5) do
+          pid = Timeout.timeout(5) { fork }
+          sleep(0.001)
+          exit!(Thread.new { Heddle.run { sleep(0.001) && 7 } }.value) unless pid
+          puts Process.wait2(pid).last.exitstatus
+        end
+        begin
+          Timeout.timeout(0.005) { sleep }
+        rescue Timeout::Error
+          puts "timed out"
+        end
+      end
+    RUBY
+    assert_equal ["7", "timed out"], out.lines(chomp: true)
+  end
+
   # Process.daemon forks without Process._fork, and goes on in the child.
   def test_daemon
     Tempfile.create("heddle") do |file|

@@ -265,6 +265,26 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
+  def test_fiber_raise_in_one_of_several_that_are_ready
+    Heddle.run do
+      fibers = []
+      order = []
+      tasks = Array.new(3) do |index|
+        Heddle.spawn do
+          fibers << Fiber.current
+          Fiber.scheduler.block(:test)
+          order << index
+        rescue IOError => error
+          order << error.message
+        end
+      end
+      fibers.each { |fiber| Fiber.scheduler.unblock(:test, fiber) }
+      fibers[1].raise(IOError, "in the middle")
+      tasks.each(&:wait)
+      assert_equal ["in the middle", 0, 2], order
+    end
+  end
+
   def test_fiber_raise_in_a_fiber_that_has_ended
     Heddle.run do
       fiber = Fiber.schedule {}

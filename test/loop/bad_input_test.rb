@@ -88,6 +88,20 @@ class BadInputTest < Minitest::Test
     end
   end
 
+  # As Kernel#sleep: what divides like a number is a span.
+  def test_a_span_that_is_no_number
+    span = Object.new
+    def span.divmod(_) = [0, 0.01]
+    Heddle.run { assert_within(1, at_least: 0.01) { assert_equal false, Fiber.scheduler.block(:me, span) } }
+  end
+
+  def test_a_scheduler_without_initialize
+    blank = Heddle::Scheduler.allocate
+    assert_nil blank.backend
+    assert_includes assert_raises(ArgumentError) { blank.kernel_sleep(0) }.message, "Heddle::Scheduler.new"
+    assert_nil blank.close
+  end
+
   def test_errors_in_conversion_leave_nothing_behind
     strange = Object.new
     def strange.divmod(_) = raise(IOError, "converting")

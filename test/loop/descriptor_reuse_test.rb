@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "support/native_calls"
 require "io/wait"
 
 # Descriptor numbers come back at once; what the kernel knows of the file before must not be taken for the one after.
@@ -80,6 +81,27 @@ class DescriptorReuseTest < Minitest::Test
       assert_equal false, waiter.value
     ensure
       [copy, old_writer, new_reader, new_writer].each(&:close)
+    end
+  end
+
+  # The number goes from a socket to a file, which the kernel does not wait for, and back to the socket, of which it knows.
+  def test_a_number_that_comes_back_to_its_first_file
+    Heddle.run do
+      socket, writer = UNIXSocket.pair
+      copy = socket.dup
+      file = File.open(__FILE__)
+      refute socket.wait_readable(0.002)
+      scheduler = Fiber.scheduler
+      NativeCalls.dup2(file.fileno, socket.fileno)
+      assert_equal IO::READABLE, scheduler.io_wait(socket, IO::READABLE, 1), "a file is always readable"
+      NativeCalls.dup2(copy.fileno, socket.fileno)
+      waiter = Heddle.spawn { scheduler.io_wait(socket, IO::READABLE, 5) }
+      assert_equal :waiting, waiter.status
+      writer.write("x")
+      assert_equal IO::READABLE, waiter.value
+      assert_equal "x", copy.readpartial(1)
+    ensure
+      [socket, writer, copy, file].each { |io| io&.close }
     end
   end
 

@@ -300,6 +300,21 @@ class FiberPoolTest < Minitest::Test
       end
     end
 
+    # They are cancelled before the loop has come to them; the pool's places are for others then.
+    def test_tasks_of_another_thread_cancelled_before_they_start
+      in_host do
+        pool = Heddle::FiberPool.new(1)
+        ran = []
+        last = Thread.new do
+          10.times { |index| pool.spawn { ran << index }.cancel }
+          pool.spawn { ran << :last && :value }
+        end.value
+        assert_equal :value, last.value
+        assert_includes ran, :last
+        assert_equal 0, pool.wait.statistics[:running]
+      end
+    end
+
     def test_several_maps_of_one_pool_share_its_size
       Heddle.run do
         pool = Heddle::FiberPool.new(3)

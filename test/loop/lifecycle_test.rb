@@ -88,6 +88,25 @@ class LifecycleTest < Minitest::Test
     end
   end
 
+  def test_wait_with_a_timeout_from_a_thread_without_a_scheduler
+    Heddle.run do
+      task = Heddle.spawn { sleep }
+      Thread.new { assert_within(1, at_least: 0.02) { refute task.wait(0.02) } }.join
+      refute task.wait(0)
+      waiter = Thread.new { task.wait(10) }
+      sleep(0.001) until waiter.status == "sleep"
+      task.cancel
+      assert_same task, waiter.value
+    end
+  end
+
+  # Printing it fails; the task must end all the same.
+  def test_an_error_that_cannot_be_reported
+    error = IOError.new("unprintable")
+    def error.full_message(**) = raise(ArgumentError, "no words")
+    assert_same error, assert_raises(IOError) { Heddle.run { Heddle.spawn { raise error } && sleep(0.001) } }
+  end
+
   def test_an_error_in_a_task_leaves_the_others_be
     others = []
     error = nil

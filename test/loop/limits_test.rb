@@ -43,6 +43,31 @@ class LimitsTest < Minitest::Test
     assert_equal "Errno::EMFILE\n2\n", out
   end
 
+  # The one for waking it up is there, the backend's own not.
+  def test_a_loop_that_gets_but_one_descriptor
+    out = assert_child(<<~RUBY, rlimit_nofile: [40, 40])
+      Heddle::Scheduler.backends # asks the kernel while there is room
+      open = []
+      begin
+        loop { open << File.open(File::NULL) }
+      rescue Errno::EMFILE
+        open.pop.close
+      end
+      begin
+        Heddle.run { puts "ran" }
+      rescue SystemCallError => error
+        puts error.message
+      end
+      open << File.open(File::NULL) # nothing was left open
+      open.each(&:close)
+      puts Heddle.run { Heddle.spawn { sleep(0.001) && :later }.value }
+    RUBY
+    first, last = out.lines(chomp: true)
+    used = Heddle::Scheduler.new.backend
+    expected = (used == "poll") ? "ran" : "Too many open files - #{used}"
+    assert_equal [expected, "later"], [first, last]
+  end
+
   def test_a_child_process_at_the_descriptor_limit_can_still_be_waited_for
     out = assert_child(<<~RUBY, rlimit_nofile: [48, 48])
       status = Heddle.run do

@@ -140,6 +140,47 @@ class PlainSchedulerTest < Minitest::Test
     assert_includes error.message, "Heddle::Scheduler.new"
   end
 
+  def test_a_task_cannot_close_the_scheduler_that_runs_it
+    Heddle.run do
+      error = assert_raises(ThreadError) { Fiber.scheduler.close }
+      assert_includes error.message, "cannot close"
+      assert_equal 1, Heddle.spawn { sleep(0.001) && 1 }.value
+    end
+  end
+
+  # What is scheduled is awaited at the end of the thread, where an interrupt cancels it.
+  def test_thread_raise_while_what_is_scheduled_is_awaited
+    ensured = []
+    thread = Thread.new do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      3.times do |index|
+        Fiber.schedule do
+          sleep
+        ensure
+          sleep(0.001)
+          ensured << index
+        end
+      end
+      Fiber.scheduler.close
+    end
+    thread.report_on_exception = false
+    wait_until { thread.status == "sleep" }
+    thread.raise(IOError, "from outside")
+    assert_equal "from outside", assert_raises(IOError) { thread.value }.message
+    assert_equal [0, 1, 2], ensured.sort
+  end
+
+  def test_system_exit_in_a_scheduled_fiber_is_raised_from_close
+    ended = []
+    in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { sleep(0.002) && ended << 1 }
+      Fiber.schedule { sleep(0.001) && exit(7) }
+      assert_equal 7, assert_raises(SystemExit) { Fiber.set_scheduler(nil) }.status
+    end
+    assert_equal [1], ended
+  end
+
   def test_a_scheduler_that_is_never_set_costs_no_descriptor
     before = descriptor_count
     made = Array.new(100) { Heddle::Scheduler.new }

@@ -121,8 +121,9 @@ class Soak
   def job_sleep = sleep(@random.rand / 10)
 
   def job_echo
+    helpers = []
     pair = UNIXSocket.pair
-    echo = Heddle.spawn { pair[1].write(pair[1].readpartial(1000)) while true } # rubocop:disable Style/InfiniteLoop
+    help(helpers) { pair[1].write(pair[1].readpartial(1000)) while true } # rubocop:disable Style/InfiniteLoop
     10.times do |index|
       pair[0].write("line #{index}\n")
       raise "wrong echo" unless pair[0].gets == "line #{index}\n"
@@ -131,7 +132,7 @@ class Soak
     end
   ensure
     pair&.each(&:close)
-    quietly { echo&.cancel&.value }
+    dismiss(helpers)
   end
 
   def job_closed_under
@@ -160,12 +161,13 @@ class Soak
   end
 
   def job_queue
+    helpers = []
     queue = Thread::SizedQueue.new(1)
-    reader = Heddle.spawn { Array.new(5) { queue.pop } }
+    reader = help(helpers) { Array.new(5) { queue.pop } }
     5.times { |index| queue << index }
     raise "out of order" unless reader.value == [0, 1, 2, 3, 4]
   ensure
-    quietly { reader&.cancel&.value }
+    dismiss(helpers)
   end
 
   def job_nested_fiber
@@ -203,6 +205,18 @@ class Soak
     pid = nil
   ensure
     Process.detach(pid) if pid
+  end
+
+  # A task that works for the caller, who may be struck before it knows the task: it enters itself into the list.
+  def help(helpers)
+    Heddle.spawn do
+      helpers << Heddle::Task.current
+      yield
+    end
+  end
+
+  def dismiss(helpers)
+    helpers&.each { |helper| quietly { helper.cancel.value } }
   end
 
   def quietly
