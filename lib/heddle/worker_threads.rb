@@ -1,0 +1,249 @@
+# frozen_string_literal: true
+
+module Heddle
+  # A few Ruby threads that run blocks for others, which wait meanwhile. They are started as they are needed and end when
+  # there has been nothing to do for a second.
+  #
+  # Each block runs in a blocking fiber of its own, so that neither fiber-locals nor what libraries keep on a fiber pass
+  # from one block to the next; its storage (Ruby >= 3.2) is a copy of the caller's.
+  class WorkerThreads
+    IDLE_SECONDS = 1
+    GRACE_OF_GRACE = 1
+    FOR_EVER = 1e9
+    private_constant :IDLE_SECONDS, :GRACE_OF_GRACE, :FOR_EVER
+
+    # @return [Integer] how many there are at most
+    attr_reader :limit
+
+    # @param name [String] of the threads
+    # @param limit [Integer] how many there are at most; the others' blocks wait for their turn
+    def initialize(name, limit)
+      @name = name
+      @limit = limit
+      reset
+    end
+
+    # @param count [Integer] how many there may be from now on
+    def limit=(count)
+      @lock.synchronize do
+        @limit = count
+        @offered.broadcast # the idle ones end
+      end
+    end
+
+    # Runs the work on one of the threads; the caller, a fiber or a thread, waits for its end.
+    #
+    # When an exception ends the wait, one that has not begun is dropped, and another gets the exception too; the caller
+    # then waits for its end, but no longer than +grace+. After that the thread is left alone with it, and another may
+    # take its place.
+    #
+    # @param work [#call]
+    # @param grace [Numeric, nil] seconds; nil to wait for as long as it takes
+    # @param interrupt [#call, nil] called with the exception, in the caller, in place of raising it in the work's thread
+    # @return [Object] what the work returned
+    # @raise [Exception] what the work raised
+    def run(work, grace: nil, interrupt: nil)
+      reset unless @pid == Process.pid # a child of fork has none of the threads
+      job = Job.new(work, interrupt)
+      begin
+        submit(job)
+        job.wait
+        waited = true
+      rescue Exception => error # rubocop:disable Lint/RescueException -- to tell the work of it
+        raise
+      ensure
+        give_up(job, error, grace) unless waited
+      end
+      job.value
+    end
+
+    private
+
+    def reset
+      @pid = Process.pid
+      @lock = Thread::Mutex.new
+      @offered = Thread::ConditionVariable.new
+      @queue = []
+      @threads = @idle = @abandoned = 0
+    end
+
+    def submit(job)
+      starts = @lock.synchronize do
+        @queue << job
+        next @offered.signal && false if @idle >= @queue.size
+
+        @threads < @limit && (@threads += 1)
+      end
+      start_thread if starts
+    end
+
+    def start_thread
+      started = Thread.new { serve }
+      started.name = @name
+      started.report_on_exception = false
+    ensure
+      @lock.synchronize { @threads -= 1 } unless started
+    end
+
+    # An exception for a job must strike within that job alone.
+    def serve
+      Thread.handle_interrupt(Exception => :never) do
+        while (job = next_job)
+          job.perform
+          break if job.abandoned || @threads > @limit
+        end
+      ensure
+        @lock.synchronize { job&.abandoned ? @abandoned -= 1 : @threads -= 1 }
+      end
+    end
+
+    def next_job
+      @lock.synchronize do
+        if @queue.empty?
+          @idle += 1
+          begin
+            @offered.wait(@lock, IDLE_SECONDS)
+          ensure
+            @idle -= 1
+          end
+        end
+        @queue.shift
+      end
+    end
+
+    # In a shield, since a deadline that has passed ends every wait, also one for a lock.
+    def give_up(job, error, grace)
+      Heddle.shield(grace ? grace + GRACE_OF_GRACE : FOR_EVER) do
+        next if job.withdraw
+
+        job.interrupt(error || Cancellation.new("the caller of an offloaded block has ended"))
+        next job.wait_for_end unless grace
+
+        abandon(job, error, grace) unless job.wait(grace)
+      end
+    end
+
+    # As many as there may be threads get a substitute. Beyond that they hold on to their places.
+    def abandon(job, error, grace)
+      starts = @lock.synchronize do
+        next if job.ended? || @abandoned >= @limit
+
+        @abandoned += 1
+        @threads -= 1
+        job.abandoned = true
+        @queue.any? && (@threads += 1)
+      end
+      start_thread if starts
+      warn "heddle: an offloaded block goes on although its caller has given up (#{error.class}: #{error&.message}); #{grace} s " \
+        "after it was told so it is still at\n    #{Array(job.backtrace).first(5).join("\n    ")}"
+    end
+
+    # One block and its outcome.
+    class Job
+      # @return [Boolean, nil] whether nobody waits for it any more; under the lock of its {WorkerThreads}
+      attr_accessor :abandoned
+
+      def initialize(work, interrupt)
+        @work = work
+        @interrupt = interrupt
+        @fiber_options = Fiber.method_defined?(:storage) ? {blocking: true, storage: Fiber.current.storage} : {blocking: true}
+        @state = :waiting
+        @lock = Thread::Mutex.new
+        @ending = Gate.new
+      end
+
+      # Runs it, on the current thread.
+      def perform
+        return unless @lock.synchronize { @state == :waiting && (@thread = Thread.current) && (@state = :running) }
+
+        begin
+          value = Thread.handle_interrupt(Exception => :immediate) { Fiber.new(**@fiber_options) { @work.call }.resume }
+          completed = true
+        rescue Exception => error # rubocop:disable Lint/RescueException -- it is the caller's
+          nil
+        ensure
+          error ||= ThreadError.new("the offloaded block ended its thread (Thread.exit, Thread#kill)") unless completed
+          finish(value, error)
+        end
+      end
+
+      # @param timeout [Numeric, nil] seconds
+      # @return [Boolean] whether it has ended
+      def wait(timeout = nil)
+        deadline = timeout && now + timeout
+        until (seen = @ending.openings) && ended?
+          left = deadline && deadline - now
+          return false if left && left <= 0
+
+          @ending.wait(seen, left)
+        end
+        true
+      end
+
+      # Comes back when it has ended, whatever else happens; what came meanwhile is raised then.
+      def wait_for_end
+        wait
+      ensure
+        wait_for_end unless ended?
+      end
+
+      # @return [Boolean] whether it had not begun, and now never will
+      def withdraw
+        @lock.synchronize { @state == :waiting && (@state = :withdrawn) && true }
+      end
+
+      # Tells the work of an exception in its caller.
+      def interrupt(error)
+        @lock.synchronize do
+          next unless @state == :running
+          next @interrupt.call(error) if @interrupt
+
+          error = error.dup
+          error.set_backtrace(nil) # it gets the work's own
+          @thread.raise(error)
+        end
+      end
+
+      # @return [Boolean]
+      def ended? = @state == :ended
+
+      # @return [Array<String>, nil] where its thread is
+      def backtrace = @thread&.backtrace
+
+      # @return [Object]
+      # @raise [Exception] where it came from, and then where it was waited for
+      def value
+        return @value unless @error
+
+        @error.set_backtrace([*@error.backtrace, *caller]) unless @error.frozen?
+        raise @error
+      end
+
+      private
+
+      def finish(value, error)
+        @lock.synchronize do
+          @value, @error, @work = value, error, nil
+          @state = :ended
+        end
+        @ending.open
+        discard_interrupts
+      end
+
+      # What #interrupt raised too late to strike.
+      def discard_interrupts
+        while Thread.pending_interrupt?
+          begin
+            Thread.handle_interrupt(Exception => :immediate) { Thread.pass }
+          rescue Exception # rubocop:disable Lint/RescueException -- it was for a job that has ended
+            nil
+          end
+        end
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+    private_constant :Job
+  end
+  private_constant :WorkerThreads
+end

@@ -1,0 +1,243 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "timeout"
+
+class OffloadTest < Minitest::Test
+  include LoopHelpers
+
+  # Ruby's own sleep in a thread that has no scheduler, as a C library waits.
+  def test_the_others_go_on_meanwhile
+    Heddle.run do
+      ticks = 0
+      ticker = Heddle.spawn { loop { sleep(0.002) && ticks += 1 } }
+      assert_equal [:slept, false], Heddle.offload { sleep(0.05) && [:slept, Thread.current == Thread.main] }
+      ticker.cancel
+      assert_operator ticks, :>, 3
+    end
+  end
+
+  def test_without_a_scheduler_the_block_simply_runs
+    thread = nil
+    assert_equal 3, Heddle.offload { (thread = Thread.current) && 3 }
+    assert_same Thread.current, thread
+    assert_raises(ArgumentError) { Heddle.offload }
+  end
+
+  def test_an_error_has_the_blocks_backtrace_above_the_callers
+    error = Heddle.run { assert_raises(IOError) { Heddle.offload { raise_here } } }
+    assert_equal "of the block", error.message
+    assert_includes error.backtrace.first, "raise_here"
+    assert(error.backtrace.any? { |line| line.include?(__method__.to_s) }, error.backtrace.join("\n"))
+  end
+
+  def test_errors_that_are_no_standard_errors
+    Heddle.run do
+      assert_raises(NotImplementedError) { Heddle.offload { raise NotImplementedError } }
+      assert_raises(SystemExit) { Heddle.offload { exit(3) } }
+      assert_raises(UncaughtThrowError) { catch(:tag) { Heddle.offload { throw :tag } } }
+      assert_match(/ended its thread/, assert_raises(ThreadError) { Heddle.offload { Thread.exit } }.message)
+      assert_equal 1, Heddle.offload { 1 }
+    end
+  end
+
+  def test_a_frozen_error
+    error = IOError.new("frozen").freeze
+    Heddle.run { assert_same error, assert_raises(IOError) { Heddle.offload { raise error } } }
+  end
+
+  def test_no_more_threads_than_allowed_and_each_gets_its_turn
+    Heddle.run do
+      before, Heddle::Offload.threads = Heddle::Offload.threads, 3
+      now = most = 0
+      lock = Thread::Mutex.new
+      tasks = Array.new(30) do |index|
+        Heddle.spawn do
+          Heddle.offload do
+            lock.synchronize { most = [most, now += 1].max }
+            sleep(0.002)
+            lock.synchronize { now -= 1 }
+            index
+          end
+        end
+      end
+      assert_equal [*0...30], tasks.map(&:value)
+      assert_operator most, :<=, 3
+    ensure
+      Heddle::Offload.threads = before
+    end
+  end
+
+  def test_the_number_of_threads_is_checked
+    assert_raises(TypeError) { Heddle::Offload.threads = 1.5 }
+    assert_raises(ArgumentError) { Heddle::Offload.threads = 0 }
+  end
+
+  def test_idle_threads_end
+    Heddle.run { Array.new(5) { Heddle.spawn { Heddle.offload { sleep(0.01) } } }.each(&:value) }
+    wait_until(what: "the end of the idle threads") { Thread.list.none? { |thread| thread.name == "heddle offload" } }
+    assert_equal 1, Heddle.run { Heddle.offload { 1 } }
+  end
+
+  def test_a_cancel_reaches_the_block
+    seen = Thread::Queue.new
+    Heddle.run do
+      started = Thread::Queue.new
+      task = Heddle.spawn do
+        Heddle.offload do
+          started << 1
+          sleep
+        rescue Heddle::Cancellation => error
+          seen << error
+          raise
+        end
+      end
+      started.pop
+      task.cancel
+      task.wait
+      assert_equal :cancelled, task.status
+    end
+    assert_includes seen.pop.backtrace.join("\n"), __method__.to_s
+  end
+
+  def test_a_timeout_reaches_the_block
+    ended = []
+    Heddle.run do
+      assert_raises(Timeout::Error) do
+        Timeout.timeout(0.02) do
+          Heddle.offload do
+            sleep
+          ensure
+            ended << :ended
+          end
+        end
+      end
+    end
+    assert_equal [:ended], ended
+  end
+
+  def test_a_deadline_reaches_the_block
+    ended = []
+    Heddle.run do
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.02) do
+          Heddle.offload do
+            sleep
+          ensure
+            ended << :ended
+          end
+        end
+      end
+    end
+    assert_equal [:ended], ended
+  end
+
+  def test_what_waits_for_its_turn_is_dropped
+    Heddle.run do
+      before, Heddle::Offload.threads = Heddle::Offload.threads, 1
+      gate = Thread::Queue.new
+      first = Heddle.spawn { Heddle.offload { gate.pop } }
+      ran = false
+      second = Heddle.spawn { Heddle.offload { ran = true } }
+      second.cancel
+      second.wait
+      gate << :first
+      assert_equal :first, first.value
+      assert_equal [:cancelled, false], [second.status, ran]
+    ensure
+      Heddle::Offload.threads = before
+    end
+  end
+
+  # It will not end: its caller goes on, and its place is taken by another thread.
+  def test_a_block_that_refuses_to_end_is_left_alone
+    release = Thread::Queue.new
+    report = stderr_of do
+      Heddle.run do
+        before, Heddle::Offload.threads = Heddle::Offload.threads, 1
+        started = Thread::Queue.new
+        task = Heddle.spawn { Heddle.offload { (started << 1) && refuse(release) } }
+        started.pop
+        task.cancel
+        assert task.wait(10), "the caller has not given up"
+        assert_equal 2, Heddle.offload { 2 }
+      ensure
+        Heddle::Offload.threads = before
+      end
+    end
+    assert_match(/an offloaded block goes on although its caller has given up \(Heddle::Cancellation/, report)
+    assert_includes report, "refuse"
+  ensure
+    release << 1
+    wait_until(what: "the end of the abandoned thread") { Thread.list.none? { |thread| thread.name == "heddle offload" } }
+  end
+
+  # An exception that comes as the block ends must not strike the next block on that thread.
+  def test_an_interrupt_never_strikes_another_block
+    before, Heddle::Offload.threads = Heddle::Offload.threads, 1
+    Heddle.run do
+      300.times do |index|
+        task = Heddle.spawn { Heddle.offload { Thread.pass } }
+        sleep(0) if index.odd?
+        task.cancel
+        assert_equal index, Heddle.offload { Thread.pass || index }
+        task.wait
+      end
+    end
+  ensure
+    Heddle::Offload.threads = before
+  end
+
+  def test_locals_stay_apart_and_storage_is_copied
+    Heddle.run do
+      Thread.current[:local] = 1
+      Fiber[:shared] = "of the caller" if Fiber.respond_to?(:[])
+      seen = Heddle.offload { [Thread.current[:local], Thread.current[:left] = :behind] }
+      assert_equal [nil, :behind], seen
+      assert_nil Heddle.offload { Thread.current[:left] }
+      next unless Fiber.respond_to?(:[])
+
+      assert_equal "of the caller", Heddle.offload { Fiber[:shared].tap { Fiber[:shared] = 2 } }
+      assert_equal "of the caller", Fiber[:shared]
+    end
+  end
+
+  def test_no_scheduler_inside_and_nested
+    Heddle.run do
+      assert_equal [nil, nil, 5], Heddle.offload { [Fiber.scheduler, Heddle::Task.current, Heddle.offload { 5 }] }
+      assert_raises(Heddle::SchedulerMissing) { Heddle.offload { Heddle.spawn {} } }
+      assert_equal 6, Heddle.offload { Heddle.run { Heddle.spawn { sleep(0.001) && 6 }.value } }
+    end
+  end
+
+  def test_in_several_threads_at_once
+    threads = Array.new(4) { |number| Thread.new { Heddle.run { Array.new(20) { |index| Heddle.spawn { Heddle.offload { number * index } } }.map(&:value) } } }
+    assert_equal Array.new(4) { |number| Array.new(20) { |index| number * index } }, threads.map(&:value)
+  end
+
+  def test_in_a_child_of_fork
+    out = assert_child(<<~RUBY)
+      Heddle.run do
+        Heddle.offload { 1 }
+        pid = fork { exit!(Heddle.run { Heddle.offload { 7 } }) }
+        puts Process.wait2(pid).last.exitstatus
+      end
+    RUBY
+    assert_equal "7\n", out
+  end
+
+  def test_the_process_ends_while_a_block_runs
+    assert_equal "ensured\n", assert_child("Heddle.run { Heddle.spawn { begin Heddle.offload { sleep }; ensure; puts 'ensured' end }; exit }", timeout: 10)
+  end
+
+  private
+
+  def raise_here = raise(IOError, "of the block")
+
+  def refuse(release)
+    release.pop
+  rescue Heddle::Cancellation
+    retry
+  end
+end
