@@ -53,6 +53,28 @@ module Heddle
     include Error
   end
 
+  # An item, a value or an error cannot be sent to another process; the message names the item. See {Processes}.
+  class NotMarshalable < TypeError
+    include Error
+  end
+
+  # A worker process ended before its work was done. See {Processes}.
+  class WorkerLost < RuntimeError
+    include Error
+
+    # @return [Array] the items that it had; what was to be done with them may have been done in part
+    attr_reader :items
+
+    # @return [Process::Status, nil] nil when it is not known
+    attr_reader :status
+
+    def initialize(message = nil, items = [], status = nil)
+      super(message)
+      @items = items
+      @status = status
+    end
+  end
+
   # A pool was used after it was closed.
   class PoolClosed < ClosedQueueError
     include Error

@@ -1,0 +1,31 @@
+# frozen_string_literal: true
+
+require_relative "processes"
+
+module Heddle
+  class << self
+    # Calls the block with each item, many at once: on `fibers` fibers in each of `processes` processes.
+    #
+    # With one process it is {FiberPool#map}, in this process. With more, the block runs in children of this one
+    # ({Processes#map}): what it changes in memory is not seen here, and items and values have to be fit for Marshal.
+    #
+    # @param items [#each]
+    # @param fibers [Integer] how many items a process has at once
+    # @param processes [Integer]
+    # @return [Array] the blocks' values, in the order of the items
+    # @raise [Exception] the first error, which cancels the rest
+    def map(items, fibers: 50, processes: 1, &block)
+      raise ArgumentError, "Heddle.map needs a block: it is called with each item" unless block
+
+      workers = Processes.new(processes, fibers: fibers)
+      return workers.map(items, &block) if processes > 1
+
+      pool = FiberPool.new(fibers)
+      begin
+        pool.map(items, &block)
+      ensure
+        pool.close
+      end
+    end
+  end
+end

@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Processes
+    # What a worker process does.
+    class Child
+      CHUNK = 1 << 16
+      FOR_EVER = 1e9
+      private_constant :CHUNK, :FOR_EVER
+
+      # The parent has closed its end, or is no more.
+      class Dismissed < Exception # rubocop:disable Lint/InheritException -- nobody else's to rescue
+      end
+      private_constant :Dismissed
+
+      # @param deadline [Float, nil] of the call in the parent, by the monotonic clock
+      def initialize(socket, fibers:, keep:, deadline:, block:)
+        @socket = socket
+        @fibers = fibers
+        @keep = keep
+        @deadline = deadline
+        @block = block
+        @frames = Frames.new
+        @lock = Thread::Mutex.new
+      end
+
+      # Works until the parent closes the socket, and ends the process.
+      def run
+        status = 1
+        set_signals
+        drop_scheduler
+        Heddle.shield(FOR_EVER) { serve } # a deadline that the thread had in the parent is for the items
+        status = 0
+      rescue Dismissed
+        status = 0
+      rescue SystemExit => error
+        status = error.status
+      rescue SignalException => error
+        signal = error.signo
+      rescue Exception => error # rubocop:disable Lint/RescueException -- it must not reach the parent's frames
+        $stderr.write(error.full_message(highlight: false))
+      ensure
+        leave(status, signal)
+      end
+
+      private
+
+      # A handler, unlike "IGNORE", is not inherited by programs that a worker runs. Who ends a service often sends SIGTERM to
+      # all its processes, and then the parent does, too: a second one would cut short the clean-up after the first.
+      def set_signals
+        trap("INT") {}
+        trap("TERM") { ignore_term && raise(SignalException, "SIGTERM") }
+      end
+
+      def ignore_term = trap("TERM") {}
+
+      # Until Ruby 4.0 a child keeps the scheduler of its thread; {Compat::Fork} drops one of ours. To close another's would
+      # run the parent's fibers here.
+      def drop_scheduler
+        scheduler = Fiber.scheduler
+        return unless scheduler
+
+        %i[scheduler_close close].each { |name| scheduler.define_singleton_method(name) {} }
+        Fiber.set_scheduler(nil)
+      end
+
+      def serve
+        Heddle.run do
+          pool = FiberPool.new(@fibers)
+          loop { @frames.push(receive) { |_, index, payload| pool.spawn { perform(index, payload) } } }
+        end
+      end
+
+      def receive
+        @socket.readpartial(CHUNK)
+      rescue EOFError, Errno::ECONNRESET
+        ignore_term
+        raise Dismissed
+      end
+
+      def perform(index, payload)
+        begin
+          item = Marshal.load(payload) # rubocop:disable Security/MarshalLoad -- from our parent
+          value = @deadline ? Heddle.deadline([@deadline - now, 0].max) { @block.call(item) } : @block.call(item)
+          answer = @keep ? Transfer.dump_value(value, index, item) : ""
+          kind = Frames::VALUE
+        rescue Cancellation, SystemExit, SignalException
+          raise # the worker ends
+        rescue Exception => error # rubocop:disable Lint/RescueException -- raised in the parent
+          answer = Transfer.dump_error(error, index, item)
+          kind = Frames::ERROR
+        end
+        reply(kind, index, answer)
+      end
+
+      # One at a time: a frame may take several writes. While the parent does not read, the items' fibers wait here.
+      def reply(kind, index, payload)
+        header = Frames.header(kind, index, payload)
+        @lock.synchronize do
+          next @socket.write(header << payload) if payload.bytesize < CHUNK
+
+          @socket.write(header)
+          @socket.write(payload)
+        end
+      rescue Errno::EPIPE, Errno::ECONNRESET
+        nil # reading tells the same
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+      # Without the at_exit handlers, which are the parent's.
+      def leave(status, signal)
+        Worker.flush_output
+        if signal
+          trap(signal, "SYSTEM_DEFAULT")
+          Process.kill(signal, Process.pid)
+          sleep(1)
+        end
+      ensure
+        exit!(status)
+      end
+    end
+  end
+end

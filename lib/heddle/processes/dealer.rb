@@ -1,0 +1,142 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Processes
+    # One call: starts the workers, deals the items out, collects what comes back, and ends the workers.
+    #
+    # All of it happens in the caller's own fiber, which waits for all sockets at once. IO.select asks the scheduler, where
+    # there is one.
+    class Dealer
+      # Seconds after which it looks whether a worker has died whose socket some child of it still holds open.
+      LOOK = 1.0
+
+      FIRST_PAUSE = 0.0005
+      LONGEST_PAUSE = 0.02
+      KILLED = 1.0
+      private_constant :FIRST_PAUSE, :LONGEST_PAUSE, :KILLED
+
+      # @param processes [Processes]
+      # @param block [Proc] called with each item, in a worker
+      # @param keep [Boolean] whether the values are sent back
+      # @param room [#call, nil] says whether another item may be taken
+      def initialize(processes, block, keep:, room: nil)
+        @processes = processes
+        @block = block
+        @keep = keep
+        @room = room
+        @workers = []
+        @taken = @answered = 0
+      end
+
+      # @param items [#each]
+      # @yieldparam index [Integer] of an item
+      # @yieldparam payload [String] its value, as Transfer.load_value takes it
+      def run(items, &collect)
+        @collect = collect || ->(_, _) {}
+        items.each { |item| take(item, items) }
+        step while @answered < @taken
+        done = true
+      ensure
+        finish(done)
+      end
+
+      private
+
+      def take(item, items)
+        index = @taken
+        payload = Transfer.dump_item(item, index)
+        start_workers(items) if @workers.empty?
+        step until (worker = idlest) && (!@room || @room.call(index))
+        worker.give(index, item, payload)
+        @taken += 1
+      end
+
+      # All at once, so that they have the same state of the program to work with.
+      def start_workers(items)
+        known = items.respond_to?(:size) && items.size
+        count = @processes.count
+        count = known if known.is_a?(Integer) && known.between?(1, count)
+        deadline = Heddle.remaining&.+(now)
+        count.times do
+          @workers << Worker.start(@processes.fibers) do |socket|
+            Child.new(socket, fibers: @processes.fibers, keep: @keep, deadline: deadline, block: @block).run
+          end
+        end
+      end
+
+      def idlest
+        worker = @workers.min_by { |candidate| candidate.items.size }
+        worker if worker.room?
+      end
+
+      # Waits until something can be sent or received, and does so.
+      def step
+        sockets = @workers.to_h { |worker| [worker.socket, worker] }
+        readable, writable = IO.select(sockets.keys, @workers.select(&:owed?).map(&:socket), nil, LOOK)
+        return look unless readable
+
+        writable.each { |socket| sockets[socket].flush }
+        readable.each { |socket| receive(sockets[socket]) }
+      end
+
+      def receive(worker)
+        bytes = worker.receive
+        return if bytes == :wait_readable
+        return lose(worker) unless bytes
+
+        worker.frames.push(bytes) do |kind, index, payload|
+          worker.items.delete(index)
+          raise Transfer.load_error(payload, caller) if kind == Frames::ERROR
+
+          @answered += 1
+          @collect.call(index, payload)
+        end
+      end
+
+      def look
+        dead = @workers.find(&:ended?)
+        lose(dead) if dead
+      end
+
+      # Its socket is closed, so it has ended, or does so now.
+      def lose(worker)
+        await([worker], KILLED)
+        raise worker.lost
+      end
+
+      # A worker that has nothing to do ends when its socket is closed; others have to be told.
+      def finish(done)
+        Heddle.shield(GRACE + KILLED) do
+          done ? @workers.each(&:close) : @workers.each { |worker| worker.signal(:TERM) }
+          await(@workers, GRACE)
+        end
+      ensure
+        @workers.each(&:close)
+        kill(@workers.reject(&:ended?))
+      end
+
+      def kill(workers)
+        workers.each { |worker| worker.signal(:KILL) }
+        Heddle.shield(2 * KILLED) { await(workers, KILLED) } if workers.any?
+      ensure
+        # One that the kernel does not let go of now must not hold us, nor be left a zombie.
+        workers.each { |worker| Process.detach(worker.pid) unless worker.ended? }
+      end
+
+      # @return [Boolean] whether all have ended within as many seconds
+      def await(workers, seconds)
+        limit = now + seconds
+        pause = FIRST_PAUSE
+        until workers.all?(&:ended?)
+          return false if now > limit
+
+          sleep(pause)
+          pause = [pause * 2, LONGEST_PAUSE].min
+        end
+        true
+      end
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

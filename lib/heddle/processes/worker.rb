@@ -1,0 +1,182 @@
+# frozen_string_literal: true
+
+require "socket"
+
+module Heddle
+  class Processes
+    # A worker as its parent sees it.
+    class Worker
+      # Bytes that may wait to be sent before it gets no more items.
+      OUTGOING = 1 << 20
+      CHUNK = 1 << 16
+      private_constant :OUTGOING, :CHUNK
+
+      # Our ends of the sockets of all workers of this process. A child must not keep one: the other end would then not see
+      # that we are gone. Nor may a child of another thread be forked between the making of a pair and the closing of its
+      # far end.
+      @ends = {}.compare_by_identity
+      @lock = Thread::Mutex.new
+
+      class << self
+        # Forks.
+        #
+        # @yieldparam socket [UNIXSocket] the child's end; called in the child, which ends with it
+        # @return [Worker] in the parent
+        def start(fibers)
+          parent = Process.pid
+          flush_output
+          socket, pid, theirs = fork_connected
+          return new(pid, socket, fibers) if pid
+
+          forget_all
+          yield theirs
+        ensure
+          # Whatever strikes a child before it is at work: nothing of what is above it on the stack is its own.
+          exit!(1) unless Process.pid == parent
+        end
+
+        # @api private
+        def forget(socket) = @lock.synchronize { @ends.delete(socket) }
+
+        # Before a fork, after which both would write what is in these buffers, and before an exit! that would not.
+        def flush_output
+          [$stdout, $stderr, STDOUT, STDERR].uniq.each do |io| # rubocop:disable Style/GlobalStdStream
+            io.flush
+          rescue SystemCallError, IOError
+            next # closed, or nobody reads it
+          end
+        end
+
+        private
+
+        # @return [Array] our end, the pid, nil; in the child nil, nil, its end
+        def fork_connected
+          @lock.synchronize do
+            ours, theirs = UNIXSocket.pair
+            begin
+              pid = fork
+              forked = true
+            ensure
+              ours.close unless pid
+              theirs.close if pid || !forked
+            end
+            @ends[ours] = true if pid
+            pid ? [ours, pid] : [nil, nil, theirs]
+          end
+        end
+
+        # Those of the other workers, that the child has got too.
+        def forget_all
+          @ends.each_key { |socket| socket.close unless socket.closed? }
+          @ends.clear
+        end
+      end
+
+      # @return [Integer]
+      attr_reader :pid
+      # @return [UNIXSocket]
+      attr_reader :socket
+      # @return [Frames] what has come from it
+      attr_reader :frames
+      # @return [Hash{Integer => Object}] the items that it has
+      attr_reader :items
+      # @return [Process::Status, nil] once it has ended
+      attr_reader :status
+
+      def initialize(pid, socket, fibers)
+        @pid = pid
+        @socket = socket
+        @fibers = fibers
+        @items = {}
+        @frames = Frames.new
+        @outgoing = String.new(encoding: Encoding::BINARY)
+        @sent = 0
+      end
+
+      # @return [Boolean] whether it can have another item
+      def room? = @items.size < @fibers && @outgoing.bytesize - @sent < OUTGOING
+
+      # @return [Boolean] whether something is left to be sent
+      def owed? = @sent < @outgoing.bytesize
+
+      def give(index, item, payload)
+        @items[index] = item
+        @outgoing << Frames.header(Frames::ITEM, index, payload) << payload
+        flush
+      end
+
+      # Sends what the socket takes.
+      def flush
+        while owed?
+          count = @socket.write_nonblock(@outgoing.byteslice(@sent, CHUNK), exception: false)
+          return if count == :wait_writable
+
+          @sent += count
+        end
+        forget_sent
+      rescue Errno::EPIPE, Errno::ECONNRESET
+        forget_sent # reading tells that it is gone
+      end
+
+      # @return [String, :wait_readable, nil] nil when it is gone
+      def receive
+        @socket.read_nonblock(CHUNK, exception: false)
+      rescue Errno::ECONNRESET
+        nil
+      end
+
+      # Its reading end then tells the worker that there is nothing more to do.
+      def close
+        return if @socket.closed?
+
+        Worker.forget(@socket)
+        @socket.close
+      end
+
+      # @return [Boolean] whether the process has ended, and left no zombie
+      def ended?
+        return true if @reaped
+
+        @reaped = Process.wait2(@pid, Process::WNOHANG)
+        @status = @reaped.last if @reaped
+        !!@reaped
+      rescue Errno::ECHILD
+        @reaped = true # somebody else waits for all children of this process
+      end
+
+      def signal(name)
+        Process.kill(name, @pid) unless ended?
+      rescue Errno::ESRCH
+        nil
+      end
+
+      # @return [WorkerLost] that it has ended when it should not have
+      def lost = WorkerLost.new("worker process #{@pid} #{ending} with #{burden}", @items.values, @status)
+
+      private
+
+      def forget_sent
+        @outgoing = String.new(encoding: Encoding::BINARY)
+        @sent = 0
+      end
+
+      def ending
+        return "has closed its connection" unless @status
+        return "was killed by SIG#{Signal.signame(@status.termsig)}" if @status.signaled?
+
+        "ended with status #{@status.exitstatus}"
+      end
+
+      LISTED = 10
+      private_constant :LISTED
+
+      def burden
+        return "no item in work" if @items.empty?
+
+        names = @items.first(LISTED).map { |index, item| Transfer.label(index, item) }
+        names << "#{@items.size - LISTED} more" if @items.size > LISTED
+        "#{(@items.size == 1) ? "one item" : "#{@items.size} items"} in work, which may have been done in part: #{names.join(", ")}"
+      end
+    end
+  end
+end

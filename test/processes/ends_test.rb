@@ -1,0 +1,304 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Workers that end too early, parents that end, and what either leaves behind.
+class ProcessesEndsTest < Minitest::Test
+  include LoopHelpers
+
+  module Behaviour
+    def test_a_killed_worker_is_noticed_and_its_items_named
+      in_host do
+        error = assert_raises(Heddle::WorkerLost) do
+          Heddle.map(1..6, fibers: 3, processes: 2) { |item| (item == 4) ? Process.kill(:KILL, $$) : sleep }
+        end
+        assert_includes error.items, 4
+        assert_operator error.items.size, :<=, 3
+        assert_equal Signal.list["KILL"], error.status.termsig
+        assert_match(/\Aworker process \d+ was killed by SIGKILL with \d items in work, which may have been done in part: .*item 3 \(4\)/, error.message)
+        assert_no_child
+      end
+    end
+
+    def test_a_worker_that_is_killed_from_outside_while_all_wait
+      in_host do
+        reader, writer = IO.pipe
+        killer = Thread.new { Process.kill(:KILL, Integer(reader.gets)) }
+        assert_raises(Heddle::WorkerLost) { Heddle.map(1..2, fibers: 1, processes: 2) { |item| (item == 1 || writer.puts($$).nil?) && sleep } }
+        killer.join
+        assert_no_child
+      end
+    end
+
+    # Some child of the worker has its socket: no end of the connection tells.
+    def test_a_killed_worker_whose_own_child_lives_on
+      in_host do
+        reader, writer = IO.pipe
+        assert_raises(Heddle::WorkerLost) do
+          Heddle.map(1..2, fibers: 1, processes: 2) do |item|
+            next sleep unless item == 2
+
+            writer.puts(fork { sleep(30) && exit!(0) })
+            Process.kill(:KILL, $$)
+          end
+        end
+        Process.kill(:KILL, Integer(reader.gets))
+        assert_no_child
+      end
+    end
+
+    def test_exit_and_abort_end_the_worker_in_order
+      in_host do
+        {"exit(7)" => 7, "exit!(8)" => 8, "abort" => 1}.each do |code, status|
+          error = assert_raises(Heddle::WorkerLost) { Heddle.map(%w[a b], processes: 2) { |item| (item == "b") ? eval(code) : sleep } } # rubocop:disable Security/Eval
+          assert_equal [["b"], status], [error.items, error.status.exitstatus]
+          assert_match(/ended with status #{status} with one item in work, .*item 1 \("b"\)/, error.message)
+        end
+        assert_no_child
+      end
+    end
+
+    def test_a_worker_that_a_signal_ends
+      in_host do
+        error = assert_raises(Heddle::WorkerLost) { Heddle.map(1..2, processes: 2) { |item| (item == 2) ? Process.kill(:TERM, $$) && sleep : sleep } }
+        assert_equal Signal.list["TERM"], error.status.termsig
+      end
+    end
+
+    def test_a_worker_whose_thread_ends
+      in_host do
+        assert_raises(Heddle::WorkerLost) { Heddle.map(1..2, processes: 2) { |item| (item == 2) ? Thread.exit : sleep } }
+        assert_no_child
+      end
+    end
+
+    def test_no_descriptor_is_left
+      in_host do
+        Heddle.map(1..4, processes: 2) { |item| item }
+        GC.start
+        before = descriptor_count
+        5.times { Heddle.map(1..4, processes: 2) { |item| item } }
+        assert_raises(IOError) { Heddle.map(1..4, processes: 2) { raise IOError } }
+        assert_raises(Heddle::WorkerLost) { Heddle.map(1..4, processes: 2) { exit!(1) } }
+        assert_equal 1, Heddle::Processes.new(2).stream(1..100) { |item| item }.first
+        GC.start
+        assert_equal before, descriptor_count
+        assert_no_child
+      end
+    end
+
+    # Each has its own end of its own socket, and none of the others'.
+    def test_a_worker_has_no_others_sockets
+      in_host do
+        sockets = -> { Dir.children("/proc/self/fd").filter_map { |name| File.readlink("/proc/self/fd/#{name}") rescue nil }.grep(/\Asocket:/) } # rubocop:disable Style/RescueModifier
+        before = sockets.call
+        seen = Heddle::Processes.new(4, fibers: 1).map(1..4) { sleep(0.02) && (sockets.call - before).size }
+        assert_equal [1, 1, 1, 1], seen
+      end
+    end
+
+    def test_break_out_of_a_stream
+      in_host do
+        value = Heddle::Processes.new(2, fibers: 2).stream(Enumerator.produce(1) { |last| last + 1 }) { |item| item * 2 }.each { |twice| break twice if twice == 10 }
+        assert_equal 10, value
+        assert_no_child
+      end
+    end
+
+    def test_raise_and_throw_out_of_a_stream
+      in_host do
+        stream = Heddle::Processes.new(2, fibers: 2).stream(1..Float::INFINITY) { |item| item }
+        assert_raises(IOError) { stream.each { |value| raise IOError if value == 5 } }
+        assert_equal 6, catch(:found) { stream.each { |value| throw :found, 6 if value == 6 } }
+        assert_equal [1, 2, 3], stream.first(3)
+        assert_equal [2, 4], stream.lazy.select(&:even?).first(2)
+        assert_no_child
+      end
+    end
+
+    def test_a_stream_is_in_order_and_takes_only_so_much_ahead
+      in_host do
+        taken = most = delivered = 0
+        items = Enumerator.new { |yielder| 200.times { |item| (taken += 1) && yielder << item } }
+        values = []
+        Heddle::Processes.new(2, fibers: 4).stream(items, ahead: 10) { |item| sleep((item % 50 == 0) ? 0.02 : 0.0002) && item }.each do |value|
+          values << value
+          delivered += 1
+          most = [most, taken - delivered].max
+        end
+        assert_equal [*0...200], values
+        assert_operator most, :<=, 11
+      end
+    end
+
+    def test_an_error_comes_out_of_a_stream
+      in_host do
+        seen = []
+        assert_raises(IOError) { Heddle::Processes.new(1, fibers: 1).stream(1..9) { |item| (item == 4) ? raise(IOError) : item }.each { |value| seen << value } }
+        assert_equal [1, 2, 3], seen
+      end
+    end
+  end
+
+  class InARun < ProcessesEndsTest
+    include Behaviour
+
+    mode :fiber
+
+    private
+
+    def in_host(&block) = Heddle.run(&block)
+  end
+
+  class Blocking < ProcessesEndsTest
+    include Behaviour
+
+    mode :blocking
+
+    private
+
+    def in_host = yield
+  end
+
+  # What happens to whole programs.
+  class Programs < ProcessesEndsTest
+    PLACES = {"blocking" => "%s", "in a run" => "Heddle.run { %s }"}.freeze
+
+    WORK = <<~RUBY
+      Heddle.map(1..4, fibers: 2, processes: 2) do |item|
+        puts "worker \#{$$}"
+        sleep
+      ensure
+        puts "ensured"
+      end
+    RUBY
+
+    def test_a_signal_to_the_parent_ends_the_workers_in_order
+      PLACES.each_value do |place|
+        %w[TERM INT].each do |signal|
+          outcome = in_child("at_exit { puts 'at_exit' }\n#{place % WORK}", timeout: 10) { |pid, out| at_work(out) && Process.kill(signal, pid) }
+          assert_equal Signal.list[signal], outcome.status.termsig, outcome.err
+          assert_equal [4, 1], [outcome.out.scan("ensured").size, outcome.out.scan("at_exit").size]
+          assert_gone(outcome.out)
+        end
+      end
+    end
+
+    # As service managers do. The clean-up of the items waits, and is not cut short.
+    def test_sigterm_to_the_whole_group
+      work = WORK.sub('puts "ensured"', 'sleep(0.1); puts "ensured"')
+      outcome = in_child(work, timeout: 10, pgroup: true) { |pid, out| at_work(out) && Process.kill("TERM", -pid) }
+      assert_equal [Signal.list["TERM"], 4], [outcome.status.termsig, outcome.out.scan("ensured").size]
+      assert_gone(outcome.out)
+    end
+
+    # Ctrl-C reaches all processes of a terminal.
+    def test_an_interrupt_of_the_whole_group
+      outcome = in_child(WORK, timeout: 10, pgroup: true) { |pid, out| at_work(out) && Process.kill("INT", -pid) }
+      assert_equal [Signal.list["INT"], 4], [outcome.status.termsig, outcome.out.scan("ensured").size]
+      refute_includes outcome.err, "worker process"
+      assert_gone(outcome.out)
+    end
+
+    def test_workers_end_when_their_parent_is_killed
+      outcome = in_child(WORK, timeout: 10) { |pid, out| at_work(out) && Process.kill("KILL", pid) }
+      assert_equal Signal.list["KILL"], outcome.status.termsig
+      assert_gone(outcome.out)
+    end
+
+    # One that decides to go on has its workers go on.
+    def test_handlers_of_the_parent_are_its_own
+      out = assert_child(<<~RUBY, timeout: 20, pgroup: true) { |pid, file| at_work(file, 2) && Process.kill("INT", -pid) }
+        handled = 0
+        trap("INT") { puts "handled"; handled += 1 }
+        trap("TERM") { puts "not in a worker" }
+        items = Enumerator.new do |yielder|
+          2.times { |item| yielder << item }
+          sleep(0.005) until handled > 0
+          yielder << 2
+        end
+        values = Heddle.map(items, fibers: 2, processes: 2) { |item| puts("worker \#{$$}") && sleep(0.01); puts "worker \#{$$}"; item }
+        puts values.inspect
+        begin
+          Heddle.map(1..2, processes: 2) { |item| item == 1 ? sleep : sleep(0.2) && raise(IOError) }
+        rescue IOError
+          puts "ended"
+        end
+      RUBY
+      assert_equal [1, 1, 1, 0], ["handled\n", "[0, 1, 2]\n", "ended\n", "not in a worker"].map { |text| out.scan(text).size }
+    end
+
+    def test_a_worker_that_refuses_to_end_is_killed
+      out = assert_child(<<~RUBY, timeout: 20)
+        Heddle::Processes.send(:remove_const, :GRACE)
+        Heddle::Processes::GRACE = 0.3
+        begin
+          Heddle.map(1..2, processes: 2) do |item|
+            item == 1 ? begin sleep; rescue Exception; retry; end : sleep(0.05) && raise(IOError, "raised")
+          end
+        rescue IOError => error
+          puts error.message
+        end
+        begin
+          Process.wait(-1, Process::WNOHANG)
+        rescue Errno::ECHILD
+          puts "no child"
+        end
+      RUBY
+      assert_equal "raised\nno child\n", out
+    end
+
+    def test_a_worker_runs_no_at_exit_and_writes_what_was_printed_once
+      PLACES.each_value do |place|
+        Tempfile.create("heddle") do |file|
+          outcome = in_child(<<~RUBY, timeout: 20)
+            $stdout.sync = false
+            at_exit { print "at_exit " }
+            held = File.open(#{file.path.dump}, "w")
+            held.print "once "
+            print "before "
+            #{place % 'Heddle.map(1..2, fibers: 1, processes: 2) { |item| sleep(0.01); print "worker " }'}
+            print "after "
+          RUBY
+          assert_equal %w[after at_exit before worker worker], outcome.out.split.sort
+          assert_equal "once ", File.read(file.path)
+        end
+      end
+    end
+
+    # What a process needs for a hundred values of 1 MiB each is a few of them.
+    def test_a_hundred_mebibytes_of_values_in_bounded_memory
+      out = assert_child(<<~RUBY, timeout: 50)
+        def rss = File.read("/proc/self/status")[/^VmHWM:\\s+(\\d+)/, 1].to_i / 1024
+        stream = Heddle::Processes.new(2, fibers: 4).stream(1..100) { |item| (item % 9 == 0) && sleep(0.02); item.to_s * (1_048_576 / item.to_s.size) }
+        before, bytes = rss, 0
+        stream.each { |value| bytes += value.bytesize; sleep(0.001); GC.start if bytes % 7 == 0 }
+        puts bytes / 1_000_000, rss - before
+      RUBY
+      megabytes, grown = out.split.map(&:to_i)
+      assert_operator megabytes, :>=, 103
+      assert_operator grown, :<, 70
+    end
+
+    private
+
+    def at_work(out, items = 4)
+      wait_until(what: "all items in work") { File.read(out.path).scan(/worker \d+/).size >= items }
+    end
+
+    def assert_gone(text)
+      text.scan(/worker (\d+)/).flatten.uniq.each do |pid|
+        wait_until(what: "the end of worker #{pid}") do
+          Process.kill(0, Integer(pid)) && File.read("/proc/#{pid}/stat").include?(") Z ")
+        rescue Errno::ESRCH, Errno::ENOENT
+          true
+        end
+      end
+    end
+  end
+
+  private
+
+  def assert_no_child = assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
+end

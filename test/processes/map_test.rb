@@ -1,0 +1,297 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/hosts"
+
+# Values, order, errors of Heddle.map and Heddle::Processes, inside of a run and outside.
+class ProcessesMapTest < Minitest::Test
+  include LoopHelpers
+
+  # Raised in a worker.
+  class Refused < StandardError
+    attr_reader :code
+
+    def initialize(message, code)
+      super(message)
+      @code = code
+    end
+  end
+
+  # Cannot be dumped.
+  class Holding < StandardError
+    def initialize(message)
+      super
+      @lock = Thread::Mutex.new
+    end
+  end
+
+  # No StandardError.
+  class Grave < Exception # rubocop:disable Lint/InheritException
+  end
+
+  module Behaviour
+    def test_values_in_order_from_several_processes
+      in_host do
+        values = Heddle.map(0...40, fibers: 4, processes: 3) { |item| sleep(0.001 * (item % 5)) && [item * 2, Process.pid] }
+        assert_equal (0...40).map { |item| item * 2 }, values.map(&:first)
+        pids = values.map(&:last).uniq
+        assert_equal 3, pids.size
+        refute_includes pids, Process.pid
+        assert_no_child
+      end
+    end
+
+    def test_items_of_every_kind
+      in_host do
+        assert_equal [], Heddle.map([], processes: 2) { flunk }
+        assert_equal [[:a, 1], [:b, 2]], Heddle.map({a: 1, b: 2}, processes: 2) { |pair| pair }
+        assert_equal [nil, nil], Heddle.map([nil, false], processes: 2) {}
+        assert_equal [1, 2, 3], Heddle.map((1..3).lazy, processes: 2) { |item| item }
+        assert_equal ["ä\xff".b, "ä"], Heddle.map(["ä\xff".b, "ä"], processes: 2) { |item| item }
+        assert_equal [6], Heddle.map(["x" * 6_000_000], processes: 2) { |item| item.bytesize / 1_000_000 }
+      end
+    end
+
+    def test_one_process_is_this_one
+      in_host do
+        assert_equal [[1, Process.pid], [2, Process.pid]], Heddle.map(1..2, fibers: 2) { |item| sleep(0.001) && [item, Process.pid] }
+        assert_equal "two", assert_raises(IOError) { Heddle.map(1..3) { |item| (item == 2) ? raise(IOError, "two") : item } }.message
+      end
+    end
+
+    def test_one_worker
+      in_host { assert_equal [false, false], Heddle::Processes.new(1, fibers: 2).map(1..2) { Process.pid }.map { |pid| pid == Process.pid } }
+    end
+
+    # Fifty items of 20 ms each would take a second one after another.
+    def test_a_worker_runs_its_items_at_once
+      in_host do
+        assert_within(0.9) { assert_equal 50, Heddle.map(1..50, fibers: 25, processes: 2) { |item| sleep(0.04) && item }.size }
+      end
+    end
+
+    def test_no_worker_has_more_items_than_fibers
+      in_host do
+        now = 0 # each worker has its own
+        most = Heddle.map(0...60, fibers: 3, processes: 2) do
+          now += 1
+          sleep(0.001)
+          now.tap { now -= 1 }
+        end
+        assert_operator most.max, :<=, 3
+      end
+    end
+
+    # Fixed slices would leave one worker with all that is slow.
+    def test_items_are_dealt_out_as_workers_ask
+      in_host do
+        pids = Heddle::Processes.new(2, fibers: 1).map(0...41) { |item| sleep((item == 0) ? 0.3 : 0.001) && Process.pid }
+        assert_equal 1, pids.count(pids.first), "the worker that was busy got other items"
+      end
+    end
+
+    def test_ten_thousand_items_of_uneven_cost
+      in_host do
+        expected = (0...10_000).map { |item| [item, (item % 97 == 0)] }
+        assert_equal expected, (Heddle.map(0...10_000, fibers: 100, processes: 2) do |item|
+          sleep(0.0005 * (item % 7)) if item % 97 == 0
+          [item, item % 97 == 0]
+        end)
+      end
+    end
+
+    def test_an_error_has_its_class_its_fields_and_the_workers_backtrace
+      in_host do
+        error = assert_raises(Refused) { Heddle.map(1..20, fibers: 2, processes: 2) { |item| (item == 7) ? refuse(item) : sleep(0.001) } }
+        assert_equal ["item 7", 7, "the reason", ArgumentError], [error.message, error.code, error.cause&.message, error.cause.class]
+        assert_includes error.backtrace.first, "refuse"
+        assert_includes error.cause.backtrace.first, "refuse"
+        assert(error.backtrace.any? { |line| line.include?(__method__.to_s) })
+        assert_no_child
+      end
+    end
+
+    def test_the_first_error_cancels_the_rest_in_order
+      in_host do
+        Dir.mktmpdir do |folder|
+          assert_raises(IOError) do
+            Heddle.map(0...8, fibers: 4, processes: 2) do |item|
+              File.write("#{folder}/began#{item}", "")
+              (item == 7) ? sleep(0.1) && raise(IOError) : sleep
+            ensure
+              File.write("#{folder}/ended#{item}", "")
+            end
+          end
+          began, ended = Dir.children(folder).partition { |name| name.start_with?("began") }
+          assert_equal began.map { |name| name.delete_prefix("began") }.sort, ended.map { |name| name.delete_prefix("ended") }.sort
+          assert_equal 8, ended.size
+        end
+        assert_no_child
+      end
+    end
+
+    def test_exceptions_that_are_no_standard_errors
+      in_host do
+        [Grave, NotImplementedError, SystemStackError, Timeout::Error].each do |kind|
+          assert_equal "grave", assert_raises(kind) { Heddle.map(1..3, processes: 2) { raise kind, "grave" } }.message
+        end
+        assert_raises(UncaughtThrowError) { catch(:tag) { Heddle.map(1..3, processes: 2) { throw :tag } } }
+        assert_raises(SystemStackError) { Heddle.map(1..3, processes: 2) { recurse } }
+      end
+    end
+
+    def test_what_marshal_refuses
+      in_host do
+        error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1, -> {}], processes: 2) { 1 } }
+        assert_match(/\Aitem 1 \(#<Proc.*\) cannot be sent to a worker process: no _dump_data/, error.message)
+
+        error = assert_raises(Heddle::NotMarshalable) { Heddle.map(%w[a b], processes: 2) { |item| (item == "b") ? $stdout : item } }
+        assert_match(/\Athe value of item 1 \("b"\), a IO, cannot be sent from its worker process: (?:instance of IO|can.t dump IO)/, error.message)
+
+        error = assert_raises(Heddle::NotMarshalable) { Heddle.map(%w[a], processes: 2) { raise Holding, "tight" } }
+        assert_match(/\Aitem 0 \("a"\) raised .*Holding: tight, which cannot be sent from its worker process: no _dump_data/, error.message)
+        assert_includes error.backtrace.first, __method__.to_s
+
+        error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1], processes: 2) { raise OnlyThere.define, "unknown" } }
+        assert_match(/\Aitem 0 \(1\) raised .*OnlyThere::Error: unknown, which .*: undefined class/, error.message)
+
+        error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1], processes: 2) { OnlyThere.define.new("x") } }
+        assert_match(/\Athe value of item 0 cannot be loaded from its worker process: undefined class/, error.message)
+        assert_no_child
+      end
+    end
+
+    def test_each_keeps_nothing
+      in_host do
+        reader, writer = IO.pipe
+        workers = Heddle::Processes.new(2, fibers: 3)
+        assert_same(workers, workers.each(1..20) { |item| writer.syswrite("#{item}\n") && -> { "no use for Marshal" } })
+        writer.close
+        assert_equal [*1..20], reader.read.split.map(&:to_i).sort
+      end
+    end
+
+    def test_calls_at_once_and_nested
+      in_host do
+        values = Heddle.map(1..4, processes: 2) { |item| Heddle.map(1..3, fibers: 1, processes: 2) { |inner| item * inner } }
+        assert_equal [[1, 2, 3], [2, 4, 6], [3, 6, 9], [4, 8, 12]], values
+        assert_no_child
+      end
+    end
+
+    def test_bad_arguments
+      in_host do
+        assert_raises(ArgumentError) { Heddle.map([1]) }
+        assert_raises(ArgumentError) { Heddle.map([1], processes: 0) {} }
+        assert_raises(TypeError) { Heddle.map([1], processes: 1.5) {} }
+        assert_raises(ArgumentError) { Heddle.map([1], fibers: 0, processes: 2) {} }
+        assert_raises(ArgumentError) { Heddle::Processes.new(2).map([1]) }
+        assert_raises(NoMethodError) { Heddle.map(5, processes: 2) {} }
+      end
+    end
+
+    def test_an_error_of_the_items_themselves
+      in_host do
+        items = Enumerator.new { |yielder| (yielder << 1 << 2) && raise(IOError, "no more") }
+        assert_equal "no more", assert_raises(IOError) { Heddle.map(items, processes: 2) { sleep } }.message
+        assert_no_child
+      end
+    end
+
+    def test_a_deadline_bounds_it
+      in_host do
+        assert_within(1.5) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { Heddle.map(1..4, processes: 2) { sleep } } } }
+        left = Heddle.deadline(30) { Heddle.map(1..4, processes: 2) { Heddle.remaining } }
+        assert_operator left.min, :>, 10
+        assert_operator left.max, :<=, 30
+        assert_no_child
+      end
+    end
+  end
+
+  class InARun < ProcessesMapTest
+    include Behaviour
+
+    mode :fiber
+
+    def test_other_tasks_go_on
+      Heddle.run do
+        ticks = 0
+        ticker = Heddle.spawn { loop { sleep(0.002) && ticks += 1 } }
+        Heddle.map(1..4, processes: 2) { sleep(0.05) }
+        ticker.cancel
+        assert_operator ticks, :>, 5
+      end
+    end
+
+    def test_several_tasks_at_once
+      Heddle.run do
+        tasks = Array.new(5) { |number| Heddle.spawn { Heddle.map(1..6, fibers: 1, processes: 2) { |item| sleep(0.002) && number * item } } }
+        assert_equal Array.new(5) { |number| (1..6).map { |item| number * item } }, tasks.map(&:value)
+      end
+      assert_no_child
+    end
+
+    def test_a_cancel_ends_the_workers
+      Heddle.run do
+        task = Heddle.spawn { Heddle.map(1..4, processes: 2) { sleep } }
+        sleep(0.05)
+        task.cancel
+        assert task.wait(5)
+        assert_equal :cancelled, task.status
+      end
+      assert_no_child
+    end
+
+    private
+
+    def in_host(&block) = Heddle.run(&block)
+  end
+
+  class Blocking < ProcessesMapTest
+    include Behaviour
+
+    mode :blocking
+
+    def test_several_threads_at_once
+      threads = Array.new(4) { |number| Thread.new { Heddle.map(1..6, fibers: 1, processes: 2) { |item| sleep(0.002) && number * item } } }
+      assert_equal Array.new(4) { |number| (1..6).map { |item| number * item } }, threads.map(&:value)
+      assert_no_child
+    end
+
+    private
+
+    def in_host = yield
+  end
+
+  class UnderAsync < ProcessesMapTest
+    mode :fiber
+
+    def test_under_a_foreign_scheduler
+      skip Hosts.missing(:async) if Hosts.missing(:async)
+      Hosts.run(:async) do
+        assert_equal [2, 4, 6], Heddle.map(1..3, processes: 2) { |item| sleep(0.001) && item * 2 }
+        assert_raises(IOError) { Heddle.map(1..3, processes: 2) { raise IOError } }
+      end
+      assert_no_child
+    end
+  end
+
+  private
+
+  def refuse(item)
+    raise ArgumentError, "the reason"
+  rescue ArgumentError
+    raise Refused.new("item #{item}", item)
+  end
+
+  def recurse = recurse + 1
+
+  def assert_no_child = assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
+
+  # A class that only a worker has.
+  module OnlyThere
+    def self.define = const_set(:Error, Class.new(StandardError))
+  end
+end
