@@ -109,6 +109,48 @@ class ForkTest < Minitest::Test
     assert_equal ["after", "child ended", "in the child", "task of true"], outcome.out.lines(chomp: true).sort
   end
 
+  # With the status, and after the at_exit blocks, that it would have without a loop.
+  def test_a_child_that_ends_by_itself_after_fork
+    ends = {"exit(3)" => 3, "raise('in the child')" => 1, "abort('in the child')" => 1, "nil" => 0}
+    places = ["pid = fork || %s", "pid = Heddle.spawn { fork || %s }.value", "pid = nil; Fiber.schedule { pid = fork || %s }",
+      "pid = Heddle.run { fork || %s }", "pid = Heddle::FiberPool.new(1).map([1]) { fork || %s }.first"]
+    ends.to_a.product(places.first(2)).concat(ends.first(1).product(places.drop(2))).each do |(code, status), place|
+      outcome = in_child(<<~RUBY)
+        PARENT = $$
+        at_exit { puts "at_exit" unless $$ == PARENT }
+        Heddle.run do
+          Heddle.spawn { sleep(0.02); puts "a task ran in the child" unless $$ == PARENT }
+          #{place % code}
+          if $$ == PARENT
+            puts Process.wait2(pid).last.exitstatus
+          end
+        end
+      RUBY
+      assert_equal ["at_exit", status.to_s], outcome.out.lines(chomp: true), "#{place % code}: #{outcome.err}"
+      assert_predicate outcome.status, :success?
+      assert_equal code.include?("child"), outcome.err.include?("in the child"), outcome.err
+    end
+  end
+
+  # A signal's handler runs in a fiber that waits, and the child comes back into that wait.
+  def test_a_fork_in_a_trap_handler
+    {"exit(3)" => 3, "nil" => 1}.each do |code, status|
+      out = assert_child(<<~RUBY)
+        PARENT = $$
+        pid = nil
+        trap("USR1") { pid = fork || #{code} }
+        Heddle.run do
+          waiter = Heddle.spawn { sleep(0.05) && puts(PARENT == $$) }
+          Thread.new { Process.kill(:USR1, $$) }
+          sleep(0.001) until pid
+          puts Process.wait2(pid).last.exitstatus
+        end
+        puts "went on"
+      RUBY
+      assert_equal [status.to_s, "true", "went on"], out.lines(chomp: true), code
+    end
+  end
+
   def test_a_child_that_leaves_a_timeout
     out = assert_child(<<~RUBY)
       require "timeout"

@@ -1,6 +1,7 @@
 #include "loop/run.h"
 
 #include "loop/cancel.h"
+#include "loop/fork.h"
 #include "loop/join.h"
 #include "loop/task_class.h"
 
@@ -15,6 +16,7 @@ struct run {
     VALUE fatal;    // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
     VALUE waiters;
     struct cancelling cancelling;
+    unsigned forks; // in a child of fork the tasks are the parent's, and never end
 };
 
 static void mark(void *pointer)
@@ -134,6 +136,7 @@ static void keep_failure(struct run *run, VALUE task)
 void run_task_ended(VALUE object, struct task *task)
 {
     struct run *run = run_of(object);
+    if (run->forks != fork_count()) return;
     if (task->status == TASK_FAILED) {
         if (!ends_the_run(run, task)) {
             keep_failure(run, task->self);
@@ -167,7 +170,7 @@ static void wait_for_end(VALUE object, deadline_t until)
 static VALUE finish(VALUE object)
 {
     struct run *run = run_of(object);
-    if (run->count > 0) cancel_and_wait(&run->cancelling);
+    if (run->count > 0 && run->forks == fork_count()) cancel_and_wait(&run->cancelling);
     return Qnil;
 }
 
@@ -193,6 +196,7 @@ static VALUE call(VALUE self, VALUE grace)
     rb_need_block();
     if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
     run->block = rb_block_proc();
+    run->forks = fork_count();
     rb_ensure(start_and_wait, self, finish, self);
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);

@@ -123,7 +123,8 @@ static VALUE drain(VALUE self)
 static VALUE cancel_rest(VALUE self)
 {
     struct cancelling cancelling = {.owner = self, .tasks = tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
-    if (scheduler_loop(self)->task_count > 0) cancel_and_wait(&cancelling);
+    const struct loop *loop = scheduler_loop(self);
+    if (loop->task_count > 0 && loop->fork_count == fork_count()) cancel_and_wait(&cancelling);
     return Qnil;
 }
 

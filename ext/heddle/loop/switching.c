@@ -1,5 +1,7 @@
 #include "loop/internals.h"
 
+#include "loop/fork.h"
+
 #include <ruby/thread.h>
 
 enum {
@@ -162,6 +164,14 @@ void switch_to(struct loop *loop, VALUE fiber)
     rb_fiber_transfer(fiber, 0, NULL);
 }
 
+// A trap handler may fork, and the child return from it into a wait of the parent's that nothing can end there.
+static void check_interrupts(const struct loop *loop)
+{
+    rb_thread_check_ints();
+    if (!loop->backend_state || loop->fork_count != fork_count())
+        rb_raise(heddle_eSchedulerClosed, "the scheduler was closed, or this process forked, under a fiber that waits");
+}
+
 // Who gets an interrupt that came while a fiber polled: whatever runs outside of all tasks, that is, who called the
 // outermost run; never whichever task happened to poll. RUBY_VM_CHECK_INTS looks at the flags of the running fiber
 // only, rb_thread_check_ints at the thread's queue: it must be called there.
@@ -173,7 +183,7 @@ static void deliver_interrupt(struct loop *loop, struct loop_wait *self)
         switch_to(loop, root->fiber);
     } else {
         loop->task = self->task;
-        rb_thread_check_ints();
+        check_interrupts(loop);
     }
 }
 
@@ -182,7 +192,7 @@ static void take_interrupt(struct loop *loop, struct loop_wait *self)
     if (!loop->interrupt_due || self != loop->root.wait) return;
     loop->interrupt_due = false;
     loop->task = self->task;
-    rb_thread_check_ints();
+    check_interrupts(loop);
 }
 
 // How long the fiber that parks now has run.

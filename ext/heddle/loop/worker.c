@@ -89,11 +89,28 @@ static void run(struct loop *loop, struct task *task)
     loop->task = &loop->attendant;
 }
 
+static VALUE raise_result(VALUE error)
+{
+    rb_exc_raise(error);
+}
+
+// A child of fork has no other fiber than the one that forked: what ends its task ends the process, in the way and with
+// the status that it would have without a loop.
+static void end_child(const struct task *task)
+{
+    if (task->status != TASK_FAILED) return;
+    int state = 0;
+    rb_protect(raise_result, task->result, &state);
+    ruby_stop(state);
+}
+
 static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct task *task = task_of(task_object);
+    unsigned forks = fork_count();
     run(task->loop, task);
+    if (fork_count() != forks) end_child(task);
     return Qnil;
 }
 
@@ -144,7 +161,10 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
     struct loop *loop = pause.loop;
     for (;;) {
         run(loop, task_of(pause.task));
-        if (fork_count() != forks) return Qnil; // a child's only fiber: the process ends with it
+        if (fork_count() != forks) {
+            end_child(task_of(pause.task));
+            return Qnil;
+        }
         pause.successor = Qnil;
         protect(pause_body, &pause);
         if (!pause.reusable) {
