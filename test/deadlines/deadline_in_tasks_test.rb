@@ -5,6 +5,7 @@ require "shared/deadlines"
 
 class DeadlineInTasksTest < Minitest::Test
   include Shared::Deadlines
+
   mode :fiber
 
   # The timers of the loop are the deadlines': none may be left.

@@ -5,6 +5,7 @@ require "shared/deadlines"
 
 class DeadlineInThreadsTest < Minitest::Test
   include Shared::Deadlines
+
   mode :thread
 
   def inside(&block) = in_thread(&block)
@@ -12,6 +13,7 @@ end
 
 class DeadlineInTheMainThreadTest < Minitest::Test
   include Shared::Deadlines
+
   mode :blocking
 
   def inside = yield

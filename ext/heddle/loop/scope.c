@@ -103,6 +103,14 @@ deadline_t scope_in_force(const struct scope_chain *chain)
     return earliest;
 }
 
+bool scope_timed(const struct scope_chain *chain)
+{
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->at != DEADLINE_NEVER) return true;
+    }
+    return false;
+}
+
 bool scope_shielded(const struct scope_chain *chain)
 {
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {

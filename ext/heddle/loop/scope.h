@@ -35,6 +35,7 @@ struct scope {
     uint32_t failures; // how often it was raised
     uint8_t kind;
     bool expired;
+    bool sending;   // the helper is in Thread#raise
     bool inherited; // bound a task from its start
 };
 
@@ -66,6 +67,9 @@ struct scope_chain *scope_chain_current(void);
 
 // The earliest deadline of the chain, up to its innermost shield.
 deadline_t scope_in_force(const struct scope_chain *chain);
+
+// Whether any scope, hidden or not, has an instant still to come.
+bool scope_timed(const struct scope_chain *chain);
 
 // Whether a shield is open.
 bool scope_shielded(const struct scope_chain *chain);

@@ -121,21 +121,34 @@ static bool busy(VALUE thread)
     return RTEST(rb_funcall(thread, id_pending_interrupt, 0));
 }
 
-static bool hidden(const struct scope *scope)
+static VALUE call_raise(VALUE argument)
 {
-    for (const struct scope *inner = scope->chain->innermost; inner && inner != scope; inner = inner->outer) {
-        if (scope_hides_outer(inner)) return true;
-    }
-    return false;
+    struct scope *scope = (struct scope *)argument;
+    return rb_funcall(scope->chain->thread, id_raise, 1, scope->sent);
 }
 
+static VALUE sent(VALUE argument)
+{
+    ((struct scope *)argument)->sending = false;
+    return Qnil;
+}
+
+// Ruby may switch threads at the end of any call of a method, also within Thread#raise before it has put the exception
+// into the thread's queue: a thread that leaves its scope meanwhile must wait for the rest (thread_scope_take_back).
 static void send(struct scope *scope)
 {
     VALUE error = scope_error(scope);
+    if (!scope->chain) return;
     scope->sent = error;
+    scope->sending = true;
     scope->failures++;
     scope->retry = FIRST_RETRY;
-    rb_funcall(scope->chain->thread, id_raise, 1, error);
+    rb_ensure(call_raise, (VALUE)scope, sent, (VALUE)scope);
+}
+
+static bool open_and_due(const struct scope *scope)
+{
+    return scope->chain && scope_due(scope->chain, 0) == scope;
 }
 
 // Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that computes
@@ -145,22 +158,13 @@ static void fire(struct scope *scope)
     VALUE self = scope->self;
     VALUE thread = scope->chain->thread;
     scope->expired = true;
-    if (hidden(scope)) {
-        look_again(scope);
-    } else if (scope->kind == SCOPE_TIMEOUT) {
-        if (scope->failures) return;
-        if (loops_interrupt_root(thread)) {
-            look_again(scope);
-        } else {
-            send(scope);
+    if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
+    if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
+        if (scope->kind == SCOPE_TIMEOUT || (RTEST(rb_funcall(thread, id_stopped, 0)) && !busy(thread))) {
+            if (open_and_due(scope)) send(scope);
         }
-    } else if (RTEST(rb_funcall(thread, id_alive, 0))) {
-        if (scope_due(scope->chain, 0) == scope && !loops_interrupt_root(thread) &&
-            RTEST(rb_funcall(thread, id_stopped, 0)) && !busy(thread)) {
-            send(scope);
-        }
-        look_again(scope);
     }
+    if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) look_again(scope);
     RB_GC_GUARD(self);
 }
 
@@ -269,6 +273,7 @@ void thread_scope_disarm(struct scope *scope)
 static VALUE check(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused2))
 {
     (void)unused, (void)unused2, (void)argc, (void)argv, (void)blockarg;
+    rb_thread_schedule();
     rb_thread_check_ints();
     return Qnil;
 }
@@ -284,11 +289,14 @@ void thread_scope_take_back(struct scope *scope)
 {
     VALUE error = scope->sent, other = Qnil;
     int other_state = 0;
-    scope->sent = Qnil;
     for (;;) {
+        bool underway = scope->sending;
         int state = 0;
         rb_protect(let_in, error, &state);
-        if (!state) break; // has arrived before
+        if (!state) {
+            if (underway) continue;
+            break; // has arrived before
+        }
         VALUE raised = rb_errinfo();
         if (raised == error) {
             rb_set_errinfo(Qnil);
@@ -302,7 +310,20 @@ void thread_scope_take_back(struct scope *scope)
         }
         rb_set_errinfo(Qnil);
     }
+    scope->sent = Qnil;
     if (other_state) rb_exc_raise(other);
+}
+
+/*
+ * call-seq: Heddle.keep_deadlines -> nil
+ *
+ * @api private In a child of fork: starts the helper for the deadlines that the calling thread is under.
+ */
+static VALUE keep_deadlines(VALUE self)
+{
+    (void)self;
+    if (scope_timed(thread_scope_chain(rb_thread_current()))) need_helper();
+    return Qnil;
 }
 
 void Init_heddle_thread_scope(void)
@@ -319,4 +340,5 @@ void Init_heddle_thread_scope(void)
     rb_gc_register_address(&helper);
     init_sleeper();
     forks = fork_count();
+    rb_define_singleton_method(heddle_module, "keep_deadlines", keep_deadlines, 0);
 }

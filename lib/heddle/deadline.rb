@@ -1,0 +1,13 @@
+# frozen_string_literal: true
+
+module Heddle
+  # The thread that keeps the deadlines of plain threads is not there in a child of fork; what is open there needs another.
+  module DeadlinesAfterFork
+    def _fork
+      super.tap { |pid| Heddle.keep_deadlines if pid.zero? }
+    end
+
+    Process.singleton_class.prepend(self)
+  end
+  private_constant :DeadlinesAfterFork
+end

@@ -1,0 +1,281 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# The thread that keeps the deadlines of all plain threads: when it raises, and when not; its life.
+class HelperThreadTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+  hard_deadline 120
+
+  EXCEEDED = Heddle::DeadlineExceeded
+
+  # Each scope ends at about its instant: sometimes before, sometimes after. What fires outside of its scope ends the
+  # thread; a wait that outlives its deadline is one that was lost.
+  def test_a_hundred_thousand_scopes_whose_deadline_falls_at_their_end
+    threads = Array.new(4) do |number|
+      Thread.new do
+        Thread.current.report_on_exception = false
+        fired = 0
+        random = Random.new(number)
+        25_000.times do
+          begin
+            Heddle.deadline(0.00005) { Thread.pass while random.rand(6) != 0 }
+          rescue EXCEEDED
+            fired += 1
+          end
+          Thread.pass if random.rand(10).zero? # what was left in the queue would come out here
+        end
+        fired
+      end
+    end
+    fired = threads.sum(&:value)
+    refute_predicate Thread.current, :pending_interrupt?
+    assert_operator fired, :<, 100_000
+  end
+
+  def test_scopes_whose_wait_ends_with_their_deadline
+    fired = returned = 0
+    in_thread do
+      3000.times do |index|
+        span = 0.0002 + (index % 50) * 0.000002
+        start = monotonic
+        begin
+          Heddle.deadline(0.00025) { sleep(span) }
+          returned += 1
+        rescue EXCEEDED
+          fired += 1
+        end
+        assert_operator monotonic - start, :<, 5
+        Thread.pass
+      end
+      sleep(0.01)
+    end
+    assert_equal 3000, fired + returned
+  end
+
+  def test_none_is_lost
+    in_thread do
+      300.times { |index| assert_raises(EXCEEDED) { Heddle.deadline(0.0001 * (index % 10)) { sleep(30) } } }
+    end
+  end
+
+  def test_many_threads
+    outcomes = Array.new(50) do |index|
+      Thread.new do
+        Heddle.deadline(index.even? ? 0.03 : 20) { sleep(index.even? ? 20 : 0.03) && :slept }
+      rescue EXCEEDED
+        :late
+      end
+    end.map(&:value)
+    assert_equal %i[late slept] * 25, outcomes
+    assert_operator Thread.list.count { |thread| thread.name == "heddle deadlines" }, :<=, 1
+  end
+
+  def test_an_earlier_deadline_wakes_it
+    late = Thread.new { Heddle.deadline(60) { sleep } }
+    late.report_on_exception = false
+    wait_until { late.stop? }
+    assert_within(1) { assert_raises(EXCEEDED) { Heddle.deadline(0.02) { sleep } } }
+  ensure
+    late.kill.join
+  end
+
+  # Whatever its masks say, nothing may come out after the block.
+  def test_a_raise_that_is_held_up_by_a_mask_is_taken_back
+    Thread.handle_interrupt(Timeout::Error => :never) do
+      value = Heddle.deadline(0.01) { sleep(0.05) && :value }
+      assert_equal :value, value
+      refute Thread.pending_interrupt?
+    end
+    sleep(0.005)
+  end
+
+  def test_an_interrupt_of_others_that_comes_meanwhile_is_not_taken
+    thread = Thread.new do
+      Thread.handle_interrupt(Exception => :never) do
+        begin
+          Heddle.deadline(0.01) { sleep(0.1) }
+        rescue EXCEEDED
+          nil
+        end
+        Thread.handle_interrupt(IOError => :immediate) { Thread.pass }
+        :not_raised
+      rescue IOError
+        :raised
+      end
+    end
+    wait_until { thread.stop? }
+    thread.raise(IOError, "from outside")
+    assert_equal :raised, thread.value
+  end
+
+  def test_a_thread_that_is_killed_in_a_scope
+    ensured = false
+    thread = Thread.new do
+      Heddle.deadline(60) { sleep }
+    ensure
+      ensured = true
+    end
+    wait_until { thread.stop? }
+    thread.kill.join
+    assert ensured
+  end
+
+  def test_code_that_computes_is_interrupted_at_its_next_wait
+    reached = []
+    assert_raises(EXCEEDED) do
+      in_thread do
+        Heddle.deadline(0.01) do
+          busy_until = monotonic + 0.15
+          nil while monotonic < busy_until
+          reached << :computed
+          sleep(20)
+          reached << :waited
+        end
+      end
+    end
+    assert_equal [:computed], reached
+  end
+
+  def test_a_task_is_not_interrupted_for_its_threads_deadline
+    seen = []
+    assert_raises(EXCEEDED) do
+      in_thread do
+        Heddle.deadline(0.03) do
+          Heddle.run do
+            Heddle.spawn do
+              Heddle.shield(20) { 20.times { sleep(0.005) } }
+              seen << :shielded
+            end
+            sleep
+          end
+        end
+      end
+    end
+    assert_equal [:shielded], seen
+  end
+
+  def test_it_ends_when_it_is_idle
+    out = assert_child(<<~RUBY)
+      names = -> { Thread.list.map(&:name) }
+      Heddle.deadline(0.01) { 1 }
+      puts names.call.include?("heddle deadlines")
+      limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 10
+      sleep 0.05 while names.call.include?("heddle deadlines") && Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+      puts names.call.include?("heddle deadlines")
+      begin
+        Heddle.deadline(0.01) { sleep }
+      rescue Heddle::DeadlineExceeded
+        puts "again"
+      end
+    RUBY
+    assert_equal %w[true false again], out.split
+  end
+
+  # Ruby's own check, and the loop's.
+  def test_deadlocks_are_found_after_its_end
+    out = assert_child(<<~RUBY)
+      Heddle.deadline(0.01) { 1 }
+      begin
+        Thread::Queue.new.pop
+      rescue Exception => error
+        puts error.class
+      end
+      Heddle.deadline(0.01) { 1 }
+      begin
+        Heddle.run { Thread::Queue.new.pop }
+      rescue Heddle::Deadlock => error
+        puts error.class
+      end
+      begin
+        Heddle.deadline(0.02) { Heddle.run { Thread::Queue.new.pop } }
+      rescue Heddle::DeadlineExceeded => error
+        puts error.class
+      end
+    RUBY
+    assert_equal %w[fatal Heddle::Deadlock Heddle::DeadlineExceeded], out.split
+  end
+
+  def test_after_a_fork
+    out = assert_child(<<~RUBY)
+      begin
+        Heddle.deadline(0.2) do
+          pid = fork do
+            begin
+              sleep
+            rescue Heddle::DeadlineExceeded
+              puts "child, inherited"
+            end
+            begin
+              Heddle.shield(10) { Heddle.deadline(0.01) { sleep } }
+            rescue Heddle::DeadlineExceeded
+              puts "child, its own"
+            end
+            exit!(0)
+          end
+          Heddle.shield(20) { Process.wait(pid) }
+          sleep
+        end
+      rescue Heddle::DeadlineExceeded
+        puts "parent"
+      end
+    RUBY
+    assert_equal ["child, inherited", "child, its own", "parent"], out.lines(chomp: true)
+  end
+
+  def test_a_helper_that_somebody_kills_is_replaced
+    out = assert_child(<<~RUBY)
+      Heddle.deadline(10) { 1 }
+      Thread.list.find { |thread| thread.name == "heddle deadlines" }.kill.join
+      begin
+        Heddle.deadline(0.01) { sleep }
+      rescue Heddle::DeadlineExceeded
+        puts "kept"
+      end
+    RUBY
+    assert_equal "kept\n", out
+  end
+
+  def test_the_program_ends_though_a_deadline_is_open
+    assert_within(5) { assert_child("Thread.new { Heddle.deadline(1000) { sleep } }; sleep 0.05; puts 1") }
+  end
+
+  def test_a_thread_in_a_closed_group_and_under_a_mask_can_start_it
+    out = assert_child(<<~RUBY)
+      group = ThreadGroup.new
+      thread = Thread.new do
+        Thread.stop
+        Thread.handle_interrupt(Object => :never) do
+          begin
+            Heddle.deadline(0.01) { Thread.handle_interrupt(Object => :immediate) { sleep } }
+          rescue Heddle::DeadlineExceeded
+            puts "kept"
+          end
+        end
+      end
+      sleep 0.01 until thread.stop?
+      group.add(thread)
+      group.enclose
+      thread.wakeup
+      thread.join
+    RUBY
+    assert_equal "kept\n", out
+  end
+
+  def test_under_gc_stress
+    out = assert_child(<<~RUBY, timeout: 50)
+      GC.stress = true
+      20.times do
+        Heddle.deadline(0.005) { sleep }
+      rescue Heddle::DeadlineExceeded
+        Heddle.deadline(1) { Heddle.shield(1) { sleep(0.0001) } }
+      end
+      GC.stress = false
+      puts "done"
+    RUBY
+    assert_equal "done\n", out
+  end
+end
