@@ -73,6 +73,10 @@ module Heddle
       # @return [Hash{String => Object}] what the child is told
       def params(bench_case) = bench_case.params
 
+      # @param bench_case [Case]
+      # @return [Array<String>] a command that runs the child in surroundings of its own
+      def launcher(bench_case) = []
+
       # Wraps the run of one cell; may add to its measures.
       # @param cell [Plan::Cell]
       # @yieldreturn [Hash{String => Object}] the child's answer

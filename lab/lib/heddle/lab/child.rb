@@ -27,11 +27,12 @@ module Heddle
 
       # @param job [Hash] what child_main.rb is to do; JSON
       # @param environment [Hash{String => String}]
+      # @param launcher [Array<String>] a command that runs the child's, in surroundings of its own
       # @return [Hash{String => Object}] the child's answer, or `{"error" => what happened}`
-      def run(job, environment: {})
+      def run(job, environment: {}, launcher: [])
         reader, writer = IO.pipe
         Tempfile.create("heddle-child") do |log|
-          pid = Process.spawn(clean_environment.merge(environment), *command, JSON.generate(job),
+          pid = Process.spawn(clean_environment.merge(environment), *launcher, *command, JSON.generate(job),
             3 => writer, :in => File::NULL, [:out, :err] => log.fileno, :pgroup => true)
           writer.close
           begin

@@ -65,7 +65,7 @@ module Heddle
 
       def measure_cell(cell)
         answer = @bench.around(cell) do
-          @child.run(job(cell.model, @bench.params(cell.bench_case)), environment: cell.model.environment)
+          @child.run(job(cell.model, @bench.params(cell.bench_case)), environment: cell.model.environment, launcher: @bench.launcher(cell.bench_case))
         end
         Record::Round.new(round: cell.round, case: cell.bench_case.name, model: cell.model.name, twin: cell.model.twin?,
           measures: answer["measures"], error: answer["error"])
