@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "open3"
+require_relative "affinity"
+require_relative "error"
 
 module Heddle
   module Lab

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require_relative "server_process"
 
 module Heddle
   module Lab

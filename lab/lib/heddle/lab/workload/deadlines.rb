@@ -1,0 +1,105 @@
+# frozen_string_literal: true
+
+require "timeout"
+require "heddle/lab/workload"
+require "heddle/lab/shaping_proxy"
+require "heddle/lab/workload/deadlines/clients"
+
+module Heddle
+  module Lab
+    class Workload
+      # One client before a server that answers badly in four ways, all four at once, each on a connection of its own.
+      class Deadlines < Workload
+        for_bench "deadlines"
+
+        LIMIT = 1
+        # Seconds that a client's own timeout is set to where it is not what is measured.
+        NEVER = 60
+        SHAPES = {"silent" => {stall_at: 0}, "line" => {stall_at: 2}, "value" => {stall_at: 2000}, "drip" => {drip: 0.5}}.freeze
+        private_constant :LIMIT, :NEVER, :SHAPES
+
+        # @see Workload#prepare
+        def prepare
+          versions = (@kind == "own" || @kind == "timeout") ? ["timeout #{Timeout::VERSION}"] : load_heddle
+          return versions unless @params["client"]
+
+          versions << load_gem(*Clients::GEMS.fetch(@params["client"]))
+          require "heddle/mysql2" if @kind.start_with?("heddle") && @params["client"] == "mysql2"
+          versions
+        end
+
+        # @see Workload#perform
+        def perform(meter)
+          address = "#{@params["host"]}:#{@params["port"]}"
+          proxies = @params["faults"].to_h { |fault| [fault, ShapingProxy.new(address, program: @params["program"])] }
+          client = Clients.fetch(@params["client"])
+          client.store(@params)
+          meter.measure do
+            results = (@kind == "heddle") ? in_fibers(client, proxies) : in_threads(client, proxies)
+            {"operations" => results.size, "errors" => 0, **results.transform_values { |result| result.fetch("seconds") }, "states" => results}
+          end
+        end
+
+        private
+
+        # Starts one piece of work a fault, and takes what it has to say within the patience.
+        def in_threads(client, proxies)
+          threads = proxies.to_h { |fault, proxy| [fault, Thread.new { measure(client, proxy, fault) }] }
+          limit = now + @params["patience"] + 1
+          threads.transform_values { |thread| thread.join([limit - now, 0].max) ? thread.value : endless }
+        end
+
+        def in_fibers(client, proxies)
+          results = nil
+          Heddle.run do
+            tasks = proxies.to_h { |fault, proxy| [fault, Heddle.spawn { measure(client, proxy, fault) }] }
+            limit = now + @params["patience"] + 1
+            results = tasks.transform_values { |task| task.wait([limit - now, 0].max) ? task.value : endless }
+            tasks.each_value(&:cancel)
+          end
+          results
+        end
+
+        def endless = {"seconds" => @params["patience"].to_f, "outcome" => "nothing", "connection" => "still waited for", "next" => "–"}
+
+        def measure(client, proxy, fault)
+          connection = client.new(@params.merge("port" => proxy.port), (@kind == "own") ? LIMIT : NEVER)
+          right = connection.read(0)
+          raise "not even the first answer was right" unless right
+
+          proxy.shape(**SHAPES.fetch(fault))
+          start = now
+          outcome = attempt { limited { connection.read(1) } }
+          seconds = now - start
+          proxy.pass
+          {"seconds" => seconds, "outcome" => outcome, **state(connection, proxy)}
+        end
+
+        def state(connection, proxy)
+          limit = now + 1
+          sleep(0.01) until (closed = proxy.stats["open"].zero?) || now > limit
+          following = attempt { connection.read(2) }
+          following = attempt { connection.reconnect || connection.read(2) }.then { |again| "#{following}; after a new log-in: #{again}" } unless following == "right"
+          {"connection" => closed ? "closed" : "open", "next" => following}
+        end
+
+        def limited(&block)
+          case @kind
+          when "own" then block.call
+          when "timeout" then Timeout.timeout(LIMIT, &block)
+          else Heddle.deadline(LIMIT, &block)
+          end
+        end
+
+        # "right", "wrong answer", or what was raised.
+        def attempt
+          yield ? "right" : "wrong answer"
+        rescue => error
+          error.class.name
+        end
+
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+    end
+  end
+end
