@@ -124,12 +124,6 @@ struct task *task_current(void)
 
 // ---- running and ending
 
-struct outcome {
-    struct task *task;
-    enum task_status status;
-    VALUE result;
-};
-
 static VALUE call_proc(VALUE block)
 {
     return rb_proc_call_with_block(block, 0, NULL, Qnil);
@@ -137,44 +131,39 @@ static VALUE call_proc(VALUE block)
 
 static VALUE call_block(VALUE argument)
 {
-    struct outcome *outcome = (struct outcome *)argument;
-    struct task *task = outcome->task;
+    struct task *task = (struct task *)argument;
     struct scope *inherited = task->scopes.innermost;
-    outcome->result = inherited ? scope_call(inherited, &task->scopes, call_proc, task->block) : call_proc(task->block);
-    outcome->status = TASK_COMPLETED;
-    return Qnil;
+    return inherited ? scope_call(inherited, &task->scopes, call_proc, task->block) : call_proc(task->block);
 }
 
-static VALUE rescue_error(VALUE argument, VALUE error)
+// What ended the block is an exception; or what no rescue stops: Thread#kill, which Ruby keeps there as something else.
+static bool is_exception(VALUE error)
 {
-    struct outcome *outcome = (struct outcome *)argument;
-    bool cancelled = outcome->task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
-    outcome->status = cancelled ? TASK_CANCELLED : TASK_FAILED;
-    outcome->result = error;
-    return Qnil;
+    return !RB_SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != T_IMEMO &&
+           RTEST(rb_obj_is_kind_of(error, rb_eException));
 }
 
-static VALUE run_body(VALUE argument)
-{
-    return rb_rescue2(call_block, argument, rescue_error, argument, rb_eException, (VALUE)0);
-}
-
-// Also when Thread#kill passes by, which no rescue stops: the task did not end by itself then.
-static VALUE run_end(VALUE argument)
-{
-    struct outcome *outcome = (struct outcome *)argument;
-    task_end(outcome->task, outcome->status, outcome->result);
-    return Qnil;
-}
-
+// One rb_protect, where a rescue inside of an ensure would read better: the frames of this function lie beneath all that a
+// task does, and each page of a waiting fiber's stack counts.
 void task_run(struct task *task)
 {
     VALUE self = task->self;
-    struct outcome outcome = {.task = task, .status = TASK_CANCELLED, .result = Qnil};
+    int state = 0;
     task->fiber = rb_fiber_current();
     task->status = TASK_RUNNING;
     task->started = true;
-    rb_ensure(run_body, (VALUE)&outcome, run_end, (VALUE)&outcome);
+    VALUE result = rb_protect(call_block, (VALUE)task, &state);
+    if (!state) {
+        task_end(task, TASK_COMPLETED, result);
+    } else if (is_exception(rb_errinfo())) {
+        VALUE error = rb_errinfo();
+        rb_set_errinfo(Qnil);
+        bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
+        task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
+    } else { // it did not end by itself
+        task_end(task, TASK_CANCELLED, Qnil);
+        rb_jump_tag(state);
+    }
     RB_GC_GUARD(self);
 }
 
