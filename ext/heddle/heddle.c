@@ -9,6 +9,7 @@
 #include "loop/scheduler.h"
 #include "loop/scope.h"
 #include "loop/task_class.h"
+#include "loop/task_run.h"
 #include "loop/thread_scope.h"
 #include "loop/worker.h"
 
@@ -46,6 +47,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_deadline_methods();
     Init_heddle_scheduler();
     Init_heddle_worker();
+    Init_heddle_task_run();
     Init_heddle_task();
     Init_heddle_run();
     Init_heddle_gate();

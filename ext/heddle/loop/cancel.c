@@ -3,6 +3,7 @@
 #include "loop/foreign.h"
 #include "loop/loop.h"
 #include "loop/task_class.h"
+#include "loop/task_run.h"
 
 void task_cancel(struct task *task, bool again)
 {

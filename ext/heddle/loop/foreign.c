@@ -1,6 +1,7 @@
 #include "loop/foreign.h"
 
 #include "loop/task_class.h"
+#include "loop/task_run.h"
 #include "shims.h"
 
 static ID id_task, id_schedule, id_fiber_interrupt, id_raise;

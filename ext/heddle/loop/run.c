@@ -3,7 +3,9 @@
 #include "loop/cancel.h"
 #include "loop/fork.h"
 #include "loop/join.h"
+#include "loop/spawn.h"
 #include "loop/task_class.h"
+#include "loop/task_run.h"
 
 enum { FAILURES_KEPT = 64 };
 

@@ -3,6 +3,7 @@
 #include "loop/fork.h"
 #include "loop/scheduler.h"
 #include "loop/task_class.h"
+#include "loop/task_run.h"
 #include "shims.h"
 
 enum { IDLE_LIMIT = 4096 }; // more than that are let go after a burst

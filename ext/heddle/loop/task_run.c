@@ -1,0 +1,133 @@
+#include "loop/task_run.h"
+
+#include "loop/join.h"
+#include "loop/loop.h"
+#include "loop/run.h"
+#include "loop/task_class.h"
+
+static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call;
+
+// ---- running
+
+static VALUE call_proc(VALUE block)
+{
+    return rb_proc_call_with_block(block, 0, NULL, Qnil);
+}
+
+static VALUE call_block(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    struct scope *inherited = task->scopes.innermost;
+    return inherited ? scope_call(inherited, &task->scopes, call_proc, task->block) : call_proc(task->block);
+}
+
+// What ended the block is an exception; or what no rescue stops: Thread#kill, which Ruby keeps there as something else.
+static bool is_exception(VALUE error)
+{
+    return !RB_SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != T_IMEMO &&
+           RTEST(rb_obj_is_kind_of(error, rb_eException));
+}
+
+// One rb_protect, where a rescue inside of an ensure would read better: the frames of this function lie beneath all that a
+// task does, and each page of a waiting fiber's stack counts.
+void task_run(struct task *task)
+{
+    VALUE self = task->self;
+    int state = 0;
+    task->fiber = rb_fiber_current();
+    task->status = TASK_RUNNING;
+    task->started = true;
+    VALUE result = rb_protect(call_block, (VALUE)task, &state);
+    if (!state) {
+        task_end(task, TASK_COMPLETED, result);
+    } else if (is_exception(rb_errinfo())) {
+        VALUE error = rb_errinfo();
+        rb_set_errinfo(Qnil);
+        bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
+        task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
+    } else { // it did not end by itself
+        task_end(task, TASK_CANCELLED, Qnil);
+        rb_jump_tag(state);
+    }
+    RB_GC_GUARD(self);
+}
+
+VALUE task_successor(struct task *task)
+{
+    return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->self);
+}
+
+bool is_fatal(VALUE error)
+{
+    return RTEST(rb_obj_is_kind_of(error, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ||
+           RTEST(rb_obj_is_kind_of(error, rb_eNoMemError));
+}
+
+static VALUE print_report(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    VALUE thread = rb_thread_current();
+    if (!RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
+    VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
+    VALUE report =
+        rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->self, message);
+    rb_funcall(rb_stderr, id_write, 1, report);
+    return Qnil;
+}
+
+static bool awaited(const struct task *task)
+{
+    return task->claimed || (!NIL_P(task->waiters) && RARRAY_LEN(task->waiters) > 0);
+}
+
+// As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending. Returns the state of
+// an interrupt or Thread#kill that came meanwhile, to be passed on with rb_jump_tag, or 0.
+static int report(struct task *task)
+{
+    if (awaited(task) || is_fatal(task->result)) return 0;
+    if (!NIL_P(task->run) && run_raises_itself(task->run, task)) return 0;
+    int state = 0;
+    rb_protect(print_report, (VALUE)task, &state);
+    if (!state || !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) return state;
+    rb_set_errinfo(Qnil);
+    return 0;
+}
+
+void task_end(struct task *task, enum task_status status, VALUE result)
+{
+    HEDDLE_ASSERT(task->status <= TASK_RUNNING);
+    task->result = result;
+    scope_close_all(&task->scopes);
+    task->cancel_pending = false;
+    int state = status == TASK_FAILED ? report(task) : 0;
+    task->status = status;
+    task->block = Qnil;
+    task->storage = Qnil;
+    task_unlist(task);
+    join_wake(task->self, task->waiters);
+    if (!NIL_P(task->run)) {
+        run_task_ended(task->run, task);
+    } else if (task->loop && status == TASK_FAILED && NIL_P(task->loop->fatal) && is_fatal(result)) {
+        task->loop->fatal = result;
+    }
+    task->fiber = Qnil;
+    if (state) rb_jump_tag(state);
+}
+
+void task_give_up(struct task *task)
+{
+    task_unlist(task);
+    if (!NIL_P(task->run)) run_remove(task->run, task);
+    task->run = Qnil;
+}
+
+void Init_heddle_task_run(void)
+{
+    id_full_message = rb_intern("full_message");
+    id_write = rb_intern("write");
+    id_report_on_exception = rb_intern("report_on_exception");
+    id_highlight = rb_intern("highlight");
+    id_call = rb_intern("call");
+}
