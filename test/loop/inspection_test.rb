@@ -1,0 +1,167 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "io/wait"
+require "objspace"
+
+# What a loop says of itself: its tasks and what each waits for, its counters, its memory.
+class InspectionTest < Minitest::Test
+  include LoopHelpers
+
+  # What a task waits for, in the dump's words.
+  WAITS = {
+    "the end of a sleep" => ->(_) { sleep },
+    "a Thread::Queue" => ->(_) { Thread::Queue.new.pop },
+    "a Heddle::Task" => ->(_) { Heddle.spawn { sleep }.value },
+    "descriptor %d to be readable" => ->(io) { io.wait_readable },
+    "descriptor %d to be writable" => ->(io) { fill(io) && io.wait_writable },
+    "descriptor %d to be readable or writable" => ->(io) { fill(io) && io.wait(IO::READABLE | IO::WRITABLE, nil) },
+    "descriptor %d to have urgent data" => ->(io) { io.wait_priority },
+    "one of several descriptors" => ->(io) { IO.select([io], nil, [io]) }
+  }.freeze
+
+  def self.fill(io)
+    true while io.write_nonblock("x" * 65_536, exception: false) != :wait_writable
+    true
+  end
+
+  def test_the_dump_says_what_each_task_waits_for
+    pairs = Array.new(WAITS.size) { UNIXSocket.pair }
+    text = Heddle.run do
+      tasks = WAITS.values.zip(pairs).map.with_index { |(wait, (io, _)), index| Heddle.spawn(name: "waiter #{index}") { wait.call(io) } }
+      sleep(0.01)
+      dumped.tap { (Fiber.scheduler.tasks - [Heddle::Task.current]).each(&:cancel) && tasks.each(&:wait) }
+    end
+    WAITS.keys.zip(pairs).each_with_index do |(words, (io, _)), index|
+      assert_match(/"waiter #{index}" waiting> waits for #{Regexp.escape(format(words, io.fileno))}, for \d\.\d{3} s\n    from \S/, text)
+    end
+    # The block's own task, which writes the dump, and the one that waiter 2 waits for.
+    assert_match(/\A#{WAITS.size + 2} tasks on #<Heddle::Scheduler/, text)
+  ensure
+    pairs.flatten.each(&:close)
+  end
+
+  def test_a_task_that_is_ready_waits_for_its_turn
+    Heddle.run do
+      queue = Thread::Queue.new
+      task = Heddle.spawn { queue.pop }
+      queue << 1
+      assert_equal "its turn", task.waits_for
+      assert_kind_of Float, task.waits_since
+      task.wait
+      assert_equal [nil, nil, nil], [task.waits_for, task.waits_since, task.backtrace]
+      assert_nil Heddle::Task.current.waits_for
+    end
+  end
+
+  # Where it is: in the fiber that the task has resumed.
+  def test_the_dump_shows_the_nested_fiber_that_waits
+    Heddle.run do
+      task = Heddle.spawn { Fiber.new(blocking: false) { a_place_to_wait }.resume }
+      assert_includes dumped, "a_place_to_wait"
+      task.cancel
+    end
+  end
+
+  def test_a_dump_on_a_signal_while_all_wait
+    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:USR1, pid) }
+      previous = Heddle.dump_on("USR1")
+      puts previous
+      Heddle.run do
+        reader, writer = UNIXSocket.pair
+        Heddle.spawn(name: "reader") { reader.readpartial(1) }
+        Heddle.spawn { sleep(0.01) until File.size?("/proc/self/fd/2"); writer.write("x") }
+        puts "ready"
+      end
+      puts "went on"
+    RUBY
+    assert_predicate outcome.status, :success?
+    assert_equal %w[DEFAULT ready went\ on], outcome.out.lines(chomp: true)
+    assert_match(/"reader" waiting> waits for descriptor \d+ to be readable/, outcome.err)
+  end
+
+  def test_without_a_loop_there_is_nothing_to_say
+    assert_nil Heddle.stats
+    assert_raises(Heddle::SchedulerMissing) { Heddle.dump(StringIO.new) }
+    assert_child(<<~RUBY)
+      Heddle.dump_on("USR1")
+      Process.kill(:USR1, $$)
+      sleep(0.001)
+    RUBY
+  end
+
+  def test_counters
+    with_pair do |reader, writer|
+      Heddle.run do
+        before = Heddle.stats
+        tasks = [
+          Heddle.spawn { sleep(0.001) },
+          Heddle.spawn { Thread::Queue.new.tap { |queue| Heddle.spawn { sleep(0) && queue << 1 } }.pop },
+          Heddle.spawn { reader.wait_readable },
+          Heddle.spawn { IO.select([reader]) },
+          Heddle.spawn { Fiber.scheduler.address_resolve("localhost") },
+          Fiber.schedule { sleep(0) }
+        ].grep(Heddle::Task)
+        assert_equal Fiber.scheduler.tasks.size, Heddle.stats[:tasks]
+        assert_operator Heddle.stats[:tasks], :>, 4
+        assert_operator Heddle.stats[:timers], :>=, 1
+        writer.write("x")
+        tasks.each(&:wait)
+        3.times { Heddle.spawn { sleep(0) }.wait }
+        after = Heddle.stats
+        %i[sleep block io select name turn].each { |kind| assert_operator after[:waits][kind], :>, before[:waits][kind], kind.to_s }
+        %i[switches polls sleeps system_calls spawned reused].each { |counter| assert_operator after[counter], :>, before[counter], counter.to_s }
+        assert_operator after[:empty_polls], :<=, after[:polls]
+        assert_equal [1, 0], after.values_at(:tasks, :timers)
+        assert_operator after[:idle], :>, 0
+        assert_equal 0.0, after[:longest_run]
+      end
+    end
+  end
+
+  def test_the_longest_run_without_parking
+    Heddle.run do
+      scheduler = Fiber.scheduler
+      scheduler.measure_runs = true
+      sleep(0)
+      task = Heddle.spawn do
+        sleep(0)
+        busy_until = monotonic + 0.05
+        nil while monotonic < busy_until
+        sleep(0)
+      end
+      task.wait
+      assert_operator Heddle.stats[:longest_run], :>=, 0.05
+      scheduler.measure_runs = false
+      measured = Heddle.stats[:longest_run]
+      busy_until = monotonic + measured * 2
+      nil while monotonic < busy_until
+      sleep(0)
+      assert_in_delta measured, Heddle.stats[:longest_run], 0.0
+    end
+  end
+
+  def test_memory_that_ruby_does_not_see_is_told
+    assert_operator ObjectSpace.memsize_of(Heddle::Scheduler.new), :>, 40
+    Heddle.run do
+      before = ObjectSpace.memsize_of(Fiber.scheduler)
+      tasks = Array.new(1000) { Heddle.spawn { sleep } }
+      assert_operator ObjectSpace.memsize_of(Fiber.scheduler) - before, :>, 1000 * 100
+      assert_operator ObjectSpace.memsize_of(tasks.first), :>, 100
+      runs = ObjectSpace.each_object(Heddle::Run).to_a
+      assert_operator ObjectSpace.memsize_of(runs.last), :>, 40
+      tasks.each(&:cancel)
+    end
+  end
+
+  private
+
+  def a_place_to_wait = sleep
+
+  def dumped
+    out = StringIO.new
+    Heddle.dump(out)
+    out.string
+  end
+end
