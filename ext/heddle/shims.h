@@ -25,6 +25,14 @@ static inline int shim_open_descriptor(VALUE io)
 #endif
 }
 
+// Whether threads of Ruby's may change their native threads between two calls: with RUBY_MN_THREADS=1, all but the main one.
+// # RUBY_VERSION < 3.3: never
+static inline bool shim_threads_migrate(void)
+{
+    const char *wanted = getenv("RUBY_MN_THREADS");
+    return RUBY_API_VERSION_CODE >= 30300 && wanted && atoi(wanted) != 0;
+}
+
 // Whether Ruby calls io_read and its like with (offset, length) for a single transfer, as 4.1 does; before, it is
 // (length, offset) for as many as that takes. The version of IO::Buffer tells. # RUBY_VERSION >= 4.1
 static inline bool shim_single_transfers(void)

@@ -7,6 +7,32 @@ require "support/loop_helpers"
 class SideBySideTest < Minitest::Test
   include LoopHelpers
 
+  # RUBY_MN_THREADS=1 (Ruby >= 3.3) lets threads change their native threads, all but the main one.
+  MIGRATING = <<~RUBY
+    work = lambda do
+      Heddle.run do
+        Array.new(30) do |index|
+          reader, writer = UNIXSocket.pair
+          echo = Heddle.spawn { reader.readpartial(10) }
+          Heddle.spawn { sleep(0.001) && writer.write(index.to_s) }
+          Thread.new { sleep(0.0005) }.join
+          echo.value.to_i.tap { [reader, writer].each(&:close) }
+        end.sum
+      end
+    end
+  RUBY
+
+  def test_a_loop_in_the_main_thread_beside_threads_that_migrate
+    out = assert_child("#{MIGRATING}\nputs work.call", env: {"RUBY_MN_THREADS" => "1"})
+    assert_equal "435\n", out
+  end
+
+  def test_loops_in_threads_that_migrate
+    skip "Ruby 3.4 crashes when fibers of such threads wait: see doc/limits.md" if ruby_at_least?("3.4")
+    out = assert_child("#{MIGRATING}\nputs Array.new(8) { Thread.new(&work) }.map(&:value).uniq", env: {"RUBY_MN_THREADS" => "1"})
+    assert_equal "435\n", out
+  end
+
   def test_threads_that_run_their_own_loops
     values = Array.new(8) do |index|
       Thread.new do

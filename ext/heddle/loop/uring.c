@@ -1,4 +1,5 @@
 #include "loop/loop.h"
+#include "shims.h"
 
 #ifdef HAVE_LIBURING
 
@@ -26,10 +27,10 @@ struct uring {
 static int setup(struct io_uring *ring, unsigned entries)
 {
     // DEFER_TASKRUN (kernel 6.1): completions are posted when we ask for them, not by interrupting Ruby code.
-    // It needs SINGLE_ISSUER: the ring belongs to the thread that made it.
+    // It needs SINGLE_ISSUER: the ring belongs to the native thread that made it.
     struct io_uring_params params = {.flags =
                                          IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CLAMP};
-    int error = io_uring_queue_init_params(entries, ring, &params);
+    int error = shim_threads_migrate() ? -EINVAL : io_uring_queue_init_params(entries, ring, &params);
     if (error == -EINVAL) {
         memset(&params, 0, sizeof(params));
         params.flags = IORING_SETUP_CLAMP;
@@ -155,6 +156,15 @@ static short confirm_urgent(struct loop *loop, uint64_t key, short revents)
     return (short)(revents & ~POLLPRI);
 }
 
+// A poll for urgent data ends with what nobody asked for when the completion queue is full.
+static void arm_again(struct uring *uring, struct loop *loop, uint64_t key)
+{
+    struct loop_wait *wait = wait_find(&loop->waits, key);
+    if (!wait || !wait->armed) return;
+    int error = arm(uring, wait, wait);
+    if (error) loop_wait_ready(loop, key, 0, error);
+}
+
 static int collect(void *state, struct loop *loop)
 {
     struct uring *uring = state;
@@ -174,7 +184,9 @@ static int collect(void *state, struct loop *loop)
             short revents = (short)cqe->res;
             if (revents & POLLRDHUP) revents |= POLLIN;
             if (revents & POLLPRI) revents = confirm_urgent(loop, key, revents);
-            if (loop_wait_ready(loop, key, revents, 0) && cqe->flags & IORING_CQE_F_MORE) remove_poll(uring, key);
+            bool taken = loop_wait_ready(loop, key, revents, 0), goes_on = cqe->flags & IORING_CQE_F_MORE;
+            if (taken && goes_on) remove_poll(uring, key);
+            if (!taken && !goes_on) arm_again(uring, loop, key);
         } else if (cqe->res != -ECANCELED) {
             loop_wait_ready(loop, key, 0, -cqe->res);
         }
