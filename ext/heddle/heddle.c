@@ -1,9 +1,11 @@
 #include "heddle.h"
 
+#include "loop/connect.h"
 #include "loop/deadline_methods.h"
 #include "loop/foreign.h"
 #include "loop/fork.h"
 #include "loop/join.h"
+#include "loop/names.h"
 #include "loop/process.h"
 #include "loop/run.h"
 #include "loop/scheduler.h"
@@ -53,4 +55,6 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_gate();
     Init_heddle_process();
     Init_heddle_foreign();
+    Init_heddle_names();
+    Init_heddle_connect();
 }

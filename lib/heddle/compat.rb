@@ -16,4 +16,7 @@ unless ENV["HEDDLE_COMPAT"] == "off"
     require_relative "compat/fork"
   end
   require_relative "compat/fiber_raise"
+  require_relative "compat/connect"
+  require_relative "compat/address_names"
+  require_relative "compat/service_names"
 end

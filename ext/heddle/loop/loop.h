@@ -97,14 +97,15 @@ bool loop_sleep(struct loop *loop, int64_t span);
 // -errno.
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
 
-// Until a native thread posts a note with the key that `submit` is given. `submit` must not raise.
-void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key),
-                      void *argument);
-
 // Until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are, 0 when the span is
 // over, or -errno.
 struct pollfd;
 int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span);
+
+// As loop_wait_any, and until a native thread posts a note with the key that `expect` is told, which must not raise. With
+// no descriptor at all it is the note that is waited for.
+int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
+                          void (*expect)(void *argument, uint64_t key), void *argument);
 
 // Gives the turn to the others that are ready and comes back after them.
 void loop_yield(struct loop *loop);

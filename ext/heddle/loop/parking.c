@@ -230,16 +230,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     }
 }
 
-void loop_wait_native(struct loop *loop, void (*submit)(void *argument, struct wakeup *wakeup, uint64_t key),
-                      void *argument)
-{
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER};
-    begin(&parking, WAIT_NATIVE);
-    submit(argument, loop->wakeup, wait_key(parking.wait));
-    park(&parking);
-}
-
-// ---- several descriptors at once
+// ---- several descriptors at once, and what native threads find out
 
 struct selection {
     struct parking parking;
@@ -248,6 +239,8 @@ struct selection {
     size_t count;
     size_t made;
     bool parked;
+    void (*expect)(void *argument, uint64_t key);
+    void *argument;
 };
 
 static VALUE selection_body(VALUE argument)
@@ -265,6 +258,7 @@ static VALUE selection_body(VALUE argument)
         if (error) descriptor_fire(loop, member, error == EPERM ? asked->events : 0, error == EPERM ? 0 : error);
     }
     selection->parked = true;
+    if (selection->expect) selection->expect(selection->argument, wait_key(selection->parking.wait));
     park(&selection->parking);
     return Qnil;
 }
@@ -287,12 +281,17 @@ static VALUE selection_end(VALUE argument)
     return Qnil;
 }
 
-int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
+int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
+                          void (*expect)(void *argument, uint64_t key), void *argument)
 {
     VALUE holder;
-    struct selection selection = {.parking = {.loop = loop, .span = span}, .asked = descriptors, .count = count};
+    struct selection selection = {.parking = {.loop = loop, .span = span},
+                                  .asked = descriptors,
+                                  .count = count,
+                                  .expect = expect,
+                                  .argument = argument};
     selection.members = ALLOCV_N(struct loop_wait *, holder, count + 1);
-    begin(&selection.parking, WAIT_SELECT);
+    begin(&selection.parking, count ? WAIT_SELECT : WAIT_NATIVE);
     rb_ensure(selection_body, (VALUE)&selection, selection_end, (VALUE)&selection);
     ALLOCV_END(holder);
     if (selection.parking.error) return -selection.parking.error;
@@ -300,6 +299,11 @@ int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, i
     for (size_t i = 0; i < count; i++)
         ready += descriptors[i].revents != 0;
     return ready;
+}
+
+int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
+{
+    return loop_wait_any_or_note(loop, descriptors, count, span, NULL, NULL);
 }
 
 // ---- starting fibers, and keeping idle ones

@@ -1,71 +1,294 @@
 #include "loop/resolver.h"
 
+#include "deadline.h"
 #include "loop/fork.h"
 
 #include <errno.h>
-#include <netdb.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 
 enum {
-    THREADS = 8,       // at most; names that hang must not keep all others waiting
-    IDLE_SECONDS = 10, // after which a thread ends
+    THREADS = 32,              // at most; names that hang must not keep all others waiting
+    IDLE_SECONDS = 10,         // after which a thread ends
+    STACK_BYTES = 1024 * 1024, // of a thread; modules of nsswitch.conf may need some
+    BUCKETS = 256,             // of the table of jobs; a power of two
 };
 
-// Shared by the fiber that asks and the thread that looks: whoever lets go last frees it.
+enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE };
+
+// What is looked up: in the table from its first asker until it is done, and longer while its answer is kept.
 struct job {
-    struct wakeup_note note; // first: a note is a job
-    atomic_int references;
-    struct wakeup *wakeup;
-    struct job *next;
-    struct addrinfo *found;
-    int error;        // EAI_…
-    int system_error; // errno with EAI_SYSTEM
-    char host[];
+    atomic_int references; // the table's, and one for each asker
+    struct job *chain;     // in its bucket
+    struct job *next;      // in the queue; once done, of the kept ones
+    struct lookup *askers; // with the lock held
+    enum job_state state;  // with the lock held
+    atomic_bool answered;
+    deadline_t valid_until; // of a kept answer
+    struct answer answer;
+    // What was asked: the bytes after `size` say which job it is.
+    size_t size;
+    struct question {
+        socklen_t length;    // of an address; 0 for a name
+        int family_or_flags; // of the addresses that are looked for; of getnameinfo
+        union {
+            struct sockaddr_storage address;
+            char host[1]; // as long as it is
+        };
+    } question;
+};
+
+struct lookup {
+    struct wakeup_note note; // first: a note is a lookup
+    atomic_int references;   // the asker's, and the note's
+    struct job *job;
+    struct wakeup *wakeup;      // while it waits for the answer
+    struct lookup *prev, *next; // askers of the same job
+    unsigned fork_count;
 };
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
-    struct job *head, *tail;
+    struct job *table[BUCKETS];
+    struct job *head, *tail;           // queued
+    struct job *kept_head, *kept_tail; // answers, the oldest first
+    int kept;
     int queued;
     int threads;
     int idle;
     unsigned fork_count;
+    int64_t keep;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
+
+// ---- jobs and shares in them
 
 static void job_release(struct job *job)
 {
     if (atomic_fetch_sub(&job->references, 1) > 1) return;
-    if (job->found) freeaddrinfo(job->found);
+    free(job->answer.addresses);
+    free(job->answer.host);
+    free(job->answer.service);
     free(job);
+}
+
+static void lookup_release(struct lookup *lookup)
+{
+    if (atomic_fetch_sub(&lookup->references, 1) > 1) return;
+    job_release(lookup->job);
+    free(lookup);
 }
 
 static void drop_note(struct wakeup_note *note)
 {
-    job_release((struct job *)note);
+    lookup_release((struct lookup *)note);
 }
 
+static struct lookup *lookup_new(const struct question *question, size_t size)
+{
+    struct lookup *lookup = calloc(1, sizeof(*lookup));
+    size_t whole = offsetof(struct job, question) + size;
+    struct job *job = lookup ? calloc(1, whole < sizeof(*job) ? sizeof(*job) : whole) : NULL;
+    if (!job) {
+        free(lookup);
+        return NULL;
+    }
+    atomic_store(&job->references, 1);
+    atomic_store(&lookup->references, 1);
+    job->size = size;
+    memcpy(&job->question, question, size);
+    lookup->job = job;
+    lookup->fork_count = fork_count();
+    lookup->note.drop = drop_note;
+    return lookup;
+}
+
+struct lookup *lookup_name(const char *host, int family)
+{
+    size_t length = strlen(host), size = offsetof(struct question, host) + length + 1;
+    struct question *question = calloc(1, size < sizeof(*question) ? sizeof(*question) : size);
+    if (!question) return NULL;
+    question->family_or_flags = family;
+    memcpy(question->host, host, length + 1);
+    struct lookup *lookup = lookup_new(question, size);
+    free(question);
+    return lookup;
+}
+
+struct lookup *lookup_address(const struct sockaddr *address, socklen_t length, int flags)
+{
+    struct question question = {.length = length, .family_or_flags = flags};
+    if (length > sizeof(question.address)) length = question.length = sizeof(question.address);
+    memcpy(&question.address, address, length);
+    return lookup_new(&question, offsetof(struct question, address) + length);
+}
+
+// ---- the table. With the lock held.
+
+static struct job **bucket_of(const struct job *job)
+{
+    uint32_t hash = 2166136261u; // FNV-1a
+    const unsigned char *byte = (const unsigned char *)&job->question;
+    for (size_t i = 0; i < job->size; i++)
+        hash = (hash ^ byte[i]) * 16777619u;
+    return &pool.table[hash & (BUCKETS - 1)];
+}
+
+static struct job *find_equal(const struct job *job)
+{
+    for (struct job *other = *bucket_of(job); other; other = other->chain) {
+        if (other->size == job->size && memcmp(&other->question, &job->question, job->size) == 0) return other;
+    }
+    return NULL;
+}
+
+static void table_add(struct job *job)
+{
+    struct job **bucket = bucket_of(job);
+    job->chain = *bucket;
+    *bucket = job;
+    atomic_fetch_add(&job->references, 1);
+}
+
+static void table_remove(struct job *job)
+{
+    struct job **link = bucket_of(job);
+    while (*link != job)
+        link = &(*link)->chain;
+    *link = job->chain;
+    job_release(job);
+}
+
+// ---- answers that are kept. With the lock held.
+
+static bool worth_keeping(const struct answer *answer)
+{
+    if (answer->error == 0 || answer->error == EAI_NONAME) return true;
+#ifdef EAI_NODATA
+    if (answer->error == EAI_NODATA) return true;
+#endif
+    return false;
+}
+
+static void forget_oldest(void)
+{
+    struct job *oldest = pool.kept_head;
+    pool.kept_head = oldest->next;
+    if (!pool.kept_head) pool.kept_tail = NULL;
+    pool.kept--;
+    table_remove(oldest);
+}
+
+// All are good for equally long, so that the oldest are over first.
+static void forget_outdated(deadline_t now)
+{
+    while (pool.kept_head && pool.kept_head->valid_until <= now)
+        forget_oldest();
+}
+
+static void keep_or_forget(struct job *job)
+{
+    if (pool.keep == 0 || !worth_keeping(&job->answer)) {
+        table_remove(job);
+        return;
+    }
+    deadline_t now = deadline_now();
+    forget_outdated(now);
+    if (pool.kept == RESOLVER_KEPT) forget_oldest();
+    job->valid_until = deadline_after(now, pool.keep);
+    job->next = NULL;
+    if (pool.kept_tail) {
+        pool.kept_tail->next = job;
+    } else {
+        pool.kept_head = job;
+    }
+    pool.kept_tail = job;
+    pool.kept++;
+}
+
+void resolver_keep(int64_t span)
+{
+    pthread_mutex_lock(&pool.lock);
+    while (pool.kept_head) // kept for another span
+        forget_oldest();
+    pool.keep = span;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+int64_t resolver_kept(void)
+{
+    return pool.keep;
+}
+
+// ---- the threads
+
+// With the lock held, which it lets go of while it waits.
 static struct job *next_job(void)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += IDLE_SECONDS;
-    while (!pool.head) {
-        pool.idle++;
-        int error = pthread_cond_timedwait(&pool.arrived, &pool.lock, &until);
-        pool.idle--;
-        if (error == ETIMEDOUT && !pool.head) return NULL;
+    for (;;) {
+        while (!pool.head) {
+            pool.idle++;
+            int error = pthread_cond_timedwait(&pool.arrived, &pool.lock, &until);
+            pool.idle--;
+            if (error == ETIMEDOUT && !pool.head) return NULL;
+        }
+        struct job *job = pool.head;
+        pool.head = job->next;
+        if (!pool.head) pool.tail = NULL;
+        pool.queued--;
+        if (job->askers) {
+            job->state = JOB_RUNNING;
+            return job;
+        }
+        table_remove(job); // all have given up
     }
-    struct job *job = pool.head;
-    pool.head = job->next;
-    if (!pool.head) pool.tail = NULL;
-    pool.queued--;
-    return job;
+}
+
+static void find_addresses(const struct question *question, struct answer *answer)
+{
+    struct addrinfo hints = {.ai_family = question->family_or_flags, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    answer->error = getaddrinfo(question->host, NULL, &hints, &found);
+    answer->system_error = errno;
+    if (answer->error) return;
+    answer->addresses = addresses_of(found);
+    freeaddrinfo(found);
+    if (!answer->addresses) answer->error = EAI_MEMORY;
+}
+
+static void find_name(const struct question *question, struct answer *answer)
+{
+    char host[NI_MAXHOST], service[NI_MAXSERV];
+    answer->error = getnameinfo((const struct sockaddr *)&question->address, question->length, host, sizeof(host),
+                                service, sizeof(service), question->family_or_flags);
+    answer->system_error = errno;
+    if (answer->error) return;
+    answer->host = strdup(host);
+    answer->service = strdup(service);
+    if (!answer->host || !answer->service) answer->error = EAI_MEMORY;
+}
+
+// With the lock held.
+static void tell_askers(struct job *job)
+{
+    job->state = JOB_DONE;
+    atomic_store(&job->answered, true);
+    struct lookup *asker = job->askers;
+    job->askers = NULL;
+    while (asker) {
+        struct lookup *next = asker->next;
+        struct wakeup *wakeup = asker->wakeup;
+        asker->wakeup = NULL;
+        wakeup_post(wakeup, &asker->note); // the asker may be gone from here on
+        wakeup_release(wakeup);
+        asker = next;
+    }
 }
 
 static void *look_up(void *unused)
@@ -74,13 +297,10 @@ static void *look_up(void *unused)
     pthread_mutex_lock(&pool.lock);
     for (struct job *job = next_job(); job; job = next_job()) {
         pthread_mutex_unlock(&pool.lock);
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-        job->error = getaddrinfo(job->host, NULL, &hints, &job->found);
-        job->system_error = errno;
-        struct wakeup *wakeup = job->wakeup;
-        wakeup_post(wakeup, &job->note);
-        wakeup_release(wakeup);
+        (job->question.length ? find_name : find_addresses)(&job->question, &job->answer);
         pthread_mutex_lock(&pool.lock);
+        tell_askers(job);
+        keep_or_forget(job);
     }
     pool.threads--;
     pthread_mutex_unlock(&pool.lock);
@@ -97,6 +317,7 @@ static int start_thread(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
     int error = pthread_create(&thread, &attributes, look_up, NULL);
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -104,38 +325,25 @@ static int start_thread(void)
     return error;
 }
 
-// A child of fork has none of the threads; what they were doing is the parent's.
+// A child of fork has none of the threads; what they were doing is the parent's. So are its answers: the lock may have
+// been held by anybody, and what it guards may be half done.
 static void forget_parents_threads(void)
 {
     if (pool.fork_count == fork_count()) return;
+    int64_t keep = pool.keep;
+    memset(&pool, 0, sizeof(pool));
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.arrived, NULL);
-    pool.head = pool.tail = NULL;
-    pool.threads = pool.idle = pool.queued = 0;
+    pool.keep = keep;
     pool.fork_count = fork_count();
 }
 
-static void submit(void *argument, struct wakeup *wakeup, uint64_t key)
-{
-    struct job *job = argument;
-    job->note.key = key;
-    job->note.drop = drop_note;
-    job->wakeup = wakeup_retain(wakeup);
-    atomic_fetch_add(&job->references, 1);
+// ---- asking
 
-    forget_parents_threads();
-    pthread_mutex_lock(&pool.lock);
-    int error = 0;
-    // A thread counts as idle until it runs; the jobs that are queued are for those.
-    if (pool.queued >= pool.idle && pool.threads < THREADS) error = start_thread();
-    if (error && pool.threads == 0) {
-        pthread_mutex_unlock(&pool.lock);
-        job->error = EAI_SYSTEM;
-        job->system_error = error;
-        wakeup_post(job->wakeup, &job->note);
-        wakeup_release(job->wakeup);
-        return;
-    }
+static void enqueue(struct job *job)
+{
+    job->state = JOB_QUEUED;
+    job->next = NULL;
     if (pool.tail) {
         pool.tail->next = job;
     } else {
@@ -144,56 +352,83 @@ static void submit(void *argument, struct wakeup *wakeup, uint64_t key)
     pool.tail = job;
     pool.queued++;
     pthread_cond_signal(&pool.arrived);
+}
+
+static void join_askers(struct lookup *lookup)
+{
+    struct job *job = lookup->job;
+    lookup->prev = NULL;
+    lookup->next = job->askers;
+    if (job->askers) job->askers->prev = lookup;
+    job->askers = lookup;
+}
+
+// What was asked for already takes the place of the one of our own.
+static bool join_other(struct lookup *lookup)
+{
+    if (pool.keep) forget_outdated(deadline_now());
+    struct job *other = find_equal(lookup->job);
+    if (!other) return false;
+    atomic_fetch_add(&other->references, 1);
+    job_release(lookup->job);
+    lookup->job = other;
+    return true;
+}
+
+void lookup_submit(struct lookup *lookup, struct wakeup *wakeup, uint64_t key)
+{
+    forget_parents_threads();
+    pthread_mutex_lock(&pool.lock);
+    lookup->note.key = key;
+    lookup->wakeup = wakeup_retain(wakeup);
+    atomic_fetch_add(&lookup->references, 1);
+    bool joined = join_other(lookup);
+    join_askers(lookup);
+    struct job *job = lookup->job;
+    if (joined) {
+        if (job->state == JOB_DONE) tell_askers(job);
+    } else {
+        // A thread counts as idle until it runs; the jobs that are queued are for those.
+        int error = 0;
+        if (pool.queued >= pool.idle && pool.threads < THREADS) error = start_thread();
+        if (error && pool.threads == 0) {
+            job->answer.error = EAI_SYSTEM;
+            job->answer.system_error = error;
+            tell_askers(job);
+        } else {
+            table_add(job);
+            enqueue(job);
+        }
+    }
     pthread_mutex_unlock(&pool.lock);
 }
 
-struct lookup {
-    struct loop *loop;
-    struct job *job;
-};
-
-static VALUE addresses_of(const struct addrinfo *found)
+void lookup_expect(struct lookup *lookup, uint64_t key)
 {
-    VALUE addresses = rb_ary_new();
-    for (; found; found = found->ai_next) {
-        char text[NI_MAXHOST];
-        if (getnameinfo(found->ai_addr, found->ai_addrlen, text, sizeof(text), NULL, 0, NI_NUMERICHOST) != 0) continue;
-        VALUE address = rb_str_new_cstr(text);
-        if (!RTEST(rb_ary_includes(addresses, address))) rb_ary_push(addresses, address);
+    lookup->note.key = key;
+}
+
+const struct answer *lookup_answer(const struct lookup *lookup)
+{
+    return atomic_load(&lookup->job->answered) ? &lookup->job->answer : NULL;
+}
+
+void lookup_end(struct lookup *lookup)
+{
+    if (lookup->fork_count != fork_count()) return; // the lists that it is in are the parent's
+    pthread_mutex_lock(&pool.lock);
+    struct wakeup *wakeup = lookup->wakeup;
+    if (wakeup) { // still waits
+        if (lookup->next) lookup->next->prev = lookup->prev;
+        if (lookup->prev) {
+            lookup->prev->next = lookup->next;
+        } else {
+            lookup->job->askers = lookup->next;
+        }
+        lookup->wakeup = NULL;
+        lookup_release(lookup); // the note's
     }
-    return addresses;
-}
-
-static VALUE lookup_body(VALUE argument)
-{
-    struct lookup *lookup = (struct lookup *)argument;
-    struct job *job = lookup->job;
-    loop_wait_native(lookup->loop, submit, job);
-    if (job->error == 0) return addresses_of(job->found);
-    // nil lets Ruby say that the name is not known; anything else is said here, with its own reason.
-    if (job->error == EAI_NONAME) return Qnil;
-#ifdef EAI_NODATA
-    if (job->error == EAI_NODATA) return Qnil;
-#endif
-    VALUE socket_error = rb_path2class("SocketError");
-    const char *reason = job->error == EAI_SYSTEM ? strerror(job->system_error) : gai_strerror(job->error);
-    rb_raise(socket_error, "getaddrinfo(%s): %s", job->host, reason);
-}
-
-static VALUE lookup_end(VALUE argument)
-{
-    job_release(((struct lookup *)argument)->job);
-    return Qnil;
-}
-
-VALUE resolver_addresses(struct loop *loop, VALUE host)
-{
-    const char *name = StringValueCStr(host);
-    size_t length = strlen(name);
-    struct job *job = calloc(1, sizeof(*job) + length + 1);
-    if (!job) rb_memerror();
-    memcpy(job->host, name, length + 1);
-    atomic_store(&job->references, 1);
-    struct lookup lookup = {.loop = loop, .job = job};
-    return rb_ensure(lookup_body, (VALUE)&lookup, lookup_end, (VALUE)&lookup);
+    pthread_mutex_unlock(&pool.lock);
+    if (wakeup) wakeup_release(wakeup);
+    lookup_release(lookup);
 }

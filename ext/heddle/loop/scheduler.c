@@ -3,8 +3,8 @@
 #include "loop/cancel.h"
 #include "loop/fork.h"
 #include "loop/hooks_io.h"
+#include "loop/names.h"
 #include "loop/process.h"
-#include "loop/resolver.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
 #include "loop/worker.h"
@@ -305,7 +305,18 @@ static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
  */
 static VALUE address_resolve(VALUE self, VALUE host)
 {
-    return resolver_addresses(scheduler_entered(self), host);
+    return names_addresses(scheduler_entered(self), host);
+}
+
+/*
+ * call-seq: scheduler.address_name(address, flags = 0) -> [host, service]
+ *
+ * @api private getnameinfo on a native thread, for an address as a String (Addrinfo#to_sockaddr).
+ */
+static VALUE address_name(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, 2);
+    return names_of_address(scheduler_entered(self), argv[0], argc > 1 ? NUM2INT(argv[1]) : 0);
 }
 
 /*
@@ -480,6 +491,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "kernel_sleep", kernel_sleep, -1);
     rb_define_method(cScheduler, "process_wait", process_wait_hook, 2);
     rb_define_method(cScheduler, "address_resolve", address_resolve, 1);
+    rb_define_method(cScheduler, "address_name", address_name, -1);
     rb_define_method(cScheduler, "fiber_interrupt", fiber_interrupt, 2);
     rb_define_method(cScheduler, "yield", yield_turn, 0);
     rb_define_method(cScheduler, "raise_in", raise_in, 2);

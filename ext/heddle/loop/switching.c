@@ -86,7 +86,7 @@ static int take_notes(struct loop *loop)
     for (struct wakeup_note *note = wakeup_take(loop->wakeup); note; count++) {
         struct wakeup_note *next = note->next;
         struct loop_wait *wait = wait_find(&loop->waits, note->key);
-        if (wait && wait->kind == WAIT_NATIVE) {
+        if (wait && (wait->kind == WAIT_NATIVE || wait->kind == WAIT_SELECT)) {
             wait->completed = true;
             wake(loop, wait);
         }

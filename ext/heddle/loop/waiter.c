@@ -1,0 +1,114 @@
+#include "loop/waiter.h"
+
+#include "deadline_scope.h"
+#include "shims.h"
+
+#include <errno.h>
+
+void waiter_submit(struct waiter *waiter, struct lookup *lookup)
+{
+    if (!waiter->loop && !waiter->own) {
+        waiter->own = wakeup_new();
+        if (!waiter->own) rb_sys_fail("heddle: cannot make a descriptor to wait for a name");
+        atomic_store(&waiter->own->sleeping, true); // every note is to be signalled
+    }
+    lookup_submit(lookup, waiter->loop ? waiter->loop->wakeup : waiter->own, 0);
+}
+
+// ---- in a loop
+
+static bool answered(struct lookup *const lookups[WAITER_LOOKUPS])
+{
+    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+        if (lookups[i] && lookup_answer(lookups[i])) return true;
+    }
+    return false;
+}
+
+static void expect_all(void *argument, uint64_t key)
+{
+    struct lookup **lookups = argument;
+    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+        if (lookups[i]) lookup_expect(lookups[i], key);
+    }
+}
+
+static void raise_wait_error(int error)
+{
+    // As Ruby says it when a thread waits.
+    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
+    rb_syserr_fail(error, "waiting for a connection");
+}
+
+static void wait_in_loop(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
+                         struct lookup *lookups[WAITER_LOOKUPS])
+{
+    // An answer that came while other fibers ran has had its note taken: nothing would tell of it any more.
+    if (answered(lookups)) return;
+    int found = loop_wait_any_or_note(waiter->loop, descriptors, count, span, expect_all, lookups);
+    if (found < 0) raise_wait_error(-found);
+}
+
+// ---- in a thread
+
+struct thread_wait {
+    struct pollfd *descriptors;
+    size_t count;
+    int timeout;
+    int result;
+    int error;
+};
+
+static void *poll_without_gvl(void *argument)
+{
+    struct thread_wait *wait = argument;
+    wait->result = poll(wait->descriptors, (nfds_t)wait->count, wait->timeout);
+    wait->error = errno;
+    return NULL;
+}
+
+static void take_own_notes(struct wakeup *wakeup)
+{
+    wakeup_drain(wakeup);
+    for (struct wakeup_note *note = wakeup_take(wakeup); note;) {
+        struct wakeup_note *next = note->next;
+        note->drop(note);
+        note = next;
+    }
+}
+
+static void wait_in_thread(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span)
+{
+    deadline_t bound = deadline_in_force();
+    if (bound != DEADLINE_NEVER) {
+        int64_t left = bound - deadline_now();
+        if (left < span) span = left > 0 ? left : 0;
+    }
+    struct thread_wait wait = {.descriptors = descriptors, .count = count, .timeout = deadline_milliseconds(span)};
+    if (waiter->own) descriptors[wait.count++] = (struct pollfd){.fd = waiter->own->reader, .events = POLLIN};
+    // Checks for interrupts before and after; EINTR is for one of them, or for nothing.
+    rb_thread_call_without_gvl(poll_without_gvl, &wait, RUBY_UBF_IO, NULL);
+    if (wait.result < 0 && wait.error != EINTR) rb_syserr_fail(wait.error, "poll(2)");
+    if (wait.result < 0) {
+        for (size_t i = 0; i < count; i++)
+            descriptors[i].revents = 0;
+    }
+    if (waiter->own) take_own_notes(waiter->own);
+    deadline_check();
+}
+
+void waiter_wait(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
+                 struct lookup *lookups[WAITER_LOOKUPS])
+{
+    if (waiter->loop) {
+        wait_in_loop(waiter, descriptors, count, span, lookups);
+    } else {
+        wait_in_thread(waiter, descriptors, count, span);
+    }
+}
+
+void waiter_close(struct waiter *waiter)
+{
+    if (waiter->own) wakeup_release(waiter->own);
+    waiter->own = NULL;
+}

@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Compat
+    # Addresses to names: getnameinfo has no hook in any Ruby, so that all tasks stand still until a name server answers.
+    # Here a native thread asks, and only the calling task waits.
+    module AddressNames
+      # For Socket.
+      module SocketClass
+        def getnameinfo(address, flags = 0)
+          scheduler = Fiber.current_scheduler
+          return super unless scheduler.is_a?(Heddle::Scheduler)
+
+          if address.respond_to?(:to_ary) # what IPSocket#addr gives: family, port, name, address
+            family, port, name, number = address.to_ary
+            address = Addrinfo.getaddrinfo(number || name, port, family, :STREAM).first
+          end
+          address = address.to_sockaddr if address.is_a?(Addrinfo)
+          return super unless Addrinfo.new(address).ip?
+
+          scheduler.address_name(address, flags)
+        end
+      end
+
+      # For Addrinfo.
+      module Information
+        def getnameinfo(flags = 0)
+          scheduler = Fiber.current_scheduler
+          return super unless ip? && scheduler.is_a?(Heddle::Scheduler)
+
+          flags |= Socket::NI_DGRAM if socktype == Socket::SOCK_DGRAM
+
+          scheduler.address_name(to_sockaddr, flags)
+        end
+      end
+
+      # For IPSocket: without being asked for it, only where do_not_reverse_lookup is false.
+      module Peers
+        def addr(reverse_lookup = nil)
+          AddressNames.named(self, local_address, reverse_lookup) { |numeric| super(numeric) }
+        end
+
+        def peeraddr(reverse_lookup = nil)
+          AddressNames.named(self, remote_address, reverse_lookup) { |numeric| super(numeric) }
+        end
+      end
+
+      # What IPSocket#addr and #peeraddr return, the name in place of the number if that is wanted and there is one.
+      def self.named(socket, address, wanted)
+        scheduler = Fiber.current_scheduler
+        reverse = wanted.nil? ? !socket.do_not_reverse_lookup : [true, :hostname].include?(wanted)
+        return yield(wanted) unless reverse && scheduler.is_a?(Heddle::Scheduler)
+
+        answer = yield(:numeric)
+        begin
+          answer[2] = scheduler.address_name(address.to_sockaddr, 0).first
+        rescue SocketError
+          nil # Ruby leaves the number, too
+        end
+        answer
+      end
+
+      ::Socket.singleton_class.prepend(SocketClass)
+      ::Addrinfo.prepend(Information)
+      ::IPSocket.prepend(Peers)
+    end
+  end
+end

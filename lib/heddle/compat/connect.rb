@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Compat
+    # Connecting to a name: Ruby 3.4 and later do it in C and ask no scheduler, so that all tasks stand still for the look-up
+    # and until an address answers (https://bugs.ruby-lang.org/issues/21270); before, one address is tried after another,
+    # each for as long as the timeout allows, and the look-up has no bound. Here all addresses are raced, as RFC 8305 has it,
+    # and only the calling task waits. The methods are in C: ext/heddle/loop/connect.c and connect_race.c; this is what Ruby's
+    # versions say when it fails.
+    module Connect
+      # What Ruby calls the look-up in its errors.
+      LOOK_UP = (RUBY_VERSION < "3.4") ? "getaddrinfo" : "getaddrinfo(3)"
+
+      # Ruby >= 3.2 says so when the kernel gives up connecting a TCPSocket.
+      TIMED_OUT = defined?(IO::TimeoutError) ? IO::TimeoutError : Errno::ETIMEDOUT
+      private_constant :LOOK_UP, :TIMED_OUT
+
+      class << self
+        # Whether sockets of this class are made by TCPSocket's own initialize, which is what we do in its place.
+        def plain?(tcp_class)
+          initialize_method = tcp_class.instance_method(:initialize)
+          initialize_method.owner.equal?(::TCPSocket) && initialize_method.source_location.nil?
+        end
+
+        # @return [String] how an error of the look-up begins
+        def look_up(socket_class)
+          socket_class.equal?(::Socket) ? "getaddrinfo" : LOOK_UP
+        end
+
+        # @return [Exception] what the running Ruby would raise
+        def failure(socket_class, kind, errno, call, host, port, address, attempts)
+          general = socket_class.equal?(::Socket)
+          case kind
+          when :no_local then SocketError.new("no appropriate local address")
+          when :timeout then general ? Errno::ETIMEDOUT.new("user specified timeout") : timeout(host, port, attempts)
+          else
+            return SystemCallError.new("#{call} for #{address}", errno) if general
+
+            text = "#{call} for #{host.inspect} port #{port}"
+            (errno == Errno::ETIMEDOUT::Errno) ? TIMED_OUT.new(text) : SystemCallError.new(text, errno)
+          end
+        end
+
+        private
+
+        def timeout(host, port, attempts)
+          return TIMED_OUT.new("connect(2) for #{host.inspect} port #{port}") if RUBY_VERSION < "3.4"
+
+          (attempts == 1) ? TIMED_OUT.new("Connect timed out!") : Errno::ETIMEDOUT.new("user specified timeout")
+        end
+      end
+
+      ::TCPSocket.singleton_class.prepend(TCPClass)
+      ::Socket.singleton_class.prepend(SocketClass)
+    end
+  end
+end

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Compat
+    # Ports by the name of their service ("http"): where a scheduler's hook answers for the host, Ruby takes numbers only and
+    # says that the name is not known (all Rubies until 4.0 at least). Here the service becomes its number first.
+    module ServiceNames
+      def getaddrinfo(host, service, family = nil, socktype = nil, *rest, **options)
+        super(host, ServiceNames.port(host, service, socktype), family, socktype, *rest, **options)
+      end
+
+      # For Addrinfo alone.
+      module Information
+        def tcp(host, service)
+          super(host, ServiceNames.port(host, service, :STREAM))
+        end
+
+        def udp(host, service)
+          super(host, ServiceNames.port(host, service, :DGRAM))
+        end
+      end
+
+      # The service as it was, unless it has a number and is asked for under a scheduler of ours.
+      def self.port(host, service, socktype)
+        return service unless service.is_a?(String) && host && !service.match?(/\A\s*[-+]?\d/)
+        return service unless Fiber.current_scheduler.is_a?(Heddle::Scheduler)
+
+        Socket.getservbyname(service, [:DGRAM, "DGRAM", Socket::SOCK_DGRAM].include?(socktype) ? "udp" : "tcp")
+      rescue SocketError
+        service # Ruby says what is wrong
+      end
+
+      ::Addrinfo.singleton_class.prepend(self, Information)
+      ::Socket.singleton_class.prepend(self)
+    end
+  end
+end

@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/dead_network"
+
+# What an address is called: asked for in a task, a slow answer holds nobody else up.
+class AddressNamesTest < Minitest::Test
+  include LoopHelpers
+  include DeadNetworkHelpers
+
+  ZONE = {"192.0.2.9" => {"ptr" => "nine.test", "delay" => 0.4}, "192.0.2.8" => {"ptr" => "eight.test"}}.freeze
+
+  WAYS = {
+    "Addrinfo" => 'Addrinfo.tcp("192.0.2.9", 80).getnameinfo',
+    "Socket" => 'Socket.getnameinfo(Socket.sockaddr_in(80, "192.0.2.9"))',
+    "Array" => 'Socket.getnameinfo(["AF_INET", 80, nil, "192.0.2.9"])'
+  }.freeze
+
+  WAYS.each do |name, way|
+    define_method("test_#{name.downcase}") do
+      text, gap = beside_a_heartbeat(way)
+      assert_equal '["nine.test", "http"]', text
+      assert_operator gap, :<, 0.3
+    end
+  end
+
+  def test_without_the_mend
+    text, gap = beside_a_heartbeat(WAYS["Addrinfo"], env: {"HEDDLE_COMPAT" => "off"})
+    assert_equal '["nine.test", "http"]', text
+    assert_operator gap, :>, 0.35, "Ruby #{RUBY_VERSION} has not the defect: the patch need not be loaded"
+  end
+
+  def test_what_is_said_is_what_ruby_says
+    program = <<~RUBY
+      puts [Addrinfo.tcp("192.0.2.8", 80).getnameinfo, Addrinfo.udp("192.0.2.8", 514).getnameinfo].inspect
+      puts Addrinfo.tcp("192.0.2.7", 1).getnameinfo(Socket::NI_NUMERICSERV).inspect
+      puts((Addrinfo.tcp("192.0.2.7", 1).getnameinfo(Socket::NI_NAMEREQD) rescue [$!.class, $!.message].inspect))
+      puts((Socket.getnameinfo("short") rescue $!.class), (Socket.getnameinfo(nil) rescue $!.class))
+      puts Addrinfo.unix("/tmp/no").getnameinfo[1].inspect
+    RUBY
+    network = dead_network(zone: ZONE)
+    stock = assert_child(program, launcher: network.launcher)
+    assert_equal stock, assert_child("Heddle.run do\n#{program}\nend", launcher: network.launcher)
+    assert_equal 6, stock.lines.size
+  end
+
+  def test_peers
+    network = dead_network(zone: {"127.0.0.1" => {"ptr" => "never.asked"}}, hosts: {"127.0.0.1" => ["here"]})
+    program = <<~RUBY
+      server = TCPServer.new("127.0.0.1", 0)
+      client = TCPSocket.new("127.0.0.1", server.addr[1])
+      [nil, true, false, :hostname, :numeric].each { |wanted| puts client.peeraddr(*wanted)[2], client.addr(*wanted)[2] }
+      client.do_not_reverse_lookup = false
+      puts client.peeraddr[2], client.peeraddr(:numeric)[2], (client.peeraddr(:wrong) rescue $!.class)
+    RUBY
+    stock = assert_child(program, launcher: network.launcher)
+    assert_equal stock, assert_child("Heddle.run do\n#{program}\nend", launcher: network.launcher)
+    assert_includes stock, "localhost"
+  end
+
+  private
+
+  # What the Ruby code gives, and the longest that another task had to wait meanwhile.
+  def beside_a_heartbeat(code, env: {})
+    network = dead_network(zone: ZONE)
+    out = assert_child(<<~RUBY, launcher: network.launcher, env: {"RUBYOPT" => nil, **env})
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      Heddle.run do
+        longest = 0.0
+        asking = Heddle.spawn { sleep(0.005); (#{code}).inspect }
+        until asking.ended?
+          last = now
+          sleep 0.001
+          longest = [longest, now - last].max
+        end
+        puts asking.value, longest
+      end
+    RUBY
+    [out.lines[0].chomp, out.lines[1].to_f]
+  end
+end

@@ -1,0 +1,317 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/dead_network"
+
+# TCPSocket.new, TCPSocket.open and Socket.tcp with a name, in a task: what comes out is what Ruby's own give, and what
+# ends them early leaves nothing open.
+class ConnectTest < Minitest::Test
+  include LoopHelpers
+  include DeadNetworkHelpers
+
+  WAYS = [TCPSocket.method(:new), TCPSocket.method(:open), Socket.method(:tcp)].freeze
+
+  # A class of its own, as wrappers have.
+  class WithInitialize < TCPSocket
+    attr_reader :name
+
+    def initialize(host, port)
+      @name = host
+      super
+    end
+  end
+
+  class Plain < TCPSocket
+  end
+
+  # ---- what comes out
+
+  def test_the_winner_is_connected_once
+    accepted = Queue.new
+    with_server(->(connection) { accepted << connection.readpartial(1) }) do |port|
+      Heddle.run do
+        WAYS.each { |way| way.call("localhost", port).tap { |socket| socket.write("x") }.close }
+        Array.new(10) { Heddle.spawn { TCPSocket.new("localhost", port).tap { |socket| socket.write("x") }.close } }.each(&:value)
+      end
+      13.times { assert_equal "x", accepted.pop }
+    end
+    assert_empty accepted
+  end
+
+  def test_a_socket_is_as_ruby_makes_it
+    with_server(->(connection) { connection.read }) do |port|
+      WAYS.each do |way|
+        ours = Heddle.run { traits(way.call("localhost", port)) }
+        assert_equal traits(way.call("localhost", port)), ours
+      end
+    end
+  end
+
+  def test_blocks
+    with_server(->(connection) { connection.read }) do |port|
+      Heddle.run do
+        sockets = [TCPSocket.open("localhost", port) { |socket| socket }, Socket.tcp("localhost", port) { |socket| socket }]
+        assert_equal [true, true], sockets.map(&:closed?)
+        assert_equal 7, TCPSocket.open("localhost", port) { |socket| socket.close || 7 }
+        assert_raises(KeyError) { TCPSocket.open("localhost", port) { |socket| sockets << socket && raise(KeyError) } }
+        assert sockets.last.closed?
+      end
+    end
+  end
+
+  def test_a_local_address
+    with_server(->(connection) { connection.read }) do |port|
+      Heddle.run do
+        WAYS.each do |way|
+          socket = way.call("localhost", port, "127.0.0.5", 0)
+          assert_equal "127.0.0.5", socket.local_address.ip_address
+          socket.close
+        end
+      end
+    end
+  end
+
+  def test_ports_by_name_and_number
+    with_server(->(connection) { connection.read }) do |port|
+      Heddle.run do
+        TCPSocket.new("localhost", port.to_s).close
+        WAYS.each { |way| assert_raises(Errno::ECONNREFUSED) { way.call("localhost", "tcpmux") } }
+      end
+    end
+  end
+
+  # The loopback device has no route for link-local addresses; that the scope is understood shows in the error.
+  def test_an_address_with_a_scope
+    expected = assert_raises(SystemCallError) { TCPSocket.new("fe80::1%lo", 80) }
+    Heddle.run do
+      error = assert_raises(expected.class) { TCPSocket.new("fe80::1%lo", 80) }
+      assert_equal expected.message, error.message
+      assert_raises(SocketError) { TCPSocket.new("fe80::1%nosuch", 80) }
+    end
+  end
+
+  # ---- errors
+
+  # In the words of the running Ruby.
+  def test_errors_are_rubys_own
+    free = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+    taken = TCPServer.new("127.0.0.1", 0)
+    [
+      ->(way) { way.call("localhost", free) },
+      ->(way) { way.call("localhost", "no-such-service") },
+      ->(way) { way.call("localhost", -1) },
+      ->(way) { way.call("localhost", free, unknown: 1) },
+      ->(way) { way.call("localhost") },
+      ->(way) { way.call("a\0b", free) }
+    ].each do |attempt|
+      WAYS.each { |way| assert_same_error { attempt.call(way) } }
+    end
+    WAYS.first(2).each { |way| assert_same_error { way.call("localhost", free, "127.0.0.1", taken.addr[1]) } }
+  ensure
+    taken&.close
+  end
+
+  def test_a_name_that_nobody_has
+    zone = {"nothing.test" => {}, "failing.test" => {"failure" => "servfail"}}
+    %w[nobody.test nothing.test failing.test].each do |name|
+      program = <<~RUBY
+        [TCPSocket.method(:new), Socket.method(:tcp)].each do |way|
+          way.call("#{name}", 80)
+        rescue SocketError => error
+          puts [error.class, error.message].inspect
+        end
+      RUBY
+      network = dead_network(zone: zone)
+      stock = assert_child(program, launcher: network.launcher)
+      assert_equal stock, assert_child("Heddle.run do\n#{program}\nend", launcher: network.launcher)
+      assert_equal 2, stock.lines.size
+    end
+  end
+
+  def test_timeouts
+    network = dead_network(zone: {"two.test" => {"a" => %w[192.0.2.1 192.0.2.2]}, "late.test" => {"a" => ["127.0.0.1"], "delay" => 2}})
+    out = assert_child(<<~RUBY, launcher: network.launcher)
+      Heddle.run do
+        [["two.test", {connect_timeout: 0.3}], ["late.test", {resolv_timeout: 0.3}], ["late.test", {connect_timeout: 0.3}]].each do |host, options|
+          [TCPSocket.method(:new), Socket.method(:tcp)].each do |way|
+            start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+            way.call(host, 80, **options)
+          rescue Errno::ETIMEDOUT, IOError => error
+            took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - start
+            puts error.class, took.between?(0.29, 0.8) ? "in time" : took
+          end
+        end
+      end
+    RUBY
+    assert_equal 6, out.lines.count("in time\n"), out
+    assert_empty out.lines(chomp: true) - ["in time", "Errno::ETIMEDOUT", "IO::TimeoutError"]
+  end
+
+  # ---- whom it leaves alone
+
+  def test_classes_with_an_initialize_of_their_own_run_it
+    with_server(->(connection) { connection.read }) do |port|
+      Heddle.run do
+        socket = WithInitialize.new("localhost", port)
+        assert_equal "localhost", socket.name
+        socket.close
+        assert_instance_of Plain, Plain.open("localhost", port).tap(&:close)
+      end
+    end
+  end
+
+  def test_where_it_is_not_in_charge_ruby_connects
+    with_server(->(connection) { connection.read }) do |port|
+      assert_equal [], asked { TCPSocket.new("localhost", port).close }
+      assert_equal [], asked { in_thread { TCPSocket.new("localhost", port).close } }
+      assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
+      assert_equal [TCPSocket], asked { Heddle.deadline(5) { TCPSocket.new("localhost", port).close } }
+      assert_equal [], asked { Heddle.run { TCPSocket.new("127.0.0.1", port).close } }
+      assert_equal [], asked { Heddle.run { assert_raises(ArgumentError) { TCPSocket.new("localhost", port, nil, nil, 1) } } }
+    end
+  end
+
+  def test_it_can_be_switched_off
+    assert Heddle.fast_fallback
+    Heddle.fast_fallback = false
+    with_server(->(connection) { connection.read }) do |port|
+      assert_equal [], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
+    end
+  ensure
+    Heddle.fast_fallback = true
+  end
+
+  def test_rubys_own_switch_is_respected
+    skip "Ruby has had that switch since 3.4" unless Socket.respond_to?(:tcp_fast_fallback)
+
+    with_server(->(connection) { connection.read }) do |port|
+      assert_equal [], asked { Heddle.run { TCPSocket.new("localhost", port, fast_fallback: false).close } }
+      Socket.tcp_fast_fallback = false
+      assert_equal [], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
+      assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("localhost", port, fast_fallback: true).close } }
+    end
+  ensure
+    Socket.tcp_fast_fallback = true if Socket.respond_to?(:tcp_fast_fallback)
+  end
+
+  # IO#close is a matter of its own there; see doc/limits.md.
+  def test_ractors_connect
+    out = assert_child(<<~RUBY)
+      server = TCPServer.new("127.0.0.1", 0)
+      $VERBOSE = nil
+      ractor = Ractor.new(server.addr[1]) { |port| TCPSocket.new("localhost", port).remote_address.ip_port }
+      puts ractor.take == server.addr[1]
+      exit!(0)
+    RUBY
+    assert_equal "true\n", out
+  end
+
+  # ---- ends that come early
+
+  # Cancelled, timed out, past a deadline, interrupted from another thread: at whatever point, no descriptor is left.
+  def test_nothing_is_left_open
+    network = dead_network(zone: {"two.test" => {"a" => %w[192.0.2.1 192.0.2.2], "aaaa" => ["2001:db8::1"]},
+                                  "late.test" => {"a" => ["192.0.2.3"], "delay" => 0.6}})
+    out = assert_child(<<~RUBY, launcher: network.launcher, timeout: 50)
+      def open_ones = Dir.children("/proc/self/fd").size
+      require "timeout"
+
+      Heddle.run { [Heddle.spawn { TCPSocket.new("two.test", 80) }.tap { sleep 0.01 }, Heddle.spawn { sleep }].each(&:cancel) }
+      Heddle.run do
+        sleep 0.001
+        before = open_ones
+        tasks = Array.new(1000) { |n| Heddle.spawn { TCPSocket.new(n.odd? ? "two.test" : "late.test", 80) } }
+        sleep 0.3
+        puts open_ones > before + 500
+        tasks.each(&:cancel).each(&:wait)
+        # Those that were asking the name server are its library's, until it has answered.
+        settle = -> { 500.times { (open_ones > before) ? sleep(0.01) : break }; open_ones - before }
+        puts tasks.map(&:status).uniq.inspect, settle.call
+        20.times do |n|
+          Heddle.deadline(0.01 * n) { TCPSocket.new("two.test", 80) } rescue print(".") if $!.nil?
+        end
+        10.times { |n| Timeout.timeout(0.001 + 0.03 * n) { TCPSocket.new("two.test", 80) } rescue nil }
+        puts settle.call
+      end
+      before = open_ones
+      30.times do |n|
+        thread = Thread.new { Heddle.deadline(20) { TCPSocket.new("two.test", 80) } }
+        thread.report_on_exception = false
+        sleep 0.01 * n
+        n.odd? ? thread.raise(KeyError) : thread.kill
+        thread.join rescue print("!")
+      end
+      puts open_ones - before
+    RUBY
+    assert_equal ["true", "[:cancelled]", "0", "#{"." * 20}0", "#{"!" * 15}0"], out.lines(chomp: true)
+  end
+
+  def test_descriptors_run_out_and_come_back
+    out = assert_child(<<~RUBY)
+      server = TCPServer.new("127.0.0.1", 0)
+      Heddle.run do
+        Process.setrlimit(:NOFILE, Dir.children("/proc/self/fd").size + 5)
+        sockets = []
+        begin
+          10.times { sockets << TCPSocket.new("localhost", server.addr[1]) }
+        rescue Errno::EMFILE => error
+          puts error.message
+        end
+        sockets.each(&:close)
+        TCPSocket.new("localhost", server.addr[1]).close
+        puts sockets.size
+      end
+    RUBY
+    lines = out.lines(chomp: true)
+    assert_match(/\AToo many open files - socket\(2\) for "localhost" port \d+\z/, lines[0])
+    assert_includes 1..9, lines[1].to_i
+  end
+
+  # A server whose queue is full does not answer either.
+  def test_a_server_that_never_accepts
+    server = Socket.new(:INET, :STREAM)
+    server.bind(Addrinfo.tcp("127.0.0.1", 0))
+    server.listen(0)
+    port = server.local_address.ip_port
+    waiting = Array.new(3) do
+      Socket.new(:INET, :STREAM).tap { |socket| socket.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false) }
+    end
+    before = descriptor_count
+    Heddle.run do
+      assert_raises(Heddle::DeadlineExceeded) { assert_within(0.8) { Heddle.deadline(0.2) { TCPSocket.new("localhost", port) } } }
+      late = Heddle.spawn { TCPSocket.new("localhost", port) }
+      sleep 0.02
+      accepter = Heddle.spawn { loop { server.accept } }
+      late.value.close # the kernel asks again after a second
+      accepter.cancel
+    end
+    GC.start
+    assert_operator descriptor_count, :<=, before + 8
+  ensure
+    [server, *waiting].each { |socket| socket&.close }
+  end
+
+  private
+
+  def traits(socket)
+    [socket.class, socket.remote_address.ip_address, socket.sync, socket.binmode?, socket.do_not_reverse_lookup, socket.close_on_exec?,
+      socket.fcntl(3), socket.external_encoding, socket.getsockopt(:TCP, :NODELAY).int, socket.inspect.sub(/fd \d+/, "").gsub(/\d{4,}/, "")]
+  ensure
+    socket.close
+  end
+
+  def assert_same_error(&attempt)
+    expected = assert_raises(StandardError, &attempt)
+    error = assert_raises(StandardError) { Heddle.run(&attempt) }
+    assert_equal [expected.class, expected.message], [error.class, error.message]
+  end
+
+  # The classes that the mend was about to connect.
+  def asked
+    classes = []
+    trace = TracePoint.new(:call) { |point| classes << point.binding.local_variable_get(:tcp_class) if point.method_id == :plain? }
+    trace.enable { yield }
+    classes
+  end
+end
