@@ -2,7 +2,10 @@
 
 require "test_helper"
 require "heddle/lab"
+require "net/http"
 require "socket"
+require "stringio"
+require "zlib"
 require "support/sanitized_server"
 
 class LoadServerTest < Minitest::Test
@@ -74,6 +77,90 @@ class LoadServerTest < Minitest::Test
     end
   end
 
+  # Where a chunk, the pattern and the compressed form's pieces begin and end.
+  SIZES = [0, 1, 41, 42, 57, 58, 59, 73, 74, 75, 16_383, 16_384, 16_385, 70_000, LoadServer::PATTERN_SIZE - 1, LoadServer::PATTERN_SIZE,
+    LoadServer::PATTERN_SIZE + 17, 3 * LoadServer::PATTERN_SIZE + 12_345].freeze
+
+  def test_bodies_in_chunks
+    SIZES.each do |bytes|
+      head, body = get("/c/#{bytes}").split("\r\n\r\n", 2)
+      assert_includes head, "Transfer-Encoding: chunked"
+      sizes, whole = [], +""
+      body = StringIO.new(body)
+      begin
+        sizes << body.gets("\r\n").hex
+        whole << body.read(sizes.last)
+        assert_equal "\r\n", body.read(2)
+      end until sizes.last.zero?
+      assert_equal LoadServer.body(bytes), whole.b, "a body of #{bytes} bytes"
+      assert_equal [16_384] * (bytes / 16_384) + [bytes % 16_384, 0].uniq, sizes
+      assert_empty body.read
+    end
+    assert_match(/\r\nContent-Length: 100\r\n.*\r\n\r\n.{100}\z/m, exchange("GET /c/100 HTTP/1.0\r\n\r\n"), "1.0 knows no chunks")
+  end
+
+  def test_compressed_bodies
+    SIZES.each do |bytes|
+      head, body = get("/z/#{bytes}").split("\r\n\r\n", 2)
+      assert_includes head, "Content-Encoding: gzip"
+      assert_includes head, "Content-Length: #{body.bytesize}\r\n"
+      assert_equal LoadServer.body(bytes), Zlib.gunzip(body), "a body of #{bytes} bytes"
+      assert_operator body.bytesize, :<, bytes * 0.4 if bytes > 16_000
+    end
+    assert_equal "404", status_of(get("/z/4294967296"))
+  end
+
+  def test_the_head_of_a_chunked_or_compressed_body_alone
+    %w[/c/100 /z/100].each { |path| assert_match(/\AHTTP.*\r\n\r\n\z/m, exchange("HEAD #{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) }
+  end
+
+  def test_uploads_are_counted_and_compared
+    Net::HTTP.start(@server.host, @server.port) do |http|
+      SIZES.each do |bytes|
+        answer = %({"bytes":#{bytes},"right":true}\n)
+        body = LoadServer.body(bytes)
+        assert_equal answer, http.put("/u", body).body
+        chunked = Net::HTTP::Post.new("/u", "Transfer-Encoding" => "chunked")
+        chunked.body_stream = StringIO.new(body)
+        assert_equal answer, http.request(chunked).body
+      end
+      body = LoadServer.body(70_000)
+      body.setbyte(69_999, 0)
+      assert_equal %({"bytes":70000,"right":false}\n), http.put("/u", body).body
+      assert_equal "done", http.get("/0").body, "the connection is still good"
+    end
+    assert_equal 2, @server.stats["connections"]
+  end
+
+  def test_uploads_byte_by_byte_and_with_everything_that_chunks_may_have
+    socket = open
+    "PUT /u HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0A;name=value\r\n0000000000\r\n6\r\n00000\n\r\n0\r\nA: b\r\n\r\n".each_char { |byte| socket.write(byte) }
+    assert_equal %({"bytes":16,"right":true}\n), read_answer(socket).last
+    socket.write("PUT /u HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n00GET /0 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert_equal [%({"bytes":2,"right":true}\n), "done"], [read_answer(socket).last, read_answer(socket).last]
+    socket.write("PUT /u HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+    assert_equal "HTTP/1.1 100 Continue\r\n\r\n", socket.gets("\r\n\r\n")
+    socket.write("00")
+    assert_equal %({"bytes":2,"right":true}\n), read_answer(socket).last
+  end
+
+  def test_uploads_that_make_no_sense
+    head = "PUT /u HTTP/1.1\r\nHost: x\r\n"
+    {
+      "Transfer-Encoding: chunked\r\n\r\nx\r\n" => "400", "Transfer-Encoding: chunked\r\n\r\n2\r\n000\r\n" => "400",
+      "Transfer-Encoding: chunked\r\n\r\n\r\n" => "400", "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" => "400",
+      "Transfer-Encoding: chunked\r\n\r\n1;#{"x" * 9000}" => "400", "Transfer-Encoding: gzip\r\n\r\n" => "400",
+      "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" => "400", "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" => "400",
+      "Content-Length: -1\r\n\r\n" => "400", "Content-Length: \r\n\r\n" => "400", "Content-Length: 9999999999999999\r\n\r\n" => "400"
+    }.each { |rest, status| assert_equal status, status_of(exchange(head + rest)), rest[0, 60].inspect }
+    assert_equal "405", status_of(exchange("POST /0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+  end
+
+  def test_a_client_that_goes_in_the_middle_of_its_upload_leaves_nothing
+    open.tap { |socket| socket.write("PUT /u HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n000") }.close
+    wait_until { @server.stats.values_at("open", "requests").then { |open, requests| open == 1 && requests > 1 } }
+  end
+
   def test_keep_alive_is_the_rule_in_1_1_and_the_exception_in_1_0
     socket = open
     2.times do
@@ -124,7 +211,7 @@ class LoadServerTest < Minitest::Test
   end
 
   def test_unknown_paths_and_numbers_beyond_the_limits
-    %w[/ /x /-1 /1x /b/ /b/x /3600001 /99999999999999999999 /b/1099511627777].each do |path|
+    %w[/ /x /-1 /1x /b/ /b/x /c/ /z/x /3600001 /99999999999999999999 /b/1099511627777].each do |path|
       assert_equal "404", status_of(get(path)), path
     end
     assert_equal "200", status_of(get("/0?query"))

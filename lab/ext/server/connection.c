@@ -14,12 +14,12 @@
 enum {
     READ_SIZE = 65536,
     REQUESTS_A_TURN = 256,
+    SENDS_A_TURN = 16,   /* of at most 1 MiB each */
     LINGER = 1000000000, /* ns: how long a refused client may go on sending */
 };
-static const uint64_t BYTES_A_TURN = 16 << 20;
 static const uint32_t INPUT = EPOLLIN | EPOLLRDHUP | EPOLLET;
 
-enum state { READING, DELAYED, WRITING, DRAINING };
+enum state { READING, UPLOADING, DELAYED, WRITING, DRAINING };
 enum step { STEP_ON, STEP_WAIT, STEP_CLOSE };
 
 struct connection {
@@ -32,8 +32,10 @@ struct connection {
     bool ended;    /* the client has shut down its side: its end is still to be read */
     char *pending; /* input that is not answered yet */
     size_t pending_length;
+    struct upload upload;
+    int span;      /* of the response's body that is being sent; -1: its head */
+    uint64_t sent; /* of that */
     struct response response;
-    uint64_t sent; /* of the response, head and pattern together */
 };
 
 /* One thread, one read at a time: input is read here and only what must wait is copied. */
@@ -95,6 +97,7 @@ static enum step begin_response(struct connection *connection)
 {
     struct loop *loop = connection->http->loop;
     connection->sent = 0;
+    connection->span = -1;
     if (connection->response.delay == 0) {
         connection->state = WRITING;
         return STEP_ON;
@@ -120,6 +123,31 @@ static enum step receive(struct connection *connection, size_t *length)
     return STEP_ON;
 }
 
+/* What is sent to a client that asked before it sends its body. Nothing else is on its way to it. */
+static bool tell_to_go_on(struct connection *connection)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    return send(connection->source.fd, go_on, sizeof go_on - 1, MSG_NOSIGNAL) == (ssize_t)(sizeof go_on - 1);
+}
+
+static enum step read_upload(struct connection *connection)
+{
+    struct upload *upload = &connection->upload;
+    size_t length = connection->pending_length, taken;
+
+    if (length > 0) {
+        memcpy(input, connection->pending, length);
+    } else if (upload->place != UPLOAD_OVER) {
+        enum step step = receive(connection, &length);
+        if (step != STEP_ON) return step;
+    }
+    enum upload_result result = upload_take(upload, input, length, &taken);
+    if (keep(connection, input + taken, length - taken) == STEP_CLOSE) return STEP_CLOSE;
+    if (result == UPLOAD_MORE) return STEP_ON;
+    response_to_upload(&connection->response, upload, result == UPLOAD_DONE, &connection->http->stats);
+    return begin_response(connection);
+}
+
 static enum step read_request(struct connection *connection)
 {
     struct http *http = connection->http;
@@ -139,6 +167,14 @@ static enum step read_request(struct connection *connection)
         }
 
         http->stats.requests++;
+        if (result == REQUEST_DONE && response_wants_upload(&request)) {
+            upload_begin(&connection->upload, &request);
+            bool told = !request.expect || length > request.length || tell_to_go_on(connection);
+            if (!told || keep(connection, input + request.length, length - request.length) == STEP_CLOSE)
+                return STEP_CLOSE;
+            connection->state = UPLOADING;
+            return STEP_ON;
+        }
         if (result == REQUEST_DONE) {
             response_for(&connection->response, &request, &http->stats);
         } else {
@@ -154,24 +190,20 @@ static enum step read_request(struct connection *connection)
 static enum step send_some(struct connection *connection)
 {
     const struct response *response = &connection->response;
-    const char *bytes;
-    size_t length;
-    int flags = MSG_NOSIGNAL;
+    const struct span *span = connection->span < 0 ? NULL : &response->body.spans[connection->span];
+    uint64_t whole = span ? span->length : response->length, left = whole - connection->sent;
+    size_t at = (size_t)(span ? (span->start + connection->sent) % span->period : connection->sent);
+    size_t length = (span ? span->period : response->length) - at;
+    if (left < length) length = (size_t)left;
 
-    if (connection->sent < response->length) {
-        bytes = response->bytes + connection->sent;
-        length = response->length - connection->sent;
-        if (response->pattern > 0) flags |= MSG_MORE;
-    } else {
-        uint64_t offset = connection->sent - response->length, left = response->pattern - offset;
-        bytes = response_pattern + offset % PATTERN_SIZE;
-        length = PATTERN_SIZE - offset % PATTERN_SIZE;
-        if (left < length) length = (size_t)left;
-    }
-
-    ssize_t sent = send(connection->source.fd, bytes, length, flags);
+    int flags = MSG_NOSIGNAL | (connection->span + 1 < response->body.count ? MSG_MORE : 0);
+    ssize_t sent = send(connection->source.fd, (span ? span->bytes : response->bytes) + at, length, flags);
     if (sent >= 0) {
         connection->sent += (uint64_t)sent;
+        if (connection->sent == whole) {
+            connection->span++;
+            connection->sent = 0;
+        }
         return STEP_ON;
     }
     if (errno == EINTR) return STEP_ON;
@@ -183,10 +215,9 @@ static enum step send_some(struct connection *connection)
 static enum step write_response(struct connection *connection)
 {
     const struct response *response = &connection->response;
-    uint64_t whole = response->length + response->pattern, before = connection->sent;
 
-    while (connection->sent < whole) {
-        if (connection->sent - before > BYTES_A_TURN) return yield_turn(connection);
+    for (int sends = 0; connection->span < response->body.count; sends++) {
+        if (sends == SENDS_A_TURN) return yield_turn(connection);
         enum step step = send_some(connection);
         if (step != STEP_ON) return step;
     }
@@ -218,6 +249,9 @@ static void advance(struct connection *connection)
         switch (connection->state) {
         case READING:
             step = turns++ < REQUESTS_A_TURN ? read_request(connection) : yield_turn(connection);
+            break;
+        case UPLOADING:
+            step = turns++ < REQUESTS_A_TURN ? read_upload(connection) : yield_turn(connection);
             break;
         case DELAYED:
             step = STEP_WAIT;

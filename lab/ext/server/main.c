@@ -1,11 +1,11 @@
 /* heddle-server: the load server and the shaping proxy; limits, signals, and which of the two it is. */
+#include "body.h"
 #include "connection.h"
 #include "control.h"
 #include "listener.h"
 #include "loop.h"
 #include "options.h"
 #include "proxy.h"
-#include "response.h"
 #include "stats.h"
 
 #include <arpa/inet.h>
@@ -146,7 +146,7 @@ int main(int argc, char **argv)
     }
     raise_descriptor_limit();
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* the default adds up to 50 µs to every delay */
-    response_make_pattern();
+    body_make_pattern();
 
     if (options.proxy) {
         const char *wrong = upstream_parse(&server.proxy.upstream, options.proxy);

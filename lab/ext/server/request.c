@@ -25,6 +25,8 @@ static enum request_result parse_line(const char *line, const char *end, struct 
     }
     request->get = space - line == 3 && memcmp(line, "GET", 3) == 0;
     request->head = space - line == 4 && memcmp(line, "HEAD", 4) == 0;
+    request->post =
+        (space - line == 4 && memcmp(line, "POST", 4) == 0) || (space - line == 3 && memcmp(line, "PUT", 3) == 0);
 
     const char *target = space + 1;
     space = memchr(target, ' ', (size_t)(end - target));
@@ -66,8 +68,29 @@ static void read_connection(const char *value, const char *end, struct request *
     }
 }
 
+/* RFC 9112 6.3: whoever says two lengths, or none that is a number, means harm. */
+static enum request_result read_length(const char *value, const char *end, struct request *request, bool *length)
+{
+    uint64_t number = 0;
+    if (value == end || end - value > 15) return REQUEST_BAD;
+    for (; value < end; value++) {
+        if (*value < '0' || *value > '9') return REQUEST_BAD;
+        number = number * 10 + (uint64_t)(*value - '0');
+    }
+    if (*length && number != request->content_length) return REQUEST_BAD;
+    *length = true;
+    request->content_length = number;
+    if (number > 0) request->body = true;
+    return REQUEST_DONE;
+}
+
+/* What is found at most once in a head. */
+struct found {
+    bool host, length;
+};
+
 /* One header line, without its CRLF. */
-static enum request_result parse_header(const char *line, const char *end, struct request *request, bool *host)
+static enum request_result parse_header(const char *line, const char *end, struct request *request, struct found *found)
 {
     const char *colon = memchr(line, ':', (size_t)(end - line));
     if (!colon || colon == line) return REQUEST_BAD;
@@ -83,17 +106,22 @@ static enum request_result parse_header(const char *line, const char *end, struc
         if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7f) return REQUEST_BAD;
     }
 
-    if (same(line, colon, "Host")) *host = true;
+    if (same(line, colon, "Host")) found->host = true;
     if (same(line, colon, "Connection")) read_connection(value, end, request);
-    if (same(line, colon, "Transfer-Encoding")) request->body = true;
-    if (same(line, colon, "Content-Length") && !same(value, end, "0")) request->body = true;
+    if (same(line, colon, "Expect") && same(value, end, "100-continue")) request->expect = true;
+    if (same(line, colon, "Content-Length")) return read_length(value, end, request, &found->length);
+    if (same(line, colon, "Transfer-Encoding")) {
+        if (!same(value, end, "chunked")) return REQUEST_BAD; /* no other coding is known here */
+        request->body = request->chunked = true;
+    }
     return REQUEST_DONE;
 }
 
 enum request_result request_parse(const char *bytes, const char *end, struct request *request)
 {
     const char *at = bytes;
-    bool host = false, first = true;
+    struct found found = {0};
+    bool first = true;
 
     *request = (struct request){0};
     while (end - at >= 2 && at[0] == '\r' && at[1] == '\n')
@@ -108,10 +136,11 @@ enum request_result request_parse(const char *bytes, const char *end, struct req
         const char *line_end = newline - 1;
         if (line_end == at && !first) {
             request->length = (size_t)(newline + 1 - bytes);
-            return request->minor && !host ? REQUEST_BAD : REQUEST_DONE;
+            if (request->chunked && found.length) return REQUEST_BAD;
+            return request->minor && !found.host ? REQUEST_BAD : REQUEST_DONE;
         }
         enum request_result result =
-            first ? parse_line(at, line_end, request) : parse_header(at, line_end, request, &host);
+            first ? parse_line(at, line_end, request) : parse_header(at, line_end, request, &found);
         if (result != REQUEST_DONE) return result;
         first = false;
         at = newline + 1;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { REQUEST_HEAD_LIMIT = 8192 };
 
@@ -11,10 +12,14 @@ struct request {
     const char *path; /* points into the bytes that were parsed; the query is cut off */
     size_t path_length;
     size_t length;  /* of the whole head with its empty line */
-    bool get, head; /* the method; neither is set for any other */
+    bool get, head; /* the method; none is set for any other */
+    bool post;      /* POST or PUT */
     bool minor;     /* HTTP/1.1 */
     bool keep_alive;
-    bool body; /* the head announces a body, which this server does not take */
+    bool body;               /* the head announces a body */
+    bool chunked;            /* in chunks; else, of so many bytes: */
+    uint64_t content_length; /* 0 where the head names none */
+    bool expect;             /* the client waits to be told to go on */
 };
 
 enum request_result {

@@ -6,7 +6,8 @@ require_relative "server_process"
 
 module Heddle
   module Lab
-    # A running load server: `GET /MS` answers after MS milliseconds, `GET /b/BYTES` with a body.
+    # A running load server: `GET /MS` answers after MS milliseconds, `GET /b/BYTES` with a body, `/c/BYTES` with the same
+    # in chunks, `/z/BYTES` compressed by gzip; `PUT /u` takes a body and says whether it was that of `/b/BYTES`.
     class LoadServer < ServerProcess
       # Bytes after which the body of `GET /b/BYTES` repeats itself.
       PATTERN_SIZE = 1 << 20

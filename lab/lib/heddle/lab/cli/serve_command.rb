@@ -44,7 +44,8 @@ module Heddle
         def parser
           @parser ||= OptionParser.new do |options|
             options.banner = "Usage: heddle serve [--bind ADDRESS] [--port PORT] [--proxy SERVER [shape]]\n\n" \
-              "GET /MS answers after MS milliseconds, GET /b/BYTES with a body of that many bytes.\n\n"
+              "GET /MS answers after MS milliseconds, GET /b/BYTES with a body of that many bytes, /c/BYTES with the same\n" \
+              "in chunks, /z/BYTES compressed by gzip; PUT /u takes a body and says whether it was that of /b.\n\n"
             options.on("--bind ADDRESS", "IPv4 address to listen on (#{@bind})") { |address| @bind = address }
             options.on("--port PORT", Integer, "port to listen on (a free one, which it names)") { |port| @port = port }
             define_proxy(options)

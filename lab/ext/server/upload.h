@@ -1,0 +1,30 @@
+/* The body of a request: counted, and compared with the pattern (body.h). Knows no socket. */
+#ifndef HEDDLE_SERVER_UPLOAD_H
+#define HEDDLE_SERVER_UPLOAD_H
+
+#include "request.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum upload_place { UPLOAD_DATA, UPLOAD_SIZE, UPLOAD_SIZE_END, UPLOAD_CHUNK_END, UPLOAD_TRAILER, UPLOAD_OVER };
+
+struct upload {
+    bool minor, keep_alive; /* the request's */
+    bool chunked;
+    bool right;        /* what came so far is what /b/BYTES sends */
+    uint64_t received; /* of the body, without what parts the chunks */
+    uint64_t left;     /* of the body, or of the chunk */
+    enum upload_place place;
+    size_t line; /* bytes of the line that is read */
+    bool digits; /* a chunk's size has begun */
+};
+
+enum upload_result { UPLOAD_MORE, UPLOAD_DONE, UPLOAD_BAD };
+
+void upload_begin(struct upload *upload, const struct request *request);
+/* Takes what belongs to the body, and says in `taken` how much that was. */
+enum upload_result upload_take(struct upload *upload, const char *bytes, size_t length, size_t *taken);
+
+#endif
