@@ -367,6 +367,28 @@ class FiberPoolTest < Minitest::Test
       assert_equal [0, 1], ended.sort
     end
 
+    # Between two calls Ruby has no scheduler to tell of a signal, a push, an unlock.
+    def test_what_wakes_a_task_between_two_calls
+      pool = Heddle::FiberPool.new(6)
+      lock, mutex, condition, queue = Thread::Mutex.new, Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
+      due = false
+      lock.lock
+      tasks = [
+        pool.spawn { mutex.synchronize { condition.wait(mutex) until due } || :signalled },
+        pool.spawn { mutex.synchronize { condition.wait(mutex, 60) until due } || :signalled },
+        pool.spawn { queue.pop },
+        pool.spawn { lock.synchronize { :locked } }
+      ]
+      sleeper = pool.spawn { monotonic.then { |start| sleep(0.05) && monotonic - start } }
+      assert_equal [:waiting] * 4, tasks.map(&:status)
+      mutex.synchronize { (due = true) && condition.broadcast }
+      queue << :pushed
+      lock.unlock
+      assert_within(5) { assert_equal %i[signalled signalled pushed locked], tasks.map(&:value) }
+      assert_operator sleeper.value, :>=, 0.05, "a sleep ended with the others' waits"
+      pool.close
+    end
+
     def test_an_error_that_nobody_asks_for_is_raised_from_wait
       pool = Heddle::FiberPool.new(2)
       report = stderr_of do

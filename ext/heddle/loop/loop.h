@@ -69,6 +69,7 @@ struct loop {
     deadline_t run_began;
     bool closed;
     bool detaching; // the next close is none
+    bool visiting;  // on its thread for some calls only: in between Ruby has no scheduler to tell of wake-ups
     struct loop_statistics statistics;
 };
 

@@ -10,6 +10,9 @@
 #include "loop/worker.h"
 #include "shims.h"
 
+#include <ruby/debug.h>
+#include <string.h>
+
 static VALUE cScheduler;
 
 // ---- the object
@@ -182,6 +185,7 @@ VALUE scheduler_attached(VALUE self, VALUE (*body)(VALUE), VALUE argument)
 {
     struct loop *loop = scheduler_loop(self);
     rb_fiber_scheduler_set(self);
+    loop->visiting = true;
     if (loop->backend_state) loop_recheck_blocked(loop);
     return rb_ensure(body, argument, detach, self);
 }
@@ -272,6 +276,17 @@ static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
     return Qnil;
 }
 
+// Whether Mutex#sleep called us, which ConditionVariable#wait does: unlike a sleep that wait may end early, and must where
+// a signal may have been missed.
+static bool called_by_mutex(void)
+{
+    VALUE frames[2];
+    int lines[2];
+    if (rb_profile_frames(0, 2, frames, lines) < 2) return false;
+    VALUE name = rb_profile_frame_qualified_method_name(frames[1]);
+    return RB_TYPE_P(name, T_STRING) && strcmp(StringValueCStr(name), "Thread::Mutex#sleep") == 0;
+}
+
 /*
  * call-seq: scheduler.kernel_sleep(duration = nil) -> true
  *
@@ -284,6 +299,8 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
     if (span == 0) {
         loop_yield(loop);
+    } else if (loop->visiting && called_by_mutex()) {
+        loop_block(loop, Qnil, span);
     } else {
         loop_sleep(loop, span);
     }
