@@ -13,7 +13,7 @@
 
 enum {
     THREADS = 32,              // at most; names that hang must not keep all others waiting
-    IDLE_SECONDS = 10,         // after which a thread ends
+    IDLE_SECONDS = 2,          // after which a thread ends
     STACK_BYTES = 1024 * 1024, // of a thread; modules of nsswitch.conf may need some
     BUCKETS = 256,             // of the table of jobs; a power of two
 };
@@ -163,6 +163,19 @@ static void table_remove(struct job *job)
     job_release(job);
 }
 
+// A child of fork has none of the threads; what they were doing is the parent's. So are its answers: the lock may have
+// been held by anybody, and what it guards may be half done.
+static void forget_parents_threads(void)
+{
+    if (pool.fork_count == fork_count()) return;
+    int64_t keep = pool.keep;
+    memset(&pool, 0, sizeof(pool));
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.arrived, NULL);
+    pool.keep = keep;
+    pool.fork_count = fork_count();
+}
+
 // ---- answers that are kept. With the lock held.
 
 static bool worth_keeping(const struct answer *answer)
@@ -212,6 +225,7 @@ static void keep_or_forget(struct job *job)
 
 void resolver_keep(int64_t span)
 {
+    forget_parents_threads();
     pthread_mutex_lock(&pool.lock);
     while (pool.kept_head) // kept for another span
         forget_oldest();
@@ -323,19 +337,6 @@ static int start_thread(void)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) pool.threads++;
     return error;
-}
-
-// A child of fork has none of the threads; what they were doing is the parent's. So are its answers: the lock may have
-// been held by anybody, and what it guards may be half done.
-static void forget_parents_threads(void)
-{
-    if (pool.fork_count == fork_count()) return;
-    int64_t keep = pool.keep;
-    memset(&pool, 0, sizeof(pool));
-    pthread_mutex_init(&pool.lock, NULL);
-    pthread_cond_init(&pool.arrived, NULL);
-    pool.keep = keep;
-    pool.fork_count = fork_count();
 }
 
 // ---- asking

@@ -22,6 +22,7 @@ module Heddle
           super
           @requests = 1000
           @delays = SeedTable::DELAYS
+          @hosts = ["127.0.0.1"]
         end
 
         # @see Bench#define_options
@@ -37,18 +38,19 @@ module Heddle
 
             @delays = delays.map(&:to_i).uniq
           end
-          parser.on("--host HOST", "name or address that clients connect to (127.0.0.1)") { |host| @host = host }
+          parser.on("--host HOST,HOST", Array, "names or addresses that clients connect to (#{@hosts.join(",")})") { |hosts| @hosts = hosts.uniq }
           parser.on("--port PORT", Integer, "a server that runs already, see heddle serve (none: start one)") { |port| @port = port }
         end
 
         # @see Bench#options
-        def options = {"requests" => @requests, "delays" => @delays, "host" => @host, "port" => @port}.compact
+        def options = {"requests" => @requests, "delays" => @delays, "host" => @hosts.join(","), "port" => @port}.compact
 
         # @see Bench#cases
         def cases
-          @cases ||= @delays.map do |delay|
+          @cases ||= @delays.product(@hosts).map do |delay, host|
             sample = delay.zero? ? @requests : (PATIENCE * 1000 / delay).ceil.clamp(1, @requests)
-            Case.new(name: "#{delay} ms", params: {"delay" => delay, "requests" => @requests, "sample" => sample, "wrk_seconds" => WRK_SECONDS})
+            name = one_host? ? "#{delay} ms" : "#{delay} ms, #{host}"
+            Case.new(name: name, params: {"delay" => delay, "host" => host, "requests" => @requests, "sample" => sample, "wrk_seconds" => WRK_SECONDS})
           end
         end
 
@@ -64,7 +66,7 @@ module Heddle
 
         # @see Bench#params
         def params(bench_case)
-          bench_case.params.merge("host" => @host || "127.0.0.1", "port" => @port || @server.port)
+          bench_case.params.merge("port" => @port || @server.port)
         end
 
         # Adds what the server itself spent.
@@ -106,6 +108,9 @@ module Heddle
 
         private
 
+        # With more of them there is a case for each, and the figures of 2009 are of no use beside them.
+        def one_host? = @hosts.size == 1
+
         def server_seconds = @server.stats.values_at("cpu_user", "cpu_system").sum
 
         def describe_wrk(table, summary)
@@ -131,7 +136,7 @@ module Heddle
           rows = models.to_h do |model|
             [model, summary.cases.zip(best).map { |name, threads| (own = rate(summary, model, name)) && threads && (own / threads - 1) * 100 }]
           end
-          seeds = @delays.map { |delay| SeedTable.at(SeedTable::ADVANTAGE, delay) }
+          seeds = one_host? ? @delays.map { |delay| SeedTable.at(SeedTable::ADVANTAGE, delay) } : []
           rows["NeverBlock, 2009"] = seeds if seeds.any?
           rows
         end
@@ -146,7 +151,7 @@ module Heddle
         end
 
         def seed
-          return unless (@delays & SeedTable::DELAYS).any?
+          return unless one_host? && (@delays & SeedTable::DELAYS).any?
 
           rows = SeedTable::RATES.map { |name, figures| [name, *@delays.map { |delay| (SeedTable.at(figures, delay) || "–").to_s }] }
           Report::Table.new(title: "The same in 2009, requests a second", columns: ["", *@delays.map { |delay| "#{delay} ms" }],

@@ -1,0 +1,200 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/dead_network"
+
+# The look-ups themselves: shared, kept, given up, and by whom the name server is asked.
+class ResolverTest < Minitest::Test
+  include LoopHelpers
+  include DeadNetworkHelpers
+
+  ZONE = {
+    "host.test" => {"a" => ["192.0.2.5"], "delay" => 0.2},
+    "other.test" => {"a" => ["192.0.2.6"]},
+    "nothing.test" => {},
+    "failing.test" => {"failure" => "servfail"}
+  }.freeze
+
+  HELPERS = <<~RUBY
+    def look_up(name)
+      Fiber.scheduler.address_resolve(name)
+    rescue SocketError => error
+      error.message
+    end
+    def settle(milliseconds = 2000)
+      milliseconds.times { yield ? break : sleep(0.001) }
+    end
+    def resolver_threads = Dir["/proc/self/task/*/comm"].size
+  RUBY
+
+  def test_who_asks_for_the_same_at_the_same_time_shares_the_answer
+    out, questions = inside(<<~RUBY)
+      tasks = Array.new(100) { Heddle.spawn { look_up("host.test") } }
+      puts tasks.map(&:value).uniq.inspect
+    RUBY
+    assert_equal "[[\"192.0.2.5\"]]\n", out
+    assert_equal ["a host.test", "aaaa host.test"], questions.sort
+  end
+
+  def test_one_that_is_cancelled_does_not_harm_the_others
+    out, questions = inside(<<~RUBY)
+      tasks = Array.new(10) { Heddle.spawn { look_up("host.test") } }
+      sleep 0.02
+      tasks.each_with_index { |task, n| task.cancel if n.even? }
+      puts tasks.each(&:wait).map(&:status).inspect
+    RUBY
+    assert_equal "#{(%i[cancelled completed] * 5).inspect}\n", out
+    assert_equal 2, questions.size
+  end
+
+  def test_what_nobody_waits_for_any_more_is_not_begun
+    names = Array.new(200) { |n| "silent-#{n}.test" }
+    out, questions = inside(<<~RUBY, zone: ZONE.merge(names.to_h { |name| [name, {"failure" => "silent"}] }))
+      tasks = #{names.inspect}.map { |name| Heddle.spawn { look_up(name) } }
+      sleep 0.2
+      puts resolver_threads
+      tasks.each(&:cancel).each(&:wait)
+      puts tasks.map(&:status).uniq.inspect, Fiber.scheduler.statistics[:timers]
+      exit!(0)
+    RUBY
+    lines = out.lines(chomp: true)
+    assert_operator lines[0].to_i, :<, 40, "too many threads"
+    assert_equal ["[:cancelled]", "0"], lines[1..]
+    assert_operator questions.uniq.size, :<=, 64
+  end
+
+  def test_threads_that_have_nothing_to_do_end
+    out, = inside(<<~RUBY)
+      before = resolver_threads
+      10.times.map { |n| Heddle.spawn { look_up("nobody-\#{n}.test") } }.each(&:value)
+      puts resolver_threads > before
+      settle(5000) { resolver_threads == before }
+      puts resolver_threads == before, look_up("other.test").inspect
+    RUBY
+    assert_equal ["true", "true", '["192.0.2.6"]'], out.lines(chomp: true)
+  end
+
+  def test_a_deadline_covers_it
+    out, = inside(<<~RUBY)
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      begin
+        Heddle.deadline(0.05) { look_up("host.test") }
+      rescue Heddle::DeadlineExceeded
+        puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - began < 0.15
+      end
+      puts look_up("host.test").inspect
+    RUBY
+    assert_equal "true\n[\"192.0.2.5\"]\n", out
+  end
+
+  def test_answers_are_kept_as_long_as_is_said
+    out, questions = inside(<<~RUBY)
+      Heddle.resolver_cache = 0.5
+      3.times { %w[host nothing nobody failing].each { |name| look_up("\#{name}.test") } }
+      sleep 0.55
+      2.times { look_up("host.test") }
+      puts Heddle.resolver_cache
+      Heddle.resolver_cache = nil
+      p Heddle.resolver_cache, look_up("host.test"), look_up("nothing.test")
+    RUBY
+    assert_equal ["0.5", "nil", '["192.0.2.5"]', '"getaddrinfo: No address associated with hostname"'], out.lines(chomp: true)
+    counts = questions.grep(/\Aa /).tally
+    assert_equal 3, counts["a host.test"]
+    assert_equal 2, counts["a nothing.test"]
+    assert_equal 1, counts["a nobody.test"]
+    assert_operator counts["a failing.test"], :>=, 3, "that nobody could be asked is no answer"
+  end
+
+  def test_nothing_is_kept_unless_it_is_asked_for
+    _, questions = inside('3.times { look_up("other.test") }')
+    assert_equal 3, questions.count("a other.test")
+  end
+
+  # Two thousand answers, of which 1024 are kept: the first are asked for again, the last are not.
+  def test_what_is_kept_is_bounded
+    _, questions = inside(<<~RUBY)
+      Heddle.resolver_cache = 60
+      1100.times { |n| look_up("nobody-\#{n}.test") }
+      look_up("nobody-0.test")
+      look_up("nobody-1099.test")
+    RUBY
+    assert_equal 2, questions.count("a nobody-0.test")
+    assert_equal 1, questions.count("a nobody-1099.test")
+  end
+
+  def test_bad_times
+    assert_raises(ArgumentError) { Heddle.resolver_cache = -1 }
+    assert_raises(TypeError) { Heddle.resolver_cache = "long" }
+    assert_nil Heddle.resolver_cache
+  end
+
+  # As getaddrinfo has them: whatever the case, with every name of a line and no word of a comment, and anew when it changes.
+  def test_the_hosts_file
+    network = {hosts: {"127.0.0.7" => ["seven", "Seven.Test"], "::7" => ["seven6", "# remark"], "127.0.0.8" => ["both"], "::8" => ["both"]}}
+    program = <<~RUBY
+      %w[seven SEVEN seven.test seven6 both localhost].each { |name| puts Addrinfo.getaddrinfo(name, 80, nil, :STREAM).map(&:ip_address).inspect }
+      puts((Addrinfo.getaddrinfo("remark", 80).size rescue "none"))
+    RUBY
+    out, questions = inside(program, **network)
+    stock = assert_child(program, launcher: dead_network(zone: ZONE, **network).launcher)
+    assert_equal stock, out
+    assert_equal 7, out.lines.size
+    assert_empty questions.grep_v(/remark/)
+  end
+
+  def test_a_hosts_file_that_changes_is_read_again
+    out, = inside(<<~RUBY, hosts: {"127.0.0.7" => ["seven"]})
+      puts look_up("seven").inspect
+      File.write("/etc/hosts", "127.0.0.77 seven\\n")
+      puts look_up("seven").inspect
+    RUBY
+    assert_equal ['["127.0.0.7"]', '["127.0.0.77"]'], out.lines(chomp: true)
+  end
+
+  def test_where_the_hosts_file_is_not_asked_first_the_name_server_is
+    zone = {"seven" => {"a" => ["192.0.2.7"]}}
+    out, questions = inside('puts look_up("seven").inspect', zone: zone, hosts: {"127.0.0.7" => ["seven"]}, nsswitch: "dns files")
+    assert_equal "[\"192.0.2.7\"]\n", out
+    refute_empty questions
+  end
+
+  # The threads, the lock and the answers are the parent's.
+  def test_in_a_child_of_fork_while_look_ups_go_on
+    out, = inside(<<~RUBY)
+      Heddle.resolver_cache = 60
+      going_on = Array.new(5) { Heddle.spawn { look_up("host.test") } }
+      reader, writer = IO.pipe
+      sleep 0.01
+      pid = fork do
+        Heddle.run { writer.puts(look_up("other.test").inspect) }
+        exit!(0)
+      end
+      writer.close
+      puts reader.read, going_on.map(&:value).uniq.inspect
+      Process.wait(pid)
+    RUBY
+    assert_equal ['["192.0.2.6"]', '[["192.0.2.5"]]'], out.lines(chomp: true)
+  end
+
+  # Reads, writes and compares what several threads ask at once.
+  def test_several_threads_with_loops_of_their_own
+    out, questions = inside(<<~RUBY)
+      threads = Array.new(4) do
+        Thread.new { Heddle.run { Array.new(50) { |n| Heddle.spawn { look_up(n.odd? ? "host.test" : "other.test") } }.map(&:value).uniq } }
+      end
+      puts threads.map(&:value).uniq.inspect
+    RUBY
+    assert_equal "[[[\"192.0.2.6\"], [\"192.0.2.5\"]]]\n", out
+    assert_operator questions.count("a host.test"), :<=, 4
+  end
+
+  private
+
+  # What the code prints inside a run, and what the name server was asked.
+  def inside(code, zone: ZONE, **options)
+    network = dead_network(zone: zone, **options)
+    out = assert_child("#{HELPERS}Heddle.run do\n#{code}\nend", launcher: network.launcher)
+    [out, network.questions]
+  end
+end
