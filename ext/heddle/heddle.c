@@ -10,6 +10,7 @@
 #include "loop/run.h"
 #include "loop/scheduler.h"
 #include "loop/scope.h"
+#include "loop/socket_guard.h"
 #include "loop/task_class.h"
 #include "loop/task_run.h"
 #include "loop/thread_scope.h"
@@ -57,4 +58,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_foreign();
     Init_heddle_names();
     Init_heddle_connect();
+    Init_heddle_socket_guard();
 }

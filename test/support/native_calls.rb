@@ -23,4 +23,10 @@ module NativeCalls
   define "close", Fiddle::TYPE_INT
   define "dup2", Fiddle::TYPE_INT, Fiddle::TYPE_INT
   define "fork"
+
+  RECV = Fiddle::Function.new(LIBC["recv"], [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true)
+  private_constant :RECV
+
+  # Waits for a byte, as an extension that does not give up Ruby's lock. No thread of Ruby runs meanwhile.
+  def self.recv_holding_the_lock(descriptor) = RECV.call(descriptor, "\0".b, 1, 0)
 end

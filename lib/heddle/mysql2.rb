@@ -1,0 +1,167 @@
+# frozen_string_literal: true
+
+require "heddle" unless defined?(Heddle::Scheduler)
+require "mysql2"
+require_relative "offload"
+
+module Heddle
+  # Has Mysql2::Client wait on a thread, so that neither a query nor a connect stops the loop, and gives both deadlines.
+  #
+  #   require "heddle/mysql2"
+  #
+  # libmariadb reads a reply in a loop of its own: after the first byte neither a scheduler nor an exception reaches it
+  # before the last. So wherever a scheduler or a {Heddle.deadline} is in force, each call that talks to the server runs on a
+  # thread ({Heddle.offload}), and an exception that ends the caller's wait (a deadline, a cancel, an interrupt) shuts
+  # the socket down under the call. The client is then closed and stays unusable ({Unusable}): nobody is handed the rest of an
+  # answer that was meant for somebody else. Everywhere else mysql2 is as it was.
+  #
+  # Covers connecting (`Mysql2::Client.new`), `query`, `prepare`, `Statement#execute`, `ping`, `select_db`,
+  # `set_server_option`, `async_result`, `store_result`, `next_result` and `abandon_results!`. Not the rows of `stream: true`,
+  # which `each` reads from the network: wrap query and `each` in one {Heddle.offload}.
+  module MySQL2
+    # A client that gave up in the middle of a call. `ping` says false, as for any lost connection.
+    class Unusable < ::Mysql2::Error::ConnectionError
+      include Error
+    end
+
+    # Seconds: a wait that the deadline, which is over, ends at once.
+    PATIENCE = 1
+    private_constant :PATIENCE
+
+    class << self
+      # Runs the block, which talks to the client's server.
+      #
+      # @param client [Mysql2::Client]
+      # @return [Object] the block's value
+      # @raise [Unusable]
+      def guard(client)
+        refuse(client)
+        return yield unless hop?
+
+        line = Line.new(client)
+        begin
+          value = Offload.run(interrupt: line.method(:cut)) do
+            yield
+          ensure
+            line.finish
+          end
+          # A ping says false of a socket that was shut down at the deadline. A wait says what is the matter.
+          sleep(PATIENCE) if line.cut? && Heddle.remaining&.zero?
+          value
+        ensure
+          line.release
+        end
+      end
+
+      # @return [Boolean] whether calls are to be made on a thread here
+      def hop? = !!(Fiber.current_scheduler || Heddle.remaining)
+
+      # @return [Boolean]
+      def unusable?(client) = client.instance_variable_defined?(:@heddle_given_up)
+
+      private
+
+      def refuse(client)
+        return unless unusable?(client)
+
+        raise Unusable, "this Mysql2::Client gave up in the middle of a call (#{client.instance_variable_get(:@heddle_given_up)}) " \
+          "and its connection was shut down: make a new client"
+      end
+    end
+
+    # A hold of a client's socket from outside of the call that uses it. Some calls of mysql2 wait while they hold Ruby's
+    # lock, so that no thread could do anything at the deadline: {SocketGuard} does not need one.
+    class Line
+      # Seconds by which Ruby is let go first, so that the call ends with the deadline's error.
+      LATER = 0.01
+      private_constant :LATER
+
+      def initialize(client)
+        @client = client
+        @guard = guard
+      end
+
+      # @return [Boolean]
+      def cut? = @cut || !!@guard&.cut?
+
+      # Ends whatever waits for the server.
+      def cut(error)
+        @cut = true
+        @reason = error.message
+        @guard ||= guard # a client that was not connected when the call began
+        @guard&.cut
+      end
+
+      # To be called when the call has ended, on its thread: after a cut the client is of no use to anybody.
+      def finish
+        @client.close if mark
+      end
+
+      # To be called when nobody waits for the call any more.
+      def release
+        @guard&.release
+        mark
+      end
+
+      private
+
+      def mark
+        cut? && @client.instance_variable_set(:@heddle_given_up, @reason || "its deadline was over")
+      end
+
+      def guard
+        SocketGuard.new(@client.socket, Heddle.remaining&.+(LATER))
+      rescue ::Mysql2::Error
+        nil # not connected
+      end
+    end
+    private_constant :Line
+
+    # Prepended to Mysql2::Client.
+    module Client
+      CONNECT_TIMEOUT = 120 # mysql2's own
+      private_constant :CONNECT_TIMEOUT
+
+      def query(sql, options = {}) = MySQL2.guard(self) { super }
+
+      def prepare(sql)
+        MySQL2.guard(self) { super }.tap { |statement| statement.instance_variable_set(:@heddle_client, self) }
+      end
+
+      def ping = MySQL2.unusable?(self) ? false : MySQL2.guard(self) { super }
+
+      def select_db(name) = MySQL2.guard(self) { super }
+
+      def set_server_option(option) = MySQL2.guard(self) { super } # rubocop:disable Naming/AccessorMethodName -- mysql2's name
+
+      def async_result = MySQL2.guard(self) { super }
+
+      def store_result = MySQL2.guard(self) { super }
+
+      def next_result = MySQL2.guard(self) { super }
+
+      def abandon_results! = MySQL2.guard(self) { super }
+
+      private
+
+      # Until the server has answered there is no socket to shut down: the library's own limit, in whole seconds, ends a
+      # thread that nobody waits for any more.
+      def connect(*)
+        left = Heddle.remaining
+        self.connect_timeout = [left.ceil + 1, @query_options[:connect_timeout] || CONNECT_TIMEOUT].min if left
+        MySQL2.guard(self) { super }
+      end
+    end
+
+    # Prepended to Mysql2::Statement.
+    module Statement
+      def execute(*, **)
+        # One that was prepared before this file was loaded knows no client.
+        @heddle_client ? MySQL2.guard(@heddle_client) { super } : super
+      end
+    end
+
+    ::Mysql2::Client.prepend(Client)
+    ::Mysql2::Statement.prepend(Statement)
+  end
+end
