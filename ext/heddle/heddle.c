@@ -14,6 +14,7 @@
 #include "loop/task_class.h"
 #include "loop/task_run.h"
 #include "loop/thread_scope.h"
+#include "loop/timeout.h"
 #include "loop/worker.h"
 
 VALUE heddle_module;
@@ -48,6 +49,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_scope();
     Init_heddle_thread_scope();
     Init_heddle_deadline_methods();
+    Init_heddle_timeout();
     Init_heddle_scheduler();
     Init_heddle_worker();
     Init_heddle_task_run();

@@ -3,6 +3,7 @@
 #include "loop/scheduler.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
+#include "loop/timeout.h"
 #include "shims.h"
 
 static VALUE cScope;
@@ -145,12 +146,16 @@ static VALUE deadline_message(const struct scope *scope)
 
 VALUE scope_error(struct scope *scope)
 {
-    if (scope->kind == SCOPE_TIMEOUT) { // as Kernel#raise: a class or an exception, with or without a message
+    VALUE error;
+    if (scope->kind != SCOPE_TIMEOUT) {
+        error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
+    } else if (scope->unrescuable) {
+        error = scope->exception = timeout_exit(scope);
+    } else { // as Kernel#raise: a class or an exception, with or without a message
         VALUE arguments[2] = {scope->exception, scope->message};
-        return rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
+        error = rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
     }
-    VALUE error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
-    rb_ivar_set(error, id_scope, scope->self);
+    if (!OBJ_FROZEN(error)) rb_ivar_set(error, id_scope, scope->self);
     return error;
 }
 
@@ -219,7 +224,9 @@ static VALUE leave(VALUE argument)
     struct crossing *crossing = (struct crossing *)argument;
     struct scope *scope = crossing->scope;
     scope_close(scope);
-    if (!NIL_P(scope->sent)) thread_scope_take_back(scope);
+    if (NIL_P(scope->sent)) return Qnil;
+    if (scope->unrescuable) timeout_disarm(scope->sent);
+    thread_scope_take_back(scope);
     return Qnil;
 }
 

@@ -35,8 +35,9 @@ struct scope {
     uint32_t failures; // how often it was raised
     uint8_t kind;
     bool expired;
-    bool sending;   // the helper is in Thread#raise
-    bool inherited; // bound a task from its start
+    bool sending;     // the helper is in Thread#raise
+    bool inherited;   // bound a task from its start
+    bool unrescuable; // SCOPE_TIMEOUT without an exception of the caller's, see timeout.c
 };
 
 static inline bool scope_hides_outer(const struct scope *scope)

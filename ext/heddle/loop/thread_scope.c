@@ -11,6 +11,8 @@
 static const int64_t SECOND = 1000000000;
 static const uint64_t FIRST_RETRY = 1000000, LAST_RETRY = 20000000; // nanoseconds
 
+enum { TAG_RAISE = 6 }; // of Ruby's own enum ruby_tag_type, what rb_protect says of an exception
+
 static ID id_chain, id_raise, id_alive, id_stopped, id_pending_interrupt, id_handle_interrupt, id_add, id_set_name;
 static VALUE sym_immediate;
 
@@ -160,9 +162,8 @@ static void fire(struct scope *scope)
     scope->expired = true;
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
-        if (scope->kind == SCOPE_TIMEOUT || (RTEST(rb_funcall(thread, id_stopped, 0)) && !busy(thread))) {
-            if (open_and_due(scope)) send(scope);
-        }
+        bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
+        if (wanted && !busy(thread) && open_and_due(scope)) send(scope);
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) look_again(scope);
     RB_GC_GUARD(self);
@@ -297,13 +298,13 @@ void thread_scope_take_back(struct scope *scope)
             if (underway) continue;
             break; // has arrived before
         }
+        if (state != TAG_RAISE) rb_jump_tag(state); // Thread#kill, a throw to somewhere outside
         VALUE raised = rb_errinfo();
         if (raised == error) {
             rb_set_errinfo(Qnil);
             scope->failures--;
             break;
         }
-        if (!RTEST(rb_obj_is_kind_of(raised, rb_eException))) rb_jump_tag(state); // Thread#kill
         if (!other_state) {
             other = raised;
             other_state = state;

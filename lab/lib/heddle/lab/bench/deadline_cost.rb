@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Bench
+      # What a limit that is not reached costs: around nothing, around an operation of the loop, around a get from memcached.
+      class DeadlineCost < Bench
+        bench "deadline_cost",
+          about: "CPU of a Heddle.deadline and of a Timeout.timeout that are not reached",
+          kinds: {"none" => :none, "deadline" => :none, "timeout" => :none, "heddle_timeout" => :none},
+          default_models: %w[none deadline timeout heddle_timeout]
+
+        MICROSECONDS = "µs"
+        WORK = {
+          "nothing" => ["an empty block", 200_000],
+          "operations" => ["sleep(0), 1000 within one limit", 400_000],
+          "get" => ["a get of 100 bytes from memcached, a raw socket", 20_000]
+        }.freeze
+        PLACES = {"thread" => "in a plain thread", "task" => "in a task"}.freeze
+        COST = Metric.new(key: :cost, title: "CPU per operation", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
+        private_constant :MICROSECONDS, :WORK, :PLACES, :COST
+
+        # @see Bench#cases
+        def cases
+          @cases ||= WORK.flat_map do |work, (what, count)|
+            PLACES.map { |place, where| Case.new(name: "#{what}, #{where}", unit: MICROSECONDS, params: {"work" => work, "place" => place, "count" => count}) }
+          end
+        end
+
+        # @see Bench#open
+        def open(affinity)
+          @server = Servers.memcached
+          system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
+          yield
+        rescue Servers::Unavailable, Servers::StartFailed => error
+          raise Error, error.message
+        end
+
+        # @see Bench#params
+        def params(bench_case) = bench_case.params.merge("host" => @server.host, "port" => @server.port)
+
+        # @see Bench#reference_for
+        def reference_for(_, present) = present.include?("none") ? "none" : present.first
+
+        # @see Bench#title
+        def title = "A limit that is not reached: Heddle.deadline(1), Timeout.timeout(1), the same through heddle/timeout"
+
+        # @see Bench#tables
+        def tables(summary)
+          matrix = Report::Matrix.new(summary, self, models_down: false)
+          note = "an operation is a block with its limit, a sleep(0), a get with its limit; what a limit costs is the difference to the column none"
+          [matrix.values(COST).tap { |table| table.notes << note }, matrix.ratios(COST), matrix.troubles].compact
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require "timeout"
+require_relative "scheduler"
+
+module Heddle
+  # `require "heddle/timeout"` puts Timeout.timeout on Heddle's timers: in tasks the loop's, in plain threads the one helper
+  # that keeps their deadlines. A timeout that does not fire then costs about what a {Heddle.deadline} does, in place of a
+  # thread, or of two hand-overs between threads, for each call.
+  #
+  # What it means stays Ruby's: the exception is raised once, and is not raised again in later waits; without a class nothing
+  # inside the block can rescue it. In tasks that holds with every Ruby (the timeouts of Ruby 3.1 to 3.3 can be rescued under a
+  # scheduler). Under a foreign scheduler nothing changes.
+  module TimeoutSupport
+    # In front of Timeout's own.
+    module Front
+      def timeout(seconds, exception = nil, message = nil, &block)
+        return super unless TimeoutSupport.enabled?
+        return yield(seconds) if seconds.nil? || seconds.zero?
+        raise ArgumentError, "Timeout sec must be a non-negative number" if seconds.negative?
+
+        scheduler = Fiber.current_scheduler
+        return super if scheduler && !scheduler.is_a?(Heddle::Scheduler)
+
+        Heddle.timeout_scope(seconds, exception, message || "execution expired", &block)
+      end
+
+      ::Timeout.singleton_class.prepend(self)
+    end
+    private_constant :Front
+
+    # The same for those who include Timeout.
+    module Included
+      private
+
+      def timeout(...) = ::Timeout.timeout(...)
+
+      ::Timeout.prepend(self)
+    end
+    private_constant :Included
+
+    class << self
+      # Done by the `require`.
+      # @return [void]
+      def enable
+        @enabled = true
+      end
+
+      # Back to Ruby's own, for calls from now on.
+      # @return [void]
+      def disable
+        @enabled = false
+      end
+
+      # @return [Boolean]
+      def enabled? = @enabled
+    end
+  end
+
+  TimeoutSupport.enable
+end

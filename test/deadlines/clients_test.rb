@@ -1,0 +1,152 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/servers"
+require "support/shaping_proxy"
+require "heddle"
+
+# Clients that know nothing of Heddle, on real servers that fall silent, stop in the middle of a reply, or send a byte every
+# half second: inside Heddle.deadline(1) each gives up, in a task and in a plain thread, and says in what state it leaves its
+# connection. What it asks for next is answered rightly: by the same client where it connects again by itself, else by a
+# new one.
+class ClientsTest < Minitest::Test
+  include LoopHelpers
+  include ShapingProxies
+
+  mode :fiber
+  hard_deadline 120
+
+  MODES = %i[fiber thread].freeze
+  # The reply stops before its first byte, within its first line, in the middle of what it carries.
+  SHAPES = {silent: {stall_at: 0}, stalled_in_the_head: {stall_at: 3}, stalled_in_the_value: {stall_at: 300}, dripping: {drip: 0.5}}.freeze
+
+  # Defines a test for each way to fall silent in each mode. The block is given a proxy that passes everything; it returns
+  # the request that is to fail, and the look at what is left.
+  def self.on_each_fault(name, value_at: 300, &body)
+    MODES.product(SHAPES.keys).each do |mode, shape|
+      settings = (shape == :stalled_in_the_value) ? {stall_at: value_at} : SHAPES.fetch(shape)
+      define_method(:"test_#{name}_#{shape}_in_a_#{mode}") { give_up(mode, settings, &body) }
+    end
+  end
+
+  on_each_fault "net_http", value_at: 40 do
+    library "net/http"
+    address = proxied(:load)
+    http = Net::HTTP.new(address.host, address.port)
+    http.read_timeout = 30
+    http.start
+    request = -> { http.get("/0").body }
+    # It has closed its connection, and opens another for the next request.
+    [request, -> { assert_equal http.started?, !request.call.empty? }]
+  end
+
+  on_each_fault "dalli" do
+    library "dalli"
+    library "json"
+    address = proxied(:memcached)
+    cache = Dalli::Client.new("#{address.host}:#{address.port}", socket_timeout: 30, protocol: :meta, serializer: JSON, down_retry_delay: 0)
+    cache.set("long", "x" * 600)
+    cache.set("other", "right")
+    [-> { cache.get("long") }, -> { assert_equal ["right", "x" * 600], [cache.get("other"), cache.get("long")] }]
+  end
+
+  on_each_fault "redis_client" do
+    library "redis-client"
+    address = proxied(:redis)
+    redis = RedisClient.config(host: address.host, port: address.port, timeout: 30, reconnect_attempts: 1).new_client
+    redis.call("SET", "long", "x" * 600)
+    redis.call("SET", "other", "right")
+    [-> { redis.call("GET", "long") }, lambda {
+      refute_predicate redis, :connected?
+      assert_equal "right", redis.call("GET", "other")
+    }]
+  end
+
+  on_each_fault "trilogy" do
+    library "trilogy"
+    server = server(:mariadb)
+    address = proxied(:mariadb)
+    connect = -> { Trilogy.new(host: address.host, port: address.port, username: server.username, password: server.password, database: server.database, read_timeout: 30) }
+    db = connect.call
+    [-> { db.query("select repeat('x', 600)").rows }, lambda {
+      # It has closed its connection, and does not open another by itself.
+      assert_raises(Trilogy::EOFError) { db.query("select 1") }
+      db.close
+      assert_equal [[1]], connect.call.query("select 1").rows
+    }]
+  end
+
+  on_each_fault "pg" do
+    library "pg"
+    server = server(:postgresql)
+    address = proxied(:postgresql)
+    connect = -> { PG.connect(host: address.host, port: address.port, user: server.username, password: server.password, dbname: server.database, sslmode: "disable", gssencmode: "disable") }
+    db = connect.call
+    [-> { db.exec("select repeat('x', 600)").values }, lambda {
+      # It still waits for the reply: to be closed, or reset.
+      assert_includes [PG::PQTRANS_ACTIVE, PG::PQTRANS_UNKNOWN, PG::PQTRANS_INERROR], db.transaction_status
+      db.close
+      assert_equal [["1"]], connect.call.exec("select 1").values
+    }]
+  end
+
+  def test_a_thousand_tasks_in_mid_operation
+    with_descriptors(2_300, least: 1_100) do |limit|
+      ends = Array.new([1000, (limit - 100) / 2].min) { UNIXSocket.pair }
+      Heddle.run do
+        tasks = assert_within(2, remeasure: 0) do
+          Heddle.deadline(0.3) do
+            ends.map do |reader, writer|
+              Heddle.spawn do
+                writer.write("half a rep")
+                [reader.readpartial(10), reader.gets]
+              end
+            end
+          end.each(&:wait)
+        end
+        assert_equal [Heddle::DeadlineExceeded], tasks.map { |task| assert_raises(Heddle::DeadlineExceeded) { task.value }.class }.uniq
+        ends.each { |_, writer| writer.puts("ly") }
+        assert_equal ["ly\n"], ends.map { |reader, _| reader.gets }.uniq
+      end
+    ensure
+      ends&.flatten&.each(&:close)
+    end
+  end
+
+  private
+
+  def give_up(mode, shape, &body)
+    in_mode(mode) do
+      request, afterwards = instance_exec(&body)
+      refute_nil request.call # all is well before
+      @proxy.shape(**shape)
+      start = monotonic
+      error = assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(1) { request.call } }
+      took = monotonic - start
+      assert_includes 0.99..1.5, took, "#{error.cause.inspect} after #{took.round(3)} s"
+      @proxy.pass
+      assert_within(5) { Heddle.deadline(5) { afterwards.call } }
+    end
+  end
+
+  def in_mode(mode, &block)
+    (mode == :fiber) ? Heddle.run(&block) : in_thread(&block)
+  end
+
+  def proxied(name) = @proxy = shaping_proxy(server(name))
+
+  def server(name)
+    Servers.public_send(name)
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def library(path)
+    require path
+  rescue LoadError => error
+    raise unless error.path == path
+
+    skip "the gem #{path} is not installed (gem install #{path})"
+  end
+end

@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "shared/timeouts"
+require "heddle/timeout"
+
+class TimeoutOnTheHelperTest < Minitest::Test
+  include Shared::Timeouts
+
+  mode :thread
+
+  def inside(&block) = in_thread(&block)
+
+  def test_no_thread_but_the_helper
+    out = assert_child(<<~RUBY)
+      require "heddle/timeout"
+      Timeout.timeout(10) { puts Thread.list.map(&:name).compact }
+    RUBY
+    assert_equal "heddle deadlines\n", out
+  end
+
+  def test_code_that_computes_is_interrupted
+    assert_within(5) do
+      assert_raises(Timeout::Error) { in_thread { Timeout.timeout(0.02) { loop { 1 + 1 } } } }
+    end
+  end
+
+  def test_a_hundred_thousand_that_fall_due_at_their_end
+    fired = Array.new(4) do |number|
+      Thread.new do
+        random = Random.new(number)
+        Array.new(25_000) do
+          Timeout.timeout(0.00005, random.rand(2).zero? ? nil : IOError) { Thread.pass while random.rand(6) != 0 }
+          Thread.pass if random.rand(10).zero?
+          0
+        rescue Timeout::Error, IOError
+          1
+        end.sum
+      end
+    end.sum(&:value)
+    refute_predicate Thread.current, :pending_interrupt?
+    assert_operator fired, :<, 100_000
+  end
+
+  def test_it_can_be_undone
+    Heddle::TimeoutSupport.disable
+    refute_predicate Heddle::TimeoutSupport, :enabled?
+    assert_raises(Timeout::Error) { Timeout.timeout(0.02) { sleep } }
+    Heddle::TimeoutSupport.disable
+    Heddle::TimeoutSupport.enable
+    assert_predicate Heddle::TimeoutSupport, :enabled?
+    assert_raises(Timeout::Error) { Timeout.timeout(0.02) { sleep } }
+  end
+
+  def test_it_does_not_reach_into_a_shield
+    steps = []
+    assert_raises(Timeout::Error) do
+      in_thread do
+        Timeout.timeout(0.02) do
+          Heddle.shield(20) { sleep(0.1) && steps << :shielded }
+          sleep
+        end
+      end
+    end
+    assert_equal [:shielded], steps
+  end
+
+  # The timeout of Ruby 3.1 itself, which no bundle has replaced.
+  def test_with_the_timeout_that_ruby_came_with
+    out = assert_child(<<~RUBY)
+      require "heddle/timeout"
+      rescued = []
+      try = lambda do
+        begin
+          Timeout.timeout(0.02) do
+            begin
+              sleep
+            rescue Exception => error
+              rescued << error.class
+              raise
+            ensure
+              puts "ensured"
+            end
+          end
+        rescue Timeout::Error => error
+          puts error.class, error.message
+        end
+        begin
+          Timeout.timeout(0.02) do
+            begin
+              Timeout.timeout(10) { sleep }
+            rescue Timeout::Error
+              puts "wrong"
+            end
+          end
+        rescue Timeout::Error
+          puts "outer"
+        end
+      end
+      try.call
+      Heddle.run { try.call }
+      puts rescued.uniq == (defined?(Timeout::ExitException) ? [Timeout::ExitException] : [])
+    RUBY
+    assert_equal %w[ensured Timeout::Error execution\ expired outer] * 2 + ["true"], out.lines(chomp: true)
+  end
+end
+
+class TimeoutInTasksTest < Minitest::Test
+  include Shared::Timeouts
+
+  mode :fiber
+
+  def inside
+    Heddle.run do
+      yield
+    ensure
+      assert_equal 0, Fiber.scheduler.statistics[:timers]
+    end
+  end
+
+  private
+
+  def concurrently(&block) = Heddle.spawn(&block)
+end
