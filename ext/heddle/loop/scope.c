@@ -1,5 +1,6 @@
 #include "loop/scope.h"
 
+#include "loop/foreign.h"
 #include "loop/scheduler.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
@@ -17,6 +18,8 @@ static void mark(void *pointer)
     rb_gc_mark(scope->exception);
     rb_gc_mark(scope->message);
     rb_gc_mark(scope->sent);
+    rb_gc_mark(scope->fiber);
+    rb_gc_mark(scope->watcher);
 }
 
 static void release(void *pointer)
@@ -36,12 +39,17 @@ static const rb_data_type_t scope_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
+struct scope *scope_of(VALUE object)
+{
+    return rb_check_typeddata(object, &scope_type);
+}
+
 struct scope *scope_new(enum scope_kind kind, int64_t span)
 {
     struct scope *scope;
     VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
     scope->self = self;
-    scope->exception = scope->message = scope->sent = Qnil;
+    scope->exception = scope->message = scope->sent = scope->fiber = scope->watcher = Qnil;
     scope->kind = (uint8_t)kind;
     scope->span = span;
     scope->at = DEADLINE_NEVER;
@@ -60,6 +68,7 @@ struct scope_chain *scope_chain_current(void)
 {
     struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
     if (loop && loop->thread == rb_thread_current()) return loop->task->chain;
+    if (!loop && RTEST(rb_fiber_scheduler_current())) return foreign_chain();
     return thread_scope_chain(rb_thread_current());
 }
 
@@ -70,6 +79,7 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     scope->chain = chain;
     scope->outer = chain->innermost;
     chain->innermost = scope;
+    if (!chain->thread && !chain->task && at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
 }
 
 void scope_close(struct scope *scope)
@@ -85,7 +95,9 @@ void scope_close(struct scope *scope)
     while (*link && *link != scope)
         link = &(*link)->outer;
     if (*link) *link = scope->outer;
+    bool foreign = !chain->task && !chain->thread;
     scope->chain = NULL;
+    if (foreign) foreign_unwatch(scope);
 }
 
 void scope_close_all(struct scope_chain *chain)

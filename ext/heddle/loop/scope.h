@@ -31,6 +31,8 @@ struct scope {
     VALUE exception;   // SCOPE_TIMEOUT: class or instance
     VALUE message;     // … and its message, or nil
     VALUE sent;        // went to Thread#raise and may not have arrived yet, or nil
+    VALUE fiber;       // under a foreign scheduler: whose waits fail, or nil
+    VALUE watcher;     // … and the fiber that sees to it, or nil
     uint64_t retry;    // nanoseconds until the helper looks again whether the thread waits
     uint32_t failures; // how often it was raised
     uint8_t kind;
@@ -50,6 +52,8 @@ struct scope_chain {
     struct task *task; // whose it is, or NULL
     VALUE thread;      // whose it is, or 0
 };
+
+struct scope *scope_of(VALUE object);
 
 // A new one, not open. Raises NoMemoryError.
 struct scope *scope_new(enum scope_kind kind, int64_t span);

@@ -1,3 +1,4 @@
+#include "loop/foreign.h"
 #include "loop/task_run.h"
 
 #include "loop/join.h"
@@ -18,6 +19,7 @@ static VALUE call_block(VALUE argument)
 {
     struct task *task = (struct task *)argument;
     struct scope *inherited = task->scopes.innermost;
+    if (inherited && !task->loop) foreign_watch(inherited);
     return inherited ? scope_call(inherited, &task->scopes, call_proc, task->block) : call_proc(task->block);
 }
 
