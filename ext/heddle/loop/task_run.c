@@ -1,6 +1,6 @@
-#include "loop/foreign.h"
 #include "loop/task_run.h"
 
+#include "loop/foreign.h"
 #include "loop/join.h"
 #include "loop/loop.h"
 #include "loop/run.h"
