@@ -79,25 +79,6 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  # The byte has come before the cancel: it must not be lost.
-  def test_cancel_of_a_task_whose_wait_has_completed
-    with_pair do |reader, writer|
-      Heddle.run do
-        got = nil
-        task = Heddle.spawn do
-          got = reader.readpartial(10)
-          sleep
-        end
-        writer.write("x")
-        Fiber.scheduler.io_wait(reader, IO::READABLE, 0) # both are ready: the task runs after us
-        task.cancel.wait
-        assert_equal :cancelled, task.status
-        got ||= reader.read_nonblock(10, exception: false)
-        assert_equal "x", got, "the byte went astray"
-      end
-    end
-  end
-
   def test_a_lock_that_was_handed_over_to_a_cancelled_task_is_not_lost
     mutex = Thread::Mutex.new
     Heddle.run do
@@ -126,37 +107,6 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  def test_cancel_of_a_task_from_its_own_first_step
-    Heddle.run do
-      task = Heddle.spawn { Heddle::Task.current.cancel && flunk("went on") }
-      assert_equal :cancelled, task.status
-    end
-  end
-
-  def test_cancel_of_a_queued_task_means_it_never_runs
-    ran = false
-    pool = Heddle::FiberPool.new(1)
-    Heddle.run do
-      inside = Heddle::FiberPool.new(1)
-      first = inside.spawn { sleep(0.01) }
-      second = inside.spawn { ran = true }
-      second.cancel
-      first.wait
-      inside.close
-      assert_equal :cancelled, second.status
-    end
-    refute ran
-    pool.close
-  end
-
-  def test_cancel_of_a_task_that_has_ended_does_nothing
-    Heddle.run do
-      task = Heddle.spawn { :value }
-      3.times { task.cancel }
-      assert_equal [:completed, :value], [task.status, task.value]
-    end
-  end
-
   def test_what_is_raised_in_ensure_strikes_there
     Heddle.run do
       steps = []
@@ -181,33 +131,6 @@ class InterruptionsTest < Minitest::Test
       fiber.raise(IOError, "again")
       assert_raises(IOError) { task.value }
       assert_equal %i[cleaning inner], steps
-    end
-  end
-
-  def test_clean_up_may_wait
-    Heddle.run do
-      cleaned = false
-      task = Heddle.spawn do
-        sleep
-      ensure
-        sleep(0.005)
-        with_pair { |reader, writer| writer.write("x") && reader.readpartial(1) }
-        cleaned = true
-      end
-      task.cancel.wait
-      assert cleaned
-    end
-  end
-
-  def test_swallowed_cancellation_lets_the_task_go_on
-    Heddle.run do
-      task = Heddle.spawn do
-        sleep
-      rescue Heddle::Cancellation
-        sleep(0.001)
-        :went_on
-      end
-      assert_equal :went_on, task.cancel.value
     end
   end
 

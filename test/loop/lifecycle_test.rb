@@ -306,29 +306,6 @@ class LifecycleTest < Minitest::Test
     assert_equal [0, 1, 2], [numbers.next, numbers.next, numbers.next]
   end
 
-  def test_system_exit_in_a_task_ends_the_process_in_order
-    outcome = in_child(<<~RUBY)
-      Heddle.run do
-        Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
-        Heddle.spawn { sleep(0.01); exit(7) }
-        sleep
-        puts "went on"
-      end
-      puts "went on"
-    RUBY
-    assert_equal ["ensured\n", "", 7], [outcome.out, outcome.err, outcome.status.exitstatus]
-  end
-
-  def test_exit_in_the_block
-    outcome = in_child(<<~RUBY)
-      Heddle.run do
-        Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
-        exit(8)
-      end
-    RUBY
-    assert_equal ["ensured\n", "", 8], [outcome.out, outcome.err, outcome.status.exitstatus]
-  end
-
   def test_an_error_out_of_the_block_ends_the_program_as_usual
     outcome = in_child("Heddle.run { raise 'plain' }")
     assert_equal 1, outcome.status.exitstatus
