@@ -266,6 +266,23 @@ class HelperThreadTest < Minitest::Test
     assert_equal "kept\n", out
   end
 
+  # Nobody leaves these scopes, and nobody is left to be interrupted.
+  def test_threads_that_end_with_an_abandoned_scope
+    out = assert_child(<<~RUBY)
+      20.times do
+        Thread.new do
+          fiber = Fiber.new { Heddle.deadline(0.2) { Fiber.yield } }
+          fiber.resume
+        end.join
+      end
+      10.times { GC.start && Array.new(10_000) { +"" } }
+      sleep 0.3
+      10.times { GC.start && Array.new(10_000) { +"" } }
+      puts "done"
+    RUBY
+    assert_equal "done\n", out
+  end
+
   def test_under_gc_stress
     out = assert_child(<<~RUBY, timeout: 50)
       GC.stress = true

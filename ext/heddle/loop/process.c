@@ -68,11 +68,15 @@ static VALUE wait_by_thread(VALUE argument)
 }
 
 // Joined, since until it has ended it may reap a child that is another's to wait for.
-static VALUE kill_thread(VALUE argument)
+static VALUE kill_and_join(VALUE thread)
 {
-    VALUE thread = ((struct waiting *)argument)->thread;
     if (RTEST(rb_funcall(thread, id_alive, 0))) rb_funcall(rb_funcall(thread, id_kill, 0), id_join, 0);
     return Qnil;
+}
+
+static VALUE kill_thread(VALUE argument)
+{
+    return scope_shelter(kill_and_join, ((struct waiting *)argument)->thread);
 }
 
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)

@@ -75,7 +75,7 @@ struct scope_chain *scope_chain_current(void)
 void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
 {
     scope->at = at;
-    if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope);
+    if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope, chain);
     scope->chain = chain;
     scope->outer = chain->innermost;
     chain->innermost = scope;

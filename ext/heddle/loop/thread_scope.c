@@ -59,6 +59,23 @@ static VALUE helper; // the thread, or 0
 static unsigned forks;
 static uint64_t armed; // how many scopes ever were, to know an idle second
 
+// A thread that has ended, and a fiber in it that nobody resumes any more, leave what they had open.
+static void mark_heap(void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; i < heap.size; i++) {
+        const struct scope *scope = (const struct scope *)heap.nodes[i]; // its first member
+        rb_gc_mark(scope->self);
+        rb_gc_mark(scope->chain->thread);
+    }
+}
+
+static const rb_data_type_t heap_type = {
+    .wrap_struct_name = "Heddle::DeadlineHeap",
+    .function = {.dmark = mark_heap},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
 static void init_sleeper(void)
 {
     pthread_condattr_t attributes;
@@ -255,10 +272,11 @@ VALUE thread_scope_helper(void)
     return forks == fork_count() ? helper : 0;
 }
 
-void thread_scope_arm(struct scope *scope)
+void thread_scope_arm(struct scope *scope, struct scope_chain *chain)
 {
     need_helper();
     scope->timer.expire = expire;
+    scope->chain = chain; // mark_heap goes by it
     timer_add(&heap, &scope->timer, scope->at);
     armed++;
     wake_by(scope->at);
@@ -339,6 +357,7 @@ void Init_heddle_thread_scope(void)
     id_set_name = rb_intern("name=");
     sym_immediate = ID2SYM(rb_intern("immediate"));
     rb_gc_register_address(&helper);
+    rb_gc_register_mark_object(TypedData_Wrap_Struct(rb_cObject, &heap_type, &heap));
     init_sleeper();
     forks = fork_count();
     rb_define_singleton_method(heddle_module, "keep_deadlines", keep_deadlines, 0);

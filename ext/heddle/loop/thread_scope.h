@@ -11,8 +11,9 @@
 // The chain of a thread, which lives as long as it does. Raises NoMemoryError.
 struct scope_chain *thread_scope_chain(VALUE thread);
 
-// Has the helper watch over it from now on. Raises ThreadError when no thread can be started.
-void thread_scope_arm(struct scope *scope);
+// Has the helper watch over it from now on; it is about to be opened in the chain. Raises ThreadError when no thread can be
+// started.
+void thread_scope_arm(struct scope *scope, struct scope_chain *chain);
 
 // From here on nothing is raised for it any more.
 void thread_scope_disarm(struct scope *scope);
