@@ -4,7 +4,7 @@ require "test_helper"
 require "heddle/lab"
 
 class LabModelTest < Minitest::Test
-  KINDS = {"threads" => :optional, "pool" => :required, "heddle" => :none, "async" => :none}.freeze
+  KINDS = {"threads" => :optional, "pool" => :required, "heddle" => :none, "heddle_deadline" => :none, "async" => :none}.freeze
 
   def parse(name) = Heddle::Lab::Model.parse(name, KINDS)
 
@@ -15,6 +15,7 @@ class LabModelTest < Minitest::Test
   def test_backends_become_environment
     assert_equal({"HEDDLE_BACKEND" => "epoll"}, parse("pool:5@epoll").environment)
     assert_equal({"IO_EVENT_SELECTOR" => "URing"}, parse("async@uring").environment)
+    assert_equal({"HEDDLE_BACKEND" => "poll"}, parse("heddle_deadline@poll").environment)
     assert_empty parse("heddle").environment
   end
 

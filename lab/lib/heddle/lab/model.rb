@@ -7,7 +7,8 @@ module Heddle
     #
     # A twin is the same model measured a second time, against itself: what the two differ by is noise.
     class Model
-      # The variable that makes each library take a backend, and the names it has for them.
+      # The variable that makes each library take a backend, and the names it has for them. A kind with a longer name, as
+      # heddle_deadline, is of the library whose name it begins with.
       BACKENDS = {
         "heddle" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
         "pool" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
@@ -48,13 +49,16 @@ module Heddle
       def self.check_backend(name, kind, backend)
         return unless backend
 
-        _, names = BACKENDS[kind]
+        _, names = backends(kind)
         return if names&.key?(backend)
 
         known = names ? "it has #{names.keys.join(", ")}" : "#{kind} has none to choose"
         raise UsageError, "model #{name.inspect}: unknown backend #{backend.inspect}; #{known}"
       end
       private_class_method :check_argument, :check_backend
+
+      # @api private
+      def self.backends(kind) = BACKENDS[kind[/\A[a-z]+/]]
 
       # @param kind [String]
       # @param argument [Integer, nil]
@@ -80,7 +84,7 @@ module Heddle
       def environment
         return {} unless @backend
 
-        variable, names = BACKENDS.fetch(@kind)
+        variable, names = Model.backends(@kind)
         {variable => names.fetch(@backend)}
       end
     end

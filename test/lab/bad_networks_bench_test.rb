@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "json"
+require "stringio"
+require "heddle/lab"
+
+# The benches of bad networks, run once with little: what they say is bounded loosely, as in every test.
+class BadNetworksBenchTest < Minitest::Test
+  hard_deadline 180
+
+  # @return [Array<Hash>] the rounds
+  def bench(*argv)
+    out, err = StringIO.new, StringIO.new
+    status = Heddle::Lab::CLI.run(["bench", *argv, "--rounds", "1", "--deadline", "30", "-o", "json"], out: out, err: err)
+    skip err.string if status == 69
+    assert_equal [0, ""], [status, err.string], out.string
+    JSON.parse(out.string)["rounds"]
+  end
+
+  def test_deadlines
+    rounds = bench("deadlines", "--clients", "redis-client,Net::HTTP", "--models", "heddle,heddle_threads")
+    assert_equal 4, rounds.size
+    rounds.each do |round|
+      measures = round["measures"]
+      %w[silent line value drip].each do |fault|
+        assert_includes 0.99..1.5, measures[fault], "#{round["model"]}, #{round["case"]}, #{fault}"
+        assert_equal %w[Heddle::DeadlineExceeded right], measures["states"][fault].values_at("outcome", "next")
+      end
+    end
+  end
+
+  # The client's own timeout holds for one wait: it does not end a drip.
+  def test_deadlines_shows_who_keeps_none
+    measures = bench("deadlines", "--clients", "redis-client", "--models", "own").first["measures"]
+    assert_includes 0.99..1.5, measures["silent"]
+    assert_operator measures["drip"], :>=, 10
+  end
+
+  def test_names
+    rounds = bench("names", "--models", "heddle_deadline")
+    assert_equal 8, rounds.size
+    rounds.each do |round|
+      gap, taken, outcome = round["measures"].values_at("gap", "taken", "outcome")
+      wanted = round["case"].match?(/A works|A dead, A works/) ? "connected" : "nothing"
+      assert_equal wanted, outcome, round["case"]
+      assert_operator gap, :<=, 0.1, round["case"]
+      assert_operator taken, :<=, 1.5, round["case"]
+    end
+  end
+end
