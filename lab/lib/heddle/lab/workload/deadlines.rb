@@ -24,6 +24,8 @@ module Heddle
           return versions unless @params["client"]
 
           versions << load_gem(*Clients::GEMS.fetch(@params["client"]))
+          # Net::HTTP loads it in its rescue, where several threads that are raised at crash Ruby 3.1 (doc/limits.md).
+          require "openssl" if @params["client"] == "Net::HTTP"
           require "heddle/mysql2" if @kind.start_with?("heddle") && @params["client"] == "mysql2"
           versions
         end

@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Net::HTTP loads OpenSSL when it first rescues an error. Ruby 3.1 crashes where several threads wait for such a load and are
+# raised at meanwhile: that is its own defect, which deadlines that end at the same time in several threads come across.
+class LazyLoadingTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  # Several threads wait for a server that never answers.
+  WAITING = <<~RUBY
+    require "net/http"
+    server = TCPServer.new("127.0.0.1", 0)
+    threads = Array.new(4) do
+      Thread.new do
+        http = Net::HTTP.start("127.0.0.1", server.addr[1])
+        begin
+          GET
+        rescue => error
+          error.class
+        end
+      end
+    end
+  RUBY
+
+  RAISING = <<~RUBY
+    sleep 0.2
+    20.times { threads.each { |thread| thread.raise(Timeout::Error, "now") if thread.alive? } && sleep(0.003) }
+    threads.each { |thread| thread.join rescue nil }
+  RUBY
+
+  def test_ruby_crashes_without_heddle
+    skip "a defect of Ruby 3.1 only" if ruby_at_least?("3.2")
+
+    # Heddle is loaded there, and not used. A race: it takes one try nearly always.
+    crashed = Array.new(10).any? do
+      outcome = in_child("#{WAITING.sub("GET", "http.get('/')")}\n#{RAISING}")
+      outcome.err.include?("[BUG]")
+    end
+    assert crashed, "Ruby #{RUBY_VERSION} does not crash any more: doc/limits.md says it does"
+  end
+
+  def test_with_openssl_loaded_first_deadlines_of_many_threads_end_together
+    3.times do
+      out = assert_child("require 'openssl'\n#{WAITING.sub("GET", "Heddle.deadline(0.3) { http.get('/') }")}\nputs threads.map(&:value).tally.inspect")
+      assert_equal "#{{Heddle::DeadlineExceeded => 4}.inspect}\n", out
+    end
+  end
+end
