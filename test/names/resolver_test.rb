@@ -90,19 +90,17 @@ class ResolverTest < Minitest::Test
 
   def test_answers_are_kept_as_long_as_is_said
     out, questions = inside(<<~RUBY)
-      Heddle.resolver_cache = 0.5
+      Heddle.resolver_cache = 60
       3.times { %w[host nothing nobody failing].each { |name| look_up("\#{name}.test") } }
-      sleep 0.55
-      2.times { look_up("host.test") }
+      Heddle.resolver_cache = 0.05
       puts Heddle.resolver_cache
+      2.times { look_up("other.test") && sleep(0.1) }
       Heddle.resolver_cache = nil
       p Heddle.resolver_cache, look_up("host.test"), look_up("nothing.test")
     RUBY
-    assert_equal ["0.5", "nil", '["192.0.2.5"]', '"getaddrinfo: No address associated with hostname"'], out.lines(chomp: true)
+    assert_equal ["0.05", "nil", '["192.0.2.5"]', '"getaddrinfo: No address associated with hostname"'], out.lines(chomp: true)
     counts = questions.grep(/\Aa /).tally
-    assert_equal 3, counts["a host.test"]
-    assert_equal 2, counts["a nothing.test"]
-    assert_equal 1, counts["a nobody.test"]
+    assert_equal [2, 2, 1, 2], counts.values_at("a host.test", "a nothing.test", "a nobody.test", "a other.test")
     assert_operator counts["a failing.test"], :>=, 3, "that nobody could be asked is no answer"
   end
 
@@ -159,9 +157,11 @@ class ResolverTest < Minitest::Test
     refute_empty questions
   end
 
-  # The threads, the lock and the answers are the parent's.
+  # The threads, the lock, the answers and the C library's socket to the name server are the parent's: who reads from that one
+  # as well takes the answers away, and both have to ask again after five seconds.
   def test_in_a_child_of_fork_while_look_ups_go_on
     out, = inside(<<~RUBY)
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       Heddle.resolver_cache = 60
       going_on = Array.new(5) { Heddle.spawn { look_up("host.test") } }
       reader, writer = IO.pipe
@@ -173,8 +173,9 @@ class ResolverTest < Minitest::Test
       writer.close
       puts reader.read, going_on.map(&:value).uniq.inspect
       Process.wait(pid)
+      puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - began < 4.5
     RUBY
-    assert_equal ['["192.0.2.6"]', '[["192.0.2.5"]]'], out.lines(chomp: true)
+    assert_equal ['["192.0.2.6"]', '[["192.0.2.5"]]', "true"], out.lines(chomp: true)
   end
 
   # Reads, writes and compares what several threads ask at once.

@@ -4,12 +4,14 @@
 #include "loop/fork.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __GLIBC__
+#include <resolv.h>
+#endif
 
 enum {
     THREADS = 32,              // at most; names that hang must not keep all others waiting
@@ -305,9 +307,20 @@ static void tell_askers(struct job *job)
     }
 }
 
+// After fork glibc hands the stack of a thread that only the parent has to a new one, and with it the state of its
+// resolver: the child would read the answers from the parent's socket, and the parent miss them. (The descriptor stays
+// open in the child: it may be somebody else's by now.)
+static void forget_parents_resolver(void)
+{
+#ifdef __GLIBC__
+    if (_res.options & RES_INIT) memset(&_res, 0, sizeof(_res)); // as in a thread that is new
+#endif
+}
+
 static void *look_up(void *unused)
 {
     (void)unused;
+    forget_parents_resolver();
     pthread_mutex_lock(&pool.lock);
     for (struct job *job = next_job(); job; job = next_job()) {
         pthread_mutex_unlock(&pool.lock);
