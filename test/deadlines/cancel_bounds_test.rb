@@ -217,7 +217,7 @@ class CancelBoundsTest < Minitest::Test
   def end_a_thousand(cleaned)
     tasks = Array.new(1000) do |index|
       Heddle.spawn do
-        Heddle.deadline(0.05) { sleep }
+        Heddle.deadline(index.even? ? 20 : 0.05) { sleep }
       ensure
         Heddle.shield(20) { sleep(0.001) }
         cleaned << index
