@@ -77,7 +77,6 @@ class ContractHooksTest < Minitest::Test
   end
 
   def test_contract_blocking_operation_wait
-    skip "Queue#pop has had a timeout since Ruby 3.2, the hook is asked for since 3.4" unless ruby_at_least?("3.2")
     out = assert_child(<<~RUBY)
       require "heddle/blocking_operations"
       Heddle.run do
@@ -100,6 +99,37 @@ class ContractHooksTest < Minitest::Test
       end
     RUBY
     assert_equal ["[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", "4", "false", "true", "inside", "5"], out.lines(chomp: true)
+  end
+
+  # Ruby's operation lies on the stack of the fiber that asked for it.
+  def test_contract_blocking_operation_wait_outlives_a_cancel
+    out = assert_child(<<~RUBY)
+      require "heddle/blocking_operations"
+      Heddle.run do
+        scheduler, release, order = Fiber.scheduler, Thread::Queue.new, Thread::Queue.new
+        operation = lambda do
+          order << :began
+          begin
+            release.pop
+          rescue Exception
+            retry
+          end
+          order << :ended
+        end
+        task = Heddle.spawn do
+          scheduler.blocking_operation_wait(operation)
+        ensure
+          order << :left
+        end
+        order.pop
+        task.cancel
+        sleep(0.05)
+        release << 1
+        task.wait
+        puts order.pop, order.pop, task.status
+      end
+    RUBY
+    assert_equal %w[ended left cancelled], out.split
   end
 
   def test_blocking_operations_by_ruby

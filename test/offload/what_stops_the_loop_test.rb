@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/native_calls"
+require "io/nonblock"
+require "open3"
+
+# The limits of doc/limits.md: what stops the loop while it waits, and that Heddle.offload mends it. The heartbeat of another
+# task tells.
+class WhatStopsTheLoopTest < Minitest::Test
+  include LoopHelpers
+
+  WAIT = 0.3 # seconds that each call takes
+  STOPPED = 0.2
+  RUNNING = 0.1
+
+  def test_flock
+    Tempfile.create("heddle") do |file|
+      lock = -> { File.open(file.path) { |again| again.flock(File::LOCK_EX) } }
+      while_locked(file.path) { assert_operator gap(&lock), :>, STOPPED }
+      while_locked(file.path) { assert_operator gap { Heddle.offload(&lock) }, :<, RUNNING }
+    end
+  end
+
+  # A FIFO stands for a file that is slow to open: nobody has its other end open yet.
+  def test_opening_a_file
+    Dir.mktmpdir do |folder|
+      File.mkfifo(path = "#{folder}/fifo")
+      open_it = -> { File.open(path, "r").close }
+      while_nobody_writes(path) { assert_operator gap(&open_it), :>, STOPPED }
+      while_nobody_writes(path) { assert_operator gap { Heddle.offload(&open_it) }, :<, RUNNING }
+    end
+  end
+
+  def test_open3_and_backticks_do_not
+    assert_operator gap { assert_equal "out", Open3.capture2("sleep #{WAIT}; printf out").first }, :<, RUNNING
+    assert_operator gap { assert_predicate Open3.capture3("sleep #{WAIT}").last, :success? }, :<, RUNNING
+    assert_operator gap { `sleep #{WAIT}` }, :<, RUNNING
+  end
+
+  # No thread runs meanwhile, so that offload cannot help.
+  def test_an_extension_that_keeps_rubys_lock
+    2.times do |round|
+      with_pair do |one, _|
+        one.nonblock = false
+        guard = Heddle::SocketGuard.new(one.fileno, WAIT)
+        wait = -> { NativeCalls.recv_holding_the_lock(one.fileno) }
+        assert_operator gap { round.zero? ? wait.call : Heddle.offload(&wait) }, :>, STOPPED
+        guard.release
+      end
+    end
+  end
+
+  private
+
+  # Seconds: the longest that another task had to wait for its turn while the block ran.
+  def gap
+    longest = 0
+    Heddle.run do
+      beating = true
+      Heddle.spawn do
+        last = monotonic
+        while beating
+          sleep(0.002)
+          longest = [longest, monotonic - last].max
+          last = monotonic
+        end
+      end
+      yield
+      sleep(0.005)
+      beating = false
+    end
+    longest
+  end
+
+  # Another process has the lock for the block's first WAIT seconds.
+  def while_locked(path, &block)
+    meanwhile("File.open(#{path.dump}) { |file| file.flock(File::LOCK_EX); puts; $stdout.flush; sleep(#{WAIT}) }", &block)
+  end
+
+  def while_nobody_writes(path, &block)
+    meanwhile("puts; $stdout.flush; sleep(#{WAIT}); File.open(#{path.dump}, 'w').close", &block)
+  end
+
+  def meanwhile(code)
+    IO.popen([RbConfig.ruby, "--disable=gems", "-e", code]) do |other|
+      other.gets
+      yield
+    end
+  end
+end
