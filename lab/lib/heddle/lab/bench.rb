@@ -69,6 +69,9 @@ module Heddle
       # @param affinity [Affinity]
       def open(affinity) = yield
 
+      # @return [Boolean] whether the measured processes and the server have a core each to themselves, where there are two
+      def pinned? = true
+
       # @param bench_case [Case]
       # @return [Hash{String => Object}] what the child is told
       def params(bench_case) = bench_case.params

@@ -12,6 +12,7 @@ module Heddle
       BACKENDS = {
         "heddle" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
         "pool" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
+        "processes" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
         "async" => ["IO_EVENT_SELECTOR", {"uring" => "URing", "epoll" => "EPoll", "select" => "Select"}]
       }.freeze
       private_constant :BACKENDS

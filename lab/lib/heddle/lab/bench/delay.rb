@@ -9,7 +9,8 @@ module Heddle
       class Delay < Bench
         bench "delay",
           about: "many requests at once by unmodified Net::HTTP to a server that answers late",
-          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "pool" => :required, "async" => :none,
+          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "pool" => :required,
+                  "processes" => :required, "async" => :none,
                   "carbon_fiber" => :none, "wrk" => :none},
           default_models: %w[blocking threads threads:100 heddle pool:1000 async carbon_fiber wrk]
 
@@ -38,12 +39,31 @@ module Heddle
 
             @delays = delays.map(&:to_i).uniq
           end
+          parser.on("--processes N,N", Array, "measure Heddle.map over so many processes, with nothing pinned to a core;",
+            "on its own unless --models asks for more") do |counts|
+            wrong = counts.grep_v(/\A[1-9]\d{0,3}\z/).first
+            raise UsageError, "--processes takes numbers from 1, not #{wrong.inspect}" if wrong
+
+            @processes = counts.map(&:to_i).uniq # the first is what the others are compared with
+          end
           parser.on("--host HOST,HOST", Array, "names or addresses that clients connect to (#{@hosts.join(",")})") { |hosts| @hosts = hosts.uniq }
           parser.on("--port PORT", Integer, "a server that runs already, see heddle serve (none: start one)") { |port| @port = port }
         end
 
         # @see Bench#options
-        def options = {"requests" => @requests, "delays" => @delays, "host" => @hosts.join(","), "port" => @port}.compact
+        def options
+          {"requests" => @requests, "delays" => @delays, "host" => @hosts.join(","), "port" => @port, "processes" => @processes}.compact
+        end
+
+        # @see Bench#models
+        def models
+          @model_names = [*@model_names, *@processes.map { |count| "processes:#{count}" }] if @processes && !@models
+          super
+        end
+
+        # Several processes share what cores there are with the server.
+        # @see Bench#pinned?
+        def pinned? = @processes.nil?
 
         # @see Bench#cases
         def cases
@@ -88,6 +108,7 @@ module Heddle
           matrix = Report::Matrix.new(summary, self)
           [
             matrix.values(Measuring::RATE).tap { |table| describe_wrk(table, summary) },
+            spread_over_processes(summary),
             advantage(summary),
             seed,
             matrix.ratios(Measuring::RATE),
@@ -111,6 +132,41 @@ module Heddle
         # With more of them there is a case for each, and the figures of 2009 are of no use beside them.
         def one_host? = @hosts.size == 1
 
+        # Requests a second, if so many cores did nothing but the clients' and the server's work.
+        BOUND = lambda do |cores|
+          Metric.new(key: :bound, title: "Requests a second that #{cores} cores have room for", better: :higher,
+            value: ->(m) { cores * m["operations"] / (m["cpu"] + m["server_cpu"]) if m["server_cpu"] && m["operations"].positive? })
+        end
+        private_constant :BOUND
+
+        # @return [Report::Table, nil] what several processes gain, and how much of what the machine has room for they reach
+        def spread_over_processes(summary)
+          names = summary.models.grep(/\Aprocesses:/)
+          return if names.empty?
+
+          rows = names.flat_map { |model| process_rows(summary, model, names.first) }
+          Report::Table.new(title: "Several processes", columns: ["", *summary.cases], rows: rows, notes: [
+            "bound: cores / (CPU of the clients + CPU of the server, a request), on the cores that there are for clients and server. " \
+            "Targets: two processes on two cores 0.85 of the bound, on three or more half as much again as one process"
+          ])
+        end
+
+        def process_rows(summary, model, first)
+          cores = [Affinity.allowed.size, model[/\d+/].to_i + 1].min
+          bound = BOUND.call(cores)
+          rates = summary.cases.map { |name| rate(summary, model, name) }
+          bounds = summary.cases.map { |name| summary.spread(model, name, bound).median }
+          rows = [["#{model}: bound on #{cores} cores, req/s", *bounds.map { |value| Report::Matrix.figure(value) }],
+            ["#{model}: share of the bound", *rates.zip(bounds).map { |value, most| (value && most) ? format("%.2f", value / most) : "–" }]]
+          rows.unshift(gain_row(summary, model, first)) unless model == first
+          rows
+        end
+
+        def gain_row(summary, model, first)
+          gains = summary.cases.map { |name| summary.compare(model, first, name, Measuring::RATE)&.ratio&.median }
+          ["#{model} over #{first}", *gains.map { |gain| gain ? format("%+.0f %%", (gain - 1) * 100) : "–" }]
+        end
+
         def server_seconds = @server.stats.values_at("cpu_user", "cpu_system").sum
 
         def describe_wrk(table, summary)
@@ -132,7 +188,7 @@ module Heddle
           best = best_threads(summary)
           return {} if best.none?
 
-          models = summary.models.grep(/\A(heddle|pool|async|carbon_fiber)/)
+          models = summary.models.grep(/\A(heddle|pool|processes|async|carbon_fiber)/)
           rows = models.to_h do |model|
             [model, summary.cases.zip(best).map { |name, threads| (own = rate(summary, model, name)) && threads && (own / threads - 1) * 100 }]
           end

@@ -79,7 +79,7 @@ module Heddle
         end
 
         def measure(argv)
-          affinity = Affinity.new
+          affinity = @bench.pinned? ? Affinity.new : Affinity.new(taskset: false)
           child = Child.new(ruby: @ruby || RbConfig.ruby, core: affinity.client, deadline: @deadline)
           Runner.new(@bench, rounds: @rounds, seed: @seed || Random.new_seed % 1_000_000, child: child, affinity: affinity,
             argv: ["bench", @bench.class.id, *argv], progress: @err).run

@@ -22,7 +22,7 @@ module Heddle
           @failures_lock = Thread::Mutex.new
 
           case @kind
-          when "heddle", "pool" then load_heddle
+          when "heddle", "pool", "processes" then load_heddle
           when "async" then load_async
           when "carbon_fiber" then [load_gem("carbon_fiber")]
           when "wrk" then [wrk_version]
@@ -38,9 +38,9 @@ module Heddle
           @failures.clear
           requests = (@kind == "blocking") ? @sample : @requests
           meter.measure do
-            send(@kind, requests, "/#{@delay}")
+            more = send(@kind, requests, "/#{@delay}")
             {"operations" => requests - @failures.size, "errors" => @failures.size, "first_error" => @failures.first,
-             "extrapolated" => (requests < @requests)}
+             "extrapolated" => (requests < @requests), **((@kind == "processes") ? more : {})}
           end
         end
 
@@ -87,6 +87,22 @@ module Heddle
 
         def pool(requests, path)
           Heddle.run { Heddle::FiberPool.new(@argument).map(Array.new(requests, path)) { |asked| get(asked) } }
+        end
+
+        # The time of the children is theirs and comes with their end; their peak of memory is not to be had.
+        def processes(requests, path)
+          before = Process.times
+          own = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+          fibers = (requests / @argument.to_f).ceil
+          failures = Heddle.map(Array.new(requests, path), fibers: fibers, processes: @argument) { |asked| get(asked)&.last }
+          @failures = failures.compact
+          return {} if @argument == 1
+
+          own = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - own
+          after = Process.times
+          user, system = after.cutime - before.cutime, after.cstime - before.cstime
+          {"cpu" => own + user + system, "user" => after.utime - before.utime + user, "system" => after.stime - before.stime + system,
+           "peak_rss_kib" => nil}
         end
 
         def async(requests, path)
