@@ -21,7 +21,9 @@ module Heddle
         @deadline = deadline
         @block = block
         @frames = Frames.new
-        @lock = Thread::Mutex.new
+        @replies = String.new(encoding: Encoding::BINARY)
+        @changed = Gate.new
+        @sent = Gate.new
       end
 
       # Works until the parent closes the socket, and ends the process.
@@ -67,6 +69,7 @@ module Heddle
       def serve
         Heddle.run do
           pool = FiberPool.new(@fibers)
+          Heddle.spawn { send_replies }
           loop { @frames.push(receive) { |_, index, payload| pool.spawn { perform(index, payload) } } }
         end
       end
@@ -93,14 +96,24 @@ module Heddle
         reply(kind, index, answer)
       end
 
-      # One at a time: a frame may take several writes. While the parent does not read, the items' fibers wait here.
+      # Those of the items that end in one round of the loop go in one write, and wake the parent once. While the parent does
+      # not read, the items' fibers wait here.
       def reply(kind, index, payload)
-        header = Frames.header(kind, index, payload)
-        @lock.synchronize do
-          next @socket.write(header << payload) if payload.bytesize < CHUNK
+        while (seen = @sent.openings) && @replies.bytesize >= CHUNK
+          @sent.wait(seen)
+        end
+        @replies << Frames.header(kind, index, payload) << payload
+        @changed.open
+      end
 
-          @socket.write(header)
-          @socket.write(payload)
+      def send_replies
+        loop do
+          while (seen = @changed.openings) && @replies.empty?
+            @changed.wait(seen)
+          end
+          bytes, @replies = @replies, String.new(encoding: Encoding::BINARY)
+          @sent.open
+          @socket.write(bytes)
         end
       rescue Errno::EPIPE, Errno::ECONNRESET
         nil # reading tells the same
