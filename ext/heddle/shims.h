@@ -25,6 +25,27 @@ static inline int shim_open_descriptor(VALUE io)
 #endif
 }
 
+// Whether the IO has a timeout of its own, IO#timeout=. # RUBY_VERSION < 3.2: never
+static inline bool shim_has_timeout(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 30200
+    (void)io;
+    return false;
+#else
+    return !NIL_P(rb_io_timeout(io));
+#endif
+}
+
+// Whether these bytes are, or may be, the buffer of the IO itself. # RUBY_VERSION >= 4.0: cannot be told
+static inline bool shim_own_buffer(VALUE io, const void *bytes)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    return !RFILE(io)->fptr || bytes == RFILE(io)->fptr->rbuf.ptr;
+#else
+    return true;
+#endif
+}
+
 // Whether threads of Ruby's may change their native threads between two calls: with RUBY_MN_THREADS=1, all but the main one.
 // # RUBY_VERSION < 3.3: never
 static inline bool shim_threads_migrate(void)

@@ -22,6 +22,17 @@ static void descriptor_link(struct loop *loop, struct loop_wait *wait)
     descriptor->waits = wait;
 }
 
+bool loop_drained(const struct loop *loop, int descriptor)
+{
+    return descriptor < loop->descriptor_capacity && loop->descriptors[descriptor].drained;
+}
+
+void loop_note_drained(struct loop *loop, int descriptor, bool drained)
+{
+    // One that nobody has waited for has no place yet, and needs none.
+    if (descriptor < loop->descriptor_capacity) loop->descriptors[descriptor].drained = drained;
+}
+
 static bool descriptor_linked(const struct loop *loop, const struct loop_wait *wait)
 {
     return wait->fd_prev || (wait->descriptor >= 0 && wait->descriptor < loop->descriptor_capacity &&

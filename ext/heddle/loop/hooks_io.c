@@ -44,7 +44,8 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
 }
 
 // ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
-// that must be moved; zero asks for one try, which may answer -EAGAIN. For 4.1 see io_read_once.
+// that must be moved; zero asks for what is there, and -EAGAIN makes the caller wait with io_wait and call again. For 4.1
+// see io_read_once.
 struct transfer {
     struct loop *loop;
     VALUE io;
@@ -71,19 +72,35 @@ static int wait_to_move(const struct transfer *transfer, int descriptor, short e
     return loop_wait_descriptor(transfer->loop, descriptor, events, DEADLINE_NEVER);
 }
 
-typedef ssize_t (*move)(int descriptor, VALUE buffer, size_t offset);
+// Whether to wait here also when zero bytes would do: Ruby calls the hook for what is to block only (IO#readpartial,
+// IO#write; never IO#read_nonblock), and a wait here saves it a call of io_wait and another IO::Buffer. Not with a timeout,
+// which io_wait is told. And not into the IO's own buffer (IO#gets), which is freed when a C extension closes the IO behind
+// our back. A String is locked meanwhile, and an IO::Buffer is asked for its address again.
+static bool waits_here(const struct transfer *transfer)
+{
+    if (transfer->least > 0) return true;
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(transfer->buffer, &base, &size);
+    return !shim_has_timeout(transfer->io) && !shim_own_buffer(transfer->io, base);
+}
 
-static ssize_t read_into(int descriptor, VALUE buffer, size_t offset)
+typedef ssize_t (*move)(struct loop *loop, int descriptor, VALUE buffer, size_t offset);
+
+static ssize_t read_into(struct loop *loop, int descriptor, VALUE buffer, size_t offset)
 {
     void *base;
     size_t size;
     rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
     if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
-    return io_receive(descriptor, (char *)base + offset, size - offset);
+    ssize_t count = io_receive(descriptor, (char *)base + offset, size - offset);
+    loop_note_drained(loop, descriptor, count > 0 && (size_t)count < size - offset);
+    return count;
 }
 
-static ssize_t write_from(int descriptor, VALUE buffer, size_t offset)
+static ssize_t write_from(struct loop *loop, int descriptor, VALUE buffer, size_t offset)
 {
+    (void)loop;
     const void *base;
     size_t size;
     rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
@@ -95,12 +112,18 @@ static ssize_t write_from(int descriptor, VALUE buffer, size_t offset)
 // again after each wait.
 static VALUE transfer_bytes(struct transfer transfer, move step, short events)
 {
-    int descriptor = rb_io_descriptor(transfer.io);
+    bool waits = waits_here(&transfer);
+    bool wait_first = waits && events == POLLIN && loop_drained(transfer.loop, rb_io_descriptor(transfer.io));
     size_t moved = 0;
     for (;;) {
-        transfer.loop->statistics.system_calls++;
-        ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved);
-        if (count == -EAGAIN && transfer.least > 0) {
+        int descriptor = rb_io_descriptor(transfer.io); // raises if it was closed while we waited
+        ssize_t count = -EAGAIN;
+        if (!wait_first) {
+            transfer.loop->statistics.system_calls++;
+            count = step(transfer.loop, descriptor, transfer.buffer, transfer.offset + moved);
+        }
+        wait_first = false;
+        if (count == -EAGAIN && waits) {
             int ready = wait_to_move(&transfer, descriptor, events);
             if (ready == -ECANCELED) raise_wait_error(ECANCELED);
             if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
@@ -117,8 +140,8 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
 /*
  * call-seq: scheduler.io_read(io, buffer, length, offset = 0) -> Integer
  *
- * Reads at least +length+ bytes (with 0: what is there now) into +buffer+, an IO::Buffer, from +offset+ on. Returns how
- * many; fewer at the end of the file; -errno.
+ * Reads at least +length+ bytes (with 0: what is there, once there is something) into +buffer+, an IO::Buffer, from
+ * +offset+ on. Returns how many; fewer at the end of the file; -errno. With 0 also -EAGAIN, where the caller is to wait.
  */
 static VALUE io_read(int argc, VALUE *argv, VALUE self)
 {

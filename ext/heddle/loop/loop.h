@@ -14,6 +14,7 @@
 
 struct descriptor {
     struct loop_wait *waits; // all that wait for it
+    bool drained;            // the last read took all there was: the next would find nothing yet
 };
 
 struct loop_statistics {
@@ -97,6 +98,10 @@ bool loop_sleep(struct loop *loop, int64_t span);
 // Until the descriptor is ready for one of poll(2)'s `events`. Returns those that are, 0 when the span is over, or
 // -errno.
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
+
+// Whether a read took all there was, last time: it is better to wait first. A guess; if it is wrong, the wait is short.
+bool loop_drained(const struct loop *loop, int descriptor);
+void loop_note_drained(struct loop *loop, int descriptor, bool drained);
 
 // Until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are, 0 when the span is
 // over, or -errno.

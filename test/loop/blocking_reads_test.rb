@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# IO#readpartial and its like: one call of the hook a read, which waits itself; and no read in vain after one that took all
+# there was.
+class BlockingReadsTest < Minitest::Test
+  include LoopHelpers
+
+  ROUNDS = 50
+
+  # What Ruby calls, by name.
+  class Recording < Heddle::Scheduler
+    def calls = @calls ||= []
+
+    def io_read(...) = record(:io_read) { super }
+
+    def io_wait(...) = record(:io_wait) { super }
+
+    private
+
+    def record(name)
+      calls << name
+      yield
+    end
+  end
+
+  def test_a_conversation_reads_nothing_in_vain
+    with_pair do |near, far|
+      Heddle.run do
+        before = Fiber.scheduler.statistics
+        echo = Heddle.spawn { ROUNDS.times { far.write(far.readpartial(100)) } }
+        ROUNDS.times do |number|
+          near.write("ping #{number}")
+          assert_equal "ping #{number}", near.readpartial(100)
+        end
+        echo.value
+        after = Fiber.scheduler.statistics
+        assert_equal 2 * ROUNDS, after[:waits][:io] - before[:waits][:io]
+        # Each side, each round: send, arm, poll, receive. A read in vain would be one more.
+        assert_operator after[:system_calls] - before[:system_calls], :<, 9 * ROUNDS
+      end
+    end
+  end
+
+  def test_one_call_of_the_hook_does_for_a_read_that_waits
+    assert_equal [:io_read], (calls { |reader| assert_equal "late", reader.readpartial(100) })
+  end
+
+  # A C extension that closes the IO behind our back frees that buffer: a wait must not keep its address.
+  def test_a_read_into_the_buffer_of_the_io_itself_waits_in_ruby
+    assert_equal %i[io_read io_wait io_read], (calls { |reader| assert_equal "late", reader.gets }).first(3)
+  end
+
+  def test_what_has_come_meanwhile_is_read_and_so_is_the_end
+    with_pair do |reader, writer|
+      Heddle.run do
+        %w[a b c].each do |text|
+          writer.write(text)
+          assert_equal text, reader.readpartial(100)
+        end
+        writer.write("last")
+        writer.close
+        assert_equal "last", reader.readpartial(100)
+        assert_raises(EOFError) { reader.readpartial(100) }
+      end
+    end
+  end
+
+  def test_a_number_used_again_inherits_nothing_that_harms
+    Heddle.run do
+      2.times do
+        with_pair do |reader, writer|
+          writer.write("x")
+          assert_equal "x", reader.readpartial(100)
+          assert_equal :wait_readable, reader.read_nonblock(100, exception: false)
+        end
+      end
+      File.open(__FILE__) { |file| assert_equal "# frozen", file.sysread(8) }
+    end
+  end
+
+  def test_the_string_is_locked_while_a_fiber_waits_to_fill_it
+    with_pair do |reader, writer|
+      Heddle.run do
+        string = +"old"
+        waiting = Heddle.spawn { reader.readpartial(100, string) }
+        assert_raises(RuntimeError) { string << "more" }
+        writer.write("new")
+        assert_equal "new", waiting.value
+        assert_equal "new more", string << " more"
+      end
+    end
+  end
+
+  def test_a_cancelled_read_leaves_its_string_unlocked
+    with_pair do |reader, writer|
+      Heddle.run do
+        string = +"old"
+        waiting = Heddle.spawn { reader.readpartial(100, string) }
+        waiting.cancel.wait
+        writer.write("new")
+        assert_equal "new", reader.readpartial(100, string)
+      end
+    end
+  end
+
+  private
+
+  # The hooks that a read calls for which there is nothing yet.
+  def calls
+    with_pair do |reader, writer|
+      in_thread do
+        scheduler = Recording.new
+        Fiber.set_scheduler(scheduler)
+        Fiber.schedule { yield reader }
+        Fiber.schedule { writer.write("late").then { writer.close_write } }
+        Fiber.set_scheduler(nil)
+        scheduler.calls
+      end
+    end
+  end
+end
