@@ -45,12 +45,12 @@ class BlockingReadsTest < Minitest::Test
   end
 
   def test_one_call_of_the_hook_does_for_a_read_that_waits
-    assert_equal [:io_read], (calls { |reader| assert_equal "late", reader.readpartial(100) })
+    assert_equal [:io_read], calls { |reader| assert_equal "late", reader.readpartial(100) }
   end
 
   # A C extension that closes the IO behind our back frees that buffer: a wait must not keep its address.
   def test_a_read_into_the_buffer_of_the_io_itself_waits_in_ruby
-    assert_equal %i[io_read io_wait io_read], (calls { |reader| assert_equal "late", reader.gets }).first(3)
+    assert_equal %i[io_read io_wait io_read], calls { |reader| assert_equal "late", reader.gets }.first(3)
   end
 
   def test_what_has_come_meanwhile_is_read_and_so_is_the_end
