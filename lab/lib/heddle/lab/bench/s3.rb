@@ -75,7 +75,7 @@ module Heddle
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: true)
           share = matrix.values(SHARE).tap do |table|
-            table.notes << "1 is the least that is possible where connecting and asking take a delay each, and the server is no slower than the client"
+            table.notes << "the aim is 1 or less: a delay to connect, which the proxy does not hold back, and one to ask, and nothing else but work"
           end
           [matrix.values(WALL), matrix.values(CPU), matrix.values(SERVER_CPU), share, matrix.ratios(WALL), matrix.troubles].compact
         end
