@@ -14,15 +14,15 @@ class HelperThreadTest < Minitest::Test
 
   # Each scope ends at about its instant: sometimes before, sometimes after. What fires outside of its scope ends the
   # thread; a wait that outlives its deadline is one that was lost.
-  def test_a_hundred_thousand_scopes_whose_deadline_falls_at_their_end
+  def test_twenty_thousand_scopes_whose_deadline_falls_at_their_end
     threads = Array.new(4) do |number|
       Thread.new do
         Thread.current.report_on_exception = false
         fired = 0
         random = Random.new(number)
-        25_000.times do
+        5000.times do
           begin
-            Heddle.deadline(0.00005) { Thread.pass while random.rand(6) != 0 }
+            Heddle.deadline(0.00005) { sleep(random.rand * 0.0001) }
           rescue EXCEEDED
             fired += 1
           end
@@ -33,7 +33,7 @@ class HelperThreadTest < Minitest::Test
     end
     fired = threads.sum(&:value)
     refute_predicate Thread.current, :pending_interrupt?
-    assert_operator fired, :<, 100_000
+    assert_includes 1...20_000, fired
   end
 
   def test_scopes_whose_wait_ends_with_their_deadline

@@ -87,11 +87,11 @@ class LoadServerTest < Minitest::Test
       assert_includes head, "Transfer-Encoding: chunked"
       sizes, whole = [], +""
       body = StringIO.new(body)
-      begin
+      until sizes.last&.zero?
         sizes << body.gets("\r\n").hex
         whole << body.read(sizes.last)
         assert_equal "\r\n", body.read(2)
-      end until sizes.last.zero?
+      end
       assert_equal LoadServer.body(bytes), whole.b, "a body of #{bytes} bytes"
       assert_equal [16_384] * (bytes / 16_384) + [bytes % 16_384, 0].uniq, sizes
       assert_empty body.read
