@@ -18,7 +18,7 @@ class LabCLITest < Minitest::Test
   def test_help_and_version
     assert_equal [0, "heddle-lab #{Heddle::Lab::VERSION}\n", ""], cli("--version")
     [%w[--help], %w[bench --help], %w[bench delay --help], %w[bench scheduler --help], %w[bench s3 --help],
-      %w[bench names --help], %w[bench deadlines --help], %w[serve --help]].each do |argv|
+      %w[bench names --help], %w[bench deadlines --help], %w[bench http --help], %w[bench report --help], %w[serve --help]].each do |argv|
       status, out, = cli(*argv)
       assert_equal 0, status
       assert_match(/Usage: heddle/, out)

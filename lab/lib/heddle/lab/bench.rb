@@ -14,17 +14,21 @@ module Heddle
         attr_reader :kinds
         # @return [Array<String>] models when none are asked for
         attr_reader :default_models
+        # @return [Integer] times to measure each cell when it is not said
+        attr_reader :default_rounds
 
         # Declares the bench.
         # @param id [String]
         # @param about [String]
         # @param kinds [Hash{String => Symbol}]
         # @param default_models [Array<String>]
-        def bench(id, about:, kinds:, default_models:)
+        # @param default_rounds [Integer]
+        def bench(id, about:, kinds:, default_models:, default_rounds: 5)
           @id = id
           @about = about
           @kinds = kinds
           @default_models = default_models
+          @default_rounds = default_rounds
           Bench.all[id] = self
         end
 
@@ -45,6 +49,16 @@ module Heddle
       # Adds the bench's own options to the command line.
       # @param parser [OptionParser]
       def define_options(parser)
+      end
+
+      # @return [String, nil] what may follow the options, for the usage line
+      def self.operands = nil
+
+      # Takes what follows the options on the command line.
+      # @param operands [Array<String>]
+      # @raise [UsageError]
+      def operands=(operands)
+        raise UsageError, "unexpected argument #{operands.first.inspect}" unless operands.empty?
       end
 
       # @return [Hash{String => Object}] the bench's own options as they were set, for the record
@@ -109,6 +123,15 @@ module Heddle
       # @param summary [Summary]
       # @return [Array<Report::Table>]
       def tables(summary) = raise(NotImplementedError)
+
+      # Tables too wide for a terminal, for the report that is written to a file.
+      # @param summary [Summary]
+      # @return [Array<Report::Table>]
+      def details(summary) = []
+
+      # @param record [Record]
+      # @return [String] every round as a line of CSV
+      def csv(record) = Report::CSV.render(record)
 
       # @param summary [Summary]
       # @return [Hash{String => Report::BarChart}] by the end of their file names

@@ -2,6 +2,7 @@
 
 require "optparse"
 require_relative "cli/bench_command"
+require_relative "cli/report_command"
 require_relative "cli/serve_command"
 require_relative "cli/doctor"
 
@@ -13,9 +14,10 @@ module Heddle
         Usage: heddle COMMAND [options]
 
           heddle bench NAME    measure; heddle bench list names the benches
+          heddle bench report  combine files of bench http, and draw them by site and by implementation
           heddle bench doctor  is this machine fit to measure on, and which peers are installed
           heddle serve         run the load server: GET /MS answers after MS milliseconds,
-                               GET /b/BYTES with a body of that many bytes;
+                               GET /b/BYTES with a body of that many bytes, and more;
                                or, with --proxy, a proxy that makes any server slow, silent or broken
 
           heddle COMMAND --help says more
@@ -69,6 +71,7 @@ module Heddle
         name, *rest = argv
         case name
         when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(12)}#{bench.about}" })
+        when "report" then ReportCommand.new(@out).run(rest)
         when "doctor" then say(Doctor.new.report)
         when nil then raise UsageError, "no bench given; there are #{Bench.all.keys.join(", ")}"
         when "--help", "-h" then say(USAGE)

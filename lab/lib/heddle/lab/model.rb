@@ -30,7 +30,7 @@ module Heddle
       # @return [Model]
       # @raise [UsageError]
       def self.parse(name, kinds)
-        match = /\A(?<kind>\w+)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?\z/.match(name)
+        match = /\A(?<kind>\w[\w.-]*)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?\z/.match(name)
         rule = match && kinds[match[:kind]]
         unless rule
           raise UsageError, "unknown model #{name.inspect}; there are #{kinds.keys.join(", ")}"

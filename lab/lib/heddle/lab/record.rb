@@ -22,6 +22,20 @@ module Heddle
       # @return [Array<Round>]
       attr_reader :rounds
 
+      # @param text [String] as {#to_json} wrote it
+      # @return [Record]
+      # @raise [Error] when it is none
+      def self.parse(text)
+        whole = JSON.parse(text)
+        raise Error, "this is no record of heddle bench (schema #{SCHEMA})" unless whole.is_a?(Hash) && whole["schema"] == SCHEMA
+
+        new(whole.except("schema", "rounds")).tap do |record|
+          whole["rounds"].each { |round| record.rounds << Round.new(**round.transform_keys(&:to_sym)) }
+        end
+      rescue JSON::ParserError => error
+        raise Error, "this is no JSON: #{error.message.lines.first&.strip}"
+      end
+
       # @param header [Hash{String => Object}]
       def initialize(header)
         @header = header

@@ -65,9 +65,10 @@ module Heddle
       # Starts the program and waits until it listens.
       # @param what [String] it is, for the error
       # @param core [Integer, nil] the core to pin it to
+      # @param program [String, Array<String>] with arguments that come before all others
       # @param input [Boolean] whether its standard input is to be written to, as @input; else it has none
       def launch(what, arguments, bind:, port:, core:, program:, input: false)
-        command = [*Affinity.prefix(core), program, "--bind", bind, "--port", port.to_s, "--exit-with-parent", *arguments]
+        command = [*Affinity.prefix(core), *program, "--bind", bind, "--port", port.to_s, "--exit-with-parent", *arguments]
         @output, output = IO.pipe
         errors, error = IO.pipe
         stdin, @input = IO.pipe if input

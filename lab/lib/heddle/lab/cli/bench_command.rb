@@ -18,7 +18,7 @@ module Heddle
           @bench = bench
           @out = out
           @err = err
-          @rounds = 5
+          @rounds = bench.class.default_rounds
           @deadline = 60.0
           @format = "table"
         end
@@ -28,9 +28,9 @@ module Heddle
         # @raise [UsageError, OptionParser::ParseError, Error]
         def run(argv)
           rest = parser.parse(argv)
-          raise UsageError, "unexpected argument #{rest.first.inspect}" unless rest.empty?
           return @out.puts(parser.help).then { 0 } if @help
 
+          @bench.operands = rest
           @bench.models # an unknown one is an error before anything runs
           record = measure(argv)
           summary = Summary.new(record)
@@ -47,7 +47,7 @@ module Heddle
         def parser
           @parser ||= OptionParser.new do |options|
             id = @bench.class.id
-            options.banner = "Usage: heddle bench #{id} [options]\n#{@bench.class.about}\n\n"
+            options.banner = "Usage: heddle bench #{[id, @bench.class.operands].compact.join(" ")} [options]\n#{@bench.class.about}\n\n"
             options.on("--models NAMES", Array, "what to measure (#{@bench.class.default_models.join(",")});",
               "kinds: #{kinds}; kind@uring and kind@epoll choose a backend") { |names| @bench.model_names = names }
             @bench.define_options(options)
@@ -87,9 +87,9 @@ module Heddle
 
         def render(summary)
           case @format
-          when "csv" then Report::CSV.render(summary.record)
+          when "csv" then @bench.csv(summary.record)
           when "json" then summary.record.to_json
-          when "md" then Report::Markdown.render(@bench.title, @bench.tables(summary), facts(summary.record))
+          when "md" then Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary), facts(summary.record))
           else Report::Text.new(colour: @out.tty? && ENV["NO_COLOR"].to_s.empty?).render(@bench.title, @bench.tables(summary), facts(summary.record))
           end
         end
@@ -101,7 +101,7 @@ module Heddle
             File.write(File.join(@directory, "#{name}-#{suffix}.svg"), chart.to_svg)
             [suffix, "#{name}-#{suffix}.svg"]
           end
-          report = Report::Markdown.render(@bench.title, @bench.tables(summary), facts(summary.record), graphs: graphs)
+          report = Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary), facts(summary.record), graphs: graphs)
           File.write(File.join(@directory, "#{name}.md"), report)
           File.write(File.join(@directory, "#{name}.json"), summary.record.to_json)
         rescue SystemCallError => error

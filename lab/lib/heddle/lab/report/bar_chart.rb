@@ -13,15 +13,17 @@ module Heddle
         # @!attribute highs [Array<Float, nil>, nil] upper ends
         Series = Struct.new(:name, :values, :lows, :highs, keyword_init: true)
 
-        WIDTH = 960
+        WIDTH = 960 # at least: each bar has LEAST
+        LEAST = 11
         HEIGHT = 460
         LEFT = 64
         RIGHT = 16
         TOP = 84
         BOTTOM = 44
         # Okabe and Ito's colours, to be told apart by everybody.
-        COLOURS = %w[#999999 #e69f00 #f0c000 #0072b2 #56b4e9 #d55e00 #cc79a7 #009e73 #555555 #8c6bb1].freeze
-        private_constant :WIDTH, :HEIGHT, :LEFT, :RIGHT, :TOP, :BOTTOM, :COLOURS
+        COLOURS = %w[#999999 #e69f00 #f0c000 #0072b2 #56b4e9 #d55e00 #cc79a7 #009e73 #555555 #8c6bb1
+          #7f3b08 #b2df8a #fb9a99 #1b2a6b #a6761d #66c2a5 #e7298a #bdbdbd].freeze
+        private_constant :WIDTH, :LEAST, :HEIGHT, :LEFT, :RIGHT, :TOP, :BOTTOM, :COLOURS
 
         # @param title [String]
         # @param unit [String] of the values
@@ -37,14 +39,18 @@ module Heddle
           @top = (ends.max.to_f / @step).ceil * @step
           @bottom = [(ends.min.to_f / @step).floor * @step, 0].min
           @top = @step if @top <= @bottom
+          @width = [WIDTH, LEFT + RIGHT + clusters.size * series.size * LEAST].max
+          @leaning = clusters.map(&:size).max.to_i * 7 > (@width - LEFT - RIGHT) / clusters.size
+          @above, @below = TOP + [legend_lines - 2, 0].max * 18, @leaning ? BOTTOM + clusters.map(&:size).max * 4 : BOTTOM
+          @height = HEIGHT + (@above - TOP) + (@below - BOTTOM)
         end
 
         # @return [String]
         def to_svg
           <<~SVG
-            <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 #{WIDTH} #{HEIGHT}" width="#{WIDTH}" height="#{HEIGHT}" font-family="sans-serif" font-size="12" fill="#222">
+            <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 #{@width} #{@height}" width="#{@width}" height="#{@height}" font-family="sans-serif" font-size="12" fill="#222">
             <title>#{escape(@title)}</title>
-            <rect width="#{WIDTH}" height="#{HEIGHT}" fill="#fff"/>
+            <rect width="#{@width}" height="#{@height}" fill="#fff"/>
             <text x="#{LEFT}" y="26" font-size="16" font-weight="bold">#{escape(@title)}</text>
             #{[*legend, *grid, *clusters].join("\n")}
             </svg>
@@ -61,41 +67,55 @@ module Heddle
           [1, 2, 5, 10].map { |factor| factor * power }.find { |size| range / size <= 8 }
         end
 
-        def height(value) = TOP + (HEIGHT - TOP - BOTTOM) * (@top - value) / (@top - @bottom)
+        def height(value) = @above + (HEIGHT - TOP - BOTTOM) * (@top - value) / (@top - @bottom)
 
         def legend
-          x = LEFT
-          y = 46
-          @series.zip(COLOURS.cycle).flat_map do |series, colour|
-            width = 26 + series.name.size * 7
-            x, y = LEFT, y + 18 if x + width > WIDTH - RIGHT
-            entry = [%(<rect x="#{x}" y="#{y - 9}" width="10" height="10" fill="#{colour}"/>),
-              %(<text x="#{x + 15}" y="#{y}">#{escape(series.name)}</text>)]
-            x += width
-            entry
+          places.zip(@series, COLOURS.cycle).flat_map do |(x, y), series, colour|
+            [%(<rect x="#{x}" y="#{y - 9}" width="10" height="10" fill="#{colour}"/>), %(<text x="#{x + 15}" y="#{y}">#{escape(series.name)}</text>)]
           end
         end
+
+        # Where each entry of the legend stands.
+        def places
+          x, y = LEFT, 46
+          @series.map do |series|
+            width = 26 + series.name.size * 7
+            x, y = LEFT, y + 18 if x + width > @width - RIGHT
+            place = [x, y]
+            x += width
+            place
+          end
+        end
+
+        def legend_lines = places.map(&:last).uniq.size
 
         def grid
           lines = (0..((@top - @bottom) / @step).round).flat_map do |index|
             value = @bottom + index * @step
             y = round(height(value))
-            [%(<line x1="#{LEFT}" y1="#{y}" x2="#{WIDTH - RIGHT}" y2="#{y}" stroke="#{value.zero? ? "#444" : "#ddd"}"/>),
+            [%(<line x1="#{LEFT}" y1="#{y}" x2="#{@width - RIGHT}" y2="#{y}" stroke="#{value.zero? ? "#444" : "#ddd"}"/>),
               %(<text x="#{LEFT - 8}" y="#{y + 4}" text-anchor="end">#{label(value)}</text>)]
           end
-          lines << %(<text x="#{LEFT}" y="#{HEIGHT - 6}" fill="#666" font-size="11">#{escape(@unit)}</text>)
+          lines << %(<text x="#{LEFT}" y="#{@height - 6}" fill="#666" font-size="11">#{escape(@unit)}</text>)
         end
 
         def clusters
-          width = (WIDTH - LEFT - RIGHT) / @clusters.size.to_f
+          width = (@width - LEFT - RIGHT) / @clusters.size.to_f
           bar = width * 0.86 / @series.size
           @clusters.each_with_index.flat_map do |cluster, index|
             left = LEFT + index * width
             bars = @series.zip(COLOURS.cycle).each_with_index.flat_map do |(series, colour), place|
               bar(series, colour, index, left + width * 0.07 + place * bar, bar)
             end
-            bars << %(<text x="#{round(left + width / 2)}" y="#{HEIGHT - BOTTOM + 18}" text-anchor="middle">#{escape(cluster)}</text>)
+            bars << label_of(cluster, round(left + width / 2))
           end
+        end
+
+        def label_of(cluster, middle)
+          y = @height - @below + 18
+          return %(<text x="#{middle}" y="#{y}" text-anchor="middle">#{escape(cluster)}</text>) unless @leaning
+
+          %(<text x="#{middle + 4}" y="#{y - 4}" text-anchor="end" transform="rotate(-35 #{middle + 4} #{y - 4})">#{escape(cluster)}</text>)
         end
 
         def bar(series, colour, index, x, width)

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "strscan"
+
 module Heddle
   module Lab
     module Report
@@ -18,8 +20,40 @@ module Heddle
             [record.header["bench"], round.case, round.model, round.round, round.twin, round.error,
               *measures.map { |key| round.measures.to_h[key] }]
           end
-          [FIXED + measures, *lines].map { |line| line.map { |field| quote(field) }.join(",") << "\n" }.join
+          generate([FIXED + measures, *lines])
         end
+
+        # @param lines [Array<Array<Object>>]
+        # @return [String]
+        def generate(lines) = lines.map { |line| line.map { |field| quote(field) }.join(",") << "\n" }.join
+
+        # Takes the byte order mark and either kind of newline, as spreadsheets write them.
+        # @param text [String]
+        # @return [Array<Array<String>>] lines that hold something
+        # @raise [Error] when a quotation does not end
+        def parse(text)
+          text = text.dup.force_encoding(Encoding::UTF_8).scrub.delete_prefix("\uFEFF")
+          lines, fields = [], []
+          scanner = StringScanner.new(text)
+          until scanner.eos?
+            fields << (scanner.skip(/"/) ? quoted(scanner) : scanner.scan(/[^,\r\n]*/))
+            next if scanner.skip(/,(?!\z)/)
+
+            fields << "" if scanner.skip(/,\z/)
+            scanner.skip(/\r?\n|\r|[^,\r\n]+/)
+            lines << fields if fields.any? { |field| !field.empty? }
+            fields = []
+          end
+          lines
+        end
+
+        # What follows an opening quotation mark, up to its end.
+        def quoted(scanner)
+          text = scanner.scan(/(?:[^"]|"")*/)
+          scanner.skip(/"/) or raise Error, "a quotation in the CSV does not end: #{text[0, 40].inspect}"
+          text.gsub('""', '"')
+        end
+        private_class_method :quoted
 
         # @param field [Object]
         # @return [String]

@@ -8,8 +8,10 @@ module Heddle
         # @param summary [Summary]
         # @param bench [Bench]
         # @param models_down [Boolean] models as rows and cases as columns, or the other way round
-        def initialize(summary, bench, models_down: true)
+        # @param cases [Array<String>] names of the cases to show
+        def initialize(summary, bench, models_down: true, cases: summary.cases)
           @summary = summary
+          @cases = cases
           @bench = bench
           @models_down = models_down
         end
@@ -45,7 +47,7 @@ module Heddle
 
         # @return [Table, nil] what went wrong, if anything did
         def troubles
-          rows = @summary.models.product(@summary.cases).flat_map do |model, name|
+          rows = @summary.models.product(@cases).flat_map do |model, name|
             @summary.troubles(model, name).map { |trouble| [model, name, Entry.new(trouble, :error)] }
           end
           Table.new(title: "What went wrong", columns: %w[model case what], rows: rows, notes: [], prose: true) unless rows.empty?
@@ -65,7 +67,7 @@ module Heddle
         private
 
         def build(title)
-          down, across = @models_down ? [@summary.models, @summary.cases] : [@summary.cases, @summary.models]
+          down, across = @models_down ? [@summary.models, @cases] : [@cases, @summary.models]
           rows = down.map do |first|
             [label(first), *across.map { |second| @models_down ? yield(first, second) : yield(second, first) }]
           end
@@ -102,7 +104,7 @@ module Heddle
         end
 
         def floor_note(reference, metric)
-          floors = @summary.cases.map do |name|
+          floors = @cases.map do |name|
             floor = @summary.floor(reference, name, metric)
             "#{name} #{floor ? format("±%.1f %%", floor * 100) : "–"}"
           end

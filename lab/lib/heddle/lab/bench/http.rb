@@ -1,0 +1,166 @@
+# frozen_string_literal: true
+
+require_relative "http/elsewhere"
+require_relative "http/servers"
+require_relative "http/sheet"
+require_relative "http/sites"
+require_relative "http/tests"
+
+module Heddle
+  module Lab
+    class Bench
+      # What HTTP clients spend on large bodies from near and far, in the seed's terms, and on small requests.
+      class HTTP < Bench
+        # The first, and those that begin with custom, are the seed's. They are in the order of its graph.
+        IMPLEMENTATIONS = %w[stock custom-16kbuffer custom-16kbuffer-notimeout custom-16kbuffer-select custom-16kbuffer-selectwithsysread
+          custom-64kbuffer-notimeout custom-64kbuffer-select heddle curb httpx http.rb excon typhoeus async-http rfuzz raw curl].freeze
+
+        bench "http",
+          about: "what HTTP clients spend on large bodies from five sites and at full speed, and on small requests",
+          kinds: IMPLEMENTATIONS.to_h { |name| [name, :none] }, default_models: IMPLEMENTATIONS, default_rounds: 3
+
+        transferred = ->(m) { m["bytes"] if m["bytes"].to_i.positive? && m["small"].nil? }
+        small = ->(m) { m["operations"] if m["small"] && m["operations"].positive? }
+        PERCENT = Metric.new(key: :percent, title: "CPU used, per cent of the time", better: :lower,
+          value: ->(m) { m["cpu"] * 100 / m["wall"] if transferred.call(m) })
+        PER_GB = Metric.new(key: :per_gb, title: "CPU seconds per GB", better: :lower,
+          value: ->(m) { transferred.call(m)&.then { |bytes| m["cpu"] * 1e9 / bytes } })
+        SPEED = Metric.new(key: :speed, title: "KBytes a second", better: :higher,
+          value: ->(m) { transferred.call(m)&.then { |bytes| bytes / 1024.0 / m["wall"] } })
+        PER_REQUEST = Metric.new(key: :per_request, title: "CPU µs per request", better: :lower,
+          value: ->(m) { small.call(m)&.then { |count| m["cpu"] * 1e6 / count } })
+        OBJECTS = Metric.new(key: :objects, title: "Objects per request", better: :lower,
+          value: ->(m) { small.call(m)&.then { |count| m["allocations"] / count.to_f } })
+        REQUESTS = Metric.new(key: :requests, title: "Requests a second", better: :higher,
+          value: ->(m) { small.call(m)&.then { |count| count / m["wall"] } })
+        private_constant :PERCENT, :PER_GB, :SPEED, :PER_REQUEST, :OBJECTS, :REQUESTS
+
+        # @see Bench.operands
+        def self.operands = "[URL...]"
+
+        def initialize
+          super
+          @size = 10_000_000
+          @requests = 1000
+          @busy_threads = 0
+          @urls = []
+          @tests = Tests.new
+        end
+
+        # @see Bench#define_options
+        def define_options(parser)
+          parser.on("--sites NAMES", Array, "where bodies come from (#{Sites.names.join(",")})") { |names| @site_names = Sites.check(names) }
+          parser.on("--size BYTES", Integer, "of a body (#{@size})") { |size| @size = at_least(1, "--size", size) }
+          @tests.define_options(parser)
+          parser.on("--requests N", Integer, "small requests timed (#{@requests})") { |count| @requests = at_least(1, "--requests", count) }
+          parser.on("--busy-threads N", Integer, "Ruby threads that compute meanwhile (#{@busy_threads})") { |count| @busy_threads = at_least(0, "--busy-threads", count) }
+        end
+
+        # Bodies from elsewhere, in place of our own sites'.
+        # @see Bench#operands=
+        def operands=(urls)
+          @urls = urls.map { |url| Elsewhere.new(url) }
+          @tests.check_for_urls unless urls.empty?
+        end
+
+        # @see Bench#options
+        def options
+          {"sites" => sites.map(&:name), "tests" => @tests.map(&:name), "size" => (@size if @urls.empty?), "requests" => (@requests if @tests.any?(&:small?)),
+           "busy_threads" => @busy_threads}.compact
+        end
+
+        # @see Bench#cases
+        def cases
+          @cases ||= sites.product(@tests.to_a).map do |site, test|
+            Case.new(name: label(site, test), params: {"site" => site.name, "test" => test.name, **test.params, "requests" => @requests,
+                                                       "repeat" => site.repeat, "busy_threads" => @busy_threads, "bytes" => @size})
+          end
+        end
+
+        # @see Bench#applies?
+        def applies?(model, bench_case) = @tests.find { |test| test.name == bench_case.params["test"] }.for?(model.kind)
+
+        # @see Bench#open
+        def open(affinity)
+          Servers.open(affinity, sites, @tests, @size) do |servers|
+            @servers = servers
+            yield
+          end
+        end
+
+        # @see Bench#params
+        def params(bench_case)
+          site = sites.find { |one| one.name == bench_case.params["site"] }
+          bench_case.params.merge(@servers.address(site, @tests.find { |test| test.name == bench_case.params["test"] }))
+        end
+
+        # @see Bench#reference_for
+        def reference_for(_, present) = present.include?("stock") ? "stock" : present.first
+
+        # @see Bench#title
+        def title
+          size = (@size % 1_000_000).zero? ? "#{@size / 1_000_000} MB" : "#{@size} bytes"
+          what = @urls.any? ? "Bodies from #{@urls.map(&:name).join(", ")}" : [("Bodies of #{size}" unless @tests.all?(&:small?)), ("small requests" if @tests.any?(&:small?))].compact.join(" and ")
+          "#{what[0].upcase}#{what[1..]} by HTTP clients#{", beside #{@busy_threads} busy threads" if @busy_threads.positive?}"
+        end
+
+        # @see Bench#tables
+        def tables(summary)
+          busy = @busy_threads.positive?
+          large, small = cases.partition { |bench_case| !bench_case.params["what"].start_with?("small") }.map { |part| part.map(&:name) }
+          tables = tables_of(summary, large, values: busy ? [SPEED] : [PER_GB, PERCENT, SPEED], ratios: busy ? [SPEED] : [PER_GB], notes: notes) +
+            tables_of(summary, small, values: busy ? [REQUESTS] : [PER_REQUEST, OBJECTS, REQUESTS], ratios: busy ? [REQUESTS] : [PER_REQUEST], notes: [])
+          [*tables, Report::Matrix.new(summary, self).troubles].compact
+        end
+
+        # @see Bench#details
+        def details(summary) = [Sheet.of(summary.record).table]
+
+        # @see Bench#csv
+        def csv(record) = Sheet.of(record).to_csv
+
+        # @see Bench#graphs
+        def graphs(summary)
+          sheet = Sheet.of(summary.record)
+          @busy_threads.positive? ? sheet.charts("KBytes/second") : sheet.charts("%CPU").merge(sheet.charts("CPU s per GB"))
+        end
+
+        private
+
+        def at_least(least, option, number)
+          raise UsageError, "#{option} must be at least #{least}" if number < least
+
+          number
+        end
+
+        def sites
+          return @urls unless @urls.empty?
+
+          @sites ||= Sites.all(@site_names || (@tests.chosen? ? ["local"] : Sites.names))
+        end
+
+        def label(site, test)
+          return site.name if @tests.count == 1
+          return test.name if sites.size == 1
+
+          "#{site.name}, #{test.name}"
+        end
+
+        def notes
+          return ["the bodies' names stand for URLs as they were given; speeds are the network's"] unless @urls.empty?
+
+          sites.map { |site| "#{site.name}: #{site.describe}" }
+        end
+
+        def tables_of(summary, names, values:, ratios:, notes:)
+          return [] if names.empty?
+
+          matrix = Report::Matrix.new(summary, self, cases: names, models_down: names.size <= 8)
+          tables = values.map { |metric| matrix.values(metric, spread: metric == values.first) }
+          tables.first.notes.concat(notes)
+          tables + ratios.map { |metric| matrix.ratios(metric) }
+        end
+      end
+    end
+  end
+end

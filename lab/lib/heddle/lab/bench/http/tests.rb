@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Bench
+      class HTTP < Bench
+        # What is asked of the clients: a body in some shape to some place, an upload, small requests.
+        class Tests
+          include Enumerable
+
+          # The path that the load server sends each shape of a body by.
+          SHAPES = {"length" => "/b/", "chunked" => "/c/", "gzip" => "/z/", "tls" => "/b/"}.freeze
+          DESTINATIONS = %w[block string file].freeze
+          UPLOADS = %w[string file].freeze
+          SMALL = {"keep-alive" => "GET, kept alive", "start" => "start, GET, close", "option" => "start with an option, GET, close"}.freeze
+          # Who has options to `start`.
+          NET_HTTP = /\A(stock|heddle|custom-.*)\z/
+          private_constant :SHAPES, :DESTINATIONS, :UPLOADS, :SMALL, :NET_HTTP
+
+          # @!attribute name [String]
+          # @!attribute params [Hash{String => String}] "what", and the rest of it
+          Test = Struct.new(:name, :params, keyword_init: true) do
+            # @return [Boolean] whether it is about many small requests
+            def small? = params["what"].start_with?("small")
+
+            # @return [Boolean] whether it is over TLS
+            def tls? = params["shape"] == "tls"
+
+            # @return [Boolean]
+            def upload? = params["what"] == "upload"
+
+            # Whether an implementation can do this at all.
+            # @param kind [String]
+            # @return [Boolean]
+            def for?(kind)
+              return kind.match?(NET_HTTP) if params["small"] == "option"
+
+              case kind
+              # A process has no String to give, and does not say how long a compressed body was.
+              when "curl" then !small? && params["to"] != "string" && params["from"] != "string" && params.values_at("shape", "to") != %w[gzip block]
+              when "excon" then params["shape"] != "gzip" || params["to"] == "string" # it hands pieces on compressed
+              when "rfuzz" then !tls? && !upload? && params["shape"] != "gzip"
+              else true
+              end
+            end
+          end
+
+          # @param parser [OptionParser]
+          def define_options(parser)
+            choose(parser, "--shapes NAMES", SHAPES.keys, "of the bodies (length)") { |names| @shapes = names }
+            choose(parser, "--dest NAMES", DESTINATIONS, "where they go (block)") { |names| @destinations = names }
+            choose(parser, "--upload NAMES", UPLOADS, "bodies sent, out of") { |names| @uploads = names }
+            choose(parser, "--small NAMES", SMALL.keys, "many requests for 4 bytes") { |names| @small = names }
+          end
+
+          # @return [Boolean] whether the command line chose any
+          def chosen? = [@shapes, @destinations, @uploads, @small].any?
+
+          # @raise [UsageError] where the tests are none that any server can do
+          def check_for_urls
+            raise UsageError, "a URL is fetched as it is: --shapes, --upload and --small are for our own sites" if @shapes || @uploads || @small
+          end
+
+          # @yieldparam test [Test]
+          def each(&block) = tests.each(&block)
+
+          private
+
+          def choose(parser, option, names, what)
+            parser.on(option, Array, "#{what}: #{names.join(",")}") do |asked|
+              wrong = asked - names
+              raise UsageError, "#{option.split.first} takes #{names.join(", ")}, not #{wrong.first.inspect}" if wrong.any?
+
+              yield asked.uniq
+            end
+          end
+
+          def tests = downloads + uploads + small
+
+          def downloads
+            return [] if (@uploads || @small) && !(@shapes || @destinations)
+
+            (@shapes || ["length"]).product(@destinations || ["block"]).map do |shape, to|
+              Test.new(name: "#{shape} to #{to}", params: {"what" => "download", "shape" => shape, "path" => SHAPES.fetch(shape), "to" => to})
+            end
+          end
+
+          def uploads
+            @uploads.to_a.map { |from| Test.new(name: "upload of a #{from}", params: {"what" => "upload", "path" => "/u", "from" => from}) }
+          end
+
+          def small
+            @small.to_a.map { |kind| Test.new(name: SMALL.fetch(kind), params: {"what" => "small", "path" => "/0", "small" => kind}) }
+          end
+        end
+      end
+    end
+  end
+end

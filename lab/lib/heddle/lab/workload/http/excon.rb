@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Workload
+      class HTTP < Workload
+        # excon. It leaves a body alone that it hands on in pieces, so compressed ones come whole only.
+        class ExconClient < Client
+          implements "excon" => self
+
+          # @see Client.versions
+          def self.versions = [load_gem("excon")]
+
+          # @see Client#each_chunk
+          def each_chunk = get(response_block: ->(chunk, _, _) { yield chunk })
+
+          # @see Client#string
+          def string = get.body
+
+          # @see Client#file
+          def file(path) = File.open(path, "wb") { |file| get(response_block: ->(chunk, _, _) { file.write(chunk) }) }
+
+          # @see Client#upload_file
+          def upload_file(path) = File.open(path, "rb") { |file| put(file) }
+
+          # @see Client#upload_string
+          def upload_string(body) = put(body)
+
+          private
+
+          def options
+            options = {ssl_ca_file: @ca_file}.compact
+            return options unless @gzip
+
+            options.merge(middlewares: Excon.defaults[:middlewares] + [Excon::Middleware::Decompress])
+          end
+
+          def get(**more) = Excon.get(url, **options, **more).tap { |response| check(response.status) }
+
+          def put(body) = Excon.put(url, body: body, **options).body
+
+          def keep_alive
+            connection = Excon.new(url, persistent: true)
+            nil while yield(connection.get.body)
+          ensure
+            connection&.reset
+          end
+
+          def one(_) = get.body
+        end
+      end
+    end
+  end
+end
