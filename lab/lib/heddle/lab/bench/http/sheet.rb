@@ -25,7 +25,7 @@ module Heddle
             # @return [Sheet]
             def of(record)
               versions = record.header["models"].to_h { |model| [model["name"], [record.header["environment"]["ruby"][/\Aruby \S+/], *model["versions"]].join("; ")] }
-              new(record.rounds.map { |round| row_of(record, round).merge("Versions" => versions[round.model]) })
+              new(in_order(record).map { |round| row_of(record, round).merge("Versions" => versions[round.model]) })
             end
 
             # @param text [String] CSV with a header: the seed's, or ours
@@ -41,6 +41,12 @@ module Heddle
             end
 
             private
+
+            # They ran in an order drawn by lot; they are shown in that of the bench.
+            def in_order(record)
+              names = record.header["models"].map { |model| model["name"] }
+              record.rounds.sort_by { |round| [record.header["cases"].index(round.case), names.index(round.model), round.round, round.twin ? 1 : 0] }
+            end
 
             def row_of(record, round)
               measures = round.measures || {}

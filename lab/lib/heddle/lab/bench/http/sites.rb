@@ -20,7 +20,7 @@ module Heddle
           # Five cities, as the seed had them: it sat in Dallas. Delays are those of light in fibre and routers between
           # the cities, speeds are the seed's ratios, made faster so that a run takes minutes.
           ALL = [
-            Site.new(name: "local", delay: 0.0, rate: nil, repeat: 8),
+            Site.new(name: "local", delay: 0.0, rate: nil, repeat: 24),
             Site.new(name: "dallas", delay: 0.0005, rate: 100_000_000, repeat: 1),
             Site.new(name: "chicago", delay: 0.020, rate: 40_000_000, repeat: 1),
             Site.new(name: "washdc", delay: 0.032, rate: 30_000_000, repeat: 1),
