@@ -159,6 +159,25 @@ class SideBySideTest < Minitest::Test
     assert_equal %w[looped 500500], out.split
   end
 
+  # The IO#close that wakes fibers is every Ractor's. A number that is closed there is not one that a loop here waits for.
+  def test_ractors_close_ios
+    out = assert_child(<<~RUBY)
+      Warning[:experimental] = false
+      Heddle.run do
+        reader, writer = IO.pipe
+        waiter = Heddle.spawn { reader.read }
+        ractor = Ractor.new do
+          ends = IO.pipe.each(&:close)
+          [ends.map(&:closed?), File.open("/dev/null") { |file| file.read }, Array.new(1000) { IO.pipe.each(&:close) }.size]
+        end
+        p(ractor.respond_to?(:value) ? ractor.value : ractor.take)
+        writer.close
+        p waiter.value
+      end
+    RUBY
+    assert_equal ['[[true, true], "", 1000]', '""'], out.lines(chomp: true)
+  end
+
   private
 
   def load_async

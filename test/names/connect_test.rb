@@ -195,14 +195,16 @@ class ConnectTest < Minitest::Test
     Socket.tcp_fast_fallback = true if Socket.respond_to?(:tcp_fast_fallback)
   end
 
-  # IO#close is a matter of its own there; see doc/limits.md.
   def test_ractors_connect
     out = assert_child(<<~RUBY)
       server = TCPServer.new("127.0.0.1", 0)
       $VERBOSE = nil
-      ractor = Ractor.new(server.addr[1]) { |port| TCPSocket.new("localhost", port).remote_address.ip_port }
-      puts ractor.take == server.addr[1]
-      exit!(0)
+      ractor = Ractor.new(server.addr[1]) do |port|
+        [TCPSocket.new("localhost", port), Socket.tcp("localhost", port)].map do |socket|
+          socket.remote_address.ip_port.tap { socket.close }
+        end
+      end
+      puts (ractor.respond_to?(:value) ? ractor.value : ractor.take) == [server.addr[1]] * 2
     RUBY
     assert_equal "true\n", out
   end
