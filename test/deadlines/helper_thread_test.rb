@@ -112,6 +112,27 @@ class HelperThreadTest < Minitest::Test
     assert_equal :raised, thread.value
   end
 
+  def test_an_interrupt_of_others_that_a_mask_holds_up_does_not_hold_up_the_deadline
+    entered = false
+    thread = Thread.new do
+      Thread.handle_interrupt(IOError => :never) do
+        Heddle.deadline(0.05) do
+          entered = true
+          sleep(20)
+        end
+      rescue EXCEEDED
+        :late
+      ensure
+        Thread.current[:left] = true
+      end
+    end
+    thread.report_on_exception = false
+    wait_until { entered }
+    thread.raise(IOError, "from outside")
+    assert_within(5) { wait_until { thread[:left] } }
+    assert_raises(IOError) { thread.value }
+  end
+
   def test_a_thread_that_is_killed_in_a_scope
     ensured = false
     thread = Thread.new do
@@ -236,6 +257,24 @@ class HelperThreadTest < Minitest::Test
       rescue Heddle::DeadlineExceeded
         puts "kept"
       end
+    RUBY
+    assert_equal "kept\n", out
+  end
+
+  def test_a_helper_that_somebody_kills_leaves_its_deadlines_to_another
+    out = assert_child(<<~RUBY)
+      thread = Thread.new do
+        Heddle.deadline(0.3) { sleep }
+      rescue Heddle::DeadlineExceeded
+        "kept"
+      end
+      helper = nil
+      sleep 0.001 until (helper = Thread.list.find { |found| found.name == "heddle deadlines" })
+      3.times do
+        helper.kill.join
+        sleep 0.001 until (helper = Thread.list.find { |found| found.name == "heddle deadlines" })
+      end
+      puts thread.value
     RUBY
     assert_equal "kept\n", out
   end

@@ -13,7 +13,7 @@ static const uint64_t FIRST_RETRY = 1000000, LAST_RETRY = 20000000; // nanosecon
 
 enum { TAG_RAISE = 6 }; // of Ruby's own enum ruby_tag_type, what rb_protect says of an exception
 
-static ID id_chain, id_raise, id_alive, id_stopped, id_pending_interrupt, id_handle_interrupt, id_add, id_set_name;
+static ID id_chain, id_raise, id_alive, id_stopped, id_backtrace, id_handle_interrupt, id_add, id_set_name;
 static VALUE sym_immediate;
 
 // ---- the chains
@@ -56,6 +56,7 @@ static struct {
 
 static struct timer_heap heap;
 static VALUE helper; // the thread, or 0
+static bool program_ends;
 static unsigned forks;
 static uint64_t armed; // how many scopes ever were, to know an idle second
 
@@ -134,10 +135,12 @@ static void look_again(struct scope *scope)
     if (scope->retry < LAST_RETRY) scope->retry += scope->retry / 2;
 }
 
-// An exception is on its way already, ours or another's.
-static bool busy(VALUE thread)
+// Its last exception has not arrived: Ruby gives it a backtrace when it does. What others have sent does not count: an
+// exception that the thread holds up with a mask would hold up our deadlines with it, and if it arrives first, it leaves the
+// scope, which takes ours back. (Thread#pending_interrupt? of a class crashes Ruby 3.1.)
+static bool on_its_way(const struct scope *scope)
 {
-    return RTEST(rb_funcall(thread, id_pending_interrupt, 0));
+    return !NIL_P(scope->sent) && NIL_P(rb_funcall(scope->sent, id_backtrace, 0));
 }
 
 static VALUE call_raise(VALUE argument)
@@ -180,7 +183,7 @@ static void fire(struct scope *scope)
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
         bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
-        if (wanted && !busy(thread) && open_and_due(scope)) send(scope);
+        if (wanted && !on_its_way(scope) && open_and_due(scope)) send(scope);
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) look_again(scope);
     RB_GC_GUARD(self);
@@ -217,10 +220,16 @@ static VALUE watch(VALUE unused)
     }
 }
 
+static VALUE start_helper(VALUE unused);
+
+// Somebody may have killed it, with the deadlines of others open: another one takes over. Not when the program ends, which
+// kills all threads until none is left.
 static VALUE forget(VALUE unused)
 {
     (void)unused;
-    if (helper == rb_thread_current()) helper = 0;
+    if (helper != rb_thread_current()) return Qnil;
+    helper = 0;
+    if (heap.size && !program_ends) start_helper(Qnil);
     return Qnil;
 }
 
@@ -228,6 +237,12 @@ static VALUE help(void *unused)
 {
     (void)unused;
     return rb_ensure(watch, Qnil, forget, Qnil);
+}
+
+static void note_end(VALUE unused)
+{
+    (void)unused;
+    program_ends = true;
 }
 
 // A child of fork has the thread that forked, and none of the others' scopes.
@@ -243,6 +258,7 @@ static void abandon_parents_side(void)
     timer_heap_free(&parents);
     struct scope_chain *chain = thread_scope_chain(rb_thread_current());
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        scope->sending = false; // by a helper that is not there any more, to a queue that is
         if (scope->at != DEADLINE_NEVER) timer_add(&heap, &scope->timer, scope->at);
     }
 }
@@ -250,6 +266,7 @@ static void abandon_parents_side(void)
 static VALUE start_helper(VALUE unused)
 {
     (void)unused;
+    sleeper.wake_at = 0; // it looks at the heap first
     VALUE thread = rb_thread_create(help, NULL);
     helper = thread;
     rb_funcall(thread, id_set_name, 1, rb_str_new_cstr("heddle deadlines"));
@@ -263,7 +280,6 @@ static void need_helper(void)
 {
     if (forks != fork_count()) abandon_parents_side();
     if (helper) return;
-    sleeper.wake_at = 0; // it looks at the heap first
     start_helper(Qnil);
 }
 
@@ -351,12 +367,13 @@ void Init_heddle_thread_scope(void)
     id_raise = rb_intern("raise");
     id_alive = rb_intern("alive?");
     id_stopped = rb_intern("stop?");
-    id_pending_interrupt = rb_intern("pending_interrupt?");
+    id_backtrace = rb_intern("backtrace");
     id_handle_interrupt = rb_intern("handle_interrupt");
     id_add = rb_intern("add");
     id_set_name = rb_intern("name=");
     sym_immediate = ID2SYM(rb_intern("immediate"));
     rb_gc_register_address(&helper);
+    rb_set_end_proc(note_end, Qnil); // the last to be called of all that are set later
     rb_gc_register_mark_object(TypedData_Wrap_Struct(rb_cObject, &heap_type, &heap));
     init_sleeper();
     forks = fork_count();
