@@ -71,6 +71,20 @@ class LabReportTest < Minitest::Test
     assert_includes document.to_s, "a &amp; &lt;b&gt;"
   end
 
+  def test_long_labels_lean_and_stay_inside
+    clusters = ["a" * 40] + Array.new(15) { |i| "a label of some length #{i}" }
+    chart = Report::BarChart.new(title: "T", unit: "u", clusters: clusters, series: [Report::BarChart::Series.new(name: "a", values: [1] * 16)])
+    document = REXML::Document.new(chart.to_svg)
+    left, _, width, height = document.root.attributes["viewBox"].split.map(&:to_f)
+    labels = REXML::XPath.match(document, "//svg:text[starts-with(@transform, 'rotate(-35')]", "svg" => "http://www.w3.org/2000/svg")
+    assert_equal clusters, labels.map(&:text)
+    labels.each do |label|
+      assert_operator label.attributes["x"].to_f - label.text.size * 6 * Math.cos(35 * Math::PI / 180), :>=, left
+      assert_operator label.attributes["y"].to_f + label.text.size * 6 * Math.sin(35 * Math::PI / 180), :<=, height
+    end
+    assert_equal document.root.attributes["width"].to_f, width
+  end
+
   def test_svg_of_nothing
     chart = Report::BarChart.new(title: "T", unit: "u", clusters: %w[x], series: [Report::BarChart::Series.new(name: "a", values: [nil])])
     assert REXML::Document.new(chart.to_svg).root

@@ -48,9 +48,9 @@ module Heddle
         # @return [String]
         def to_svg
           <<~SVG
-            <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 #{@width} #{@height}" width="#{@width}" height="#{@height}" font-family="sans-serif" font-size="12" fill="#222">
+            <svg xmlns="http://www.w3.org/2000/svg" viewBox="#{-overhang} 0 #{@width + overhang} #{@height}" width="#{@width + overhang}" height="#{@height}" font-family="sans-serif" font-size="12" fill="#222">
             <title>#{escape(@title)}</title>
-            <rect width="#{@width}" height="#{@height}" fill="#fff"/>
+            <rect x="#{-overhang}" width="#{@width + overhang}" height="#{@height}" fill="#fff"/>
             <text x="#{LEFT}" y="26" font-size="16" font-weight="bold">#{escape(@title)}</text>
             #{[*legend, *grid, *clusters].join("\n")}
             </svg>
@@ -109,6 +109,14 @@ module Heddle
             end
             bars << label_of(cluster, round(left + width / 2))
           end
+        end
+
+        # How far leaning labels reach beyond the left edge.
+        def overhang
+          return 0 unless @leaning
+
+          width = (@width - LEFT - RIGHT) / @clusters.size.to_f
+          @clusters.each_with_index.map { |cluster, index| cluster.size * 6 - LEFT - (index + 0.5) * width }.push(0).max.ceil
         end
 
         def label_of(cluster, middle)
