@@ -2,6 +2,8 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "minitest/mock"
+require "open3"
 
 # When nothing is left that could wake any task, the run says so instead of hanging.
 class DeadlockTest < Minitest::Test
@@ -50,6 +52,29 @@ class DeadlockTest < Minitest::Test
   end
 
   # What may end a wait: a timer, a descriptor, a child, another thread.
+  # The look itself lets other threads run.
+  def test_what_a_thread_hands_over_while_a_deadlock_is_looked_for
+    queue = Thread::Queue.new
+    original = Thread.method(:list)
+    looks = 0
+    list = lambda do
+      threads = original.call
+      pusher = Thread.new { queue << :there } if (looks += 1) == 1
+      Thread.pass while pusher&.alive?
+      threads
+    end
+    keeper = Thread.new { sleep } # else there would be nothing to wait for
+    value = Thread.stub(:list, list) { Heddle.run { Heddle.spawn { queue.pop }.value } }
+    assert_equal :there, value
+    assert_operator looks, :>, 0
+  ensure
+    keeper&.kill
+  end
+
+  def test_output_of_many_children
+    Heddle.run { 200.times { |number| assert_equal "#{number}\n", Open3.capture2e("echo #{number}").first } }
+  end
+
   def test_no_deadlock_while_something_can_wake_a_task
     out = assert_child(<<~'RUBY')
       def passes(name)

@@ -121,7 +121,8 @@ static bool poll_kernel(struct loop *loop)
     if (!loop->ready_head) {
         deadline_t next = timer_next(&loop->timers);
         if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return true;
-        sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
+        // The look for a deadlock may let other threads run, and one of them wake a fiber.
+        if (!loop->ready_head) sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
     }
     loop->statistics.polls++;
     loop->statistics.system_calls++;
