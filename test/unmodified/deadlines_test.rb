@@ -10,7 +10,7 @@ require "heddle"
 # half second: inside Heddle.deadline(1) each gives up, in a task and in a plain thread, and says in what state it leaves its
 # connection. What it asks for next is answered rightly: by the same client where it connects again by itself, else by a
 # new one.
-class ClientsTest < Minitest::Test
+class DeadlinesTest < Minitest::Test
   include LoopHelpers
   include ShapingProxies
 
