@@ -195,6 +195,38 @@ class ConnectTest < Minitest::Test
     Socket.tcp_fast_fallback = true if Socket.respond_to?(:tcp_fast_fallback)
   end
 
+  # Minitest's stub aliases the method, defines it anew and aliases it back. What is replaced here stays replaced for the
+  # process, so that a child does it.
+  def test_others_may_replace_the_methods
+    out = assert_child(<<~RUBY, gems: true)
+      require "minitest/mock"
+      port = TCPServer.new("127.0.0.1", 0).addr[1]
+      [[TCPSocket, :new], [TCPSocket, :open], [Socket, :tcp]].each do |kind, name|
+        puts kind.stub(name, :stub) { [kind.send(name, "127.0.0.1", port), Heddle.run { kind.send(name, "localhost", port) }].inspect }
+        puts kind.send(name, "127.0.0.1", port).class, Heddle.run { kind.send(name, "localhost", port) }.class
+      end
+    RUBY
+    assert_equal %w[TCPSocket TCPSocket Socket].flat_map { |kind| ["[:stub, :stub]", kind, kind] }, out.lines(chomp: true)
+  end
+
+  # Both those on the class itself and those in front of it.
+  def test_what_others_replaced_before_is_called
+    Tempfile.create(["patches", ".rb"]) do |patches|
+      patches.write(<<~RUBY)
+        require "socket"
+        def TCPSocket.open(*) = puts("own") || super
+        Socket.singleton_class.prepend(Module.new { def tcp(*) = puts("prepended") || super })
+      RUBY
+      patches.close
+      out = assert_child(<<~RUBY, env: {"RUBYOPT" => "-r#{patches.path}"})
+        port = TCPServer.new("127.0.0.1", 0).addr[1]
+        puts TCPSocket.open("127.0.0.1", port).class, Socket.tcp("127.0.0.1", port).class
+        puts Socket.tcp("127.0.0.1", port) { |socket| socket.class }, Heddle.run { Socket.tcp("localhost", port) }.class
+      RUBY
+      assert_equal %w[own prepended TCPSocket Socket prepended prepended Socket Socket], out.split
+    end
+  end
+
   def test_ractors_connect
     out = assert_child(<<~RUBY)
       server = TCPServer.new("127.0.0.1", 0)

@@ -12,6 +12,7 @@
 static VALUE mConnect, cSocket;
 static ID id_connect_timeout, id_resolv_timeout, id_open_timeout, id_fast_fallback, id_tcp_fast_fallback;
 static ID id_for_fd, id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_closed_p;
+static ID id_kept_new, id_kept_open, id_kept_tcp;
 static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
@@ -194,6 +195,13 @@ static VALUE connect_to(struct connecting *call)
     return socket;
 }
 
+// Ruby's own method: the superclass's or, where the class had one itself, what compat/connect.rb has kept of it.
+static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
+{
+    if (!rb_respond_to(klass, kept)) return rb_call_super_kw(argc, argv, rb_keyword_given_p());
+    return rb_funcall_passing_block_kw(klass, kept, argc, argv, rb_keyword_given_p());
+}
+
 static VALUE close_socket(VALUE socket)
 {
     if (!RTEST(rb_funcall(socket, id_closed_p, 0))) rb_funcall(socket, id_close, 0);
@@ -218,7 +226,7 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race.descriptor = -1};
     if (rb_block_given_p() || !find_place(&call.race.waiter) || !take(&call, argc, argv, klass) || !plain(klass))
-        return rb_call_super_kw(argc, argv, rb_keyword_given_p());
+        return as_ruby_does(argc, argv, klass, id_kept_new);
     return connect_to(&call);
 }
 
@@ -229,7 +237,7 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race.descriptor = -1};
     if (!find_place(&call.race.waiter) || !take(&call, argc, argv, klass) || !plain(klass))
-        return rb_call_super_kw(argc, argv, rb_keyword_given_p());
+        return as_ruby_does(argc, argv, klass, id_kept_open);
     return yield_or_return(connect_to(&call));
 }
 
@@ -238,10 +246,9 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
  */
 static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
 {
-    (void)klass; // a subclass gets a Socket, too
     struct connecting call = {.race.descriptor = -1};
-    if (!find_place(&call.race.waiter) || !take(&call, argc, argv, cSocket))
-        return rb_call_super_kw(argc, argv, rb_keyword_given_p());
+    if (!find_place(&call.race.waiter) || !take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
+        return as_ruby_does(argc, argv, klass, id_kept_tcp);
     return yield_or_return(connect_to(&call));
 }
 
@@ -281,6 +288,9 @@ void Init_heddle_connect(void)
     id_to_sockaddr = rb_intern("to_sockaddr");
     id_close = rb_intern("close");
     id_closed_p = rb_intern("closed?");
+    id_kept_new = rb_intern("new_without_heddle");
+    id_kept_open = rb_intern("open_without_heddle");
+    id_kept_tcp = rb_intern("tcp_without_heddle");
     sym_call = ID2SYM(rb_intern("call"));
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_no_local = ID2SYM(rb_intern("no_local"));

@@ -1,4 +1,4 @@
-// Heddle::Compat::TCPConnect and SocketConnect: TCPSocket.new, TCPSocket.open and Socket.tcp with a race of our own.
+// Heddle::Compat::Connect::TCPClass and SocketClass: TCPSocket.new, TCPSocket.open and Socket.tcp with a race of our own.
 #ifndef HEDDLE_LOOP_CONNECT_H
 #define HEDDLE_LOOP_CONNECT_H
 

@@ -50,8 +50,17 @@ module Heddle
         end
       end
 
-      ::TCPSocket.singleton_class.prepend(TCPClass)
-      ::Socket.singleton_class.prepend(SocketClass)
+      # On the classes themselves and not in front of them: a method that somebody defines on the class later, such as a
+      # test's stub, would be passed over, and one that was aliased meanwhile would call itself for ever.
+      [[::TCPSocket, TCPClass], [::Socket, SocketClass]].each do |socket_class, methods|
+        singleton = socket_class.singleton_class
+        methods.instance_methods.each do |name|
+          own = singleton.instance_method(name)
+          own = own.super_method until own.nil? || own.owner.equal?(singleton) # others may have prepended theirs
+          singleton.define_method(:"#{name}_without_heddle", own) if own
+          singleton.define_method(name, methods.instance_method(name))
+        end
+      end
     end
   end
 end
