@@ -88,33 +88,54 @@ module Heddle
     # An exception for a job must strike within that job alone.
     def serve
       Thread.handle_interrupt(Exception => :never) do
-        while (job = next_job)
+        while (job = next_job(job))
           job.perform
-          break if job.abandoned || @threads > @limit
         end
+        left = true
       ensure
-        @lock.synchronize { job&.abandoned ? @abandoned -= 1 : @threads -= 1 }
+        replace(job) unless left # the block has ended its thread
       end
     end
 
-    def next_job
-      @lock.synchronize do
-        if @queue.empty?
-          @idle += 1
-          begin
-            @offered.wait(@lock, IDLE_SECONDS)
-          ensure
-            @idle -= 1
-          end
-        end
-        @queue.shift
+    # Those that are queued must not wait for a thread that is no more.
+    def replace(job)
+      starts = @lock.synchronize do
+        leave(job)
+        @queue.any? && @threads < @limit && (@threads += 1)
       end
+      start_thread if starts
+    rescue ThreadError
+      nil # the process ends, and no thread starts any more
+    end
+
+    # nil when the thread has to end. It no longer counts then: one that still did would keep #submit from starting another,
+    # while it takes no job itself.
+    def next_job(last)
+      @lock.synchronize do
+        next leave(last) if last&.abandoned || @threads > @limit
+
+        wait_for_job if @queue.empty?
+        @queue.shift || leave(last)
+      end
+    end
+
+    def wait_for_job
+      @idle += 1
+      @offered.wait(@lock, IDLE_SECONDS)
+    ensure
+      @idle -= 1
+    end
+
+    # @return [nil]
+    def leave(job)
+      job&.abandoned ? @abandoned -= 1 : @threads -= 1
+      nil
     end
 
     # In a shield, since a deadline that has passed ends every wait, also one for a lock.
     def give_up(job, error, grace)
       Heddle.shield(grace ? grace + GRACE_OF_GRACE : FOR_EVER) do
-        next if job.withdraw
+        next @lock.synchronize { @queue.delete(job) } if job.withdraw
 
         job.interrupt(error || Cancellation.new("the caller of an offloaded block has ended"))
         next job.wait_for_end unless grace

@@ -211,6 +211,35 @@ class OffloadTest < Minitest::Test
     end
   end
 
+  def test_a_block_that_ends_its_thread_does_not_strand_the_next
+    before, Heddle::Offload.threads = Heddle::Offload.threads, 1
+    Heddle.run do
+      assert_equal :done, Heddle.offload { :done } # the thread is there
+      20.times do |index|
+        first = Heddle.spawn { assert_raises(ThreadError) { Heddle.offload { sleep(0.001) && Thread.exit } } }
+        assert_equal index, Heddle.deadline(5) { Heddle.offload { index } }
+        first.value
+      end
+    end
+  ensure
+    Heddle::Offload.threads = before
+  end
+
+  # Nor their blocks, with all that these refer to, for as long as another keeps the threads busy.
+  def test_those_who_gave_up_are_not_kept_in_the_queue
+    workers = Heddle.const_get(:WorkerThreads).new("test", 1)
+    release = Thread::Queue.new
+    Heddle.run do
+      busy = Heddle.spawn { workers.run(-> { release.pop }) }
+      tasks = Array.new(50) { Heddle.spawn { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.01) { workers.run(-> {}) } } } }
+      tasks.each(&:value)
+      assert_equal 0, workers.instance_variable_get(:@queue).size
+      release << :released
+      assert_equal :released, busy.value
+      assert_equal :next, workers.run(-> { :next })
+    end
+  end
+
   def test_in_several_threads_at_once
     threads = Array.new(4) { |number| Thread.new { Heddle.run { Array.new(20) { |index| Heddle.spawn { Heddle.offload { number * index } } }.map(&:value) } } }
     assert_equal Array.new(4) { |number| Array.new(20) { |index| number * index } }, threads.map(&:value)
