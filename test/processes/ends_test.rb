@@ -48,6 +48,37 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
+    # A child that this process forks meanwhile has our ends of the workers' sockets.
+    def test_workers_end_at_once_though_another_child_has_their_sockets
+      in_host do
+        other = nil
+        items = [1, 2, 3].lazy.map { |item| item.tap { other ||= fork { sleep(30) && exit!(0) } if item == 2 } }
+        started = monotonic
+        Heddle::Processes.new(2).each(items) { |item| item }
+        assert_operator monotonic - started, :<, Heddle::Processes::GRACE * 0.6
+      ensure
+        Process.kill(:KILL, other)
+        Process.wait(other)
+      end
+    end
+
+    # It leaves the call by its exit, which must not end the workers that it knows of.
+    def test_another_child_that_leaves_the_call_ends_no_worker
+      in_host do
+        items = Enumerator.new do |taker|
+          taker << 1 << 2
+          if (other = fork)
+            Process.wait(other)
+            3.upto(6) { |item| taker << item }
+          else
+            at_exit { exit!(0) } # before the tests' own
+            exit
+          end
+        end
+        assert_equal (1..6).map { |item| -item }, Heddle::Processes.new(2).map(items, &:-@)
+      end
+    end
+
     def test_exit_and_abort_end_the_worker_in_order
       in_host do
         {"exit(7)" => 7, "exit!(8)" => 8, "abort" => 1}.each do |code, status|

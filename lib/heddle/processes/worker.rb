@@ -85,6 +85,7 @@ module Heddle
 
       def initialize(pid, socket, fibers)
         @pid = pid
+        @parent = Process.pid
         @socket = socket
         @fibers = fibers
         @items = {}
@@ -125,11 +126,16 @@ module Heddle
         nil
       end
 
-      # Its reading end then tells the worker that there is nothing more to do.
+      # Its reading end then tells the worker that there is nothing more to do. Closing does not, while some other child of
+      # this process has the socket, too; and what such a child does itself must not reach the worker.
       def close
         return if @socket.closed?
 
         Worker.forget(@socket)
+        @socket.shutdown if @parent == Process.pid
+      rescue Errno::ENOTCONN
+        nil # it is gone
+      ensure
         @socket.close
       end
 
