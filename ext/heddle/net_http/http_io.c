@@ -435,21 +435,14 @@ static VALUE segment_from_socket(struct http_io *io, size_t most)
     }
 }
 
-// As many records as are there.
+// One record: reading on might raise, and lose what was read before.
 static VALUE segment_from_tls(struct http_io *io, size_t most, VALUE scratch)
 {
-    VALUE segment = Qnil;
     for (;;) {
-        size_t left = NIL_P(segment) ? most : most - (size_t)RSTRING_LEN(segment);
-        VALUE got = left ? receive_record(io, left < ROOM ? left : ROOM, scratch) : Qnil;
-        if (RB_TYPE_P(got, T_STRING)) {
-            if (NIL_P(segment)) segment = binary(most < BULK ? most : BULK);
-            rb_str_cat(segment, RSTRING_PTR(got), RSTRING_LEN(got));
-        } else if (!NIL_P(segment) || NIL_P(got)) {
-            return segment;
-        } else {
-            wait_to_read(io, got == sym_wait_writable ? POLLOUT : POLLIN);
-        }
+        VALUE got = receive_record(io, most < ROOM ? most : ROOM, scratch);
+        if (NIL_P(got)) return Qnil;
+        if (RB_TYPE_P(got, T_STRING)) return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
+        wait_to_read(io, got == sym_wait_writable ? POLLOUT : POLLIN);
     }
 }
 
