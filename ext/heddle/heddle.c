@@ -10,6 +10,7 @@
 #include "loop/run.h"
 #include "loop/scheduler.h"
 #include "loop/scope.h"
+#include "loop/scope_fiber.h"
 #include "loop/socket_guard.h"
 #include "loop/task_class.h"
 #include "loop/task_run.h"
@@ -48,6 +49,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
 
     fork_watch();
     Init_heddle_scope();
+    Init_heddle_scope_fiber();
     Init_heddle_thread_scope();
     Init_heddle_deadline_methods();
     Init_heddle_timeout();

@@ -41,6 +41,14 @@ bool loops_interrupt_root(VALUE thread)
     return false;
 }
 
+VALUE loops_root_fiber(VALUE thread)
+{
+    for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
+        if (loop->thread == thread && loop->root.wait) return loop->root.wait->fiber;
+    }
+    return 0;
+}
+
 // ---- life of a loop
 
 // For what runs outside of any task.

@@ -155,6 +155,9 @@ void loops_descriptor_closing(int descriptor);
 // answers true.
 bool loops_interrupt_root(VALUE thread);
 
+// The fiber that waits in the thread's loop outside of any task, or 0.
+VALUE loops_root_fiber(VALUE thread);
+
 // Raise the exception in a fiber of this loop that waits: at once, on the loop's own thread, coming back when the
 // others have had their turn …
 bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception);

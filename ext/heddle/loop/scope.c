@@ -2,6 +2,7 @@
 
 #include "loop/foreign.h"
 #include "loop/scheduler.h"
+#include "loop/scope_fiber.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
 #include "loop/timeout.h"
@@ -60,6 +61,7 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
 
 void scope_chain_mark(const struct scope_chain *chain)
 {
+    rb_gc_mark(chain->fiber);
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
         rb_gc_mark(scope->self);
 }
@@ -72,9 +74,25 @@ struct scope_chain *scope_chain_current(void)
     return thread_scope_chain(rb_thread_current());
 }
 
+// Nobody leaves these: they must not pile up, nor keep the helper busy.
+static void close_lost(struct scope_chain *chain)
+{
+    for (struct scope *scope = chain->innermost, *outer; scope; scope = outer) {
+        outer = scope->outer;
+        if (scope->stranger && scope_lost(scope)) scope_close(scope);
+    }
+}
+
+bool scope_hides_outer(const struct scope *scope)
+{
+    return (scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_SHELTER) && !scope_aside(scope);
+}
+
 void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
 {
     scope->at = at;
+    scope_note_fiber(scope, chain);
+    if (scope->stranger) close_lost(chain);
     if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope, chain);
     scope->chain = chain;
     scope->outer = chain->innermost;
@@ -95,6 +113,7 @@ void scope_close(struct scope *scope)
     while (*link && *link != scope)
         link = &(*link)->outer;
     if (*link) *link = scope->outer;
+    if (!chain->innermost) chain->fiber = 0;
     bool foreign = !chain->task && !chain->thread;
     scope->chain = NULL;
     if (foreign) foreign_unwatch(scope);
@@ -110,7 +129,7 @@ deadline_t scope_in_force(const struct scope_chain *chain)
 {
     deadline_t earliest = DEADLINE_NEVER;
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
-        if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest) earliest = scope->at;
+        if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest && !scope_aside(scope)) earliest = scope->at;
         if (scope_hides_outer(scope)) break;
     }
     return earliest;
@@ -127,7 +146,7 @@ bool scope_timed(const struct scope_chain *chain)
 bool scope_shielded(const struct scope_chain *chain)
 {
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
-        if (scope->kind == SCOPE_SHIELD) return true;
+        if (scope->kind == SCOPE_SHIELD && !scope_aside(scope)) return true;
     }
     return false;
 }
@@ -136,11 +155,17 @@ struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
 {
     struct scope *due = NULL;
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        VALUE self = scope->self;
         if (scope->at <= now) scope->expired = true;
-        if (scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures)) due = scope;
-        if (scope_hides_outer(scope)) break;
+        bool counts = scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures) && !scope_aside(scope);
+        bool hides = scope_hides_outer(scope);
+        // Asked by the helper, both may let the thread run, which closes the scope and forgets it.
+        if (scope->chain != chain) return NULL;
+        if (counts) due = scope;
+        if (hides) break;
+        RB_GC_GUARD(self);
     }
-    return due;
+    return due && due->chain ? due : NULL;
 }
 
 // ---- raising

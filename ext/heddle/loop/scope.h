@@ -39,18 +39,15 @@ struct scope {
     bool expired;
     bool sending;     // the helper is in Thread#raise
     bool inherited;   // bound a task from its start
+    bool stranger;    // opened in another fiber than its chain's, see scope_fiber.c
     bool unrescuable; // SCOPE_TIMEOUT without an exception of the caller's, see timeout.c
 };
-
-static inline bool scope_hides_outer(const struct scope *scope)
-{
-    return scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_SHELTER;
-}
 
 struct scope_chain {
     struct scope *innermost;
     struct task *task; // whose it is, or NULL
     VALUE thread;      // whose it is, or 0
+    VALUE fiber;       // in which the outermost was opened, or 0
 };
 
 struct scope *scope_of(VALUE object);
@@ -69,6 +66,9 @@ void scope_chain_mark(const struct scope_chain *chain);
 
 // That of the running task or thread. Raises NoMemoryError for a thread's first.
 struct scope_chain *scope_chain_current(void);
+
+// Whether those outside of it are none of the running code's business.
+bool scope_hides_outer(const struct scope *scope);
 
 // The earliest deadline of the chain, up to its innermost shield.
 deadline_t scope_in_force(const struct scope_chain *chain);

@@ -2,6 +2,7 @@
 
 #include "loop/fork.h"
 #include "loop/loop.h"
+#include "loop/scope_fiber.h"
 #include "shims.h"
 
 #include <pthread.h>
@@ -180,7 +181,8 @@ static void fire(struct scope *scope)
     VALUE self = scope->self;
     VALUE thread = scope->chain->thread;
     scope->expired = true;
-    if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
+    if (scope_lost(scope)) scope_close(scope);
+    if (!scope->chain || (scope->kind == SCOPE_TIMEOUT && scope->failures)) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
         bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
         if (wanted && !on_its_way(scope) && open_and_due(scope)) send(scope);
