@@ -17,7 +17,6 @@
 #include "loop/thread_scope.h"
 #include "loop/timeout.h"
 #include "loop/worker.h"
-#include "net_http/net_http.h"
 
 VALUE heddle_module;
 VALUE heddle_cFiber;
@@ -64,5 +63,4 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_names();
     Init_heddle_connect();
     Init_heddle_socket_guard();
-    Init_heddle_net_http();
 }

@@ -14,23 +14,6 @@
 int rb_io_descriptor(VALUE io);
 #endif
 
-// Exported and declared nowhere: runs the function without the GVL while Ruby knows that this thread is at the descriptor,
-// so that IO#close in another thread ends it. Public from 4.0 on, with an IO in place of the descriptor. # RUBY_VERSION >= 4.0
-#if RUBY_API_VERSION_CODE < 40000
-VALUE rb_thread_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor);
-
-static inline void shim_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor)
-{
-    rb_thread_io_blocking_region(function, argument, descriptor);
-}
-#else
-static inline void shim_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor)
-{
-    (void)descriptor;
-    rb_nogvl((void *(*)(void *))function, argument, RUBY_UBF_IO, NULL, 0);
-}
-#endif
-
 // The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell the
 // scheduler. # RUBY_VERSION >= 4.0
 static inline int shim_open_descriptor(VALUE io)
