@@ -2,10 +2,10 @@
 
 #include "deadline.h"
 #include "loop/fork.h"
+#include "loop/native_thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -337,17 +337,7 @@ static void *look_up(void *unused)
 // 0 or an errno. With the lock held.
 static int start_thread(void)
 {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all); // signals are Ruby's threads' business
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int error = pthread_create(&thread, &attributes, look_up, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = native_thread_start(look_up, STACK_BYTES);
     if (error == 0) pool.threads++;
     return error;
 }

@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "deadline.h"
 #include "loop/fork.h"
+#include "loop/native_thread.h"
 
 // A C extension that waits for its socket while it holds Ruby's lock stops every thread of Ruby, and with them whatever
 // could raise at a deadline. So the socket is shut down by a thread that Ruby does not know; the extension's wait then fails.
@@ -34,12 +34,8 @@ static struct {
 
 static void prepare(void)
 {
-    pthread_condattr_t attributes;
     pthread_mutex_init(&watch.lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watch.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    native_condition_init(&watch.changed);
 }
 
 // A child of fork has not got the thread; the calls that the others guard are the parent's.
@@ -105,16 +101,7 @@ static void *watch_them(void *unused)
 
 static int start_thread(void)
 {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all); // signals are Ruby's threads' business
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int error = pthread_create(&thread, &attributes, watch_them, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = native_thread_start(watch_them, 0);
     watch.running = error == 0;
     return error;
 }
