@@ -10,7 +10,6 @@ enum race_failure {
     RACE_CALL,     // `error` is the errno of `call` for `address`
     RACE_TIMEOUT,  // the spans below are over
     RACE_NO_LOCAL, // no local address is of a family that the host has
-    RACE_MEMORY,
 };
 
 enum { RACE_IN_FLIGHT = 32 }; // connects at once, at most

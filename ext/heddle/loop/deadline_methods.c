@@ -12,9 +12,8 @@ static VALUE within(enum scope_kind kind, int64_t span)
 {
     struct scope *scope = scope_new(kind, span);
     VALUE self = scope->self;
-    struct scope_chain *chain = scope_chain_current();
-    scope_open(scope, chain, deadline_after(deadline_now(), span));
-    VALUE result = scope_call(scope, chain, yield_nothing, Qnil);
+    scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), span));
+    VALUE result = scope_call(scope, yield_nothing, Qnil);
     RB_GC_GUARD(self);
     return result;
 }
@@ -27,8 +26,8 @@ static VALUE within(enum scope_kind kind, int64_t span)
  *
  * From then on every wait in the block fails with Heddle::DeadlineExceeded, the first and each later one, until the block
  * is left: a library that rescues Timeout::Error and tries again fails again, at once. So do waits in +ensure+; a
- * Heddle.shield gives them time of their own. Code that computes is not interrupted. Of nested deadlines the earlier one counts. Tasks that are
- * started inside are bound by it, to their end.
+ * Heddle.shield gives them time of their own. Code that computes is not interrupted. Of nested deadlines the earlier one
+ * counts. Tasks that are started inside are bound by it, to their end.
  *
  * A StandardError that leaves the block after its time becomes DeadlineExceeded, with the error as its cause. Interrupt,
  * SystemExit, a cancellation, throw, break and return pass as they are. The block's value is returned if no wait in it

@@ -4,8 +4,6 @@
 #include "loop/task_run.h"
 #include "shims.h"
 
-static const uint64_t FIRST_RETRY = 1000000, LAST_RETRY = 20000000; // nanoseconds
-
 static ID id_task, id_schedule, id_fiber_interrupt, id_raise, id_scopes;
 
 static VALUE run_in_fiber(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
@@ -55,30 +53,13 @@ void foreign_cancel(struct task *task)
 
 // ---- deadlines
 
-static void mark_chain(void *pointer)
-{
-    scope_chain_mark(pointer);
-}
-
-static void release_chain(void *pointer)
-{
-    xfree(pointer);
-}
-
-static const rb_data_type_t chain_type = {
-    .wrap_struct_name = "Heddle::FiberScopes",
-    .function = {.dmark = mark_chain, .dfree = release_chain},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
 struct scope_chain *foreign_chain(void)
 {
     struct task *task = foreign_current_task();
     if (task) return task->chain;
     VALUE thread = rb_thread_current(), object = rb_thread_local_aref(thread, id_scopes); // of this fiber
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
-    struct scope_chain *chain;
-    object = TypedData_Make_Struct(rb_cObject, struct scope_chain, &chain_type, chain);
+    struct scope_chain *chain = scope_chain_new(&object);
     rb_thread_local_aset(thread, id_scopes, object);
     return chain;
 }
@@ -115,7 +96,7 @@ static VALUE watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
             continue;
         }
         rb_fiber_scheduler_kernel_sleep(scheduler, DBL2NUM((double)retry / 1e9));
-        retry = retry ? retry < LAST_RETRY ? retry + retry / 2 : retry : FIRST_RETRY;
+        retry = scope_next_retry(retry);
         if (!scope->chain) break;
         scope->expired = true;
         if (scope_due(scope->chain, 0) == scope) fail_wait(scope);

@@ -385,9 +385,8 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
     VALUE object = scope->self;
     scope->exception = argv[1];
     scope->message = argc > 2 ? argv[2] : Qnil;
-    struct scope_chain *chain = loop->task->chain;
-    scope_open(scope, chain, deadline_after(deadline_now(), span));
-    VALUE result = scope_call(scope, chain, rb_yield, argv[0]);
+    scope_open(scope, loop->task->chain, deadline_after(deadline_now(), span));
+    VALUE result = scope_call(scope, rb_yield, argv[0]);
     RB_GC_GUARD(object);
     return result;
 }

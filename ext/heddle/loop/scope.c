@@ -66,6 +66,24 @@ void scope_chain_mark(const struct scope_chain *chain)
         rb_gc_mark(scope->self);
 }
 
+static void mark_chain(void *pointer)
+{
+    scope_chain_mark(pointer);
+}
+
+static const rb_data_type_t chain_type = {
+    .wrap_struct_name = "Heddle::Scopes",
+    .function = {.dmark = mark_chain, .dfree = release},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct scope_chain *scope_chain_new(VALUE *object)
+{
+    struct scope_chain *chain;
+    *object = TypedData_Make_Struct(rb_cObject, struct scope_chain, &chain_type, chain);
+    return chain;
+}
+
 struct scope_chain *scope_chain_current(void)
 {
     struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
@@ -168,6 +186,13 @@ struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
     return due && due->chain ? due : NULL;
 }
 
+uint64_t scope_next_retry(uint64_t retry)
+{
+    static const uint64_t first = 1000000, last = 20000000;
+    if (!retry) return first;
+    return retry < last ? retry + retry / 2 : retry;
+}
+
 // ---- raising
 
 static VALUE deadline_message(const struct scope *scope)
@@ -219,7 +244,6 @@ void deadline_check(void)
 
 struct crossing {
     struct scope *scope;
-    struct scope_chain *chain;
     VALUE (*body)(VALUE);
     VALUE argument;
 };
@@ -267,10 +291,10 @@ static VALUE leave(VALUE argument)
     return Qnil;
 }
 
-VALUE scope_call(struct scope *scope, struct scope_chain *chain, VALUE (*body)(VALUE), VALUE argument)
+VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
 {
     VALUE self = scope->self;
-    struct crossing crossing = {.scope = scope, .chain = chain, .body = body, .argument = argument};
+    struct crossing crossing = {.scope = scope, .body = body, .argument = argument};
     VALUE result = rb_ensure(scope->kind == SCOPE_TIMEOUT ? call_body : call_converting, (VALUE)&crossing, leave,
                              (VALUE)&crossing);
     // Code inside may have rescued the failure of its wait and gone on with half an answer.

@@ -64,6 +64,12 @@ void scope_close_all(struct scope_chain *chain);
 
 void scope_chain_mark(const struct scope_chain *chain);
 
+// An empty one, in an object that marks it. Raises NoMemoryError.
+struct scope_chain *scope_chain_new(VALUE *object);
+
+// Nanoseconds until the next look whether somebody waits in a scope that is over, after the last one's: 0 before the first.
+uint64_t scope_next_retry(uint64_t retry);
+
 // That of the running task or thread. Raises NoMemoryError for a thread's first.
 struct scope_chain *scope_chain_current(void);
 
@@ -89,7 +95,7 @@ RBIMPL_ATTR_NORETURN()
 void scope_raise(struct scope *scope);
 
 // Calls the body and closes the scope however it ends, and converts at the border, see Heddle.deadline.
-VALUE scope_call(struct scope *scope, struct scope_chain *chain, VALUE (*body)(VALUE), VALUE argument);
+VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument);
 
 // For clean-up of our own that must wait although a deadline has passed. The body must bound its waits by itself.
 VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument);

@@ -20,7 +20,7 @@ static VALUE call_block(VALUE argument)
     struct task *task = (struct task *)argument;
     struct scope *inherited = task->scopes.innermost;
     if (inherited && !task->loop) foreign_watch(inherited);
-    return inherited ? scope_call(inherited, &task->scopes, call_proc, task->block) : call_proc(task->block);
+    return inherited ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
 }
 
 // What ended the block is an exception; or what no rescue stops: Thread#kill, which Ruby keeps there as something else.

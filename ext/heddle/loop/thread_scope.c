@@ -2,6 +2,7 @@
 
 #include "loop/fork.h"
 #include "loop/loop.h"
+#include "loop/native_thread.h"
 #include "loop/scope_fiber.h"
 #include "shims.h"
 
@@ -10,7 +11,6 @@
 #include <time.h>
 
 static const int64_t SECOND = 1000000000;
-static const uint64_t FIRST_RETRY = 1000000, LAST_RETRY = 20000000; // nanoseconds
 
 enum { TAG_RAISE = 6 }; // of Ruby's own enum ruby_tag_type, what rb_protect says of an exception
 
@@ -19,28 +19,11 @@ static VALUE sym_immediate;
 
 // ---- the chains
 
-static void mark_chain(void *pointer)
-{
-    scope_chain_mark(pointer);
-}
-
-static void release_chain(void *pointer)
-{
-    xfree(pointer);
-}
-
-static const rb_data_type_t chain_type = {
-    .wrap_struct_name = "Heddle::ThreadScopes",
-    .function = {.dmark = mark_chain, .dfree = release_chain},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
 struct scope_chain *thread_scope_chain(VALUE thread)
 {
     VALUE object = rb_attr_get(thread, id_chain);
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
-    struct scope_chain *chain;
-    object = TypedData_Make_Struct(rb_cObject, struct scope_chain, &chain_type, chain);
+    struct scope_chain *chain = scope_chain_new(&object);
     chain->thread = thread;
     rb_ivar_set(thread, id_chain, object);
     return chain;
@@ -80,12 +63,8 @@ static const rb_data_type_t heap_type = {
 
 static void init_sleeper(void)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&sleeper.lock, NULL);
-    pthread_cond_init(&sleeper.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    native_condition_init(&sleeper.changed);
     sleeper.interrupted = false;
 }
 
@@ -131,9 +110,8 @@ static void expire(struct timer *timer)
 
 static void look_again(struct scope *scope)
 {
-    if (!scope->retry) scope->retry = FIRST_RETRY;
+    scope->retry = scope_next_retry(scope->retry);
     timer_add(&heap, &scope->timer, deadline_now() + (int64_t)scope->retry);
-    if (scope->retry < LAST_RETRY) scope->retry += scope->retry / 2;
 }
 
 // Its last exception has not arrived: Ruby gives it a backtrace when it does. What others have sent does not count: an
@@ -165,7 +143,7 @@ static void send(struct scope *scope)
     scope->sent = error;
     scope->sending = true;
     scope->failures++;
-    scope->retry = FIRST_RETRY;
+    scope->retry = 0; // soon again
     rb_ensure(call_raise, (VALUE)scope, sent, (VALUE)scope);
 }
 

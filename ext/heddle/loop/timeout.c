@@ -56,9 +56,8 @@ struct timing {
 static VALUE call(VALUE argument)
 {
     struct timing *timing = (struct timing *)argument;
-    struct scope_chain *chain = scope_chain_current();
-    scope_open(timing->scope, chain, deadline_after(deadline_now(), timing->scope->span));
-    return scope_call(timing->scope, chain, rb_yield, timing->seconds);
+    scope_open(timing->scope, scope_chain_current(), deadline_after(deadline_now(), timing->scope->span));
+    return scope_call(timing->scope, rb_yield, timing->seconds);
 }
 
 static VALUE timeout_error(const struct scope *scope)
