@@ -136,6 +136,16 @@ module Heddle
       # @param summary [Summary]
       # @return [Hash{String => Report::BarChart}] by the end of their file names
       def graphs(summary) = {}
+
+      private
+
+      # @return [Integer] the number, as an option's value
+      # @raise [UsageError] when it is less than +least+
+      def at_least(least, option, number)
+        raise UsageError, "#{option} must be at least #{least}" if number < least
+
+        number
+      end
     end
   end
 end

@@ -28,11 +28,7 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--requests N", Integer, "requests at once (#{@requests})") do |count|
-            raise UsageError, "--requests must be at least 1" unless count.positive?
-
-            @requests = count
-          end
+          parser.on("--requests N", Integer, "requests at once (#{@requests})") { |count| @requests = at_least(1, "--requests", count) }
           parser.on("--delays MS,MS", Array, "milliseconds the server waits (#{@delays.join(",")})") do |delays|
             wrong = delays.grep_v(/\A\d{1,7}\z/).first
             raise UsageError, "--delays takes milliseconds, not #{wrong.inspect}" if wrong

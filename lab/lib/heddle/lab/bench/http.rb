@@ -127,12 +127,6 @@ module Heddle
 
         private
 
-        def at_least(least, option, number)
-          raise UsageError, "#{option} must be at least #{least}" if number < least
-
-          number
-        end
-
         def sites
           return @urls unless @urls.empty?
 

@@ -26,16 +26,8 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--requests N", Integer, "objects (#{@requests})") do |count|
-            raise UsageError, "--requests must be at least 1" unless count.positive?
-
-            @requests = count
-          end
-          parser.on("--delay MS", Integer, "milliseconds that the server is away (#{@delay})") do |delay|
-            raise UsageError, "--delay must be at least 0" if delay.negative?
-
-            @delay = delay
-          end
+          parser.on("--requests N", Integer, "objects (#{@requests})") { |count| @requests = at_least(1, "--requests", count) }
+          parser.on("--delay MS", Integer, "milliseconds that the server is away (#{@delay})") { |delay| @delay = at_least(0, "--delay", delay) }
         end
 
         # @see Bench#options
