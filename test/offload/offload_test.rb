@@ -102,35 +102,11 @@ class OffloadTest < Minitest::Test
   end
 
   def test_a_timeout_reaches_the_block
-    ended = []
-    Heddle.run do
-      assert_raises(Timeout::Error) do
-        Timeout.timeout(0.02) do
-          Heddle.offload do
-            sleep
-          ensure
-            ended << :ended
-          end
-        end
-      end
-    end
-    assert_equal [:ended], ended
+    assert_reaches_the_block(Timeout::Error) { |&work| Timeout.timeout(0.02, &work) }
   end
 
   def test_a_deadline_reaches_the_block
-    ended = []
-    Heddle.run do
-      assert_raises(Heddle::DeadlineExceeded) do
-        Heddle.deadline(0.02) do
-          Heddle.offload do
-            sleep
-          ensure
-            ended << :ended
-          end
-        end
-      end
-    end
-    assert_equal [:ended], ended
+    assert_reaches_the_block(Heddle::DeadlineExceeded) { |&work| Heddle.deadline(0.02, &work) }
   end
 
   def test_what_waits_for_its_turn_is_dropped
@@ -261,6 +237,23 @@ class OffloadTest < Minitest::Test
   end
 
   private
+
+  # What the limit raises ends an offloaded block, whose +ensure+ runs.
+  def assert_reaches_the_block(error, &limit)
+    ended = []
+    Heddle.run do
+      assert_raises(error) do
+        limit.call do
+          Heddle.offload do
+            sleep
+          ensure
+            ended << :ended
+          end
+        end
+      end
+    end
+    assert_equal [:ended], ended
+  end
 
   def raise_here = raise(IOError, "of the block")
 
