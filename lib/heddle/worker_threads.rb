@@ -112,12 +112,13 @@ module Heddle
     # while it takes no job itself.
     def next_job(last)
       @lock.synchronize do
-        next leave(last) if last&.abandoned || @threads > @limit
-
-        wait_for_job if @queue.empty?
-        @queue.shift || leave(last)
+        wait_for_job if @queue.empty? && stays?(last)
+        (@queue.shift if stays?(last)) || leave(last)
       end
     end
+
+    # Asked again after a wait: the limit may be another then.
+    def stays?(last) = !last&.abandoned && @threads <= @limit
 
     def wait_for_job
       @idle += 1

@@ -48,25 +48,18 @@ class OffloadTest < Minitest::Test
   end
 
   def test_no_more_threads_than_allowed_and_each_gets_its_turn
+    assert_three_at_once
+  end
+
+  def test_idle_threads_keep_to_a_limit_that_is_lowered
+    gate = Thread::Queue.new
     Heddle.run do
-      before, Heddle::Offload.threads = Heddle::Offload.threads, 3
-      now = most = 0
-      lock = Thread::Mutex.new
-      tasks = Array.new(30) do |index|
-        Heddle.spawn do
-          Heddle.offload do
-            lock.synchronize { most = [most, now += 1].max }
-            sleep(0.002)
-            lock.synchronize { now -= 1 }
-            index
-          end
-        end
-      end
-      assert_equal [*0...30], tasks.map(&:value)
-      assert_operator most, :<=, 3
-    ensure
-      Heddle::Offload.threads = before
+      tasks = Array.new(10) { Heddle.spawn { Heddle.offload { gate.pop } } }
+      wait_until(what: "ten threads") { gate.num_waiting == 10 }
+      10.times { gate << nil }
+      tasks.each(&:value)
     end
+    assert_three_at_once
   end
 
   def test_the_number_of_threads_is_checked
@@ -237,6 +230,28 @@ class OffloadTest < Minitest::Test
   end
 
   private
+
+  def assert_three_at_once
+    Heddle.run do
+      before, Heddle::Offload.threads = Heddle::Offload.threads, 3
+      now = most = 0
+      lock = Thread::Mutex.new
+      tasks = Array.new(30) do |index|
+        Heddle.spawn do
+          Heddle.offload do
+            lock.synchronize { most = [most, now += 1].max }
+            sleep(0.002)
+            lock.synchronize { now -= 1 }
+            index
+          end
+        end
+      end
+      assert_equal [*0...30], tasks.map(&:value)
+      assert_operator most, :<=, 3
+    ensure
+      Heddle::Offload.threads = before
+    end
+  end
 
   # What the limit raises ends an offloaded block, whose +ensure+ runs.
   def assert_reaches_the_block(error, &limit)
