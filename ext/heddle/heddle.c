@@ -17,6 +17,7 @@
 #include "loop/thread_scope.h"
 #include "loop/timeout.h"
 #include "loop/worker.h"
+#include "stream/stream.h"
 
 VALUE heddle_module;
 VALUE heddle_cFiber;
@@ -63,4 +64,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_names();
     Init_heddle_connect();
     Init_heddle_socket_guard();
+    Init_heddle_stream();
 }

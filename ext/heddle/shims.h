@@ -46,6 +46,22 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 #endif
 }
 
+// Runs a function without the GVL; IO#close in another thread interrupts it, and interrupts are raised afterwards. Declared
+// nowhere, exported since 1.9 for Ruby's own extensions. # RUBY_VERSION >= 4.0
+#if RUBY_API_VERSION_CODE < 40000
+VALUE rb_thread_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor);
+#endif
+static inline VALUE shim_io_blocking_region(VALUE io, VALUE (*function)(void *), void *argument, int descriptor)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    (void)io;
+    return rb_thread_io_blocking_region(function, argument, descriptor);
+#else
+    (void)descriptor;
+    return rb_io_blocking_region(RFILE(io)->fptr, function, argument);
+#endif
+}
+
 // Whether threads of Ruby's may change their native threads between two calls: with RUBY_MN_THREADS=1, all but the main one.
 // # RUBY_VERSION < 3.3: never
 static inline bool shim_threads_migrate(void)

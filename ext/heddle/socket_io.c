@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 // For a descriptor that is no socket and not O_NONBLOCK (inherited pipes, terminals, files): how many bytes can be
@@ -53,4 +54,32 @@ ssize_t io_transmit(int descriptor, const void *bytes, size_t length)
         count = write(descriptor, bytes, (size_t)allowed);
     } while (count < 0 && errno == EINTR);
     return count < 0 ? -errno : count;
+}
+
+ssize_t io_receive_two(int descriptor, void *first, size_t first_length, void *second, size_t second_length)
+{
+    struct iovec pieces[2] = {{first, first_length}, {second, second_length}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = second_length ? 2 : 1};
+    ssize_t count;
+    do {
+        count = recvmsg(descriptor, &message, MSG_DONTWAIT);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) return count;
+    if (errno == ENOTSOCK) return io_receive(descriptor, first, first_length);
+    return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+}
+
+ssize_t io_transmit_two(int descriptor, const void *first, size_t first_length, const void *second,
+                        size_t second_length)
+{
+    // sendmsg(2) does not write to what iov_base points to, which is not const for recvmsg's sake.
+    struct iovec pieces[2] = {{(void *)(uintptr_t)first, first_length}, {(void *)(uintptr_t)second, second_length}};
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+    ssize_t count;
+    do {
+        count = sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) return count;
+    if (errno == ENOTSOCK) return io_transmit(descriptor, first, first_length);
+    return errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }

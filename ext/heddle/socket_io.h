@@ -12,4 +12,9 @@
 ssize_t io_receive(int descriptor, void *buffer, size_t length);
 ssize_t io_transmit(int descriptor, const void *bytes, size_t length);
 
+// The same with two pieces of memory, the first one first. What is no socket gets the first only.
+ssize_t io_receive_two(int descriptor, void *first, size_t first_length, void *second, size_t second_length);
+ssize_t io_transmit_two(int descriptor, const void *first, size_t first_length, const void *second,
+                        size_t second_length);
+
 #endif

@@ -79,4 +79,25 @@ module Heddle
   class PoolClosed < ClosedQueueError
     include Error
   end
+
+  # An operation on a {Stream} that was closed because an earlier one did not come to its end; the message says why.
+  class StreamClosed < IOError
+    include Error
+  end
+
+  # Two fibers or threads read from one {Stream} at the same time, or write to it.
+  class StreamBusy < ThreadError
+    include Error
+  end
+
+  # The peer of a {Stream} closed the connection in the middle of what it had begun to send. The stream is closed.
+  class UnexpectedEnd < EOFError
+    include Error
+  end
+
+  # The peer of a {Stream} sent more than may be held at once: a line without an end, or replies to a client that only
+  # writes. The stream is closed.
+  class BufferLimitExceeded < IOError
+    include Error
+  end
 end

@@ -1,0 +1,149 @@
+#include "stream/internals.h"
+
+#include "loop/fork.h"
+#include "shims.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static VALUE eStreamBusy, eStreamClosed;
+
+// A child of fork shares the socket. What was written and not sent is its parent's to send, and replies that are owed are
+// the parent's to read; at rest the stream may have been handed over, as a server does that forks for each connection.
+static void adopt(struct stream *stream)
+{
+    stream->forks = fork_count();
+    bool at_rest = !stream->owed && !stream->reading && !stream->writing && !buffer_used(&stream->out) &&
+                   !buffer_used(&stream->riding);
+    stream->reading = stream->writing = stream->sending_first = false;
+    stream->foreign_waits = 0;
+    if (at_rest) return;
+    buffer_release(&stream->out);
+    buffer_release(&stream->riding);
+    stream->tls = Qnil; // its goodbye would end the parent's
+    stream_poison(stream, "this process was forked while it was in use by its parent");
+}
+
+void stream_check_open(const struct stream *stream)
+{
+    if (!stream->closed) return;
+    if (!stream->reason) rb_raise(rb_eIOError, "closed stream");
+    rb_raise(eStreamClosed, "the stream to %" PRIsVALUE " was closed, for %s: connect again", stream->peer,
+             stream->reason);
+}
+
+void stream_enter(struct stream *stream, enum stream_side side)
+{
+    if (!stream->closed && stream->forks != fork_count()) adopt(stream);
+    stream_check_open(stream);
+    if (side == SIDE_READ ? stream->reading || stream->sending_first : stream->writing)
+        rb_raise(eStreamBusy,
+                 "another fiber or thread is %s %" PRIsVALUE ": give each its own stream, or let them take turns",
+                 side == SIDE_READ ? "reading from" : "writing to", stream->peer);
+}
+
+// ---- closing
+
+static VALUE close_io(VALUE io)
+{
+    return rb_funcall(io, rb_intern("close"), 0);
+}
+
+// Not an interrupt, a kill or a throw.
+static bool plain_error(VALUE error)
+{
+    return !SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO &&
+           RTEST(rb_obj_is_kind_of(error, rb_eStandardError));
+}
+
+void stream_shut(struct stream *stream, bool politely)
+{
+    bool childs = stream->forks != fork_count(); // the socket is the parent's
+    // Who waits through a foreign scheduler may never hear of a close, and would then wait for whatever gets the number next.
+    if (stream->foreign_waits && !childs && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
+        stream->closed = stream->close_later = true;
+        return;
+    }
+    VALUE io = stream->io;
+    VALUE tls = stream->tls;
+    stream->closed = true;
+    stream->close_later = false;
+    stream->io = stream->tls = stream->scratch = Qnil;
+    stream->descriptor = -1;
+    buffer_release(&stream->in);
+    buffer_release(&stream->out);
+    buffer_release(&stream->riding);
+    VALUE before = rb_errinfo();
+    int state = 0, other = 0;
+    VALUE other_error = Qnil;
+    if (politely && !NIL_P(tls) && !childs) {
+        rb_protect(close_io, tls, &state); // sends its goodbye, and closes the socket if that works
+    }
+    // An interrupt that arrives inside of close leaves the IO open: it is closed again, and the interrupt goes on.
+    for (int i = 0; i < 3 && !NIL_P(io) && shim_open_descriptor(io) >= 0; i++) {
+        if (state) other = state, other_error = rb_errinfo();
+        state = 0;
+        rb_protect(close_io, io, &state);
+    }
+    if (state) other = state, other_error = rb_errinfo();
+    if (!other) return;
+    if (!plain_error(other_error)) rb_jump_tag(other);
+    // What cannot be put back (a throw, a kill) whoever runs us in an rb_ensure puts back.
+    if (NIL_P(before) || plain_error(before)) rb_set_errinfo(before);
+}
+
+void stream_poison(struct stream *stream, const char *reason)
+{
+    stream->reason = stream->reason ? stream->reason : reason;
+    if (!stream->closed) stream_shut(stream, false);
+}
+
+void stream_fail(struct stream *stream, int error, const char *doing)
+{
+    VALUE message = rb_sprintf("%s %" PRIsVALUE, doing, stream->peer);
+    stream_poison(stream, "an earlier operation failed");
+    rb_syserr_fail_str(error, message);
+}
+
+// ---- the conversation
+
+void stream_expect(struct stream *stream, unsigned replies)
+{
+    stream_check_open(stream);
+    stream->owed += replies;
+}
+
+void stream_replied(struct stream *stream, unsigned replies)
+{
+    if (replies > stream->owed) rb_raise(rb_eArgError, "%u replies were read, but %u were owed", replies, stream->owed);
+    stream->owed -= replies;
+}
+
+deadline_t stream_bound(struct stream *stream, deadline_t until)
+{
+    deadline_t before = stream->until;
+    stream->until = until;
+    return before;
+}
+
+bool stream_healthy(struct stream *stream)
+{
+    if (stream->closed || stream->ended || stream->owed || stream->reading || stream->writing) return false;
+    if (stream->forks != fork_count() || buffer_used(&stream->in) || buffer_used(&stream->out)) return false;
+    struct pollfd now = {.fd = stream->descriptor, .events = POLLIN};
+    stream->statistics.polls++;
+    if (NIL_P(stream->tls)) return poll(&now, 1, 0) == 0;
+    // TLS sends records of its own at any time, such as sessions to come back with.
+    if (!tls_pending(stream) && poll(&now, 1, 0) == 0) return true;
+    return stream_receive(stream, NULL, 0, 1) == -EAGAIN;
+}
+
+void stream_life_init(void)
+{
+    eStreamBusy = rb_const_get(heddle_module, rb_intern("StreamBusy"));
+    eStreamClosed = rb_const_get(heddle_module, rb_intern("StreamClosed"));
+    rb_gc_register_mark_object(eStreamBusy);
+    rb_gc_register_mark_object(eStreamClosed);
+}

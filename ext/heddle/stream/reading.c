@@ -1,0 +1,287 @@
+#include "stream/internals.h"
+
+#include "socket_io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+enum {
+    LEAST_ROOM = 4 << 10,       // less than this free is not worth a system call
+    DIRECT = 16 << 10,          // what is missing of a String beyond this does not go through the buffer
+    FIRST_RESERVE = 4 << 20,    // memory for what a length announces and has not arrived
+    LARGEST_RESERVE = 16 << 20, // … where much has
+    SKIP_ROOM = 64 << 10
+};
+
+static VALUE eUnexpectedEnd, eBufferLimitExceeded;
+
+// ---- receiving
+
+ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, size_t room)
+{
+    struct stream_buffer *in = &stream->in;
+    uint8_t *spare = room ? buffer_room(in, room) : NULL;
+    size_t spare_length = room ? buffer_free_room(in) : 0;
+    stream->statistics.receives++;
+    ssize_t count;
+    if (!NIL_P(stream->tls)) {
+        HEDDLE_ASSERT(length == 0); // other threads run meanwhile
+        count = tls_receive(stream, spare_length);
+    } else {
+        count = length ? io_receive_two(stream->descriptor, bytes, length, spare, spare_length)
+                       : io_receive(stream->descriptor, spare, spare_length);
+    }
+    if (count > 0) {
+        stream->statistics.received += (uint64_t)count;
+        if (NIL_P(stream->tls)) stream->likely_empty = (size_t)count < length + spare_length;
+        if (NIL_P(stream->tls) && (size_t)count > length) in->end += (size_t)count - length;
+        // A peer that fills it has more to say.
+        if (!length && (size_t)count == spare_length && in->capacity < BUFFER_KEEP) buffer_room(in, in->capacity);
+    } else if (count == 0) {
+        stream->ended = true;
+    } else if (count == -EAGAIN) {
+        stream->likely_empty = true;
+    }
+    return count;
+}
+
+// Waits unless a receive is likely to find something. What was written is sent first: nobody answers what was not sent.
+static void await(struct stream *stream, struct stream_limit *limit)
+{
+    size_t before = buffer_used(&stream->in);
+    if (buffer_used(&stream->out) && !stream->writing) {
+        stream->sending_first = true;
+        stream_send_written(stream);
+        stream->sending_first = false;
+    }
+    if (buffer_used(&stream->in) != before) return; // arrived while sending
+    if (stream->likely_empty && (NIL_P(stream->tls) || !tls_pending(stream))) {
+        short events = stream->tls_wants ? stream->tls_wants : POLLIN;
+        stream->tls_wants = 0;
+        stream_wait(stream, SIDE_READ, events, limit);
+        stream->likely_empty = false;
+    } else {
+        stream_courtesy(stream, SIDE_READ, limit);
+    }
+}
+
+bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit)
+{
+    size_t most = NIL_P(stream->tls) ? FIRST_RESERVE : BUFFER_KEEP; // TLS gives a record at a time
+    if (room < LEAST_ROOM) room = LEAST_ROOM;
+    if (room > most) room = most;
+    for (;;) {
+        if (stream->ended) return false;
+        size_t before = buffer_used(&stream->in);
+        await(stream, limit);
+        if (buffer_used(&stream->in) > before) return true;
+        if (stream->ended) return false;
+        ssize_t count = stream_receive(stream, NULL, 0, room);
+        if (count > 0) return true;
+        if (count == 0) return false;
+        if (count != -EAGAIN) stream_fail(stream, (int)-count, "reading from");
+    }
+}
+
+// ---- in place
+
+const uint8_t *stream_buffered(const struct stream *stream, size_t *length)
+{
+    *length = buffer_used(&stream->in);
+    return *length ? buffer_front(&stream->in) : NULL;
+}
+
+void stream_end_early(struct stream *stream)
+{
+    stream_poison(stream, "its peer closed it in the middle of a reply");
+    rb_raise(eUnexpectedEnd, "%" PRIsVALUE " closed the connection in the middle of a reply", stream->peer);
+}
+
+void stream_refuse_more(struct stream *stream, size_t limit)
+{
+    stream_poison(stream, "its peer sent more than it may");
+    rb_raise(eBufferLimitExceeded,
+             "%" PRIsVALUE " sent more than the %zu bytes that may be held at once: raise the limit (limit:, "
+                           "buffer_limit:), or read it in pieces",
+             stream->peer, limit);
+}
+
+const uint8_t *stream_need(struct stream *stream, size_t count)
+{
+    if (count > stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
+    stream_enter(stream, SIDE_READ);
+    struct stream_limit limit = stream_read_limit(stream);
+    while (buffer_used(&stream->in) < count) {
+        if (!stream_fill(stream, count - buffer_used(&stream->in), &limit)) stream_end_early(stream);
+    }
+    return buffer_front(&stream->in);
+}
+
+const uint8_t *stream_need_line(struct stream *stream, size_t longest, size_t *length)
+{
+    if (longest > stream->buffer_limit) longest = stream->buffer_limit;
+    stream_enter(stream, SIDE_READ);
+    struct stream_limit limit = stream_read_limit(stream);
+    size_t seen = 0;
+    for (;;) {
+        size_t used = buffer_used(&stream->in);
+        size_t looked_at = used < longest ? used : longest;
+        const uint8_t *front = buffer_front(&stream->in);
+        const uint8_t *newline = looked_at > seen ? memchr(front + seen, '\n', looked_at - seen) : NULL;
+        if (newline) {
+            *length = (size_t)(newline - front) + 1;
+            return front;
+        }
+        if (used >= longest) stream_refuse_more(stream, longest);
+        seen = used;
+        if (!stream_fill(stream, 0, &limit)) stream_end_early(stream);
+    }
+}
+
+bool stream_more(struct stream *stream)
+{
+    stream_enter(stream, SIDE_READ);
+    if (buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
+    struct stream_limit limit = stream_read_limit(stream);
+    return stream_fill(stream, 0, &limit);
+}
+
+void stream_consume(struct stream *stream, size_t count)
+{
+    buffer_consume(&stream->in, count);
+}
+
+void stream_skip(struct stream *stream, size_t count)
+{
+    stream_enter(stream, SIDE_READ);
+    struct stream_limit limit = stream_read_limit(stream);
+    for (;;) {
+        size_t used = buffer_used(&stream->in);
+        size_t taken = used < count ? used : count;
+        buffer_consume(&stream->in, taken);
+        count -= taken;
+        if (count == 0) return;
+        if (!stream_fill(stream, count < SKIP_ROOM ? count : SKIP_ROOM, &limit)) stream_end_early(stream);
+    }
+}
+
+// ---- into Strings
+
+VALUE stream_hidden_string(size_t capacity)
+{
+    if (capacity > LONG_MAX / 2) rb_raise(rb_eNoMemError, "a String cannot hold %zu bytes", capacity);
+    return rb_obj_hide(rb_str_buf_new((long)capacity));
+}
+
+VALUE stream_reveal(VALUE string, size_t length)
+{
+    rb_str_resize(string, (long)length); // gives back what it has too much
+    return rb_obj_reveal(string, rb_cString);
+}
+
+static uint8_t *string_room(VALUE string, size_t arrived, size_t *room)
+{
+    if ((size_t)RSTRING_LEN(string) != arrived)
+        rb_raise(rb_eRuntimeError, "the String was changed while it was read into");
+    size_t free_room = rb_str_capacity(string) - arrived;
+    if (free_room == 0 || *room < free_room) free_room = *room;
+    if (free_room < *room && free_room < DIRECT) free_room = *room;
+    size_t most = arrived < FIRST_RESERVE ? FIRST_RESERVE : arrived > LARGEST_RESERVE ? LARGEST_RESERVE : arrived;
+    if (free_room > most) free_room = most;
+    // Ruby's expand sets the capacity, be it to less.
+    if (rb_str_capacity(string) - arrived < free_room) {
+        rb_str_modify_expand(string, (long)free_room);
+    } else {
+        rb_str_modify(string);
+    }
+    *room = free_room;
+    return (uint8_t *)RSTRING_PTR(string) + arrived;
+}
+
+// What is in the buffer, up to `count` bytes.
+static size_t move_buffered(struct stream *stream, VALUE string, size_t arrived, size_t count)
+{
+    size_t used = buffer_used(&stream->in);
+    size_t taken = used < count ? used : count;
+    if (taken == 0) return arrived;
+    size_t room = taken;
+    while (taken > 0) {
+        uint8_t *to = string_room(string, arrived, &room);
+        memcpy(to, buffer_front(&stream->in), room);
+        buffer_consume(&stream->in, room);
+        arrived += room;
+        rb_str_set_len(string, (long)arrived);
+        taken -= room;
+        room = taken;
+    }
+    return arrived;
+}
+
+size_t stream_read_string(struct stream *stream, VALUE string, size_t arrived, size_t count, struct stream_limit *limit)
+{
+    for (;;) {
+        arrived = move_buffered(stream, string, arrived, count - arrived);
+        if (arrived == count || stream->ended) return arrived;
+        if (count - arrived < DIRECT || !NIL_P(stream->tls)) {
+            if (!stream_fill(stream, count - arrived, limit)) return arrived;
+            continue;
+        }
+        await(stream, limit);
+        if (buffer_used(&stream->in) || stream->ended) continue;
+        size_t room = count == SIZE_MAX ? (arrived < DIRECT ? DIRECT : arrived) : count - arrived;
+        bool whole = room == count - arrived;
+        uint8_t *to = string_room(string, arrived, &room);
+        whole = whole && room == count - arrived;
+        ssize_t received = stream_receive(stream, to, room, whole ? LEAST_ROOM : 0);
+        if (received == -EAGAIN) continue;
+        if (received < 0) stream_fail(stream, (int)-received, "reading from");
+        arrived += (size_t)received < room ? (size_t)received : room;
+        rb_str_set_len(string, (long)arrived);
+    }
+}
+
+size_t stream_read_some(struct stream *stream, VALUE string, size_t most)
+{
+    struct stream_limit limit = stream_read_limit(stream);
+    while (!buffer_used(&stream->in)) {
+        if (stream->ended) return 0;
+        if (most < DIRECT || !NIL_P(stream->tls)) {
+            if (!stream_fill(stream, most, &limit)) return 0;
+            continue;
+        }
+        await(stream, &limit);
+        if (buffer_used(&stream->in)) break;
+        size_t room = most;
+        uint8_t *to = string_room(string, 0, &room);
+        ssize_t count = stream_receive(stream, to, room, 0);
+        if (count == -EAGAIN) continue;
+        if (count < 0) stream_fail(stream, (int)-count, "reading from");
+        rb_str_set_len(string, (long)count);
+        return (size_t)count;
+    }
+    return move_buffered(stream, string, 0, most);
+}
+
+VALUE stream_take(struct stream *stream, size_t count)
+{
+    stream_enter(stream, SIDE_READ);
+    size_t used = buffer_used(&stream->in);
+    if (used >= count) {
+        VALUE string = rb_str_new((const char *)(count ? buffer_front(&stream->in) : NULL), (long)count);
+        if (count) buffer_consume(&stream->in, count);
+        return string;
+    }
+    struct stream_limit limit = stream_read_limit(stream);
+    VALUE string = stream_hidden_string(count < FIRST_RESERVE ? count : FIRST_RESERVE);
+    if (stream_read_string(stream, string, 0, count, &limit) < count) stream_end_early(stream);
+    return stream_reveal(string, count);
+}
+
+void stream_reading_init(void)
+{
+    eUnexpectedEnd = rb_const_get(heddle_module, rb_intern("UnexpectedEnd"));
+    eBufferLimitExceeded = rb_const_get(heddle_module, rb_intern("BufferLimitExceeded"));
+    rb_gc_register_mark_object(eUnexpectedEnd);
+    rb_gc_register_mark_object(eBufferLimitExceeded);
+}

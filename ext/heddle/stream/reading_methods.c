@@ -1,0 +1,399 @@
+// The methods of Heddle::Stream that read. They answer as those of TCPSocket do; Strings are binary.
+#include "stream/internals.h"
+
+#include "shims.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <ruby/encoding.h>
+#include <string.h>
+
+static ID id_chomp, id_limit, id_exception;
+static VALUE sym_wait_readable, sym_wait_writable;
+
+static struct stream *begin(VALUE self)
+{
+    struct stream *stream = stream_get(self);
+    stream_enter(stream, SIDE_READ);
+    return stream;
+}
+
+static size_t length_of(VALUE number)
+{
+    long length = NUM2LONG(number);
+    if (length < 0) rb_raise(rb_eArgError, "negative length %ld given", length);
+    return (size_t)length;
+}
+
+// The caller's own, emptied but with its memory; or a new one, which nobody knows until it is handed out.
+static VALUE destination(VALUE given, size_t capacity)
+{
+    if (NIL_P(given)) return stream_hidden_string(capacity < BUFFER_KEEP ? capacity : BUFFER_KEEP);
+    StringValue(given);
+    rb_str_modify(given);
+    rb_str_set_len(given, 0);
+    rb_enc_associate(given, rb_ascii8bit_encoding());
+    return given;
+}
+
+static VALUE hand_out(VALUE string, VALUE given, size_t length)
+{
+    return NIL_P(given) ? stream_reveal(string, length) : string;
+}
+
+static VALUE take_buffered(struct stream *stream, size_t length)
+{
+    VALUE string = rb_str_new((const char *)buffer_front(&stream->in), (long)length);
+    if (length) buffer_consume(&stream->in, length);
+    return string;
+}
+
+RBIMPL_ATTR_NORETURN()
+static void raise_end_of_file(void)
+{
+    rb_raise(rb_eEOFError, "end of file reached");
+}
+
+/*
+ * call-seq: stream.read(length = nil, buffer = nil) -> String or nil
+ *
+ * The next +length+ bytes, fewer only when the peer closes before; nil at the end. Without a length all that is still to
+ * come. As IO#read has it; large ones are received straight into their String.
+ *
+ * Raises Heddle::DeadlineExceeded, Errno::ECONNRESET and the like, after which the stream is closed.
+ */
+static VALUE read_bytes(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 2);
+    VALUE given = argc > 1 ? argv[1] : Qnil;
+    struct stream *stream = begin(self);
+    size_t count = argc > 0 && !NIL_P(argv[0]) ? length_of(argv[0]) : SIZE_MAX;
+    if (count == 0) return NIL_P(given) ? rb_str_new(NULL, 0) : destination(given, 0);
+    if (NIL_P(given) && count <= buffer_used(&stream->in)) return take_buffered(stream, count);
+    VALUE string = destination(given, count == SIZE_MAX ? 0 : count);
+    struct stream_limit limit = stream_read_limit(stream);
+    size_t arrived = stream_read_string(stream, string, 0, count, &limit);
+    if (arrived == 0 && count != SIZE_MAX) return Qnil;
+    return hand_out(string, given, arrived);
+}
+
+/*
+ * call-seq: stream.read_into(string, length) -> string
+ *
+ * Exactly +length+ bytes in place of what the String holds, whose memory is used again.
+ *
+ * Raises Heddle::UnexpectedEnd when the peer closes before, and what #read raises.
+ */
+static VALUE read_into(VALUE self, VALUE string, VALUE length)
+{
+    struct stream *stream = begin(self);
+    size_t count = length_of(length);
+    string = destination(string, count);
+    struct stream_limit limit = stream_read_limit(stream);
+    if (stream_read_string(stream, string, 0, count, &limit) < count) stream_end_early(stream);
+    return string;
+}
+
+/*
+ * call-seq:
+ *   stream.readpartial(length, buffer = nil) -> String
+ *   stream.sysread(length, buffer = nil) -> String
+ *
+ * What there is, at most +length+ bytes; waits while there is nothing. EOFError at the end.
+ */
+static VALUE readpartial(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, 2);
+    VALUE given = argc > 1 ? argv[1] : Qnil;
+    struct stream *stream = begin(self);
+    size_t most = length_of(argv[0]);
+    if (most == 0) return NIL_P(given) ? rb_str_new(NULL, 0) : destination(given, 0);
+    size_t used = buffer_used(&stream->in);
+    if (used && NIL_P(given)) return take_buffered(stream, used < most ? used : most);
+    VALUE string = destination(given, most);
+    size_t count = stream_read_some(stream, string, most);
+    if (count == 0) raise_end_of_file();
+    return hand_out(string, given, count);
+}
+
+static bool wants_exception(VALUE options)
+{
+    return NIL_P(options) || rb_hash_lookup2(options, ID2SYM(id_exception), Qtrue) != Qfalse;
+}
+
+/*
+ * call-seq: stream.read_nonblock(length, buffer = nil, exception: true) -> String, :wait_readable or nil
+ *
+ * As #readpartial, but never waits: raises IO::EAGAINWaitReadable, or with <tt>exception: false</tt> answers
+ * <tt>:wait_readable</tt> then, and nil at the end.
+ */
+static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
+{
+    VALUE length, given, options;
+    rb_scan_args(argc, argv, "11:", &length, &given, &options);
+    struct stream *stream = begin(self);
+    size_t most = length_of(length);
+    VALUE string = destination(given, most);
+    if (most == 0) return hand_out(string, given, 0);
+    if (!buffer_used(&stream->in) && !stream->ended) {
+        if (!stream->writing) stream_try_sending(stream);
+        ssize_t count = stream_receive(stream, NULL, 0, most < BUFFER_KEEP ? most : BUFFER_KEEP);
+        if (count == -EAGAIN) {
+            bool writable = stream->tls_wants == POLLOUT;
+            if (!wants_exception(options)) return writable ? sym_wait_writable : sym_wait_readable;
+            rb_readwrite_syserr_fail(writable ? RB_IO_WAIT_WRITABLE : RB_IO_WAIT_READABLE, EAGAIN, "read would block");
+        }
+        if (count < 0) stream_fail(stream, (int)-count, "reading from");
+    }
+    size_t used = buffer_used(&stream->in);
+    if (used == 0 && !wants_exception(options)) return Qnil;
+    if (used == 0) raise_end_of_file();
+    size_t count = used < most ? used : most;
+    rb_str_cat(string, (const char *)buffer_front(&stream->in), (long)count);
+    buffer_consume(&stream->in, count);
+    return hand_out(string, given, count);
+}
+
+// ---- lines
+
+struct line_options {
+    VALUE separator; // or nil
+    size_t most;     // bytes of a line, of which the rest comes next time; or SIZE_MAX
+    size_t longest;  // bytes of a line, beyond which something is wrong
+    bool chomp;
+    bool paragraphs;
+};
+
+static struct line_options parse_line_options(int argc, VALUE *argv, const struct stream *stream)
+{
+    struct line_options line = {.separator = rb_rs, .most = SIZE_MAX, .longest = stream->buffer_limit};
+    VALUE first, second, options, values[2] = {Qundef, Qundef};
+    int count = rb_scan_args(argc, argv, "02:", &first, &second, &options);
+    if (count == 1 && !NIL_P(first) && !RB_TYPE_P(first, T_STRING) && !rb_respond_to(first, rb_intern("to_str"))) {
+        second = first;
+    } else if (count > 0) {
+        line.separator = first;
+    }
+    if (!NIL_P(second) && NUM2LONG(second) >= 0) line.most = (size_t)NUM2LONG(second);
+    if (!NIL_P(options)) {
+        ID names[2] = {id_chomp, id_limit};
+        rb_get_kwargs(options, names, 0, 2, values);
+        line.chomp = values[0] != Qundef && RTEST(values[0]);
+        if (values[1] != Qundef && !NIL_P(values[1])) {
+            size_t limit = length_of(values[1]);
+            if (limit < line.longest) line.longest = limit;
+        }
+    }
+    if (!NIL_P(line.separator)) {
+        StringValue(line.separator);
+        line.paragraphs = RSTRING_LEN(line.separator) == 0;
+        if (line.paragraphs) line.separator = rb_str_new_cstr("\n\n");
+    }
+    return line;
+}
+
+static void skip_newlines(struct stream *stream, struct stream_limit *limit)
+{
+    for (;;) {
+        while (buffer_used(&stream->in) && *buffer_front(&stream->in) == '\n')
+            buffer_consume(&stream->in, 1);
+        if (buffer_used(&stream->in) || !stream_fill(stream, 0, limit)) return;
+    }
+}
+
+// How many bytes of the buffer are the next line; 0 at the end.
+static size_t find_line(struct stream *stream, const struct line_options *line, struct stream_limit *limit, bool *whole)
+{
+    const char *separator = RSTRING_PTR(line->separator);
+    size_t width = (size_t)RSTRING_LEN(line->separator);
+    size_t seen = 0;
+    *whole = false;
+    for (;;) {
+        size_t used = buffer_used(&stream->in);
+        size_t most = line->most < line->longest ? line->most : line->longest;
+        size_t looked_at = used < most ? used : most;
+        size_t from = seen < width ? 0 : seen - width + 1;
+        const uint8_t *front = buffer_front(&stream->in);
+        const uint8_t *found = NULL;
+        if (looked_at >= from + width) {
+            found = width == 1 ? memchr(front + from, separator[0], looked_at - from)
+                               : memmem(front + from, looked_at - from, separator, width);
+        }
+        if (found) {
+            *whole = true;
+            return (size_t)(found - front) + width;
+        }
+        if (used >= line->most) return line->most;
+        if (used >= line->longest) stream_refuse_more(stream, line->longest);
+        seen = looked_at;
+        if (!stream_fill(stream, 0, limit)) return buffer_used(&stream->in);
+        separator = RSTRING_PTR(line->separator);
+    }
+}
+
+static size_t chomped(const struct stream *stream, const struct line_options *line, size_t length)
+{
+    const uint8_t *front = buffer_front(&stream->in);
+    length -= (size_t)RSTRING_LEN(line->separator);
+    if (RSTRING_LEN(line->separator) == 1 && RSTRING_PTR(line->separator)[0] == '\n' && length &&
+        front[length - 1] == '\r')
+        length--;
+    return length;
+}
+
+static VALUE next_line(struct stream *stream, const struct line_options *line)
+{
+    struct stream_limit limit = stream_read_limit(stream);
+    if (line->most == 0) return rb_str_new(NULL, 0);
+    if (NIL_P(line->separator)) {
+        VALUE all = stream_hidden_string(0);
+        size_t arrived = stream_read_string(stream, all, 0, line->most, &limit);
+        return arrived ? stream_reveal(all, arrived) : Qnil;
+    }
+    if (line->paragraphs) skip_newlines(stream, &limit);
+    bool whole;
+    size_t length = find_line(stream, line, &limit, &whole);
+    if (length == 0) return Qnil;
+    size_t kept = line->chomp && whole ? chomped(stream, line, length) : length;
+    VALUE string = rb_str_new((const char *)buffer_front(&stream->in), (long)kept);
+    buffer_consume(&stream->in, length);
+    if (line->paragraphs) { // what has arrived of them; the next call passes over the rest
+        while (buffer_used(&stream->in) && *buffer_front(&stream->in) == '\n')
+            buffer_consume(&stream->in, 1);
+    }
+    stream->statistics.lines++;
+    return string;
+}
+
+/*
+ * call-seq: stream.gets(separator = $/, most = nil, chomp: false, limit: buffer_limit) -> String or nil
+ *
+ * The next line, nil at the end, as IO#gets has it; the whole line has to be there within the read timeout. Of a line longer
+ * than +most+ bytes the rest comes with the next call; of one longer than +limit+ bytes none: the stream is closed.
+ *
+ * Raises Heddle::DeadlineExceeded, Heddle::BufferLimitExceeded.
+ */
+static VALUE gets_line(int argc, VALUE *argv, VALUE self)
+{
+    struct stream *stream = begin(self);
+    struct line_options line = parse_line_options(argc, argv, stream);
+    VALUE string = next_line(stream, &line);
+    rb_lastline_set(string);
+    RB_GC_GUARD(line.separator);
+    return string;
+}
+
+/* call-seq: stream.lineno -> Integer. How many lines were read. */
+static VALUE lineno(VALUE self)
+{
+    return ULL2NUM(stream_get(self)->statistics.lines);
+}
+
+// ---- the rest
+
+/* call-seq: stream.getbyte -> Integer or nil. The next byte, nil at the end. */
+static VALUE getbyte(VALUE self)
+{
+    struct stream *stream = begin(self);
+    struct stream_limit limit = stream_read_limit(stream);
+    if (!buffer_used(&stream->in) && !stream_fill(stream, 0, &limit)) return Qnil;
+    VALUE byte = INT2FIX(*buffer_front(&stream->in));
+    buffer_consume(&stream->in, 1);
+    return byte;
+}
+
+/* call-seq: stream.unread(string) -> nil. Puts bytes back in front of what is to be read next. */
+static VALUE unread(VALUE self, VALUE string)
+{
+    struct stream *stream = begin(self);
+    StringValue(string);
+    struct stream_buffer whole = {0};
+    buffer_append(&whole, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
+    buffer_append(&whole, buffer_front(&stream->in), buffer_used(&stream->in));
+    buffer_release(&stream->in);
+    stream->in = whole;
+    RB_GC_GUARD(string);
+    return Qnil;
+}
+
+/*
+ * call-seq: stream.peek(length) -> String
+ *
+ * The next +length+ bytes, fewer when the peer closes before, which stay to be read.
+ */
+static VALUE peek(VALUE self, VALUE length)
+{
+    struct stream *stream = begin(self);
+    size_t count = length_of(length);
+    if (count > stream->buffer_limit)
+        rb_raise(rb_eArgError, "a stream can hold %zu bytes (buffer_limit:), not %zu", stream->buffer_limit, count);
+    struct stream_limit limit = stream_read_limit(stream);
+    while (buffer_used(&stream->in) < count) {
+        if (!stream_fill(stream, count - buffer_used(&stream->in), &limit)) break;
+    }
+    size_t used = buffer_used(&stream->in);
+    return rb_str_new((const char *)buffer_front(&stream->in), (long)(used < count ? used : count));
+}
+
+/* call-seq: stream.skip(length) -> self. Passes over so many bytes; Heddle::UnexpectedEnd when there are fewer. */
+static VALUE skip(VALUE self, VALUE length)
+{
+    stream_skip(begin(self), length_of(length));
+    return self;
+}
+
+/* call-seq: stream.eof? -> true or false. Waits until there is a byte to read, or the end. */
+static VALUE eof_p(VALUE self)
+{
+    struct stream *stream = begin(self);
+    struct stream_limit limit = stream_read_limit(stream);
+    return buffer_used(&stream->in) || stream_fill(stream, 0, &limit) ? Qfalse : Qtrue;
+}
+
+/*
+ * call-seq: stream.wait_readable(timeout = nil) -> self or nil
+ *
+ * Until there is something to read or the end, nil when that takes more than +timeout+ seconds. Ended by an exception it
+ * leaves the stream as it was, unless replies are owed. What was written is sent first.
+ */
+static VALUE wait_readable(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    struct stream *stream = begin(self);
+    int64_t span = deadline_span(argc ? argv[0] : Qnil);
+    if (buffer_used(&stream->in) || stream->ended) return self;
+    if (buffer_used(&stream->out) && !stream->writing) {
+        stream->sending_first = true;
+        stream_send_written(stream);
+        stream->sending_first = false;
+        if (buffer_used(&stream->in)) return self;
+    }
+    if (!NIL_P(stream->tls) && tls_pending(stream)) return self;
+    deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
+    if (!stream_wait_until(stream, SIDE_READ, POLLIN, until)) return Qnil;
+    stream->likely_empty = false;
+    return self;
+}
+
+void stream_define_reading(VALUE klass)
+{
+    id_chomp = rb_intern("chomp");
+    id_limit = rb_intern("limit");
+    id_exception = rb_intern("exception");
+    sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
+    sym_wait_writable = ID2SYM(rb_intern("wait_writable"));
+    rb_define_method(klass, "read", read_bytes, -1);
+    rb_define_method(klass, "read_into", read_into, 2);
+    rb_define_method(klass, "readpartial", readpartial, -1);
+    rb_define_method(klass, "sysread", readpartial, -1);
+    rb_define_method(klass, "read_nonblock", read_nonblock, -1);
+    rb_define_method(klass, "gets", gets_line, -1);
+    rb_define_method(klass, "lineno", lineno, 0);
+    rb_define_method(klass, "getbyte", getbyte, 0);
+    rb_define_method(klass, "unread", unread, 1);
+    rb_define_method(klass, "peek", peek, 1);
+    rb_define_method(klass, "skip", skip, 1);
+    rb_define_method(klass, "eof?", eof_p, 0);
+    rb_define_method(klass, "eof", eof_p, 0);
+    rb_define_method(klass, "wait_readable", wait_readable, -1);
+}

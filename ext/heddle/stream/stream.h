@@ -1,0 +1,74 @@
+// Bytes with a deadline, over a socket or TLS: what clients that speak a protocol build on. Knows no protocol.
+//
+// Whatever says that it may wait may run other fibers and threads, raise what was sent to this one, and move the buffers: a
+// pointer into them is good until the next call of one of these. When anything is raised in a wait, the stream has been
+// closed: where a conversation stands after half an operation nobody knows.
+#ifndef HEDDLE_STREAM_STREAM_H
+#define HEDDLE_STREAM_STREAM_H
+
+#include "deadline.h"
+
+struct stream;
+
+// That of a Heddle::Stream. Raises TypeError for anything else, IOError for one that is closed. Keep the object on the
+// stack (RB_GC_GUARD) while the pointer is in use.
+struct stream *stream_of(VALUE object);
+
+// ---- reading. All but stream_buffered and stream_consume may wait: until the read timeout, the deadline of the exchange
+// and the one in force, whichever is first. Before a wait, what was written is sent.
+
+// What has arrived already, in place.
+const uint8_t *stream_buffered(const struct stream *stream, size_t *length);
+
+// Has at least so many bytes in the buffer, and says where. Raises Heddle::UnexpectedEnd when the peer closes before,
+// Heddle::BufferLimitExceeded for more than the stream may hold.
+const uint8_t *stream_need(struct stream *stream, size_t count);
+
+// Has a whole line in the buffer; `length` is that up to and with its "\n". Raises as stream_need does, for lines longer
+// than `limit` Heddle::BufferLimitExceeded.
+const uint8_t *stream_need_line(struct stream *stream, size_t limit, size_t *length);
+
+// More than what is in the buffer now, however much; false at the end.
+bool stream_more(struct stream *stream);
+
+// So many bytes, which are in the buffer, are done with.
+void stream_consume(struct stream *stream, size_t count);
+
+// The next bytes as a binary String of their own, what has not arrived yet straight into it. A length that comes from the
+// wire costs no more than 4 MiB of memory before the bytes are there. Raises Heddle::UnexpectedEnd.
+VALUE stream_take(struct stream *stream, size_t count);
+
+// Passes over so many bytes. Raises Heddle::UnexpectedEnd.
+void stream_skip(struct stream *stream, size_t count);
+
+// ---- writing. Only the first three never wait.
+
+// Room for so many bytes at the end of what is to be sent; commit says how many were put there.
+uint8_t *stream_reserve(struct stream *stream, size_t count);
+void stream_commit(struct stream *stream, size_t count);
+void stream_append(struct stream *stream, const void *bytes, size_t length);
+
+// Bytes that the peer does not answer and that nobody waits for: they ride in front of the next message. Beyond 64 KiB or
+// 128 messages they are sent at once, which may wait.
+void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length);
+
+// Sends all there is, also what rides, and reads meanwhile what the peer sends when it takes no more.
+void stream_flush(struct stream *stream);
+
+// ---- the conversation
+
+// So many replies more are owed. A stream that is owed some is not healthy: it is not to be handed on.
+void stream_expect(struct stream *stream, unsigned replies);
+
+// So many have been read whole.
+void stream_replied(struct stream *stream, unsigned replies);
+
+// Every wait until it is changed again ends by this instant. Returns what was in force before.
+deadline_t stream_bound(struct stream *stream, deadline_t until);
+
+// Closes it: what was asked and answered no longer match. `reason`, a literal, goes into the errors of later operations.
+void stream_poison(struct stream *stream, const char *reason);
+
+void Init_heddle_stream(void);
+
+#endif

@@ -1,0 +1,432 @@
+#include "stream/internals.h"
+
+#include "loop/fork.h"
+#include "shims.h"
+#include "stream/lock.h"
+
+static VALUE cStream;
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    const struct stream *stream = pointer;
+    rb_gc_mark(stream->io);
+    rb_gc_mark(stream->tls);
+    rb_gc_mark(stream->scratch);
+    rb_gc_mark(stream->peer);
+}
+
+static void release(void *pointer)
+{
+    struct stream *stream = pointer;
+    buffer_release(&stream->in);
+    buffer_release(&stream->out);
+    buffer_release(&stream->riding);
+    xfree(stream); // the socket is closed by its own object
+}
+
+static size_t memsize(const void *pointer)
+{
+    const struct stream *stream = pointer;
+    return sizeof(*stream) + stream->in.capacity + stream->out.capacity + stream->riding.capacity;
+}
+
+static const rb_data_type_t stream_type = {
+    .wrap_struct_name = "Heddle::Stream",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct stream *stream;
+    VALUE self = TypedData_Make_Struct(klass, struct stream, &stream_type, stream);
+    stream->io = stream->tls = stream->scratch = stream->peer = Qnil;
+    stream->descriptor = -1;
+    stream->closed = true;
+    stream->read_span = stream->write_span = stream->until = DEADLINE_NEVER;
+    return self;
+}
+
+struct stream *stream_get(VALUE self)
+{
+    return rb_check_typeddata(self, &stream_type);
+}
+
+struct stream *stream_of(VALUE object)
+{
+    struct stream *stream = stream_get(object);
+    stream_check_open(stream);
+    return stream;
+}
+
+// What the IO's own buffer holds already.
+static void take_over_buffer(struct stream *stream)
+{
+    rb_io_t *file;
+    GetOpenFile(stream->io, file);
+    while (rb_io_read_pending(file)) {
+        VALUE bytes = rb_funcall(stream->io, rb_intern("read_nonblock"), 1, INT2FIX(BUFFER_FIRST));
+        buffer_append(&stream->in, RSTRING_PTR(bytes), (size_t)RSTRING_LEN(bytes));
+        RB_GC_GUARD(bytes);
+    }
+}
+
+/* @api private stream.attach(io, peer, buffer_limit): it reads from and writes to that IO from now on. */
+static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
+{
+    struct stream *stream = stream_get(self);
+    if (!stream->closed || !NIL_P(stream->peer)) rb_raise(rb_eArgError, "this stream is initialized already");
+    size_t limit = NUM2SIZET(buffer_limit);
+    if (limit == 0) rb_raise(rb_eArgError, "buffer_limit is a number of bytes above 0");
+    io = rb_io_get_io(io);
+    stream->peer = rb_str_new_frozen(StringValue(peer));
+    stream->descriptor = rb_io_descriptor(io);
+    stream->io = io;
+    stream->buffer_limit = limit;
+    stream->forks = fork_count();
+    stream->likely_empty = stream->between_messages = true;
+    stream->closed = false;
+    take_over_buffer(stream);
+    return self;
+}
+
+/* @api private stream.attach_tls(ssl_socket): everything goes through it from now on. */
+static VALUE attach_tls(VALUE self, VALUE tls)
+{
+    struct stream *stream = stream_of(self);
+    stream->tls = tls;
+    return tls;
+}
+
+/* @api private stream.tls -> OpenSSL::SSL::SSLSocket or nil */
+static VALUE tls(VALUE self)
+{
+    return stream_get(self)->tls;
+}
+
+// ---- settings
+
+static VALUE span_value(int64_t span)
+{
+    return span == DEADLINE_NEVER ? Qnil : DBL2NUM((double)span / 1e9);
+}
+
+/* call-seq: stream.read_timeout -> Float or nil. How many seconds an operation that reads may take in all. */
+static VALUE read_timeout(VALUE self)
+{
+    return span_value(stream_get(self)->read_span);
+}
+
+/* call-seq: stream.read_timeout = seconds. nil: no limit but the deadline in force. */
+static VALUE set_read_timeout(VALUE self, VALUE seconds)
+{
+    stream_get(self)->read_span = deadline_span(seconds);
+    return seconds;
+}
+
+/* call-seq: stream.write_timeout -> Float or nil. How many seconds an operation that sends may take in all. */
+static VALUE write_timeout(VALUE self)
+{
+    return span_value(stream_get(self)->write_span);
+}
+
+/* call-seq: stream.write_timeout = seconds. nil: no limit but the deadline in force. */
+static VALUE set_write_timeout(VALUE self, VALUE seconds)
+{
+    stream_get(self)->write_span = deadline_span(seconds);
+    return seconds;
+}
+
+/* call-seq: stream.sync -> true or false. Whether each write is sent at once. */
+static VALUE sync_p(VALUE self)
+{
+    return stream_of(self)->sync ? Qtrue : Qfalse;
+}
+
+/* call-seq: stream.sync = boolean. What was written before is sent with the next write. */
+static VALUE set_sync(VALUE self, VALUE wanted)
+{
+    stream_of(self)->sync = RTEST(wanted);
+    return wanted;
+}
+
+/* call-seq: stream.peer -> String. Whom it is connected to, for messages. */
+static VALUE peer(VALUE self)
+{
+    return stream_get(self)->peer;
+}
+
+/*
+ * call-seq: stream.to_io -> IO
+ *
+ * The socket itself, for IO.select and the like. What was written is sent first, for whoever goes past the stream must not
+ * wait for the answer to what was never sent. Bytes that the stream holds already (#buffered) the socket does not know of.
+ */
+static VALUE to_io(VALUE self)
+{
+    struct stream *stream = stream_of(self);
+    if (buffer_used(&stream->out) && !stream->writing) {
+        stream_enter(stream, SIDE_WRITE);
+        stream_send_written(stream);
+    }
+    return stream->io;
+}
+
+// ---- life
+
+static VALUE send_last(VALUE self)
+{
+    struct stream *stream = stream_get(self);
+    if (stream->forks == fork_count() && !stream->writing) stream_send_written(stream);
+    return Qnil;
+}
+
+static VALUE shut(VALUE self)
+{
+    struct stream *stream = stream_get(self);
+    bool ours = stream->forks == fork_count();
+    if (!stream->closed) stream_shut(stream, ours && !stream->reading && !stream->writing);
+    return Qnil;
+}
+
+/*
+ * call-seq: stream.close -> nil
+ *
+ * Sends what was written, within the write timeout, and closes the socket; TLS says goodbye. What only rides
+ * (#queue_no_reply) is dropped. Who waits in it gets IOError. Closing twice is harmless.
+ */
+static VALUE close_stream(VALUE self)
+{
+    struct stream *stream = stream_get(self);
+    if (stream->closed) return Qnil;
+    return rb_ensure(send_last, self, shut, self);
+}
+
+/* call-seq: stream.closed? -> true or false. Also when an operation that was interrupted closed it. */
+static VALUE closed_p(VALUE self)
+{
+    return stream_get(self)->closed ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: stream.poison -> nil
+ *
+ * Closes the stream at once, unsent bytes and all: what it sends next might answer another question. Later operations raise
+ * Heddle::StreamClosed.
+ */
+static VALUE poison(VALUE self)
+{
+    stream_poison(stream_get(self), "its user gave it up in the middle of a conversation");
+    return Qnil;
+}
+
+static VALUE unhealthy(VALUE unused, VALUE error)
+{
+    (void)unused, (void)error;
+    return Qfalse;
+}
+
+static VALUE check_health(VALUE self)
+{
+    return stream_healthy(stream_get(self)) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: stream.healthy? -> true or false
+ *
+ * Whether somebody else may have it: it is open, no reply is owed, nothing is left to be read or sent, nobody waits in it,
+ * the peer has neither closed it nor said anything unasked, and it was not opened before a fork. One system call. Never
+ * waits.
+ */
+static VALUE healthy_p(VALUE self)
+{
+    return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eStandardError, (VALUE)0);
+}
+
+// ---- the conversation
+
+/* call-seq: stream.owed -> Integer. How many replies the peer still has to give. */
+static VALUE owed(VALUE self)
+{
+    return UINT2NUM(stream_get(self)->owed);
+}
+
+/* call-seq: stream.expect(replies = 1) -> Integer. So many more are owed from now on; see #exchange. */
+static VALUE expect(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    struct stream *stream = stream_of(self);
+    stream_expect(stream, argc ? NUM2UINT(argv[0]) : 1);
+    return UINT2NUM(stream->owed);
+}
+
+/* call-seq: stream.replied(replies = 1) -> Integer. So many have been read, whole. ArgumentError for more than are owed. */
+static VALUE replied(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    struct stream *stream = stream_get(self);
+    stream_replied(stream, argc ? NUM2UINT(argv[0]) : 1);
+    return UINT2NUM(stream->owed);
+}
+
+struct conversation {
+    VALUE self;
+    struct stream *stream;
+    deadline_t until; // as before
+    unsigned owed;    // …
+    bool complete;
+};
+
+static VALUE converse(VALUE argument)
+{
+    struct conversation *conversation = (struct conversation *)argument;
+    VALUE value = rb_yield(conversation->self);
+    conversation->complete = true;
+    return value;
+}
+
+static VALUE end_conversation(VALUE argument)
+{
+    const struct conversation *conversation = (const struct conversation *)argument;
+    struct stream *stream = conversation->stream;
+    stream->until = conversation->until;
+    if (conversation->complete) {
+        stream->owed = conversation->owed;
+    } else {
+        stream_poison(stream, "an exchange did not come to its end");
+    }
+    return Qnil;
+}
+
+/*
+ * call-seq: stream.exchange(replies = 1, timeout: nil) { |stream| ... } -> object
+ *
+ * A question and its answers: the block writes, reads all +replies+, and its value is returned. All that it waits for has to
+ * be there in +timeout+ seconds. If the block is left in any other way (an error, a cancel, Thread#raise, throw, break) what
+ * is still to come would be taken for the answer to the next question: the stream is closed.
+ */
+static VALUE exchange(int argc, VALUE *argv, VALUE self)
+{
+    VALUE replies, options, timeout = Qnil;
+    static ID keywords[1];
+    if (!keywords[0]) keywords[0] = rb_intern("timeout");
+    rb_scan_args(argc, argv, "01:", &replies, &options);
+    if (!NIL_P(options) && rb_get_kwargs(options, keywords, 0, 1, &timeout) && timeout == Qundef) timeout = Qnil;
+    rb_need_block();
+    struct stream *stream = stream_of(self);
+    unsigned count = NIL_P(replies) ? 1 : NUM2UINT(replies);
+    int64_t span = deadline_span(timeout);
+    deadline_t before = stream->until;
+    if (span != DEADLINE_NEVER) {
+        deadline_t until = deadline_after(deadline_now(), span);
+        if (until < before) stream->until = until;
+    }
+    struct conversation conversation = {.self = self, .stream = stream, .until = before, .owed = stream->owed};
+    stream->owed += count;
+    return rb_ensure(converse, (VALUE)&conversation, end_conversation, (VALUE)&conversation);
+}
+
+// ---- numbers
+
+static void put(VALUE hash, const char *name, uint64_t number)
+{
+    rb_hash_aset(hash, ID2SYM(rb_intern(name)), ULL2NUM(number));
+}
+
+/*
+ * call-seq: stream.statistics -> Hash
+ *
+ * Of its life so far: +system_calls+ (+sends+ and +receives+; with TLS, calls of its library; +polls+ to wait in threads, as
+ * a scheduler counts its own, of which +looks+ kept Ruby's lock), +bytes_sent+, +bytes_received+, +flushes+, +waits+ for
+ * the peer.
+ */
+static VALUE statistics(VALUE self)
+{
+    const struct stream *stream = stream_get(self);
+    const struct stream_statistics *numbers = &stream->statistics;
+    VALUE hash = rb_hash_new();
+    put(hash, "system_calls", numbers->sends + numbers->receives + numbers->polls);
+    put(hash, "sends", numbers->sends);
+    put(hash, "receives", numbers->receives);
+    put(hash, "polls", numbers->polls);
+    put(hash, "looks", numbers->looks);
+    put(hash, "waits", numbers->waits);
+    put(hash, "flushes", numbers->flushes);
+    put(hash, "bytes_sent", numbers->sent);
+    put(hash, "bytes_received", numbers->received);
+    return hash;
+}
+
+/* call-seq: stream.buffered -> Integer. Bytes that have arrived and were not read. */
+static VALUE buffered(VALUE self)
+{
+    return SIZET2NUM(buffer_used(&stream_get(self)->in));
+}
+
+/* call-seq: stream.capacity -> Integer. Bytes of memory that its buffers take. */
+static VALUE capacity(VALUE self)
+{
+    const struct stream *stream = stream_get(self);
+    return SIZET2NUM(stream->in.capacity + stream->out.capacity + stream->riding.capacity);
+}
+
+/*
+ * call-seq: Heddle::Stream.look_first = boolean
+ *
+ * Beside a thread that computes, each time that Ruby's lock is given up costs 100 ms. Where regaining it took more than a
+ * millisecond, the next waits of plain threads first look for the reply, for at most 200 microseconds, while they hold it.
+ * false switches that off.
+ */
+static VALUE set_look_first(VALUE klass, VALUE wanted)
+{
+    (void)klass;
+    lock_looking = RTEST(wanted);
+    return wanted;
+}
+
+/* call-seq: Heddle::Stream.look_first? -> true or false */
+static VALUE look_first_p(VALUE klass)
+{
+    (void)klass;
+    return lock_looking ? Qtrue : Qfalse;
+}
+
+void Init_heddle_stream(void)
+{
+    cStream = rb_define_class_under(heddle_module, "Stream", rb_cObject);
+    rb_gc_register_mark_object(cStream);
+    rb_define_alloc_func(cStream, allocate);
+    rb_undef_method(cStream, "initialize_copy");
+    stream_life_init();
+    stream_reading_init();
+    tls_init();
+
+    rb_define_singleton_method(cStream, "look_first=", set_look_first, 1);
+    rb_define_singleton_method(cStream, "look_first?", look_first_p, 0);
+    rb_define_private_method(cStream, "attach", attach, 3);
+    rb_define_private_method(cStream, "attach_tls", attach_tls, 1);
+    rb_define_method(cStream, "tls", tls, 0);
+    rb_define_method(cStream, "read_timeout", read_timeout, 0);
+    rb_define_method(cStream, "read_timeout=", set_read_timeout, 1);
+    rb_define_method(cStream, "write_timeout", write_timeout, 0);
+    rb_define_method(cStream, "write_timeout=", set_write_timeout, 1);
+    rb_define_method(cStream, "sync", sync_p, 0);
+    rb_define_method(cStream, "sync=", set_sync, 1);
+    rb_define_method(cStream, "peer", peer, 0);
+    rb_define_method(cStream, "to_io", to_io, 0);
+    rb_define_method(cStream, "close", close_stream, 0);
+    rb_define_method(cStream, "closed?", closed_p, 0);
+    rb_define_method(cStream, "poison", poison, 0);
+    rb_define_method(cStream, "healthy?", healthy_p, 0);
+    rb_define_method(cStream, "owed", owed, 0);
+    rb_define_method(cStream, "expect", expect, -1);
+    rb_define_method(cStream, "replied", replied, -1);
+    rb_define_method(cStream, "exchange", exchange, -1);
+    rb_define_method(cStream, "statistics", statistics, 0);
+    rb_define_method(cStream, "buffered", buffered, 0);
+    rb_define_method(cStream, "capacity", capacity, 0);
+    stream_define_reading(cStream);
+    stream_define_writing(cStream);
+}

@@ -1,0 +1,208 @@
+#include "stream/internals.h"
+
+#include "deadline_scope.h"
+#include "loop/fork.h"
+#include "loop/loop.h"
+#include "loop/scheduler.h"
+#include "shims.h"
+#include "stream/lock.h"
+
+#include <errno.h>
+#include <poll.h>
+
+enum { COURTESY_EVERY = 64 }; // operations without a wait
+
+struct waiting {
+    struct stream *stream;
+    deadline_t until;
+    short events;
+    short found;
+};
+
+static void check_result(int error)
+{
+    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
+    rb_syserr_fail(error, "waiting for a stream's socket");
+}
+
+static int64_t left(deadline_t until)
+{
+    if (until == DEADLINE_NEVER) return DEADLINE_NEVER;
+    int64_t span = until - deadline_now();
+    return span > 0 ? span : 0;
+}
+
+static short wait_in_loop(struct waiting *waiting, VALUE scheduler)
+{
+    struct loop *loop = scheduler_entered(scheduler);
+    int found = loop_wait_descriptor(loop, waiting->stream->descriptor, waiting->events, left(waiting->until));
+    if (found < 0) check_result(-found);
+    return (short)found;
+}
+
+static VALUE call_io_wait(VALUE argument)
+{
+    struct waiting *waiting = (struct waiting *)argument;
+    deadline_t in_force = deadline_in_force();
+    deadline_t until = in_force < waiting->until ? in_force : waiting->until;
+    VALUE timeout = until == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left(until) / 1e9);
+    VALUE found = rb_fiber_scheduler_io_wait(rb_fiber_scheduler_current(), waiting->stream->io,
+                                             INT2FIX(waiting->events), timeout);
+    waiting->found = RTEST(found) ? (short)NUM2INT(found) : 0;
+    if (!waiting->found && in_force <= deadline_now()) deadline_check();
+    return Qnil;
+}
+
+static VALUE left_foreign(VALUE stream)
+{
+    ((struct stream *)stream)->foreign_waits--;
+    return Qnil;
+}
+
+static short wait_in_foreign(struct waiting *waiting)
+{
+    waiting->stream->foreign_waits++;
+    rb_ensure(call_io_wait, (VALUE)waiting, left_foreign, (VALUE)waiting->stream);
+    return waiting->found;
+}
+
+static short wait_in_thread(struct waiting *waiting)
+{
+    struct stream *stream = waiting->stream;
+    deadline_t in_force = deadline_in_force();
+    deadline_t until = in_force < waiting->until ? in_force : waiting->until;
+    for (;;) {
+        if (in_force != DEADLINE_NEVER && in_force <= deadline_now()) deadline_check();
+        struct lock_poll poll = {.descriptor = stream->descriptor, .events = waiting->events};
+        int64_t span = left(until);
+        bool looked = lock_look(&poll, span);
+        if (looked) stream->statistics.looks++, stream->statistics.polls++;
+        if (poll.found == 0 && span > 0) {
+            stream->statistics.polls++;
+            lock_poll_without(&poll, stream->io, span);
+        }
+        if (stream->closed) return 0;
+        if (poll.found > 0) return poll.revents;
+        if (poll.found < 0 && poll.found != -EINTR) check_result(-poll.found);
+        if (poll.found == 0 && waiting->until <= in_force && left(waiting->until) == 0) return 0;
+    }
+}
+
+static VALUE wait_body(VALUE argument)
+{
+    struct waiting *waiting = (struct waiting *)argument;
+    VALUE scheduler = rb_fiber_scheduler_current();
+    if (NIL_P(scheduler)) {
+        waiting->found = wait_in_thread(waiting);
+    } else if (scheduler_loop(scheduler)) {
+        waiting->found = wait_in_loop(waiting, scheduler);
+    } else {
+        waiting->found = wait_in_foreign(waiting);
+    }
+    return Qnil;
+}
+
+struct guard {
+    struct stream *stream;
+    VALUE (*body)(VALUE);
+    VALUE argument;
+    bool *busy;
+    bool was_busy; // flushing while reading marks each side once
+    bool harmless;
+    bool complete;
+};
+
+static VALUE guard_body(VALUE argument)
+{
+    struct guard *guard = (struct guard *)argument;
+    VALUE result = guard->body(guard->argument);
+    guard->complete = true;
+    return result;
+}
+
+static VALUE guard_end(VALUE argument)
+{
+    const struct guard *guard = (const struct guard *)argument;
+    struct stream *stream = guard->stream;
+    *guard->busy = guard->was_busy;
+    if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
+    if (!guard->complete && (!guard->harmless || stream->owed))
+        stream_poison(stream, "what it was doing was interrupted");
+    return Qnil;
+}
+
+VALUE stream_guarded(struct stream *stream, enum stream_side side, bool harmless, VALUE (*body)(VALUE), VALUE argument)
+{
+    struct guard guard = {.stream = stream, .body = body, .argument = argument, .harmless = harmless};
+    guard.busy = side == SIDE_READ ? &stream->reading : &stream->writing;
+    guard.was_busy = *guard.busy;
+    *guard.busy = true;
+    VALUE result = rb_ensure(guard_body, (VALUE)&guard, guard_end, (VALUE)&guard);
+    if (stream->closed) {
+        if (stream->reason) stream_check_open(stream);
+        rb_raise(rb_eIOError, "stream closed in another thread");
+    }
+    return result;
+}
+
+static VALUE raise_timeout(struct stream *stream, enum stream_side side, const struct stream_limit *limit)
+{
+    stream_poison(stream, "its time was over");
+    const char *doing = side == SIDE_READ ? "reading from" : "writing to";
+    if (limit->span != DEADLINE_NEVER && limit->until <= stream->until)
+        rb_raise(heddle_eDeadlineExceeded, "the %g s for %s %" PRIsVALUE " are over; its stream is closed",
+                 (double)limit->span / 1e9, doing, stream->peer);
+    rb_raise(heddle_eDeadlineExceeded,
+             "the time for an exchange with %" PRIsVALUE " was over while %s it; its stream is closed", stream->peer,
+             doing);
+}
+
+static void begin_limit(struct stream_limit *limit)
+{
+    if (!limit->until)
+        limit->until = limit->span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), limit->span);
+}
+
+short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit)
+{
+    begin_limit(limit);
+    struct waiting waiting = {.stream = stream, .events = events};
+    waiting.until = limit->until < stream->until ? limit->until : stream->until;
+    stream->statistics.waits++;
+    stream->since_wait = 0;
+    stream_guarded(stream, side, false, wait_body, (VALUE)&waiting);
+    if (!waiting.found) raise_timeout(stream, side, limit);
+    return waiting.found;
+}
+
+short stream_wait_until(struct stream *stream, enum stream_side side, short events, deadline_t until)
+{
+    struct waiting waiting = {.stream = stream, .events = events, .until = until};
+    stream->statistics.waits++;
+    stream_guarded(stream, side, true, wait_body, (VALUE)&waiting);
+    return waiting.found;
+}
+
+static VALUE give_way(VALUE unused)
+{
+    (void)unused;
+    VALUE scheduler = rb_fiber_scheduler_current();
+    struct loop *loop = NIL_P(scheduler) ? NULL : scheduler_loop(scheduler);
+    deadline_check();
+    if (loop) {
+        loop_yield(scheduler_entered(scheduler));
+    } else {
+        rb_thread_check_ints();
+    }
+    return Qnil;
+}
+
+void stream_courtesy(struct stream *stream, enum stream_side side, struct stream_limit *limit)
+{
+    if (++stream->since_wait < COURTESY_EVERY) return;
+    stream->since_wait = 0;
+    begin_limit(limit);
+    deadline_t until = limit->until < stream->until ? limit->until : stream->until;
+    if (until != DEADLINE_NEVER && until <= deadline_now()) raise_timeout(stream, side, limit);
+    stream_guarded(stream, side, false, give_way, Qnil);
+}

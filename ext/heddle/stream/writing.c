@@ -1,0 +1,187 @@
+#include "stream/internals.h"
+
+#include "socket_io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+enum {
+    FLUSH_AT = 64 << 10,     // what is gathered beyond this is sent
+    SLICE = 256 << 10,       // … and in TLS, which copies it, in pieces of this
+    UNCOPIED = 32 << 10,     // a String of this size is sent from where it is
+    RIDING_BYTES = 64 << 10, // what may wait for the next message
+    RIDING_COUNT = 128
+};
+
+// ---- gathering
+
+// What rides goes in front of a message, never into one.
+static void begin_message(struct stream *stream)
+{
+    if (!stream->between_messages) return;
+    if (buffer_used(&stream->riding)) {
+        buffer_append(&stream->out, buffer_front(&stream->riding), buffer_used(&stream->riding));
+        buffer_consume(&stream->riding, buffer_used(&stream->riding));
+        stream->riding_count = 0;
+    }
+    stream->between_messages = false;
+}
+
+uint8_t *stream_reserve(struct stream *stream, size_t count)
+{
+    begin_message(stream);
+    return buffer_room(&stream->out, count);
+}
+
+void stream_commit(struct stream *stream, size_t count)
+{
+    HEDDLE_ASSERT(count <= buffer_free_room(&stream->out));
+    stream->out.end += count;
+}
+
+void stream_append(struct stream *stream, const void *bytes, size_t length)
+{
+    begin_message(stream);
+    buffer_append(&stream->out, bytes, length);
+}
+
+// ---- sending
+
+// What was gathered, and behind it `length` bytes. What is taken of those is returned; -EAGAIN when nothing was.
+static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t length)
+{
+    struct stream_buffer *out = &stream->out;
+    size_t used = buffer_used(out);
+    stream->statistics.sends++;
+    ssize_t count;
+    if (!NIL_P(stream->tls)) {
+        count = used ? tls_transmit(stream, buffer_front(out), used) : tls_transmit(stream, bytes, length);
+        if (stream->closed) return 0;
+    } else if (used && length) {
+        count = io_transmit_two(stream->descriptor, buffer_front(out), used, bytes, length);
+    } else {
+        count = used ? io_transmit(stream->descriptor, buffer_front(out), used)
+                     : io_transmit(stream->descriptor, bytes, length);
+    }
+    if (count < 0) return count;
+    stream->statistics.sent += (uint64_t)count;
+    size_t of_buffer = (size_t)count < used ? (size_t)count : used;
+    if (of_buffer) buffer_consume(out, of_buffer);
+    return count - (ssize_t)of_buffer;
+}
+
+// The peer takes no more. It may be waiting for us to read what it answers: that is read meanwhile, unless somebody else does.
+static void wait_to_send(struct stream *stream, struct stream_limit *limit)
+{
+    for (;;) {
+        short wanted = stream->tls_wants ? stream->tls_wants : POLLOUT;
+        bool reads = !stream->reading && !stream->ended;
+        if (reads && buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
+        short found = stream_wait(stream, SIDE_WRITE, (short)(wanted | (reads ? POLLIN : 0)), limit);
+        if (found & POLLIN && !stream->reading && !stream->ended) {
+            ssize_t count = stream_receive(stream, NULL, 0, FLUSH_AT);
+            // Its error, if it is one, shows in the next send, or else in the next read.
+            if (count < 0 && count != -EAGAIN) return;
+        }
+        if (found & wanted) break;
+    }
+    stream->tls_wants = 0;
+}
+
+static void send_all(struct stream *stream, VALUE tail)
+{
+    struct stream_limit limit = stream_write_limit(stream);
+    size_t offset = 0;
+    size_t length = tail ? (size_t)RSTRING_LEN(tail) : 0;
+    if (!buffer_used(&stream->out) && !length) return;
+    stream->statistics.flushes++;
+    for (;;) {
+        // Looked up anew each time: the String may move while we wait.
+        const uint8_t *bytes = tail ? (const uint8_t *)RSTRING_PTR(tail) + offset : NULL;
+        ssize_t count = transmit(stream, bytes, length - offset);
+        if (count >= 0) {
+            offset += (size_t)count;
+            if (!buffer_used(&stream->out) && offset == length) break;
+            if (!NIL_P(stream->tls)) { // a record at a time
+                stream_courtesy(stream, SIDE_WRITE, &limit);
+                continue;
+            }
+        } else if (count != -EAGAIN) {
+            stream_fail(stream, (int)-count, "writing to");
+        }
+        wait_to_send(stream, &limit);
+    }
+    // What answers it has not arrived yet.
+    stream->likely_empty = true;
+    RB_GC_GUARD(tail);
+}
+
+void stream_send_written(struct stream *stream)
+{
+    send_all(stream, 0);
+    stream->between_messages = true;
+}
+
+void stream_flush(struct stream *stream)
+{
+    stream_enter(stream, SIDE_WRITE);
+    if (buffer_used(&stream->riding)) {
+        buffer_append(&stream->out, buffer_front(&stream->riding), buffer_used(&stream->riding));
+        buffer_consume(&stream->riding, buffer_used(&stream->riding));
+        stream->riding_count = 0;
+    }
+    stream_send_written(stream);
+}
+
+void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length)
+{
+    stream_check_open(stream);
+    if (buffer_used(&stream->riding) + length > stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
+    buffer_append(&stream->riding, bytes, length);
+    stream->riding_count++;
+    bool too_much = buffer_used(&stream->riding) > RIDING_BYTES || stream->riding_count > RIDING_COUNT;
+    if (too_much && stream->between_messages && !stream->writing) stream_flush(stream);
+}
+
+bool stream_try_sending(struct stream *stream)
+{
+    while (buffer_used(&stream->out)) {
+        ssize_t count = transmit(stream, NULL, 0);
+        if (count == -EAGAIN) return false;
+        if (count < 0) stream_fail(stream, (int)-count, "writing to");
+    }
+    stream->likely_empty = true;
+    return true;
+}
+
+ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length)
+{
+    begin_message(stream);
+    size_t before = buffer_used(&stream->out);
+    ssize_t count = transmit(stream, bytes, length);
+    if (count < 0 && count != -EAGAIN) stream_fail(stream, (int)-count, "writing to");
+    if (before && buffer_used(&stream->out)) return -EAGAIN;
+    stream->likely_empty = true;
+    return count;
+}
+
+void stream_write_string(struct stream *stream, VALUE string)
+{
+    stream_enter(stream, SIDE_WRITE);
+    size_t length = (size_t)RSTRING_LEN(string);
+    if (length >= UNCOPIED && !NIL_P(stream->tls)) {
+        string = rb_str_new_frozen(string);
+        for (size_t offset = 0; offset < length; offset += SLICE) {
+            size_t slice = length - offset < SLICE ? length - offset : SLICE;
+            stream_append(stream, RSTRING_PTR(string) + offset, slice);
+            send_all(stream, 0);
+        }
+    } else if (length >= UNCOPIED) {
+        begin_message(stream);
+        send_all(stream, rb_str_new_frozen(string)); // nobody changes it while we wait
+    } else {
+        stream_append(stream, RSTRING_PTR(string), length);
+        if (buffer_used(&stream->out) >= FLUSH_AT) send_all(stream, 0);
+    }
+}

@@ -1,0 +1,163 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Stream
+    # The rest of what clients expect of a TCPSocket, on top of what is in C.
+    module AsIO
+      include Enumerable
+
+      # @return [String] as {#gets}
+      # @raise [EOFError] at the end
+      def readline(...)
+        gets(...) || raise(EOFError, "end of file reached")
+      end
+
+      # @yieldparam line [String]
+      def each_line(*arguments, **options)
+        return enum_for(:each_line, *arguments, **options) unless block_given?
+
+        while (line = gets(*arguments, **options))
+          yield line
+        end
+        self
+      end
+      alias_method :each, :each_line
+
+      # @return [Array<String>] all lines to the end
+      def readlines(...)
+        each_line(...).to_a
+      end
+
+      # @return [Integer] the next byte
+      # @raise [EOFError] at the end
+      def readbyte
+        getbyte || raise(EOFError, "end of file reached")
+      end
+
+      # @return [String, nil] the next byte as a String
+      def getc
+        read(1)
+      end
+
+      # @return [String] as {#getc}
+      # @raise [EOFError] at the end
+      def readchar
+        getc || raise(EOFError, "end of file reached")
+      end
+
+      def each_byte
+        return enum_for(:each_byte) unless block_given?
+
+        while (byte = getbyte)
+          yield byte
+        end
+        self
+      end
+
+      # @param byte [Integer, String, nil] to be read next
+      def ungetbyte(byte)
+        unread(byte.is_a?(Integer) ? (byte & 0xff).chr : byte) if byte
+      end
+
+      # @param character [Integer, String, nil] to be read next
+      def ungetc(character)
+        unread(character.is_a?(Integer) ? [character].pack("U") : character) if character
+      end
+
+      def print(*objects)
+        write(*objects)
+        nil
+      end
+
+      def puts(*objects)
+        return print("\n") if objects.empty?
+
+        objects.flatten.each do |object|
+          line = object.to_s
+          write(line.end_with?("\n") ? line : "#{line}\n")
+        end
+        nil
+      end
+
+      def printf(format, *arguments)
+        write(format % arguments)
+        nil
+      end
+
+      def putc(object)
+        write(object.is_a?(String) ? object[0] : (Integer(object) & 0xff).chr)
+        object
+      end
+
+      # As BasicSocket#recv; flags are for the socket, and go past what the stream holds.
+      def recv(length, flags = 0, buffer = nil)
+        return to_io.recv(length, flags) unless flags.zero?
+
+        readpartial(length, *buffer)
+      rescue EOFError
+        ""
+      end
+
+      # As BasicSocket#send.
+      def send(*arguments)
+        return super unless arguments.first.is_a?(String) && arguments.size.between?(1, 2) && arguments[1].to_i.zero?
+
+        syswrite(arguments.first)
+      end
+
+      # @param timeout [Numeric, nil] seconds
+      # @return [self, nil] nil when they are over before there is something to read
+      def wait(timeout = nil)
+        wait_readable(timeout)
+      end
+
+      # The reading side only: what is written still goes out.
+      def close_read
+        to_io.close_read
+      end
+
+      # @return [Integer]
+      def fileno
+        to_io.fileno
+      end
+      alias_method :to_i, :fileno
+
+      def fsync
+        flush
+        0
+      end
+
+      # The bytes are binary, and stay so.
+      def binmode
+        self
+      end
+
+      def binmode?
+        true
+      end
+
+      def external_encoding
+        Encoding::BINARY
+      end
+
+      def internal_encoding
+        nil
+      end
+
+      def set_encoding(*, **)
+        self
+      end
+
+      def isatty
+        false
+      end
+      alias_method :tty?, :isatty
+
+      %i[setsockopt getsockopt addr peeraddr local_address remote_address getsockname getpeername shutdown fcntl ioctl
+        close_on_exec= close_on_exec? autoclose? do_not_reverse_lookup do_not_reverse_lookup=].each do |name|
+        define_method(name) { |*arguments, &block| to_io.public_send(name, *arguments, &block) }
+      end
+    end
+    private_constant :AsIO
+  end
+end

@@ -1,0 +1,121 @@
+# frozen_string_literal: true
+
+require "openssl"
+
+module Heddle
+  class Stream
+    # TLS by Ruby's own openssl, driven by the stream: the handshake and all that follows wait as the stream does. The peer is
+    # verified unless the caller says otherwise; sessions are kept and used again.
+    module TLS
+      # How many peers' sessions are kept.
+      SESSIONS = 256
+
+      # How many different sets of options are.
+      CONTEXTS = 64
+
+      @sessions = {}
+      @contexts = {}
+      @lock = Mutex.new
+
+      class << self
+        # Does the handshake on a stream.
+        #
+        # @param stream [Stream] at rest
+        # @param host [String, nil] whose certificate it has to be, also what the server is told (SNI). nil is refused
+        #   while the peer is verified
+        # @param options [true, Hash, OpenSSL::SSL::SSLContext] a context is taken as it is. A Hash: +hostname:+ (another
+        #   name for the certificate), +ca_file:+, +ca_path:+ (authorities in place of the system's), +cert:+, +key:+ (our
+        #   own, PEM or OpenSSL objects), <tt>verify: false</tt> (anybody will do: only for tests), and whatever
+        #   OpenSSL::SSL::SSLContext#set_params knows
+        # @return [OpenSSL::SSL::SSLSocket]
+        # @raise [OpenSSL::SSL::SSLError] when the peer is not who it should be; [DeadlineExceeded]
+        def start(stream, host, options = true)
+          if stream.buffered > 0
+            stream.poison
+            raise IOError, "#{stream.peer} sent #{stream.buffered} bytes in the clear before TLS began: they might be anybody's"
+          end
+          name = (options[:hostname] if options.is_a?(Hash)) || host
+          context = context_for(options)
+          socket = OpenSSL::SSL::SSLSocket.new(stream.to_io, context)
+          socket.sync_close = true
+          handshake(stream, socket, context, name)
+          socket
+        end
+
+        # Called once something was read, which is when TLS 1.3 has told us the session too. OpenSSL's own callback is of no
+        # use: Ruby loses the interrupts that arrive inside of it (a Thread#raise, a deadline).
+        #
+        # @api private
+        def keep_session(socket)
+          key = socket.instance_variable_get(:@heddle_session_key)
+          session = socket.session if key
+          return unless session
+
+          @sessions.delete(key)
+          @sessions.shift while @sessions.size >= SESSIONS
+          @sessions[key] = session
+        end
+
+        private
+
+        def handshake(stream, socket, context, name)
+          verified = context.verify_mode != OpenSSL::SSL::VERIFY_NONE
+          raise ArgumentError, "whose certificate is it to be? pass the host's name (hostname:)" if verified && !name
+
+          socket.hostname = name if name && !address?(name)
+          key = [context, name, stream.peer]
+          session = @sessions[key]
+          socket.session = session if session
+          socket.instance_variable_set(:@heddle_session_key, key)
+          shake(stream, socket)
+          socket.post_connection_check(name) if verified
+          complete = true
+        ensure
+          unless complete
+            @sessions.delete(key)
+            stream.poison
+          end
+        end
+
+        def shake(stream, socket)
+          loop do
+            case socket.connect_nonblock(exception: false)
+            when :wait_readable then stream.wait_readable
+            when :wait_writable then stream.wait_writable
+            else return
+            end
+          end
+        end
+
+        def address?(name)
+          name.match?(/\A\d+\.\d+\.\d+\.\d+\z/) || name.include?(":")
+        end
+
+        # One for all connections with the same options: authorities are read once, and sessions belong to a context.
+        def context_for(options)
+          return options if options.is_a?(OpenSSL::SSL::SSLContext)
+
+          options = options.is_a?(Hash) ? options.except(:hostname) : {}
+          @lock.synchronize { @contexts[options] } || begin
+            context = new_context(**options)
+            @lock.synchronize do
+              @contexts.shift while @contexts.size >= CONTEXTS
+              @contexts[options] ||= context
+            end
+          end
+        end
+
+        def new_context(verify: true, cert: nil, key: nil, **rest)
+          context = OpenSSL::SSL::SSLContext.new
+          cert = OpenSSL::X509::Certificate.new(cert) if cert.is_a?(String)
+          key = OpenSSL::PKey.read(key) if key.is_a?(String)
+          rest[:cert] = cert if cert
+          rest[:key] = key if key
+          rest[:verify_mode] ||= verify ? OpenSSL::SSL::VERIFY_PEER : OpenSSL::SSL::VERIFY_NONE
+          context.set_params(rest)
+          context
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "redis-client"
+require "tmpdir"
+require_relative "../../examples/stream_stand_in"
+
+# Unmodified clients that are handed a stream in place of a socket.
+class StreamStandInTest < Minitest::Test
+  include StreamHelpers
+
+  def http(body, drip: nil)
+    lambda do |peer|
+      loop do
+        nil until peer.gets == "\r\n"
+        peer.write("HTTP/1.1 200 OK\r\ncontent-length: #{body.bytesize}\r\n\r\n")
+        drip ? body.each_char { |byte| peer.write(byte) && sleep(drip) } : peer.write(body)
+      end
+    end
+  end
+
+  def test_net_http
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_stream(serve: http("body\n" * 5000), timeout: 5) do |stream|
+          2.times { assert_equal "body\n" * 5000, get_over(stream, "localhost", "/").body }
+          assert_predicate stream, :healthy?
+        end
+      end
+    end
+  end
+
+  def test_net_http_and_a_server_that_drips
+    with_stream(serve: http("x" * 100, drip: 0.1)) do |stream|
+      assert_within(2, at_least: 0.2) do
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { get_over(stream, "localhost", "/") } }
+      end
+    end
+  end
+
+  # What redis-client is below its configuration: a buffer over the socket, and the protocol.
+  def test_redis_client
+    redis = lambda do |peer|
+      values = {}
+      while (head = peer.gets)
+        words = Array.new(Integer(head[1..])) { peer.read(Integer(peer.gets[1..]) + 2).chomp }
+        case words.first
+        when "SET" then values[words[1]] = words[2]
+                        peer.write("+OK\r\n")
+        when "GET" then peer.write("$#{values[words[1]].bytesize}\r\n#{values[words[1]]}\r\n")
+        end
+      end
+    end
+    with_stream(serve: redis, timeout: 5) do |stream|
+      io = RedisClient::RubyConnection::BufferedIO.new(stream, read_timeout: 5, write_timeout: 5)
+      ask = lambda do |*words|
+        io.write(RedisClient::RESP3.dump(words))
+        RedisClient::RESP3.load(io)
+      end
+      assert_equal "OK", ask.call("SET", "key", "v" * 100_000)
+      assert_equal "v" * 100_000, ask.call("GET", "key")
+      assert_predicate stream, :healthy?
+    end
+  end
+
+  def test_select_knows_what_was_sent_but_not_what_was_read_ahead
+    with_stream(serve: ->(peer) { peer.write("one\ntwo\n") if peer.gets && sleep }) do |stream|
+      stream.write("unsent")
+      assert_nil IO.select([stream], nil, nil, 0)
+      assert_equal 1, stream.statistics[:sends]
+    end
+    with_stream(serve: ->(peer) { peer.write("one\ntwo\n") && sleep }) do |stream|
+      assert_equal "one\n", stream.gets
+      assert_equal 4, stream.buffered
+      assert_nil IO.select([stream], nil, nil, 0)
+      assert_same stream, stream.wait_readable(0)
+    end
+  end
+
+  def test_an_io_that_has_read_ahead_is_taken_over_with_its_bytes
+    with_pair do |near, far|
+      far.write("one\ntwo\n")
+      assert_equal "one\n", near.gets
+      stream = Heddle::Stream.new(near, timeout: 5)
+      assert_equal "two\n", stream.gets
+      assert_equal near.remote_address.unix_path, stream.remote_address.unix_path
+    end
+  end
+
+  def test_unix_sockets
+    Dir.mktmpdir do |folder|
+      server = UNIXServer.new("#{folder}/socket")
+      stream = Heddle::Stream.unix("#{folder}/socket", timeout: 5)
+      peer = server.accept
+      peer.write("hello\n")
+      assert_equal "hello\n", stream.gets
+      assert_equal "#{folder}/socket", stream.peer
+    ensure
+      [server, stream, peer].compact.each(&:close)
+    end
+  end
+end

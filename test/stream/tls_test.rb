@@ -1,0 +1,119 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+
+# Who the peer is, how its bytes are cut, and how long a handshake may take.
+class StreamTLSTest < Minitest::Test
+  include StreamHelpers
+
+  # A TLS server for one connection after another; the block gets its port, and what the server saw of each.
+  def with_tls_server(context: Certificates.context, serve: ->(peer) { peer.write("hello\n") && peer.gets })
+    listener = TCPServer.new("127.0.0.1", 0)
+    seen = Queue.new
+    thread = Thread.new do
+      loop do
+        peer = OpenSSL::SSL::SSLSocket.new(listener.accept, context)
+        peer.sync_close = true
+        begin
+          peer.accept
+          seen << peer.session_reused?
+          serve.call(peer)
+        rescue OpenSSL::SSL::SSLError, SystemCallError, IOError => error
+          seen << error
+        ensure
+          peer.close
+        end
+      end
+    end
+    yield listener.addr[1], seen
+  ensure
+    thread&.kill
+    listener&.close
+  end
+
+  def authority = {ca_file: Certificates.authority_file}
+
+  def test_the_peer_is_verified
+    with_tls_server do |port, _|
+      stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
+      assert_predicate stream, :tls?
+      assert_equal "hello\n", stream.gets
+      stream.close
+      before = descriptor_count
+      assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("localhost", port, timeout: 5) } # not the system's authorities
+      assert_equal before, descriptor_count
+      stream = Heddle::Stream.tls("localhost", port, tls: {verify: false}, timeout: 5)
+      assert_equal "hello\n", stream.gets
+      stream.close
+    end
+  end
+
+  def test_a_certificate_for_another_name_is_refused
+    with_tls_server(context: Certificates.context(Certificates.stranger)) do |port, _|
+      assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5) }
+      assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("127.0.0.1", port, tls: authority, timeout: 5) }
+      stream = Heddle::Stream.tls("127.0.0.1", port, tls: {**authority, hostname: "elsewhere.test"}, timeout: 5)
+      assert_equal "hello\n", stream.gets
+      stream.close
+    end
+  end
+
+  def test_the_server_hears_the_name_and_knows_the_session_again
+    names = Queue.new
+    context = Certificates.context
+    context.servername_cb = proc { |_, name| (names << name) && nil }
+    with_tls_server(context: context) do |port, seen|
+      2.times do
+        stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
+        stream.gets
+        stream.close
+      end
+      assert_equal [false, true], [seen.pop, seen.pop]
+      assert_equal "localhost", names.pop
+    end
+  end
+
+  def test_the_handshake_is_inside_the_connect_timeout
+    listener = TCPServer.new("127.0.0.1", 0) # never answers
+    before = descriptor_count
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        assert_within(2, at_least: 0.1) do
+          assert_raises(Heddle::DeadlineExceeded) { Heddle::Stream.tls("localhost", listener.addr[1], connect_timeout: 0.1) }
+        end
+      end
+    end
+    assert_equal before, descriptor_count
+  ensure
+    listener&.close
+  end
+
+  def test_bytes_before_tls_are_refused
+    listener = TCPServer.new("127.0.0.1", 0)
+    stream = Heddle::Stream.connect("127.0.0.1", listener.addr[1], timeout: 5)
+    peer = listener.accept
+    peer.write("OK\nand something that an attacker put here")
+    assert_equal "OK\n", stream.gets
+    assert_includes assert_raises(IOError) { stream.start_tls("localhost") }.message, "in the clear"
+    assert_predicate stream, :closed?
+  ensure
+    [listener, peer, stream].compact.each(&:close)
+  end
+
+  def test_a_record_holds_16_kib_of_a_flush
+    with_tls_server(serve: ->(peer) { peer.read(160 << 10) && peer.write("done") }) do |port, _|
+      stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 10)
+      before = stream.statistics[:sends]
+      40.times { stream.write("x" * 1024) }
+      stream.flush
+      assert_equal 3, stream.statistics[:sends] - before
+      stream.write("y" * (120 << 10))
+      stream.flush
+      assert_operator stream.statistics[:sends] - before, :<=, 3 + 8 + 2
+      assert_equal "done", stream.read(4)
+    ensure
+      stream&.close
+    end
+  end
+end
