@@ -225,6 +225,8 @@ module StreamBehaviour
   end
 
   def test_a_deadline_around_it_bounds_it_and_is_sticky
+    skip "Heddle.deadline in a task of another scheduler is raised in that scheduler's own loop" if self.class.wait_mode == :async
+
     conversation(->(_) { sleep }) do |stream|
       assert_within(2, at_least: 0.1) do
         assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { stream.gets } }
