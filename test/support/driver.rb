@@ -6,72 +6,112 @@
 #
 # A file fails when a test of it does, when its process crashes or is late, and when it ran no test. How each file ended
 # goes to the record (see record.rb). The processes are forked from this one, which spares each the loading of gems.
+#
+# Most tests wait for something most of the time, so that several files run side by side. One that measures what others
+# beside it would change says so, and why, in a comment that begins with "# Alone: "; it runs when the others are done.
 
+require "etc"
 require "minitest"
 require "tempfile"
 require_relative "record"
 
 class TestDriver
   FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT", 300))
+  SIDE_BY_SIDE = Integer(ENV.fetch("HEDDLE_TEST_SIDE_BY_SIDE", Etc.nprocessors + 1))
+
+  # A test file in its process, with what it prints and records. Each has a record of its own: lines of files that run
+  # side by side would mix.
+  class FileRun
+    attr_reader :file, :pid, :started
+
+    def initialize(file, now)
+      @file = file
+      @started = now
+      @log = Tempfile.new("heddle-test")
+      @record = Tempfile.new("heddle-record")
+      @pid = fork { yield @log, @record }
+    end
+
+    def output
+      File.read(@log.path).scrub
+    end
+
+    def rows
+      lines.map { |line| JSON.parse(line) }
+    end
+
+    def lines
+      File.readlines(@record.path)
+    end
+
+    def close
+      [@log, @record].each(&:close!)
+    end
+  end
 
   def initialize(paths)
     Dir.chdir(TestRecord::ROOT)
     @files = paths.flat_map { |path| File.directory?(path) ? Dir["#{path}/**/*_test.rb"] : [path] }.uniq.sort
-    @log = Tempfile.new("heddle-test")
-    @record = TestRecord.path || (@own_record = Tempfile.new("heddle-record")).path
-    ENV["HEDDLE_TEST_RECORD"] = @record
+    @failed = []
   end
 
   def run
     abort "driver: no test files" if @files.empty?
-    passed = @files.map { |file| run_file(file) }
-    passed.all?
+    alone, beside = @files.partition { |file| File.foreach(file).any?(/\A# Alone: /) }
+    run_files(beside, SIDE_BY_SIDE)
+    run_files(alone, 1)
+    @failed.empty?
   end
 
   private
 
-  def run_file(file)
-    @log.truncate(0)
-    offset = File.exist?(@record) ? File.size(@record) : 0
-    start = now
-    pid = fork { load_tests(file) }
-    late = !wait(pid, start + FILE_SECONDS)
-    rows = File.exist?(@record) ? File.read(@record, nil, offset).to_s.lines.map { |line| JSON.parse(line) } : []
-    runs = rows.sum { |row| row.fetch("runs", 0) }
-    outcome, message = judge(late, runs)
-    TestRecord.append("file", {file: file, outcome: outcome, message: message, seconds: (now - start).round(2)})
-    show(file, outcome, message, rows, runs, now - start)
-    outcome == "passed"
+  def run_files(files, limit)
+    waiting = files.dup
+    running = []
+    until waiting.empty? && running.empty?
+      running << start(waiting.shift) while running.size < limit && waiting.any?
+      running.delete_if { |file_run| ended?(file_run) }
+      sleep 0.01
+    end
+  ensure
+    running&.each { |file_run| signal(:KILL, file_run.pid) }
   end
 
-  def load_tests(file)
+  def start(file)
+    FileRun.new(file, now) { |log, record| load_tests(file, log, record) }
+  end
+
+  def load_tests(file, log, record)
     Process.setpgid(0, 0)
+    ENV["HEDDLE_TEST_RECORD"] = record.path
     $stdin.reopen(File::NULL)
-    $stdout.reopen(@log.path, "a")
+    $stdout.reopen(log.path, "a")
     $stderr.reopen($stdout)
     $stdout.sync = true
-    @log.close
+    [log, record].each(&:close)
     $PROGRAM_NAME = file
     ARGV.clear
     $LOAD_PATH.unshift(File.join(TestRecord::ROOT, "lib"), File.join(TestRecord::ROOT, "test"))
     load File.expand_path(file)
   end
 
-  # Waits for the process and ends what is left of its group. False if it had to be ended.
-  def wait(pid, deadline)
-    until (@status = Process.wait2(pid, Process::WNOHANG)&.last)
-      if now > deadline
-        signal(:TERM, pid)
-        sleep 2
-        signal(:KILL, pid)
-        @status = Process.wait2(pid).last
-        return false
-      end
-      sleep 0.01
-    end
+  def ended?(file_run)
+    status = Process.wait2(file_run.pid, Process::WNOHANG)&.last
+    late = !status && now > file_run.started + FILE_SECONDS
+    return false unless status || late
+
+    status ||= stop(file_run.pid)
+    signal(:KILL, file_run.pid) # what is left of its group
+    judge(file_run, status, late)
+    file_run.close
     true
-  ensure
+  end
+
+  def stop(pid)
+    signal(:TERM, pid)
+    sleep 2
     signal(:KILL, pid)
+    Process.wait2(pid).last
   end
 
   def signal(name, pid)
@@ -80,15 +120,26 @@ class TestDriver
     nil
   end
 
-  def judge(late, runs)
+  def judge(file_run, status, late)
+    rows = file_run.rows
+    runs = rows.sum { |row| row.fetch("runs", 0) }
+    outcome, message = outcome_of(file_run, status, late, runs)
+    seconds = now - file_run.started
+    TestRecord.append_lines(file_run.lines)
+    TestRecord.append("file", {file: file_run.file, outcome: outcome, message: message, seconds: seconds.round(2)})
+    show(file_run, outcome, message, rows, runs, seconds)
+    @failed << file_run.file unless outcome == "passed"
+  end
+
+  def outcome_of(file_run, status, late, runs)
     if late
       ["late", "not done after #{FILE_SECONDS} s"]
-    elsif @status.exitstatus == 70 || File.read(@log.path).scrub.include?("\nwatchdog: ")
+    elsif status.exitstatus == 70 || file_run.output.include?("\nwatchdog: ")
       ["late", "a test of it was not done in time"]
-    elsif @status.signaled?
-      ["crashed", "ended by #{Signal.signame(@status.termsig)}"]
-    elsif !@status.success?
-      (runs > 0 && @status.exitstatus == 1) ? ["failed", nil] : ["crashed", "ended with status #{@status.exitstatus}"]
+    elsif status.signaled?
+      ["crashed", "ended by #{Signal.signame(status.termsig)}"]
+    elsif !status.success?
+      (runs > 0 && status.exitstatus == 1) ? ["failed", nil] : ["crashed", "ended with status #{status.exitstatus}"]
     elsif runs.zero?
       ["empty", "ran no tests"]
     else
@@ -96,12 +147,12 @@ class TestDriver
     end
   end
 
-  def show(file, outcome, message, rows, runs, seconds)
+  def show(file_run, outcome, message, rows, runs, seconds)
     skips = rows.sum { |row| row.fetch("skips", []).size }
-    puts format("%-58s %4d runs%s  %.1f s%s", file, runs, skips.zero? ? "" : ", #{skips} skipped", seconds,
+    puts format("%-58s %4d runs%s  %.1f s%s", file_run.file, runs, skips.zero? ? "" : ", #{skips} skipped", seconds,
       (outcome == "passed") ? "" : "  #{[outcome.upcase, message].compact.join(": ")}")
     # Ruby's report of a crash ends in long lists of files and of memory.
-    puts File.read(@log.path).scrub.sub(/^\* Loaded features:.*/m, "").gsub(/^/, "    ") unless outcome == "passed"
+    puts file_run.output.sub(/^\* Loaded features:.*/m, "").gsub(/^/, "    ") unless outcome == "passed"
     $stdout.flush
   end
 

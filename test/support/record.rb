@@ -27,12 +27,13 @@ module TestRecord
     [backend, build].compact.join(" ")
   end
 
-  # One write of a whole line in append mode: lines of several processes do not mix.
   def append(type, fields)
-    return unless path
+    append_lines(["#{JSON.generate({type: type, ruby: RUBY_VERSION, backend: column, **fields})}\n"])
+  end
 
-    line = JSON.generate({type: type, ruby: RUBY_VERSION, backend: column, **fields})
-    File.open(path, "a") { |file| file.syswrite("#{line}\n") }
+  # One write in append mode: lines of several processes do not mix.
+  def append_lines(lines)
+    File.open(path, "a") { |file| file.syswrite(lines.join) } if path && lines.any?
   end
 
   # Collects results by class and appends them when the run ends.
