@@ -80,6 +80,21 @@ class InterruptsTest < Minitest::Test
     assert_equal Signal.list["TERM"], outcome.status.termsig
   end
 
+  # Here Ruby closes the scheduler, after the signal.
+  def test_sigterm_under_a_plain_scheduler_before_it_is_closed
+    outcome = in_child(<<~RUBY)
+      #{TASKS}
+      at_exit { puts $seen.sort }
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      start.call
+      Process.kill(:TERM, $$)
+      Thread.pass
+      puts "went on"
+    RUBY
+    assert_equal ENSURED, outcome.out.split
+    assert_equal Signal.list["TERM"], outcome.status.termsig
+  end
+
   def test_a_second_sigint_during_slow_clean_up_ends_that_too
     out = assert_child(<<~RUBY, timeout: 15) do |pid, file|
       steps = []

@@ -145,11 +145,18 @@ static VALUE drain_all(VALUE self)
     return rb_ensure(drain, self, cancel_rest, self);
 }
 
+// Whether a signal ends the program. Ruby closes the scheduler on its way out, with the signal as $!.
+static bool ended_by_signal(void)
+{
+    return RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eSignal));
+}
+
 /*
  * call-seq: scheduler.close -> nil
  *
  * Runs what is scheduled to its end, then lets go of all descriptors. Ruby calls it when the thread ends and from
- * Fiber.set_scheduler(nil). Closing twice is harmless.
+ * Fiber.set_scheduler(nil). Closing twice is harmless. Where a signal ends the program, what is scheduled is cancelled
+ * instead: a task that waits for ever must not keep alive a process that was told to end.
  *
  * Raises Heddle::WrongThread from another thread than the scheduler's, ThreadError in a task (which would wait for its own
  * end), and the SystemExit or signal that ended a task outside of any Heddle.run.
@@ -166,7 +173,7 @@ static VALUE close_scheduler(VALUE self)
         loop_enter(loop); // only the thread whose fibers wait may take the kernel's side away
         if (loop->task->self)
             rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->task->self);
-        rb_ensure(drain_all, self, finish, self);
+        rb_ensure(ended_by_signal() ? cancel_rest : drain_all, self, finish, self);
     } else {
         finish(self);
     }
