@@ -96,7 +96,7 @@ class InspectionTest < Minitest::Test
       Heddle.run do
         before = Heddle.stats
         tasks = [
-          Heddle.spawn { sleep(0.001) },
+          Heddle.spawn { sleep(0.05) },
           Heddle.spawn { Thread::Queue.new.tap { |queue| Heddle.spawn { sleep(0) && queue << 1 } }.pop },
           Heddle.spawn { reader.wait_readable },
           Heddle.spawn { IO.select([reader]) },

@@ -184,7 +184,7 @@ class PlainSchedulerTest < Minitest::Test
   def test_a_scheduler_that_is_never_set_costs_no_descriptor
     before = descriptor_count
     made = Array.new(100) { Heddle::Scheduler.new }
-    assert_equal before, descriptor_count
+    assert_operator descriptor_count, :<=, before
     assert_equal 100, made.size
   end
 

@@ -95,7 +95,7 @@ class Mysql2OffloadTest < Minitest::Test
         assert_gives_up({stall_at: 1000}, seconds: 0.1) { |client| client.query(ROWS) }
         before = descriptor_count
         3.times { assert_gives_up({stall_at: 1000}, seconds: 0.1) { |client| client.query(ROWS) } }
-        assert_equal before, descriptor_count
+        assert_operator descriptor_count, :<=, before
       end
       wait_until(what: "the end of the threads") { Thread.list.none? { |thread| thread.name == "heddle offload" } }
     end

@@ -114,7 +114,7 @@ class ProcessesEndsTest < Minitest::Test
         assert_raises(Heddle::WorkerLost) { Heddle.map(1..4, processes: 2) { exit!(1) } }
         assert_equal 1, Heddle::Processes.new(2).stream(1..100) { |item| item }.first
         GC.start
-        assert_equal before, descriptor_count
+        assert_operator descriptor_count, :<=, before
         assert_no_child
       end
     end
