@@ -108,30 +108,29 @@ class UnansweredTest < Minitest::Test
 
   WAYS.each do |name, way|
     define_method("test_#{name.tr(":.", "_").downcase}_in_tasks") do
-      gaps = []
-      3.times do # the machine may be busy
-        results = run_rows(way, <<~RUBY)
+      check do
+        run_rows(way, <<~RUBY)
           Heddle.run do
             gap = beside_a_heartbeat do
               rows.map { |host| [host, Heddle.spawn { try(host, way) }] }.each { |host, task| answers[host] = task.value }
             end
           end
         RUBY
-        check(results)
-        gaps << results["gap"]
-        break if gaps.last < 0.1
       end
-      assert_operator gaps.min, :<, 0.1, "the other tasks had to wait"
     end
   end
 
   def test_in_plain_threads_inside_a_deadline
-    %w[TCPSocket Socket.tcp].each do |name|
-      check(run_rows(WAYS[name], <<~RUBY))
-        gap = 0
-        rows.map { |host| [host, Thread.new { try(host, way) }] }.each { |host, thread| answers[host] = thread.value }
-      RUBY
-    end
+    %w[TCPSocket Socket.tcp].map do |name|
+      in_background do
+        check do
+          run_rows(WAYS[name], <<~RUBY)
+            gap = 0
+            rows.map { |host| [host, Thread.new { try(host, way) }] }.each { |host, thread| answers[host] = thread.value }
+          RUBY
+        end
+      end
+    end.each(&:value)
   end
 
   # What it is all for: without it, two addresses that do not answer stop every task on Ruby 3.4, or, before, the second one is
@@ -174,12 +173,21 @@ class UnansweredTest < Minitest::Test
     JSON.parse(outcome.out)
   end
 
-  def check(results)
-    ROWS.each do |host, (seconds, connects)|
+  # The machine may have been busy: what was late is measured again.
+  def check
+    faults = nil
+    3.times { break if (faults = faults_of(yield)).empty? }
+    assert_empty faults
+  end
+
+  def faults_of(results)
+    faults = ROWS.filter_map do |host, (seconds, connects)|
       outcome, took = results["answers"][host]
       assert_equal connects, outcome == true, "#{host}: #{outcome} after #{took} s"
       assert_operator took, :>=, seconds.begin, "#{host}: #{outcome}"
-      assert_operator took, :<=, seconds.end + 0.5, "#{host}: #{outcome}" # a loaded machine
+      "#{host}: #{outcome} after #{took} s" if took > seconds.end
     end
+    faults << "the other tasks had to wait for #{results["gap"]} s" if results["gap"] >= 0.1
+    faults
   end
 end

@@ -91,9 +91,13 @@ module LoopHelpers
 
   # The block on a thread of its own, where nothing of this thread's scheduler is. Returns its value or raises its error.
   def in_thread(&block)
-    thread = Thread.new(&block)
-    thread.report_on_exception = false
-    thread.value
+    in_background(&block).value
+  end
+
+  # Starts the block on a thread, for what mostly waits, beside others like it. Its +value+ is the block's, or raises what it
+  # raised: a failed assertion as well.
+  def in_background(&block)
+    Thread.new(&block).tap { |thread| thread.report_on_exception = false }
   end
 
   private
