@@ -58,7 +58,7 @@ namespace :test do
   task(valgrind: "compile:debug") { valgrind.call(ENV.key?("FILES") ? chosen.call : short) }
 
   desc "Run a short choice of tests with each sanitizer and under valgrind"
-  task sanitizers: %w[compile:asan compile:ubsan compile:debug] do
+  task sanitizers: %w[compile:asan compile:ubsan compile:debug test:fuzz] do
     run.call(:asan, short)
     run.call(:ubsan, short)
     valgrind.call(shortest)

@@ -1,0 +1,124 @@
+// The body of a response, of known length, chunked, or up to the end of the file. What has to be inflated is left to stock's
+// Inflater, on top of the fast socket.
+#include "net_http/http_methods.h"
+
+#include "wire/http.h"
+
+enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
+
+static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof;
+static VALUE content_length, content_range, content_encoding, transfer_encoding;
+
+static VALUE constant_name(const char *name)
+{
+    VALUE string = rb_interned_str_cstr(name);
+    rb_gc_register_mark_object(string);
+    return string;
+}
+
+// The next line without its end. Until anything else runs; `whole` is what to consume.
+static struct http_span chunk_line(struct http_io *io, size_t *whole)
+{
+    size_t seen = 0;
+    for (;;) {
+        struct http_pending pending = http_io_pending(io);
+        const uint8_t *end = pending.length > seen ? memchr(pending.at + seen, '\n', pending.length - seen) : NULL;
+        *whole = end ? (size_t)(end - pending.at) + 1 : pending.length;
+        if (*whole > LONGEST_LINE) rb_raise(io->flavour->bad_response, "response line too long");
+        if (end) return (struct http_span){pending.at, http_chopped(pending.at, *whole)};
+        seen = pending.length;
+        if (!http_io_fill(io, ROOM)) http_raise_eof();
+    }
+}
+
+static void read_chunked(struct http_io *io, VALUE destination)
+{
+    size_t whole;
+    struct http_span line;
+    for (;;) {
+        uint64_t size;
+        line = chunk_line(io, &whole);
+        if (!http_chunk_size(line.at, line.at + line.length, &size)) {
+            VALUE text = rb_str_new((const char *)line.at, (long)line.length);
+            http_io_consume(io, whole);
+            rb_raise(io->flavour->bad_response, "wrong chunk size line: %" PRIsVALUE, text);
+        }
+        http_io_consume(io, whole);
+        if (size == 0) break;
+        if (!http_io_read(io, size == UINT64_MAX ? size - 1 : size, destination)) http_raise_eof();
+        while (http_io_pending(io).length < 2) {
+            if (!http_io_fill(io, ROOM)) http_raise_eof();
+        }
+        http_io_consume(io, 2); // whatever it is
+    }
+    do {
+        line = chunk_line(io, &whole);
+        http_io_consume(io, whole);
+    } while (line.length);
+    if (RB_TYPE_P(destination, T_STRING) && !OBJ_FROZEN(destination)) http_trim(destination);
+}
+
+// The field's one value; nil when there is none, Qundef for several.
+static VALUE value_of(VALUE header, VALUE name)
+{
+    VALUE values = rb_hash_lookup(header, name);
+    if (NIL_P(values)) return Qnil;
+    if (!RB_TYPE_P(values, T_ARRAY) || RARRAY_LEN(values) != 1) return Qundef;
+    VALUE value = rb_ary_entry(values, 0);
+    return RB_TYPE_P(value, T_STRING) ? value : Qundef;
+}
+
+enum framing { CHUNKED, SIZED, TO_THE_END, STRANGE };
+
+static enum framing framing_of(VALUE self, uint64_t *length)
+{
+    VALUE header = rb_attr_get(self, iv_header);
+    if (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, content_range))) return STRANGE;
+    if (RTEST(rb_attr_get(self, iv_decode_content)) && !NIL_P(rb_hash_lookup(header, content_encoding))) return STRANGE;
+    VALUE coding = value_of(header, transfer_encoding);
+    if (coding == Qundef) return STRANGE;
+    if (!NIL_P(coding)) {
+        return RSTRING_LEN(coding) == 7 && strncasecmp(RSTRING_PTR(coding), "chunked", 7) == 0 ? CHUNKED : STRANGE;
+    }
+    VALUE digits = value_of(header, content_length);
+    if (NIL_P(digits)) return TO_THE_END;
+    if (digits == Qundef) return STRANGE;
+    const uint8_t *at = (const uint8_t *)RSTRING_PTR(digits);
+    return http_plain_number(at, at + RSTRING_LEN(digits), length) ? SIZED : STRANGE;
+}
+
+// read_body_0(destination), private: reads the body to where it is to go.
+static VALUE read_body_0(VALUE self, VALUE destination)
+{
+    VALUE socket = rb_attr_get(self, iv_socket);
+    struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
+    uint64_t length = 0;
+    enum framing framing = STRANGE;
+    if (flavour && flavour->response_pristine && CLASS_OF(self) == rb_obj_class(self))
+        framing = framing_of(self, &length);
+    struct http_io io;
+    if (framing == STRANGE || !http_io_open(&io, socket)) return rb_call_super(1, &destination);
+    if (framing == CHUNKED) {
+        read_chunked(&io, destination);
+    } else if (framing == TO_THE_END) {
+        http_io_read(&io, UINT64_MAX, destination);
+    } else if (!http_io_read(&io, length, destination)) {
+        bool strict = RTEST(rb_ivar_defined(self, iv_ignore_eof)) && !RTEST(rb_attr_get(self, iv_ignore_eof));
+        if (strict) http_raise_eof();
+    }
+    return Qnil;
+}
+
+void http_body_define(VALUE response)
+{
+    rb_define_private_method(response, "read_body_0", read_body_0, 1);
+    if (content_length) return;
+    iv_socket = rb_intern("@socket");
+    iv_header = rb_intern("@header");
+    iv_decode_content = rb_intern("@decode_content");
+    iv_ignore_eof = rb_intern("@ignore_eof");
+    content_range = constant_name("content-range");
+    content_encoding = constant_name("content-encoding");
+    transfer_encoding = constant_name("transfer-encoding");
+    content_length = constant_name("content-length");
+}

@@ -1,0 +1,96 @@
+// A connection to an address, without a timer around it. Names are for Ruby's own methods, which Heddle mends elsewhere.
+#include "net_http/http_methods.h"
+
+#include "net_http/http_wait.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static ID id_for_fd, id_close;
+
+// The length of the socket address, 0 for what is no address.
+static socklen_t numeric(const char *text, int port, struct sockaddr_storage *address)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+    memset(address, 0, sizeof *address);
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+        return sizeof *four;
+    }
+    if (inet_pton(AF_INET6, text, &six->sin6_addr) != 1) return 0;
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons((uint16_t)port);
+    return sizeof *six;
+}
+
+struct connecting {
+    VALUE socket;
+    int descriptor;
+    int64_t span;
+    bool ready;
+};
+
+static VALUE wait_for_it(VALUE argument)
+{
+    struct connecting *connecting = (struct connecting *)argument;
+    connecting->ready = http_wait(connecting->socket, connecting->descriptor, POLLOUT, connecting->span);
+    return Qnil;
+}
+
+// Flavour.connect(class, address, port, seconds): a connected socket with TCP_NODELAY; false when the time is over; nil
+// for anything else, which Ruby's own methods are to try again and to report in their words.
+static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
+{
+    (void)self;
+    if (!RB_TYPE_P(address, T_STRING) || !FIXNUM_P(port) || FIX2LONG(port) < 0 || FIX2LONG(port) > 65535) return Qnil;
+    struct connecting connecting = {.span = deadline_span(seconds)};
+    struct sockaddr_storage storage;
+    socklen_t length = numeric(StringValueCStr(address), FIX2INT(port), &storage);
+    if (!length) return Qnil;
+    int descriptor = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) return Qnil;
+    int on = 1;
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    int failed = connect(descriptor, (struct sockaddr *)&storage, length);
+    if (failed && errno != EINPROGRESS) {
+        close(descriptor);
+        return Qnil;
+    }
+    // The IO owns the descriptor as soon as it is there: nothing may come in between.
+    connecting.socket = rb_funcall(klass, id_for_fd, 1, INT2NUM(descriptor));
+    if (!failed) return connecting.socket;
+    connecting.descriptor = descriptor;
+    int state = 0;
+    rb_protect(wait_for_it, (VALUE)&connecting, &state);
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (connecting.ready && getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0) {
+        return connecting.socket;
+    }
+    rb_funcall(connecting.socket, id_close, 0);
+    if (state) rb_jump_tag(state);
+    return connecting.ready ? Qnil : Qfalse;
+}
+
+// Flavour.fast?(http): whether what Net::HTTP itself does may be done faster for this object.
+static VALUE fast_p(VALUE self, VALUE http)
+{
+    (void)self;
+    struct http_flavour *flavour = http_flavour_of_http(http);
+    return flavour && flavour->enabled && flavour->transport_pristine ? Qtrue : Qfalse;
+}
+
+void http_connect_define(VALUE flavour_class)
+{
+    rb_define_singleton_method(flavour_class, "connect", connect_to, 4);
+    rb_define_singleton_method(flavour_class, "fast?", fast_p, 1);
+    id_for_fd = rb_intern("for_fd");
+    id_close = rb_intern("close");
+}

@@ -1,0 +1,59 @@
+// What is known of one Net::HTTP: Ruby's own, or the copy that RubyGems carries (Gem::Net::HTTP). Each has classes, errors
+// and defects of its own, and whether they are still what their library defined decides what may be done faster.
+#ifndef HEDDLE_NET_HTTP_FLAVOUR_H
+#define HEDDLE_NET_HTTP_FLAVOUR_H
+
+#include "heddle.h"
+
+enum http_fallback {
+    HTTP_FALLBACK_DISABLED,
+    HTTP_FALLBACK_OVERRIDE,     // of a method, in a subclass, a singleton, or by reopening the class
+    HTTP_FALLBACK_DEBUG_OUTPUT, // each step is to be seen
+    HTTP_FALLBACK_IO,           // of a class that we do not know
+    HTTP_FALLBACK_BUFFERED,     // somebody read ahead with the IO itself: its hidden buffer comes first
+    HTTP_FALLBACK_ARGUMENTS,    // of a kind that only stock can judge
+    HTTP_FALLBACKS
+};
+
+struct http_flavour {
+    struct http_flavour *next;
+    VALUE shadow;       // the class in place of BufferedIO
+    VALUE http;         // Net::HTTP, the class that owns connect
+    VALUE read_timeout; // errors
+    VALUE write_timeout;
+    VALUE open_timeout;
+    VALUE bad_response;
+    VALUE read_limit_exceeded; // 0 before net-protocol 0.3
+    VALUE ssl_socket;          // OpenSSL::SSL::SSLSocket, 0 while it is not loaded
+    VALUE code_to_object;      // Net::HTTPResponse's tables
+    VALUE code_class_to_object;
+    VALUE unknown_response;
+    VALUE response;          // Net::HTTPResponse
+    VALUE known_responses;   // its subclasses as shipped, which are made without calling new
+    VALUE request;           // Net::HTTPGenericRequest
+    VALUE response_template; // names and values of a new response's instance variables
+    VALUE request_template;  // … of a new request's
+    VALUE request_fields;    // names and values of the fields that each request has
+    size_t segment;          // bytes that a block of read_body is given at most
+    bool enabled;
+    bool io_pristine;        // BufferedIO's methods are the library's own
+    bool response_pristine;  // HTTPResponse's and HTTPHeader's
+    bool request_pristine;   // HTTPGenericRequest's and HTTPHeader's
+    bool transport_pristine; // Net::HTTP's
+    bool blank_ends;         // a line of white space ends the head
+    bool folds_skip_empty;   // a folded line without content adds nothing, not even the space
+    bool inflates;           // a request without Accept-Encoding gets one, and its answer inflated
+    uint64_t fast;
+    uint64_t fallbacks[HTTP_FALLBACKS];
+};
+
+// That of the class, or NULL.
+struct http_flavour *http_flavour_of_shadow(VALUE klass);
+
+// That of the class or its superclasses, for a Net::HTTP or a request.
+struct http_flavour *http_flavour_of_http(VALUE object);
+struct http_flavour *http_flavour_of_request(VALUE object);
+
+void Init_heddle_http_flavour(VALUE net_http);
+
+#endif

@@ -1,0 +1,64 @@
+// The transport of a Net::BufferedIO: its socket, and @rbuf with what belongs to it. Nothing is kept between two calls but
+// Net::BufferedIO's own instance variables, so that code which reads or overrides them goes on working.
+//
+// Sockets are read and written with MSG_DONTWAIT under the GVL, which is let go of only to wait.
+#ifndef HEDDLE_NET_HTTP_IO_H
+#define HEDDLE_NET_HTTP_IO_H
+
+#include "net_http/http_flavour.h"
+
+struct http_io {
+    VALUE self;
+    VALUE io; // TCPSocket, Socket, UNIXSocket, or SSLSocket
+    struct http_flavour *flavour;
+    int descriptor;
+    bool tls;
+    bool offsets; // net-protocol 0.2 and later: @rbuf_offset and @rbuf_empty beside @rbuf
+};
+
+struct http_pending {
+    const uint8_t *at;
+    size_t length;
+};
+
+// False: this call is for stock, and has been counted. Raises IOError for a closed socket.
+bool http_io_open(struct http_io *io, VALUE self);
+
+// What @rbuf holds and was not consumed. Until the next call that may run Ruby code.
+struct http_pending http_io_pending(const struct http_io *io);
+void http_io_consume(const struct http_io *io, size_t length);
+
+// Waits for more and receives it into @rbuf; `room`: how much at most, if there is no more room in it already. False at
+// the end of the file. Raises Net::ReadTimeout and whatever reading raises.
+bool http_io_fill(struct http_io *io, size_t room);
+
+// The next `length` bytes, or all up to the end of the file (UINT64_MAX), to `destination` with <<. False when the file
+// ended before. A String is received into; others are given Strings of their own.
+bool http_io_read(struct http_io *io, uint64_t length, VALUE destination);
+
+// Sends all strings. Returns how many bytes that was. Raises Net::WriteTimeout and whatever writing raises.
+size_t http_io_write(struct http_io *io, int count, const VALUE *strings);
+
+// Whether the peer has closed, as far as is known now; 1 yes, 0 no, -1: nothing is known without waiting. Bytes that
+// TLS gives up meanwhile go to @rbuf.
+int http_io_ended(struct http_io *io);
+
+// Whether the socket of a BufferedIO was closed here, and whether nothing at all has come: neither data nor the end.
+bool http_io_closed(VALUE self);
+bool http_io_quiet(const struct http_io *io);
+
+// Gives back the memory that a String has reserved and does not need.
+void http_trim(VALUE string);
+
+// Until ready for `events` of poll(2). False when `timeout` seconds (or nil) are over first.
+bool http_io_wait(struct http_io *io, short events, VALUE timeout);
+
+// The socket as exceptions name it: without TLS around it.
+VALUE http_io_socket(const struct http_io *io);
+
+// Once the socket library is loaded.
+void http_io_know_sockets(void);
+
+void Init_heddle_http_io(void);
+
+#endif

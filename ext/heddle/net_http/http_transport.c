@@ -1,0 +1,89 @@
+// What Net::HTTP does before each request: is the connection still there, and does the environment name a proxy.
+#include "net_http/http_methods.h"
+
+#include "deadline.h"
+
+#include <ruby/encoding.h>
+#include <stdlib.h>
+
+static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
+    iv_proxy_uri, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port, id_aset;
+static VALUE host;
+
+static bool idle_for_too_long(VALUE self, VALUE last)
+{
+    double limit = NUM2DBL(last) + NUM2DBL(rb_attr_get(self, iv_keep_alive_timeout));
+    return limit < (double)deadline_now() / 1e9;
+}
+
+static bool ended(struct http_io *io)
+{
+    return !http_io_quiet(io) && http_io_ended(io) == 1;
+}
+
+// begin_transport(request), private. Whether the server has closed meanwhile is found without waiting and without
+// giving up the GVL, and nothing is read away.
+static VALUE begin_transport(VALUE self, VALUE request)
+{
+    VALUE socket = rb_attr_get(self, iv_socket);
+    struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
+    VALUE last = rb_attr_get(self, iv_last_communicated);
+    struct http_io io;
+    if (!flavour || !flavour->transport_pristine || RTEST(rb_attr_get(self, iv_close_on_empty_response)) ||
+        http_io_closed(socket) || (RTEST(last) && idle_for_too_long(self, last)) || !http_io_open(&io, socket)) {
+        return rb_call_super(1, &request);
+    }
+    if (RTEST(last) && ended(&io)) {
+        rb_funcall(socket, id_close, 0);
+        rb_funcall(self, id_connect, 0);
+    }
+    if (!flavour->request_pristine || RTEST(rb_attr_get(request, iv_uri))) {
+        rb_funcall(request, id_update_uri, 3, rb_funcall(self, id_address, 0), rb_funcall(self, id_port, 0),
+                   rb_funcall(self, id_use_ssl, 0));
+    }
+    VALUE header = rb_attr_get(request, iv_header);
+    if (!RB_TYPE_P(header, T_HASH) || NIL_P(rb_hash_lookup(header, host))) {
+        rb_funcall(request, id_aset, 2, host, rb_funcall(self, id_addr_port, 0));
+    }
+    return Qnil;
+}
+
+// proxy_uri: without any of the variables that name one there is none.
+static VALUE proxy_uri(VALUE self)
+{
+    VALUE known = rb_attr_get(self, iv_proxy_uri);
+    if (RTEST(known)) return known;
+    if (known == Qfalse) return Qnil;
+    struct http_flavour *flavour = http_flavour_of_http(self);
+    if (!flavour || !flavour->enabled || !flavour->transport_pristine || getenv("http_proxy") || getenv("HTTP_PROXY") ||
+        getenv("CGI_HTTP_PROXY") || getenv("REQUEST_METHOD")) {
+        return rb_call_super(0, NULL);
+    }
+    rb_ivar_set(self, iv_proxy_uri, Qfalse);
+    return Qnil;
+}
+
+void http_transport_define(VALUE http)
+{
+    rb_define_private_method(http, "begin_transport", begin_transport, 1);
+    rb_define_method(http, "proxy_uri", proxy_uri, 0);
+    if (host) return;
+    iv_socket = rb_intern("@socket");
+    iv_last_communicated = rb_intern("@last_communicated");
+    iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
+    iv_close_on_empty_response = rb_intern("@close_on_empty_response");
+    iv_header = rb_intern("@header");
+    iv_uri = rb_intern("@uri");
+    iv_proxy_uri = rb_intern("@proxy_uri");
+    id_connect = rb_intern("connect");
+    id_close = rb_intern("close");
+    id_address = rb_intern("address");
+    id_port = rb_intern("port");
+    id_use_ssl = rb_intern("use_ssl?");
+    id_update_uri = rb_intern("update_uri");
+    id_addr_port = rb_intern("addr_port");
+    id_aset = rb_intern("[]=");
+    VALUE name = rb_interned_str_cstr("host");
+    rb_gc_register_mark_object(name);
+    host = name;
+}

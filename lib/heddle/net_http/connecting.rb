@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    # `Net::HTTP#connect` without TLS: to an address with a poll that knows when to end, instead of a timer around it; to a
+    # name within one deadline, which bounds the look-up, too. What fails is left to stock to report.
+    module Connecting
+      class << self
+        def define(front, http, space)
+          front.define_method(:connect) do
+            return super() if @debug_output || @local_host || @local_port || use_ssl? || !Flavour.fast?(self)
+
+            address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
+            klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
+            return super() unless Connecting.shipped?(klass, opener)
+
+            socket = Flavour.connect(klass, address, port, @open_timeout)
+            return Connecting.bounded(@open_timeout, space::OpenTimeout, address, port) { super() } if socket.nil?
+            raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
+
+            begin
+              @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
+                continue_timeout: @continue_timeout, debug_output: @debug_output)
+              @last_communicated = nil
+              on_connect
+            rescue
+              socket.close
+              raise
+            end
+          end
+          front.send(:private, :connect)
+        end
+
+        # What the library's own connect would find now: another thread may be switching.
+        def buffered_io(http, space)
+          http.const_get(:BufferedIO, false)
+        rescue NameError
+          space::BufferedIO
+        end
+
+        # net-http before 0.2.1 connects by Socket.tcp, later ones by TCPSocket.open.
+        def opens_by_socket?(http)
+          @by_socket ||= {}
+          @by_socket.fetch(http) { @by_socket[http] = (http::VERSION.split(".").map(&:to_i) <=> [0, 2, 1]) < 0 }
+        end
+
+        def late(address, port, klass)
+          why = (klass == ::Socket) ? "Connection timed out - user specified timeout" : "execution expired"
+          "Failed to open TCP connection to #{address}:#{port} (#{why})"
+        end
+
+        # The deadline of a caller's goes on as it is.
+        def bounded(seconds, error, address, port, &block)
+          return yield unless seconds
+
+          Heddle.deadline(seconds, &block)
+        rescue DeadlineExceeded
+          raise if Heddle.remaining&.<=(0)
+          raise error, "Failed to open TCP connection to #{address}:#{port} (execution expired)"
+        end
+
+        # Whether TCPSocket.open or Socket.tcp are Ruby's own, or ours: a program that has put something in their place, as
+        # tests do, wants to be asked.
+        def shipped?(klass, name)
+          method = klass.method(name)
+          return false unless method.owner == klass.singleton_class || method.owner == IO.singleton_class
+
+          file = method.source_location&.first
+          file.nil? || file == socket_library
+        end
+
+        private
+
+        def socket_library
+          @socket_library ||= ::Socket.instance_method(:ipv6only!).source_location.first
+        end
+      end
+    end
+    private_constant :Connecting
+  end
+end

@@ -1,0 +1,109 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    # Whether the methods whose work is done in C are still those that the library shipped. Where a program has overridden one,
+    # by reopening the class or by a module in front of it, its own is called, by stock.
+    class Pristine
+      # Module, the methods that are asked about, and those of its singleton, by what depends on them.
+      METHODS = {
+        io: {
+          BufferedIO: [%i[read read_all readuntil readline rbuf_fill rbuf_consume write << write0 writing eof? io
+            read_timeout write_timeout debug_output], []]
+        },
+        response: {
+          HTTPResponse: [%i[initialize read_body_0 inflater read_chunked decode_content], %i[read_new read_status_line response_class each_response_header]],
+          HTTPHeader: [%i[initialize_http_header add_field set_field append_field_value [] key? chunked? content_length content_range range_length], []]
+        },
+        request: {
+          HTTPGenericRequest: [%i[initialize exec write_header send_request_with_body wait_for_continue []= update_uri], []],
+          HTTPHeader: [%i[initialize_http_header set_field [] []= each_capitalized capitalize key?], []]
+        },
+        transport: {
+          HTTP: [%i[begin_transport proxy_uri connect timeouted_connect proxy? conn_address], %i[start new]]
+        }
+      }.freeze
+
+      # In front of nothing: only tells when something of the class has changed.
+      module Watch
+        def method_added(name)
+          super
+          Watch.changed(self)
+        end
+
+        def singleton_method_added(name)
+          super
+          Watch.changed(self)
+        end
+
+        def prepend(*) = super.tap { Watch.changed(self) }
+
+        def include(*) = super.tap { Watch.changed(self) }
+
+        def extend(*) = super.tap { Watch.changed(self) }
+
+        @watchers = {}
+
+        class << self
+          def add(watched, &watcher)
+            return if @watchers.key?(watched)
+
+            watched.extend(self)
+            @watchers[watched] = watcher
+          end
+
+          def changed(watched)
+            @watchers[watched]&.call
+          end
+        end
+      end
+      private_constant :Watch
+
+      # @return [Boolean] whether the module is one of those that we put in front
+      def self.ours?(mod)
+        mod.instance_variable_defined?(:@heddle_net_http)
+      end
+
+      def initialize(http, space)
+        @http = http
+        @space = space
+        @folders = [File.dirname(space.const_source_location(:HTTPGenericRequest).first, 2),
+          File.dirname(space.const_source_location(:BufferedIO).first)].uniq.map { |folder| "#{folder}/" }
+      end
+
+      # @return [Hash{Symbol => Boolean}] by group
+      def groups
+        METHODS.transform_values do |modules|
+          modules.all? do |name, (instance, singleton)|
+            mod = module_named(name)
+            instance.all? { |method| shipped?(mod, mod, method) } &&
+              singleton.all? { |method| shipped?(mod.singleton_class, mod.singleton_class, method) }
+          end
+        end
+      end
+
+      # Calls the block whenever the answer may have changed.
+      def watch(&changed)
+        METHODS.each_value { |modules| modules.each_key { |name| Watch.add(module_named(name), &changed) } }
+      end
+
+      private
+
+      def module_named(name)
+        (name == :HTTP) ? @http : @space.const_get(name)
+      end
+
+      def shipped?(mod, owner, name)
+        return true unless mod.method_defined?(name) || mod.private_method_defined?(name)
+
+        method = mod.instance_method(name)
+        method = method.super_method while method && Pristine.ours?(method.owner)
+        return false unless method && method.owner == owner
+
+        file = method.source_location&.first
+        file.nil? || file.start_with?(*@folders)
+      end
+    end
+    private_constant :Pristine
+  end
+end

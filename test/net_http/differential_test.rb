@@ -1,0 +1,179 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/http_cases"
+require "support/scripted_http_server"
+require "heddle/net_http"
+
+# The same conversations with stock and with accelerated Net::HTTP: nobody may be able to tell which was which.
+#
+# HEDDLE_HTTP_CASES says how many (1000), HEDDLE_HTTP_SEED where to begin. Seeds that once failed are in seeds.txt and run
+# always.
+class DifferentialTest < Minitest::Test
+  hard_deadline 290
+  mode :thread
+
+  CASES = Integer(ENV.fetch("HEDDLE_HTTP_CASES", 1000))
+  FIRST = Integer(ENV["HEDDLE_HTTP_SEED"] || (Process.pid * 1000 + Time.now.usec) % 1_000_000_000)
+  KEPT = File.readlines(File.expand_path("seeds.txt", __dir__)).grep(/\A\d/).map(&:to_i)
+
+  def setup
+    @server = ScriptedHTTPServer.new
+    @tls = ScriptedHTTPServer.new(tls: true)
+  end
+
+  def teardown
+    Heddle::NetHTTP.enable
+    @server.close
+    @tls.close
+  end
+
+  def test_cases_that_once_failed
+    assert_empty failing(KEPT)
+  end
+
+  def test_new_cases
+    before = Heddle::NetHTTP.stats[:fast]
+    failed = failing(FIRST...FIRST + CASES)
+    assert_empty failed, "seeds that tell the difference: #{failed.inspect} (HEDDLE_HTTP_SEED=#{failed.first} HEDDLE_HTTP_CASES=1)"
+    assert_operator Heddle::NetHTTP.stats[:fast] - before, :>, 3 * CASES
+  end
+
+  # One class of segments that stock gives, too.
+  def test_with_segments_as_small_as_in_stock
+    failed = failing(FIRST...FIRST + CASES / 10, segment: 16_384)
+    assert_empty failed, "seeds that tell the difference: #{failed.inspect}"
+  end
+
+  private
+
+  def failing(seeds, segment: 1 << 20)
+    seeds.select do |seed|
+      conversation = HTTPCase.new(seed)
+      stock, fast = both(conversation, segment, 0.25)
+      # What nobody will send is waited for in vain, and on a busy machine also what comes late.
+      stock, fast = both(conversation, segment, 3) if stock != fast
+      next if stock == fast
+
+      report(conversation, stock, fast)
+      true
+    end
+  end
+
+  def both(conversation, segment, timeout)
+    [outcome(conversation, timeout) { Heddle::NetHTTP.disable },
+      outcome(conversation, timeout) { Heddle::NetHTTP.enable(segment: segment) }]
+  end
+
+  def report(conversation, stock, fast)
+    puts "seed #{conversation.seed} (#{"TLS, " if conversation.tls?}Ruby #{RUBY_VERSION}):"
+    stock.zip(fast).each_with_index do |(one, other), i|
+      next if one == other
+
+      (one.keys | other.keys).each { |key| puts "  #{i} #{key}:\n    stock #{one[key].inspect[0, 300]}\n    fast  #{other[key].inspect[0, 300]}" if one[key] != other[key] }
+      puts "  of #{conversation.connections.inspect[0, 1500]}" if ENV["HEDDLE_HTTP_SEED"]
+    end
+  end
+
+  def outcome(conversation, timeout)
+    yield
+    server = conversation.tls? ? @tls : @server
+    server.play(conversation.connections)
+    http = Net::HTTP.new("127.0.0.1", server.port, nil)
+    if conversation.tls?
+      http.use_ssl = true
+      http.verify_mode = OpenSSL::SSL::VERIFY_NONE
+    end
+    http.max_retries = 0
+    http.read_timeout = timeout
+    http.ignore_eof = conversation.options[:ignore_eof] if http.respond_to?(:ignore_eof=)
+    results = begin
+      http.start
+      converse(http, conversation, server)
+    rescue => error
+      [{connect: [error.class, error.message]}]
+    end
+    http.finish if http.started?
+    [*results, {received: server.settle}]
+  end
+
+  # Ends where the server closes behind bytes that nobody asked for, or may: what happens to the next request depends on how
+  # many of them were received with the reply.
+  def converse(http, conversation, server)
+    conversation.requests.each_with_index.with_object([]) do |(request, i), results|
+      results << got = result(http, request)
+      server.quiet
+      got[:left] = left_over(http)
+      left = got[:left].to_s
+      break results if left.bytesize > 100 || (!left.empty? && (ended?(http) || conversation.connections.first.dig(i + 1, :ending)))
+    end
+  end
+
+  def ended?(http)
+    established = 1
+    http.instance_variable_get(:@socket).io.to_io.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_INFO).data.getbyte(0) != established
+  end
+
+  def result(http, wanted)
+    got = {segments: +"".b}
+    begin
+      response = ask(http, wanted, got)
+      got[:status] = [response.class, response.code, response.message, response.http_version, response.message&.encoding]
+      got[:header] = response.to_hash.map { |name, values| [name, name.encoding, values, values.map(&:encoding)] }
+      body = response.body
+      got[:body] = [body.class, body.is_a?(String) ? body.b : nil, body.is_a?(String) ? body.encoding : nil]
+    rescue => error
+      got[:error] = [error.class, message_of(error), (error.io.class if error.respond_to?(:io))]
+    end
+    got[:closed] = http.instance_variable_get(:@socket)&.closed?
+    got
+  end
+
+  def message_of(error)
+    error.message.b.gsub(/fd \d+/, "fd N").gsub(/0x\h+/, "0x")
+  end
+
+  # What came and was not asked for, or the beginning of it: how much has been received is a matter of chance.
+  def left_over(http)
+    socket = http.instance_variable_get(:@socket)
+    return if !socket || socket.closed?
+
+    take_in(socket) if http.use_ssl?
+    buffered = socket.instance_variable_get(:@rbuf).byteslice((socket.instance_variable_get(:@rbuf_offset) || 0)..)
+    return buffered.byteslice(0, 1000) if http.use_ssl?
+
+    waiting = socket.io.recv_nonblock(1 << 20, Socket::MSG_PEEK, exception: false)
+    "#{buffered}#{waiting if waiting.is_a?(String)}".b.byteslice(0, 1000)
+  rescue SystemCallError => error
+    error.class.name
+  end
+
+  # What TLS holds back cannot be looked at without taking it.
+  def take_in(socket)
+    while (bytes = socket.io.read_nonblock(16_384, exception: false)).is_a?(String)
+      socket.instance_variable_get(:@rbuf) << bytes
+      socket.instance_variable_set(:@rbuf_empty, false)
+    end
+  rescue OpenSSL::SSL::SSLError
+    nil # it ended without saying so, and will say it again
+  end
+
+  def ask(http, wanted, got)
+    request = Net::HTTPGenericRequest.new(wanted.verb, !wanted.body.nil?, wanted.verb != "HEAD", "/path", wanted.header)
+    request["Content-Type"] = "text/plain" if wanted.body
+    case wanted.mode
+    when :body then http.request(request, wanted.body)
+    when :unread then http.request(request, wanted.body) { |response| got[:seen] = response.code }
+    when :block
+      http.request(request, wanted.body) { |response| response.read_body { |segment| got[:segments] << segment } }
+    when :string
+      http.request(request, wanted.body) do |response|
+        got[:string] = into = +"before"
+        response.read_body(into)
+      end
+    else
+      sink = StringIO.new("".b)
+      http.request(request, wanted.body) { |response| response.read_body(sink) }.tap { got[:io] = sink.string }
+    end
+  end
+end

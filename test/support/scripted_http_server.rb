@@ -1,0 +1,156 @@
+# frozen_string_literal: true
+
+require "socket"
+require "openssl"
+
+# An HTTP server that says, byte by byte and at the ends it is told, what a script says. A script is one Array a
+# connection, of replies; a reply is {pieces: [String], ending: nil, :close or :reset}. A connection without a script
+# is closed. It keeps what it was sent.
+class ScriptedHTTPServer
+  PAUSE = 0.0003 # seconds between two pieces, so that they are likely to arrive one by one
+
+  attr_reader :port, :received
+
+  def initialize(tls: false)
+    @server = TCPServer.new("127.0.0.1", 0)
+    @port = @server.addr[1]
+    @context = tls ? self.class.tls_context : nil
+    @lock = Mutex.new
+    @received = []
+    @connections = []
+    @scripts = []
+    @thread = Thread.new { accept }
+  end
+
+  # @param scripts [Array<Array<Hash>>] of the connections to come
+  def play(scripts)
+    drop
+    @lock.synchronize do
+      @scripts = scripts.map(&:dup)
+      @received = []
+    end
+  end
+
+  # Waits until what was begun is over.
+  def settle
+    @lock.synchronize { @connections.dup }.each { |thread, _| thread.join(5) }
+    @received
+  end
+
+  # Waits until the server has said all that it says before the next request.
+  def quiet
+    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 5
+    until @lock.synchronize { @connections.all? { |thread, _| thread[:quiet] || !thread.alive? } }
+      raise "the scripted server is not done" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
+      sleep(PAUSE)
+    end
+    true
+  end
+
+  def drop
+    @lock.synchronize { @connections.dup }.each do |thread, socket|
+      thread.kill.join
+      socket.close
+    end
+    @lock.synchronize { @connections.clear }
+  end
+
+  def close
+    @thread.kill.join
+    drop
+    @server.close
+  end
+
+  def self.tls_context
+    @tls_context ||= OpenSSL::SSL::SSLContext.new.tap do |context|
+      key = OpenSSL::PKey::RSA.new(2048)
+      name = OpenSSL::X509::Name.parse("/CN=localhost")
+      certificate = OpenSSL::X509::Certificate.new
+      certificate.version = 2
+      certificate.serial = 1
+      certificate.subject = certificate.issuer = name
+      certificate.public_key = key.public_key
+      certificate.not_before = Time.now - 60
+      certificate.not_after = Time.now + 86_400
+      certificate.sign(key, OpenSSL::Digest.new("SHA256"))
+      context.cert = certificate
+      context.key = key
+    end
+  end
+
+  private
+
+  def accept
+    loop do
+      socket = @server.accept
+      socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1)
+      script = @lock.synchronize { @scripts.shift }
+      started = Queue.new
+      thread = Thread.new do
+        started.pop
+        serve(socket, script)
+      end
+      thread.report_on_exception = false
+      @lock.synchronize { @connections << [thread, socket] }
+      started << true
+    end
+  rescue IOError
+    nil
+  end
+
+  def serve(socket, script)
+    stream = socket
+    if @context
+      stream = OpenSSL::SSL::SSLSocket.new(socket, @context)
+      stream.accept
+    end
+    # Without a script it reads and closes, which is the end of the file and no reset.
+    (script || [{pieces: [], ending: :close}]).each do |reply|
+      Thread.current[:quiet] = true
+      request = read_request(stream) or break
+      Thread.current[:quiet] = false
+      @lock.synchronize { @received << request }
+      reply[:pieces].each_with_index do |piece, i|
+        sleep(PAUSE) if i > 0
+        stream.write(piece)
+        stream.flush
+      end
+      case reply[:ending]
+      when :close then break
+      when :reset
+        sleep(PAUSE)
+        socket.setsockopt(Socket::SOL_SOCKET, Socket::SO_LINGER, [1, 0].pack("ii"))
+        break
+      end
+    end
+  rescue SystemCallError, IOError, OpenSSL::SSL::SSLError
+    nil
+  ensure
+    socket.close
+  end
+
+  def read_request(stream)
+    head = +"".b
+    until head.end_with?("\r\n\r\n")
+      line = stream.gets or return
+      head << line
+    end
+    length = head[/^content-length: (\d+)/i, 1].to_i
+    body = if head.match?(/^transfer-encoding: chunked/i)
+      read_chunks(stream)
+    else
+      length.zero? ? "" : stream.read(length)
+    end
+    [head, body]
+  end
+
+  def read_chunks(stream)
+    body = +"".b
+    loop do
+      size = stream.gets.to_s.hex
+      body << stream.read(size)
+      stream.gets
+      return body if size.zero?
+    end
+  end
+end
