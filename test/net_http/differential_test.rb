@@ -39,30 +39,40 @@ class DifferentialTest < Minitest::Test
     assert_operator Heddle::NetHTTP.stats[:fast] - before, :>, 3 * CASES
   end
 
-  # One class of segments that stock gives, too.
-  def test_with_segments_as_small_as_in_stock
-    failed = failing(FIRST...FIRST + CASES / 10, segment: 16_384)
-    assert_empty failed, "seeds that tell the difference: #{failed.inspect}"
-  end
-
   private
 
-  def failing(seeds, segment: 1 << 20)
+  # With large segments and with those of stock in turn.
+  def failing(seeds)
     seeds.select do |seed|
       conversation = HTTPCase.new(seed)
-      stock, fast = both(conversation, segment, 0.25)
-      # What nobody will send is waited for in vain, and on a busy machine also what comes late.
-      stock, fast = both(conversation, segment, 3) if stock != fast
-      next if stock == fast
+      segment = seed.odd? ? 16_384 : 1 << 20
+      next if by_stock(conversation, 0.25) == accelerated(conversation, segment, 0.25)
 
-      report(conversation, stock, fast)
-      true
+      # What nobody will send is waited for in vain, and on a busy machine also what comes late: now with time enough.
+      fast = accelerated(conversation, segment, 3)
+      stock = outcomes_of_stock(conversation, fast)
+      report(conversation, stock.last, fast) unless stock.include?(fast)
+      !stock.include?(fast)
     end
   end
 
-  def both(conversation, segment, timeout)
-    [outcome(conversation, timeout) { Heddle::NetHTTP.disable },
-      outcome(conversation, timeout) { Heddle::NetHTTP.enable(segment: segment) }]
+  # Where stock's own outcome hangs on chance, ours must be one of those that it has.
+  def outcomes_of_stock(conversation, sought)
+    outcomes = []
+    6.times do
+      outcomes |= [by_stock(conversation, 3)]
+      break if outcomes.include?(sought)
+    end
+    puts "seed #{conversation.seed}: stock has #{outcomes.size} outcomes" if outcomes.size > 1
+    outcomes
+  end
+
+  def by_stock(conversation, timeout)
+    outcome(conversation, timeout) { Heddle::NetHTTP.disable }
+  end
+
+  def accelerated(conversation, segment, timeout)
+    outcome(conversation, timeout) { Heddle::NetHTTP.enable(segment: segment) }
   end
 
   def report(conversation, stock, fast)
@@ -142,10 +152,14 @@ class DifferentialTest < Minitest::Test
     buffered = socket.instance_variable_get(:@rbuf).byteslice((socket.instance_variable_get(:@rbuf_offset) || 0)..)
     return buffered.byteslice(0, 1000) if http.use_ssl?
 
-    waiting = socket.io.recv_nonblock(1 << 20, Socket::MSG_PEEK, exception: false)
-    "#{buffered}#{waiting if waiting.is_a?(String)}".b.byteslice(0, 1000)
-  rescue SystemCallError => error
-    error.class.name
+    "#{buffered}#{waiting(socket.io)}".b.byteslice(0, 1000)
+  rescue SystemCallError => error # which comes behind the bytes
+    buffered.empty? ? error.class.name : buffered.byteslice(0, 1000)
+  end
+
+  def waiting(socket)
+    bytes = socket.recv_nonblock(1 << 20, Socket::MSG_PEEK, exception: false)
+    bytes if bytes.is_a?(String)
   end
 
   # What TLS holds back cannot be looked at without taking it.

@@ -8,6 +8,8 @@ require "openssl"
 # is closed. It keeps what it was sent.
 class ScriptedHTTPServer
   PAUSE = 0.0003 # seconds between two pieces, so that they are likely to arrive one by one
+  OUTSTANDING = 0x5411 # SIOCOUTQ: bytes that the other side has not acknowledged yet
+  GONE = 7 # TCP_CLOSE: the client has reset the connection
 
   attr_reader :port, :received
 
@@ -39,9 +41,9 @@ class ScriptedHTTPServer
 
   # Waits until the server has said all that it says before the next request.
   def quiet
-    limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 5
+    limit = now + 5
     until @lock.synchronize { @connections.all? { |thread, _| thread[:quiet] || !thread.alive? } }
-      raise "the scripted server is not done" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
+      raise "the scripted server is not done" if now > limit
       sleep(PAUSE)
     end
     true
@@ -115,10 +117,10 @@ class ScriptedHTTPServer
         stream.write(piece)
         stream.flush
       end
+      delivered(socket)
       case reply[:ending]
       when :close then break
       when :reset
-        sleep(PAUSE)
         socket.setsockopt(Socket::SOL_SOCKET, Socket::SO_LINGER, [1, 0].pack("ii"))
         break
       end
@@ -127,6 +129,31 @@ class ScriptedHTTPServer
     nil
   ensure
     socket.close
+  end
+
+  # Waits until the client's kernel has all: small pieces are held back by the congestion window for as long as nothing is
+  # acknowledged, the end of the file behind them, and a reset drops them. Not for a client that is gone, nor for one that does
+  # not read: it has more than anybody looks at.
+  def delivered(socket)
+    left = nil
+    since = now
+    until (outstanding = outstanding(socket)).zero?
+      left, since = outstanding, now if outstanding != left
+      break if now - since > 0.2
+      sleep(PAUSE)
+    end
+  end
+
+  def outstanding(socket)
+    return 0 if socket.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_INFO).data.getbyte(0) == GONE
+
+    count = [0].pack("i")
+    socket.ioctl(OUTSTANDING, count)
+    count.unpack1("i")
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 
   def read_request(stream)

@@ -31,6 +31,46 @@ static struct http_span chunk_line(struct http_io *io, size_t *whole)
     }
 }
 
+// The two bytes behind a chunk, whatever they are.
+static void skip_end_of_chunk(struct http_io *io)
+{
+    while (http_io_pending(io).length < 2) {
+        if (!http_io_fill(io, ROOM)) http_raise_eof();
+    }
+    http_io_consume(io, 2);
+}
+
+struct chunk {
+    struct http_io *io;
+    uint64_t length;
+    VALUE destination;
+};
+
+static VALUE read_chunk(VALUE argument)
+{
+    struct chunk *chunk = (struct chunk *)argument;
+    if (!http_io_read(chunk->io, chunk->length, chunk->destination)) http_raise_eof();
+    return Qnil;
+}
+
+static VALUE skip_after_error(VALUE argument, VALUE error)
+{
+    struct http_io *io = (struct http_io *)argument;
+    if (!io->calling) skip_end_of_chunk(io);
+    rb_exc_raise(error);
+}
+
+// Stock skips the end of a chunk also where the chunk could not be read, and is told of another error then: of the end of
+// the file where it was a reset, or one of TLS. It does so, too, after what a block raises, and waits for those two bytes
+// for as long as read_timeout: that is not imitated.
+static void read_chunk_and_end(struct http_io *io, uint64_t length, VALUE destination)
+{
+    struct chunk chunk = {io, length, destination};
+    rb_rescue2(read_chunk, (VALUE)&chunk, skip_after_error, (VALUE)io, rb_eIOError, rb_eSystemCallError,
+               io->tls ? io->flavour->ssl_error : rb_eIOError, (VALUE)0);
+    skip_end_of_chunk(io);
+}
+
 static void read_chunked(struct http_io *io, VALUE destination)
 {
     size_t whole;
@@ -45,11 +85,7 @@ static void read_chunked(struct http_io *io, VALUE destination)
         }
         http_io_consume(io, whole);
         if (size == 0) break;
-        if (!http_io_read(io, size == UINT64_MAX ? size - 1 : size, destination)) http_raise_eof();
-        while (http_io_pending(io).length < 2) {
-            if (!http_io_fill(io, ROOM)) http_raise_eof();
-        }
-        http_io_consume(io, 2); // whatever it is
+        read_chunk_and_end(io, size == UINT64_MAX ? size - 1 : size, destination);
     }
     do {
         line = chunk_line(io, &whole);

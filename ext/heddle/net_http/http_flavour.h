@@ -25,7 +25,8 @@ struct http_flavour {
     VALUE bad_response;
     VALUE read_limit_exceeded; // 0 before net-protocol 0.3
     VALUE ssl_socket;          // OpenSSL::SSL::SSLSocket, 0 while it is not loaded
-    VALUE code_to_object;      // Net::HTTPResponse's tables
+    VALUE ssl_error;
+    VALUE code_to_object; // Net::HTTPResponse's tables
     VALUE code_class_to_object;
     VALUE unknown_response;
     VALUE response;          // Net::HTTPResponse

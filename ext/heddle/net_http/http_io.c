@@ -38,6 +38,7 @@ static bool is_ssl_socket(struct http_flavour *flavour, VALUE klass)
 {
     if (klass == flavour->ssl_socket) return true;
     if (flavour->ssl_socket || strcmp(rb_class2name(klass), "OpenSSL::SSL::SSLSocket") != 0) return false;
+    flavour->ssl_error = rb_path2class("OpenSSL::SSL::SSLError");
     flavour->ssl_socket = rb_path2class("OpenSSL::SSL::SSLSocket");
     return klass == flavour->ssl_socket;
 }
@@ -54,6 +55,7 @@ bool http_io_open(struct http_io *io, VALUE self)
     if (!flavour->enabled) return fall_back(flavour, HTTP_FALLBACK_DISABLED);
     if (!flavour->io_pristine) return fall_back(flavour, HTTP_FALLBACK_OVERRIDE);
     if (RTEST(rb_attr_get(self, iv_debug_output))) return fall_back(flavour, HTTP_FALLBACK_DEBUG_OUTPUT);
+    io->calling = false;
     io->self = self;
     io->flavour = flavour;
     io->io = rb_attr_get(self, iv_io);
@@ -466,7 +468,9 @@ static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destinat
             if (NIL_P(segment)) return false;
         }
         if (length != UINT64_MAX) length -= (uint64_t)RSTRING_LEN(segment);
+        io->calling = true;
         rb_funcallv(destination, id_append, 1, &segment); // whose from here on the segment is
+        io->calling = false;
         if (length && !io->tls) io->descriptor = rb_io_descriptor(io->io);
     }
     RB_GC_GUARD(scratch);
@@ -578,13 +582,16 @@ bool http_io_quiet(const struct http_io *io)
 int http_io_ended(struct http_io *io)
 {
     if (!io->tls) {
-        // Bytes that nobody asked for may lie before the end; no answer comes behind it.
-        struct pollfd asked = {.fd = io->descriptor, .events = POLLRDHUP};
-        if (poll(&asked, 1, 0) > 0) return 1;
         uint8_t byte;
         ssize_t count = recv(io->descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return -1;
-        return count <= 0;
+        if (count == 0) return 1;
+        if (count < 0) {
+            if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return -1;
+            raise_errno(errno);
+        }
+        // Bytes that nobody asked for may lie before the end; no answer comes behind it.
+        struct pollfd asked = {.fd = io->descriptor, .events = POLLRDHUP};
+        return poll(&asked, 1, 0) > 0;
     }
     VALUE rbuf = rbuf_of(io);
     bool empty = RSTRING_LEN(rbuf) == 0;

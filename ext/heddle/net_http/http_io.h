@@ -13,6 +13,7 @@ struct http_io {
     struct http_flavour *flavour;
     int descriptor;
     bool tls;
+    bool calling; // the destination of a body: what is raised is its error
     bool offsets; // net-protocol 0.2 and later: @rbuf_offset and @rbuf_empty beside @rbuf
 };
 

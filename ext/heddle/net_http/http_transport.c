@@ -21,6 +21,27 @@ static bool ended(struct http_io *io)
     return !http_io_quiet(io) && http_io_ended(io) == 1;
 }
 
+// false stands in @last_communicated from the beginning of a request to its end: the library sets it to a time when the reply
+// has been read, to nil when it has connected, and takes false for nil. Where it stands at the beginning of another,
+// something that the library does not rescue (Thread#raise, a cancel, a throw or a break out of the block) has ended the
+// one before in the middle, and what comes on that connection answers another question.
+static bool left_in_the_middle(VALUE last)
+{
+    return last == Qfalse;
+}
+
+static void connect_again(VALUE self, VALUE socket)
+{
+    rb_funcall(socket, id_close, 0);
+    rb_funcall(self, id_connect, 0);
+}
+
+static VALUE begin_by_stock(VALUE self, VALUE request)
+{
+    rb_call_super(1, &request);
+    return rb_ivar_set(self, iv_last_communicated, Qfalse);
+}
+
 // begin_transport(request), private. Whether the server has closed meanwhile is found without waiting and without
 // giving up the GVL, and nothing is read away.
 static VALUE begin_transport(VALUE self, VALUE request)
@@ -28,14 +49,16 @@ static VALUE begin_transport(VALUE self, VALUE request)
     VALUE socket = rb_attr_get(self, iv_socket);
     struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
+    if (!flavour || !flavour->enabled || !flavour->transport_pristine) return rb_call_super(1, &request);
+    if (http_io_closed(socket)) return begin_by_stock(self, request);
     struct http_io io;
-    if (!flavour || !flavour->transport_pristine || RTEST(rb_attr_get(self, iv_close_on_empty_response)) ||
-        http_io_closed(socket) || (RTEST(last) && idle_for_too_long(self, last)) || !http_io_open(&io, socket)) {
-        return rb_call_super(1, &request);
-    }
-    if (RTEST(last) && ended(&io)) {
-        rb_funcall(socket, id_close, 0);
-        rb_funcall(self, id_connect, 0);
+    if (left_in_the_middle(last)) {
+        connect_again(self, socket);
+    } else if (RTEST(rb_attr_get(self, iv_close_on_empty_response)) || (RTEST(last) && idle_for_too_long(self, last)) ||
+               !http_io_open(&io, socket)) {
+        return begin_by_stock(self, request);
+    } else if (RTEST(last) && ended(&io)) {
+        connect_again(self, socket);
     }
     if (!flavour->request_pristine || RTEST(rb_attr_get(request, iv_uri))) {
         rb_funcall(request, id_update_uri, 3, rb_funcall(self, id_address, 0), rb_funcall(self, id_port, 0),
@@ -45,7 +68,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     if (!RB_TYPE_P(header, T_HASH) || NIL_P(rb_hash_lookup(header, host))) {
         rb_funcall(request, id_aset, 2, host, rb_funcall(self, id_addr_port, 0));
     }
-    return Qnil;
+    return rb_ivar_set(self, iv_last_communicated, Qfalse);
 }
 
 // proxy_uri: without any of the variables that name one there is none.

@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/scripted_http_server"
+require "heddle/net_http"
+begin
+  require "async"
+rescue LoadError
+  nil
+end
+
+# A request that something ends in the middle, at each byte of its reply: it ends at once, and nobody is given on that
+# connection what was the answer to it.
+class NetHTTPInterruptionsTest < Minitest::Test
+  include LoopHelpers
+
+  hard_deadline 120
+  mode :thread
+
+  REPLIES = {
+    "sized" => "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n\r\nstale",
+    "chunked" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nsta\r\n2\r\nle\r\n0\r\n\r\n",
+    "inflated" => "HTTP/1.1 200 OK\r\nContent-Length: 25\r\nContent-Encoding: gzip\r\n\r\n".b + Zlib.gzip("stale")
+  }.freeze
+  FRESH = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfresh"], ending: nil}.freeze
+
+  # Not a StandardError: the library does not rescue it, and leaves the connection as it is.
+  class Stop < Exception # rubocop:disable Lint/InheritException
+  end
+
+  def setup
+    Heddle::NetHTTP.enable
+    @server = ScriptedHTTPServer.new
+    @before = Heddle::NetHTTP.stats[:fast]
+  end
+
+  def teardown
+    assert_operator Heddle::NetHTTP.stats[:fast], :>, @before
+    @server.close
+  end
+
+  REPLIES.each_key do |shape|
+    define_method(:"test_deadline_in_a_thread_#{shape}") do
+      each_offset(shape) { |http| assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { http.get("/") } } }
+    end
+
+    define_method(:"test_raise_in_a_thread_#{shape}") do
+      each_offset(shape) do |http|
+        reader = Thread.new { http.get("/") }
+        reader.report_on_exception = false
+        stalled(reader)
+        reader.raise(Stop, "enough")
+        assert_raises(Stop) { reader.value }
+      end
+    end
+
+    define_method(:"test_deadline_in_a_task_#{shape}") do
+      each_offset(shape) do |http|
+        Heddle.run { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { http.get("/") } } }
+      end
+    end
+
+    define_method(:"test_cancel_of_a_task_#{shape}") do
+      each_offset(shape) do |http|
+        Heddle.run do
+          task = Heddle.spawn { http.get("/") }
+          stalled
+          task.cancel
+          task.wait
+          assert_equal :cancelled, task.status
+        end
+      end
+    end
+
+    define_method(:"test_stop_under_async_#{shape}") do
+      skip "the gem async is not installed" unless defined?(Async)
+      each_offset(shape) do |http|
+        Async do |parent|
+          task = parent.async { http.get("/") }
+          stalled
+          task.stop
+          task.wait
+        end.wait
+      end
+    end
+  end
+
+  # Of the block that is given the response, in the middle of the body.
+  def test_break_and_throw
+    bodies = {
+      break: ->(http) { http.request_get("/") { |_| break } },
+      throw: ->(http) { catch(:enough) { http.request_get("/") { |response| response.read_body { throw :enough } } } },
+      raise: ->(http) { assert_raises(Stop) { http.request_get("/") { |response| response.read_body { raise Stop } } } }
+    }
+    bodies.each do |name, ask|
+      REPLIES.each_value do |reply|
+        converse(reply, reply.bytesize) do |http|
+          ask.call(http)
+          assert_equal "fresh", http.get("/").body, name.to_s
+        end
+      end
+    end
+  end
+
+  # One that has been read may be followed by another in the block of its own.
+  def test_a_request_in_the_block_of_another
+    @server.play([[FRESH] * 3] * 3)
+    Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
+      http.request_get("/1") do |response|
+        assert_equal "fresh", response.read_body
+        assert_equal "fresh", http.get("/2").body
+      end
+      assert_equal "fresh", http.get("/3").body
+    end
+    assert_equal 3, @server.received.size
+  end
+
+  private
+
+  def each_offset(shape)
+    reply = REPLIES.fetch(shape)
+    reply.bytesize.times do |offset|
+      converse(reply, offset) do |http|
+        assert_within(1) { yield http }
+        assert_equal "fresh", http.get("/").body, "after #{offset} bytes"
+      end
+    end
+  end
+
+  # What is owed comes with the next request on the same connection.
+  def converse(reply, offset)
+    first = {pieces: [reply.byteslice(0, offset)], ending: nil}
+    second = {pieces: [reply.byteslice(offset..) + reply], ending: nil}
+    @server.play([[first, second], [FRESH] * 3, [FRESH] * 3])
+    Net::HTTP.start("127.0.0.1", @server.port, nil) { |http| yield http }
+  end
+
+  # Waits until the server has sent what it will send, and the reader waits for more.
+  def stalled(reader = nil)
+    wait_until { @server.received.any? && @server.quiet }
+    wait_until { reader.stop? } if reader
+  end
+end
