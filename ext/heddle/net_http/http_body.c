@@ -71,6 +71,12 @@ static void read_chunk_and_end(struct http_io *io, uint64_t length, VALUE destin
     skip_end_of_chunk(io);
 }
 
+// rb_raise cannot print every byte.
+static void raise_bad_response(const struct http_io *io, VALUE message)
+{
+    rb_exc_raise(rb_exc_new_str(io->flavour->bad_response, message));
+}
+
 static void read_chunked(struct http_io *io, VALUE destination)
 {
     size_t whole;
@@ -81,7 +87,7 @@ static void read_chunked(struct http_io *io, VALUE destination)
         if (!http_chunk_size(line.at, line.at + line.length, &size)) {
             VALUE text = rb_str_new((const char *)line.at, (long)line.length);
             http_io_consume(io, whole);
-            rb_raise(io->flavour->bad_response, "wrong chunk size line: %" PRIsVALUE, text);
+            raise_bad_response(io, rb_str_append(rb_utf8_str_new_cstr("wrong chunk size line: "), text));
         }
         http_io_consume(io, whole);
         if (size == 0) break;

@@ -1,0 +1,150 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "open3"
+require "tempfile"
+require "support/loop_helpers"
+require "support/scripted_http_server"
+require "heddle/net_http"
+
+# What TLS does that plain sockets do not: records without data, reads that a write waits for, and an end that is not announced.
+class NetHTTPTLSTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
+
+  # openssl's own server, which sends what it is told on its input; "k" has it send a record without data.
+  class Server
+    attr_reader :port
+
+    def initialize
+      context = ScriptedHTTPServer.tls_context
+      @files = [context.cert, context.key].map { |part| Tempfile.new("pem").tap { |file| file.write(part.to_pem) && file.flush } }
+      @input, @output, @process = Open3.popen2e("openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", @files[0].path, "-key", @files[1].path)
+      @seen = +""
+      wait_for(/ACCEPT.*:(\d+)/)
+      @port = @seen[/ACCEPT.*:(\d+)/, 1].to_i
+    end
+
+    def wait_for(pattern)
+      @seen << @output.readpartial(10_000) until @seen.match?(pattern)
+    end
+
+    def say(text)
+      @input.write(text)
+      @input.flush
+    end
+
+    def close
+      Process.kill(:KILL, @process.pid)
+      @process.join
+      [@input, @output].each(&:close)
+      @files.each(&:close!)
+    end
+  end
+
+  def setup
+    Heddle::NetHTTP.enable
+  end
+
+  # https://github.com/ruby/net-http/issues/233: stock asks whether the file has ended, and waits for data without limit
+  # where all that has come is a record of the handshake: a session ticket, or new keys, as here.
+  def test_a_record_without_data_before_a_request
+    server = Server.new
+    http = client(server.port)
+    http.start
+    2.times do |i|
+      asked = Thread.new { http.get("/#{i}").body }
+      server.wait_for(%r{GET /#{i}})
+      server.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+      assert_equal "hello", asked.value
+      server.say("k\n")
+      wait_until { http.instance_variable_get(:@socket).io.to_io.wait_readable(0) }
+    end
+    asked = Thread.new { http.get("/last") }
+    server.wait_for(%r{GET /last})
+    asked.kill.join
+  ensure
+    server&.close
+  end
+
+  # net-protocol before 0.4 asks again and again, with all of a processor, while a write waits for something to read.
+  def test_a_write_that_waits_for_something_to_read
+    server = ScriptedHTTPServer.new(tls: true)
+    server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}] * 3])
+    out = assert_child(<<~RUBY, gems: true)
+      require "heddle/net_http"
+      require "openssl"
+      # As if new keys were agreed upon: until something comes, nothing is written.
+      OpenSSL::SSL::SSLSocket.prepend(Module.new do
+        def write_nonblock(...)
+          return super unless $held
+          $calls = $calls.to_i + 1
+          $held = false if to_io.wait_readable(0)
+          $held ? :wait_readable : super
+        end
+      end)
+      http = Net::HTTP.new("127.0.0.1", #{server.port}, nil)
+      http.use_ssl = true
+      http.verify_mode = OpenSSL::SSL::VERIFY_NONE
+      http.write_timeout = 0.3
+      http.max_retries = 0
+      http.start
+      puts http.get("/").body
+      $held = true
+      error = begin
+        http.get("/")
+      rescue => error
+        error
+      end
+      puts error.class, $calls < 10
+    RUBY
+    assert_equal %w[hello Net::WriteTimeout true], out.split
+  ensure
+    server&.close
+  end
+
+  # A server that is connected to, and does not speak.
+  def test_a_handshake_that_does_not_end
+    with_server(->(connection) { connection.read }) do |port|
+      assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { client(port).start } } }
+      assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.1) { client(port).start } } } }
+      impatient = client(port)
+      impatient.open_timeout = 0.1
+      assert_within(2) { assert_raises(Net::OpenTimeout) { impatient.start } }
+      assert_within(2) { assert_raises(Net::OpenTimeout) { Heddle.run { impatient.start } } }
+    end
+  end
+
+  def test_certificates_are_verified
+    server = ScriptedHTTPServer.new(tls: true)
+    server.play([[REPLY]] * 2)
+    http = client(server.port)
+    http.verify_mode = nil
+    assert_raises(OpenSSL::SSL::SSLError) { http.start }
+    assert_raises(OpenSSL::SSL::SSLError) { Net::HTTP.start("127.0.0.1", server.port, nil, use_ssl: true) }
+  ensure
+    server&.close
+  end
+
+  def test_in_fibers
+    server = ScriptedHTTPServer.new(tls: true)
+    body = "x" * 300_000
+    server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n", body], ending: nil}] * 2] * 10)
+    bodies = Heddle.run { Array.new(10) { Heddle.spawn { client(server.port).start { |http| [http.get("/").body, http.post("/", body).body] } } }.map(&:value) }
+    assert_equal [[body, body]] * 10, bodies
+  ensure
+    server&.close
+  end
+
+  private
+
+  def client(port)
+    Net::HTTP.new("127.0.0.1", port, nil).tap do |http|
+      http.use_ssl = true
+      http.verify_mode = OpenSSL::SSL::VERIFY_NONE
+    end
+  end
+end
