@@ -8,7 +8,8 @@ module Heddle
     #
     # An error that leaves the block cancels the tasks, whose `ensure` blocks run, and is raised; so do SystemExit and
     # signals in any task, and an interrupt that arrives while all wait. The error of another task leaves the others be:
-    # it is printed at once, unless somebody waits for the task, and raised at the end unless its value was asked for.
+    # unless somebody waits for the task it is printed at once (after the turn of those that are ready, so that whoever
+    # spawned the task can ask), and raised at the end unless its value was asked for.
     #
     # Tasks that are cancelled have `grace` seconds for their clean-up (and the time of any {Heddle.shield} that they are in),
     # then {Cancellation} is raised in them again, three times in all. A task that is there even then is given up: a warning

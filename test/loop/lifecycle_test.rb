@@ -124,11 +124,13 @@ class LifecycleTest < Minitest::Test
     assert_includes report, __FILE__
   end
 
+  # Before the run's end: as soon as the others have had their turn.
   def test_the_report_comes_at_once
     stderr_of do
       assert_raises(IOError) do
         Heddle.run do
           Heddle.spawn(name: "early") { raise IOError, "now" }
+          sleep(0)
           assert_match(/early.*now/m, $stderr.string)
           assert_includes $stderr.string, "nobody waits for"
         end
@@ -144,6 +146,24 @@ class LifecycleTest < Minitest::Test
       end
     end
     assert_empty report
+  end
+
+  # A task runs at once: nobody can have asked before.
+  def test_an_error_whose_value_is_asked_for_as_soon_as_it_can_be
+    report = stderr_of do
+      Heddle.run do
+        assert_raises(IOError) { Heddle.spawn { raise IOError, "at once" }.value }
+      end
+    end
+    assert_empty report
+  end
+
+  # Also when the block ends without ever giving way.
+  def test_all_are_reported_before_the_run_ends
+    report = stderr_of do
+      assert_raises(IOError) { Heddle.run { 3.times { |index| Heddle.spawn { raise IOError, "number #{index}" } } } }
+    end
+    assert_equal %w[0 1 2], report.scan(/number (\d)/).flatten
   end
 
   # Printed since nobody waited then; not raised, since somebody asked in time.

@@ -4,7 +4,9 @@
 #include "loop/join.h"
 #include "loop/loop.h"
 #include "loop/run.h"
+#include "loop/scheduler.h"
 #include "loop/task_class.h"
+#include "shims.h"
 
 static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call;
 
@@ -23,11 +25,10 @@ static VALUE call_block(VALUE argument)
     return inherited ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
 }
 
-// What ended the block is an exception; or what no rescue stops: Thread#kill, which Ruby keeps there as something else.
-static bool is_exception(VALUE error)
+bool is_exception(VALUE errinfo)
 {
-    return !RB_SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != T_IMEMO &&
-           RTEST(rb_obj_is_kind_of(error, rb_eException));
+    return !RB_SPECIAL_CONST_P(errinfo) && RB_BUILTIN_TYPE(errinfo) != T_IMEMO &&
+           RTEST(rb_obj_is_kind_of(errinfo, rb_eException));
 }
 
 // One rb_protect, where a rescue inside of an ensure would read better: the frames of this function lie beneath all that a
@@ -68,8 +69,9 @@ bool is_fatal(VALUE error)
 static VALUE print_report(VALUE argument)
 {
     struct task *task = (struct task *)argument;
+    if (task->status > TASK_RUNNING) loop_yield(task->loop); // its spawner may be about to ask
     VALUE thread = rb_thread_current();
-    if (!RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
+    if (task->claimed || !RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
     VALUE options = rb_hash_new();
     rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
     VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
@@ -84,12 +86,23 @@ static bool awaited(const struct task *task)
     return task->claimed || (!NIL_P(task->waiters) && RARRAY_LEN(task->waiters) > 0);
 }
 
+static bool unasked(const struct task *task)
+{
+    if (awaited(task) || is_fatal(task->result)) return false;
+    return NIL_P(task->run) || !run_raises_itself(task->run, task);
+}
+
+// A task runs at once, and may fail before whoever spawned it can ask for its value: in a run, which does not end before
+// that, the others have their turn first. In a child of fork there are none.
+static bool can_wait(const struct task *task)
+{
+    return task->loop && !NIL_P(task->run) && scheduler_loop(rb_fiber_scheduler_get()) == task->loop;
+}
+
 // As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending. Returns the state of
 // an interrupt or Thread#kill that came meanwhile, to be passed on with rb_jump_tag, or 0.
 static int report(struct task *task)
 {
-    if (awaited(task) || is_fatal(task->result)) return 0;
-    if (!NIL_P(task->run) && run_raises_itself(task->run, task)) return 0;
     int state = 0;
     rb_protect(print_report, (VALUE)task, &state);
     if (!state || !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) return state;
@@ -103,12 +116,14 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     task->result = result;
     scope_close_all(&task->scopes);
     task->cancel_pending = false;
-    int state = status == TASK_FAILED ? report(task) : 0;
+    bool reported = status == TASK_FAILED && unasked(task), later = reported && can_wait(task);
+    int state = reported && !later ? report(task) : 0;
     task->status = status;
     task->block = Qnil;
     task->storage = Qnil;
     task_unlist(task);
     join_wake(task->self, task->waiters);
+    if (later) state = report(task); // the run goes on until then
     if (!NIL_P(task->run)) {
         run_task_ended(task->run, task);
     } else if (task->loop && status == TASK_FAILED && NIL_P(task->loop->fatal) && is_fatal(result)) {

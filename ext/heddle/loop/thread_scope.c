@@ -4,6 +4,7 @@
 #include "loop/loop.h"
 #include "loop/native_thread.h"
 #include "loop/scope_fiber.h"
+#include "loop/task_run.h"
 #include "shims.h"
 
 #include <pthread.h>
@@ -11,8 +12,6 @@
 #include <time.h>
 
 static const int64_t SECOND = 1000000000;
-
-enum { TAG_RAISE = 6 }; // of Ruby's own enum ruby_tag_type, what rb_protect says of an exception
 
 static ID id_chain, id_raise, id_alive, id_stopped, id_backtrace, id_handle_interrupt, id_add, id_set_name;
 static VALUE sym_immediate;
@@ -312,8 +311,8 @@ void thread_scope_take_back(struct scope *scope)
             if (underway) continue;
             break; // has arrived before
         }
-        if (state != TAG_RAISE) rb_jump_tag(state); // Thread#kill, a throw to somewhere outside
         VALUE raised = rb_errinfo();
+        if (!is_exception(raised)) rb_jump_tag(state); // Thread#kill, a throw to somewhere outside
         if (raised == error) {
             rb_set_errinfo(Qnil);
             scope->failures--;
