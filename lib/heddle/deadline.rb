@@ -7,6 +7,11 @@ module Heddle
       super.tap { |pid| Heddle.keep_deadlines if pid.zero? }
     end
 
+    # Does not go through _fork.
+    def daemon(...)
+      super.tap { Heddle.keep_deadlines }
+    end
+
     Process.singleton_class.prepend(self)
   end
   private_constant :DeadlinesAfterFork

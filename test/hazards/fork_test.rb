@@ -195,6 +195,26 @@ class ForkTest < Minitest::Test
     end
   end
 
+  # The thread that keeps the deadlines of plain threads is the parent's.
+  def test_a_daemon_keeps_the_deadline_that_it_is_under
+    Tempfile.create("heddle") do |file|
+      assert_child(<<~RUBY)
+        Heddle.deadline(0.3) do
+          Process.daemon(true, true)
+          text = begin
+            sleep(20) && "slept on"
+          rescue Heddle::DeadlineExceeded
+            "gave up"
+          end
+          File.write(#{file.path.dump}, text)
+          exit!(0)
+        end
+      RUBY
+      text = wait_until(30, what: "the daemon's file") { (text = File.read(file.path)) && !text.empty? && text }
+      assert_equal "gave up", text
+    end
+  end
+
   # fork(2) by a C extension: Ruby is told nothing.
   def test_a_fork_that_ruby_does_not_see
     out = assert_child(<<~RUBY)

@@ -61,6 +61,27 @@ class ConnectTest < Minitest::Test
     end
   end
 
+  # As IO.open: what somebody else has closed by then is no error, any other that closing raises is.
+  def test_an_error_of_the_close_after_the_block
+    with_server(->(connection) { connection.read }) do |port|
+      ["closed stream", "no space"].each do |message|
+        [TCPSocket.method(:open), Socket.method(:tcp)].each do |way|
+          attempt = lambda do
+            way.call("localhost", port) do |socket|
+              socket.define_singleton_method(:closed?) { false }
+              socket.define_singleton_method(:close) { super() || raise(IOError, message) }
+              message
+            end
+          rescue IOError => error
+            error.class
+          end
+          stock = (way.name == :tcp && message == "closed stream") ? message : attempt.call
+          assert_equal stock, Heddle.run(&attempt)
+        end
+      end
+    end
+  end
+
   def test_a_local_address
     with_server(->(connection) { connection.read }) do |port|
       Heddle.run do

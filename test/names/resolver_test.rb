@@ -150,6 +150,19 @@ class ResolverTest < Minitest::Test
     assert_equal ['["127.0.0.7"]', '["127.0.0.77"]'], out.lines(chomp: true)
   end
 
+  # Such as one that is cut short between the look at its size and the reading. One of sysfs is always.
+  def test_a_hosts_file_that_is_shorter_than_its_size
+    out, = inside(<<~RUBY)
+      require #{File.expand_path("../support/native_calls", __dir__).dump}
+      system("umount", "/etc/hosts", exception: true)
+      system("mount", "--bind", "/sys/devices/system/cpu/online", "/etc/hosts", exception: true)
+      puts File.size("/etc/hosts") > File.read("/etc/hosts").size
+      NativeCalls.errno = Errno::EINTR::Errno # of a call that was interrupted before
+      puts look_up("other.test").inspect
+    RUBY
+    assert_equal ["true", '["192.0.2.6"]'], out.lines(chomp: true)
+  end
+
   def test_where_the_hosts_file_is_not_asked_first_the_name_server_is
     zone = {"seven" => {"a" => ["192.0.2.7"]}}
     out, questions = inside('puts look_up("seven").inspect', zone: zone, hosts: {"127.0.0.7" => ["seven"]}, nsswitch: "dns files")

@@ -47,6 +47,21 @@ class SocketGuardTest < Minitest::Test
     other.close
   end
 
+  def test_one_guard_has_one_socket
+    with_pair do |one, other|
+      before = descriptor_count
+      guard = Heddle::SocketGuard.new(one.fileno, 60)
+      assert_match(/has a socket/, assert_raises(ArgumentError) { guard.send(:initialize, other.fileno, 60) }.message)
+      guard.release
+      assert_equal before, descriptor_count
+      guard.cut
+      guard.send(:initialize, one.fileno, 0.01)
+      assert_nil other.read(1)
+      guard.release
+      assert_equal before, descriptor_count
+    end
+  end
+
   def test_cut_now_and_twice
     with_pair do |one, other|
       guard = Heddle::SocketGuard.new(one.fileno, nil)

@@ -24,6 +24,11 @@ module NativeCalls
   define "dup2", Fiddle::TYPE_INT, Fiddle::TYPE_INT
   define "fork"
 
+  # What the calling thread's last system call is said to have failed with.
+  def self.errno=(number)
+    Fiddle::Function.new(LIBC["__errno_location"], [], Fiddle::TYPE_VOIDP).call[0, Fiddle::SIZEOF_INT] = [number].pack("i")
+  end
+
   RECV = Fiddle::Function.new(LIBC["recv"], [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true)
   private_constant :RECV
 

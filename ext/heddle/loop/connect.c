@@ -202,10 +202,23 @@ static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
     return rb_funcall_passing_block_kw(klass, kept, argc, argv, rb_keyword_given_p());
 }
 
+static VALUE close_open_socket(VALUE socket)
+{
+    return RTEST(rb_funcall(socket, id_closed_p, 0)) ? Qnil : rb_funcall(socket, id_close, 0);
+}
+
+// Somebody else has closed it meanwhile: IO.open says nothing of that either.
+static VALUE ignore_closed(VALUE unused, VALUE error)
+{
+    (void)unused;
+    VALUE message = rb_funcall(error, rb_intern("message"), 0);
+    if (!RB_TYPE_P(message, T_STRING) || strcmp(StringValueCStr(message), "closed stream") != 0) rb_exc_raise(error);
+    return Qnil;
+}
+
 static VALUE close_socket(VALUE socket)
 {
-    if (!RTEST(rb_funcall(socket, id_closed_p, 0))) rb_funcall(socket, id_close, 0);
-    return Qnil;
+    return rb_rescue2(close_open_socket, socket, ignore_closed, Qnil, rb_eIOError, (VALUE)0);
 }
 
 static VALUE yield_or_return(VALUE socket)

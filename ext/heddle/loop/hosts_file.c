@@ -38,9 +38,12 @@ static char *read_whole(const char *path, size_t size)
         return NULL;
     }
     size_t length = 0;
-    ssize_t count;
-    while (length < size && ((count = read(descriptor, text + length, size - length)) > 0 || errno == EINTR))
-        length += count > 0 ? (size_t)count : 0;
+    while (length < size) {
+        ssize_t count = read(descriptor, text + length, size - length);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) break; // it may be shorter by now than its size was
+        length += (size_t)count;
+    }
     close(descriptor);
     text[length] = '\0';
     return text;

@@ -50,13 +50,14 @@ static void forget_parents_thread(void)
     watch.fork_count = fork_count();
 }
 
+// In a child of fork a guard may say that it is listed and not be: the thread was between the two stores.
 static void unlist(struct guard *guard)
 {
     if (!guard->listed) return;
     struct guard **link = &watch.guards;
-    while (*link != guard)
+    while (*link && *link != guard)
         link = &(*link)->next;
-    *link = guard->next;
+    if (*link) *link = guard->next;
     guard->listed = false;
 }
 
@@ -156,14 +157,17 @@ static struct guard *guard_of(VALUE self)
  * @api private Shuts the socket down, for reading and writing, when +seconds+ (nil for never) are over, unless #release is
  * called first. It holds a duplicate of the descriptor until then.
  *
- * Raises SystemCallError when the descriptor cannot be duplicated, or no native thread be started.
+ * Raises ArgumentError where it has a socket already, SystemCallError when the descriptor cannot be duplicated, or no native thread be started.
  */
 static VALUE initialize(VALUE self, VALUE descriptor, VALUE seconds)
 {
     struct guard *guard = guard_of(self);
     int number = NUM2INT(descriptor);
-    guard->deadline = deadline_after(deadline_now(), deadline_span(seconds));
-    let_go(guard); // if it is called twice
+    int64_t span = deadline_span(seconds);
+    if (guard->descriptor >= 0) rb_raise(rb_eArgError, "this Heddle::SocketGuard has a socket; make another one");
+    forget_parents_thread();
+    guard->cut = false;
+    guard->deadline = deadline_after(deadline_now(), span);
     guard->descriptor = fcntl(number, F_DUPFD_CLOEXEC, 3);
     if (guard->descriptor < 0) rb_sys_fail("dup of the socket that is to be guarded");
     if (guard->deadline == DEADLINE_NEVER) return self;
