@@ -93,7 +93,7 @@ module Heddle
     end
 
     # Puts a stream on a socket that somebody else made; bytes that it has read ahead are taken over. Nobody else may read
-    # from it or write to it from now on.
+    # from it or write to it from now on. Bytes that it has not sent yet are sent, within the write timeout.
     #
     # @param io [IO, #to_io] a socket, or a pipe
     # @param peer [String, nil] what to call the other side in messages
@@ -104,6 +104,8 @@ module Heddle
       buffer_limit: BUFFER_LIMIT)
       self.read_timeout = read_timeout
       self.write_timeout = write_timeout
+      io = IO.try_convert(io) || raise(TypeError, "a stream needs an IO, not #{io.class}")
+      Heddle.deadline(write_timeout) { io.flush } # what it has gathered itself comes first
       attach(io, peer || name_of(io), buffer_limit)
       self.sync = sync
     end
@@ -117,10 +119,10 @@ module Heddle
     #
     # @param host [String, nil] whose certificate it has to be
     # @param tls [Hash, OpenSSL::SSL::SSLContext, true] see {TLS.start}
-    # @param timeout [Numeric, nil] seconds for the handshake, beside a {Heddle.deadline} that is in force
+    # @param timeout [Numeric, nil] seconds for the handshake, the read timeout unless given
     # @return [self]
     # @raise [IOError] when bytes have arrived in the clear that were not read: somebody may have put them there
-    def start_tls(host, tls = true, timeout: nil)
+    def start_tls(host, tls = true, timeout: read_timeout)
       Heddle.deadline(timeout) { attach_tls(TLS.start(self, host, tls)) }
       self
     end
@@ -139,10 +141,10 @@ module Heddle
     private
 
     def name_of(io)
-      address = io.to_io.remote_address
+      address = io.remote_address
       address.ip? ? address.inspect_sockaddr : address.unix_path
     rescue NoMethodError, SystemCallError, SocketError
-      io.to_io.inspect
+      io.inspect
     end
   end
 end

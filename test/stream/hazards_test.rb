@@ -59,16 +59,103 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  def test_a_string_that_is_changed_while_it_is_read_into
+  # What a client does first with a stream that it was handed need not be a flush.
+  def test_a_child_may_begin_with_a_message_that_rides
     with_stream do |stream, peer|
-      buffer = +""
-      reading = Thread.new { stream.read(1_000_000, buffer) }
-      reading.report_on_exception = false
-      peer.write("x" * 100_000)
-      wait_until { stream.statistics[:bytes_received] == 100_000 && reading.stop? }
-      buffer.replace("")
-      peer.write("x")
-      assert_raises(RuntimeError) { reading.value }
+      pid = fork do
+        stream.queue_no_reply("riding,")
+        stream.write("from the child\n")
+        stream.flush
+        exit!(stream.healthy? ? 0 : 1)
+      end
+      assert_equal "riding,from the child\n", peer.gets
+      assert_predicate Process.wait2(pid).last, :success?
+    end
+  end
+
+  def test_a_string_that_is_changed_or_frozen_while_it_is_read_into
+    {RuntimeError => ->(buffer) { buffer.replace("") }, FrozenError => ->(buffer) { buffer.freeze }}.each do |error, change|
+      with_stream do |stream, peer|
+        buffer = +""
+        reading = Thread.new { stream.read(1_000_000, buffer) }
+        reading.report_on_exception = false
+        peer.write("x" * 100_000)
+        wait_until { stream.statistics[:bytes_received] == 100_000 && reading.stop? }
+        change.call(buffer)
+        peer.write("x")
+        assert_raises(error) { reading.value }
+        assert_predicate stream, :closed?, "what it has read nobody has"
+      end
+    end
+  end
+
+  def test_a_separator_that_is_changed_while_a_line_is_waited_for
+    with_stream do |stream, peer|
+      separator = "-" * 1000
+      reading = Thread.new { stream.gets(separator) }
+      wait_until { reading.stop? && stream.statistics[:waits] > 0 }
+      separator.replace("")
+      GC.start
+      peer.write("a line#{"-" * 1000}rest")
+      assert_equal "a line#{"-" * 1000}", reading.value
+    end
+  end
+
+  # At the limit, one below and one above it, with the end of the line in the same packet and in the next.
+  def test_the_longest_line_that_is_allowed
+    [1, 100, 20_000, 70_000].each do |limit|
+      [[limit, true], [limit + 1, false]].each do |length, allowed|
+        line = "#{"x" * (length - 1)}\n"
+        [[line], [line[0..-2], "\n"]].each do |pieces|
+          with_stream(timeout: 10) do |stream, peer|
+            sending = Thread.new do
+              pieces.each do |piece|
+                peer.write(piece)
+                # The next one only when this one has been looked at.
+                wait_until { stream.closed? || stream.statistics[:bytes_received] >= piece.bytesize }
+              end
+            end
+            if allowed
+              assert_equal line, stream.gets(limit: limit)
+              assert_equal 0, stream.buffered
+            else
+              assert_raises(Heddle::BufferLimitExceeded) { stream.gets(limit: limit) }
+            end
+            sending.join
+          end
+        end
+      end
+    end
+  end
+
+  def test_objects_move_while_it_waits
+    skip "this Ruby does not move objects" unless GC.respond_to?(:compact)
+
+    with_stream(timeout: 10) do |stream, peer|
+      reading = Thread.new { [stream.gets, stream.read(30_000), stream.read_into(+"", 30_000)] }
+      wait_until { reading.stop? && stream.statistics[:waits] > 0 }
+      GC.compact
+      peer.write("line\n#{"x" * 10_000}")
+      wait_until { reading.stop? && stream.statistics[:bytes_received] > 10_000 }
+      GC.compact
+      peer.write("x" * 30_000)
+      wait_until { reading.stop? && stream.statistics[:bytes_received] > 40_000 }
+      GC.compact
+      peer.write("x" * 20_000)
+      assert_equal ["line\n", "x" * 30_000, "x" * 30_000], reading.value
+    end
+  end
+
+  def test_a_queue_of_messages_that_ride_is_bounded_in_bytes_and_in_number
+    with_stream(timeout: 10, buffer_limit: 1 << 20) do |stream, peer|
+      100.times { stream.queue_no_reply("x" * 600) }
+      assert_equal 0, stream.statistics[:sends]
+      20.times { stream.queue_no_reply("x" * 600) }
+      assert_equal 1, stream.statistics[:sends]
+      assert_equal 110 * 600, peer.read(110 * 600).bytesize
+      stream.write("a message that has begun")
+      error = assert_raises(Heddle::BufferLimitExceeded) { 2000.times { stream.queue_no_reply("x" * 600) } }
+      assert_kind_of IOError, error
     end
   end
 

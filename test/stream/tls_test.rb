@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/stream_helpers"
+require "tmpdir"
 
 # Who the peer is, how its bytes are cut, and how long a handshake may take.
 class StreamTLSTest < Minitest::Test
@@ -85,7 +86,7 @@ class StreamTLSTest < Minitest::Test
 
   def test_the_handshake_is_inside_the_connect_timeout
     listener = TCPServer.new("127.0.0.1", 0) # never answers
-    before = descriptor_count
+    before = socket_count
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         assert_within(2, at_least: 0.1) do
@@ -93,7 +94,7 @@ class StreamTLSTest < Minitest::Test
         end
       end
     end
-    assert_operator descriptor_count, :<=, before
+    wait_until(what: "the close of the sockets") { socket_count <= before }
   ensure
     listener&.close
   end
@@ -108,6 +109,98 @@ class StreamTLSTest < Minitest::Test
     assert_predicate stream, :closed?
   ensure
     [listener, peer, stream].compact.each(&:close)
+  end
+
+  # What is cut off without a goodbye may have been cut off by anybody.
+  def test_an_end_without_a_goodbye_is_an_error
+    [true, false].each do |politely|
+      serve = lambda do |peer|
+        peer.write("all there is")
+        peer.to_io.close unless politely
+      end
+      with_tls_server(serve: serve) do |port, _|
+        stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
+        if politely
+          assert_equal "all there is", stream.read
+        else
+          assert_raises(OpenSSL::SSL::SSLError, SystemCallError) { stream.read }
+        end
+        assert_equal !politely, stream.closed?
+      ensure
+        stream&.close
+      end
+    end
+  end
+
+  def test_the_peer_hears_a_goodbye
+    heard = Queue.new
+    with_tls_server(serve: ->(peer) { heard << [peer.read, peer.eof?] }) do |port, seen|
+      stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
+      stream.write("last words")
+      assert_raises(IOError) { stream.close_write }
+      stream.close
+      assert_equal ["last words", true], heard.pop
+      assert_equal false, seen.pop
+    end
+  end
+
+  def test_tls_1_1_is_refused_unless_it_is_asked_for
+    context = Certificates.context
+    begin
+      context.min_version = context.max_version = OpenSSL::SSL::TLS1_1_VERSION
+    rescue OpenSSL::SSL::SSLError
+      skip "this OpenSSL does not speak it at all"
+    end
+    with_tls_server(context: context) do |port, _|
+      assert_raises(OpenSSL::SSL::SSLError, SystemCallError) { Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5) }
+    end
+  end
+
+  # OpenSSL's own server, which starts a handshake in the middle of a conversation (TLS 1.2), or new keys (1.3), when it is told to.
+  def test_new_keys_in_the_middle
+    skip "there is no openssl command" unless system("which openssl", out: File::NULL, err: File::NULL)
+
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/pem", Certificates.server.map(&:to_pem).join)
+      {"-tls1_2" => "r", "-tls1_3" => "K"}.each do |version, command|
+        port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+        server = IO.popen(%W[openssl s_server -accept 127.0.0.1:#{port} -cert #{folder}/pem -key #{folder}/pem #{version}], "r+", err: File::NULL)
+        stream = wait_until do
+          Heddle::Stream.tls("localhost", port, tls: authority, timeout: 10)
+        rescue Errno::ECONNREFUSED
+          nil
+        end
+        %i[thread fiber].each do |wait|
+          in_mode(wait) do
+            read = Queue.new
+            serving = Thread.new do
+              server.write("1\n")
+              read.pop
+              server.write("#{command}\n")
+              # What comes in one piece with a command is taken for a part of it.
+              while read.empty?
+                sleep 0.05
+                server.write("2\n")
+              end
+            end
+            assert_equal "1\n", stream.gets
+            read << true
+            assert_equal "2\n", stream.gets
+            read << true
+            serving.join
+            stream.readpartial(100) while stream.wait_readable(0.1) # it may have said so more than once
+            stream.write("heard\n")
+            stream.flush
+          end
+        end
+        # In TLS 1.3 it prints nothing after new keys.
+        wait_until { server.gets.include?("heard") } if version == "-tls1_2"
+        stream.close
+      ensure
+        Process.kill(:KILL, server.pid)
+        server.close
+      end
+    end
   end
 
   def test_a_record_holds_16_kib_of_a_flush

@@ -37,8 +37,8 @@ struct stream {
     unsigned forks;         // of the process that it belongs to
     uint32_t foreign_waits; // fibers that wait through another's scheduler
     const char *reason;     // why it was closed, or NULL
-    bool reading, writing;  // somebody is inside a wait of that side
-    bool sending_first;     // who reads sends what was written first
+    bool busy[2];           // somebody is inside a wait or a call of TLS of that side
+    VALUE calling[2];       // the thread that is, in a call, which never waits; or 0. Only compared
     bool closed;
     bool close_later;      // when who waits has left
     bool ended;            // the peer will send no more
@@ -46,7 +46,7 @@ struct stream {
     bool between_messages; // of what was written
     bool sync;             // each write is a flush
     bool tls_session_kept;
-    short tls_wants; // what TLS waits for after -EAGAIN
+    short tls_wants[2]; // what TLS waits for after -EAGAIN of that side, or 0
     struct stream_statistics statistics;
 };
 
@@ -54,16 +54,23 @@ struct stream {
 struct stream_limit {
     int64_t span;
     deadline_t until; // 0 before the first wait
+    enum stream_side side;
 };
 
 // ---- life.c
 void stream_life_init(void);
 
-struct stream *stream_get(VALUE self); // may be closed
-void stream_check_open(const struct stream *stream);
+struct stream *stream_get(VALUE self);               // may be closed
+void stream_check_open(const struct stream *stream); // raises IOError
+
+// Raises IOError when somebody else closed the socket, whose number may be another's.
+void stream_check_socket(struct stream *stream);
+
+// Both, and notices that this process is a child of fork, to which the stream has been handed, or has not.
+void stream_adopt(struct stream *stream);
 
 // Begins an operation. Raises IOError when the stream is closed, Heddle::StreamBusy when another fiber is inside one of
-// that side.
+// that side. Returns with nobody in one.
 void stream_enter(struct stream *stream, enum stream_side side);
 
 // Closes the descriptor and gives back the buffers, whatever happens; may raise what was sent to this thread.
@@ -77,15 +84,32 @@ bool stream_healthy(struct stream *stream);
 
 // ---- waiting.c
 
-// Calls what may run others or raise. When it raises, the stream is poisoned (unless `harmless`) and the exception goes on;
-// when somebody closed the stream meanwhile, that is raised.
-VALUE stream_guarded(struct stream *stream, enum stream_side side, bool harmless, VALUE (*body)(VALUE), VALUE argument);
+enum stream_guard {
+    GUARD_WAIT,
+    GUARD_LOOK, // moves no bytes: what is raised does no harm, unless replies are owed
+    GUARD_CALL  // of TLS: other threads may run, but it does not wait
+};
+
+// Calls what may run others or raise. When it raises, the stream is poisoned and the exception goes on; when somebody closed
+// the stream meanwhile, that is raised.
+VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_guard guard, VALUE (*body)(VALUE),
+                     VALUE argument);
+
+// Whether the first of two limits ends before the second; both begin.
+bool stream_earlier(struct stream_limit *first, struct stream_limit *second);
 
 // Until the descriptor is ready for one of these events of poll(2), which it returns. Raises Heddle::DeadlineExceeded.
 short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit);
 
-// The same for somebody who only looks: 0 when it is `until`, and what is raised does the stream no harm.
+// The same for somebody who only looks: 0 when it is `until`, but the time of an exchange is kept, and what is raised does
+// the stream no harm.
 short stream_wait_until(struct stream *stream, enum stream_side side, short events, deadline_t until);
+
+// What a wait for reading has to ask for; with `unsent` also what lets the rest go.
+short stream_read_events(const struct stream *stream, bool unsent);
+
+// Raises Heddle::DeadlineExceeded when the time of an exchange is over, for operations that do not wait themselves.
+void stream_check_time(struct stream *stream, enum stream_side side);
 
 // To be called by operations that found their bytes without waiting: lets others have their turn once in a while, and
 // interrupts and deadlines theirs.
@@ -104,12 +128,12 @@ void stream_refuse_more(struct stream *stream, size_t limit);
 
 static inline struct stream_limit stream_read_limit(const struct stream *stream)
 {
-    return (struct stream_limit){.span = stream->read_span};
+    return (struct stream_limit){.span = stream->read_span, .side = SIDE_READ};
 }
 
 static inline struct stream_limit stream_write_limit(const struct stream *stream)
 {
-    return (struct stream_limit){.span = stream->write_span};
+    return (struct stream_limit){.span = stream->write_span, .side = SIDE_WRITE};
 }
 
 // One try to receive, without waiting, into the buffer, and into `bytes` first: bytes received, 0 at the end, or -errno.
@@ -132,8 +156,9 @@ VALUE stream_reveal(VALUE string, size_t length);
 
 // ---- writing.c
 
-// Sends what it can of what was written without waiting. Returns whether that is all.
-bool stream_try_sending(struct stream *stream);
+// For who is going to read: sends what it can of what was written without waiting, unless somebody else is at it. Returns
+// whether there is more, which is then to be tried again when the socket takes some.
+bool stream_send_first(struct stream *stream);
 
 // Sends what was written, but not what only rides.
 void stream_send_written(struct stream *stream);

@@ -15,9 +15,9 @@ static VALUE eStreamBusy, eStreamClosed;
 static void adopt(struct stream *stream)
 {
     stream->forks = fork_count();
-    bool at_rest = !stream->owed && !stream->reading && !stream->writing && !buffer_used(&stream->out) &&
-                   !buffer_used(&stream->riding);
-    stream->reading = stream->writing = stream->sending_first = false;
+    bool at_rest = !stream->owed && !stream->busy[SIDE_READ] && !stream->busy[SIDE_WRITE] &&
+                   !buffer_used(&stream->out) && !buffer_used(&stream->riding);
+    stream->busy[SIDE_READ] = stream->busy[SIDE_WRITE] = false;
     stream->foreign_waits = 0;
     if (at_rest) return;
     buffer_release(&stream->out);
@@ -34,14 +34,40 @@ void stream_check_open(const struct stream *stream)
              stream->reason);
 }
 
-void stream_enter(struct stream *stream, enum stream_side side)
+// Its number may be another file's by now: no byte of ours may go there.
+static bool socket_gone(const struct stream *stream)
+{
+    return shim_open_descriptor(stream->io) != stream->descriptor;
+}
+
+void stream_check_socket(struct stream *stream)
+{
+    if (!socket_gone(stream)) return;
+    stream_poison(stream, "somebody closed its socket without it");
+    stream_check_open(stream);
+}
+
+void stream_adopt(struct stream *stream)
 {
     if (!stream->closed && stream->forks != fork_count()) adopt(stream);
     stream_check_open(stream);
-    if (side == SIDE_READ ? stream->reading || stream->sending_first : stream->writing)
-        rb_raise(eStreamBusy,
-                 "another fiber or thread is %s %" PRIsVALUE ": give each its own stream, or let them take turns",
-                 side == SIDE_READ ? "reading from" : "writing to", stream->peer);
+    stream_check_socket(stream);
+}
+
+void stream_enter(struct stream *stream, enum stream_side side)
+{
+    stream_adopt(stream);
+    while (stream->busy[side]) {
+        VALUE caller = stream->calling[side];
+        // A fiber of this very thread inside a call of TLS: a callback of its user's waits there.
+        if (!caller || caller == rb_thread_current())
+            rb_raise(eStreamBusy,
+                     "another fiber or thread is %s %" PRIsVALUE ": give each its own stream, or let them take turns",
+                     side == SIDE_READ ? "reading from" : "writing to", stream->peer);
+        // Who writes reads now and then, and who reads sends, which is no reason to refuse anybody.
+        rb_thread_schedule();
+        stream_check_open(stream);
+    }
 }
 
 // ---- closing
@@ -62,7 +88,7 @@ void stream_shut(struct stream *stream, bool politely)
 {
     bool childs = stream->forks != fork_count(); // the socket is the parent's
     // Who waits through a foreign scheduler may never hear of a close, and would then wait for whatever gets the number next.
-    if (stream->foreign_waits && !childs && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
+    if (stream->foreign_waits && !childs && !socket_gone(stream) && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
         stream->closed = stream->close_later = true;
         return;
     }
@@ -130,8 +156,10 @@ deadline_t stream_bound(struct stream *stream, deadline_t until)
 
 bool stream_healthy(struct stream *stream)
 {
-    if (stream->closed || stream->ended || stream->owed || stream->reading || stream->writing) return false;
+    if (stream->closed || stream->ended || stream->owed || stream->busy[SIDE_READ] || stream->busy[SIDE_WRITE])
+        return false;
     if (stream->forks != fork_count() || buffer_used(&stream->in) || buffer_used(&stream->out)) return false;
+    if (socket_gone(stream)) return false;
     struct pollfd now = {.fd = stream->descriptor, .events = POLLIN};
     stream->statistics.polls++;
     if (NIL_P(stream->tls)) return poll(&now, 1, 0) == 0;

@@ -46,24 +46,32 @@ ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, siz
     return count;
 }
 
-// Waits unless a receive is likely to find something. What was written is sent first: nobody answers what was not sent.
+short stream_read_events(const struct stream *stream, bool unsent)
+{
+    short events = stream->tls_wants[SIDE_READ] ? stream->tls_wants[SIDE_READ] : POLLIN;
+    if (unsent) events |= stream->tls_wants[SIDE_WRITE] ? stream->tls_wants[SIDE_WRITE] : POLLOUT;
+    return events;
+}
+
+// Waits unless a receive is likely to find something. What was written is sent first, for nobody answers what was not; what
+// the peer does not take goes out while it is waited for, so that a peer which wants to be read first is.
 static void await(struct stream *stream, struct stream_limit *limit)
 {
     size_t before = buffer_used(&stream->in);
-    if (buffer_used(&stream->out) && !stream->writing) {
-        stream->sending_first = true;
-        stream_send_written(stream);
-        stream->sending_first = false;
+    struct stream_limit sending = stream_write_limit(stream);
+    for (;;) {
+        bool unsent = stream_send_first(stream);
+        if (buffer_used(&stream->in) != before || stream->ended) return; // another thread received it while it wrote
+        if (!stream->likely_empty || (!NIL_P(stream->tls) && tls_pending(stream))) {
+            stream_courtesy(stream, SIDE_READ, limit);
+            return;
+        }
+        bool by_sending = unsent && stream_earlier(&sending, limit);
+        short found = stream_wait(stream, SIDE_READ, stream_read_events(stream, unsent), by_sending ? &sending : limit);
+        if (found & stream_read_events(stream, false)) break;
     }
-    if (buffer_used(&stream->in) != before) return; // arrived while sending
-    if (stream->likely_empty && (NIL_P(stream->tls) || !tls_pending(stream))) {
-        short events = stream->tls_wants ? stream->tls_wants : POLLIN;
-        stream->tls_wants = 0;
-        stream_wait(stream, SIDE_READ, events, limit);
-        stream->likely_empty = false;
-    } else {
-        stream_courtesy(stream, SIDE_READ, limit);
-    }
+    stream->tls_wants[SIDE_READ] = 0;
+    stream->likely_empty = false;
 }
 
 bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit)
@@ -103,7 +111,7 @@ void stream_refuse_more(struct stream *stream, size_t limit)
     stream_poison(stream, "its peer sent more than it may");
     rb_raise(eBufferLimitExceeded,
              "%" PRIsVALUE " sent more than the %zu bytes that may be held at once: raise the limit (limit:, "
-                           "buffer_limit:), or read it in pieces",
+             "buffer_limit:), or read it in pieces",
              stream->peer, limit);
 }
 
@@ -218,7 +226,7 @@ static size_t move_buffered(struct stream *stream, VALUE string, size_t arrived,
     return arrived;
 }
 
-size_t stream_read_string(struct stream *stream, VALUE string, size_t arrived, size_t count, struct stream_limit *limit)
+static size_t read_string(struct stream *stream, VALUE string, size_t arrived, size_t count, struct stream_limit *limit)
 {
     for (;;) {
         arrived = move_buffered(stream, string, arrived, count - arrived);
@@ -239,6 +247,38 @@ size_t stream_read_string(struct stream *stream, VALUE string, size_t arrived, s
         arrived += (size_t)received < room ? (size_t)received : room;
         rb_str_set_len(string, (long)arrived);
     }
+}
+
+struct string_reading {
+    struct stream *stream;
+    struct stream_limit *limit;
+    VALUE string;
+    size_t arrived, count;
+    bool complete;
+};
+
+static VALUE string_body(VALUE argument)
+{
+    struct string_reading *reading = (struct string_reading *)argument;
+    reading->arrived = read_string(reading->stream, reading->string, reading->arrived, reading->count, reading->limit);
+    reading->complete = true;
+    return Qnil;
+}
+
+static VALUE string_end(VALUE argument)
+{
+    const struct string_reading *reading = (const struct string_reading *)argument;
+    // A String that was frozen meanwhile, or no memory for it: some of the bytes are taken from the stream, and nobody has them.
+    if (!reading->complete) stream_poison(reading->stream, "a String that it was read into could not take the bytes");
+    return Qnil;
+}
+
+size_t stream_read_string(struct stream *stream, VALUE string, size_t arrived, size_t count, struct stream_limit *limit)
+{
+    struct string_reading reading = {
+        .stream = stream, .string = string, .arrived = arrived, .count = count, .limit = limit};
+    rb_ensure(string_body, (VALUE)&reading, string_end, (VALUE)&reading);
+    return reading.arrived;
 }
 
 size_t stream_read_some(struct stream *stream, VALUE string, size_t most)

@@ -136,10 +136,11 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
     VALUE string = destination(given, most);
     if (most == 0) return hand_out(string, given, 0);
     if (!buffer_used(&stream->in) && !stream->ended) {
-        if (!stream->writing) stream_try_sending(stream);
+        stream_check_time(stream, SIDE_READ);
+        stream_send_first(stream);
         ssize_t count = stream_receive(stream, NULL, 0, most < BUFFER_KEEP ? most : BUFFER_KEEP);
         if (count == -EAGAIN) {
-            bool writable = stream->tls_wants == POLLOUT;
+            bool writable = stream->tls_wants[SIDE_READ] == POLLOUT;
             if (!wants_exception(options)) return writable ? sym_wait_writable : sym_wait_readable;
             rb_readwrite_syserr_fail(writable ? RB_IO_WAIT_WRITABLE : RB_IO_WAIT_READABLE, EAGAIN, "read would block");
         }
@@ -186,6 +187,7 @@ static struct line_options parse_line_options(int argc, VALUE *argv, const struc
     }
     if (!NIL_P(line.separator)) {
         StringValue(line.separator);
+        line.separator = rb_str_new_frozen(line.separator); // nobody shortens it while we wait
         line.paragraphs = RSTRING_LEN(line.separator) == 0;
         if (line.paragraphs) line.separator = rb_str_new_cstr("\n\n");
     }
@@ -354,23 +356,23 @@ static VALUE eof_p(VALUE self)
  * call-seq: stream.wait_readable(timeout = nil) -> self or nil
  *
  * Until there is something to read or the end, nil when that takes more than +timeout+ seconds. Ended by an exception it
- * leaves the stream as it was, unless replies are owed. What was written is sent first.
+ * leaves the stream as it was, unless replies are owed. What was written is sent meanwhile. The time of an #exchange bounds it
+ * too; the read timeout does not.
  */
 static VALUE wait_readable(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct stream *stream = begin(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
-    if (buffer_used(&stream->in) || stream->ended) return self;
-    if (buffer_used(&stream->out) && !stream->writing) {
-        stream->sending_first = true;
-        stream_send_written(stream);
-        stream->sending_first = false;
-        if (buffer_used(&stream->in)) return self;
-    }
-    if (!NIL_P(stream->tls) && tls_pending(stream)) return self;
     deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
-    if (!stream_wait_until(stream, SIDE_READ, POLLIN, until)) return Qnil;
+    for (;;) {
+        if (buffer_used(&stream->in) || stream->ended) return self;
+        bool unsent = stream_send_first(stream);
+        if (buffer_used(&stream->in) || (!NIL_P(stream->tls) && tls_pending(stream))) return self;
+        short found = stream_wait_until(stream, SIDE_READ, stream_read_events(stream, unsent), until);
+        if (!found) return Qnil;
+        if (found & stream_read_events(stream, false)) break;
+    }
     stream->likely_empty = false;
     return self;
 }

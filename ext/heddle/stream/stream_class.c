@@ -6,6 +6,9 @@
 
 static VALUE cStream;
 
+static const int64_t LAST_SPAN =
+    5000000000; // nanoseconds that a close may take to send, of a stream without a write timeout
+
 // ---- the object
 
 static void mark(void *pointer)
@@ -167,7 +170,7 @@ static VALUE peer(VALUE self)
 static VALUE to_io(VALUE self)
 {
     struct stream *stream = stream_of(self);
-    if (buffer_used(&stream->out) && !stream->writing) {
+    if (buffer_used(&stream->out) && !stream->busy[SIDE_WRITE]) {
         stream_enter(stream, SIDE_WRITE);
         stream_send_written(stream);
     }
@@ -179,7 +182,9 @@ static VALUE to_io(VALUE self)
 static VALUE send_last(VALUE self)
 {
     struct stream *stream = stream_get(self);
-    if (stream->forks == fork_count() && !stream->writing) stream_send_written(stream);
+    if (stream->forks != fork_count() || stream->busy[SIDE_WRITE] || !buffer_used(&stream->out)) return Qnil;
+    if (stream->write_span == DEADLINE_NEVER) stream->write_span = LAST_SPAN;
+    stream_send_written(stream);
     return Qnil;
 }
 
@@ -187,15 +192,15 @@ static VALUE shut(VALUE self)
 {
     struct stream *stream = stream_get(self);
     bool ours = stream->forks == fork_count();
-    if (!stream->closed) stream_shut(stream, ours && !stream->reading && !stream->writing);
+    if (!stream->closed) stream_shut(stream, ours && !stream->busy[SIDE_READ] && !stream->busy[SIDE_WRITE]);
     return Qnil;
 }
 
 /*
  * call-seq: stream.close -> nil
  *
- * Sends what was written, within the write timeout, and closes the socket; TLS says goodbye. What only rides
- * (#queue_no_reply) is dropped. Who waits in it gets IOError. Closing twice is harmless.
+ * Sends what was written, within the write timeout, or 5 s without one, and closes the socket; TLS says goodbye. What only
+ * rides (#queue_no_reply) is dropped. Who waits in it gets IOError. Closing twice is harmless.
  */
 static VALUE close_stream(VALUE self)
 {

@@ -46,9 +46,9 @@ static VALUE call_pending(VALUE argument)
 }
 
 // OpenSSL wants either direction for either.
-static ssize_t wait_first(struct stream *stream, VALUE symbol)
+static ssize_t wait_first(struct stream *stream, enum stream_side side, VALUE symbol)
 {
-    stream->tls_wants = symbol == sym_wait_readable ? POLLIN : POLLOUT;
+    stream->tls_wants[side] = symbol == sym_wait_readable ? POLLIN : POLLOUT;
     return -EAGAIN;
 }
 
@@ -56,9 +56,9 @@ ssize_t tls_receive(struct stream *stream, size_t length)
 {
     if (NIL_P(stream->scratch)) stream->scratch = rb_str_buf_new(RECORD);
     struct tls_call call = {.stream = stream, .length = length < RECORD ? length : RECORD, .string = stream->scratch};
-    stream_guarded(stream, SIDE_READ, false, call_read, (VALUE)&call);
+    stream_guarded(stream, SIDE_READ, GUARD_CALL, call_read, (VALUE)&call);
     if (NIL_P(call.result)) return 0;
-    if (SYMBOL_P(call.result)) return wait_first(stream, call.result);
+    if (SYMBOL_P(call.result)) return wait_first(stream, SIDE_READ, call.result);
     size_t count = (size_t)RSTRING_LEN(call.string);
     buffer_append(&stream->in, RSTRING_PTR(call.string), count);
     RB_GC_GUARD(call.string);
@@ -69,8 +69,8 @@ ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length)
 {
     struct tls_call call = {.stream = stream, .length = length < RECORD ? length : RECORD};
     call.string = rb_str_new((const char *)bytes, (long)call.length);
-    stream_guarded(stream, SIDE_WRITE, false, call_write, (VALUE)&call);
-    if (SYMBOL_P(call.result)) return wait_first(stream, call.result);
+    stream_guarded(stream, SIDE_WRITE, GUARD_CALL, call_write, (VALUE)&call);
+    if (SYMBOL_P(call.result)) return wait_first(stream, SIDE_WRITE, call.result);
     RB_GC_GUARD(call.string);
     return (ssize_t)NUM2SIZET(call.result);
 }
@@ -78,7 +78,7 @@ ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length)
 bool tls_pending(struct stream *stream)
 {
     struct tls_call call = {.stream = stream};
-    stream_guarded(stream, SIDE_READ, false, call_pending, (VALUE)&call);
+    stream_guarded(stream, SIDE_READ, GUARD_CALL, call_pending, (VALUE)&call);
     return NUM2INT(call.result) > 0;
 }
 

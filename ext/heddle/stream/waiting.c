@@ -40,17 +40,26 @@ static short wait_in_loop(struct waiting *waiting, VALUE scheduler)
     return (short)found;
 }
 
+static deadline_t earlier(deadline_t one, deadline_t other)
+{
+    return one < other ? one : other;
+}
+
 static VALUE call_io_wait(VALUE argument)
 {
     struct waiting *waiting = (struct waiting *)argument;
-    deadline_t in_force = deadline_in_force();
-    deadline_t until = in_force < waiting->until ? in_force : waiting->until;
-    VALUE timeout = until == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left(until) / 1e9);
-    VALUE found = rb_fiber_scheduler_io_wait(rb_fiber_scheduler_current(), waiting->stream->io,
-                                             INT2FIX(waiting->events), timeout);
-    waiting->found = RTEST(found) ? (short)NUM2INT(found) : 0;
-    if (!waiting->found && in_force <= deadline_now()) deadline_check();
-    return Qnil;
+    struct stream *stream = waiting->stream;
+    for (;;) {
+        deadline_t until = earlier(deadline_in_force(), waiting->until);
+        VALUE timeout = until == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left(until) / 1e9);
+        VALUE found =
+            rb_fiber_scheduler_io_wait(rb_fiber_scheduler_current(), stream->io, INT2FIX(waiting->events), timeout);
+        waiting->found = RTEST(found) ? (short)NUM2INT(found) : 0;
+        if (waiting->found || stream->closed) return Qnil;
+        if (deadline_in_force() <= deadline_now()) deadline_check();
+        if (left(waiting->until) == 0) return Qnil;
+        // Some other wake-up of the fiber's, or a timer that was early.
+    }
 }
 
 static VALUE left_foreign(VALUE stream)
@@ -69,12 +78,11 @@ static short wait_in_foreign(struct waiting *waiting)
 static short wait_in_thread(struct waiting *waiting)
 {
     struct stream *stream = waiting->stream;
-    deadline_t in_force = deadline_in_force();
-    deadline_t until = in_force < waiting->until ? in_force : waiting->until;
     for (;;) {
+        deadline_t in_force = deadline_in_force();
         if (in_force != DEADLINE_NEVER && in_force <= deadline_now()) deadline_check();
         struct lock_poll poll = {.descriptor = stream->descriptor, .events = waiting->events};
-        int64_t span = left(until);
+        int64_t span = left(earlier(in_force, waiting->until));
         bool looked = lock_look(&poll, span);
         if (looked) stream->statistics.looks++, stream->statistics.polls++;
         if (poll.found == 0 && span > 0) {
@@ -84,7 +92,7 @@ static short wait_in_thread(struct waiting *waiting)
         if (stream->closed) return 0;
         if (poll.found > 0) return poll.revents;
         if (poll.found < 0 && poll.found != -EINTR) check_result(-poll.found);
-        if (poll.found == 0 && waiting->until <= in_force && left(waiting->until) == 0) return 0;
+        if (poll.found == 0 && left(waiting->until) == 0) return 0;
     }
 }
 
@@ -106,9 +114,8 @@ struct guard {
     struct stream *stream;
     VALUE (*body)(VALUE);
     VALUE argument;
-    bool *busy;
-    bool was_busy; // flushing while reading marks each side once
-    bool harmless;
+    enum stream_side side;
+    enum stream_guard kind;
     bool complete;
 };
 
@@ -124,31 +131,35 @@ static VALUE guard_end(VALUE argument)
 {
     const struct guard *guard = (const struct guard *)argument;
     struct stream *stream = guard->stream;
-    *guard->busy = guard->was_busy;
+    stream->busy[guard->side] = false;
+    stream->calling[guard->side] = 0;
     if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
-    if (!guard->complete && (!guard->harmless || stream->owed))
+    if (!guard->complete && (guard->kind != GUARD_LOOK || stream->owed))
         stream_poison(stream, "what it was doing was interrupted");
     return Qnil;
 }
 
-VALUE stream_guarded(struct stream *stream, enum stream_side side, bool harmless, VALUE (*body)(VALUE), VALUE argument)
+VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_guard kind, VALUE (*body)(VALUE),
+                     VALUE argument)
 {
-    struct guard guard = {.stream = stream, .body = body, .argument = argument, .harmless = harmless};
-    guard.busy = side == SIDE_READ ? &stream->reading : &stream->writing;
-    guard.was_busy = *guard.busy;
-    *guard.busy = true;
+    struct guard guard = {.stream = stream, .body = body, .argument = argument, .side = side, .kind = kind};
+    HEDDLE_ASSERT(!stream->busy[side]);
+    stream->busy[side] = true;
+    stream->calling[side] = kind == GUARD_CALL ? rb_thread_current() : 0;
     VALUE result = rb_ensure(guard_body, (VALUE)&guard, guard_end, (VALUE)&guard);
     if (stream->closed) {
         if (stream->reason) stream_check_open(stream);
         rb_raise(rb_eIOError, "stream closed in another thread");
     }
+    stream_check_socket(stream);
     return result;
 }
 
-static VALUE raise_timeout(struct stream *stream, enum stream_side side, const struct stream_limit *limit)
+RBIMPL_ATTR_NORETURN()
+static void raise_timeout(struct stream *stream, const struct stream_limit *limit)
 {
     stream_poison(stream, "its time was over");
-    const char *doing = side == SIDE_READ ? "reading from" : "writing to";
+    const char *doing = limit->side == SIDE_READ ? "reading from" : "writing to";
     if (limit->span != DEADLINE_NEVER && limit->until <= stream->until)
         rb_raise(heddle_eDeadlineExceeded, "the %g s for %s %" PRIsVALUE " are over; its stream is closed",
                  (double)limit->span / 1e9, doing, stream->peer);
@@ -163,24 +174,37 @@ static void begin_limit(struct stream_limit *limit)
         limit->until = limit->span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), limit->span);
 }
 
+bool stream_earlier(struct stream_limit *first, struct stream_limit *second)
+{
+    begin_limit(first);
+    begin_limit(second);
+    return first->until < second->until;
+}
+
 short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit)
 {
     begin_limit(limit);
-    struct waiting waiting = {.stream = stream, .events = events};
-    waiting.until = limit->until < stream->until ? limit->until : stream->until;
+    struct waiting waiting = {.stream = stream, .events = events, .until = earlier(limit->until, stream->until)};
     stream->statistics.waits++;
     stream->since_wait = 0;
-    stream_guarded(stream, side, false, wait_body, (VALUE)&waiting);
-    if (!waiting.found) raise_timeout(stream, side, limit);
+    stream_guarded(stream, side, GUARD_WAIT, wait_body, (VALUE)&waiting);
+    if (!waiting.found) raise_timeout(stream, limit);
     return waiting.found;
 }
 
 short stream_wait_until(struct stream *stream, enum stream_side side, short events, deadline_t until)
 {
-    struct waiting waiting = {.stream = stream, .events = events, .until = until};
+    struct waiting waiting = {.stream = stream, .events = events, .until = earlier(until, stream->until)};
     stream->statistics.waits++;
-    stream_guarded(stream, side, true, wait_body, (VALUE)&waiting);
+    stream_guarded(stream, side, GUARD_LOOK, wait_body, (VALUE)&waiting);
+    if (!waiting.found) stream_check_time(stream, side);
     return waiting.found;
+}
+
+void stream_check_time(struct stream *stream, enum stream_side side)
+{
+    const struct stream_limit none = {.span = DEADLINE_NEVER, .until = DEADLINE_NEVER, .side = side};
+    if (stream->until != DEADLINE_NEVER && stream->until <= deadline_now()) raise_timeout(stream, &none);
 }
 
 static VALUE give_way(VALUE unused)
@@ -202,7 +226,7 @@ void stream_courtesy(struct stream *stream, enum stream_side side, struct stream
     if (++stream->since_wait < COURTESY_EVERY) return;
     stream->since_wait = 0;
     begin_limit(limit);
-    deadline_t until = limit->until < stream->until ? limit->until : stream->until;
-    if (until != DEADLINE_NEVER && until <= deadline_now()) raise_timeout(stream, side, limit);
-    stream_guarded(stream, side, false, give_way, Qnil);
+    deadline_t until = earlier(limit->until, stream->until);
+    if (until != DEADLINE_NEVER && until <= deadline_now()) raise_timeout(stream, limit);
+    stream_guarded(stream, side, GUARD_WAIT, give_way, Qnil);
 }

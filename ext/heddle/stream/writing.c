@@ -16,15 +16,20 @@ enum {
 
 // ---- gathering
 
+static void append_riding(struct stream *stream)
+{
+    if (!buffer_used(&stream->riding)) return;
+    buffer_append(&stream->out, buffer_front(&stream->riding), buffer_used(&stream->riding));
+    buffer_consume(&stream->riding, buffer_used(&stream->riding));
+    stream->riding_count = 0;
+}
+
 // What rides goes in front of a message, never into one.
 static void begin_message(struct stream *stream)
 {
     if (!stream->between_messages) return;
-    if (buffer_used(&stream->riding)) {
-        buffer_append(&stream->out, buffer_front(&stream->riding), buffer_used(&stream->riding));
-        buffer_consume(&stream->riding, buffer_used(&stream->riding));
-        stream->riding_count = 0;
-    }
+    stream_adopt(stream);
+    append_riding(stream);
     stream->between_messages = false;
 }
 
@@ -75,18 +80,18 @@ static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t leng
 static void wait_to_send(struct stream *stream, struct stream_limit *limit)
 {
     for (;;) {
-        short wanted = stream->tls_wants ? stream->tls_wants : POLLOUT;
-        bool reads = !stream->reading && !stream->ended;
+        short wanted = stream->tls_wants[SIDE_WRITE] ? stream->tls_wants[SIDE_WRITE] : POLLOUT;
+        bool reads = !stream->busy[SIDE_READ] && !stream->ended;
         if (reads && buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
         short found = stream_wait(stream, SIDE_WRITE, (short)(wanted | (reads ? POLLIN : 0)), limit);
-        if (found & POLLIN && !stream->reading && !stream->ended) {
+        if (found & POLLIN && !stream->busy[SIDE_READ] && !stream->ended) {
             ssize_t count = stream_receive(stream, NULL, 0, FLUSH_AT);
             // Its error, if it is one, shows in the next send, or else in the next read.
-            if (count < 0 && count != -EAGAIN) return;
+            if (count < 0 && count != -EAGAIN) break;
         }
         if (found & wanted) break;
     }
-    stream->tls_wants = 0;
+    stream->tls_wants[SIDE_WRITE] = 0;
 }
 
 static void send_all(struct stream *stream, VALUE tail)
@@ -126,33 +131,33 @@ void stream_send_written(struct stream *stream)
 void stream_flush(struct stream *stream)
 {
     stream_enter(stream, SIDE_WRITE);
-    if (buffer_used(&stream->riding)) {
-        buffer_append(&stream->out, buffer_front(&stream->riding), buffer_used(&stream->riding));
-        buffer_consume(&stream->riding, buffer_used(&stream->riding));
-        stream->riding_count = 0;
-    }
+    append_riding(stream);
     stream_send_written(stream);
 }
 
 void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length)
 {
-    stream_check_open(stream);
+    stream_adopt(stream);
     if (buffer_used(&stream->riding) + length > stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
     buffer_append(&stream->riding, bytes, length);
     stream->riding_count++;
     bool too_much = buffer_used(&stream->riding) > RIDING_BYTES || stream->riding_count > RIDING_COUNT;
-    if (too_much && stream->between_messages && !stream->writing) stream_flush(stream);
+    if (too_much && stream->between_messages && !stream->busy[SIDE_WRITE]) stream_flush(stream);
 }
 
-bool stream_try_sending(struct stream *stream)
+bool stream_send_first(struct stream *stream)
 {
-    while (buffer_used(&stream->out)) {
+    if (!buffer_used(&stream->out) || stream->busy[SIDE_WRITE]) return false;
+    if (!stream->between_messages) stream->statistics.flushes++;
+    stream->between_messages = true; // who waits for an answer has said what he had to say
+    do {
         ssize_t count = transmit(stream, NULL, 0);
-        if (count == -EAGAIN) return false;
+        if (count == -EAGAIN) return true;
         if (count < 0) stream_fail(stream, (int)-count, "writing to");
-    }
+    } while (buffer_used(&stream->out));
+    stream->tls_wants[SIDE_WRITE] = 0;
     stream->likely_empty = true;
-    return true;
+    return false;
 }
 
 ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length)

@@ -19,8 +19,8 @@ static struct stream *begin(VALUE self)
 /*
  * call-seq: stream.write(string, ...) -> Integer
  *
- * Gathers the bytes, to be sent by #flush, before the next read that has to wait, or when there are more than 64 KiB. With
- * #sync they are sent at once. Returns how many there are.
+ * Gathers the bytes, to be sent by #flush, before the next read that has to wait, or when there are 64 KiB. A String of 32
+ * KiB and more is sent at once, from where it is, and with #sync all are. Returns how many bytes there are.
  *
  * Raises Heddle::DeadlineExceeded when they have to be sent and are not within the write timeout, Errno::EPIPE and the like.
  * The stream is closed then.
@@ -100,10 +100,11 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
     string = rb_obj_as_string(string);
     struct stream *stream = begin(self);
     if (RSTRING_LEN(string) == 0) return INT2FIX(0);
+    stream_check_time(stream, SIDE_WRITE);
     ssize_t count = stream_try_writing(stream, (const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
     RB_GC_GUARD(string);
     if (count != -EAGAIN) return SSIZET2NUM(count);
-    bool readable = stream->tls_wants == POLLIN;
+    bool readable = stream->tls_wants[SIDE_WRITE] == POLLIN;
     if (!NIL_P(options) && rb_hash_lookup2(options, ID2SYM(id_exception), Qtrue) == Qfalse)
         return readable ? sym_wait_readable : sym_wait_writable;
     rb_readwrite_syserr_fail(readable ? RB_IO_WAIT_READABLE : RB_IO_WAIT_WRITABLE, EAGAIN, "write would block");
@@ -112,7 +113,7 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: stream.wait_writable(timeout = nil) -> self or nil
  *
- * Until the socket takes bytes; nil when that takes more than +timeout+ seconds.
+ * Until the socket takes bytes; nil when that takes more than +timeout+ seconds. The time of an #exchange bounds it too.
  */
 static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
 {
@@ -123,10 +124,18 @@ static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
     return stream_wait_until(stream, SIDE_WRITE, POLLOUT, until) ? self : Qnil;
 }
 
-/* call-seq: stream.close_write -> nil. Sends what was written, and tells the peer that nothing more comes. */
+/*
+ * call-seq: stream.close_write -> nil
+ *
+ * Sends what was written, and tells the peer that nothing more comes. IOError with TLS: Ruby's openssl cannot say goodbye and
+ * go on reading, and without a goodbye the peer must take it for an attack.
+ */
 static VALUE close_write(VALUE self)
 {
     struct stream *stream = begin(self);
+    if (!NIL_P(stream->tls))
+        rb_raise(rb_eIOError, "TLS to %" PRIsVALUE " cannot be closed for writing alone: close the stream",
+                 stream->peer);
     stream_flush(stream);
     rb_funcall(stream->io, id_close_write, 0);
     return Qnil;

@@ -98,13 +98,15 @@ module Heddle
         ""
       end
 
-      # As BasicSocket#send.
-      def send(*arguments)
-        return super unless arguments.first.is_a?(String) && arguments.size.between?(1, 2) && arguments[1].to_i.zero?
+      # As BasicSocket#send, which takes bytes and flags; anything else is Object#send.
+      def send(*arguments, **options, &block)
+        return super unless arguments.size == 2 && arguments[0].is_a?(String) && arguments[1].is_a?(Integer) && options.empty?
 
-        syswrite(arguments.first)
+        arguments[1].zero? ? syswrite(arguments[0]) : to_io.send(*arguments)
       end
 
+      # As IO#wait with a timeout, for reading only.
+      #
       # @param timeout [Numeric, nil] seconds
       # @return [self, nil] nil when they are over before there is something to read
       def wait(timeout = nil)

@@ -26,7 +26,7 @@ module Heddle
         # @param options [true, Hash, OpenSSL::SSL::SSLContext] a context is taken as it is. A Hash: +hostname:+ (another
         #   name for the certificate), +ca_file:+, +ca_path:+ (authorities in place of the system's), +cert:+, +key:+ (our
         #   own, PEM or OpenSSL objects), <tt>verify: false</tt> (anybody will do: only for tests), and whatever
-        #   OpenSSL::SSL::SSLContext#set_params knows
+        #   OpenSSL::SSL::SSLContext#set_params knows. TLS 1.2 is the least unless +min_version:+ says otherwise
         # @return [OpenSSL::SSL::SSLSocket]
         # @raise [OpenSSL::SSL::SSLError] when the peer is not who it should be; [DeadlineExceeded]
         def start(stream, host, options = true)
@@ -107,6 +107,7 @@ module Heddle
 
         def new_context(verify: true, cert: nil, key: nil, **rest)
           context = OpenSSL::SSL::SSLContext.new
+          rest[:min_version] ||= OpenSSL::SSL::TLS1_2_VERSION
           cert = OpenSSL::X509::Certificate.new(cert) if cert.is_a?(String)
           key = OpenSSL::PKey.read(key) if key.is_a?(String)
           rest[:cert] = cert if cert

@@ -1,0 +1,174 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+
+# One who reads and one who writes at the same time, and reads that have something to send first, against peers that take nothing.
+class StreamBothDirectionsTest < Minitest::Test
+  include StreamHelpers
+
+  # A connection that holds few bytes on their way: less than is gathered before it is sent.
+  def with_narrow_stream(**options)
+    with_stream(**options) do |stream, peer|
+      stream.setsockopt(:SOCKET, :SNDBUF, 1)
+      peer.setsockopt(:SOCKET, :RCVBUF, 1)
+      yield stream, peer
+      stream.poison # or its close would try to send the rest
+    end
+  end
+
+  def test_close_does_not_wait_for_ever
+    with_narrow_stream(write_timeout: 0.2) do |stream, _|
+      fill(stream)
+      assert_within(2, at_least: 0.1) { assert_raises(Heddle::DeadlineExceeded) { stream.close } }
+      assert_predicate stream, :closed?
+    end
+    with_narrow_stream do |stream, _|
+      fill(stream)
+      assert_within(8, at_least: 4) { assert_raises(Heddle::DeadlineExceeded) { stream.close } }
+    end
+  end
+
+  # More than a narrow connection holds, less than is sent at once.
+  GATHERED = 60_000
+
+  def gather(stream)
+    2.times { stream.write("x" * (GATHERED / 2)) }
+    assert_equal 0, stream.statistics[:waits]
+  end
+
+  def fill(stream)
+    wait_until { stream.write_nonblock("x" * 20_000, exception: false) == :wait_writable }
+    gather(stream)
+  end
+
+  def test_a_reader_that_has_something_to_send_does_not_refuse_a_writer
+    with_narrow_stream(timeout: 20) do |stream, peer|
+      gather(stream)
+      reading = Thread.new { stream.gets }
+      wait_until { reading.stop? && stream.statistics[:waits] > 0 }
+      stream.write("y\n")
+      flushing = Thread.new { stream.flush }
+      assert_equal GATHERED + 2, peer.gets.bytesize
+      peer.write("answer\n")
+      assert_equal "answer\n", reading.value
+      flushing.join
+      assert_predicate stream, :healthy?
+    end
+  end
+
+  def test_a_reply_is_read_though_the_request_was_not_taken_whole
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_narrow_stream(timeout: 20) do |stream, peer|
+          fill(stream)
+          peer.write("stop\n")
+          assert_equal "stop\n", stream.gets
+          refute_predicate stream, :healthy?
+        end
+      end
+    end
+  end
+
+  def test_the_read_timeout_covers_what_has_to_be_sent_first
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_narrow_stream(read_timeout: 0.2) do |stream, _|
+          fill(stream)
+          error = assert_within(2, at_least: 0.15) { assert_raises(Heddle::DeadlineExceeded) { stream.gets } }
+          assert_includes error.message, "0.2 s for reading"
+        end
+      end
+    end
+  end
+
+  def test_the_write_timeout_counts_too_when_a_read_has_to_send
+    with_narrow_stream(write_timeout: 0.2) do |stream, _|
+      fill(stream)
+      error = assert_within(2, at_least: 0.15) { assert_raises(Heddle::DeadlineExceeded) { stream.gets } }
+      assert_includes error.message, "0.2 s for writing"
+      assert_predicate stream, :closed?
+    end
+  end
+
+  def test_wait_readable_keeps_its_time_though_the_peer_takes_nothing
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_narrow_stream do |stream, peer|
+          fill(stream)
+          assert_within(2, at_least: 0.05) { assert_nil stream.wait_readable(0.1) }
+          refute_predicate stream, :closed?
+          peer.write("!")
+          assert_same stream, stream.wait_readable(10)
+          assert_equal "!", stream.readpartial(10)
+        end
+      end
+    end
+  end
+
+  # Each of the two calls TLS's library, which lets other threads run in the middle: neither is in the other's way.
+  def test_a_thread_that_reads_and_one_that_writes
+    [false, true].each do |tls|
+      size = 8 << 20
+      echo = ->(peer) { loop { peer.write(peer.readpartial(65536)) } }
+      with_stream(tls: tls, serve: echo, timeout: 60) do |stream|
+        writing = Thread.new do
+          (size / 1000).times do |i|
+            stream.write("x" * 1000)
+            stream.flush if i % 7 == 0
+          end
+          stream.flush
+        end
+        count = 0
+        count += stream.readpartial(10_000).bytesize while count < size / 1000 * 1000
+        writing.join
+        assert_equal size / 1000 * 1000, count
+      end
+    end
+  end
+
+  def test_a_peer_that_has_said_its_last_can_still_be_written_to
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_stream(timeout: 10) do |stream, peer|
+          peer.write("last")
+          peer.close_write
+          assert_equal "last", stream.read
+          stream.write("more\n")
+          stream.flush
+          assert_equal "more\n", peer.gets
+          refute_predicate stream, :healthy?
+        end
+        with_stream(timeout: 10) do |stream, peer|
+          stream.write("question")
+          stream.close_write
+          assert_equal "question", peer.read
+          peer.write("answer\n")
+          assert_equal "answer\n", stream.gets
+          assert_raises(Errno::EPIPE) { stream.write("x") && stream.flush }
+          assert_predicate stream, :closed?
+        end
+      end
+    end
+  end
+
+  # Neither reads before it has written all, which is more than sockets hold.
+  def test_two_streams_that_write_first
+    listener = TCPServer.new("127.0.0.1", 0)
+    near = Heddle::Stream.connect("127.0.0.1", listener.addr[1], timeout: 60)
+    far = Heddle::Stream.new(listener.accept, timeout: 60)
+    bytes = Random.bytes(10 << 20)
+    Heddle.run do
+      tasks = [near, far].map do |stream|
+        Heddle.spawn do
+          stream.write(bytes)
+          stream.flush
+          stream.read(bytes.bytesize)
+        end
+      end
+      tasks.each { |task| assert_equal bytes, task.value }
+    end
+  ensure
+    [near, far, listener].compact.each(&:close)
+  end
+end

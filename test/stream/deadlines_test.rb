@@ -1,0 +1,87 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+
+# Of all the times that bound an operation the earliest counts, in whichever order they were set.
+class StreamDeadlinesTest < Minitest::Test
+  include StreamHelpers
+
+  EARLY = 0.15
+  LATE = 30
+
+  def silent = ->(_) { sleep }
+
+  def ended_early(stream)
+    error = assert_within(2, at_least: EARLY * 0.8) { assert_raises(Heddle::DeadlineExceeded) { yield stream } }
+    assert_predicate stream, :closed?
+    error
+  end
+
+  # Each row is one place for the early time; the others have the late one.
+  %i[timeout exchange deadline outer_deadline outer_exchange].each do |place|
+    %i[thread fiber].each do |wait|
+      define_method(:"test_#{place}_is_the_earliest_in_a_#{wait}") do
+        time = Hash.new(LATE).merge(place => EARLY)
+        in_mode(wait) do
+          with_stream(serve: silent, read_timeout: time[:timeout]) do |stream|
+            ended_early(stream) do
+              Heddle.deadline(time[:outer_deadline]) do
+                stream.exchange(timeout: time[:outer_exchange]) do
+                  Heddle.deadline(time[:deadline]) { stream.exchange(timeout: time[:exchange]) { stream.gets } }
+                end
+              end
+            end
+          end
+        end
+      end
+    end
+  end
+
+  def test_an_exchange_bounds_waits_that_have_no_timeout
+    [->(s) { s.wait_readable }, ->(s) { s.wait_readable(LATE) }, ->(s) { s.wait }].each do |look|
+      %i[thread fiber].each do |wait|
+        in_mode(wait) do
+          with_stream(serve: silent) { |stream| ended_early(stream) { stream.exchange(timeout: EARLY) { look.call(stream) } } }
+        end
+      end
+    end
+  end
+
+  # Clients that wait for the socket by themselves, as Net::HTTP does, come back to the stream now and then.
+  def test_an_exchange_bounds_loops_of_calls_that_do_not_wait
+    with_stream(serve: silent) do |stream|
+      ended_early(stream) { stream.exchange(timeout: EARLY) { loop { stream.read_nonblock(10, exception: false) } } }
+    end
+    with_stream(serve: silent) do |stream|
+      ended_early(stream) { stream.exchange(timeout: EARLY) { loop { stream.write_nonblock("x" * 10_000, exception: false) } } }
+    end
+  end
+
+  # One that never has to wait looks at the clock all the same.
+  def test_a_peer_that_floods_gains_no_time
+    flood = ->(peer) { loop { peer.write("x" * (1 << 20)) } }
+    [->(s) { s.read }, ->(s) { s.skip(1 << 50) }].each do |read|
+      %i[thread fiber].each do |wait|
+        in_mode(wait) do
+          with_stream(serve: flood, read_timeout: EARLY) { |stream| ended_early(stream, &read) }
+        end
+      end
+    end
+  end
+
+  def test_a_handshake_takes_no_longer_than_a_read
+    with_stream(serve: silent, read_timeout: EARLY) do |stream|
+      ended_early(stream) { stream.start_tls("localhost", {verify: false}) }
+    end
+  end
+
+  def test_no_time_at_all
+    with_stream(read_timeout: 0) do |stream, peer|
+      peer.write("a\n")
+      wait_until { stream.wait_readable(0) }
+      assert_equal "a\n", stream.gets
+      assert_raises(Heddle::DeadlineExceeded) { stream.gets }
+    end
+  end
+end
