@@ -26,15 +26,25 @@ class TestMatrix
   # The portable floor passes everything; assertions are about the loop.
   ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream]}.freeze
 
+  # Programs may have a newer Net::HTTP than their Ruby came with.
+  NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
+  NET_HTTP_FOLDER = "tmp/net-http"
+  ON_NEWEST_NET_HTTP = [FLOOR, NEWEST].freeze
+
   USAGE = <<~TEXT
     usage: bin/test [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [FILE or FOLDER]...
     Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
   TEXT
 
-  # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses).
-  Cell = Struct.new(:ruby, :backend, :files, :build) do
+  # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than Ruby's own
+  # where folders of them are given.
+  Cell = Struct.new(:ruby, :backend, :files, :build, :libraries) do
     def name
-      "Ruby #{ruby}, #{backend || "default"} backend#{", #{build} build" if build}"
+      "Ruby #{ruby}, #{backend || "default"} backend#{", #{build} build" if build}#{", #{versions}" if libraries}"
+    end
+
+    def versions
+      libraries&.map { |folder| folder[%r{([^/]+)/lib\z}, 1] }&.join(" ")
     end
   end
 
@@ -54,7 +64,7 @@ class TestMatrix
     started = now
     usable = rubies.select { |ruby| prepare(ruby) }
     checks if @checks && usable.include?(FLOOR)
-    (cells(usable) + build_cells(usable)).each { |cell| run_cell(cell) }
+    (cells(usable) + net_http_cells(usable) + build_cells(usable)).each { |cell| run_cell(cell) }
     @summary.print(seconds: now - started)
     @summary.passed?
   end
@@ -124,6 +134,21 @@ class TestMatrix
   end
 
   # Only where nothing narrows what is run.
+  def net_http_cells(rubies)
+    rubies &= ON_NEWEST_NET_HTTP
+    return [] unless rubies.any? && @paths.empty? && @backends.empty?
+    return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, "gem", "install", "--silent", "--no-document",
+      "--ignore-dependencies", "--install-dir", NET_HTTP_FOLDER, *NEWEST_NET_HTTP)
+
+    libraries = NEWEST_NET_HTTP.map { |name| newest_library(name) }
+    rubies.map { |ruby| Cell.new(ruby, nil, Dir["test/net_http/**/*_test.rb"].sort, nil, libraries) }
+  end
+
+  def newest_library(name)
+    Dir["#{ROOT}/#{NET_HTTP_FOLDER}/gems/#{name}-*/lib"].max_by { |folder| Gem::Version.new(folder[%r{-([\d.]+)/lib\z}, 1]) }
+  end
+
+  # Only where nothing narrows what is run.
   def build_cells(rubies)
     return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
 
@@ -165,7 +190,8 @@ class TestMatrix
   end
 
   def run_cell(cell)
-    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell)}
+    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell),
+                   "HEDDLE_TEST_LIBRARIES" => cell.versions, "RUBYLIB" => cell.libraries&.join(":")}
     heading(cell.name)
     took = now
     status = limited(900, *with(cell.ruby), "ruby", "test/support/driver.rb", *cell.files, environment: environment)

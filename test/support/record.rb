@@ -20,11 +20,11 @@ module TestRecord
     (name.nil? || name.empty?) ? "default" : name
   end
 
-  # The backend, and the build where it is not the usual one: "poll portable".
+  # The backend, and the build and the libraries where they are not the usual ones: "poll portable".
   def column
     folder = ENV["HEDDLE_NATIVE_DIR"]
     build = folder[%r{/native/([^/]+)/}, 1] || "other build" if folder && !folder.empty?
-    [backend, build].compact.join(" ")
+    [backend, build, ENV["HEDDLE_TEST_LIBRARIES"]].compact.join(" ")
   end
 
   def append(type, fields)
