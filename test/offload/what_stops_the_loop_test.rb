@@ -19,7 +19,7 @@ class WhatStopsTheLoopTest < Minitest::Test
     Tempfile.create("heddle") do |file|
       lock = -> { File.open(file.path) { |again| again.flock(File::LOCK_EX) } }
       while_locked(file.path) { assert_operator gap(&lock), :>, STOPPED }
-      while_locked(file.path) { assert_operator gap { Heddle.offload(&lock) }, :<, RUNNING }
+      assert_runs { while_locked(file.path) { gap { Heddle.offload(&lock) } } }
     end
   end
 
@@ -29,14 +29,14 @@ class WhatStopsTheLoopTest < Minitest::Test
       File.mkfifo(path = "#{folder}/fifo")
       open_it = -> { File.open(path, "r").close }
       while_nobody_writes(path) { assert_operator gap(&open_it), :>, STOPPED }
-      while_nobody_writes(path) { assert_operator gap { Heddle.offload(&open_it) }, :<, RUNNING }
+      assert_runs { while_nobody_writes(path) { gap { Heddle.offload(&open_it) } } }
     end
   end
 
   def test_open3_and_backticks_do_not
-    assert_operator gap { assert_equal "out", Open3.capture2("sleep #{WAIT}; printf out").first }, :<, RUNNING
-    assert_operator gap { assert_predicate Open3.capture3("sleep #{WAIT}").last, :success? }, :<, RUNNING
-    assert_operator gap { `sleep #{WAIT}` }, :<, RUNNING
+    assert_runs { gap { assert_equal "out", Open3.capture2("sleep #{WAIT}; printf out").first } }
+    assert_runs { gap { assert_predicate Open3.capture3("sleep #{WAIT}").last, :success? } }
+    assert_runs { gap { `sleep #{WAIT}` } }
   end
 
   # No thread runs meanwhile, so that offload cannot help.
@@ -53,6 +53,13 @@ class WhatStopsTheLoopTest < Minitest::Test
   end
 
   private
+
+  # The gap may be the machine's: only one that comes three times is the loop's.
+  def assert_runs
+    gap = nil
+    3.times { break if (gap = yield) < RUNNING }
+    assert_operator gap, :<, RUNNING
+  end
 
   # Seconds: the longest that another task had to wait for its turn while the block ran.
   def gap
