@@ -1,0 +1,147 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "tempfile"
+
+# What doc/limits.md says of sqlite3: it keeps Ruby's lock while it works and while it waits for another process's lock, so that
+# neither the other tasks nor other threads run. The heartbeat of another task tells.
+class SQLite3Test < Minitest::Test
+  include LoopHelpers
+
+  # Counted so far that it takes LONG seconds.
+  COUNTING = "with recursive counted(n) as (select 1 union all select n + 1 from counted where n < %d) select sum(n) from counted"
+  LONG = 0.3
+
+  def setup
+    require "sqlite3"
+    @file = Tempfile.new("heddle-sqlite3")
+    @database = SQLite3::Database.new(@file.path)
+    @database.execute("create table numbers (n integer)")
+  rescue LoadError => error
+    raise unless error.path == "sqlite3"
+
+    skip "the gem sqlite3 is not installed (gem install sqlite3)"
+  end
+
+  def teardown
+    @database.close if @database && !@database.closed?
+    @file&.close!
+  end
+
+  def test_a_query_stops_the_loop_and_offload_does_not_help
+    count, sum = counting_for(LONG)
+    query = -> { assert_equal sum, @database.execute(format(COUNTING, count))[0][0] }
+    assert_stops(&query)
+    assert_stops { Heddle.offload(&query) }
+  end
+
+  def test_so_does_its_own_wait_for_a_lock
+    @database.busy_timeout = (LONG * 1000).round
+    refused = -> { assert_raises(SQLite3::BusyException) { @database.execute("insert into numbers values (1)") } }
+    while_locked do
+      assert_stops(&refused)
+      assert_stops { Heddle.offload(&refused) }
+    end
+  end
+
+  # The handler is Ruby's, and its sleep the scheduler's.
+  def test_a_wait_for_a_lock_in_ruby_does_not
+    until_when = nil
+    @database.busy_handler { |_| sleep(0.001) && monotonic < until_when }
+    while_locked do
+      gap = took = nil
+      3.times do # the machine may be busy
+        until_when = monotonic + LONG
+        gap, took = gap_and_time { assert_raises(SQLite3::BusyException) { @database.execute("insert into numbers values (1)") } }
+        assert_operator took, :>, LONG * 0.9
+        break if gap < LONG / 2
+      end
+      assert_operator gap, :<, LONG / 2
+    end
+  end
+
+  # Each has a connection of its own, which is what SQLite asks of threads.
+  def test_many_tasks_read_and_write
+    @database.execute("pragma journal_mode = wal")
+    Heddle.run do
+      Array.new(20) do |task|
+        Heddle.spawn do
+          database = SQLite3::Database.new(@file.path)
+          database.busy_handler { |_| sleep(0.001) || true }
+          5.times { |n| database.execute("insert into numbers values (?)", [task * 5 + n]) && sleep(0) }
+          database.close
+        end
+      end.each(&:value)
+    end
+    assert_equal [*0...100], @database.execute("select n from numbers order by n").flatten
+  end
+
+  # A process of its own is what helps.
+  def test_in_other_processes
+    count, sum = counting_for(LONG)
+    path = @file.path
+    @database.close # no connection may go through a fork
+    gap = nil
+    3.times do
+      gap, = gap_and_time do
+        sums = Heddle.map([count, count], processes: 2) { |n| SQLite3::Database.new(path).execute(format(COUNTING, n))[0][0] }
+        assert_equal [sum, sum], sums
+      end
+      break if gap < LONG / 2
+    end
+    assert_operator gap, :<, LONG / 2
+  end
+
+  private
+
+  # How far to count for that, and the sum.
+  def counting_for(seconds)
+    count = 10_000
+    loop do
+      start = monotonic
+      sum = @database.execute(format(COUNTING, count))[0][0]
+      return [count, sum] if monotonic - start >= seconds
+
+      count *= 2
+    end
+  end
+
+  # Nearly as long as the block takes.
+  def assert_stops
+    gap, took = gap_and_time { yield }
+    assert_operator gap, :>, took * 0.8, "it is no limit any more: doc/limits.md"
+    assert_operator gap, :>, LONG / 2
+  end
+
+  # Seconds: the longest that another task had to wait for its turn while the block ran, and what the block took.
+  def gap_and_time
+    longest = took = 0
+    Heddle.run do
+      beating = true
+      Heddle.spawn do
+        last = monotonic
+        while beating
+          sleep(0.002)
+          longest = [longest, monotonic - last].max
+          last = monotonic
+        end
+      end
+      start = monotonic
+      yield
+      took = monotonic - start
+      sleep(0.005)
+      beating = false
+    end
+    [longest, took]
+  end
+
+  # Another connection writes, and does not end its transaction.
+  def while_locked
+    other = SQLite3::Database.new(@file.path)
+    other.execute("begin exclusive")
+    yield
+  ensure
+    other&.close
+  end
+end
