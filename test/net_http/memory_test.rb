@@ -1,0 +1,121 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/scripted_http_server"
+require "heddle/net_http"
+
+# What C keeps of Ruby's objects, while the GC takes and moves what it can; and a process that has two of everything.
+class NetHTTPMemoryTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  BODY = "0123456789" * 500
+  HEAD = "HTTP/1.1 200 OK\r\nX-One: #{"a" * 300}\r\nX-Two: b\r\n folded\r\nX-Two: again\r\n"
+  REPLIES = {
+    sized: "#{HEAD}Content-Length: #{BODY.bytesize}\r\n\r\n#{BODY}",
+    chunked: "#{HEAD}Transfer-Encoding: chunked\r\n\r\n#{BODY.scan(/.{1,1700}/).map { |part| "#{part.bytesize.to_s(16)}\r\n#{part}\r\n" }.join}0\r\n\r\n",
+    inflated: "#{HEAD}Content-Encoding: gzip\r\nContent-Length: #{Zlib.gzip(BODY).bytesize}\r\n\r\n".b + Zlib.gzip(BODY)
+  }.freeze
+
+  # What the client does in a process of its own, told the port and the scheme.
+  CLIENT = <<~RUBY
+    require "heddle/net_http"
+    require "openssl"
+    def client(port, tls)
+      http = Net::HTTP.new("127.0.0.1", port, nil)
+      http.use_ssl = tls
+      http.verify_mode = OpenSSL::SSL::VERIFY_NONE
+      http
+    end
+
+    def exchange(http, times)
+      times.times do
+        response = http.get("/", "X-Mine" => "value")
+        raise response.to_hash.inspect unless response["x-two"] == "b folded, again" && response["x-one"] == "a" * 300
+        raise "body: \#{response.body.bytesize}" unless response.body == "0123456789" * 500
+        pieces = []
+        http.request_post("/", "body" * 1000) { |reply| reply.read_body { |piece| pieces << piece } }
+        raise "pieces: \#{pieces.map(&:bytesize)}" unless pieces.join == "0123456789" * 500
+      end
+    end
+  RUBY
+
+  REPLIES.each do |shape, reply|
+    [false, true].each do |tls|
+      define_method(:"test_gc_at_each_step_#{shape}#{"_tls" if tls}") do
+        with_scripted(tls, reply) do |port|
+          assert_child(<<~RUBY, timeout: 100)
+            #{CLIENT}
+            client(#{port}, #{tls}).start do |http|
+              exchange(http, 1)
+              GC.stress = true
+              exchange(http, 1)
+              GC.stress = false
+            end
+            raise "not fast" unless Heddle::NetHTTP.stats[:fast] > 10 && Heddle::NetHTTP.stats[:fallback].empty?
+          RUBY
+        end
+      end
+    end
+  end
+
+  def test_objects_that_move
+    skip "this Ruby cannot compact" unless GC.respond_to?(:compact)
+    with_scripted(false, REPLIES[:chunked]) do |port|
+      assert_child(<<~RUBY)
+        #{CLIENT}
+        GC.auto_compact = true
+        http = client(#{port}, false)
+        3.times { http.start { exchange(http, 2) && GC.compact } }
+        Heddle.run { Heddle.spawn { client(#{port}, false).start { |other| exchange(other, 2) && GC.compact } }.value }
+        raise "not fast" unless Heddle::NetHTTP.stats[:fast] > 10
+      RUBY
+    end
+  end
+
+  # A body that is read without Ruby's lock while other threads allocate and collect.
+  def test_collecting_beside_a_large_body
+    body = "0123456789abcdef" * 300_000
+    with_scripted(false, "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}") do |port|
+      assert_child(<<~RUBY)
+        #{CLIENT}
+        collector = Thread.new { loop { Array.new(1000) { "x" * 100 } && GC.start } }
+        bodies = Array.new(3) { Thread.new { client(#{port}, false).start { |http| http.get("/").body } } }.map(&:value)
+        raise "differs" unless bodies.all? { |body| body == "0123456789abcdef" * 300_000 }
+        collector.kill
+      RUBY
+    end
+  end
+
+  # A connection that was open before belongs to the parent; the child makes its own.
+  def test_fork
+    with_scripted(false, REPLIES[:sized]) do |port|
+      assert_child(<<~RUBY)
+        #{CLIENT}
+        client(#{port}, false).start do |http|
+          exchange(http, 1)
+          child = fork do
+            before = Heddle::NetHTTP.stats[:fast]
+            client(#{port}, false).start { |other| exchange(other, 2) }
+            Heddle.run { Heddle.spawn { client(#{port}, false).start { |other| exchange(other, 2) } }.value }
+            exit!(Heddle::NetHTTP.stats[:fast] > before ? 0 : 1)
+          end
+          raise "the child failed" unless Process.wait2(child).last.success?
+          exchange(http, 1)
+        end
+      RUBY
+    end
+  end
+
+  private
+
+  def with_scripted(tls, reply)
+    server = ScriptedHTTPServer.new(tls: tls)
+    server.play([[{pieces: [reply], ending: nil}] * 20] * 20)
+    yield server.port
+  ensure
+    server&.close
+  end
+end
