@@ -9,5 +9,7 @@ require_relative "heddle/map"
 require_relative "heddle/integrations"
 
 module Heddle
+  autoload :Memcached, File.expand_path("heddle/memcached", __dir__)
+
   Integrations.load
 end

@@ -17,6 +17,7 @@
 #include "loop/thread_scope.h"
 #include "loop/timeout.h"
 #include "loop/worker.h"
+#include "memcached/memcached.h"
 #include "net_http/net_http.h"
 #include "stream/stream.h"
 
@@ -67,4 +68,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_socket_guard();
     Init_heddle_stream();
     Init_heddle_net_http();
+    Init_heddle_memcached();
 }

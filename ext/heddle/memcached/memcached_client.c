@@ -1,0 +1,201 @@
+#include "memcached/internals.h"
+
+#include <ruby/encoding.h>
+#include <string.h>
+
+enum {
+    FLAG_UTF8 = 4 // as dalli 5 has them: 1 serialized, 2 compressed
+};
+
+static ID id_wire_key, id_route, id_load, id_recover;
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    const struct memcached_client *client = pointer;
+    rb_gc_mark(client->servers);
+    rb_gc_mark(client->codec);
+}
+
+static void release(void *pointer)
+{
+    struct memcached_client *client = pointer;
+    xfree(client->points);
+    xfree(client);
+}
+
+static size_t memsize(const void *pointer)
+{
+    const struct memcached_client *client = pointer;
+    return sizeof *client + client->point_count * sizeof *client->points;
+}
+
+static const rb_data_type_t client_type = {
+    .wrap_struct_name = "Heddle::Memcached",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct memcached_client *client;
+    VALUE self = TypedData_Make_Struct(klass, struct memcached_client, &client_type, client);
+    client->servers = client->codec = Qnil;
+    client->span = DEADLINE_NEVER;
+    return self;
+}
+
+struct memcached_client *memcached_client_of(VALUE self)
+{
+    struct memcached_client *client = rb_check_typeddata(self, &client_type);
+    if (NIL_P(client->servers)) rb_raise(rb_eArgError, "this client was not initialized");
+    return client;
+}
+
+// ---- keys
+
+static enum memcached_key kind_of(VALUE key)
+{
+    return memcached_key((const uint8_t *)RSTRING_PTR(key), (size_t)RSTRING_LEN(key));
+}
+
+VALUE memcached_wire_key(const struct memcached_client *client, VALUE self, VALUE key)
+{
+    if (client->plain_keys && RB_TYPE_P(key, T_STRING) && kind_of(key) <= MEMCACHED_KEY_ENCODED) return key;
+    key = rb_funcall(self, id_wire_key, 1, key);
+    StringValue(key);
+    return key;
+}
+
+// ---- the ring
+
+// The last point at or below the key's, or the very last.
+static uint32_t server_at(const struct memcached_client *client, uint32_t value)
+{
+    size_t low = 0, high = client->point_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (client->points[middle].value > value) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return client->points[low ? low - 1 : client->point_count - 1].server;
+}
+
+static VALUE server_for(const struct memcached_client *client, VALUE wire_key)
+{
+    uint32_t index = 0;
+    if (client->point_count)
+        index =
+            server_at(client, memcached_crc32((const uint8_t *)RSTRING_PTR(wire_key), (size_t)RSTRING_LEN(wire_key)));
+    return rb_ary_entry(client->servers, index);
+}
+
+VALUE memcached_route(const struct memcached_client *client, VALUE self, VALUE wire_key)
+{
+    VALUE server = server_for(client, wire_key);
+    if (memcached_server_of(server)->troubled) server = rb_funcall(self, id_route, 1, wire_key);
+    return server;
+}
+
+VALUE memcached_recover(VALUE self, VALUE server, VALUE error, VALUE key, bool again)
+{
+    return rb_funcall(self, id_recover, 4, server, error, key, again ? Qtrue : Qfalse);
+}
+
+/* @api private client.server_for(wire_key) -> Server. By the ring alone. */
+static VALUE server_for_method(VALUE self, VALUE wire_key)
+{
+    return server_for(memcached_client_of(self), StringValue(wire_key));
+}
+
+// ---- values
+
+VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint32_t flags)
+{
+    if (flags == 0) return bytes;
+    if (flags == FLAG_UTF8) {
+        rb_enc_associate_index(bytes, rb_utf8_encindex());
+        return bytes;
+    }
+    return rb_funcall(client->codec, id_load, 2, bytes, UINT2NUM(flags));
+}
+
+// ---- setting up
+
+static int by_value(const void *one, const void *other)
+{
+    const struct ring_point *a = one, *b = other;
+    return a->value < b->value ? -1 : a->value > b->value;
+}
+
+/*
+ * @api private client.set_up(servers, points, codec, timeout, plain_keys). The points are pairs of a value and the index of
+ * a server, or none for a single server.
+ */
+static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE timeout, VALUE plain_keys)
+{
+    struct memcached_client *client = rb_check_typeddata(self, &client_type);
+    Check_Type(servers, T_ARRAY);
+    Check_Type(points, T_ARRAY);
+    long server_count = RARRAY_LEN(servers);
+    for (long i = 0; i < server_count; i++)
+        memcached_server_of(rb_ary_entry(servers, i));
+    int64_t span = deadline_span(timeout);
+    long count = RARRAY_LEN(points);
+    if (server_count < 1 || (server_count > 1 && count < 1)) rb_raise(rb_eArgError, "there is no server");
+    if (client->points) rb_raise(rb_eArgError, "this client is initialized already");
+    client->points = count ? ALLOC_N(struct ring_point, count) : NULL;
+    for (long i = 0; i < count; i++) {
+        VALUE pair = rb_ary_entry(points, i);
+        Check_Type(pair, T_ARRAY);
+        client->points[i].value = NUM2UINT(rb_ary_entry(pair, 0));
+        client->points[i].server = NUM2UINT(rb_ary_entry(pair, 1));
+        if ((long)client->points[i].server >= server_count) rb_raise(rb_eArgError, "a point of no server");
+    }
+    if (count) qsort(client->points, (size_t)count, sizeof *client->points, by_value);
+    client->point_count = (size_t)count;
+    RB_OBJ_WRITE(self, &client->codec, codec);
+    client->span = span;
+    client->plain_keys = RTEST(plain_keys);
+    RB_OBJ_WRITE(self, &client->servers, rb_ary_freeze(rb_ary_dup(servers)));
+    return self;
+}
+
+/* @api private Heddle::Memcached.key_fits?(key) -> true or false. Whether these bytes can be sent as a key. */
+static VALUE key_fits_p(VALUE klass, VALUE key)
+{
+    (void)klass;
+    StringValue(key);
+    return kind_of(key) <= MEMCACHED_KEY_ENCODED ? Qtrue : Qfalse;
+}
+
+// Called by lib/heddle/memcached.rb, once the errors are defined.
+static VALUE define_memcached(VALUE module)
+{
+    VALUE klass = rb_const_get(module, rb_intern("Memcached"));
+    id_wire_key = rb_intern("wire_key");
+    id_route = rb_intern("route");
+    id_load = rb_intern("load");
+    id_recover = rb_intern("recover");
+    rb_define_alloc_func(klass, allocate);
+    rb_undef_method(klass, "initialize_copy");
+    rb_define_private_method(klass, "set_up", set_up, 5);
+    rb_define_private_method(klass, "server_for", server_for_method, 1);
+    rb_define_singleton_method(klass, "key_fits?", key_fits_p, 1);
+    memcached_conversation_init(klass);
+    VALUE server = rb_const_get(klass, rb_intern("Server"));
+    memcached_define_server(server);
+    memcached_define_text(server);
+    memcached_define_single(klass);
+    memcached_define_multi(klass);
+    return klass;
+}
+
+void Init_heddle_memcached(void)
+{
+    rb_define_private_method(rb_singleton_class(heddle_module), "define_memcached", define_memcached, 0);
+}

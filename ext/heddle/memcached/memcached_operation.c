@@ -1,0 +1,75 @@
+#include "memcached/internals.h"
+
+static VALUE attempt(VALUE argument)
+{
+    struct operation *operation = (struct operation *)argument;
+    lease_begin(&operation->lease, operation->server, operation->until, !operation->again);
+    struct memcached_server *server = operation->lease.server;
+    VALUE stream_object = operation->lease.stream;
+    struct stream *stream = stream_of(stream_object);
+    stream_bound(stream, operation->until);
+    operation->request.opaque = ++server->opaque;
+    stream_expect(stream, 1);
+    memcached_ask(stream, stream_object, &operation->request, operation->key, operation->value, &operation->sent);
+    struct memcached_reply *reply = &operation->reply;
+    memcached_read_reply(stream, reply);
+    bool goes_on = true;
+    operation->error = memcached_reply_error(server, reply, &goes_on);
+    if (NIL_P(operation->error)) memcached_check_reply(stream, &operation->request, reply);
+    operation->bytes = memcached_take_value(stream, reply);
+    stream_replied(stream, 1);
+    size_t more;
+    stream_buffered(stream, &more);
+    if (more) memcached_nonsense(stream, "more than it was asked for");
+    stream_bound(stream, DEADLINE_NEVER);
+    operation->sound = goes_on;
+    RB_GC_GUARD(stream_object);
+    return Qnil;
+}
+
+static VALUE end_lease(VALUE argument)
+{
+    struct operation *operation = (struct operation *)argument;
+    lease_end(&operation->lease, operation->sound);
+    return Qnil;
+}
+
+// The lease is over, whatever came of it.
+static VALUE leased_attempt(VALUE argument)
+{
+    return rb_ensure(attempt, argument, end_lease, argument);
+}
+
+// Whether a failure was of this key's request before any of it was sent, such as a key that is no key.
+static bool of_the_caller(VALUE error)
+{
+    return RTEST(rb_obj_is_kind_of(error, rb_eArgError)) || RTEST(rb_obj_is_kind_of(error, rb_eTypeError));
+}
+
+void memcached_operate(struct operation *operation)
+{
+    operation->until = deadline_after(deadline_now(), operation->client->span);
+    operation->server = memcached_route(operation->client, operation->self, operation->key);
+    for (int count = 1;; count++) {
+        operation->sent = operation->sound = false;
+        operation->bytes = operation->error = Qnil;
+        operation->lease.counted = false;
+        operation->lease.stream = Qnil;
+        operation->lease.server = memcached_server_of(operation->server);
+        VALUE before = rb_errinfo();
+        int state = 0;
+        rb_protect(leased_attempt, (VALUE)operation, &state);
+        if (!state) break;
+        VALUE error = rb_errinfo();
+        // Interrupts, cancels, kills and throws go on as they are.
+        if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO ||
+            !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)) || of_the_caller(error))
+            rb_jump_tag(state);
+        rb_set_errinfo(before);
+        bool in_time = operation->until == DEADLINE_NEVER || deadline_now() < operation->until;
+        bool again = in_time && count < MEMCACHED_ATTEMPTS && (operation->again || !operation->sent);
+        operation->server = memcached_recover(operation->self, operation->server, error, operation->key, again);
+    }
+    if (memcached_server_of(operation->server)->troubled) rb_funcall(operation->server, rb_intern("recovered"), 0);
+    if (!NIL_P(operation->error)) rb_exc_raise(operation->error);
+}

@@ -1,0 +1,244 @@
+#include "memcached/internals.h"
+
+#include "loop/fork.h"
+
+static ID id_connect, id_await_turn, id_push, id_healthy;
+static VALUE cQueue;
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    const struct memcached_server *server = pointer;
+    rb_gc_mark(server->self);
+    rb_gc_mark(server->idle);
+    rb_gc_mark(server->waiters);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct memcached_server);
+}
+
+static const rb_data_type_t server_type = {
+    .wrap_struct_name = "Heddle::Memcached::Server",
+    .function = {.dmark = mark, .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct memcached_server *server;
+    VALUE self = TypedData_Make_Struct(klass, struct memcached_server, &server_type, server);
+    server->self = self;
+    server->idle = server->waiters = Qnil;
+    server->idle = rb_ary_new();
+    server->waiters = rb_ary_new();
+    server->limit = 1;
+    server->forks = fork_count();
+    return self;
+}
+
+struct memcached_server *memcached_server_of(VALUE object)
+{
+    return rb_check_typeddata(object, &server_type);
+}
+
+// A child of fork has its parent's sockets, but no part in what is said there.
+static void forget_parents(struct memcached_server *server)
+{
+    server->forks = fork_count();
+    server->generation++;
+    server->open = 0;
+    rb_ary_clear(server->idle); // the descriptors go with their objects, without a word to the server
+    rb_ary_clear(server->waiters);
+}
+
+// ---- lending
+
+// Who waits longest gets it: a stream, or true for the permit to make one.
+static bool hand_over(struct memcached_server *server, VALUE what)
+{
+    VALUE waiter = rb_ary_shift(server->waiters);
+    if (NIL_P(waiter)) return false;
+    rb_ary_store(waiter, 1, what);
+    rb_funcall(rb_ary_entry(waiter, 0), id_push, 1, Qtrue);
+    return true;
+}
+
+static void remove_waiter(VALUE waiters, VALUE waiter)
+{
+    for (long i = 0; i < RARRAY_LEN(waiters); i++) {
+        if (rb_ary_entry(waiters, i) == waiter) {
+            rb_funcall(waiters, rb_intern("delete_at"), 1, LONG2FIX(i));
+            return;
+        }
+    }
+}
+
+struct turn {
+    struct lease *lease;
+    VALUE waiter;
+    deadline_t until;
+};
+
+static VALUE seconds_left(deadline_t until)
+{
+    if (until == DEADLINE_NEVER) return Qnil;
+    int64_t left = until - deadline_now();
+    return DBL2NUM(left > 0 ? (double)left / 1e9 : 0);
+}
+
+static VALUE await_turn(VALUE argument)
+{
+    const struct turn *turn = (const struct turn *)argument;
+    return rb_funcall(turn->lease->server->self, id_await_turn, 2, rb_ary_entry(turn->waiter, 0),
+                      seconds_left(turn->until));
+}
+
+// Whatever ended the wait, what was handed over meanwhile is the lease's, and goes back with it.
+static VALUE end_turn(VALUE argument)
+{
+    const struct turn *turn = (const struct turn *)argument;
+    struct lease *lease = turn->lease;
+    VALUE given = rb_ary_entry(turn->waiter, 1);
+    if (lease->forks != fork_count()) return Qnil;
+    if (NIL_P(given)) {
+        remove_waiter(lease->server->waiters, turn->waiter);
+    } else {
+        lease->counted = true;
+        lease->stream = given == Qtrue ? Qnil : given;
+    }
+    return Qnil;
+}
+
+static void wait_for_turn(struct lease *lease, deadline_t until)
+{
+    struct turn turn = {.lease = lease, .until = until};
+    turn.waiter = rb_ary_new_from_args(2, rb_class_new_instance(0, NULL, cQueue), Qnil);
+    rb_ary_push(lease->server->waiters, turn.waiter);
+    rb_ensure(await_turn, (VALUE)&turn, end_turn, (VALUE)&turn);
+    RB_GC_GUARD(turn.waiter);
+}
+
+void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool proven)
+{
+    struct memcached_server *server = memcached_server_of(object);
+    if (server->forks != fork_count()) forget_parents(server);
+    *lease = (struct lease){.server = server, .stream = Qnil, .forks = server->forks};
+    if (server->closed) rb_raise(rb_eIOError, "the client was closed: make a new one");
+    for (;;) {
+        lease->generation = server->generation;
+        if (NIL_P(lease->stream) && !lease->counted) {
+            if (RARRAY_LEN(server->waiters) > 0) {
+                wait_for_turn(lease, until);
+            } else if (RARRAY_LEN(server->idle) > 0) {
+                lease->counted = true;
+                lease->stream = rb_ary_pop(server->idle);
+            } else if (server->open < server->limit) {
+                lease->counted = true;
+                server->open++;
+            } else {
+                wait_for_turn(lease, until);
+            }
+            if (!lease->counted) rb_raise(rb_eIOError, "this process was forked while it waited for a connection");
+            lease->generation = server->generation;
+        }
+        if (NIL_P(lease->stream)) {
+            lease->stream = rb_funcall(object, id_connect, 1, seconds_left(until));
+            stream_of(lease->stream); // a TypeError here, not in the middle of something
+            return;
+        }
+        if (!proven || RTEST(rb_funcall(lease->stream, id_healthy, 0))) return;
+        VALUE stream = lease->stream;
+        lease->stream = Qnil; // the permit stays
+        stream_poison(stream_of(stream), "its peer had closed it, or had said something unasked");
+    }
+}
+
+void lease_end(struct lease *lease, bool sound)
+{
+    struct memcached_server *server = lease->server;
+    VALUE stream = lease->stream;
+    bool counted = lease->counted;
+    lease->stream = Qnil;
+    lease->counted = false;
+    if (!counted || lease->forks != fork_count()) return;
+    bool keep = sound && !NIL_P(stream) && lease->generation == server->generation && !server->closed;
+    if (keep) {
+        if (!hand_over(server, stream)) rb_ary_push(server->idle, stream);
+        return;
+    }
+    if (!hand_over(server, Qtrue)) server->open--;
+    if (!NIL_P(stream)) rb_funcall(stream, rb_intern("poison"), 0);
+}
+
+// ---- methods
+
+/* @api private server.limit = connections */
+static VALUE set_limit(VALUE self, VALUE limit)
+{
+    long count = NUM2LONG(limit);
+    if (count < 1) rb_raise(rb_eArgError, "a pool has at least one connection: got %ld", count);
+    memcached_server_of(self)->limit = (unsigned)count;
+    return limit;
+}
+
+/* @api private server.troubled = boolean. Operations ask the client's #route before they use it, and tell it of success. */
+static VALUE set_troubled(VALUE self, VALUE troubled)
+{
+    memcached_server_of(self)->troubled = RTEST(troubled);
+    return troubled;
+}
+
+/* @api private server.forget: idle connections are closed, and those that are in use when they are given back. */
+static VALUE forget(VALUE self)
+{
+    struct memcached_server *server = memcached_server_of(self);
+    if (server->forks != fork_count()) forget_parents(server);
+    VALUE idle = server->idle;
+    server->idle = rb_ary_new();
+    server->generation++;
+    server->open -= (unsigned)RARRAY_LEN(idle);
+    return idle;
+}
+
+/* @api private server.shut: nobody gets a connection any more. */
+static VALUE shut(VALUE self)
+{
+    memcached_server_of(self)->closed = true;
+    return forget(self);
+}
+
+/* @api private server.open_connections -> Integer. How many there are, idle or in use. */
+static VALUE open_connections(VALUE self)
+{
+    const struct memcached_server *server = memcached_server_of(self);
+    return UINT2NUM(server->forks == fork_count() ? server->open : 0);
+}
+
+/* @api private server.idle_connections -> Integer */
+static VALUE idle_connections(VALUE self)
+{
+    const struct memcached_server *server = memcached_server_of(self);
+    return LONG2NUM(server->forks == fork_count() ? RARRAY_LEN(server->idle) : 0);
+}
+
+void memcached_define_server(VALUE klass)
+{
+    id_connect = rb_intern("connect");
+    id_await_turn = rb_intern("await_turn");
+    id_push = rb_intern("push");
+    id_healthy = rb_intern("healthy?");
+    cQueue = rb_path2class("Thread::Queue");
+    rb_gc_register_mark_object(cQueue);
+    rb_define_alloc_func(klass, allocate);
+    rb_undef_method(klass, "initialize_copy");
+    rb_define_method(klass, "limit=", set_limit, 1);
+    rb_define_method(klass, "troubled=", set_troubled, 1);
+    rb_define_method(klass, "forget", forget, 0);
+    rb_define_method(klass, "shut", shut, 0);
+    rb_define_method(klass, "open_connections", open_connections, 0);
+    rb_define_method(klass, "idle_connections", idle_connections, 0);
+}

@@ -1,0 +1,185 @@
+#include "memcached/internals.h"
+
+static ID id_raw, id_rearm;
+
+static struct operation prepared(VALUE self, VALUE key, enum memcached_verb verb, unsigned fields)
+{
+    const struct memcached_client *client = memcached_client_of(self);
+    struct operation operation = {.self = self, .client = client, .value = Qnil, .again = true};
+    operation.key = memcached_wire_key(client, self, key);
+    operation.request.verb = verb;
+    operation.request.fields = fields;
+    return operation;
+}
+
+/*
+ * call-seq: cache.get(key, raw: false) -> object or nil
+ *
+ * What is stored under the key, or nil. raw: the bytes as they are stored, whatever they stand for.
+ *
+ * Raises Heddle::DeadlineExceeded when the timeout is over, NoServerAvailable, DecodeError.
+ */
+static VALUE get(int argc, VALUE *argv, VALUE self)
+{
+    VALUE key, options, raw = Qfalse;
+    if (argc == 1) {
+        key = argv[0];
+    } else {
+        rb_scan_args(argc, argv, "1:", &key, &options);
+        if (!NIL_P(options)) rb_get_kwargs(options, &id_raw, 0, 1, &raw);
+        if (raw == Qundef) raw = Qfalse;
+    }
+    struct operation operation = prepared(self, key, MEMCACHED_GET, MEMCACHED_WANT_VALUE | MEMCACHED_WANT_FLAGS);
+    memcached_operate(&operation);
+    RB_GC_GUARD(operation.key);
+    if (NIL_P(operation.bytes) || memcached_placeholder(&operation.reply)) return Qnil;
+    // Who is to make it anew is somebody who asked for that, see #fetch: this only looked.
+    static const unsigned taken = MEMCACHED_WON | MEMCACHED_STALE;
+    if ((operation.reply.fields & taken) == taken) rb_funcall(self, id_rearm, 1, key);
+    return RTEST(raw) ? operation.bytes : memcached_decode(operation.client, operation.bytes, operation.reply.flags);
+}
+
+static int32_t seconds(VALUE number)
+{
+    return NUM2INT(number);
+}
+
+static void with_ttl(struct memcached_request *request, VALUE ttl)
+{
+    if (NIL_P(ttl)) return;
+    request->ttl = seconds(ttl);
+    request->fields |= MEMCACHED_SEND_TTL;
+}
+
+static void with_cas(struct operation *operation, VALUE cas)
+{
+    if (NIL_P(cas)) return;
+    operation->request.cas = NUM2ULL(cas);
+    operation->request.fields |= MEMCACHED_SEND_CAS;
+    operation->again = false;
+}
+
+// Of everything that a reply can say.
+static const unsigned EVERYTHING =
+    MEMCACHED_WANT_FLAGS | MEMCACHED_WANT_CAS | MEMCACHED_WANT_TTL | MEMCACHED_WANT_HIT | MEMCACHED_WANT_ACCESS;
+
+/*
+ * @api private cache.read(key, value, ttl, vivify, recache) -> nil or what memcached_reply_value makes. All but the key may
+ * be nil: whether to have the value, and seconds.
+ */
+static VALUE read_entry(VALUE self, VALUE key, VALUE value, VALUE ttl, VALUE vivify, VALUE recache)
+{
+    struct operation operation =
+        prepared(self, key, MEMCACHED_GET, EVERYTHING | (RTEST(value) ? MEMCACHED_WANT_VALUE : 0));
+    with_ttl(&operation.request, ttl);
+    if (!NIL_P(vivify)) {
+        operation.request.vivify = seconds(vivify);
+        operation.request.fields |= MEMCACHED_SEND_VIVIFY;
+    }
+    if (!NIL_P(recache)) {
+        operation.request.recache = seconds(recache);
+        operation.request.fields |= MEMCACHED_SEND_RECACHE;
+    }
+    memcached_operate(&operation);
+    RB_GC_GUARD(operation.key);
+    return operation.reply.status == MEMCACHED_EN ? Qnil : memcached_reply_value(&operation.reply, operation.bytes);
+}
+
+/* @api private cache.touched(key, ttl) -> true or false */
+static VALUE touched(VALUE self, VALUE key, VALUE ttl)
+{
+    struct operation operation = prepared(self, key, MEMCACHED_GET, 0);
+    with_ttl(&operation.request, ttl);
+    memcached_operate(&operation);
+    RB_GC_GUARD(operation.key);
+    return operation.reply.status == MEMCACHED_HD ? Qtrue : Qfalse;
+}
+
+// Integer: the item's new CAS; nil: not found; false: not stored, because somebody else had changed or made it.
+static VALUE change_result(const struct memcached_reply *reply)
+{
+    switch (reply->status) {
+    case MEMCACHED_HD:
+        return reply->fields & MEMCACHED_HAS_CAS ? ULL2NUM(reply->cas) : Qtrue;
+    case MEMCACHED_NF:
+        return Qnil;
+    default:
+        return Qfalse;
+    }
+}
+
+/*
+ * @api private cache.store(key, bytes, flags, ttl, mode, cas) -> Integer (its CAS), nil (not found) or false. mode is what
+ * the protocol has: "S", "E" (add), "R", "A", "P".
+ */
+static VALUE store(VALUE self, VALUE key, VALUE bytes, VALUE flags, VALUE ttl, VALUE mode, VALUE cas)
+{
+    static const unsigned fields = MEMCACHED_WANT_CAS | MEMCACHED_SEND_FLAGS;
+    struct operation operation = prepared(self, key, MEMCACHED_SET, fields);
+    operation.value = StringValue(bytes);
+    operation.request.flags = NUM2UINT(flags);
+    with_ttl(&operation.request, ttl);
+    char letter = RSTRING_LEN(StringValue(mode)) ? RSTRING_PTR(mode)[0] : 'S';
+    if (letter != 'S') {
+        operation.request.mode = letter;
+        operation.request.fields |= MEMCACHED_SEND_MODE;
+        operation.again = false;
+    }
+    with_cas(&operation, cas);
+    memcached_operate(&operation);
+    RB_GC_GUARD(operation.key);
+    RB_GC_GUARD(bytes);
+    return change_result(&operation.reply);
+}
+
+/*
+ * @api private cache.remove(key, cas, stale_for) -> true, nil (not found) or false. stale_for: seconds, or true: marks it
+ * stale for so long, or until its time is over.
+ */
+static VALUE remove_entry(VALUE self, VALUE key, VALUE cas, VALUE stale_for)
+{
+    struct operation operation = prepared(self, key, MEMCACHED_DELETE, 0);
+    with_cas(&operation, cas);
+    if (!NIL_P(stale_for)) {
+        operation.request.fields |= MEMCACHED_INVALIDATE;
+        if (stale_for != Qtrue) with_ttl(&operation.request, stale_for);
+    }
+    memcached_operate(&operation);
+    RB_GC_GUARD(operation.key);
+    return change_result(&operation.reply);
+}
+
+/* @api private cache.count(key, mode, delta, initial, ttl) -> Integer, or nil: not found. mode: "I" or "D". */
+static VALUE count(VALUE self, VALUE key, VALUE mode, VALUE delta, VALUE initial, VALUE ttl)
+{
+    static const unsigned fields = MEMCACHED_WANT_VALUE | MEMCACHED_SEND_DELTA | MEMCACHED_SEND_MODE;
+    struct operation operation = prepared(self, key, MEMCACHED_ARITHMETIC, fields);
+    operation.again = false;
+    operation.request.mode = RSTRING_LEN(StringValue(mode)) ? RSTRING_PTR(mode)[0] : 'I';
+    operation.request.delta = NUM2ULL(delta);
+    if (!NIL_P(initial)) {
+        operation.request.initial = NUM2ULL(initial);
+        operation.request.vivify = NIL_P(ttl) ? 0 : seconds(ttl);
+        operation.request.fields |= MEMCACHED_SEND_INITIAL | MEMCACHED_SEND_VIVIFY;
+    }
+    memcached_operate(&operation);
+    RB_GC_GUARD(operation.key);
+    if (NIL_P(operation.bytes)) return Qnil;
+    uint64_t number;
+    const uint8_t *digits = (const uint8_t *)RSTRING_PTR(operation.bytes);
+    if (!memcached_number(digits, digits + RSTRING_LEN(operation.bytes), &number))
+        rb_raise(memcached_eProtocolError, "the server sent %+" PRIsVALUE " as a number", operation.bytes);
+    return ULL2NUM(number);
+}
+
+void memcached_define_single(VALUE klass)
+{
+    id_raw = rb_intern("raw");
+    id_rearm = rb_intern("rearm");
+    rb_define_method(klass, "get", get, -1);
+    rb_define_private_method(klass, "read", read_entry, 5);
+    rb_define_private_method(klass, "touched", touched, 2);
+    rb_define_private_method(klass, "store", store, 6);
+    rb_define_private_method(klass, "remove", remove_entry, 3);
+    rb_define_private_method(klass, "count", count, 5);
+}

@@ -1,0 +1,74 @@
+#include "memcached/internals.h"
+
+// The few requests of the text protocol that the meta protocol has no other form of.
+
+struct asking {
+    VALUE server, request, lines, error;
+    struct lease lease;
+    deadline_t until;
+    bool sound;
+};
+
+static VALUE ask_body(VALUE argument)
+{
+    struct asking *asking = (struct asking *)argument;
+    lease_begin(&asking->lease, asking->server, asking->until, true);
+    VALUE stream_object = asking->lease.stream;
+    struct stream *stream = stream_of(stream_object);
+    stream_bound(stream, asking->until);
+    stream_expect(stream, 1);
+    stream_append(stream, RSTRING_PTR(asking->request), (size_t)RSTRING_LEN(asking->request));
+    bool goes_on = true;
+    for (;;) {
+        struct memcached_reply reply;
+        memcached_read_reply(stream, &reply);
+        asking->error = memcached_reply_error(asking->lease.server, &reply, &goes_on);
+        if (reply.status == MEMCACHED_ERROR) goes_on = true; // this server does not know the request, that is all
+        if (!NIL_P(asking->error)) {
+            stream_consume(stream, reply.length);
+            break;
+        }
+        bool text = reply.status == MEMCACHED_VERSION || reply.status == MEMCACHED_STAT;
+        bool done = reply.status == MEMCACHED_OK || reply.status == MEMCACHED_RESET || reply.status == MEMCACHED_END;
+        if (!text && !done) memcached_nonsense(stream, "a reply to another kind of request");
+        if (text) rb_ary_push(asking->lines, rb_str_new((const char *)reply.text, (long)reply.text_length));
+        stream_consume(stream, reply.length);
+        if (reply.status != MEMCACHED_STAT) break;
+    }
+    size_t more;
+    stream_buffered(stream, &more);
+    if (more) memcached_nonsense(stream, "more than it was asked for");
+    stream_replied(stream, 1);
+    stream_bound(stream, DEADLINE_NEVER);
+    asking->sound = goes_on;
+    RB_GC_GUARD(stream_object);
+    return Qnil;
+}
+
+static VALUE ask_end(VALUE argument)
+{
+    struct asking *asking = (struct asking *)argument;
+    lease_end(&asking->lease, asking->sound);
+    return Qnil;
+}
+
+/*
+ * @api private server.ask(request, seconds) -> Array of String. The texts of the lines that answer it: none for OK. The
+ * request is a whole line.
+ */
+static VALUE ask(VALUE self, VALUE request, VALUE seconds)
+{
+    struct asking asking = {.server = self, .lines = rb_ary_new(), .error = Qnil};
+    asking.request = rb_str_new_frozen(StringValue(request));
+    asking.lease.server = memcached_server_of(self);
+    asking.lease.stream = Qnil;
+    asking.until = deadline_after(deadline_now(), deadline_span(seconds));
+    rb_ensure(ask_body, (VALUE)&asking, ask_end, (VALUE)&asking);
+    if (!NIL_P(asking.error)) rb_exc_raise(asking.error);
+    return asking.lines;
+}
+
+void memcached_define_text(VALUE klass)
+{
+    rb_define_method(klass, "ask", ask, 2);
+}

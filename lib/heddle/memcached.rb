@@ -1,0 +1,460 @@
+# frozen_string_literal: true
+
+require "heddle"
+
+module Heddle
+  # A client of memcached, for threads and fibers, whose every operation ends in time. Keys are spread over several servers as
+  # dalli spreads them, and values are stored so that dalli can read them and the other way round.
+  #
+  # An operation that fails in a way that trying again may help (its server has restarted, or is gone and another takes its
+  # keys) is tried again within its time, unless it may have been done already and must not be done twice: add, replace,
+  # append, prepend, incr, decr, and whatever names a CAS. Whatever ends an operation in the middle closes its connection.
+  #
+  # Times to live (+ttl+) are seconds, also more than 30 days, or a Time; nil and 0: for ever.
+  #
+  # Values are read with Marshal unless another serializer is set: whoever can write to the servers can run code here.
+  #
+  # @example
+  #   cache = Heddle::Memcached.new("127.0.0.1:11211", timeout: 0.25)
+  #   cache.fetch("front page", ttl: 60) { render }
+  class Memcached
+    # Seconds that an operation may take, all tries together, unless the client says otherwise.
+    TIMEOUT = 1
+    # Connections to each server at most.
+    POOL = 16
+    # Bytes of an item, see +value_max_bytes+.
+    VALUE_MOST = 1 << 20
+    # Bytes of memcached's own in an item, beside key and value.
+    ITEM_OVERHEAD = 63
+    # Seconds that #fetch leaves to whoever makes a value.
+    LOCK = 10
+    # Seconds that cleaning up may take after a block has failed.
+    GRACE = 0.5
+    # Pauses of those who wait for another to make a value, in seconds: the first and the longest.
+    PAUSES = [0.005, 0.1].freeze
+    # Of ext/heddle/wire/memcached.h.
+    WON = 1 << 6
+    STALE = 1 << 7
+    WAITING = 1 << 8
+    # How many servers beside its own a key may move to.
+    DETOURS = 19
+    private_constant :VALUE_MOST, :ITEM_OVERHEAD, :LOCK, :GRACE, :PAUSES, :WON, :STALE, :WAITING, :DETOURS
+
+    # What is known of an item beside its value.
+    #
+    # @!attribute value [Object]
+    # @!attribute flags [Integer] what the client stored beside it
+    # @!attribute cas [Integer] changes with every change
+    # @!attribute ttl [Integer, nil] seconds left; nil: for ever
+    # @!attribute idle [Integer] seconds since it was last asked for
+    # @!attribute hit [Boolean] whether it had been asked for before
+    # @!attribute stale [Boolean] whether #delete marked it stale
+    Entry = Struct.new(:value, :flags, :cas, :ttl, :idle, :hit, :stale, keyword_init: true)
+
+    require_relative "memcached/errors"
+    require_relative "memcached/address"
+    require_relative "memcached/ring"
+    require_relative "memcached/keys"
+    require_relative "memcached/expiry"
+    require_relative "memcached/numbers"
+    require_relative "memcached/codec"
+    require_relative "memcached/server"
+    require_relative "memcached/pipeline"
+
+    # The methods in C: get, get_multi and what the others are made of.
+    Heddle.send(:define_memcached)
+
+    autoload :DalliCompatible, File.expand_path("memcached/dalli_compatible", __dir__)
+
+    # Connects to nothing yet.
+    #
+    # @param servers [String, Array<String>, nil] see {Address}; nil: those of MEMCACHE_SERVERS, or the one on this machine
+    # @param timeout [Numeric, nil] seconds that an operation may take, connecting and trying again included
+    # @param connect_timeout [Numeric, nil] seconds that connecting may take, if that is less
+    # @param ttl [Numeric, nil] time to live of what is stored without one
+    # @param pool [Integer] connections to each server at most; who comes when all are in use waits for the next
+    # @param namespace [String, Proc, nil] in front of every key, with +namespace_separator+ between
+    # @param serializer [:marshal, :json, :string, #dump & #load] Strings in UTF-8 or without an encoding are stored as they
+    #   are, unless +plain_strings+ is false
+    # @param compress [Boolean] values of +compress_from+ bytes and more
+    # @param compressor [#compress & #decompress, nil] zlib, unless it is set
+    # @param decompressed_most [Integer] bytes that a value may have once it is decompressed
+    # @param value_max_bytes [Integer, nil] the servers' limit for items, their option -I: what is larger is not sent
+    # @param failover [Boolean] whether the keys of a server that is down go to another
+    # @param failures [Integer] in a row until a server counts as down
+    # @param retry_after [Numeric] seconds that it is left alone then, at first; doubled each time up to +retry_most+
+    # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext] see {Stream.connect}; for all servers but sockets of this machine
+    # @param username [String, nil] of servers that were started with -Y, with +password+
+    # @param keepalive [Boolean] whether the kernel asks now and then if the peer is still there
+    # @param digest [#hexdigest, nil] for keys that are too long; MD5 by itself
+    # @raise [ArgumentError]
+    def initialize(servers = nil, timeout: TIMEOUT, connect_timeout: nil, ttl: nil, pool: POOL, namespace: nil,
+      namespace_separator: ":", digest: nil, serializer: :marshal, plain_strings: true, compress: true,
+      compress_from: Codec::COMPRESS_FROM, compressor: nil, decompressed_most: Codec::DECOMPRESSED_MOST,
+      value_max_bytes: VALUE_MOST, failover: true, failures: 2, retry_after: 1, retry_most: 30, tls: false, username: nil,
+      password: nil, keepalive: false)
+      addresses = Address.all(servers)
+      @keys = Keys.new(namespace: namespace, separator: namespace_separator, digest: digest)
+      @codec = Codec.new(serializer: serializer, plain_strings: plain_strings, compressor: compressor, compress: compress,
+        compress_from: compress_from, decompressed_most: decompressed_most)
+      @timeout = timeout
+      @ttl = Expiry.seconds(ttl) && ttl
+      @value_max_bytes = value_max_bytes || Float::INFINITY
+      @failover = failover
+      @servers = addresses.map do |address|
+        Server.new(address, pool: pool, connect_timeout: connect_timeout, tls: tls, username: username, password: password,
+          keepalive: keepalive, failures: failures, retry_after: retry_after, retry_most: retry_most)
+      end
+      set_up(@servers, Ring.points(addresses), @codec, timeout, @keys.plain?)
+    end
+
+    # @!group Reading
+
+    # An item with all that is known of it.
+    #
+    # @param key [#to_s]
+    # @return [Entry, nil]
+    def get_entry(key)
+      bytes, flags, cas, ttl, idle, hit, state = read(key, true, nil, nil, nil)
+      return if bytes.nil? || making?(bytes, state)
+
+      rearm(key) if state.allbits?(WON | STALE)
+      Entry.new(value: decoded(bytes, flags), flags: flags, cas: cas, ttl: (ttl unless ttl == -1), idle: idle, hit: hit,
+        stale: state.anybits?(STALE))
+    end
+
+    # @return [Array(Object, Integer), nil] the value and its CAS, for #set and #delete with +cas:+
+    def get_cas(key)
+      entry = get_entry(key)
+      entry && [entry.value, entry.cas]
+    end
+
+    # Reads and gives it another time to live.
+    #
+    # @return [Object, nil]
+    def gat(key, ttl)
+      bytes, flags, *, state = read(key, true, Expiry.seconds(ttl) || 0, nil, nil)
+      return if bytes.nil? || making?(bytes, state)
+
+      rearm(key) if state.allbits?(WON | STALE)
+      decoded(bytes, flags)
+    end
+
+    # Gives it another time to live.
+    #
+    # @return [Boolean] whether it was there
+    def touch(key, ttl = @ttl)
+      touched(key, Expiry.seconds(ttl) || 0)
+    end
+
+    # @!group Writing
+
+    # @param value [Object]
+    # @param ttl [Numeric, Time, nil] see {Memcached}
+    # @param cas [Integer, nil] only if it is there and has this
+    # @param raw [Boolean] whether the value is a String of bytes that are stored as they are
+    # @return [Boolean] true; false when +cas+ did not match
+    # @raise [ValueTooLarge, EncodeError]
+    def set(key, value, ttl: @ttl, cas: nil, raw: false)
+      put(key, value, ttl, "S", cas, raw) ? true : false
+    end
+
+    # Stores it unless there is one.
+    #
+    # @return [Boolean] whether it was stored
+    def add(key, value, ttl: @ttl, raw: false)
+      put(key, value, ttl, "E", nil, raw) ? true : false
+    end
+
+    # Stores it only if there is one.
+    #
+    # @return [Boolean] whether it was stored
+    def replace(key, value, ttl: @ttl, raw: false)
+      put(key, value, ttl, "R", nil, raw) ? true : false
+    end
+
+    # Puts bytes behind what is there.
+    #
+    # @return [Boolean] whether there was something
+    def append(key, bytes)
+      store(key, bytes.to_s, 0, nil, "A", nil) ? true : false
+    end
+
+    # Puts bytes in front of what is there.
+    #
+    # @return [Boolean] whether there was something
+    def prepend(key, bytes)
+      store(key, bytes.to_s, 0, nil, "P", nil) ? true : false
+    end
+
+    # @param cas [Integer, nil] only if it has this
+    # @param stale_for [Numeric, nil] seconds: marks it stale instead, so that #fetch has one caller make it anew, and gives the
+    #   others the old value meanwhile
+    # @return [Boolean] whether it was there (and had the CAS)
+    def delete(key, cas: nil, stale_for: nil)
+      remove(key, Numbers.unsigned(:cas, cas), Expiry.seconds(stale_for)) == true
+    end
+
+    # Adds to a number, which is stored as its digits; beyond 64 bits it begins at 0 again.
+    #
+    # @param by [Integer]
+    # @param initial [Integer, nil] what to begin with if there is none
+    # @return [Integer, nil] the number then; nil: there is none
+    # @raise [NotANumber]
+    def incr(key, by = 1, initial: nil, ttl: @ttl)
+      count(key, "I", Numbers.unsigned(:by, by), Numbers.unsigned(:initial, initial), Expiry.seconds(ttl))
+    end
+
+    # Takes away from a number, down to 0.
+    #
+    # @return [Integer, nil] see {#incr}
+    def decr(key, by = 1, initial: nil, ttl: @ttl)
+      count(key, "D", Numbers.unsigned(:by, by), Numbers.unsigned(:initial, initial), Expiry.seconds(ttl))
+    end
+
+    # Changes a value unless somebody else does: the block is given the value and returns the new one.
+    #
+    # @yieldparam value [Object]
+    # @return [Boolean, nil] whether it was stored; nil: there was none, the block was not called
+    def cas(key, ttl: @ttl)
+      value, cas = get_cas(key)
+      return if cas.nil?
+
+      set(key, yield(value), ttl: ttl, cas: cas)
+    end
+
+    # What is stored, or else what the block makes, which is then stored. However many ask at once, in however many processes,
+    # one of them makes it: the others wait, or get the old value if there is one.
+    #
+    # @param ttl [Numeric, Time, nil] see {Memcached}
+    # @param refresh [Numeric, nil] seconds: once less is left of its time, one caller makes it anew while the others still
+    #   get the old value
+    # @param lock [Numeric] seconds: how long the others wait for whoever makes it; then the next one does
+    # @return [Object]
+    def fetch(key, ttl: @ttl, refresh: nil, lock: LOCK)
+      return get(key) unless block_given?
+
+      lock_seconds = [Expiry.seconds(lock), 1].max
+      refresh &&= Expiry.seconds(refresh)
+      pause, longest = PAUSES
+      patience = nil
+      loop do
+        bytes, flags, cas, *, state = read(key, true, nil, lock_seconds, refresh)
+        return make(key, bytes, cas, state, ttl) { yield } if bytes.nil? || state.anybits?(WON)
+        return decoded(bytes, flags) unless making?(bytes, state)
+
+        patience ||= now + 2 * lock_seconds
+        return yield if now > patience # a key that others make again and again, and never in time
+
+        sleep(pause)
+        pause = [pause * 2, longest].min
+      end
+    end
+
+    # @!group Many at once
+
+    # Stores all of them, at once on all servers. What went wrong is raised in the end; others may be stored then.
+    #
+    # @param pairs [Hash]
+    # @return [nil]
+    # @raise [ValueTooLarge, EncodeError] before anything is sent
+    def set_multi(pairs, ttl: @ttl)
+      keys = pairs.keys
+      values = []
+      flags = []
+      pairs.each do |key, value|
+        bytes, flag = @codec.dump(value)
+        check_size(key, bytes)
+        values << bytes
+        flags << flag
+      end
+      store_all(keys, values, flags, Expiry.seconds(ttl))
+    end
+
+    # @param keys [Array]
+    # @return [Integer] how many of them there were
+    def delete_multi(*keys)
+      remove_all(keys.flatten)
+    end
+
+    # Commands that are sent together when the block ends, at once to all servers.
+    #
+    # @example
+    #   cache.pipelined do |batch|
+    #     batch.set("a", 1)
+    #     batch.incr("b", 1, initial: 0)
+    #   end                             #=> [true, 0]
+    # @yieldparam batch [Pipeline]
+    # @return [Array] the results, in order
+    # @raise the first error of a command, once all are done
+    def pipelined
+      batch = Pipeline.new(@codec, @ttl)
+      yield batch
+      batch.commands.each_with_index { |command, i| check_size(batch.keys[i], command[1]) if command[1] }
+      replies = perform_all(batch.keys, batch.commands, batch.repeatable?)
+      failure = replies.find { |reply| reply.is_a?(Exception) }
+      raise failure if failure
+
+      replies.each_with_index.map { |reply, index| batch.result(index, reply) }
+    end
+
+    # @!group Servers
+
+    # @return [Hash{String => String}] by the servers' names
+    def version
+      ask_all("version\r\n").transform_values(&:first)
+    end
+
+    # @param type [String, Symbol, nil] :items, :slabs, :settings, …
+    # @return [Hash{String => Hash{String => String}}]
+    def stats(type = nil)
+      ask_all("stats#{word(type)}\r\n").transform_values { |lines| lines.to_h { |line| line.split(" ", 2) } }
+    end
+
+    # Sets the counters of #stats back to 0.
+    #
+    # @return [nil]
+    def reset_stats
+      ask_all("stats reset\r\n")
+      nil
+    end
+
+    # Forgets everything on all servers.
+    #
+    # @param delay [Integer] seconds from now
+    # @return [nil]
+    def flush_all(delay = 0)
+      Numbers.unsigned(:delay, delay)
+      ask_all(delay.zero? ? "flush_all\r\n" : "flush_all #{delay}\r\n")
+      nil
+    end
+
+    # How much the servers write to their logs.
+    #
+    # @param level [Integer]
+    # @return [nil]
+    def verbosity(level)
+      ask_all("verbosity #{Numbers.unsigned(:level, level)}\r\n")
+      nil
+    end
+
+    # Closes all connections; those in use when their operations are over. The client cannot be used afterwards.
+    #
+    # @return [nil]
+    def close
+      @servers.each(&:close)
+      nil
+    end
+
+    # For programs that take clients from a connection_pool: this one is a pool by itself.
+    #
+    # @yieldparam cache [Memcached]
+    def with
+      yield self
+    end
+
+    def inspect
+      "#<#{self.class} #{@servers.map(&:name).join(",")}>"
+    end
+
+    private
+
+    # ---- called from C
+
+    def wire_key(key)
+      @keys.wire(key)
+    end
+
+    # The server for a key when its own may be down. With failover, keys go where dalli's would.
+    def route(key)
+      server = server_for(key)
+      return server if server.usable?
+
+      if @failover && @servers.size > 1
+        DETOURS.times do |try|
+          other = server_for("#{try}#{key}")
+          return other if other.usable?
+        end
+      end
+      raise NoServerAvailable, "no server is up that may have the key: #{server.name} failed with #{server.error.inspect}", cause: server.error
+    end
+
+    def recover(server, error, key, again)
+      server.failed(error)
+      raise error unless again
+
+      route(key)
+    end
+
+    # A look at a stale item has taken the right to make it anew, which belongs to #fetch: it is given back.
+    def rearm(key)
+      remove(key, nil, true)
+    end
+
+    # ----
+
+    def put(key, value, ttl, mode, cas, raw)
+      if raw
+        raise EncodeError, "raw: true stores Strings only: got a #{value.class}" unless value.is_a?(String)
+
+        bytes = value
+        flags = 0
+      else
+        bytes, flags = @codec.dump(value)
+      end
+      check_size(key, bytes) if bytes.bytesize + 500 > @value_max_bytes
+      store(key, bytes, flags, Expiry.seconds(ttl), mode, Numbers.unsigned(:cas, cas))
+    end
+
+    def check_size(key, bytes)
+      size = bytes.bytesize + key.to_s.bytesize + ITEM_OVERHEAD
+      return if size <= @value_max_bytes
+
+      raise ValueTooLarge, "an item of #{size} bytes (#{bytes.bytesize} of them the value) is more than the #{@value_max_bytes} that servers take: compress it, store it in parts, or raise value_max_bytes and the servers' -I"
+    end
+
+    def decoded(bytes, flags)
+      flags.zero? ? bytes : @codec.load(bytes, flags)
+    end
+
+    # Somebody makes the value for the first time: there is nothing yet but a mark.
+    def making?(bytes, state)
+      bytes.empty? && state.anybits?(WON | WAITING) && !state.anybits?(STALE)
+    end
+
+    def make(key, bytes, cas, state, ttl)
+      complete = false
+      value = yield
+      stored, flags = @codec.dump(value)
+      check_size(key, stored)
+      # Not over what somebody stored, or in place of what somebody deleted, meanwhile.
+      store(key, stored, flags, Expiry.seconds(ttl), "S", cas)
+      complete = true
+      value
+    ensure
+      unmark(key, cas) if !complete && bytes && making?(bytes, state)
+    end
+
+    # So that the others need not wait until the lock is over.
+    def unmark(key, cas)
+      Heddle.shield(GRACE) { remove(key, cas, nil) }
+    rescue
+      nil
+    end
+
+    def ask_all(request)
+      @servers.to_h { |server| [server.name, server.ask(request, @timeout)] }
+    end
+
+    def word(type)
+      return if type.nil?
+      raise ArgumentError, "the type of statistics is a word: got #{type.inspect}" unless type.to_s.match?(/\A[a-z_]+\z/)
+
+      " #{type}"
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

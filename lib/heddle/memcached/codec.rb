@@ -1,0 +1,120 @@
+# frozen_string_literal: true
+
+require_relative "compressor"
+
+module Heddle
+  class Memcached
+    # Objects to bytes and back. The flags that are stored beside them are dalli's, so that either reads what the other wrote.
+    #
+    # @api private
+    class Codec
+      SERIALIZED = 1
+      COMPRESSED = 2
+      UTF8 = 4
+
+      # Only Strings, as they are.
+      module Strings
+        def self.dump(value)
+          raise TypeError, "only Strings are stored (serializer: :string)" unless value.is_a?(String)
+
+          value
+        end
+
+        def self.load(bytes)
+          bytes
+        end
+      end
+
+      COMPRESS_FROM = 4 << 10
+      DECOMPRESSED_MOST = 128 << 20
+
+      # @param serializer [:marshal, :json, :string, #dump & #load]
+      # @param plain_strings [Boolean] whether Strings are stored as they are, with their encoding if it is UTF-8
+      # @param compressor [#compress & #decompress, nil] nil: {Compressor}
+      # @param compress [Boolean]
+      # @param compress_from [Integer] bytes
+      # @param decompressed_most [Integer] bytes that a value may have once it is decompressed
+      def initialize(serializer: :marshal, plain_strings: true, compressor: nil, compress: true, compress_from: COMPRESS_FROM,
+        decompressed_most: DECOMPRESSED_MOST)
+        @serializer = known(serializer)
+        @plain_strings = plain_strings || serializer == :string
+        @compressor = compressor || Compressor
+        @compress_from = compress ? compress_from : Float::INFINITY
+        @decompressed_most = decompressed_most
+        @limited = @compressor.method(:decompress).parameters.any? { |kind, name| name == :max_bytes && %i[key keyreq].include?(kind) }
+      end
+
+      # @return [Array(String, Integer)] bytes and flags
+      # @raise [EncodeError]
+      def dump(value, compress: nil)
+        bytes, flags = serialized(value)
+        return [bytes, flags] if compress == false || bytes.bytesize < (compress ? 1 : @compress_from)
+
+        smaller = @compressor.compress(bytes)
+        (smaller.bytesize < bytes.bytesize) ? [smaller, flags | COMPRESSED] : [bytes, flags]
+      end
+
+      # @param bytes [String] may be changed
+      # @param flags [Integer]
+      # @return [Object]
+      # @raise [DecodeError]
+      def load(bytes, flags)
+        bytes = decompressed(bytes) if flags.anybits?(COMPRESSED)
+        if flags.anybits?(SERIALIZED)
+          deserialized(bytes)
+        elsif flags.anybits?(UTF8)
+          bytes.force_encoding(Encoding::UTF_8)
+        else
+          bytes
+        end
+      end
+
+      private
+
+      def known(serializer)
+        case serializer
+        when :marshal then Marshal
+        when :string then Strings
+        when :json
+          require "json"
+          JSON
+        else
+          unless serializer.respond_to?(:dump) && serializer.respond_to?(:load)
+            raise ArgumentError, "a serializer is :marshal, :json, :string or has methods dump and load: got #{serializer.inspect}"
+          end
+
+          serializer
+        end
+      end
+
+      def serialized(value)
+        if @plain_strings && value.instance_of?(String)
+          encoding = value.encoding
+          return [value, UTF8] if encoding == Encoding::UTF_8
+          return [value, 0] if encoding == Encoding::BINARY || @serializer == Strings
+        end
+        [@serializer.dump(value), (@serializer == Strings) ? 0 : SERIALIZED]
+      rescue Timeout::Error
+        raise
+      rescue => error
+        raise EncodeError, "a #{value.class} cannot be stored: #{error.message}"
+      end
+
+      def deserialized(bytes)
+        @serializer.load(bytes)
+      rescue Timeout::Error
+        raise
+      rescue => error
+        raise DecodeError, "what is stored cannot be read with #{@serializer}: #{error.message}"
+      end
+
+      def decompressed(bytes)
+        @limited ? @compressor.decompress(bytes, max_bytes: @decompressed_most) : @compressor.decompress(bytes)
+      rescue DecodeError, Timeout::Error
+        raise
+      rescue => error
+        raise DecodeError, "what is stored cannot be decompressed: #{error.message}"
+      end
+    end
+  end
+end

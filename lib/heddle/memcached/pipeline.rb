@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Memcached
+    # What the block of {Memcached#pipelined} is given: each method notes a command, and all are sent together when the block
+    # ends. Each command's result then stands at its place in the Array that is returned.
+    class Pipeline
+      GET = 0
+      SET = 1
+      DELETE = 2
+      ARITHMETIC = 3
+      # Of ext/heddle/wire/memcached.h.
+      HD = 0
+      VA = 1
+      NF = 5
+      # As ext/heddle/memcached/memcached_multi.c reads them: verb, bytes, flags, ttl, cas, mode, delta, initial, stale.
+      EMPTY = [nil, nil, 0, nil, nil, nil, 0, nil, nil].freeze
+      private_constant :GET, :SET, :DELETE, :ARITHMETIC, :HD, :VA, :NF, :EMPTY
+
+      # @api private
+      attr_reader :keys, :commands
+
+      # @api private
+      def initialize(codec, ttl)
+        @codec = codec
+        @ttl = ttl
+        @keys = []
+        @commands = []
+      end
+
+      # Result: the value, or nil.
+      def get(key)
+        note(key, GET)
+      end
+
+      # Result: true.
+      def set(key, value, ttl: @ttl, cas: nil)
+        store(key, value, ttl, nil, cas)
+      end
+
+      # Result: whether there was none.
+      def add(key, value, ttl: @ttl)
+        store(key, value, ttl, "E")
+      end
+
+      # Result: whether there was one.
+      def replace(key, value, ttl: @ttl)
+        store(key, value, ttl, "R")
+      end
+
+      # Result: whether there was one.
+      def append(key, bytes)
+        note(key, SET, bytes.to_s, 0, nil, nil, "A")
+      end
+
+      # Result: whether there was one.
+      def prepend(key, bytes)
+        note(key, SET, bytes.to_s, 0, nil, nil, "P")
+      end
+
+      # Result: whether there was one.
+      def delete(key, cas: nil)
+        note(key, DELETE, nil, 0, nil, Numbers.unsigned(:cas, cas))
+      end
+
+      # Result: the number, or nil.
+      def incr(key, by = 1, initial: nil, ttl: @ttl)
+        count(key, "I", by, initial, ttl)
+      end
+
+      # Result: the number, or nil.
+      def decr(key, by = 1, initial: nil, ttl: @ttl)
+        count(key, "D", by, initial, ttl)
+      end
+
+      # Whether all of it may be done twice.
+      #
+      # @api private
+      def repeatable?
+        @commands.all? { |verb, _, _, _, cas, mode| verb != ARITHMETIC && cas.nil? && mode.nil? }
+      end
+
+      # @api private
+      def result(index, (status, bytes, flags, *))
+        case @commands[index].first
+        when GET then (status == VA) ? value(bytes, flags) : nil
+        when ARITHMETIC then (status == VA) ? Integer(bytes, 10) : nil
+        else status == HD
+        end
+      end
+
+      private
+
+      def value(bytes, flags)
+        flags.zero? ? bytes : @codec.load(bytes, flags)
+      end
+
+      def store(key, value, ttl, mode, cas = nil)
+        bytes, flags = @codec.dump(value)
+        note(key, SET, bytes, flags, Expiry.seconds(ttl), Numbers.unsigned(:cas, cas), mode)
+      end
+
+      def count(key, mode, by, initial, ttl)
+        note(key, ARITHMETIC, nil, 0, Expiry.seconds(ttl), nil, mode, Numbers.unsigned(:by, by), Numbers.unsigned(:initial, initial))
+      end
+
+      def note(key, *command)
+        @keys << key.to_s
+        @commands << command.concat(EMPTY.drop(command.size))
+        nil
+      end
+    end
+  end
+end

@@ -1,0 +1,286 @@
+# frozen_string_literal: true
+
+require "support/memcached_helpers"
+
+# What a client does against a real server, however it waits and however it reaches it.
+module MemcachedBehaviour
+  include MemcachedHelpers
+
+  def with_client(**options)
+    in_mode(self.class.wait_mode) do
+      cache = client(self.class.way, **options)
+      yield cache
+      assert_at_rest(cache)
+    end
+  end
+
+  def test_set_get_and_delete
+    with_client do |cache|
+      assert_nil cache.get("key")
+      assert_equal true, cache.set("key", "välue")
+      assert_equal "välue", cache.get("key")
+      assert_equal Encoding::UTF_8, cache.get("key").encoding
+      assert_equal true, cache.delete("key")
+      assert_equal false, cache.delete("key")
+      assert_nil cache.get("key")
+    end
+  end
+
+  def test_values_of_all_kinds
+    values = ["", "\xff\x00\r\n".b, "text", "x".encode("UTF-16LE"), 1, -1.5, nil, false, {a: [1, "two", nil]}, "END\r\n", Time.at(0, 1), 1 << 80]
+    with_client do |cache|
+      values.each do |value|
+        cache.set("value", value)
+        value.nil? ? assert_nil(cache.get("value")) : assert_equal(value, cache.get("value"))
+        assert_equal value.encoding, cache.get("value").encoding if value.is_a?(String)
+        assert_equal [value], cache.get_multi("value").values
+      end
+    end
+  end
+
+  def test_values_of_all_sizes
+    with_client(compress: false) do |cache|
+      [0, 1, 4095, 4096, 16_383, 32_767, 32_768, 65_536, 300_000, (1 << 20) - 200].each do |size|
+        value = Random.bytes(size)
+        cache.set("size", value)
+        assert_equal value, cache.get("size"), "#{size} bytes"
+        assert_equal value, cache.get_multi("size", "none")["size"], "#{size} bytes"
+      end
+    end
+  end
+
+  def test_add_replace_append_prepend
+    with_client do |cache|
+      assert_equal false, cache.replace("key", 1)
+      assert_equal false, cache.append("key", "1")
+      assert_equal false, cache.prepend("key", "1")
+      assert_equal true, cache.add("key", "b")
+      assert_equal false, cache.add("key", "x")
+      assert_equal true, cache.append("key", "c")
+      assert_equal true, cache.prepend("key", "a")
+      assert_equal "abc", cache.get("key")
+      assert_equal true, cache.replace("key", "new")
+      assert_equal "new", cache.get("key")
+    end
+  end
+
+  def test_counting
+    with_client do |cache|
+      assert_nil cache.incr("count")
+      assert_equal 5, cache.incr("count", 2, initial: 5)
+      assert_equal 7, cache.incr("count", 2)
+      assert_equal 0, cache.decr("count", 100)
+      cache.incr("count", (1 << 64) - 1)
+      assert_equal (1 << 64) - 1, cache.incr("count", 0)
+      cache.set("word", "word")
+      assert_raises(Heddle::Memcached::NotANumber) { cache.incr("word") }
+      assert_raises(ArgumentError) { cache.incr("count", -1) }
+      assert_raises(ArgumentError) { cache.incr("count", 1.5) }
+      assert_equal "word", cache.get("word")
+    end
+  end
+
+  def test_cas
+    with_client do |cache|
+      assert_nil cache.get_cas("key")
+      assert_nil cache.cas("key") { flunk "there is nothing to change" }
+      cache.set("key", 1)
+      assert_equal true, cache.cas("key") { |value| value + 1 }
+      assert_equal 2, cache.get("key")
+      assert_equal false, cache.cas("key") { cache.set("key", 10) && 3 }
+      assert_equal 10, cache.get("key")
+      _, cas = cache.get_cas("key")
+      assert_equal false, cache.delete("key", cas: cas + 1)
+      assert_equal false, cache.set("key", 11, cas: cas + 1)
+      assert_equal true, cache.delete("key", cas: cas)
+      assert_equal false, cache.set("key", 11, cas: cas)
+      assert_nil cache.get("key")
+    end
+  end
+
+  def test_times_to_live
+    with_client do |cache|
+      {nil => nil, 0 => nil, 100 => 100, 99.2 => 100, 30 * 86_400 => 30 * 86_400, 40 * 86_400 => 40 * 86_400,
+       Time.now + 500 => 500, Time.now.to_i + 50 * 86_400 => 50 * 86_400}.each do |given, seconds|
+        cache.set("key", 1, ttl: given)
+        left = cache.get_entry("key").ttl
+        seconds ? assert_in_delta(seconds, left, 3, given.inspect) : assert_nil(left)
+      end
+      cache.set("key", 1, ttl: -1)
+      assert_nil cache.get("key")
+      cache.set("key", 1, ttl: Time.now - 5)
+      assert_nil cache.get("key")
+      cache.set("key", 1)
+      assert_equal true, cache.touch("key", 60)
+      assert_in_delta 60, cache.get_entry("key").ttl, 3
+      assert_equal 1, cache.gat("key", 600)
+      assert_in_delta 600, cache.get_entry("key").ttl, 3
+      assert_equal true, cache.touch("key")
+      assert_nil cache.get_entry("key").ttl
+      assert_equal false, cache.touch("none", 60)
+      assert_nil cache.gat("none", 60)
+      [Float::NAN, Float::INFINITY, "60", Object.new, 1 << 40].each { |bad| assert_raises(ArgumentError, bad.inspect) { cache.set("key", 1, ttl: bad) } }
+    end
+  end
+
+  def test_entries
+    with_client do |cache|
+      assert_nil cache.get_entry("key")
+      cache.set("key", "value", ttl: 100)
+      entry = cache.get_entry("key")
+      assert_equal ["value", 4, false, false], [entry.value, entry.flags, entry.hit, entry.stale]
+      assert_equal true, cache.get_entry("key").hit
+      assert_operator entry.cas, :>, 0
+      assert_includes 0..3, entry.idle
+    end
+  end
+
+  def test_keys_of_all_kinds
+    keys = ["a", "with space", "line\r\nend", "\x00\x7f", "ключ", "\xff\xfe".b, "x" * 250, "x" * 251, "ю" * 300, "x" * 9000, :symbol, 17]
+    with_client do |cache|
+      keys.each_with_index { |key, i| assert_equal true, cache.set(key, i), key.inspect }
+      keys.each_with_index { |key, i| assert_equal i, cache.get(key), key.inspect }
+      assert_equal keys.each_with_index.to_h, cache.get_multi(keys)
+      assert_equal keys.size, cache.delete_multi(keys)
+      ["", nil].each { |bad| assert_raises(Heddle::Memcached::InvalidKey) { cache.get(bad) } }
+      assert_raises(Heddle::Memcached::InvalidKey) { cache.get_multi("a", "") }
+    end
+  end
+
+  def test_many_at_once
+    pairs = Array.new(2500) { |i| ["key #{i}", (i % 3).zero? ? {number: i} : "value #{i}" * (i % 20)] }.to_h
+    with_client do |cache|
+      assert_nil cache.set_multi(pairs, ttl: 100)
+      assert_equal pairs, cache.get_multi(pairs.keys)
+      assert_equal pairs.keys, cache.get_multi(pairs.keys).keys
+      assert_equal pairs.slice("key 1", "key 9"), cache.get_multi("key 9", "none", ["key 1", "key 9"]).sort.to_h
+      cas = cache.get_multi_cas("key 1", "none")
+      assert_equal [["key 1", cache.get_cas("key 1")]], cas.to_a
+      large = Array.new(40) { |i| ["large #{i}", Random.bytes([10, 20_000, 50_000, 5000][i % 4])] }.to_h
+      cache.set_multi(large)
+      assert_equal large, cache.get_multi(large.keys)
+      assert_equal({}, cache.get_multi)
+      assert_equal({}, cache.get_multi([]))
+      assert_nil cache.set_multi({})
+      assert_equal 0, cache.delete_multi
+      assert_equal 2, cache.delete_multi("key 1", "none", "key 2")
+      assert_equal 2498, cache.get_multi(pairs.keys).size
+    end
+  end
+
+  def test_a_value_that_is_too_large_for_the_server
+    with_client(value_max_bytes: nil, compress: false) do |cache|
+      cache.set("large", "before")
+      cache.set("other", "other")
+      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set("large", "x" * (2 << 20)) }
+      assert_equal "other", cache.get("other")
+      refute_equal "x" * (2 << 20), cache.get("large")
+      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set_multi({"one" => 1, "large" => "x" * (2 << 20), "two" => 2}) }
+      assert_equal({"one" => 1, "two" => 2}, cache.get_multi("one", "two"))
+      assert_equal 1, connections(cache).first
+    end
+    with_client do |cache|
+      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set("large", Random.bytes(2 << 20)) }
+      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set_multi({"one" => 1, "large" => Random.bytes(2 << 20)}) }
+      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.pipelined { |batch| batch.add("large", Random.bytes(2 << 20)) } }
+      assert_equal [0, 0], connections(cache), "nothing was worth a connection"
+    end
+  end
+
+  def test_pipelined
+    with_client do |cache|
+      result = cache.pipelined do |batch|
+        assert_nil batch.set("a", {x: 1}, ttl: 100)
+        batch.get("a")
+        batch.get("none")
+        batch.add("a", 1)
+        batch.replace("a", "text")
+        batch.append("a", "!")
+        batch.prepend("a", "¡")
+        batch.get("a")
+        batch.incr("count", 1, initial: 7)
+        batch.decr("count", 3)
+        batch.incr("none")
+        batch.delete("none")
+        batch.delete("a")
+      end
+      assert_equal [true, {x: 1}, nil, false, true, true, true, "¡text!", 7, 4, nil, false, true], result
+      assert_equal [], cache.pipelined { |_| nil }
+      cache.set("word", "word")
+      assert_raises(Heddle::Memcached::NotANumber) { cache.pipelined { |batch| batch.incr("word") && batch.set("after", 1) } }
+      assert_equal Array.new(3000) { |i| i }, cache.pipelined { |batch| 3000.times { |i| batch.incr("many", 1, initial: 0) } }
+    end
+  end
+
+  def test_fetch
+    with_client do |cache|
+      assert_nil cache.fetch("key")
+      assert_equal 1, cache.fetch("key", ttl: 100) { 1 }
+      assert_equal 1, cache.fetch("key") { flunk "it is there" }
+      assert_in_delta 100, cache.get_entry("key").ttl, 3
+      assert_equal "", cache.fetch("empty") { "" }
+      assert_equal "", cache.fetch("empty") { flunk "it is there" }
+      assert_raises(KeyError) { cache.fetch("failing") { raise KeyError } }
+      assert_nil cache.get("failing")
+      assert_equal 2, cache.fetch("failing") { 2 }
+    end
+  end
+
+  def test_stale_while_it_is_made_anew
+    with_client do |cache|
+      cache.set("key", "old", ttl: 1000)
+      cache.delete("key", stale_for: 100)
+      assert_equal "old", cache.get("key"), "who only looks gets the old value"
+      assert_equal ["old", true], cache.get_entry("key").to_h.values_at(:value, :stale)
+      assert_equal "old", cache.get_multi("key")["key"] if self.class.way == :tcp
+      cache.delete("key", stale_for: 100)
+      made = cache.fetch("key", ttl: 100) do
+        assert_equal "old", cache.fetch("key") { flunk "somebody else makes it" }
+        "new"
+      end
+      assert_equal "new", made
+      assert_equal "new", cache.get("key")
+      assert_equal "newer", cache.fetch("key", ttl: 1000, refresh: 500) { "newer" }
+      assert_equal "newer", cache.fetch("key", ttl: 1000, refresh: 500) { flunk "it has more than 500 s left" }
+    end
+  end
+
+  def test_what_somebody_changed_while_it_was_made
+    with_client do |cache|
+      assert_equal "mine", cache.fetch("key") { cache.set("key", "theirs") && "mine" }
+      assert_equal "theirs", cache.get("key")
+      cache.delete("key")
+      assert_equal "mine", cache.fetch("key") { cache.delete("key") && "mine" }
+      assert_nil cache.get("key")
+    end
+  end
+
+  def test_one_makes_it_and_the_others_wait
+    with_client(pool: 20) do |cache|
+      made = Queue.new
+      work = lambda do
+        cache.fetch("key", lock: 30) do
+          made << true
+          wait_until { made.num_waiting.zero? && sleep(0.05) }
+          "value"
+        end
+      end
+      values = (self.class.wait_mode == :fiber) ? Array.new(10) { Heddle.spawn(&work) }.map(&:value) : Array.new(10) { Thread.new(&work) }.map(&:value)
+      assert_equal ["value"] * 10, values
+      assert_equal 1, made.size
+    end
+  end
+
+  def test_what_servers_say
+    with_client do |cache|
+      name = cache.version.keys.first
+      assert_match(/\A1\.6\./, cache.version[name])
+      assert_operator cache.stats[name]["cmd_get"].to_i, :>=, 0
+      assert_includes cache.stats(:settings)[name], "maxconns"
+      assert_raises(Heddle::Memcached::ClientError) { cache.stats("nonsense") }
+      assert_raises(ArgumentError) { cache.stats("items\r\nflush_all") }
+      assert_nil cache.verbosity(0)
+      assert_nil cache.reset_stats
+    end
+  end
+end
