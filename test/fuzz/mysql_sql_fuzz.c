@@ -1,0 +1,24 @@
+// Throws text at wire/mysql_sql.c, alone, under sanitizers; see fuzz.h.
+#include "wire/mysql_sql.h"
+
+#include "fuzz.h"
+
+static void try_input(const uint8_t *p, const uint8_t *end)
+{
+    mysql_sql_kind(p, end);
+    int count = mysql_sql_parameters(p, end), all = 0;
+    for (const uint8_t *q = p; q < end; q++)
+        all += *q == '?';
+    check(count <= all, "more parameters than question marks");
+    if (count >= 0 && memchr(p, '\\', (size_t)(end - p)) == NULL && memchr(p, '\'', (size_t)(end - p)) == NULL &&
+        memchr(p, '"', (size_t)(end - p)) == NULL && memchr(p, '`', (size_t)(end - p)) == NULL &&
+        memchr(p, '#', (size_t)(end - p)) == NULL && memchr(p, '-', (size_t)(end - p)) == NULL &&
+        memchr(p, '/', (size_t)(end - p)) == NULL)
+        check(count == all, "a question mark that is none");
+}
+
+int main(int argc, char **argv)
+{
+    static const char tells[] = "?'\"`\\#-/*! \n;M()to";
+    return fuzz(argc, argv, tells, sizeof tells - 1);
+}
