@@ -18,6 +18,7 @@ Gem::Specification.new do |spec|
     Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.rbs", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
       ".yardopts"].sort
   end
+  spec.add_dependency "bigdecimal" # DECIMAL columns; Ruby 3.4 no longer has it of its own
   spec.extensions = ["ext/heddle/extconf.rb"]
   spec.require_paths = ["lib"]
   spec.metadata["rubygems_mfa_required"] = "true"

@@ -18,6 +18,7 @@
 #include "loop/timeout.h"
 #include "loop/worker.h"
 #include "memcached/memcached.h"
+#include "mysql/mysql_link.h"
 #include "net_http/net_http.h"
 #include "stream/stream.h"
 
@@ -69,4 +70,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_stream();
     Init_heddle_net_http();
     Init_heddle_memcached();
+    Init_heddle_mysql();
 }

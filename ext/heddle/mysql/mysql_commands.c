@@ -1,0 +1,503 @@
+// The methods of Heddle::DB::MySQL::Link. Each is one exchange, or a half of one: `send_…` asks and `receive_…` reads the oldest
+// answer that is owed, so that several questions can travel together. What the server refuses is returned, not raised.
+#include "mysql/mysql_link.h"
+
+#include "wire/mysql_sql.h"
+
+#include <string.h>
+
+enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
+
+static VALUE exchange(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second)
+{
+    struct mysql_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
+    return mysql_exchange(&exchange);
+}
+
+// A String in the encoding of the connection.
+static VALUE sql_text(struct mysql_link *link, VALUE sql)
+{
+    StringValue(sql);
+    rb_encoding *encoding = rb_enc_get(sql);
+    if (encoding == link->encoding || rb_enc_str_coderange(sql) == ENC_CODERANGE_7BIT) return rb_str_new_frozen(sql);
+    if (encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
+    return rb_str_encode(sql, rb_enc_from_encoding(link->encoding), 0, Qnil);
+}
+
+// ---- settings
+
+/* @api private link.open(stream): it talks on that stream from now on. */
+static VALUE open_link(VALUE self, VALUE stream)
+{
+    stream_of(stream);
+    mysql_link_of(self)->stream = stream;
+    return self;
+}
+
+/* @api private link.configure(capabilities, encoding, local): what was agreed upon. */
+static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local)
+{
+    struct mysql_link *link = mysql_link_of(self);
+    link->capabilities = NUM2ULL(capabilities);
+    link->encoding = rb_to_encoding(encoding);
+    link->local = RTEST(local);
+    return self;
+}
+
+/* call-seq: link.timeout = seconds. What one exchange may take. */
+static VALUE set_timeout(VALUE self, VALUE seconds)
+{
+    mysql_link_of(self)->span = deadline_span(seconds);
+    return seconds;
+}
+
+/* call-seq: link.stream -> Heddle::Stream */
+static VALUE stream(VALUE self)
+{
+    return mysql_link_of(self)->stream;
+}
+
+/* call-seq: link.in_transaction? -> true or false. As the server said last. */
+static VALUE in_transaction_p(VALUE self)
+{
+    return mysql_link_of(self)->status & MYSQL_IN_TRANSACTION ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.more_rows? -> true or false. Whether the cursor that was read last has more. */
+static VALUE more_rows_p(VALUE self)
+{
+    return mysql_link_of(self)->status & MYSQL_LAST_ROW_SENT ? Qfalse : Qtrue;
+}
+
+/* call-seq: link.cursor? -> true or false. Whether what was executed last has left a cursor. */
+static VALUE cursor_p(VALUE self)
+{
+    return mysql_link_of(self)->status & MYSQL_CURSOR_EXISTS ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.busy? -> true or false. Somebody is in the middle of an exchange. */
+static VALUE busy_p(VALUE self)
+{
+    return mysql_link_of(self)->busy ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.owed -> Integer. How many replies are. */
+static VALUE owed(VALUE self)
+{
+    return UINT2NUM(mysql_link_of(self)->owed);
+}
+
+// ---- the beginning
+
+static VALUE greeting_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    link->sequence = 0;
+    struct mysql_span packet = mysql_packet(link);
+    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
+    struct mysql_greeting greeting;
+    if (!mysql_greeting(packet.at, packet.at + packet.length, &greeting))
+        mysql_violated(link, "does not speak version 10 of the protocol of MySQL");
+    VALUE fields[] = {
+        rb_utf8_str_new((const char *)greeting.version.at, (long)greeting.version.length),
+        UINT2NUM(greeting.thread),
+        ULL2NUM(greeting.capabilities),
+        rb_str_new((const char *)greeting.scramble, MYSQL_SCRAMBLE),
+        rb_str_new((const char *)greeting.plugin.at, (long)greeting.plugin.length),
+        greeting.mariadb ? Qtrue : Qfalse,
+    };
+    return rb_ary_new_from_values(6, fields);
+}
+
+/* @api private link.greeting -> [version, thread, capabilities, scramble, plugin, mariadb] or an error */
+static VALUE greeting(VALUE self)
+{
+    return exchange(self, greeting_body, Qnil, Qnil);
+}
+
+static VALUE write_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    VALUE payload = exchange->arguments[0];
+    StringValue(payload);
+    size_t length = (size_t)RSTRING_LEN(payload);
+    if (length >= MYSQL_LARGEST_PACKET) rb_raise(rb_eArgError, "a packet of %zu bytes", length);
+    struct stream *stream = stream_of(link->stream);
+    uint8_t header[MYSQL_HEADER];
+    mysql_put_header(header, length, link->sequence++);
+    stream_append(stream, header, MYSQL_HEADER);
+    stream_append(stream, RSTRING_PTR(payload), length);
+    stream_flush(stream);
+    RB_GC_GUARD(payload);
+    return Qnil;
+}
+
+/* @api private link.write_packet(payload): while logging in. */
+static VALUE write_packet(VALUE self, VALUE payload)
+{
+    return exchange(self, write_body, payload, Qnil);
+}
+
+static VALUE read_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    struct mysql_span packet = mysql_packet(link);
+    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
+    return rb_str_new((const char *)packet.at, (long)packet.length);
+}
+
+/* @api private link.read_packet -> String or an error. While logging in. */
+static VALUE read_packet(VALUE self)
+{
+    return exchange(self, read_body, Qnil, Qnil);
+}
+
+// ---- asking
+
+static VALUE send_query_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    exchange->gives = true;
+    VALUE sql = sql_text(link, exchange->arguments[0]);
+    exchange->gives = false;
+    mysql_ask(link, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return Qnil;
+}
+
+/* @api private link.send_query(sql): answered by receive_text. */
+static VALUE send_query(VALUE self, VALUE sql)
+{
+    return exchange(self, send_query_body, sql, Qnil);
+}
+
+/* @api private link.send_command(byte, payload): answered by receive_text. */
+static VALUE send_command_body(struct mysql_exchange *exchange)
+{
+    VALUE payload = exchange->arguments[1];
+    mysql_ask(exchange->link, (uint8_t)NUM2UINT(exchange->arguments[0]), RSTRING_PTR(payload),
+              (size_t)RSTRING_LEN(payload));
+    RB_GC_GUARD(payload);
+    return Qnil;
+}
+
+static VALUE send_command(VALUE self, VALUE command, VALUE payload)
+{
+    StringValue(payload);
+    return exchange(self, send_command_body, command, payload);
+}
+
+static VALUE send_prepare_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    exchange->gives = true;
+    VALUE sql = sql_text(link, exchange->arguments[0]);
+    exchange->gives = false;
+    mysql_ask(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return Qnil;
+}
+
+/* @api private link.send_prepare(sql): answered by receive_prepared. */
+static VALUE send_prepare(VALUE self, VALUE sql)
+{
+    return exchange(self, send_prepare_body, sql, Qnil);
+}
+
+// What cannot be bound is the caller's mistake: nothing was sent yet, and the connection is as good as before.
+static void build(struct mysql_exchange *exchange, uint32_t id, bool cursor)
+{
+    Check_Type(exchange->arguments[1], T_ARRAY);
+    exchange->gives = true;
+    mysql_build_execute(exchange->link, id, exchange->arguments[1], cursor);
+    exchange->gives = false;
+}
+
+static VALUE send_execute_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    VALUE prepared = exchange->arguments[0];
+    const struct mysql_statement *statement = mysql_statement_of(prepared);
+    build(exchange, statement->id, exchange->number);
+    mysql_ask_built(link);
+    RB_GC_GUARD(prepared);
+    return Qnil;
+}
+
+/* @api private link.send_execute(prepared, arguments, cursor): answered by receive_result. */
+static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cursor)
+{
+    struct mysql_exchange exchange = {
+        .self = self, .body = send_execute_body, .arguments = {prepared, arguments}, .number = RTEST(cursor)};
+    return mysql_exchange(&exchange);
+}
+
+// Both in one flight, the second of the statement that the first makes: MariaDB's own. False where that is not safe. A
+// server that keeps as many statements as it may refuses the first, and takes the second for one of the statement before, if
+// that is still open: with these arguments it would run it again.
+static bool ask_new(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    exchange->gives = true;
+    VALUE sql = sql_text(link, exchange->arguments[0]);
+    build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
+    mysql_close_buried(link);
+    bool safe = !link->last_open && !link->owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
+    if (safe) {
+        mysql_ask(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+        mysql_ask_built(link);
+    }
+    RB_GC_GUARD(sql);
+    return safe;
+}
+
+static VALUE send_number_body(struct mysql_exchange *exchange)
+{
+    uint8_t bytes[8];
+    uint32_t id = mysql_statement_of(exchange->arguments[0])->id;
+    uint32_t rows = exchange->number;
+    for (int i = 0; i < 4; i++) {
+        bytes[i] = (uint8_t)(id >> (8 * i));
+        bytes[4 + i] = (uint8_t)(rows >> (8 * i));
+    }
+    mysql_ask(exchange->link, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
+    return Qnil;
+}
+
+/* @api private link.send_fetch(prepared, rows): answered by receive_fetched. */
+static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
+{
+    struct mysql_exchange exchange = {
+        .self = self, .body = send_number_body, .arguments = {prepared}, .number = NUM2UINT(rows)};
+    return mysql_exchange(&exchange);
+}
+
+// ---- answers
+
+static VALUE receive_text_body(struct mysql_exchange *exchange)
+{
+    return mysql_read_result(exchange->link, NULL, true);
+}
+
+/* @api private link.receive_text -> Heddle::DB::Result or an error */
+static VALUE receive_text(VALUE self)
+{
+    return exchange(self, receive_text_body, Qnil, Qnil);
+}
+
+static VALUE receive_prepared_body(struct mysql_exchange *exchange)
+{
+    struct mysql_prepared prepared;
+    VALUE columns;
+    VALUE error = mysql_read_prepared(exchange->link, &prepared, &columns);
+    return error ? error : mysql_prepared_new(exchange->link, &prepared, columns);
+}
+
+/* @api private link.receive_prepared -> Prepared or an error */
+static VALUE receive_prepared(VALUE self)
+{
+    return exchange(self, receive_prepared_body, Qnil, Qnil);
+}
+
+static VALUE receive_result_body(struct mysql_exchange *exchange)
+{
+    struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
+    VALUE result = mysql_read_result(exchange->link, &statement->columns, false);
+    RB_GC_GUARD(exchange->arguments[0]);
+    return result;
+}
+
+/* @api private link.receive_result(prepared) -> Heddle::DB::Result or an error */
+static VALUE receive_result(VALUE self, VALUE prepared)
+{
+    return exchange(self, receive_result_body, prepared, Qnil);
+}
+
+static VALUE read_new(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    bool keep = RTEST(exchange->arguments[2]);
+    struct mysql_prepared prepared;
+    VALUE columns;
+    VALUE error = mysql_read_prepared(link, &prepared, &columns);
+    if (error) {
+        mysql_read_result(link, NULL, false); // an error too, and about nothing
+        return error;
+    }
+    VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns) : Qnil;
+    VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, false);
+    RB_GC_GUARD(statement);
+    if (!keep) {
+        mysql_close_later(link, prepared.id);
+        return result;
+    }
+    return rb_assoc_new(statement, result);
+}
+
+static VALUE run_new_body(struct mysql_exchange *exchange)
+{
+    return ask_new(exchange) ? read_new(exchange) : Qnil;
+}
+
+/*
+ * @api private link.run_new(sql, arguments, keep, cursor) -> Result or an error; if the statement is to be kept, [Prepared,
+ * Result or error] or an error. nil where that takes two flights; nothing was sent then.
+ */
+static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE cursor)
+{
+    struct mysql_exchange exchange = {
+        .self = self, .body = run_new_body, .arguments = {sql, arguments, keep}, .number = RTEST(cursor)};
+    return mysql_exchange(&exchange);
+}
+
+static VALUE run_body(struct mysql_exchange *exchange)
+{
+    send_execute_body(exchange);
+    return receive_result_body(exchange);
+}
+
+/* @api private link.run(prepared, arguments) -> Result or an error */
+static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
+{
+    return exchange(self, run_body, prepared, arguments);
+}
+
+static VALUE run_text_body(struct mysql_exchange *exchange)
+{
+    send_query_body(exchange);
+    return receive_text_body(exchange);
+}
+
+/* @api private link.run_text(sql) -> Result or an error */
+static VALUE run_text(VALUE self, VALUE sql)
+{
+    return exchange(self, run_text_body, sql, Qnil);
+}
+
+static VALUE receive_fetched_body(struct mysql_exchange *exchange)
+{
+    VALUE rows = mysql_read_fetched(exchange->link, exchange->arguments[0]);
+    RB_GC_GUARD(exchange->arguments[0]);
+    return rows;
+}
+
+/* @api private link.receive_fetched(columns) -> Array or an error */
+static VALUE receive_fetched(VALUE self, VALUE columns)
+{
+    mysql_columns_of(columns);
+    return exchange(self, receive_fetched_body, columns, Qnil);
+}
+
+// ---- closes
+
+/* call-seq: link.close_later(prepared). Its close rides with the next request. */
+static VALUE close_later(VALUE self, VALUE prepared)
+{
+    struct mysql_link *link = mysql_link_of(self);
+    struct mysql_statement *statement = mysql_statement_of(prepared);
+    if (!statement->open) return Qnil;
+    statement->open = false;
+    mysql_bury(link->graveyard, statement->id);
+    RB_GC_GUARD(prepared);
+    return Qnil;
+}
+
+/* call-seq: link.owns?(prepared) -> true or false */
+static VALUE owns_p(VALUE self, VALUE prepared)
+{
+    return mysql_statement_of(prepared)->graveyard == mysql_link_of(self)->graveyard ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.closes -> Integer. How many statements are closed for us, and not yet for the server. */
+static VALUE closes(VALUE self)
+{
+    const struct mysql_link *link = mysql_link_of(self);
+    return UINT2NUM(link->closes + link->graveyard->count);
+}
+
+static VALUE flush_closes_body(struct mysql_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    mysql_close_buried(link);
+    stream_flush(stream_of(link->stream));
+    link->closes = 0;
+    return Qnil;
+}
+
+/* call-seq: link.flush_closes. Sends them in a packet of their own. */
+static VALUE flush_closes(VALUE self)
+{
+    return exchange(self, flush_closes_body, Qnil, Qnil);
+}
+
+// ---- SQL
+
+/* @api private Link.parameters_of(sql) -> Integer, or nil where only the server can tell */
+static VALUE parameters_of(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    StringValue(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    int count = mysql_sql_parameters(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return count < 0 ? Qnil : INT2FIX(count);
+}
+
+/* @api private Link.kind_of(sql) -> :plain, :commit or :other */
+static VALUE kind_of(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    StringValue(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    enum mysql_sql kind = mysql_sql_kind(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return ID2SYM(kind == MYSQL_SQL_PLAIN    ? rb_intern("plain")
+                  : kind == MYSQL_SQL_COMMIT ? rb_intern("commit")
+                                             : rb_intern("other"));
+}
+
+/* @api private Link.know_classes: once those that values are made of are loaded */
+static VALUE know_classes(VALUE klass)
+{
+    (void)klass;
+    mysql_parameters_classes();
+    mysql_values_classes();
+    mysql_results_classes();
+    return Qnil;
+}
+
+void mysql_commands_init(void)
+{
+    VALUE link = mysql_cLink;
+    rb_define_singleton_method(link, "parameters_of", parameters_of, 1);
+    rb_define_singleton_method(link, "kind_of", kind_of, 1);
+    rb_define_singleton_method(link, "know_classes", know_classes, 0);
+    rb_define_method(link, "open", open_link, 1);
+    rb_define_method(link, "configure", configure, 3);
+    rb_define_method(link, "timeout=", set_timeout, 1);
+    rb_define_method(link, "stream", stream, 0);
+    rb_define_method(link, "in_transaction?", in_transaction_p, 0);
+    rb_define_method(link, "more_rows?", more_rows_p, 0);
+    rb_define_method(link, "cursor?", cursor_p, 0);
+    rb_define_method(link, "busy?", busy_p, 0);
+    rb_define_method(link, "owed", owed, 0);
+    rb_define_method(link, "greeting", greeting, 0);
+    rb_define_method(link, "write_packet", write_packet, 1);
+    rb_define_method(link, "read_packet", read_packet, 0);
+    rb_define_method(link, "send_query", send_query, 1);
+    rb_define_method(link, "send_command", send_command, 2);
+    rb_define_method(link, "send_prepare", send_prepare, 1);
+    rb_define_method(link, "send_execute", send_execute, 3);
+    rb_define_method(link, "send_fetch", send_fetch, 2);
+    rb_define_method(link, "receive_text", receive_text, 0);
+    rb_define_method(link, "receive_prepared", receive_prepared, 0);
+    rb_define_method(link, "receive_result", receive_result, 1);
+    rb_define_method(link, "receive_fetched", receive_fetched, 1);
+    rb_define_method(link, "run_new", run_new, 4);
+    rb_define_method(link, "run", run, 2);
+    rb_define_method(link, "run_text", run_text, 1);
+    rb_define_method(link, "close_later", close_later, 1);
+    rb_define_method(link, "owns?", owns_p, 1);
+    rb_define_method(link, "closes", closes, 0);
+    rb_define_method(link, "flush_closes", flush_closes, 0);
+}

@@ -1,0 +1,303 @@
+// Whole replies: what a prepare and an execution are answered with.
+#include "mysql/mysql_link.h"
+
+VALUE mysql_cPrepared;
+static VALUE cResult, eServerError;
+static ID id_columns, id_rows, id_affected, id_last_id, id_warnings, id_following, id_code, id_state;
+
+// ---- prepared statements
+
+static void mark(void *pointer)
+{
+    rb_gc_mark(((const struct mysql_statement *)pointer)->columns);
+}
+
+// From a finalizer: the close is only noted.
+static void release(void *pointer)
+{
+    struct mysql_statement *statement = pointer;
+    if (statement->open) mysql_bury(statement->graveyard, statement->id);
+    mysql_graveyard_release(statement->graveyard);
+    xfree(statement);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct mysql_statement);
+}
+
+static const rb_data_type_t statement_type = {
+    .wrap_struct_name = "Heddle::DB::MySQL::Prepared",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct mysql_statement *mysql_statement_of(VALUE prepared)
+{
+    return rb_check_typeddata(prepared, &statement_type);
+}
+
+VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns)
+{
+    struct mysql_statement *statement;
+    VALUE self = TypedData_Make_Struct(mysql_cPrepared, struct mysql_statement, &statement_type, statement);
+    statement->columns = columns;
+    statement->id = prepared->id;
+    statement->parameters = prepared->parameters;
+    statement->graveyard = link->graveyard;
+    link->graveyard->references++;
+    statement->open = true;
+    return self;
+}
+
+/* call-seq: prepared.parameters -> Integer */
+static VALUE parameters(VALUE self)
+{
+    return INT2FIX(mysql_statement_of(self)->parameters);
+}
+
+/* call-seq: prepared.columns -> Columns or nil */
+static VALUE columns(VALUE self)
+{
+    return mysql_statement_of(self)->columns;
+}
+
+/* call-seq: prepared.id -> Integer. The server's number for it. */
+static VALUE id(VALUE self)
+{
+    return UINT2NUM(mysql_statement_of(self)->id);
+}
+
+/* call-seq: prepared.open? -> true or false */
+static VALUE open_p(VALUE self)
+{
+    return mysql_statement_of(self)->open ? Qtrue : Qfalse;
+}
+
+/* @api private prepared.forget: the server has it no longer. */
+static VALUE forget(VALUE self)
+{
+    mysql_statement_of(self)->open = false;
+    return Qnil;
+}
+
+// ---- pieces of replies
+
+static bool can(const struct mysql_link *link, uint64_t capability)
+{
+    return link->capabilities & capability;
+}
+
+VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
+{
+    struct mysql_error error;
+    if (!mysql_error(packet.at, packet.at + packet.length, &error)) mysql_violated(link, "sent an error that is none");
+    VALUE state = rb_usascii_str_new((const char *)error.state.at, (long)error.state.length);
+    // By whatever charset it has: an error must not be lost to another.
+    VALUE message = rb_utf8_str_new((const char *)error.message.at, (long)error.message.length);
+    VALUE scrubbed = rb_str_scrub(message, Qnil);
+    VALUE value = rb_exc_new_str(eServerError, NIL_P(scrubbed) ? message : scrubbed);
+    rb_ivar_set(value, id_code, INT2FIX(error.code));
+    rb_ivar_set(value, id_state, state);
+    return value;
+}
+
+// The packet in the old form that ends columns.
+static void read_end(struct mysql_link *link, struct mysql_ok *ok)
+{
+    struct mysql_span packet = mysql_packet(link);
+    if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
+        mysql_violated(link, "sent no end of columns");
+    link->status = ok->status;
+}
+
+static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        mysql_columns_define(link, into, i, mysql_packet(link));
+    struct mysql_ok end;
+    if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) read_end(link, &end);
+}
+
+static void parse_ok(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
+{
+    if (!mysql_ok(packet.at, packet.at + packet.length, ok)) mysql_violated(link, "sent an OK that is none");
+    link->status = ok->status;
+}
+
+static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
+{
+    bool valid = can(link, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
+                                                    : mysql_end(packet.at, packet.at + packet.length, ok);
+    if (!valid) mysql_violated(link, "sent an end of rows that is none");
+    link->status = ok->status;
+}
+
+// All rows up to the end into `rows`; 0, or the error that came instead of the end.
+static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool text, struct mysql_ok *ok)
+{
+    for (;;) {
+        struct mysql_span packet = mysql_packet(link);
+        switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(link, MYSQL_CAN_DEPRECATE_EOF))) {
+        case MYSQL_REPLY_OTHER:
+            rb_ary_push(rows, mysql_row_values(link, packet, shape, text));
+            break;
+        case MYSQL_REPLY_END:
+            parse_rows_end(link, packet, ok);
+            return 0;
+        case MYSQL_REPLY_ERROR:
+            return mysql_error_value(link, packet);
+        default:
+            mysql_violated(link, "sent a row that is none");
+        }
+    }
+}
+
+// ---- prepare
+
+VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *shape)
+{
+    mysql_reply_begin(link);
+    *shape = Qnil;
+    struct mysql_span packet = mysql_packet(link);
+    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) {
+        VALUE error = mysql_error_value(link, packet);
+        mysql_reply_end(link);
+        return error;
+    }
+    if (!mysql_prepared(packet.at, packet.at + packet.length, prepared))
+        mysql_violated(link, "answered a prepare with something else");
+    link->last = prepared->id;
+    link->last_open = true;
+    struct mysql_ok end;
+    for (uint32_t i = 0; i < prepared->parameters; i++)
+        mysql_packet(link);
+    if (prepared->parameters && !can(link, MYSQL_CAN_DEPRECATE_EOF)) read_end(link, &end);
+    if (prepared->columns) {
+        *shape = mysql_columns_new(prepared->columns);
+        read_columns(link, *shape, prepared->columns);
+    }
+    mysql_reply_end(link);
+    return 0;
+}
+
+// ---- results
+
+static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
+{
+    VALUE result = rb_obj_alloc(cResult);
+    rb_ivar_set(result, id_columns, shape);
+    rb_ivar_set(result, id_rows, rows);
+    rb_ivar_set(result, id_affected, ULL2NUM(ok->affected));
+    rb_ivar_set(result, id_last_id, ok->last_id ? ULL2NUM(ok->last_id) : Qnil);
+    rb_ivar_set(result, id_warnings, INT2FIX(ok->warnings));
+    rb_ivar_set(result, id_following, Qnil);
+    return result;
+}
+
+// Columns, and rows or a cursor.
+static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, bool text)
+{
+    uint32_t count;
+    bool follow;
+    bool announced = can(link, MYSQL_CAN_CACHE_METADATA);
+    if (!mysql_result_head(packet.at, packet.at + packet.length, announced, &count, &follow))
+        mysql_violated(link, "began a result with something else");
+    VALUE shape = known ? *known : Qnil;
+    struct mysql_ok ok = {0};
+    if (follow) {
+        shape = mysql_columns_new(count);
+        for (uint32_t i = 0; i < count; i++)
+            mysql_columns_define(link, shape, i, mysql_packet(link));
+        // From now on these are what it leaves out, and no longer those of the prepare: ? has the type of what is bound.
+        if (known) *known = shape;
+    } else if (NIL_P(shape) || mysql_columns_of(shape)->count != count) {
+        mysql_violated(link, "left out the definitions of columns that nobody knows");
+    }
+    VALUE rows = rb_ary_new();
+    if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) {
+        read_end(link, &ok);
+        if (ok.status & MYSQL_CURSOR_EXISTS) return result_new(shape, rows, &ok);
+    }
+    VALUE error = read_rows(link, shape, rows, text, &ok);
+    if (error) return error;
+    ok.affected = ok.last_id = 0;
+    return result_new(shape, rows, &ok);
+}
+
+static VALUE read_one(struct mysql_link *link, VALUE *known, bool text)
+{
+    struct mysql_span packet = mysql_packet(link);
+    struct mysql_ok ok;
+    switch (mysql_reply(packet.at, packet.at + packet.length)) {
+    case MYSQL_REPLY_OK:
+        parse_ok(link, packet, &ok);
+        return result_new(Qnil, Qnil, &ok);
+    case MYSQL_REPLY_ERROR:
+        return mysql_error_value(link, packet);
+    case MYSQL_REPLY_OTHER:
+        return read_table(link, packet, known, text);
+    case MYSQL_REPLY_INFILE:
+        mysql_violated(link, "asked for a file of this machine (LOCAL INFILE), which is never given");
+    default:
+        mysql_violated(link, "answered with something that is no result");
+    }
+}
+
+VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text)
+{
+    mysql_reply_begin(link);
+    VALUE first = 0, last = 0;
+    do {
+        VALUE result = read_one(link, last ? NULL : known, text);
+        if (rb_obj_class(result) != cResult) { // what came before an error is of no use
+            mysql_reply_end(link);
+            return result;
+        }
+        if (last) rb_ivar_set(last, id_following, result);
+        if (!first) first = result;
+        last = result;
+    } while (link->status & MYSQL_MORE_RESULTS);
+    mysql_reply_end(link);
+    RB_GC_GUARD(first);
+    return first;
+}
+
+VALUE mysql_read_fetched(struct mysql_link *link, VALUE shape)
+{
+    mysql_reply_begin(link);
+    VALUE rows = rb_ary_new();
+    struct mysql_ok ok;
+    VALUE error = read_rows(link, shape, rows, false, &ok);
+    mysql_reply_end(link);
+    return error ? error : rows;
+}
+
+void mysql_results_init(void)
+{
+    id_columns = rb_intern("@shape");
+    id_rows = rb_intern("@rows");
+    id_affected = rb_intern("@affected_rows");
+    id_last_id = rb_intern("@last_insert_id");
+    id_warnings = rb_intern("@warnings");
+    id_following = rb_intern("@following");
+    id_code = rb_intern("@code");
+    id_state = rb_intern("@sql_state");
+    mysql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::MySQL"), "Prepared", rb_cObject);
+    rb_gc_register_mark_object(mysql_cPrepared);
+    rb_undef_alloc_func(mysql_cPrepared);
+    rb_define_method(mysql_cPrepared, "parameters", parameters, 0);
+    rb_define_method(mysql_cPrepared, "columns", columns, 0);
+    rb_define_method(mysql_cPrepared, "id", id, 0);
+    rb_define_method(mysql_cPrepared, "open?", open_p, 0);
+    rb_define_method(mysql_cPrepared, "forget", forget, 0);
+}
+
+void mysql_results_classes(void)
+{
+    cResult = rb_path2class("Heddle::DB::Result");
+    eServerError = rb_path2class("Heddle::DB::ServerError");
+    rb_gc_register_mark_object(cResult);
+    rb_gc_register_mark_object(eServerError);
+}

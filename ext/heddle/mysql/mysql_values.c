@@ -1,0 +1,249 @@
+// Columns, and the values of rows as Ruby's.
+#include "mysql/mysql_link.h"
+
+#include <string.h>
+
+VALUE mysql_cColumns;
+static VALUE cDate, cDuration;
+static ID id_jd, id_gregorian, id_big_decimal, id_new, id_local;
+
+// ---- columns
+
+static void mark(void *pointer)
+{
+    rb_gc_mark(((const struct mysql_columns *)pointer)->names);
+}
+
+static void release(void *pointer)
+{
+    struct mysql_columns *columns = pointer;
+    xfree(columns->fields);
+    xfree(columns->encodings);
+    xfree(columns->definitions);
+    xfree(columns);
+}
+
+static size_t memsize(const void *pointer)
+{
+    const struct mysql_columns *columns = pointer;
+    return sizeof(*columns) + columns->length +
+           columns->count * (sizeof(*columns->fields) + sizeof(*columns->encodings));
+}
+
+static const rb_data_type_t columns_type = {
+    .wrap_struct_name = "Heddle::DB::MySQL::Columns",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct mysql_columns *mysql_columns_of(VALUE self)
+{
+    return rb_check_typeddata(self, &columns_type);
+}
+
+VALUE mysql_columns_new(uint32_t count)
+{
+    struct mysql_columns *columns;
+    VALUE self = TypedData_Make_Struct(mysql_cColumns, struct mysql_columns, &columns_type, columns);
+    columns->names = Qnil;
+    columns->fields = ZALLOC_N(struct mysql_field, count);
+    columns->encodings = ZALLOC_N(rb_encoding *, count);
+    columns->count = count;
+    return self;
+}
+
+static bool is_text(const struct mysql_column *column)
+{
+    if (column->type == MYSQL_JSON) return true; // said to be binary, and never is
+    return column->charset != MYSQL_CHARSET_BINARY && column->type != MYSQL_GEOMETRY;
+}
+
+void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, struct mysql_span definition)
+{
+    struct mysql_columns *columns = mysql_columns_of(self);
+    struct mysql_column column;
+    if (!mysql_column(definition.at, definition.at + definition.length, &column))
+        mysql_violated(link, "sent a column's definition that is none");
+    columns->fields[index] =
+        (struct mysql_field){.type = column.type, .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED};
+    columns->encodings[index] = is_text(&column) ? link->encoding : rb_ascii8bit_encoding();
+    switch (column.type) {
+    case MYSQL_DECIMAL:
+    case MYSQL_NEWDECIMAL:
+    case MYSQL_DATE:
+    case MYSQL_NEWDATE:
+    case MYSQL_TIME:
+        columns->copies = true;
+        break;
+    case MYSQL_DATETIME:
+    case MYSQL_TIMESTAMP:
+        columns->copies |= link->local;
+        break;
+    default:
+        break;
+    }
+    uint32_t length = (uint32_t)definition.length;
+    columns->definitions = xrealloc(columns->definitions, columns->length + sizeof(length) + length);
+    memcpy(columns->definitions + columns->length, &length, sizeof(length));
+    memcpy(columns->definitions + columns->length + sizeof(length), definition.at, length);
+    columns->length += sizeof(length) + length;
+    RB_GC_GUARD(self);
+}
+
+// Calls the block with each definition.
+static void each_definition(const struct mysql_columns *columns, void (*each)(const struct mysql_column *, VALUE),
+                            VALUE to)
+{
+    for (size_t at = 0; at < columns->length;) {
+        uint32_t length;
+        memcpy(&length, columns->definitions + at, sizeof(length));
+        const uint8_t *p = columns->definitions + at + sizeof(length);
+        struct mysql_column column;
+        if (mysql_column(p, p + length, &column)) each(&column, to);
+        at += sizeof(length) + length;
+    }
+}
+
+static VALUE text_of(struct mysql_span span)
+{
+    return rb_enc_interned_str((const char *)span.at, (long)span.length, rb_utf8_encoding());
+}
+
+static void add_name(const struct mysql_column *column, VALUE names)
+{
+    rb_ary_push(names, text_of(column->name));
+}
+
+static void add_description(const struct mysql_column *column, VALUE descriptions)
+{
+    VALUE fields[] = {text_of(column->name),    INT2FIX(column->type),           INT2FIX(column->flags),
+                      INT2FIX(column->charset), UINT2NUM(column->length),        INT2FIX(column->decimals),
+                      text_of(column->table),   text_of(column->original_table), text_of(column->original_name),
+                      text_of(column->schema)};
+    rb_ary_push(descriptions, rb_ary_new_from_values(10, fields));
+}
+
+/* call-seq: columns.names -> Array of String */
+static VALUE names(VALUE self)
+{
+    struct mysql_columns *columns = mysql_columns_of(self);
+    if (!NIL_P(columns->names)) return columns->names;
+    VALUE array = rb_ary_new_capa((long)columns->count);
+    each_definition(columns, add_name, array);
+    columns->names = rb_obj_freeze(array);
+    RB_GC_GUARD(self);
+    return array;
+}
+
+/* @api private columns.descriptions: of each column name, type, flags, charset, length, decimals, table, … */
+static VALUE descriptions(VALUE self)
+{
+    VALUE array = rb_ary_new();
+    each_definition(mysql_columns_of(self), add_description, array);
+    RB_GC_GUARD(self);
+    return array;
+}
+
+/* call-seq: columns.size -> Integer */
+static VALUE size(VALUE self)
+{
+    return UINT2NUM(mysql_columns_of(self)->count);
+}
+
+// ---- values
+
+static VALUE date_value(const struct mysql_moment *moment)
+{
+    VALUE day = LL2NUM(mysql_days(moment) + 2440588);
+    // Ruby takes dates before the reform for Julian ones, the server has none of these.
+    if (moment->year < 1583) return rb_funcall(cDate, id_jd, 2, day, rb_const_get(cDate, id_gregorian));
+    return rb_funcall(cDate, id_jd, 1, day);
+}
+
+static VALUE time_value(const struct mysql_link *link, const struct mysql_moment *moment)
+{
+    if (link->local)
+        return rb_funcall(rb_cTime, id_local, 7, INT2FIX(moment->year), INT2FIX(moment->month), INT2FIX(moment->day),
+                          INT2FIX(moment->hour), INT2FIX(moment->minute), INT2FIX(moment->second),
+                          UINT2NUM(moment->microsecond));
+    int64_t seconds = ((mysql_days(moment) * 24 + moment->hour) * 60 + moment->minute) * 60 + moment->second;
+    struct timespec spec = {.tv_sec = (time_t)seconds, .tv_nsec = (long)moment->microsecond * 1000};
+    return rb_time_timespec_new(&spec, INT_MAX - 1); // in UTC
+}
+
+static VALUE decimal_value(struct mysql_span span)
+{
+    return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new((const char *)span.at, (long)span.length));
+}
+
+static VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, rb_encoding *encoding)
+{
+    switch (value->kind) {
+    case MYSQL_IS_INTEGER:
+        return LL2NUM(value->integer);
+    case MYSQL_IS_UNSIGNED:
+        return ULL2NUM(value->unsigned_integer);
+    case MYSQL_IS_FLOAT:
+        return DBL2NUM(value->number);
+    case MYSQL_IS_BYTES:
+        return rb_enc_str_new((const char *)value->bytes.at, (long)value->bytes.length, encoding);
+    case MYSQL_IS_DECIMAL:
+        return decimal_value(value->bytes);
+    case MYSQL_IS_DATE:
+        return date_value(&value->moment);
+    case MYSQL_IS_DATETIME:
+        return time_value(link, &value->moment);
+    case MYSQL_IS_TIME:
+        return rb_funcall(cDuration, id_new, 1, LL2NUM(value->integer));
+    case MYSQL_IS_NULL:
+        break;
+    }
+    return Qnil;
+}
+
+VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, VALUE self, bool text)
+{
+    struct mysql_columns *columns = mysql_columns_of(self);
+    const uint8_t *p = packet.at;
+    if (columns->copies) {
+        // Ruby code may let other threads run, and one of them close the stream, which gives back its buffer.
+        link->row.length = 0;
+        mysql_bytes_append(&link->row, p, packet.length);
+        p = link->row.at;
+    }
+    struct mysql_row row;
+    VALUE values = rb_ary_new_capa((long)columns->count);
+    bool valid = mysql_row_begin(&row, p, p + packet.length, columns->count, text);
+    for (uint32_t i = 0; valid && i < columns->count; i++) {
+        struct mysql_value value;
+        valid = mysql_row_next(&row, &columns->fields[i], &value);
+        if (valid) rb_ary_push(values, value_of(link, &value, columns->encodings[i]));
+    }
+    if (!valid || !mysql_row_complete(&row)) mysql_violated(link, "sent a row that is none");
+    RB_GC_GUARD(self);
+    return values;
+}
+
+void mysql_values_init(void)
+{
+    id_jd = rb_intern("jd");
+    id_gregorian = rb_intern("GREGORIAN");
+    id_big_decimal = rb_intern("BigDecimal");
+    id_new = rb_intern("new");
+    id_local = rb_intern("local");
+    VALUE mysql = rb_path2class("Heddle::DB::MySQL");
+    mysql_cColumns = rb_define_class_under(mysql, "Columns", rb_cObject);
+    rb_gc_register_mark_object(mysql_cColumns);
+    rb_undef_alloc_func(mysql_cColumns);
+    rb_define_method(mysql_cColumns, "names", names, 0);
+    rb_define_method(mysql_cColumns, "descriptions", descriptions, 0);
+    rb_define_method(mysql_cColumns, "size", size, 0);
+}
+
+void mysql_values_classes(void)
+{
+    cDate = rb_path2class("Date");
+    cDuration = rb_path2class("Heddle::DB::Duration");
+    rb_gc_register_mark_object(cDate);
+    rb_gc_register_mark_object(cDuration);
+}

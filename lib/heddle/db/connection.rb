@@ -1,0 +1,306 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    # A connection to a database, for one fiber or thread at a time. What is in a statement's text is never put together from
+    # values: they are bound to parameters.
+    #
+    # When an operation is interrupted (a deadline, a cancel, Thread#raise) the server is told to stop (KILL QUERY), on a
+    # connection of its own, and this one is closed: what comes next on it might be the answer to another question. Nothing is
+    # ever sent twice, but for a statement that the server says it has not begun.
+    class Connection
+      include Transactions
+
+      # Where what closes are waiting is sent, if nothing else is.
+      CLOSES_WAITING = 64
+      private_constant :CLOSES_WAITING
+
+      # @api private
+      def initialize(driver, statement_cache:, statement_cache_size:)
+        @driver = driver
+        @cache = StatementCache.new(statement_cache, statement_cache_size) { |handle| driver.release(handle) }
+        @talking = nil
+        @lease = nil
+        initialize_transactions
+      end
+
+      # Runs a statement.
+      #
+      # @param sql [String] with a ? for each of the arguments
+      # @param arguments [nil, Boolean, Integer, Float, BigDecimal, String, Symbol, Date, Time, Duration] a String in binary
+      #   encoding is bytes, any other is text
+      # @return [Result]
+      # @raise [ServerError] the connection goes on; [ConnectionLost, ProtocolError, DeadlineExceeded] it is closed;
+      #   [TransactionError, Busy, ArgumentError, TypeError] nothing was sent
+      def query(sql, *arguments)
+        talk { perform(sql, arguments) }
+      end
+
+      # Runs a statement that gives no rows that matter.
+      #
+      # @return [Integer] how many rows it changed
+      # @raise see {#query}
+      def exec(sql, *arguments)
+        query(sql, *arguments).affected_rows
+      end
+
+      # @return the one value of the one row
+      # @raise [UnexpectedRows] when there are more, or none; see {#query}
+      def query_value(sql, *arguments)
+        row = only_row(query(sql, *arguments), sql)
+        raise UnexpectedRows, "#{row.size} columns instead of one: #{sql}" unless row.size == 1
+
+        row.first
+      end
+
+      # @return [Array] the one row
+      # @raise [UnexpectedRows] when there are more, or none; see {#query}
+      def query_row(sql, *arguments)
+        only_row(query(sql, *arguments), sql)
+      end
+
+      # @return [Array, nil] the row; nil when there is none
+      # @raise [UnexpectedRows] when there are more; see {#query}
+      def query_maybe_row(sql, *arguments)
+        result = query(sql, *arguments)
+        result.empty? ? nil : only_row(result, sql)
+      end
+
+      # @return [Array] the one column's values
+      # @raise [UnexpectedRows] when there are more columns; see {#query}
+      def query_list(sql, *arguments)
+        result = query(sql, *arguments)
+        raise UnexpectedRows, "#{result.fields.size} columns instead of one: #{sql}" unless result.fields.size == 1
+
+        result.rows.map(&:first)
+      end
+
+      # Calls the block with each row, of which no more than +fetch+ are held at a time (by a cursor of the server's). Between
+      # them the connection may be used for other queries.
+      #
+      # @param fetch [Integer] how many rows travel at once
+      # @yieldparam row [Array]
+      # @raise see {#query}
+      def each_row(sql, *arguments, fetch: 1000)
+        return enum_for(:each_row, sql, *arguments, fetch: fetch) unless block_given?
+        raise ArgumentError, "fetch: is a number of rows above 0, not #{fetch.inspect}" unless fetch.is_a?(Integer) && fetch.positive?
+
+        cursor = talk do
+          check_transaction(@driver.kind(sql), sql)
+          note(@driver.open_cursor(sql, arguments), sql)
+        end
+        begin
+          until (rows = talk { note(cursor.fetch(fetch), sql) }).empty?
+            rows.each { |row| yield row }
+          end
+        ensure
+          cursor.close
+        end
+        self
+      end
+
+      # Prepares a statement that is run several times.
+      #
+      # @return [Statement]
+      # @raise see {#query}
+      def prepare(sql)
+        sql = sql.dup.freeze
+        Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
+      end
+
+      # Sends many queries before it waits for the first answer. Each runs by itself: one that fails does not keep the
+      # others from being run.
+      #
+      # @param limit [Integer] how many are under way at once
+      # @yieldparam pipeline [Pipeline] its #query gives a {Pipeline::Future}
+      # @return the block's value, once all have been answered
+      # @raise see {#query}; what the server refuses is raised by the future's value
+      def pipeline(limit: 64)
+        pipeline = Pipeline.new(limit) { |requests| talk { run_batch(requests) } }
+        value = yield pipeline
+        pipeline.finish
+        value
+      end
+
+      # @return [Boolean] whether the server is there and answers
+      def ping
+        talk { note(@driver.ping, "ping") }
+        true
+      end
+
+      # @return [Boolean] whether another may have it: it is at rest, in no transaction, and the server has not closed it.
+      #   One system call, without waiting.
+      def healthy?
+        !@talking && !in_transaction? && @driver.healthy?
+      end
+
+      # Sends what closes are waiting to ride with the next request.
+      #
+      # @return [self]
+      def flush_closes
+        talk { @driver.flush_closes } if @driver.closes > 0
+        self
+      end
+
+      # @return [Integer] how many statements stay prepared to be used again
+      def cached_statements
+        @cache.size
+      end
+
+      # Ends the connection; what the server does at that moment it may finish. Closing twice is harmless.
+      def close
+        @driver.close
+        nil
+      end
+
+      def closed?
+        @driver.closed?
+      end
+
+      # @return [MySQL::Driver] what is the database's own
+      attr_reader :driver
+
+      # @api private for a pool: who may use it; nil for anybody
+      attr_writer :lease
+
+      # @api private
+      def run_statement(statement, arguments)
+        talk do
+          check_transaction(@driver.kind(statement.sql), statement.sql)
+          handle = statement.handle
+          raise StatementClosed, "this statement belongs to another connection: #{statement.sql}" unless @driver.owns?(handle)
+
+          result = @driver.execute(handle, arguments)
+          if stale?(result) && !in_transaction?
+            statement.renew(note(@driver.prepare(statement.sql), statement.sql))
+            result = @driver.execute(statement.handle, arguments)
+          end
+          note(result, statement.sql)
+        end
+      end
+
+      # @api private
+      def release_statement(handle)
+        @driver.release(handle)
+        flush_closes if @driver.closes > CLOSES_WAITING && !@talking && !closed?
+      end
+
+      def inspect
+        "#<#{self.class} #{@driver.description}#{" in a transaction" if in_transaction?}#{" closed" if closed?}>"
+      end
+
+      private
+
+      # All that talks to the server: by its owner, one after another, and to its end.
+      def talk
+        check_owner
+        @talking = true
+        begin
+          value = yield
+          complete = true
+          value
+        rescue IOError, SystemCallError => error
+          raise if error.is_a?(Error)
+
+          raise ConnectionLost, "the connection to #{@driver.description} is lost (#{error.message}); whether what was asked last was done is not known"
+        ensure
+          @talking = nil
+          @driver.abandon unless complete
+        end
+      end
+
+      def check_owner
+        raise Busy, "another fiber or thread is in the middle of a query on this connection: give each its own (Heddle::DB::Pool), or let them take turns" if @talking
+        raise Busy, "this connection was given back to its pool" if @lease == :none
+
+        check_transaction_owner
+      end
+
+      def perform(sql, arguments)
+        kind = @driver.kind(sql)
+        check_transaction(kind, sql)
+        @cache.clear unless kind == :plain
+        note(run(kind, sql, arguments), sql)
+      end
+
+      def run(kind, sql, arguments)
+        cached = kind == :plain && @cache.applies?(in_transaction?)
+        result = cached ? run_cached(sql, arguments) : @driver.query(sql, arguments)
+        return result unless result.is_a?(ServerError)
+
+        if @driver.full?(result)
+          run_without_room(sql, arguments)
+        elsif @driver.unpreparable?(result) && arguments.empty?
+          @driver.command(sql)
+        else
+          result
+        end
+      end
+
+      def run_cached(sql, arguments)
+        if (handle = @cache[sql])
+          result = @driver.execute(handle, arguments)
+          return result unless stale?(result)
+
+          @cache.delete(sql)
+          return result if in_transaction?
+        end
+        handle, result = @driver.query_keeping(sql, arguments)
+        @cache[sql] = handle if handle
+        result
+      end
+
+      def stale?(result)
+        result.is_a?(ServerError) && @driver.stale?(result)
+      end
+
+      # The server, all its clients together, has as many statements as it may.
+      def run_without_room(sql, arguments)
+        give_room
+        result = @driver.query(sql, arguments)
+        return result unless result.is_a?(ServerError) && @driver.full?(result)
+        return @driver.command(sql) if arguments.empty?
+
+        raise StatementLimit, "#{result.message}: the server has as many prepared statements as #{@driver.limit_name} allows, of all its clients together, and a statement with parameters has to be prepared. Raise it, or close statements"
+      end
+
+      def with_room
+        result = yield
+        return result unless result.is_a?(ServerError) && @driver.full?(result)
+
+        give_room
+        yield
+      end
+
+      def give_room
+        @cache.clear
+        @driver.flush_closes
+      end
+
+      # A batch of a pipeline: their results, or errors.
+      def run_batch(requests)
+        requests.each { |sql, _| check_transaction(@driver.kind(sql), sql) }
+        @cache.clear if requests.any? { |sql, _| @driver.kind(sql) != :plain }
+        @driver.batch(requests).each_with_index do |result, index|
+          note_state(result)
+          result.sql = requests[index].first if result.is_a?(ServerError)
+        end
+      end
+
+      # Raises what the server refused.
+      def note(result, sql)
+        note_state(result)
+        return result unless result.is_a?(ServerError)
+
+        result.sql = sql
+        raise result
+      end
+
+      def only_row(result, sql)
+        raise UnexpectedRows, "#{result.size} rows instead of one: #{sql}" unless result.size == 1
+
+        result[0]
+      end
+    end
+  end
+end

@@ -1,0 +1,274 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module MySQL
+      # What {Connection} needs of a server of MySQL or MariaDB. Methods that ask the server return what it refused, a
+      # {ServerError}, and raise everything else.
+      class Driver
+        PORT = 3306
+        # Seconds that the last words may take.
+        GOODBYE = 1
+        UNPREPARABLE = [1295, 1235].freeze # not in this protocol, yet
+        FULL = 1461
+        STALE = [1243, 1615].freeze # unknown, or to be prepared again
+        ISOLATION = {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
+                     serializable: "SERIALIZABLE"}.freeze
+        private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :ISOLATION
+
+        # A cursor of the server's, or rows that came without one.
+        Cursor = Struct.new(:driver, :handle, :rows) do
+          def fetch(count)
+            return rows.shift(count) if rows
+
+            done? ? [] : driver.fetch(self, count)
+          end
+
+          def done? = @done
+
+          def done! = @done = true
+
+          def close = driver.release(handle)
+        end
+        private_constant :Cursor
+
+        # @param host [String]
+        # @param port [Integer]
+        # @param socket [String, nil] the path of a UNIX socket, instead of them
+        # @param user [String]
+        # @param password [String, nil]
+        # @param database [String, nil]
+        # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] see {Stream::TLS.start}. Nothing is said in the clear then
+        # @param time_zone [:utc, :local] that of DATETIME columns, and of this connection: UTC, or that of this process
+        # @param charset [String] "utf8mb4", "utf8", "latin1", "ascii" or "binary"
+        # @param clear_password [Boolean] whether a server may have the password itself (PAM, LDAP); under TLS only
+        # @param server_public_key [String, :ask, nil] for caching_sha2_password without TLS: the server's RSA key (PEM), or
+        #   :ask to believe the one it sends
+        # @param timeout [Numeric, nil] see {DB.connect}
+        # @return [Driver]
+        def self.connect(**options) = new(options)
+
+        # @api private
+        def initialize(options)
+          @options = options
+          set_up(**options)
+        end
+
+        # @return [String] the server's version
+        attr_reader :version
+        # @return [Integer] the server's name for this connection
+        attr_reader :thread
+        # @return [Heddle::Stream]
+        attr_reader :stream
+
+        # @return [Boolean]
+        def mariadb? = @mariadb
+
+        def description = "#{"MariaDB" if mariadb?}#{"MySQL" unless mariadb?} at #{@stream.peer}"
+
+        # ---- statements
+
+        def kind(sql) = Link.kind_of(sql)
+
+        # @return [Result, ServerError]
+        def query(sql, arguments)
+          result = @link.run_new(sql, arguments, nil, nil) if one_flight?(sql, arguments)
+          return result if result
+
+          handle, result = query_in_two(sql, arguments)
+          release(handle) if handle
+          result
+        end
+
+        # @return [(Object, Result), (Object, ServerError), (nil, ServerError)] the statement that stays prepared with what it gave
+        def query_keeping(sql, arguments, cursor: nil)
+          both = @link.run_new(sql, arguments, true, cursor) if one_flight?(sql, arguments)
+          return both.is_a?(ServerError) ? [nil, both] : both if both
+
+          query_in_two(sql, arguments, cursor: cursor)
+        end
+
+        # @return [Prepared, ServerError]
+        def prepare(sql)
+          @link.send_prepare(sql)
+          @link.receive_prepared
+        end
+
+        # @return [Result, ServerError]
+        def execute(handle, arguments)
+          check_count(handle.parameters, arguments)
+          @link.run(handle, arguments)
+        end
+
+        # What needs no preparation, or cannot have any. @return [Result, ServerError]
+        def command(sql) = @link.run_text(sql)
+
+        # @return [Result, ServerError]
+        def ping
+          @link.send_command(0x0e, "")
+          @link.receive_text
+        end
+
+        # The close of a statement rides with the next request.
+        def release(handle) = @link.close_later(handle)
+
+        def owns?(handle) = @link.owns?(handle)
+
+        def closes = @link.closes
+
+        def flush_closes = @link.flush_closes
+
+        def full?(error) = error.code == FULL
+
+        def stale?(error) = STALE.include?(error.code)
+
+        def unpreparable?(error) = UNPREPARABLE.include?(error.code)
+
+        def limit_name = "max_prepared_stmt_count"
+
+        # @return [Cursor, ServerError]
+        def open_cursor(sql, arguments)
+          handle, result = query_keeping(sql, arguments, cursor: true)
+          return Cursor.new(self, handle, @link.cursor? ? nil : result.rows.dup) unless result.is_a?(ServerError)
+
+          release(handle) if handle
+          result
+        end
+
+        # @return [Array<Array>, ServerError]
+        def fetch(cursor, count)
+          @link.send_fetch(cursor.handle, count)
+          rows = @link.receive_fetched(cursor.handle.columns)
+          cursor.done! unless @link.more_rows?
+          rows
+        end
+
+        # Several at once: first what has to be prepared, then all. @return [Array<Result, ServerError, ArgumentError, TypeError>]
+        def batch(requests)
+          handles = requests.map(&:first).uniq
+          handles.each { |sql| @link.send_prepare(sql) }
+          handles = handles.to_h { |sql| [sql, @link.receive_prepared] }
+          flights = requests.map { |sql, arguments| send_prepared(handles.fetch(sql), arguments) }
+          results = flights.map { |flight| flight.is_a?(Prepared) ? @link.receive_result(flight) : flight }
+          handles.each_value { |handle| release(handle) unless handle.is_a?(ServerError) }
+          results
+        end
+
+        # ---- transactions
+
+        # @return [Array<Result, ServerError>]
+        def begin_transaction(isolation, read_only)
+          commands = []
+          commands << "SET TRANSACTION ISOLATION LEVEL #{isolation_level(isolation)}" if isolation
+          commands << "START TRANSACTION#{" READ ONLY" if read_only}"
+          commands.each { |sql| @link.send_query(sql) }
+          commands.map { @link.receive_text }
+        end
+
+        def in_transaction? = @link.in_transaction? && !closed?
+
+        # ---- life
+
+        def healthy? = @link.owed.zero? && @stream.healthy?
+
+        def closed? = @stream.closed?
+
+        def close
+          return if closed?
+
+          @stream.write_timeout = GOODBYE
+          @stream.write("\x01\0\0\0\x01") unless @link.busy? || @link.owed > 0 # COM_QUIT
+          @stream.close
+        rescue IOError, SystemCallError, DeadlineExceeded
+          @stream.poison # the server was quicker
+        end
+
+        # After what did not come to its end: what is owed would be taken for the answer to something else.
+        def abandon
+          return if @abandoned || (!closed? && @link.owed.zero?)
+
+          @abandoned = true
+          @stream.poison
+          Killer.kill(@options, @thread)
+        end
+
+        private
+
+        def set_up(user: nil, password: nil, host: "127.0.0.1", port: PORT, socket: nil, database: nil, tls: nil, timeout: nil,
+          connect_timeout: timeout, time_zone: :utc, charset: "utf8mb4", clear_password: false, server_public_key: nil, session: true)
+          raise ArgumentError, "time_zone: is :utc or :local, not #{time_zone.inspect}" unless %i[utc local].include?(time_zone.to_sym)
+          raise ArgumentError, "charset: is one of #{Login::CHARSETS.keys.join(", ")}, not #{charset.inspect}" unless Login::CHARSETS.key?(charset)
+
+          timeout = Float(timeout) if timeout
+          @link = Link.new
+          Heddle.deadline(connect_timeout && Float(connect_timeout)) do
+            @stream = socket ? Stream.unix(socket) : Stream.connect(host, port)
+            @link.open(@stream)
+            login = Login.new(@link, user: user, password: password, database: database, tls: (tls == "true") || tls, host: host, charset: charset,
+              secure: !socket.nil?, clear_password: clear_password, server_public_key: server_public_key).perform
+            settle(login, charset, time_zone.to_sym == :local, session)
+          end
+          @link.timeout = timeout
+          complete = true
+        rescue IOError, SystemCallError => error
+          raise if error.is_a?(Error) || @stream.nil?
+
+          raise ConnectionLost, "the connection to #{@stream.peer} was lost while logging in (#{error.message})"
+        ensure
+          @stream&.close unless complete
+        end
+
+        def settle(login, charset, local, session)
+          @version = login.version
+          @thread = login.thread
+          @mariadb = login.mariadb?
+          @direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
+          @link.configure(login.capabilities, Login::CHARSETS.fetch(charset).first, local)
+          return if local || !session
+
+          result = command("SET time_zone = '+00:00'")
+          raise LoginFailed, "#{@stream.peer} refuses its time zone to be UTC: #{result.message}" if result.is_a?(ServerError)
+        end
+
+        # Both in one flight, when it is sure that the server counts the parameters as we do: of another number it would take
+        # the bytes of values for their types.
+        def one_flight?(sql, arguments)
+          @direct && Link.parameters_of(sql) == arguments.size
+        end
+
+        def check_count(parameters, arguments)
+          return if parameters == arguments.size
+
+          raise ArgumentError, "the statement has #{parameters} parameters, and there are #{arguments.size} arguments"
+        end
+
+        def isolation_level(isolation)
+          ISOLATION.fetch(isolation) { raise ArgumentError, "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, not #{isolation.inspect}" }
+        end
+
+        def query_in_two(sql, arguments, cursor: nil)
+          handle = prepare(sql)
+          return [nil, handle] if handle.is_a?(ServerError)
+
+          check_count(handle.parameters, arguments)
+          @link.send_execute(handle, arguments, cursor)
+          [handle, @link.receive_result(handle)]
+        rescue ArgumentError, TypeError, EncodingError
+          release(handle) if handle.is_a?(Prepared)
+          raise
+        end
+
+        # The statement when its answer is owed.
+        def send_prepared(handle, arguments)
+          return handle if handle.is_a?(ServerError)
+
+          check_count(handle.parameters, arguments)
+          @link.send_execute(handle, arguments, nil)
+          handle
+        rescue ArgumentError, TypeError, EncodingError => error
+          error
+        end
+      end
+    end
+  end
+end

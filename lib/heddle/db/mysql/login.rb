@@ -1,0 +1,201 @@
+# frozen_string_literal: true
+
+require "openssl"
+
+module Heddle
+  module DB
+    module MySQL
+      # The beginning of a connection: who is there, TLS, who are we. From "Connection Phase" of MySQL's and "Connecting" of
+      # MariaDB's protocol documentation.
+      class Login
+        LONG_PASSWORD = 1 << 0
+        CONNECT_WITH_DB = 1 << 3
+        PROTOCOL_41 = 1 << 9
+        TLS = 1 << 11
+        PLUGIN_AUTH = 1 << 19
+        CONNECT_ATTRIBUTES = 1 << 20
+        CACHE_METADATA = 1 << 36
+
+        # Transactions, secure connection, several results (of prepared statements, too), lengths of authentication data, no
+        # old ends of rows. Neither files of ours (LOCAL INFILE) nor several statements at once.
+        WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 | 1 << 24
+        private_constant(*constants)
+
+        # Ruby's encodings, and numbers of a collation, by the server's names.
+        CHARSETS = {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
+                    "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
+
+        # @return [String] the server's version
+        attr_reader :version
+        # @return [Integer] its name for this connection
+        attr_reader :thread
+        # @return [Integer] what both sides can do
+        attr_reader :capabilities
+
+        # @return [Boolean]
+        def mariadb? = @mariadb
+
+        # @param link [Link]
+        # @param secure [Boolean] whether nobody can listen already: a UNIX socket
+        def initialize(link, user:, password:, database:, tls:, host:, charset:, secure:, clear_password:, server_public_key:)
+          @link = link
+          @user = user.to_s
+          @password = password.to_s.b
+          @database = database
+          @tls = tls
+          @host = host
+          @charset = charset
+          @secure = secure
+          @clear_password = clear_password
+          @server_public_key = server_public_key
+        end
+
+        # Logs in.
+        #
+        # @return [self]
+        # @raise [LoginFailed, ProtocolError, ConnectionLost]
+        def perform
+          greet
+          start_tls if @tls
+          @link.write_packet(response)
+          converse
+          self
+        end
+
+        private
+
+        def greet
+          @version, @thread, server, @scramble, @plugin, @mariadb = answer(@link.greeting)
+          refuse("speaks an older protocol than that of 2004") unless server & PROTOCOL_41 != 0
+          wanted = WANTED | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
+          wanted |= CONNECT_WITH_DB if @database
+          wanted |= TLS if @tls
+          refuse("does not offer TLS, which was asked for") if @tls && server & TLS == 0
+          @capabilities = wanted & server
+          @capabilities |= server & LONG_PASSWORD
+        end
+
+        def start_tls
+          @link.write_packet(head)
+          @link.stream.start_tls(@host, @tls)
+          @secure = true
+        end
+
+        # What both the request for TLS and the response begin with.
+        def head
+          [@capabilities & 0xffffffff, 1 << 30, CHARSETS.fetch(@charset).last, "", @mariadb ? @capabilities >> 32 : 0].pack("VVCa19V")
+        end
+
+        def response
+          plugin = supported?(@plugin) ? @plugin : "mysql_native_password"
+          proof = proof(plugin)
+          packet = head << @user.b << "\0" << [proof.bytesize].pack("C") << proof
+          packet << @database.b << "\0" if @capabilities & CONNECT_WITH_DB != 0
+          @plugin = plugin
+          packet << plugin << "\0" if @capabilities & PLUGIN_AUTH != 0
+          packet << attributes if @capabilities & CONNECT_ATTRIBUTES != 0
+          packet
+        end
+
+        def attributes
+          pairs = {"_client_name" => "heddle", "_client_version" => VERSION, "_pid" => Process.pid.to_s, "program_name" => File.basename($PROGRAM_NAME)}
+          text = pairs.flatten.map { |part| [part.bytesize].pack("C") + part.b.byteslice(0, 250) }.join
+          (text.bytesize < 251) ? [text.bytesize].pack("C") + text : "\xfc".b + [text.bytesize].pack("v") + text
+        end
+
+        def converse
+          loop do
+            packet = answer(@link.read_packet)
+            case packet.getbyte(0)
+            when 0x00 then return
+            when 0xfe then switch(packet)
+            when 0x01 then more(packet.byteslice(1..))
+            else refuse("answered the log-in with something else")
+            end
+          end
+        end
+
+        # The server would rather have another way.
+        def switch(packet)
+          refuse("wants the way to log in of before 2004, which anybody can listen to") if packet.bytesize == 1
+          name, data = packet.byteslice(1..).split("\0", 2)
+          refuse("wants us to log in by #{name}, which is not known here") unless supported?(name)
+          @plugin = name
+          @scramble = data.to_s.byteslice(0, 20)
+          @link.write_packet(proof(name))
+        end
+
+        def supported?(plugin)
+          %w[mysql_native_password caching_sha2_password mysql_clear_password].include?(plugin)
+        end
+
+        def proof(plugin)
+          case plugin
+          when "mysql_native_password" then @password.empty? ? "" : native_proof
+          when "caching_sha2_password" then @password.empty? ? "" : sha2_proof
+          else clear_password
+          end
+        end
+
+        # "Native Authentication": SHA1(password) XOR SHA1(scramble + SHA1(SHA1(password))).
+        def native_proof
+          once = OpenSSL::Digest::SHA1.digest(@password)
+          exclusive_or(once, OpenSSL::Digest::SHA1.digest(@scramble + OpenSSL::Digest::SHA1.digest(once)))
+        end
+
+        # "Caching SHA-2 Pluggable Authentication": SHA256(password) XOR SHA256(SHA256(SHA256(password)) + scramble).
+        def sha2_proof
+          once = OpenSSL::Digest::SHA256.digest(@password)
+          exclusive_or(once, OpenSSL::Digest::SHA256.digest(OpenSSL::Digest::SHA256.digest(once) + @scramble))
+        end
+
+        def clear_password
+          refuse("wants the password in the clear: clear_password: true allows that, under TLS only") unless @clear_password && @link.stream.tls?
+          @password + "\0"
+        end
+
+        # caching_sha2_password: 3, it knows the password; 4, it has to see it.
+        def more(data)
+          case @plugin == "caching_sha2_password" && data.getbyte(0)
+          when 3 then nil
+          when 4 then @link.write_packet(@secure ? @password + "\0" : encrypted_password)
+          else refuse("asked for something that is not known here while we logged in")
+          end
+        end
+
+        def encrypted_password
+          key = OpenSSL::PKey::RSA.new((@server_public_key == :ask) ? asked_key : own_key)
+          scramble = (@scramble * (@password.bytesize / @scramble.bytesize + 1)).byteslice(0, @password.bytesize + 1)
+          key.public_encrypt(exclusive_or(@password + "\0", scramble), OpenSSL::PKey::RSA::PKCS1_OAEP_PADDING)
+        rescue OpenSSL::PKey::PKeyError => error
+          refuse("gave no key to encrypt the password with (#{error.message})")
+        end
+
+        def own_key
+          @server_public_key || refuse("has to see the password, once: connect with TLS, or give the server's key (server_public_key:), or trust whoever answers for it (:ask)")
+        end
+
+        def asked_key
+          @link.write_packet("\x02")
+          packet = answer(@link.read_packet)
+          refuse("gave no key to encrypt the password with") unless packet.getbyte(0) == 1
+          packet.byteslice(1..)
+        end
+
+        def exclusive_or(left, right)
+          left.bytes.zip(right.bytes).map { |a, b| a ^ b }.pack("C*")
+        end
+
+        def answer(packet)
+          return packet unless packet.is_a?(ServerError)
+
+          raise LoginFailed, "#{@link.stream.peer} does not let #{@user.inspect} in: #{packet.message} (#{packet.code})"
+        end
+
+        def refuse(what)
+          raise LoginFailed, "#{@link.stream.peer} #{what}"
+        end
+      end
+    end
+  end
+end

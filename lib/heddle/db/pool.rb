@@ -1,0 +1,243 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    # Connections that fibers and threads take turns with: at most so many, given out in the order in which they were asked for.
+    #
+    # @example
+    #   pool = Heddle::DB::Pool.new("mysql://…", size: 10, timeout: 2)
+    #   pool.with { |db| db.query("select 1") }
+    #   pool.query_value("select name from t where id = ?", 7)
+    class Pool
+      # @return [Integer] connections, at most
+      attr_reader :size
+
+      # @param url [String] see {DB.connect}
+      # @param size [Integer] connections, at most
+      # @param checkout_timeout [Numeric, nil] seconds to wait for one that is free
+      # @param idle [Numeric, nil] seconds after which one that nobody used is closed
+      # @param options see {DB.connect}
+      def initialize(url, size: 10, checkout_timeout: 5, idle: 300, **options)
+        raise ArgumentError, "size: is a number of connections above 0, not #{size.inspect}" unless size.is_a?(Integer) && size.positive?
+
+        @connect = -> { DB.connect(url, **options) }
+        @size = size
+        @checkout_timeout = checkout_timeout
+        @idle = idle
+        @lock = Thread::Mutex.new
+        @free = [] # [connection, since when], the one used last at the end
+        @waiting = [] # whoever is first is served first
+        @made = 0
+        @closed = false
+        @forks = Process.pid
+      end
+
+      # Gives the block a connection that nobody else has meanwhile.
+      #
+      # @yieldparam connection [Connection]
+      # @return the block's value
+      # @raise [PoolTimeout] when none becomes free in time; [PoolClosed]; see {DB.connect}
+      def with
+        connection = checkout
+        begin
+          yield connection
+        ensure
+          give_back(connection)
+        end
+      end
+
+      %i[query exec query_value query_row query_maybe_row query_list].each do |name|
+        define_method(name) { |sql, *arguments| with { |connection| connection.public_send(name, sql, *arguments) } }
+      end
+
+      # @see Connection#each_row
+      def each_row(sql, *arguments, fetch: 1000, &block)
+        with { |connection| connection.each_row(sql, *arguments, fetch: fetch, &block) }
+        self
+      end
+
+      # @see Connection#transaction
+      def transaction(**options)
+        with { |connection| connection.transaction(**options) { yield connection } }
+      end
+
+      # @see Connection#pipeline
+      def pipeline(**options, &block)
+        with { |connection| connection.pipeline(**options, &block) }
+      end
+
+      # @return [Hash] how many connections there are, are free, and are waited for
+      def stats
+        @lock.synchronize { {connections: @made, free: @free.size, waiting: @waiting.size} }
+      end
+
+      # Closes what is free now, and the rest as it is given back. Who waits gets PoolClosed.
+      def close
+        free, waiting = @lock.synchronize do
+          @closed = true
+          [@free, @waiting].map { |list| list.dup.tap { list.clear } }
+        end
+        waiting.each { |queue| queue << :closed }
+        free.each { |connection, _| discard(connection) }
+        nil
+      end
+
+      def closed?
+        @closed
+      end
+
+      def inspect
+        "#<#{self.class} #{@made} of #{@size}, #{@free.size} free, #{@waiting.size} waiting#{" closed" if @closed}>"
+      end
+
+      private
+
+      # Not by Kernel#loop, which takes PoolClosed (a StopIteration, as ClosedQueueError is) for its end.
+      def checkout
+        until (connection = try_checkout)
+        end
+        connection
+      end
+
+      def try_checkout
+        found = take
+        found = wait(found) if found.is_a?(Thread::Queue)
+        return make if found == :make
+        return lend(found) if found.healthy?
+
+        discard(found)
+        pass_on(:make)
+        nil
+      end
+
+      # A connection, :make for the right to make one, or a queue to wait at.
+      def take
+        stale = []
+        @lock.synchronize do
+          raise PoolClosed, "this pool of connections is closed" if @closed
+
+          forget_parents
+          stale = drop_idle
+          if (connection, _ = @free.pop)
+            connection
+          elsif @made < @size
+            @made += 1
+            :make
+          else
+            Thread::Queue.new.tap { |queue| @waiting << queue }
+          end
+        end
+      ensure
+        stale.each(&:close)
+      end
+
+      def wait(queue)
+        found = Heddle.deadline(@checkout_timeout) { queue.pop }
+        raise PoolClosed, "this pool of connections is closed" if found == :closed
+
+        taken = found
+      rescue DeadlineExceeded
+        raise unless waited_in_vain?
+
+        raise PoolTimeout, "none of #{@size} connections became free in #{@checkout_timeout} s: make the pool larger (size:), or hold connections for less time"
+      ensure
+        leave(queue) unless taken
+      end
+
+      # Whether it is our limit that is over, not one around us.
+      def waited_in_vain?
+        remaining = Heddle.remaining
+        remaining.nil? || remaining > 0
+      end
+
+      # Whoever goes away without what was put into its queue passes that on.
+      def leave(queue)
+        @lock.synchronize { @waiting.delete(queue) }
+        found = queue.empty? ? nil : queue.pop(true)
+        return if found.nil? || found == :closed
+
+        pass_on(found)
+      end
+
+      def make
+        connection = @connect.call
+        lend(connection)
+      ensure
+        pass_on(:make) unless connection
+      end
+
+      def lend(connection)
+        connection.lease = nil
+        connection
+      end
+
+      def give_back(connection)
+        connection.lease = :none
+        if reusable?(connection)
+          pass_on(connection)
+        else
+          discard(connection)
+          pass_on(:make)
+        end
+      end
+
+      # Closes that wait are sent now, unless somebody's next request can take them along.
+      def reusable?(connection)
+        return false if @closed || !connection.healthy?
+
+        connection.lease = nil
+        connection.flush_closes if @waiting.empty?
+        connection.lease = :none
+        true
+      rescue Error, DeadlineExceeded, SystemCallError, IOError
+        false
+      end
+
+      # A connection, or the right to make one, to who has waited longest.
+      def pass_on(what)
+        @lock.synchronize do
+          if (queue = @waiting.shift)
+            queue << what
+          elsif what == :make
+            @made -= 1
+          elsif @closed
+            @made -= 1
+            what.close
+          else
+            @free << [what, now]
+          end
+        end
+      end
+
+      def discard(connection)
+        connection.close
+      rescue Error, DeadlineExceeded, SystemCallError, IOError
+        nil
+      end
+
+      def drop_idle
+        return [] unless @idle
+
+        limit = now - @idle
+        stale = @free.take_while { |_, since| since < limit }
+        @free.shift(stale.size)
+        @made -= stale.size
+        stale.map(&:first)
+      end
+
+      # A child of fork has none of its parent's connections.
+      def forget_parents
+        return if @forks == Process.pid
+
+        @forks = Process.pid
+        @free.clear
+        @waiting.clear
+        @made = 0
+      end
+
+      def now
+        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+    end
+  end
+end

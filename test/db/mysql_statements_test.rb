@@ -1,0 +1,261 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/mariadb_server"
+
+# What preparing and closing costs, and what becomes of it when the server has as many statements as it may.
+class MySQLStatementsTest < Minitest::Test
+  include StreamHelpers
+
+  hard_deadline 120
+
+  def setup
+    @server = TestMariaDB.shared
+    @admin = Heddle::DB.connect(@server.url, timeout: 20)
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def teardown
+    return unless @admin
+
+    @admin.driver.command("set global max_prepared_stmt_count = 16382")
+    @admin.close
+  end
+
+  def with_connection(**options)
+    db = Heddle::DB.connect(@server.url, timeout: 20, **options)
+    yield db
+  ensure
+    db&.close
+  end
+
+  # As the server counts them; without a statement of our own.
+  def on_server
+    @admin.driver.command("show global status like 'Prepared_stmt_count'").rows[0][1].to_i
+  end
+
+  def limit(count)
+    @admin.driver.command("set global max_prepared_stmt_count = #{count}")
+  end
+
+  # What the block adds to the stream's statistics.
+  def spent(db)
+    before = db.driver.stream.statistics
+    yield
+    db.driver.stream.statistics.to_h { |key, value| [key, value - before[key]] }
+  end
+
+  def link(db)
+    db.driver.instance_variable_get(:@link)
+  end
+
+  def test_new_sql_takes_one_packet_and_at_most_five_system_calls
+    with_connection do |db|
+      10.times { |n| db.query("select #{n}, ?", n) }
+      spent = spent(db) { 50.times { |n| db.query("select -#{n}, ?", n) } }
+      assert_equal 50, spent[:sends]
+      assert_operator spent[:system_calls], :<=, 250
+      assert_operator spent[:receives], :<=, 100
+    end
+  end
+
+  def test_closes_ride_with_the_next_request
+    with_connection do |db|
+      before = on_server
+      100.times { |n| db.query("select #{n}") }
+      assert_equal before + 1, on_server
+      assert_equal 1, link(db).closes
+      statement = db.prepare("select 1")
+      spent = spent(db) { statement.close }
+      assert_equal 0, spent[:system_calls]
+      assert_equal before + 1, on_server # that one alone, still: the prepare took the other along
+      db.query("select 1")
+      assert_equal before + 1, on_server
+      db.flush_closes
+      assert_equal 0, link(db).closes
+      wait_until(what: "the closes' arrival") { on_server == before }
+    end
+  end
+
+  def test_not_too_many_wait_to_be_closed
+    with_connection do |db|
+      before = on_server
+      statements = Array.new(150) { |n| db.prepare("select #{n}") }
+      assert_equal before + 150, on_server
+      statements.each(&:close)
+      assert_operator link(db).closes, :<=, 64
+      wait_until(what: "the closes' arrival") { on_server <= before + 64 }
+    end
+  end
+
+  def test_statements_that_nobody_holds_are_closed
+    with_connection do |db|
+      before = on_server
+      make = -> { 100.times { |n| db.prepare("select #{n}").query } && nil }
+      Thread.new(&make).join # its stack goes with it
+      wait_until(what: "the statements' end") do
+        GC.start
+        db.query("select 1")
+        db.flush_closes
+        on_server <= before + 5
+      end
+    end
+  end
+
+  # Freed after their connection, and statements of a connection that was closed.
+  def test_the_ends_of_connections_and_statements_in_any_order
+    Thread.new do
+      20.times do
+        db = Heddle::DB.connect(@server.url, timeout: 20)
+        statements = Array.new(5) { |n| db.prepare("select #{n}") }
+        statements.first.close
+        db.close
+        statements.each(&:close)
+      end
+    end.join
+    GC.start
+    assert_equal 1, @admin.query_value("select 1")
+  end
+
+  def test_a_hundred_thousand_statements
+    limit(64)
+    with_connection do |db|
+      most = 0
+      100_000.times do |n|
+        assert_equal n, db.query("select ? + #{n}", 0)[0][0]
+        most = [most, on_server].max if n % 5000 == 0
+      end
+      assert_operator most, :<=, 4
+    end
+    with_connection(statement_cache: :always, statement_cache_size: 1000) do |db|
+      300.times { |n| assert_equal n, db.query("select ? + #{n}", 0)[0][0] }
+      assert_operator on_server, :<=, 64
+    end
+  end
+
+  # ---- the limit of the server
+
+  def test_at_the_limit_statements_without_arguments_go_on
+    limit(0)
+    with_connection do |db|
+      assert_equal 7, db.query_value("select 7")
+      error = assert_raises(Heddle::DB::StatementLimit) { db.query("select ?", 7) }
+      assert_includes error.message, "max_prepared_stmt_count"
+      assert_raises(Heddle::DB::ServerError) { db.prepare("select 7") }
+      limit(64)
+      assert_equal 7, db.query_value("select ?", 7)
+    end
+  end
+
+  def test_at_the_limit_the_cache_gives_room
+    with_connection(statement_cache: :always) do |db|
+      20.times { |n| db.query("select #{n} + ?", n) }
+      assert_equal 20, db.cached_statements
+      limit(20)
+      assert_equal 108, db.query_value("select 101 + ?", 7)
+      assert_equal 107, db.query_value("select 100 + ?", 7)
+      assert_equal 1, db.cached_statements
+    end
+  end
+
+  # MariaDB takes an execution of "the last statement" for one of the statement before when the prepare that comes with it was
+  # refused for the limit: it would run that one again.
+  def test_at_the_limit_no_other_statement_is_run
+    %i[always never].each do |mode|
+      with_connection(statement_cache: mode) do |db|
+        db.query("create temporary table t (name varchar(20))")
+        db.query("insert into t values (?)", "once")
+        others = Array.new(3) { |n| @admin.prepare("select #{n}") }
+        limit(0)
+        assert_raises(Heddle::DB::StatementLimit) { db.query("insert into t values (upper(?))", "never") }
+        statement = others.first
+        assert_equal 1, statement.query.size
+        limit(64)
+        assert_equal ["once"], db.query_list("select name from t"), mode
+        others.each(&:close)
+      end
+    end
+  end
+
+  def test_a_prepare_that_fails_runs_nothing
+    with_connection(statement_cache: :always) do |db|
+      db.query("create temporary table t (name varchar(20))")
+      2.times { db.query("insert into t values (?)", "once") }
+      assert_raises(Heddle::DB::ServerError) { db.query("insert into nowhere_at_all values (?)", "never") }
+      assert_equal 2, db.query_value("select count(*) from t")
+    end
+  end
+
+  # ---- statements that went stale
+
+  def test_a_statement_that_the_server_does_not_know_any_more
+    with_connection(statement_cache: :always) do |db|
+      assert_equal 2, db.query_value("select ? + 1", 1)
+      statement = db.prepare("select ? + 2")
+      # COM_RESET_CONNECTION: the server forgets them all.
+      link(db).send_command(0x1f, "")
+      assert_instance_of Heddle::DB::Result, link(db).receive_text
+      assert_equal 3, db.query_value("select ? + 1", 2)
+      assert_equal 4, statement.query(2).rows[0][0]
+      db.transaction do
+        assert_equal 4, db.query_value("select ? + 1", 3)
+        link(db).send_command(0x1f, "")
+        link(db).receive_text
+      end
+    rescue Heddle::DB::TransactionError
+      # The reset has ended it, which is seen.
+      assert_equal 5, db.query_value("select ? + 1", 4)
+    end
+  end
+
+  def test_tables_that_change_under_a_kept_statement
+    with_connection(statement_cache: :always) do |db|
+      db.exec("create or replace table changing (a int)")
+      db.exec("insert into changing values (1)")
+      2.times { assert_equal [[1]], db.query("select * from changing where a = ?", 1).rows }
+      @admin.exec("alter table changing add b varchar(10) default 'x', modify a bigint")
+      result = db.query("select * from changing where a = ?", 1)
+      assert_equal [[[1, "x"]], %w[a b]], [result.rows, result.fields]
+      assert_equal [[1, "x"]], db.query("select * from changing where a = ?", 1).rows
+    ensure
+      @admin.exec("drop table if exists changing")
+    end
+  end
+
+  def test_what_cannot_be_prepared
+    with_connection do |db|
+      assert_operator db.query("show warnings").size, :>=, 0
+      assert_operator db.query("explain select 1").size, :>=, 1
+      assert_predicate db.query("help 'select'"), :rows?
+      assert_equal 0, db.exec("lock tables mysql.user read")
+      assert_equal 0, db.exec("unlock tables")
+    end
+  end
+
+  def test_kept_statements_of_which_each_execution_has_other_types
+    with_connection(statement_cache: :always) do |db|
+      values = [1, 1.5, "x", nil, 2, BigDecimal("1.25"), Date.new(2024, 1, 1), "y".b, 3]
+      3.times { values.each { |value| value.nil? ? assert_nil(db.query_value("select ?", value)) : assert_equal(value, db.query_value("select ?", value)) } }
+      assert_equal 1, db.cached_statements
+    end
+  end
+
+  # Interrupted at any moment by the GC.
+  def test_under_gc_stress
+    with_connection(statement_cache: :always) do |db|
+      run = lambda do
+        db.query("select ?, 'text', 1.5, cast(now() as date), cast('1:2:3' as time), x'ff', ?", "é", BigDecimal("1.5"))
+        db.prepare("select 1").query
+        db.pipeline { |p| p.query("select ?", 1) }
+        assert_raises(Heddle::DB::ServerError) { db.query("select nowhere") }
+      end
+      run.call
+      GC.stress = true
+      2.times { run.call }
+    ensure
+      GC.stress = false
+      assert_equal 1, db.query_value("select 1")
+    end
+  end
+end

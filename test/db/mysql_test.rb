@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/mariadb_server"
+require "shared/db/queries"
+require "shared/db/transactions"
+require "shared/db/pools"
+
+# The suite of every database, on a real MariaDB: over TCP, a UNIX socket and TLS, in threads and in tasks.
+{"TCP" => {}, "Unix" => {socket: true}, "TLS" => {tls: true}}.each do |way, options|
+  %i[thread fiber].each do |wait|
+    test = Class.new(Minitest::Test) do
+      include StreamHelpers
+      include DatabaseSuite::Queries
+      include DatabaseSuite::Transactions if way != "Unix"
+      include DatabaseSuite::Pools if way == "TCP"
+
+      mode wait
+      hard_deadline 60
+
+      define_method(:way) { options }
+      define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
+
+      def setup
+        @server = TestMariaDB.shared
+      rescue Servers::Unavailable => error
+        skip error.message
+      end
+
+      def connect(**options)
+        Heddle::DB.connect(@server.url, timeout: 20, **ways, **options)
+      end
+
+      def pool(**options)
+        Heddle::DB::Pool.new(@server.url, timeout: 20, **ways, **options)
+      end
+
+      def ways
+        {socket: (@server.socket if way[:socket]), tls: (way[:tls] ? {ca_file: @server.ca_file} : nil)}.compact
+      end
+
+      def series(count) = "select seq from seq_1_to_#{count}"
+
+      def sleep_sql(seconds) = "select sleep(#{seconds})"
+
+      def sleepers(db) = db.query_value("select count(*) from information_schema.processlist where state = 'User sleep'")
+
+      def committing
+        ["create table x (a int)", "/* x */ DROP TABLE x", "commit", "rollback", "begin", "start transaction", "alter table x add b int",
+          "truncate table x", "set autocommit = 1", "lock tables x read", "/*!50000 create table x (a int) */"]
+      end
+    end
+    Object.const_set("MySQL#{way}#{wait.capitalize}Test", test)
+  end
+end

@@ -1,0 +1,185 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/mariadb_server"
+
+# Each type of MariaDB, both ways: what is bound comes back, and what prepared statements give (binary) is what the server's
+# own text says.
+class MySQLTypesTest < Minitest::Test
+  include StreamHelpers
+
+  hard_deadline 60
+
+  DB = Heddle::DB
+
+  def setup
+    @server = TestMariaDB.shared
+    @db = DB.connect(@server.url, timeout: 20)
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def teardown
+    @db&.close
+  end
+
+  UTC = ->(random) { Time.at(random.rand(-62_167_219_200..253_402_300_799), random.rand(1_000_000)).utc }
+
+  # A column's type, and what makes values of it.
+  COLUMNS = {
+    "tinyint" => ->(r) { r.rand(-128..127) },
+    "tinyint unsigned" => ->(r) { r.rand(0..255) },
+    "smallint" => ->(r) { r.rand(-32_768..32_767) },
+    "smallint unsigned" => ->(r) { r.rand(0..65_535) },
+    "mediumint" => ->(r) { r.rand(-8_388_608..8_388_607) },
+    "mediumint unsigned" => ->(r) { r.rand(0..16_777_215) },
+    "int" => ->(r) { r.rand(-(1 << 31)..(1 << 31) - 1) },
+    "int unsigned" => ->(r) { r.rand(0..(1 << 32) - 1) },
+    "bigint" => ->(r) { r.rand(-(1 << 63)..(1 << 63) - 1) },
+    "bigint unsigned" => ->(r) { r.rand(0..(1 << 64) - 1) },
+    "year" => ->(r) { r.rand(1901..2155) },
+    "bit(13)" => ->(r) { r.rand(0..8191) },
+    "bit(64)" => ->(r) { r.rand(0..(1 << 64) - 1) },
+    "double" => ->(r) { (r.rand - 0.5) * 10.0**r.rand(-300..300) },
+    "decimal(40,12)" => ->(r) { BigDecimal("#{r.rand(-(10**28)..10**28)}.#{r.rand(10**12)}") },
+    "decimal(65,0)" => ->(r) { BigDecimal(r.rand(-(10**64)..10**64)) },
+    "date" => ->(r) { Date.new(0, 1, 1, Date::GREGORIAN) + r.rand(3_652_059) },
+    "datetime(6)" => UTC,
+    "datetime" => ->(r) { Time.at(r.rand(0..4_000_000_000)).utc },
+    "timestamp(6)" => ->(r) { Time.at(r.rand(1..2_147_483_646), r.rand(1_000_000)).utc },
+    "time(6)" => ->(r) { DB::Duration.new(r.rand(-3_020_399_999_999..3_020_399_999_999)) },
+    "varchar(100)" => ->(r) { Array.new(r.rand(100)) { [r.rand(1..0xd7ff)].pack("U") }.join.encode("UTF-8") },
+    "text" => ->(r) { Array.new(r.rand(300)) { [r.rand(0x10000..0x1ffff)].pack("U") }.join.encode("UTF-8") },
+    "varbinary(300)" => ->(r) { r.bytes(r.rand(300)) },
+    "blob" => ->(r) { r.bytes(r.rand(1000)) },
+    "enum('red','grün')" => ->(r) { %w[red grün][r.rand(2)] },
+    "set('a','b','c')" => ->(r) { %w[a b c].select { r.rand(2) == 1 }.join(",").encode("UTF-8") },
+    "json" => ->(r) { format('{"n": %d, "é": [%d]}', r.rand(1000), r.rand(1000)) }
+  }.freeze
+
+  ROUNDS = 40
+
+  COLUMNS.each do |type, make|
+    define_method(:"test_#{type.gsub(/\W+/, "_")}") do
+      random = Random.new(Minitest.seed)
+      @db.exec("create temporary table t (id int primary key, v #{type} null) character set utf8mb4")
+      values = Array.new(ROUNDS) { make.call(random) } << nil
+      @db.pipeline { |p| values.each_with_index { |value, id| p.query("insert into t values (?, ?)", id, value) } }
+      binary = @db.query_list("select v from t order by id")
+      text = @db.driver.command("select v from t order by id").rows.map(&:first)
+      assert_equal values, binary
+      assert_equal values, text
+      assert_equal values.map(&:class), binary.map(&:class)
+      assert_equal values.grep(String).map(&:encoding), binary.grep(String).map(&:encoding)
+      # What was read can be bound again, and is found.
+      values.compact.first(5).each { |value| assert_operator @db.query_value("select count(*) from t where v = ?", value), :>=, 1, value.inspect }
+    end
+  end
+
+  def test_single_floats
+    @db.exec("create temporary table t (v float)")
+    values = [0.0, 1.5, -0.25, 3.0e38, 1.0e-30, 0.1]
+    values.each { |value| @db.exec("insert into t values (?)", value) }
+    @db.query_list("select v from t").zip(values, @db.driver.command("select v from t").rows) do |binary, value, (text)|
+      assert_in_delta value, binary, value.abs * 1e-6
+      assert_in_delta value, text, value.abs * 1e-5
+    end
+  end
+
+  def test_days_that_no_calendar_has_are_nil
+    @db.exec("set sql_mode = 'ALLOW_INVALID_DATES'")
+    @db.exec("create temporary table t (d date, e datetime, f timestamp null)")
+    ["0000-00-00", "2024-00-00", "2024-01-00", "2023-02-31"].each { |day| @db.exec("insert into t (d, e) values (?, ?)", day, day) }
+    [@db.query("select d, e from t"), @db.driver.command("select d, e from t")].each { |result| assert_equal [[nil, nil]] * 4, result.rows }
+    assert_equal 4, @db.query_value("select count(*) from t")
+  end
+
+  def test_numbers_of_ruby
+    big = (1 << 64) + 5
+    assert_equal [1, 0, -5, 1 << 63, BigDecimal(big), BigDecimal("1.5"), "sym"],
+      @db.query_row("select ?, ?, ?, ?, ?, ?, ?", true, false, -5, 1 << 63, big, BigDecimal("1.5"), :sym)
+    assert_equal [-(1 << 63), (1 << 63) - 1, (1 << 64) - 1], @db.query_row("select ?, ?, ?", -(1 << 63), (1 << 63) - 1, (1 << 64) - 1)
+    assert_equal [[nil] * 20], @db.query("select #{(["?"] * 20).join(", ")}", *([nil] * 20)).rows
+  end
+
+  def test_times_of_ruby
+    moment = Time.new(2024, 2, 29, 23, 59, 58.25r, "+05:30")
+    expected = moment.getutc
+    assert_equal expected, @db.query_value("select ?", moment)
+    assert_predicate @db.query_value("select ?", moment), :utc?
+    assert_equal expected, @db.query_value("select ?", moment.to_datetime)
+    assert_equal "2024-02-29 18:29:58.250000", @db.query_value("select cast(? as char)", moment)
+    assert_equal Date.new(2024, 2, 29), @db.query_value("select ?", Date.new(2024, 2, 29))
+    assert_equal "1582-10-14", @db.query_value("select cast(? as char)", Date.new(1582, 10, 4))
+    assert_equal "-00:00:01.5", DB::Duration.parse("-0:00:01.5").to_s.sub(/0+\z/, "")
+    assert_equal DB::Duration.parse("838:59:59.000001"), @db.query_value("select cast(? as time(6))", "838:59:59.000001")
+  end
+
+  def test_local_time
+    zone = ENV["TZ"]
+    ENV["TZ"] = "Europe/Berlin"
+    db = DB.connect(@server.url, timeout: 20, time_zone: :local)
+    moment = Time.utc(2024, 7, 1, 12, 30, 15, 123_456)
+    assert_equal "2024-07-01 14:30:15.123456", db.query_value("select cast(? as char)", moment)
+    assert_equal moment, db.query_value("select ?", moment)
+    assert_equal 7200, db.query_value("select ?", moment).utc_offset
+  ensure
+    ENV["TZ"] = zone
+    db&.close
+  end
+
+  def test_text_in_other_encodings
+    assert_equal "grün", @db.query_value("select ?", "grün".encode("ISO-8859-1"))
+    assert_equal "grün", @db.query_value("select 'grün'".encode("UTF-16LE").encode("UTF-8"))
+    assert_equal "grün", @db.query_value("select 'grün'".encode("ISO-8859-1"))
+    db = DB.connect(@server.url, timeout: 20, charset: "latin1")
+    assert_equal ["grün".encode("Windows-1252"), Encoding::Windows_1252], db.query_value("select ?", "grün").then { |s| [s, s.encoding] }
+    assert_raises(Encoding::UndefinedConversionError) { db.query("select ?", "日本") }
+    assert_equal 1, db.query_value("select 1")
+    db.close
+    assert_raises(ArgumentError) { DB.connect(@server.url, charset: "sjis") }
+  end
+
+  def test_bytes_that_are_no_text
+    assert_equal Encoding::BINARY, @db.query_value("select x'ff00'").encoding
+    assert_equal "\xff\x00".b, @db.query_value("select ?", "\xff\x00".b)
+  end
+
+  def test_what_columns_say
+    @db.exec("create temporary table t (id int unsigned not null, price decimal(10,2), name varchar(5) character set utf8mb4, raw blob)")
+    id, price, name, raw = @db.query("select id, price, name as called, raw from t as u").columns
+    assert_equal [:integer, true, false, "u"], [id.type, id.unsigned, id.nullable, id.table]
+    assert_equal [:decimal, 2, true], [price.type, price.scale, price.nullable]
+    assert_equal [:text, "called", 20], [name.type, name.name, name.length]
+    assert_equal :bytes, raw.type
+  end
+
+  def test_several_results
+    @db.exec("create or replace procedure two_results() begin select 1 as a; select 'x' as b, 2.5 as c; end")
+    first = @db.query("call two_results()")
+    assert_equal [[[1]], ["a"]], [first.rows, first.fields]
+    assert_equal [[["x", BigDecimal("2.5")]], %w[b c]], [first.following.rows, first.following.fields]
+    refute_predicate first.following.following, :rows?
+    assert_equal 1, @db.query_value("select 1")
+  ensure
+    @db&.exec("drop procedure if exists two_results")
+  end
+
+  # More than what one packet holds, in both directions.
+  def test_packets_of_16_mib
+    @db.exec("set global max_allowed_packet = 64 << 20") # what a session has it takes when it connects
+    db = DB.connect(@server.url, timeout: 60)
+    sizes = [(1 << 24) - 1 - 100, (1 << 24) - 1, (1 << 24) + 7, 2 * ((1 << 24) - 1)]
+    sizes.each do |size|
+      bytes = Random.new(size).bytes(size)
+      assert bytes == db.query_value("select ?", bytes), "#{size} bytes came back as others"
+    end
+    # One whose last packet is empty: 16 MiB - 1 together with what is around the value.
+    (0..24).each do |less|
+      size = (1 << 24) - 1 - less
+      assert_equal size, db.query_value("select repeat('x', ?)", size).bytesize
+    end
+  ensure
+    db&.close
+  end
+end

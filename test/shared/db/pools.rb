@@ -1,0 +1,121 @@
+# frozen_string_literal: true
+
+module DatabaseSuite
+  # Heddle::DB::Pool, with #pool(**options) and the rest of Queries.
+  module Pools
+    def test_a_connection_serves_one_after_another
+      with_pool(size: 2) do |pool|
+        first = pool.with { |db| db }
+        second = pool.with { |db| db }
+        assert_same first, second
+        assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
+        assert_equal 3, pool.query_value("select ? + 1", 2)
+        assert_equal [[1]], pool.query("select 1").rows
+        assert_equal(:value, pool.transaction { :value })
+        assert_equal [1], pool.pipeline { |p| [p.query("select 1")] }.map { |f| f.value.rows[0][0] }
+        seen = []
+        pool.each_row(series(5)) { |row| seen.concat(row) }
+        assert_equal [1, 2, 3, 4, 5], seen
+        assert_raises(Heddle::DB::Busy) { first.query("select 1") }
+      end
+    end
+
+    def test_never_more_connections_than_its_size
+      with_pool(size: 3) do |pool|
+        each_at_once(20) { pool.query(sleep_sql(0.01)) }
+        assert_equal({connections: 3, free: 3, waiting: 0}, pool.stats)
+      end
+    end
+
+    # One who asks again after its turn comes behind all who wait.
+    def test_whoever_waits_longest_is_next
+      with_pool(size: 1) do |pool|
+        order = Thread::Queue.new
+        each_at_once(4) { |n| 5.times { pool.with { |db| order << n && db.query(sleep_sql(0.005)) } } }
+        turns = Array.new(order.size) { order.pop }
+        turns.drop(4).each_slice(4).first(3).each { |slice| assert_equal 4, slice.uniq.size, turns.inspect }
+      end
+    end
+
+    def test_nobody_waits_for_ever
+      with_pool(size: 1, checkout_timeout: 0.2) do |pool|
+        pool.with do
+          error = assert_within(2, at_least: 0.15) { assert_raises(Heddle::DB::PoolTimeout) { pool.query("select 1") } }
+          assert_includes error.message, "size:"
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { pool.query("select 1") } }
+        end
+        assert_equal 1, pool.query_value("select 1")
+        assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
+      end
+    end
+
+    def test_what_is_not_at_rest_is_not_handed_on
+      with_pool(size: 1) do |pool|
+        pool.with do |db|
+          db.start_transaction
+        end
+        assert_equal({connections: 0, free: 0, waiting: 0}, pool.stats)
+        refute(pool.with { |db| db.in_transaction? })
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { pool.query(sleep_sql(20)) } }
+        assert_equal 1, pool.query_value("select 1")
+        pool.with(&:close)
+        assert_equal 1, pool.query_value("select 1")
+        wait_until_nothing_sleeps
+      end
+    end
+
+    def test_idle_connections_are_closed
+      with_pool(size: 2, idle: 0.05) do |pool|
+        first = pool.with { |db| db }
+        sleep(0.1)
+        refute_same first, pool.with { |db| db }
+        assert_predicate first, :closed?
+      end
+    end
+
+    def test_a_closed_pool
+      with_pool(size: 1) do |pool|
+        pool.with do
+          pool.close
+        end
+        assert_predicate pool, :closed?
+        assert_raises(Heddle::PoolClosed) { pool.query("select 1") }
+        assert_equal({connections: 0, free: 0, waiting: 0}, pool.stats)
+      end
+    end
+
+    def test_those_who_cannot_connect_do_not_take_places
+      in_host do
+        pool = pool(size: 1, database: "there_is_no_such_base")
+        3.times { assert_raises(Heddle::DB::LoginFailed) { pool.query("select 1") } }
+        assert_equal({connections: 0, free: 0, waiting: 0}, pool.stats)
+      end
+    end
+
+    # The bench has the figure; here three times the ideal is enough.
+    def test_fifty_at_once
+      with_pool(size: 50) do |pool|
+        each_at_once(50) { pool.query("select 1") }
+        assert_within(3 * 0.2, remeasure: 3) { each_at_once(50) { pool.query(sleep_sql(0.2)) } }
+      end
+    end
+
+    private
+
+    def with_pool(**options)
+      in_host do
+        pool = pool(**options)
+        yield pool
+      ensure
+        pool&.close
+      end
+    end
+
+    # So many tasks, or threads.
+    def each_at_once(count, &block)
+      return count.times.map { |n| Thread.new { block.call(n) } }.each(&:value) unless Fiber.scheduler
+
+      count.times.map { |n| Heddle.spawn { block.call(n) } }.each(&:value)
+    end
+  end
+end

@@ -1,0 +1,277 @@
+# frozen_string_literal: true
+
+# What every database does, whatever it is. A class that includes these says how to connect (#connect, with options of
+# Heddle::DB.connect), how to wait (#in_host), and what is its own: #series(count), a query of one column with the numbers
+# from 1 on, and #sleep_sql(seconds).
+module DatabaseSuite
+  module Queries
+    def test_a_query_with_arguments
+      with_connection do |db|
+        result = db.query("select 1 as one, ? as two, ? as three", 2, "drei")
+        assert_equal [[1, 2, "drei"]], result.rows
+        assert_equal %w[one two three], result.fields
+        assert_equal [{"one" => 1, "two" => 2, "three" => "drei"}], result.hashes
+        assert_equal %i[integer integer text], result.columns.map(&:type)
+        assert_equal [1, 2, "drei"], result.first
+        assert_equal 1, result.size
+        assert_equal [[1, 2, "drei"]], result.map(&:itself)
+        assert_predicate result, :rows?
+      end
+    end
+
+    def test_what_changes_rows
+      with_table("id int, name varchar(20)") do |db, table|
+        assert_equal 2, db.exec("insert into #{table} values (?, ?), (?, ?)", 1, "a", 2, nil)
+        result = db.query("update #{table} set name = ? where id = ?", "b", 2)
+        assert_equal [1, [], []], [result.affected_rows, result.rows, result.columns]
+        refute_predicate result, :rows?
+        assert_equal [[1, "a"], [2, "b"]], db.query("select * from #{table} order by id").rows
+        assert_equal [], db.query("select * from #{table} where id = ?", 3).rows
+        assert_equal %w[id name], db.query("select * from #{table} where id = ?", 3).fields
+      end
+    end
+
+    def test_one_value_one_row_a_list
+      with_connection do |db|
+        assert_equal 3, db.query_value("select ? + 1", 2)
+        assert_equal [1, "x"], db.query_row("select 1, 'x'")
+        assert_equal [1, 2, 3], db.query_list(series(3))
+        assert_equal [1], db.query_maybe_row("select 1")
+        assert_nil db.query_maybe_row("select 1 from (#{series(1)}) as t where 1 = 0")
+        none = "select 1 from (#{series(1)}) as t where 1 = 0"
+        [[:query_value, "select 1, 2"], [:query_value, series(2)], [:query_value, none], [:query_row, series(2)], [:query_row, none],
+          [:query_list, "select 1, 2"], [:query_maybe_row, series(2)]].each do |method, sql|
+          assert_includes assert_raises(Heddle::DB::UnexpectedRows) { db.public_send(method, sql) }.message, sql
+        end
+        assert_equal 1, db.query_value("select 1")
+      end
+    end
+
+    def test_what_the_server_refuses_leaves_the_connection_as_it_was
+      with_connection do |db|
+        error = assert_raises(Heddle::DB::ServerError) { db.query("select * from nowhere_at_all where id = ?", 1) }
+        assert_kind_of Heddle::Error, error
+        assert_includes error.message, "nowhere_at_all"
+        assert_equal "select * from nowhere_at_all where id = ?", error.sql
+        assert_match(/\A42/, error.sql_state)
+        refute_predicate error, :retryable?
+        assert_raises(Heddle::DB::ServerError) { db.query("this is no sql") }
+        assert_equal 1, db.query_value("select 1")
+        assert_predicate db, :healthy?
+      end
+    end
+
+    # The wrong number of arguments must not reach the server, which would take the bytes of one value for another's.
+    def test_the_wrong_number_of_arguments
+      with_connection do |db|
+        [["select ?", []], ["select 1", [1]], ["select ?, ?", [1]], ["select ?", [1, 2]], ["select '?', ? -- ?\n", []]].each do |sql, arguments|
+          assert_raises(ArgumentError) { db.query(sql, *arguments) }
+          statement = db.prepare(sql)
+          assert_raises(ArgumentError) { statement.query(*arguments) }
+        end
+        assert_equal 5, db.query_value("select ?", 5)
+      end
+    end
+
+    def test_what_cannot_be_bound_is_not_sent
+      with_connection do |db|
+        assert_raises(TypeError) { db.query("select ?", Object.new) }
+        assert_raises(TypeError) { db.query("select ?, ?", 1, [1, 2]) }
+        [Float::NAN, Float::INFINITY, BigDecimal("NaN"), "\xff", Time.at(1 << 50), Date.new(12_000, 1, 1)].each do |value|
+          assert_raises(ArgumentError) { db.query("select ?", value) }
+        end
+        assert_predicate db, :healthy?
+        assert_equal 5, db.query_value("select ?", 5)
+      end
+    end
+
+    def test_question_marks_that_are_none
+      with_connection do |db|
+        assert_equal ["?", "it's ?", 1], db.query_row("select '?', 'it''s ?', /* ? */ ? -- ?", 1)
+        assert_equal 6, db.query_value("select 5--?", 1)
+      end
+    end
+
+    def test_many_rows_by_and_by
+      with_connection do |db|
+        seen = []
+        db.each_row(series(2500), fetch: 100) { |row| seen << row.first }
+        assert_equal (1..2500).to_a, seen
+        assert_equal [[1], [2]], db.each_row(series(10), fetch: 3).first(2)
+        db.each_row(series(10), fetch: 2) { |(n)| assert_equal n + 1, db.query_value("select ? + 1", n) }
+        assert_raises(ArgumentError) { db.each_row(series(10), fetch: 0) { flunk } }
+        assert_raises(Heddle::DB::ServerError) { db.each_row("select * from nowhere_at_all") { flunk } }
+        assert_raises(RuntimeError) { db.each_row(series(10), fetch: 2) { raise "enough" } }
+        assert_predicate db, :healthy?
+      end
+    end
+
+    def test_prepared_statements
+      with_connection do |db|
+        statement = db.prepare("select ? + 1 as n")
+        assert_equal 1, statement.parameters
+        assert_equal ["n"], statement.columns.map(&:name)
+        assert_equal [2, 3, 4], [1, 2, 3].map { |n| statement.query(n).rows[0][0] }
+        # The type of what is bound is that of the result.
+        assert_equal [2.5, 3, 2.5], [1.5, 2, 1.5].map { |n| statement.query(n).rows[0][0] }
+        statement.close
+        statement.close
+        assert_predicate statement, :closed?
+        assert_raises(Heddle::DB::StatementClosed) { statement.query(1) }
+        assert_raises(Heddle::DB::ServerError) { db.prepare("this is no sql") }
+        with_connection do |other|
+          assert_raises(Heddle::DB::StatementClosed) { other.run_statement(db.prepare("select 1"), []) }
+          assert_equal 1, other.query_value("select 1")
+        end
+      end
+    end
+
+    def test_a_pipeline
+      with_table("id int primary key") do |db, table|
+        futures = db.pipeline do |pipeline|
+          (1..100).map { |n| pipeline.query("insert into #{table} values (?)", n % 90) } << pipeline.query("select count(*) from #{table}")
+        end
+        results = futures.map do |future|
+          future.value
+        rescue Heddle::DB::ServerError => error
+          error
+        end
+        assert_equal 10, results.grep(Heddle::DB::ServerError).size
+        assert_equal 90, results.last.rows[0][0]
+        assert_equal 90, db.query_value("select count(*) from #{table}")
+        # Errors before anything is sent are the query's own, too.
+        good, bad, typed = db.pipeline { |p| [p.query("select ?", 1), p.query("select ?"), p.query("select ?", Object.new)] }
+        assert_equal 1, good.value.rows[0][0]
+        assert_raises(ArgumentError) { bad.value }
+        assert_raises(TypeError) { typed.value }
+        early = db.pipeline { |p| p.query("select 1").value.rows }
+        assert_equal [[1]], early
+        assert_raises(ArgumentError) { db.pipeline(limit: 0) { flunk } }
+        assert_predicate db, :healthy?
+      end
+    end
+
+    def test_large_values
+      with_connection do |db|
+        [0, 250, 251, 65_535, 65_536, 1_000_000].each do |size|
+          value = "é" * (size / 2) + "x" * (size % 2)
+          assert_equal value, db.query_value("select ?", value)
+          bytes = Random.new(size).bytes(size)
+          assert_equal bytes, db.query_value("select ?", bytes)
+        end
+      end
+    end
+
+    def test_a_connection_that_was_closed
+      with_connection do |db|
+        assert_predicate db, :healthy?
+        assert db.ping
+        db.close
+        db.close
+        assert_predicate db, :closed?
+        refute_predicate db, :healthy?
+        assert_raises(IOError) { db.query("select 1") }
+      end
+    end
+
+    # ---- time
+
+    def test_a_timeout_closes_the_connection_and_stops_the_query
+      with_connection(timeout: 0.3) do |db|
+        assert_within(1.5, at_least: 0.25, remeasure: 0) { assert_raises(Heddle::DeadlineExceeded) { db.query(sleep_sql(20)) } }
+        assert_predicate db, :closed?
+        assert_raises(IOError) { db.query("select 1") }
+        wait_until_nothing_sleeps
+      end
+    end
+
+    def test_a_deadline_closes_the_connection_and_stops_the_query
+      with_connection do |db|
+        assert_within(1.5, at_least: 0.25, remeasure: 0) do
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { db.query(sleep_sql(20)) } }
+        end
+        assert_predicate db, :closed?
+        wait_until_nothing_sleeps
+      end
+    end
+
+    def test_an_exception_from_elsewhere
+      with_connection do |db|
+        thread = Thread.new { in_host { db.query(sleep_sql(20)) } }
+        thread.report_on_exception = false
+        wait_until_something_sleeps
+        thread.raise(RuntimeError, "enough")
+        assert_equal "enough", assert_raises(RuntimeError) { thread.value }.message
+        assert_predicate db, :closed?
+        wait_until_nothing_sleeps
+      end
+    end
+
+    def test_a_cancel
+      in_run do
+        db = connect
+        task = Heddle.spawn { db.query(sleep_sql(20)) }
+        wait_until_something_sleeps
+        task.cancel
+        assert task.wait(5)
+        assert_predicate db, :closed?
+        wait_until_nothing_sleeps
+      end
+    end
+
+    # ---- ownership
+
+    def test_use_by_two_at_a_time
+      in_run do
+        db = connect
+        task = Heddle.spawn { db.query(sleep_sql(0.3)) }
+        error = assert_raises(Heddle::DB::Busy) { db.query("select 1") }
+        assert_includes error.message, "Pool"
+        assert_equal 1, task.value.size
+        assert_equal 1, db.query_value("select 1")
+        db.close
+      end
+    end
+
+    private
+
+    def with_connection(**options)
+      in_host do
+        db = connect(**options)
+        yield db
+      ensure
+        db&.close
+      end
+    end
+
+    def with_table(columns, **options)
+      with_connection(**options) do |db|
+        table = "t_#{rand(1 << 40)}"
+        db.exec("create table #{table} (#{columns})")
+        begin
+          yield db, table
+        ensure
+          connect.tap { |cleaner| cleaner.exec("drop table if exists #{table}") }.close
+        end
+      end
+    end
+
+    def in_run(&block)
+      Heddle.run(&block)
+    end
+
+    def wait_until_nothing_sleeps
+      in_run do
+        watcher = connect
+        wait_until(what: "the end of the query on the server") { sleepers(watcher).zero? }
+        watcher.close
+      end
+    end
+
+    def wait_until_something_sleeps
+      watcher = connect
+      wait_until(what: "the query on the server") { sleepers(watcher).positive? }
+      watcher.close
+    end
+  end
+end
