@@ -91,6 +91,7 @@ static const struct member values[] = {
     MEMBER(unknown_response),
     MEMBER(code_class_to_object),
     MEMBER(request),
+    MEMBER(known_requests),
     MEMBER(response_template),
     MEMBER(request_template),
     MEMBER(request_fields),
@@ -101,7 +102,7 @@ static const struct member values[] = {
 static const struct member flags[] = {
     MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
     MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
-    MEMBER(folds_skip_empty), MEMBER(inflates),
+    MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
 };
 
 // flavour.set(name, value): private to lib/heddle/net_http.

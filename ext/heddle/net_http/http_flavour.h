@@ -32,6 +32,7 @@ struct http_flavour {
     VALUE response;          // Net::HTTPResponse
     VALUE known_responses;   // its subclasses as shipped, which are made without calling new
     VALUE request;           // Net::HTTPGenericRequest
+    VALUE known_requests;    // it and its subclasses as shipped, which are sent without calling their methods
     VALUE response_template; // names and values of a new response's instance variables
     VALUE request_template;  // … of a new request's
     VALUE request_fields;    // names and values of the fields that each request has
@@ -41,6 +42,7 @@ struct http_flavour {
     bool response_pristine;  // HTTPResponse's and HTTPHeader's
     bool request_pristine;   // HTTPGenericRequest's and HTTPHeader's
     bool transport_pristine; // Net::HTTP's
+    bool upload_pristine;    // what sends a body_stream
     bool blank_ends;         // a line of white space ends the head
     bool folds_skip_empty;   // a folded line without content adds nothing, not even the space
     bool inflates;           // a request without Accept-Encoding gets one, and its answer inflated

@@ -1,5 +1,6 @@
 #include "net_http/http_io.h"
 
+#include "net_http/http_bulk.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -142,21 +143,37 @@ bool http_io_wait(struct http_io *io, short events, VALUE timeout)
     return ready;
 }
 
-static void wait_or_raise(struct http_io *io, short events, ID limit, VALUE error)
+RBIMPL_ATTR_NORETURN()
+static void timed_out(const struct http_io *io, VALUE error)
 {
-    if (http_io_wait(io, events, rb_attr_get(io->self, limit))) return;
     VALUE socket = http_io_socket(io);
     rb_exc_raise(rb_class_new_instance(1, &socket, error));
 }
 
 static void wait_to_read(struct http_io *io, short events)
 {
-    wait_or_raise(io, events, iv_read_timeout, io->flavour->read_timeout);
+    if (!http_io_wait(io, events, rb_attr_get(io->self, iv_read_timeout))) timed_out(io, io->flavour->read_timeout);
 }
 
-static void wait_to_write(struct http_io *io, short events)
+void http_io_wait_to_write(struct http_io *io, short events)
 {
-    wait_or_raise(io, events, iv_write_timeout, io->flavour->write_timeout);
+    if (!http_io_wait(io, events, rb_attr_get(io->self, iv_write_timeout))) http_io_write_timed_out(io);
+}
+
+int64_t http_io_write_span(const struct http_io *io)
+{
+    return deadline_span(rb_attr_get(io->self, iv_write_timeout));
+}
+
+void http_io_write_timed_out(const struct http_io *io)
+{
+    timed_out(io, io->flavour->write_timeout);
+}
+
+void http_io_courtesy(struct http_io *io)
+{
+    http_courtesy();
+    if (!io->tls) io->descriptor = rb_io_descriptor(io->io); // raises when it was closed meanwhile
 }
 
 static void raise_errno(int error)
@@ -287,7 +304,7 @@ void http_trim(VALUE string)
 
 static VALUE run_bulk(VALUE argument)
 {
-    http_receive_bulk((struct http_bulk *)argument);
+    http_bulk_receive((struct http_bulk *)argument);
     return Qnil;
 }
 
@@ -295,7 +312,7 @@ static VALUE end_bulk(VALUE argument)
 {
     struct target *target = (struct target *)argument;
     rb_str_unlocktmp(target->string);
-    arrived(target, target->bulk.received);
+    arrived(target, target->bulk.moved);
     return Qnil;
 }
 
@@ -305,7 +322,7 @@ static void receive_bulk(struct target *target, size_t room)
     struct http_io *io = target->io;
     target->bulk = (struct http_bulk){.socket = io->io,
                                       .descriptor = io->descriptor,
-                                      .buffer = (uint8_t *)RSTRING_END(target->string),
+                                      .bytes = (uint8_t *)RSTRING_END(target->string),
                                       .length = room,
                                       .span = deadline_span(rb_attr_get(io->self, iv_read_timeout))};
     rb_str_locktmp(target->string);
@@ -314,8 +331,7 @@ static void receive_bulk(struct target *target, size_t room)
     if (result == 0) {
         target->ended = true;
     } else if (result == -ETIMEDOUT) {
-        VALUE socket = io->io;
-        rb_exc_raise(rb_class_new_instance(1, &socket, io->flavour->read_timeout));
+        timed_out(io, io->flavour->read_timeout);
     } else if (result < 0) {
         raise_errno(-result);
     }
@@ -343,7 +359,7 @@ static void receive_plain(struct target *target)
     ssize_t count = io_receive(target->io->descriptor, RSTRING_END(target->string), room);
     if (count > 0) {
         arrived(target, (size_t)count);
-        http_courtesy();
+        http_io_courtesy(target->io);
     } else if (count == 0) {
         target->ended = true;
     } else if (count == -EAGAIN) {
@@ -408,6 +424,22 @@ static VALUE binary(size_t room)
     return string;
 }
 
+// Segments are garbage as soon as a block is done with them, and the GC frees them by tens of MiB at once. glibc would give that
+// memory back each time, and each page of it costs a fault when it comes again. From the largest block that was mapped by itself and
+// freed, up to 32 MiB, malloc learns how much to keep (see mallopt(3), M_MMAP_THRESHOLD): this one teaches it, once.
+static void keep_freed_memory(size_t length)
+{
+#ifdef __GLIBC__
+    enum { ENOUGH = 8 << 20, LARGEST = 31 << 20 };
+    static size_t seen;
+    if (seen > ENOUGH || (seen += length) <= ENOUGH) return;
+    void *volatile block = malloc(LARGEST);
+    free(block);
+#else
+    (void)length;
+#endif
+}
+
 // What has arrived, waiting for the first of it; nil at the end of the file.
 static VALUE segment_from_socket(struct http_io *io, size_t most)
 {
@@ -421,7 +453,8 @@ static VALUE segment_from_socket(struct http_io *io, size_t most)
             ssize_t count = io_receive(io->descriptor, RSTRING_PTR(segment), room);
             if (count > 0) {
                 rb_str_set_len(segment, (long)count);
-                http_courtesy();
+                if (most > ROOM) keep_freed_memory((size_t)count);
+                http_io_courtesy(io);
                 return segment;
             }
             if (count == 0) return Qnil;
@@ -502,7 +535,7 @@ static size_t write_tls(struct http_io *io, VALUE string)
         VALUE arguments[2] = {rest, without_exceptions};
         VALUE got = rb_funcallv_kw(io->io, id_write_nonblock, 2, arguments, RB_PASS_KEYWORDS);
         if (got == sym_wait_writable || got == sym_wait_readable) {
-            wait_to_write(io, got == sym_wait_writable ? POLLOUT : POLLIN);
+            http_io_wait_to_write(io, got == sym_wait_writable ? POLLOUT : POLLIN);
         } else {
             sent += NUM2SIZET(got);
             if (sent < length) rest = rb_str_subseq(string, (long)sent, (long)(length - sent));
@@ -529,6 +562,23 @@ static int vectors_of(struct iovec *vectors, int count, const VALUE *strings, si
     return used;
 }
 
+// The last `left` bytes of a large String. It may be changed by others meanwhile, and be sent by several threads at once: what is sent
+// is a frozen one that shares its bytes.
+static void send_bulk(struct http_io *io, VALUE string, size_t left)
+{
+    VALUE frozen = rb_str_new_frozen(string);
+    struct http_bulk bulk = {.socket = io->io,
+                             .descriptor = io->descriptor,
+                             .bytes = (uint8_t *)RSTRING_END(frozen) - left,
+                             .length = left,
+                             .span = http_io_write_span(io)};
+    http_bulk_send(&bulk);
+    if (bulk.result == -ETIMEDOUT) http_io_write_timed_out(io);
+    if (bulk.result < 0) raise_errno(-bulk.result);
+    io->descriptor = rb_io_descriptor(io->io);
+    RB_GC_GUARD(frozen);
+}
+
 size_t http_io_write(struct http_io *io, int count, const VALUE *strings)
 {
     size_t sent = 0, all = 0;
@@ -553,9 +603,14 @@ size_t http_io_write(struct http_io *io, int count, const VALUE *strings)
         ssize_t moved = sendmsg(io->descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (moved >= 0) {
             sent += (size_t)moved;
-            if (sent < all) http_courtesy();
+            if (sent < all) http_io_courtesy(io);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            wait_to_write(io, POLLOUT);
+            size_t left = all - sent;
+            if (left >= BULK && left <= (size_t)RSTRING_LEN(strings[count - 1]) && !http_scheduled()) {
+                send_bulk(io, strings[count - 1], left);
+                return all;
+            }
+            http_io_wait_to_write(io, POLLOUT);
         } else if (errno != EINTR) {
             raise_errno(errno);
         }

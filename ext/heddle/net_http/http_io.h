@@ -54,6 +54,17 @@ void http_trim(VALUE string);
 // Until ready for `events` of poll(2). False when `timeout` seconds (or nil) are over first.
 bool http_io_wait(struct http_io *io, short events, VALUE timeout);
 
+// Until the socket can be written to. Raises Net::WriteTimeout.
+void http_io_wait_to_write(struct http_io *io, short events);
+
+// How long writing may wait each time, in nanoseconds, and what is raised then.
+int64_t http_io_write_span(const struct http_io *io);
+RBIMPL_ATTR_NORETURN()
+void http_io_write_timed_out(const struct http_io *io);
+
+// After a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, which may close the socket.
+void http_io_courtesy(struct http_io *io);
+
 // The socket as exceptions name it: without TLS around it.
 VALUE http_io_socket(const struct http_io *io);
 

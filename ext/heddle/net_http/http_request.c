@@ -1,6 +1,7 @@
 // Requests: made with the fields that each has, and written as one String, together with the body.
 #include "net_http/http_methods.h"
 
+#include "net_http/http_upload.h"
 #include "wire/http.h"
 
 #include <ruby/encoding.h>
@@ -8,8 +9,9 @@
 enum { LONGEST_NAME = 1024, LONGEST_VALUE = 65536 };
 
 static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_header, iv_decode_content, iv_body,
-    iv_body_stream, iv_body_data, iv_continue_timeout, id_set_content_length, id_delete, id_supply_content_type;
-static VALUE transfer_encoding, accept_encoding, range;
+    iv_body_stream, iv_body_data, iv_continue_timeout, id_set_content_length, id_delete, id_supply_content_type,
+    id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
+static VALUE transfer_encoding, expect, accept_encoding, range;
 
 // ---- writing
 
@@ -72,34 +74,80 @@ static VALUE head_of(VALUE self, VALUE version, VALUE path)
     return head.strange ? Qnil : head.text;
 }
 
+// Whether the client waits for the server's word before it sends the body.
+static bool asks_first(VALUE self, VALUE socket)
+{
+    VALUE header = rb_attr_get(self, iv_header);
+    return RTEST(rb_attr_get(socket, iv_continue_timeout)) &&
+           (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, expect)));
+}
+
+static void supply_content_type(VALUE self)
+{
+    if (rb_obj_respond_to(self, id_supply_content_type, 1)) rb_funcall(self, id_supply_content_type, 0);
+}
+
+// Whoever uses aws-sdk's way to say by how much a body shall be read.
+static bool asked_for_pieces(void)
+{
+    return !NIL_P(rb_thread_local_aref(rb_thread_current(), id_override_body_stream_chunk));
+}
+
+static VALUE send_stream(struct http_io *io, VALUE self, VALUE version, VALUE path, const struct http_source *source)
+{
+    bool sized = RTEST(rb_funcall(self, id_content_length, 0)), chunked = RTEST(rb_funcall(self, id_chunked, 0));
+    if (!sized && !chunked) return Qfalse;
+    supply_content_type(self);
+    VALUE head = head_of(self, version, path);
+    if (NIL_P(head)) return Qfalse;
+    http_io_write(io, 1, &head);
+    if (asks_first(self, io->self)) rb_funcall(self, id_wait_for_continue, 2, io->self, version);
+    http_upload(io, source, chunked);
+    RB_GC_GUARD(head);
+    return Qtrue;
+}
+
+static VALUE send_string(struct http_io *io, VALUE self, VALUE version, VALUE path, VALUE body)
+{
+    if (RTEST(body)) {
+        rb_funcall(self, id_set_content_length, 1, LONG2NUM(RSTRING_LEN(body)));
+        rb_funcall(self, id_delete, 1, transfer_encoding);
+        supply_content_type(self);
+    }
+    VALUE head = head_of(self, version, path);
+    if (NIL_P(head)) return Qfalse;
+    VALUE parts[2] = {head, body};
+    http_io_write(io, RTEST(body) ? 2 : 1, parts);
+    RB_GC_GUARD(head);
+    return Qtrue;
+}
+
+// Qfalse, with nothing sent: for stock.
+static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
+{
+    struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
+    if (!flavour || !flavour->request_pristine) return Qfalse;
+    if (NIL_P(rb_hash_lookup(flavour->known_requests, CLASS_OF(self)))) return Qfalse; // a subclass, or a singleton
+    struct http_io io;
+    VALUE body = rb_attr_get(self, iv_body), stream = rb_attr_get(self, iv_body_stream);
+    if (RTEST(body)) {
+        if (!RB_TYPE_P(body, T_STRING) || asks_first(self, socket)) return Qfalse;
+    } else if (RTEST(stream)) {
+        struct http_source source;
+        if (!flavour->upload_pristine || asked_for_pieces() || !http_source_of(stream, &source)) return Qfalse;
+        return http_io_open(&io, socket) ? send_stream(&io, self, version, path, &source) : Qfalse;
+    } else if (RTEST(rb_attr_get(self, iv_body_data))) {
+        return Qfalse;
+    }
+    return http_io_open(&io, socket) ? send_string(&io, self, version, path, body) : Qfalse;
+}
+
 // exec(socket, version, path): writes the request. A body that is a String goes with the head, unless somebody wants to
 // wait between the two.
 static VALUE exec(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     VALUE arguments[3] = {socket, version, path};
-    struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
-    if (!flavour || !flavour->request_pristine) return rb_call_super(3, arguments);
-    VALUE body = rb_attr_get(self, iv_body);
-    if (RTEST(body)) {
-        if (!RB_TYPE_P(body, T_STRING) || RTEST(rb_attr_get(socket, iv_continue_timeout))) {
-            return rb_call_super(3, arguments);
-        }
-    } else if (RTEST(rb_attr_get(self, iv_body_stream)) || RTEST(rb_attr_get(self, iv_body_data))) {
-        return rb_call_super(3, arguments);
-    }
-    struct http_io io;
-    if (!http_io_open(&io, socket)) return rb_call_super(3, arguments);
-    if (RTEST(body)) {
-        rb_funcall(self, id_set_content_length, 1, LONG2NUM(RSTRING_LEN(body)));
-        rb_funcall(self, id_delete, 1, transfer_encoding);
-        if (rb_obj_respond_to(self, id_supply_content_type, 1)) rb_funcall(self, id_supply_content_type, 0);
-    }
-    VALUE head = head_of(self, version, path);
-    if (NIL_P(head)) return rb_call_super(3, arguments);
-    VALUE parts[2] = {head, body};
-    http_io_write(&io, RTEST(body) ? 2 : 1, parts);
-    RB_GC_GUARD(head);
-    return Qnil;
+    return RTEST(send_request(self, socket, version, path)) ? Qnil : rb_call_super(3, arguments);
 }
 
 // ---- making
@@ -206,7 +254,12 @@ void http_request_define(VALUE request)
     id_set_content_length = rb_intern("content_length=");
     id_delete = rb_intern("delete");
     id_supply_content_type = rb_intern("supply_default_content_type");
+    id_content_length = rb_intern("content_length");
+    id_chunked = rb_intern("chunked?");
+    id_wait_for_continue = rb_intern("wait_for_continue");
+    id_override_body_stream_chunk = rb_intern("net_http_override_body_stream_chunk");
     transfer_encoding = constant_name("transfer-encoding");
+    expect = constant_name("expect");
     range = constant_name("range");
     accept_encoding = constant_name("accept-encoding");
 }

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <time.h>
 
 enum { SLOW = 1000000, LOOK = 200000 }; // nanoseconds
@@ -28,7 +27,7 @@ void http_courtesy(void)
     loop_courtesy(scheduler_entered(scheduler));
 }
 
-static int poll_for(int descriptor, short events, int64_t span)
+int http_poll(int descriptor, short events, int64_t span)
 {
     struct pollfd asked = {.fd = descriptor, .events = events};
     struct timespec limit = {.tv_sec = span / 1000000000, .tv_nsec = span % 1000000000};
@@ -41,58 +40,28 @@ struct region {
     int descriptor;
     short events;
     int64_t span;
-    deadline_t until; // of a bulk: what is allowed altogether
     int result;
     deadline_t woke;
-    struct http_bulk *bulk;
 };
 
 static VALUE poll_without_gvl(void *argument)
 {
     struct region *region = argument;
-    region->result = poll_for(region->descriptor, region->events, region->span);
+    region->result = http_poll(region->descriptor, region->events, region->span);
     region->woke = deadline_now();
     return Qnil;
 }
 
-static VALUE receive_without_gvl(void *argument)
+void http_outside(VALUE socket, VALUE (*function)(void *), void *argument, int descriptor, const deadline_t *woke)
 {
-    struct region *region = argument;
-    struct http_bulk *bulk = region->bulk;
-    while (bulk->received < bulk->length) {
-        ssize_t count =
-            recv(bulk->descriptor, bulk->buffer + bulk->received, bulk->length - bulk->received, MSG_DONTWAIT);
-        if (count > 0) {
-            bulk->received += (size_t)count;
-            continue;
-        }
-        if (count == 0) break;
-        if (errno == EINTR) continue;
-        region->result = -errno;
-        if (errno != EAGAIN && errno != EWOULDBLOCK) break;
-        int64_t left = region->until == DEADLINE_NEVER ? DEADLINE_NEVER : region->until - deadline_now();
-        region->result = poll_for(bulk->descriptor, POLLIN, left < bulk->span ? (left < 0 ? 0 : left) : bulk->span);
-        if (region->result == 0) region->result = -ETIMEDOUT;
-        if (region->result < 0) break;
-        region->result = 0;
-    }
-    if (bulk->received == bulk->length) region->result = 1;
-    region->woke = deadline_now();
-    return Qnil;
-}
-
-// The descriptor is known to Ruby meanwhile: IO#close in another thread ends the wait.
-static void without_gvl(VALUE socket, VALUE (*function)(void *), struct region *region)
-{
-    region->result = 0;
-    shim_io_blocking_region(socket, function, region, region->descriptor);
-    contended = deadline_now() - region->woke > SLOW;
+    shim_io_blocking_region(socket, function, argument, descriptor);
+    contended = deadline_now() - *woke > SLOW;
 }
 
 static bool wait_in_thread(VALUE socket, int descriptor, short events, int64_t span)
 {
     if (contended && http_wait_looks) {
-        int found = poll_for(descriptor, events, span < LOOK ? span : LOOK);
+        int found = http_poll(descriptor, events, span < LOOK ? span : LOOK);
         if (found > 0) return true;
     }
     deadline_t now = deadline_now();
@@ -102,7 +71,7 @@ static bool wait_in_thread(VALUE socket, int descriptor, short events, int64_t s
         deadline_t earlier = until < in_force ? until : in_force;
         struct region region = {.descriptor = descriptor, .events = events};
         region.span = earlier == DEADLINE_NEVER ? DEADLINE_NEVER : earlier > now ? earlier - now : 0;
-        without_gvl(socket, poll_without_gvl, &region);
+        http_outside(socket, poll_without_gvl, &region, descriptor, &region.woke);
         if (region.result > 0) return true;
         if (region.result < 0 && region.result != -EINTR) rb_syserr_fail(-region.result, "waiting for a socket");
         rb_io_descriptor(socket); // raises when it is closed
@@ -124,17 +93,4 @@ bool http_wait(VALUE socket, int descriptor, short events, int64_t span)
     if (ready == -ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
     if (ready < 0) rb_syserr_fail(-ready, "waiting for a socket");
     return ready > 0;
-}
-
-void http_receive_bulk(struct http_bulk *bulk)
-{
-    deadline_t in_force = deadline_in_force();
-    for (;;) {
-        struct region region = {.descriptor = bulk->descriptor, .until = in_force, .bulk = bulk};
-        without_gvl(bulk->socket, receive_without_gvl, &region);
-        if (in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
-        bulk->result = region.result;
-        if (region.result != -EINTR) return;
-        rb_io_descriptor(bulk->socket);
-    }
 }

@@ -8,18 +8,12 @@
 // IOError when it is closed meanwhile, Heddle::DeadlineExceeded, and what interrupts raise.
 bool http_wait(VALUE socket, int descriptor, short events, int64_t span);
 
-// Receives into `buffer` until `length` bytes are there, without the GVL, waiting `span` at most for each piece. For
-// threads that no scheduler watches over. The buffer must stay where it is; interrupts may raise.
-struct http_bulk {
-    VALUE socket;
-    int descriptor;
-    uint8_t *buffer;
-    size_t length;
-    int64_t span;
-    size_t received;
-    int result; // 1: all there; 0: end of the file; -ETIMEDOUT, or another -errno
-};
-void http_receive_bulk(struct http_bulk *bulk);
+// ppoll(2) with the GVL or without: 1 when ready, 0 when the span is over, or -errno.
+int http_poll(int descriptor, short events, int64_t span);
+
+// Runs the function without the GVL. The socket is known to Ruby meanwhile: IO#close in another thread ends the wait. The function
+// says in `woke` when it was done, which tells how long it took to get the GVL back. Interrupts may raise.
+void http_outside(VALUE socket, VALUE (*function)(void *), void *argument, int descriptor, const deadline_t *woke);
 
 // Whether the running fiber has a scheduler.
 bool http_scheduled(void);

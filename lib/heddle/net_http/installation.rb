@@ -114,11 +114,15 @@ module Heddle
           place.prepend(front)
           [subject, front]
         end
+        fill_fronts unless @fronts[:start].method_defined?(:start)
+        @pristine.watch { judge }
+        judge
+      end
+
+      def fill_fronts
         @fronts.each { |subject, front| Flavour.public_send(:"define_#{subject}", front) unless subject == :start }
         Starting.define(@fronts[:start])
         Connecting.define(@fronts[:transport], @http, @space)
-        @pristine.watch { judge }
-        judge
       end
 
       # All but initialize, which Ruby warns of: it looks by itself whether it is wanted.
@@ -162,6 +166,18 @@ module Heddle
         flavour.set(:request_template, variables(request))
         flavour.set(:request_fields, request.to_hash.flat_map { |name, values| [name, values.first] })
         flavour.set(:inflates, request.decode_content)
+        flavour.set(:known_requests, known_requests.to_h { |klass| [klass, true] })
+      end
+
+      # Those that only say what their method is: others may have overridden what is done in C.
+      def known_requests
+        generic = @space::HTTPGenericRequest
+        shipped = @space::HTTPRequest.subclasses.select { |klass| klass.name&.start_with?("#{@http.name}::") }
+        [generic, @space::HTTPRequest, *shipped].select do |klass|
+          (klass.ancestors - generic.ancestors).all? do |mod|
+            mod.instance_methods(false).empty? && (mod.private_instance_methods(false) - [:initialize]).empty?
+          end
+        end
       end
 
       def variables(object)

@@ -1,0 +1,121 @@
+#include "net_http/http_bulk.h"
+
+#include "deadline_scope.h"
+#include "net_http/http_wait.h"
+#include "shims.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+
+enum { PAGE = 4096, POPULATED = 1 << 20 };
+
+struct region {
+    struct http_bulk *bulk;
+    deadline_t until; // what is allowed altogether
+    deadline_t woke;
+    int result;
+};
+
+static int wait_for_more(const struct region *region)
+{
+    const struct http_bulk *bulk = region->bulk;
+    int64_t span = bulk->span;
+    if (region->until != DEADLINE_NEVER) {
+        int64_t left = region->until - deadline_now();
+        if (left < span) span = left < 0 ? 0 : left;
+    }
+    int found = http_poll(bulk->descriptor, bulk->events, span);
+    return found == 0 ? -ETIMEDOUT : found < 0 ? found : 0;
+}
+
+static VALUE transfer(void *argument)
+{
+    struct region *region = argument;
+    struct http_bulk *bulk = region->bulk;
+    region->result = 0;
+    while (bulk->moved < bulk->length) {
+        ssize_t count = bulk->move(bulk, bulk->moved);
+        if (count > 0) {
+            bulk->moved += (size_t)count;
+            continue;
+        }
+        if (count == 0) break;
+        if (errno == EINTR) continue;
+        region->result = -errno;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) break;
+        region->result = wait_for_more(region);
+        if (region->result < 0) break;
+    }
+    if (bulk->moved == bulk->length) region->result = 1;
+    region->woke = deadline_now();
+    return Qnil;
+}
+
+static void run(struct http_bulk *bulk)
+{
+    deadline_t in_force = deadline_in_force();
+    for (;;) {
+        struct region region = {.bulk = bulk, .until = in_force};
+        http_outside(bulk->socket, transfer, &region, bulk->descriptor, &region.woke);
+        if (in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
+        bulk->result = region.result;
+        if (region.result != -EINTR) return;
+        rb_io_descriptor(bulk->socket); // raises when it is closed
+    }
+}
+
+// Two thirds of a large body's cost are page faults on fresh memory. Asked for in one go, a MiB before it is received into,
+// they cost less; where the kernel cannot do that (before Linux 5.14) they come one by one.
+static void populate(uint8_t *at, size_t length)
+{
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t from = ((uintptr_t)at + PAGE - 1) & ~(uintptr_t)(PAGE - 1), to = (uintptr_t)(at + length);
+    if (from < to) madvise((void *)from, (to - from) & ~(size_t)(PAGE - 1), MADV_POPULATE_WRITE);
+#else
+    (void)at, (void)length;
+#endif
+}
+
+static ssize_t receive(struct http_bulk *bulk, size_t done)
+{
+    size_t most = bulk->length - done, ahead = POPULATED - done % POPULATED;
+    if (bulk->length >= POPULATED) {
+        if (most > ahead) most = ahead;
+        if (ahead == POPULATED) populate(bulk->bytes + done, most);
+    }
+    return recv(bulk->descriptor, bulk->bytes + done, most, MSG_DONTWAIT);
+}
+
+void http_bulk_receive(struct http_bulk *bulk)
+{
+    bulk->events = POLLIN;
+    bulk->move = receive;
+    run(bulk);
+}
+
+static ssize_t transmit(struct http_bulk *bulk, size_t done)
+{
+    return send(bulk->descriptor, bulk->bytes + done, bulk->length - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void http_bulk_send(struct http_bulk *bulk)
+{
+    bulk->events = POLLOUT;
+    bulk->move = transmit;
+    run(bulk);
+}
+
+static ssize_t transmit_file(struct http_bulk *bulk, size_t done)
+{
+    return sendfile(bulk->descriptor, bulk->file, NULL, bulk->length - done);
+}
+
+void http_bulk_send_file(struct http_bulk *bulk)
+{
+    bulk->events = POLLOUT;
+    bulk->move = transmit_file;
+    run(bulk);
+}

@@ -1,0 +1,28 @@
+// Large transfers of a thread that no scheduler watches over: without the GVL, which is taken again once at their end. Beside a
+// thread that computes, each time costs up to 100 ms.
+#ifndef HEDDLE_NET_HTTP_BULK_H
+#define HEDDLE_NET_HTTP_BULK_H
+
+#include "heddle.h"
+
+#include <sys/types.h>
+
+struct http_bulk {
+    VALUE socket;
+    int descriptor; // of the socket
+    int64_t span;   // how long to wait at most each time, in nanoseconds
+    uint8_t *bytes; // received into, or sent from; they must stay where they are
+    int file;       // sent from, at the place where it is
+    size_t length;
+    size_t moved;
+    int result; // 1: all of it; 0: the end of the file, or of what comes; -ETIMEDOUT, or another -errno
+    short events;
+    ssize_t (*move)(struct http_bulk *bulk, size_t done);
+};
+
+// Each fills in `moved` and `result`. Interrupts may raise, Heddle::DeadlineExceeded may be raised, and `moved` is right then, too.
+void http_bulk_receive(struct http_bulk *bulk);
+void http_bulk_send(struct http_bulk *bulk);
+void http_bulk_send_file(struct http_bulk *bulk);
+
+#endif
