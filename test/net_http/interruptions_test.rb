@@ -86,6 +86,55 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
   end
 
+  # The same as with stock, in threads and in tasks, and nobody is given what is not theirs.
+  REPLIES.each_key do |shape|
+    %i[close reset].each do |ending|
+      define_method(:"test_#{ending}_at_each_byte_#{shape}") do
+        reply = REPLIES.fetch(shape)
+        reply.bytesize.times do |offset|
+          Heddle::NetHTTP.disable
+          stock = ended_after(reply.byteslice(0, offset), ending)
+          Heddle::NetHTTP.enable
+          assert_equal stock, ended_after(reply.byteslice(0, offset), ending), "after #{offset} bytes"
+          assert_equal stock, Heddle.run { ended_after(reply.byteslice(0, offset), ending) }, "after #{offset} bytes, in a task"
+        end
+      end
+    end
+  end
+
+  # A server that does not read: the request is sent in part.
+  def test_in_the_middle_of_a_request
+    body = "x" * 30_000_000
+    connections = 0
+    serve = lambda do |connection|
+      if (connections += 1).odd?
+        sleep
+      else
+        connection.gets("\r\n\r\n")
+        connection.write(FRESH[:pieces].join)
+        connection.gets("\r\n\r\n")
+      end
+    end
+    ends = {
+      deadline: ->(http) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { http.post("/", body) } } },
+      raise: ->(http) { raised_in_a_write { http.post("/", body) } },
+      timeout: ->(http) { assert_raises(Net::WriteTimeout) { http.post("/", body) } },
+      deadline_in_a_task: ->(http) { Heddle.run { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { http.post("/", body) } } } },
+      cancel: ->(http) { Heddle.run { Heddle.spawn { http.post("/", body) }.tap { |task| sleep(0.05) && task.cancel }.wait } }
+    }
+    with_server(serve) do |port|
+      ends.each do |name, ending|
+        http = Net::HTTP.new("127.0.0.1", port, nil)
+        http.write_timeout = (name == :timeout) ? 0.05 : 20
+        http.start
+        assert_within(3) { ending.call(http) }
+        assert_equal "fresh", http.get("/").body, name.to_s
+        http.finish
+      end
+    end
+    assert_equal 2 * ends.size, connections
+  end
+
   # Of the block that is given the response, in the middle of the body.
   def test_break_and_throw
     bodies = {
@@ -134,6 +183,30 @@ class NetHTTPInterruptionsTest < Minitest::Test
     second = {pieces: [reply.byteslice(offset..) + reply], ending: nil}
     @server.play([[first, second], [FRESH] * 3, [FRESH] * 3])
     Net::HTTP.start("127.0.0.1", @server.port, nil) { |http| yield http }
+  end
+
+  # What the client is told, and what it is told next.
+  def ended_after(bytes, ending)
+    @server.play([[{pieces: [bytes].reject(&:empty?), ending: ending}], [FRESH] * 3, [FRESH] * 3])
+    Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
+      http.max_retries = 0
+      first = begin
+        http.get("/").body
+      rescue => error
+        [error.class, error.message]
+      end
+      @server.quiet
+      [first, http.get("/").body]
+    end
+  end
+
+  def raised_in_a_write
+    writer = Thread.new { yield }
+    writer.report_on_exception = false
+    sleep 0.05
+    wait_until { writer.stop? }
+    writer.raise(Stop, "enough")
+    assert_raises(Stop) { writer.value }
   end
 
   # Waits until the server has sent what it will send, and the reader waits for more.
