@@ -17,13 +17,16 @@ static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
 
-// One call of TCPSocket.new or Socket.tcp.
+// One call of TCPSocket.new or Socket.tcp. It stays on the stack while Ruby's own method waits in its place, or the block
+// runs, where each page counts: the race with its room for addresses is on the heap.
 struct connecting {
-    struct connect_race race;
-    VALUE klass; // of the socket to be made
+    struct connect_race *race;
+    struct loop *loop; // NULL in a plain thread
+    VALUE klass;       // of the socket to be made
     VALUE host, port, local_host, local_port;
     VALUE connect_timeout, resolv_timeout, open_timeout; // seconds or nil
     struct addresses *local;
+    uint16_t port_number;
     int port_error; // EAI_…: what was said of the service
 };
 
@@ -55,7 +58,7 @@ static bool take_port(struct connecting *call)
     VALUE port = call->port;
     if (NIL_P(port)) return true;
     if (FIXNUM_P(port)) {
-        call->race.port = (uint16_t)FIX2LONG(port);
+        call->port_number = (uint16_t)FIX2LONG(port);
         call->port_error = FIX2LONG(port) < 0 ? EAI_SERVICE : 0;
         return true;
     }
@@ -66,7 +69,7 @@ static bool take_port(struct connecting *call)
     if (strlen(name) != (size_t)RSTRING_LEN(port)) return false;
     call->port_error = getaddrinfo(NULL, name, &hints, &found);
     if (call->port_error) return true;
-    call->race.port = ntohs(((struct sockaddr_in *)found->ai_addr)->sin_port);
+    call->port_number = ntohs(((struct sockaddr_in *)found->ai_addr)->sin_port);
     freeaddrinfo(found);
     return true;
 }
@@ -100,13 +103,13 @@ static bool take(struct connecting *call, int argc, const VALUE *argv, VALUE kla
 }
 
 // Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline. False: it is not for us.
-static bool find_place(struct waiter *waiter)
+static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
     VALUE scheduler = rb_fiber_scheduler_current();
-    waiter->loop = scheduler_loop(scheduler);
-    if (!waiter->loop) return NIL_P(scheduler) && deadline_in_force() != DEADLINE_NEVER;
-    loop_enter(waiter->loop);
+    call->loop = scheduler_loop(scheduler);
+    if (!call->loop) return NIL_P(scheduler) && deadline_in_force() != DEADLINE_NEVER;
+    loop_enter(call->loop);
     return true;
 }
 
@@ -147,7 +150,7 @@ static void raise_lookup_error(const struct connecting *call, int error, int sys
 RBIMPL_ATTR_NORETURN()
 static void raise_failure(const struct connecting *call)
 {
-    const struct connect_race *race = &call->race;
+    const struct connect_race *race = call->race;
     if (race->failure == RACE_LOOKUP) raise_lookup_error(call, race->error, race->system_error);
     VALUE kind = race->failure == RACE_CALL ? sym_call : race->failure == RACE_TIMEOUT ? sym_timeout : sym_no_local;
     bool local = race->call && strcmp(race->call, "bind(2)") == 0;
@@ -165,7 +168,11 @@ static void raise_failure(const struct connecting *call)
 static VALUE connect_body(VALUE argument)
 {
     struct connecting *call = (struct connecting *)argument;
-    struct connect_race *race = &call->race;
+    struct connect_race *race = call->race = calloc(1, sizeof(*race));
+    if (!race) rb_memerror();
+    race->descriptor = -1;
+    race->waiter.loop = call->loop;
+    race->port = call->port_number;
     race->connect_span = deadline_span(NIL_P(call->open_timeout) ? call->connect_timeout : call->open_timeout);
     race->resolve_span = NIL_P(call->open_timeout) ? deadline_span(call->resolv_timeout) : DEADLINE_NEVER;
     if (call->port_error) raise_lookup_error(call, call->port_error, 0);
@@ -183,7 +190,8 @@ static VALUE connect_body(VALUE argument)
 static VALUE connect_end(VALUE argument)
 {
     struct connecting *call = (struct connecting *)argument;
-    connect_race_end(&call->race);
+    if (call->race) connect_race_end(call->race);
+    free(call->race);
     free(call->local);
     return Qnil;
 }
@@ -237,8 +245,8 @@ static bool plain(VALUE klass)
  */
 static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 {
-    struct connecting call = {.race.descriptor = -1};
-    if (rb_block_given_p() || !find_place(&call.race.waiter) || !take(&call, argc, argv, klass) || !plain(klass))
+    struct connecting call = {.race = NULL};
+    if (rb_block_given_p() || !find_place(&call) || !take(&call, argc, argv, klass) || !plain(klass))
         return as_ruby_does(argc, argv, klass, id_kept_new);
     return connect_to(&call);
 }
@@ -248,8 +256,8 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
  */
 static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 {
-    struct connecting call = {.race.descriptor = -1};
-    if (!find_place(&call.race.waiter) || !take(&call, argc, argv, klass) || !plain(klass))
+    struct connecting call = {.race = NULL};
+    if (!find_place(&call) || !take(&call, argc, argv, klass) || !plain(klass))
         return as_ruby_does(argc, argv, klass, id_kept_open);
     return yield_or_return(connect_to(&call));
 }
@@ -259,8 +267,8 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
  */
 static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
 {
-    struct connecting call = {.race.descriptor = -1};
-    if (!find_place(&call.race.waiter) || !take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
+    struct connecting call = {.race = NULL};
+    if (!find_place(&call) || !take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
         return as_ruby_does(argc, argv, klass, id_kept_tcp);
     return yield_or_return(connect_to(&call));
 }
