@@ -154,6 +154,11 @@ deadline_t stream_bound(struct stream *stream, deadline_t until)
     return before;
 }
 
+bool stream_encrypted(const struct stream *stream)
+{
+    return !NIL_P(stream->tls);
+}
+
 bool stream_healthy(struct stream *stream)
 {
     if (stream->closed || stream->ended || stream->owed || stream->busy[SIDE_READ] || stream->busy[SIDE_WRITE])

@@ -3,6 +3,26 @@
 // Whatever says that it may wait may run other fibers and threads, raise what was sent to this one, and move the buffers: a
 // pointer into them is good until the next call of one of these. When anything is raised in a wait, the stream has been
 // closed: where a conversation stands after half an operation nobody knows.
+//
+// A question and its answer, in three system calls (send, poll, receive):
+//
+//     deadline_t before = stream_bound(stream, until);     // one time for all of it
+//     stream_expect(stream, 1);
+//     stream_append(stream, "get k\r\n", 7);               // gathered …
+//     const uint8_t *line = stream_need_line(stream, 2048, &length); // … and sent when this has to wait
+//     size_t size = parse(line, line + length);            // in place; false: stream_poison, and raise
+//     stream_consume(stream, length);
+//     VALUE value = stream_take(stream, size);             // a large one is received straight into its String
+//     stream_skip(stream, 2);
+//     stream_replied(stream, 1);
+//     stream_bound(stream, before);
+//     RB_GC_GUARD(object);
+//
+// What waits closes the stream when it raises. For what else may raise in between (no memory, a block of the user's) the
+// reply that is still owed keeps the stream from being healthy, and whoever lends it out from lending it out again.
+//
+// A parser that says "need more" goes round stream_buffered, parse, stream_more. One who asks much at once calls stream_flush
+// now and then, and never has to mind what both sides' sockets hold.
 #ifndef HEDDLE_STREAM_STREAM_H
 #define HEDDLE_STREAM_STREAM_H
 
@@ -31,7 +51,7 @@ const uint8_t *stream_need_line(struct stream *stream, size_t limit, size_t *len
 // More than what is in the buffer now, however much; false at the end.
 bool stream_more(struct stream *stream);
 
-// So many bytes, which are in the buffer, are done with.
+// So many bytes, which are in the buffer, are done with. Pointers into the rest stay good.
 void stream_consume(struct stream *stream, size_t count);
 
 // The next bytes as a binary String of their own, what has not arrived yet straight into it. A length that comes from the
@@ -41,9 +61,11 @@ VALUE stream_take(struct stream *stream, size_t count);
 // Passes over so many bytes. Raises Heddle::UnexpectedEnd.
 void stream_skip(struct stream *stream, size_t count);
 
-// ---- writing. Only the first three never wait.
+// ---- writing. Only the first three never wait; they raise IOError for a closed stream, Heddle::StreamBusy while somebody
+// else sends.
 
-// Room for so many bytes at the end of what is to be sent; commit says how many were put there.
+// Room for so many bytes at the end of what is to be sent; commit says how many were put there, before anything else is
+// written.
 uint8_t *stream_reserve(struct stream *stream, size_t count);
 void stream_commit(struct stream *stream, size_t count);
 void stream_append(struct stream *stream, const void *bytes, size_t length);
@@ -63,11 +85,14 @@ void stream_expect(struct stream *stream, unsigned replies);
 // So many have been read whole.
 void stream_replied(struct stream *stream, unsigned replies);
 
-// Every wait until it is changed again ends by this instant. Returns what was in force before.
+// Every wait until it is changed again ends by this instant, or earlier. Returns what was in force before.
 deadline_t stream_bound(struct stream *stream, deadline_t until);
 
 // Closes it: what was asked and answered no longer match. `reason`, a literal, goes into the errors of later operations.
 void stream_poison(struct stream *stream, const char *reason);
+
+// Whether what is sent is encrypted, and so cut into records of 16 KiB at most, of which each costs a call.
+bool stream_encrypted(const struct stream *stream);
 
 void Init_heddle_stream(void);
 

@@ -28,7 +28,7 @@ static void append_riding(struct stream *stream)
 static void begin_message(struct stream *stream)
 {
     if (!stream->between_messages) return;
-    stream_adopt(stream);
+    stream_enter(stream, SIDE_WRITE);
     append_riding(stream);
     stream->between_messages = false;
 }
