@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Clients that know nothing of Heddle::Stream, handed one in place of a socket: each of their reads has a deadline then, and
-# a server that drips cannot draw it out. redis-client's connection and Net::HTTP's (the gem net-protocol) are given one here.
+# Clients that know nothing of Heddle::Stream, handed one in place of a socket. What they ask of the stream ends in time, and
+# what was interrupted is closed. Net::HTTP's classes wait for the socket itself, past the stream: around them a
+# Heddle.deadline bounds both, and a server that drips cannot draw it out.
 #
 #   ruby -Ilib examples/stream_stand_in.rb HOST PORT [PATH]
 
@@ -21,6 +22,6 @@ end
 if $PROGRAM_NAME == __FILE__
   host, port, path = ARGV
   stream = Heddle::Stream.connect(host, Integer(port), timeout: 2)
-  puts stream.exchange(timeout: 2) { get_over(stream, host, path || "/").body }
+  puts Heddle.deadline(2) { stream.exchange { get_over(stream, host, path || "/") } }.body
   p stream.statistics
 end

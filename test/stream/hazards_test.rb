@@ -159,6 +159,55 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
+  # A wait that a signal's handler ran in is the same wait, with the same time; the handler may use another stream.
+  def test_signals_in_the_middle_of_a_wait
+    %i[thread fiber].each do |wait|
+      handled = []
+      with_stream(timeout: 10) do |other, other_peer|
+        before = trap(:USR1) do
+          other.write("h")
+          other.flush
+          handled << other.getbyte
+        end
+        begin
+          in_mode(wait) do
+            with_stream(read_timeout: 10) do |stream, peer|
+              signalling = Thread.new do
+                3.times do |i|
+                  other_peer.write("!")
+                  Process.kill(:USR1, Process.pid)
+                  wait_until { handled.size > i }
+                end
+                peer.write("line\n")
+              end
+              assert_equal "line\n", stream.gets
+              signalling.join
+              assert_predicate stream, :healthy?
+            end
+          end
+        ensure
+          trap(:USR1, before)
+        end
+        assert_equal [33] * 3, handled
+        assert_equal "hhh", other_peer.read(3)
+      end
+    end
+  end
+
+  def test_an_interrupt_passes_and_closes_the_stream
+    %i[thread fiber].each do |wait|
+      with_stream(timeout: 10) do |stream, _|
+        asking = Thread.new do
+          wait_until { stream.statistics[:waits] == 1 }
+          Process.kill(:INT, Process.pid)
+        end
+        assert_raises(Interrupt) { in_mode(wait) { stream.gets } }
+        asking.join
+        assert_predicate stream, :closed?
+      end
+    end
+  end
+
   def test_a_length_from_the_wire_takes_no_memory_that_has_not_arrived
     with_stream do |stream, peer|
       peer.write("x" * 1000)

@@ -204,6 +204,19 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
+  def test_puts_writes_what_that_of_io_writes
+    [[], [[]], [nil], [""], ["a", ["b\n", [3]]], ["x\n\n"], [[], "y"]].each do |objects|
+      reader, writer = IO.pipe
+      writer.puts(*objects)
+      writer.close
+      with_stream do |stream, peer|
+        stream.puts(*objects)
+        stream.close
+        assert_equal reader.read, peer.read, objects.inspect
+      end
+    end
+  end
+
   def test_send_is_that_of_sockets_for_bytes_and_flags_alone
     with_stream do |stream, peer|
       send = ->(*arguments) { stream.send(*arguments) } # names as Strings are meant here

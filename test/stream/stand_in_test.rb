@@ -39,6 +39,21 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
+  # As the example has it: its waits go past the stream, and the deadline around it bounds them all the same.
+  def test_net_http_and_a_server_that_stalls
+    stall = ->(peer) { peer.write("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc") && sleep }
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_stream(serve: stall) do |stream|
+          assert_within(2, at_least: 0.2) do
+            assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { stream.exchange { get_over(stream, "localhost", "/") } } }
+          end
+          assert_predicate stream, :closed?
+        end
+      end
+    end
+  end
+
   # What redis-client is below its configuration: a buffer over the socket, and the protocol.
   def test_redis_client
     redis = lambda do |peer|
