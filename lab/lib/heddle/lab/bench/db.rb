@@ -1,0 +1,85 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Bench
+      # Clients of MySQL and MariaDB on the loopback.
+      class DB < Bench
+        bench "db",
+          about: "clients of MariaDB: new statements, kept ones, rows, pipelines, a pool of fibers",
+          kinds: {"heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none},
+          default_models: %w[heddle mysql2 mysql2_text trilogy]
+
+        MICROSECONDS = "µs"
+        CASES = {
+          "new" => ["new SQL with an argument", 5000],
+          "kept" => ["a statement that is kept", 5000],
+          "rows" => ["1000 rows of int, varchar, datetime", 200],
+          "pipeline" => ["100 queries at once, each", 10_000],
+          "pool" => ["50 tasks, a pool of 50, sleep(0.01)", 500]
+        }.freeze
+        # Who has such a thing at all.
+        ONLY = {"kept" => %w[heddle mysql2], "pipeline" => %w[heddle], "pool" => %w[heddle]}.freeze
+        WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower, value: ->(m) { m["wall"] * 1e6 / m["operations"] })
+        COST = Metric.new(key: :cost, title: "CPU µs per query", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] })
+        private_constant :MICROSECONDS, :CASES, :ONLY, :WALL, :COST
+
+        # @see Bench#define_options
+        def define_options(parser)
+          parser.on("--operations NAMES", Array, "which to run (#{CASES.keys.join(",")})") do |asked|
+            unknown = asked - CASES.keys
+            raise UsageError, "unknown operation #{unknown.first.inspect}; there are #{CASES.keys.join(", ")}" if unknown.any?
+
+            @operations = asked
+          end
+          parser.on("--scale FACTOR", Float, "times the usual number of queries (1)") do |scale|
+            raise UsageError, "--scale must be above 0" unless scale.positive?
+
+            @scale = scale
+          end
+        end
+
+        # @see Bench#options
+        def options = {"operations" => @operations, "scale" => @scale}.compact
+
+        # @see Bench#cases
+        def cases
+          @cases ||= CASES.slice(*@operations || CASES.keys).map do |operation, (name, count)|
+            Case.new(name: name, unit: MICROSECONDS, params: {"operation" => operation, "count" => [(count * (@scale || 1)).ceil, 100].max})
+          end
+        end
+
+        # @see Bench#applies?
+        def applies?(model, bench_case)
+          ONLY.fetch(bench_case.params["operation"], self.class.kinds.keys).include?(model.kind)
+        end
+
+        # @see Bench#open
+        def open(affinity)
+          @server = Servers.mariadb
+          system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
+          yield
+        rescue Servers::Unavailable, Servers::StartFailed => error
+          raise Error, error.message
+        end
+
+        # @see Bench#params
+        def params(bench_case) = bench_case.params.merge("url" => @server.url)
+
+        # @see Bench#reference_for
+        def reference_for(_, present) = %w[mysql2 mysql2_text].find { |name| present.include?(name) } || present.first
+
+        # @see Bench#title
+        def title = "Clients of MariaDB on the loopback"
+
+        # @see Bench#tables
+        def tables(summary)
+          matrix = Report::Matrix.new(summary, self, models_down: false)
+          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: the values pasted into the SQL",
+            "ideal for the pool: 10 ms for 50 queries, 200 µs each"]
+          [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST), matrix.ratios(COST), matrix.troubles].compact
+        end
+      end
+    end
+  end
+end

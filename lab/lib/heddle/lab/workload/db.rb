@@ -1,0 +1,130 @@
+# frozen_string_literal: true
+
+require "heddle/lab/workload"
+require "uri"
+
+module Heddle
+  module Lab
+    class Workload
+      # Queries to MariaDB, one after another unless the operation says otherwise.
+      class DB < Workload
+        for_bench "db"
+
+        ROWS = "select id, name, at from rows_for_bench"
+        private_constant :ROWS
+
+        # @see Workload#prepare
+        def prepare
+          case @kind
+          when "mysql2", "mysql2_text" then [load_gem("mysql2")]
+          when "trilogy" then [load_gem("trilogy")]
+          else load_heddle
+          end
+        end
+
+        # @see Workload#perform
+        def perform(meter)
+          @client = connect
+          count = @params.fetch("count")
+          run = method(@params.fetch("operation"))
+          (run.arity == 1) ? run.call(meter) : measured(meter, count) { |n| run.call(n, nil) }
+        end
+
+        private
+
+        def measured(meter, count)
+          (count / 10).times { |n| yield(-n) }
+          meter.measure do
+            n = 0
+            while n < count
+              n += 1
+              yield n
+            end
+            {"operations" => count}
+          end
+        end
+
+        def connect
+          uri = URI(@params.fetch("url"))
+          options = {host: uri.host, port: uri.port, username: uri.user, password: uri.password, database: uri.path.delete_prefix("/")}
+          case @kind
+          when "mysql2", "mysql2_text" then Mysql2::Client.new(**options)
+          when "trilogy" then Trilogy.new(**options)
+          else Heddle::DB.connect(@params.fetch("url"), timeout: 30, statement_cache: (@params["operation"] == "kept") ? :always : :transaction)
+          end
+        end
+
+        def check(value, expected)
+          raise "#{value.inspect} instead of #{expected.inspect}" unless value == expected
+        end
+
+        def new(number, _)
+          value =
+            case @kind
+            when "mysql2" then prepared("select #{number} as a, ? as b", number)
+            when "mysql2_text" then @client.query("select #{number} as a, #{number} as b", as: :array).to_a[0][1]
+            when "trilogy" then @client.query("select #{number} as a, #{number} as b").rows[0][1]
+            else @client.query("select #{number} as a, ? as b", number).rows[0][1]
+            end
+          check(value, number)
+        end
+
+        def prepared(sql, number)
+          statement = @client.prepare(sql)
+          value = statement.execute(number, as: :array).to_a[0][1]
+          statement.close
+          value
+        end
+
+        def kept(number, _)
+          value =
+            if @kind == "mysql2"
+              (@statement ||= @client.prepare("select 1 as a, ? as b")).execute(number, as: :array).to_a[0][1]
+            else
+              @client.query("select 1 as a, ? as b", number).rows[0][1]
+            end
+          check(value, number)
+        end
+
+        def rows(meter)
+          table
+          measured(meter, @params.fetch("count")) do
+            all =
+              case @kind
+              when "mysql2" then (@statement ||= @client.prepare(ROWS)).execute(as: :array).to_a
+              when "mysql2_text" then @client.query(ROWS, as: :array).to_a
+              else @client.query(ROWS).rows
+              end
+            check([all.size, all[999][0], all[0][2].class], [1000, 1000, Time])
+          end
+        end
+
+        def table
+          @client.query("create temporary table rows_for_bench (id int primary key, name varchar(50), at datetime)")
+          @client.query("insert into rows_for_bench select seq, concat('name of row ', seq), from_unixtime(1700000000 + seq) from seq_1_to_1000")
+        end
+
+        def pipeline(meter)
+          turns = @params.fetch("count") / 100
+          measured(meter, turns) do
+            futures = @client.pipeline(limit: 100) { |line| (1..100).map { |n| line.query("select ? as a", n) } }
+            check(futures.last.value.rows[0][0], 100)
+          end
+          meter.measures["operations"] = turns * 100
+        end
+
+        def pool(meter)
+          size = 50
+          pool = Heddle::DB::Pool.new(@params.fetch("url"), size: size, timeout: 30)
+          turns = @params.fetch("count") / size
+          Heddle.run do
+            once = -> { Array.new(size) { Heddle.spawn { pool.query("select sleep(0.01)") } }.each(&:value) }
+            once.call
+            measured(meter, turns) { once.call }
+          end
+          meter.measures["operations"] = turns * size
+        end
+      end
+    end
+  end
+end

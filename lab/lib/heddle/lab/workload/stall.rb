@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require "heddle/lab/workload"
+require "json"
+require "open3"
+require "socket"
+require "uri"
+
+module Heddle
+  module Lab
+    class Workload
+      # New SQL with an argument, one statement after another.
+      class Stall < Workload
+        for_bench "stall"
+
+        # Of queries: those that stall take 44 ms each.
+        MANY = 3000
+        FEW = 40
+        # Where struct tcp_info has the segments with data that were sent.
+        SEGMENTS_SENT = 156
+        private_constant :MANY, :FEW, :SEGMENTS_SENT
+
+        # @see Workload#prepare
+        def prepare
+          case @kind
+          when "mysql2", "mysql2_text" then [load_gem("mysql2")]
+          when "racket"
+            version, = Open3.capture2e("racket", "--version")
+            [version[/Racket v\S+/] || version.strip]
+          else load_heddle
+          end
+        rescue Errno::ENOENT
+          raise LoadError, "racket is not installed"
+        end
+
+        # @see Workload#perform
+        def perform(meter)
+          @uri = URI(@params.fetch("url"))
+          case @kind
+          when "mysql2", "mysql2_text" then mysql2(meter)
+          when "racket" then racket(meter)
+          else heddle(meter)
+          end
+        end
+
+        private
+
+        def count = (((@kind == "nagle_flushed") ? FEW : MANY) * @params.fetch("scale")).ceil
+
+        def repeated(meter, segments:, calls: -> {})
+          (count / 10).times { |n| check(yield(-n), -n) }
+          segments_before, calls_before = segments.call, calls.call
+          meter.measure do
+            (1..count).each { |n| check(yield(n), n) }
+            {"operations" => count}
+          end
+          meter.measures["segments"] = segments.call - segments_before
+          meter.measures["system_calls"] = calls.call - calls_before if calls_before
+        end
+
+        def check(value, expected)
+          raise "#{value.inspect} instead of #{expected}" unless value == expected
+        end
+
+        def sql(number) = "select #{number} as a, ? as b"
+
+        def segments_of(socket)
+          -> { socket.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_INFO).data.unpack1("@#{SEGMENTS_SENT}L") }
+        end
+
+        def heddle(meter)
+          db = Heddle::DB.connect(@params.fetch("url"), timeout: 30)
+          stream = db.driver.stream
+          stream.to_io.setsockopt(:TCP, :NODELAY, !@kind.start_with?("nagle"))
+          flushed = @kind.end_with?("flushed")
+          one_flight = @kind.start_with?("one_flight")
+          repeated(meter, segments: segments_of(stream.to_io), calls: -> { stream.statistics[:system_calls] }) do |n|
+            if one_flight
+              value = db.query(sql(n), n)[0][1]
+            else
+              statement = db.prepare(sql(n))
+              value = statement.query(n)[0][1]
+              statement.close
+            end
+            db.flush_closes if flushed
+            value
+          end
+        end
+
+        def mysql2(meter)
+          client = Mysql2::Client.new(host: @uri.host, port: @uri.port, username: @uri.user, password: @uri.password, database: @uri.path.delete_prefix("/"))
+          socket = Socket.for_fd(client.socket).tap { |io| io.autoclose = false }
+          repeated(meter, segments: segments_of(socket)) do |n|
+            next client.query("select #{n} as a, #{n} as b", as: :array).to_a[0][1] if @kind == "mysql2_text"
+
+            statement = client.prepare(sql(n))
+            statement.execute(n, as: :array).to_a[0][1].tap { statement.close }
+          end
+        end
+
+        # Measures itself: its process is another.
+        def racket(meter)
+          program = <<~RACKET
+            (require db racket/base)
+            (define c (mysql-connect #:server "#{@uri.host}" #:port #{@uri.port} #:user "#{@uri.user}" #:password "#{@uri.password}"
+                                     #:database "#{@uri.path.delete_prefix("/")}" #:ssl 'no))
+            (define (one n) (query-row c (string-append "select " (number->string n) " as a, ? as b") n))
+            (for ([n 500]) (one (- n)))
+            (define cpu (current-process-milliseconds))
+            (define wall (current-inexact-milliseconds))
+            (for ([n #{count}]) (one n))
+            (printf "[~a, ~a]" (- (current-inexact-milliseconds) wall) (- (current-process-milliseconds) cpu))
+          RACKET
+          out, status = Open3.capture2e("racket", "-l", "racket/base", "-e", program)
+          raise "racket: #{out.lines.first}" unless status.success?
+
+          wall, cpu = JSON.parse(out)
+          meter.measure { {"operations" => count} }
+          meter.measures.merge!("wall" => wall / 1e3, "cpu" => cpu / 1e3)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,33 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "json"
+require "stringio"
+require "heddle/lab"
+
+# The benches of databases, run once with little.
+class DBBenchTest < Minitest::Test
+  hard_deadline 120
+
+  # @return [Hash{String => Hash}] measures by model and case
+  def bench(*argv)
+    out, err = StringIO.new, StringIO.new
+    status = Heddle::Lab::CLI.run(["bench", *argv, "--rounds", "1", "--deadline", "30", "-o", "json"], out: out, err: err)
+    skip err.string if status == 69
+    assert_equal [0, ""], [status, err.string], out.string
+    JSON.parse(out.string)["rounds"].to_h { |round| [[round["model"], round["case"]], round["measures"]] }
+  end
+
+  def test_db
+    rounds = bench("db", "--models", "heddle", "--scale", "0.01").values
+    assert_equal 5, rounds.size
+    rounds.each { |measures| assert_operator measures["operations"], :>, 0 }
+  end
+
+  # How many segments a statement takes depends on no clock.
+  def test_stall
+    rounds = bench("stall", "--models", "nagle_flushed,nodelay_flushed,nodelay_riding,one_flight", "--scale", "0.05").transform_keys(&:first)
+    segments = rounds.transform_values { |measures| (measures["segments"].to_f / measures["operations"]).round }
+    assert_equal({"nagle_flushed" => 3, "nodelay_flushed" => 3, "nodelay_riding" => 2, "one_flight" => 1}, segments)
+  end
+end
