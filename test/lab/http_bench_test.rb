@@ -67,6 +67,10 @@ class HTTPBenchTest < Minitest::Test
     assert_match(/beside 2 busy threads\n\nRequests a second/, out)
     refute_match(/CPU µs/, out)
     assert_operator out[/^stock +([\d.]+) /, 1].to_f, :<, 1000
+    _, out, = cli(*%w[bench http --models heddle --small late --requests 3 --busy-threads 1 --no-pin --rounds 1])
+    assert_match(/^heddle +[\d.]+ \(/, out)
+    assert_operator out[/^heddle +([\d.]+) /, 1].to_f, :<, 1 / 0.06
+    assert_match(/^pinned: no;/, out)
   end
 
   def test_any_url

@@ -9,10 +9,10 @@ module Heddle
       class Delay < Bench
         bench "delay",
           about: "many requests at once by unmodified Net::HTTP to a server that answers late",
-          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "pool" => :required,
+          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "heddle-net_http" => :none, "pool" => :required,
                   "processes" => :required, "async" => :none,
                   "carbon_fiber" => :none, "wrk" => :none},
-          default_models: %w[blocking threads threads:100 heddle pool:1000 async carbon_fiber wrk]
+          default_models: %w[blocking threads threads:100 heddle heddle-net_http pool:1000 async carbon_fiber wrk]
 
         # Seconds that a model which waits in line may take for a cell; more is extrapolated.
         PATIENCE = 2.0

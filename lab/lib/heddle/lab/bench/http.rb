@@ -43,6 +43,7 @@ module Heddle
           @size = 10_000_000
           @requests = 1000
           @busy_threads = 0
+          @pinned = true
           @urls = []
           @tests = Tests.new
         end
@@ -54,6 +55,7 @@ module Heddle
           @tests.define_options(parser)
           parser.on("--requests N", Integer, "small requests timed (#{@requests})") { |count| @requests = at_least(1, "--requests", count) }
           parser.on("--busy-threads N", Integer, "Ruby threads that compute meanwhile (#{@busy_threads})") { |count| @busy_threads = at_least(0, "--busy-threads", count) }
+          parser.on("--no-pin", "let clients and servers run on every core, where each has one of its own otherwise") { @pinned = false }
         end
 
         # Bodies from elsewhere, in place of our own sites'.
@@ -66,8 +68,12 @@ module Heddle
         # @see Bench#options
         def options
           {"sites" => sites.map(&:name), "tests" => @tests.map(&:name), "size" => (@size if @urls.empty?), "requests" => (@requests if @tests.any?(&:small?)),
-           "busy_threads" => @busy_threads}.compact
+           "busy_threads" => @busy_threads, "pinned" => (false unless @pinned)}.compact
         end
+
+        # What busy threads cost is another thing where they have a core beside the client's.
+        # @see Bench#pinned?
+        def pinned? = @pinned
 
         # @see Bench#cases
         def cases

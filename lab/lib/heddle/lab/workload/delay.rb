@@ -23,6 +23,7 @@ module Heddle
 
           case @kind
           when "heddle", "pool", "processes" then load_heddle
+          when "heddle-net_http" then load_heddle + load_net_http
           when "async" then load_async
           when "carbon_fiber" then [load_gem("carbon_fiber")]
           when "wrk" then [wrk_version]
@@ -34,17 +35,28 @@ module Heddle
         def perform(meter)
           return meter.measure { wrk } if @kind == "wrk"
 
-          send(@kind, WARM_UP, "/0")
+          send(way, WARM_UP, "/0")
           @failures.clear
           requests = (@kind == "blocking") ? @sample : @requests
           meter.measure do
-            more = send(@kind, requests, "/#{@delay}")
+            more = send(way, requests, "/#{@delay}")
+            failed("nothing went the fast way: #{Heddle::NetHTTP.stats}") if accelerated? && Heddle::NetHTTP.stats.fetch(:fast) < requests
             {"operations" => requests - @failures.size, "errors" => @failures.size, "first_error" => @failures.first,
              "extrapolated" => (requests < @requests), **((@kind == "processes") ? more : {})}
           end
         end
 
         private
+
+        # Whether Net::HTTP is made fast besides.
+        def accelerated? = @kind.end_with?("-net_http")
+
+        def way = @kind.delete_suffix("-net_http")
+
+        def load_net_http
+          require "heddle/net_http"
+          ["net-http #{Net::HTTP::VERSION}, accelerated"]
+        end
 
         def get(path)
           response = Net::HTTP.start(@host, @port) { |http| http.get(path) }

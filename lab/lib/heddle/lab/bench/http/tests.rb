@@ -12,10 +12,13 @@ module Heddle
           SHAPES = {"length" => "/b/", "chunked" => "/c/", "gzip" => "/z/", "tls" => "/b/"}.freeze
           DESTINATIONS = %w[block string file].freeze
           UPLOADS = %w[string file].freeze
-          SMALL = {"keep-alive" => "GET, kept alive", "start" => "start, GET, close", "option" => "start with an option, GET, close"}.freeze
+          SMALL = {"keep-alive" => "GET, kept alive", "start" => "start, GET, close", "option" => "start with an option, GET, close",
+                   "late" => "start, GET that takes 60 ms, close"}.freeze
+          # Milliseconds that the server takes for it.
+          LATE = 60
           # Who has options to `start`.
           NET_HTTP = /\A(stock|heddle|custom-.*)\z/
-          private_constant :SHAPES, :DESTINATIONS, :UPLOADS, :SMALL, :NET_HTTP
+          private_constant :SHAPES, :DESTINATIONS, :UPLOADS, :SMALL, :LATE, :NET_HTTP
 
           # @!attribute name [String]
           # @!attribute params [Hash{String => String}] "what", and the rest of it
@@ -90,7 +93,7 @@ module Heddle
           end
 
           def small
-            @small.to_a.map { |kind| Test.new(name: SMALL.fetch(kind), params: {"what" => "small", "path" => "/0", "small" => kind}) }
+            @small.to_a.map { |kind| Test.new(name: SMALL.fetch(kind), params: {"what" => "small", "path" => (kind == "late") ? "/#{LATE}" : "/0", "small" => kind}) }
           end
         end
       end

@@ -102,7 +102,7 @@ module Heddle
           # @return [String] the answer's body
           def upload_string(body) = raise(NotImplementedError)
 
-          # Makes requests one after another on one connection ("keep-alive"), or each on its own ("start", "option").
+          # Makes requests one after another on one connection ("keep-alive"), or each on its own ("start", "option", "late").
           # @param kind [String]
           # @yieldparam body [String]
           # @yieldreturn [Boolean] whether to make another

@@ -66,7 +66,7 @@ module Heddle
           end
 
           def one(kind)
-            return http.start { |http| http.get(@uri.path).body } if kind == "start"
+            return http.start { |http| http.get(@uri.path).body } unless kind == "option"
 
             Net::HTTP.start(@uri.host, @uri.port, read_timeout: 60) { |http| http.get(@uri.path).body }
           end
