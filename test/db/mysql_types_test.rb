@@ -154,6 +154,14 @@ class MySQLTypesTest < Minitest::Test
     assert_equal :bytes, raw.type
   end
 
+  def test_rows_of_many_columns
+    [1, 63, 64, 65, 128, 129, 1000].each do |count|
+      sql = "select #{(1..count).to_a.join(", ")}"
+      assert_equal [(1..count).to_a], @db.query(sql).rows
+      assert_equal [(1..count).to_a], @db.driver.command(sql).rows
+    end
+  end
+
   def test_several_results
     @db.exec("create or replace procedure two_results() begin select 1 as a; select 'x' as b, 2.5 as c; end")
     first = @db.query("call two_results()")

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+// Values of a row that become an Array at once.
+enum { ROW_GATHERED = 64 };
+
 VALUE mysql_cColumns;
 static VALUE cDate, cDuration;
 static ID id_jd, id_gregorian, id_big_decimal, id_new, id_local;
@@ -211,17 +214,24 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, VALUE 
         mysql_bytes_append(&link->row, p, packet.length);
         p = link->row.at;
     }
+    VALUE gathered[ROW_GATHERED]; // on the stack, where GC sees them
+    VALUE values = Qnil;
     struct mysql_row row;
-    VALUE values = rb_ary_new_capa((long)columns->count);
+    uint32_t count = 0;
     bool valid = mysql_row_begin(&row, p, p + packet.length, columns->count, text);
     for (uint32_t i = 0; valid && i < columns->count; i++) {
         struct mysql_value value;
         valid = mysql_row_next(&row, &columns->fields[i], &value);
-        if (valid) rb_ary_push(values, value_of(link, &value, columns->encodings[i]));
+        if (!valid) break;
+        gathered[count++] = value_of(link, &value, columns->encodings[i]);
+        if (count < ROW_GATHERED || i + 1 == columns->count) continue;
+        if (NIL_P(values)) values = rb_ary_new_capa((long)columns->count);
+        rb_ary_cat(values, gathered, (long)count);
+        count = 0;
     }
     if (!valid || !mysql_row_complete(&row)) mysql_violated(link, "sent a row that is none");
     RB_GC_GUARD(self);
-    return values;
+    return NIL_P(values) ? rb_ary_new_from_values((long)count, gathered) : rb_ary_cat(values, gathered, (long)count);
 }
 
 void mysql_values_init(void)
