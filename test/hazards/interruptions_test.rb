@@ -58,7 +58,7 @@ class InterruptionsTest < Minitest::Test
     end
 
     define_method("test_timeout_while_it_waits_for_#{method}") do
-      interrupted(->(reader) { Timeout.timeout(0.02) { wait.call(reader) } }) {}
+      interrupted(->(reader) { Timeout.timeout(0.15) { wait.call(reader) } }) {}
       assert_equal Timeout::Error, @raised
     end
   end

@@ -81,9 +81,11 @@ class LifecycleTest < Minitest::Test
 
   def test_wait_with_a_timeout
     Heddle.run do
-      task = Heddle.spawn { sleep(0.1) && 1 }
-      assert_nil assert_within(0.09, at_least: 0.01, remeasure: 0) { task.wait(0.01) }
+      gate = Thread::Queue.new
+      task = Heddle.spawn { gate.pop }
+      assert_nil assert_within(0.09, at_least: 0.01) { task.wait(0.01) }
       assert_nil task.wait(0)
+      gate << 1
       assert_same task, task.wait(10)
     end
   end
