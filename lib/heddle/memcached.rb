@@ -346,6 +346,14 @@ module Heddle
       nil
     end
 
+    # Closes the connections that nobody uses. The client stays usable.
+    #
+    # @return [nil]
+    def disconnect
+      @servers.each(&:disconnect)
+      nil
+    end
+
     # For programs that take clients from a connection_pool: this one is a pool by itself.
     #
     # @yieldparam cache [Memcached]
@@ -393,17 +401,17 @@ module Heddle
 
     # ----
 
-    def put(key, value, ttl, mode, cas, raw)
-      if raw
-        raise EncodeError, "raw: true stores Strings only: got a #{value.class}" unless value.is_a?(String)
-
-        bytes = value
-        flags = 0
-      else
-        bytes, flags = @codec.dump(value)
-      end
+    def put(key, value, ttl, mode, cas, raw, compress = nil)
+      bytes, flags = encoded(value, raw, compress)
       check_size(key, bytes) if bytes.bytesize + 500 > @value_max_bytes
       store(key, bytes, flags, Expiry.seconds(ttl), mode, Numbers.unsigned(:cas, cas))
+    end
+
+    def encoded(value, raw, compress = nil)
+      return @codec.dump(value, compress: compress) unless raw
+      raise EncodeError, "raw: true stores Strings only: got a #{value.class}" unless value.is_a?(String)
+
+      [value, 0]
     end
 
     def check_size(key, bytes)

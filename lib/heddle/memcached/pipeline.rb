@@ -73,6 +73,11 @@ module Heddle
         count(key, "D", by, initial, ttl)
       end
 
+      # @api private
+      def put(key, bytes, flags, ttl, mode, cas)
+        note(key, SET, bytes, flags, Expiry.seconds(ttl), Numbers.unsigned(:cas, cas), (mode unless mode == "S"))
+      end
+
       # Whether all of it may be done twice.
       #
       # @api private
@@ -96,8 +101,7 @@ module Heddle
       end
 
       def store(key, value, ttl, mode, cas = nil)
-        bytes, flags = @codec.dump(value)
-        note(key, SET, bytes, flags, Expiry.seconds(ttl), Numbers.unsigned(:cas, cas), mode)
+        put(key, *@codec.dump(value), ttl, mode, cas)
       end
 
       def count(key, mode, by, initial, ttl)

@@ -97,6 +97,10 @@ module Heddle
         drop(shut)
       end
 
+      def disconnect
+        drop(forget)
+      end
+
       def inspect
         "#<#{self.class} #{name}#{" down" if @down_until}>"
       end
