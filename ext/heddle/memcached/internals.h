@@ -125,6 +125,12 @@ struct operation {
 // Asks the server that has the key, and again where that may help; raises what went wrong, errors in replies too.
 void memcached_operate(struct operation *operation);
 
+// Whether it is a connection that failed. All else, such as what other threads raise in this one, is not for us to answer.
+bool memcached_is_failure(VALUE error);
+
+// Whether there is time to try again after it.
+bool memcached_in_time(VALUE error, deadline_t until);
+
 // After an error: whether trying again may help, with what is left of the time. Returns the server to try, raises otherwise.
 VALUE memcached_recover(VALUE self, VALUE server, VALUE error, VALUE key, bool again);
 

@@ -165,6 +165,14 @@ static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE 
     return self;
 }
 
+/* @api private client.time_limit = seconds or nil. That an operation may take, from the next one on. */
+static VALUE set_time_limit(VALUE self, VALUE seconds)
+{
+    int64_t span = deadline_span(seconds);
+    memcached_client_of(self)->span = span;
+    return seconds;
+}
+
 /* @api private Heddle::Memcached.key_fits?(key) -> true or false. Whether these bytes can be sent as a key. */
 static VALUE key_fits_p(VALUE klass, VALUE key)
 {
@@ -185,6 +193,7 @@ static VALUE define_memcached(VALUE module)
     rb_undef_method(klass, "initialize_copy");
     rb_define_private_method(klass, "set_up", set_up, 5);
     rb_define_private_method(klass, "server_for", server_for_method, 1);
+    rb_define_private_method(klass, "time_limit=", set_time_limit, 1);
     rb_define_singleton_method(klass, "key_fits?", key_fits_p, 1);
     memcached_conversation_init(klass);
     VALUE server = rb_const_get(klass, rb_intern("Server"));

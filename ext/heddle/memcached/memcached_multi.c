@@ -258,10 +258,7 @@ static void step(struct multi *multi, long at, VALUE (*body)(VALUE))
     rb_protect(body, (VALUE)multi, &state);
     if (!state) return;
     VALUE error = rb_errinfo();
-    if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO ||
-        !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)) || RTEST(rb_obj_is_kind_of(error, rb_eArgError)) ||
-        RTEST(rb_obj_is_kind_of(error, rb_eTypeError)))
-        rb_jump_tag(state);
+    if (!memcached_is_failure(error)) rb_jump_tag(state);
     rb_set_errinfo(before);
     leg->sound = false;
     leg->error = error;
@@ -279,6 +276,7 @@ static void share_out(struct multi *multi)
     }
     for (long i = 0; i < multi->count; i++) {
         if (multi->finished[i]) continue;
+        rb_ary_store(multi->results, i, Qnil); // what a part of an answer said is no answer
         uint32_t place = 0;
         if (multi->leg_count > 1 || multi->legs[0].lease.server->troubled) {
             VALUE server = memcached_route(multi->client, multi->self, rb_ary_entry(multi->keys, i));
@@ -342,8 +340,8 @@ static bool conclude(struct multi *multi, int round)
             continue;
         }
         failed = true;
-        bool in_time = multi->until == DEADLINE_NEVER || deadline_now() < multi->until;
-        bool again = in_time && round < MEMCACHED_ATTEMPTS && (multi->again || !leg->sent);
+        bool again =
+            memcached_in_time(leg->error, multi->until) && round < MEMCACHED_ATTEMPTS && (multi->again || !leg->sent);
         VALUE key = rb_ary_entry(multi->keys, multi->order[leg->first]);
         memcached_recover(multi->self, leg->server, leg->error, key, again);
     }

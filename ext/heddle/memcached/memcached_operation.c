@@ -40,10 +40,25 @@ static VALUE leased_attempt(VALUE argument)
     return rb_ensure(attempt, argument, end_lease, argument);
 }
 
-// Whether a failure was of this key's request before any of it was sent, such as a key that is no key.
-static bool of_the_caller(VALUE error)
+static bool is_a(VALUE error, VALUE klass)
 {
-    return RTEST(rb_obj_is_kind_of(error, rb_eArgError)) || RTEST(rb_obj_is_kind_of(error, rb_eTypeError));
+    return RTEST(rb_obj_is_kind_of(error, klass));
+}
+
+bool memcached_is_failure(VALUE error)
+{
+    if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
+    if (is_a(error, rb_eIOError) || is_a(error, rb_eSystemCallError)) return true;
+    if (is_a(error, rb_path2class("Timeout::Error")) || is_a(error, rb_path2class("SocketError"))) return true;
+    // Loaded with the first stream that speaks TLS.
+    return rb_const_defined(rb_cObject, rb_intern("OpenSSL")) && is_a(error, rb_path2class("OpenSSL::SSL::SSLError"));
+}
+
+bool memcached_in_time(VALUE error, deadline_t until)
+{
+    if (is_a(error, rb_path2class("Timeout::Error")))
+        return false; // ours, or somebody else's: it is not for us to go on
+    return until == DEADLINE_NEVER || deadline_now() < until;
 }
 
 void memcached_operate(struct operation *operation)
@@ -61,13 +76,10 @@ void memcached_operate(struct operation *operation)
         rb_protect(leased_attempt, (VALUE)operation, &state);
         if (!state) break;
         VALUE error = rb_errinfo();
-        // Interrupts, cancels, kills and throws go on as they are.
-        if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO ||
-            !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)) || of_the_caller(error))
-            rb_jump_tag(state);
+        if (!memcached_is_failure(error)) rb_jump_tag(state);
         rb_set_errinfo(before);
-        bool in_time = operation->until == DEADLINE_NEVER || deadline_now() < operation->until;
-        bool again = in_time && count < MEMCACHED_ATTEMPTS && (operation->again || !operation->sent);
+        bool again = memcached_in_time(error, operation->until) && count < MEMCACHED_ATTEMPTS &&
+                     (operation->again || !operation->sent);
         operation->server = memcached_recover(operation->self, operation->server, error, operation->key, again);
     }
     if (memcached_server_of(operation->server)->troubled) rb_funcall(operation->server, rb_intern("recovered"), 0);

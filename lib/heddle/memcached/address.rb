@@ -45,7 +45,7 @@ module Heddle
         def from_uri(text)
           require "uri"
           uri = URI.parse(text)
-          user, password = [uri.user, uri.password].map { |part| part && URI.decode_uri_component(part) }
+          user, password = [uri.user, uri.password].map { |part| part&.gsub(/%(\h\h)/) { $1.hex.chr } }
           new(host: uri.hostname, port: uri.port || PORT, user: user, password: password)
         rescue URI::InvalidURIError => error
           raise ArgumentError, "#{text.inspect} is no address of a server: #{error.message}"

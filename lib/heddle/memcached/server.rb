@@ -58,12 +58,13 @@ module Heddle
       # Whether an operation may use it. Once its time to be left alone is over, says yes to one, and to another only when
       # that time has passed again without an answer.
       def usable?
-        return true unless @down_until
+        down_until = @down_until # others set it meanwhile
+        return true unless down_until
 
         time = now
-        return false if time < @down_until
+        return false if time < down_until
 
-        @down_until = time + @pause
+        @down_until = time + (@pause || @retry_after)
         true
       end
 

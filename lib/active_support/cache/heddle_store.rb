@@ -1,0 +1,135 @@
+# frozen_string_literal: true
+
+require "active_support"
+require "active_support/cache"
+require "heddle/memcached"
+
+module ActiveSupport
+  module Cache
+    # A store of Rails' on Heddle::Memcached:
+    #
+    #   config.cache_store = :heddle_store, "127.0.0.1:11211", {namespace: "app", timeout: 0.25}
+    #
+    # Options of ActiveSupport's stores are theirs; all others go to Heddle::Memcached. As with Rails' own, a server that does
+    # not answer is a miss, and a write to it is false: what failed is logged.
+    class HeddleStore < Store
+      prepend Strategy::LocalCache
+
+      # What a cache that is gone fails with.
+      FAILURES = [IOError, SystemCallError, SocketError, Timeout::Error, Heddle::Error].freeze
+      private_constant :FAILURES
+
+      def self.supports_cache_versioning?
+        true
+      end
+
+      # @param addresses [Array<String>] as Heddle::Memcached takes them
+      def initialize(*addresses)
+        options = addresses.extract_options!
+        theirs = options.slice(*UNIVERSAL_OPTIONS, :serializer, :coder, :error_handler, :max_key_size)
+        super(theirs)
+        ours = options.except(*theirs.keys)
+        ours[:value_max_bytes] ||= options[:value_max_bytes] if options.key?(:value_max_bytes)
+        addresses = addresses.flatten
+        @data = Heddle::Memcached.new(addresses.empty? ? nil : addresses, serializer: :string, compress: false, **ours)
+      end
+
+      def inspect
+        "#<#{self.class} options=#{options.inspect} mem_cache=#{@data.inspect}>"
+      end
+
+      # @return [Integer, nil]
+      def increment(name, amount = 1, options = nil)
+        count(:increment, :incr, name, amount, options)
+      end
+
+      # @return [Integer, nil]
+      def decrement(name, amount = 1, options = nil)
+        count(:decrement, :decr, name, amount, options)
+      end
+
+      # Forgets everything on all servers, whatever the namespace.
+      def clear(_options = nil)
+        failing_to(nil) { @data.flush_all }
+      end
+
+      # @return [Hash]
+      def stats
+        @data.stats
+      end
+
+      private
+
+      def count(event, method, name, amount, options)
+        options = merged_options(options)
+        key = normalize_key(name, options)
+        instrument(event, key, amount: amount) do
+          failing_to(nil) { @data.public_send(method, key, amount, initial: amount, ttl: options[:expires_in]) }
+        end
+      end
+
+      def read_entry(key, **options)
+        deserialize_entry(read_serialized_entry(key, **options), **options)
+      end
+
+      def read_serialized_entry(key, **)
+        failing_to(nil) { @data.get(key, raw: true) }
+      end
+
+      def write_entry(key, entry, **options)
+        write_serialized_entry(key, serialize_entry(entry, **options), **options)
+      end
+
+      def write_serialized_entry(key, payload, unless_exist: false, expires_in: nil, race_condition_ttl: nil, raw: false, **)
+        ttl = time_to_live(expires_in, race_condition_ttl, raw)
+        payload = payload.to_s if raw
+        failing_to(false) { unless_exist ? @data.add(key, payload, ttl: ttl, raw: true) : @data.set(key, payload, ttl: ttl, raw: true) }
+      end
+
+      # An entry that is over is kept for as long as others may still serve it.
+      def time_to_live(expires_in, race_condition_ttl, raw)
+        return expires_in unless race_condition_ttl && expires_in && expires_in > 0 && !raw
+
+        expires_in + 300
+      end
+
+      def read_multi_entries(names, **options)
+        keys = names.to_h { |name| [normalize_key(name, options), name] }
+        found = failing_to({}) { @data.get_multi_raw(keys.keys) }
+        found.each_with_object({}) do |(key, payload), entries|
+          entry = deserialize_entry(payload, **options)
+          next if entry.nil? || entry.expired? || entry.mismatched?(normalize_version(keys[key], options))
+
+          entries[keys[key]] = entry.value
+        end
+      end
+
+      def delete_entry(key, **)
+        failing_to(false) { @data.delete(key) }
+      end
+
+      def delete_multi_entries(keys, **)
+        failing_to(0) { @data.delete_multi(keys) }
+      end
+
+      def serialize_entry(entry, raw: false, **options)
+        raw ? entry.value.to_s : super(entry, **options)
+      end
+
+      def deserialize_entry(payload, raw: false, **)
+        return if payload.nil?
+
+        raw ? Entry.new(payload) : super(payload)
+      end
+
+      def failing_to(value)
+        yield
+      rescue *FAILURES => error
+        raise if error.is_a?(ArgumentError) && !error.is_a?(Heddle::Memcached::ValueTooLarge)
+
+        logger&.error("Heddle::Memcached failed (#{error.class}): #{error.message}")
+        value
+      end
+    end
+  end
+end
