@@ -161,9 +161,8 @@ class MemcachedPoisonTest < Minitest::Test
     later = [right]
     # Trying again on a new connection found what the server says there.
     later << {get: nil, miss: nil, set: true, incr: nil, get_multi: {}}[name] unless name == :incr
-    unless result.is_a?(Exception) || later.include?(result) || (ending == :corrupt && corrupted?(result, right))
-      return "answered #{result.inspect}"
-    end
+    fine = result.is_a?(Exception) || later.include?(result) || (ending == :corrupt && corrupted?(result, right))
+    return "answered #{result.inspect}" unless fine
 
     lengthened(cache)
     after = outcome { [cache.get("other"), cache.set("other", 1), cache.get_multi("x", "y")] }
