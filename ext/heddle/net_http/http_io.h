@@ -7,6 +7,11 @@
 
 #include "net_http/http_flavour.h"
 
+enum {
+    HTTP_RECORD = 16384,            // what stock receives at once, and a record of TLS
+    HTTP_LARGEST_RESERVE = 16 << 20 // what may be reserved beyond what has arrived
+};
+
 struct http_io {
     VALUE self;
     VALUE io; // TCPSocket, Socket, UNIXSocket, or SSLSocket
@@ -54,13 +59,33 @@ void http_trim(VALUE string);
 // Until ready for `events` of poll(2). False when `timeout` seconds (or nil) are over first.
 bool http_io_wait(struct http_io *io, short events, VALUE timeout);
 
-// Until the socket can be written to. Raises Net::WriteTimeout.
+// Until the socket can be read from, or written to. Raises Net::ReadTimeout, Net::WriteTimeout.
+void http_io_wait_to_read(struct http_io *io, short events);
 void http_io_wait_to_write(struct http_io *io, short events);
 
-// How long writing may wait each time, in nanoseconds, and what is raised then.
+// How long reading and writing may wait each time, in nanoseconds, and what is raised then.
+int64_t http_io_read_span(const struct http_io *io);
 int64_t http_io_write_span(const struct http_io *io);
 RBIMPL_ATTR_NORETURN()
+void http_io_read_timed_out(const struct http_io *io);
+RBIMPL_ATTR_NORETURN()
 void http_io_write_timed_out(const struct http_io *io);
+RBIMPL_ATTR_NORETURN()
+void http_raise_errno(int error);
+
+// The next record of TLS, or part of it, as SSLSocket gives it: nil at the end of the file. `buffer`, if it is not nil,
+// becomes the String that is returned; SSLSocket empties it in any case.
+VALUE http_io_receive_record(struct http_io *io, size_t most, VALUE buffer);
+
+// Sends what SSLSocket takes of the String; how many bytes that was.
+VALUE http_io_send_record(struct http_io *io, VALUE string);
+
+// The events of poll(2) that either has to wait for; 0 where what it gave is no such thing.
+short http_io_awaited(VALUE got);
+
+// Has room for `room` bytes behind what is in the String; says that `count` bytes were put there.
+void http_make_room(VALUE string, size_t room);
+void http_add_length(VALUE string, size_t count);
 
 // After a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, which may close the socket.
 void http_io_courtesy(struct http_io *io);

@@ -1,0 +1,293 @@
+// Reads a body to where it goes: into the tail of a String, or in segments to whatever takes them with <<.
+#include "net_http/http_bulk.h"
+#include "net_http/http_io.h"
+#include "net_http/http_wait.h"
+#include "shims.h"
+#include "socket_io.h"
+#include "wire/http.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <ruby/encoding.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+enum {
+    BULK = 65536,           // what is owed beyond that is received without the GVL
+    FIRST_RESERVE = 4 << 20 // what a length on the wire may reserve beyond what has arrived, to begin with
+};
+
+// A String that bytes are received into. As in stock a byte above 127 makes it binary, whatever it was before.
+struct target {
+    struct http_io *io;
+    VALUE string;
+    uint64_t left;
+    size_t reserve; // how much may be reserved next
+    bool binary;    // was before: nobody asks what its bytes are
+    bool high;
+    bool ended;
+    VALUE scratch; // for records of TLS
+    struct http_bulk bulk;
+};
+
+// The bytes were put behind the end already.
+static void arrived(struct target *target, size_t count)
+{
+    if (!target->binary && !target->high && http_any_high((const uint8_t *)RSTRING_END(target->string), count))
+        target->high = true;
+    http_add_length(target->string, count);
+    target->left -= count;
+}
+
+static void append(struct target *target, const void *bytes, size_t count)
+{
+    http_make_room(target->string, count);
+    memcpy(RSTRING_END(target->string), bytes, count);
+    arrived(target, count);
+}
+
+static size_t room_for(struct target *target)
+{
+    size_t least = target->left == UINT64_MAX ? BULK : 1; // of unknown length: as much again
+    size_t length = (size_t)RSTRING_LEN(target->string);
+    if (target->left == UINT64_MAX && length > least)
+        least = length < HTTP_LARGEST_RESERVE ? length : HTTP_LARGEST_RESERVE;
+    size_t room = rb_str_capacity(target->string) - length;
+    if (room >= least && room >= 4096) return room < target->left ? room : (size_t)target->left;
+    size_t wanted = target->left == UINT64_MAX       ? least
+                    : target->left < target->reserve ? (size_t)target->left
+                                                     : target->reserve;
+    if (target->left != UINT64_MAX && target->reserve < HTTP_LARGEST_RESERVE) target->reserve *= 2;
+    http_make_room(target->string, wanted);
+    return wanted;
+}
+
+void http_trim(VALUE string)
+{
+    size_t length = (size_t)RSTRING_LEN(string);
+    if (rb_str_capacity(string) - length > length / 4 + 4096) rb_str_resize(string, (long)length);
+}
+
+static VALUE run_bulk(VALUE argument)
+{
+    http_bulk_receive((struct http_bulk *)argument);
+    return Qnil;
+}
+
+static VALUE end_bulk(VALUE argument)
+{
+    struct target *target = (struct target *)argument;
+    rb_str_unlocktmp(target->string);
+    arrived(target, target->bulk.moved);
+    return Qnil;
+}
+
+// Without the GVL until the room is full.
+static void receive_bulk(struct target *target, size_t room)
+{
+    struct http_io *io = target->io;
+    target->bulk = (struct http_bulk){.socket = io->io,
+                                      .descriptor = io->descriptor,
+                                      .bytes = (uint8_t *)RSTRING_END(target->string),
+                                      .length = room,
+                                      .span = http_io_read_span(io)};
+    rb_str_locktmp(target->string);
+    rb_ensure(run_bulk, (VALUE)&target->bulk, end_bulk, (VALUE)target);
+    int result = target->bulk.result;
+    if (result == 0) {
+        target->ended = true;
+    } else if (result == -ETIMEDOUT) {
+        http_io_read_timed_out(io);
+    } else if (result < 0) {
+        http_raise_errno(-result);
+    }
+    io->descriptor = rb_io_descriptor(io->io);
+}
+
+static void receive_tls(struct target *target)
+{
+    VALUE got = http_io_receive_record(target->io, target->left < HTTP_RECORD ? (size_t)target->left : HTTP_RECORD,
+                                       target->scratch);
+    if (NIL_P(got)) {
+        target->ended = true;
+    } else if (RB_TYPE_P(got, T_STRING)) {
+        room_for(target);
+        append(target, RSTRING_PTR(got), (size_t)RSTRING_LEN(got));
+    } else {
+        http_io_wait_to_read(target->io, http_io_awaited(got));
+    }
+}
+
+static void receive_plain(struct target *target)
+{
+    size_t room = room_for(target);
+    if (room >= BULK && !http_scheduled()) return receive_bulk(target, room);
+    rb_str_modify(target->string);
+    ssize_t count = io_receive(target->io->descriptor, RSTRING_END(target->string), room);
+    if (count > 0) {
+        arrived(target, (size_t)count);
+        http_io_courtesy(target->io);
+    } else if (count == 0) {
+        target->ended = true;
+    } else if (count == -EAGAIN) {
+        http_io_wait_to_read(target->io, POLLIN);
+    } else {
+        http_raise_errno((int)-count);
+    }
+}
+
+static VALUE receive_into(VALUE argument)
+{
+    struct target *target = (struct target *)argument;
+    while (target->left && !target->ended) {
+        if (target->io->tls) {
+            receive_tls(target);
+        } else {
+            receive_plain(target);
+        }
+    }
+    return Qnil;
+}
+
+// However it ended: its encoding, and no more memory than it needs.
+static VALUE finish_target(VALUE argument)
+{
+    struct target *target = (struct target *)argument;
+    VALUE string = target->string;
+    if (target->high) rb_enc_associate(string, rb_ascii8bit_encoding());
+    ENC_CODERANGE_CLEAR(string);
+    if (!target->high && !target->binary) ENC_CODERANGE_SET(string, ENC_CODERANGE_7BIT);
+    if (target->left) http_trim(string); // ended before its time, or of unknown length
+    return Qnil;
+}
+
+static bool read_into_string(struct http_io *io, uint64_t length, VALUE string)
+{
+    struct target target = {.io = io, .string = string, .left = length, .reserve = FIRST_RESERVE, .scratch = Qnil};
+    target.binary = rb_enc_get(string) == rb_ascii8bit_encoding();
+    rb_str_modify(string);
+    struct http_pending pending = http_io_pending(io);
+    size_t taken = pending.length < length ? pending.length : (size_t)length;
+    if (taken) {
+        http_make_room(string, length > FIRST_RESERVE ? taken : (size_t)length);
+        pending = http_io_pending(io); // `string` might be @rbuf
+        append(&target, pending.at, taken);
+        http_io_consume(io, taken);
+    }
+    if (target.left == 0) {
+        finish_target((VALUE)&target);
+        return true;
+    }
+    if (io->tls) target.scratch = rb_str_buf_new(HTTP_RECORD);
+    rb_ensure(receive_into, (VALUE)&target, finish_target, (VALUE)&target);
+    RB_GC_GUARD(target.scratch);
+    return target.left == 0;
+}
+
+static VALUE binary(size_t room)
+{
+    VALUE string = rb_str_buf_new((long)room);
+    rb_enc_associate(string, rb_ascii8bit_encoding());
+    return string;
+}
+
+// Segments are garbage as soon as a block is done with them, and the GC frees them by tens of MiB at once. glibc would give that
+// memory back each time, and each page of it costs a fault when it comes again. From the largest block that was mapped by itself and
+// freed, up to 32 MiB, malloc learns how much to keep (see mallopt(3), M_MMAP_THRESHOLD): this one teaches it, once.
+static void keep_freed_memory(size_t length)
+{
+#ifdef __GLIBC__
+    enum { ENOUGH = 8 << 20, LARGEST = 31 << 20 };
+    static size_t seen;
+    if (seen > ENOUGH || (seen += length) <= ENOUGH) return;
+    void *volatile block = malloc(LARGEST);
+    free(block);
+#else
+    (void)length;
+#endif
+}
+
+// What has arrived, waiting for the first of it; nil at the end of the file.
+static VALUE segment_from_socket(struct http_io *io, size_t most)
+{
+    for (;;) {
+        int there = 0;
+        if (ioctl(io->descriptor, FIONREAD, &there) < 0) there = HTTP_RECORD;
+        size_t room = there > 0 ? (size_t)there : 1;
+        if (room > most) room = most;
+        if (there > 0) {
+            VALUE segment = binary(room);
+            ssize_t count = io_receive(io->descriptor, RSTRING_PTR(segment), room);
+            if (count > 0) {
+                rb_str_set_len(segment, (long)count);
+                if (most > HTTP_RECORD) keep_freed_memory((size_t)count);
+                http_io_courtesy(io);
+                return segment;
+            }
+            if (count == 0) return Qnil;
+            if (count != -EAGAIN) http_raise_errno((int)-count);
+        } else {
+            uint8_t byte; // FIONREAD does not tell the end of the file, nor an error
+            ssize_t count = recv(io->descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (count == 0) return Qnil;
+            if (count > 0) continue;
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) http_raise_errno(errno);
+        }
+        http_io_wait_to_read(io, POLLIN);
+    }
+}
+
+// One record: reading on might raise, and lose what was read before.
+static VALUE segment_from_tls(struct http_io *io, size_t most, VALUE scratch)
+{
+    for (;;) {
+        VALUE got = http_io_receive_record(io, most < HTTP_RECORD ? most : HTTP_RECORD, scratch);
+        if (NIL_P(got)) return Qnil;
+        if (RB_TYPE_P(got, T_STRING)) return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
+        http_io_wait_to_read(io, http_io_awaited(got));
+    }
+}
+
+static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destination)
+{
+    size_t largest = io->flavour->segment;
+    VALUE scratch = io->tls ? rb_str_buf_new(HTTP_RECORD) : Qnil;
+    while (length) {
+        struct http_pending pending = http_io_pending(io);
+        size_t most = length < largest ? (size_t)length : largest;
+        VALUE segment;
+        if (pending.length) {
+            if (pending.length < most) most = pending.length;
+            segment = binary(most);
+            pending = http_io_pending(io);
+            memcpy(RSTRING_PTR(segment), pending.at, most);
+            rb_str_set_len(segment, (long)most);
+            http_io_consume(io, most);
+        } else {
+            segment = io->tls ? segment_from_tls(io, most, scratch) : segment_from_socket(io, most);
+            if (NIL_P(segment)) return false;
+        }
+        if (length != UINT64_MAX) length -= (uint64_t)RSTRING_LEN(segment);
+        io->calling = true;
+        rb_funcallv(destination, rb_intern("<<"), 1, &segment); // whose from here on the segment is
+        io->calling = false;
+        if (length && !io->tls) io->descriptor = rb_io_descriptor(io->io);
+    }
+    RB_GC_GUARD(scratch);
+    return true;
+}
+
+bool http_io_read(struct http_io *io, uint64_t length, VALUE destination)
+{
+    if (!SPECIAL_CONST_P(destination) && CLASS_OF(destination) == rb_cString && !OBJ_FROZEN(destination) &&
+        rb_enc_asciicompat(rb_enc_get(destination)) &&
+        (rb_enc_get(destination) == rb_ascii8bit_encoding() ||
+         rb_enc_str_coderange(destination) == ENC_CODERANGE_7BIT)) {
+        return read_into_string(io, length, destination);
+    }
+    if (length == 0) { // as stock says it to a block
+        VALUE nothing = binary(0);
+        rb_funcallv(destination, rb_intern("<<"), 1, &nothing);
+    }
+    return read_in_segments(io, length, destination);
+}
