@@ -138,7 +138,11 @@ void stream_flush(struct stream *stream)
 void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length)
 {
     stream_adopt(stream);
-    if (buffer_used(&stream->riding) + length > stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
+    if (buffer_used(&stream->riding) + length > stream->buffer_limit)
+        rb_raise(rb_const_get(heddle_module, rb_intern("BufferLimitExceeded")),
+                 "%zu bytes more cannot ride in front of the next message to %" PRIsVALUE
+                 ", where %zu do and %zu may (buffer_limit:): end the message that was begun, with a flush",
+                 length, stream->peer, buffer_used(&stream->riding), stream->buffer_limit);
     buffer_append(&stream->riding, bytes, length);
     stream->riding_count++;
     bool too_much = buffer_used(&stream->riding) > RIDING_BYTES || stream->riding_count > RIDING_COUNT;
@@ -147,9 +151,11 @@ void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t leng
 
 bool stream_send_first(struct stream *stream)
 {
-    if (!buffer_used(&stream->out) || stream->busy[SIDE_WRITE]) return false;
-    if (!stream->between_messages) stream->statistics.flushes++;
-    stream->between_messages = true; // who waits for an answer has said what he had to say
+    if (stream->busy[SIDE_WRITE]) return false;
+    bool message = !stream->between_messages;
+    stream->between_messages = true; // who waits for an answer has said what he had to say, be it sent already
+    if (!buffer_used(&stream->out)) return false;
+    if (message) stream->statistics.flushes++;
     do {
         ssize_t count = transmit(stream, NULL, 0);
         if (count == -EAGAIN) return true;
@@ -163,11 +169,12 @@ bool stream_send_first(struct stream *stream)
 ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length)
 {
     begin_message(stream);
-    size_t before = buffer_used(&stream->out);
-    ssize_t count = transmit(stream, bytes, length);
+    ssize_t count;
+    do {
+        count = transmit(stream, bytes, length);
+    } while (count == 0); // only what was gathered went so far
     if (count < 0 && count != -EAGAIN) stream_fail(stream, (int)-count, "writing to");
-    if (before && buffer_used(&stream->out)) return -EAGAIN;
-    stream->likely_empty = true;
+    if (count > 0) stream->likely_empty = true;
     return count;
 }
 
@@ -177,9 +184,10 @@ void stream_write_string(struct stream *stream, VALUE string)
     size_t length = (size_t)RSTRING_LEN(string);
     if (length >= UNCOPIED && !NIL_P(stream->tls)) {
         string = rb_str_new_frozen(string);
+        begin_message(stream); // once: who reads meanwhile takes each piece for a message of its own
         for (size_t offset = 0; offset < length; offset += SLICE) {
             size_t slice = length - offset < SLICE ? length - offset : SLICE;
-            stream_append(stream, RSTRING_PTR(string) + offset, slice);
+            buffer_append(&stream->out, RSTRING_PTR(string) + offset, slice);
             send_all(stream, 0);
         }
     } else if (length >= UNCOPIED) {

@@ -101,6 +101,7 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
     struct stream *stream = begin(self);
     if (RSTRING_LEN(string) == 0) return INT2FIX(0);
     stream_check_time(stream, SIDE_WRITE);
+    if (!NIL_P(stream->tls)) string = rb_str_new_frozen(string); // others run in between, and may change theirs
     ssize_t count = stream_try_writing(stream, (const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
     RB_GC_GUARD(string);
     if (count != -EAGAIN) return SSIZET2NUM(count);
@@ -118,8 +119,8 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
 static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
-    struct stream *stream = begin(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
+    struct stream *stream = begin(self);
     deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
     return stream_wait_until(stream, SIDE_WRITE, POLLOUT, until) ? self : Qnil;
 }
