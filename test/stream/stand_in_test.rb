@@ -103,6 +103,29 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
+  def test_a_limit_of_nothing_is_refused_where_it_would_go_on_for_ever
+    with_stream do |stream, _|
+      assert_raises(ArgumentError) { stream.each_line(0) { flunk } }
+      assert_raises(ArgumentError) { stream.readlines("\n", 0) }
+    end
+  end
+
+  def test_write_nonblock_counts_its_own_bytes_behind_those_that_were_gathered
+    [false, true].each do |tls|
+      with_stream(tls: tls, timeout: 10) do |stream, peer|
+        stream.write("a" * 20_000) # more than a record
+        assert_equal 1, stream.write_nonblock("b")
+        assert_equal "#{"a" * 20_000}b", peer.read(20_001)
+      end
+    end
+  end
+
+  def test_two_pipes_in_one_are_refused
+    IO.popen("cat", "r+") do |pipes|
+      assert_includes assert_raises(ArgumentError) { Heddle::Stream.new(pipes) }.message, "one descriptor"
+    end
+  end
+
   def test_unix_sockets
     Dir.mktmpdir do |folder|
       server = UNIXServer.new("#{folder}/socket")

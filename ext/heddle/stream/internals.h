@@ -172,6 +172,8 @@ void stream_write_string(struct stream *stream, VALUE string);
 ssize_t tls_receive(struct stream *stream, size_t length);
 ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length);
 bool tls_pending(struct stream *stream);
+VALUE tls_error(void); // the class of its errors, IOError before any was used
+void tls_attached(void);
 void tls_init(void);
 
 // ---- the methods of Heddle::Stream

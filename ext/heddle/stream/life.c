@@ -77,11 +77,16 @@ static VALUE close_io(VALUE io)
     return rb_funcall(io, rb_intern("close"), 0);
 }
 
-// Not an interrupt, a kill or a throw.
-static bool plain_error(VALUE error)
+// What is in flight may also be a kill or a throw, which is no object of Ruby's.
+static bool is_a(VALUE error, VALUE klass)
 {
-    return !SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO &&
-           RTEST(rb_obj_is_kind_of(error, rb_eStandardError));
+    return !SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO && RTEST(rb_obj_is_kind_of(error, klass));
+}
+
+// What a socket or TLS says of itself when it is closed. Anything else was sent to this thread (a timeout, Thread#raise).
+static bool closes_own(VALUE error)
+{
+    return is_a(error, rb_eIOError) || is_a(error, rb_eSystemCallError) || is_a(error, tls_error());
 }
 
 void stream_shut(struct stream *stream, bool politely)
@@ -115,9 +120,9 @@ void stream_shut(struct stream *stream, bool politely)
     }
     if (state) other = state, other_error = rb_errinfo();
     if (!other) return;
-    if (!plain_error(other_error)) rb_jump_tag(other);
+    if (!closes_own(other_error)) rb_jump_tag(other);
     // What cannot be put back (a throw, a kill) whoever runs us in an rb_ensure puts back.
-    if (NIL_P(before) || plain_error(before)) rb_set_errinfo(before);
+    if (NIL_P(before) || is_a(before, rb_eException)) rb_set_errinfo(before);
 }
 
 void stream_poison(struct stream *stream, const char *reason)

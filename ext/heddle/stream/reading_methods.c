@@ -11,6 +11,7 @@
 static ID id_chomp, id_limit, id_exception;
 static VALUE sym_wait_readable, sym_wait_writable;
 
+// After all arguments have been converted, which may run anybody's code.
 static struct stream *begin(VALUE self)
 {
     struct stream *stream = stream_get(self);
@@ -25,11 +26,17 @@ static size_t length_of(VALUE number)
     return (size_t)length;
 }
 
+// The argument at that place that is a String to read into, or nil.
+static VALUE given_string(int argc, VALUE *argv, int place)
+{
+    if (argc <= place || NIL_P(argv[place])) return Qnil;
+    return StringValue(argv[place]);
+}
+
 // The caller's own, emptied but with its memory; or a new one, which nobody knows until it is handed out.
 static VALUE destination(VALUE given, size_t capacity)
 {
     if (NIL_P(given)) return stream_hidden_string(capacity < BUFFER_KEEP ? capacity : BUFFER_KEEP);
-    StringValue(given);
     rb_str_modify(given);
     rb_str_set_len(given, 0);
     rb_enc_associate(given, rb_ascii8bit_encoding());
@@ -65,9 +72,9 @@ static void raise_end_of_file(void)
 static VALUE read_bytes(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 2);
-    VALUE given = argc > 1 ? argv[1] : Qnil;
-    struct stream *stream = begin(self);
     size_t count = argc > 0 && !NIL_P(argv[0]) ? length_of(argv[0]) : SIZE_MAX;
+    VALUE given = given_string(argc, argv, 1);
+    struct stream *stream = begin(self);
     if (count == 0) return NIL_P(given) ? rb_str_new(NULL, 0) : destination(given, 0);
     if (NIL_P(given) && count <= buffer_used(&stream->in)) return take_buffered(stream, count);
     VALUE string = destination(given, count == SIZE_MAX ? 0 : count);
@@ -86,8 +93,9 @@ static VALUE read_bytes(int argc, VALUE *argv, VALUE self)
  */
 static VALUE read_into(VALUE self, VALUE string, VALUE length)
 {
-    struct stream *stream = begin(self);
     size_t count = length_of(length);
+    StringValue(string);
+    struct stream *stream = begin(self);
     string = destination(string, count);
     struct stream_limit limit = stream_read_limit(stream);
     if (stream_read_string(stream, string, 0, count, &limit) < count) stream_end_early(stream);
@@ -104,9 +112,9 @@ static VALUE read_into(VALUE self, VALUE string, VALUE length)
 static VALUE readpartial(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 2);
-    VALUE given = argc > 1 ? argv[1] : Qnil;
-    struct stream *stream = begin(self);
     size_t most = length_of(argv[0]);
+    VALUE given = given_string(argc, argv, 1);
+    struct stream *stream = begin(self);
     if (most == 0) return NIL_P(given) ? rb_str_new(NULL, 0) : destination(given, 0);
     size_t used = buffer_used(&stream->in);
     if (used && NIL_P(given)) return take_buffered(stream, used < most ? used : most);
@@ -131,8 +139,9 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
 {
     VALUE length, given, options;
     rb_scan_args(argc, argv, "11:", &length, &given, &options);
-    struct stream *stream = begin(self);
     size_t most = length_of(length);
+    given = given_string(1, &given, 0);
+    struct stream *stream = begin(self);
     VALUE string = destination(given, most);
     if (most == 0) return hand_out(string, given, 0);
     if (!buffer_used(&stream->in) && !stream->ended) {
@@ -277,8 +286,8 @@ static VALUE next_line(struct stream *stream, const struct line_options *line)
  */
 static VALUE gets_line(int argc, VALUE *argv, VALUE self)
 {
+    struct line_options line = parse_line_options(argc, argv, stream_get(self));
     struct stream *stream = begin(self);
-    struct line_options line = parse_line_options(argc, argv, stream);
     VALUE string = next_line(stream, &line);
     rb_lastline_set(string);
     RB_GC_GUARD(line.separator);
@@ -307,8 +316,8 @@ static VALUE getbyte(VALUE self)
 /* call-seq: stream.unread(string) -> nil. Puts bytes back in front of what is to be read next. */
 static VALUE unread(VALUE self, VALUE string)
 {
-    struct stream *stream = begin(self);
     StringValue(string);
+    struct stream *stream = begin(self);
     struct stream_buffer whole = {0};
     buffer_append(&whole, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
     buffer_append(&whole, buffer_front(&stream->in), buffer_used(&stream->in));
@@ -325,8 +334,8 @@ static VALUE unread(VALUE self, VALUE string)
  */
 static VALUE peek(VALUE self, VALUE length)
 {
-    struct stream *stream = begin(self);
     size_t count = length_of(length);
+    struct stream *stream = begin(self);
     if (count > stream->buffer_limit)
         rb_raise(rb_eArgError, "a stream can hold %zu bytes (buffer_limit:), not %zu", stream->buffer_limit, count);
     struct stream_limit limit = stream_read_limit(stream);
@@ -340,7 +349,8 @@ static VALUE peek(VALUE self, VALUE length)
 /* call-seq: stream.skip(length) -> self. Passes over so many bytes; Heddle::UnexpectedEnd when there are fewer. */
 static VALUE skip(VALUE self, VALUE length)
 {
-    stream_skip(begin(self), length_of(length));
+    size_t count = length_of(length);
+    stream_skip(begin(self), count);
     return self;
 }
 
@@ -362,8 +372,8 @@ static VALUE eof_p(VALUE self)
 static VALUE wait_readable(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
-    struct stream *stream = begin(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
+    struct stream *stream = begin(self);
     deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
     for (;;) {
         if (buffer_used(&stream->in) || stream->ended) return self;

@@ -84,6 +84,11 @@ static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
     size_t limit = NUM2SIZET(buffer_limit);
     if (limit == 0) rb_raise(rb_eArgError, "buffer_limit is a number of bytes above 0");
     io = rb_io_get_io(io);
+    if (rb_io_get_write_io(io) != io)
+        rb_raise(rb_eArgError,
+                 "%" PRIsVALUE " reads from one pipe and writes to another, a stream needs one descriptor: "
+                 "give each its own stream, or use a UNIXSocket.pair",
+                 rb_inspect(io));
     stream->peer = rb_str_new_frozen(StringValue(peer));
     stream->descriptor = rb_io_descriptor(io);
     stream->io = io;
@@ -99,6 +104,7 @@ static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
 static VALUE attach_tls(VALUE self, VALUE tls)
 {
     struct stream *stream = stream_of(self);
+    tls_attached();
     stream->tls = tls;
     return tls;
 }
@@ -183,6 +189,7 @@ static VALUE send_last(VALUE self)
 {
     struct stream *stream = stream_get(self);
     if (stream->forks != fork_count() || stream->busy[SIDE_WRITE] || !buffer_used(&stream->out)) return Qnil;
+    stream_check_socket(stream);
     if (stream->write_span == DEADLINE_NEVER) stream->write_span = LAST_SPAN;
     stream_send_written(stream);
     return Qnil;
@@ -247,7 +254,8 @@ static VALUE check_health(VALUE self)
  */
 static VALUE healthy_p(VALUE self)
 {
-    return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eStandardError, (VALUE)0);
+    // A timeout or a Thread#raise goes on.
+    return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eIOError, rb_eSystemCallError, tls_error(), (VALUE)0);
 }
 
 // ---- the conversation

@@ -82,8 +82,22 @@ bool tls_pending(struct stream *stream)
     return NUM2INT(call.result) > 0;
 }
 
+static VALUE eTLS;
+
+VALUE tls_error(void)
+{
+    return eTLS;
+}
+
+void tls_attached(void)
+{
+    eTLS = rb_path2class("OpenSSL::OpenSSLError");
+}
+
 void tls_init(void)
 {
+    eTLS = rb_eIOError;
+    rb_gc_register_address(&eTLS);
     id_read_nonblock = rb_intern("read_nonblock");
     id_write_nonblock = rb_intern("write_nonblock");
     id_pending = rb_intern("pending");

@@ -15,6 +15,7 @@ module Heddle
       # @yieldparam line [String]
       def each_line(*arguments, **options)
         return enum_for(:each_line, *arguments, **options) unless block_given?
+        raise ArgumentError, "invalid limit: 0 for each_line" if arguments.last == 0
 
         while (line = gets(*arguments, **options))
           yield line

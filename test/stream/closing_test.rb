@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+
+# What must neither be lost nor sent astray when a stream is closed, or looked at before it is handed on.
+class StreamClosingTest < Minitest::Test
+  include StreamHelpers
+
+  # The number of the socket is another's by then.
+  def test_what_was_written_goes_to_nobody_else
+    with_pair do |near, _|
+      stream = Heddle::Stream.new(near.dup)
+      socket = stream.to_io
+      number = socket.fileno
+      stream.write("secret")
+      socket.close
+      pairs = []
+      wait_until { (pairs << UNIXSocket.pair).last.any? { |other| other.fileno == number } }
+      assert_raises(Heddle::StreamClosed) { stream.close }
+      pairs.flatten.each { |other| assert_equal :wait_readable, other.read_nonblock(100, exception: false) }
+    ensure
+      pairs&.flatten&.each(&:close)
+    end
+  end
+
+  # What Thread#raise and Timeout send may be a StandardError, too.
+  def test_what_was_sent_to_the_thread_is_not_lost_in_close
+    with_stream do |stream, _|
+      socket = stream.to_io
+      sent = false
+      socket.define_singleton_method(:close) do
+        next super() if sent
+
+        sent = true
+        raise Timeout::Error, "sent"
+      end
+      assert_equal "sent", assert_raises(Timeout::Error) { stream.close }.message
+      assert_predicate socket, :closed?
+    end
+  end
+
+  def test_what_a_socket_says_of_its_own_close_is_nobodys_concern
+    [Errno::ECONNRESET, IOError, OpenSSL::SSL::SSLError].each do |error|
+      with_stream(tls: true, timeout: 10) do |stream, _|
+        stream.tls.define_singleton_method(:close) { raise error, "of its own" }
+        socket = stream.to_io
+        assert_nil stream.close
+        assert_predicate socket, :closed?
+      end
+    end
+  end
+
+  def test_what_was_sent_to_the_thread_is_not_taken_for_bad_health
+    with_stream(tls: true, timeout: 10) do |stream, _|
+      stream.tls.define_singleton_method(:pending) { raise Timeout::Error, "sent" }
+      assert_raises(Timeout::Error) { stream.healthy? }
+    end
+    with_stream(tls: true, timeout: 10) do |stream, _|
+      stream.tls.define_singleton_method(:pending) { raise OpenSSL::SSL::SSLError, "broken" }
+      refute_predicate stream, :healthy?
+    end
+  end
+
+  # Arguments are converted by code of their own.
+  def test_an_argument_that_closes_the_stream
+    calls = {
+      read: :to_int, readpartial: :to_int, skip: :to_int, peek: :to_int, gets: :to_int, read_nonblock: :to_int, unread: :to_str
+    }
+    calls.each do |name, conversion|
+      with_stream do |stream, _|
+        argument = Object.new
+        argument.define_singleton_method(conversion) do
+          stream.close
+          (conversion == :to_int) ? 5 : "5"
+        end
+        assert_raises(IOError, name.to_s) { Timeout.timeout(5) { stream.public_send(name, argument) } }
+      end
+    end
+  end
+end
