@@ -79,6 +79,16 @@ class LifecycleTest < Minitest::Test
     runner.join
   end
 
+  def test_every_part_can_be_required_alone
+    program = <<~'RUBY'
+      %w[scheduler deadline timeout run fiber_pool map processes offload stream memcached db net_http].each do |part|
+        pid = fork { require "heddle/#{part}" }
+        puts part unless Process.wait2(pid).last.success?
+      end
+    RUBY
+    assert_equal "", IO.popen([RbConfig.ruby, "-I#{ROOT}/lib", "-e", program], err: %i[child out], &:read)
+  end
+
   def test_wait_with_a_timeout
     Heddle.run do
       gate = Thread::Queue.new

@@ -103,6 +103,15 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
+  def test_recv_at_the_end_is_what_it_is_of_a_socket
+    ours, theirs = Array.new(2) { UNIXSocket.pair }
+    [ours, theirs].each { |_, peer| peer.write("x") && peer.close }
+    stream = Heddle::Stream.new(ours.first)
+    assert_equal Array.new(2) { theirs.first.recv(1) }, Array.new(2) { stream.recv(1) }
+  ensure
+    [stream, theirs.first].each(&:close)
+  end
+
   def test_a_limit_of_nothing_is_refused_where_it_would_go_on_for_ever
     with_stream do |stream, _|
       assert_raises(ArgumentError) { stream.each_line(0) { flunk } }

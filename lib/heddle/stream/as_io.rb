@@ -90,13 +90,14 @@ module Heddle
         object
       end
 
-      # As BasicSocket#recv; flags are for the socket, and go past what the stream holds.
+      # As BasicSocket#recv; flags are for the socket, and go past what the stream holds. At the end it is nil, and before
+      # Ruby 3.3 "".
       def recv(length, flags = 0, buffer = nil)
         return to_io.recv(length, flags) unless flags.zero?
 
         readpartial(length, *buffer)
       rescue EOFError
-        ""
+        (RUBY_VERSION < "3.3") ? "" : nil
       end
 
       # As BasicSocket#send, which takes bytes and flags; anything else is Object#send.
