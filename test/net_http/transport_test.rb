@@ -132,6 +132,42 @@ class NetHTTPTransportTest < Minitest::Test
     end
   end
 
+  # Pieces that end in the middle of a line leave something behind each time.
+  def test_lines_without_end
+    endless = lambda do |connection|
+      connection.gets("\r\n\r\n")
+      connection.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+      trailers = "x: #{"y" * 990}\r\n" * 100
+      600.times { connection.write(trailers) }
+    rescue SystemCallError
+      nil
+    end
+    with_server(endless) do |port|
+      before = rss_kib
+      assert_raises(EOFError) { Net::HTTP.get(URI("http://127.0.0.1:#{port}/")) }
+      assert_operator rss_kib - before, :<, 30_000
+    end
+  end
+
+  # What is left of a large body is waited for without the GVL, and a signal ends each wait.
+  def test_signals_make_no_read_timeout_longer
+    @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhe"], ending: nil}, REPLY]])
+    out = assert_child(<<~RUBY, timeout: 20)
+      require "rbconfig"
+      require "heddle/net_http"
+      trap(:USR1) { nil }
+      signals = Process.spawn(RbConfig.ruby, "--disable=gems", "-e", "200.times { sleep 0.05; Process.kill(:USR1, \#{Process.pid}) }", err: File::NULL)
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      begin
+        Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 0.5, max_retries: 0) { |http| http.get("/") }
+      rescue Net::ReadTimeout
+        puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+      end
+      Process.kill(:KILL, signals)
+    RUBY
+    assert_operator Float(out), :<, 5
+  end
+
   # https://github.com/ruby/net-http/issues/233: a session ticket of TLS 1.3 is no end of the file, and no data.
   def test_a_connection_of_tls_is_used_again
     @servers << tls = ScriptedHTTPServer.new(tls: true)

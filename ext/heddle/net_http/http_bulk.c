@@ -21,12 +21,11 @@ struct region {
 
 static int wait_for_more(const struct region *region)
 {
-    const struct http_bulk *bulk = region->bulk;
-    int64_t span = bulk->span;
-    if (region->until != DEADLINE_NEVER) {
-        int64_t left = region->until - deadline_now();
-        if (left < span) span = left < 0 ? 0 : left;
-    }
+    struct http_bulk *bulk = region->bulk;
+    deadline_t now = deadline_now();
+    if (bulk->until == 0) bulk->until = deadline_after(now, bulk->span);
+    deadline_t until = region->until < bulk->until ? region->until : bulk->until;
+    int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
     int found = http_poll(bulk->descriptor, bulk->events, span);
     return found == 0 ? -ETIMEDOUT : found < 0 ? found : 0;
 }
@@ -40,6 +39,7 @@ static VALUE transfer(void *argument)
         ssize_t count = bulk->move(bulk, bulk->moved);
         if (count > 0) {
             bulk->moved += (size_t)count;
+            bulk->until = 0;
             continue;
         }
         if (count == 0) break;

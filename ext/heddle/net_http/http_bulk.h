@@ -15,7 +15,8 @@ struct http_bulk {
     int file;       // sent from, at the place where it is
     size_t length;
     size_t moved;
-    int result; // 1: all of it; 0: the end of the file, or of what comes; -ETIMEDOUT, or another -errno
+    int64_t until; // when the wait that is under way ends, 0: none is; a signal does not make it longer
+    int result;    // 1: all of it; 0: the end of the file, or of what comes; -ETIMEDOUT, or another -errno
     short events;
     ssize_t (*move)(struct http_bulk *bulk, size_t done);
 };

@@ -67,6 +67,7 @@ bool http_io_open(struct http_io *io, VALUE self)
         return fall_back(flavour, HTTP_FALLBACK_OVERRIDE);
     }
     VALUE offset = rb_attr_get(self, iv_rbuf_offset);
+    io->rbuf = rbuf;
     io->offsets = FIXNUM_P(offset);
     flavour->fast++;
     return true;
@@ -90,9 +91,9 @@ static size_t offset_of(const struct http_io *io)
     return io->offsets ? NUM2SIZET(rb_attr_get(io->self, iv_rbuf_offset)) : 0;
 }
 
-struct http_pending http_io_pending(const struct http_io *io)
+struct http_pending http_io_pending(struct http_io *io)
 {
-    VALUE rbuf = rbuf_of(io);
+    VALUE rbuf = io->rbuf = rbuf_of(io);
     size_t offset = offset_of(io), length = (size_t)RSTRING_LEN(rbuf);
     if (offset > length) offset = length;
     return (struct http_pending){(const uint8_t *)RSTRING_PTR(rbuf) + offset, length - offset};
@@ -103,6 +104,27 @@ static void set_offset(const struct http_io *io, size_t offset, bool empty)
     if (!io->offsets) return;
     rb_ivar_set(io->self, iv_rbuf_offset, SIZET2NUM(offset));
     rb_ivar_set(io->self, iv_rbuf_empty, empty ? Qtrue : Qfalse);
+}
+
+static void drop_by_moving(VALUE rbuf, size_t length)
+{
+    size_t rest = (size_t)RSTRING_LEN(rbuf) - length;
+    rb_str_modify(rbuf);
+    memmove(RSTRING_PTR(rbuf), RSTRING_PTR(rbuf) + length, rest);
+    rb_str_set_len(rbuf, (long)rest);
+}
+
+// Before something is put behind what @rbuf holds: a server whose pieces always end in the middle of a line would have it grow
+// with all that was ever read. Returns the offset.
+static size_t drop_consumed(const struct http_io *io)
+{
+    VALUE rbuf = rbuf_of(io);
+    size_t offset = offset_of(io), length = (size_t)RSTRING_LEN(rbuf);
+    if (offset > length) offset = length; // as other code may leave it
+    if (offset == 0 || length - offset > offset) return offset;
+    drop_by_moving(rbuf, offset);
+    set_offset(io, 0, length == offset);
+    return 0;
 }
 
 void http_io_consume(const struct http_io *io, size_t length)
@@ -118,9 +140,7 @@ void http_io_consume(const struct http_io *io, size_t length)
     } else if (io->offsets) {
         set_offset(io, offset, false);
     } else {
-        rb_str_modify(rbuf);
-        memmove(RSTRING_PTR(rbuf), RSTRING_PTR(rbuf) + offset, all - offset);
-        rb_str_set_len(rbuf, (long)(all - offset));
+        drop_by_moving(rbuf, offset);
     }
 }
 
@@ -224,6 +244,7 @@ short http_io_awaited(VALUE got)
 static bool fill_from_tls(struct http_io *io)
 {
     for (;;) {
+        size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);
         bool empty = RSTRING_LEN(rbuf) == 0;
         VALUE got = http_io_receive_record(io, HTTP_RECORD, empty ? rbuf : Qnil);
@@ -231,7 +252,7 @@ static bool fill_from_tls(struct http_io *io)
         if (RB_TYPE_P(got, T_STRING)) {
             rbuf = rbuf_of(io);
             if (got != rbuf) rb_str_cat(rbuf, RSTRING_PTR(got), RSTRING_LEN(got));
-            set_offset(io, empty ? 0 : offset_of(io), false);
+            set_offset(io, empty ? 0 : offset, false);
             RB_GC_GUARD(got);
             return true;
         }
@@ -243,12 +264,8 @@ bool http_io_fill(struct http_io *io, size_t room)
 {
     if (io->tls) return fill_from_tls(io);
     for (;;) {
+        size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);
-        size_t offset = offset_of(io);
-        if (offset && offset == (size_t)RSTRING_LEN(rbuf)) { // as other code may leave it
-            rb_str_modify(rbuf);
-            rb_str_set_len(rbuf, offset = 0);
-        }
         http_make_room(rbuf, room);
         ssize_t count = io_receive(io->descriptor, RSTRING_END(rbuf), room);
         if (count > 0) {

@@ -14,7 +14,8 @@ enum {
 
 struct http_io {
     VALUE self;
-    VALUE io; // TCPSocket, Socket, UNIXSocket, or SSLSocket
+    VALUE rbuf; // @rbuf when it was looked at last: compaction must not move bytes that are being parsed
+    VALUE io;   // TCPSocket, Socket, UNIXSocket, or SSLSocket
     struct http_flavour *flavour;
     int descriptor;
     bool tls;
@@ -31,7 +32,7 @@ struct http_pending {
 bool http_io_open(struct http_io *io, VALUE self);
 
 // What @rbuf holds and was not consumed. Until the next call that may run Ruby code.
-struct http_pending http_io_pending(const struct http_io *io);
+struct http_pending http_io_pending(struct http_io *io);
 void http_io_consume(const struct http_io *io, size_t length);
 
 // Waits for more and receives it into @rbuf; `room`: how much at most, if there is no more room in it already. False at
