@@ -136,7 +136,7 @@ static VALUE read_body_0(VALUE self, VALUE destination)
     struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
     uint64_t length = 0;
     enum framing framing = STRANGE;
-    if (flavour && flavour->response_pristine && CLASS_OF(self) == rb_obj_class(self))
+    if (flavour && flavour->response_pristine && !NIL_P(rb_hash_lookup(flavour->known_responses, CLASS_OF(self))))
         framing = framing_of(self, &length);
     struct http_io io;
     if (framing == STRANGE || !http_io_open(&io, socket)) return rb_call_super(1, &destination);

@@ -13,11 +13,18 @@ static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_head
     id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
 static VALUE transfer_encoding, expect, accept_encoding, range;
 
+// False: a subclass, or a singleton, which may have methods of its own.
+static bool known(const struct http_flavour *flavour, VALUE request)
+{
+    return !NIL_P(rb_hash_lookup(flavour->known_requests, CLASS_OF(request)));
+}
+
 // ---- writing
 
+// Subclasses and singletons of String may say for themselves what they look like in upper and lower case.
 static bool plain(VALUE string)
 {
-    return RB_TYPE_P(string, T_STRING) && rb_enc_str_asciionly_p(string);
+    return !SPECIAL_CONST_P(string) && CLASS_OF(string) == rb_cString && rb_enc_str_asciionly_p(string);
 }
 
 struct head {
@@ -127,7 +134,7 @@ static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
     if (!flavour || !flavour->request_pristine) return Qfalse;
-    if (NIL_P(rb_hash_lookup(flavour->known_requests, CLASS_OF(self)))) return Qfalse; // a subclass, or a singleton
+    if (!known(flavour, self)) return Qfalse;
     struct http_io io;
     VALUE body = rb_attr_get(self, iv_body), stream = rb_attr_get(self, iv_body_stream);
     if (RTEST(body)) {
@@ -191,12 +198,12 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
 {
     struct http_flavour *flavour = http_flavour_of_request(self);
     if (argc < 4 || argc > 5 || rb_keyword_given_p() || !flavour || !flavour->enabled || !flavour->request_pristine ||
-        !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
+        !known(flavour, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
         return rb_call_super_kw(argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     }
     struct fields fields = {.header = rb_hash_new()};
     if (argc > 4 && !NIL_P(argv[4])) {
-        if (RB_TYPE_P(argv[4], T_HASH)) {
+        if (!SPECIAL_CONST_P(argv[4]) && CLASS_OF(argv[4]) == rb_cHash) {
             rb_hash_foreach(argv[4], take_field, (VALUE)&fields);
         } else {
             fields.strange = true;

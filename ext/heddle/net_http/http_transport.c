@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
-    iv_proxy_uri, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port, id_aset;
+    iv_proxy_uri, iv_transporting, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port,
+    id_aset;
 static VALUE host;
 
 static bool idle_for_too_long(VALUE self, VALUE last)
@@ -21,8 +22,8 @@ static bool ended(struct http_io *io)
     return !http_io_quiet(io) && http_io_ended(io) == 1;
 }
 
-// false stands in @last_communicated from the beginning of a request to its end: the library sets it to a time when the reply
-// has been read, to nil when it has connected, and takes false for nil. Where it stands at the beginning of another,
+// false stands in @last_communicated from the beginning of a request that the library makes to its end: it sets it to a time when
+// the reply has been read, to nil when it has connected, and takes false for nil. Where it stands at the beginning of another,
 // something that the library does not rescue (Thread#raise, a cancel, a throw or a break out of the block) has ended the
 // one before in the middle, and what comes on that connection answers another question.
 static bool left_in_the_middle(VALUE last)
@@ -36,10 +37,17 @@ static void connect_again(VALUE self, VALUE socket)
     rb_funcall(self, id_connect, 0);
 }
 
+// Who calls begin_transport by itself, as net-http-pipeline does, may have several requests on their way.
+static VALUE begun(VALUE self)
+{
+    if (RTEST(rb_attr_get(self, iv_transporting))) rb_ivar_set(self, iv_last_communicated, Qfalse);
+    return Qnil;
+}
+
 static VALUE begin_by_stock(VALUE self, VALUE request)
 {
     rb_call_super(1, &request);
-    return rb_ivar_set(self, iv_last_communicated, Qfalse);
+    return begun(self);
 }
 
 // begin_transport(request), private. Whether the server has closed meanwhile is found without waiting and without
@@ -68,7 +76,24 @@ static VALUE begin_transport(VALUE self, VALUE request)
     if (!RB_TYPE_P(header, T_HASH) || NIL_P(rb_hash_lookup(header, host))) {
         rb_funcall(request, id_aset, 2, host, rb_funcall(self, id_addr_port, 0));
     }
-    return rb_ivar_set(self, iv_last_communicated, Qfalse);
+    return begun(self);
+}
+
+static VALUE transport(VALUE request)
+{
+    return rb_call_super(1, &request);
+}
+
+static VALUE transported(VALUE self)
+{
+    return rb_ivar_set(self, iv_transporting, Qfalse);
+}
+
+// transport_request(request), private: says that it is the library that begins.
+static VALUE transport_request(VALUE self, VALUE request)
+{
+    rb_ivar_set(self, iv_transporting, Qtrue);
+    return rb_ensure(transport, request, transported, self);
 }
 
 // proxy_uri: without any of the variables that name one there is none.
@@ -89,6 +114,7 @@ static VALUE proxy_uri(VALUE self)
 void http_transport_define(VALUE http)
 {
     rb_define_private_method(http, "begin_transport", begin_transport, 1);
+    rb_define_private_method(http, "transport_request", transport_request, 1);
     rb_define_method(http, "proxy_uri", proxy_uri, 0);
     if (host) return;
     iv_socket = rb_intern("@socket");
@@ -98,6 +124,7 @@ void http_transport_define(VALUE http)
     iv_header = rb_intern("@header");
     iv_uri = rb_intern("@uri");
     iv_proxy_uri = rb_intern("@proxy_uri");
+    iv_transporting = rb_intern("heddle_transporting"); // without @: nobody sees it
     id_connect = rb_intern("connect");
     id_close = rb_intern("close");
     id_address = rb_intern("address");

@@ -9,7 +9,7 @@ else
   module Heddle
     # Notices that net/http is loaded.
     module NetHTTPAuto
-      def require(path)
+      private def require(path)
         super.tap do
           if !Heddle::NetHTTPAuto.done && (path == "net/http" || path == "net/https" || path.to_s.end_with?("/net/http.rb")) && defined?(::Net::HTTP::Get)
             Heddle::NetHTTPAuto.done = true

@@ -66,10 +66,16 @@ module Heddle
           return false unless method.owner == klass.singleton_class || method.owner == IO.singleton_class
 
           file = method.source_location&.first
-          file.nil? || file == socket_library
+          (file.nil? || file == socket_library) && made_by_ruby?(klass)
         end
 
         private
+
+        # Guards against private addresses, SOCKS and others' resolvers sit in initialize.
+        def made_by_ruby?(klass)
+          method = klass.instance_method(:initialize)
+          method.owner.equal?(klass) && method.source_location.nil? && klass.method(:new).owner.equal?(Class)
+        end
 
         def socket_library
           @socket_library ||= ::Socket.instance_method(:ipv6only!).source_location.first

@@ -115,7 +115,7 @@ module Heddle
           [subject, front]
         end
         fill_fronts unless @fronts[:start].method_defined?(:start)
-        @pristine.watch { judge }
+        @pristine.watch(requests + responses) { judge }
         judge
       end
 
@@ -149,9 +149,7 @@ module Heddle
       # What a new response looks like differs by version, and so does what ends a head: both are tried.
       def describe_responses(flavour)
         response = @space::HTTPResponse
-        known = [response::CODE_TO_OBJ, response::CODE_CLASS_TO_OBJ].flat_map(&:values).push(@space::HTTPUnknownResponse)
         flavour.set(:response, response)
-        flavour.set(:known_responses, known.to_h { |klass| [klass, true] })
         flavour.set(:code_to_object, response::CODE_TO_OBJ)
         flavour.set(:code_class_to_object, response::CODE_CLASS_TO_OBJ)
         flavour.set(:unknown_response, @space::HTTPUnknownResponse)
@@ -166,18 +164,26 @@ module Heddle
         flavour.set(:request_template, variables(request))
         flavour.set(:request_fields, request.to_hash.flat_map { |name, values| [name, values.first] })
         flavour.set(:inflates, request.decode_content)
-        flavour.set(:known_requests, known_requests.to_h { |klass| [klass, true] })
       end
 
-      # Those that only say what their method is: others may have overridden what is done in C.
-      def known_requests
+      # The library's classes of requests and of responses.
+      def requests
         generic = @space::HTTPGenericRequest
-        shipped = @space::HTTPRequest.subclasses.select { |klass| klass.name&.start_with?("#{@http.name}::") }
-        [generic, @space::HTTPRequest, *shipped].select do |klass|
-          (klass.ancestors - generic.ancestors).all? do |mod|
-            mod.instance_methods(false).empty? && (mod.private_instance_methods(false) - [:initialize]).empty?
-          end
+        [generic, @space::HTTPRequest, *@space::HTTPRequest.subclasses.select { |klass| klass.name&.start_with?("#{@http.name}::") }]
+      end
+
+      def responses
+        response = @space::HTTPResponse
+        [response, *response::CODE_TO_OBJ.values, *response::CODE_CLASS_TO_OBJ.values, @space::HTTPUnknownResponse].uniq
+      end
+
+      # Those that only say what they are: others may have overridden what is done in C. What makes a request is asked in any case.
+      def known(classes, asked: [])
+        common = classes.first.ancestors
+        as_shipped = classes.select do |klass|
+          (klass.ancestors - common).all? { |mod| mod.instance_methods(false).empty? && (mod.private_instance_methods(false) - asked).empty? }
         end
+        as_shipped.to_h { |klass| [klass, true] }
       end
 
       def variables(object)
@@ -192,6 +198,9 @@ module Heddle
 
       # Tells what may be done fast.
       def judge
+        {known_requests: known(requests, asked: [:initialize]), known_responses: known(responses)}.each do |name, classes|
+          @flavours.each { |flavour| flavour.set(name, classes) }
+        end
         @pristine.groups.each do |name, as_shipped|
           @flavours.each { |flavour| flavour.set(:"#{name}_pristine", as_shipped) }
         end

@@ -54,14 +54,14 @@ module Heddle
 
         class << self
           def add(watched, &watcher)
-            return if @watchers.key?(watched)
-
-            watched.extend(self)
-            @watchers[watched] = watcher
+            [watched, watched.singleton_class].each do |place| # prepend is called on the latter, too
+              place.extend(self) unless self === place
+              (@watchers[place] ||= []) << watcher
+            end
           end
 
           def changed(watched)
-            @watchers[watched]&.call
+            @watchers[watched]&.each(&:call)
           end
         end
       end
@@ -82,17 +82,20 @@ module Heddle
       # @return [Hash{Symbol => Boolean}] by group
       def groups
         METHODS.transform_values do |modules|
-          modules.all? do |name, (instance, singleton)|
-            mod = module_named(name)
-            instance.all? { |method| shipped?(mod, mod, method) } &&
-              singleton.all? { |method| shipped?(mod.singleton_class, mod.singleton_class, method) }
-          end
+          named = modules.keys.map { |name| module_named(name) } # the first is what includes the others, and may override them
+          singleton = named.first.singleton_class
+          modules.values.flat_map(&:first).all? { |method| shipped?(named.first, named, method) } &&
+            modules.values.flat_map(&:last).all? { |method| shipped?(singleton, [singleton], method) }
         end
       end
 
-      # Calls the block whenever the answer may have changed.
-      def watch(&changed)
-        METHODS.each_value { |modules| modules.each_key { |name| Watch.add(module_named(name), &changed) } }
+      # Calls the block whenever the answer may have changed, or one of these classes has.
+      def watch(classes, &changed)
+        return if @watching
+
+        @watching = true
+        modules = METHODS.values.flat_map(&:keys).map { |name| module_named(name) }
+        (modules + classes).uniq.each { |mod| Watch.add(mod, &changed) }
       end
 
       private
@@ -101,12 +104,12 @@ module Heddle
         (name == :HTTP) ? @http : @space.const_get(name)
       end
 
-      def shipped?(mod, owner, name)
+      def shipped?(mod, owners, name)
         return true unless mod.method_defined?(name) || mod.private_method_defined?(name)
 
         method = mod.instance_method(name)
         method = method.super_method while method && (Pristine.ours?(method.owner) || HANDING_ON[name]&.==(method.owner.name))
-        return false unless method && method.owner == owner
+        return false unless method && owners.include?(method.owner)
 
         file = method.source_location&.first
         file.nil? || file.start_with?(*@folders)

@@ -36,11 +36,14 @@ module Heddle
 
         private
 
+        # By named classes only: Net::HTTP.Proxy makes a class each time, which nobody could free.
         def setters_of(http, options)
-          known = @setters[http.class] ||= find(http)
+          klass = http.class
+          klass = klass.superclass until klass.name
+          known = @setters[klass] ||= find(http)
           return known if options.each_key.all? { |key| !key.is_a?(Symbol) || known.key?(key) == http.respond_to?(:"#{key}=") }
 
-          @setters[http.class] = find(http)
+          @setters[klass] = find(http)
         end
 
         def find(http)

@@ -1,0 +1,145 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/scripted_http_server"
+require "heddle/net_http"
+
+# What a program overrides is called, wherever it does so: in a subclass, one object, a String of its own, a module in front.
+class NetHTTPOverridesTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
+  CONNECTS = (Net::HTTP::VERSION == "0.2.0") ? "Socket" : "TCPSocket"
+
+  # How programs keep the case of names.
+  class CaseSensitive < Net::HTTP::Get
+    def initialize_http_header(fields)
+      @header = {}
+      fields&.each { |name, value| @header[name.to_s] = [value] }
+    end
+
+    def [](name) = @header[name.to_s]&.first
+
+    def []=(name, value)
+      @header[name.to_s] = [value]
+    end
+
+    def capitalize(name) = name
+  end
+
+  class Untouched < String
+    def downcase(*) = self
+
+    def capitalize(*) = self
+
+    def split(*) = [self]
+
+    def to_s = self
+  end
+
+  class WithField < Net::HTTP::Get
+    def initialize_http_header(fields)
+      super
+      @header["x-added"] = ["1"]
+    end
+  end
+
+  def setup
+    Heddle::NetHTTP.enable
+    @server = ScriptedHTTPServer.new
+    @server.play([[REPLY] * 20] * 20)
+  end
+
+  def teardown
+    @server.close
+  end
+
+  def test_a_request_that_keeps_the_case_of_names
+    assert_includes head_of(CaseSensitive.new("/", "soapAction" => "x")), "\r\nsoapAction: x\r\n"
+  end
+
+  def test_names_that_keep_their_case
+    assert_includes head_of(Net::HTTP::Get.new("/", Untouched.new("soapAction") => "x")), "\r\nsoapAction: x\r\n"
+    request = Net::HTTP::Get.new("/")
+    request.instance_variable_get(:@header)[Untouched.new("soapAction")] = ["x"]
+    assert_includes head_of(request), "\r\nsoapAction: x\r\n"
+  end
+
+  def test_a_subclass_that_adds_a_field
+    assert_includes head_of(WithField.new("/")), "\r\nX-Added: 1\r\n"
+  end
+
+  def test_one_request
+    request = Net::HTTP::Get.new("/", "soapaction" => "x")
+    request.define_singleton_method(:capitalize, &:upcase)
+    assert_includes head_of(request), "\r\nSOAPACTION: x\r\n"
+  end
+
+  # As net-http-pipeline does it.
+  def test_requests_that_are_begun_before_the_first_is_answered
+    Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
+      socket = http.instance_variable_get(:@socket)
+      requests = Array.new(2) { Net::HTTP::Get.new("/") }
+      requests.each do |request|
+        http.send(:begin_transport, request)
+        request.exec(socket, "1.1", request.path)
+      end
+      requests.each do
+        reply = Net::HTTPResponse.read_new(socket)
+        reply.reading_body(socket, true) { assert_equal "hello", reply.read_body }
+      end
+      assert_same socket, http.instance_variable_get(:@socket)
+    end
+  end
+
+  # In processes of their own, for what is reopened stays so; before it is switched on, and after.
+  {
+    "a class of responses" => ["Net::HTTPResponse.class_eval { def content_length = 1 }", "h"],
+    "one class of responses" => ["Net::HTTPOK.class_eval { private def read_body_0(dest) = (super; dest.upcase!) }", "HELLO"],
+    "a class of one status" => ["Net::HTTPOK.class_eval { def chunked? = ($called = true) && super }; at_exit { print $called }", "hellotrue"],
+    "how responses are chosen" => ["Net::HTTPResponse.singleton_class.prepend(Module.new { def response_class(*) = Class.new(super) { def body = 'other' } })", "other"],
+    "requests" => ["Net::HTTPGenericRequest.class_eval { def capitalize(name) = ($called = true) && name.upcase }; at_exit { print $called }", "hellotrue"],
+    "a class of requests" => ["Net::HTTP::Get.class_eval { def write_header(*) = ($called = true) && super }; at_exit { print $called }", "hellotrue"],
+    "what connects" => ["#{CONNECTS}.prepend(Module.new { def initialize(*, **) = ($called = true) && super }); at_exit { print $called }", "hellotrue"]
+  }.each do |what, (patch, expected)|
+    %i[before after].each do |order|
+      define_method(:"test_#{what.tr(" ", "_")}_#{order}") do
+        steps = ["require 'heddle/net_http'", patch]
+        steps.reverse! if order == :before
+        out = assert_child(<<~RUBY)
+          require "net/http"
+          #{steps.join("\n")}
+          print Net::HTTP.start("127.0.0.1", #{@server.port}, nil) { |http| http.get("/").body }
+        RUBY
+        assert_equal expected, out
+      end
+    end
+  end
+
+  # Net::HTTP.Proxy makes a class each time.
+  def test_classes_without_a_name_are_not_kept
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      start = -> { Class.new(Net::HTTP).start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 5) {} }
+      20.times { Thread.new(&start).join }
+      GC.start
+      p ObjectSpace.each_object(Net::HTTP.singleton_class).count
+    RUBY
+    assert_operator Integer(out), :<, 12
+  end
+
+  def test_objects_know_no_public_require
+    out = assert_child("p Object.new.respond_to?(:require)", env: {"RUBYOPT" => "-I#{ROOT}/lib -rheddle/net_http/auto"})
+    assert_equal "false\n", out
+  end
+
+  private
+
+  def head_of(request)
+    Net::HTTP.start("127.0.0.1", @server.port, nil) { |http| assert_equal "hello", http.request(request).body }
+    @server.received.last.first
+  end
+end
