@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
 require "heddle"
+require "monitor"
 require "openssl"
 require "socket"
+require "tempfile"
 require "support/loop_helpers"
 
 # What tests of Heddle::Stream share: both ends of a connection, with and without TLS, in each of the ways to wait.
@@ -11,14 +13,16 @@ module StreamHelpers
 
   # A certificate for "localhost" and 127.0.0.1 by an authority of its own, made once a process.
   module Certificates
+    @lock = Monitor.new
+    @made = {}
+
     class << self
-      def authority = @authority ||= make("/CN=Tests of Heddle", nil)
-      def server = @server ||= make("/CN=localhost", authority, "DNS:localhost,IP:127.0.0.1")
-      def stranger = @stranger ||= make("/CN=elsewhere.test", authority, "DNS:elsewhere.test")
+      def authority = once(:authority) { make("/CN=Tests of Heddle", nil) }
+      def server = once(:server) { make("/CN=localhost", authority, "DNS:localhost,IP:127.0.0.1") }
+      def stranger = once(:stranger) { make("/CN=elsewhere.test", authority, "DNS:elsewhere.test") }
 
       def authority_file
-        @file ||= Tempfile.new("authority").tap { |file| file.write(authority.first.to_pem) && file.flush }
-        @file.path
+        once(:file) { Tempfile.new("authority").tap { |file| file.write(authority.first.to_pem) && file.flush } }.path
       end
 
       def context(pair = server)
@@ -29,6 +33,11 @@ module StreamHelpers
       end
 
       private
+
+      # What two threads asked for at once would be made twice, and one's certificate would not be by the other's authority.
+      def once(name)
+        @lock.synchronize { @made[name] ||= yield }
+      end
 
       def make(name, issuer, alternatives = nil)
         key = OpenSSL::PKey::EC.generate("prime256v1")
