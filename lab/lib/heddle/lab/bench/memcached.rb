@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Bench
+      # Clients of memcached on the loopback, with and without a limit on each operation.
+      class Memcached < Bench
+        bench "memcached",
+          about: "clients of memcached: the mixed workload, single operations, threads, fibers, beside a busy thread",
+          kinds: %w[raw dalli dalli_untimed dalli_timeout heddle heddle_timeout heddle_deadline].to_h { |kind| [kind, :none] },
+          default_models: %w[dalli dalli_untimed dalli_timeout heddle heddle_timeout heddle_deadline raw]
+
+        CASES = {
+          "mixed" => ["mixed workload", 1000],
+          "get" => ["get of 1 KB", 10_000],
+          "set" => ["set of 1 KB", 10_000],
+          "get_multi" => ["get_multi of 100 keys", 500],
+          "threads" => ["get by 8 threads", 10_000],
+          "fibers" => ["get by 100 fibers", 10_000],
+          "beside" => ["get beside a thread that computes", nil]
+        }.freeze
+        SECONDS = 2 # beside the thread
+        # What a bare socket shows anything of.
+        FLOOR = %w[get set beside].freeze
+        OPERATIONS = ->(m) { m["operations"] if m["operations"].positive? }
+        # Beside the thread the processor's time is that thread's.
+        COST = Metric.new(key: :cost, title: "CPU µs per operation", better: :lower,
+          value: ->(m) { m["cpu"] * 1e6 / m["operations"] if OPERATIONS.call(m) && !m["beside"] })
+        RATE = Metric.new(key: :rate, title: "Operations a second", better: :higher, value: ->(m) { m["operations"] / m["wall"] })
+        # The columns of the table of 2008, each with its place in the measures.
+        SECONDS_OF = {"user" => "user", "system" => "system", "total" => "cpu", "real" => "wall"}.map { |title, key|
+          Metric.new(key: title.to_sym, title: "Seconds #{title}", better: :lower, value: ->(m) { m[key] })
+        }.freeze
+        private_constant :CASES, :SECONDS, :FLOOR, :OPERATIONS, :COST, :RATE, :SECONDS_OF
+
+        # @see Bench#define_options
+        def define_options(parser)
+          parser.on("--operations NAMES", Array, "which to run (#{CASES.keys.join(",")})") do |asked|
+            unknown = asked - CASES.keys
+            raise UsageError, "unknown operation #{unknown.first.inspect}; there are #{CASES.keys.join(", ")}" if unknown.any?
+
+            @operations = asked
+          end
+          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
+            raise UsageError, "--scale must be above 0" unless scale.positive?
+
+            @scale = scale
+          end
+        end
+
+        # @see Bench#options
+        def options = {"operations" => @operations, "scale" => @scale}.compact
+
+        # @see Bench#cases
+        def cases
+          @cases ||= CASES.slice(*@operations || CASES.keys).map do |operation, (name, count)|
+            amount = count ? {"count" => [(count * scale).ceil, 100].max} : {"seconds" => SECONDS * [scale, 1].min}
+            Case.new(name: name, unit: "µs", params: {"operation" => operation}.merge(amount))
+          end
+        end
+
+        # @see Bench#applies?
+        def applies?(model, bench_case)
+          model.kind != "raw" || FLOOR.include?(bench_case.params["operation"])
+        end
+
+        # @see Bench#open
+        def open(affinity)
+          @server = Servers.memcached
+          system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
+          yield
+        rescue Servers::Unavailable, Servers::StartFailed => error
+          raise Error, error.message
+        end
+
+        # @see Bench#params
+        def params(bench_case) = bench_case.params.merge("host" => @server.host, "port" => @server.port)
+
+        # @see Bench#reference_for
+        def reference_for(_, present) = present.include?("dalli") ? "dalli" : present.first
+
+        # @see Bench#title
+        def title = "Clients of memcached on the loopback"
+
+        # @see Bench#tables
+        def tables(summary)
+          matrix = Report::Matrix.new(summary, self, models_down: true)
+          notes = ["Strings of 1 KB, stored as they are by all; raw: write and readpartial",
+            "dalli: socket_timeout 1, its default; _untimed: none; _timeout: that and Timeout.timeout(1) around each operation",
+            "heddle: no limit; _timeout: timeout: 1; _deadline: Heddle.deadline(1) around each operation",
+            "mixed: two sets, three gets (one missing), a get_multi of 10, add, incr, delete; 8 threads have a dalli each, 100 fibers share 16 of them"]
+          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.ratios(RATE),
+            matrix.troubles].compact
+        end
+
+        # @see Bench#details
+        def details(summary)
+          matrix = Report::Matrix.new(summary, self, models_down: true)
+          SECONDS_OF.map { |metric| matrix.values(metric) }
+        end
+
+        private
+
+        def scale = @scale || 1
+      end
+    end
+  end
+end
