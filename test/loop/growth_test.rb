@@ -62,15 +62,21 @@ class GrowthTest < Minitest::Test
 
   private
 
-  # A part of it warms up: Ruby's heap has its size then.
+  # A part of it warms up: Ruby's heap has its size then. The C library's heaps, one for each thread that was busy at a
+  # time, may grow once more; what leaks grows each time.
   def assert_no_growth(count = 100_000, warm_up: 10)
     yield(count / warm_up)
     GC.start
-    before = rss_kib
     descriptors = descriptor_count
-    yield(count)
-    GC.start
-    assert_operator rss_kib - before, :<, SLACK_KIB
+    growth = nil
+    3.times do
+      before = rss_kib
+      yield(count)
+      GC.start
+      growth = rss_kib - before
+      break if growth < SLACK_KIB
+    end
+    assert_operator growth, :<, SLACK_KIB
     assert_operator descriptor_count, :<=, descriptors
   end
 end
