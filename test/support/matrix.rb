@@ -13,8 +13,8 @@ class TestMatrix
   # `poll` is the floor of other systems: on it runs what is about the loop itself, on the newer Rubies the hazards.
   ON_POLL = %w[loop hazards].freeze
   ON_NEWER_POLL = %w[hazards].freeze
-  # These are about other programs more than about the loop: once a Ruby, on the backend that Heddle chooses by itself.
-  ONCE = %w[lab memcached db net_http unmodified neverblock processes offload blocking_mode].freeze
+  # These are about other things than the loop, or other programs: once a Ruby, on the backend that Heddle chooses by itself.
+  ONCE = %w[lab memcached db net_http stream unmodified neverblock processes offload blocking_mode].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of what is supported, and has newer versions of the libraries.
