@@ -13,6 +13,10 @@ require "minitest/autorun"
 require "support/record"
 require "support/watchdog"
 
+# No test runs in parallel with others of its process. Minitest's threads for that would start while the watchdog is forked,
+# and a child of a process in which another thread is just allocating stands still under AddressSanitizer.
+Minitest.parallel_executor = Minitest::Parallel::Executor.new(0)
+
 # What tests of every suite need. Times are in seconds.
 module TestHelpers
   module ClassMethods
