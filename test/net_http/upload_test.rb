@@ -195,7 +195,7 @@ class NetHTTPUploadTest < Minitest::Test
   # While a thread sends it without the lock.
   def test_interrupting_and_closing
     listener = TCPServer.new("127.0.0.1", 0)
-    Tempfile.create("large") do |large|
+    Tempfile.create("interrupted") do |large|
       large.truncate(50_000_000)
       killed = sending(large, listener)
       killed.kill
@@ -206,7 +206,7 @@ class NetHTTPUploadTest < Minitest::Test
       assert_within(3) { assert_raises(IOError) { closed.value } }
     end
     @sources.each(&:close)
-    assert_empty open_files.grep(/large/)
+    assert_empty open_files.grep(/interrupted/)
   ensure
     listener&.close
   end
