@@ -36,8 +36,8 @@ class FinalizersTest < Minitest::Test
       make = ->(number) { ObjectSpace.define_finalizer(Object.new, proc { seen << number if sleep(0) }) }
       Heddle.spawn { 100.times(&make) }
       Array.new(1000) { Object.new }
-      GC.start
-      wait_until { seen.size > 50 }
+      # What a register or a stack still points at stays for a collection more.
+      wait_until { (GC.start if seen.empty?) || seen.size > 50 }
     end
   end
 end
