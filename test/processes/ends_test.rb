@@ -240,7 +240,7 @@ class ProcessesEndsTest < Minitest::Test
 
     # One that decides to go on has its workers go on.
     def test_handlers_of_the_parent_are_its_own
-      out = assert_child(<<~RUBY, timeout: 20, pgroup: true) { |pid, file| at_work(file, 2) && Process.kill("INT", -pid) }
+      out = assert_child(<<~RUBY, timeout: 20, pgroup: true) { |pid, file| at_work(file, items: 2, workers: 2) && Process.kill("INT", -pid) }
         handled = 0
         trap("INT") { puts "handled"; handled += 1 }
         trap("TERM") { puts "not in a worker" }
@@ -314,8 +314,11 @@ class ProcessesEndsTest < Minitest::Test
 
     private
 
-    def at_work(out, items = 4)
-      wait_until(what: "all items in work") { File.read(out.path).scan(/worker \d+/).size >= items }
+    def at_work(out, items: 4, workers: 1)
+      wait_until(what: "all items in work") do
+        said = File.read(out.path).scan(/worker \d+/)
+        said.size >= items && said.uniq.size >= workers
+      end
     end
 
     def assert_gone(text)
