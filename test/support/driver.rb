@@ -7,8 +7,9 @@
 # A file fails when a test of it does, when its process crashes or is late, and when it ran no test. How each file ended
 # goes to the record (see record.rb). The processes are forked from this one, which spares each the loading of gems.
 #
-# Most tests wait for something most of the time, so that several files run side by side. One that measures what others
-# beside it would change says so, and why, in a comment that begins with "# Alone: "; it runs when the others are done.
+# Most tests wait for something most of the time, so that several files run side by side. A file that fails there is run
+# again when the others are done, alone: times that it measures are its own then. That it failed at first is shown, and stays
+# in the record; one that crashed is not asked twice.
 
 require "etc"
 require "minitest"
@@ -22,10 +23,11 @@ class TestDriver
   # A test file in its process, with what it prints and records. Each has a record of its own: lines of files that run
   # side by side would mix.
   class FileRun
-    attr_reader :file, :pid, :started
+    attr_reader :file, :alone, :pid, :started
 
-    def initialize(file, now)
+    def initialize(file, now, alone:)
       @file = file
+      @alone = alone
       @started = now
       @log = Tempfile.new("heddle-test")
       @record = Tempfile.new("heddle-record")
@@ -52,24 +54,24 @@ class TestDriver
   def initialize(paths)
     Dir.chdir(TestRecord::ROOT)
     @files = paths.flat_map { |path| File.directory?(path) ? Dir["#{path}/**/*_test.rb"] : [path] }.uniq.sort
+    @again = []
     @failed = []
   end
 
   def run
     abort "driver: no test files" if @files.empty?
-    alone, beside = @files.partition { |file| File.foreach(file).any?(/\A# Alone: /) }
-    run_files(beside, SIDE_BY_SIDE)
-    run_files(alone, 1)
+    run_files(@files, SIDE_BY_SIDE, alone: @files.one?)
+    run_files(@again, 1, alone: true)
     @failed.empty?
   end
 
   private
 
-  def run_files(files, limit)
+  def run_files(files, limit, alone:)
     waiting = files.dup
     running = []
     until waiting.empty? && running.empty?
-      running << start(waiting.shift) while running.size < limit && waiting.any?
+      running << start(waiting.shift, alone) while running.size < limit && waiting.any?
       running.delete_if { |file_run| ended?(file_run) }
       sleep 0.01
     end
@@ -77,8 +79,8 @@ class TestDriver
     running&.each { |file_run| signal(:KILL, file_run.pid) }
   end
 
-  def start(file)
-    FileRun.new(file, now) { |log, record| load_tests(file, log, record) }
+  def start(file, alone)
+    FileRun.new(file, now, alone: alone) { |log, record| load_tests(file, log, record) }
   end
 
   def load_tests(file, log, record)
@@ -125,9 +127,13 @@ class TestDriver
     runs = rows.sum { |row| row.fetch("runs", 0) }
     outcome, message = outcome_of(file_run, status, late, runs)
     seconds = now - file_run.started
+    show(file_run, outcome, message, rows, runs, seconds)
+    if !file_run.alone && %w[failed late].include?(outcome)
+      TestRecord.append("again", {file: file_run.file, outcome: outcome})
+      return @again << file_run.file
+    end
     TestRecord.append_lines(file_run.lines)
     TestRecord.append("file", {file: file_run.file, outcome: outcome, message: message, seconds: seconds.round(2)})
-    show(file_run, outcome, message, rows, runs, seconds)
     @failed << file_run.file unless outcome == "passed"
   end
 

@@ -40,6 +40,7 @@ class TestSummary
     table
     list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
     list("Failed", failed)
+    list("Failed beside others, and was run again alone", again)
     list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
     list("Skipped", skipped)
     puts "", "#{(seconds / 60).floor} min #{(seconds % 60).round} s"
@@ -109,6 +110,13 @@ class TestSummary
     rows.select { |row| row["type"] == "file" && row["outcome"] != "passed" }.map { |row|
       "#{row["file"]} (#{where(row).join(" ")}): #{[row["outcome"], row["message"]].compact.join(", ")}"
     } + @broken.map { |name, reason| "#{name}: #{reason}" }
+  end
+
+  def again
+    rows.select { |row| row["type"] == "again" }.map do |row|
+      last = rows.find { |other| other["type"] == "file" && other["file"] == row["file"] && where(other) == where(row) }
+      "#{row["file"]} (#{where(row).join(" ")}): #{last ? last["outcome"] : "lost"}"
+    end
   end
 
   # One line a test and reason, with the places.
