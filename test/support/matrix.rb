@@ -141,7 +141,9 @@ class TestMatrix
       "--ignore-dependencies", "--install-dir", NET_HTTP_FOLDER, *NEWEST_NET_HTTP)
 
     libraries = NEWEST_NET_HTTP.map { |name| newest_library(name) }
-    rubies.map { |ruby| Cell.new(ruby, nil, Dir["test/net_http/**/*_test.rb"].sort, nil, libraries) }
+    # Not under other libraries: aws-sdk-core's own patch calls a method of Net::HTTP that newer ones no longer have.
+    files = Dir["test/net_http/**/*_test.rb"].grep_v(%r{/use_}).sort
+    rubies.map { |ruby| Cell.new(ruby, nil, files, nil, libraries) }
   end
 
   def newest_library(name)
