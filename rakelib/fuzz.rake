@@ -6,7 +6,7 @@ namespace :test do
     name = source.pathmap("%n").delete_suffix("_fuzz")
     program = "tmp/fuzz/#{name}"
     parser = "ext/heddle/wire/#{name}.c"
-    file program => [source, parser, parser.ext("h")] do
+    file program => [source, "test/fuzz/fuzz.h", parser, parser.ext("h")] do
       mkdir_p "tmp/fuzz", verbose: false
       sh "gcc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-Wall", "-Wextra",
         "-Iext/heddle", source, parser, "-o", program, verbose: false

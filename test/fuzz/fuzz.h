@@ -16,6 +16,9 @@ static void try_input(const uint8_t *p, const uint8_t *end);
 static const uint8_t *telling;
 static size_t telling_count;
 
+// Of so many cuts that are drawn one is made: 1 for a parser of short pieces, more for one that shall get further in.
+static uint32_t cut_one_in;
+
 static uint64_t state;
 
 static uint32_t random_below(uint32_t limit)
@@ -83,7 +86,7 @@ static size_t mutate(uint8_t *bytes, size_t length)
             }
             break;
         default:
-            length = at;
+            if (random_below(cut_one_in) == 0) length = at;
             break;
         }
     }
@@ -98,8 +101,9 @@ static void try_copy(const uint8_t *bytes, size_t length)
     free(input);
 }
 
-static int fuzz(int argc, char **argv, const void *tells, size_t count)
+static int fuzz(int argc, char **argv, const void *tells, size_t count, uint32_t cuts)
 {
+    cut_one_in = cuts;
     telling = tells;
     telling_count = count;
     check(argc == 4, "usage: NAME_fuzz CORPUS INPUTS SEED");

@@ -5,33 +5,13 @@
 // follow, and no key whatever may put a second line into a request.
 #include "wire/memcached.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static uint64_t state;
-
-static uint32_t random_below(uint32_t limit)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return limit ? (uint32_t)(state >> 33) % limit : 0;
-}
+#include "fuzz.h"
 
 static uint64_t random_number(void)
 {
     uint64_t number =
         (uint64_t)random_below(1u << 31) << 33 ^ (uint64_t)random_below(1u << 31) << 8 ^ random_below(256);
     return number >> random_below(64);
-}
-
-static void check(int truth, const char *what)
-{
-    if (truth) return;
-    fprintf(stderr, "memcached_fuzz: %s\n", what);
-    abort();
 }
 
 static void check_reply(const struct memcached_reply *reply, const uint8_t *p, const uint8_t *end)
@@ -98,10 +78,9 @@ static void try_request(const uint8_t *key, size_t length)
     free(line);
 }
 
-static void try_input(const uint8_t *bytes, size_t length)
+static void try_input(const uint8_t *input, const uint8_t *end)
 {
-    uint8_t *input = calloc(length ? length : 1, 1); // of this size, so that one byte more is seen
-    if (length) memcpy(input, bytes, length);
+    size_t length = (size_t)(end - input);
     try_replies(input, input + length);
     size_t key = random_below(300);
     try_request(input, length < key ? length : key);
@@ -109,81 +88,10 @@ static void try_input(const uint8_t *bytes, size_t length)
     size_t digits = length < 24 ? length : random_below(24);
     memcached_number(input, input + digits, &number);
     memcached_crc32(input, length);
-    free(input);
-}
-
-enum { LARGEST = 4096, MOST = 256 };
-static struct seed {
-    uint8_t bytes[LARGEST];
-    size_t length;
-} seeds[MOST];
-static uint32_t count;
-
-static void load(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    check(directory != NULL, "there is no corpus");
-    for (struct dirent *entry; (entry = readdir(directory)) && count < MOST;) {
-        char path[1024];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (entry->d_name[0] == '.') continue;
-        FILE *file = fopen(path, "rb");
-        check(file != NULL, "a file of the corpus cannot be read");
-        seeds[count].length = fread(seeds[count].bytes, 1, LARGEST, file);
-        count++;
-        fclose(file);
-    }
-    closedir(directory);
-    check(count > 0, "the corpus is empty");
-}
-
-static size_t mutate(uint8_t *bytes, size_t length)
-{
-    static const char telling[] = "\r\n \0-09fcthlsOWXZqk\xff\x7f";
-    for (uint32_t changes = 1 + random_below(6); changes; changes--) {
-        uint32_t at = random_below((uint32_t)length + 1);
-        switch (random_below(5)) {
-        case 0:
-            if (at < length) bytes[at] = (uint8_t)telling[random_below(sizeof telling - 1)];
-            break;
-        case 1:
-            if (at < length) bytes[at] = (uint8_t)random_below(256);
-            break;
-        case 2: // less
-            if (at < length) {
-                memmove(bytes + at, bytes + at + 1, length - at - 1);
-                length--;
-            }
-            break;
-        case 3: // more
-            if (length < LARGEST) {
-                memmove(bytes + at + 1, bytes + at, length - at);
-                bytes[at] = (uint8_t)telling[random_below(sizeof telling - 1)];
-                length++;
-            }
-            break;
-        default:
-            if (random_below(4) == 0) length = at;
-            break;
-        }
-    }
-    return length;
 }
 
 int main(int argc, char **argv)
 {
-    check(argc == 4, "usage: memcached_fuzz CORPUS INPUTS SEED");
-    state = strtoull(argv[3], NULL, 10) * 2654435761u + 88172645463325252ull;
-    load(argv[1]);
-    for (uint32_t i = 0; i < count; i++)
-        try_input(seeds[i].bytes, seeds[i].length);
-    uint64_t inputs = strtoull(argv[2], NULL, 10);
-    static uint8_t bytes[LARGEST + 1];
-    for (uint64_t i = 0; i < inputs; i++) {
-        const struct seed *seed = &seeds[random_below(count)];
-        memcpy(bytes, seed->bytes, seed->length);
-        try_input(bytes, mutate(bytes, seed->length));
-    }
-    printf("memcached_fuzz: %llu inputs from %u files\n", (unsigned long long)inputs, count);
-    return 0;
+    static const char tells[] = "\r\n \0-09fcthlsOWXZqk\xff\x7f";
+    return fuzz(argc, argv, tells, sizeof tells - 1, 4);
 }

@@ -93,5 +93,5 @@ int main(int argc, char **argv)
 {
     static const uint8_t tells[] = {0,   1,   2,   3,   4,   6,   7,   8,   10,  11,  12,  13,  16,  63,  '0', '9',
                                     '-', ':', '.', ' ', '#', 127, 128, 245, 246, 250, 251, 252, 253, 254, 255};
-    return fuzz(argc, argv, tells, sizeof tells);
+    return fuzz(argc, argv, tells, sizeof tells, 1);
 }

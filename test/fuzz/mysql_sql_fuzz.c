@@ -20,5 +20,5 @@ static void try_input(const uint8_t *p, const uint8_t *end)
 int main(int argc, char **argv)
 {
     static const char tells[] = "?'\"`\\#-/*! \n;M()to";
-    return fuzz(argc, argv, tells, sizeof tells - 1);
+    return fuzz(argc, argv, tells, sizeof tells - 1, 1);
 }
