@@ -146,6 +146,34 @@ module Heddle
 
         number
       end
+
+      # @return [Float] the number, as an option's value
+      # @raise [UsageError] when it is not above 0
+      def above_zero(option, number)
+        raise UsageError, "#{option} must be above 0" unless number.positive?
+
+        number
+      end
+
+      # @return [Array<String>] what was asked for
+      # @raise [UsageError] when there is no such +kind+ of thing
+      def known(kind, asked, names)
+        unknown = asked - names
+        raise UsageError, "unknown #{kind} #{unknown.first.inspect}; there are #{names.join(", ")}" if unknown.any?
+
+        asked
+      end
+
+      # Has a shared server as @server while the block runs, on the core that is its own.
+      # @param kind [Symbol] see {Servers}
+      # @raise [Error] where it cannot be had
+      def with_server(affinity, kind)
+        @server = Servers.public_send(kind)
+        system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
+        yield
+      rescue Servers::Unavailable, Servers::StartFailed => error
+        raise Error, error.message
+      end
     end
   end
 end

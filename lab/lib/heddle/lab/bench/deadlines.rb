@@ -22,10 +22,7 @@ module Heddle
         # @see Bench#define_options
         def define_options(parser)
           parser.on("--clients NAMES", Array, "which to run (#{CLIENTS.keys.join(",")})") do |asked|
-            unknown = asked - CLIENTS.keys
-            raise UsageError, "unknown client #{unknown.first.inspect}; there are #{CLIENTS.keys.join(", ")}" if unknown.any?
-
-            @clients = asked
+            @clients = known("client", asked, CLIENTS.keys)
           end
         end
 

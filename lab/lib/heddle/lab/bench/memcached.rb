@@ -36,15 +36,10 @@ module Heddle
         # @see Bench#define_options
         def define_options(parser)
           parser.on("--operations NAMES", Array, "which to run (#{CASES.keys.join(",")})") do |asked|
-            unknown = asked - CASES.keys
-            raise UsageError, "unknown operation #{unknown.first.inspect}; there are #{CASES.keys.join(", ")}" if unknown.any?
-
-            @operations = asked
+            @operations = known("operation", asked, CASES.keys)
           end
           parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
-            raise UsageError, "--scale must be above 0" unless scale.positive?
-
-            @scale = scale
+            @scale = above_zero("--scale", scale)
           end
         end
 
@@ -65,13 +60,7 @@ module Heddle
         end
 
         # @see Bench#open
-        def open(affinity)
-          @server = Servers.memcached
-          system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
-          yield
-        rescue Servers::Unavailable, Servers::StartFailed => error
-          raise Error, error.message
-        end
+        def open(affinity, &) = with_server(affinity, :memcached, &)
 
         # @see Bench#params
         def params(bench_case) = bench_case.params.merge("host" => @server.host, "port" => @server.port)

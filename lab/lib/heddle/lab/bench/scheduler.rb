@@ -36,15 +36,10 @@ module Heddle
         def define_options(parser)
           names = CASES.map { |bench_case| bench_case.params["operation"] }
           parser.on("--operations NAMES", Array, "which to run (#{names.join(",")})") do |asked|
-            unknown = asked - names
-            raise UsageError, "unknown operation #{unknown.first.inspect}; there are #{names.join(", ")}" if unknown.any?
-
-            @operations = asked
+            @operations = known("operation", asked, names)
           end
           parser.on("--scale FACTOR", Float, "times the usual number of operations timed (1)") do |scale|
-            raise UsageError, "--scale must be above 0" unless scale.positive?
-
-            @scale = scale
+            @scale = above_zero("--scale", scale)
           end
         end
 

@@ -20,9 +20,7 @@ module Heddle
         # @see Bench#define_options
         def define_options(parser)
           parser.on("--scale FACTOR", Float, "times the usual number of statements (1)") do |scale|
-            raise UsageError, "--scale must be above 0" unless scale.positive?
-
-            @scale = scale
+            @scale = above_zero("--scale", scale)
           end
         end
 
@@ -35,13 +33,7 @@ module Heddle
         end
 
         # @see Bench#open
-        def open(affinity)
-          @server = Servers.mariadb
-          system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
-          yield
-        rescue Servers::Unavailable, Servers::StartFailed => error
-          raise Error, error.message
-        end
+        def open(affinity, &) = with_server(affinity, :mariadb, &)
 
         # @see Bench#params
         def params(bench_case) = bench_case.params.merge("url" => @server.url)

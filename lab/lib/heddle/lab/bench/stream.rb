@@ -29,13 +29,7 @@ module Heddle
         end
 
         # @see Bench#open
-        def open(affinity)
-          @server = Servers.memcached
-          system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?
-          yield
-        rescue Servers::Unavailable, Servers::StartFailed => error
-          raise Error, error.message
-        end
+        def open(affinity, &) = with_server(affinity, :memcached, &)
 
         # @see Bench#params
         def params(bench_case) = bench_case.params.merge("host" => @server.host, "port" => @server.port)
