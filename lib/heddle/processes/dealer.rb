@@ -42,12 +42,15 @@ module Heddle
 
       private
 
+      # The next item of an Array comes at once: those that there is room for go in one write, and wake the worker once. From
+      # anything else it may be long in coming, and this one must not wait for it.
       def take(item, items)
         index = @taken
         payload = Transfer.dump_item(item, index)
         start_workers(items) if @workers.empty?
         step until (worker = idlest) && (!@room || @room.call(index))
         worker.give(index, item, payload)
+        worker.flush unless items.is_a?(Array)
         @taken += 1
       end
 
@@ -69,8 +72,9 @@ module Heddle
         worker if worker.room?
       end
 
-      # Waits until something can be sent or received, and does so.
+      # Sends what the sockets take, waits until something can be sent or received, and does so.
       def step
+        @workers.each(&:flush)
         sockets = @workers.to_h { |worker| [worker.socket, worker] }
         readable, writable = IO.select(sockets.keys, @workers.select(&:owed?).map(&:socket), nil, LOOK)
         return look unless readable

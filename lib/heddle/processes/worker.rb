@@ -100,10 +100,10 @@ module Heddle
       # @return [Boolean] whether something is left to be sent
       def owed? = @sent < @outgoing.bytesize
 
+      # Takes the item in; {#flush} sends it.
       def give(index, item, payload)
         @items[index] = item
         @outgoing << Frames.header(Frames::ITEM, index, payload) << payload
-        flush
       end
 
       # Sends what the socket takes.
