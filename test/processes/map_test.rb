@@ -86,8 +86,13 @@ class ProcessesMapTest < Minitest::Test
     # Fixed slices would leave one worker with all that is slow.
     def test_items_are_dealt_out_as_workers_ask
       in_host do
-        pids = Heddle::Processes.new(2, fibers: 1).map(0...41) { |item| sleep((item == 0) ? 0.3 : 0.001) && Process.pid }
+        done, tell = IO.pipe
+        pids = Heddle::Processes.new(2, fibers: 1).map(0...41) do |item|
+          item.zero? ? Heddle.deadline(10) { done.read(40) } : tell.write(".")
+          Process.pid
+        end
         assert_equal 1, pids.count(pids.first), "the worker that was busy got other items"
+        [done, tell].each(&:close)
       end
     end
 
