@@ -1,5 +1,6 @@
 #include "heddle.h"
 
+#include "gvl.h"
 #include "loop/connect.h"
 #include "loop/deadline_methods.h"
 #include "loop/foreign.h"
@@ -51,6 +52,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     heddle_eBackendUnavailable = error_class("BackendUnavailable");
 
     fork_watch();
+    Init_heddle_gvl();
     Init_heddle_scope();
     Init_heddle_scope_fiber();
     Init_heddle_thread_scope();

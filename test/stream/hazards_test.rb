@@ -257,7 +257,7 @@ class StreamHazardsTest < Minitest::Test
       stream = Heddle::Stream.connect("127.0.0.1", server.addr[1], timeout: 50)
       ask = -> { stream.write("get\\n") && stream.gets }
       ask.call
-      Heddle::Stream.look_first = ARGV.empty?
+      Heddle.look_first = ARGV.empty?
       stop = false
       spinner = Thread.new { nil until stop }
       ask.call
@@ -275,6 +275,6 @@ class StreamHazardsTest < Minitest::Test
     # Giving up the lock each time allows ten a second; on Ruby 3.1 it is now and then kept by luck.
     assert_operator looks, :>, 0
     assert_operator count, :>, 200, "#{count} requests in 3 s beside a thread that computes"
-    assert_equal true, Heddle::Stream.look_first?
+    assert_equal true, Heddle.look_first?
   end
 end

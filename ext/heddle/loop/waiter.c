@@ -1,6 +1,7 @@
 #include "loop/waiter.h"
 
 #include "deadline_scope.h"
+#include "gvl.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -51,22 +52,6 @@ static void wait_in_loop(struct waiter *waiter, struct pollfd *descriptors, size
 
 // ---- in a thread
 
-struct thread_wait {
-    struct pollfd *descriptors;
-    size_t count;
-    int timeout;
-    int result;
-    int error;
-};
-
-static void *poll_without_gvl(void *argument)
-{
-    struct thread_wait *wait = argument;
-    wait->result = poll(wait->descriptors, (nfds_t)wait->count, wait->timeout);
-    wait->error = errno;
-    return NULL;
-}
-
 static void take_own_notes(struct wakeup *wakeup)
 {
     wakeup_drain(wakeup);
@@ -84,12 +69,11 @@ static void wait_in_thread(struct waiter *waiter, struct pollfd *descriptors, si
         int64_t left = bound - deadline_now();
         if (left < span) span = left > 0 ? left : 0;
     }
-    struct thread_wait wait = {.descriptors = descriptors, .count = count, .timeout = deadline_milliseconds(span)};
+    struct gvl_wait wait = {.descriptors = descriptors, .count = count, .io = Qnil};
     if (waiter->own) descriptors[wait.count++] = (struct pollfd){.fd = waiter->own->reader, .events = POLLIN};
-    // Checks for interrupts before and after; EINTR is for one of them, or for nothing.
-    rb_thread_call_without_gvl(poll_without_gvl, &wait, RUBY_UBF_IO, NULL);
-    if (wait.result < 0 && wait.error != EINTR) rb_syserr_fail(wait.error, "poll(2)");
-    if (wait.result < 0) {
+    int found = gvl_wait(&wait, span);
+    if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "poll(2)");
+    if (found < 0) { // for an interrupt, which has been raised, or for nothing
         for (size_t i = 0; i < count; i++)
             descriptors[i].revents = 0;
     }

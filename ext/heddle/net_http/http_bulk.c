@@ -1,11 +1,10 @@
 #include "net_http/http_bulk.h"
 
 #include "deadline_scope.h"
-#include "net_http/http_wait.h"
+#include "gvl.h"
 #include "shims.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -15,7 +14,7 @@ enum { PAGE = 4096, POPULATED = 1 << 20 };
 struct region {
     struct http_bulk *bulk;
     deadline_t until; // what is allowed altogether
-    deadline_t woke;
+    deadline_t over;
     int result;
 };
 
@@ -26,7 +25,8 @@ static int wait_for_more(const struct region *region)
     if (bulk->until == 0) bulk->until = deadline_after(now, bulk->span);
     deadline_t until = region->until < bulk->until ? region->until : bulk->until;
     int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
-    int found = http_poll(bulk->descriptor, bulk->events, span);
+    struct pollfd asked = {.fd = bulk->descriptor, .events = bulk->events};
+    int found = gvl_poll(&asked, 1, span);
     return found == 0 ? -ETIMEDOUT : found < 0 ? found : 0;
 }
 
@@ -50,7 +50,7 @@ static VALUE transfer(void *argument)
         if (region->result < 0) break;
     }
     if (bulk->moved == bulk->length) region->result = 1;
-    region->woke = deadline_now();
+    region->over = deadline_now();
     return Qnil;
 }
 
@@ -59,7 +59,7 @@ static void run(struct http_bulk *bulk)
     deadline_t in_force = deadline_in_force();
     for (;;) {
         struct region region = {.bulk = bulk, .until = in_force};
-        http_outside(bulk->socket, transfer, &region, bulk->descriptor, &region.woke);
+        gvl_without(bulk->socket, bulk->descriptor, transfer, &region, &region.over);
         if (in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
         bulk->result = region.result;
         if (region.result != -EINTR) return;

@@ -2,7 +2,6 @@
 
 #include "loop/fork.h"
 #include "shims.h"
-#include "stream/lock.h"
 
 static VALUE cStream;
 
@@ -385,27 +384,6 @@ static VALUE capacity(VALUE self)
     return SIZET2NUM(stream->in.capacity + stream->out.capacity + stream->riding.capacity);
 }
 
-/*
- * call-seq: Heddle::Stream.look_first = boolean
- *
- * Beside a thread that computes, each time that Ruby's lock is given up costs 100 ms. Where regaining it took more than a
- * millisecond, the next waits of plain threads first look for the reply, for at most 200 microseconds, while they hold it.
- * false switches that off.
- */
-static VALUE set_look_first(VALUE klass, VALUE wanted)
-{
-    (void)klass;
-    lock_looking = RTEST(wanted);
-    return wanted;
-}
-
-/* call-seq: Heddle::Stream.look_first? -> true or false */
-static VALUE look_first_p(VALUE klass)
-{
-    (void)klass;
-    return lock_looking ? Qtrue : Qfalse;
-}
-
 void Init_heddle_stream(void)
 {
     cStream = rb_define_class_under(heddle_module, "Stream", rb_cObject);
@@ -416,8 +394,6 @@ void Init_heddle_stream(void)
     stream_reading_init();
     tls_init();
 
-    rb_define_singleton_method(cStream, "look_first=", set_look_first, 1);
-    rb_define_singleton_method(cStream, "look_first?", look_first_p, 0);
     rb_define_private_method(cStream, "attach", attach, 3);
     rb_define_private_method(cStream, "attach_tls", attach_tls, 1);
     rb_define_method(cStream, "tls", tls, 0);

@@ -1,14 +1,13 @@
 #include "stream/internals.h"
 
 #include "deadline_scope.h"
+#include "gvl.h"
 #include "loop/fork.h"
 #include "loop/loop.h"
 #include "loop/scheduler.h"
 #include "shims.h"
-#include "stream/lock.h"
 
 #include <errno.h>
-#include <poll.h>
 
 enum { COURTESY_EVERY = 64 }; // operations without a wait
 
@@ -75,24 +74,27 @@ static short wait_in_foreign(struct waiting *waiting)
     return waiting->found;
 }
 
+// An error or a hang-up answers whatever was asked: the next read or write will tell which it is.
+static short answer(const struct pollfd *asked)
+{
+    return asked->revents & (POLLERR | POLLHUP) ? asked->events : (short)(asked->revents & asked->events);
+}
+
 static short wait_in_thread(struct waiting *waiting)
 {
     struct stream *stream = waiting->stream;
     for (;;) {
         deadline_t in_force = deadline_in_force();
         if (in_force != DEADLINE_NEVER && in_force <= deadline_now()) deadline_check();
-        struct lock_poll poll = {.descriptor = stream->descriptor, .events = waiting->events};
-        int64_t span = left(earlier(in_force, waiting->until));
-        bool looked = lock_look(&poll, span);
-        if (looked) stream->statistics.looks++, stream->statistics.polls++;
-        if (poll.found == 0 && span > 0) {
-            stream->statistics.polls++;
-            lock_poll_without(&poll, stream->io, span);
-        }
+        struct pollfd asked = {.fd = stream->descriptor, .events = waiting->events};
+        struct gvl_wait wait = {.descriptors = &asked, .count = 1, .io = stream->io};
+        int found = gvl_wait(&wait, left(earlier(in_force, waiting->until)));
+        stream->statistics.looks += wait.looks;
+        stream->statistics.polls += wait.looks + wait.waits;
         if (stream->closed) return 0;
-        if (poll.found > 0) return poll.revents;
-        if (poll.found < 0 && poll.found != -EINTR) check_result(-poll.found);
-        if (poll.found == 0 && left(waiting->until) == 0) return 0;
+        if (found > 0) return answer(&asked);
+        if (found < 0 && found != -EINTR) check_result(-found);
+        if (found == 0 && left(waiting->until) == 0) return 0;
     }
 }
 

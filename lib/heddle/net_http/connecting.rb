@@ -74,7 +74,12 @@ module Heddle
         # Guards against private addresses, SOCKS and others' resolvers sit in initialize.
         def made_by_ruby?(klass)
           method = klass.instance_method(:initialize)
-          method.owner.equal?(klass) && method.source_location.nil? && klass.method(:new).owner.equal?(Class)
+          method.owner.equal?(klass) && method.source_location.nil? && made_by_class_or_us?(klass.method(:new))
+        end
+
+        # Heddle's own stands on the class itself (compat/connect.rb), and is in C, too.
+        def made_by_class_or_us?(method)
+          method.owner.equal?(Class) || (method.owner.equal?(method.receiver.singleton_class) && method.source_location.nil?)
         end
 
         def socket_library

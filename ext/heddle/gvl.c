@@ -1,0 +1,160 @@
+#include "gvl.h"
+
+#include "shims.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+
+static const int64_t SLOW = 1000000;        // nanoseconds to regain the GVL that somebody else must have used
+static const int64_t LOOK = 200000;         // how long a look may take
+static const int64_t REMEMBER = 1000000000; // then one wait finds out anew: the other thread may be done
+
+bool gvl_looking = true;
+struct gvl_statistics gvl_statistics;
+static deadline_t contended_until; // guarded by the GVL
+
+static bool contended(void)
+{
+    return contended_until != 0 && deadline_now() < contended_until;
+}
+
+int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
+{
+#ifdef HAVE_PPOLL
+    struct timespec limit = {.tv_sec = span / 1000000000, .tv_nsec = span % 1000000000};
+    int found = ppoll(descriptors, (nfds_t)count, span == DEADLINE_NEVER ? NULL : &limit, NULL);
+#else
+    int found = poll(descriptors, (nfds_t)count, deadline_milliseconds(span));
+#endif
+    if (found < 0) return -errno;
+    for (size_t i = 0; found > 0 && i < count; i++) {
+        if (descriptors[i].revents & POLLNVAL) return -EBADF;
+    }
+    return found;
+}
+
+// One system call that sleeps, not a hundred that find nothing: on one core the peer needs the processor to answer.
+static int look(struct pollfd *descriptors, size_t count, int64_t span)
+{
+#ifdef HAVE_PPOLL
+    return gvl_poll(descriptors, count, span);
+#else
+    deadline_t until = deadline_after(deadline_now(), span);
+    int found;
+    do {
+        found = gvl_poll(descriptors, count, 0);
+    } while (found == 0 && sched_yield() == 0 && deadline_now() < until);
+    return found;
+#endif
+}
+
+static void regained(deadline_t over)
+{
+    deadline_t now = deadline_now();
+    bool slow = over && now - over > SLOW; // 0: it was not run at all
+    gvl_statistics.releases++;
+    gvl_statistics.slow += slow;
+    contended_until = slow ? now + REMEMBER : 0;
+}
+
+void gvl_without(VALUE io, int descriptor, VALUE (*function)(void *), void *argument, const deadline_t *over)
+{
+    shim_io_blocking_region(io, function, argument, descriptor);
+    regained(*over);
+}
+
+struct released {
+    struct gvl_wait *wait;
+    int64_t span;
+    int found;
+    deadline_t over;
+};
+
+static VALUE poll_for_io(void *argument)
+{
+    struct released *released = argument;
+    released->found = gvl_poll(released->wait->descriptors, released->wait->count, released->span);
+    released->over = deadline_now();
+    return Qnil;
+}
+
+static void *poll_alone(void *argument)
+{
+    poll_for_io(argument);
+    return NULL;
+}
+
+static int wait_without(struct gvl_wait *wait, int64_t span)
+{
+    struct released released = {.wait = wait, .span = span, .found = -EINTR};
+    wait->waits++;
+    if (!NIL_P(wait->io)) {
+        gvl_without(wait->io, wait->descriptors[0].fd, poll_for_io, &released, &released.over);
+    } else {
+        rb_thread_call_without_gvl(poll_alone, &released, RUBY_UBF_IO, NULL);
+        regained(released.over);
+    }
+    return released.found;
+}
+
+int gvl_wait(struct gvl_wait *wait, int64_t span)
+{
+    if (span == 0) {
+        wait->looks++;
+        return gvl_poll(wait->descriptors, wait->count, 0);
+    }
+    if (!gvl_looking || !contended()) return wait_without(wait, span);
+    wait->looks++;
+    gvl_statistics.looks++;
+    int found = look(wait->descriptors, wait->count, span < LOOK ? span : LOOK);
+    if (found != 0 && found != -EINTR) return found;
+    if (span <= LOOK) return found;
+    return wait_without(wait, span == DEADLINE_NEVER ? span : span - LOOK);
+}
+
+/*
+ * call-seq: Heddle.look_first = boolean
+ *
+ * Beside a thread that computes, each time that Ruby's lock is given up costs up to 100 ms. Where regaining it took more than a
+ * millisecond, the next waits of plain threads, in streams and clients of Heddle's and in an accelerated Net::HTTP, first look
+ * for the reply, for at most 200 microseconds, while they hold it; for a second, then one wait finds out anew. false switches
+ * that off.
+ */
+static VALUE set_look_first(VALUE self, VALUE wanted)
+{
+    (void)self;
+    gvl_looking = RTEST(wanted);
+    return wanted;
+}
+
+/* call-seq: Heddle.look_first? -> true or false */
+static VALUE look_first_p(VALUE self)
+{
+    (void)self;
+    return gvl_looking ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: Heddle.lock_statistics -> Hash
+ *
+ * How often the process's plain threads have given up Ruby's lock in Heddle's own waits (+:releases+), how often it took more than
+ * a millisecond to regain it (+:slow+), and how often they looked for a reply with the lock held (+:looks+). Ruby's own methods,
+ * and schedulers', are not in it.
+ */
+static VALUE statistics(VALUE self)
+{
+    (void)self;
+    VALUE hash = rb_hash_new();
+    rb_hash_aset(hash, ID2SYM(rb_intern("releases")), ULL2NUM(gvl_statistics.releases));
+    rb_hash_aset(hash, ID2SYM(rb_intern("slow")), ULL2NUM(gvl_statistics.slow));
+    rb_hash_aset(hash, ID2SYM(rb_intern("looks")), ULL2NUM(gvl_statistics.looks));
+    return hash;
+}
+
+void Init_heddle_gvl(void)
+{
+    rb_define_singleton_method(heddle_module, "look_first=", set_look_first, 1);
+    rb_define_singleton_method(heddle_module, "look_first?", look_first_p, 0);
+    rb_define_singleton_method(heddle_module, "lock_statistics", statistics, 0);
+}

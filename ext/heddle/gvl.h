@@ -1,0 +1,42 @@
+// Waiting in a plain thread, and what it costs to give up the GVL for it: nothing where no other thread wants it, up to the
+// 100 ms of a quantum beside one that computes. So it is given up only to wait and, where regaining it was slow, only after a
+// look at the descriptors with it held: the reply of a server nearby is there within microseconds.
+#ifndef HEDDLE_GVL_H
+#define HEDDLE_GVL_H
+
+#include "deadline.h"
+
+#include <poll.h>
+
+struct gvl_wait {
+    struct pollfd *descriptors;
+    size_t count;
+    VALUE io;       // of the first of them: IO#close in another thread ends the wait. Or nil
+    uint32_t looks; // system calls made with the GVL held, …
+    uint32_t waits; // … and without it
+};
+
+// Until one of the descriptors is ready, for `span` nanoseconds at most: how many are, 0 when it is over, or -errno (-EINTR when
+// a signal came, or somebody else wants something of this thread). With a span of 0 the GVL is kept. Interrupts raise.
+int gvl_wait(struct gvl_wait *wait, int64_t span);
+
+// The system call alone, which does not care whether the GVL is held. -EBADF for what is no descriptor.
+int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span);
+
+// Runs a function without the GVL. The IO is known to Ruby meanwhile: IO#close in another thread ends its waits. The function says
+// in `over` when it was done, which tells how long it took to regain the GVL. Interrupts raise afterwards.
+void gvl_without(VALUE io, int descriptor, VALUE (*function)(void *), void *argument, const deadline_t *over);
+
+// Whether to look at all: true unless it was switched off.
+extern bool gvl_looking;
+
+// Of the process, with the GVL held.
+extern struct gvl_statistics {
+    uint64_t releases; // by us: Ruby's own methods count nowhere
+    uint64_t looks;    // with the GVL, where releasing it would have been slow
+    uint64_t slow;     // releases after which it took more than a millisecond to regain it
+} gvl_statistics;
+
+void Init_heddle_gvl(void);
+
+#endif
