@@ -12,7 +12,7 @@
 static VALUE mConnect, cSocket;
 static ID id_connect_timeout, id_resolv_timeout, id_open_timeout, id_fast_fallback, id_tcp_fast_fallback;
 static ID id_for_fd, id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_closed_p;
-static ID id_kept_new, id_kept_open, id_kept_tcp;
+static ID id_kept_new, id_kept_open, id_kept_tcp, id_claimed;
 static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
@@ -102,13 +102,26 @@ static bool take(struct connecting *call, int argc, const VALUE *argv, VALUE kla
     return take_host(call->host) && take_port(call);
 }
 
-// Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline. False: it is not for us.
+void connect_claim_next(bool claimed)
+{
+    rb_thread_local_aset(rb_thread_current(), id_claimed, claimed ? Qtrue : Qnil);
+}
+
+static bool was_claimed(void)
+{
+    if (NIL_P(rb_thread_local_aref(rb_thread_current(), id_claimed))) return false;
+    connect_claim_next(false);
+    return true;
+}
+
+// Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline, or whose caller has claimed it for us.
+// False: it is not for us.
 static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
     VALUE scheduler = rb_fiber_scheduler_current();
     call->loop = scheduler_loop(scheduler);
-    if (!call->loop) return NIL_P(scheduler) && deadline_in_force() != DEADLINE_NEVER;
+    if (!call->loop) return NIL_P(scheduler) && (deadline_in_force() != DEADLINE_NEVER || was_claimed());
     loop_enter(call->loop);
     return true;
 }
@@ -312,6 +325,7 @@ void Init_heddle_connect(void)
     id_kept_new = rb_intern("new_without_heddle");
     id_kept_open = rb_intern("open_without_heddle");
     id_kept_tcp = rb_intern("tcp_without_heddle");
+    id_claimed = rb_intern("heddle_connect_claimed");
     sym_call = ID2SYM(rb_intern("call"));
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_no_local = ID2SYM(rb_intern("no_local"));

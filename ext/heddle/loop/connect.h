@@ -2,6 +2,12 @@
 #ifndef HEDDLE_LOOP_CONNECT_H
 #define HEDDLE_LOOP_CONNECT_H
 
+#include <stdbool.h>
+
+// Whether the next call of one of these methods in this fiber is for ours also in a plain thread without a deadline: there the
+// look-up has no bound before Ruby 3.3.
+void connect_claim_next(bool claimed);
+
 void Init_heddle_connect(void);
 
 #endif

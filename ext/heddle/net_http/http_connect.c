@@ -1,6 +1,7 @@
 // A connection to an address, without a timer around it. Names are for Ruby's own methods, which Heddle mends elsewhere.
 #include "net_http/http_methods.h"
 
+#include "loop/connect.h"
 #include "net_http/http_wait.h"
 
 #include <arpa/inet.h>
@@ -79,6 +80,19 @@ static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALU
     return connecting.ready ? Qnil : Qfalse;
 }
 
+static VALUE unclaim(VALUE unused)
+{
+    connect_claim_next(false);
+    return unused;
+}
+
+// Flavour.with_bounded_look_up { }: the next connect to a name in the block looks it up within its timeout.
+static VALUE with_bounded_look_up(VALUE self)
+{
+    connect_claim_next(true);
+    return rb_ensure(rb_yield, self, unclaim, Qnil);
+}
+
 // Flavour.fast?(http): whether what Net::HTTP itself does may be done faster for this object.
 static VALUE fast_p(VALUE self, VALUE http)
 {
@@ -90,6 +104,7 @@ static VALUE fast_p(VALUE self, VALUE http)
 void http_connect_define(VALUE flavour_class)
 {
     rb_define_singleton_method(flavour_class, "connect", connect_to, 4);
+    rb_define_singleton_method(flavour_class, "with_bounded_look_up", with_bounded_look_up, 0);
     rb_define_singleton_method(flavour_class, "fast?", fast_p, 1);
     id_for_fd = rb_intern("for_fd");
     id_close = rb_intern("close");

@@ -3,19 +3,22 @@
 module Heddle
   module NetHTTP
     # `Net::HTTP#connect` without TLS: to an address with a poll that knows when to end, instead of a timer around it; to a
-    # name within one deadline, which bounds the look-up, too. What fails is left to stock to report.
+    # name within one deadline, which bounds the look-up, too. What fails is left to stock to report. With TLS, or from an address
+    # of its own, stock connects, and open_timeout bounds the look-up all the same.
     module Connecting
       class << self
         def define(front, http, space)
           front.define_method(:connect) do
-            return super() if @debug_output || @local_host || @local_port || use_ssl? || !Flavour.fast?(self)
+            return super() unless Flavour.fast?(self)
+
+            klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
+            if @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
+              return @open_timeout ? Flavour.with_bounded_look_up { super() } : super()
+            end
 
             address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
-            klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
-            return super() unless Connecting.shipped?(klass, opener)
-
             socket = Flavour.connect(klass, address, port, @open_timeout)
-            return Connecting.bounded(@open_timeout, space::OpenTimeout, address, port) { super() } if socket.nil?
+            return Connecting.bounded(@open_timeout, space::OpenTimeout, -> { Connecting.late(address, port, klass) }) { super() } if socket.nil?
             raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
 
             begin
@@ -50,13 +53,13 @@ module Heddle
         end
 
         # The deadline of a caller's goes on as it is.
-        def bounded(seconds, error, address, port, &block)
+        def bounded(seconds, error, message, &block)
           return yield unless seconds
 
           Heddle.deadline(seconds, &block)
         rescue DeadlineExceeded
           raise if Heddle.remaining&.<=(0)
-          raise error, "Failed to open TCP connection to #{address}:#{port} (execution expired)"
+          raise error, message.call
         end
 
         # Whether TCPSocket.open or Socket.tcp are Ruby's own, or ours: a program that has put something in their place, as

@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "json"
+require "support/dead_network"
+require "support/loop_helpers"
+
+# open_timeout where nobody answers: it bounds the look-up and all addresses together, with TLS as without, in plain threads as
+# in tasks, and is reported in stock's words.
+class NetHTTPOpenTimeoutTest < Minitest::Test
+  include DeadNetworkHelpers
+  include LoopHelpers
+
+  hard_deadline 120
+  mode :thread
+
+  ZONE = {"one.test" => {"a" => ["192.0.2.1"]}, "three.test" => {"a" => %w[192.0.2.1 192.0.2.2 192.0.2.3]}, "silent.test" => {"failure" => "silent"}}.freeze
+
+  # What is said to the Net::HTTP before it starts.
+  WAYS = {
+    "plain" => "",
+    "tls" => "http.use_ssl = true",
+    "from an address" => "http.local_host = '192.0.2.254'",
+    "seen" => "http.set_debug_output(StringIO.new)"
+  }.freeze
+
+  PROGRAM = <<~RUBY
+    require "json"
+    require "openssl"
+    require "stringio"
+    require "heddle/net_http"
+
+    def try(host, way)
+      http = Net::HTTP.new(host, 443, nil)
+      http.open_timeout = 0.4
+      eval(way)
+      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      begin
+        http.start
+      rescue => error
+        [error.class.name, error.message, Process.clock_gettime(Process::CLOCK_MONOTONIC) - began]
+      end
+    end
+  RUBY
+
+  WAYS.each do |name, way|
+    define_method(:"test_#{name.tr(" ", "_")}_in_threads") do
+      assert_in_time(outcomes(<<~RUBY))
+        outcomes = #{ZONE.keys}.to_h { |host| [host, Thread.new { try(host, #{way.inspect}) }] }.transform_values(&:value)
+      RUBY
+    end
+
+    define_method(:"test_#{name.tr(" ", "_")}_in_tasks") do
+      assert_in_time(outcomes(<<~RUBY))
+        outcomes = Heddle.run { #{ZONE.keys}.to_h { |host| [host, Heddle.spawn { try(host, #{way.inspect}) }] }.transform_values(&:value) }
+      RUBY
+    end
+  end
+
+  # One address: stock tries several one after another before net-http 0.2.1.
+  def test_in_stocks_words
+    stock, ours = %w[disable enable].map do |switch|
+      outcomes("Heddle::NetHTTP.#{switch}\noutcomes = {'one.test' => try('one.test', ''), 'tls' => try('one.test', 'http.use_ssl = true')}")
+    end
+    assert_equal stock.transform_values { |outcome| outcome.first(2) }, ours.transform_values { |outcome| outcome.first(2) }
+  end
+
+  # What was claimed for one connect is not left behind for another that never asked.
+  def test_others_connect_as_before
+    out = assert_child(<<~RUBY, launcher: network.launcher)
+      #{PROGRAM}
+      try("127.0.0.1", "http.use_ssl = true") # refused, an address: nothing is looked up
+      p Thread.current.keys.grep(/heddle/)
+    RUBY
+    assert_equal "[]\n", out
+  end
+
+  private
+
+  def network = @network ||= dead_network(zone: ZONE)
+
+  def outcomes(code)
+    JSON.parse(assert_child("#{PROGRAM}\n#{code}\nputs JSON.generate(outcomes)", launcher: network.launcher))
+  end
+
+  # The kernel gives up after 3 s, the resolver after 10.
+  def assert_in_time(outcomes)
+    assert_equal ZONE.keys, outcomes.keys
+    outcomes.each do |host, (error, message, seconds)|
+      assert_equal "Net::OpenTimeout", error, message
+      assert_match(/\AFailed to open TCP connection to #{Regexp.escape(host)}:443 \(/, message)
+      assert_includes 0.35..1.1, seconds, host
+    end
+  end
+end
