@@ -103,7 +103,10 @@ class NetHTTPOverridesTest < Minitest::Test
     "how responses are chosen" => ["Net::HTTPResponse.singleton_class.prepend(Module.new { def response_class(*) = Class.new(super) { def body = 'other' } })", "other"],
     "requests" => ["Net::HTTPGenericRequest.class_eval { def capitalize(name) = ($called = true) && name.upcase }; at_exit { print $called }", "hellotrue"],
     "a class of requests" => ["Net::HTTP::Get.class_eval { def write_header(*) = ($called = true) && super }; at_exit { print $called }", "hellotrue"],
-    "what connects" => ["#{CONNECTS}.prepend(Module.new { def initialize(*, **) = ($called = true) && super }); at_exit { print $called }", "hellotrue"]
+    "what connects" => ["#{CONNECTS}.prepend(Module.new { def initialize(*, **) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
+    "what reads a socket" => ["#{CONNECTS}.prepend(Module.new { def read_nonblock(...) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
+    "what writes to any socket" => ["BasicSocket.prepend(Module.new { def write_nonblock(...) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
+    "what a socket is" => ["#{CONNECTS}.class_eval { def read_nonblock(...) = ($called = true) && super }; at_exit { print $called }", "hellotrue"]
   }.each do |what, (patch, expected)|
     %i[before after].each do |order|
       define_method(:"test_#{what.tr(" ", "_")}_#{order}") do
@@ -117,6 +120,36 @@ class NetHTTPOverridesTest < Minitest::Test
         assert_equal expected, out
       end
     end
+  end
+
+  # A proxy is looked for where stock looks, through whatever stands there.
+  {
+    "method" => "ENV.singleton_class.prepend(Module.new { def [](name) = (name == 'http_proxy') ? PROXY : super })",
+    "hash" => "Object.send(:remove_const, :ENV); ENV = {'http_proxy' => PROXY}",
+    "way to look" => "URI::Generic.prepend(Module.new { def find_proxy(*) = URI(PROXY) })"
+  }.each do |what, patch|
+    define_method(:"test_a_#{what.tr(" ", "_")}_in_place_of_the_environments") do
+      out = assert_child(<<~RUBY, env: {"http_proxy" => nil, "HTTP_PROXY" => nil, "no_proxy" => nil})
+        require "heddle/net_http"
+        PROXY = "http://127.0.0.1:#{@server.port}"
+        Net::HTTP.new("192.0.2.1").proxy?
+        #{patch}
+        print Net::HTTP.get(URI("http://192.0.2.1/asked"))
+      RUBY
+      assert_equal "hello", out
+      assert_match %r{\AGET http://192.0.2.1/asked }, @server.received.last.first
+    end
+  end
+
+  # Classes that were looked at are watched; what another Ractor does with its own is no matter.
+  def test_classes_of_other_ractors
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      Warning[:experimental] = false
+      ractor = Ractor.new { Class.new(TCPSocket) { def foo = 1 }.instance_methods(false) }
+      p ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+    assert_equal "[:foo]\n", out
   end
 
   # Net::HTTP.Proxy makes a class each time.

@@ -9,13 +9,6 @@ enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
 static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof;
 static VALUE content_length, content_range, content_encoding, transfer_encoding;
 
-static VALUE constant_name(const char *name)
-{
-    VALUE string = rb_interned_str_cstr(name);
-    rb_gc_register_mark_object(string);
-    return string;
-}
-
 // The next line without its end. Until anything else runs; `whole` is what to consume.
 static struct http_span chunk_line(struct http_io *io, size_t *whole)
 {
@@ -159,8 +152,8 @@ void http_body_define(VALUE response)
     iv_header = rb_intern("@header");
     iv_decode_content = rb_intern("@decode_content");
     iv_ignore_eof = rb_intern("@ignore_eof");
-    content_range = constant_name("content-range");
-    content_encoding = constant_name("content-encoding");
-    transfer_encoding = constant_name("transfer-encoding");
-    content_length = constant_name("content-length");
+    content_range = http_constant("content-range");
+    content_encoding = http_constant("content-encoding");
+    transfer_encoding = http_constant("transfer-encoding");
+    content_length = http_constant("content-length");
 }

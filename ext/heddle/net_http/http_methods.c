@@ -2,6 +2,13 @@
 
 #include "net_http/net_http.h"
 
+VALUE http_constant(const char *text)
+{
+    VALUE string = rb_interned_str_cstr(text);
+    rb_gc_register_mark_object(string);
+    return string;
+}
+
 #define DEFINER(subject)                                    \
     static VALUE define_##subject(VALUE self, VALUE module) \
     {                                                       \

@@ -18,4 +18,7 @@ void http_connect_define(VALUE flavour_class);
 RBIMPL_ATTR_NORETURN()
 void http_raise_eof(void);
 
+// A frozen String that is never freed.
+VALUE http_constant(const char *text);
+
 #endif

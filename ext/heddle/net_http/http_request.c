@@ -234,13 +234,6 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
     return Qnil;
 }
 
-static VALUE constant_name(const char *name)
-{
-    VALUE string = rb_interned_str_cstr(name);
-    rb_gc_register_mark_object(string);
-    return string;
-}
-
 void http_request_define(VALUE request)
 {
     rb_define_method(request, "exec", exec, 3);
@@ -265,8 +258,8 @@ void http_request_define(VALUE request)
     id_chunked = rb_intern("chunked?");
     id_wait_for_continue = rb_intern("wait_for_continue");
     id_override_body_stream_chunk = rb_intern("net_http_override_body_stream_chunk");
-    transfer_encoding = constant_name("transfer-encoding");
-    expect = constant_name("expect");
-    range = constant_name("range");
-    accept_encoding = constant_name("accept-encoding");
+    transfer_encoding = http_constant("transfer-encoding");
+    expect = http_constant("expect");
+    range = http_constant("range");
+    accept_encoding = http_constant("accept-encoding");
 }

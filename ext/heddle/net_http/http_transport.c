@@ -4,12 +4,11 @@
 #include "deadline.h"
 
 #include <ruby/encoding.h>
-#include <stdlib.h>
 
 static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
     iv_proxy_uri, iv_transporting, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port,
-    id_aset;
-static VALUE host;
+    id_aset, id_aref, id_include_p, id_env;
+static VALUE host, request_method, http_proxy, upper_http_proxy;
 
 static bool idle_for_too_long(VALUE self, VALUE last)
 {
@@ -96,6 +95,19 @@ static VALUE transport_request(VALUE self, VALUE request)
     return rb_ensure(transport, request, transported, self);
 }
 
+static VALUE variable(VALUE environment, VALUE name)
+{
+    return rb_funcall(environment, id_aref, 1, name);
+}
+
+// In the order in which URI asks, and as it does: tests put methods, or a Hash, in the place of ENV's.
+static bool may_name_a_proxy(void)
+{
+    VALUE environment = rb_const_get(rb_cObject, id_env);
+    return RTEST(rb_funcall(environment, id_include_p, 1, request_method)) ||
+           RTEST(variable(environment, http_proxy)) || RTEST(variable(environment, upper_http_proxy));
+}
+
 // proxy_uri: without any of the variables that name one there is none.
 static VALUE proxy_uri(VALUE self)
 {
@@ -103,8 +115,7 @@ static VALUE proxy_uri(VALUE self)
     if (RTEST(known)) return known;
     if (known == Qfalse) return Qnil;
     struct http_flavour *flavour = http_flavour_of_http(self);
-    if (!flavour || !flavour->enabled || !flavour->transport_pristine || getenv("http_proxy") || getenv("HTTP_PROXY") ||
-        getenv("CGI_HTTP_PROXY") || getenv("REQUEST_METHOD")) {
+    if (!flavour || !flavour->enabled || !flavour->transport_pristine || may_name_a_proxy()) {
         return rb_call_super(0, NULL);
     }
     rb_ivar_set(self, iv_proxy_uri, Qfalse);
@@ -133,7 +144,11 @@ void http_transport_define(VALUE http)
     id_update_uri = rb_intern("update_uri");
     id_addr_port = rb_intern("addr_port");
     id_aset = rb_intern("[]=");
-    VALUE name = rb_interned_str_cstr("host");
-    rb_gc_register_mark_object(name);
-    host = name;
+    id_aref = rb_intern("[]");
+    id_include_p = rb_intern("include?");
+    id_env = rb_intern("ENV");
+    request_method = http_constant("REQUEST_METHOD");
+    http_proxy = http_constant("http_proxy");
+    upper_http_proxy = http_constant("HTTP_PROXY");
+    host = http_constant("host");
 }

@@ -30,7 +30,11 @@ module Heddle
       # Modules of others in front, whose methods only hand on what we ask about: aws-sdk's does, unless a thread says how large
       # pieces are to be, which is looked at when it comes to that.
       HANDING_ON = {send_request_with_body_stream: "Seahorse::Client::NetHttp::Patches::RequestPatches"}.freeze
-      private_constant :HANDING_ON
+
+      # Prepends that log or guard, and stubs, want to be asked.
+      SOCKETS = %i[TCPSocket Socket UNIXSocket].freeze
+      ASKED_OF_SOCKETS = %i[read_nonblock write_nonblock wait_readable wait_writable to_io eof?].freeze
+      private_constant :HANDING_ON, :SOCKETS, :ASKED_OF_SOCKETS
 
       # In front of nothing: only tells when something of the class has changed.
       module Watch
@@ -62,6 +66,8 @@ module Heddle
 
           def changed(watched)
             @watchers[watched]&.each(&:call)
+          rescue Ractor::IsolationError
+            nil # what another Ractor defines on its own classes is not for ours
           end
         end
       end
@@ -86,6 +92,9 @@ module Heddle
           singleton = named.first.singleton_class
           modules.values.flat_map(&:first).all? { |method| shipped?(named.first, named, method) } &&
             modules.values.flat_map(&:last).all? { |method| shipped?(singleton, [singleton], method) }
+        end.tap do |groups|
+          groups[:io] &&= sockets?
+          groups[:transport] &&= finds_proxies?
         end
       end
 
@@ -95,13 +104,44 @@ module Heddle
 
         @watching = true
         modules = METHODS.values.flat_map(&:keys).map { |name| module_named(name) }
-        (modules + classes).uniq.each { |mod| Watch.add(mod, &changed) }
+        (modules + classes + sockets + uris).uniq.each { |mod| Watch.add(mod, &changed) }
       end
 
       private
 
       def module_named(name)
         (name == :HTTP) ? @http : @space.const_get(name)
+      end
+
+      # The classes themselves and those above them.
+      def sockets
+        SOCKETS.flat_map { |name| Object.const_get(name).ancestors.take_while { |mod| !mod.equal?(Object) }.grep(Class) }.uniq
+      end
+
+      # What stock asks of a socket.
+      def sockets?
+        library = ::Socket.instance_method(:ipv6only!).source_location.first
+        SOCKETS.product(ASKED_OF_SOCKETS).all? { |name, method| rubys_own?(Object.const_get(name), method, sockets, library) }
+      end
+
+      # The classes of addresses that are asked for a proxy: Ruby's own, or RubyGems' copy.
+      def uris
+        uri = Object.const_get(@space.name.sub(/Net\z/, "URI"))
+        [uri::Generic, uri::HTTP]
+      end
+
+      def finds_proxies?
+        generic, http = uris
+        rubys_own?(http, :find_proxy, uris, Object.const_source_location(generic.name).first)
+      end
+
+      # In C, or in that file.
+      def rubys_own?(klass, name, owners, library)
+        return true unless klass.method_defined?(name) # io/wait comes later, if at all
+
+        method = klass.instance_method(name)
+        file = method.source_location&.first
+        owners.include?(method.owner) && (file.nil? || file == library || file.start_with?("<internal:"))
       end
 
       def shipped?(mod, owners, name)
