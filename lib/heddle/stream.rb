@@ -52,7 +52,7 @@ module Heddle
             socket.setsockopt(:SOCKET, :KEEPALIVE, true) if keepalive
             peer = host.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}"
             stream = new(socket, peer: peer, read_timeout: read_timeout, write_timeout: write_timeout, **options)
-            stream.start_tls(host, tls) if tls
+            stream.start_tls(host, tls, timeout: nil) if tls # connect_timeout is around it
             stream
           end
         end
@@ -121,9 +121,11 @@ module Heddle
     # @param tls [Hash, OpenSSL::SSL::SSLContext, true] see {TLS.start}
     # @param timeout [Numeric, nil] seconds for the handshake, the read timeout unless given
     # @return [self]
-    # @raise [IOError] when bytes have arrived in the clear that were not read: somebody may have put them there
+    # @raise [IOError] when bytes have arrived in the clear that were not read, for somebody may have put them there: the stream
+    #   is closed. When TLS has begun already: it goes on
+    # @raise [StreamBusy] while somebody else uses the stream, which goes on
     def start_tls(host, tls = true, timeout: read_timeout)
-      Heddle.deadline(timeout) { attach_tls(TLS.start(self, host, tls)) }
+      secure { Heddle.deadline(timeout) { attach_tls(TLS.start(self, host, tls)) } }
       self
     end
 

@@ -91,6 +91,46 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
+  # Each piece that the peer says would give the write a new time, and a read that may take for ever one without end.
+  def test_what_arrives_meanwhile_gains_a_write_no_time
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_narrow_stream(write_timeout: 0.3) do |stream, peer|
+          fill(stream)
+          dripping = Thread.new do
+            50.times { peer.write("x") && sleep(0.05) }
+            peer.write("\n")
+          rescue SystemCallError
+            nil # it was closed, as it should be
+          end
+          error = assert_raises(Heddle::DeadlineExceeded) { stream.gets }
+          assert_includes error.message, "0.3 s for writing"
+          stream.poison
+          dripping.join
+        end
+      end
+    end
+  end
+
+  # A peer that takes a little now and then, less than once in a write's time the whole.
+  def test_the_write_timeout_bounds_all_that_is_written_at_once
+    slowly = ->(peer) { loop { peer.readpartial(65536) && sleep(0.02) } }
+    writes = {
+      "many Strings" => ->(stream) { stream.write(*Array.new(200) { "x" * 100_000 }) },
+      "a large one" => ->(stream) { stream.write("x" * 20_000_000) },
+      "small ones, gathered" => ->(stream) { stream.write(*["x" * 20_000] * 1000) }
+    }
+    writes.each do |name, write|
+      [false, true].each do |tls|
+        with_stream(tls: tls, serve: slowly, write_timeout: 0.5) do |stream|
+          stream.setsockopt(:SOCKET, :SNDBUF, 65536) # or it takes long until the socket says that it takes more
+          assert_within(4, at_least: 0.4, remeasure: 0) { assert_raises(Heddle::DeadlineExceeded, "#{name}, TLS: #{tls}") { write.call(stream) } }
+          assert_predicate stream, :closed?
+        end
+      end
+    end
+  end
+
   def test_wait_readable_keeps_its_time_though_the_peer_takes_nothing
     %i[thread fiber].each do |wait|
       in_mode(wait) do

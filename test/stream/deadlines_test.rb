@@ -70,6 +70,25 @@ class StreamDeadlinesTest < Minitest::Test
     end
   end
 
+  # Not even for what is there already: a peer that always has something would gain as much time as it likes.
+  def test_an_exchange_that_is_over_waits_for_nothing_more
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_stream do |stream, peer|
+          peer.write("late\n")
+          assert_raises(Heddle::DeadlineExceeded) do
+            stream.exchange(timeout: 0.01) do
+              sleep 0.02
+              IO.select([stream])
+              stream.gets
+            end
+          end
+          assert_predicate stream, :closed?
+        end
+      end
+    end
+  end
+
   def test_a_handshake_takes_no_longer_than_a_read
     with_stream(serve: silent, read_timeout: EARLY) do |stream|
       ended_early(stream) { stream.start_tls("localhost", {verify: false}) }

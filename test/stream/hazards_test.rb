@@ -221,6 +221,43 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
+  # What was sent of it is half a message: what comes next would be its other half.
+  def test_no_memory_in_the_middle_of_a_message
+    flooded = <<~RUBY
+      server = TCPServer.new("127.0.0.1", 0)
+      pid = fork do
+        peer = server.accept
+        loop { peer.write("x" * 65536) }
+      end
+      stream = Heddle::Stream.connect("127.0.0.1", server.addr[1], timeout: 50, buffer_limit: 1 << 40)
+      question = "q" * 30_000_000
+      taken = File.read("/proc/self/statm").to_i * 4096
+      Process.setrlimit(:AS, taken + (100 << 20))
+      raised = begin
+        stream.write(question)
+      rescue NoMemoryError => error
+        error.class
+      end
+      print [raised, stream.closed?, stream.capacity].inspect
+      Process.kill(:KILL, pid)
+      Process.wait(pid)
+    RUBY
+    assert_equal "[NoMemoryError, true, 0]", assert_child(flooded, timeout: 60)
+  end
+
+  def test_an_argument_that_cannot_be_written_takes_none_with_it
+    with_stream do |stream, peer|
+      bad = Object.new
+      bad.define_singleton_method(:to_s) { raise "no" }
+      assert_raises(RuntimeError) { stream.write("half ", bad) }
+      refute_predicate stream, :closed?
+      assert_equal 8, stream.write("a ", :whole, "\n")
+      stream.flush
+      assert_equal "a whole\n", peer.gets
+      assert_equal 0, stream.write
+    end
+  end
+
   def test_buffers_shrink
     with_stream do |stream, peer|
       writer = Thread.new { peer.write("#{"x" * 5_000_000}\n") }

@@ -99,6 +99,33 @@ class StreamTLSTest < Minitest::Test
     listener&.close
   end
 
+  def test_a_handshake_may_take_longer_than_a_read
+    listener = TCPServer.new("127.0.0.1", 0)
+    serving = Thread.new do
+      socket = listener.accept
+      socket.wait_readable
+      sleep 0.3
+      OpenSSL::SSL::SSLSocket.new(socket, Certificates.context).accept
+    end
+    stream = Heddle::Stream.tls("localhost", listener.addr[1], tls: authority, connect_timeout: 20, read_timeout: 0.1)
+    assert_predicate stream, :tls?
+    assert_equal 0.1, stream.read_timeout
+  ensure
+    serving&.join
+    [listener, stream].compact.each(&:close)
+  end
+
+  def test_tls_begins_once
+    with_tls_server do |port, _|
+      stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 10)
+      error = assert_raises(IOError) { stream.start_tls("localhost", authority) }
+      assert_includes error.message, "TLS has begun already with localhost:#{port}"
+      assert_equal "hello\n", stream.gets
+    ensure
+      stream&.close
+    end
+  end
+
   def test_bytes_before_tls_are_refused
     listener = TCPServer.new("127.0.0.1", 0)
     stream = Heddle::Stream.connect("127.0.0.1", listener.addr[1], timeout: 5)

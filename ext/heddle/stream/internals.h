@@ -35,7 +35,7 @@ struct stream {
     deadline_t until;              // bounds all waits of an exchange
     size_t buffer_limit;
     unsigned forks;         // of the process that it belongs to
-    uint32_t foreign_waits; // fibers that wait through another's scheduler
+    uint32_t foreign_waits; // fibers of this process that wait through another's scheduler
     const char *reason;     // why it was closed, or NULL
     bool busy[2];           // somebody is inside a wait or a call of TLS of that side
     VALUE calling[2];       // the thread that is, in a call, which never waits; or 0. Only compared
@@ -44,7 +44,10 @@ struct stream {
     bool ended;            // the peer will send no more
     bool likely_empty;     // a receive now would find nothing: wait first
     bool between_messages; // of what was written
+    VALUE author;          // … and if not, the fiber whose message it is; else 0
+    VALUE conversing;      // the fiber that is in an exchange, or 0
     bool sync;             // each write is a flush
+    bool securing;         // TLS is about to begin: only who is in an exchange may read and write
     bool tls_session_kept;
     short tls_wants[2]; // what TLS waits for after -EAGAIN of that side, or 0
     struct stream_statistics statistics;
@@ -55,6 +58,8 @@ struct stream_limit {
     int64_t span;
     deadline_t until; // 0 before the first wait
     enum stream_side side;
+    bool waited;        // nothing that is over may wait a second time, be it for what is there already
+    deadline_t sending; // of a read: when what goes first has to be gone; 0 while nothing is left of it
 };
 
 // ---- life.c
@@ -72,6 +77,10 @@ void stream_adopt(struct stream *stream);
 // Begins an operation. Raises IOError when the stream is closed, Heddle::StreamBusy when another fiber is inside one of
 // that side. Returns with nobody in one.
 void stream_enter(struct stream *stream, enum stream_side side);
+
+// Begins an exchange of the running fiber, or one within it. Raises Heddle::StreamBusy while another fiber is in one.
+// Returns what `conversing` is at its end.
+VALUE stream_converse(struct stream *stream);
 
 // Closes the descriptor and gives back the buffers, whatever happens; may raise what was sent to this thread.
 void stream_shut(struct stream *stream, bool politely);
@@ -95,11 +104,11 @@ enum stream_guard {
 VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_guard guard, VALUE (*body)(VALUE),
                      VALUE argument);
 
-// Whether the first of two limits ends before the second; both begin.
-bool stream_earlier(struct stream_limit *first, struct stream_limit *second);
-
 // Until the descriptor is ready for one of these events of poll(2), which it returns. Raises Heddle::DeadlineExceeded.
 short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit);
+
+// The same for a read; with `unsent` also until the socket takes more of what goes first, for which a write's time counts too.
+short stream_wait_to_read(struct stream *stream, bool unsent, struct stream_limit *limit);
 
 // The same for somebody who only looks: 0 when it is `until`, but the time of an exchange is kept, and what is raised does
 // the stream no harm.
@@ -161,12 +170,18 @@ VALUE stream_reveal(VALUE string, size_t length);
 bool stream_send_first(struct stream *stream);
 
 // Sends what was written, but not what only rides.
-void stream_send_written(struct stream *stream);
+void stream_send_written(struct stream *stream, struct stream_limit *limit);
+
+// As stream_flush, as a part of an operation that has begun.
+void stream_flush_within(struct stream *stream, struct stream_limit *limit);
 
 // One try to send these bytes behind what was written: how many of them were, or -EAGAIN. Raises other errors.
 ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length);
 
-void stream_write_string(struct stream *stream, VALUE string);
+void stream_write_string(struct stream *stream, VALUE string, struct stream_limit *limit);
+
+// What one record holds at most: more at once would be cut up by OpenSSL, one write call a record all the same.
+enum { TLS_RECORD = 16 << 10 };
 
 // ---- tls.c: as io_receive, into the buffer, and io_transmit. They may run other threads.
 ssize_t tls_receive(struct stream *stream, size_t length);

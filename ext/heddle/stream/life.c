@@ -19,7 +19,12 @@ static void adopt(struct stream *stream)
                    !buffer_used(&stream->out) && !buffer_used(&stream->riding);
     stream->busy[SIDE_READ] = stream->busy[SIDE_WRITE] = false;
     stream->foreign_waits = 0;
-    if (at_rest) return;
+    if (stream->conversing != rb_fiber_current()) stream->conversing = 0; // its thread is the parent's
+    if (at_rest) {
+        stream->between_messages = true; // its author may be a fiber of another thread, which is not here
+        stream->author = 0;
+        return;
+    }
     buffer_release(&stream->out);
     buffer_release(&stream->riding);
     stream->tls = Qnil; // its goodbye would end the parent's
@@ -54,16 +59,33 @@ void stream_adopt(struct stream *stream)
     stream_check_socket(stream);
 }
 
+RBIMPL_ATTR_NORETURN()
+static void refuse(const struct stream *stream, const char *others)
+{
+    rb_raise(eStreamBusy,
+             "another fiber or thread is %s %" PRIsVALUE ": give each its own stream, or let them take turns", others,
+             stream->peer);
+}
+
+VALUE stream_converse(struct stream *stream)
+{
+    stream_adopt(stream);
+    VALUE before = stream->conversing;
+    VALUE fiber = rb_fiber_current();
+    // Both would ask, and each might read the other's answer. Nothing is lost yet.
+    if (before && before != fiber) refuse(stream, "in the middle of an exchange with");
+    stream->conversing = fiber;
+    return before;
+}
+
 void stream_enter(struct stream *stream, enum stream_side side)
 {
     stream_adopt(stream);
+    if (stream->securing && stream->conversing != rb_fiber_current()) refuse(stream, "beginning TLS with");
     while (stream->busy[side]) {
         VALUE caller = stream->calling[side];
         // A fiber of this very thread inside a call of TLS: a callback of its user's waits there.
-        if (!caller || caller == rb_thread_current())
-            rb_raise(eStreamBusy,
-                     "another fiber or thread is %s %" PRIsVALUE ": give each its own stream, or let them take turns",
-                     side == SIDE_READ ? "reading from" : "writing to", stream->peer);
+        if (!caller || caller == rb_thread_current()) refuse(stream, side == SIDE_READ ? "reading from" : "writing to");
         // Who writes reads now and then, and who reads sends, which is no reason to refuse anybody.
         rb_thread_schedule();
         stream_check_open(stream);

@@ -58,7 +58,6 @@ short stream_read_events(const struct stream *stream, bool unsent)
 static void await(struct stream *stream, struct stream_limit *limit)
 {
     size_t before = buffer_used(&stream->in);
-    struct stream_limit sending = stream_write_limit(stream);
     for (;;) {
         bool unsent = stream_send_first(stream);
         if (buffer_used(&stream->in) != before || stream->ended) return; // another thread received it while it wrote
@@ -66,8 +65,7 @@ static void await(struct stream *stream, struct stream_limit *limit)
             stream_courtesy(stream, SIDE_READ, limit);
             return;
         }
-        bool by_sending = unsent && stream_earlier(&sending, limit);
-        short found = stream_wait(stream, SIDE_READ, stream_read_events(stream, unsent), by_sending ? &sending : limit);
+        short found = stream_wait_to_read(stream, unsent, limit);
         if (found & stream_read_events(stream, false)) break;
     }
     stream->tls_wants[SIDE_READ] = 0;

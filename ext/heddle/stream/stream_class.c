@@ -17,6 +17,9 @@ static void mark(void *pointer)
     rb_gc_mark(stream->tls);
     rb_gc_mark(stream->scratch);
     rb_gc_mark(stream->peer);
+    // Compared only; but another fiber in the same place would be taken for them.
+    if (stream->author) rb_gc_mark(stream->author);
+    if (stream->conversing) rb_gc_mark(stream->conversing);
 }
 
 static void release(void *pointer)
@@ -99,6 +102,37 @@ static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
     return self;
 }
 
+struct securing {
+    struct stream *stream;
+    VALUE conversing; // before
+};
+
+static VALUE end_securing(VALUE argument)
+{
+    const struct securing *securing = (const struct securing *)argument;
+    securing->stream->securing = false;
+    securing->stream->conversing = securing->conversing;
+    return Qnil;
+}
+
+/*
+ * @api private stream.secure { ... }: TLS begins in it. Nobody else may read or write meanwhile: what he wrote in the clear
+ * would go into the middle of the handshake.
+ */
+static VALUE secure(VALUE self)
+{
+    struct stream *stream = stream_of(self);
+    if (!NIL_P(stream->tls))
+        rb_raise(rb_eIOError,
+                 "TLS has begun already with %" PRIsVALUE ": start_tls once, or not at all after connecting with tls:",
+                 stream->peer);
+    stream_enter(stream, SIDE_READ);
+    stream_enter(stream, SIDE_WRITE);
+    struct securing securing = {.stream = stream, .conversing = stream_converse(stream)};
+    stream->securing = true;
+    return rb_ensure(rb_yield, self, end_securing, (VALUE)&securing);
+}
+
 /* @api private stream.attach_tls(ssl_socket): everything goes through it from now on. */
 static VALUE attach_tls(VALUE self, VALUE tls)
 {
@@ -177,7 +211,8 @@ static VALUE to_io(VALUE self)
     struct stream *stream = stream_of(self);
     if (buffer_used(&stream->out) && !stream->busy[SIDE_WRITE]) {
         stream_enter(stream, SIDE_WRITE);
-        stream_send_written(stream);
+        struct stream_limit limit = stream_write_limit(stream);
+        stream_send_written(stream, &limit);
     }
     return stream->io;
 }
@@ -190,7 +225,8 @@ static VALUE send_last(VALUE self)
     if (stream->forks != fork_count() || stream->busy[SIDE_WRITE] || !buffer_used(&stream->out)) return Qnil;
     stream_check_socket(stream);
     if (stream->write_span == DEADLINE_NEVER) stream->write_span = LAST_SPAN;
-    stream_send_written(stream);
+    struct stream_limit limit = stream_write_limit(stream);
+    stream_send_written(stream, &limit);
     return Qnil;
 }
 
@@ -286,6 +322,7 @@ static VALUE replied(int argc, VALUE *argv, VALUE self)
 struct conversation {
     VALUE self;
     struct stream *stream;
+    VALUE conversing; // before
     deadline_t until; // as before
     unsigned owed;    // …
     bool complete;
@@ -304,6 +341,7 @@ static VALUE end_conversation(VALUE argument)
     const struct conversation *conversation = (const struct conversation *)argument;
     struct stream *stream = conversation->stream;
     stream->until = conversation->until;
+    stream->conversing = conversation->conversing;
     if (conversation->complete) {
         stream->owed = conversation->owed;
     } else {
@@ -318,6 +356,8 @@ static VALUE end_conversation(VALUE argument)
  * A question and its answers: the block writes, reads all +replies+, and its value is returned. All that it waits for has to
  * be there in +timeout+ seconds. If the block is left in any other way (an error, a cancel, Thread#raise, throw, break) what
  * is still to come would be taken for the answer to the next question: the stream is closed.
+ *
+ * Raises Heddle::StreamBusy, before anything is asked, while another fiber is in one; within its own a fiber may begin another.
  */
 static VALUE exchange(int argc, VALUE *argv, VALUE self)
 {
@@ -327,15 +367,17 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "01:", &replies, &options);
     if (!NIL_P(options) && rb_get_kwargs(options, keywords, 0, 1, &timeout) && timeout == Qundef) timeout = Qnil;
     rb_need_block();
-    struct stream *stream = stream_of(self);
     unsigned count = NIL_P(replies) ? 1 : NUM2UINT(replies);
     int64_t span = deadline_span(timeout);
+    struct stream *stream = stream_of(self);
+    VALUE conversing = stream_converse(stream);
     deadline_t before = stream->until;
     if (span != DEADLINE_NEVER) {
         deadline_t until = deadline_after(deadline_now(), span);
         if (until < before) stream->until = until;
     }
-    struct conversation conversation = {.self = self, .stream = stream, .until = before, .owed = stream->owed};
+    struct conversation conversation = {
+        .self = self, .stream = stream, .conversing = conversing, .until = before, .owed = stream->owed};
     stream->owed += count;
     return rb_ensure(converse, (VALUE)&conversation, end_conversation, (VALUE)&conversation);
 }
@@ -395,6 +437,7 @@ void Init_heddle_stream(void)
     tls_init();
 
     rb_define_private_method(cStream, "attach", attach, 3);
+    rb_define_private_method(cStream, "secure", secure, 0);
     rb_define_private_method(cStream, "attach_tls", attach_tls, 1);
     rb_define_method(cStream, "tls", tls, 0);
     rb_define_method(cStream, "read_timeout", read_timeout, 0);

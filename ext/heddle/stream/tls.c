@@ -3,15 +3,13 @@
 #include <errno.h>
 #include <poll.h>
 
-// What one record holds at most: more at once would be cut up by OpenSSL, one write call a record all the same.
-enum { RECORD = 16 << 10 };
-
 static ID id_read_nonblock, id_write_nonblock, id_pending;
 static VALUE without_exception; // {exception: false}
 static VALUE sym_wait_readable;
 
 struct tls_call {
     struct stream *stream;
+    const uint8_t *bytes; // to be sent
     size_t length;
     VALUE string;
     VALUE result;
@@ -24,7 +22,10 @@ static VALUE call_read(VALUE argument)
     struct stream *stream = call->stream;
     VALUE tls = stream->tls;
     call->result = rb_funcallv_kw(tls, id_read_nonblock, 3, arguments, RB_PASS_KEYWORDS);
-    if (stream->tls_session_kept || NIL_P(call->result) || SYMBOL_P(call->result)) return Qnil;
+    if (NIL_P(call->result) || SYMBOL_P(call->result)) return Qnil;
+    // In here, for without memory for them they would be lost to TLS and to us.
+    buffer_append(&stream->in, RSTRING_PTR(call->string), (size_t)RSTRING_LEN(call->string));
+    if (stream->tls_session_kept) return Qnil;
     stream->tls_session_kept = true;
     rb_funcall(rb_path_to_class(rb_str_new_cstr("Heddle::Stream::TLS")), rb_intern("keep_session"), 1, tls);
     return Qnil;
@@ -33,6 +34,7 @@ static VALUE call_read(VALUE argument)
 static VALUE call_write(VALUE argument)
 {
     struct tls_call *call = (struct tls_call *)argument;
+    call->string = rb_str_new((const char *)call->bytes, (long)call->length);
     VALUE arguments[2] = {call->string, without_exception};
     call->result = rb_funcallv_kw(call->stream->tls, id_write_nonblock, 2, arguments, RB_PASS_KEYWORDS);
     return Qnil;
@@ -54,21 +56,20 @@ static ssize_t wait_first(struct stream *stream, enum stream_side side, VALUE sy
 
 ssize_t tls_receive(struct stream *stream, size_t length)
 {
-    if (NIL_P(stream->scratch)) stream->scratch = rb_str_buf_new(RECORD);
-    struct tls_call call = {.stream = stream, .length = length < RECORD ? length : RECORD, .string = stream->scratch};
+    if (NIL_P(stream->scratch)) stream->scratch = rb_str_buf_new(TLS_RECORD);
+    struct tls_call call = {.stream = stream, .string = stream->scratch};
+    call.length = length < TLS_RECORD ? length : TLS_RECORD;
     stream_guarded(stream, SIDE_READ, GUARD_CALL, call_read, (VALUE)&call);
     if (NIL_P(call.result)) return 0;
     if (SYMBOL_P(call.result)) return wait_first(stream, SIDE_READ, call.result);
     size_t count = (size_t)RSTRING_LEN(call.string);
-    buffer_append(&stream->in, RSTRING_PTR(call.string), count);
     RB_GC_GUARD(call.string);
     return (ssize_t)count;
 }
 
 ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length)
 {
-    struct tls_call call = {.stream = stream, .length = length < RECORD ? length : RECORD};
-    call.string = rb_str_new((const char *)bytes, (long)call.length);
+    struct tls_call call = {.stream = stream, .bytes = bytes, .length = length < TLS_RECORD ? length : TLS_RECORD};
     stream_guarded(stream, SIDE_WRITE, GUARD_CALL, call_write, (VALUE)&call);
     if (SYMBOL_P(call.result)) return wait_first(stream, SIDE_WRITE, call.result);
     RB_GC_GUARD(call.string);

@@ -14,6 +14,7 @@ enum { COURTESY_EVERY = 64 }; // operations without a wait
 struct waiting {
     struct stream *stream;
     deadline_t until;
+    unsigned forks; // when it began
     short events;
     short found;
 };
@@ -61,16 +62,19 @@ static VALUE call_io_wait(VALUE argument)
     }
 }
 
-static VALUE left_foreign(VALUE stream)
+static VALUE left_foreign(VALUE argument)
 {
-    ((struct stream *)stream)->foreign_waits--;
+    const struct waiting *waiting = (const struct waiting *)argument;
+    // A child of fork has forgotten the waits of its parent, whose fibers it has too.
+    if (waiting->forks == waiting->stream->forks) waiting->stream->foreign_waits--;
     return Qnil;
 }
 
 static short wait_in_foreign(struct waiting *waiting)
 {
+    waiting->forks = waiting->stream->forks;
     waiting->stream->foreign_waits++;
-    rb_ensure(call_io_wait, (VALUE)waiting, left_foreign, (VALUE)waiting->stream);
+    rb_ensure(call_io_wait, (VALUE)waiting, left_foreign, (VALUE)waiting);
     return waiting->found;
 }
 
@@ -116,6 +120,7 @@ struct guard {
     struct stream *stream;
     VALUE (*body)(VALUE);
     VALUE argument;
+    unsigned forks; // when it began
     enum stream_side side;
     enum stream_guard kind;
     bool complete;
@@ -133,8 +138,10 @@ static VALUE guard_end(VALUE argument)
 {
     const struct guard *guard = (const struct guard *)argument;
     struct stream *stream = guard->stream;
-    stream->busy[guard->side] = false;
-    stream->calling[guard->side] = 0;
+    if (guard->forks == stream->forks) { // or it is another's by now, in a child of fork
+        stream->busy[guard->side] = false;
+        stream->calling[guard->side] = 0;
+    }
     if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
     if (!guard->complete && (guard->kind != GUARD_LOOK || stream->owed))
         stream_poison(stream, "what it was doing was interrupted");
@@ -144,7 +151,8 @@ static VALUE guard_end(VALUE argument)
 VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_guard kind, VALUE (*body)(VALUE),
                      VALUE argument)
 {
-    struct guard guard = {.stream = stream, .body = body, .argument = argument, .side = side, .kind = kind};
+    struct guard guard = {
+        .stream = stream, .body = body, .argument = argument, .forks = stream->forks, .side = side, .kind = kind};
     HEDDLE_ASSERT(!stream->busy[side]);
     stream->busy[side] = true;
     stream->calling[side] = kind == GUARD_CALL ? rb_thread_current() : 0;
@@ -176,22 +184,37 @@ static void begin_limit(struct stream_limit *limit)
         limit->until = limit->span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), limit->span);
 }
 
-bool stream_earlier(struct stream_limit *first, struct stream_limit *second)
-{
-    begin_limit(first);
-    begin_limit(second);
-    return first->until < second->until;
-}
-
 short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit)
 {
     begin_limit(limit);
     struct waiting waiting = {.stream = stream, .events = events, .until = earlier(limit->until, stream->until)};
+    // A peer that always has something there would gain as much time as it likes.
+    bool strict = limit->waited || stream->until <= limit->until;
+    if (strict && waiting.until != DEADLINE_NEVER && waiting.until <= deadline_now()) raise_timeout(stream, limit);
+    limit->waited = true;
     stream->statistics.waits++;
     stream->since_wait = 0;
     stream_guarded(stream, side, GUARD_WAIT, wait_body, (VALUE)&waiting);
     if (!waiting.found) raise_timeout(stream, limit);
     return waiting.found;
+}
+
+short stream_wait_to_read(struct stream *stream, bool unsent, struct stream_limit *limit)
+{
+    short events = stream_read_events(stream, unsent);
+    begin_limit(limit);
+    if (!unsent) limit->sending = 0;
+    if (unsent && !limit->sending) {
+        struct stream_limit sending = stream_write_limit(stream);
+        begin_limit(&sending);
+        limit->sending = sending.until;
+    }
+    if (!unsent || limit->until <= limit->sending) return stream_wait(stream, SIDE_READ, events, limit);
+    struct stream_limit sending = stream_write_limit(stream);
+    sending.until = limit->sending;
+    sending.waited = limit->waited;
+    limit->waited = true;
+    return stream_wait(stream, SIDE_READ, events, &sending);
 }
 
 short stream_wait_until(struct stream *stream, enum stream_side side, short events, deadline_t until)

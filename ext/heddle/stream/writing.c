@@ -8,7 +8,6 @@
 
 enum {
     FLUSH_AT = 64 << 10,     // what is gathered beyond this is sent
-    SLICE = 256 << 10,       // … and in TLS, which copies it, in pieces of this
     UNCOPIED = 32 << 10,     // a String of this size is sent from where it is
     RIDING_BYTES = 64 << 10, // what may wait for the next message
     RIDING_COUNT = 128
@@ -31,6 +30,17 @@ static void begin_message(struct stream *stream)
     stream_enter(stream, SIDE_WRITE);
     append_riding(stream);
     stream->between_messages = false;
+    stream->author = rb_fiber_current();
+}
+
+// Whoever flushes, or waits for an answer, has said what he had to say. What somebody else has gathered half of goes on, be
+// its first half sent already. Returns whether nobody is in the middle of a message now.
+static bool end_message(struct stream *stream)
+{
+    if (stream->between_messages) return true;
+    if (stream->author != rb_fiber_current() && RTEST(rb_fiber_alive_p(stream->author))) return false;
+    stream->author = 0;
+    return stream->between_messages = true;
 }
 
 uint8_t *stream_reserve(struct stream *stream, size_t count)
@@ -62,7 +72,6 @@ static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t leng
     ssize_t count;
     if (!NIL_P(stream->tls)) {
         count = used ? tls_transmit(stream, buffer_front(out), used) : tls_transmit(stream, bytes, length);
-        if (stream->closed) return 0;
     } else if (used && length) {
         count = io_transmit_two(stream->descriptor, buffer_front(out), used, bytes, length);
     } else {
@@ -85,7 +94,9 @@ static void wait_to_send(struct stream *stream, struct stream_limit *limit)
         if (reads && buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
         short found = stream_wait(stream, SIDE_WRITE, (short)(wanted | (reads ? POLLIN : 0)), limit);
         if (found & POLLIN && !stream->busy[SIDE_READ] && !stream->ended) {
+            stream->busy[SIDE_WRITE] = true; // TLS lets others run: nobody may write into the middle of this
             ssize_t count = stream_receive(stream, NULL, 0, FLUSH_AT);
+            stream->busy[SIDE_WRITE] = false; // if that raises, the stream is closed
             // Its error, if it is one, shows in the next send, or else in the next read.
             if (count < 0 && count != -EAGAIN) break;
         }
@@ -94,45 +105,78 @@ static void wait_to_send(struct stream *stream, struct stream_limit *limit)
     stream->tls_wants[SIDE_WRITE] = 0;
 }
 
-static void send_all(struct stream *stream, VALUE tail)
+struct sending {
+    struct stream *stream;
+    struct stream_limit *limit;
+    VALUE tail; // what goes behind that which was gathered, or 0
+    size_t offset, length;
+    bool complete;
+};
+
+// Whether all is gone.
+static bool send_some(struct sending *sending)
 {
-    struct stream_limit limit = stream_write_limit(stream);
-    size_t offset = 0;
-    size_t length = tail ? (size_t)RSTRING_LEN(tail) : 0;
-    if (!buffer_used(&stream->out) && !length) return;
-    stream->statistics.flushes++;
-    for (;;) {
-        // Looked up anew each time: the String may move while we wait.
-        const uint8_t *bytes = tail ? (const uint8_t *)RSTRING_PTR(tail) + offset : NULL;
-        ssize_t count = transmit(stream, bytes, length - offset);
-        if (count >= 0) {
-            offset += (size_t)count;
-            if (!buffer_used(&stream->out) && offset == length) break;
-            if (!NIL_P(stream->tls)) { // a record at a time
-                stream_courtesy(stream, SIDE_WRITE, &limit);
-                continue;
-            }
-        } else if (count != -EAGAIN) {
-            stream_fail(stream, (int)-count, "writing to");
-        }
-        wait_to_send(stream, &limit);
+    struct stream *stream = sending->stream;
+    // Looked up anew each time: the String may move while we wait.
+    const uint8_t *bytes = sending->tail ? (const uint8_t *)RSTRING_PTR(sending->tail) + sending->offset : NULL;
+    ssize_t count = transmit(stream, bytes, sending->length - sending->offset);
+    if (count < 0 && count != -EAGAIN) stream_fail(stream, (int)-count, "writing to");
+    if (count > 0) sending->offset += (size_t)count;
+    sending->complete = !buffer_used(&stream->out) && sending->offset == sending->length;
+    if (sending->complete) return true;
+    if (count >= 0 && !NIL_P(stream->tls)) { // a record at a time
+        stream_courtesy(stream, SIDE_WRITE, sending->limit);
+    } else {
+        wait_to_send(stream, sending->limit);
     }
+    return false;
+}
+
+static VALUE send_rest(VALUE argument)
+{
+    struct sending *sending = (struct sending *)argument;
+    while (!send_some(sending)) {
+    }
+    return Qnil;
+}
+
+static VALUE sending_end(VALUE argument)
+{
+    const struct sending *sending = (const struct sending *)argument;
+    // Also when there was no memory for what the peer said meanwhile.
+    if (!sending->complete) stream_poison(sending->stream, "a part of what was written could not be sent");
+    return Qnil;
+}
+
+static void send_all(struct stream *stream, VALUE tail, size_t offset, struct stream_limit *limit)
+{
+    struct sending sending = {.stream = stream, .limit = limit, .tail = tail, .offset = offset};
+    sending.length = tail ? (size_t)RSTRING_LEN(tail) : 0;
+    if (!buffer_used(&stream->out) && !sending.length) return;
+    stream->statistics.flushes++;
+    rb_ensure(send_rest, (VALUE)&sending, sending_end, (VALUE)&sending);
     // What answers it has not arrived yet.
     stream->likely_empty = true;
     RB_GC_GUARD(tail);
 }
 
-void stream_send_written(struct stream *stream)
+void stream_send_written(struct stream *stream, struct stream_limit *limit)
 {
-    send_all(stream, 0);
-    stream->between_messages = true;
+    end_message(stream);
+    send_all(stream, 0, 0, limit);
+}
+
+void stream_flush_within(struct stream *stream, struct stream_limit *limit)
+{
+    stream_enter(stream, SIDE_WRITE);
+    if (end_message(stream)) append_riding(stream);
+    send_all(stream, 0, 0, limit);
 }
 
 void stream_flush(struct stream *stream)
 {
-    stream_enter(stream, SIDE_WRITE);
-    append_riding(stream);
-    stream_send_written(stream);
+    struct stream_limit limit = stream_write_limit(stream);
+    stream_flush_within(stream, &limit);
 }
 
 void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length)
@@ -153,11 +197,13 @@ bool stream_send_first(struct stream *stream)
 {
     if (stream->busy[SIDE_WRITE]) return false;
     bool message = !stream->between_messages;
-    stream->between_messages = true; // who waits for an answer has said what he had to say, be it sent already
+    end_message(stream);
     if (!buffer_used(&stream->out)) return false;
     if (message) stream->statistics.flushes++;
     do {
+        stream->busy[SIDE_READ] = !NIL_P(stream->tls); // which lets others run: nobody else may begin to read
         ssize_t count = transmit(stream, NULL, 0);
+        stream->busy[SIDE_READ] = false; // if that raises, the stream is closed
         if (count == -EAGAIN) return true;
         if (count < 0) stream_fail(stream, (int)-count, "writing to");
     } while (buffer_used(&stream->out));
@@ -178,23 +224,20 @@ ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t l
     return count;
 }
 
-void stream_write_string(struct stream *stream, VALUE string)
+void stream_write_string(struct stream *stream, VALUE string, struct stream_limit *limit)
 {
     stream_enter(stream, SIDE_WRITE);
     size_t length = (size_t)RSTRING_LEN(string);
-    if (length >= UNCOPIED && !NIL_P(stream->tls)) {
-        string = rb_str_new_frozen(string);
-        begin_message(stream); // once: who reads meanwhile takes each piece for a message of its own
-        for (size_t offset = 0; offset < length; offset += SLICE) {
-            size_t slice = length - offset < SLICE ? length - offset : SLICE;
-            buffer_append(&stream->out, RSTRING_PTR(string) + offset, slice);
-            send_all(stream, 0);
-        }
-    } else if (length >= UNCOPIED) {
+    if (length >= UNCOPIED) {
+        string = rb_str_new_frozen(string); // nobody changes it while we wait
         begin_message(stream);
-        send_all(stream, rb_str_new_frozen(string)); // nobody changes it while we wait
+        // Of TLS, a record that what was gathered does not fill takes some of it.
+        size_t used = buffer_used(&stream->out);
+        size_t first = NIL_P(stream->tls) || !used ? 0 : (TLS_RECORD - used % TLS_RECORD) % TLS_RECORD;
+        buffer_append(&stream->out, RSTRING_PTR(string), first);
+        send_all(stream, string, first, limit);
     } else {
         stream_append(stream, RSTRING_PTR(string), length);
-        if (buffer_used(&stream->out) >= FLUSH_AT) send_all(stream, 0);
+        if (buffer_used(&stream->out) >= FLUSH_AT) send_all(stream, 0, 0, limit);
     }
 }

@@ -16,6 +16,56 @@ static struct stream *begin(VALUE self)
     return stream;
 }
 
+struct writing {
+    struct stream *stream;
+    struct stream_limit limit; // one for all of it
+    const VALUE *strings;
+    int count, begun;
+    bool flush, complete;
+    size_t total;
+};
+
+static VALUE write_body(VALUE argument)
+{
+    struct writing *writing = (struct writing *)argument;
+    struct stream *stream = writing->stream;
+    for (int i = 0; i < writing->count; i++) {
+        size_t length = (size_t)RSTRING_LEN(writing->strings[i]);
+        stream_write_string(stream, writing->strings[i], &writing->limit);
+        writing->total += length;
+        writing->begun++;
+    }
+    if (writing->flush || stream->sync) stream_flush_within(stream, &writing->limit);
+    writing->complete = true;
+    return Qnil;
+}
+
+static VALUE write_end(VALUE argument)
+{
+    const struct writing *writing = (const struct writing *)argument;
+    if (writing->begun && !writing->complete) stream_poison(writing->stream, "a message was written in part");
+    return Qnil;
+}
+
+static VALUE write_all(int argc, VALUE *argv, VALUE self, bool flush)
+{
+    // All are converted first: code of their own may raise, and half a message is none.
+    VALUE holder;
+    VALUE *strings = ALLOCV_N(VALUE, holder, argc + 1);
+    for (int i = 0; i < argc; i++)
+        strings[i] = rb_obj_as_string(argv[i]);
+    struct stream *stream = begin(self);
+    struct writing writing = {
+        .stream = stream, .limit = stream_write_limit(stream), .strings = strings, .count = argc, .flush = flush};
+    if (argc == 1) { // which is gathered or sent by itself: whole, or the stream is closed
+        write_body((VALUE)&writing);
+    } else {
+        rb_ensure(write_body, (VALUE)&writing, write_end, (VALUE)&writing);
+    }
+    ALLOCV_END(holder);
+    return SIZET2NUM(writing.total);
+}
+
 /*
  * call-seq: stream.write(string, ...) -> Integer
  *
@@ -27,22 +77,13 @@ static struct stream *begin(VALUE self)
  */
 static VALUE write_strings(int argc, VALUE *argv, VALUE self)
 {
-    size_t total = 0;
-    for (int i = 0; i < argc; i++) {
-        VALUE string = rb_obj_as_string(argv[i]);
-        total += (size_t)RSTRING_LEN(string);
-        stream_write_string(begin(self), string);
-        RB_GC_GUARD(string);
-    }
-    struct stream *stream = stream_of(self);
-    if (stream->sync) stream_flush(stream);
-    return SIZET2NUM(total);
+    return write_all(argc, argv, self, false);
 }
 
 /* call-seq: stream << object -> self. As #write. */
 static VALUE append(VALUE self, VALUE object)
 {
-    write_strings(1, &object, self);
+    write_all(1, &object, self, false);
     return self;
 }
 
@@ -53,9 +94,7 @@ static VALUE append(VALUE self, VALUE object)
  */
 static VALUE syswrite(VALUE self, VALUE object)
 {
-    VALUE count = write_strings(1, &object, self);
-    stream_flush(stream_of(self));
-    return count;
+    return write_all(1, &object, self, true);
 }
 
 /*
