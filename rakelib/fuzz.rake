@@ -5,11 +5,11 @@ namespace :test do
   fuzzers = FileList["test/fuzz/*_fuzz.c"].to_h do |source|
     name = source.pathmap("%n").delete_suffix("_fuzz")
     program = "tmp/fuzz/#{name}"
-    parser = "ext/heddle/wire/#{name}.c"
-    file program => [source, "test/fuzz/fuzz.h", parser, parser.ext("h")] do
+    parsers = FileList["ext/heddle/wire/#{name}{,_*}.c"]
+    file program => [source, "test/fuzz/fuzz.h", *parsers, *FileList["ext/heddle/wire/*.h"]] do
       mkdir_p "tmp/fuzz", verbose: false
       sh "gcc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-Wall", "-Wextra",
-        "-Iext/heddle", source, parser, "-o", program, verbose: false
+        "-Iext/heddle", source, *parsers, "-o", program, verbose: false
     end
     [name, program]
   end

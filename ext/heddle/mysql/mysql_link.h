@@ -8,7 +8,7 @@
 
 #include "deadline.h"
 #include "stream/stream.h"
-#include "wire/mysql.h"
+#include "wire/mysql_rows.h"
 
 #include <ruby/encoding.h>
 
@@ -115,7 +115,7 @@ struct mysql_columns {
     uint32_t count;
     bool copies; // there are values that Ruby code makes
     struct mysql_field *fields;
-    rb_encoding **encodings;
+    int *encodings;       // their indexes
     uint8_t *definitions; // packets, each behind its length
     size_t length;
     VALUE names; // nil until asked for
@@ -125,8 +125,9 @@ struct mysql_columns *mysql_columns_of(VALUE columns);
 VALUE mysql_columns_new(uint32_t count);
 void mysql_columns_define(struct mysql_link *link, VALUE columns, uint32_t index, struct mysql_span definition);
 
-// An Array of the row's values.
-VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, VALUE columns, bool text);
+// An Array of the row's values. Runs Ruby code only for columns that say `copies`. Keep the columns' object on the stack.
+VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
+                       bool text);
 
 // ---- mysql_results.c
 

@@ -1,6 +1,9 @@
 // Whole replies: what a prepare and an execution are answered with.
 #include "mysql/mysql_link.h"
 
+// Rows that join the others at once.
+enum { ROWS_GATHERED = 64 };
+
 VALUE mysql_cPrepared;
 static VALUE cResult, eServerError;
 static ID id_columns, id_rows, id_affected, id_last_id, id_warnings, id_following, id_code, id_state;
@@ -134,24 +137,63 @@ static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, st
     link->status = ok->status;
 }
 
+// The rows that have arrived whole. Nothing here lets another thread run, which could close the stream: they are read where
+// they lie, and the stream is asked once.
+static void read_buffered_rows(struct mysql_link *link, const struct mysql_columns *columns, VALUE rows, bool text)
+{
+    struct stream *stream = stream_of(link->stream);
+    if (link->pending) stream_consume(stream, link->pending);
+    link->pending = 0;
+    VALUE gathered[ROWS_GATHERED]; // on the stack, where GC sees them
+    long count = 0;
+    size_t left;
+    const uint8_t *begin = stream_buffered(stream, &left), *p = begin;
+    while (left >= MYSQL_HEADER) {
+        size_t length = mysql_packet_length(p);
+        const uint8_t *payload = p + MYSQL_HEADER;
+        if (length == MYSQL_LARGEST_PACKET || left - MYSQL_HEADER < length ||
+            mysql_packet_sequence(p) != link->sequence ||
+            mysql_row_reply(payload, payload + length, text, can(link, MYSQL_CAN_DEPRECATE_EOF)) != MYSQL_REPLY_OTHER)
+            break; // what else it is, mysql_packet says
+        link->sequence++;
+        gathered[count++] = mysql_row_values(link, (struct mysql_span){payload, length}, columns, text);
+        if (count == ROWS_GATHERED) {
+            rb_ary_cat(rows, gathered, count);
+            count = 0;
+        }
+        p += MYSQL_HEADER + length;
+        left -= MYSQL_HEADER + length;
+    }
+    if (count) rb_ary_cat(rows, gathered, count);
+    if (p > begin) stream_consume(stream, (size_t)(p - begin));
+}
+
 // All rows up to the end into `rows`; 0, or the error that came instead of the end.
 static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool text, struct mysql_ok *ok)
 {
-    for (;;) {
+    const struct mysql_columns *columns = mysql_columns_of(shape);
+    VALUE error = 0;
+    for (bool more = true; more;) {
+        if (!columns->copies) read_buffered_rows(link, columns, rows, text);
         struct mysql_span packet = mysql_packet(link);
         switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(link, MYSQL_CAN_DEPRECATE_EOF))) {
         case MYSQL_REPLY_OTHER:
-            rb_ary_push(rows, mysql_row_values(link, packet, shape, text));
+            rb_ary_push(rows, mysql_row_values(link, packet, columns, text));
             break;
         case MYSQL_REPLY_END:
             parse_rows_end(link, packet, ok);
-            return 0;
+            more = false;
+            break;
         case MYSQL_REPLY_ERROR:
-            return mysql_error_value(link, packet);
+            error = mysql_error_value(link, packet);
+            more = false;
+            break;
         default:
             mysql_violated(link, "sent a row that is none");
         }
     }
+    RB_GC_GUARD(shape);
+    return error;
 }
 
 // ---- prepare

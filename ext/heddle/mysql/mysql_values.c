@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-// Values of a row that become an Array at once.
+// Values of a row that are read, and become an Array, at once.
 enum { ROW_GATHERED = 64 };
 
 VALUE mysql_cColumns;
@@ -50,7 +50,7 @@ VALUE mysql_columns_new(uint32_t count)
     VALUE self = TypedData_Make_Struct(mysql_cColumns, struct mysql_columns, &columns_type, columns);
     columns->names = Qnil;
     columns->fields = ZALLOC_N(struct mysql_field, count);
-    columns->encodings = ZALLOC_N(rb_encoding *, count);
+    columns->encodings = ZALLOC_N(int, count);
     columns->count = count;
     return self;
 }
@@ -69,7 +69,7 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
         mysql_violated(link, "sent a column's definition that is none");
     columns->fields[index] =
         (struct mysql_field){.type = column.type, .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED};
-    columns->encodings[index] = is_text(&column) ? link->encoding : rb_ascii8bit_encoding();
+    columns->encodings[index] = is_text(&column) ? rb_enc_to_index(link->encoding) : rb_ascii8bit_encindex();
     switch (column.type) {
     case MYSQL_DECIMAL:
     case MYSQL_NEWDECIMAL:
@@ -179,7 +179,19 @@ static VALUE decimal_value(struct mysql_span span)
     return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new((const char *)span.at, (long)span.length));
 }
 
-static VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, rb_encoding *encoding)
+// As rb_enc_str_new gives it, without its look-ups of the encoding.
+static VALUE string_value(struct mysql_span span, int encoding)
+{
+    VALUE string = rb_str_new((const char *)span.at, (long)span.length);
+    if (encoding < RUBY_ENCODING_INLINE_MAX) {
+        RB_ENCODING_SET_INLINED(string, encoding);
+    } else {
+        rb_enc_associate_index(string, encoding);
+    }
+    return string;
+}
+
+static VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, int encoding)
 {
     switch (value->kind) {
     case MYSQL_IS_INTEGER:
@@ -189,7 +201,7 @@ static VALUE value_of(const struct mysql_link *link, const struct mysql_value *v
     case MYSQL_IS_FLOAT:
         return DBL2NUM(value->number);
     case MYSQL_IS_BYTES:
-        return rb_enc_str_new((const char *)value->bytes.at, (long)value->bytes.length, encoding);
+        return string_value(value->bytes, encoding);
     case MYSQL_IS_DECIMAL:
         return decimal_value(value->bytes);
     case MYSQL_IS_DATE:
@@ -204,9 +216,9 @@ static VALUE value_of(const struct mysql_link *link, const struct mysql_value *v
     return Qnil;
 }
 
-VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, VALUE self, bool text)
+VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
+                       bool text)
 {
-    struct mysql_columns *columns = mysql_columns_of(self);
     const uint8_t *p = packet.at;
     if (columns->copies) {
         // Ruby code may let other threads run, and one of them close the stream, which gives back its buffer.
@@ -214,24 +226,26 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, VALUE 
         mysql_bytes_append(&link->row, p, packet.length);
         p = link->row.at;
     }
+    struct mysql_value values[ROW_GATHERED];
     VALUE gathered[ROW_GATHERED]; // on the stack, where GC sees them
-    VALUE values = Qnil;
+    VALUE array = Qnil;
     struct mysql_row row;
-    uint32_t count = 0;
     bool valid = mysql_row_begin(&row, p, p + packet.length, columns->count, text);
-    for (uint32_t i = 0; valid && i < columns->count; i++) {
-        struct mysql_value value;
-        valid = mysql_row_next(&row, &columns->fields[i], &value);
+    for (uint32_t done = 0, count; valid && done < columns->count; done += count) {
+        count = columns->count - done < ROW_GATHERED ? columns->count - done : ROW_GATHERED;
+        valid = mysql_row_read(&row, columns->fields + done, count, values);
         if (!valid) break;
-        gathered[count++] = value_of(link, &value, columns->encodings[i]);
-        if (count < ROW_GATHERED || i + 1 == columns->count) continue;
-        if (NIL_P(values)) values = rb_ary_new_capa((long)columns->count);
-        rb_ary_cat(values, gathered, (long)count);
-        count = 0;
+        for (uint32_t i = 0; i < count; i++)
+            gathered[i] = value_of(link, &values[i], columns->encodings[done + i]);
+        if (count == columns->count) {
+            array = rb_ary_new_from_values((long)count, gathered);
+        } else {
+            if (NIL_P(array)) array = rb_ary_new_capa((long)columns->count);
+            rb_ary_cat(array, gathered, (long)count);
+        }
     }
     if (!valid || !mysql_row_complete(&row)) mysql_violated(link, "sent a row that is none");
-    RB_GC_GUARD(self);
-    return NIL_P(values) ? rb_ary_new_from_values((long)count, gathered) : rb_ary_cat(values, gathered, (long)count);
+    return array;
 }
 
 void mysql_values_init(void)
