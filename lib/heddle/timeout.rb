@@ -12,22 +12,10 @@ module Heddle
   # inside the block can rescue it. In tasks that holds with every Ruby (the timeouts of Ruby 3.1 to 3.3 can be rescued under a
   # scheduler). Under a foreign scheduler nothing changes.
   module TimeoutSupport
-    # In front of Timeout's own.
+    # In front of Timeout's own; `timeout` is in loop/timeout.c.
     module Front
-      def timeout(seconds, exception = nil, message = nil, &block)
-        return super unless TimeoutSupport.enabled?
-        return yield(seconds) if seconds.nil? || seconds.zero?
-        raise ArgumentError, "Timeout sec must be a non-negative number" if seconds.negative?
-
-        scheduler = Fiber.current_scheduler
-        return super if scheduler && !scheduler.is_a?(Heddle::Scheduler)
-
-        Heddle.timeout_scope(seconds, exception, message || "execution expired", &block)
-      end
-
       ::Timeout.singleton_class.prepend(self)
     end
-    private_constant :Front
 
     # The same for those who include Timeout.
     module Included
@@ -38,23 +26,6 @@ module Heddle
       ::Timeout.prepend(self)
     end
     private_constant :Included
-
-    class << self
-      # Done by the `require`.
-      # @return [void]
-      def enable
-        @enabled = true
-      end
-
-      # Back to Ruby's own, for calls from now on.
-      # @return [void]
-      def disable
-        @enabled = false
-      end
-
-      # @return [Boolean]
-      def enabled? = @enabled
-    end
   end
 
   TimeoutSupport.enable

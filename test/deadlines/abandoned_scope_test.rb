@@ -48,6 +48,24 @@ class AbandonedScopeTest < Minitest::Test
     end
   end
 
+  # Scopes that nothing came of are used again: by then the one that is left once more may be another block's.
+  def test_one_that_a_continuation_leaves_twice
+    out = assert_child(<<~RUBY, timeout: 20)
+      require "continuation"
+      $times = 0
+      goes_on = Thread::Queue.new
+      Heddle.deadline(10) { callcc { |continuation| $again = continuation } }
+      if ($times += 1) == 1
+        $other = Thread.new { Heddle.deadline(30) { goes_on.pop && Heddle.remaining } }
+        Thread.pass until $other.stop?
+      end
+      $again.call if $times < 4
+      goes_on << true
+      print $times, " ", $other.value&.round, " ", Heddle.deadline(20) { Heddle.deadline(5) { Heddle.remaining } }.round
+    RUBY
+    assert_equal "4 30 5", out
+  end
+
   # On 3.1 the fiber of Enumerator#next is a blocking one: no loop knows of its waits.
   test_both(:one_that_is_resumed_after_its_time_fails_there) do
     failed = nil

@@ -45,11 +45,55 @@ struct scope *scope_of(VALUE object)
     return rb_check_typeddata(object, &scope_type);
 }
 
+// ---- those that nothing came of, to be used again
+
+enum { SPARES = 256 };
+
+static struct scope *spares; // linked by `outer`
+static uint32_t spare_count;
+
+static void mark_spares(void *unused)
+{
+    (void)unused;
+    for (const struct scope *scope = spares; scope; scope = scope->outer)
+        rb_gc_mark(scope->self);
+}
+
+static const rb_data_type_t spares_type = {
+    .wrap_struct_name = "Heddle::SpareScopes",
+    .function = {.dmark = mark_spares},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static struct scope *take_spare(void)
+{
+    struct scope *scope = spares;
+    spares = scope->outer;
+    spare_count--;
+    scope->outer = NULL;
+    return scope;
+}
+
+// An exception and the helper know none that has not expired, and a fiber only a stranger. A continuation may leave a
+// block a second time, when the scope is somebody else's.
+void scope_hand_back(struct scope *scope, uint32_t uses)
+{
+    if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->stranger) return;
+    if (!NIL_P(scope->sent) || !NIL_P(scope->fiber) || !NIL_P(scope->watcher) || spare_count == SPARES) return;
+    *scope = (struct scope){.self = scope->self, .outer = spares, .uses = uses + 1};
+    spares = scope;
+    spare_count++;
+}
+
 struct scope *scope_new(enum scope_kind kind, int64_t span)
 {
     struct scope *scope;
-    VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
-    scope->self = self;
+    if (spares) {
+        scope = take_spare();
+    } else {
+        VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
+        scope->self = self;
+    }
     scope->exception = scope->message = scope->sent = scope->fiber = scope->watcher = Qnil;
     scope->kind = (uint8_t)kind;
     scope->span = span;
@@ -246,6 +290,7 @@ struct crossing {
     struct scope *scope;
     VALUE (*body)(VALUE);
     VALUE argument;
+    uint32_t uses;
 };
 
 // Whether the error is that of a scope which is still open around this one: it is on its way there.
@@ -284,6 +329,7 @@ static VALUE leave(VALUE argument)
 {
     struct crossing *crossing = (struct crossing *)argument;
     struct scope *scope = crossing->scope;
+    if (scope->uses != crossing->uses) return Qnil;
     scope_close(scope);
     if (NIL_P(scope->sent)) return Qnil;
     if (scope->unrescuable) timeout_disarm(scope->sent);
@@ -294,7 +340,7 @@ static VALUE leave(VALUE argument)
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
 {
     VALUE self = scope->self;
-    struct crossing crossing = {.scope = scope, .body = body, .argument = argument};
+    struct crossing crossing = {.scope = scope, .body = body, .argument = argument, .uses = scope->uses};
     VALUE result = rb_ensure(scope->kind == SCOPE_TIMEOUT ? call_body : call_converting, (VALUE)&crossing, leave,
                              (VALUE)&crossing);
     // Code inside may have rescued the failure of its wait and gone on with half an answer.
@@ -327,4 +373,5 @@ void Init_heddle_scope(void)
     cScope = rb_class_new(rb_cObject);
     rb_gc_register_mark_object(cScope);
     rb_undef_alloc_func(cScope);
+    rb_gc_register_mark_object(TypedData_Wrap_Struct(rb_cObject, &spares_type, &spares));
 }
