@@ -41,6 +41,15 @@ class LabReportTest < Minitest::Test
     assert_includes Report::Text.new(colour: true).render("A trial", tables, []), "\e[32m"
   end
 
+  def test_a_case_shows_its_unit_where_the_metric_has_none
+    bench = TrialBench.new
+    matrix = Report::Matrix.new(summary, bench)
+    length = Heddle::Lab::Metric.new(**TrialBench::OPERATIONS.to_h, unit_by_case: true)
+    assert_equal ["", "x1, mm", "x2, mm"], matrix.values(length).columns
+    assert_equal ["", "x1", "x2"], matrix.ratios(length).columns
+    assert_equal ["", "x1", "x2"], matrix.values(TrialBench::OPERATIONS).columns
+  end
+
   def test_markdown_tables_are_square
     markdown = Report::Markdown.render("A trial", tables, ["a fact"], graphs: {"rate" => "rate.svg"})
     blocks = markdown.split("\n\n").select { |block| block.start_with?("|") }

@@ -11,7 +11,7 @@ class TrialBench < Heddle::Lab::Bench
   PATHS = [File.expand_path("workloads", __dir__)].freeze
 
   def cases
-    @cases ||= [1, 2].map { |factor| Heddle::Lab::Case.new(name: "x#{factor}", params: {"factor" => factor}) }
+    @cases ||= [1, 2].map { |factor| Heddle::Lab::Case.new(name: "x#{factor}", unit: "mm", params: {"factor" => factor}) }
   end
 
   def title = "A trial"

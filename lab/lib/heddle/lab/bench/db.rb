@@ -10,7 +10,6 @@ module Heddle
           kinds: {"heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none},
           default_models: %w[heddle mysql2 mysql2_text trilogy]
 
-        MICROSECONDS = "µs"
         CASES = {
           "new" => ["new SQL with an argument", 5000],
           "kept" => ["a statement that is kept", 5000],
@@ -22,7 +21,7 @@ module Heddle
         ONLY = {"kept" => %w[heddle mysql2], "pipeline" => %w[heddle], "pool" => %w[heddle]}.freeze
         WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower, value: ->(m) { m["wall"] * 1e6 / m["operations"] })
         COST = Metric.new(key: :cost, title: "CPU µs per query", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] })
-        private_constant :MICROSECONDS, :CASES, :ONLY, :WALL, :COST
+        private_constant :CASES, :ONLY, :WALL, :COST
 
         # @see Bench#define_options
         def define_options(parser)
@@ -40,7 +39,7 @@ module Heddle
         # @see Bench#cases
         def cases
           @cases ||= CASES.slice(*@operations || CASES.keys).map do |operation, (name, count)|
-            Case.new(name: name, unit: MICROSECONDS, params: {"operation" => operation, "count" => [(count * (@scale || 1)).ceil, 100].max})
+            Case.new(name: name, params: {"operation" => operation, "count" => [(count * (@scale || 1)).ceil, 100].max})
           end
         end
 

@@ -10,20 +10,19 @@ module Heddle
           kinds: {"none" => :none, "deadline" => :none, "timeout" => :none, "heddle_timeout" => :none},
           default_models: %w[none deadline timeout heddle_timeout]
 
-        MICROSECONDS = "µs"
         WORK = {
           "nothing" => ["an empty block", 200_000],
           "operations" => ["sleep(0), 1000 within one limit", 400_000],
           "get" => ["a get of 100 bytes from memcached, a raw socket", 20_000]
         }.freeze
         PLACES = {"thread" => "in a plain thread", "task" => "in a task"}.freeze
-        COST = Metric.new(key: :cost, title: "CPU per operation", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
-        private_constant :MICROSECONDS, :WORK, :PLACES, :COST
+        COST = Metric.new(key: :cost, title: "CPU µs per operation", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
+        private_constant :WORK, :PLACES, :COST
 
         # @see Bench#cases
         def cases
           @cases ||= WORK.flat_map do |work, (what, count)|
-            PLACES.map { |place, where| Case.new(name: "#{what}, #{where}", unit: MICROSECONDS, params: {"work" => work, "place" => place, "count" => count}) }
+            PLACES.map { |place, where| Case.new(name: "#{what}, #{where}", params: {"work" => work, "place" => place, "count" => count}) }
           end
         end
 

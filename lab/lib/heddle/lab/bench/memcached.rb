@@ -50,7 +50,7 @@ module Heddle
         def cases
           @cases ||= CASES.slice(*@operations || CASES.keys).map do |operation, (name, count)|
             amount = count ? {"count" => [(count * scale).ceil, 100].max} : {"seconds" => SECONDS * [scale, 1].min}
-            Case.new(name: name, unit: "µs", params: {"operation" => operation}.merge(amount))
+            Case.new(name: name, params: {"operation" => operation}.merge(amount))
           end
         end
 

@@ -23,7 +23,7 @@ module Heddle
         ].freeze
         # Cases in which only some kinds make sense.
         ONLY = {"most_fibers" => %w[heddle async carbon_fiber uringmachine]}.freeze
-        COST = Metric.new(key: :cost, title: "Cost per operation", better: :lower,
+        COST = Metric.new(key: :cost, title: "Cost per operation", unit_by_case: true, better: :lower,
           value: ->(m) { m["amount"] || (m["cpu"] * 1e6 / m["operations"] if m["operations"].positive?) })
         private_constant :MICROSECONDS, :CASES, :ONLY, :COST
 

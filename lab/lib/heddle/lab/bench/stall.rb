@@ -29,7 +29,7 @@ module Heddle
 
         # @see Bench#cases
         def cases
-          @cases ||= [Case.new(name: "new SQL, prepared, executed, closed", unit: "ms", params: {"scale" => @scale || 1})]
+          @cases ||= [Case.new(name: "new SQL, prepared, executed, closed", params: {"scale" => @scale || 1})]
         end
 
         # @see Bench#open

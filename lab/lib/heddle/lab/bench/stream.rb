@@ -24,7 +24,7 @@ module Heddle
         # @see Bench#cases
         def cases
           @cases ||= WHERE.map do |place, (where, amount)|
-            Case.new(name: where, unit: "gets", params: {"place" => place}.merge(amount))
+            Case.new(name: where, params: {"place" => place}.merge(amount))
           end
         end
 

@@ -21,7 +21,7 @@ module Heddle
         # @return [Table]
         def values(metric, spread: true)
           extrapolated = false
-          table = build("#{metric.title}: median#{" (least–most)" if spread} of #{@summary.record.header["rounds_asked"]}") do |model, name|
+          table = build("#{metric.title}: median#{" (least–most)" if spread} of #{@summary.record.header["rounds_asked"]}", units: metric.unit_by_case) do |model, name|
             entry = value(model, name, metric, spread)
             next entry unless @summary.marked?(model, name, "extrapolated")
 
@@ -66,16 +66,18 @@ module Heddle
 
         private
 
-        def build(title)
+        # @param units [Boolean, nil] with the cases' units
+        def build(title, units: false)
+          heading = ->(name) { units ? with_unit(name) : name }
           down, across = @models_down ? [@summary.models, @cases] : [@cases, @summary.models]
           rows = down.map do |first|
-            [label(first), *across.map { |second| @models_down ? yield(first, second) : yield(second, first) }]
+            [heading.call(first), *across.map { |second| @models_down ? yield(first, second) : yield(second, first) }]
           end
-          Table.new(title: title, columns: ["", *across.map { |name| @models_down ? label(name) : name }], rows: rows, notes: [])
+          Table.new(title: title, columns: ["", *across.map { |name| heading.call(name) }], rows: rows, notes: [])
         end
 
-        # A case's name with its unit, where it has one of its own.
-        def label(name)
+        # A case's name with its unit, where it has one of its own. Models are no cases.
+        def with_unit(name)
           unit = @bench.cases.find { |bench_case| bench_case.name == name }&.unit
           unit ? "#{name}, #{unit}" : name
         end
