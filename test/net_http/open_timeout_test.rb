@@ -65,6 +65,17 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
     assert_equal stock.transform_values { |outcome| outcome.first(2) }, ours.transform_values { |outcome| outcome.first(2) }
   end
 
+  # The kernel gives up after 3 s, once.
+  def test_where_the_kernel_gives_up
+    stock, ours = %w[disable enable].map do |switch|
+      in_background do
+        outcomes("Heddle::NetHTTP.#{switch}\noutcomes = [try('192.0.2.1', 'http.open_timeout = nil'), try('192.0.2.1', 'http.open_timeout = 20')]")
+      end
+    end.map(&:value)
+    assert_equal stock.map { |outcome| outcome.first(2) }, ours.map { |outcome| outcome.first(2) }
+    ours.each { |_, _, seconds| assert_operator seconds, :<, 5.5 }
+  end
+
   # What was claimed for one connect is not left behind for another that never asked.
   def test_others_connect_as_before
     out = assert_child(<<~RUBY, launcher: network.launcher)

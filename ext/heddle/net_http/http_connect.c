@@ -45,8 +45,8 @@ static VALUE wait_for_it(VALUE argument)
     return Qnil;
 }
 
-// Flavour.connect(class, address, port, seconds): a connected socket with TCP_NODELAY; false when the time is over; nil
-// for anything else, which Ruby's own methods are to try again and to report in their words.
+// Flavour.connect(class, address, port, seconds): a connected socket with TCP_NODELAY; false when the time is over; the number of
+// the error that was waited for; nil for anything else, which Ruby's own methods are to try again and to report in their words.
 static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
 {
     (void)self;
@@ -77,7 +77,8 @@ static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALU
     }
     rb_funcall(connecting.socket, id_close, 0);
     if (state) rb_jump_tag(state);
-    return connecting.ready ? Qnil : Qfalse;
+    if (!connecting.ready) return Qfalse;
+    return error ? INT2NUM(error) : Qnil;
 }
 
 static VALUE unclaim(VALUE unused)

@@ -20,6 +20,7 @@ module Heddle
             socket = Flavour.connect(klass, address, port, @open_timeout)
             return Connecting.bounded(@open_timeout, space::OpenTimeout, -> { Connecting.late(address, port, klass) }) { super() } if socket.nil?
             raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
+            Connecting.fail_as_stock(socket, klass, address, port, space) if socket.is_a?(Integer)
 
             begin
               @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
@@ -52,9 +53,20 @@ module Heddle
           "Failed to open TCP connection to #{address}:#{port} (#{why})"
         end
 
-        # The deadline of a caller's goes on as it is.
+        # What was waited for once, to try again would be to wait for a second time.
+        def fail_as_stock(errno, klass, address, port, space)
+          error = Compat::Connect.failure(klass, :call, errno, "connect(2)", address, port, Addrinfo.tcp(address, port).inspect_sockaddr, 1)
+          error = space::OpenTimeout.new(error) if error.is_a?(Errno::ETIMEDOUT) && klass == ::Socket # for net-http before 0.2.1
+          raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})"
+        end
+
+        # Where the connect is ours, one limit bounds all of it; a foreign scheduler's has a deadline around it. The deadline of a
+        # caller's goes on as it is.
         def bounded(seconds, error, message, &block)
           return yield unless seconds
+
+          scheduler = Fiber.current_scheduler
+          return Flavour.with_bounded_look_up(&block) if scheduler.nil? || scheduler.is_a?(Scheduler)
 
           Heddle.deadline(seconds, &block)
         rescue DeadlineExceeded
