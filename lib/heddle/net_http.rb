@@ -49,7 +49,7 @@ module Heddle
       end
 
       # How many steps (a read, a line, a write, a head) were done fast, and how many stock did, by reason: `:override` of a
-      # method, `:debug_output`, `:io` of an unknown class, `:buffered` by the IO itself, `:arguments` that only stock
+      # method, `:debug_output`, `:io` of an unknown class or closed, `:buffered` by the IO itself, `:arguments` that only stock
       # can judge, `:disabled`.
       #
       # @return [Hash{Symbol => Object}] `{fast: Integer, fallback: {Symbol => Integer}}`

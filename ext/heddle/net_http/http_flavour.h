@@ -9,7 +9,7 @@ enum http_fallback {
     HTTP_FALLBACK_DISABLED,
     HTTP_FALLBACK_OVERRIDE,     // of a method, in a subclass, a singleton, or by reopening the class
     HTTP_FALLBACK_DEBUG_OUTPUT, // each step is to be seen
-    HTTP_FALLBACK_IO,           // of a class that we do not know
+    HTTP_FALLBACK_IO,           // of a class that we do not know, or closed
     HTTP_FALLBACK_BUFFERED,     // somebody read ahead with the IO itself: its hidden buffer comes first
     HTTP_FALLBACK_ARGUMENTS,    // of a kind that only stock can judge
     HTTP_FALLBACKS

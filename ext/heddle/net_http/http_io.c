@@ -53,7 +53,8 @@ bool http_io_open(struct http_io *io, VALUE self)
     klass = CLASS_OF(io->io);
     io->tls = false;
     if (klass == tcp_socket || klass == socket_class || klass == unix_socket) {
-        io->descriptor = rb_io_descriptor(io->io);
+        io->descriptor = shim_open_descriptor(io->io);
+        if (io->descriptor < 0) return fall_back(flavour, HTTP_FALLBACK_IO); // what @rbuf holds can still be read
         rb_io_t *file = RFILE(io->io)->fptr;
         if (rb_io_read_pending(file)) return fall_back(flavour, HTTP_FALLBACK_BUFFERED);
     } else if (is_ssl_socket(flavour, klass)) {
@@ -71,6 +72,11 @@ bool http_io_open(struct http_io *io, VALUE self)
     io->offsets = FIXNUM_P(offset);
     flavour->fast++;
     return true;
+}
+
+void http_io_look_again(struct http_io *io)
+{
+    if (!io->tls) io->descriptor = rb_io_descriptor(io->io);
 }
 
 VALUE http_io_socket(const struct http_io *io)
@@ -151,7 +157,7 @@ bool http_io_wait(struct http_io *io, short events, VALUE timeout)
     VALUE socket = http_io_socket(io);
     int descriptor = rb_io_descriptor(socket);
     bool ready = http_wait(socket, descriptor, events, deadline_span(timeout));
-    if (!io->tls) io->descriptor = rb_io_descriptor(socket); // raises when it was closed meanwhile
+    http_io_look_again(io);
     return ready;
 }
 
@@ -195,7 +201,7 @@ void http_io_write_timed_out(const struct http_io *io)
 void http_io_courtesy(struct http_io *io)
 {
     http_courtesy();
-    if (!io->tls) io->descriptor = rb_io_descriptor(io->io); // raises when it was closed meanwhile
+    http_io_look_again(io);
 }
 
 void http_raise_errno(int error)
@@ -263,6 +269,7 @@ static bool fill_from_tls(struct http_io *io)
 bool http_io_fill(struct http_io *io, size_t room)
 {
     if (io->tls) return fill_from_tls(io);
+    http_io_look_again(io);
     for (;;) {
         size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);

@@ -28,8 +28,11 @@ struct http_pending {
     size_t length;
 };
 
-// False: this call is for stock, and has been counted. Raises IOError for a closed socket.
+// False: this call is for stock, and has been counted.
 bool http_io_open(struct http_io *io, VALUE self);
+
+// After anything that may have run Ruby code: the socket may be closed, and its number be another's. Raises IOError then.
+void http_io_look_again(struct http_io *io);
 
 // What @rbuf holds and was not consumed. Until the next call that may run Ruby code.
 struct http_pending http_io_pending(struct http_io *io);

@@ -264,6 +264,7 @@ static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destinat
             rb_str_set_len(segment, (long)most);
             http_io_consume(io, most);
         } else {
+            http_io_look_again(io);
             segment = io->tls ? segment_from_tls(io, most, scratch) : segment_from_socket(io, most);
             if (NIL_P(segment)) return false;
         }
@@ -271,7 +272,6 @@ static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destinat
         io->calling = true;
         rb_funcallv(destination, rb_intern("<<"), 1, &segment); // whose from here on the segment is
         io->calling = false;
-        if (length && !io->tls) io->descriptor = rb_io_descriptor(io->io);
     }
     RB_GC_GUARD(scratch);
     return true;

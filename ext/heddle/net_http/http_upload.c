@@ -224,6 +224,7 @@ static void send_rest_of_string(struct upload *upload)
 void http_upload(struct http_io *io, const struct http_source *source, bool chunked)
 {
     struct upload upload = {.io = io, .source = source, .chunked = chunked, .piece = Qnil};
+    http_io_look_again(io);
     if (source->file) {
         upload.file = fcntl(rb_io_descriptor(source->object), F_DUPFD_CLOEXEC, 3);
         if (upload.file < 0) rb_sys_fail("fcntl");

@@ -79,6 +79,7 @@ size_t http_io_write(struct http_io *io, int count, const VALUE *strings)
             sent += write_tls(io, strings[i]);
         return sent;
     }
+    http_io_look_again(io); // what was sent is asked of Ruby code now and then
     while (sent < all) {
         struct iovec vectors[VECTORS];
         struct msghdr message = {.msg_iov = vectors};
