@@ -65,6 +65,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_run();
     Init_heddle_gate();
     Init_heddle_process();
+    Init_heddle_fork();
     Init_heddle_foreign();
     Init_heddle_names();
     Init_heddle_connect();

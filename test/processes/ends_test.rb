@@ -129,6 +129,17 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
+    def test_another_child_has_no_workers_sockets
+      in_host do
+        sockets = -> { Dir.children("/proc/self/fd").filter_map { |name| File.readlink("/proc/self/fd/#{name}") rescue nil }.grep(/\Asocket:/) } # rubocop:disable Style/RescueModifier
+        before = sockets.call
+        reader, writer = IO.pipe
+        items = [1, 2, 3].lazy.map { |item| item.tap { Process.wait(fork { writer.puts((sockets.call - before).size) && exit!(0) }) if item == 3 } }
+        Heddle::Processes.new(2).each(items) { |item| item }
+        assert_equal "0\n", reader.gets
+      end
+    end
+
     def test_break_out_of_a_stream
       in_host do
         value = Heddle::Processes.new(2, fibers: 2).stream(Enumerator.produce(1) { |last| last + 1 }) { |item| item * 2 }.each { |twice| break twice if twice == 10 }
@@ -258,6 +269,33 @@ class ProcessesEndsTest < Minitest::Test
         end
       RUBY
       assert_equal [1, 1, 1, 0], ["handled\n", "[0, 1, 2]\n", "ended\n", "not in a worker"].map { |text| out.scan(text).size }
+    end
+
+    # The worker is held up in its fork, where it has the parent's handlers, until the signal has been sent.
+    def test_a_signal_before_a_worker_is_at_work
+      %w[INT TERM].each do |name|
+        out = assert_child(<<~RUBY, timeout: 20)
+          trap("#{name}") { puts "not in a worker" }
+          Process.singleton_class.prepend(Module.new do
+            def _fork
+              reader, writer = IO.pipe
+              pid = super
+              return pid.tap { Process.kill("#{name}", pid) && writer.puts } unless pid.zero?
+
+              reader.gets
+              100.times { Thread.pass } # where the handlers run
+              pid
+            end
+          end)
+          begin
+            puts Heddle.map(1..4, processes: 2) { |item| item }.inspect
+          rescue Heddle::WorkerLost => error
+            puts error.message[/SIG\\w+/]
+          end
+          Process.kill("#{name}", $$)
+        RUBY
+        assert_equal [(name == "INT") ? "[1, 2, 3, 4]" : "SIGTERM", "not in a worker"], out.lines(chomp: true)
+      end
     end
 
     def test_a_worker_that_refuses_to_end_is_killed

@@ -52,6 +52,7 @@ module Heddle
       def set_signals
         trap("INT") {}
         trap("TERM") { ignore_term && raise(SignalException, "SIGTERM") }
+        Heddle.hold_signals(false)
       end
 
       def ignore_term = trap("TERM") {}

@@ -11,9 +11,9 @@ module Heddle
       CHUNK = 1 << 16
       private_constant :OUTGOING, :CHUNK
 
-      # Our ends of the sockets of all workers of this process. A child must not keep one: the other end would then not see
-      # that we are gone. Nor may a child of another thread be forked between the making of a pair and the closing of its
-      # far end.
+      # Our ends of the sockets of all workers of this process. No child must keep one: the other end
+      # would then not see that we are gone. Nor may a child of another thread be forked between the making of a pair and the
+      # closing of its far end.
       @ends = {}.compare_by_identity
       @lock = Thread::Mutex.new
 
@@ -28,7 +28,6 @@ module Heddle
           socket, pid, theirs = fork_connected
           return new(pid, socket, fibers) if pid
 
-          forget_all
           yield theirs
         ensure
           # Whatever strikes a child before it is at work: nothing of what is above it on the stack is its own.
@@ -37,6 +36,13 @@ module Heddle
 
         # @api private
         def forget(socket) = @lock.synchronize { @ends.delete(socket) }
+
+        # @api private In a child of fork, a worker or not: our ends are the parent's. With a copy of one open a worker would not
+        # see that its parent is no more.
+        def forget_all
+          @ends.each_key { |socket| socket.close unless socket.closed? }
+          @ends.clear
+        end
 
         # Before a fork, after which both would write what is in these buffers, and before an exit! that would not.
         def flush_output
@@ -54,9 +60,11 @@ module Heddle
           @lock.synchronize do
             ours, theirs = UNIXSocket.pair
             begin
+              Heddle.hold_signals(true) # the child lets go of them, see Child#set_signals
               pid = fork
               forked = true
             ensure
+              Heddle.hold_signals(false) if pid || !forked
               ours.close unless pid
               theirs.close if pid || !forked
             end
@@ -64,13 +72,17 @@ module Heddle
             pid ? [ours, pid] : [nil, nil, theirs]
           end
         end
-
-        # Those of the other workers, that the child has got too.
-        def forget_all
-          @ends.each_key { |socket| socket.close unless socket.closed? }
-          @ends.clear
-        end
       end
+
+      # In front of Process._fork, through which every fork of Ruby code goes.
+      module AfterFork
+        def _fork
+          super.tap { |pid| Worker.forget_all if pid.zero? }
+        end
+
+        Process.singleton_class.prepend(self)
+      end
+      private_constant :AfterFork
 
       # @return [Integer]
       attr_reader :pid
