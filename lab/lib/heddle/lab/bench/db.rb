@@ -21,7 +21,9 @@ module Heddle
         ONLY = {"kept" => %w[heddle mysql2], "pipeline" => %w[heddle], "pool" => %w[heddle]}.freeze
         WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower, value: ->(m) { m["wall"] * 1e6 / m["operations"] })
         COST = Metric.new(key: :cost, title: "CPU µs per query", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] })
-        private_constant :CASES, :ONLY, :WALL, :COST
+        # Only of the case that knows how fast it could be at best.
+        SLOWNESS = Metric.new(key: :slowness, title: "Wall as a multiple of the ideal, 10 ms for 50 queries at once", better: :lower, value: ->(m) { m["ideal"] && m["wall"] / m["operations"] / m["ideal"] })
+        private_constant :CASES, :ONLY, :WALL, :COST, :SLOWNESS
 
         # @see Bench#define_options
         def define_options(parser)
@@ -63,9 +65,16 @@ module Heddle
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: false)
-          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: the values pasted into the SQL",
-            "ideal for the pool: 10 ms for 50 queries, 200 µs each"]
-          [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST), matrix.ratios(COST), matrix.troubles].compact
+          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: the values pasted into the SQL"]
+          [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST), matrix.ratios(COST),
+            slowness(summary), matrix.troubles].compact
+        end
+
+        private
+
+        def slowness(summary)
+          name = CASES.fetch("pool").first
+          Report::Matrix.new(summary, self, models_down: false, cases: [name]).values(SLOWNESS) if summary.cases.include?(name)
         end
       end
     end

@@ -49,7 +49,8 @@ module Heddle
           matrix = Report::Matrix.new(summary, self)
           notes = ["flushed: the close is sent at once, as Racket's client did before 2010; riding: it goes ahead of the next statement",
             "nagle, nodelay: prepare and execution in a flight each; one_flight: together (MariaDB), without Nagle, as Heddle::DB does it",
-            "mysql2: prepare, execute, close; mysql2_text: no parameters, values pasted into the SQL; racket: its db library"]
+            "mysql2: prepare, execute, close; mysql2_text: no parameters, values pasted into the SQL; racket: its db library",
+            "system calls: our stream counts its own; those of mysql2 and of Racket are counted by strace, in a run beside the one that is measured"]
           [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST), matrix.values(SEGMENTS), matrix.values(CALLS), matrix.troubles].compact
         end
       end

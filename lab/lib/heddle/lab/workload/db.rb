@@ -122,7 +122,7 @@ module Heddle
             once.call
             measured(meter, turns) { once.call }
           end
-          meter.measures["operations"] = turns * size
+          meter.measures.merge!("operations" => turns * size, "ideal" => 0.01 / size)
         end
       end
     end

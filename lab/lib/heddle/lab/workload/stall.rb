@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "heddle/lab/workload"
-require "json"
 require "open3"
 require "socket"
 require "uri"
@@ -96,29 +95,45 @@ module Heddle
             statement = client.prepare(sql(n))
             statement.execute(n, as: :array).to_a[0][1].tap { statement.close }
           end
+          add_system_calls(meter) { |many| mysql2_command(many) }
         end
 
-        # Measures itself: its process is another.
-        def racket(meter)
-          program = <<~RACKET
-            (require db racket/base)
-            (define c (mysql-connect #:server "#{@uri.host}" #:port #{@uri.port} #:user "#{@uri.user}" #:password "#{@uri.password}"
-                                     #:database "#{@uri.path.delete_prefix("/")}" #:ssl 'no))
-            (define (one n) (query-row c (string-append "select " (number->string n) " as a, ? as b") n))
-            (for ([n 500]) (one (- n)))
-            (define cpu (current-process-milliseconds))
-            (define wall (current-inexact-milliseconds))
-            (for ([n #{count}]) (one n))
-            (printf "[~a, ~a]" (- (current-inexact-milliseconds) wall) (- (current-process-milliseconds) cpu))
-          RACKET
-          out, status = Open3.capture2e("racket", "-l", "racket/base", "-e", program)
-          raise "racket: #{out.lines.first}" unless status.success?
+        # The same queries by mysql2, for strace: host, port, user, password, base, text or not, how many.
+        MYSQL2 = <<~RUBY
+          require "mysql2"
+          host, port, user, password, base, kind, count = ARGV
+          client = Mysql2::Client.new(host: host, port: port.to_i, username: user, password: password, database: base)
+          count.to_i.times do |n|
+            next client.query("select \#{n} as a, \#{n} as b", as: :array).to_a if kind == "mysql2_text"
 
-          wall, cpu = JSON.parse(out)
+            statement = client.prepare("select \#{n} as a, ? as b")
+            statement.execute(n, as: :array).to_a
+            statement.close
+          end
+        RUBY
+        private_constant :MYSQL2
+
+        def mysql2_command(count)
+          [RbConfig.ruby, "--disable=gems", *$LOAD_PATH.flat_map { |path| ["-I", path] }, "-rrubygems", "-e", MYSQL2, @uri.host, @uri.port.to_s,
+            @uri.user, @uri.password, @uri.path.delete_prefix("/"), @kind, count.to_s]
+        end
+
+        def racket(meter)
+          client = Racket.new(@uri)
+          measures = client.run(count) { |socket| socket && segments_of(socket).call }
           meter.measure { {"operations" => count} }
-          meter.measures.merge!("wall" => wall / 1e3, "cpu" => cpu / 1e3)
+          meter.measures.merge!(measures)
+          add_system_calls(meter) { |many| client.command(many) }
+        end
+
+        def add_system_calls(meter, &command)
+          calls = SystemCalls.per_query(&command)
+          meter.measures["system_calls"] = calls * count if calls
         end
       end
     end
   end
 end
+
+require_relative "stall/racket"
+require_relative "stall/system_calls"

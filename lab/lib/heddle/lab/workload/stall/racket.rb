@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require "json"
+require "open3"
+require "socket"
+
+module Heddle
+  module Lab
+    class Workload
+      class Stall < Workload
+        # Racket's db library. Its process is another, which measures itself, and is told when: a line to begin, one to end.
+        class Racket
+          PROGRAM = <<~RACKET
+            (require db racket/base)
+            (define arguments (current-command-line-arguments))
+            (define (argument n) (vector-ref arguments n))
+            (define c (mysql-connect #:server (argument 0) #:port (string->number (argument 1)) #:user (argument 2)
+                                     #:password (argument 3) #:database (argument 4) #:ssl 'no))
+            (define (one n)
+              (define row (query-row c (string-append "select " (number->string n) " as a, ? as b") n))
+              (unless (equal? (vector-ref row 0) n) (error "a wrong answer")))
+            (for ([n 100]) (one (- n)))
+            (printf "ready\\n") (flush-output)
+            (void (read-line))
+            (define cpu (current-process-milliseconds))
+            (define wall (current-inexact-milliseconds))
+            (for ([n (string->number (argument 5))]) (one n))
+            (printf "[~a, ~a]\\n" (- (current-inexact-milliseconds) wall) (- (current-process-milliseconds) cpu)) (flush-output)
+            (void (read-line))
+          RACKET
+          # Of Linux on every machine since pidfds: see pidfd_open(2), pidfd_getfd(2).
+          PIDFD_OPEN = 434
+          PIDFD_GETFD = 438
+          private_constant :PROGRAM, :PIDFD_OPEN, :PIDFD_GETFD
+
+          # @param uri [URI]
+          def initialize(uri)
+            @uri = uri
+          end
+
+          # @param count [Integer] of queries
+          # @return [Array<String>]
+          def command(count)
+            ["racket", "-l", "racket/base", "-e", PROGRAM, @uri.host, @uri.port.to_s, @uri.user, @uri.password, @uri.path.delete_prefix("/"), count.to_s]
+          end
+
+          # @yieldparam socket [Socket, nil] its connection, before and after; nil where the system does not give it away
+          # @return [Hash{String => Numeric}] seconds, and what the block gave more afterwards than before
+          def run(count)
+            Open3.popen2e(*command(count)) do |input, output, process|
+              first = output.gets
+              raise "racket: #{first || "no answer"}" unless first == "ready\n"
+
+              socket = connection(process.pid)
+              before = yield socket
+              input.puts
+              wall, cpu = JSON.parse(output.gets)
+              after = yield socket
+              input.puts
+              {"wall" => wall / 1e3, "cpu" => cpu / 1e3, "segments" => before && after - before}.compact
+            ensure
+              socket&.close
+            end
+          end
+
+          private
+
+          def connection(pid)
+            process = IO.for_fd(call(PIDFD_OPEN, pid, 0))
+            descriptors = Dir.children("/proc/#{pid}/fd").select { |name| File.readlink("/proc/#{pid}/fd/#{name}").start_with?("socket:") }
+            descriptors.each do |descriptor|
+              socket = Socket.for_fd(call(PIDFD_GETFD, process.fileno, descriptor.to_i, 0))
+              return socket if socket.remote_address.ip? && socket.remote_address.ip_port == @uri.port
+
+              socket.close
+            end
+            nil
+          rescue SystemCallError
+            nil
+          ensure
+            process&.close
+          end
+
+          # Kernel#syscall warns, since it is seldom the best way; here it is the only one.
+          def call(...)
+            verbose, $VERBOSE = $VERBOSE, nil
+            syscall(...)
+          ensure
+            $VERBOSE = verbose
+          end
+        end
+      end
+    end
+  end
+end
