@@ -103,6 +103,7 @@ class NetHTTPOverridesTest < Minitest::Test
     "how responses are chosen" => ["Net::HTTPResponse.singleton_class.prepend(Module.new { def response_class(*) = Class.new(super) { def body = 'other' } })", "other"],
     "requests" => ["Net::HTTPGenericRequest.class_eval { def capitalize(name) = ($called = true) && name.upcase }; at_exit { print $called }", "hellotrue"],
     "a class of requests" => ["Net::HTTP::Get.class_eval { def write_header(*) = ($called = true) && super }; at_exit { print $called }", "hellotrue"],
+    "what makes a client" => ["Net::HTTP.class_eval { def initialize(address, port) = (@address, @port, @path, @open_timeout = address, port, 1, 5) }; at_exit { print $made }", "hello5"],
     "what connects" => ["#{CONNECTS}.prepend(Module.new { def initialize(*, **) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
     "what reads a socket" => ["#{CONNECTS}.prepend(Module.new { def read_nonblock(...) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
     "what writes to any socket" => ["BasicSocket.prepend(Module.new { def write_nonblock(...) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
@@ -115,7 +116,7 @@ class NetHTTPOverridesTest < Minitest::Test
         out = assert_child(<<~RUBY)
           require "net/http"
           #{steps.join("\n")}
-          print Net::HTTP.start("127.0.0.1", #{@server.port}, nil) { |http| http.get("/").body }
+          print Net::HTTP.start("127.0.0.1", #{@server.port}, nil) { |http| ($made = http.open_timeout) && http.get("/").body }
         RUBY
         assert_equal expected, out
       end
@@ -150,6 +151,25 @@ class NetHTTPOverridesTest < Minitest::Test
       p ractor.respond_to?(:value) ? ractor.value : ractor.take
     RUBY
     assert_equal "[:foo]\n", out
+  end
+
+  # Nothing in a new client tells who made it.
+  def test_new_clients_are_stocks
+    subclass = Class.new(Net::HTTP)
+    made = [-> { Heddle::NetHTTP.disable }, -> { Heddle::NetHTTP.enable }].map do |switch|
+      switch.call
+      [Net::HTTP.new("host"), Net::HTTP.new("host", 81), subclass.new("host"), Net::HTTP.new("host", nil, "proxy", 80)].map { |http| http.instance_variables.to_h { |name| [name, http.instance_variable_get(name)] }.to_a }
+    end
+    assert_equal made.first, made.last
+  end
+
+  def test_a_default_configuration
+    skip "net-http #{Net::HTTP::VERSION} has none" unless Net::HTTP.respond_to?(:default_configuration)
+
+    Net::HTTP.default_configuration = {read_timeout: 7}
+    assert_equal 7, Net::HTTP.new("host").read_timeout
+  ensure
+    Net::HTTP.default_configuration = nil if Net::HTTP.respond_to?(:default_configuration)
   end
 
   # Net::HTTP.Proxy makes a class each time.

@@ -91,6 +91,13 @@ class NetHTTPTransportTest < Minitest::Test
     klass.start("127.0.0.1", @server.port, nil, nil, nil, nil, late: 5) { |http| assert_equal 5, http.late }
   end
 
+  def test_to_an_address_without_a_timer
+    called = []
+    trace = TracePoint.new(:call, :c_call) { |point| called << point.method_id if %i[timeout open tcp].include?(point.method_id) }
+    trace.enable(target_thread: Thread.current) { Net::HTTP.start("127.0.0.1", @server.port, nil) { nil } }
+    assert_empty called
+  end
+
   def test_a_stub_of_what_connects_is_asked
     opener = (Net::HTTP::VERSION == "0.2.0") ? "Socket.singleton_class.prepend(Module.new { def tcp(*, **) = ($called = true) && super })" : "def TCPSocket.open(*, **) = ($called = true) && super"
     out = assert_child(<<~RUBY)

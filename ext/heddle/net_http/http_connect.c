@@ -102,11 +102,20 @@ static VALUE fast_p(VALUE self, VALUE http)
     return flavour && flavour->enabled && flavour->transport_pristine ? Qtrue : Qfalse;
 }
 
+// Flavour.makes?(http): whether a new object's variables may be set as they are known to be.
+static VALUE makes_p(VALUE self, VALUE http)
+{
+    (void)self;
+    struct http_flavour *flavour = http_flavour_of_http(http);
+    return flavour && flavour->enabled && flavour->making_pristine ? Qtrue : Qfalse;
+}
+
 void http_connect_define(VALUE flavour_class)
 {
     rb_define_singleton_method(flavour_class, "connect", connect_to, 4);
     rb_define_singleton_method(flavour_class, "with_bounded_look_up", with_bounded_look_up, 0);
     rb_define_singleton_method(flavour_class, "fast?", fast_p, 1);
+    rb_define_singleton_method(flavour_class, "makes?", makes_p, 1);
     id_for_fd = rb_intern("for_fd");
     id_close = rb_intern("close");
 }

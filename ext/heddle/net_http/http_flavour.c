@@ -32,6 +32,11 @@ struct http_flavour *http_flavour_of_request(VALUE object)
     return flavour_by(object, offsetof(struct http_flavour, request));
 }
 
+bool http_flavour_knows_request(const struct http_flavour *flavour, VALUE request)
+{
+    return !NIL_P(rb_hash_lookup(flavour->known_requests, CLASS_OF(request)));
+}
+
 static void mark(void *pointer)
 {
     struct http_flavour *flavour = pointer;
@@ -103,6 +108,7 @@ static const struct member flags[] = {
     MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
     MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
     MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
+    MEMBER(making_pristine),
 };
 
 // flavour.set(name, value): private to lib/heddle/net_http.

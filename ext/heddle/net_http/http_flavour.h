@@ -43,6 +43,7 @@ struct http_flavour {
     bool request_pristine;   // HTTPGenericRequest's and HTTPHeader's
     bool transport_pristine; // Net::HTTP's
     bool upload_pristine;    // what sends a body_stream
+    bool making_pristine;    // what a new Net::HTTP looks like
     bool blank_ends;         // a line of white space ends the head
     bool folds_skip_empty;   // a folded line without content adds nothing, not even the space
     bool inflates;           // a request without Accept-Encoding gets one, and its answer inflated
@@ -52,6 +53,9 @@ struct http_flavour {
 
 // That of the class, or NULL.
 struct http_flavour *http_flavour_of_shadow(VALUE klass);
+
+// Whether the request is of a class as shipped: not of a subclass or a singleton, which may have methods of its own.
+bool http_flavour_knows_request(const struct http_flavour *flavour, VALUE request);
 
 // That of the class or its superclasses, for a Net::HTTP or a request.
 struct http_flavour *http_flavour_of_http(VALUE object);

@@ -13,12 +13,6 @@ static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_head
     id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
 static VALUE transfer_encoding, expect, accept_encoding, range;
 
-// False: a subclass, or a singleton, which may have methods of its own.
-static bool known(const struct http_flavour *flavour, VALUE request)
-{
-    return !NIL_P(rb_hash_lookup(flavour->known_requests, CLASS_OF(request)));
-}
-
 // ---- writing
 
 // Subclasses and singletons of String may say for themselves what they look like in upper and lower case.
@@ -134,7 +128,7 @@ static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
     if (!flavour || !flavour->request_pristine) return Qfalse;
-    if (!known(flavour, self)) return Qfalse;
+    if (!http_flavour_knows_request(flavour, self)) return Qfalse;
     struct http_io io;
     VALUE body = rb_attr_get(self, iv_body), stream = rb_attr_get(self, iv_body_stream);
     if (RTEST(body)) {
@@ -198,7 +192,7 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
 {
     struct http_flavour *flavour = http_flavour_of_request(self);
     if (argc < 4 || argc > 5 || rb_keyword_given_p() || !flavour || !flavour->enabled || !flavour->request_pristine ||
-        !known(flavour, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
+        !http_flavour_knows_request(flavour, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
         return rb_call_super_kw(argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     }
     struct fields fields = {.header = rb_hash_new()};

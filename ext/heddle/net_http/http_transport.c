@@ -49,6 +49,22 @@ static VALUE begin_by_stock(VALUE self, VALUE request)
     return begun(self);
 }
 
+// The field Host, where there is none yet.
+static void supply_host(const struct http_flavour *flavour, VALUE self, VALUE request)
+{
+    VALUE header = rb_attr_get(request, iv_header);
+    if (RB_TYPE_P(header, T_HASH) && !NIL_P(rb_hash_lookup(header, host))) return;
+    VALUE name_and_port = rb_funcall(self, id_addr_port, 0);
+    if (RB_TYPE_P(header, T_HASH) && flavour->request_pristine && http_flavour_knows_request(flavour, request) &&
+        !SPECIAL_CONST_P(name_and_port) && CLASS_OF(name_and_port) == rb_cString &&
+        !memchr(RSTRING_PTR(name_and_port), '\r', (size_t)RSTRING_LEN(name_and_port)) &&
+        !memchr(RSTRING_PTR(name_and_port), '\n', (size_t)RSTRING_LEN(name_and_port))) {
+        rb_hash_aset(header, host, rb_ary_new_from_values(1, &name_and_port));
+    } else {
+        rb_funcall(request, id_aset, 2, host, name_and_port);
+    }
+}
+
 // begin_transport(request), private. Whether the server has closed meanwhile is found without waiting and without
 // giving up the GVL, and nothing is read away.
 static VALUE begin_transport(VALUE self, VALUE request)
@@ -71,10 +87,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
         rb_funcall(request, id_update_uri, 3, rb_funcall(self, id_address, 0), rb_funcall(self, id_port, 0),
                    rb_funcall(self, id_use_ssl, 0));
     }
-    VALUE header = rb_attr_get(request, iv_header);
-    if (!RB_TYPE_P(header, T_HASH) || NIL_P(rb_hash_lookup(header, host))) {
-        rb_funcall(request, id_aset, 2, host, rb_funcall(self, id_addr_port, 0));
-    }
+    supply_host(flavour, self, request);
     return begun(self);
 }
 
@@ -150,5 +163,7 @@ void http_transport_define(VALUE http)
     request_method = http_constant("REQUEST_METHOD");
     http_proxy = http_constant("http_proxy");
     upper_http_proxy = http_constant("HTTP_PROXY");
-    host = http_constant("host");
+    VALUE name = rb_enc_interned_str_cstr("host", rb_utf8_encoding());
+    rb_gc_register_mark_object(name);
+    host = name;
 }

@@ -6,6 +6,8 @@ module Heddle
     # name within one deadline, which bounds the look-up, too. What fails is left to stock to report. With TLS, or from an address
     # of its own, stock connects, and open_timeout bounds the look-up all the same.
     module Connecting
+      @judged = {}
+
       class << self
         def define(front, http, space)
           front.define_method(:connect) do
@@ -75,26 +77,24 @@ module Heddle
         end
 
         # Whether TCPSocket.open or Socket.tcp are Ruby's own, or ours: a program that has put something in their place, as
-        # tests do, wants to be asked.
+        # tests do, wants to be asked. Guards against private addresses, SOCKS and others' resolvers sit in initialize. Looked
+        # at each time, judged only where one is another than last time.
         def shipped?(klass, name)
-          method = klass.method(name)
-          return false unless method.owner == klass.singleton_class || method.owner == IO.singleton_class
+          opener, maker = klass.method(name), klass.instance_method(:initialize)
+          newer = klass.method(:new) if name == :tcp # which calls it; TCPSocket.open does not
+          known = @judged[klass]
+          return known[3] if known && known[0] == opener && known[1] == maker && known[2] == newer
 
-          file = method.source_location&.first
-          (file.nil? || file == socket_library) && made_by_ruby?(klass)
+          as_shipped = [opener, maker, newer].compact.all? { |method| own?(klass, method) }
+          @judged[klass] = [opener, maker, newer, as_shipped].freeze
+          as_shipped
         end
 
         private
 
-        # Guards against private addresses, SOCKS and others' resolvers sit in initialize.
-        def made_by_ruby?(klass)
-          method = klass.instance_method(:initialize)
-          method.owner.equal?(klass) && method.source_location.nil? && made_by_class_or_us?(klass.method(:new))
-        end
-
-        # Heddle's own stands on the class itself (compat/connect.rb), and is in C, too.
-        def made_by_class_or_us?(method)
-          method.owner.equal?(Class) || (method.owner.equal?(method.receiver.singleton_class) && method.source_location.nil?)
+        def own?(klass, method)
+          file = method.source_location&.first
+          [klass, klass.singleton_class, IO.singleton_class].include?(method.owner) && (file.nil? || file == socket_library)
         end
 
         def socket_library

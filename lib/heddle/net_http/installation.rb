@@ -2,6 +2,7 @@
 
 require "stringio"
 require_relative "connecting"
+require_relative "making"
 require_relative "pristine"
 require_relative "starting"
 
@@ -123,6 +124,7 @@ module Heddle
         @fronts.each { |subject, front| Flavour.public_send(:"define_#{subject}", front) unless subject == :start }
         Starting.define(@fronts[:start])
         Connecting.define(@fronts[:transport], @http, @space)
+        Making.define(@fronts[:transport], @http) if @pristine.groups[:making]
       end
 
       # All but initialize, which Ruby warns of: it looks by itself whether it is wanted.

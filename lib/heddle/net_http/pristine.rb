@@ -24,6 +24,9 @@ module Heddle
         },
         transport: {
           HTTP: [%i[begin_transport proxy_uri connect timeouted_connect proxy? conn_address], %i[start new]]
+        },
+        making: {
+          HTTP: [%i[initialize], %i[default_port]]
         }
       }.freeze
 
