@@ -4,6 +4,7 @@ require "test_helper"
 require "support/stream_helpers"
 require "redis-client"
 require "tmpdir"
+require_relative "../../examples/stream_sphinx"
 require_relative "../../examples/stream_stand_in"
 
 # Unmodified clients that are handed a stream in place of a socket.
@@ -49,6 +50,57 @@ class StreamStandInTest < Minitest::Test
             assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { stream.exchange { get_over(stream, "localhost", "/") } } }
           end
           assert_predicate stream, :closed?
+        end
+      end
+    end
+  end
+
+  # What searchd says, as far as riddle asks: one answer a connection. With `drip` a byte of it in so many seconds.
+  def searchd(drip: nil)
+    word = ->(text) { [text.bytesize, text].pack("Na*") }
+    lambda do |peer|
+      peer.write([1].pack("N")) # its version
+      peer.read(4)
+      command, _, length = peer.read(8).unpack("nnN")
+      request = peer.read(length)
+      raise "not a search for the words: #{request.inspect}" unless command.zero? && request.include?(word.call("lost weft"))
+
+      matches = Array.new(1000) { |i| [i + 1, 100].pack("NN") }
+      body = [0, 1].pack("NN") + word.call("title") + [0, matches.size, 0].pack("NNN") + matches.join +
+        [1000, 1234, 5, 1].pack("NNNN") + word.call("weft") + [7, 9].pack("NN")
+      peer.write([0, 0x119, body.bytesize].pack("nnN"))
+      drip ? body.each_char { |byte| peer.write(byte) && sleep(drip) } : peer.write(body)
+      sleep
+    end
+  end
+
+  def with_sphinx(**behaviour)
+    listener = TCPServer.new("127.0.0.1", 0)
+    serving = Thread.new { loop { searchd(**behaviour).call(listener.accept) } }
+    serving.report_on_exception = false
+    yield listener.addr[1]
+  ensure
+    serving&.kill
+    listener&.close
+  end
+
+  def test_sphinxs_client
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_sphinx do |port|
+          found = sphinx("127.0.0.1", port, timeout: 10).query("lost weft")
+          assert_equal [1234, {"weft" => {docs: 7, hits: 9}}, (1..1000).to_a], [found[:total_found], found[:words], found[:matches].map { |match| match[:doc] }]
+        end
+      end
+    end
+  end
+
+  def test_sphinxs_client_and_a_server_that_drips
+    %i[thread fiber].each do |wait|
+      in_mode(wait) do
+        with_sphinx(drip: 0.05) do |port|
+          client = sphinx("127.0.0.1", port, timeout: 10)
+          assert_within(2, at_least: 0.25) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { client.query("lost weft") } } }
         end
       end
     end
