@@ -223,6 +223,8 @@ class StreamHazardsTest < Minitest::Test
 
   # What was sent of it is half a message: what comes next would be its other half.
   def test_no_memory_in_the_middle_of_a_message
+    skip "AddressSanitizer ends a process that has no memory" if ENV["ASAN_OPTIONS"]
+
     flooded = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       pid = fork do

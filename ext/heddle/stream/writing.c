@@ -10,7 +10,8 @@ enum {
     FLUSH_AT = 64 << 10,     // what is gathered beyond this is sent
     UNCOPIED = 32 << 10,     // a String of this size is sent from where it is
     RIDING_BYTES = 64 << 10, // what may wait for the next message
-    RIDING_COUNT = 128
+    RIDING_COUNT = 128,
+    RECORDS_A_WAIT = 16 // of TLS, to be read while what is written cannot be sent
 };
 
 // ---- gathering
@@ -85,6 +86,19 @@ static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t leng
     return count - (ssize_t)of_buffer;
 }
 
+// What the peer has said meanwhile. TLS gives a record at a time: several of them cost one wait. False when that failed.
+static bool receive_meanwhile(struct stream *stream)
+{
+    ssize_t count;
+    int records = NIL_P(stream->tls) ? 1 : RECORDS_A_WAIT;
+    stream->busy[SIDE_WRITE] = true; // TLS lets others run: nobody may write into the middle of this
+    do {
+        count = stream_receive(stream, NULL, 0, FLUSH_AT);
+    } while (count > 0 && --records > 0);
+    stream->busy[SIDE_WRITE] = false; // if that raises, the stream is closed
+    return count >= 0 || count == -EAGAIN;
+}
+
 // The peer takes no more. It may be waiting for us to read what it answers: that is read meanwhile, unless somebody else does.
 static void wait_to_send(struct stream *stream, struct stream_limit *limit)
 {
@@ -94,11 +108,8 @@ static void wait_to_send(struct stream *stream, struct stream_limit *limit)
         if (reads && buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
         short found = stream_wait(stream, SIDE_WRITE, (short)(wanted | (reads ? POLLIN : 0)), limit);
         if (found & POLLIN && !stream->busy[SIDE_READ] && !stream->ended) {
-            stream->busy[SIDE_WRITE] = true; // TLS lets others run: nobody may write into the middle of this
-            ssize_t count = stream_receive(stream, NULL, 0, FLUSH_AT);
-            stream->busy[SIDE_WRITE] = false; // if that raises, the stream is closed
             // Its error, if it is one, shows in the next send, or else in the next read.
-            if (count < 0 && count != -EAGAIN) break;
+            if (!receive_meanwhile(stream)) break;
         }
         if (found & wanted) break;
     }
