@@ -50,7 +50,7 @@ module Heddle
           dressed(socket) do
             socket.setsockopt(:TCP, :NODELAY, true)
             socket.setsockopt(:SOCKET, :KEEPALIVE, true) if keepalive
-            peer = host.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}"
+            peer = host.to_s.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}"
             stream = new(socket, peer: peer, read_timeout: read_timeout, write_timeout: write_timeout, **options)
             stream.start_tls(host, tls, timeout: nil) if tls # connect_timeout is around it
             stream

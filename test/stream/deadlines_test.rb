@@ -95,6 +95,43 @@ class StreamDeadlinesTest < Minitest::Test
     end
   end
 
+  def test_each_timeout_is_that_of_all_unless_it_is_given
+    listener = TCPServer.new("127.0.0.1", 0)
+    {
+      {timeout: 7} => [7, 7], {timeout: 7, read_timeout: 3} => [3, 7], {timeout: 7, write_timeout: 3} => [7, 3],
+      {timeout: 7, read_timeout: nil} => [nil, 7], {} => [nil, nil]
+    }.each do |options, expected|
+      stream = Heddle::Stream.connect("127.0.0.1", listener.addr[1], **options)
+      assert_equal expected, [stream.read_timeout, stream.write_timeout], options.inspect
+      stream.close
+      socket = TCPSocket.new("127.0.0.1", listener.addr[1])
+      stream = Heddle::Stream.new(socket, **options)
+      assert_equal expected, [stream.read_timeout, stream.write_timeout], options.inspect
+      stream.timeout = 1.5
+      assert_equal [1.5, 1.5], [stream.read_timeout, stream.write_timeout]
+      stream.close
+    end
+  ensure
+    listener&.close
+  end
+
+  # Nothing more will come, so nothing waits: a client that goes on asking would never notice that its time is over.
+  def test_a_client_that_reads_on_and_on_at_the_end
+    reads = [->(s) { s.read(1) }, ->(s) { s.gets }, ->(s) { s.recv(1) }, ->(s) { s.eof? }, ->(s) { s.read(100_000) }]
+    reads.each do |read|
+      %i[thread fiber].each do |wait|
+        in_mode(wait) do
+          with_stream(serve: ->(peer) { peer.close }) do |stream|
+            ended_early(stream) { stream.exchange(timeout: EARLY) { loop { read.call(stream) } } }
+          end
+          with_stream(serve: ->(peer) { peer.close }) do |stream|
+            ended_early(stream) { Heddle.deadline(EARLY) { loop { read.call(stream) } } }
+          end
+        end
+      end
+    end
+  end
+
   def test_no_time_at_all
     with_stream(read_timeout: 0) do |stream, peer|
       peer.write("a\n")

@@ -165,6 +165,8 @@ void stream_fail(struct stream *stream, int error, const char *doing)
 void stream_expect(struct stream *stream, unsigned replies)
 {
     stream_check_open(stream);
+    if (replies > UINT32_MAX - stream->owed)
+        rb_raise(rb_eArgError, "%u replies more than the %u that are owed are too many", replies, stream->owed);
     stream->owed += replies;
 }
 

@@ -72,13 +72,20 @@ static void await(struct stream *stream, struct stream_limit *limit)
     stream->likely_empty = false;
 }
 
+// Who reads on and on where nothing more will come never waits: also he is to notice that his time is over.
+static bool at_end(struct stream *stream, struct stream_limit *limit)
+{
+    if (stream->ended) stream_courtesy(stream, SIDE_READ, limit);
+    return stream->ended;
+}
+
 bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit)
 {
     size_t most = NIL_P(stream->tls) ? FIRST_RESERVE : BUFFER_KEEP; // TLS gives a record at a time
     if (room < LEAST_ROOM) room = LEAST_ROOM;
     if (room > most) room = most;
     for (;;) {
-        if (stream->ended) return false;
+        if (at_end(stream, limit)) return false;
         size_t before = buffer_used(&stream->in);
         await(stream, limit);
         if (buffer_used(&stream->in) > before) return true;
@@ -228,7 +235,7 @@ static size_t read_string(struct stream *stream, VALUE string, size_t arrived, s
 {
     for (;;) {
         arrived = move_buffered(stream, string, arrived, count - arrived);
-        if (arrived == count || stream->ended) return arrived;
+        if (arrived == count || at_end(stream, limit)) return arrived;
         if (count - arrived < DIRECT || !NIL_P(stream->tls)) {
             if (!stream_fill(stream, count - arrived, limit)) return arrived;
             continue;
@@ -283,7 +290,7 @@ size_t stream_read_some(struct stream *stream, VALUE string, size_t most)
 {
     struct stream_limit limit = stream_read_limit(stream);
     while (!buffer_used(&stream->in)) {
-        if (stream->ended) return 0;
+        if (at_end(stream, &limit)) return 0;
         if (most < DIRECT || !NIL_P(stream->tls)) {
             if (!stream_fill(stream, most, &limit)) return 0;
             continue;

@@ -301,12 +301,20 @@ static VALUE owed(VALUE self)
     return UINT2NUM(stream_get(self)->owed);
 }
 
+static unsigned replies_of(VALUE number)
+{
+    if (NIL_P(number)) return 1;
+    long replies = NUM2LONG(number);
+    if (replies < 0 || replies > INT_MAX) rb_raise(rb_eArgError, "%ld is no number of replies", replies);
+    return (unsigned)replies;
+}
+
 /* call-seq: stream.expect(replies = 1) -> Integer. So many more are owed from now on; see #exchange. */
 static VALUE expect(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct stream *stream = stream_of(self);
-    stream_expect(stream, argc ? NUM2UINT(argv[0]) : 1);
+    stream_expect(stream, replies_of(argc ? argv[0] : Qnil));
     return UINT2NUM(stream->owed);
 }
 
@@ -315,7 +323,7 @@ static VALUE replied(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct stream *stream = stream_get(self);
-    stream_replied(stream, argc ? NUM2UINT(argv[0]) : 1);
+    stream_replied(stream, replies_of(argc ? argv[0] : Qnil));
     return UINT2NUM(stream->owed);
 }
 
@@ -325,12 +333,14 @@ struct conversation {
     VALUE conversing; // before
     deadline_t until; // as before
     unsigned owed;    // …
+    unsigned replies;
     bool complete;
 };
 
 static VALUE converse(VALUE argument)
 {
     struct conversation *conversation = (struct conversation *)argument;
+    stream_expect(conversation->stream, conversation->replies);
     VALUE value = rb_yield(conversation->self);
     conversation->complete = true;
     return value;
@@ -367,7 +377,7 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "01:", &replies, &options);
     if (!NIL_P(options) && rb_get_kwargs(options, keywords, 0, 1, &timeout) && timeout == Qundef) timeout = Qnil;
     rb_need_block();
-    unsigned count = NIL_P(replies) ? 1 : NUM2UINT(replies);
+    unsigned count = replies_of(replies);
     int64_t span = deadline_span(timeout);
     struct stream *stream = stream_of(self);
     VALUE conversing = stream_converse(stream);
@@ -376,9 +386,12 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
         deadline_t until = deadline_after(deadline_now(), span);
         if (until < before) stream->until = until;
     }
-    struct conversation conversation = {
-        .self = self, .stream = stream, .conversing = conversing, .until = before, .owed = stream->owed};
-    stream->owed += count;
+    struct conversation conversation = {.self = self,
+                                        .stream = stream,
+                                        .conversing = conversing,
+                                        .until = before,
+                                        .owed = stream->owed,
+                                        .replies = count};
     return rb_ensure(converse, (VALUE)&conversation, end_conversation, (VALUE)&conversation);
 }
 
