@@ -25,6 +25,31 @@ static inline int shim_open_descriptor(VALUE io)
 #endif
 }
 
+// IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed where
+// IOClose is. # RUBY_VERSION >= 4.0
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of `mode`, which nothing else sets
+static inline bool shim_autoclose(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    return !(RFILE(io)->fptr->mode & 0x00010000); // FMODE_EXTERNAL from 3.3 on; before, it has no public name
+#else
+    (void)io;
+    return false;
+#endif
+}
+
+static inline void shim_set_autoclose(VALUE io, bool closes)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    rb_io_t *file = RFILE(io)->fptr;
+    file->mode = closes ? file->mode & ~0x00010000 : file->mode | 0x00010000;
+#else
+    (void)io, (void)closes;
+#endif
+}
+#pragma GCC diagnostic pop
+
 // Whether the IO has a timeout of its own, IO#timeout=. # RUBY_VERSION < 3.2: never
 static inline bool shim_has_timeout(VALUE io)
 {

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <ruby/ractor.h>
 #include <unistd.h>
 
 // Ruby's IO::READABLE and so on are poll(2)'s bits on every platform that has poll; asserted in hooks_io_define.
@@ -400,31 +399,6 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
                                         ready_of(asked + reads + writes, exceptables));
     ALLOCV_END(holder);
     return result;
-}
-
-// ---- Heddle::Compat::IOClose: IO#close wakes the fibers that wait. Ruby's hook for it (fiber_interrupt) came with 4.0.
-
-// Set in the main Ractor alone. The loops are its own, listed under its lock, and no other Ractor has one of their IOs.
-static rb_ractor_local_key_t main_ractor_key;
-
-static VALUE io_close(VALUE self)
-{
-    if (rb_ractor_local_storage_ptr(main_ractor_key)) {
-        int descriptor = shim_open_descriptor(self);
-        if (descriptor >= 0) loops_descriptor_closing(descriptor);
-    }
-    return rb_call_super(0, NULL);
-}
-
-void hooks_io_define_close(void)
-{
-    main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
-    rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
-    VALUE compat = rb_define_module_under(heddle_module, "Compat");
-    VALUE module = rb_define_module_under(compat, "IOClose");
-    rb_ext_ractor_safe(true); // every Ractor closes IOs
-    rb_define_method(module, "close", io_close, 0);
-    rb_ext_ractor_safe(false);
 }
 
 void hooks_io_define(VALUE scheduler_class)

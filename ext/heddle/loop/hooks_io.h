@@ -5,6 +5,5 @@
 #include "heddle.h"
 
 void hooks_io_define(VALUE scheduler_class);
-void hooks_io_define_close(void);
 
 #endif

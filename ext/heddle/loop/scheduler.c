@@ -3,6 +3,7 @@
 #include "loop/cancel.h"
 #include "loop/fork.h"
 #include "loop/hooks_io.h"
+#include "loop/io_close.h"
 #include "loop/names.h"
 #include "loop/process.h"
 #include "loop/statistics.h"
@@ -468,5 +469,5 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "raise_in", raise_in, 2);
     rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
     hooks_io_define(cScheduler);
-    hooks_io_define_close();
+    io_close_define();
 }

@@ -1,0 +1,185 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "openssl"
+
+# IO#close of a socket beside other threads closes its descriptor itself, to keep Ruby's lock: once, whatever happens meanwhile, and
+# never another's.
+class SocketCloseTest < Minitest::Test
+  include LoopHelpers
+
+  # While there is one thread only, Ruby does it all. Threads that Ruby's own tests or libraries have left would do, too.
+  def setup
+    @other = Thread.new { sleep }
+  end
+
+  def teardown
+    @other.kill.join
+  end
+
+  def open?(number) = File.exist?("/proc/self/fd/#{number}")
+
+  def test_the_descriptor_is_closed_and_the_peer_sees_the_end
+    with_pair do |one, other|
+      number = one.fileno
+      assert_nil one.close
+      refute open?(number)
+      assert_predicate one, :closed?
+      assert_nil one.close
+      assert_raises(IOError) { one.read(1) }
+      assert_within(2) { assert_nil other.read(1) }
+    end
+  end
+
+  def test_servers_and_connections
+    server = TCPServer.new("127.0.0.1", 0)
+    client = TCPSocket.new("127.0.0.1", server.addr[1])
+    peer = server.accept
+    udp = UDPSocket.new
+    numbers = [server, client, peer, udp].map(&:fileno)
+    [server, client, peer, udp].each(&:close)
+    assert_empty(numbers.select { |number| open?(number) })
+  end
+
+  def test_what_is_buffered_is_sent_first
+    with_pair do |one, other|
+      one.sync = false
+      one.write("last words")
+      one.close
+      assert_equal "last words", other.read
+    end
+  end
+
+  def test_a_frozen_socket
+    with_pair do |one, _|
+      number = one.fileno
+      one.freeze.close
+      refute open?(number)
+    end
+  end
+
+  def test_one_that_must_not_close_its_descriptor
+    with_pair do |one, other|
+      alias_of_it = Socket.for_fd(one.fileno)
+      alias_of_it.autoclose = false
+      alias_of_it.close
+      assert open?(one.fileno)
+      one.write("x")
+      assert_equal "x", other.read(1)
+    end
+  end
+
+  def test_one_that_lingers
+    server = TCPServer.new("127.0.0.1", 0)
+    client = TCPSocket.new("127.0.0.1", server.addr[1])
+    client.setsockopt(Socket::Option.linger(true, 1))
+    number = client.fileno
+    client.write("x")
+    client.close
+    refute open?(number)
+    assert_equal "x", server.accept.read
+  ensure
+    server&.close
+  end
+
+  def test_one_whose_number_was_closed_behind_its_back
+    with_pair do |one, _|
+      IO.for_fd(one.fileno).close
+      assert_raises(Errno::EBADF) { one.close }
+      assert_predicate one, :closed?
+    end
+  end
+
+  def test_a_class_that_closes_in_its_own_way
+    said = []
+    klass = Class.new(UNIXSocket) do
+      define_method(:close) do
+        said << :closing
+        super().tap { said << :closed }
+      end
+    end
+    with_pair do |one, _|
+      copy = klass.for_fd(one.dup.tap { |io| io.autoclose = false }.fileno)
+      number = copy.fileno
+      copy.close
+      refute open?(number)
+      assert_equal %i[closing closed], said
+    end
+  end
+
+  def test_a_thread_that_reads_is_told_first
+    with_pair do |one, _|
+      number = one.fileno
+      reader = Thread.new { assert_raises(IOError) { one.readpartial(1) } }
+      wait_until { reader.stop? }
+      one.close
+      assert_equal "stream closed in another thread", reader.value.message
+      refute open?(number)
+    end
+  end
+
+  def test_an_exception_that_arrives_while_it_is_closed
+    100.times do |i|
+      one, other = UNIXSocket.pair
+      reader = Thread.new { assert_raises(IOError) { one.readpartial(1) } }
+      wait_until { reader.stop? }
+      closer = Thread.new do
+        Thread.handle_interrupt(RuntimeError => :never) do
+          Thread.handle_interrupt(RuntimeError => :immediate) { one.close }
+        rescue RuntimeError
+          one.close # as it says, it may have come before
+        end
+      end
+      Thread.pass if i.odd?
+      closer.raise("in the middle")
+      [closer, reader].each { |thread| thread.report_on_exception = false }
+      begin
+        closer.join
+      rescue RuntimeError
+        one.close # it came before or after all of it
+      end
+      reader.join
+      assert_nil other.read_nonblock(1, exception: false), "the socket is still open"
+    ensure
+      other&.close
+    end
+  end
+
+  # Threads open and close as fast as they can, so that each number is another's at once: a close too many would hit one.
+  def test_no_descriptor_of_anybody_else
+    threads = Array.new(8) do
+      Thread.new do
+        150.times do
+          one, other = UNIXSocket.pair
+          one.write("x")
+          assert_equal "x", other.read(1)
+          [one, other].shuffle.each(&:close)
+        end
+        :done
+      end
+    end
+    assert_equal [:done] * 8, threads.map(&:value)
+  end
+
+  def test_as_many_are_open_afterwards_as_before
+    before = descriptor_count
+    100.times { UNIXSocket.pair.each(&:close) }
+    assert_equal before, descriptor_count
+  end
+
+  def test_in_a_task_and_in_a_thread_beside_a_loop
+    Heddle.run do
+      with_pair do |one, other|
+        waiter = Heddle.spawn { assert_raises(IOError) { other.readpartial(1) } }
+        number = other.fileno
+        Thread.new { other.close }.join
+        assert waiter.wait(2), "the reader still waits"
+        refute open?(number)
+        number = one.fileno
+        one.close
+        refute open?(number)
+      end
+    end
+  end
+end
