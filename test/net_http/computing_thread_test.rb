@@ -1,0 +1,126 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "net/http"
+
+# Beside a thread that computes, each time Ruby's lock is given up may cost 100 ms: an accelerated Net::HTTP gives it up once for
+# a reply that takes its time, and not at all to connect, to see whether the connection is still there, or to close.
+class NetHTTPComputingThreadTest < Minitest::Test
+  include LoopHelpers
+
+  # A server in a process of its own that answers after so many seconds; a thread that counts as fast as it can; and what tells
+  # whether it was let at it: a block that never gave up the lock leaves its count as it was.
+  SETTING = <<~RUBY
+    require "net/http"
+    require "heddle/net_http" unless ENV["STOCK"]
+    server = TCPServer.new(ENV["HOST"] || "127.0.0.1", 0)
+    port = server.addr[1]
+    late = ENV["LATE"].to_f
+    pid = fork do
+      loop do
+        peer = server.accept
+        peer.setsockopt(:TCP, :NODELAY, true)
+        Thread.new do
+          while peer.gets
+            nil until peer.gets == "\\r\\n"
+            sleep(late)
+            peer.write("HTTP/1.1 200 OK\\r\\nContent-Length: 4\\r\\n\\r\\ndone")
+          end
+        rescue SystemCallError
+        end
+      end
+    end
+    at_exit { Process.kill(:KILL, pid) && Process.wait(pid) }
+    http = -> { Net::HTTP.new(ENV["HOST"] || "127.0.0.1", port).tap { |one| one.open_timeout = one.read_timeout = 30 } }
+    ask = ->(one) { one.get("/").body == "done" or raise "an answer that is not the one" }
+    turns = 0
+    compute = -> { Thread.new { loop { turns += 1 } }.tap { Thread.pass until turns > 0 } }
+    let_go = lambda do |count, &block|
+      Array.new(count) { before = turns; block.call; turns == before ? 0 : 1 }.sum
+    end
+    releases = -> { Heddle.lock_statistics.fetch(:releases) }
+  RUBY
+
+  def beside(code, **env)
+    eval(assert_child(SETTING + code, env: env.transform_keys(&:to_s), timeout: 50, gems: true)) # standard:disable Security/Eval
+  end
+
+  CONNECT_AND_CLOSE = <<~RUBY
+    http.call.start { |one| ask.call(one) }
+    compute.call
+    print(let_go.call(20) { http.call.start {} })
+  RUBY
+
+  # A quantum may end in the middle of one or two.
+  def test_connecting_and_closing_keep_the_lock
+    assert_operator beside(CONNECT_AND_CLOSE), :<=, 8
+  end
+
+  def test_so_do_they_by_a_name_that_the_hosts_file_has
+    assert_operator beside(CONNECT_AND_CLOSE, HOST: "localhost"), :<=, 8
+  end
+
+  # That the count shows it: Ruby 3.4 hands the lock over each time.
+  def test_stock_gives_it_up_each_time
+    skip "before Ruby 3.4 it is luck who gets the lock" unless ruby_at_least?("3.4")
+    assert_operator beside(CONNECT_AND_CLOSE, STOCK: "1"), :>=, 15
+  end
+
+  def test_requests_on_one_connection_look_for_their_replies
+    count, releases, looks = beside(<<~RUBY)
+      http.call.start do |one|
+        ask.call(one)
+        compute.call
+        before = Heddle.lock_statistics
+        let_go = let_go.call(200) { ask.call(one) }
+        after = Heddle.lock_statistics
+        print [let_go, after[:releases] - before[:releases], after[:looks] - before[:looks]].inspect
+      end
+    RUBY
+    # The first finds out that the other thread computes; a loaded machine's server is late now and then.
+    assert_operator count, :<=, 100
+    assert_operator releases, :<=, 100
+    assert_operator looks, :>=, 100
+  end
+
+  def test_late_replies_on_one_connection_cost_one_release_each
+    releases = beside(<<~RUBY, LATE: "0.02")
+      http.call.start do |one|
+        ask.call(one)
+        compute.call
+        before = releases.call
+        10.times { ask.call(one) }
+        print releases.call - before
+      end
+    RUBY
+    assert_equal 10, releases
+  end
+
+  # Connection and all. What Ruby's own methods would add to connect and to close, the tests above would see.
+  def test_a_late_reply_on_a_connection_of_its_own_costs_one_release
+    releases = beside(<<~RUBY, LATE: "0.06")
+      http.call.start { |one| ask.call(one) }
+      compute.call
+      before = releases.call
+      10.times { http.call.start { |one| ask.call(one) } }
+      print releases.call - before
+    RUBY
+    assert_equal 10, releases
+  end
+
+  def test_looking_can_be_switched_off
+    releases, looks = beside(<<~RUBY)
+      http.call.start do |one|
+        ask.call(one)
+        compute.call
+        Heddle.look_first = false
+        before = Heddle.lock_statistics
+        10.times { ask.call(one) }
+        after = Heddle.lock_statistics
+        print [after[:releases] - before[:releases], after[:looks] - before[:looks]].inspect
+      end
+    RUBY
+    assert_equal [10, 0], [releases, looks]
+  end
+end
