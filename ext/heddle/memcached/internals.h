@@ -1,6 +1,6 @@
 // What the files of the client share among themselves: memcached_client.c (the object, its ring), server.c (connections and who
 // has them), conversation.c (a request and its reply), operation.c (one key: lease, ask, try again), single.c (methods of one key),
-// multi.c (many keys, all servers at once), text.c (what servers say of themselves).
+// multi.c, leg.c and batch.c (many keys, all servers at once: multi.h), text.c (what servers say of themselves).
 #ifndef HEDDLE_MEMCACHED_INTERNALS_H
 #define HEDDLE_MEMCACHED_INTERNALS_H
 
@@ -28,6 +28,7 @@ struct lease {
     VALUE stream; // or nil
     unsigned generation, forks;
     bool counted; // among the server's open ones
+    bool had;     // there was one, or a permit: what fails then says something of the server
 };
 
 struct memcached_server *memcached_server_of(VALUE object);
@@ -97,6 +98,13 @@ static inline bool memcached_placeholder(const struct memcached_reply *reply)
 {
     return reply->value_length == 0 && reply->fields & (MEMCACHED_WON | MEMCACHED_WAITING) &&
            !(reply->fields & MEMCACHED_STALE);
+}
+
+// It is stale, and who asked has got the right to make it anew.
+static inline bool memcached_taken(const struct memcached_reply *reply)
+{
+    static const unsigned taken = MEMCACHED_WON | MEMCACHED_STALE;
+    return (reply->fields & taken) == taken;
 }
 
 RBIMPL_ATTR_NORETURN()

@@ -118,7 +118,8 @@ VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint3
 {
     if (flags == 0) return bytes;
     if (flags == FLAG_UTF8) {
-        rb_enc_associate_index(bytes, rb_utf8_encindex());
+        // Nobody else has seen the String yet, and it is binary.
+        RB_ENCODING_SET_INLINED(bytes, rb_utf8_encindex());
         return bytes;
     }
     return rb_funcall(client->codec, id_load, 2, bytes, UINT2NUM(flags));

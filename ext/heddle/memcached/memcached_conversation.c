@@ -67,13 +67,25 @@ void memcached_read_reply(struct stream *stream, struct memcached_reply *reply)
     }
 }
 
+static void check_end(struct stream *stream, const uint8_t *end)
+{
+    if (memcmp(end, "\r\n", 2)) memcached_nonsense(stream, "a value that is longer or shorter than it said");
+}
+
 VALUE memcached_take_value(struct stream *stream, const struct memcached_reply *reply)
 {
+    size_t there, length = reply->value_length;
+    const uint8_t *line = stream_buffered(stream, &there);
+    if (reply->status == MEMCACHED_VA && there >= reply->length + length + 2) { // all of it, as small ones usually are
+        check_end(stream, line + reply->length + length);
+        VALUE value = rb_str_new((const char *)line + reply->length, (long)length);
+        stream_consume(stream, reply->length + length + 2);
+        return value;
+    }
     stream_consume(stream, reply->length);
     if (reply->status != MEMCACHED_VA) return Qnil;
-    VALUE value = stream_take(stream, reply->value_length);
-    const uint8_t *end = stream_need(stream, 2);
-    if (memcmp(end, "\r\n", 2)) memcached_nonsense(stream, "a value that is longer or shorter than it said");
+    VALUE value = stream_take(stream, length);
+    check_end(stream, stream_need(stream, 2));
     stream_consume(stream, 2);
     return value;
 }

@@ -68,15 +68,13 @@ void memcached_operate(struct operation *operation)
     for (int count = 1;; count++) {
         operation->sent = operation->sound = false;
         operation->bytes = operation->error = Qnil;
-        operation->lease.counted = false;
-        operation->lease.stream = Qnil;
-        operation->lease.server = memcached_server_of(operation->server);
+        operation->lease = (struct lease){.stream = Qnil, .server = memcached_server_of(operation->server)};
         VALUE before = rb_errinfo();
         int state = 0;
         rb_protect(leased_attempt, (VALUE)operation, &state);
         if (!state) break;
         VALUE error = rb_errinfo();
-        if (!memcached_is_failure(error)) rb_jump_tag(state);
+        if (!memcached_is_failure(error) || !operation->lease.had) rb_jump_tag(state);
         rb_set_errinfo(before);
         bool again = memcached_in_time(error, operation->until) && count < MEMCACHED_ATTEMPTS &&
                      (operation->again || !operation->sent);

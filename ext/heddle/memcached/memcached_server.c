@@ -143,6 +143,7 @@ void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool prove
                 wait_for_turn(lease, until);
             }
             if (!lease->counted) rb_raise(rb_eIOError, "this process was forked while it waited for a connection");
+            lease->had = true;
             lease->generation = server->generation;
         }
         if (NIL_P(lease->stream)) {

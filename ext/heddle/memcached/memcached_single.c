@@ -34,8 +34,7 @@ static VALUE get(int argc, VALUE *argv, VALUE self)
     RB_GC_GUARD(operation.key);
     if (NIL_P(operation.bytes) || memcached_placeholder(&operation.reply)) return Qnil;
     // Who is to make it anew is somebody who asked for that, see #fetch: this only looked.
-    static const unsigned taken = MEMCACHED_WON | MEMCACHED_STALE;
-    if ((operation.reply.fields & taken) == taken) rb_funcall(self, id_rearm, 1, key);
+    if (memcached_taken(&operation.reply)) rb_funcall(self, id_rearm, 1, key);
     return RTEST(raw) ? operation.bytes : memcached_decode(operation.client, operation.bytes, operation.reply.flags);
 }
 

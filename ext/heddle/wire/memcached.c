@@ -9,12 +9,27 @@ static size_t encoded_length(size_t length)
     return (length + 2) / 3 * 4;
 }
 
+// Whether one of eight bytes is at most ' ' or at least 0x7f. For a zero in x, (x - 1) & ~x has the highest bit of its byte; the
+// same with n in place of 1 for what is less than n.
+static uint64_t odd_bytes(uint64_t x)
+{
+    static const uint64_t ones = UINT64_C(0x0101010101010101), highs = UINT64_C(0x8080808080808080);
+    uint64_t deleted = x ^ 0x7f * ones;
+    return (x | ((x - 0x21 * ones) & ~x) | ((deleted - ones) & ~deleted)) & highs;
+}
+
 enum memcached_key memcached_key(const uint8_t *p, size_t length)
 {
     if (length == 0) return MEMCACHED_KEY_EMPTY;
     if (length > MEMCACHED_KEY_MOST) return MEMCACHED_KEY_TOO_LONG;
-    bool odd = false;
-    for (size_t i = 0; i < length; i++)
+    uint64_t odd = 0;
+    size_t i = 0;
+    for (; length - i >= 8; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, p + i, 8);
+        odd |= odd_bytes(eight);
+    }
+    for (; i < length; i++)
         odd |= p[i] <= ' ' || p[i] >= 0x7f;
     if (!odd) return MEMCACHED_KEY_PLAIN;
     return encoded_length(length) > MEMCACHED_KEY_MOST ? MEMCACHED_KEY_TOO_LONG : MEMCACHED_KEY_ENCODED;
@@ -118,96 +133,102 @@ size_t memcached_write(const struct memcached_request *request, uint8_t *out)
 
 // ---- replies
 
-bool memcached_number(const uint8_t *p, const uint8_t *end, uint64_t *number)
+// Reads digits, up to what is none: where that is, or NULL for none, or a number too large.
+static const uint8_t *read_number(const uint8_t *p, const uint8_t *end, uint64_t *number)
 {
-    if (p == end || end - p > 20) return false;
+    enum { SAFE = 19, MOST = 20 }; // digits that always fit, and that can
+    const uint8_t *first = p;
     uint64_t value = 0;
-    for (; p < end; p++) {
-        unsigned digit = (unsigned)*p - '0';
-        if (digit > 9) return false;
-        if (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit) return false;
+    for (unsigned digit; p < end && (digit = (unsigned)*p - '0') <= 9; p++) {
+        if (p - first >= SAFE && (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit)) return NULL;
         value = value * 10 + digit;
     }
+    if (p == first || p - first > MOST) return NULL;
+    *number = value;
+    return p;
+}
+
+bool memcached_number(const uint8_t *p, const uint8_t *end, uint64_t *number)
+{
+    uint64_t value;
+    if (p == end || read_number(p, end, &value) != end) return false;
     *number = value;
     return true;
 }
 
-static bool small_number(const uint8_t *p, const uint8_t *end, uint32_t *number)
+static const uint8_t *read_small(const uint8_t *p, const uint8_t *end, uint32_t *number)
 {
-    uint64_t value;
-    if (!memcached_number(p, end, &value) || value > UINT32_MAX) return false;
+    uint64_t value = 0;
+    p = read_number(p, end, &value);
     *number = (uint32_t)value;
-    return true;
+    return value > UINT32_MAX ? NULL : p;
 }
 
-static bool signed_number(const uint8_t *p, const uint8_t *end, int64_t *number)
+static const uint8_t *read_signed(const uint8_t *p, const uint8_t *end, int64_t *number)
 {
     bool minus = p < end && *p == '-';
-    uint64_t value;
-    if (!memcached_number(p + minus, end, &value) || value > INT64_MAX) return false;
+    uint64_t value = 0;
+    p = read_number(p + minus, end, &value);
+    if (value > INT64_MAX) return NULL;
     *number = minus ? -(int64_t)value : (int64_t)value;
-    return true;
+    return p;
 }
 
-// One of the fields behind the status, such as "f4".
-static bool read_field(const uint8_t *p, const uint8_t *end, struct memcached_reply *reply)
+// One of the fields behind the status, such as "f4": where it ends, or NULL.
+static const uint8_t *read_field(const uint8_t *p, const uint8_t *end, struct memcached_reply *reply)
 {
     unsigned field;
-    bool right;
     uint64_t number = 0;
-    const uint8_t *value = p + 1;
-    switch (*p) {
+    switch (*p++) {
     case 'f':
-        field = MEMCACHED_HAS_FLAGS, right = small_number(value, end, &reply->flags);
+        field = MEMCACHED_HAS_FLAGS, p = read_small(p, end, &reply->flags);
         break;
     case 'c':
-        field = MEMCACHED_HAS_CAS, right = memcached_number(value, end, &reply->cas);
+        field = MEMCACHED_HAS_CAS, p = read_number(p, end, &reply->cas);
         break;
     case 't':
-        field = MEMCACHED_HAS_TTL, right = signed_number(value, end, &reply->ttl);
+        field = MEMCACHED_HAS_TTL, p = read_signed(p, end, &reply->ttl);
         break;
     case 'l':
-        field = MEMCACHED_HAS_ACCESS, right = memcached_number(value, end, &reply->access);
+        field = MEMCACHED_HAS_ACCESS, p = read_number(p, end, &reply->access);
         break;
     case 's':
-        field = MEMCACHED_HAS_SIZE, right = memcached_number(value, end, &reply->size);
+        field = MEMCACHED_HAS_SIZE, p = read_number(p, end, &reply->size);
         break;
     case 'O':
-        field = MEMCACHED_HAS_OPAQUE, right = small_number(value, end, &reply->opaque);
+        field = MEMCACHED_HAS_OPAQUE, p = read_small(p, end, &reply->opaque);
         break;
     case 'h':
-        field = MEMCACHED_HAS_HIT, right = memcached_number(value, end, &number) && number < 2;
+        field = MEMCACHED_HAS_HIT, p = read_number(p, end, &number);
         reply->hit = number == 1;
+        if (number > 1) return NULL;
         break;
     case 'W':
-        field = MEMCACHED_WON, right = value == end;
+        field = MEMCACHED_WON;
         break;
     case 'X':
-        field = MEMCACHED_STALE, right = value == end;
+        field = MEMCACHED_STALE;
         break;
     case 'Z':
-        field = MEMCACHED_WAITING, right = value == end;
+        field = MEMCACHED_WAITING;
         break;
     default:
-        return false;
+        return NULL;
     }
-    if (!right || reply->fields & field) return false;
+    if (reply->fields & field) return NULL;
     reply->fields |= field;
-    return true;
+    return p;
 }
 
 static bool read_fields(const uint8_t *p, const uint8_t *end, struct memcached_reply *reply)
 {
-    while (p < end) {
+    while (p && p < end) {
         if (*p++ != ' ') return false;
         // 1.6.18 ends a status that has no fields with a space.
         if (p == end) return true;
-        const uint8_t *next = memchr(p, ' ', (size_t)(end - p));
-        const uint8_t *field_end = next ? next : end;
-        if (p == field_end || !read_field(p, field_end, reply)) return false;
-        p = field_end;
+        p = read_field(p, end, reply);
     }
-    return true;
+    return p != NULL;
 }
 
 static bool begins(const uint8_t *p, const uint8_t *end, const char *word, size_t length)
@@ -276,13 +297,10 @@ static bool read_line(const uint8_t *p, const uint8_t *end, struct memcached_rep
         return true;
     case 'V' << 8 | 'A': {
         reply->status = MEMCACHED_VA;
-        if (rest == end) return false;
-        const uint8_t *size = ++rest;
-        while (rest < end && *rest != ' ')
-            rest++;
-        uint64_t length;
+        uint64_t length = 0;
+        rest = rest == end ? NULL : read_number(rest + 1, end, &length);
         // The largest that a server can be told to hold is 1 GiB.
-        if (!memcached_number(size, rest, &length) || length > (UINT64_C(1) << 30)) return false;
+        if (!rest || length > (UINT64_C(1) << 30)) return false;
         reply->value_length = (size_t)length;
         break;
     }
