@@ -60,6 +60,9 @@ module Heddle
     require_relative "memcached/codec"
     require_relative "memcached/server"
     require_relative "memcached/pipeline"
+    require_relative "memcached/administration"
+
+    include Administration
 
     # The methods in C: get, get_multi and what the others are made of.
     Heddle.send(:define_memcached)
@@ -113,31 +116,30 @@ module Heddle
     # An item with all that is known of it.
     #
     # @param key [#to_s]
+    # @param raw [Boolean] the bytes as they are stored, whatever they stand for
     # @return [Entry, nil]
-    def get_entry(key)
-      bytes, flags, cas, ttl, idle, hit, state = read(key, true, nil, nil, nil)
-      return if bytes.nil? || making?(bytes, state)
+    def get_entry(key, raw: false)
+      bytes, flags, cas, ttl, idle, hit, state = look(key, nil)
+      return if bytes.nil?
 
-      rearm(key) if state.allbits?(WON | STALE)
-      Entry.new(value: decoded(bytes, flags), flags: flags, cas: cas, ttl: (ttl unless ttl == -1), idle: idle, hit: hit,
+      Entry.new(value: decoded(bytes, flags, raw), flags: flags, cas: cas, ttl: (ttl unless ttl == -1), idle: idle, hit: hit,
         stale: state.anybits?(STALE))
     end
 
+    # @param raw [Boolean] see {#get_entry}
     # @return [Array(Object, Integer), nil] the value and its CAS, for #set and #delete with +cas:+
-    def get_cas(key)
-      entry = get_entry(key)
+    def get_cas(key, raw: false)
+      entry = get_entry(key, raw: raw)
       entry && [entry.value, entry.cas]
     end
 
     # Reads and gives it another time to live.
     #
+    # @param raw [Boolean] see {#get_entry}
     # @return [Object, nil]
-    def gat(key, ttl)
-      bytes, flags, *, state = read(key, true, Expiry.seconds(ttl) || 0, nil, nil)
-      return if bytes.nil? || making?(bytes, state)
-
-      rearm(key) if state.allbits?(WON | STALE)
-      decoded(bytes, flags)
+    def gat(key, ttl, raw: false)
+      bytes, flags = look(key, Expiry.seconds(ttl) || 0)
+      bytes && decoded(bytes, flags, raw)
     end
 
     # Gives it another time to live.
@@ -230,25 +232,27 @@ module Heddle
     # @param refresh [Numeric, nil] seconds: once less is left of its time, one caller makes it anew while the others still
     #   get the old value
     # @param lock [Numeric] seconds: how long the others wait for whoever makes it; then the next one does
+    # @param raw [Boolean] whether the value is a String of bytes that are stored as they are
     # @return [Object]
-    def fetch(key, ttl: @ttl, refresh: nil, lock: LOCK)
-      return get(key) unless block_given?
+    def fetch(key, ttl: @ttl, refresh: nil, lock: LOCK, raw: false)
+      return get(key, raw: raw) unless block_given?
 
-      lock_seconds = [Expiry.seconds(lock), 1].max
+      lock_seconds = [Expiry.seconds(lock) || 0, 1].max
       refresh &&= Expiry.seconds(refresh)
+      Expiry.seconds(ttl) # what is wrong with it is said before anything is made
       pause, longest = PAUSES
       patience = nil
-      loop do
-        bytes, flags, cas, *, state = read(key, true, nil, lock_seconds, refresh)
-        return make(key, bytes, cas, state, ttl) { yield } if bytes.nil? || state.anybits?(WON)
-        return decoded(bytes, flags) unless making?(bytes, state)
-
+      entry = read(key, true, nil, lock_seconds, refresh)
+      while others_make?(entry)
         patience ||= now + 2 * lock_seconds
         return yield if now > patience # a key that others make again and again, and never in time
 
         sleep(pause)
         pause = [pause * 2, longest].min
+        entry = read(key, true, nil, lock_seconds, refresh)
       end
+      bytes, flags, cas, *, state = entry
+      (bytes && state.nobits?(WON)) ? decoded(bytes, flags, raw) : make(key, bytes, cas, state, ttl, raw) { yield }
     end
 
     # @!group Many at once
@@ -295,48 +299,11 @@ module Heddle
       failure = replies.find { |reply| reply.is_a?(Exception) }
       raise failure if failure
 
+      rearm_all(batch, replies)
       replies.each_with_index.map { |reply, index| batch.result(index, reply) }
     end
 
-    # @!group Servers
-
-    # @return [Hash{String => String}] by the servers' names
-    def version
-      ask_all("version\r\n").transform_values(&:first)
-    end
-
-    # @param type [String, Symbol, nil] :items, :slabs, :settings, …
-    # @return [Hash{String => Hash{String => String}}]
-    def stats(type = nil)
-      ask_all("stats#{word(type)}\r\n").transform_values { |lines| lines.to_h { |line| line.split(" ", 2) } }
-    end
-
-    # Sets the counters of #stats back to 0.
-    #
-    # @return [nil]
-    def reset_stats
-      ask_all("stats reset\r\n")
-      nil
-    end
-
-    # Forgets everything on all servers.
-    #
-    # @param delay [Integer] seconds from now
-    # @return [nil]
-    def flush_all(delay = 0)
-      Numbers.unsigned(:delay, delay)
-      ask_all(delay.zero? ? "flush_all\r\n" : "flush_all #{delay}\r\n")
-      nil
-    end
-
-    # How much the servers write to their logs.
-    #
-    # @param level [Integer]
-    # @return [nil]
-    def verbosity(level)
-      ask_all("verbosity #{Numbers.unsigned(:level, level)}\r\n")
-      nil
-    end
+    # @!group Connections
 
     # Closes all connections; those in use when their operations are over. The client cannot be used afterwards.
     #
@@ -394,12 +361,34 @@ module Heddle
       route(key)
     end
 
-    # A look at a stale item has taken the right to make it anew, which belongs to #fetch: it is given back.
-    def rearm(key)
-      remove(key, nil, true)
+    # A look at a stale item has taken the right to make it anew, which belongs to #fetch: it is given back, unless somebody
+    # has stored another one meanwhile. Without its CAS, looks again.
+    def rearm(key, cas = nil)
+      unless cas
+        _, _, cas, *, state = read(key, false, nil, nil, nil)
+        return unless cas && state.anybits?(STALE)
+      end
+      remove(key, cas, true)
     end
 
     # ----
+
+    # What is known of an item that is only looked at; nil also for one that is being made.
+    def look(key, ttl)
+      entry = read(key, true, ttl, nil, nil)
+      bytes, _, cas, *, state = entry
+      return if bytes.nil? || making?(bytes, state)
+
+      rearm(key, cas) if state.allbits?(WON | STALE)
+      entry
+    end
+
+    # The same for what a batch has read.
+    def rearm_all(batch, replies)
+      replies.each_with_index do |(_, bytes, *, state), index|
+        rearm(batch.keys[index]) if bytes && state.allbits?(WON | STALE)
+      end
+    end
 
     def put(key, value, ttl, mode, cas, raw, compress = nil)
       bytes, flags = encoded(value, raw, compress)
@@ -421,8 +410,8 @@ module Heddle
       raise ValueTooLarge, "an item of #{size} bytes (#{bytes.bytesize} of them the value) is more than the #{@value_max_bytes} that servers take: compress it, store it in parts, or raise value_max_bytes and the servers' -I"
     end
 
-    def decoded(bytes, flags)
-      flags.zero? ? bytes : @codec.load(bytes, flags)
+    def decoded(bytes, flags, raw)
+      (flags.zero? || raw) ? bytes : @codec.load(bytes, flags)
     end
 
     # Somebody makes the value for the first time: there is nothing yet but a mark.
@@ -430,10 +419,15 @@ module Heddle
       bytes.empty? && state.anybits?(WON | WAITING) && !state.anybits?(STALE)
     end
 
-    def make(key, bytes, cas, state, ttl)
+    def others_make?(entry)
+      bytes, *, state = entry
+      bytes && state.nobits?(WON) && making?(bytes, state)
+    end
+
+    def make(key, bytes, cas, state, ttl, raw)
       complete = false
       value = yield
-      stored, flags = @codec.dump(value)
+      stored, flags = encoded(value, raw)
       check_size(key, stored)
       # Not over what somebody stored, or in place of what somebody deleted, meanwhile.
       store(key, stored, flags, Expiry.seconds(ttl), "S", cas)
@@ -448,17 +442,6 @@ module Heddle
       Heddle.shield(GRACE) { remove(key, cas, nil) }
     rescue
       nil
-    end
-
-    def ask_all(request)
-      @servers.to_h { |server| [server.name, server.ask(request, @timeout)] }
-    end
-
-    def word(type)
-      return if type.nil?
-      raise ArgumentError, "the type of statistics is a word: got #{type.inspect}" unless type.to_s.match?(/\A[a-z_]+\z/)
-
-      " #{type}"
     end
 
     def now

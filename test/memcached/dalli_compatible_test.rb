@@ -68,6 +68,51 @@ class MemcachedDalliCompatibleTest < Minitest::Test
     answers.first.each_with_index { |answer, i| assert_equal [i, answer], [i, answers.last[i]] }
   end
 
+  # What dalli 5 has beside: what is known of an item, marks instead of deletions, digits for numbers.
+  def test_the_same_answers_of_dalli_5
+    skip "this is dalli #{Dalli::VERSION}" unless Dalli::Client.method_defined?(:get_multi_with_metadata)
+
+    answers = pair(raw: false).map do |cache|
+      plain = ->(found) { found.merge(cas: found[:cas].positive?) }
+      all = {return_hit_status: true, return_last_access: true, return_ttl_remaining: true}
+      cache.set("a", {x: 1}, "100")
+      cache.set("b", 2)
+      [
+        cache.get_with_metadata("none"), cache.get_with_metadata("none", all), plain.call(cache.get_with_metadata("a")), plain.call(cache.get_with_metadata("a", all)),
+        plain.call(cache.get_with_metadata("b", return_ttl_remaining: true)),
+        cache.get_with_metadata("raw", raw: true)[:miss], cache.get_with_metadata_result("a").value, cache.get_with_metadata_result("a").hit?, cache.get_with_metadata_result("none").miss?,
+        cache.get_with_metadata("new", vivify_ttl: 30).slice(:won_recache, :lost_recache), cache.get_with_metadata("new", vivify_ttl: 30).slice(:won_recache, :lost_recache),
+        cache.get_with_metadata("a", recache_ttl: 1000).slice(:value, :won_recache, :lost_recache), cache.get_with_metadata("a", recache_ttl: "1000").slice(:won_recache, :lost_recache),
+        cache.delete("a", invalidate: true, tombstone_ttl: 30), cache.delete("none", invalidate: true),
+        cache.get_with_metadata("a", all).slice(:value, :stale, :miss, :ttl_remaining), cache.get_multi_with_metadata("none", "a", "b").transform_values { |found| plain.call(found) },
+        cache.get_multi_with_metadata_result("a", "b").transform_values { |found| [found.value, found.stale?, found.hit?] },
+        cache.get_multi_with_metadata("b") { |key, found| raise key unless found[:value] == 2 },
+        cache.set_multi({"c" => 1, "d" => 2}).class, cache.delete_multi(%w[c d none], invalidate: true, tombstone_ttl: 5), cache.get_multi_with_metadata("c", "d").transform_values { |found| found[:stale] },
+        cache.incr("n", "3", nil, "7"), cache.incr("n", "3"), cache.decr("n", "1"), cache.set_cas("b", 3, "1"), cache.gat("n", "60", raw: true), cache.get_cas("n", raw: true).first,
+        cache.quiet { cache.set("q", 1) }, cache.get("q"), cache.reset_stats, cache.drain_deferred_responses, !!cache.alive!,
+        [-> { cache.delete("a", tombstone_ttl: 5) }, -> { cache.incr("n", "many") }, -> { cache.incr("n", -1) }, -> { cache.set("a", 1, "soon") }, -> { cache.set_cas("b", 3, "x") }].map do |work|
+          work.call
+        rescue ArgumentError
+          :refused
+        end
+      ]
+    end
+    answers.first.each_with_index { |answer, i| assert_equal [i, answer], [i, answers.last[i]] }
+  end
+
+  def test_a_flush_inside_of_quiet
+    server = Servers::Memcached.new.start
+    answers = [Dalli::Client, Heddle::Memcached::DalliCompatible].map do |klass|
+      cache = klass.new("#{server.host}:#{server.port}", (klass == Dalli::Client) ? {protocol: :meta} : {})
+      cache.set("before", 1)
+      quiet = cache.quiet { [cache.set("in", 1), cache.flush, cache.set("after", 1)] }
+      [quiet, cache.get_multi("before", "in", "after"), cache.flush, cache.flush_all(0), cache.get("after")]
+    end
+    assert_equal answers.first, answers.last
+  ensure
+    server&.stop
+  end
+
   def test_each_reads_what_the_other_wrote
     server = real_server
     options = {namespace: "both"}

@@ -135,6 +135,19 @@ module MemcachedBehaviour
     end
   end
 
+  def test_bytes_as_they_are
+    with_client do |cache|
+      bytes = "\x04\b[\x06i\x06".b # what Marshal makes of [1]
+      cache.set("key", [1])
+      assert_equal [bytes] * 4, [cache.get("key", raw: true), cache.get_entry("key", raw: true).value, cache.gat("key", 100, raw: true), cache.get_cas("key", raw: true).first]
+      assert_equal({"key" => bytes}, cache.get_multi_raw("key"))
+      assert_equal bytes, cache.fetch("key", raw: true) { flunk "it is there" }
+      assert_equal "made", cache.fetch("raw", raw: true) { "made" }
+      assert_equal ["made", 0], cache.get_entry("raw").to_h.values_at(:value, :flags)
+      assert_raises(Heddle::Memcached::EncodeError) { cache.set("key", [1], raw: true) }
+    end
+  end
+
   def test_keys_of_all_kinds
     keys = ["a", "with space", "line\r\nend", "\x00\x7f", "ключ", "\xff\xfe".b, "x" * 250, "x" * 251, "ю" * 300, "x" * 9000, :symbol, 17]
     with_client do |cache|
@@ -220,6 +233,7 @@ module MemcachedBehaviour
       assert_in_delta 100, cache.get_entry("key").ttl, 3
       assert_equal "", cache.fetch("empty") { "" }
       assert_equal "", cache.fetch("empty") { flunk "it is there" }
+      assert_raises(StopIteration) { cache.fetch("failing") { raise StopIteration } }
       assert_raises(KeyError) { cache.fetch("failing") { raise KeyError } }
       assert_nil cache.get("failing")
       assert_equal 2, cache.fetch("failing") { 2 }
@@ -232,8 +246,9 @@ module MemcachedBehaviour
       cache.delete("key", stale_for: 100)
       assert_equal "old", cache.get("key"), "who only looks gets the old value"
       assert_equal ["old", true], cache.get_entry("key").to_h.values_at(:value, :stale)
-      assert_equal "old", cache.get_multi("key")["key"] if self.class.way == :tcp
-      cache.delete("key", stale_for: 100)
+      assert_equal({"key" => "old"}, cache.get_multi("none", "key"))
+      assert_equal ["old"], cache.pipelined { |batch| batch.get("key") }
+      assert_equal ["old"], [cache.gat("key", 1000)]
       made = cache.fetch("key", ttl: 100) do
         assert_equal "old", cache.fetch("key") { flunk "somebody else makes it" }
         "new"
@@ -242,6 +257,17 @@ module MemcachedBehaviour
       assert_equal "new", cache.get("key")
       assert_equal "newer", cache.fetch("key", ttl: 1000, refresh: 500) { "newer" }
       assert_equal "newer", cache.fetch("key", ttl: 1000, refresh: 500) { flunk "it has more than 500 s left" }
+    end
+  end
+
+  def test_the_right_to_make_it_anew_is_not_given_back_to_a_new_value
+    with_client do |cache|
+      cache.set("key", "old")
+      cache.delete("key", stale_for: 100)
+      cache.send(:read, "key", true, nil, nil, nil) # has the right now
+      cache.set("key", "new")
+      cache.send(:rearm, "key")
+      assert_equal ["new", false], cache.get_entry("key").to_h.values_at(:value, :stale)
     end
   end
 

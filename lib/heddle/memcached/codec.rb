@@ -25,6 +25,17 @@ module Heddle
         end
       end
 
+      # JSON without what JSON.load adds to it: objects of whatever class the bytes name.
+      module Json
+        def self.dump(value)
+          JSON.generate(value)
+        end
+
+        def self.load(bytes)
+          JSON.parse(bytes.force_encoding(Encoding::UTF_8))
+        end
+      end
+
       COMPRESS_FROM = 4 << 10
       DECOMPRESSED_MOST = 128 << 20
 
@@ -77,7 +88,7 @@ module Heddle
         when :string then Strings
         when :json
           require "json"
-          JSON
+          Json
         else
           unless serializer.respond_to?(:dump) && serializer.respond_to?(:load)
             raise ArgumentError, "a serializer is :marshal, :json, :string or has methods dump and load: got #{serializer.inspect}"

@@ -7,11 +7,14 @@ module Heddle
     #
     # What differs: {#get_multi} never gives a part of the answer because a server failed in the middle, it raises;
     # +socket_timeout+ bounds a whole operation; connections are not shared but lent, so threads do not wait for each other
-    # (+pool_size+, 16 for each server); {#fetch_with_lock} waits for a value that is being made.
+    # (+pool_size+, 16 for each server); {#fetch_with_lock} waits for a value that is being made; fractions of a second in times
+    # to live are rounded up; +drop_value+ of {#delete} is refused, +skip_lru_bump+ and tokens for proxies say nothing here.
     #
     # @example
     #   CACHE = Heddle::Memcached::DalliCompatible.new(ENV["MEMCACHE_SERVERS"], expires_in: 300, socket_timeout: 0.25)
     class DalliCompatible
+      require_relative "dalli_result"
+
       loaded = defined?(::Dalli::DalliError)
       # What all of its errors are.
       DalliError = loaded ? ::Dalli::DalliError : Class.new(RuntimeError)
@@ -30,6 +33,8 @@ module Heddle
         socket_max_failures: :failures, ssl_context: :tls, username: :username, password: :password, keepalive: :keepalive,
         string_fastpath: :plain_strings, pool_size: :pool
       }.freeze
+      # What {#get_with_metadata_result} returns: dalli's own, where it has one.
+      CacheResult = (loaded && defined?(::Dalli::CacheResult)) ? ::Dalli::CacheResult : Result
       # Options of dalli's that have nothing to say here.
       WITHOUT_EFFECT = %i[threadsafe protocol silence_marshal_warning verify_reply_keys defer_drain sndbuf rcvbuf otel_db_statement
         otel_peer_service error_when_over_max_size].freeze
@@ -60,8 +65,8 @@ module Heddle
       end
 
       # @return [Object, nil]
-      def gat(key, ttl = nil, _options = nil)
-        asking { @cache.gat(key, ttl_or_default(ttl)) }
+      def gat(key, ttl = nil, options = nil)
+        asking { @cache.gat(key, ttl_or_default(ttl), raw: raw?(options)) }
       end
 
       # @return [true, nil]
@@ -70,17 +75,41 @@ module Heddle
       end
 
       # @return [Array(Object, Integer)] the value and its CAS; [nil, 0] for none
-      def get_cas(key, _options = nil)
-        pair = asking { @cache.get_cas(key) } || [nil, 0]
+      def get_cas(key, options = nil)
+        pair = asking { @cache.get_cas(key, raw: raw?(options)) } || [nil, 0]
         block_given? ? yield(*pair) : pair
       end
 
-      # @return [Hash] value, cas, miss, hit_before, last_access and ttl_remaining (-1: for ever)
-      def get_with_metadata(key, _options = {})
-        entry = asking { @cache.get_entry(key) }
-        return {value: nil, cas: 0, miss: true} unless entry
+      # @param options [Hash] +return_hit_status+, +return_last_access+, +return_ttl_remaining+: what else to say; +vivify_ttl+,
+      #   +recache_ttl+: to be told whether to make it (anew)
+      # @return [Hash] value, cas, won_recache, stale, lost_recache and miss; with those options hit_before, last_access (seconds)
+      #   and ttl_remaining (seconds; -1: for ever)
+      def get_with_metadata(key, options = {})
+        vivify, recache = options.values_at(:vivify_ttl, :recache_ttl)
+        bytes, flags, cas, ttl, idle, hit, state =
+          asking { @cache.send(:read, key, true, nil, Expiry.seconds(number(vivify)), number(recache)) }
+        found = metadata(bytes, flags, cas, state || 0, options)
+        found[:hit_before] = hit if options[:return_hit_status]
+        found[:last_access] = idle || 0 if options[:return_last_access]
+        found[:ttl_remaining] = ttl || 0 if options[:return_ttl_remaining]
+        found
+      end
 
-        {value: entry.value, cas: entry.cas, miss: false, hit_before: entry.hit, last_access: entry.idle, ttl_remaining: entry.ttl || -1}
+      # @return [CacheResult] otherwise as {#get_with_metadata}
+      def get_with_metadata_result(key, options = {})
+        CacheResult.new(get_with_metadata(key, options))
+      end
+
+      # @return [Hash{String => Hash}] value, cas, stale and miss (false) of each that is there; with a block, which is given each
+      #   pair, nil
+      def get_multi_with_metadata(*keys, req_options: nil, &block)
+        found = many { metadata_of(strings(keys), req_options) }
+        block ? found.each(&block) && nil : found
+      end
+
+      # @return [Hash{String => CacheResult}] otherwise as {#get_multi_with_metadata}
+      def get_multi_with_metadata_result(*keys, req_options: nil)
+        get_multi_with_metadata(*keys, req_options: req_options).transform_values { |found| CacheResult.new(found) }
       end
 
       # @return [Hash] or nothing with a block, which is given each pair
@@ -97,7 +126,7 @@ module Heddle
 
       # What is stored, or what the block makes, which is stored unless somebody else has done so.
       def fetch(key, ttl = nil, options = nil)
-        entry = asking { @cache.get_entry(key) } if @cache_nils
+        entry = asking { @cache.get_entry(key, raw: raw?(options)) } if @cache_nils
         value = @cache_nils ? entry&.value : get(key, options)
         return value if !block_given? || entry || !value.nil?
 
@@ -110,12 +139,13 @@ module Heddle
       def fetch_with_lock(key, ttl: nil, lock_ttl: 30, recache_threshold: nil, req_options: nil, &block)
         raise ArgumentError, "fetch_with_lock needs a block" unless block
 
-        asking(wrap: false) { @cache.fetch(key, ttl: ttl_or_default(ttl), lock: lock_ttl, refresh: recache_threshold, &block) }
+        raw = raw?(req_options)
+        asking(wrap: false) { @cache.fetch(key, ttl: ttl_or_default(ttl), lock: lock_ttl, refresh: recache_threshold, raw: raw, &block) }
       end
 
       # @return [Integer, false, nil] its new CAS; false: somebody else changed it; nil: there was none
       def cas(key, ttl = nil, options = nil)
-        value, cas = get_cas(key)
+        value, cas = get_cas(key, options)
         return if cas.zero? || (value.nil? && !@cache_nils)
 
         set_cas(key, yield(value), cas, ttl, options) || false
@@ -123,7 +153,7 @@ module Heddle
 
       # As {#cas}, but the block is called, with nil, also if there is none.
       def cas!(key, ttl = nil, options = nil)
-        value, cas = get_cas(key)
+        value, cas = get_cas(key, options)
         made = yield(value)
         cas.zero? ? add(key, made, ttl, options) : set_cas(key, made, cas, ttl, options) || false
       end
@@ -170,31 +200,41 @@ module Heddle
         change(:prepend, key, value) { @cache.prepend(key, value) }
       end
 
+      # @param options [Hash, nil] see {#delete_cas}
       # @return [true, false]
-      def delete(key, _options = nil)
-        delete_cas(key)
+      def delete(key, options = nil)
+        delete_cas(key, 0, options)
       end
 
+      # @param options [Hash, nil] +invalidate+: marks it stale instead, +tombstone_ttl+: for so many seconds
       # @return [true, false]
-      def delete_cas(key, cas = 0, _options = nil)
+      def delete_cas(key, cas = 0, options = nil)
         cas = cas_or_none(cas)
-        change(:delete, key, cas: cas) { @cache.delete(key, cas: cas) }
+        stale_for = stale_for(options)
+        return change(:delete, key, cas: cas) { @cache.delete(key, cas: cas) } unless stale_for
+
+        asking { @cache.send(:remove, key, cas, stale_for) } == true
       end
 
+      # @param options [Hash, nil] see {#delete_cas}
       # @return [Integer] how many there were
-      def delete_multi(keys, _options = nil)
+      def delete_multi(keys, options = nil)
+        return strings(keys).count { |key| delete(key, options) } if stale_for(options)
+
         asking { @cache.delete_multi(strings(keys)) }
       end
 
       # @return [Integer, nil]
       def incr(key, amount = 1, ttl = nil, default = nil, _options = nil)
-        options = {initial: default, ttl: ttl_or_default(ttl)}
+        amount = number(amount)
+        options = {initial: number(default), ttl: ttl_or_default(ttl)}
         change(:incr, key, amount, **options) { @cache.incr(key, amount, **options) }
       end
 
       # @return [Integer, nil]
       def decr(key, amount = 1, ttl = nil, default = nil, _options = nil)
-        options = {initial: default, ttl: ttl_or_default(ttl)}
+        amount = number(amount)
+        options = {initial: number(default), ttl: ttl_or_default(ttl)}
         change(:decr, key, amount, **options) { @cache.decr(key, amount, **options) }
       end
 
@@ -203,45 +243,59 @@ module Heddle
       def quiet
         return yield if Thread.current[@quiet]
 
-        batch = Thread.current[@quiet] = Pipeline.new(@cache.instance_variable_get(:@codec), nil)
+        Thread.current[@quiet] = new_batch
         begin
           value = yield
         ensure
+          batch = Thread.current[@quiet]
           Thread.current[@quiet] = nil
-          asking { @cache.send(:perform_all, batch.keys, batch.commands, batch.repeatable?) }
+          send_batch(batch)
         end
         value
       end
       alias_method :multi, :quiet
 
-      # @return [Array<true>]
+      # Nothing is ever deferred.
+      #
+      # @return [nil]
+      def drain_deferred_responses
+      end
+
+      # @param delay [Integer] seconds from now
+      # @return [Array<true, nil>] one for each server; nil inside of {#quiet}
       def flush(delay = 0)
-        asking { @cache.flush_all(delay) }
-        [true]
+        batch = Thread.current[@quiet]
+        if batch # what came before goes before
+          Thread.current[@quiet] = new_batch
+          send_batch(batch)
+        end
+        flushed = translating { @cache.send(:ask_all, @cache.send(:flush_request, number(delay))) }
+        flushed.map { batch ? nil : true }
       end
       alias_method :flush_all, :flush
 
-      # @return [Hash{String => Hash{String => String}}]
+      # @return [Hash{String => Hash{String => String}, nil}] nil for a server that does not answer
       def stats(type = nil)
-        asking { @cache.stats(%i[items slabs settings].include?(type) ? type : nil) }
+        request = %i[items slabs settings].include?(type) ? "stats #{type}\r\n" : "stats\r\n"
+        each_server(request) { |lines| lines.to_h { |line| line.split(" ", 2) } }
       end
 
-      # @return [nil]
+      # @return [Array<true, nil>] one for each server
       def reset_stats
-        asking { @cache.reset_stats }
+        each_server("stats reset\r\n") { true }.values
       end
 
-      # @return [Hash{String => String}]
+      # @return [Hash{String => String, nil}] nil for a server that does not answer
       def version
-        asking { @cache.version }
+        each_server("version\r\n", &:first)
       end
 
       # @raise [RingError] when no server answers
       def alive!
-        asking { @cache.version }
-        true
-      rescue NetworkError => error
-        raise RingError, error.message
+        answers, failures = asking { @cache.send(:ask_each, "version\r\n") }
+        return true if answers.any? { |_, lines| lines }
+
+        raise RingError, "no server answers: #{failures.first.message}"
       end
 
       # Closes the connections that nobody uses; the next operation makes new ones.
@@ -277,6 +331,50 @@ module Heddle
         translating { batch ? batch.public_send(name, key, *arguments, **options) : direct.call }
       end
 
+      def new_batch
+        Pipeline.new(@cache.instance_variable_get(:@codec), nil)
+      end
+
+      def send_batch(batch)
+        translating { @cache.send(:perform_all, batch.keys, batch.commands, batch.repeatable?) }
+      end
+
+      # Blocks are given what a server answers, and nobody what does not.
+      def each_server(request)
+        answers, _ = asking { @cache.send(:ask_each, request) }
+        answers.transform_values { |lines| lines && yield(lines) }
+      end
+
+      def metadata(bytes, flags, cas, state, options)
+        value = translating { @cache.send(:decoded, bytes, flags, raw?(options)) } if bytes
+        {value: value, cas: cas || 0, won_recache: state.anybits?(WON), stale: state.anybits?(STALE),
+         lost_recache: state.anybits?(WAITING), miss: bytes.nil?}
+      end
+
+      def metadata_of(keys, options)
+        batch = new_batch
+        keys.each { |key| batch.get(key) }
+        replies = @cache.send(:perform_all, batch.keys, batch.commands, true)
+        failure = replies.find { |reply| reply.is_a?(Exception) }
+        raise failure if failure
+
+        @cache.send(:rearm_all, batch, replies)
+        keys.zip(replies).each_with_object({}) do |(key, (_, bytes, flags, cas, *, state)), found|
+          found[key] = metadata(bytes, flags, cas, state, options).slice(:value, :cas, :stale, :miss) if bytes
+        end
+      end
+
+      # nil: it is deleted.
+      def stale_for(options)
+        return unless options.is_a?(Hash)
+        raise ArgumentError, "drop_value is not supported: delete the key, or set another value" if options[:drop_value]
+
+        seconds = number(options[:tombstone_ttl])
+        raise ArgumentError, "tombstone_ttl requires invalidate: true" if seconds && !options[:invalidate]
+
+        options[:invalidate] ? Expiry.seconds(seconds) || true : nil
+      end
+
       # What needs an answer cannot be quiet.
       def asking(wrap: true, &block)
         raise NotPermittedMultiOpError, "what asks for an answer is not allowed inside of quiet" if Thread.current[@quiet]
@@ -300,11 +398,21 @@ module Heddle
       end
 
       def ttl_or_default(ttl)
-        ttl || @expires_in || 0
+        ttl.is_a?(Integer) ? ttl : number(ttl || @expires_in || 0)
+      end
+
+      # Dalli takes digits for numbers.
+      def number(value)
+        return value unless value.is_a?(String)
+
+        Integer(value, 10)
+      rescue ArgumentError
+        raise ArgumentError, "a number was expected: got #{value.inspect}"
       end
 
       def cas_or_none(cas)
-        cas unless cas.nil? || cas.zero?
+        cas = Numbers.unsigned(:cas, number(cas))
+        cas unless cas == 0
       end
 
       def translating

@@ -1,0 +1,137 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/memcached_helpers"
+
+# What goes wrong beside the wire: servers that answer with errors, or not at all, pools that are used up, clients that are closed.
+class MemcachedFailuresTest < Minitest::Test
+  include MemcachedHelpers
+
+  hard_deadline 60
+
+  class Interruption < StandardError; end
+
+  # Answers each line that is no "version" by one text, or never (nil).
+  def scripted(answer)
+    listener = TCPServer.new("127.0.0.1", 0)
+    threads = Queue.new
+    asked = Queue.new
+    threads << Thread.new do
+      loop do
+        socket = listener.accept
+        threads << Thread.new do
+          while (line = socket.gets)
+            next socket.write("VERSION 1.6.18\r\n") if line == "version\r\n"
+
+            asked << line
+            socket.write(answer) if answer
+          end
+        rescue IOError, SystemCallError
+          nil
+        ensure
+          socket.close
+        end
+      end
+    rescue IOError, SystemCallError
+      nil
+    end
+    (@listeners ||= []) << [listener, threads]
+    ["127.0.0.1:#{listener.addr[1]}", asked]
+  end
+
+  def teardown
+    super
+    @listeners&.each do |listener, threads|
+      listener.close
+      threads.pop.kill.join until threads.empty?
+    end
+  end
+
+  # An error after which nobody knows where the conversation stands ends all of it, and is no answer.
+  def test_an_error_ends_a_batch
+    address, = scripted("CLIENT_ERROR bad data chunk\r\n")
+    cache = client_of(address)
+    assert_raises(Heddle::Memcached::ClientError) { cache.pipelined { |batch| batch.get("a") && batch.set("b", 1) } }
+    assert_raises(Heddle::Memcached::ClientError) { cache.pipelined { |batch| 3.times { |i| batch.set("b#{i}", 1) } } }
+    assert_raises(Heddle::Memcached::ClientError) { cache.get_multi("a", "b") }
+    assert_raises(Heddle::Memcached::ClientError) { cache.set_multi({"a" => 1}) }
+    assert_raises(Heddle::Memcached::ClientError) { cache.delete_multi("a", "b") }
+    assert_equal [0, 0], connections(cache)
+  end
+
+  # Who waits for a connection in vain has learnt nothing of the server.
+  def test_a_pool_that_is_used_up_is_not_a_server_that_is_down
+    address, asked = scripted(nil)
+    cache = client_of(address, pool: 1, failures: 1)
+    holder = Thread.new { cache.get("key") }
+    holder.report_on_exception = false
+    asked.pop
+    3.times do
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { cache.get("key") } }
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { cache.get_multi("key", "other") } }
+    end
+    server = cache.instance_variable_get(:@servers).first
+    assert_nil server.error
+    assert_predicate server, :usable?
+    assert_equal [1, 0], connections(cache)
+  ensure
+    holder&.kill&.join
+  end
+
+  def test_a_client_that_is_closed
+    cache = client
+    cache.set("key", 1)
+    cache.close
+    2.times do
+      [-> { cache.get("key") }, -> { cache.set("key", 1) }, -> { cache.get_multi("key") }, -> { cache.version }].each do |work|
+        error = assert_raises(IOError, &work)
+        assert_equal "the client was closed: make a new one", error.message
+      end
+    end
+  end
+
+  # What is raised in the closing of one connection does not keep the others from being counted off.
+  def test_an_interruption_while_connections_are_closed
+    addresses = Array.new(2) { scripted(nil).first }
+    cache = client_of(*addresses, failures: 100)
+    cache.send(:time_limit=, 0.2)
+    keys = Array.new(40) { |i| "key #{i}" }
+    assert_equal 2, keys.map { |key| cache.send(:server_for, key).name }.uniq.size
+    peers = addresses.map { |address| /#{address}/ }
+    interrupting = Module.new do
+      define_method(:poison) do
+        super()
+        raise Interruption
+      end
+    end
+    asking = Thread.new { cache.get_multi(keys) }
+    asking.report_on_exception = false
+    wait_until { connections(cache).first == 2 }
+    ObjectSpace.each_object(Heddle::Stream) { |stream| stream.extend(interrupting) if !stream.closed? && peers.any? { |peer| stream.inspect.match?(peer) } }
+    assert_raises(Interruption) { asking.value }
+    assert_equal [0, 0], connections(cache)
+  end
+
+  # One that is down does not keep the others from hearing it.
+  def test_every_server_is_asked
+    address, = scripted("OK\r\n")
+    gone = "127.0.0.1:#{Servers.free_port}"
+    last, asked = scripted("OK\r\n")
+    cache = client_of(gone, address, gone, last)
+    assert_raises(Errno::ECONNREFUSED) { cache.flush_all }
+    refute_predicate asked, :empty?
+    assert_equal "flush_all\r\n", asked.pop
+    dalli = Heddle::Memcached::DalliCompatible.new([gone, last])
+    assert_equal({gone => nil}, dalli.version.slice(gone))
+    assert_raises(Heddle::Memcached::DalliCompatible::RingError) { Heddle::Memcached::DalliCompatible.new(gone).alive! }
+  end
+
+  def test_another_protocol
+    [["HTTP/1.1 400 Bad Request\r\n\r\n", Heddle::Memcached::ProtocolError], ["ERROR\r\n", Heddle::Memcached::ClientError],
+      ["SERVER_ERROR out of memory\r\n", Heddle::Memcached::ServerError]].each do |answer, error|
+      cache = client_of(scripted(answer).first, failures: 100)
+      assert_raises(error, answer) { cache.get("key") }
+      assert_raises(error, answer) { cache.get_multi("key") } unless answer.start_with?("SERVER")
+    end
+  end
+end
