@@ -46,13 +46,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
 
     define_method(:"test_raise_in_a_thread_#{shape}") do
-      each_offset(shape) do |http|
-        reader = Thread.new { http.get("/") }
-        reader.report_on_exception = false
-        stalled(reader)
-        reader.raise(Stop, "enough")
-        assert_raises(Stop) { reader.value }
-      end
+      each_offset(shape) { |http| raised(http) }
     end
 
     define_method(:"test_deadline_in_a_task_#{shape}") do
@@ -62,15 +56,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
 
     define_method(:"test_cancel_of_a_task_#{shape}") do
-      each_offset(shape) do |http|
-        Heddle.run do
-          task = Heddle.spawn { http.get("/") }
-          stalled
-          task.cancel
-          task.wait
-          assert_equal :cancelled, task.status
-        end
-      end
+      each_offset(shape) { |http| cancelled(http) }
     end
 
     define_method(:"test_stop_under_async_#{shape}") do
@@ -83,6 +69,20 @@ class NetHTTPInterruptionsTest < Minitest::Test
           task.wait
         end.wait
       end
+    end
+  end
+
+  # A record may be there in part, or have been read and hold more than was asked for.
+  {
+    "deadline" => ->(test, http) { test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { http.get("/") } } },
+    "raise" => ->(test, http) { test.raised(http) },
+    "cancel" => ->(test, http) { test.cancelled(http) }
+  }.each do |name, ending|
+    define_method(:"test_#{name}_over_tls") do
+      @tls = ScriptedHTTPServer.new(tls: true)
+      each_offset("chunked", server: @tls) { |http| ending.call(self, http) }
+    ensure
+      @tls&.close
     end
   end
 
@@ -165,12 +165,30 @@ class NetHTTPInterruptionsTest < Minitest::Test
     assert_equal 3, @server.received.size
   end
 
+  def raised(http)
+    reader = Thread.new { http.get("/") }
+    reader.report_on_exception = false
+    stalled(reader)
+    reader.raise(Stop, "enough")
+    assert_raises(Stop) { reader.value }
+  end
+
+  def cancelled(http)
+    Heddle.run do
+      task = Heddle.spawn { http.get("/") }
+      stalled
+      task.cancel
+      task.wait
+      assert_equal :cancelled, task.status
+    end
+  end
+
   private
 
-  def each_offset(shape)
+  def each_offset(shape, server: @server)
     reply = REPLIES.fetch(shape)
     reply.bytesize.times do |offset|
-      converse(reply, offset) do |http|
+      converse(reply, offset, server) do |http|
         assert_within(1) { yield http }
         assert_equal "fresh", http.get("/").body, "after #{offset} bytes"
       end
@@ -178,11 +196,11 @@ class NetHTTPInterruptionsTest < Minitest::Test
   end
 
   # What is owed comes with the next request on the same connection.
-  def converse(reply, offset)
+  def converse(reply, offset, server = @server)
     first = {pieces: [reply.byteslice(0, offset)], ending: nil}
     second = {pieces: [reply.byteslice(offset..) + reply], ending: nil}
-    @server.play([[first, second], [FRESH] * 3, [FRESH] * 3])
-    Net::HTTP.start("127.0.0.1", @server.port, nil) { |http| yield http }
+    server.play([[first, second], [FRESH] * 3, [FRESH] * 3])
+    Net::HTTP.start("127.0.0.1", server.port, nil, nil, nil, nil, use_ssl: server == @tls, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| yield http }
   end
 
   # What the client is told, and what it is told next.
@@ -211,7 +229,8 @@ class NetHTTPInterruptionsTest < Minitest::Test
 
   # Waits until the server has sent what it will send, and the reader waits for more.
   def stalled(reader = nil)
-    wait_until { @server.received.any? && @server.quiet }
+    server = @tls || @server
+    wait_until { server.received.any? && server.quiet }
     wait_until { reader.stop? } if reader
   end
 end

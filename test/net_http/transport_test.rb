@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "open-uri"
+require "support/hosts"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
@@ -32,6 +33,25 @@ class NetHTTPTransportTest < Minitest::Test
       Array.new(30) { Heddle.spawn { Net::HTTP.get(URI("http://127.0.0.1:#{@server.port}/")) } }.map(&:value)
     end
     assert_equal ["hello"] * 30, bodies
+    assert_operator Heddle::NetHTTP.stats[:fast] - @before, :>, 60
+  end
+
+  # Another's scheduler, through its public hooks.
+  def test_under_async
+    reason = Hosts.missing(:async)
+    skip reason if reason
+
+    @servers << tls = ScriptedHTTPServer.new(tls: true)
+    zipped = Zlib.gzip("hello" * 1000)
+    tls.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: #{zipped.bytesize}\r\n\r\n", zipped], ending: nil}]] * 10)
+    bodies = Hosts.run(:async) do |spawn|
+      plain = Array.new(10) { spawn.call { Net::HTTP.get(URI("http://127.0.0.1:#{@server.port}/")) } }
+      sealed = Array.new(10) do
+        spawn.call { Net::HTTP.start("127.0.0.1", tls.port, nil, nil, nil, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| http.post("/", "x" * 100_000).body } }
+      end
+      (plain + sealed).map(&:value)
+    end
+    assert_equal ["hello"] * 10 + ["hello" * 1000] * 10, bodies
     assert_operator Heddle::NetHTTP.stats[:fast] - @before, :>, 60
   end
 
