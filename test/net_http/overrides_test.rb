@@ -123,6 +123,30 @@ class NetHTTPOverridesTest < Minitest::Test
     end
   end
 
+  # A stub that is over leaves nothing behind.
+  def test_a_method_that_is_taken_away_again
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      fast = lambda do
+        before = Heddle::NetHTTP.stats[:fast]
+        Net::HTTP.start("127.0.0.1", #{@server.port}, nil) { |http| http.get("/") }
+        Heddle::NetHTTP.stats[:fast] > before
+      end
+      places = [BasicSocket, Net::BufferedIO]
+      seen = [fast.call]
+      places.each do |place|
+        own = place.instance_methods(false).include?(:eof?)
+        stock = place.instance_method(:eof?)
+        place.define_method(:eof?) { true }
+        seen << fast.call
+        own ? place.define_method(:eof?, stock) : place.remove_method(:eof?)
+        seen << fast.call
+      end
+      p seen
+    RUBY
+    assert_equal "[true, false, true, false, true]\n", out
+  end
+
   # A proxy is looked for where stock looks, through whatever stands there.
   {
     "method" => "ENV.singleton_class.prepend(Module.new { def [](name) = (name == 'http_proxy') ? PROXY : super })",

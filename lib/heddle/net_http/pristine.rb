@@ -51,6 +51,17 @@ module Heddle
           Watch.changed(self)
         end
 
+        # As a stub does that is over.
+        def method_removed(name)
+          super
+          Watch.changed(self)
+        end
+
+        def singleton_method_removed(name)
+          super
+          Watch.changed(self)
+        end
+
         def prepend(*) = super.tap { Watch.changed(self) }
 
         def include(*) = super.tap { Watch.changed(self) }
