@@ -39,6 +39,16 @@ class MySQLStatementsTest < Minitest::Test
     @admin.driver.command("set global max_prepared_stmt_count = #{count}")
   end
 
+  # Of a child that runs the block.
+  def exit_status_of
+    pid = fork do
+      yield
+    ensure
+      exit!(2)
+    end
+    Process.wait2(pid).last.exitstatus
+  end
+
   # What the block adds to the stream's statistics.
   def spent(db)
     before = db.driver.stream.statistics
@@ -75,6 +85,52 @@ class MySQLStatementsTest < Minitest::Test
       db.flush_closes
       assert_equal 0, link(db).closes
       wait_until(what: "the closes' arrival") { on_server == before }
+    end
+  end
+
+  # Nobody asks for anything any more: by the thread that watches over deadlines.
+  def test_closes_of_an_idle_connection_are_sent_after_a_second
+    with_connection(tls: {ca_file: @server.ca_file}) do |encrypted|
+      encrypted.query("select 1")
+      with_connection do |db|
+        before = on_server
+        kept = db.prepare("select 1")
+        3.times { |n| db.query("select #{n}") }
+        db.prepare("select 7").close
+        assert_equal 1, link(db).closes
+        spent = spent(db) { wait_until(10, what: "the closes to be sent") { link(db).closes.zero? } }
+        assert_equal 1, spent[:sends]
+        wait_until(what: "the closes' arrival") { on_server == before + 1 } # the one that is kept
+        assert_equal 1, kept.query[0][0]
+        assert_equal 8, db.query_value("select ? + 1", 7)
+        assert_equal 1, link(encrypted).closes # see doc/limits.md
+      end
+    end
+  end
+
+  def test_closes_of_an_idle_connection_in_a_task
+    Heddle.run do
+      with_connection do |db|
+        before = on_server
+        db.query("select 1")
+        wait_until(10, what: "the closes' arrival") { on_server == before }
+        assert_equal 8, db.query_value("select ? + 1", 7)
+      end
+    end
+  end
+
+  # The conversation is the parent's.
+  def test_a_child_sends_no_closes_of_its_parents_connections
+    with_connection do |db|
+      db.query("select 1")
+      status = exit_status_of do
+        with_connection do |own|
+          own.query("select 1")
+          wait_until(10, what: "the closes to be sent") { link(own).closes.zero? }
+          exit!((link(db).closes == 1) ? 0 : 1)
+        end
+      end
+      assert_equal 0, status
     end
   end
 

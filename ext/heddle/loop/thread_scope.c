@@ -42,6 +42,7 @@ static VALUE helper; // the thread, or 0
 static bool program_ends;
 static unsigned forks;
 static uint64_t armed; // how many scopes ever were, to know an idle second
+static bool (*chore)(deadline_t now);
 
 // A thread that has ended, and a fiber in it that nobody resumes any more, leave what they had open.
 static void mark_heap(void *unused)
@@ -188,7 +189,8 @@ static VALUE watch(VALUE unused)
     for (;;) {
         fire_due();
         deadline_t now = deadline_now();
-        if (heap.size || seen != armed) idle_since = now;
+        if (chore && !chore(now)) chore = NULL;
+        if (heap.size || chore || seen != armed) idle_since = now;
         seen = armed;
         if (now - idle_since >= SECOND) return Qnil;
         deadline_t next = timer_next(&heap);
@@ -231,6 +233,7 @@ static void abandon_parents_side(void)
     memset(&heap, 0, sizeof(heap));
     forks = fork_count();
     helper = 0;
+    chore = NULL;
     init_sleeper();
     for (uint32_t i = 0; i < parents.size; i++)
         parents.nodes[i]->place = 0;
@@ -265,6 +268,12 @@ static void need_helper(void)
 VALUE thread_scope_helper(void)
 {
     return forks == fork_count() ? helper : 0;
+}
+
+void thread_scope_chore(bool (*wanted)(deadline_t now))
+{
+    need_helper();
+    chore = wanted;
 }
 
 void thread_scope_arm(struct scope *scope, struct scope_chain *chain)

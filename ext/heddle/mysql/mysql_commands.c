@@ -398,6 +398,7 @@ static VALUE close_later(VALUE self, VALUE prepared)
     if (!statement->open) return Qnil;
     statement->open = false;
     mysql_bury(link->graveyard, statement->id);
+    if (!link->graveyard->dead && !link->busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
 }

@@ -136,6 +136,7 @@ VALUE mysql_exchange(struct mysql_exchange *exchange)
                  "(Heddle::DB::Pool), or let them take turns");
     struct stream *stream = stream_of(link->stream);
     link->busy = true;
+    link->exchanges++;
     link->pending = 0;
     if (link->span != DEADLINE_NEVER) {
         deadline_t until = deadline_after(deadline_now(), link->span);
@@ -144,6 +145,7 @@ VALUE mysql_exchange(struct mysql_exchange *exchange)
         exchange->bounded = true;
     }
     VALUE result = rb_ensure(exchange_body, (VALUE)exchange, exchange_end, (VALUE)exchange);
+    mysql_flush_when_idle(exchange->self);
     RB_GC_GUARD(exchange->self);
     return result;
 }
@@ -322,4 +324,5 @@ void Init_heddle_mysql(void)
     mysql_values_init();
     mysql_results_init();
     mysql_commands_init();
+    mysql_idle_init();
 }

@@ -51,7 +51,12 @@ struct mysql_link {
     bool last_open;  // … and was not closed
     uint16_t status;
     uint8_t sequence;
-    bool busy;  // in an exchange
+    bool busy; // in an exchange
+    // Of mysql_idle.c: whether it watches, since when nothing was asked, by which count, and in which process.
+    bool watched;
+    deadline_t idle_since;
+    uint64_t exchanges, seen;
+    unsigned forks;
     bool local; // DATETIME is in the time zone of this process, not in UTC
     rb_encoding *encoding;
 };
@@ -156,6 +161,13 @@ VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);
 
 // An error's object.
 VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
+
+// ---- mysql_idle.c
+
+// Has closes that wait sent when nothing is asked for a second.
+void mysql_flush_when_idle(VALUE self);
+
+void mysql_idle_init(void);
 
 void mysql_parameters_init(void);
 void mysql_values_init(void);

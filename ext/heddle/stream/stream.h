@@ -77,6 +77,11 @@ void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t leng
 // Sends all there is, also what rides, and reads meanwhile what the peer sends when it takes no more.
 void stream_flush(struct stream *stream);
 
+// Sends what rides, as much of it as is taken at once: for another thread than the one that uses the stream, between two of
+// its operations. Never waits and lets nobody else run; raises IOError for a closed stream. False when it could not: over
+// TLS, in the middle of a message, or when the connection is lost, which its user is told by the next operation.
+bool stream_send_riding(struct stream *stream);
+
 // ---- the conversation
 
 // So many replies more are owed. A stream that is owed some is not healthy: it is not to be handed on.

@@ -204,6 +204,23 @@ void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t leng
     if (too_much && stream->between_messages && !stream->busy[SIDE_WRITE]) stream_flush(stream);
 }
 
+bool stream_send_riding(struct stream *stream)
+{
+    stream_adopt(stream);
+    bool at_rest = stream->between_messages && !stream->busy[SIDE_WRITE] && !buffer_used(&stream->out);
+    if (!at_rest || !NIL_P(stream->tls)) return false;
+    size_t length = buffer_used(&stream->riding);
+    if (!length) return true;
+    stream->statistics.sends++;
+    ssize_t count = io_transmit(stream->descriptor, buffer_front(&stream->riding), length);
+    if (count == -EAGAIN) return true; // the next message takes them along
+    if (count < 0) return false;
+    stream->statistics.sent += (uint64_t)count;
+    buffer_consume(&stream->riding, (size_t)count); // the rest of one that was cut comes first in the next message
+    if ((size_t)count == length) stream->riding_count = 0;
+    return true;
+}
+
 bool stream_send_first(struct stream *stream)
 {
     if (stream->busy[SIDE_WRITE]) return false;
