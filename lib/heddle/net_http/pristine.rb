@@ -138,9 +138,10 @@ module Heddle
         SOCKETS.product(ASKED_OF_SOCKETS).all? { |name, method| rubys_own?(Object.const_get(name), method, sockets, library) }
       end
 
-      # The classes of addresses that are asked for a proxy: Ruby's own, or RubyGems' copy.
+      # The classes of addresses that are asked for a proxy: Ruby's own, or RubyGems' copy where it has one.
       def uris
-        uri = Object.const_get(@space.name.sub(/Net\z/, "URI"))
+        copy = @space.name.sub(/Net\z/, "URI").split("::").reduce(Object) { |mod, name| mod.const_get(name, false) if mod&.const_defined?(name, false) }
+        uri = copy || ::URI
         [uri::Generic, uri::HTTP]
       end
 
