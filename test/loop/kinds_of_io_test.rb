@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/certificates"
 require "support/loop_helpers"
 require "fcntl"
 require "openssl"
@@ -156,14 +157,10 @@ class KindsOfIOTest < Minitest::Test
   end
 
   def test_openssl_sockets
-    key, certificate = self_signed
     with_pair do |here, there|
       Heddle.run do
-        context = OpenSSL::SSL::SSLContext.new
-        context.key = key
-        context.cert = certificate
         server = Heddle.spawn do
-          socket = OpenSSL::SSL::SSLSocket.new(there, context)
+          socket = OpenSSL::SSL::SSLSocket.new(there, Certificates.context)
           socket.accept
           line = socket.gets
           socket.write(line.upcase * 50_000)
@@ -207,18 +204,5 @@ class KindsOfIOTest < Minitest::Test
     yield(*ends)
   ensure
     ends&.each(&:close)
-  end
-
-  def self_signed
-    key = OpenSSL::PKey::EC.generate("prime256v1")
-    certificate = OpenSSL::X509::Certificate.new
-    certificate.version = 2
-    certificate.serial = 1
-    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=heddle.test")
-    certificate.public_key = key
-    certificate.not_before = Time.now - 60
-    certificate.not_after = Time.now + 3600
-    certificate.sign(key, OpenSSL::Digest.new("SHA256"))
-    [key, certificate]
   end
 end

@@ -2,6 +2,7 @@
 
 require "socket"
 require "openssl"
+require "support/certificates"
 
 # An HTTP server that says, byte by byte and at the ends it is told, what a script says. A script is one Array a
 # connection, of replies; a reply is {pieces: [String], ending: nil, :close or :reset}. A connection without a script
@@ -67,22 +68,7 @@ class ScriptedHTTPServer
     @server.close
   end
 
-  def self.tls_context
-    @tls_context ||= OpenSSL::SSL::SSLContext.new.tap do |context|
-      key = OpenSSL::PKey::RSA.new(2048)
-      name = OpenSSL::X509::Name.parse("/CN=localhost")
-      certificate = OpenSSL::X509::Certificate.new
-      certificate.version = 2
-      certificate.serial = 1
-      certificate.subject = certificate.issuer = name
-      certificate.public_key = key.public_key
-      certificate.not_before = Time.now - 60
-      certificate.not_after = Time.now + 86_400
-      certificate.sign(key, OpenSSL::Digest.new("SHA256"))
-      context.cert = certificate
-      context.key = key
-    end
-  end
+  def self.tls_context = (@tls_context ||= Certificates.context)
 
   private
 
