@@ -200,9 +200,36 @@ class ConnectTest < Minitest::Test
       assert_equal [], asked { in_thread { TCPSocket.new("localhost", port).close } }
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
       assert_equal [TCPSocket], asked { Heddle.deadline(5) { TCPSocket.new("localhost", port).close } }
-      assert_equal [], asked { Heddle.run { TCPSocket.new("127.0.0.1", port).close } }
+      assert_equal [], asked { TCPSocket.new("127.0.0.1", port).close }
+      assert_equal [], asked { Heddle.deadline(5) { TCPSocket.new("127.0.0.1", port).close } }
+      assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("127.0.0.1", port).close } }
       assert_equal [], asked { Heddle.run { assert_raises(ArgumentError) { TCPSocket.new("localhost", port, nil, nil, 1) } } }
     end
+  end
+
+  # As Ruby's own method ends with it, however the address is written.
+  def test_addresses_in_a_task
+    with_server(->(connection) { connection.write("hello") }) do |port|
+      outcome = lambda do |way, host, *rest|
+        socket = way.call(host, *rest)
+        [socket.class, socket.remote_address.inspect_sockaddr, socket.read]
+      rescue SystemCallError, SocketError => error
+        [error.class, error.message]
+      ensure
+        socket&.close
+      end
+      calls = %w[127.0.0.1 127.1 0x7f.1 2130706433 ::1 ::ffff:127.0.0.1 127.0.0.300 1:2:3].product([port, port.to_s, 1])
+      calls += [["127.0.0.1", port, "127.0.0.1"], ["127.0.0.1", port, "::1"], ["127.0.0.1", 1, "127.0.0.1"], ["0.0.0.0", port], ["255.255.255.255", port]]
+      calls.product([TCPSocket.method(:new), Socket.method(:tcp)]).each do |arguments, way|
+        ours, rubys = [true, false].map do |fast|
+          Heddle.fast_fallback = fast
+          Heddle.run { outcome.call(way, *arguments) }
+        end
+        assert_equal rubys, ours, [way, arguments].inspect
+      end
+    end
+  ensure
+    Heddle.fast_fallback = true
   end
 
   def test_it_can_be_switched_off

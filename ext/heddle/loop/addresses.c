@@ -37,10 +37,33 @@ struct addresses *addresses_of(const struct addrinfo *found)
     return addresses;
 }
 
+// As most are written. getaddrinfo takes 3 KiB of stack, a page that each fiber which waits to connect would then keep.
+static struct addresses *plain_numeric(const char *host)
+{
+    struct socket_address address;
+    memset(&address, 0, sizeof(address));
+    if (inet_pton(AF_INET, host, &address.ipv4.sin_addr) == 1) {
+        address.ipv4.sin_family = AF_INET;
+        address.length = sizeof(address.ipv4);
+    } else if (inet_pton(AF_INET6, host, &address.ipv6.sin6_addr) == 1) {
+        address.ipv6.sin6_family = AF_INET6;
+        address.length = sizeof(address.ipv6);
+    } else {
+        return NULL;
+    }
+    struct addresses *addresses = calloc(1, sizeof(*addresses) + sizeof(address));
+    if (!addresses) return NULL;
+    addresses->count = 1;
+    addresses->list[0] = address;
+    return addresses;
+}
+
 struct addresses *addresses_numeric(const char *host)
 {
     // Names end in a label that is no number; most have a letter beyond f, and none has a colon.
     if (!strpbrk(host, ":") && host[strspn(host, "0123456789abcdefABCDEFxX.")] != '\0') return NULL;
+    struct addresses *plain = plain_numeric(host);
+    if (plain) return plain;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
     if (getaddrinfo(host, NULL, &hints, &found) != 0) return NULL;
     struct addresses *addresses = addresses_of(found);

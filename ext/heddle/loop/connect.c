@@ -74,16 +74,24 @@ static bool take_port(struct connecting *call)
     return true;
 }
 
-static bool take_host(VALUE host)
+static bool take_host(const struct connecting *call)
 {
+    VALUE host = call->host;
     if (!RB_TYPE_P(host, T_STRING) || RSTRING_LEN(host) == 0) return false;
     const char *text = RSTRING_PTR(host);
     if (text[0] == '<' || memchr(text, '\0', (size_t)RSTRING_LEN(host))) return false; // "<any>", "<broadcast>"
-    // Ruby goes about addresses well, but for those with a scope (fe80::1%eth0): no hook can tell it of one.
+    // Ruby goes about addresses well, but for those with a scope (fe80::1%eth0), of which no hook can tell it.
     if (memchr(text, '%', (size_t)RSTRING_LEN(host))) return true;
     struct addresses *numeric = addresses_numeric(StringValueCStr(host));
+    if (!numeric) return true;
+    // In a task Ruby's method would park with more stack beneath it: a page more for each fiber that waits. What it makes of
+    // an IPv4 address in IPv6's clothes differs by version, and so do its words where there is a local address.
+    const struct socket_address *first = &numeric->list[0];
+    bool mapped = numeric->count && first->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&first->ipv6.sin6_addr);
+    bool local = !NIL_P(call->local_host) || !NIL_P(call->local_port);
+    bool ours = call->loop && numeric->count == 1 && !mapped && !local;
     free(numeric);
-    return !numeric;
+    return ours;
 }
 
 static bool take(struct connecting *call, int argc, const VALUE *argv, VALUE klass)
@@ -99,7 +107,7 @@ static bool take(struct connecting *call, int argc, const VALUE *argv, VALUE kla
     call->port = argv[1];
     if (argc > 2) call->local_host = argv[2];
     if (argc > 3) call->local_port = argv[3];
-    return take_host(call->host) && take_port(call);
+    return take_host(call) && take_port(call);
 }
 
 void connect_claim_next(bool claimed)
