@@ -237,13 +237,21 @@ static VALUE segment_from_socket(struct http_io *io, size_t most)
     }
 }
 
-// One record: reading on might raise, and lose what was read before.
-static VALUE segment_from_tls(struct http_io *io, size_t most, VALUE scratch)
+// One record: reading on might raise, and lose what was read before. SSLSocket decrypts into `*buffer`, which is handed on as it is
+// and another taken for the next; what is small gets a String of its size.
+static VALUE segment_from_tls(struct http_io *io, size_t most, VALUE *buffer)
 {
     for (;;) {
-        VALUE got = http_io_receive_record(io, most < HTTP_RECORD ? most : HTTP_RECORD, scratch);
+        if (NIL_P(*buffer)) *buffer = binary(HTTP_RECORD);
+        VALUE got = http_io_receive_record(io, most < HTTP_RECORD ? most : HTTP_RECORD, *buffer);
         if (NIL_P(got)) return Qnil;
-        if (RB_TYPE_P(got, T_STRING)) return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
+        if (RB_TYPE_P(got, T_STRING)) {
+            if (got != *buffer || RSTRING_LEN(got) < HTTP_RECORD / 2) {
+                return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
+            }
+            *buffer = Qnil;
+            return got;
+        }
         http_io_wait_to_read(io, http_io_awaited(got));
     }
 }
@@ -251,7 +259,7 @@ static VALUE segment_from_tls(struct http_io *io, size_t most, VALUE scratch)
 static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destination)
 {
     size_t largest = io->flavour->segment;
-    VALUE scratch = io->tls ? rb_str_buf_new(HTTP_RECORD) : Qnil;
+    VALUE buffer = Qnil; // of TLS
     while (length) {
         struct http_pending pending = http_io_pending(io);
         size_t most = length < largest ? (size_t)length : largest;
@@ -265,7 +273,7 @@ static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destinat
             http_io_consume(io, most);
         } else {
             http_io_look_again(io);
-            segment = io->tls ? segment_from_tls(io, most, scratch) : segment_from_socket(io, most);
+            segment = io->tls ? segment_from_tls(io, most, &buffer) : segment_from_socket(io, most);
             if (NIL_P(segment)) return false;
         }
         if (length != UINT64_MAX) length -= (uint64_t)RSTRING_LEN(segment);
@@ -273,7 +281,7 @@ static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destinat
         rb_funcallv(destination, rb_intern("<<"), 1, &segment); // whose from here on the segment is
         io->calling = false;
     }
-    RB_GC_GUARD(scratch);
+    RB_GC_GUARD(buffer);
     return true;
 }
 
