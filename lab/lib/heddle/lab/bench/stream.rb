@@ -5,26 +5,53 @@ module Heddle
     class Bench
       # What a request and its reply cost by each way of having them end in time.
       class Stream < Bench
+        MODELS = %w[raw select timeout io_stream io_stream_timeout stream stream_timeout stream_exchange stream_deadline].freeze
+        private_constant :MODELS
+
         bench "stream",
           about: "CPU and rate of a get of 100 bytes by sockets and streams, with and without a limit of one second",
-          kinds: %w[raw select timeout stream stream_timeout stream_exchange stream_deadline].to_h { |kind| [kind, :none] },
-          default_models: %w[raw select timeout stream stream_timeout stream_exchange stream_deadline]
+          kinds: MODELS.to_h { |kind| [kind, :none] },
+          default_models: MODELS
 
-        WHERE = {
-          "thread" => ["in a plain thread", {"count" => 20_000}],
-          "task" => ["in a task", {"count" => 20_000}],
-          "beside" => ["beside a thread that computes", {"seconds" => 2}]
+        CASES = {
+          "thread" => {"place" => "thread", "count" => 20_000},
+          "thread, by lines" => {"place" => "thread", "lines" => true, "count" => 20_000},
+          "task" => {"place" => "task", "count" => 20_000},
+          "task, by lines" => {"place" => "task", "lines" => true, "count" => 20_000},
+          "beside a busy thread" => {"place" => "beside", "seconds" => 2}
         }.freeze
         # Beside the thread the processor's time is that thread's.
         COST = Metric.new(key: :cost, title: "CPU µs a get", better: :lower,
           value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? && !m["beside"] })
         RATE = Metric.new(key: :rate, title: "Gets a second", better: :higher, value: ->(m) { m["operations"] / m["wall"] })
-        private_constant :WHERE, :COST, :RATE
+        private_constant :CASES, :COST, :RATE
+
+        # @see Bench#define_options
+        def define_options(parser)
+          parser.on("--scale FACTOR", Float, "times the usual number of gets (1)") do |scale|
+            @scale = above_zero("--scale", scale)
+          end
+        end
+
+        # @see Bench#options
+        def options = {"scale" => @scale}.compact
 
         # @see Bench#cases
         def cases
-          @cases ||= WHERE.map do |place, (where, amount)|
-            Case.new(name: where, params: {"place" => place}.merge(amount))
+          @cases ||= CASES.map do |name, params|
+            amount = params["count"] ? {"count" => [(params["count"] * scale).ceil, 100].max} : {"seconds" => params["seconds"] * [scale, 1].min}
+            Case.new(name: name, params: params.merge(amount))
+          end
+        end
+
+        # A select bounds the first read, not a line; what async has for a limit needs a task.
+        #
+        # @see Bench#applies?
+        def applies?(model, bench_case)
+          case model.kind
+          when "select" then !bench_case.params["lines"]
+          when "io_stream_timeout" then bench_case.params["place"] == "task"
+          else true
           end
         end
 
@@ -43,10 +70,16 @@ module Heddle
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: true)
-          notes = ["raw: write and readpartial; select: IO.select(…, 1) in between; timeout: raw within Timeout.timeout(1)",
+          notes = ["raw: a TCPSocket's write and readpartial; by lines its gets, read and gets; select: IO.select(…, 1) in between; timeout: raw within Timeout.timeout(1)",
+            "io_stream: IO::Stream of the gem io-stream, its tasks async's; io_stream_timeout: within async's with_timeout(1). Tasks of all others are Heddle's",
             "stream: no limit; stream_timeout: timeout: 1; stream_exchange: exchange(timeout: 1); stream_deadline: within Heddle.deadline(1)"]
-          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.troubles].compact
+          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.ratios(RATE),
+            matrix.troubles].compact
         end
+
+        private
+
+        def scale = @scale || 1
       end
     end
   end

@@ -20,7 +20,7 @@ module Heddle
         # @see Workload#prepare
         def prepare
           require "timeout"
-          load_heddle
+          @kind.start_with?("io_stream") ? [load_gem("io-stream", "io/stream"), *load_async] : load_heddle
         end
 
         # @see Workload#perform
@@ -31,9 +31,10 @@ module Heddle
           raise "memcached does not store" unless @socket.gets == "STORED\r\n"
 
           @stream = Heddle::Stream.new(@socket, timeout: (1 if @kind == "stream_timeout")) if @kind.start_with?("stream")
+          @stream = IO.Stream(@socket) if @kind.start_with?("io_stream")
           case @params.fetch("place")
           when "thread" then count(meter)
-          when "task" then Heddle.run { count(meter) }
+          when "task" then in_task { count(meter) }
           else beside(meter)
           end
         ensure
@@ -42,33 +43,46 @@ module Heddle
 
         private
 
-        def get(buffer)
-          case @kind
-          when "raw" then by_socket(buffer)
-          when "select" then by_select(buffer)
-          when "timeout" then ::Timeout.timeout(1) { by_socket(buffer) }
-          when "stream_exchange" then @stream.exchange(timeout: 1) { by_stream(buffer) }
-          when "stream_deadline" then Heddle.deadline(1) { by_stream(buffer) }
-          else by_stream(buffer)
-          end
-          raise "wrong reply" unless buffer == REPLY
+        def in_task(&)
+          @kind.start_with?("io_stream") ? Sync(&) : Heddle.run(&)
         end
 
-        def by_socket(buffer)
-          @socket.write(REQUEST)
-          @socket.readpartial(4096, buffer)
+        def get(buffer)
+          right = case @kind
+          when "select" then by_select(buffer)
+          when "timeout" then ::Timeout.timeout(1) { ask(buffer) }
+          when "io_stream_timeout" then Async::Task.current.with_timeout(1) { ask(buffer) }
+          when "stream_exchange" then @stream.exchange(timeout: 1) { ask(buffer) }
+          when "stream_deadline" then Heddle.deadline(1) { ask(buffer) }
+          else ask(buffer)
+          end
+          raise "wrong reply" unless right
+        end
+
+        # Whether the reply is the right one.
+        def ask(buffer)
+          return ask_io_stream if @kind.start_with?("io_stream")
+
+          from = @stream || @socket
+          from.write(REQUEST)
+          return from.readpartial(4096, buffer) == REPLY unless @params["lines"]
+
+          from.gets.end_with?(" 100\r\n") && from.read(102).start_with?(VALUE) && from.gets == "END\r\n"
+        end
+
+        def ask_io_stream
+          @stream.write(REQUEST)
+          @stream.flush
+          return @stream.read_partial(4096) == REPLY unless @params["lines"]
+
+          @stream.read_until("\r\n").end_with?(" 100") && @stream.read_exactly(102).start_with?(VALUE) && @stream.read_until("\r\n") == "END"
         end
 
         def by_select(buffer)
           @socket.write(REQUEST)
           raise "late" unless IO.select([@socket], nil, nil, 1)
 
-          @socket.read_nonblock(4096, buffer)
-        end
-
-        def by_stream(buffer)
-          @stream.write(REQUEST)
-          @stream.readpartial(4096, buffer)
+          @socket.read_nonblock(4096, buffer) == REPLY
         end
 
         def count(meter)
