@@ -4,15 +4,7 @@
 
 #include "wire/mysql_sql.h"
 
-#include <string.h>
-
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
-
-static VALUE exchange(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second)
-{
-    struct mysql_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
-    return mysql_exchange(&exchange);
-}
 
 // A String in the encoding of the connection.
 static VALUE sql_text(struct mysql_link *link, VALUE sql)
@@ -87,71 +79,6 @@ static VALUE owed(VALUE self)
     return UINT2NUM(mysql_link_of(self)->owed);
 }
 
-// ---- the beginning
-
-static VALUE greeting_body(struct mysql_exchange *exchange)
-{
-    struct mysql_link *link = exchange->link;
-    link->sequence = 0;
-    struct mysql_span packet = mysql_packet(link);
-    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
-    struct mysql_greeting greeting;
-    if (!mysql_greeting(packet.at, packet.at + packet.length, &greeting))
-        mysql_violated(link, "does not speak version 10 of the protocol of MySQL");
-    VALUE fields[] = {
-        rb_utf8_str_new((const char *)greeting.version.at, (long)greeting.version.length),
-        UINT2NUM(greeting.thread),
-        ULL2NUM(greeting.capabilities),
-        rb_str_new((const char *)greeting.scramble, MYSQL_SCRAMBLE),
-        rb_str_new((const char *)greeting.plugin.at, (long)greeting.plugin.length),
-        greeting.mariadb ? Qtrue : Qfalse,
-    };
-    return rb_ary_new_from_values(6, fields);
-}
-
-/* @api private link.greeting -> [version, thread, capabilities, scramble, plugin, mariadb] or an error */
-static VALUE greeting(VALUE self)
-{
-    return exchange(self, greeting_body, Qnil, Qnil);
-}
-
-static VALUE write_body(struct mysql_exchange *exchange)
-{
-    struct mysql_link *link = exchange->link;
-    VALUE payload = exchange->arguments[0];
-    StringValue(payload);
-    size_t length = (size_t)RSTRING_LEN(payload);
-    if (length >= MYSQL_LARGEST_PACKET) rb_raise(rb_eArgError, "a packet of %zu bytes", length);
-    struct stream *stream = stream_of(link->stream);
-    uint8_t header[MYSQL_HEADER];
-    mysql_put_header(header, length, link->sequence++);
-    stream_append(stream, header, MYSQL_HEADER);
-    stream_append(stream, RSTRING_PTR(payload), length);
-    stream_flush(stream);
-    RB_GC_GUARD(payload);
-    return Qnil;
-}
-
-/* @api private link.write_packet(payload): while logging in. */
-static VALUE write_packet(VALUE self, VALUE payload)
-{
-    return exchange(self, write_body, payload, Qnil);
-}
-
-static VALUE read_body(struct mysql_exchange *exchange)
-{
-    struct mysql_link *link = exchange->link;
-    struct mysql_span packet = mysql_packet(link);
-    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
-    return rb_str_new((const char *)packet.at, (long)packet.length);
-}
-
-/* @api private link.read_packet -> String or an error. While logging in. */
-static VALUE read_packet(VALUE self)
-{
-    return exchange(self, read_body, Qnil, Qnil);
-}
-
 // ---- asking
 
 static VALUE send_query_body(struct mysql_exchange *exchange)
@@ -168,7 +95,7 @@ static VALUE send_query_body(struct mysql_exchange *exchange)
 /* @api private link.send_query(sql): answered by receive_text. */
 static VALUE send_query(VALUE self, VALUE sql)
 {
-    return exchange(self, send_query_body, sql, Qnil);
+    return mysql_exchange_with(self, send_query_body, sql, Qnil);
 }
 
 /* @api private link.send_command(byte, payload): answered by receive_text. */
@@ -184,7 +111,7 @@ static VALUE send_command_body(struct mysql_exchange *exchange)
 static VALUE send_command(VALUE self, VALUE command, VALUE payload)
 {
     StringValue(payload);
-    return exchange(self, send_command_body, command, payload);
+    return mysql_exchange_with(self, send_command_body, command, payload);
 }
 
 static VALUE send_prepare_body(struct mysql_exchange *exchange)
@@ -201,7 +128,7 @@ static VALUE send_prepare_body(struct mysql_exchange *exchange)
 /* @api private link.send_prepare(sql): answered by receive_prepared. */
 static VALUE send_prepare(VALUE self, VALUE sql)
 {
-    return exchange(self, send_prepare_body, sql, Qnil);
+    return mysql_exchange_with(self, send_prepare_body, sql, Qnil);
 }
 
 // What cannot be bound is the caller's mistake: nothing was sent yet, and the connection is as good as before.
@@ -282,7 +209,7 @@ static VALUE receive_text_body(struct mysql_exchange *exchange)
 /* @api private link.receive_text -> Heddle::DB::Result or an error */
 static VALUE receive_text(VALUE self)
 {
-    return exchange(self, receive_text_body, Qnil, Qnil);
+    return mysql_exchange_with(self, receive_text_body, Qnil, Qnil);
 }
 
 static VALUE receive_prepared_body(struct mysql_exchange *exchange)
@@ -296,7 +223,7 @@ static VALUE receive_prepared_body(struct mysql_exchange *exchange)
 /* @api private link.receive_prepared -> Prepared or an error */
 static VALUE receive_prepared(VALUE self)
 {
-    return exchange(self, receive_prepared_body, Qnil, Qnil);
+    return mysql_exchange_with(self, receive_prepared_body, Qnil, Qnil);
 }
 
 static VALUE receive_result_body(struct mysql_exchange *exchange)
@@ -310,7 +237,7 @@ static VALUE receive_result_body(struct mysql_exchange *exchange)
 /* @api private link.receive_result(prepared) -> Heddle::DB::Result or an error */
 static VALUE receive_result(VALUE self, VALUE prepared)
 {
-    return exchange(self, receive_result_body, prepared, Qnil);
+    return mysql_exchange_with(self, receive_result_body, prepared, Qnil);
 }
 
 static VALUE read_new(struct mysql_exchange *exchange)
@@ -359,7 +286,7 @@ static VALUE run_body(struct mysql_exchange *exchange)
 /* @api private link.run(prepared, arguments) -> Result or an error */
 static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
 {
-    return exchange(self, run_body, prepared, arguments);
+    return mysql_exchange_with(self, run_body, prepared, arguments);
 }
 
 static VALUE run_text_body(struct mysql_exchange *exchange)
@@ -371,7 +298,7 @@ static VALUE run_text_body(struct mysql_exchange *exchange)
 /* @api private link.run_text(sql) -> Result or an error */
 static VALUE run_text(VALUE self, VALUE sql)
 {
-    return exchange(self, run_text_body, sql, Qnil);
+    return mysql_exchange_with(self, run_text_body, sql, Qnil);
 }
 
 static VALUE receive_fetched_body(struct mysql_exchange *exchange)
@@ -385,7 +312,7 @@ static VALUE receive_fetched_body(struct mysql_exchange *exchange)
 static VALUE receive_fetched(VALUE self, VALUE columns)
 {
     mysql_columns_of(columns);
-    return exchange(self, receive_fetched_body, columns, Qnil);
+    return mysql_exchange_with(self, receive_fetched_body, columns, Qnil);
 }
 
 // ---- closes
@@ -428,7 +355,7 @@ static VALUE flush_closes_body(struct mysql_exchange *exchange)
 /* call-seq: link.flush_closes. Sends them in a packet of their own. */
 static VALUE flush_closes(VALUE self)
 {
-    return exchange(self, flush_closes_body, Qnil, Qnil);
+    return mysql_exchange_with(self, flush_closes_body, Qnil, Qnil);
 }
 
 // ---- SQL
@@ -482,9 +409,6 @@ void mysql_commands_init(void)
     rb_define_method(link, "cursor?", cursor_p, 0);
     rb_define_method(link, "busy?", busy_p, 0);
     rb_define_method(link, "owed", owed, 0);
-    rb_define_method(link, "greeting", greeting, 0);
-    rb_define_method(link, "write_packet", write_packet, 1);
-    rb_define_method(link, "read_packet", read_packet, 0);
     rb_define_method(link, "send_query", send_query, 1);
     rb_define_method(link, "send_command", send_command, 2);
     rb_define_method(link, "send_prepare", send_prepare, 1);

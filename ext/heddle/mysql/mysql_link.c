@@ -150,6 +150,12 @@ VALUE mysql_exchange(struct mysql_exchange *exchange)
     return result;
 }
 
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second)
+{
+    struct mysql_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
+    return mysql_exchange(&exchange);
+}
+
 // ---- packets in
 
 // One of 16 MiB or more comes in several, the last of them shorter.
@@ -323,6 +329,7 @@ void Init_heddle_mysql(void)
     mysql_parameters_init();
     mysql_values_init();
     mysql_results_init();
+    mysql_login_init();
     mysql_commands_init();
     mysql_idle_init();
 }

@@ -1,6 +1,7 @@
 // A conversation with a MySQL or MariaDB server, on a Heddle::Stream: what the files of this folder share. mysql_link.c has
 // the packets, mysql_parameters.c and mysql_values.c what goes in and comes out, mysql_results.c whole replies,
-// mysql_commands.c the methods of Heddle::DB::MySQL::Link. What is asked when is decided in Ruby (lib/heddle/db).
+// mysql_login.c and mysql_commands.c the methods of Heddle::DB::MySQL::Link, mysql_idle.c the closes that no request takes
+// along. What is asked when is decided in Ruby (lib/heddle/db).
 #ifndef HEDDLE_MYSQL_LINK_H
 #define HEDDLE_MYSQL_LINK_H
 
@@ -83,6 +84,9 @@ struct mysql_exchange {
 // Runs the body as one exchange: nobody else may talk meanwhile, it has the link's time, and when it is left before its end
 // the stream is closed, unless it `gives` and got no further than to build its request.
 VALUE mysql_exchange(struct mysql_exchange *exchange);
+
+// One with two arguments.
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second);
 
 // The payload of the next packet; good until the next call.
 struct mysql_span mysql_packet(struct mysql_link *link);
@@ -172,6 +176,7 @@ void mysql_idle_init(void);
 void mysql_parameters_init(void);
 void mysql_values_init(void);
 void mysql_results_init(void);
+void mysql_login_init(void);
 void mysql_commands_init(void);
 
 // Looks up the classes of Ruby that values are made of, once they are loaded.
