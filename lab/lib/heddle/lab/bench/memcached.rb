@@ -27,24 +27,27 @@ module Heddle
         COST = Metric.new(key: :cost, title: "CPU µs per operation", better: :lower,
           value: ->(m) { m["cpu"] * 1e6 / m["operations"] if OPERATIONS.call(m) && !m["beside"] })
         RATE = Metric.new(key: :rate, title: "Operations a second", better: :higher, value: ->(m) { m["operations"] / m["wall"] })
+        CALLS = Metric.new(key: :calls, title: "System calls that send, wait and receive, per operation", better: :lower,
+          value: ->(m) { m["system_calls"]&.fdiv(m["operations"]) })
         # The columns of the table of 2008, each with its place in the measures.
         SECONDS_OF = {"user" => "user", "system" => "system", "total" => "cpu", "real" => "wall"}.map { |title, key|
           Metric.new(key: title.to_sym, title: "Seconds #{title}", better: :lower, value: ->(m) { m[key] })
         }.freeze
-        private_constant :CASES, :SECONDS, :FLOOR, :OPERATIONS, :COST, :RATE, :SECONDS_OF
+        private_constant :CASES, :SECONDS, :FLOOR, :OPERATIONS, :COST, :RATE, :CALLS, :SECONDS_OF
 
         # @see Bench#define_options
         def define_options(parser)
           parser.on("--operations NAMES", Array, "which to run (#{CASES.keys.join(",")})") do |asked|
             @operations = known("operation", asked, CASES.keys)
           end
+          parser.on("--[no-]system-calls", "count them, by strace, which takes seconds a cell (yes)") { |counted| @system_calls = counted }
           parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
             @scale = above_zero("--scale", scale)
           end
         end
 
         # @see Bench#options
-        def options = {"operations" => @operations, "scale" => @scale}.compact
+        def options = {"operations" => @operations, "scale" => @scale, "system_calls" => @system_calls}.compact
 
         # @see Bench#cases
         def cases
@@ -63,7 +66,9 @@ module Heddle
         def open(affinity, &) = with_server(affinity, :memcached, &)
 
         # @see Bench#params
-        def params(bench_case) = bench_case.params.merge("host" => @server.host, "port" => @server.port)
+        def params(bench_case)
+          bench_case.params.merge("host" => @server.host, "port" => @server.port, "system_calls" => @system_calls != false)
+        end
 
         # @see Bench#reference_for
         def reference_for(_, present) = present.include?("dalli") ? "dalli" : present.first
@@ -78,7 +83,9 @@ module Heddle
             "dalli: socket_timeout 1, its default; _untimed: none; _timeout: that and Timeout.timeout(1) around each operation",
             "heddle: no limit; _timeout: timeout: 1; _deadline: Heddle.deadline(1) around each operation",
             "mixed: two sets, three gets (one missing), a get_multi of 10, add, incr, delete; 8 threads have a dalli each, 100 fibers share 16 of them"]
-          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.ratios(RATE),
+          calls = matrix.values(CALLS, spread: false)
+          calls.notes << "counted by strace, where it is installed, in a run beside the one that is measured; what a get_multi costs hangs on how the server's replies arrive"
+          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.ratios(RATE), calls,
             matrix.troubles].compact
         end
 

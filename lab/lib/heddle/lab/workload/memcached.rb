@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "heddle/lab/workload"
+require "heddle/lab/workload/system_calls"
+require "json"
 require "socket"
 
 module Heddle
@@ -15,7 +17,15 @@ module Heddle
         THREADS = 8
         FIBERS = 100
         SHARED = 16 # clients of those fibers, as many as Heddle's own pool has connections
-        private_constant :VALUE, :KEYS, :THREADS, :FIBERS, :SHARED
+        # Those whose system calls are counted: one after another, with nothing else running. How time is limited changes nothing.
+        COUNTED = %w[mixed get set get_multi].freeze
+        # The same work again, for strace: a job as JSON.
+        AGAIN = <<~RUBY
+          require "json"
+          require "heddle/lab/workload"
+          Heddle::Lab::Workload.run(JSON.parse(ARGV.first), nil)
+        RUBY
+        private_constant :VALUE, :KEYS, :THREADS, :FIBERS, :SHARED, :COUNTED, :AGAIN
 
         # dalli, with Strings as they are: the best it can do.
         class Dalli
@@ -80,9 +90,18 @@ module Heddle
           @client = connect
           KEYS.each { |key| @client.set(key, VALUE) or raise "memcached does not store" }
           send(@params.fetch("operation"), meter)
+          add_system_calls(meter) if @params["system_calls"] && COUNTED.include?(@params["operation"]) && !@kind.include?("_")
         end
 
         private
+
+        def add_system_calls(meter)
+          calls = SystemCalls.each_time do |count|
+            job = {"bench" => "memcached", "kind" => @kind, "params" => @params.merge("count" => count, "system_calls" => false, "cold" => true)}
+            SystemCalls.ruby(AGAIN, JSON.generate(job))
+          end
+          meter.measures["system_calls"] = calls * @params.fetch("count") if calls
+        end
 
         def connect
           address = "#{@params.fetch("host")}:#{@params.fetch("port")}"
@@ -104,7 +123,7 @@ module Heddle
         end
 
         def measured(meter, count, weight = 1)
-          [count / 10, 1].max.times { |n| yield n }
+          [count / 10, 1].max.times { |n| yield n } unless @params["cold"]
           meter.measure do
             n = 0
             while n < count

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "heddle/lab/workload"
+require "heddle/lab/workload/system_calls"
 require "open3"
 require "socket"
 require "uri"
@@ -114,8 +115,7 @@ module Heddle
         private_constant :MYSQL2
 
         def mysql2_command(count)
-          [RbConfig.ruby, "--disable=gems", *$LOAD_PATH.flat_map { |path| ["-I", path] }, "-rrubygems", "-e", MYSQL2, @uri.host, @uri.port.to_s,
-            @uri.user, @uri.password, @uri.path.delete_prefix("/"), @kind, count.to_s]
+          SystemCalls.ruby(MYSQL2, @uri.host, @uri.port.to_s, @uri.user, @uri.password, @uri.path.delete_prefix("/"), @kind, count.to_s)
         end
 
         def racket(meter)
@@ -127,7 +127,7 @@ module Heddle
         end
 
         def add_system_calls(meter, &command)
-          calls = SystemCalls.per_query(&command)
+          calls = SystemCalls.each_time(&command)
           meter.measures["system_calls"] = calls * count if calls
         end
       end
@@ -136,4 +136,3 @@ module Heddle
 end
 
 require_relative "stall/racket"
-require_relative "stall/system_calls"
