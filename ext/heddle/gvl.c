@@ -14,9 +14,9 @@ bool gvl_looking = true;
 struct gvl_statistics gvl_statistics;
 static deadline_t contended_until; // guarded by the GVL
 
-static bool contended(void)
+bool gvl_contended(void)
 {
-    return contended_until != 0 && deadline_now() < contended_until;
+    return gvl_looking && contended_until != 0 && deadline_now() < contended_until;
 }
 
 int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
@@ -47,6 +47,12 @@ static int look(struct pollfd *descriptors, size_t count, int64_t span)
     } while (found == 0 && sched_yield() == 0 && deadline_now() < until);
     return found;
 #endif
+}
+
+int gvl_look(struct pollfd *descriptors, size_t count)
+{
+    gvl_statistics.looks++;
+    return look(descriptors, count, LOOK);
 }
 
 static void regained(deadline_t over)
@@ -104,7 +110,7 @@ int gvl_wait(struct gvl_wait *wait, int64_t span)
         wait->looks++;
         return gvl_poll(wait->descriptors, wait->count, 0);
     }
-    if (!gvl_looking || !contended()) return wait_without(wait, span);
+    if (!gvl_contended()) return wait_without(wait, span);
     wait->looks++;
     gvl_statistics.looks++;
     int found = look(wait->descriptors, wait->count, span < LOOK ? span : LOOK);

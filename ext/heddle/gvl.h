@@ -23,6 +23,11 @@ int gvl_wait(struct gvl_wait *wait, int64_t span);
 // The system call alone, which does not care whether the GVL is held. -EBADF for what is no descriptor.
 int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span);
 
+// The same with the GVL held, for a look at most. For transfers: where regaining the GVL was slow lately, and looking was not
+// switched off, they are better made with it held as long as more comes within a look.
+int gvl_look(struct pollfd *descriptors, size_t count);
+bool gvl_contended(void);
+
 // Runs a function without the GVL. The IO is known to Ruby meanwhile: IO#close in another thread ends its waits. The function says
 // in `over` when it was done, which tells how long it took to regain the GVL. Interrupts raise afterwards.
 void gvl_without(VALUE io, int descriptor, VALUE (*function)(void *), void *argument, const deadline_t *over);

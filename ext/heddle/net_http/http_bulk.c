@@ -9,18 +9,25 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 
+static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep the GVL for: a tenth of a quantum
+
 enum { PAGE = 4096, POPULATED = 1 << 20 };
 
 struct region {
     struct http_bulk *bulk;
     deadline_t until; // what is allowed altogether
     deadline_t over;
+    deadline_t hold_until; // with the GVL held; 0 without it
     int result;
 };
 
 static int wait_for_more(const struct region *region)
 {
     struct http_bulk *bulk = region->bulk;
+    if (region->hold_until) {
+        struct pollfd more = {.fd = bulk->descriptor, .events = bulk->events};
+        return gvl_look(&more, 1) > 0 ? 0 : -EAGAIN;
+    }
     deadline_t now = deadline_now();
     if (bulk->until == 0) bulk->until = deadline_after(now, bulk->span);
     deadline_t until = region->until < bulk->until ? region->until : bulk->until;
@@ -40,6 +47,10 @@ static VALUE transfer(void *argument)
         if (count > 0) {
             bulk->moved += (size_t)count;
             bulk->until = 0;
+            if (region->hold_until && deadline_now() > region->hold_until) {
+                region->result = -EAGAIN;
+                break;
+            }
             continue;
         }
         if (count == 0) break;
@@ -54,9 +65,17 @@ static VALUE transfer(void *argument)
     return Qnil;
 }
 
-static void run(struct http_bulk *bulk)
+// `holds`: the GVL may be held for it, which a disk could make last.
+static void run(struct http_bulk *bulk, bool holds)
 {
     deadline_t in_force = deadline_in_force();
+    // Beside a thread that computes: what is here, or comes at once, is had before that thread would give the GVL back.
+    if (holds && gvl_contended()) {
+        struct region held = {.bulk = bulk, .until = in_force, .hold_until = deadline_after(deadline_now(), HOLD)};
+        transfer(&held);
+        bulk->result = held.result;
+        if (held.result != -EAGAIN) return;
+    }
     for (;;) {
         struct region region = {.bulk = bulk, .until = in_force};
         gvl_without(bulk->socket, bulk->descriptor, transfer, &region, &region.over);
@@ -93,7 +112,7 @@ void http_bulk_receive(struct http_bulk *bulk)
 {
     bulk->events = POLLIN;
     bulk->move = receive;
-    run(bulk);
+    run(bulk, true);
 }
 
 static ssize_t transmit(struct http_bulk *bulk, size_t done)
@@ -105,7 +124,7 @@ void http_bulk_send(struct http_bulk *bulk)
 {
     bulk->events = POLLOUT;
     bulk->move = transmit;
-    run(bulk);
+    run(bulk, true);
 }
 
 static ssize_t transmit_file(struct http_bulk *bulk, size_t done)
@@ -117,5 +136,5 @@ void http_bulk_send_file(struct http_bulk *bulk)
 {
     bulk->events = POLLOUT;
     bulk->move = transmit_file;
-    run(bulk);
+    run(bulk, false);
 }

@@ -1,5 +1,5 @@
 // Large transfers of a thread that no scheduler watches over: without the GVL, which is taken again once at their end. Beside a
-// thread that computes, each time costs up to 100 ms.
+// thread that computes, each time costs up to 100 ms: there what is here, or comes at once, is had first, for 10 ms at most.
 #ifndef HEDDLE_NET_HTTP_BULK_H
 #define HEDDLE_NET_HTTP_BULK_H
 
