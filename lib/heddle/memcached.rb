@@ -76,6 +76,7 @@ module Heddle
     # @param connect_timeout [Numeric, nil] seconds that connecting may take, if that is less
     # @param ttl [Numeric, nil] time to live of what is stored without one
     # @param pool [Integer] connections to each server at most; who comes when all are in use waits for the next
+    # @param pool_timeout [Numeric, nil] seconds that waiting for a connection may take, if that is less than +timeout+
     # @param namespace [String, Proc, nil] in front of every key, with +namespace_separator+ between
     # @param serializer [:marshal, :json, :string, #dump & #load] Strings in UTF-8 or without an encoding are stored as they
     #   are, unless +plain_strings+ is false
@@ -91,8 +92,8 @@ module Heddle
     # @param keepalive [Boolean] whether the kernel asks now and then if the peer is still there
     # @param digest [#hexdigest, nil] for keys that are too long; MD5 by itself
     # @raise [ArgumentError]
-    def initialize(servers = nil, timeout: TIMEOUT, connect_timeout: nil, ttl: nil, pool: POOL, namespace: nil,
-      namespace_separator: ":", digest: nil, serializer: :marshal, plain_strings: true, compress: true,
+    def initialize(servers = nil, timeout: TIMEOUT, connect_timeout: nil, ttl: nil, pool: POOL, pool_timeout: nil,
+      namespace: nil, namespace_separator: ":", digest: nil, serializer: :marshal, plain_strings: true, compress: true,
       compress_from: Codec::COMPRESS_FROM, compressor: nil, decompressed_most: Codec::DECOMPRESSED_MOST,
       value_max_bytes: VALUE_MOST, failover: true, failures: 2, retry_after: 1, retry_most: 30, tls: false, username: nil,
       password: nil, keepalive: false)
@@ -105,8 +106,8 @@ module Heddle
       @value_max_bytes = value_max_bytes || Float::INFINITY
       @failover = failover
       @servers = addresses.map do |address|
-        Server.new(address, pool: pool, connect_timeout: connect_timeout, tls: tls, username: username, password: password,
-          keepalive: keepalive, failures: failures, retry_after: retry_after, retry_most: retry_most)
+        Server.new(address, pool: pool, pool_timeout: pool_timeout, connect_timeout: connect_timeout, tls: tls, username: username,
+          password: password, keepalive: keepalive, failures: failures, retry_after: retry_after, retry_most: retry_most)
       end
       set_up(@servers, Ring.points(addresses), @codec, timeout, @keys.plain?)
     end
@@ -260,14 +261,15 @@ module Heddle
     # Stores all of them, at once on all servers. What went wrong is raised in the end; others may be stored then.
     #
     # @param pairs [Hash]
+    # @param raw [Boolean] whether the values are Strings of bytes that are stored as they are
     # @return [nil]
     # @raise [ValueTooLarge, EncodeError] before anything is sent
-    def set_multi(pairs, ttl: @ttl)
+    def set_multi(pairs, ttl: @ttl, raw: false)
       keys = pairs.keys
       values = []
       flags = []
       pairs.each do |key, value|
-        bytes, flag = @codec.dump(value)
+        bytes, flag = encoded(value, raw)
         check_size(key, bytes)
         values << bytes
         flags << flag

@@ -78,6 +78,23 @@ class MemcachedFailuresTest < Minitest::Test
     holder&.kill&.join
   end
 
+  def test_a_wait_for_a_connection_has_a_limit_of_its_own
+    address, asked = scripted(nil)
+    cache = client_of(address, pool: 1, pool_timeout: 0.05, failures: 1)
+    holder = Thread.new { cache.get("key") }
+    holder.report_on_exception = false
+    asked.pop
+    started = monotonic
+    assert_raises(Heddle::DeadlineExceeded) { cache.get("key") }
+    assert_raises(Heddle::DeadlineExceeded) { cache.get_multi("key", "other") }
+    assert_operator monotonic - started, :<, 5, "the operation has ten seconds"
+    server = cache.instance_variable_get(:@servers).first
+    assert_nil server.error
+    assert_equal [1, 0], connections(cache)
+  ensure
+    holder&.kill&.join
+  end
+
   def test_a_client_that_is_closed
     cache = client
     cache.set("key", 1)

@@ -2,6 +2,8 @@
 
 require "test_helper"
 require "support/memcached_helpers"
+require "minitest/mock"
+require "stringio"
 
 # What ActiveSupport documents of its cache stores.
 class MemcachedStoreTest < Minitest::Test
@@ -67,6 +69,97 @@ class MemcachedStoreTest < Minitest::Test
     assert_equal "made new", cache.read("new")
     assert_equal 2, cache.delete_multi(%w[a b none])
     assert_equal({}, cache.read_multi("a", "b"))
+  end
+
+  # Answers nothing until it has seen as many values as it waits for.
+  def waiting_server(values)
+    listener = TCPServer.new("127.0.0.1", 0)
+    thread = Thread.new do
+      socket = listener.accept
+      answers = []
+      while (line = socket.gets)
+        next socket.write("VERSION 1.6.18\r\n") if line == "version\r\n"
+
+        if line.start_with?("ms ")
+          socket.gets
+          values -= 1
+          answers << "HD#{line[/ O\d+/]}\r\n" unless line.match?(/ q\b/)
+        else
+          answers << "MN\r\n"
+        end
+        socket.write(answers.shift) until values > 0 || answers.empty?
+      end
+    rescue IOError, SystemCallError
+      nil
+    end
+    yield "127.0.0.1:#{listener.addr[1]}"
+  ensure
+    listener&.close
+    thread&.kill&.join
+  end
+
+  def test_write_multi_sends_all_of_them_at_once
+    waiting_server(3) do |address|
+      cache = ActiveSupport::Cache.lookup_store(:heddle_store, address, timeout: 5, failures: 100)
+      entries = {"a" => 1, "b" => 2, "c" => 3}
+      errors = StringIO.new
+      before = cache.logger
+      cache.logger = Logger.new(errors, level: :error)
+      assert cache.write_multi(entries, expires_in: 100)
+      assert_empty errors.string
+    ensure
+      cache.logger = before
+    end
+  end
+
+  def test_write_multi_stores_what_write_stores
+    cache = store(value_max_bytes: 4000)
+    values = {"nil" => nil, "text" => "ä", "large" => Random.bytes(5000), "hash" => {a: 1}}
+    cache.write_multi(values, expires_in: 100)
+    assert_equal values.except("large"), cache.read_multi(*values.keys), "what is too large is not stored, the others are"
+    cache.write_multi({"raw" => 7, "ю" => "ä\r\n"}, raw: true)
+    assert_equal 8, cache.increment("raw")
+    assert_equal "ä\r\n".b, cache.read("ю", raw: true).b
+    cache.write_multi({"raw" => 1, "new" => 2}, raw: true, unless_exist: true)
+    assert_equal %w[8 2], [cache.read("raw", raw: true), cache.read("new", raw: true)]
+    cache.write_multi({"short" => 1}, expires_in: 0.05)
+    wait_until { cache.read("short").nil? }
+    cache.write_multi({"old" => 1}, expires_in: 0.05, race_condition_ttl: 10)
+    sleep 0.06
+    assert_equal 2, cache.fetch("old", race_condition_ttl: 10, expires_in: 10) { cache.read("old") ? 2 : flunk("the others have nothing meanwhile") }
+    assert_equal({}, cache.write_multi({}))
+  end
+
+  def test_the_local_cache_knows_what_write_multi_wrote
+    cache = store
+    cache.with_local_cache do
+      cache.write_multi({"a" => 1, "b" => 2})
+      cache.instance_variable_get(:@data).delete_multi(%w[a b].map { |key| "#{cache.options[:namespace]}:#{key}" })
+      assert_equal({"a" => 1, "b" => 2}, cache.read_multi("a", "b"))
+    end
+    assert_nil cache.read("a")
+    gone = ActiveSupport::Cache.lookup_store(:heddle_store, "127.0.0.1:#{Servers.free_port}", timeout: 2)
+    gone.with_local_cache do
+      gone.write_multi({"a" => 1, "b" => 2})
+      assert_nil gone.read("a"), "it was not stored"
+    end
+  end
+
+  def test_pools_as_rails_writes_them
+    {{} => [16, nil], {pool: true} => [16, nil], {pool: nil} => [16, nil], {pool: false} => [1, nil], {pool: 7} => [7, nil],
+     {pool: {size: 3, timeout: 2}} => [3, 2.0], {pool: {size: "3", timeout: "0.5"}} => [3, 0.5], {pool: {timeout: 2}} => [16, 2.0],
+     {pool: {}} => [16, nil], {pool_size: "4", pool_timeout: "1"} => [4, 1.0]}.each do |options, (size, seconds)|
+      made = nil
+      create = Heddle::Memcached.method(:new)
+      Heddle::Memcached.stub(:new, ->(*servers, **given) { create.call(*servers, **(made = given)) }) { store(**options) }
+      assert_equal [size, seconds], [made.fetch(:pool, Heddle::Memcached::POOL), made[:pool_timeout]], "of #{options}"
+    end
+    assert_raises(ArgumentError) { store(pool: {connections: 1}) }
+    assert_raises(ArgumentError) { store(pool: {size: "many"}) }
+    cache = store(pool: {size: 2, timeout: 5})
+    threads = Array.new(8) { |i| Thread.new { cache.write("key #{i}", i) && cache.read("key #{i}") } }
+    assert_equal [*0..7], threads.map(&:value)
+    assert_operator cache.instance_variable_get(:@data).instance_variable_get(:@servers).sum(&:open_connections), :<=, 2
   end
 
   def test_times_to_live

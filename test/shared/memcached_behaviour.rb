@@ -175,6 +175,9 @@ module MemcachedBehaviour
       assert_equal({}, cache.get_multi)
       assert_equal({}, cache.get_multi([]))
       assert_nil cache.set_multi({})
+      assert_nil cache.set_multi({"bytes" => "ä", "number" => "7"}, raw: true)
+      assert_equal ["ä".b, 8], [cache.get("bytes"), cache.incr("number")]
+      assert_raises(Heddle::Memcached::EncodeError) { cache.set_multi({"bytes" => 1}, raw: true) }
       assert_equal 0, cache.delete_multi
       assert_equal 2, cache.delete_multi("key 1", "none", "key 2")
       assert_equal 2498, cache.get_multi(pairs.keys).size

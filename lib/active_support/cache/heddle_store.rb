@@ -10,8 +10,12 @@ module ActiveSupport
     #
     #   config.cache_store = :heddle_store, "127.0.0.1:11211", {namespace: "app", timeout: 0.25}
     #
-    # Options of ActiveSupport's stores are theirs; all others go to Heddle::Memcached. As with Rails' own, a server that does
-    # not answer is a miss, and a write to it is false: what failed is logged.
+    # Options of ActiveSupport's stores are theirs; all others go to Heddle::Memcached. +pool+ may also be what Rails' own stores take:
+    # <tt>{size: 5, timeout: 1}</tt> (or, as in older ones, +pool_size+ and +pool_timeout+); true, or nothing, for Heddle's own
+    # size; false for a single connection to each server.
+    #
+    # As with Rails' own, a server that does not answer is a miss, and a write to it is false: what failed is logged. +write_multi+
+    # sends all entries together; with +unless_exist+, or when one of them is too large, one by one.
     class HeddleStore < Store
       prepend Strategy::LocalCache
 
@@ -29,7 +33,7 @@ module ActiveSupport
         theirs = options.slice(*UNIVERSAL_OPTIONS, :serializer, :coder, :error_handler, :max_key_size)
         super(theirs)
         ours = options.except(*theirs.keys)
-        ours[:value_max_bytes] ||= options[:value_max_bytes] if options.key?(:value_max_bytes)
+        ours = ours.except(:pool, :pool_size, :pool_timeout).merge(pool_options(ours))
         addresses = addresses.flatten
         @data = Heddle::Memcached.new(addresses.empty? ? nil : addresses, serializer: :string, compress: false, **ours)
       end
@@ -60,6 +64,24 @@ module ActiveSupport
 
       private
 
+      # What Rails says of a pool, in Heddle::Memcached's words.
+      def pool_options(options)
+        pool = options[:pool]
+        asked =
+          case pool
+          when nil, true then {}
+          when false then {size: 1}
+          when Hash then pool.compact
+          else {size: pool}
+          end
+        unknown = asked.keys - %i[size timeout]
+        raise ArgumentError, "a pool has a size and a timeout: got #{pool.inspect}" unless unknown.empty?
+
+        size = asked[:size] || options[:pool_size]
+        seconds = asked[:timeout] || options[:pool_timeout]
+        {pool: size && Integer(size), pool_timeout: seconds && Float(seconds)}.compact
+      end
+
       def count(event, method, name, amount, options)
         options = merged_options(options)
         key = normalize_key(name, options)
@@ -80,10 +102,32 @@ module ActiveSupport
         write_serialized_entry(key, serialize_entry(entry, **options), **options)
       end
 
-      def write_serialized_entry(key, payload, unless_exist: false, expires_in: nil, race_condition_ttl: nil, raw: false, **)
+      # @param stored [Boolean, nil] whether it has been, together with others: only the local cache is to hear of it
+      def write_serialized_entry(key, payload, unless_exist: false, expires_in: nil, race_condition_ttl: nil, raw: false, stored: nil, **)
+        return stored unless stored.nil?
+
         ttl = time_to_live(expires_in, race_condition_ttl, raw)
         payload = payload.to_s if raw
         failing_to(false) { unless_exist ? @data.add(key, payload, ttl: ttl, raw: true) : @data.set(key, payload, ttl: ttl, raw: true) }
+      end
+
+      def write_multi_entries(entries, unless_exist: false, **options)
+        return super if unless_exist || entries.empty?
+
+        payloads = entries.transform_values { |entry| serialize_entry(entry, **options) }
+        stored = failing_to(false) { store_all(payloads, time_to_live(*options.values_at(:expires_in, :race_condition_ttl, :raw))) }
+        return super if stored.nil?
+
+        payloads.each { |key, payload| write_serialized_entry(key, payload, **options, stored: stored) }
+        entries
+      end
+
+      # @return [true, nil] nil: one is too large
+      def store_all(payloads, ttl)
+        @data.set_multi(payloads, ttl: ttl, raw: true)
+        true
+      rescue Heddle::Memcached::ValueTooLarge
+        nil
       end
 
       # An entry that is over is kept for as long as others may still serve it.

@@ -16,14 +16,17 @@ module Heddle
 
       # @param address [Address]
       # @param pool [Integer] connections at most
+      # @param pool_timeout [Numeric, nil] seconds that waiting for one of them may take
       # @param connect_timeout [Numeric, nil] seconds
       # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext]
       # @param failures [Integer] in a row until it counts as down
       # @param retry_after [Numeric] seconds that it is left alone then, at first
       # @param retry_most [Numeric] … doubled each time, up to this
-      def initialize(address, pool:, connect_timeout:, tls:, username:, password:, keepalive:, failures:, retry_after:, retry_most:)
+      def initialize(address, pool:, pool_timeout:, connect_timeout:, tls:, username:, password:, keepalive:, failures:, retry_after:,
+        retry_most:)
         @address = address
         @name = address.name
+        @pool_timeout = pool_timeout
         @connect_timeout = connect_timeout
         @tls = tls
         @user = address.user || username
@@ -90,7 +93,7 @@ module Heddle
       # @param queue [Thread::Queue] gets something once there is a connection
       # @raise [DeadlineExceeded]
       def await_turn(queue, seconds)
-        Heddle.deadline(seconds) { queue.pop }
+        Heddle.deadline([seconds, @pool_timeout].compact.min) { queue.pop }
       end
 
       # Closes every connection: those in use when they are given back.
