@@ -34,7 +34,7 @@ class DBBenchTest < Minitest::Test
       assert_equal SEGMENTS.fetch(model), (measures.fetch("segments").to_f / measures["operations"]).round, model
       next unless measures["system_calls"] # where nobody may trace
 
-      assert_includes (model == "racket") ? 4..40 : 3..12, measures["system_calls"].fdiv(measures["operations"]), model
+      assert_includes (model == "racket") ? 4..40 : 2..12, measures["system_calls"].fdiv(measures["operations"]), model
     end
   end
 end
