@@ -70,7 +70,7 @@ module Heddle
       def bench(argv)
         name, *rest = argv
         case name
-        when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(12)}#{bench.about}" })
+        when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}" })
         when "report" then ReportCommand.new(@out).run(rest)
         when "doctor" then say(Doctor.new.report)
         when nil then raise UsageError, "no bench given; there are #{Bench.all.keys.join(", ")}"
