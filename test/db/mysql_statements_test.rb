@@ -190,6 +190,42 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
+  def test_the_cache_gives_up_what_was_used_longest_ago
+    with_connection(statement_cache: :always, statement_cache_size: 2) do |db|
+      released = []
+      db.driver.define_singleton_method(:release) { |handle| super(handle.tap { released << handle.columns.names.first }) }
+      %w[a b a a].each { |name| assert_equal 1, db.query("select ? as #{name}", 1)[0][0] }
+      db.query("select ? as c", 1)
+      assert_equal %w[b], released
+      %w[a c d].each { |name| db.query("select ? as #{name}", 1) }
+      assert_equal %w[b a], released
+      db.query("create temporary table forgets (a int)")
+      assert_equal %w[b a c d], released.sort_by { |name| %w[b a c d].index(name) }
+      assert_equal [[1]], db.query("select ? as d", 1).rows
+    end
+  end
+
+  # The columns of a prepare are defined anew by the first execution, never those that a result has already.
+  def test_a_result_keeps_its_columns_when_its_statement_gets_others
+    with_connection(statement_cache: :always) do |db|
+      results = [1, "text", 2.5, nil, 3].map { |value| db.query("select ? as a, 7 as b", value) }
+      assert_equal [1, "text", 2.5, nil, 3], results.map { |result| result[0][0] }
+      assert_equal [7], results.map { |result| result[0][1] }.uniq
+      assert_equal 4, results.map { |result| result.columns[0].type }.uniq.size
+      assert_equal [%w[a b]], results.map(&:fields).uniq
+    end
+  end
+
+  def test_what_a_result_has_not
+    with_connection do |db|
+      db.query("create temporary table numbered (id int auto_increment primary key, a tinyint)")
+      result = db.query("insert into numbered (a) values (?)", 1)
+      assert_equal [1, 1, 0, nil, false], [result.last_insert_id, result.affected_rows, result.warnings, result.following, result.rows?]
+      result = db.query("select 1/?", 0)
+      assert_equal [nil, 0, 1, nil, true], [result.last_insert_id, result.affected_rows, result.warnings, result.following, result.rows?]
+    end
+  end
+
   # ---- the limit of the server
 
   def test_at_the_limit_statements_without_arguments_go_on

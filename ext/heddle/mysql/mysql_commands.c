@@ -252,7 +252,10 @@ static VALUE read_new(struct mysql_exchange *exchange)
         return error;
     }
     VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns) : Qnil;
+    VALUE prepared_columns = columns;
+    if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
     VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, false);
+    if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
     RB_GC_GUARD(statement);
     if (!keep) {
         mysql_close_later(link, prepared.id);

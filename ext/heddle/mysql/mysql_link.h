@@ -121,17 +121,20 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
 // ---- mysql_values.c
 
 struct mysql_columns {
-    uint32_t count;
-    bool copies; // there are values that Ruby code makes
-    struct mysql_field *fields;
-    int *encodings;       // their indexes
-    uint8_t *definitions; // packets, each behind its length
-    size_t length;
     VALUE names; // nil until asked for
+    uint32_t count;
+    bool copies;                    // there are values that Ruby code makes
+    bool fresh;                     // no Ruby code has it yet: may be defined anew
+    struct mysql_bytes definitions; // packets, each behind its length
+    struct mysql_field *fields;     // behind encodings, in the same memory
+    int encodings[];                // their indexes
 };
 
 struct mysql_columns *mysql_columns_of(VALUE columns);
 VALUE mysql_columns_new(uint32_t count);
+
+// Those given, to be defined anew, if they are fresh and so many; otherwise new ones. nil: there are none.
+VALUE mysql_columns_anew(VALUE columns, uint32_t count);
 void mysql_columns_define(struct mysql_link *link, VALUE columns, uint32_t index, struct mysql_span definition);
 
 // An Array of the row's values. Runs Ruby code only for columns that say `copies`. Keep the columns' object on the stack.

@@ -232,9 +232,9 @@ static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
     rb_ivar_set(result, id_columns, shape);
     rb_ivar_set(result, id_rows, rows);
     rb_ivar_set(result, id_affected, ULL2NUM(ok->affected));
-    rb_ivar_set(result, id_last_id, ok->last_id ? ULL2NUM(ok->last_id) : Qnil);
-    rb_ivar_set(result, id_warnings, INT2FIX(ok->warnings));
-    rb_ivar_set(result, id_following, Qnil);
+    // What most results have not stays undefined: Ruby 3.1 keeps three variables in the object itself.
+    if (ok->last_id) rb_ivar_set(result, id_last_id, ULL2NUM(ok->last_id));
+    if (ok->warnings) rb_ivar_set(result, id_warnings, INT2FIX(ok->warnings));
     return result;
 }
 
@@ -249,7 +249,7 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
     VALUE shape = known ? *known : Qnil;
     struct mysql_ok ok = {0};
     if (follow) {
-        shape = mysql_columns_new(count);
+        shape = mysql_columns_anew(shape, count);
         for (uint32_t i = 0; i < count; i++)
             mysql_columns_define(link, shape, i, mysql_packet(link));
         // From now on these are what it leaves out, and no longer those of the prepare: ? has the type of what is bound.

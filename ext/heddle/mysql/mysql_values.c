@@ -20,17 +20,19 @@ static void mark(void *pointer)
 static void release(void *pointer)
 {
     struct mysql_columns *columns = pointer;
-    xfree(columns->fields);
-    xfree(columns->encodings);
-    xfree(columns->definitions);
+    xfree(columns->definitions.at);
     xfree(columns);
+}
+
+static size_t columns_size(uint32_t count)
+{
+    return sizeof(struct mysql_columns) + count * (sizeof(struct mysql_field) + sizeof(int));
 }
 
 static size_t memsize(const void *pointer)
 {
     const struct mysql_columns *columns = pointer;
-    return sizeof(*columns) + columns->length +
-           columns->count * (sizeof(*columns->fields) + sizeof(*columns->encodings));
+    return columns_size(columns->count) + columns->definitions.capacity;
 }
 
 static const rb_data_type_t columns_type = {
@@ -46,12 +48,21 @@ struct mysql_columns *mysql_columns_of(VALUE self)
 
 VALUE mysql_columns_new(uint32_t count)
 {
-    struct mysql_columns *columns;
-    VALUE self = TypedData_Make_Struct(mysql_cColumns, struct mysql_columns, &columns_type, columns);
+    VALUE self = rb_data_typed_object_zalloc(mysql_cColumns, columns_size(count), &columns_type);
+    struct mysql_columns *columns = RTYPEDDATA_DATA(self);
     columns->names = Qnil;
-    columns->fields = ZALLOC_N(struct mysql_field, count);
-    columns->encodings = ZALLOC_N(int, count);
+    columns->fields = (struct mysql_field *)(columns->encodings + count);
     columns->count = count;
+    return self;
+}
+
+VALUE mysql_columns_anew(VALUE self, uint32_t count)
+{
+    if (NIL_P(self)) return mysql_columns_new(count);
+    struct mysql_columns *columns = mysql_columns_of(self);
+    if (!columns->fresh || columns->count != count) return mysql_columns_new(count);
+    columns->definitions.length = 0;
+    columns->copies = false;
     return self;
 }
 
@@ -86,10 +97,8 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
         break;
     }
     uint32_t length = (uint32_t)definition.length;
-    columns->definitions = xrealloc(columns->definitions, columns->length + sizeof(length) + length);
-    memcpy(columns->definitions + columns->length, &length, sizeof(length));
-    memcpy(columns->definitions + columns->length + sizeof(length), definition.at, length);
-    columns->length += sizeof(length) + length;
+    mysql_bytes_append(&columns->definitions, &length, sizeof(length));
+    mysql_bytes_append(&columns->definitions, definition.at, length);
     RB_GC_GUARD(self);
 }
 
@@ -97,10 +106,10 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
 static void each_definition(const struct mysql_columns *columns, void (*each)(const struct mysql_column *, VALUE),
                             VALUE to)
 {
-    for (size_t at = 0; at < columns->length;) {
+    for (size_t at = 0; at < columns->definitions.length;) {
         uint32_t length;
-        memcpy(&length, columns->definitions + at, sizeof(length));
-        const uint8_t *p = columns->definitions + at + sizeof(length);
+        memcpy(&length, columns->definitions.at + at, sizeof(length));
+        const uint8_t *p = columns->definitions.at + at + sizeof(length);
         struct mysql_column column;
         if (mysql_column(p, p + length, &column)) each(&column, to);
         at += sizeof(length) + length;

@@ -213,19 +213,20 @@ module Heddle
         raise Busy, "another fiber or thread is in the middle of a query on this connection: give each its own (Heddle::DB::Pool), or let them take turns" if @talking
         raise Busy, "this connection was given back to its pool" if @lease == :none
 
-        check_transaction_owner
+        check_transaction_owner if @holder
       end
 
       def perform(sql, arguments)
-        kind = @driver.kind(sql)
+        keeps = @cache.applies?(self)
+        handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
+        kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql)
         @cache.clear unless kind == :plain
-        note(run(kind, sql, arguments), sql)
+        note(run(sql, arguments, keeps && kind == :plain, handle), sql)
       end
 
-      def run(kind, sql, arguments)
-        cached = kind == :plain && @cache.applies?(in_transaction?)
-        result = cached ? run_cached(sql, arguments) : @driver.query(sql, arguments)
+      def run(sql, arguments, keep, handle)
+        result = keep ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
         return result unless result.is_a?(ServerError)
 
         if @driver.full?(result)
@@ -237,8 +238,8 @@ module Heddle
         end
       end
 
-      def run_cached(sql, arguments)
-        if (handle = @cache[sql])
+      def run_cached(sql, arguments, handle)
+        if handle
           result = @driver.execute(handle, arguments)
           return result unless stale?(result)
 
@@ -289,7 +290,7 @@ module Heddle
 
       # Raises what the server refused.
       def note(result, sql)
-        note_state(result)
+        note_state(result) unless @frames.empty?
         return result unless result.is_a?(ServerError)
 
         result.sql = sql

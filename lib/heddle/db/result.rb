@@ -2,7 +2,8 @@
 
 module Heddle
   module DB
-    # What a statement gave: rows, or how many it changed. Made by drivers.
+    # What a statement gave: rows, or how many it changed. Made by drivers, which leave out what most have not: an object
+    # with few variables needs no memory beside its own.
     class Result
       include Enumerable
 
@@ -19,7 +20,9 @@ module Heddle
       attr_reader :last_insert_id
 
       # @return [Integer] how many warnings the server has
-      attr_reader :warnings
+      def warnings
+        @warnings || 0
+      end
 
       # @return [Result, nil] what a procedure gave after this one
       attr_reader :following

@@ -19,28 +19,33 @@ module Heddle
         @size = size
         @release = release
         @statements = {}
+        @newest = nil
       end
 
       # @return [Integer]
       def size = @statements.size
 
-      # Whether a statement is to be kept now.
-      def applies?(in_transaction)
-        @mode == :always || (in_transaction && @mode == :transaction)
+      # Whether a statement of this connection is to be kept now.
+      def applies?(connection)
+        @mode == :always || (@mode == :transaction && connection.in_transaction?)
       end
 
       # @return the statement, now the one used last; nil
       def [](sql)
+        return @statements[sql] if sql == @newest
+
         statement = @statements.delete(sql)
-        @statements[sql] = statement if statement
+        self[sql] = statement if statement
       end
 
       def []=(sql, statement)
         @release.call(@statements.shift.last) while @statements.size >= @size
-        @statements[sql.frozen? ? sql : sql.dup.freeze] = statement
+        @newest = sql.frozen? ? sql : sql.dup.freeze
+        @statements[@newest] = statement
       end
 
       def delete(sql)
+        @newest = nil
         statement = @statements.delete(sql)
         @release.call(statement) if statement
       end
@@ -48,6 +53,7 @@ module Heddle
       def clear
         @statements.each_value(&@release) unless @statements.empty?
         @statements.clear
+        @newest = nil
       end
     end
   end

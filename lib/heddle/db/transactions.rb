@@ -202,7 +202,7 @@ module Heddle
       end
 
       def check_transaction_owner
-        return if @holder.nil? || @holder == current_holder
+        return if @holder == current_holder
 
         raise Busy, "another fiber or thread has a transaction open on this connection: give each its own (Heddle::DB::Pool)"
       end
