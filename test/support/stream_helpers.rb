@@ -47,6 +47,7 @@ module StreamHelpers
     options[:tls] = {ca_file: Certificates.authority_file} if tls
     stream = Heddle::Stream.connect("127.0.0.1", listener.addr[1], **options)
     acceptor.join unless serve
+    wait_until(what: "the accept") { peer } # Ruby loses the socket of a thread that is killed as accept(2) returns
     yield stream, peer
   ensure
     stream&.close
