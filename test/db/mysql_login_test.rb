@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/mariadb_server"
 require "support/scripted_mysql"
+require "uri"
 
 # Ways to log in. What only MySQL has is tried on a scripted server: the protocol's documentation is its source, and what it
 # expects to be proved was computed by Python's hashlib, not by code of ours.

@@ -7,6 +7,7 @@ module Heddle
     # of its own, stock connects, and open_timeout bounds the look-up all the same.
     module Connecting
       @judged = {}
+      @by_socket = {}
 
       class << self
         def define(front, http, space)
@@ -22,7 +23,7 @@ module Heddle
             socket = Flavour.connect(klass, address, port, @open_timeout)
             return Connecting.bounded(@open_timeout, space::OpenTimeout, -> { Connecting.late(address, port, klass) }) { super() } if socket.nil?
             raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
-            Connecting.fail_as_stock(socket, klass, address, port, space) if socket.is_a?(Integer)
+            Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
 
             begin
               @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
@@ -46,8 +47,7 @@ module Heddle
 
         # net-http before 0.2.1 connects by Socket.tcp, later ones by TCPSocket.open.
         def opens_by_socket?(http)
-          @by_socket ||= {}
-          @by_socket.fetch(http) { @by_socket[http] = (http::VERSION.split(".").map(&:to_i) <=> [0, 2, 1]) < 0 }
+          @by_socket.fetch(http) { @by_socket[http] = (version(http) <=> [0, 2, 1]) < 0 }
         end
 
         def late(address, port, klass)
@@ -56,9 +56,9 @@ module Heddle
         end
 
         # What was waited for once, to try again would be to wait for a second time.
-        def fail_as_stock(errno, klass, address, port, space)
+        def fail_as_stock(errno, klass, address, port, http, space)
           error = Compat::Connect.failure(klass, :call, errno, "connect(2)", address, port, Addrinfo.tcp(address, port).inspect_sockaddr, 1)
-          error = space::OpenTimeout.new(error) if error.is_a?(Errno::ETIMEDOUT) && klass == ::Socket # for net-http before 0.2.1
+          error = space::OpenTimeout.new(error) if late_errors(http).any? { |late| error.is_a?(late) }
           raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})"
         end
 
@@ -91,6 +91,16 @@ module Heddle
         end
 
         private
+
+        def version(http) = http::VERSION.split(".").map(&:to_i)
+
+        # What the library makes an OpenTimeout of: nothing from 0.2.1 to 0.7.
+        def late_errors(http)
+          return [] if !opens_by_socket?(http) && (version(http) <=> [0, 8, 0]) < 0
+
+          newer = (version(http) <=> [0, 9, 1]) >= 0 && defined?(IO::TimeoutError)
+          newer ? [Errno::ETIMEDOUT, IO::TimeoutError] : [Errno::ETIMEDOUT]
+        end
 
         def own?(klass, method)
           file = method.source_location&.first
