@@ -1,6 +1,9 @@
 # frozen_string_literal: true
 
+require "etc"
 require "rake/extensiontask"
+
+ENV["MAKEFLAGS"] ||= "-j#{Etc.nprocessors}"
 
 Rake::ExtensionTask.new("heddle", Gem::Specification.load("heddle.gemspec")) do |ext|
   # One checkout serves several Rubies, so each minor version has a folder; lib/heddle/native.rb knows them.
