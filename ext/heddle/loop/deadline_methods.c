@@ -12,10 +12,8 @@ static VALUE within(enum scope_kind kind, int64_t span)
 {
     struct scope *scope = scope_new(kind, span);
     VALUE self = scope->self;
-    uint32_t uses = scope->uses;
     scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), span));
     VALUE result = scope_call(scope, yield_nothing, Qnil);
-    scope_hand_back(scope, uses);
     RB_GC_GUARD(self);
     return result;
 }

@@ -392,12 +392,10 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
     int64_t span = deadline_span(argv[0]);
     struct scope *scope = scope_new(SCOPE_TIMEOUT, span);
     VALUE object = scope->self;
-    uint32_t uses = scope->uses;
     scope->exception = argv[1];
     scope->message = argc > 2 ? argv[2] : Qnil;
     scope_open(scope, loop->task->chain, deadline_after(deadline_now(), span));
     VALUE result = scope_call(scope, rb_yield, argv[0]);
-    scope_hand_back(scope, uses);
     RB_GC_GUARD(object);
     return result;
 }

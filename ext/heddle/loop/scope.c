@@ -74,9 +74,10 @@ static struct scope *take_spare(void)
     return scope;
 }
 
-// An exception and the helper know none that has not expired, and a fiber only a stranger. A continuation may leave a
-// block a second time, when the scope is somebody else's.
-void scope_hand_back(struct scope *scope, uint32_t uses)
+// For one that has been left: scope_new may give it out again, as making the object is most of what a scope costs. Not one
+// of which anybody else may know: an exception and the helper know none that has not expired, and a fiber only a stranger.
+// Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope is somebody else's.
+static void hand_back(struct scope *scope, uint32_t uses)
 {
     if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->stranger) return;
     if (!NIL_P(scope->sent) || !NIL_P(scope->fiber) || !NIL_P(scope->watcher) || spare_count == SPARES) return;
@@ -345,6 +346,7 @@ VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
                              (VALUE)&crossing);
     // Code inside may have rescued the failure of its wait and gone on with half an answer.
     if (scope->failures && scope->kind != SCOPE_TIMEOUT) rb_exc_raise(scope_error(scope));
+    hand_back(scope, crossing.uses);
     RB_GC_GUARD(self);
     return result;
 }

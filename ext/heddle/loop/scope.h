@@ -35,7 +35,7 @@ struct scope {
     VALUE watcher;     // … and the fiber that sees to it, or nil
     uint64_t retry;    // nanoseconds until the helper looks again whether the thread waits
     uint32_t failures; // how often it was raised
-    uint32_t uses;     // how often it was handed back, see scope_hand_back
+    uint32_t uses;     // how often it was handed back, see hand_back
     uint8_t kind;
     bool expired;
     bool sending;     // the helper is in Thread#raise
@@ -55,10 +55,6 @@ struct scope *scope_of(VALUE object);
 
 // A new one, not open. Raises NoMemoryError.
 struct scope *scope_new(enum scope_kind kind, int64_t span);
-
-// For one that has been left, by who made it when `uses` was what it is then: scope_new may give it out again, as making
-// the object is most of what a scope costs. Does nothing for one of which anybody else may know.
-void scope_hand_back(struct scope *scope, uint32_t uses);
 
 // Opens it in the chain; `at` counts. Raises, before anything has changed, what starting the helper may raise.
 void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at);
@@ -99,7 +95,8 @@ VALUE scope_error(struct scope *scope);
 RBIMPL_ATTR_NORETURN()
 void scope_raise(struct scope *scope);
 
-// Calls the body and closes the scope however it ends, and converts at the border, see Heddle.deadline.
+// Calls the body and closes the scope however it ends, and converts at the border, see Heddle.deadline. One that nothing came
+// of has no failures, and is the next to be given out by scope_new.
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument);
 
 // For clean-up of our own that must wait although a deadline has passed. The body must bound its waits by itself.

@@ -98,13 +98,11 @@ static VALUE call_within(VALUE seconds, VALUE exception_class, VALUE message)
 {
     struct scope *scope = scope_new(SCOPE_TIMEOUT, deadline_span(seconds));
     VALUE self = scope->self;
-    uint32_t uses = scope->uses;
     struct timing timing = {.scope = scope, .seconds = seconds};
     scope->exception = exception_class;
     scope->message = message;
     scope->unrescuable = NIL_P(exception_class);
     VALUE result = call_to_border(&timing);
-    scope_hand_back(scope, uses);
     RB_GC_GUARD(self);
     return result;
 }
