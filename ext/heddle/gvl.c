@@ -10,13 +10,18 @@ static const int64_t SLOW = 1000000;        // nanoseconds to regain the GVL tha
 static const int64_t LOOK = 200000;         // how long a look may take
 static const int64_t REMEMBER = 1000000000; // then one wait finds out anew: the other thread may be done
 
-bool gvl_looking = true;
-struct gvl_statistics gvl_statistics;
-static deadline_t contended_until; // guarded by the GVL
+// Of the process, guarded by the GVL.
+static bool looking = true; // unless it was switched off
+static deadline_t contended_until;
+static struct {
+    uint64_t releases; // by us: Ruby's own methods count nowhere
+    uint64_t looks;    // with the GVL, where releasing it would have been slow
+    uint64_t slow;     // releases after which it took more than a millisecond to regain it
+} counts;
 
 bool gvl_contended(void)
 {
-    return gvl_looking && contended_until != 0 && deadline_now() < contended_until;
+    return looking && contended_until != 0 && deadline_now() < contended_until;
 }
 
 int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
@@ -51,7 +56,7 @@ static int look(struct pollfd *descriptors, size_t count, int64_t span)
 
 int gvl_look(struct pollfd *descriptors, size_t count)
 {
-    gvl_statistics.looks++;
+    counts.looks++;
     return look(descriptors, count, LOOK);
 }
 
@@ -59,8 +64,8 @@ static void regained(deadline_t over)
 {
     deadline_t now = deadline_now();
     bool slow = over && now - over > SLOW; // 0: it was not run at all
-    gvl_statistics.releases++;
-    gvl_statistics.slow += slow;
+    counts.releases++;
+    counts.slow += slow;
     contended_until = slow ? now + REMEMBER : 0;
 }
 
@@ -112,7 +117,7 @@ int gvl_wait(struct gvl_wait *wait, int64_t span)
     }
     if (!gvl_contended()) return wait_without(wait, span);
     wait->looks++;
-    gvl_statistics.looks++;
+    counts.looks++;
     int found = look(wait->descriptors, wait->count, span < LOOK ? span : LOOK);
     if (found != 0 && found != -EINTR) return found;
     if (span <= LOOK) return found;
@@ -130,7 +135,7 @@ int gvl_wait(struct gvl_wait *wait, int64_t span)
 static VALUE set_look_first(VALUE self, VALUE wanted)
 {
     (void)self;
-    gvl_looking = RTEST(wanted);
+    looking = RTEST(wanted);
     return wanted;
 }
 
@@ -138,7 +143,7 @@ static VALUE set_look_first(VALUE self, VALUE wanted)
 static VALUE look_first_p(VALUE self)
 {
     (void)self;
-    return gvl_looking ? Qtrue : Qfalse;
+    return looking ? Qtrue : Qfalse;
 }
 
 /*
@@ -152,9 +157,9 @@ static VALUE statistics(VALUE self)
 {
     (void)self;
     VALUE hash = rb_hash_new();
-    rb_hash_aset(hash, ID2SYM(rb_intern("releases")), ULL2NUM(gvl_statistics.releases));
-    rb_hash_aset(hash, ID2SYM(rb_intern("slow")), ULL2NUM(gvl_statistics.slow));
-    rb_hash_aset(hash, ID2SYM(rb_intern("looks")), ULL2NUM(gvl_statistics.looks));
+    rb_hash_aset(hash, ID2SYM(rb_intern("releases")), ULL2NUM(counts.releases));
+    rb_hash_aset(hash, ID2SYM(rb_intern("slow")), ULL2NUM(counts.slow));
+    rb_hash_aset(hash, ID2SYM(rb_intern("looks")), ULL2NUM(counts.looks));
     return hash;
 }
 

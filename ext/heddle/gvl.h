@@ -32,16 +32,6 @@ bool gvl_contended(void);
 // in `over` when it was done, which tells how long it took to regain the GVL. Interrupts raise afterwards.
 void gvl_without(VALUE io, int descriptor, VALUE (*function)(void *), void *argument, const deadline_t *over);
 
-// Whether to look at all: true unless it was switched off.
-extern bool gvl_looking;
-
-// Of the process, with the GVL held.
-extern struct gvl_statistics {
-    uint64_t releases; // by us: Ruby's own methods count nowhere
-    uint64_t looks;    // with the GVL, where releasing it would have been slow
-    uint64_t slow;     // releases after which it took more than a millisecond to regain it
-} gvl_statistics;
-
 void Init_heddle_gvl(void);
 
 #endif
