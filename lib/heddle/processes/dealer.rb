@@ -72,14 +72,13 @@ module Heddle
         worker if worker.room?
       end
 
-      # Sends what the sockets take, waits until something can be sent or received, and does so.
+      # Sends what the sockets take, waits until something can be sent or received, and receives it.
       def step
         @workers.each(&:flush)
         sockets = @workers.to_h { |worker| [worker.socket, worker] }
-        readable, writable = IO.select(sockets.keys, @workers.select(&:owed?).map(&:socket), nil, LOOK)
+        readable, = IO.select(sockets.keys, @workers.select(&:owed?).map(&:socket), nil, LOOK)
         return look unless readable
 
-        writable.each { |socket| sockets[socket].flush }
         readable.each { |socket| receive(sockets[socket]) }
       end
 
