@@ -90,6 +90,11 @@ module Heddle
           as_shipped
         end
 
+        # The file of Ruby's own methods of sockets that are not in C.
+        def socket_library
+          @socket_library ||= ::Socket.instance_method(:ipv6only!).source_location.first
+        end
+
         private
 
         def version(http) = http::VERSION.split(".").map(&:to_i)
@@ -105,10 +110,6 @@ module Heddle
         def own?(klass, method)
           file = method.source_location&.first
           [klass, klass.singleton_class, IO.singleton_class].include?(method.owner) && (file.nil? || file == socket_library)
-        end
-
-        def socket_library
-          @socket_library ||= ::Socket.instance_method(:ipv6only!).source_location.first
         end
       end
     end

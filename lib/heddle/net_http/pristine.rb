@@ -134,8 +134,7 @@ module Heddle
 
       # What stock asks of a socket.
       def sockets?
-        library = ::Socket.instance_method(:ipv6only!).source_location.first
-        SOCKETS.product(ASKED_OF_SOCKETS).all? { |name, method| rubys_own?(Object.const_get(name), method, sockets, library) }
+        SOCKETS.product(ASKED_OF_SOCKETS).all? { |name, method| rubys_own?(Object.const_get(name), method, sockets, Connecting.socket_library) }
       end
 
       # The classes of addresses that are asked for a proxy: Ruby's own, or RubyGems' copy where it has one.
