@@ -69,7 +69,7 @@ module Heddle
     # Calls the block with each item, on the pool's fibers. The first error cancels the rest and is raised once all have
     # ended.
     #
-    # @param items [#each]
+    # @param items [#each] what it yields as several values (`each_with_index`) is one item, an Array of them
     # @return [Array] the blocks' values, in the order of the items
     # @raise [PoolClosed] after {#close}
     def map(items, &block)
@@ -242,11 +242,11 @@ module Heddle
 
       def run(items, &block)
         index = -1
-        items.each do |item|
+        items.each do |*yielded|
           @pool.wait_for_room
           break if @failed
 
-          add(index += 1, item, block)
+          add(index += 1, (yielded.size > 1) ? yielded : yielded.first, block)
         end
         wait_for_end
         raise @failed.error if @failed

@@ -9,7 +9,7 @@ module Heddle
     # With one process it is {FiberPool#map}, in this process. With more, the block runs in children of this one
     # ({Processes#map}): what it changes in memory is not seen here, and items and values have to be fit for Marshal.
     #
-    # @param items [#each]
+    # @param items [#each] what it yields as several values (`each_with_index`) is one item, an Array of them
     # @param fibers [Integer] how many items a process has at once
     # @param processes [Integer]
     # @return [Array] the blocks' values, in the order of the items

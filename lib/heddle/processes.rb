@@ -44,7 +44,8 @@ module Heddle
 
     # Calls the block with each item, in the workers.
     #
-    # @param items [#each] may wait, or be endless where something else ends it
+    # @param items [#each] may wait, or be endless where something else ends it; what it yields as several values
+    #   (`each_with_index`) is one item, an Array of them
     # @return [Array] the blocks' values, in the order of the items
     # @raise [WorkerLost] when a worker ended; says which items it had
     # @raise [NotMarshalable] when an item, a value or an error cannot be sent from one process to another

@@ -13,6 +13,7 @@ class FiberPoolTest < Minitest::Test
         assert_equal (0...30).map { |index| index * 2 }, Heddle::FiberPool.new(5).map(0...30) { |index| sleep(0.001 * (index % 3)) && index * 2 }
         assert_equal [], Heddle::FiberPool.new(5).map([]) { flunk }
         assert_equal [[1, 2], [3, 4]], Heddle::FiberPool.new(5).map({1 => 2, 3 => 4}) { |pair| pair }
+        assert_equal [["a", 0], ["b", 1]], Heddle::FiberPool.new(5).map(%w[a b].each_with_index) { |letter, index| [letter, index] }
         assert_equal [nil, nil], Heddle::FiberPool.new(5).map([1, 2]) {}
       end
     end

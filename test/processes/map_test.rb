@@ -46,6 +46,8 @@ class ProcessesMapTest < Minitest::Test
       in_host do
         assert_equal [], Heddle.map([], processes: 2) { flunk }
         assert_equal [[:a, 1], [:b, 2]], Heddle.map({a: 1, b: 2}, processes: 2) { |pair| pair }
+        assert_equal [["a", 0], ["b", 1]], Heddle.map(%w[a b].each_with_index, processes: 2) { |letter, index| [letter, index] }
+        assert_equal [[["a", 0]], [["b", 1]]], Heddle.map(%w[a b].each_with_index, processes: 2) { |pair| [pair] }
         assert_equal [nil, nil], Heddle.map([nil, false], processes: 2) {}
         assert_equal [1, 2, 3], Heddle.map((1..3).lazy, processes: 2) { |item| item }
         assert_equal ["ä\xff".b, "ä"], Heddle.map(["ä\xff".b, "ä"], processes: 2) { |item| item }

@@ -28,12 +28,12 @@ module Heddle
         @taken = @answered = 0
       end
 
-      # @param items [#each]
+      # @param items [#each] several values that it yields at once are one item, an Array
       # @yieldparam index [Integer] of an item
       # @yieldparam payload [String] its value, as Transfer.load_value takes it
       def run(items, &collect)
         @collect = collect || ->(_, _) {}
-        items.each { |item| take(item, items) }
+        items.each { |*yielded| take((yielded.size > 1) ? yielded : yielded.first, items) }
         step while @answered < @taken
         done = true
       ensure
