@@ -48,6 +48,23 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
+    # Nor is it quiet: the other worker goes on without end.
+    def test_a_killed_worker_whose_own_child_lives_on_beside_a_busy_one
+      in_host do
+        reader, writer = IO.pipe
+        assert_raises(Heddle::WorkerLost) do
+          Heddle::Processes.new(2, fibers: 1).each(1..) do |item|
+            next sleep(0.001) unless item == 2
+
+            writer.puts(fork { sleep(30) && exit!(0) })
+            Process.kill(:KILL, $$)
+          end
+        end
+        Process.kill(:KILL, Integer(reader.gets))
+        assert_no_child
+      end
+    end
+
     # A child that this process forks meanwhile has our ends of the workers' sockets.
     def test_workers_end_at_once_though_another_child_has_their_sockets
       in_host do
@@ -295,6 +312,28 @@ class ProcessesEndsTest < Minitest::Test
           Process.kill("#{name}", $$)
         RUBY
         assert_equal [(name == "INT") ? "[1, 2, 3, 4]" : "SIGTERM", "not in a worker"], out.lines(chomp: true)
+      end
+    end
+
+    # Timeout.timeout and Thread#raise strike anywhere, and a fork takes milliseconds.
+    def test_what_strikes_in_the_middle_of_a_fork_leaves_no_worker
+      PLACES.each_value do |place|
+        out = assert_child(<<~RUBY, timeout: 20)
+          Process.singleton_class.prepend(Module.new do
+            def _fork = super.tap { |pid| Thread.current.raise(IOError, "struck") unless pid.zero? }
+          end)
+          begin
+            #{place % "Heddle.map(1..4, processes: 2) { sleep }"}
+          rescue IOError => error
+            puts error.message
+          end
+          begin
+            puts "a child: \#{Process.wait(-1, Process::WNOHANG)}"
+          rescue Errno::ECHILD
+            puts "no child", Dir.children("/proc/self/fd").count { |name| File.readlink("/proc/self/fd/\#{name}").start_with?("socket:") rescue nil }
+          end
+        RUBY
+        assert_equal ["struck", "no child", "0"], out.lines(chomp: true)
       end
     end
 

@@ -7,7 +7,7 @@ module Heddle
     # All of it happens in the caller's own fiber, which waits for all sockets at once. IO.select asks the scheduler, where
     # there is one.
     class Dealer
-      # Seconds after which it looks whether a worker has died whose socket some child of it still holds open.
+      # Every so many seconds it looks whether a worker has died whose socket some child of it still holds open.
       LOOK = 1.0
 
       FIRST_PAUSE = 0.0005
@@ -26,6 +26,7 @@ module Heddle
         @room = room
         @workers = []
         @taken = @answered = 0
+        @look_at = now + LOOK
       end
 
       # @param items [#each] several values that it yields at once are one item, an Array
@@ -61,7 +62,7 @@ module Heddle
         count = known if known.is_a?(Integer) && known.between?(1, count)
         deadline = Heddle.remaining&.+(now)
         count.times do
-          @workers << Worker.start(@processes.fibers) do |socket|
+          Worker.start(@workers, @processes.fibers) do |socket|
             Child.new(socket, fibers: @processes.fibers, keep: @keep, deadline: deadline, block: @block).run
           end
         end
@@ -77,9 +78,8 @@ module Heddle
         @workers.each(&:flush)
         sockets = @workers.to_h { |worker| [worker.socket, worker] }
         readable, = IO.select(sockets.keys, @workers.select(&:owed?).map(&:socket), nil, LOOK)
-        return look unless readable
-
-        readable.each { |socket| receive(sockets[socket]) }
+        readable&.each { |socket| receive(sockets[socket]) }
+        look(readable) if now >= @look_at
       end
 
       def receive(worker)
@@ -96,8 +96,10 @@ module Heddle
         end
       end
 
-      def look
-        dead = @workers.find(&:ended?)
+      # What one has sent before its end counts.
+      def look(readable)
+        @look_at = now + LOOK
+        dead = @workers.find { |worker| !readable&.include?(worker.socket) && worker.ended? }
         lose(dead) if dead
       end
 
@@ -114,13 +116,16 @@ module Heddle
           await(@workers, GRACE)
         end
       ensure
-        @workers.each(&:close)
-        kill(@workers.reject(&:ended?))
+        # A deadline that has passed ends every wait: one for the lock that guards sockets, too.
+        Heddle.shield(2 * KILLED) do
+          @workers.each(&:close)
+          kill(@workers.reject(&:ended?))
+        end
       end
 
       def kill(workers)
         workers.each { |worker| worker.signal(:KILL) }
-        Heddle.shield(2 * KILLED) { await(workers, KILLED) } if workers.any?
+        await(workers, KILLED)
       ensure
         # One that the kernel does not let go of now must not hold us, nor be left a zombie.
         workers.each { |worker| Process.detach(worker.pid) unless worker.ended? }

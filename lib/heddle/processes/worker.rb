@@ -20,15 +20,14 @@ module Heddle
       class << self
         # Forks.
         #
+        # @param workers [Array<Worker>] gets the new one, in the parent: as soon as there is one, and whatever strikes then
         # @yieldparam socket [UNIXSocket] the child's end; called in the child, which ends with it
-        # @return [Worker] in the parent
-        def start(fibers)
+        # @return [void]
+        def start(workers, fibers)
           parent = Process.pid
           flush_output
-          socket, pid, theirs = fork_connected
-          return new(pid, socket, fibers) if pid
-
-          yield theirs
+          socket = fork_connected(workers, fibers)
+          yield socket if socket
         ensure
           # Whatever strikes a child before it is at work: nothing of what is above it on the stack is its own.
           exit!(1) unless Process.pid == parent
@@ -55,21 +54,29 @@ module Heddle
 
         private
 
-        # @return [Array] our end, the pid, nil; in the child nil, nil, its end
-        def fork_connected
+        # A fork takes milliseconds. What another thread raises in this one meanwhile (a timeout, a kill) waits until the worker
+        # is in its parent's list: one that nobody knows would stay for as long as the parent.
+        #
+        # @return [UNIXSocket, nil] the child's end, in the child
+        def fork_connected(workers, fibers)
           @lock.synchronize do
-            ours, theirs = UNIXSocket.pair
-            begin
-              Heddle.hold_signals(true) # the child lets go of them, see Child#set_signals
-              pid = fork
-              forked = true
-            ensure
-              Heddle.hold_signals(false) if pid || !forked
-              ours.close unless pid
-              theirs.close if pid || !forked
+            Thread.handle_interrupt(Object => :never) do
+              ours, theirs = UNIXSocket.pair
+              begin
+                Heddle.hold_signals(true) # the child lets go of them, see Child#set_signals
+                pid = fork
+                forked = true
+                if pid
+                  @ends[ours] = true
+                  workers << new(pid, ours, fibers)
+                end
+              ensure
+                Heddle.hold_signals(false) if pid || !forked
+                ours.close unless pid
+                theirs.close if pid || !forked
+              end
+              theirs unless pid
             end
-            @ends[ours] = true if pid
-            pid ? [ours, pid] : [nil, nil, theirs]
           end
         end
       end
