@@ -10,7 +10,8 @@ module Heddle
     IDLE_SECONDS = 1
     GRACE_OF_GRACE = 1
     FOR_EVER = 1e9
-    private_constant :IDLE_SECONDS, :GRACE_OF_GRACE, :FOR_EVER
+    RESETTING = Thread::Mutex.new # several threads of a child may be the first
+    private_constant :IDLE_SECONDS, :GRACE_OF_GRACE, :FOR_EVER, :RESETTING
 
     # @return [Integer] how many there are at most
     attr_reader :limit
@@ -43,7 +44,7 @@ module Heddle
     # @return [Object] what the work returned
     # @raise [Exception] what the work raised
     def run(work, grace: nil, interrupt: nil)
-      reset unless @pid == Process.pid # a child of fork has none of the threads
+      RESETTING.synchronize { reset unless @pid == Process.pid } unless @pid == Process.pid # a child of fork has none of the threads
       job = Job.new(work, interrupt)
       begin
         submit(job)
@@ -60,11 +61,11 @@ module Heddle
     private
 
     def reset
-      @pid = Process.pid
       @lock = Thread::Mutex.new
       @offered = Thread::ConditionVariable.new
       @queue = []
       @threads = @idle = @abandoned = 0
+      @pid = Process.pid # last: from now on nobody resets it
     end
 
     def submit(job)

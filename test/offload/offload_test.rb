@@ -225,6 +225,27 @@ class OffloadTest < Minitest::Test
     assert_equal "7\n", out
   end
 
+  # Whose first calls find the parent's threads noted, all of them.
+  def test_in_several_threads_of_a_child_of_fork
+    out = assert_child(<<~RUBY)
+      workers = Heddle.const_get(:WorkerThreads).new("test", 4)
+      workers.run(-> { 1 })
+      resets = 0
+      workers.define_singleton_method(:reset) do
+        resets += 1
+        sleep(0.05)
+        super()
+      end
+      pid = fork do
+        values = Array.new(3) { |index| Thread.new { workers.run(-> { index }) } }.map(&:value)
+        puts values.inspect, resets
+        exit!(0)
+      end
+      Process.wait(pid)
+    RUBY
+    assert_equal "[0, 1, 2]\n1\n", out
+  end
+
   def test_the_process_ends_while_a_block_runs
     assert_equal "ensured\n", assert_child("Heddle.run { Heddle.spawn { begin Heddle.offload { sleep }; ensure; puts 'ensured' end }; exit }", timeout: 10)
   end
