@@ -23,6 +23,7 @@ module NativeCalls
   define "close", Fiddle::TYPE_INT
   define "dup2", Fiddle::TYPE_INT, Fiddle::TYPE_INT
   define "fork"
+  define "mprotect", Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
 
   # What the calling thread's last system call is said to have failed with.
   def self.errno=(number)
