@@ -164,6 +164,22 @@ module Shared
       assert_equal [IOError, "a client's own"], [error.cause.class, error.cause.message]
     end
 
+    # Left to itself, Ruby takes for the cause what is being rescued around the block.
+    def test_the_cause_is_what_left_the_block_also_within_a_rescue
+      error = assert_raises(EXCEEDED) do
+        inside do
+          raise ArgumentError, "rescued before"
+        rescue ArgumentError
+          Heddle.deadline(0.02) do
+            sleep
+          rescue Timeout::Error
+            raise IOError, "a client's own"
+          end
+        end
+      end
+      assert_equal "a client's own", error.cause.message
+    end
+
     def test_an_error_that_leaves_in_time_is_not
       assert_raises(IOError) { inside { Heddle.deadline(10) { raise IOError } } }
       assert_raises(Timeout::Error) { inside { Heddle.deadline(10) { Timeout.timeout(0.01) { sleep } } } }

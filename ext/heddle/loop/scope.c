@@ -104,6 +104,10 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
 
 // ---- the chain
 
+// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not have:
+// with none, what waits need not ask for its thread's.
+static size_t open_in_threads;
+
 void scope_chain_mark(const struct scope_chain *chain)
 {
     rb_gc_mark(chain->fiber);
@@ -129,12 +133,20 @@ struct scope_chain *scope_chain_new(VALUE *object)
     return chain;
 }
 
+// NULL where it is a plain thread's.
+static struct scope_chain *chain_of_fiber(void)
+{
+    VALUE scheduler = rb_fiber_scheduler_get();
+    if (NIL_P(scheduler)) return NULL;
+    struct loop *loop = scheduler_loop(scheduler);
+    if (loop && loop->thread == rb_thread_current()) return loop->task->chain;
+    return !loop && RTEST(rb_fiber_scheduler_current()) ? foreign_chain() : NULL;
+}
+
 struct scope_chain *scope_chain_current(void)
 {
-    struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
-    if (loop && loop->thread == rb_thread_current()) return loop->task->chain;
-    if (!loop && RTEST(rb_fiber_scheduler_current())) return foreign_chain();
-    return thread_scope_chain(rb_thread_current());
+    struct scope_chain *chain = chain_of_fiber();
+    return chain ? chain : thread_scope_chain(rb_thread_current());
 }
 
 // Nobody leaves these: they must not pile up, nor keep the helper busy.
@@ -157,6 +169,7 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     scope_note_fiber(scope, chain);
     if (scope->stranger) close_lost(chain);
     if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope, chain);
+    if (chain->thread) open_in_threads++;
     scope->chain = chain;
     scope->outer = chain->innermost;
     chain->innermost = scope;
@@ -171,6 +184,7 @@ void scope_close(struct scope *scope)
         timer_cancel(&chain->task->loop->timers, &scope->timer);
     } else if (chain->thread) {
         thread_scope_disarm(scope);
+        open_in_threads--;
     }
     struct scope **link = &chain->innermost;
     while (*link && *link != scope)
@@ -274,12 +288,16 @@ void scope_raise(struct scope *scope)
 
 deadline_t deadline_in_force(void)
 {
-    return scope_in_force(scope_chain_current());
+    const struct scope_chain *chain = chain_of_fiber();
+    if (!chain && !open_in_threads) return DEADLINE_NEVER;
+    return scope_in_force(chain ? chain : thread_scope_chain(rb_thread_current()));
 }
 
 void deadline_check(void)
 {
-    struct scope_chain *chain = scope_chain_current();
+    struct scope_chain *chain = chain_of_fiber();
+    if (!chain && !open_in_threads) return;
+    if (!chain) chain = thread_scope_chain(rb_thread_current());
     if (chain->task) task_raise_pending(chain->task);
     struct scope *due = scope_due(chain, deadline_now());
     if (due) scope_raise(due);
@@ -292,6 +310,7 @@ struct crossing {
     VALUE (*body)(VALUE);
     VALUE argument;
     uint32_t uses;
+    bool complete; // the body came to its end
 };
 
 // Whether the error is that of a scope which is still open around this one: it is on its way there.
@@ -305,47 +324,56 @@ static bool belongs_outside(const struct scope *scope, VALUE error)
     return false;
 }
 
-// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's doing.
-static VALUE convert(VALUE argument, VALUE error)
-{
-    struct crossing *crossing = (struct crossing *)argument;
-    struct scope *scope = crossing->scope;
-    bool over = scope->expired || scope->at <= deadline_now();
-    if (!over || belongs_outside(scope, error)) rb_exc_raise(error);
-    rb_exc_raise(scope_error(scope)); // Ruby sets its cause: we are in a rescue
-}
-
 static VALUE call_body(VALUE argument)
 {
     struct crossing *crossing = (struct crossing *)argument;
-    return crossing->body(crossing->argument);
+    VALUE result = crossing->body(crossing->argument);
+    crossing->complete = true;
+    return result;
 }
 
-static VALUE call_converting(VALUE argument)
+// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's doing.
+// `error` is nil for what is no exception: a throw, a break, a kill.
+static bool becomes_ours(const struct scope *scope, VALUE error)
 {
-    return rb_rescue2(call_body, argument, convert, argument, rb_eStandardError, (VALUE)0);
+    if (scope->kind == SCOPE_TIMEOUT || NIL_P(error) || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)))
+        return false;
+    return (scope->expired || scope->at <= deadline_now()) && !belongs_outside(scope, error);
+}
+
+// Left to itself, Ruby takes for the cause what is being rescued where the block is.
+static void raise_with_cause(VALUE error, VALUE cause)
+{
+    VALUE arguments[2] = {error, rb_hash_new()};
+    rb_hash_aset(arguments[1], ID2SYM(rb_intern("cause")), cause);
+    rb_funcallv_kw(rb_mKernel, rb_intern("raise"), 2, arguments, RB_PASS_KEYWORDS);
 }
 
 static VALUE leave(VALUE argument)
 {
-    struct crossing *crossing = (struct crossing *)argument;
+    const struct crossing *crossing = (const struct crossing *)argument;
     struct scope *scope = crossing->scope;
     if (scope->uses != crossing->uses) return Qnil;
+    VALUE error = crossing->complete ? Qnil : rb_errinfo();
+    bool ours = becomes_ours(scope, error);
     scope_close(scope);
-    if (NIL_P(scope->sent)) return Qnil;
-    if (scope->unrescuable) timeout_disarm(scope->sent);
-    thread_scope_take_back(scope);
+    if (!NIL_P(scope->sent)) {
+        if (scope->unrescuable) timeout_disarm(scope->sent);
+        thread_scope_take_back(scope);
+    }
+    if (ours) raise_with_cause(scope_error(scope), error);
     return Qnil;
 }
 
+// Without a rescue, which costs as much as all the rest.
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
 {
     VALUE self = scope->self;
     struct crossing crossing = {.scope = scope, .body = body, .argument = argument, .uses = scope->uses};
-    VALUE result = rb_ensure(scope->kind == SCOPE_TIMEOUT ? call_body : call_converting, (VALUE)&crossing, leave,
-                             (VALUE)&crossing);
+    VALUE result = rb_ensure(call_body, (VALUE)&crossing, leave, (VALUE)&crossing);
     // Code inside may have rescued the failure of its wait and gone on with half an answer.
-    if (scope->failures && scope->kind != SCOPE_TIMEOUT) rb_exc_raise(scope_error(scope));
+    if (scope->uses == crossing.uses && scope->failures && scope->kind != SCOPE_TIMEOUT)
+        rb_exc_raise(scope_error(scope));
     hand_back(scope, crossing.uses);
     RB_GC_GUARD(self);
     return result;

@@ -18,8 +18,14 @@ static VALUE sym_immediate;
 
 // ---- the chains
 
+// Whose scope was armed last, and its chain, which the thread keeps: to ask Ruby for a variable of a thread is dear. Until the
+// helper ends, which would else keep alive a thread that is over.
+static VALUE last_thread; // or 0
+static struct scope_chain *last_chain;
+
 struct scope_chain *thread_scope_chain(VALUE thread)
 {
+    if (thread == last_thread) return last_chain;
     VALUE object = rb_attr_get(thread, id_chain);
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
     struct scope_chain *chain = scope_chain_new(&object);
@@ -209,7 +215,7 @@ static VALUE forget(VALUE unused)
 {
     (void)unused;
     if (helper != rb_thread_current()) return Qnil;
-    helper = 0;
+    helper = last_thread = 0;
     if (heap.size && !program_ends) start_helper(Qnil);
     return Qnil;
 }
@@ -232,7 +238,7 @@ static void abandon_parents_side(void)
     struct timer_heap parents = heap;
     memset(&heap, 0, sizeof(heap));
     forks = fork_count();
-    helper = 0;
+    helper = last_thread = 0;
     chore = NULL;
     init_sleeper();
     for (uint32_t i = 0; i < parents.size; i++)
@@ -282,6 +288,8 @@ void thread_scope_arm(struct scope *scope, struct scope_chain *chain)
     scope->timer.expire = expire;
     scope->chain = chain; // mark_heap goes by it
     timer_add(&heap, &scope->timer, scope->at);
+    last_thread = chain->thread;
+    last_chain = chain;
     armed++;
     wake_by(scope->at);
 }
@@ -361,6 +369,7 @@ void Init_heddle_thread_scope(void)
     id_set_name = rb_intern("name=");
     sym_immediate = ID2SYM(rb_intern("immediate"));
     rb_gc_register_address(&helper);
+    rb_gc_register_address(&last_thread);
     rb_set_end_proc(note_end, Qnil); // the last to be called of all that are set later
     rb_gc_register_mark_object(TypedData_Wrap_Struct(rb_cObject, &heap_type, &heap));
     init_sleeper();
