@@ -256,6 +256,24 @@ module StreamBehaviour
     end
   end
 
+  # What is announced inside is not forgotten with the exchange, whatever of its own replies the block counts off itself.
+  def test_what_is_expected_inside_of_an_exchange_is_owed_after_it
+    conversation(->(peer) { peer.write("a\nb\nc\nd\n") && sleep }) do |stream|
+      stream.exchange { stream.gets && stream.expect(2) }
+      assert_equal 2, stream.owed
+      refute_predicate stream, :healthy?
+      stream.exchange { stream.exchange { stream.expect } }
+      assert_equal 3, stream.owed
+      stream.exchange(2) { 2.times { stream.gets && stream.replied } }
+      assert_equal 3, stream.owed
+      stream.exchange { stream.expect(2) && stream.replied(2) }
+      assert_equal 3, stream.owed
+      stream.gets
+      stream.replied(3)
+      assert_predicate stream, :healthy?
+    end
+  end
+
   def test_an_exchange_that_is_left_early_closes_the_stream
     [->(s) { s.exchange { raise "no" } }, ->(s) { catch(:out) { s.exchange { throw :out } } }, ->(s) { s.exchange { break } }].each do |leave|
       conversation(echo) do |stream|

@@ -353,7 +353,9 @@ static VALUE end_conversation(VALUE argument)
     stream->until = conversation->until;
     stream->conversing = conversation->conversing;
     if (conversation->complete) {
-        stream->owed = conversation->owed;
+        // Its own replies have been read. What #expect announced in it and #replied did not take back is still to come.
+        bool more = stream->owed > conversation->owed && stream->owed - conversation->owed > conversation->replies;
+        stream->owed = more ? stream->owed - conversation->replies : conversation->owed;
     } else {
         stream_poison(stream, "an exchange did not come to its end");
     }
@@ -365,7 +367,8 @@ static VALUE end_conversation(VALUE argument)
  *
  * A question and its answers: the block writes, reads all +replies+, and its value is returned. All that it waits for has to
  * be there in +timeout+ seconds. If the block is left in any other way (an error, a cancel, Thread#raise, throw, break) what
- * is still to come would be taken for the answer to the next question: the stream is closed.
+ * is still to come would be taken for the answer to the next question: the stream is closed. Its own replies it counts itself;
+ * what the block announces beside them with #expect, and does not take back with #replied, is owed when it is over.
  *
  * Raises Heddle::StreamBusy, before anything is asked, while another fiber is in one; within its own a fiber may begin another.
  */
