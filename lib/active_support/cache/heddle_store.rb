@@ -14,8 +14,8 @@ module ActiveSupport
     # <tt>{size: 5, timeout: 1}</tt> (or, as in older ones, +pool_size+ and +pool_timeout+); true, or nothing, for Heddle's own
     # size; false for a single connection to each server.
     #
-    # As with Rails' own, a server that does not answer is a miss, and a write to it is false: what failed is logged. +write_multi+
-    # sends all entries together; with +unless_exist+, or when one of them is too large, one by one.
+    # As with Rails' own, a server that does not answer is a miss, and a write to it is nil: what failed is logged, and told to
+    # Rails' error reporter. +write_multi+ sends all entries together; with +unless_exist+, or when one of them is too large, one by one.
     class HeddleStore < Store
       prepend Strategy::LocalCache
 
@@ -42,14 +42,14 @@ module ActiveSupport
         "#<#{self.class} options=#{options.inspect} mem_cache=#{@data.inspect}>"
       end
 
-      # @return [Integer, nil]
+      # @return [Integer, nil] +amount+ where there was none; nil: it is no number, or the server does not answer
       def increment(name, amount = 1, options = nil)
-        count(:increment, :incr, name, amount, options)
+        count(:increment, :incr, name, amount, amount, options)
       end
 
-      # @return [Integer, nil]
+      # @return [Integer, nil] 0 where there was none, for memcached does not count below
       def decrement(name, amount = 1, options = nil)
-        count(:decrement, :decr, name, amount, options)
+        count(:decrement, :decr, name, amount, 0, options)
       end
 
       # Forgets everything on all servers, whatever the namespace.
@@ -82,11 +82,11 @@ module ActiveSupport
         {pool: size && Integer(size), pool_timeout: seconds && Float(seconds)}.compact
       end
 
-      def count(event, method, name, amount, options)
+      def count(event, method, name, amount, initial, options)
         options = merged_options(options)
         key = normalize_key(name, options)
         instrument(event, key, amount: amount) do
-          failing_to(nil) { @data.public_send(method, key, amount, initial: amount, ttl: options[:expires_in]) }
+          failing_to(nil) { @data.public_send(method, key, amount, initial: initial, ttl: options[:expires_in]) }
         end
       end
 
@@ -108,7 +108,7 @@ module ActiveSupport
 
         ttl = time_to_live(expires_in, race_condition_ttl, raw)
         payload = payload.to_s if raw
-        failing_to(false) { unless_exist ? @data.add(key, payload, ttl: ttl, raw: true) : @data.set(key, payload, ttl: ttl, raw: true) }
+        failing_to(nil) { unless_exist ? @data.add(key, payload, ttl: ttl, raw: true) : @data.set(key, payload, ttl: ttl, raw: true) }
       end
 
       def write_multi_entries(entries, unless_exist: false, **options)
@@ -172,7 +172,15 @@ module ActiveSupport
         raise if error.is_a?(ArgumentError) && !error.is_a?(Heddle::Memcached::ValueTooLarge)
 
         logger&.error("Heddle::Memcached failed (#{error.class}): #{error.message}")
+        tell(ActiveSupport.error_reporter, error) if ActiveSupport.respond_to?(:error_reporter)
         value
+      end
+
+      def tell(reporter, error)
+        return unless reporter
+
+        named = reporter.method(:report).parameters.include?([:key, :source]) # since Rails 7.1
+        reporter.report(error, handled: true, severity: :warning, **(named ? {source: "heddle_store.active_support"} : {}))
       end
     end
   end

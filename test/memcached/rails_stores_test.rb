@@ -1,0 +1,154 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/memcached_helpers"
+require "logger"
+require "stringio"
+
+# Rails' own store on dalli; the same on Heddle in dalli's place; and Heddle's own store: the same calls, the same answers.
+class MemcachedRailsStoresTest < Minitest::Test
+  include MemcachedHelpers
+
+  hard_deadline 60
+
+  def setup
+    super
+    begin
+      require "active_support"
+      require "active_support/cache"
+      require "dalli"
+      require "active_support/cache/mem_cache_store"
+      require "active_support/cache/heddle_store"
+    rescue LoadError => error
+      raise unless error.path.to_s.match?(/active_support|dalli|connection_pool/)
+
+      skip "the gem #{error.path} is not installed"
+    end
+    Dalli.logger = Logger.new(nil)
+    @log = StringIO.new
+  end
+
+  # As a program does that keeps Rails' store: one method.
+  def self.on_heddle
+    return const_get(:OnHeddle) if const_defined?(:OnHeddle, false)
+
+    const_set(:OnHeddle, Class.new(ActiveSupport::Cache::MemCacheStore) do
+      def self.build_mem_cache(*addresses)
+        options = addresses.extract_options!
+        retrieve_pool_options(options)
+        Heddle::Memcached::DalliCompatible.new(addresses.flatten, options)
+      end
+    end)
+  end
+
+  def stores(address)
+    [ActiveSupport::Cache::MemCacheStore, self.class.on_heddle, ActiveSupport::Cache::HeddleStore].map do |klass|
+      dalli = (klass <= ActiveSupport::Cache::MemCacheStore) ? {protocol: :meta} : {}
+      klass.new(address, namespace: "#{name}#{rand(1 << 30)}", **dalli).tap { |cache| cache.logger = Logger.new(@log, level: :error) }
+    end
+  end
+
+  def assert_same_answers(stores)
+    theirs, *ours = stores.map { |cache| yield cache }
+    ours.zip(stores.drop(1)).each do |answers, cache|
+      theirs.each_with_index { |answer, i| assert_equal [i, answer], [i, answers[i]], cache.class.name }
+    end
+  end
+
+  def outcome
+    yield
+  rescue ArgumentError, KeyError => error
+    error.class
+  end
+
+  def test_reading_and_writing
+    server = real_server
+    assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
+      keys = ["plain", "with space", "ключ", "line\r\nend", "x" * 300, "ю" * 200, %w[a b], {c: 1}, :symbol]
+      values = ["text", "ä", "\xff\r\n".b, "", nil, false, 1, 1.5, {a: [1, nil]}, Time.at(0), "y" * 100_000]
+      [
+        cache.read("none"), cache.exist?("none"), cache.delete("none"),
+        keys.map { |key| [cache.write(key, key), cache.read(key), cache.exist?(key)] }, cache.read_multi(*keys),
+        values.map { |value| [cache.write("value", value), cache.read("value"), cache.exist?("value")] },
+        cache.delete("value"), cache.delete("value"), cache.exist?("value"),
+        cache.write("large", Random.bytes(2 << 20)), cache.read("large"), cache.write("after", 1), cache.read("after"),
+        cache.fetch("f") { 1 }, cache.fetch("f") { 2 }, cache.fetch("f", force: true) { 3 }, cache.fetch("nil", skip_nil: true) { nil }, cache.exist?("nil"),
+        outcome { cache.fetch("failing") { raise KeyError } }, cache.exist?("failing"),
+        cache.write("once", 1, unless_exist: true), cache.write("once", 2, unless_exist: true), cache.read("once"),
+        cache.write("versioned", 1, version: 1), cache.read("versioned", version: 1), cache.read("versioned", version: 2), cache.read("versioned"),
+        cache.write("short", 1, expires_in: -1) && nil, cache.read("short"), cache.write("timed", 1, expires_in: 100), cache.read("timed"),
+        cache.write("old", 1, expires_in: 0.01, race_condition_ttl: 10) && sleep(0.02) && nil, cache.read("old"),
+        cache.fetch("kept", compress: true) { "z" * 10_000 }, cache.read("kept"), outcome { cache.read(nil) }
+      ]
+    end
+  end
+
+  def test_many_at_once
+    server = real_server
+    assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
+      cache.write_multi({"a" => 1, "b" => {c: 2}, "with space" => nil})
+      [
+        cache.read_multi("a", "b", "none", "with space"), cache.read_multi, cache.fetch_multi("a", "new") { |key| "made #{key}" }, cache.read("new"),
+        cache.delete_multi(%w[a b none]), cache.read_multi("a", "b"), cache.delete_multi([]),
+        cache.write_multi({"r" => 1, "s" => "text"}, raw: true) && nil, cache.read_multi("r", "s", raw: true)
+      ]
+    end
+  end
+
+  def test_counting
+    server = real_server
+    assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
+      cache.write("raw", 7, raw: true)
+      cache.write("word", "word", raw: true)
+      cache.write("object", 7)
+      [
+        cache.increment("up"), cache.increment("up", 3), cache.decrement("up", 2), cache.decrement("down"), cache.decrement("down", 5), cache.increment("down"),
+        cache.increment("raw"), cache.read("raw", raw: true), cache.decrement("raw", 100), cache.increment("word"), cache.read("word", raw: true),
+        cache.increment("object"), cache.read("object"), cache.increment("timed", 1, expires_in: 100)
+      ]
+    end
+  end
+
+  # What is there, but no entry of Rails', is a miss.
+  def test_what_cannot_be_read
+    server = real_server
+    assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
+      cache.write("torn", "\x04\bo:".b, raw: true)
+      cache.write("fine", 1)
+      [cache.read("torn"), cache.read_multi("torn", "fine"), cache.fetch("torn") { "anew" }, cache.read("torn")]
+    end
+  end
+
+  # A server that is gone is a miss, and is told to whoever listens.
+  def test_a_server_that_is_gone
+    address = "127.0.0.1:#{Servers.free_port}"
+    reported = []
+    subscriber = Class.new { define_method(:report) { |error, severity:, source:, **| reported << [error.class.name, severity, source] } }.new
+    reporter = ActiveSupport::ErrorReporter.new(subscriber) if ActiveSupport.respond_to?(:error_reporter)
+    before = ActiveSupport.error_reporter if reporter
+    ActiveSupport.error_reporter = reporter if reporter
+    assert_same_answers(stores(address)) do |cache|
+      [cache.read("a"), cache.write("a", 1), cache.exist?("a"), cache.fetch("a") { 2 }, cache.read_multi("a", "b"), cache.delete("a"), cache.increment("a"), cache.decrement("a"),
+        cache.write("a", 1, unless_exist: true), cache.write_multi({"a" => 1}) && nil, cache.fetch_multi("a") { 3 }, outcome { cache.clear }]
+    end
+    refute_empty @log.string
+    skip "this Rails has no error reporter" unless reporter
+    assert_equal [:warning], reported.map { |_, severity, _| severity }.uniq
+    assert_includes reported.map(&:last), "heddle_store.active_support"
+  ensure
+    ActiveSupport.error_reporter = before if reporter
+  end
+
+  def test_forgetting_everything
+    server = Servers::Memcached.new.start
+    assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
+      cache.write("key", 1)
+      cache.clear
+      [cache.read("key"), cache.stats.size, cache.stats.values.first.key?("cmd_get")]
+    end
+  rescue Servers::Unavailable => error
+    skip error.message
+  ensure
+    server&.stop
+  end
+end
