@@ -109,7 +109,7 @@ module Heddle
         Server.new(address, pool: pool, pool_timeout: pool_timeout, connect_timeout: connect_timeout, tls: tls, username: username,
           password: password, keepalive: keepalive, failures: failures, retry_after: retry_after, retry_most: retry_most)
       end
-      set_up(@servers, Ring.points(addresses), @codec, timeout, @keys.plain?)
+      set_up(@servers, Ring.points(addresses), @codec, timeout, @keys.fixed_prefix)
     end
 
     # @!group Reading
@@ -436,12 +436,12 @@ module Heddle
       complete = true
       value
     ensure
-      unmark(key, cas) if !complete && bytes && making?(bytes, state)
+      give_up(key, cas, making?(bytes, state)) if !complete && bytes
     end
 
-    # So that the others need not wait until the lock is over.
-    def unmark(key, cas)
-      Heddle.shield(GRACE) { remove(key, cas, nil) }
+    # So that the others need not wait until the lock is over; where there is an old value, the next who fetches makes the new one.
+    def give_up(key, cas, placeholder)
+      Heddle.shield(GRACE) { remove(key, cas, placeholder ? nil : true) }
     rescue
       nil
     end

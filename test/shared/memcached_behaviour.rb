@@ -160,6 +160,21 @@ module MemcachedBehaviour
     end
   end
 
+  # What is put together in C is what Ruby would have put together, at each length that a key can have, and beyond.
+  def test_a_namespace_that_is_asked_for_each_time_says_the_same
+    keys = ["a", "with space", "ключ", "\xff\xfe".b, :symbol, 17, *(225..252).map { |length| "x" * length }]
+    with_client(namespace: :"#{name}ä") do |cache|
+      asked = []
+      asking = client(self.class.way, namespace: -> { asked << 1 && "#{name}ä" })
+      keys.each_with_index { |key, i| assert_equal true, cache.set(key, i), key.inspect }
+      assert_equal keys.each_with_index.to_h, asking.get_multi(keys)
+      keys.each_with_index { |key, i| assert_equal i, asking.get(key), key.inspect }
+      assert_equal 2 * keys.size, asked.size
+      assert_equal keys.size, asking.delete_multi(keys)
+      ["", nil].each { |bad| assert_raises(Heddle::Memcached::InvalidKey) { cache.get(bad) } }
+    end
+  end
+
   def test_many_at_once
     pairs = Array.new(2500) { |i| ["key #{i}", (i % 3).zero? ? {number: i} : "value #{i}" * (i % 20)] }.to_h
     with_client do |cache|
@@ -260,6 +275,36 @@ module MemcachedBehaviour
       assert_equal "new", cache.get("key")
       assert_equal "newer", cache.fetch("key", ttl: 1000, refresh: 500) { "newer" }
       assert_equal "newer", cache.fetch("key", ttl: 1000, refresh: 500) { flunk "it has more than 500 s left" }
+    end
+  end
+
+  # Who fails to make it anew gives the right to the next who wants to; all others get the old value meanwhile.
+  def test_a_block_that_fails_over_a_stale_item
+    with_client do |cache|
+      making_fails = [-> { raise KeyError }, -> { throw :out }, -> { Random.bytes(2 << 20) }]
+      making_fails.each do |failing|
+        cache.set("key", "old", ttl: 1000)
+        cache.delete("key", stale_for: 100)
+        2.times do
+          catch(:out) { cache.fetch("key", &failing) }
+        rescue KeyError, Heddle::Memcached::ValueTooLarge
+          assert_equal "old", cache.get("key")
+        end
+        assert_equal ["old", true], cache.get_entry("key").to_h.values_at(:value, :stale)
+        assert_in_delta 100, cache.get_entry("key").ttl, 5
+        assert_equal "new", cache.fetch("key") { "new" }
+        cache.set("key", "old", ttl: 1000)
+        begin
+          catch(:out) { cache.fetch("key", refresh: 2000, &failing) }
+        rescue KeyError, Heddle::Memcached::ValueTooLarge
+          assert_equal "old", cache.get("key")
+        end
+        assert_equal "new", cache.fetch("key", refresh: 2000) { "new" }
+      end
+      cache.set("key", "old", ttl: 1000)
+      cache.delete("key", stale_for: 100)
+      assert_raises(KeyError) { cache.fetch("key") { cache.set("key", "theirs") && raise(KeyError) } }
+      assert_equal ["theirs", false], cache.get_entry("key").to_h.values_at(:value, :stale), "somebody else's new value"
     end
   end
 

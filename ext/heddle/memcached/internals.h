@@ -13,7 +13,8 @@
 struct memcached_server {
     VALUE self;
     VALUE idle;          // streams that nobody has; the last given back is the first to go
-    VALUE waiters;       // who waits for one: [Thread::Queue, what was handed over], the longest first
+    VALUE waiters;       // who waits for one, the longest first
+    int64_t turn_span;   // nanoseconds that this may take, if that is less than the operation's time
     unsigned open;       // connections and permits to make one
     unsigned limit;      // … at most
     unsigned generation; // connections of an earlier one are not used again
@@ -53,8 +54,8 @@ struct memcached_client {
     VALUE codec;
     struct ring_point *points; // sorted; none for a single server
     size_t point_count;
-    int64_t span;    // nanoseconds that an operation may take
-    bool plain_keys; // they are sent as they are given, unless too long
+    int64_t span; // nanoseconds that an operation may take
+    VALUE prefix; // of every key, or nil: it has to be asked for each time
 };
 
 struct memcached_client *memcached_client_of(VALUE self);

@@ -16,6 +16,7 @@ static void mark(void *pointer)
     const struct memcached_client *client = pointer;
     rb_gc_mark(client->servers);
     rb_gc_mark(client->codec);
+    rb_gc_mark(client->prefix);
 }
 
 static void release(void *pointer)
@@ -41,7 +42,7 @@ static VALUE allocate(VALUE klass)
 {
     struct memcached_client *client;
     VALUE self = TypedData_Make_Struct(klass, struct memcached_client, &client_type, client);
-    client->servers = client->codec = Qnil;
+    client->servers = client->codec = client->prefix = Qnil;
     client->span = DEADLINE_NEVER;
     return self;
 }
@@ -60,9 +61,23 @@ static enum memcached_key kind_of(VALUE key)
     return memcached_key((const uint8_t *)RSTRING_PTR(key), (size_t)RSTRING_LEN(key));
 }
 
+static VALUE joined(VALUE prefix, VALUE key)
+{
+    long first = RSTRING_LEN(prefix), second = RSTRING_LEN(key);
+    VALUE whole = rb_str_new(NULL, first + second);
+    memcpy(RSTRING_PTR(whole), RSTRING_PTR(prefix), (size_t)first);
+    memcpy(RSTRING_PTR(whole) + first, RSTRING_PTR(key), (size_t)second);
+    return whole;
+}
+
+// In C as long as nothing but a namespace is put in front of a key, which is nearly always.
 VALUE memcached_wire_key(const struct memcached_client *client, VALUE self, VALUE key)
 {
-    if (client->plain_keys && RB_TYPE_P(key, T_STRING) && kind_of(key) <= MEMCACHED_KEY_ENCODED) return key;
+    VALUE prefix = client->prefix;
+    if (!NIL_P(prefix) && RB_TYPE_P(key, T_STRING) && RSTRING_LEN(key) > 0) {
+        VALUE whole = RSTRING_LEN(prefix) ? joined(prefix, key) : key;
+        if (kind_of(whole) <= MEMCACHED_KEY_ENCODED) return whole;
+    }
     key = rb_funcall(self, id_wire_key, 1, key);
     StringValue(key);
     return key;
@@ -134,10 +149,10 @@ static int by_value(const void *one, const void *other)
 }
 
 /*
- * @api private client.set_up(servers, points, codec, timeout, plain_keys). The points are pairs of a value and the index of
- * a server, or none for a single server.
+ * @api private client.set_up(servers, points, codec, timeout, prefix). The points are pairs of a value and the index of a
+ * server, or none for a single server. What goes in front of each key, a String, or nil where #wire_key has to be asked.
  */
-static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE timeout, VALUE plain_keys)
+static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE timeout, VALUE prefix)
 {
     struct memcached_client *client = rb_check_typeddata(self, &client_type);
     Check_Type(servers, T_ARRAY);
@@ -161,7 +176,7 @@ static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE 
     client->point_count = (size_t)count;
     RB_OBJ_WRITE(self, &client->codec, codec);
     client->span = span;
-    client->plain_keys = RTEST(plain_keys);
+    RB_OBJ_WRITE(self, &client->prefix, NIL_P(prefix) ? Qnil : rb_str_new_frozen(StringValue(prefix)));
     RB_OBJ_WRITE(self, &client->servers, rb_ary_freeze(rb_ary_dup(servers)));
     return self;
 }

@@ -1,9 +1,12 @@
 #include "memcached/internals.h"
 
 #include "loop/fork.h"
+#include "loop/join.h"
 
-static ID id_connect, id_await_turn, id_push, id_healthy;
-static VALUE cQueue;
+static ID id_connect, id_name, id_healthy;
+
+// Who waits for a connection: an Array of what was handed over, or nil, and of who is to be woken.
+enum { TURN_GIVEN, TURN_SLEEPERS };
 
 // ---- the object
 
@@ -36,6 +39,7 @@ static VALUE allocate(VALUE klass)
     server->idle = rb_ary_new();
     server->waiters = rb_ary_new();
     server->limit = 1;
+    server->turn_span = DEADLINE_NEVER;
     server->forks = fork_count();
     return self;
 }
@@ -62,8 +66,8 @@ static bool hand_over(struct memcached_server *server, VALUE what)
 {
     VALUE waiter = rb_ary_shift(server->waiters);
     if (NIL_P(waiter)) return false;
-    rb_ary_store(waiter, 1, what);
-    rb_funcall(rb_ary_entry(waiter, 0), id_push, 1, Qtrue);
+    rb_ary_store(waiter, TURN_GIVEN, what);
+    join_wake(server->self, rb_ary_entry(waiter, TURN_SLEEPERS));
     return true;
 }
 
@@ -93,8 +97,18 @@ static VALUE seconds_left(deadline_t until)
 static VALUE await_turn(VALUE argument)
 {
     const struct turn *turn = (const struct turn *)argument;
-    return rb_funcall(turn->lease->server->self, id_await_turn, 2, rb_ary_entry(turn->waiter, 0),
-                      seconds_left(turn->until));
+    const struct memcached_server *server = turn->lease->server;
+    VALUE sleepers = rb_ary_entry(turn->waiter, TURN_SLEEPERS);
+    while (NIL_P(rb_ary_entry(turn->waiter, TURN_GIVEN))) {
+        if (turn->lease->forks != fork_count()) return Qnil;
+        if (turn->until != DEADLINE_NEVER && turn->until <= deadline_now())
+            rb_raise(heddle_eDeadlineExceeded,
+                     "no connection to %" PRIsVALUE
+                     " became free in time: %u may be open (pool:), and all of them are in use",
+                     rb_funcall(server->self, id_name, 0), server->limit);
+        join_wait(server->self, &sleepers, turn->until);
+    }
+    return Qnil;
 }
 
 // Whatever ended the wait, what was handed over meanwhile is the lease's, and goes back with it.
@@ -102,7 +116,7 @@ static VALUE end_turn(VALUE argument)
 {
     const struct turn *turn = (const struct turn *)argument;
     struct lease *lease = turn->lease;
-    VALUE given = rb_ary_entry(turn->waiter, 1);
+    VALUE given = rb_ary_entry(turn->waiter, TURN_GIVEN);
     if (lease->forks != fork_count()) return Qnil;
     if (NIL_P(given)) {
         remove_waiter(lease->server->waiters, turn->waiter);
@@ -116,7 +130,12 @@ static VALUE end_turn(VALUE argument)
 static void wait_for_turn(struct lease *lease, deadline_t until)
 {
     struct turn turn = {.lease = lease, .until = until};
-    turn.waiter = rb_ary_new_from_args(2, rb_class_new_instance(0, NULL, cQueue), Qnil);
+    int64_t span = lease->server->turn_span;
+    if (span != DEADLINE_NEVER) {
+        deadline_t limit = deadline_after(deadline_now(), span);
+        if (limit < until) turn.until = limit;
+    }
+    turn.waiter = rb_assoc_new(Qnil, rb_ary_new_capa(1));
     rb_ary_push(lease->server->waiters, turn.waiter);
     rb_ensure(await_turn, (VALUE)&turn, end_turn, (VALUE)&turn);
     RB_GC_GUARD(turn.waiter);
@@ -186,6 +205,13 @@ static VALUE set_limit(VALUE self, VALUE limit)
     return limit;
 }
 
+/* @api private server.turn_limit = seconds or nil. That waiting for one of them may take. */
+static VALUE set_turn_limit(VALUE self, VALUE seconds)
+{
+    memcached_server_of(self)->turn_span = deadline_span(seconds);
+    return seconds;
+}
+
 /* @api private server.troubled = boolean. Operations ask the client's #route before they use it, and tell it of success. */
 static VALUE set_troubled(VALUE self, VALUE troubled)
 {
@@ -229,14 +255,12 @@ static VALUE idle_connections(VALUE self)
 void memcached_define_server(VALUE klass)
 {
     id_connect = rb_intern("connect");
-    id_await_turn = rb_intern("await_turn");
-    id_push = rb_intern("push");
+    id_name = rb_intern("name");
     id_healthy = rb_intern("healthy?");
-    cQueue = rb_path2class("Thread::Queue");
-    rb_gc_register_mark_object(cQueue);
     rb_define_alloc_func(klass, allocate);
     rb_undef_method(klass, "initialize_copy");
     rb_define_method(klass, "limit=", set_limit, 1);
+    rb_define_method(klass, "turn_limit=", set_turn_limit, 1);
     rb_define_method(klass, "troubled=", set_troubled, 1);
     rb_define_method(klass, "forget", forget, 0);
     rb_define_method(klass, "shut", shut, 0);

@@ -25,9 +25,9 @@ module Heddle
         @digest = digest
       end
 
-      # Whether keys that are not too long are sent as they are given.
-      def plain?
-        @namespace.nil?
+      # @return [String, nil] what goes in front of every key; nil: what the namespace's Proc says goes there
+      def fixed_prefix
+        prefix.to_s unless @namespace.is_a?(Proc)
       end
 
       # @param key [#to_s]
@@ -37,11 +37,18 @@ module Heddle
         key = key.to_s
         raise InvalidKey, "a key must not be empty" if key.empty?
 
-        key = "#{prefix}#{key}"
+        key = prefixed(key)
         Memcached.key_fits?(key) ? key : shortened(key)
       end
 
       private
+
+      # As bytes where Ruby would not put them together: a namespace in UTF-8 and a key in binary.
+      def prefixed(key)
+        prefix = prefix() or return key
+
+        Encoding.compatible?(prefix, key) ? prefix + key : prefix.b << key.b
+      end
 
       def prefix
         return if @namespace.nil?

@@ -26,7 +26,6 @@ module Heddle
         retry_most:)
         @address = address
         @name = address.name
-        @pool_timeout = pool_timeout
         @connect_timeout = connect_timeout
         @tls = tls
         @user = address.user || username
@@ -37,6 +36,7 @@ module Heddle
         @retry_most = retry_most
         @failures = 0
         self.limit = pool
+        self.turn_limit = pool_timeout
       end
 
       # What an operation failed with.
@@ -88,12 +88,6 @@ module Heddle
             stream.poison unless complete
           end
         end
-      end
-
-      # @param queue [Thread::Queue] gets something once there is a connection
-      # @raise [DeadlineExceeded]
-      def await_turn(queue, seconds)
-        Heddle.deadline([seconds, @pool_timeout].compact.min) { queue.pop }
       end
 
       # Closes every connection: those in use when they are given back.
