@@ -20,6 +20,8 @@ module Heddle
           "beside" => ["get beside a thread that computes", nil]
         }.freeze
         SECONDS = 2 # beside the thread
+        # How time is limited changes nothing in their system calls.
+        COUNTED = %w[raw dalli heddle].freeze
         # What a bare socket shows anything of.
         FLOOR = %w[get set beside].freeze
         OPERATIONS = ->(m) { m["operations"] if m["operations"].positive? }
@@ -33,14 +35,14 @@ module Heddle
         SECONDS_OF = {"user" => "user", "system" => "system", "total" => "cpu", "real" => "wall"}.map { |title, key|
           Metric.new(key: title.to_sym, title: "Seconds #{title}", better: :lower, value: ->(m) { m[key] })
         }.freeze
-        private_constant :CASES, :SECONDS, :FLOOR, :OPERATIONS, :COST, :RATE, :CALLS, :SECONDS_OF
+        private_constant :CASES, :SECONDS, :COUNTED, :FLOOR, :OPERATIONS, :COST, :RATE, :CALLS, :SECONDS_OF
 
         # @see Bench#define_options
         def define_options(parser)
           parser.on("--operations NAMES", Array, "which to run (#{CASES.keys.join(",")})") do |asked|
             @operations = known("operation", asked, CASES.keys)
           end
-          parser.on("--[no-]system-calls", "count them, by strace, which takes seconds a cell (yes)") { |counted| @system_calls = counted }
+          parser.on("--[no-]system-calls", "count them, by strace, once each: it takes seconds (yes)") { |counted| @system_calls = counted }
           parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
             @scale = above_zero("--scale", scale)
           end
@@ -65,9 +67,17 @@ module Heddle
         # @see Bench#open
         def open(affinity, &) = with_server(affinity, :memcached, &)
 
+        # Their number hardly changes from round to round: they are counted in the first, and of one model of each client.
+        #
+        # @see Bench#around
+        def around(cell)
+          @counting = @system_calls != false && cell.round == 1 && COUNTED.include?(cell.model.kind) && !cell.model.twin?
+          yield
+        end
+
         # @see Bench#params
         def params(bench_case)
-          bench_case.params.merge("host" => @server.host, "port" => @server.port, "system_calls" => @system_calls != false)
+          bench_case.params.merge("host" => @server.host, "port" => @server.port, "system_calls" => @counting)
         end
 
         # @see Bench#reference_for
@@ -84,7 +94,7 @@ module Heddle
             "heddle: no limit; _timeout: timeout: 1; _deadline: Heddle.deadline(1) around each operation",
             "mixed: two sets, three gets (one missing), a get_multi of 10, add, incr, delete; 8 threads have a dalli each, 100 fibers share 16 of them"]
           calls = matrix.values(CALLS, spread: false)
-          calls.notes << "counted by strace, where it is installed, in a run beside the one that is measured; what a get_multi costs hangs on how the server's replies arrive"
+          calls.notes << "counted by strace, where it is installed, once, in a run beside those that are measured; what a get_multi costs hangs on how the server's replies arrive"
           [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.ratios(RATE), calls,
             matrix.troubles].compact
         end
