@@ -208,16 +208,15 @@ class MemcachedPoisonTest < Minitest::Test
     suffix = tls ? "_in_tls" : ""
 
     CASES.each_key do |name|
-      waits = (name.start_with?("get") ? %i[thread fiber] : %i[thread])
       %i[stall drip close reset corrupt].each do |ending|
-        waits.each do |wait|
+        %i[thread fiber].each do |wait|
           define_method(:"test_#{name}_#{ending}_in_a_#{wait}#{suffix}") do
             at_every_offset(name, ending, tls) { |cache, _, question| in_mode(wait) { question.call(cache) } }
           end
         end
       end
 
-      waits.each do |wait|
+      %i[thread fiber].each do |wait|
         define_method(:"test_#{name}_deadline_in_a_#{wait}#{suffix}") do
           at_every_offset(name, :stall, tls, timeout: LATE * 2) do |cache, _, question|
             in_mode(wait) { Heddle.deadline(TIME) { question.call(cache) } }
