@@ -42,7 +42,7 @@ module Heddle
 
       # @return [Array<String>] names of the columns
       def fields
-        @shape ? @shape.names : EMPTY
+        @shape ? @shape.names : columns.map(&:name)
       end
 
       # @yieldparam row [Array]
@@ -72,6 +72,19 @@ module Heddle
       # @return [Array] a row
       def [](index)
         rows[index]
+      end
+
+      # For Marshal: caches keep results, and processes send each other some.
+      #
+      # @api private
+      def marshal_dump
+        [columns.map(&:to_h), @rows, affected_rows, last_insert_id, @warnings, following]
+      end
+
+      # @api private
+      def marshal_load(parts)
+        columns, @rows, @affected_rows, @last_insert_id, @warnings, @following = parts
+        @columns = columns.map { |column| Column.new(**column) }.freeze
       end
 
       def inspect
