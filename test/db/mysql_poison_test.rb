@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/stream_helpers"
+require "support/mariadb_server"
 require "support/scripted_mysql"
 
 # A conversation is broken at every byte of what the server says, from its greeting to the last row, in every way; and servers
@@ -243,6 +244,34 @@ class MySQLPoisonTest < Minitest::Test
   ensure
     db&.close
     server&.close
+  end
+
+  # The real one, ended when it has the COMMIT before it, and nothing was said yet.
+  def test_a_mariadb_that_is_killed_in_a_commit
+    server = TestMariaDB.new.start
+    db = Heddle::DB.connect(server.url, timeout: 20)
+    db.exec("create table t (a int)")
+    killer = nil
+    error = assert_raises(Heddle::DB::ConnectionLost) do
+      db.transaction do
+        db.exec("insert into t values (1)")
+        Process.kill(:STOP, server.pid)
+        sent = db.driver.stream.statistics[:bytes_sent]
+        killer = Thread.new do
+          wait_until(what: "the COMMIT") { db.driver.stream.statistics[:bytes_sent] > sent }
+          Process.kill(:KILL, server.pid)
+        end
+      end
+      flunk "it was said to be committed"
+    end
+    assert_match(/not known/, error.message)
+    assert_predicate db, :closed?
+  rescue Servers::Unavailable => error
+    skip error.message
+  ensure
+    killer&.join
+    db&.close
+    server&.stop
   end
 
   # A COMMIT that was not answered is not said to have happened.

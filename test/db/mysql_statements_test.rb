@@ -134,6 +134,20 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
+  def test_closes_are_sent_when_a_connection_goes_back_to_its_pool
+    pool = Heddle::DB::Pool.new(@server.url, size: 1, timeout: 20)
+    before = on_server
+    db = pool.with do |connection|
+      connection.query("select 1")
+      assert_equal 1, link(connection).closes
+      connection
+    end
+    assert_equal 0, link(db).closes
+    wait_until(what: "the closes' arrival") { on_server == before }
+  ensure
+    pool&.close
+  end
+
   def test_not_too_many_wait_to_be_closed
     with_connection do |db|
       before = on_server

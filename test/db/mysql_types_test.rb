@@ -94,6 +94,39 @@ class MySQLTypesTest < Minitest::Test
     assert_equal 4, @db.query_value("select count(*) from t")
   end
 
+  def test_booleans_where_they_are_asked_for
+    rows = [[true, 7, 300], [false, 0, -1], [nil, nil, nil]]
+    query = "select yes, small, more from t order by id"
+    [[@server.url, {booleans: true}], ["#{@server.url}?booleans=true", {}]].each do |url, options|
+      db = DB.connect(url, timeout: 20, **options)
+      db.exec("create temporary table t (id int auto_increment primary key, yes boolean, small tinyint(4), more smallint)")
+      rows.each { |row| db.exec("insert into t (yes, small, more) values (?, ?, ?)", *row) }
+      assert_equal rows, db.query(query).rows
+      assert_equal rows, db.driver.command(query).rows
+    ensure
+      db&.close
+    end
+    @db.exec("create temporary table t (yes tinyint(1))")
+    @db.exec("insert into t values (?)", true)
+    assert_equal 1, @db.query_value("select yes from t")
+  end
+
+  # They come as bytes, or as text.
+  def test_points_networks_and_numbers_of_objects
+    point = [0, 1, 1, 1.5, -2.0].pack("VCVEE")
+    ["select point(?, ?)", "select point(1.5, -2.0)"].zip([[1.5, -2.0], []]) do |sql, arguments|
+      assert_equal [point, Encoding::BINARY], @db.query_value(sql, *arguments).then { |value| [value, value.encoding] }
+    end
+    assert_equal [[point]], @db.driver.command("select point(1.5, -2.0)").rows
+    @db.exec("create temporary table t (place point, net inet6, object uuid)")
+    row = [point, "2001:db8::1", "123e4567-e89b-12d3-a456-426655440000"]
+    @db.exec("insert into t values (?, ?, ?)", *row)
+    [@db.query("select * from t"), @db.driver.command("select * from t")].each do |result|
+      assert_equal [row], result.rows
+      assert_equal %i[bytes text text], result.columns.map(&:type)
+    end
+  end
+
   def test_numbers_of_ruby
     big = (1 << 64) + 5
     assert_equal [1, 0, -5, 1 << 63, BigDecimal(big), BigDecimal("1.5"), "sym"],

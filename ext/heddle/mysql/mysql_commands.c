@@ -26,13 +26,15 @@ static VALUE open_link(VALUE self, VALUE stream)
     return self;
 }
 
-/* @api private link.configure(capabilities, encoding, local): what was agreed upon. */
-static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local)
+/* @api private link.configure(capabilities, encoding, local, booleans, direct): what was agreed upon. */
+static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local, VALUE booleans, VALUE direct)
 {
     struct mysql_link *link = mysql_link_of(self);
     link->capabilities = NUM2ULL(capabilities);
     link->encoding = rb_to_encoding(encoding);
     link->local = RTEST(local);
+    link->booleans = RTEST(booleans);
+    link->direct = RTEST(direct);
     return self;
 }
 
@@ -143,8 +145,13 @@ static void build(struct mysql_exchange *exchange, uint32_t id, bool cursor)
 static VALUE send_execute_body(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
-    VALUE prepared = exchange->arguments[0];
+    VALUE prepared = exchange->arguments[0], arguments = exchange->arguments[1];
     const struct mysql_statement *statement = mysql_statement_of(prepared);
+    exchange->gives = true;
+    Check_Type(arguments, T_ARRAY);
+    if (RARRAY_LEN(arguments) != statement->parameters)
+        rb_raise(rb_eArgError, "the statement has %u parameters, and there are %ld arguments", statement->parameters,
+                 RARRAY_LEN(arguments));
     build(exchange, statement->id, exchange->number);
     mysql_ask_built(link);
     RB_GC_GUARD(prepared);
@@ -159,6 +166,17 @@ static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cur
     return mysql_exchange(&exchange);
 }
 
+// Whether it is sure that the server counts the parameters as we do: of another number it would take the bytes of values for
+// their types.
+static bool has_parameters(VALUE sql, VALUE arguments)
+{
+    Check_Type(arguments, T_ARRAY);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    bool same = mysql_sql_parameters(p, p + RSTRING_LEN(sql)) == RARRAY_LEN(arguments);
+    RB_GC_GUARD(sql);
+    return same;
+}
+
 // Both in one flight, the second of the statement that the first makes: MariaDB's own. False where that is not safe. A
 // server that keeps as many statements as it may refuses the first, and takes the second for one of the statement before, if
 // that is still open: with these arguments it would run it again.
@@ -167,6 +185,7 @@ static bool ask_new(struct mysql_exchange *exchange)
     struct mysql_link *link = exchange->link;
     exchange->gives = true;
     VALUE sql = sql_text(link, exchange->arguments[0]);
+    if (!link->direct || !has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
     mysql_close_buried(link);
     bool safe = !link->last_open && !link->owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
@@ -215,9 +234,9 @@ static VALUE receive_text(VALUE self)
 static VALUE receive_prepared_body(struct mysql_exchange *exchange)
 {
     struct mysql_prepared prepared;
-    VALUE columns;
-    VALUE error = mysql_read_prepared(exchange->link, &prepared, &columns);
-    return error ? error : mysql_prepared_new(exchange->link, &prepared, columns);
+    VALUE columns, types;
+    VALUE error = mysql_read_prepared(exchange->link, &prepared, &columns, &types);
+    return error ? error : mysql_prepared_new(exchange->link, &prepared, columns, types);
 }
 
 /* @api private link.receive_prepared -> Prepared or an error */
@@ -246,12 +265,12 @@ static VALUE read_new(struct mysql_exchange *exchange)
     bool keep = RTEST(exchange->arguments[2]);
     struct mysql_prepared prepared;
     VALUE columns;
-    VALUE error = mysql_read_prepared(link, &prepared, &columns);
+    VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
     if (error) {
         mysql_read_result(link, NULL, false); // an error too, and about nothing
         return error;
     }
-    VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns) : Qnil;
+    VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns, Qnil) : Qnil;
     VALUE prepared_columns = columns;
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
     VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, false);
@@ -363,17 +382,6 @@ static VALUE flush_closes(VALUE self)
 
 // ---- SQL
 
-/* @api private Link.parameters_of(sql) -> Integer, or nil where only the server can tell */
-static VALUE parameters_of(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    StringValue(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    int count = mysql_sql_parameters(p, p + RSTRING_LEN(sql));
-    RB_GC_GUARD(sql);
-    return count < 0 ? Qnil : INT2FIX(count);
-}
-
 /* @api private Link.kind_of(sql) -> :plain, :commit or :other */
 static VALUE kind_of(VALUE klass, VALUE sql)
 {
@@ -400,11 +408,10 @@ static VALUE know_classes(VALUE klass)
 void mysql_commands_init(void)
 {
     VALUE link = mysql_cLink;
-    rb_define_singleton_method(link, "parameters_of", parameters_of, 1);
     rb_define_singleton_method(link, "kind_of", kind_of, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_method(link, "open", open_link, 1);
-    rb_define_method(link, "configure", configure, 3);
+    rb_define_method(link, "configure", configure, 5);
     rb_define_method(link, "timeout=", set_timeout, 1);
     rb_define_method(link, "stream", stream, 0);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);

@@ -58,7 +58,9 @@ struct mysql_link {
     deadline_t idle_since;
     uint64_t exchanges, seen;
     unsigned forks;
-    bool local; // DATETIME is in the time zone of this process, not in UTC
+    bool local;    // DATETIME is in the time zone of this process, not in UTC
+    bool booleans; // TINYINT(1) is true or false
+    bool direct;   // the server takes a prepare and its execution together: MariaDB since 10.2
     rb_encoding *encoding;
 };
 
@@ -144,7 +146,8 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
 // ---- mysql_results.c
 
 struct mysql_statement {
-    VALUE columns; // nil for one without a result
+    VALUE columns;         // nil for one without a result
+    VALUE parameter_types; // as Columns; nil where nobody asked for them, or there are none
     struct mysql_graveyard *graveyard;
     uint32_t id;
     uint16_t parameters;
@@ -157,11 +160,11 @@ struct mysql_statement *mysql_statement_of(VALUE prepared);
 // that the server may leave out: those that it sent last for this statement, which it may replace. NULL for none.
 VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text);
 
-// What a prepare is answered with: 0, or the error.
-VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *columns);
+// What a prepare is answered with: 0, or the error. `types` of its parameters are passed over if it is NULL.
+VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *columns, VALUE *types);
 
 // A Prepared that is open.
-VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns);
+VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types);
 
 // Rows of a cursor, or the error; sets whether there are more.
 VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);

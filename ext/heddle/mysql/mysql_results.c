@@ -12,7 +12,9 @@ static ID id_columns, id_rows, id_affected, id_last_id, id_warnings, id_followin
 
 static void mark(void *pointer)
 {
-    rb_gc_mark(((const struct mysql_statement *)pointer)->columns);
+    const struct mysql_statement *statement = pointer;
+    rb_gc_mark(statement->columns);
+    rb_gc_mark(statement->parameter_types);
 }
 
 // From a finalizer: the close is only noted.
@@ -41,11 +43,12 @@ struct mysql_statement *mysql_statement_of(VALUE prepared)
     return rb_check_typeddata(prepared, &statement_type);
 }
 
-VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns)
+VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types)
 {
     struct mysql_statement *statement;
     VALUE self = TypedData_Make_Struct(mysql_cPrepared, struct mysql_statement, &statement_type, statement);
     statement->columns = columns;
+    statement->parameter_types = types;
     statement->id = prepared->id;
     statement->parameters = prepared->parameters;
     statement->graveyard = link->graveyard;
@@ -58,6 +61,12 @@ VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *p
 static VALUE parameters(VALUE self)
 {
     return INT2FIX(mysql_statement_of(self)->parameters);
+}
+
+/* call-seq: prepared.parameter_types -> Columns or nil */
+static VALUE parameter_types(VALUE self)
+{
+    return mysql_statement_of(self)->parameter_types;
 }
 
 /* call-seq: prepared.columns -> Columns or nil */
@@ -198,10 +207,11 @@ static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool te
 
 // ---- prepare
 
-VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *shape)
+VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *shape, VALUE *types)
 {
     mysql_reply_begin(link);
     *shape = Qnil;
+    if (types) *types = Qnil;
     struct mysql_span packet = mysql_packet(link);
     if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) {
         VALUE error = mysql_error_value(link, packet);
@@ -213,8 +223,11 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
     link->last = prepared->id;
     link->last_open = true;
     struct mysql_ok end;
-    for (uint32_t i = 0; i < prepared->parameters; i++)
-        mysql_packet(link);
+    if (types && prepared->parameters) *types = mysql_columns_new(prepared->parameters);
+    for (uint32_t i = 0; i < prepared->parameters; i++) {
+        struct mysql_span definition = mysql_packet(link);
+        if (types) mysql_columns_define(link, *types, i, definition);
+    }
     if (prepared->parameters && !can(link, MYSQL_CAN_DEPRECATE_EOF)) read_end(link, &end);
     if (prepared->columns) {
         *shape = mysql_columns_new(prepared->columns);
@@ -330,6 +343,7 @@ void mysql_results_init(void)
     rb_gc_register_mark_object(mysql_cPrepared);
     rb_undef_alloc_func(mysql_cPrepared);
     rb_define_method(mysql_cPrepared, "parameters", parameters, 0);
+    rb_define_method(mysql_cPrepared, "parameter_types", parameter_types, 0);
     rb_define_method(mysql_cPrepared, "columns", columns, 0);
     rb_define_method(mysql_cPrepared, "id", id, 0);
     rb_define_method(mysql_cPrepared, "open?", open_p, 0);

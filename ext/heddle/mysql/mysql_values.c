@@ -79,7 +79,9 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
     if (!mysql_column(definition.at, definition.at + definition.length, &column))
         mysql_violated(link, "sent a column's definition that is none");
     columns->fields[index] =
-        (struct mysql_field){.type = column.type, .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED};
+        (struct mysql_field){.type = column.type,
+                             .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED,
+                             .is_boolean = link->booleans && column.type == MYSQL_TINY && column.length == 1};
     columns->encodings[index] = is_text(&column) ? rb_enc_to_index(link->encoding) : rb_ascii8bit_encindex();
     switch (column.type) {
     case MYSQL_DECIMAL:
@@ -200,13 +202,15 @@ static VALUE string_value(struct mysql_span span, int encoding)
     return string;
 }
 
-static VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, int encoding)
+static inline VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, int encoding)
 {
     switch (value->kind) {
     case MYSQL_IS_INTEGER:
         return LL2NUM(value->integer);
     case MYSQL_IS_UNSIGNED:
         return ULL2NUM(value->unsigned_integer);
+    case MYSQL_IS_BOOLEAN:
+        return value->integer ? Qtrue : Qfalse;
     case MYSQL_IS_FLOAT:
         return DBL2NUM(value->number);
     case MYSQL_IS_BYTES:
@@ -235,17 +239,19 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
         mysql_bytes_append(&link->row, p, packet.length);
         p = link->row.at;
     }
-    struct mysql_value values[ROW_GATHERED];
     VALUE gathered[ROW_GATHERED]; // on the stack, where GC sees them
     VALUE array = Qnil;
     struct mysql_row row;
     bool valid = mysql_row_begin(&row, p, p + packet.length, columns->count, text);
     for (uint32_t done = 0, count; valid && done < columns->count; done += count) {
         count = columns->count - done < ROW_GATHERED ? columns->count - done : ROW_GATHERED;
-        valid = mysql_row_read(&row, columns->fields + done, count, values);
+        for (uint32_t i = 0; i < count; i++) {
+            struct mysql_value value;
+            valid = mysql_row_next(&row, &columns->fields[done + i], &value);
+            if (!valid) break;
+            gathered[i] = value_of(link, &value, columns->encodings[done + i]);
+        }
         if (!valid) break;
-        for (uint32_t i = 0; i < count; i++)
-            gathered[i] = value_of(link, &values[i], columns->encodings[done + i]);
         if (count == columns->count) {
             array = rb_ary_new_from_values((long)count, gathered);
         } else {

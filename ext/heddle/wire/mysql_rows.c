@@ -19,9 +19,9 @@ static bool conclude_moment(struct mysql_value *value, bool date)
     if (moment->month > 12 || moment->day > 31 || moment->hour > 23 || moment->minute > 59 || moment->second > 59 ||
         moment->microsecond > 999999 || moment->year > 9999)
         return false;
-    uint32_t last = moment->month ? month_days[moment->month - 1] : 0;
-    if (moment->month == 2 && leap(moment->year)) last = 29;
-    bool exists = moment->day >= 1 && moment->day <= last;
+    bool exists = moment->month >= 1 && moment->day >= 1;
+    if (exists && moment->day > 28)
+        exists = moment->day <= month_days[moment->month - 1] + (moment->month == 2 && leap(moment->year));
     value->kind = !exists ? MYSQL_IS_NULL : date ? MYSQL_IS_DATE : MYSQL_IS_DATETIME;
     return true;
 }
@@ -29,11 +29,11 @@ static bool conclude_moment(struct mysql_value *value, bool date)
 // The algorithm is Howard Hinnant's days_from_civil (howardhinnant.github.io/date_algorithms.html).
 int64_t mysql_days(const struct mysql_moment *moment)
 {
-    int64_t year = moment->year - (moment->month <= 2);
-    int64_t era = (year >= 0 ? year : year - 399) / 400;
-    int64_t of_era = year - era * 400;
-    int64_t of_year = (153 * (moment->month + (moment->month > 2 ? -3 : 9)) + 2) / 5 + moment->day - 1;
-    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+    // From 400 years before the year 0 on, for an era's years to count from 0.
+    uint32_t year = moment->year + 400u - (moment->month <= 2);
+    uint32_t era = year / 400, of_era = year % 400;
+    uint32_t of_year = (153 * (moment->month > 2 ? moment->month - 3u : moment->month + 9u) + 2) / 5 + moment->day - 1;
+    return (int64_t)(era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year) - 719468 - 146097;
 }
 
 static int64_t time_of(bool negative, uint64_t days, uint64_t hours, uint64_t minutes, uint64_t seconds, uint64_t micro)
@@ -206,20 +206,6 @@ static bool decimal(struct mysql_span span, struct mysql_value *value)
     return digit_count > 0 && span.length < 256;
 }
 
-static inline bool integer(struct mysql_row *row, size_t bytes, bool is_unsigned, struct mysql_value *value)
-{
-    uint64_t number;
-    if (!mysql_take(&row->p, row->end, bytes, &number)) return false;
-    value->kind = is_unsigned ? MYSQL_IS_UNSIGNED : MYSQL_IS_INTEGER;
-    if (is_unsigned) {
-        value->unsigned_integer = number;
-    } else {
-        unsigned unused = (unsigned)(64 - 8 * bytes);
-        value->integer = (int64_t)(number << unused) >> unused;
-    }
-    return true;
-}
-
 static bool floating(struct mysql_row *row, size_t bytes, struct mysql_value *value)
 {
     uint64_t number;
@@ -257,6 +243,9 @@ static bool text_value(struct mysql_row *row, const struct mysql_field *field, s
     struct mysql_span span = value->bytes;
     switch (field->type) {
     case MYSQL_TINY:
+        if (!text_integer(span, field->is_unsigned, value)) return false;
+        if (field->is_boolean) value->kind = MYSQL_IS_BOOLEAN;
+        return true;
     case MYSQL_SHORT:
     case MYSQL_INT24:
     case MYSQL_LONG:
@@ -281,8 +270,7 @@ static bool text_value(struct mysql_row *row, const struct mysql_field *field, s
 
 static bool binary_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
-    uint32_t bit = row->column + 2;
-    if (row->nulls[bit / 8] >> (bit % 8) & 1) {
+    if (mysql_row_null(row)) {
         value->kind = MYSQL_IS_NULL;
         return true;
     }
@@ -292,16 +280,18 @@ static bool binary_value(struct mysql_row *row, const struct mysql_field *field,
         value->kind = MYSQL_IS_NULL;
         return true;
     case MYSQL_TINY:
-        return integer(row, 1, field->is_unsigned, value);
+        if (!mysql_row_integer(row, 1, field->is_unsigned, value)) return false;
+        if (field->is_boolean) value->kind = MYSQL_IS_BOOLEAN;
+        return true;
     case MYSQL_SHORT:
-        return integer(row, 2, field->is_unsigned, value);
+        return mysql_row_integer(row, 2, field->is_unsigned, value);
     case MYSQL_YEAR:
-        return integer(row, 2, true, value);
+        return mysql_row_integer(row, 2, true, value);
     case MYSQL_INT24:
     case MYSQL_LONG:
-        return integer(row, 4, field->is_unsigned, value);
+        return mysql_row_integer(row, 4, field->is_unsigned, value);
     case MYSQL_LONGLONG:
-        return integer(row, 8, field->is_unsigned, value);
+        return mysql_row_integer(row, 8, field->is_unsigned, value);
     case MYSQL_FLOAT:
         return floating(row, 4, value);
     case MYSQL_DOUBLE:
@@ -332,17 +322,7 @@ bool mysql_row_begin(struct mysql_row *row, const uint8_t *p, const uint8_t *end
     return true;
 }
 
-bool mysql_row_read(struct mysql_row *row, const struct mysql_field *fields, uint32_t count, struct mysql_value *values)
+bool mysql_row_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
-    if (count > row->columns - row->column) return false;
-    for (uint32_t i = 0; i < count; i++, row->column++) {
-        bool valid = row->text ? text_value(row, &fields[i], &values[i]) : binary_value(row, &fields[i], &values[i]);
-        if (!valid) return false;
-    }
-    return true;
-}
-
-bool mysql_row_complete(const struct mysql_row *row)
-{
-    return row->column == row->columns && row->p == row->end;
+    return row->text ? text_value(row, field, value) : binary_value(row, field, value);
 }

@@ -41,6 +41,7 @@ enum mysql_kind {
     MYSQL_IS_NULL, // also dates without a month or a day, which no calendar has
     MYSQL_IS_INTEGER,
     MYSQL_IS_UNSIGNED,
+    MYSQL_IS_BOOLEAN, // an integer
     MYSQL_IS_FLOAT,
     MYSQL_IS_DECIMAL, // its digits
     MYSQL_IS_BYTES,
@@ -70,6 +71,7 @@ struct mysql_value {
 struct mysql_field {
     uint8_t type;
     bool is_unsigned;
+    bool is_boolean; // of MYSQL_TINY, where it is taken for one
 };
 
 struct mysql_row {
@@ -81,12 +83,65 @@ struct mysql_row {
 
 bool mysql_row_begin(struct mysql_row *row, const uint8_t *p, const uint8_t *end, uint32_t columns, bool text);
 
-// So many columns more: `fields` and `values` are theirs.
-bool mysql_row_read(struct mysql_row *row, const struct mysql_field *fields, uint32_t count,
-                    struct mysql_value *values);
+// The value that the row stands at, of any type.
+bool mysql_row_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
+
+static inline bool mysql_row_null(const struct mysql_row *row)
+{
+    uint32_t bit = row->column + 2;
+    return row->nulls[bit / 8] >> (bit % 8) & 1;
+}
+
+static inline bool mysql_row_integer(struct mysql_row *row, size_t bytes, bool is_unsigned, struct mysql_value *value)
+{
+    uint64_t number;
+    if (!mysql_take(&row->p, row->end, bytes, &number)) return false;
+    value->kind = is_unsigned ? MYSQL_IS_UNSIGNED : MYSQL_IS_INTEGER;
+    if (is_unsigned) {
+        value->unsigned_integer = number;
+    } else {
+        unsigned unused = (unsigned)(64 - 8 * bytes);
+        value->integer = (int64_t)(number << unused) >> unused;
+    }
+    return true;
+}
+
+// The next column, of which `field` tells. What most rows consist of is read in place: a call a value would cost as much
+// again.
+static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
+{
+    if (row->column == row->columns) return false;
+    bool valid;
+    if (row->text || mysql_row_null(row)) {
+        valid = mysql_row_value(row, field, value);
+    } else {
+        switch (field->type) {
+        case MYSQL_LONG:
+            valid = mysql_row_integer(row, 4, field->is_unsigned, value);
+            break;
+        case MYSQL_LONGLONG:
+            valid = mysql_row_integer(row, 8, field->is_unsigned, value);
+            break;
+        case MYSQL_VAR_STRING:
+        case MYSQL_STRING:
+        case MYSQL_BLOB:
+            valid = mysql_string(&row->p, row->end, &value->bytes);
+            value->kind = MYSQL_IS_BYTES;
+            break;
+        default:
+            valid = mysql_row_value(row, field, value);
+            break;
+        }
+    }
+    row->column++;
+    return valid;
+}
 
 // All columns were read, and nothing is left.
-bool mysql_row_complete(const struct mysql_row *row);
+static inline bool mysql_row_complete(const struct mysql_row *row)
+{
+    return row->column == row->columns && row->p == row->end;
+}
 
 // Days since 1970-01-01.
 int64_t mysql_days(const struct mysql_moment *moment);

@@ -27,6 +27,12 @@ module Heddle
         handle.parameters
       end
 
+      # @return [Array<Symbol>] what the server takes its parameters for, as {Column#type}. Of MySQL and MariaDB that is seldom
+      #   more than :null or :text: they go by what is bound
+      def parameter_types
+        handle.parameter_types.to_a.map(&:type)
+      end
+
       # @return [Array<Column>] what its result has; empty when it has none
       def columns
         handle.columns.to_a

@@ -19,6 +19,22 @@ module DatabaseSuite
       end
     end
 
+    # As Rails.cache and Heddle.map do it.
+    def test_results_can_be_kept_elsewhere
+      with_connection do |db|
+        result = db.query("select 1 as one, ? as two, ? as three", 2.5, Time.utc(2024, 2, 29, 1, 2, 3))
+        copy = Marshal.load(Marshal.dump(result))
+        assert_equal [result.rows, result.fields, result.columns, result.hashes], [copy.rows, copy.fields, copy.columns, copy.hashes]
+        assert_equal [0, nil, 0, nil, true], [copy.affected_rows, copy.last_insert_id, copy.warnings, copy.following, copy.rows?]
+        copy = Marshal.load(Marshal.dump(copy))
+        assert_equal [result.rows, result.columns], [copy.rows, copy.columns]
+      end
+      with_table("id int, name varchar(20)") do |db, table|
+        copy = Marshal.load(Marshal.dump(db.query("insert into #{table} values (1, 'a')")))
+        assert_equal [1, [], [], [], false], [copy.affected_rows, copy.rows, copy.fields, copy.columns, copy.rows?]
+      end
+    end
+
     def test_what_changes_rows
       with_table("id int, name varchar(20)") do |db, table|
         assert_equal 2, db.exec("insert into #{table} values (?, ?), (?, ?)", 1, "a", 2, nil)
@@ -110,6 +126,8 @@ module DatabaseSuite
       with_connection do |db|
         statement = db.prepare("select ? + 1 as n")
         assert_equal 1, statement.parameters
+        assert_equal [Symbol], statement.parameter_types.map(&:class)
+        assert_equal [], db.prepare("select 1").parameter_types
         assert_equal ["n"], statement.columns.map(&:name)
         assert_equal [2, 3, 4], [1, 2, 3].map { |n| statement.query(n).rows[0][0] }
         # The type of what is bound is that of the result.

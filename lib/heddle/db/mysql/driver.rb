@@ -40,6 +40,7 @@ module Heddle
         # @param database [String, nil]
         # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] see {Stream::TLS.start}. Nothing is said in the clear then
         # @param time_zone [:utc, :local] that of DATETIME columns, and of this connection: UTC, or that of this process
+        # @param booleans [Boolean] whether a TINYINT(1) is true or false; it is a number otherwise
         # @param charset [String] "utf8mb4", "utf8", "latin1", "ascii" or "binary"
         # @param clear_password [Boolean] whether a server may have the password itself (PAM, LDAP); under TLS only
         # @param server_public_key [String, :ask, nil] for caching_sha2_password without TLS: the server's RSA key (PEM), or
@@ -72,7 +73,7 @@ module Heddle
 
         # @return [Result, ServerError]
         def query(sql, arguments)
-          result = @link.run_new(sql, arguments, nil, nil) if one_flight?(sql, arguments)
+          result = @link.run_new(sql, arguments, nil, nil)
           return result if result
 
           handle, result = query_in_two(sql, arguments)
@@ -82,7 +83,7 @@ module Heddle
 
         # @return [(Object, Result), (Object, ServerError), (nil, ServerError)] the statement that stays prepared with what it gave
         def query_keeping(sql, arguments, cursor: nil)
-          both = @link.run_new(sql, arguments, true, cursor) if one_flight?(sql, arguments)
+          both = @link.run_new(sql, arguments, true, cursor)
           return both.is_a?(ServerError) ? [nil, both] : both if both
 
           query_in_two(sql, arguments, cursor: cursor)
@@ -95,10 +96,7 @@ module Heddle
         end
 
         # @return [Result, ServerError]
-        def execute(handle, arguments)
-          check_count(handle.parameters, arguments)
-          @link.run(handle, arguments)
-        end
+        def execute(handle, arguments) = @link.run(handle, arguments)
 
         # What needs no preparation, or cannot have any. @return [Result, ServerError]
         def command(sql) = @link.run_text(sql)
@@ -195,7 +193,7 @@ module Heddle
         private
 
         def set_up(user: nil, password: nil, host: "127.0.0.1", port: PORT, socket: nil, database: nil, tls: nil, timeout: nil,
-          connect_timeout: timeout, time_zone: :utc, charset: "utf8mb4", clear_password: false, server_public_key: nil, session: true)
+          connect_timeout: timeout, time_zone: :utc, charset: "utf8mb4", booleans: false, clear_password: false, server_public_key: nil, session: true)
           raise ArgumentError, "time_zone: is :utc or :local, not #{time_zone.inspect}" unless %i[utc local].include?(time_zone.to_sym)
           raise ArgumentError, "charset: is one of #{Login::CHARSETS.keys.join(", ")}, not #{charset.inspect}" unless Login::CHARSETS.key?(charset)
 
@@ -206,7 +204,7 @@ module Heddle
             @link.open(@stream)
             login = Login.new(@link, user: user, password: password, database: database, tls: (tls == "true") || tls, host: host, charset: charset,
               secure: !socket.nil?, clear_password: clear_password, server_public_key: server_public_key).perform
-            settle(login, charset, time_zone.to_sym == :local, session)
+            settle(login, charset, time_zone.to_sym == :local, booleans == true || booleans == "true", session)
           end
           @link.timeout = timeout
           complete = true
@@ -218,28 +216,16 @@ module Heddle
           @stream&.close unless complete
         end
 
-        def settle(login, charset, local, session)
+        def settle(login, charset, local, booleans, session)
           @version = login.version
           @thread = login.thread
           @mariadb = login.mariadb?
-          @direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
-          @link.configure(login.capabilities, Login::CHARSETS.fetch(charset).first, local)
+          direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
+          @link.configure(login.capabilities, Login::CHARSETS.fetch(charset).first, local, booleans, direct)
           return if local || !session
 
           result = command("SET time_zone = '+00:00'")
           raise LoginFailed, "#{@stream.peer} refuses its time zone to be UTC: #{result.message}" if result.is_a?(ServerError)
-        end
-
-        # Both in one flight, when it is sure that the server counts the parameters as we do: of another number it would take
-        # the bytes of values for their types.
-        def one_flight?(sql, arguments)
-          @direct && Link.parameters_of(sql) == arguments.size
-        end
-
-        def check_count(parameters, arguments)
-          return if parameters == arguments.size
-
-          raise ArgumentError, "the statement has #{parameters} parameters, and there are #{arguments.size} arguments"
         end
 
         def isolation_level(isolation)
@@ -250,7 +236,6 @@ module Heddle
           handle = prepare(sql)
           return [nil, handle] if handle.is_a?(ServerError)
 
-          check_count(handle.parameters, arguments)
           @link.send_execute(handle, arguments, cursor)
           [handle, @link.receive_result(handle)]
         rescue ArgumentError, TypeError, EncodingError
@@ -262,7 +247,6 @@ module Heddle
         def send_prepared(handle, arguments)
           return handle if handle.is_a?(ServerError)
 
-          check_count(handle.parameters, arguments)
           @link.send_execute(handle, arguments, nil)
           handle
         rescue ArgumentError, TypeError, EncodingError => error
