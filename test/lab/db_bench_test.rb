@@ -19,9 +19,13 @@ class DBBenchTest < Minitest::Test
   end
 
   def test_db
-    rounds = bench("db", "--models", "heddle", "--scale", "0.01").values
-    assert_equal 5, rounds.size
-    rounds.each { |measures| assert_operator measures["operations"], :>, 0 }
+    rounds = bench("db", "--models", "raw,heddle", "--scale", "0.01")
+    assert_equal({"heddle" => 5, "raw" => 3}, rounds.keys.map(&:first).tally)
+    rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
+    # The floor of rows makes as many objects as the rows have.
+    made, floor = %w[heddle raw].map { |model| rounds.fetch([model, "1000 rows of int, varchar, datetime"]) }.map { |m| m["allocations"].fdiv(m["operations"]) }
+    assert_in_delta 3000, made, 100
+    assert_in_delta made, floor, 100
   end
 
   # How many segments a statement takes depends on no clock.

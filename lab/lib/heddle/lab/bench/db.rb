@@ -7,8 +7,8 @@ module Heddle
       class DB < Bench
         bench "db",
           about: "clients of MariaDB: new statements, kept ones, rows, pipelines, a pool of fibers",
-          kinds: {"heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none},
-          default_models: %w[heddle mysql2 mysql2_text trilogy]
+          kinds: {"raw" => :none, "heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none},
+          default_models: %w[raw heddle mysql2 mysql2_text trilogy]
 
         CASES = {
           "new" => ["new SQL with an argument", 5000],
@@ -18,7 +18,7 @@ module Heddle
           "pool" => ["50 tasks, a pool of 50, sleep(0.01)", 500]
         }.freeze
         # Who has such a thing at all.
-        ONLY = {"kept" => %w[heddle mysql2], "pipeline" => %w[heddle], "pool" => %w[heddle]}.freeze
+        ONLY = {"new" => %w[heddle mysql2 mysql2_text trilogy], "kept" => %w[raw heddle mysql2], "pipeline" => %w[heddle], "pool" => %w[raw heddle]}.freeze
         WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower, value: ->(m) { m["wall"] * 1e6 / m["operations"] })
         COST = Metric.new(key: :cost, title: "CPU µs per query", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] })
         # Only of the case that knows how fast it could be at best.
@@ -65,7 +65,8 @@ module Heddle
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: false)
-          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: the values pasted into the SQL"]
+          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: the values pasted into the SQL",
+            "raw, the floor: Heddle's own bytes over plain sockets, by write, select and read alone, and nothing is understood of the answers; of rows, the same objects made by a few lines of C"]
           [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST), matrix.ratios(COST),
             slowness(summary), matrix.troubles].compact
         end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "heddle/lab/objects"
 require "heddle/lab/workload"
 require "uri"
 
@@ -11,13 +12,15 @@ module Heddle
         for_bench "db"
 
         ROWS = "select id, name, at from rows_for_bench"
-        private_constant :ROWS
+        POOL = 50
+        private_constant :ROWS, :POOL
 
         # @see Workload#prepare
         def prepare
           case @kind
           when "mysql2", "mysql2_text" then [load_gem("mysql2")]
           when "trilogy" then [load_gem("trilogy")]
+          when "raw" then load_heddle.tap { Objects.load }
           else load_heddle
           end
         end
@@ -26,6 +29,8 @@ module Heddle
         def perform(meter)
           @client = connect
           count = @params.fetch("count")
+          return raw(meter) if @kind == "raw"
+
           run = method(@params.fetch("operation"))
           (run.arity == 1) ? run.call(meter) : measured(meter, count) { |n| run.call(n, nil) }
         end
@@ -99,6 +104,15 @@ module Heddle
           end
         end
 
+        def raw(meter)
+          raw = Raw.new(@client, @params.fetch("count"))
+          case @params.fetch("operation")
+          when "kept" then raw.kept(meter)
+          when "rows" then raw.rows(meter, ROWS, table && 1000)
+          else raw.pool(meter, Array.new(POOL) { connect })
+          end
+        end
+
         def table
           @client.query("create temporary table rows_for_bench (id int primary key, name varchar(50), at datetime)")
           @client.query("insert into rows_for_bench select seq, concat('name of row ', seq), from_unixtime(1700000000 + seq) from seq_1_to_1000")
@@ -114,7 +128,7 @@ module Heddle
         end
 
         def pool(meter)
-          size = 50
+          size = POOL
           pool = Heddle::DB::Pool.new(@params.fetch("url"), size: size, timeout: 30)
           turns = @params.fetch("count") / size
           Heddle.run do
@@ -128,3 +142,5 @@ module Heddle
     end
   end
 end
+
+require "heddle/lab/workload/db/raw"
