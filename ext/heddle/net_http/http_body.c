@@ -132,7 +132,7 @@ static VALUE read_body_0(VALUE self, VALUE destination)
     if (flavour && flavour->response_pristine && !NIL_P(rb_hash_lookup(flavour->known_responses, CLASS_OF(self))))
         framing = framing_of(self, &length);
     struct http_io io;
-    if (framing == STRANGE || !http_io_open(&io, socket)) return rb_call_super(1, &destination);
+    if (framing == STRANGE || !http_io_open(&io, socket)) return http_behind(self, 1, &destination, RB_NO_KEYWORDS);
     if (framing == CHUNKED) {
         read_chunked(&io, destination);
     } else if (framing == TO_THE_END) {

@@ -175,7 +175,7 @@ static VALUE read_new(VALUE self, VALUE socket)
     struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
     struct http_io io;
     if (!flavour || !flavour->response_pristine || self != flavour->response || !http_io_open(&io, socket)) {
-        return rb_call_super(1, &socket);
+        return http_behind(self, 1, &socket, RB_NO_KEYWORDS);
     }
     struct reader reader = {.io = &io};
     struct http_span line = next_line(&reader, false);

@@ -2,6 +2,38 @@
 
 #include "net_http/net_http.h"
 
+static bool displaced; // any of ours
+static VALUE aliases;
+
+static VALUE kept_by_others(VALUE self)
+{
+    if (!aliases) {
+        VALUE net_http = rb_const_get(heddle_module, rb_intern("NetHTTP"));
+        rb_gc_register_mark_object(aliases = rb_const_get(net_http, rb_intern("Aliases")));
+    }
+    return rb_funcall(aliases, rb_intern("kept"), 2, self, ID2SYM(rb_frame_this_func()));
+}
+
+VALUE http_behind(VALUE self, int argc, const VALUE *argv, int keywords)
+{
+    VALUE kept = displaced ? kept_by_others(self) : Qnil;
+    if (NIL_P(kept)) return rb_call_super_kw(argc, argv, keywords);
+    VALUE arguments = rb_ary_new_from_values(1, &self);
+    rb_ary_cat(arguments, argv, argc);
+    VALUE result = rb_funcall_with_block_kw(kept, rb_intern("bind_call"), argc + 1, RARRAY_CONST_PTR(arguments),
+                                            rb_block_given_p() ? rb_block_proc() : Qnil, keywords);
+    RB_GC_GUARD(arguments);
+    return result;
+}
+
+// Flavour.displaced = whether somebody has put a method of his own in the place of one of ours.
+static VALUE set_displaced(VALUE self, VALUE any)
+{
+    (void)self;
+    displaced = RTEST(any);
+    return any;
+}
+
 VALUE http_constant(const char *text)
 {
     VALUE string = rb_interned_str_cstr(text);
@@ -25,6 +57,7 @@ DEFINER(transport)
 
 void http_methods_define(VALUE flavour_class)
 {
+    rb_define_singleton_method(flavour_class, "displaced=", set_displaced, 1);
     rb_define_singleton_method(flavour_class, "define_buffered", define_buffered, 1);
     rb_define_singleton_method(flavour_class, "define_head", define_head, 1);
     rb_define_singleton_method(flavour_class, "define_body", define_body, 1);

@@ -18,6 +18,10 @@ void http_connect_define(VALUE flavour_class);
 RBIMPL_ATTR_NORETURN()
 void http_raise_eof(void);
 
+// What the running method, one of ours in front of a class, goes on to where it does not do the work: super, unless somebody has put a
+// method of his own in that place and calls ours because he has kept it (lib/heddle/net_http/aliases.rb).
+VALUE http_behind(VALUE self, int argc, const VALUE *argv, int keywords);
+
 // A frozen String that is never freed.
 VALUE http_constant(const char *text);
 

@@ -148,7 +148,7 @@ static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
 static VALUE exec(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     VALUE arguments[3] = {socket, version, path};
-    return RTEST(send_request(self, socket, version, path)) ? Qnil : rb_call_super(3, arguments);
+    return RTEST(send_request(self, socket, version, path)) ? Qnil : http_behind(self, 3, arguments, RB_NO_KEYWORDS);
 }
 
 // ---- making
@@ -193,7 +193,7 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
     struct http_flavour *flavour = http_flavour_of_request(self);
     if (argc < 4 || argc > 5 || rb_keyword_given_p() || !flavour || !flavour->enabled || !flavour->request_pristine ||
         !http_flavour_knows_request(flavour, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
-        return rb_call_super_kw(argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+        return http_behind(self, argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     }
     struct fields fields = {.header = rb_hash_new()};
     if (argc > 4 && !NIL_P(argv[4])) {
@@ -202,7 +202,7 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
         } else {
             fields.strange = true;
         }
-        if (fields.strange) return rb_call_super(argc, argv);
+        if (fields.strange) return http_behind(self, argc, argv, RB_NO_KEYWORDS);
     }
     bool decode = flavour->inflates && !fields.coded && RTEST(argv[2]);
     VALUE constant = flavour->request_fields;

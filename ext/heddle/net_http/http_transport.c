@@ -45,7 +45,7 @@ static VALUE begun(VALUE self)
 
 static VALUE begin_by_stock(VALUE self, VALUE request)
 {
-    rb_call_super(1, &request);
+    http_behind(self, 1, &request, RB_NO_KEYWORDS);
     return begun(self);
 }
 
@@ -72,7 +72,8 @@ static VALUE begin_transport(VALUE self, VALUE request)
     VALUE socket = rb_attr_get(self, iv_socket);
     struct http_flavour *flavour = http_flavour_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
-    if (!flavour || !flavour->enabled || !flavour->transport_pristine) return rb_call_super(1, &request);
+    if (!flavour || !flavour->enabled || !flavour->transport_pristine)
+        return http_behind(self, 1, &request, RB_NO_KEYWORDS);
     if (http_io_closed(socket)) return begin_by_stock(self, request);
     struct http_io io;
     if (left_in_the_middle(last)) {
@@ -91,9 +92,14 @@ static VALUE begin_transport(VALUE self, VALUE request)
     return begun(self);
 }
 
-static VALUE transport(VALUE request)
+struct transport {
+    VALUE self, request;
+};
+
+static VALUE transport(VALUE argument)
 {
-    return rb_call_super(1, &request);
+    struct transport *transport = (struct transport *)argument;
+    return http_behind(transport->self, 1, &transport->request, RB_NO_KEYWORDS);
 }
 
 static VALUE transported(VALUE self)
@@ -105,7 +111,8 @@ static VALUE transported(VALUE self)
 static VALUE transport_request(VALUE self, VALUE request)
 {
     rb_ivar_set(self, iv_transporting, Qtrue);
-    return rb_ensure(transport, request, transported, self);
+    struct transport argument = {self, request};
+    return rb_ensure(transport, (VALUE)&argument, transported, self);
 }
 
 static VALUE variable(VALUE environment, VALUE name)
@@ -129,7 +136,7 @@ static VALUE proxy_uri(VALUE self)
     if (known == Qfalse) return Qnil;
     struct http_flavour *flavour = http_flavour_of_http(self);
     if (!flavour || !flavour->enabled || !flavour->transport_pristine || may_name_a_proxy()) {
-        return rb_call_super(0, NULL);
+        return http_behind(self, 0, NULL, RB_NO_KEYWORDS);
     }
     rb_ivar_set(self, iv_proxy_uri, Qfalse);
     return Qnil;

@@ -12,7 +12,10 @@ module Heddle
       class << self
         def define(front, http, space)
           front.define_method(:connect) do
-            return super() unless Flavour.fast?(self)
+            unless Flavour.fast?(self)
+              kept = Aliases.kept(self, :connect)
+              return kept ? kept.bind_call(self) : super()
+            end
 
             klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
             if @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "stringio"
+require_relative "aliases"
 require_relative "connecting"
 require_relative "making"
 require_relative "pristine"
@@ -13,14 +14,14 @@ module Heddle
     # The class that `connect` means by BufferedIO is shadowed by a constant of Net::HTTP itself: no method is patched for it, and
     # Net::SMTP and the others keep theirs.
     class Installation
-      # The class whose `connect` makes the sockets: WebMock and others put subclasses in Net::HTTP's place.
+      # The class whose `connect` makes the sockets: WebMock and others put subclasses in Net::HTTP's place, and httplog makes it public.
       #
       # @return [Class, nil]
       def self.owner(klass)
         return unless klass.is_a?(Class)
 
         klass.ancestors.grep(Class).reverse.find do |ancestor|
-          ancestor.private_method_defined?(:connect, false) && ancestor.name&.end_with?("::HTTP")
+          [ancestor.private_method_defined?(:connect, false), ancestor.method_defined?(:connect, false)].any? && ancestor.name&.end_with?("::HTTP")
         end
       end
 
@@ -116,7 +117,14 @@ module Heddle
           [subject, front]
         end
         fill_fronts unless @fronts[:start].method_defined?(:start)
-        @pristine.watch(requests + responses) { judge }
+        @aliases ||= Aliases.new({@http.singleton_class => @fronts[:start], @space::HTTPResponse.singleton_class => @fronts[:head],
+                                  @space::HTTPResponse => @fronts[:body], @space::HTTPGenericRequest => @fronts[:request], @http => @fronts[:transport]},
+          -> { @shadow || @single })
+        @aliases.look_at_all
+        @pristine.watch(requests + responses) do |place, name|
+          @aliases.look(place, name) if name
+          judge
+        end
         judge
       end
 

@@ -31,7 +31,10 @@ module Heddle
           wanted = "Flavour.makes?(self)#{" && !self.class.default_configuration" if configurable?(http)}"
           <<~RUBY
             def initialize(address, port = nil)
-              return super unless #{wanted}
+              unless #{wanted}
+                kept = Aliases.kept(self, :initialize)
+                return kept ? kept.bind_call(self, address, port) : super
+              end
 
               #{values.map { |name, value| "#{name} = #{value}" }.join("; ")}
             end

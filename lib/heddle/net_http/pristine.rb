@@ -43,12 +43,12 @@ module Heddle
       module Watch
         def method_added(name)
           super
-          Watch.changed(self)
+          Watch.changed(self, self, name)
         end
 
         def singleton_method_added(name)
           super
-          Watch.changed(self)
+          Watch.changed(self, singleton_class, name)
         end
 
         # As a stub does that is over.
@@ -78,8 +78,9 @@ module Heddle
             end
           end
 
-          def changed(watched)
-            @watchers[watched]&.each(&:call)
+          # @param place [Module] where a method of that name was made
+          def changed(watched, place = nil, name = nil)
+            @watchers[watched]&.each { |watcher| watcher.call(place, name) }
           rescue Ractor::IsolationError
             nil # what another Ractor defines on its own classes is not for ours
           end
@@ -112,7 +113,8 @@ module Heddle
         end
       end
 
-      # Calls the block whenever the answer may have changed, or one of these classes has.
+      # Calls the block whenever the answer may have changed, or one of these classes has; where it was by a method that was made, with
+      # the module and the name.
       def watch(classes, &changed)
         return if @watching
 

@@ -10,6 +10,9 @@ module Heddle
       class << self
         def define(front)
           front.define_method(:start) do |address, *arguments, &block|
+            kept = Aliases.kept(self, :start)
+            return kept.bind_call(self, address, *arguments, &block) if kept
+
             options = Hash.try_convert(arguments.last)
             return super(address, *arguments, &block) unless options && arguments.size <= 6
 

@@ -1,0 +1,145 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/scripted_http_server"
+require "heddle/net_http"
+
+# Programs keep a method under another name and put their own in its place, which goes on to the one that was kept: httplog does so with
+# connect, stubs with anything. What they keep is never a method that comes back to theirs.
+class NetHTTPKeptMethodsTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
+
+  # Every method that has one of ours in front, by who has it.
+  METHODS = <<~RUBY
+    METHODS = {
+      Net::HTTP => %i[connect begin_transport transport_request proxy_uri initialize], Net::HTTP.singleton_class => %i[start],
+      Net::HTTPResponse.singleton_class => %i[read_new], Net::HTTPResponse => %i[read_body_0], Net::HTTPGenericRequest => %i[exec initialize]
+    }
+    def each_method(&block) = METHODS.each { |place, names| names.each { |name| block.call(place, name) } }
+  RUBY
+
+  # What programs do with each, and undo.
+  PATCHES = {
+    "alias" => <<~RUBY,
+      place.alias_method :"kept_\#{name}", name
+      place.send(:private, :"kept_\#{name}")
+      place.define_method(name) { |*arguments, **options, &block| ($called << [place, name]) && send(:"kept_\#{name}", *arguments, **options, &block) }
+    RUBY
+    "object" => <<~RUBY,
+      kept = (place == Net::HTTP.singleton_class) ? Net::HTTP.method(name).unbind : place.instance_method(name)
+      place.define_method(name) { |*arguments, **options, &block| ($called << [place, name]) && kept.bind_call(self, *arguments, **options, &block) }
+    RUBY
+    "module" => <<~RUBY
+      place.prepend(Module.new { define_method(name) { |*arguments, **options, &block| ($called << [place, name]) && super(*arguments, **options, &block) } })
+    RUBY
+  }.freeze
+
+  # As minitest's and RSpec's stubs do it: the last step is to alias back.
+  UNDO = <<~RUBY
+    place.alias_method name, :"kept_\#{name}"
+    place.remove_method :"kept_\#{name}"
+  RUBY
+
+  # With an object in place of a name.
+  OBJECT = <<~RUBY
+    kept = place.instance_method(name)
+    place.define_method(name) { |*| raise "a stub" }
+    place.define_method(name, kept)
+  RUBY
+
+  def setup
+    @server = ScriptedHTTPServer.new
+    @server.play([[REPLY] * 20] * 20)
+  end
+
+  def teardown = @server.close
+
+  PATCHES.each do |how, patch|
+    %i[before after].each do |order|
+      define_method(:"test_#{how}_#{order}") do
+        out = child(order, <<~RUBY)
+          $called = []
+          each_method { |place, name| #{patch} }
+        RUBY
+        assert_equal %w[hello hello true], out.first(3)
+        assert_empty out.drop(3), "methods that were not called"
+      end
+    end
+  end
+
+  def test_what_is_put_back
+    [PATCHES["alias"] + UNDO, OBJECT].each do |patch|
+      out = child(:after, "$called = nil\neach_method { |place, name| #{patch} }")
+      assert_equal %w[hello hello true], out
+    end
+  end
+
+  # By way of alias, with the whole of a stub's life around it.
+  def test_minitests_stub
+    library = Gem.loaded_specs.fetch("minitest").full_require_paths.join(":")
+    out = child(:after, <<~RUBY, env: {"RUBYLIB" => [library, *ENV["RUBYLIB"]].join(":")})
+      require "minitest"
+      require "minitest/mock"
+      $called = nil
+      stubbed = Net::HTTP.stub(:start, :stubbed) { [Net::HTTP.start("x"), Net::HTTP.start("127.0.0.1", 1, open_timeout: 1)] }
+      raise stubbed.inspect unless stubbed == %i[stubbed stubbed]
+    RUBY
+    assert_equal %w[hello hello true], out
+  end
+
+  # As tests do it by hand. That what is put back goes on to the one that was kept is as good as another method.
+  def test_start_by_hand
+    out = child(:after, <<~RUBY)
+      original = Net::HTTP.method(:start)
+      2.times do
+        Net::HTTP.singleton_class.define_method(:start) { |*| :stubbed }
+        raise "not stubbed" unless ask == :stubbed
+        Net::HTTP.singleton_class.define_method(:start) { |*arguments, **options, &block| original.call(*arguments, **options, &block) }
+        puts ask
+        Net::HTTP.singleton_class.define_method(:start, original)
+      end
+      $called = nil
+    RUBY
+    assert_equal %w[hello hello hello hello true], out
+  end
+
+  # Switched off and on meanwhile.
+  %w[alias object].each do |how|
+    define_method(:"test_#{how}_in_between") do
+      out = child(:after, <<~RUBY)
+        $called = []
+        start = Net::HTTP.method(:start)
+        Heddle::NetHTTP.disable
+        Net::HTTP.define_singleton_method(:start) { |*arguments, **options, &block| start.call(*arguments, **options, &block) }
+        each_method { |place, name| #{PATCHES[how]} }
+        Heddle::NetHTTP.enable
+        Heddle::NetHTTP.disable
+        puts ask
+        Heddle::NetHTTP.enable
+      RUBY
+      assert_equal %w[hello hello hello true], out
+    end
+  end
+
+  private
+
+  def child(order, patch, **options)
+    steps = ["require 'heddle/net_http'", patch]
+    steps.reverse! if order == :before
+    assert_child(<<~RUBY, **options).split("\n")
+      require "net/http"
+      #{METHODS}
+      def ask = Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 5) { |http| http.get("/").body }
+      #{steps.join("\n")}
+      before = Heddle::NetHTTP.stats[:fast]
+      puts ask, Net::HTTP.get(URI("http://127.0.0.1:#{@server.port}/"))
+      puts !!($called || Heddle::NetHTTP.stats[:fast] > before)
+      each_method { |place, name| puts [place, name].inspect unless $called.include?([place, name]) } if $called
+    RUBY
+  end
+end
