@@ -3,6 +3,7 @@
 require "test_helper"
 require "json"
 require "support/dead_network"
+require "support/hosts"
 require "support/loop_helpers"
 
 # open_timeout where nobody answers: it bounds the look-up and all addresses together, with TLS as without, in plain threads as
@@ -57,6 +58,36 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
     end
   end
 
+  # Another's scheduler, which goes on meanwhile: Ruby 3.4 and later do not ask it for TCPSocket.open. All ways at once, for it takes its
+  # time to load.
+  def test_under_async
+    reason = Hosts.missing(:async)
+    skip reason if reason
+
+    all = outcomes(<<~RUBY, gems: true, env: {"RUBYLIB" => [File.expand_path("..", __dir__), *ENV["RUBYLIB"]].join(":")})
+      require "support/hosts"
+      late, threads = 0, Thread.list.size
+      now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+      outcomes = Hosts.run(:async) do |spawn|
+        others = #{WAYS}.flat_map { |name, way| #{ZONE.keys}.map { |host| [name, host, spawn.call { try(host, way) }] } }
+        stopped = spawn.call { try("silent.test", "http.open_timeout = nil") }
+        10.times do
+          began = now.call
+          sleep(0.03)
+          late = [late, now.call - began].max
+        end
+        stopped.cancel
+        others.map { |name, host, task| [name, host, task.value] }
+      end
+      abort "the others stood still for \#{late} s" if late > 0.3
+      limit = now.call + 10
+      sleep(0.01) while Thread.list.size > threads && now.call < limit
+      abort "threads are left: \#{Thread.list}" if Thread.list.size > threads
+    RUBY
+    all.group_by(&:first).each_value { |ways| assert_in_time(ways.to_h { |_, host, outcome| [host, outcome] }) }
+    assert_equal WAYS.size * ZONE.size, all.size
+  end
+
   # One address: stock tries several one after another before net-http 0.2.1.
   def test_in_stocks_words
     stock, ours = %w[disable enable].map do |switch|
@@ -90,8 +121,8 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
 
   def network = @network ||= dead_network(zone: ZONE)
 
-  def outcomes(code)
-    JSON.parse(assert_child("#{PROGRAM}\n#{code}\nputs JSON.generate(outcomes)", launcher: network.launcher))
+  def outcomes(code, **options)
+    JSON.parse(assert_child("#{PROGRAM}\n#{code}\nputs JSON.generate(outcomes)", launcher: network.launcher, **options))
   end
 
   # The kernel gives up after 3 s, the resolver after 10.

@@ -45,9 +45,9 @@ class NetHTTPTransportTest < Minitest::Test
     zipped = Zlib.gzip("hello" * 1000)
     tls.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: #{zipped.bytesize}\r\n\r\n", zipped], ending: nil}]] * 10)
     bodies = Hosts.run(:async) do |spawn|
-      plain = Array.new(10) { spawn.call { Net::HTTP.get(URI("http://127.0.0.1:#{@server.port}/")) } }
+      plain = Array.new(10) { |i| spawn.call { Net::HTTP.get(URI("http://#{i.even? ? "127.0.0.1" : "localhost"}:#{@server.port}/")) } }
       sealed = Array.new(10) do
-        spawn.call { Net::HTTP.start("127.0.0.1", tls.port, nil, nil, nil, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| http.post("/", "x" * 100_000).body } }
+        spawn.call { Net::HTTP.start("localhost", tls.port, nil, nil, nil, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| http.post("/", "x" * 100_000).body } }
       end
       (plain + sealed).map(&:value)
     end

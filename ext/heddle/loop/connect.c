@@ -12,7 +12,7 @@
 static VALUE mConnect, cSocket;
 static ID id_connect_timeout, id_resolv_timeout, id_open_timeout, id_fast_fallback, id_tcp_fast_fallback;
 static ID id_for_fd, id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_closed_p;
-static ID id_kept_new, id_kept_open, id_kept_tcp, id_claimed;
+static ID id_kept_new, id_kept_open, id_kept_tcp, id_claimed, id_in_a_thread, id_tcp, id_open;
 static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
@@ -120,6 +120,13 @@ static bool was_claimed(void)
     if (NIL_P(rb_thread_local_aref(rb_thread_current(), id_claimed))) return false;
     connect_claim_next(false);
     return true;
+}
+
+// Heddle::Compat::Connect.claim_next
+static VALUE claim_next(VALUE self)
+{
+    connect_claim_next(true);
+    return self;
 }
 
 // Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline, or whose caller has claimed it for us.
@@ -261,6 +268,21 @@ static bool plain(VALUE klass)
     return RTEST(rb_funcall(mConnect, id_plain_p, 1, klass));
 }
 
+// A connect to a name that its caller has claimed for us, under another's scheduler, which Ruby's own methods do not ask: a thread
+// of its own waits.
+static VALUE out_of_place(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
+{
+    bool foreign = enabled && !NIL_P(rb_fiber_scheduler_current()) && !rb_block_given_p();
+    if (!foreign || !was_claimed() || !take(call, argc, argv, klass) || (method == id_open && !plain(klass)))
+        return as_ruby_does(argc, argv, klass, kept);
+    VALUE arguments = rb_ary_new_from_args(2, klass, ID2SYM(method));
+    rb_ary_cat(arguments, argv, argc);
+    VALUE socket = rb_funcallv_kw(mConnect, id_in_a_thread, argc + 2, RARRAY_CONST_PTR(arguments),
+                                  rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+    RB_GC_GUARD(arguments);
+    return socket;
+}
+
 /*
  * call-seq: TCPSocket.new(host, port, local_host = nil, local_port = nil, **timeouts) -> socket
  */
@@ -278,8 +300,8 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
-    if (!find_place(&call) || !take(&call, argc, argv, klass) || !plain(klass))
-        return as_ruby_does(argc, argv, klass, id_kept_open);
+    if (!find_place(&call)) return out_of_place(&call, argc, argv, klass, id_open, id_kept_open);
+    if (!take(&call, argc, argv, klass) || !plain(klass)) return as_ruby_does(argc, argv, klass, id_kept_open);
     return yield_or_return(connect_to(&call));
 }
 
@@ -289,7 +311,8 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
-    if (!find_place(&call) || !take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
+    if (!find_place(&call)) return out_of_place(&call, argc, argv, klass, id_tcp, id_kept_tcp);
+    if (!take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
         return as_ruby_does(argc, argv, klass, id_kept_tcp);
     return yield_or_return(connect_to(&call));
 }
@@ -334,6 +357,9 @@ void Init_heddle_connect(void)
     id_kept_open = rb_intern("open_without_heddle");
     id_kept_tcp = rb_intern("tcp_without_heddle");
     id_claimed = rb_intern("heddle_connect_claimed");
+    id_in_a_thread = rb_intern("in_a_thread");
+    id_tcp = rb_intern("tcp");
+    id_open = rb_intern("open");
     sym_call = ID2SYM(rb_intern("call"));
     sym_timeout = ID2SYM(rb_intern("timeout"));
     sym_no_local = ID2SYM(rb_intern("no_local"));
@@ -346,6 +372,7 @@ void Init_heddle_connect(void)
 
     VALUE compat = rb_define_module_under(heddle_module, "Compat");
     rb_gc_register_mark_object(mConnect = rb_define_module_under(compat, "Connect"));
+    rb_define_singleton_method(mConnect, "claim_next", claim_next, 0);
     VALUE tcp_class = rb_define_module_under(mConnect, "TCPClass"),
           socket_class = rb_define_module_under(mConnect, "SocketClass");
     // Ractors have no schedulers of ours, but they connect, too.

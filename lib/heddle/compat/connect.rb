@@ -41,6 +41,26 @@ module Heddle
           end
         end
 
+        # Connects in a thread of its own, which another's scheduler waits for as for any thread.
+        # @param socket_class [Class] TCPSocket or Socket
+        # @param method [Symbol] open or tcp
+        # @return [TCPSocket, Socket]
+        def in_a_thread(socket_class, method, ...)
+          socket = taken = nil
+          thread = Thread.new do
+            Thread.current.report_on_exception = false
+            claim_next
+            socket = socket_class.public_send(method, ...)
+          end
+          thread.join
+          taken = socket
+        ensure
+          unless taken # its time is over, or nobody wants it any more
+            thread&.kill
+            socket&.close
+          end
+        end
+
         private
 
         def timeout(host, port, attempts)

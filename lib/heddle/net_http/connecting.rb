@@ -19,12 +19,12 @@ module Heddle
 
             klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
             if @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
-              return @open_timeout ? Flavour.with_bounded_look_up { super() } : super()
+              return Connecting.bounded(@open_timeout) { super() }
             end
 
             address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
             socket = Flavour.connect(klass, address, port, @open_timeout)
-            return Connecting.bounded(@open_timeout, space::OpenTimeout, -> { Connecting.late(address, port, klass) }) { super() } if socket.nil?
+            return Connecting.bounded(@open_timeout) { super() } if socket.nil?
             raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
             Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
 
@@ -65,18 +65,10 @@ module Heddle
           raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})"
         end
 
-        # Where the connect is ours, one limit bounds all of it; a foreign scheduler's has a deadline around it. The deadline of a
-        # caller's goes on as it is.
-        def bounded(seconds, error, message, &block)
-          return yield unless seconds
-
+        # One limit for the look-up and all addresses; under a scheduler that is not ours also where there is none, for others to go on.
+        def bounded(seconds, &block)
           scheduler = Fiber.current_scheduler
-          return Flavour.with_bounded_look_up(&block) if scheduler.nil? || scheduler.is_a?(Scheduler)
-
-          Heddle.deadline(seconds, &block)
-        rescue DeadlineExceeded
-          raise if Heddle.remaining&.<=(0)
-          raise error, message.call
+          (seconds || (scheduler && !scheduler.is_a?(Scheduler))) ? Flavour.with_bounded_look_up(&block) : yield
         end
 
         # Whether TCPSocket.open or Socket.tcp are Ruby's own, or ours: a program that has put something in their place, as
