@@ -20,42 +20,24 @@ module Heddle
           end
 
           # @see Client#each_chunk
-          def each_chunk(&block)
-            connected do |socket|
-              head, rest = ask(socket)
-              if @gzip then inflate(socket, head, rest, &block)
-              elsif head.match?(/^transfer-encoding: *chunked/i) then chunked(socket, rest, &block)
-              else plain(socket, head, rest, &block)
-              end
-            end
-          end
+          def each_chunk(&block) = asked { |socket, head| pieces(socket, head, &block) }
 
           # @see Client#string
           def string
-            return gather if @gzip
+            asked do |socket, head|
+              next socket.read(length_of(head)) if whole?(head)
 
-            connected do |socket|
-              head, rest = ask(socket)
-              length = length_of(head)
-              next gather_from(socket, head, rest) unless length
-
-              rest << socket.read(length - rest.bytesize)
+              body = +""
+              pieces(socket, head) { |piece| body << piece }
+              body
             end
           end
 
           # @see Client#file
           def file(path)
             File.open(path, "wb") do |file|
-              next each_chunk { |chunk| file.write(chunk) } if tls? || @gzip
-
-              connected do |socket|
-                head, rest = ask(socket)
-                length = length_of(head)
-                next gather_from(socket, head, rest) { |chunk| file.write(chunk) } unless length
-
-                file.write(rest)
-                file.flush
-                IO.copy_stream(socket, file, length - rest.bytesize)
+              asked do |socket, head|
+                whole?(head) ? IO.copy_stream(socket, file, length_of(head)) : pieces(socket, head) { |piece| file.write(piece) }
               end
             end
           end
@@ -85,74 +67,60 @@ module Heddle
 
           def request = "GET #{@uri.request_uri} HTTP/1.1\r\nHost: #{@uri.host}\r\n\r\n"
 
-          # @return [Array(String, String)] the head, and what has come of the body
-          def ask(socket)
-            socket.write(request)
-            read_head(socket)
+          # @yieldparam socket [TCPSocket, OpenSSL::SSL::SSLSocket] with the body before it
+          # @yieldparam head [String]
+          def asked
+            connected do |socket|
+              socket.write(request)
+              yield socket, read_head(socket)
+            end
           end
 
           def read_head(socket)
-            bytes = socket.readpartial(PIECE)
-            bytes << socket.readpartial(PIECE) until (at = bytes.index("\r\n\r\n"))
-            check(bytes[9, 3])
-            [bytes.byteslice(0, at + 4), bytes.byteslice(at + 4..)]
+            head = socket.gets("\r\n\r\n") or raise EOFError, "the server has closed"
+            check(head[9, 3])
+            head
           end
 
           def length_of(head) = head[/^content-length: *(\d+)/i, 1]&.to_i
 
-          def plain(socket, head, rest)
-            left = length_of(head) - rest.bytesize
-            yield rest unless rest.empty?
+          # Whether the kernel's bytes are the body's, and their number is known.
+          def whole?(head) = length_of(head) && !tls? && !@gzip
+
+          def pieces(socket, head, &block)
+            return chunked(socket, &block) unless length_of(head)
+
+            @gzip ? inflate(socket, head, &block) : sized(socket, length_of(head), &block)
+          end
+
+          def sized(socket, left)
             buffer = String.new(capacity: PIECE)
             while left.positive?
-              socket.readpartial(PIECE, buffer)
-              left -= buffer.bytesize
+              left -= socket.readpartial(PIECE, buffer).bytesize
               yield buffer
             end
           end
 
-          def chunked(socket, rest)
-            buffer = rest
-            loop do
-              buffer << socket.readpartial(PIECE) until (at = buffer.index("\r\n"))
-              size = buffer.byteslice(0, at).hex
-              return if size.zero?
-
-              buffer << socket.readpartial(PIECE) while buffer.bytesize < at + size + 4
-              yield buffer.byteslice(at + 2, size)
-              buffer = buffer.byteslice(at + size + 4..)
+          def chunked(socket)
+            piece, ending = String.new(capacity: PIECE), +""
+            while (size = socket.gets.hex).positive?
+              yield socket.read(size, piece)
+              socket.read(2, ending)
             end
           end
 
-          def inflate(socket, head, rest, &block)
+          def inflate(socket, head, &block)
             inflater = Zlib::Inflate.new(32 + Zlib::MAX_WBITS)
-            plain(socket, head, rest) { |piece| inflater.inflate(piece, &block) }
+            sized(socket, length_of(head)) { |piece| inflater.inflate(piece, &block) }
           ensure
             inflater&.close
-          end
-
-          def gather
-            body = +""
-            each_chunk { |chunk| body << chunk }
-            body
-          end
-
-          # A body in chunks.
-          def gather_from(socket, _head, rest, &block)
-            return chunked(socket, rest, &block) if block
-
-            body = +""
-            chunked(socket, rest) { |chunk| body << chunk }
-            body
           end
 
           def put(length)
             connected do |socket|
               socket.write("PUT #{@uri.request_uri} HTTP/1.1\r\nHost: #{@uri.host}\r\nContent-Length: #{length}\r\n\r\n")
               yield socket
-              head, rest = read_head(socket)
-              rest << socket.readpartial(PIECE) while rest.bytesize < length_of(head)
-              rest
+              socket.read(length_of(read_head(socket)))
             end
           end
 
