@@ -15,7 +15,7 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.1.2"
 
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.rbs", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
+    Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.rbs", "doc/limits.md", "doc/adr/*.md", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
       ".yardopts"].sort
   end
   spec.add_dependency "bigdecimal" # DECIMAL columns; Ruby 3.4 no longer has it of its own

@@ -7,7 +7,7 @@ end
 
 desc "Check the signatures in sig/"
 task :rbs do
-  sh "rbs", "-r", "timeout", "-r", "bigdecimal", "-r", "date", "-I", "sig", "validate"
+  sh "rbs", "-r", "timeout", "-r", "bigdecimal", "-r", "date", "-r", "socket", "-I", "sig", "validate"
 end
 
 desc "Lay out the C files as .clang-format has it"

@@ -4,6 +4,11 @@
 #
 # Each patch asks whether a Heddle::Scheduler is in charge and otherwise leaves Ruby's own way; a test shows each defect
 # with the patch off (HEDDLE_COMPAT=off).
+module Heddle
+  # @api private Named for Ruby's defects, one a file.
+  module Compat; end
+end
+
 unless ENV["HEDDLE_COMPAT"] == "off"
   if RUBY_VERSION < "3.2"
     require_relative "compat/buffer_pwrite"

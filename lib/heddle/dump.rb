@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Heddle
-  # What all tasks are doing: name, state, what each waits for, since when, and where.
+  # @api private What all tasks are doing: name, state, what each waits for, since when, and where.
   module Dump
     module_function
 

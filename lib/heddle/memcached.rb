@@ -330,6 +330,7 @@ module Heddle
       yield self
     end
 
+    # @return [String]
     def inspect
       "#<#{self.class} #{@servers.map(&:name).join(",")}>"
     end

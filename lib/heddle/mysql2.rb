@@ -117,7 +117,7 @@ module Heddle
     end
     private_constant :Line
 
-    # Prepended to Mysql2::Client.
+    # @api private Prepended to Mysql2::Client.
     module Client
       CONNECT_TIMEOUT = 120 # mysql2's own
       private_constant :CONNECT_TIMEOUT
@@ -153,7 +153,7 @@ module Heddle
       end
     end
 
-    # Prepended to Mysql2::Statement.
+    # @api private Prepended to Mysql2::Statement.
     module Statement
       def execute(*, **)
         # One that was prepared before this file was loaded knows no client.

@@ -134,6 +134,7 @@ module Heddle
       !tls.nil?
     end
 
+    # @return [String]
     def inspect
       "#<#{self.class} #{peer}#{" TLS" if tls?}#{" closed" if closed?}>"
     end

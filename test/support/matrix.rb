@@ -14,12 +14,12 @@ class TestMatrix
   ON_POLL = %w[loop hazards].freeze
   ON_NEWER_POLL = %w[hazards].freeze
   # These are about other things than the loop, or other programs: once a Ruby, on the backend that Heddle chooses by itself.
-  ONCE = %w[lab memcached db net_http stream unmodified neverblock processes offload blocking_mode examples].freeze
+  ONCE = %w[lab memcached db net_http stream unmodified neverblock processes offload blocking_mode documents].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of what is supported, and has newer versions of the libraries.
   NEWEST = NEWER.last
-  ON_NEWEST = [*ON_NEWER, "memcached", "db", "unmodified", "processes", "offload", "blocking_mode", "examples"].freeze
+  ON_NEWEST = [*ON_NEWER, "memcached", "db", "unmodified", "processes", "offload", "blocking_mode", "documents"].freeze
 
   # Builds of their own, on the floor Ruby: with assertions; and what is left on a kernel that has nothing of Linux.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze

@@ -167,6 +167,11 @@ static VALUE gate_open(VALUE self)
     return self;
 }
 
+/*
+ * Document-class: Heddle::Gate
+ *
+ * @api private Where fibers and threads wait for a change that any of them may make.
+ */
 void Init_heddle_gate(void)
 {
     VALUE cGate = rb_define_class_under(heddle_module, "Gate", rb_cObject);

@@ -208,6 +208,11 @@ static VALUE call(VALUE self, VALUE grace)
     return main->result;
 }
 
+/*
+ * Document-class: Heddle::Run
+ *
+ * @api private One Heddle.run, with the tasks that were started inside.
+ */
 void Init_heddle_run(void)
 {
     VALUE cRun = rb_define_class_under(heddle_module, "Run", rb_cObject);

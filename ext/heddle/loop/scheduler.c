@@ -437,6 +437,12 @@ static VALUE deadlock_error(struct loop *loop)
     return Qnil;
 }
 
+/*
+ * Document-class: Heddle::Scheduler
+ *
+ * A Fiber::Scheduler: the loop of one thread. Heddle.run makes one by itself; Fiber.set_scheduler takes it, too. Ruby calls its
+ * hooks (block, io_wait, kernel_sleep and so on); programs have no use for them.
+ */
 void Init_heddle_scheduler(void)
 {
     cScheduler = rb_define_class_under(heddle_module, "Scheduler", rb_cObject);

@@ -221,6 +221,11 @@ static VALUE release_now(VALUE self)
     return self;
 }
 
+/*
+ * Document-class: Heddle::SocketGuard
+ *
+ * @api private Shuts a socket down at a deadline, whatever Ruby's threads are doing.
+ */
 void Init_heddle_socket_guard(void)
 {
     prepare();

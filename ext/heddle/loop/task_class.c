@@ -292,6 +292,12 @@ static VALUE current(VALUE klass)
     return task ? task->self : Qnil;
 }
 
+/*
+ * Document-class: Heddle::Task
+ *
+ * What Heddle.spawn and pools start: a block that runs beside others in one thread, on a fiber that it has for itself. Its methods
+ * may be called from any thread.
+ */
 void Init_heddle_task(void)
 {
     cTask = rb_define_class_under(heddle_module, "Task", rb_cObject);

@@ -38,6 +38,7 @@ module ActiveSupport
         @data = Heddle::Memcached.new(addresses.empty? ? nil : addresses, serializer: :string, compress: false, **ours)
       end
 
+      # @return [String]
       def inspect
         "#<#{self.class} options=#{options.inspect} mem_cache=#{@data.inspect}>"
       end

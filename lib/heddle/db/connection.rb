@@ -39,7 +39,7 @@ module Heddle
       # Runs a statement that gives no rows that matter.
       #
       # @return [Integer] how many rows it changed
-      # @raise see {#query}
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def exec(sql, *arguments)
         query(sql, *arguments).affected_rows
       end
@@ -80,7 +80,7 @@ module Heddle
       #
       # @param fetch [Integer] how many rows travel at once
       # @yieldparam row [Array]
-      # @raise see {#query}
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def each_row(sql, *arguments, fetch: 1000)
         return enum_for(:each_row, sql, *arguments, fetch: fetch) unless block_given?
         raise ArgumentError, "fetch: is a number of rows above 0, not #{fetch.inspect}" unless fetch.is_a?(Integer) && fetch.positive?
@@ -102,7 +102,7 @@ module Heddle
       # Prepares a statement that is run several times.
       #
       # @return [Statement]
-      # @raise see {#query}
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def prepare(sql)
         sql = sql.dup.freeze
         Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
@@ -114,7 +114,7 @@ module Heddle
       # @param limit [Integer] how many are under way at once
       # @yieldparam pipeline [Pipeline] its #query gives a {Pipeline::Future}
       # @return the block's value, once all have been answered
-      # @raise see {#query}; what the server refuses is raised by the future's value
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}; what the server refuses is raised by the future's value
       def pipeline(limit: 64)
         pipeline = Pipeline.new(limit) { |requests| talk { run_batch(requests) } }
         value = yield pipeline
@@ -185,6 +185,7 @@ module Heddle
         flush_closes if @driver.closes > CLOSES_WAITING && !@talking && !closed?
       end
 
+      # @return [String]
       def inspect
         "#<#{self.class} #{@driver.description}#{" in a transaction" if in_transaction?}#{" closed" if closed?}>"
       end

@@ -36,10 +36,12 @@ module Heddle
         to_r.to_f
       end
 
+      # @return [Integer, nil] nil for what is no Duration
       def <=>(other)
         microseconds <=> other.microseconds if other.is_a?(Duration)
       end
 
+      # @return [Integer]
       def hash
         microseconds.hash
       end
@@ -52,6 +54,7 @@ module Heddle
         fraction.zero? ? text : format("%s.%06d", text, fraction)
       end
 
+      # @return [String]
       def inspect
         "#<#{self.class} #{self}>"
       end

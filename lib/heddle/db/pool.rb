@@ -86,6 +86,7 @@ module Heddle
         @closed
       end
 
+      # @return [String]
       def inspect
         "#<#{self.class} #{@made} of #{@size}, #{@free.size} free, #{@waiting.size} waiting#{" closed" if @closed}>"
       end

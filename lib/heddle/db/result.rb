@@ -87,6 +87,7 @@ module Heddle
         @columns = columns.map { |column| Column.new(**column) }.freeze
       end
 
+      # @return [String]
       def inspect
         rows? ? "#<#{self.class} #{fields.join(", ")}: #{size} rows>" : "#<#{self.class} #{affected_rows} affected>"
       end

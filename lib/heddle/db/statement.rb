@@ -16,7 +16,7 @@ module Heddle
 
       # @param arguments what its parameters stand for
       # @return [Result]
-      # @raise see {Connection#query}; [StatementClosed]
+      # @raise [StatementClosed, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def query(*arguments)
         @connection.run_statement(self, arguments)
       end
@@ -57,6 +57,7 @@ module Heddle
         @handle = handle
       end
 
+      # @return [String]
       def inspect
         "#<#{self.class} #{sql}#{" closed" if closed?}>"
       end

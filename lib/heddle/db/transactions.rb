@@ -21,7 +21,7 @@ module Heddle
       #   ({ServerError#retryable?}); only of an outermost transaction
       # @yieldparam connection [Connection]
       # @return the block's value
-      # @raise see {Connection#query}; [TransactionError]
+      # @raise [TransactionError, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def transaction(isolation: nil, read_only: false, retry: 0)
         tries = (@frames.empty? && binding.local_variable_get(:retry)) || 0
         begin
@@ -39,7 +39,7 @@ module Heddle
       # @param isolation [Symbol, nil] see {#transaction}
       # @param read_only [Boolean]
       # @return [self]
-      # @raise see {#transaction}
+      # @raise [TransactionError, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#transaction}
       def start_transaction(isolation: nil, read_only: false)
         begin_frame(isolation, read_only, false)
         self

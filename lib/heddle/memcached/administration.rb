@@ -2,7 +2,7 @@
 
 module Heddle
   class Memcached
-    # What is asked of servers and not of keys. Each server is asked, also when one fails, whose error is raised in the end.
+    # @api private What is asked of servers and not of keys. Each server is asked, also when one fails, whose error is raised in the end.
     module Administration
       # @return [Hash{String => String}] by the servers' names
       def version

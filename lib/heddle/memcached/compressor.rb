@@ -4,7 +4,7 @@ require "zlib"
 
 module Heddle
   class Memcached
-    # zlib, as dalli has it. What grows beyond a limit is given up where it does: a few KB can be made to stand for GBs.
+    # @api private zlib, as dalli has it. What grows beyond a limit is given up where it does: a few KB can be made to stand for GBs.
     module Compressor
       # What zlib can make of a byte at most.
       MOST_GROWTH = 1032

@@ -18,11 +18,17 @@ module Heddle
       loaded = defined?(::Dalli::DalliError)
       # What all of its errors are.
       DalliError = loaded ? ::Dalli::DalliError : Class.new(RuntimeError)
+      # A server does not answer, or goes away.
       NetworkError = loaded ? ::Dalli::NetworkError : Class.new(DalliError)
+      # No server is left.
       RingError = loaded ? ::Dalli::RingError : Class.new(DalliError)
+      # The serializer refuses a value.
       MarshalError = loaded ? ::Dalli::MarshalError : Class.new(DalliError)
+      # What is stored cannot be read back.
       UnmarshalError = loaded ? ::Dalli::UnmarshalError : Class.new(DalliError)
+      # A value is larger than its server takes.
       ValueOverMaxSize = loaded ? ::Dalli::ValueOverMaxSize : Class.new(DalliError)
+      # What needs an answer was asked for inside of {#quiet}.
       NotPermittedMultiOpError = loaded ? ::Dalli::NotPermittedMultiOpError : Class.new(DalliError)
 
       # Dalli's options that mean the same here by another name.
@@ -311,6 +317,7 @@ module Heddle
         yield self
       end
 
+      # @return [String]
       def inspect
         "#<#{self.class} #{@cache.inspect}>"
       end

@@ -7,7 +7,7 @@ if defined?(Net::HTTP)
   require "heddle/net_http"
 else
   module Heddle
-    # Notices that net/http is loaded.
+    # @api private Notices that net/http is loaded.
     module NetHTTPAuto
       private def require(path)
         super.tap do

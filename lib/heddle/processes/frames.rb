@@ -5,6 +5,7 @@ module Heddle
     # What travels between a worker and its parent: a byte that says what it is, the item's number, a length, and as many
     # bytes.
     class Frames
+      # To a worker, and what comes back.
       ITEM = 0
       VALUE = 1
       ERROR = 2

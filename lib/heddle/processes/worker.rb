@@ -169,6 +169,7 @@ module Heddle
         @reaped = true # somebody else waits for all children of this process
       end
 
+      # @param name [Symbol] of the signal; nothing happens to one that has ended
       def signal(name)
         Process.kill(name, @pid) unless ended?
       rescue Errno::ESRCH

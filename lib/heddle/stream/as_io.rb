@@ -46,6 +46,8 @@ module Heddle
         getc || raise(EOFError, "end of file reached")
       end
 
+      # @yieldparam byte [Integer]
+      # @return [self]
       def each_byte
         return enum_for(:each_byte) unless block_given?
 
@@ -65,11 +67,13 @@ module Heddle
         unread(character.is_a?(Integer) ? [character].pack("U") : character) if character
       end
 
+      # @return [nil]
       def print(*objects)
         write(*objects)
         nil
       end
 
+      # @return [nil]
       def puts(*objects)
         return print("\n") if objects.empty?
 
@@ -80,11 +84,14 @@ module Heddle
         nil
       end
 
+      # @return [nil]
       def printf(format, *arguments)
         write(format % arguments)
         nil
       end
 
+      # @param object [String, Integer] whose first character, or which byte
+      # @return [String, Integer] the same
       def putc(object)
         write(object.is_a?(String) ? object[0] : (Integer(object) & 0xff).chr)
         object
@@ -126,6 +133,9 @@ module Heddle
       end
       alias_method :to_i, :fileno
 
+      # Sends what was written; what becomes of it behind the socket nobody can say.
+      #
+      # @return [0]
       def fsync
         flush
         0
@@ -136,22 +146,29 @@ module Heddle
         self
       end
 
+      # @return [true]
       def binmode?
         true
       end
 
+      # @return [Encoding]
       def external_encoding
         Encoding::BINARY
       end
 
+      # @return [nil]
       def internal_encoding
         nil
       end
 
+      # Without effect: see {#binmode}.
+      #
+      # @return [self]
       def set_encoding(*, **)
         self
       end
 
+      # @return [false]
       def isatty
         false
       end

@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+require "test_helper"
+
+# The gems have in them what the repository has for them.
+class PackagesTest < Minitest::Test
+  ROOT = File.expand_path("../..", __dir__)
+
+  def test_heddle
+    assert_packed "heddle.gemspec", %w[lib ext sig], []
+  end
+
+  def test_heddle_lab
+    assert_packed "lab/heddle-lab.gemspec", %w[lab/lib lab/ext lab/exe], %w[heddle]
+  end
+
+  private
+
+  # Compiled code is not asked for, nor are files that git ignores.
+  def assert_packed(path, folders, dependencies)
+    spec = Gem::Specification.load(File.join(ROOT, path))
+    tracked = Dir.chdir(ROOT) { IO.popen(["git", "ls-files", "-z", *folders], err: File::NULL) { |list| list.read.split("\0") } }
+    skip "this is no checkout of the repository" if tracked.empty?
+
+    tracked.map! { |file| file.delete_prefix("#{File.dirname(path)}/") }
+    tracked -= ["sig/manifest.yaml", "ext/server/.gitignore"] # for those who work here
+    assert_empty tracked - spec.files, "is missing"
+    assert_empty spec.files.grep(/\.so\z|\.o\z|\.rbc\z/)
+    assert_includes spec.files, "LICENSE"
+    assert_equal dependencies, dependencies & spec.runtime_dependencies.map(&:name)
+  end
+end

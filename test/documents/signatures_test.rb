@@ -1,0 +1,127 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "heddle"
+
+# sig/heddle.rbs has what Heddle offers its users: all of it, and nothing else.
+class SignaturesTest < Minitest::Test
+  ROOT = File.expand_path("../..", __dir__)
+
+  # Modules and methods that are offered to nobody. In Ruby a comment says so, see #internal?; these are from C.
+  INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver NetHTTPAuto
+    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#start Task#started? Task.prepare Scheduler.retire_if].freeze
+
+  def setup
+    require "rbs"
+    %w[timeout net_http neverblock blocking_operations active_record memcached].each { |name| require "heddle/#{name}" }
+  rescue LoadError => error
+    raise if error.path.start_with?("heddle")
+
+    skip "#{error.path} is not installed"
+  end
+
+  def test_all_that_is_offered_has_a_signature
+    assert_empty offered.flat_map { |mod| signed?(mod) ? unsigned_methods(mod) : [mod.name] }
+  end
+
+  def test_all_signatures_are_of_something
+    strangers = offered.select { |mod| signed?(mod) }.flat_map do |mod|
+      instance = own(builder.build_instance(type(mod)), mod).reject { |name| mod.method_defined?(name) || mod.private_method_defined?(name) }
+      singleton = own(builder.build_singleton(type(mod)), mod).reject { |name| mod.respond_to?(name, true) }
+      instance.map { |name| "#{mod}##{name}" } + singleton.map { |name| "#{mod}.#{name}" }
+    end
+    assert_empty strangers
+    names = environment.class_decls.keys.map { |name| name.to_s.delete_prefix("::") }.grep(/\AHeddle/)
+    assert_empty names - offered.map(&:name) - ["Heddle::MySQL2"] # which needs mysql2
+  end
+
+  # The keywords that there are, and as many arguments.
+  def test_arguments
+    wrong = offered.select { |mod| signed?(mod) }.flat_map do |mod|
+      definition = builder.build_instance(type(mod))
+      own(definition, mod).select { |name| mod.method_defined?(name, false) && mod.instance_method(name).source_location }
+        .reject { |name| definition.methods[name].method_types.any? { |kind| fits?(kind.type, mod.instance_method(name).parameters) } }
+        .map { |name| "#{mod}##{name}" }
+    end
+    assert_empty wrong
+  end
+
+  private
+
+  def fits?(function, parameters)
+    kinds = parameters.group_by(&:first).transform_values { |list| list.map(&:last) }
+    keywords = [*kinds[:key], *kinds[:keyreq]].sort
+    signed = (function.required_keywords.keys + function.optional_keywords.keys).sort
+    most = [*kinds[:req], *kinds[:opt]].size
+    positionals = function.required_positionals.size + function.optional_positionals.size + function.trailing_positionals.size
+    (kinds[:keyrest] || function.rest_keywords || keywords == signed) && (kinds[:rest] || function.rest_positionals || most == positionals)
+  end
+
+  def offered
+    @offered ||= [Heddle].tap do |found|
+      found.each { |mod| found.concat(constants_of(mod).grep(Module).select { |inner| ours?(inner) } - found) }
+    end
+  end
+
+  # A file that is loaded by its constant's name may make that constant private.
+  def constants_of(mod)
+    mod.constants(false).each { |name| mod.const_get(name) }
+    mod.constants(false).map { |name| mod.const_get(name) }
+  end
+
+  def ours?(mod)
+    mod.name&.start_with?("Heddle::") && !mod.name.start_with?("Heddle::Compat") && !INTERNAL.include?(mod.name.delete_prefix("Heddle::")) && !internal?(*Object.const_source_location(mod.name))
+  end
+
+  # Ruby says what the hooks of a scheduler are, and what a Struct can do.
+  def unsigned_methods(mod)
+    return [] if mod <= Struct
+
+    instance = builder.build_instance(type(mod)).methods
+    singleton = builder.build_singleton(type(mod)).methods
+    missing = methods_of(mod).reject { |method| instance.key?(method.name) }.map { |method| "#{mod}##{method.name}" }
+    missing += mod.singleton_methods(false).map { |name| mod.method(name) }.reject { |method| singleton.key?(method.name) || internal?(*method.source_location) }
+      .map { |method| "#{mod}.#{method.name}" }
+    missing.reject { |name| INTERNAL.include?(name.delete_prefix("Heddle").delete_prefix("::")) }
+  end
+
+  # With those of its own modules.
+  def methods_of(mod)
+    ancestors = mod.ancestors.select { |ancestor| ancestor == mod || (ancestor.name.nil? || ancestor.name.start_with?("Heddle")) }
+    names = ancestors.flat_map { |ancestor| ancestor.public_instance_methods(false) }.uniq
+    names -= %i[inspect to_s hash eql? == <=>]
+    methods = names.map { |name| mod.instance_method(name) }.reject { |method| internal?(*method.source_location) }
+    (mod == Heddle::Scheduler) ? methods.select { |method| method.name.to_s.match?(/\A(?:backend|statistics|close|closed\?|tasks)\z/) } : methods
+  end
+
+  # Whether the comment above says "@api private".
+  def internal?(file = nil, line = nil)
+    return false unless file.to_s.end_with?(".rb")
+
+    @lines ||= Hash.new { |lines, path| lines[path] = File.readlines(path) }
+    @lines[file][0...line - 1].reverse.take_while { |text| text.lstrip.start_with?("#") }.any? { |text| text.include?("@api private") }
+  end
+
+  def signed?(mod) = environment.class_decls.key?(type(mod))
+
+  # What its own signature says, and not that of an ancestor.
+  def own(definition, mod)
+    definition.methods.select { |_, method| method.implemented_in == type(mod) && method.accessibility == :public }.keys - [:new]
+  end
+
+  def type(mod)
+    *outer, name = mod.name.split("::")
+    RBS::TypeName.new(name: name.to_sym, namespace: RBS::Namespace.new(path: outer.map(&:to_sym), absolute: true))
+  end
+
+  def builder = @builder ||= RBS::DefinitionBuilder.new(env: environment)
+
+  def environment
+    @environment ||= begin
+      loader = RBS::EnvironmentLoader.new
+      loader.add(path: Pathname(File.join(ROOT, "sig")))
+      %w[timeout bigdecimal date socket].each { |library| loader.add(library: library, version: nil) }
+      RBS::Environment.from_loader(loader).resolve_type_names
+    end
+  end
+end
