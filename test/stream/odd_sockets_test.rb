@@ -217,6 +217,20 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
+  # Byte by byte, character by character, and put back.
+  def test_small_reads_read_what_those_of_io_read
+    calls = [[:readbyte], [:readchar], [:ungetc, "é"], [:getc], [:getbyte], [:ungetbyte, 0x141], [:ungetbyte, nil], [:getc], [:ungetc, 0x62], [:ungetbyte, "a"],
+      [:readlines], [:getc], [:readchar], [:readbyte]]
+    reader, writer = IO.pipe(Encoding::BINARY)
+    writer.write("0é\nx\ny")
+    writer.close
+    with_stream(serve: ->(peer) { peer.write("0é\nx\ny") && peer.close }) do |stream|
+      calls.each { |call| assert_equal outcome_of(reader, call), outcome_of(stream, call), call.inspect }
+      assert_equal [Encoding::BINARY, nil, stream, true], [stream.external_encoding, stream.internal_encoding, stream.set_encoding("utf-8"), stream.binmode?]
+    end
+    with_stream(serve: ->(peer) { peer.write("ab") && peer.close }) { |stream| assert_equal [97, 98], stream.each_byte.to_a }
+  end
+
   def test_send_is_that_of_sockets_for_bytes_and_flags_alone
     with_stream do |stream, peer|
       send = ->(*arguments) { stream.send(*arguments) } # names as Strings are meant here
@@ -228,5 +242,13 @@ class StreamOddSocketsTest < Minitest::Test
       assert_same stream, send.call("flush")
       assert_equal "defg", peer.readpartial(10)
     end
+  end
+
+  private
+
+  def outcome_of(io, call)
+    [io.public_send(*call)]
+  rescue => error
+    [error.class, error.message]
   end
 end
