@@ -114,10 +114,10 @@ class SignaturesTest < Minitest::Test
     RBS::TypeName.new(name: name.to_sym, namespace: RBS::Namespace.new(path: outer.map(&:to_sym), absolute: true))
   end
 
-  def builder = @builder ||= RBS::DefinitionBuilder.new(env: environment)
+  def builder = @@builder ||= RBS::DefinitionBuilder.new(env: environment) # rubocop:disable Style/ClassVars -- it takes seconds
 
   def environment
-    @environment ||= begin
+    @@environment ||= begin # rubocop:disable Style/ClassVars
       loader = RBS::EnvironmentLoader.new
       loader.add(path: Pathname(File.join(ROOT, "sig")))
       %w[timeout bigdecimal date socket].each { |library| loader.add(library: library, version: nil) }
