@@ -13,7 +13,10 @@ module Heddle
 
       # Where what closes are waiting is sent, if nothing else is.
       CLOSES_WAITING = 64
-      private_constant :CLOSES_WAITING
+
+      # How many may wait on a connection that nobody uses for now.
+      CLOSES_RESTING = 8
+      private_constant :CLOSES_WAITING, :CLOSES_RESTING
 
       # @api private
       def initialize(driver, statement_cache:, statement_cache_size:)
@@ -140,6 +143,14 @@ module Heddle
       def flush_closes
         talk { @driver.flush_closes } if @driver.closes > 0
         self
+      end
+
+      # Sends what closes are waiting unless there are few: a packet of their own for them would be as dear as the one that the
+      # next request comes in, and if there is none they are sent after a second.
+      #
+      # @api private for a pool
+      def rest
+        flush_closes if @driver.closes > (@driver.closes_when_idle? ? CLOSES_RESTING : 0)
       end
 
       # @return [Integer] how many statements stay prepared to be used again

@@ -9,6 +9,9 @@ module Heddle
     #   pool.with { |db| db.query("select 1") }
     #   pool.query_value("select name from t where id = ?", 7)
     class Pool
+      NONE = [].freeze
+      private_constant :NONE
+
       # @return [Integer] connections, at most
       attr_reader :size
 
@@ -113,7 +116,7 @@ module Heddle
 
       # A connection, :make for the right to make one, or a queue to wait at.
       def take
-        stale = []
+        stale = NONE
         @lock.synchronize do
           raise PoolClosed, "this pool of connections is closed" if @closed
 
@@ -182,12 +185,12 @@ module Heddle
         end
       end
 
-      # Closes that wait are sent now, unless somebody's next request can take them along.
+      # Many closes that wait are sent now, unless somebody's next request can take them along.
       def reusable?(connection)
         return false if @closed || !connection.healthy?
 
         connection.lease = nil
-        connection.flush_closes if @waiting.empty?
+        connection.rest if @waiting.empty?
         connection.lease = :none
         true
       rescue Error, DeadlineExceeded, SystemCallError, IOError
@@ -217,9 +220,8 @@ module Heddle
       end
 
       def drop_idle
-        return [] unless @idle
+        return NONE unless @idle && (oldest = @free.first) && oldest[1] < (limit = now - @idle)
 
-        limit = now - @idle
         stale = @free.take_while { |_, since| since < limit }
         @free.shift(stale.size)
         @made -= stale.size

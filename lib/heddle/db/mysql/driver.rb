@@ -116,6 +116,9 @@ module Heddle
 
         def flush_closes = @link.flush_closes
 
+        # Whether closes are sent when nothing is asked for a second.
+        def closes_when_idle? = !@stream.tls?
+
         def full?(error) = error.code == FULL
 
         def stale?(error) = STALE.include?(error.code)
