@@ -137,6 +137,13 @@ module Heddle
         !@talking && !in_transaction? && @driver.healthy?
       end
 
+      # The same as far as we know, without asking the system.
+      #
+      # @api private for a pool
+      def at_rest?
+        !@talking && !in_transaction? && @driver.at_rest?
+      end
+
       # Sends what closes are waiting to ride with the next request.
       #
       # @return [self]

@@ -187,7 +187,7 @@ module Heddle
 
       # Many closes that wait are sent now, unless somebody's next request can take them along.
       def reusable?(connection)
-        return false if @closed || !connection.healthy?
+        return false if @closed || !connection.at_rest? # who gets it next asks the system, too
 
         connection.lease = nil
         connection.rest if @waiting.empty?

@@ -172,6 +172,8 @@ module Heddle
 
         def healthy? = @link.owed.zero? && @stream.healthy?
 
+        def at_rest? = @link.owed.zero? && !closed?
+
         def closed? = @stream.closed?
 
         def close
