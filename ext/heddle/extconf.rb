@@ -40,6 +40,7 @@ abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_creat
 # none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children).
 unless ENV["HEDDLE_PORTABLE"] == "1"
   have_header("sys/eventfd.h")
+  have_header("sys/timerfd.h")
   have_func("ppoll", "poll.h") # microseconds; without it timers of streams in threads round up to a millisecond
   if have_header("sys/epoll.h")
     have_func("epoll_pwait2", "sys/epoll.h") # glibc >= 2.35; without it timers round up to a millisecond

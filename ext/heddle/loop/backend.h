@@ -25,9 +25,10 @@ struct backend {
     // Forget an armed wait. What the kernel still says of it later names an old generation.
     void (*disarm)(void *state, struct loop_wait *wait);
 
-    // Let the kernel look, and wait for at most `timeout` nanoseconds (0: no waiting; DEADLINE_NEVER). Touches nothing
-    // of Ruby: the loop calls it without the GVL when it may wait. Returns 0 or an errno (EINTR is none).
-    int (*wait)(void *state, int64_t timeout);
+    // Let the kernel look, and wait for at most `timeout` nanoseconds (0: no waiting; DEADLINE_NEVER), which is until the
+    // instant `until`; it may end before. Touches nothing of Ruby: the loop calls it without the GVL when it may wait.
+    // Returns 0 or an errno (EINTR is none).
+    int (*wait)(void *state, int64_t timeout, deadline_t until);
 
     // Hand what `wait` found to loop_descriptor_ready, loop_wait_ready or loop_signalled. With the GVL. Returns how many.
     int (*collect)(void *state, struct loop *loop);

@@ -1,4 +1,5 @@
 #include "loop/loop.h"
+#include "loop/standing_timer.h"
 
 #ifdef HAVE_SYS_EPOLL_H
 
@@ -11,6 +12,7 @@
 enum { EVENTS = 256 };
 
 #define WAKEUP_KEY UINT64_MAX
+#define TIMER_KEY  (UINT64_MAX - 1)
 
 // One EPOLLONESHOT registration a descriptor, renewed by one MOD a wait. An edge-triggered one would save that call,
 // but a foreign wait may come before any read, with data left over in the socket: there is no edge to come.
@@ -21,6 +23,8 @@ struct registration {
 
 struct epoll {
     int descriptor;
+    struct standing_timer timer;
+    bool watches_timer;
     int found;
     int capacity;
     struct registration *registrations;
@@ -39,6 +43,7 @@ static void *open_epoll(int wakeup_descriptor)
 {
     struct epoll *epoll = ZALLOC(struct epoll);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKEUP_KEY};
+    standing_init(&epoll->timer);
     epoll->descriptor = epoll_create1(EPOLL_CLOEXEC);
     if (epoll->descriptor < 0 || epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, wakeup_descriptor, &event) < 0) {
         int error = errno;
@@ -55,6 +60,7 @@ static void close_epoll(void *state, bool forked)
     (void)forked; // the child's copy of the descriptor is its own to close
     struct epoll *epoll = state;
     close(epoll->descriptor);
+    standing_close(&epoll->timer);
     xfree(epoll->registrations);
     xfree(epoll);
 }
@@ -112,14 +118,28 @@ static void disarm(void *state, struct loop_wait *wait)
     (void)wait;
 }
 
+// Whether a wait until then needs no limit.
+static bool keep_time(struct epoll *epoll, int64_t timeout, deadline_t until)
+{
+    if (standing_suffices(&epoll->timer, timeout, until)) return true;
+    if (!standing_set(&epoll->timer, timeout, until)) return false;
+    if (epoll->watches_timer) return true;
+    // By edge: it need not be read, and to be set anew makes it unready.
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = TIMER_KEY};
+    epoll->watches_timer = epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, epoll->timer.descriptor, &event) == 0;
+    if (!epoll->watches_timer) standing_forget(&epoll->timer);
+    return epoll->watches_timer;
+}
+
 static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
 {
     return epoll_wait(epoll->descriptor, epoll->events, EVENTS, deadline_milliseconds(timeout));
 }
 
-static int wait_epoll(void *state, int64_t timeout)
+static int wait_epoll(void *state, int64_t timeout, deadline_t until)
 {
     struct epoll *epoll = state;
+    if (timeout > 0 && keep_time(epoll, timeout, until)) timeout = DEADLINE_NEVER;
 #ifdef HAVE_EPOLL_PWAIT2
     static bool refused; // kernel < 5.11
     if (!refused) {
@@ -143,12 +163,17 @@ static int wait_epoll(void *state, int64_t timeout)
 static int collect(void *state, struct loop *loop)
 {
     struct epoll *epoll = state;
-    int found = epoll->found;
+    int count = epoll->found, found = count;
     epoll->found = 0;
-    for (int i = 0; i < found; i++) {
+    for (int i = 0; i < count; i++) {
         uint64_t key = epoll->events[i].data.u64;
         if (key == WAKEUP_KEY) {
             loop_signalled(loop);
+            continue;
+        }
+        if (key == TIMER_KEY) {
+            standing_forget(&epoll->timer);
+            found--;
             continue;
         }
         int descriptor = (int)(uint32_t)key;

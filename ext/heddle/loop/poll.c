@@ -71,8 +71,9 @@ static void disarm(void *state, struct loop_wait *wait)
     remove_at(state, wait->backend_place);
 }
 
-static int wait_set(void *state, int64_t timeout)
+static int wait_set(void *state, int64_t timeout, deadline_t until)
 {
+    (void)until;
     struct poll_set *set = state;
     set->found = poll(set->asked, set->count, deadline_milliseconds(timeout));
     if (set->found >= 0) return 0;

@@ -63,6 +63,7 @@ void loop_signalled(struct loop *loop)
 struct sleep {
     struct loop *loop;
     int64_t timeout;
+    deadline_t until;
     int error;
     bool slept;
 };
@@ -71,7 +72,7 @@ static void *sleep_without_gvl(void *argument)
 {
     struct sleep *sleep = argument;
     sleep->slept = true;
-    sleep->error = sleep->loop->backend->wait(sleep->loop->backend_state, sleep->timeout);
+    sleep->error = sleep->loop->backend->wait(sleep->loop->backend_state, sleep->timeout, sleep->until);
     return NULL;
 }
 
@@ -123,6 +124,7 @@ static bool poll_kernel(struct loop *loop)
         if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return true;
         // The look for a deadlock may let other threads run, and one of them wake a fiber.
         if (!loop->ready_head) sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
+        sleep.until = next;
     }
     loop->statistics.polls++;
     loop->statistics.system_calls++;

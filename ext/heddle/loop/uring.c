@@ -1,4 +1,5 @@
 #include "loop/loop.h"
+#include "loop/standing_timer.h"
 #include "shims.h"
 
 #ifdef HAVE_LIBURING
@@ -17,11 +18,13 @@ enum { ENTRIES = 1024 };
 // Keys that name no wait (an index that no slab reaches).
 #define WAKEUP_KEY UINT64_MAX
 #define CANCEL_KEY (UINT64_MAX - 1)
+#define TIMER_KEY  (UINT64_MAX - 2)
 
 struct uring {
     struct io_uring ring;
     int wakeup_descriptor;
     bool rearm_wakeup;
+    struct standing_timer timer;
 };
 
 static int setup(struct io_uring *ring, unsigned entries)
@@ -84,6 +87,7 @@ static void *open_uring(int wakeup_descriptor)
     io_uring_ring_dontfork(&uring->ring);
     uring->wakeup_descriptor = wakeup_descriptor;
     uring->rearm_wakeup = true;
+    standing_init(&uring->timer);
     return uring;
 }
 
@@ -95,6 +99,7 @@ static void close_uring(void *state, bool forked)
     } else {
         io_uring_queue_exit(&uring->ring);
     }
+    standing_close(&uring->timer);
     xfree(uring);
 }
 
@@ -127,12 +132,25 @@ static void disarm(void *state, struct loop_wait *wait)
     remove_poll(state, wait_key(wait));
 }
 
-static int wait_uring(void *state, int64_t timeout)
+// Whether a wait until then needs no limit. While the timer is set it has a poll, which ends as it goes off.
+static bool keep_time(struct uring *uring, int64_t timeout, deadline_t until)
+{
+    struct standing_timer *timer = &uring->timer;
+    if (standing_suffices(timer, timeout, until)) return true;
+    bool polled = timer->at != 0;
+    if (!standing_set(timer, timeout, until)) return false;
+    if (polled || poll_once(uring, timer->descriptor, POLLIN, TIMER_KEY) == 0) return true;
+    standing_forget(timer);
+    return false;
+}
+
+static int wait_uring(void *state, int64_t timeout, deadline_t until)
 {
     struct uring *uring = state;
     if (uring->rearm_wakeup) {
         if (poll_once(uring, uring->wakeup_descriptor, POLLIN, WAKEUP_KEY) == 0) uring->rearm_wakeup = false;
     }
+    if (timeout > 0 && keep_time(uring, timeout, until)) timeout = DEADLINE_NEVER;
     int result;
     if (timeout == 0) {
         result = io_uring_submit_and_get_events(&uring->ring);
@@ -177,6 +195,10 @@ static int collect(void *state, struct loop *loop)
         seen++;
         uint64_t key = cqe->user_data;
         if (key == CANCEL_KEY) continue;
+        if (key == TIMER_KEY) {
+            standing_forget(&uring->timer);
+            continue;
+        }
         if (key == WAKEUP_KEY) {
             uring->rearm_wakeup = true;
             loop_signalled(loop);

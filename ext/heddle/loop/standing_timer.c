@@ -1,0 +1,50 @@
+#include "loop/standing_timer.h"
+
+#ifdef HAVE_SYS_TIMERFD_H
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+// Below, what is saved is not worth the call that sets it: sleeps of a few milliseconds, each of which has its own.
+static const int64_t LONG_WAIT = 10000000;
+
+static bool set(struct standing_timer *timer, deadline_t until)
+{
+    struct itimerspec at = {.it_value = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000}};
+    return timerfd_settime(timer->descriptor, TFD_TIMER_ABSTIME, &at, NULL) == 0;
+}
+
+bool standing_set(struct standing_timer *timer, int64_t timeout, deadline_t until)
+{
+    if (timeout < LONG_WAIT || timer->refused) return false;
+    if (timer->descriptor < 0) timer->descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    timer->refused = timer->descriptor < 0 || !set(timer, until);
+    timer->at = timer->refused ? 0 : until;
+    return !timer->refused;
+}
+
+void standing_close(struct standing_timer *timer)
+{
+    if (timer->descriptor >= 0) close(timer->descriptor);
+    timer->descriptor = -1;
+}
+
+#else
+
+bool standing_set(struct standing_timer *timer, int64_t timeout, deadline_t until)
+{
+    (void)timer, (void)timeout, (void)until;
+    return false;
+}
+
+void standing_close(struct standing_timer *timer)
+{
+    (void)timer;
+}
+
+#endif
+
+void standing_init(struct standing_timer *timer)
+{
+    *timer = (struct standing_timer){.descriptor = -1};
+}

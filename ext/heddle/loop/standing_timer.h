@@ -1,0 +1,33 @@
+// A limit on each wait has the kernel set a timer and take it back, which costs more than all else of a deadline. Where a wait
+// may last, a timer of the backend's own keeps the time: it stays set when the wait ends before, for the waits that follow, and
+// goes off once for nobody.
+#ifndef HEDDLE_LOOP_STANDING_TIMER_H
+#define HEDDLE_LOOP_STANDING_TIMER_H
+
+#include "deadline.h"
+
+struct standing_timer {
+    int descriptor; // readable from `at` on until it is set again; -1 before it is needed, and where none can be had
+    bool refused;
+    deadline_t at; // what it is set to, or 0
+};
+
+void standing_init(struct standing_timer *timer);
+void standing_close(struct standing_timer *timer);
+
+// Whether a wait of so many nanoseconds, until that instant, needs no limit as it is set.
+static inline bool standing_suffices(const struct standing_timer *timer, int64_t timeout, deadline_t until)
+{
+    return timeout == DEADLINE_NEVER || (timer->at != 0 && timer->at <= until);
+}
+
+// Sets it, if that is worth a system call; false if not, or where none can be had: then a limit is needed.
+bool standing_set(struct standing_timer *timer, int64_t timeout, deadline_t until);
+
+// It went off, or nobody would be told: it counts as not set.
+static inline void standing_forget(struct standing_timer *timer)
+{
+    timer->at = 0;
+}
+
+#endif
