@@ -19,9 +19,9 @@ module Heddle
         # How often in a measurement. A plain thread's sleep(0) lasts as long as the kernel thinks that a timer may be late, 50 µs
         # and more, of which it computes for two.
         COUNTS = {
-          "nothing" => {"thread" => 100_000, "task" => 100_000},
+          "nothing" => {"thread" => 50_000, "task" => 50_000},
           "operations" => {"thread" => 20_000, "task" => 400_000},
-          "get" => {"thread" => 20_000, "task" => 20_000}
+          "get" => {"thread" => 10_000, "task" => 10_000}
         }.freeze
         COST = Metric.new(key: :cost, title: "CPU µs per operation", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
         private_constant :WORK, :PLACES, :COUNTS, :COST
