@@ -11,7 +11,7 @@ module Heddle
   #
   # libmariadb reads a reply in a loop of its own: after the first byte neither a scheduler nor an exception reaches it
   # before the last. So wherever a scheduler or a {Heddle.deadline} is in force, each call that talks to the server runs on a
-  # thread ({Heddle.offload}), and an exception that ends the caller's wait (a deadline, a cancel, an interrupt) shuts
+  # thread of its own, as {Heddle.offload} has them but without a limit, and an exception that ends the caller's wait (a deadline, a cancel, an interrupt) shuts
   # the socket down under the call. The client is then closed and stays unusable ({Unusable}): nobody is handed the rest of an
   # answer that was meant for somebody else. Everywhere else mysql2 is as it was.
   #
@@ -26,7 +26,11 @@ module Heddle
 
     # Seconds: a wait that the deadline, which is over, ends at once.
     PATIENCE = 1
-    private_constant :PATIENCE
+
+    # As many as there are calls. Whoever holds a lock in the database needs a thread to let go of it, while all who wait for that
+    # lock have theirs: with any fewer the last one would wait for the first, and they for it.
+    WORKERS = WorkerThreads.new("heddle mysql2", Float::INFINITY)
+    private_constant :PATIENCE, :WORKERS
 
     class << self
       # Runs the block, which talks to the client's server.
@@ -40,11 +44,12 @@ module Heddle
 
         line = Line.new(client)
         begin
-          value = Offload.run(interrupt: line.method(:cut)) do
+          work = lambda do
             yield
           ensure
             line.finish
           end
+          value = WORKERS.run(work, grace: Offload::GRACE, interrupt: line.method(:cut))
           # A ping says false of a socket that was shut down at the deadline. A wait says what is the matter.
           sleep(PATIENCE) if line.cut? && Heddle.remaining&.zero?
           value

@@ -15,7 +15,8 @@ module Heddle
     private_constant :WORKERS
 
     class << self
-      # @return [Integer] how many blocks run at once at most; others wait for their turn
+      # @return [Integer] how many blocks run at once at most; others wait for their turn. Blocks that wait for what others of them do
+      #   (the holder of a lock, say) need a thread each
       def threads = WORKERS.limit
 
       # @param count [Integer] how many blocks may run at once from now on
@@ -27,9 +28,8 @@ module Heddle
       end
 
       # @api private Runs the block on one of the threads; the calling fiber or thread waits.
-      # @param interrupt [#call, nil] see {WorkerThreads#run}
-      def run(interrupt: nil, &block)
-        WORKERS.run(block, grace: GRACE, interrupt: interrupt)
+      def run(&block)
+        WORKERS.run(block, grace: GRACE)
       end
     end
   end

@@ -100,7 +100,7 @@ class Mysql2OffloadTest < Minitest::Test
         3.times { assert_gives_up({stall_at: 1000}, seconds: 0.1) { |client| client.query(ROWS) } }
         assert_operator descriptor_count, :<=, before
       end
-      wait_until(what: "the end of the threads") { Thread.list.none? { |thread| thread.name == "heddle offload" } }
+      wait_until(what: "the end of the threads") { Thread.list.none? { |thread| thread.name == "heddle mysql2" } }
     end
   end
 
@@ -135,6 +135,22 @@ class Mysql2OffloadTest < Minitest::Test
         @proxy.shape(stall_at: 1000)
         assert_within(1.5) { assert_raises(Timeout::Error) { Timeout.timeout(0.2) { client.query(ROWS) } } }
         assert_predicate client, :closed?
+      end
+    end
+
+    # As many as Heddle.offload has threads, and who could let them go on.
+    def test_those_who_wait_for_a_lock_leave_its_holder_a_thread
+      count = Heddle::Offload.threads
+      Heddle.run do
+        holder, *others = Array.new(count + 1) { connect }
+        assert_equal 1, holder.query("select get_lock('heddle', 0) as had").first["had"]
+        tasks = others.map do |client|
+          Heddle.spawn { client.query("select get_lock('heddle', 8) as had").first["had"].tap { client.query("select release_lock('heddle')") } }
+        end
+        wait_until { holder.query("select count(*) as number from information_schema.processlist where state = 'User lock'").first["number"] == count }
+        holder.query("select release_lock('heddle')")
+        assert_equal [1] * count, tasks.map(&:value)
+        [holder, *others].each(&:close)
       end
     end
 
@@ -173,10 +189,10 @@ class Mysql2OffloadTest < Minitest::Test
 
     # Without a deadline nothing changes: no other thread comes in.
     def test_outside_of_deadlines_mysql2_is_as_it_was
-      wait_until(what: "the end of other tests' threads") { Thread.list.none? { |thread| thread.name == "heddle offload" } }
+      wait_until(what: "the end of other tests' threads") { Thread.list.none? { |thread| thread.name == "heddle mysql2" } }
       client = connect
       assert_equal 1, client.query("select 1 as one").first["one"]
-      assert(Thread.list.none? { |thread| thread.name == "heddle offload" })
+      assert(Thread.list.none? { |thread| thread.name == "heddle mysql2" })
     end
 
     private
