@@ -221,7 +221,7 @@ static void append_end(struct body *body, uint64_t bytes)
 
 void body_gzip(struct body *body, uint64_t bytes)
 {
-    static const char head[10] = "\x1f\x8b\x08\0\0\0\0\0\0\x03";
+    static const unsigned char head[10] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3};
     bool small = bytes < STORED + LINE;
 
     body_none(body);

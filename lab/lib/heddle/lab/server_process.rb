@@ -35,18 +35,25 @@ module Heddle
         end
       end
 
-      # @return [String] path of the program, built first where its sources are newer
+      # @return [String] path of the program, built first where its sources are newer, or where it does not run: one that was built in
+      #   a chroot with a newer C library asks for that
       # @raise [Error] when it is not there and cannot be built
       def self.program
-        output, status = Open3.capture2e("make", "-C", SOURCE)
-        return PROGRAM if status.success?
-
-        raise Error, "cannot build the load server in #{SOURCE} (are make and a C compiler installed?):\n#{output}"
-      rescue Errno::ENOENT
-        return PROGRAM if File.executable?(PROGRAM)
-
-        raise Error, "the load server is not built and make is not installed: install make and a C compiler"
+        @program ||= File.open(File.join(SOURCE, "Makefile")) do |lock|
+          lock.flock(File::LOCK_EX)
+          make
+          make("--always-make") unless system(PROGRAM, "--help", out: File::NULL, err: File::NULL)
+          PROGRAM
+        end
       end
+
+      def self.make(*options)
+        output, status = Open3.capture2e("make", "-C", SOURCE, *options)
+        raise Error, "cannot build the load server in #{SOURCE} (is a C compiler installed?):\n#{output}" unless status.success?
+      rescue Errno::ENOENT
+        raise Error, "the load server is not built and make is not installed: install make and a C compiler" unless File.executable?(PROGRAM)
+      end
+      private_class_method :make
 
       # Ends the server and waits until it has ended.
       # @return [Process::Status, nil] nil when it had been stopped before

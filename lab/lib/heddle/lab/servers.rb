@@ -2,6 +2,7 @@
 
 require "json"
 require "socket"
+require_relative "server_process"
 
 module Heddle
   module Lab
