@@ -3,6 +3,7 @@
 #define HEDDLE_SHIMS_H
 
 #include <ruby.h>
+#include <ruby/encoding.h>
 #include <ruby/fiber/scheduler.h>
 #include <ruby/io.h>
 #include <ruby/io/buffer.h>
@@ -70,6 +71,51 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
     return true;
 #endif
 }
+
+// The descriptor of an open IO from which bytes can be received as they come: nothing is read ahead, nothing converted, and
+// there is no timeout. -1 for another. # RUBY_VERSION >= 4.0: cannot be told
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static inline int shim_plain_reader(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    rb_io_t *file = RFILE(io)->fptr;
+    if (!file || file->fd < 0 || !(file->mode & FMODE_READABLE) || file->rbuf.len || shim_has_timeout(io)) return -1;
+    return file->fd;
+#else
+    (void)io;
+    return -1;
+#endif
+}
+
+// The same for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.0: cannot be told
+static inline int shim_plain_writer(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    rb_io_t *file = RFILE(io)->fptr;
+    int wanted = FMODE_WRITABLE | FMODE_SYNC;
+    if (!file || file->fd < 0 || (file->mode & wanted) != wanted || file->wbuf.len || RTEST(file->write_lock))
+        return -1;
+    if (file->tied_io_for_writing || file->encs.enc2 || file->encs.ecflags || shim_has_timeout(io)) return -1;
+    if (file->encs.enc && file->encs.enc != rb_ascii8bit_encoding()) return -1;
+    return file->fd;
+#else
+    (void)io;
+    return -1;
+#endif
+}
+
+// What such an IO was opened as, for errors; or nil. # RUBY_VERSION >= 3.2: rb_io_path
+static inline VALUE shim_path(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    VALUE path = RFILE(io)->fptr ? RFILE(io)->fptr->pathv : Qnil;
+    return RTEST(path) ? path : Qnil;
+#else
+    return rb_io_path(io);
+#endif
+}
+#pragma GCC diagnostic pop
 
 // Runs a function without the GVL; IO#close in another thread interrupts it, and interrupts are raised afterwards. Declared
 // nowhere, exported since 1.9 for Ruby's own extensions. # RUBY_VERSION >= 4.0

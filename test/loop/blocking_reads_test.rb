@@ -44,6 +44,23 @@ class BlockingReadsTest < Minitest::Test
     end
   end
 
+  # What a poll finds before all that is ready had its turn would have to wait for them.
+  def test_many_that_converse_are_looked_at_once_a_turn_of_all
+    pairs = Array.new(20) { UNIXSocket.pair }
+    Heddle.run do
+      before = Fiber.scheduler.statistics
+      tasks = pairs.flat_map do |near, far|
+        [Heddle.spawn { ROUNDS.times { near.write("ping").then { near.readpartial(10) } } },
+          Heddle.spawn { ROUNDS.times { far.write(far.readpartial(10)) } }]
+      end
+      tasks.each(&:value)
+      after = Fiber.scheduler.statistics
+      assert_operator after[:polls] - before[:polls], :<, 2 * ROUNDS * pairs.size / 6
+    end
+  ensure
+    pairs&.flatten&.each(&:close)
+  end
+
   def test_one_call_of_the_hook_does_for_a_read_that_waits
     assert_equal [:io_read], calls { |reader| assert_equal "late", reader.readpartial(100) }
   end

@@ -7,12 +7,12 @@
 static void descriptor_link(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->descriptor >= loop->descriptor_capacity) {
-        int capacity = loop->descriptor_capacity ? loop->descriptor_capacity : 64;
-        while (capacity <= wait->descriptor)
-            capacity *= 2;
+        // By a quarter, not to twice the size: each page that is cleared here is memory in use.
+        int capacity = wait->descriptor + wait->descriptor / 4 + 64, more = capacity - loop->descriptor_capacity;
         REALLOC_N(loop->descriptors, struct descriptor, capacity);
-        memset(loop->descriptors + loop->descriptor_capacity, 0,
-               (size_t)(capacity - loop->descriptor_capacity) * sizeof(struct descriptor));
+        REALLOC_N(loop->drained, bool, capacity);
+        memset(loop->descriptors + loop->descriptor_capacity, 0, (size_t)more * sizeof(struct descriptor));
+        memset(loop->drained + loop->descriptor_capacity, 0, (size_t)more * sizeof(bool));
         loop->descriptor_capacity = capacity;
     }
     struct descriptor *descriptor = &loop->descriptors[wait->descriptor];
@@ -24,13 +24,13 @@ static void descriptor_link(struct loop *loop, struct loop_wait *wait)
 
 bool loop_drained(const struct loop *loop, int descriptor)
 {
-    return descriptor < loop->descriptor_capacity && loop->descriptors[descriptor].drained;
+    return descriptor < loop->descriptor_capacity && loop->drained[descriptor];
 }
 
 void loop_note_drained(struct loop *loop, int descriptor, bool drained)
 {
     // One that nobody has waited for has no place yet, and needs none.
-    if (descriptor < loop->descriptor_capacity) loop->descriptors[descriptor].drained = drained;
+    if (descriptor < loop->descriptor_capacity) loop->drained[descriptor] = drained;
 }
 
 static bool descriptor_linked(const struct loop *loop, const struct loop_wait *wait)

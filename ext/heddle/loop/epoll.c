@@ -68,9 +68,7 @@ static void close_epoll(void *state, bool forked)
 static struct registration *registration_of(struct epoll *epoll, int descriptor)
 {
     if (descriptor >= epoll->capacity) {
-        int capacity = epoll->capacity ? epoll->capacity : 64;
-        while (capacity <= descriptor)
-            capacity *= 2;
+        int capacity = descriptor + descriptor / 4 + 64; // what is cleared here is memory in use
         REALLOC_N(epoll->registrations, struct registration, capacity);
         memset(epoll->registrations + epoll->capacity, 0,
                (size_t)(capacity - epoll->capacity) * sizeof(struct registration));

@@ -103,9 +103,10 @@ static void abandon_parents_side(struct loop *loop)
     memset(&loop->waits, 0, sizeof(loop->waits));
     memset(&loop->blocked, 0, sizeof(loop->blocked));
     loop->descriptors = NULL;
+    loop->drained = NULL;
     loop->descriptor_capacity = 0;
     loop->ready_head = loop->ready_tail = loop->idle = loop->root.wait = loop->attendant.wait = NULL;
-    loop->idle_count = 0;
+    loop->idle_count = loop->ready_count = 0;
     for (struct task *task = loop->tasks_head, *next; task; task = next) {
         next = task->next;
         orphan(task);
@@ -165,7 +166,7 @@ static void mark_wait(struct loop_wait *wait, void *unused)
     // Pins: fiber_index goes by the address. A fiber in a Mutex's or a Queue's list has no other owner than us.
     if (wait->fiber) rb_gc_mark(wait->fiber);
     if (wait->exception) rb_gc_mark(wait->exception);
-    if (wait->blocker) rb_gc_mark(wait->blocker);
+    if (wait->kind == WAIT_BLOCK && wait->blocker) rb_gc_mark(wait->blocker);
     if (wait->task && wait->task->self) rb_gc_mark(wait->task->self);
 }
 
@@ -188,7 +189,7 @@ size_t loop_memsize(const struct loop *loop)
 {
     return sizeof(*loop) + wait_slab_size(&loop->waits) + loop->timers.capacity * sizeof(struct timer *) +
            loop->blocked.capacity * sizeof(struct loop_wait *) +
-           (size_t)loop->descriptor_capacity * sizeof(struct descriptor);
+           (size_t)loop->descriptor_capacity * (sizeof(struct descriptor) + sizeof(bool));
 }
 
 void loop_free(struct loop *loop)
@@ -197,8 +198,12 @@ void loop_free(struct loop *loop)
     timer_heap_free(&loop->timers);
     wait_slab_free(&loop->waits);
     fiber_index_free(&loop->blocked);
+    xfree(loop->scratch);
     xfree(loop->descriptors);
+    xfree(loop->drained);
+    loop->scratch = NULL;
     loop->descriptors = NULL;
+    loop->drained = NULL;
 }
 
 // ---- work from other threads

@@ -14,7 +14,6 @@
 
 struct descriptor {
     struct loop_wait *waits; // all that wait for it
-    bool drained;            // the last read took all there was: the next would find nothing yet
 };
 
 struct loop_statistics {
@@ -39,8 +38,9 @@ struct loop {
     bool interrupt_due;    // root's fiber is being transferred to for an interrupt that came while another one polled
 
     struct loop_wait *ready_head, *ready_tail;
+    uint32_t ready_count;
     uint32_t since_poll; // fibers dispatched since the kernel was asked last
-    uint32_t poll_every; // dispatches after which it is asked again: 4 while that brings something, up to 64
+    uint32_t poll_every; // dispatches after which it is asked again, see switching.c
     deadline_t last_poll;
     uint32_t since_switch; // operations that a fiber finished without parking; see loop_courtesy
 
@@ -48,7 +48,10 @@ struct loop {
     struct wait_slab waits;
     struct fiber_index blocked;
     struct descriptor *descriptors;
+    bool *drained; // by descriptor: the last read took all there was, the next would find nothing yet
     int descriptor_capacity;
+
+    char *scratch; // for reads of unknown length, see socket_methods.c; or NULL
 
     struct wakeup *wakeup;
     const struct backend *backend;

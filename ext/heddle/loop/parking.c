@@ -29,7 +29,7 @@ static void expire_wait(struct timer *timer)
 {
     struct loop_wait *wait = (struct loop_wait *)timer; // its first member
     wait->timed_out = true;
-    wake(wait->loop, wait);
+    wake(wait->task->loop, wait);
 }
 
 static void begin(struct parking *parking, enum wait_kind kind)
@@ -38,7 +38,7 @@ static void begin(struct parking *parking, enum wait_kind kind)
     // Not in place of a start: the task that is to be started would be lost.
     if (!parking->start && (loop->task->cancel_pending || loop->task->chain->innermost)) task_prepare_wait(loop->task);
     parking->forks = fork_count();
-    parking->wait = wait_acquire(&loop->waits, loop, kind);
+    parking->wait = wait_acquire(&loop->waits, kind);
     parking->wait->timer.expire = expire_wait;
     parking->wait->task = loop->task;
     parking->wait->fiber = rb_fiber_current();
@@ -87,7 +87,7 @@ static bool wakeable(enum wait_kind kind)
 // However the fiber got here: nothing may point to the record any more.
 static void detach(struct loop *loop, struct loop_wait *wait)
 {
-    timer_cancel(&loop->timers, &wait->timer);
+    if (wait->timer.place) timer_cancel(&loop->timers, &wait->timer);
     if (wait->state == WAIT_READY && wait->kind != WAIT_MEMBER) ready_remove(loop, wait);
     if (wait->descriptor >= 0) {
         descriptor_unlink(loop, wait);
@@ -249,7 +249,7 @@ static VALUE selection_body(VALUE argument)
     struct loop *loop = selection->parking.loop;
     for (size_t i = 0; i < selection->count; i++) {
         struct pollfd *asked = &selection->asked[i];
-        struct loop_wait *member = wait_acquire(&loop->waits, loop, WAIT_MEMBER);
+        struct loop_wait *member = wait_acquire(&loop->waits, WAIT_MEMBER);
         selection->members[selection->made++] = member;
         member->parent = selection->parking.wait;
         member->descriptor = asked->fd;
@@ -362,7 +362,7 @@ void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop};
     loop->task = &loop->attendant; // its own task is over
-    parking.wait = wait_acquire(&loop->waits, loop, WAIT_IDLE);
+    parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
     parking.wait->task = &loop->attendant;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);

@@ -6,6 +6,7 @@
 #include "loop/io_close.h"
 #include "loop/names.h"
 #include "loop/process.h"
+#include "loop/socket_methods.h"
 #include "loop/statistics.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
@@ -54,6 +55,11 @@ struct loop *scheduler_loop(VALUE scheduler)
 {
     if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &scheduler_type)) return NULL;
     return RTYPEDDATA_DATA(scheduler);
+}
+
+struct loop *scheduler_plain_loop(VALUE scheduler)
+{
+    return CLASS_OF(scheduler) == cScheduler ? RTYPEDDATA_DATA(scheduler) : NULL;
 }
 
 struct loop *scheduler_entered(VALUE self)
@@ -474,4 +480,5 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
     hooks_io_define(cScheduler);
     io_close_define();
+    socket_methods_define();
 }

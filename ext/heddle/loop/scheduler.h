@@ -10,6 +10,9 @@ struct loop *scheduler_entered(VALUE self);
 // The loop of a Heddle::Scheduler; NULL for nil and for a foreign scheduler. Does not enter it.
 struct loop *scheduler_loop(VALUE scheduler);
 
+// As scheduler_loop, but NULL for a subclass of Heddle::Scheduler, too, which may have overridden hooks.
+struct loop *scheduler_plain_loop(VALUE scheduler);
+
 // Calls `body` with the scheduler set on this thread, which has none; afterwards it has none again, and what is scheduled
 // stays as it is.
 VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument);

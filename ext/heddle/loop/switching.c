@@ -5,8 +5,10 @@
 #include <ruby/thread.h>
 
 enum {
-    POLL_OFTEN = 4,
-    POLL_SELDOM = 64,
+    POLL_OFTEN = 4,           // dispatches, while polls bring something and few are ready
+    POLL_SELDOM = 64,         // … while they bring nothing
+    POLL_AT_MOST_AFTER = 256, // … however many are ready
+    CLOCK_EVERY = 4,          // … that the clock is looked at
 };
 
 static const int64_t MILLISECOND = 1000000;
@@ -25,6 +27,7 @@ void ready_push(struct loop *loop, struct loop_wait *wait)
         loop->ready_head = wait;
     }
     loop->ready_tail = wait;
+    loop->ready_count++;
 }
 
 void ready_remove(struct loop *loop, struct loop_wait *wait)
@@ -40,6 +43,7 @@ void ready_remove(struct loop *loop, struct loop_wait *wait)
         loop->ready_tail = wait->prev;
     }
     wait->next = wait->prev = NULL;
+    loop->ready_count--;
 }
 
 void wake(struct loop *loop, struct loop_wait *wait)
@@ -109,6 +113,13 @@ static bool report_deadlock(struct loop *loop)
     return true;
 }
 
+// Before all that is ready now had its turn, another look brings nothing forward: what it finds stands behind them.
+static uint32_t turns_until_poll(const struct loop *loop)
+{
+    if (loop->ready_count < POLL_OFTEN) return POLL_OFTEN;
+    return loop->ready_count < POLL_AT_MOST_AFTER ? loop->ready_count : POLL_AT_MOST_AFTER;
+}
+
 // Looks at kernel, timers and other threads' notes. With nothing ready it sleeps, without the GVL, until one of them
 // has something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
 // False when Ruby refused to let go of the GVL: rb_nogvl does for any flag of the running fiber (finalizers that are due,
@@ -144,7 +155,7 @@ static bool poll_kernel(struct loop *loop)
     int found =
         loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
     if (found) {
-        loop->poll_every = POLL_OFTEN;
+        loop->poll_every = turns_until_poll(loop);
     } else {
         loop->statistics.empty_polls++;
         if (loop->poll_every < POLL_SELDOM) loop->poll_every *= 2;
@@ -156,7 +167,8 @@ static bool poll_kernel(struct loop *loop)
 
 bool poll_due(const struct loop *loop)
 {
-    return loop->since_poll >= loop->poll_every || deadline_recently() - loop->last_poll >= MILLISECOND;
+    if (loop->since_poll >= loop->poll_every) return true;
+    return loop->since_poll % CLOCK_EVERY == 0 && deadline_recently() - loop->last_poll >= MILLISECOND;
 }
 
 // ---- switching

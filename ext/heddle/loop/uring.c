@@ -31,8 +31,9 @@ static int setup(struct io_uring *ring, unsigned entries)
 {
     // DEFER_TASKRUN (kernel 6.1): completions are posted when we ask for them, not by interrupting Ruby code.
     // It needs SINGLE_ISSUER: the ring belongs to the native thread that made it.
-    struct io_uring_params params = {.flags =
-                                         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CLAMP};
+    // TASKRUN_FLAG: where they wait to be asked for can be seen without a system call.
+    struct io_uring_params params = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                                              IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CLAMP};
     int error = shim_threads_migrate() ? -EINVAL : io_uring_queue_init_params(entries, ring, &params);
     if (error == -EINVAL) {
         memset(&params, 0, sizeof(params));
@@ -52,6 +53,13 @@ static int probe(void)
     int error = setup(&ring, ENTRIES); // as large as the real one: locked memory may be short
     if (error == 0) io_uring_queue_exit(&ring);
     return error;
+}
+
+// Whether to enter the kernel would bring anything.
+static bool has_work(struct io_uring *ring)
+{
+    if (!(ring->flags & IORING_SETUP_TASKRUN_FLAG) || io_uring_sq_ready(ring) > 0) return true;
+    return IO_URING_READ_ONCE(*ring->sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
 }
 
 // The submission queue holds what has gathered since the last look; when it is full, it is handed over early.
@@ -153,6 +161,7 @@ static int wait_uring(void *state, int64_t timeout, deadline_t until)
     if (timeout > 0 && keep_time(uring, timeout, until)) timeout = DEADLINE_NEVER;
     int result;
     if (timeout == 0) {
+        if (!has_work(&uring->ring)) return 0;
         result = io_uring_submit_and_get_events(&uring->ring);
     } else {
         struct __kernel_timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};

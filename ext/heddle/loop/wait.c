@@ -18,17 +18,16 @@ static void grow(struct wait_slab *slab)
     }
 }
 
-struct loop_wait *wait_acquire(struct wait_slab *slab, struct loop *loop, enum wait_kind kind)
+struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
 {
     if (!slab->free) grow(slab);
     struct loop_wait *wait = slab->free;
     HEDDLE_ASSERT(wait->state == WAIT_FREE && wait->timer.place == 0 && !wait->armed);
     slab->free = wait->next;
-    wait->loop = loop;
     wait->fiber = 0;
     wait->exception = wait->blocker = 0;
     wait->task = NULL;
-    wait->prev = wait->next = wait->fd_prev = wait->fd_next = wait->parent = NULL;
+    wait->prev = wait->next = wait->fd_prev = wait->fd_next = NULL;
     wait->descriptor = -1;
     wait->events = wait->revents = 0;
     wait->kind = kind;

@@ -25,14 +25,15 @@ enum wait_state { WAIT_FREE, WAIT_PARKED, WAIT_READY, WAIT_RUNNING };
 
 struct loop_wait {
     struct timer timer;
-    struct loop *loop;
     VALUE fiber;
-    VALUE blocker;                       // what a WAIT_BLOCK waits for, for those who ask; or 0
+    union {
+        VALUE blocker;            // what a WAIT_BLOCK waits for, for those who ask; or 0
+        struct loop_wait *parent; // of a WAIT_MEMBER
+    };
     VALUE exception;                     // to be raised in the fiber when it wakes, unless the wait has completed; or 0
     struct task *task;                   // who pays for the wait, and whom an expiry or a cancel is raised in
     struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle workers
     struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor
-    struct loop_wait *parent;            // of a WAIT_MEMBER
     uint32_t index;
     uint32_t generation;
     deadline_t since; // about when it began: the time of the last look at the kernel
@@ -61,7 +62,7 @@ struct wait_slab {
 };
 
 // A fresh record in state WAIT_PARKED. Raises NoMemoryError before anything has changed.
-struct loop_wait *wait_acquire(struct wait_slab *slab, struct loop *loop, enum wait_kind kind);
+struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind);
 void wait_release(struct wait_slab *slab, struct loop_wait *wait);
 
 // The record of that key, if it still stands for the same wait.

@@ -75,15 +75,16 @@ static bool reusable(struct loop *loop, VALUE fiber)
 
 // ---- the two kinds of fiber
 
-static void run(struct loop *loop, struct task *task)
+// `fresh`: the fiber has what it got from whoever started it; one that ran a task before has no storage.
+static void run(struct loop *loop, struct task *task, bool fresh)
 {
     if (task->status != TASK_QUEUED) return; // cancelled before its start
     loop->task = task;
     if (storage_supported && task->storage != Qundef) {
-        if (NIL_P(task->storage)) {
-            clear_storage(rb_fiber_current());
-        } else {
+        if (!NIL_P(task->storage)) {
             set_storage(rb_fiber_current(), task->storage);
+        } else if (fresh) {
+            clear_storage(rb_fiber_current());
         }
     }
     task_run(task);
@@ -110,7 +111,7 @@ static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct task *task = task_of(task_object);
     unsigned forks = fork_count();
-    run(task->loop, task);
+    run(task->loop, task, true);
     if (fork_count() != forks) end_child(task);
     return Qnil;
 }
@@ -160,8 +161,8 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
     unsigned forks = fork_count();
     struct pause pause = {.loop = task_of(task_object)->loop, .fiber = rb_fiber_current(), .task = task_object};
     struct loop *loop = pause.loop;
-    for (;;) {
-        run(loop, task_of(pause.task));
+    for (bool fresh = true;; fresh = false) {
+        run(loop, task_of(pause.task), fresh);
         if (fork_count() != forks) {
             end_child(task_of(pause.task));
             return Qnil;

@@ -1,0 +1,187 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "io/wait"
+require "tmpdir"
+
+# Sockets' readpartial and write go straight to the kernel in a task. Whatever they are asked, they answer as Ruby's own do.
+class SocketMethodsTest < Minitest::Test
+  include LoopHelpers
+
+  # Its hooks may be its own: Ruby's methods call them.
+  class Derived < Heddle::Scheduler
+  end
+
+  # What is done to one end of a connection, +near+, by name.
+  CASES = {
+    "bytes that are there" => ->(near, far) { far.write("hello").then { [near.readpartial(3), near.readpartial(100)] } },
+    "their encoding" => ->(near, far) { far.write("é").then { near.readpartial(9).encoding } },
+    "many bytes" => ->(near, far) { far.write("x" * 100_000).then { near.readpartial(50_000).bytesize.positive? } },
+    "the end" => ->(near, far) { far.close.then { near.readpartial(10) } },
+    "no bytes asked for" => ->(near, _) { near.readpartial(0) },
+    "less than none" => ->(near, _) { near.readpartial(-1) },
+    "what is no number" => ->(near, _) { near.readpartial("7") },
+    "a String of the caller's" => ->(near, far) { far.write("abc").then { [near.readpartial(10, text = +"old"), text] } },
+    "bytes read ahead" => ->(near, far) { far.write("a\nbc").then { [near.gets, near.readpartial(10)] } },
+    "a byte put back" => ->(near, far) { near.ungetbyte("z").then { far.write("y") }.then { [near.readpartial(10), near.readpartial(10)] } },
+    "reading what is closed" => ->(near, _) { near.close.then { near.readpartial(1) } },
+    "reading what is closed for it" => ->(near, _) { near.close_read.then { near.readpartial(1) } },
+    "reading what was never opened" => ->(near, _) { near.class.allocate.readpartial(1) },
+    "bytes sent" => ->(near, far) { [near.write("abc"), far.readpartial(10)] },
+    "several objects sent" => ->(near, far) { [near.write("a", 1, :b, nil), far.readpartial(10)] },
+    "no String" => ->(near, far) { [near.write(12), far.readpartial(10)] },
+    "nothing" => ->(near, _) { [near.write, near.write("")] },
+    "characters that become others" => ->(near, far) { near.set_encoding("UTF-16LE").then { [near.write("ab"), far.readpartial(10)] } },
+    "lines that become others" => ->(near, far) { near.set_encoding("UTF-8", crlf_newline: true).then { [near.write("a\n"), far.readpartial(10)] } },
+    "bytes held back" => ->(near, far) { (near.sync = false).then { [near.write("ab"), near.sync = true, near.write("c"), near.flush && nil, far.readpartial(10)] } },
+    "a line by puts" => ->(near, far) { near.puts("a", 2).then { far.readpartial(10) } },
+    "writing where nobody reads" => ->(near, far) { far.close.then { 3.times { near.write("x") } } },
+    "writing what is closed" => ->(near, _) { near.close.then { near.write("x") } },
+    "writing what is closed for it" => ->(near, _) { near.close_write.then { near.write("x") } }
+  }.freeze
+
+  # In a task, under a subclass of the scheduler and without a loop.
+  WAYS = {
+    task: ->(work) { Heddle.run { work.call } },
+    subclass: ->(work) {
+      result = nil
+      Thread.new do
+        Fiber.set_scheduler(Derived.new)
+        Fiber.schedule { result = work.call }
+      end.join
+      result
+    },
+    thread: ->(work) { work.call }
+  }.freeze
+
+  CONNECTIONS = {
+    pair: ->(_) { UNIXSocket.pair },
+    tcp: ->(_) {
+      server = TCPServer.new("127.0.0.1", 0)
+      [TCPSocket.new("127.0.0.1", server.addr[1]), server.accept].tap { server.close }
+    },
+    path: ->(folder) {
+      server = UNIXServer.new("#{folder}/#{rand(1 << 60)}")
+      [UNIXSocket.new(server.path), server.accept].tap { server.close }
+    }
+  }.freeze
+
+  def test_everything_is_answered_as_by_ruby
+    Dir.mktmpdir do |folder|
+      CASES.to_a.product(CONNECTIONS.to_a).each do |(name, work), (kind, connect)|
+        answers = WAYS.transform_values { |way| answer(connect.call(folder), work, way) }
+        assert_equal answers[:thread], answers[:task], "#{name}, #{kind}"
+        assert_equal answers[:subclass], answers[:task], "#{name}, #{kind}"
+      end
+    end
+  end
+
+  def test_datagrams
+    answers = WAYS.transform_values do |way|
+      near, far = Array.new(2) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
+      near.connect(*far.addr.values_at(3, 1))
+      far.connect(*near.addr.values_at(3, 1))
+      way.call(-> { [near.write("first"), near.write("second"), far.readpartial(3), far.readpartial(100)] })
+    ensure
+      [near, far].each(&:close)
+    end
+    assert_equal [5, 6, "fir", "second"], answers[:thread]
+    assert_equal [answers[:thread]], answers.values.uniq
+  end
+
+  def test_no_more_than_the_string_is_made
+    with_pair do |near, far|
+      Heddle.run do
+        exchange = -> { near.write("ping").then { far.readpartial(100) } }
+        3.times { exchange.call }
+        before = GC.stat(:total_allocated_objects)
+        100.times { exchange.call }
+        assert_operator GC.stat(:total_allocated_objects) - before, :<, 150
+      end
+    end
+  end
+
+  def test_what_is_sent_is_what_the_string_was
+    with_pair do |near, far|
+      Heddle.run do
+        text = "a" * 3_000_000
+        writer = Heddle.spawn { near.write(text) }
+        assert_equal :waiting, writer.status
+        text.replace("b" * 3_000_000)
+        got = far.read(3_000_000)
+        assert_equal 3_000_000, writer.value
+        assert_equal "a" * 3_000_000, got
+      end
+    end
+  end
+
+  def test_a_close_ends_both
+    %i[readpartial write].each do |method|
+      with_pair do |near, _far|
+        Heddle.run do
+          waiting = Heddle.spawn { near.public_send(method, (method == :write) ? "x" * 5_000_000 : 10) }
+          assert_equal :waiting, waiting.status
+          near.close
+          error = assert_raises(IOError) { waiting.value }
+          assert_match(/closed/, error.message)
+        end
+      end
+    end
+  end
+
+  # What another fiber puts back while this one waits stands before what the kernel has.
+  def test_a_byte_that_is_put_back_meanwhile
+    with_pair do |near, far|
+      Heddle.run do
+        woken = []
+        first = Heddle.spawn { near.wait_readable(10) && woken << :first && near.ungetbyte("z") }
+        second = Heddle.spawn { near.readpartial(10).tap { woken << :second } }
+        far.write("abc")
+        first.value
+        assert_equal (woken.first == :first) ? "z" : "abc", second.value
+        assert_equal (woken.first == :first) ? "abc" : "z", near.readpartial(10)
+      end
+    end
+  end
+
+  def test_a_method_of_the_programs_own_comes_first
+    shouting = Class.new(UNIXSocket) do
+      def readpartial(...) = super.upcase
+
+      def write(text) = super(text.reverse)
+    end
+    near, far = shouting.pair
+    Heddle.run { assert_equal "CBA", near.write("abc").then { far.readpartial(10) } }
+  ensure
+    [near, far].compact.each(&:close)
+  end
+
+  def test_under_gc_stress
+    with_pair do |near, far|
+      Heddle.run do
+        echo = Heddle.spawn { 5.times { far.write(far.readpartial(100)) } }
+        GC.stress = true
+        answers = Array.new(5) { |number| near.write("number #{number}").then { near.readpartial(100) } }
+        GC.stress = false
+        echo.value
+        assert_equal Array.new(5) { |number| "number #{number}" }, answers
+      ensure
+        GC.stress = false
+      end
+    end
+  end
+
+  private
+
+  # What came of it: the result, or the exception's class and text.
+  def answer(ends, work, way)
+    way.call(lambda do
+      work.call(*ends)
+    rescue => error
+      [error.class, error.message.gsub(%r{/\S+|fd:\d+}, "…")]
+    end)
+  ensure
+    ends.each { |socket| socket.close unless socket.closed? }
+  end
+end
