@@ -152,6 +152,21 @@ class SwitchingTest < Minitest::Test
     refute_match(/heddle.*warning/, outcome.err)
   end
 
+  # A limit: see doc/limits.md.
+  def test_other_ractors
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      Warning[:experimental] = false
+      ractor = Ractor.new do
+        Net::HTTP.new("127.0.0.1", 1, nil)
+      rescue Ractor::UnsafeError => error
+        error.class.name
+      end
+      puts ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+    assert_equal "Ractor::UnsafeError\n", out
+  end
+
   # RubyGems carries a copy of its own since Ruby 3.3.
   def test_the_copy_of_rubygems
     begin
