@@ -36,6 +36,8 @@ module Heddle
           summary = Summary.new(record)
           @out.puts render(summary)
           write(summary) if @directory
+          # CSV has no place for who was not measured.
+          record.header["missing"].each { |model| @err.puts "heddle: #{missing(model)}" } if @format == "csv"
           return 0 if record.clean?
 
           @err.puts "heddle: some measurements failed; the report says which"
@@ -115,13 +117,15 @@ module Heddle
           [
             "#{environment["ruby"]}, YJIT #{environment["yjit"] ? "on" : "off"}",
             *header["models"].map { |model| "#{model["name"]}: #{[*model["versions"], *model["environment"].map { |pair| pair.join("=") }].join(", ")}" },
-            *header["missing"].map { |model| "#{model["name"]}: not measured: #{model["reason"]}" },
+            *header["missing"].map { |model| missing(model) },
             "#{environment["cpu"]}, #{environment["cores"]} cores, #{environment["kernel"]}; governor: #{environment["governor"] || "unknown"}",
             "pinned: #{environment["pinned"]}; load average before #{environment["load_before"]}, after #{environment["load_after"]}",
             "#{header["started_at"]}, git #{environment["git"] || "unknown"}, #{header["rounds_asked"]} rounds, order drawn with seed #{header["seed"]}",
             "again: heddle #{Shellwords.join(repeatable(header))}"
           ]
         end
+
+        def missing(model) = "#{model["name"]}: not measured: #{model["reason"]}"
 
         def repeatable(header)
           header["argv"].include?("--seed") ? header["argv"] : [*header["argv"], "--seed", header["seed"].to_s]
