@@ -24,7 +24,6 @@ struct registration {
 struct epoll {
     int descriptor;
     struct standing_timer timer;
-    bool watches_timer;
     int found;
     int capacity;
     struct registration *registrations;
@@ -43,7 +42,6 @@ static void *open_epoll(int wakeup_descriptor)
 {
     struct epoll *epoll = ZALLOC(struct epoll);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKEUP_KEY};
-    standing_init(&epoll->timer);
     epoll->descriptor = epoll_create1(EPOLL_CLOEXEC);
     if (epoll->descriptor < 0 || epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, wakeup_descriptor, &event) < 0) {
         int error = errno;
@@ -52,6 +50,10 @@ static void *open_epoll(int wakeup_descriptor)
         errno = error;
         return NULL;
     }
+    // By edge: it need not be read, and to be set anew makes it unready.
+    event = (struct epoll_event){.events = EPOLLIN | EPOLLET, .data.u64 = TIMER_KEY};
+    standing_open(&epoll->timer);
+    if (epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, epoll->timer.descriptor, &event) < 0) standing_close(&epoll->timer);
     return epoll;
 }
 
@@ -119,14 +121,7 @@ static void disarm(void *state, struct loop_wait *wait)
 // Whether a wait until then needs no limit.
 static bool keep_time(struct epoll *epoll, int64_t timeout, deadline_t until)
 {
-    if (standing_suffices(&epoll->timer, timeout, until)) return true;
-    if (!standing_set(&epoll->timer, timeout, until)) return false;
-    if (epoll->watches_timer) return true;
-    // By edge: it need not be read, and to be set anew makes it unready.
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = TIMER_KEY};
-    epoll->watches_timer = epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, epoll->timer.descriptor, &event) == 0;
-    if (!epoll->watches_timer) standing_forget(&epoll->timer);
-    return epoll->watches_timer;
+    return standing_suffices(&epoll->timer, timeout, until) || standing_set(&epoll->timer, timeout, until);
 }
 
 static int wait_milliseconds(struct epoll *epoll, int64_t timeout)

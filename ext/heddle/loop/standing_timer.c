@@ -8,19 +8,17 @@
 // Below, what is saved is not worth the call that sets it: sleeps of a few milliseconds, each of which has its own.
 static const int64_t LONG_WAIT = 10000000;
 
-static bool set(struct standing_timer *timer, deadline_t until)
+void standing_open(struct standing_timer *timer)
 {
-    struct itimerspec at = {.it_value = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000}};
-    return timerfd_settime(timer->descriptor, TFD_TIMER_ABSTIME, &at, NULL) == 0;
+    *timer = (struct standing_timer){.descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
 }
 
 bool standing_set(struct standing_timer *timer, int64_t timeout, deadline_t until)
 {
-    if (timeout < LONG_WAIT || timer->refused) return false;
-    if (timer->descriptor < 0) timer->descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    timer->refused = timer->descriptor < 0 || !set(timer, until);
-    timer->at = timer->refused ? 0 : until;
-    return !timer->refused;
+    if (timeout < LONG_WAIT || timer->descriptor < 0) return false;
+    struct itimerspec at = {.it_value = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000}};
+    timer->at = timerfd_settime(timer->descriptor, TFD_TIMER_ABSTIME, &at, NULL) == 0 ? until : 0;
+    return timer->at != 0;
 }
 
 void standing_close(struct standing_timer *timer)
@@ -30,6 +28,11 @@ void standing_close(struct standing_timer *timer)
 }
 
 #else
+
+void standing_open(struct standing_timer *timer)
+{
+    *timer = (struct standing_timer){.descriptor = -1};
+}
 
 bool standing_set(struct standing_timer *timer, int64_t timeout, deadline_t until)
 {
@@ -43,8 +46,3 @@ void standing_close(struct standing_timer *timer)
 }
 
 #endif
-
-void standing_init(struct standing_timer *timer)
-{
-    *timer = (struct standing_timer){.descriptor = -1};
-}

@@ -7,12 +7,13 @@
 #include "deadline.h"
 
 struct standing_timer {
-    int descriptor; // readable from `at` on until it is set again; -1 before it is needed, and where none can be had
-    bool refused;
-    deadline_t at; // what it is set to, or 0
+    int descriptor; // readable from `at` on until it is set again; -1 where none can be had
+    deadline_t at;  // what it is set to, or 0
 };
 
-void standing_init(struct standing_timer *timer);
+// Made with the loop: later, in a wait, it might get the number of a file that somebody has closed behind our back, and who
+// waits for that.
+void standing_open(struct standing_timer *timer);
 void standing_close(struct standing_timer *timer);
 
 // Whether a wait of so many nanoseconds, until that instant, needs no limit as it is set.

@@ -95,7 +95,7 @@ static void *open_uring(int wakeup_descriptor)
     io_uring_ring_dontfork(&uring->ring);
     uring->wakeup_descriptor = wakeup_descriptor;
     uring->rearm_wakeup = true;
-    standing_init(&uring->timer);
+    standing_open(&uring->timer);
     return uring;
 }
 
