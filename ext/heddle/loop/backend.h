@@ -25,6 +25,9 @@ struct backend {
     // Forget an armed wait. What the kernel still says of it later names an old generation.
     void (*disarm)(void *state, struct loop_wait *wait);
 
+    // Somebody closes this descriptor. Any thread, with the GVL. Or NULL.
+    void (*closing)(void *state, int descriptor);
+
     // Let the kernel look, and wait for at most `timeout` nanoseconds (0: no waiting; DEADLINE_NEVER), which is until the
     // instant `until`; it may end before. Touches nothing of Ruby: the loop calls it without the GVL when it may wait.
     // Returns 0 or an errno (EINTR is none).

@@ -17,8 +17,8 @@ enum { EVENTS = 256 };
 // One EPOLLONESHOT registration a descriptor, renewed by one MOD a wait. An edge-triggered one would save that call,
 // but a foreign wait may come before any read, with data left over in the socket: there is no edge to come.
 struct registration {
-    uint32_t generation; // of the newest MOD or ADD; an event of an older one is about a file that is gone from here
-    bool added;          // as far as we know: the descriptor may have been closed behind our back
+    uint32_t generation : 31; // of the newest MOD or ADD; what an older one says is about a file that is gone from here
+    uint32_t added : 1;       // as far as we know: the descriptor may have been closed behind our back
 };
 
 struct epoll {
@@ -70,7 +70,7 @@ static void close_epoll(void *state, bool forked)
 static struct registration *registration_of(struct epoll *epoll, int descriptor)
 {
     if (descriptor >= epoll->capacity) {
-        int capacity = descriptor + descriptor / 4 + 64; // what is cleared here is memory in use
+        int capacity = descriptor + descriptor / 8 + 64; // what is cleared here is memory in use
         REALLOC_N(epoll->registrations, struct registration, capacity);
         memset(epoll->registrations + epoll->capacity, 0,
                (size_t)(capacity - epoll->capacity) * sizeof(struct registration));
@@ -122,6 +122,14 @@ static void disarm(void *state, struct loop_wait *wait)
 static bool keep_time(struct epoll *epoll, int64_t timeout, deadline_t until)
 {
     return standing_suffices(&epoll->timer, timeout, until) || standing_set(&epoll->timer, timeout, until);
+}
+
+static void closing(void *state, int descriptor)
+{
+    // What gets the number next is unknown to the kernel: an ADD then, and not a MOD in vain before it. Where the descriptor
+    // is not closed after all, ADD says that it is known.
+    struct epoll *epoll = state;
+    if (descriptor < epoll->capacity) epoll->registrations[descriptor].added = false;
 }
 
 static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
@@ -183,6 +191,7 @@ static int collect(void *state, struct loop *loop)
     return found;
 }
 
-const struct backend backend_epoll = {"epoll", probe, open_epoll, close_epoll, arm, disarm, wait_epoll, collect};
+const struct backend backend_epoll = {"epoll", probe,   open_epoll, close_epoll, arm,
+                                      disarm,  closing, wait_epoll, collect};
 
 #endif

@@ -27,8 +27,10 @@ static void unlist_loop(struct loop *loop)
 
 void loops_descriptor_closing(int descriptor)
 {
-    for (struct loop *loop = live_loops; loop; loop = loop->next_live)
+    for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
         loop_descriptor_gone(loop, descriptor, ECANCELED);
+        if (loop->backend_state && loop->backend->closing) loop->backend->closing(loop->backend_state, descriptor);
+    }
 }
 
 bool loops_interrupt_root(VALUE thread)

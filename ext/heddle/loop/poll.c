@@ -102,4 +102,4 @@ static int collect(void *state, struct loop *loop)
     return found;
 }
 
-const struct backend backend_poll = {"poll", probe, open_set, close_set, arm, disarm, wait_set, collect};
+const struct backend backend_poll = {"poll", probe, open_set, close_set, arm, disarm, NULL, wait_set, collect};

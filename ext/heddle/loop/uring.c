@@ -227,6 +227,6 @@ static int collect(void *state, struct loop *loop)
     return found;
 }
 
-const struct backend backend_uring = {"uring", probe, open_uring, close_uring, arm, disarm, wait_uring, collect};
+const struct backend backend_uring = {"uring", probe, open_uring, close_uring, arm, disarm, NULL, wait_uring, collect};
 
 #endif
