@@ -22,15 +22,18 @@ enum memcached_key memcached_key(const uint8_t *p, size_t length)
 {
     if (length == 0) return MEMCACHED_KEY_EMPTY;
     if (length > MEMCACHED_KEY_MOST) return MEMCACHED_KEY_TOO_LONG;
-    uint64_t odd = 0;
-    size_t i = 0;
-    for (; length - i >= 8; i += 8) {
-        uint64_t eight;
-        memcpy(&eight, p + i, 8);
+    uint64_t odd = 0, eight;
+    if (length < 8) {
+        for (size_t i = 0; i < length; i++)
+            odd |= p[i] <= ' ' || p[i] >= 0x7f;
+    } else {
+        for (size_t i = 0; i < length - 8; i += 8) {
+            memcpy(&eight, p + i, 8);
+            odd |= odd_bytes(eight);
+        }
+        memcpy(&eight, p + length - 8, 8); // some of them a second time
         odd |= odd_bytes(eight);
     }
-    for (; i < length; i++)
-        odd |= p[i] <= ' ' || p[i] >= 0x7f;
     if (!odd) return MEMCACHED_KEY_PLAIN;
     return encoded_length(length) > MEMCACHED_KEY_MOST ? MEMCACHED_KEY_TOO_LONG : MEMCACHED_KEY_ENCODED;
 }
@@ -40,14 +43,16 @@ enum memcached_key memcached_key(const uint8_t *p, size_t length)
 static uint8_t *put_number(uint8_t *out, uint64_t number)
 {
     uint8_t digits[20];
-    size_t count = 0;
+    uint8_t *end = digits + sizeof digits, *first = end;
+    for (; number > UINT32_MAX; number /= 10)
+        *--first = (uint8_t)('0' + number % 10);
+    uint32_t rest = (uint32_t)number; // most numbers are: division is cheaper
     do {
-        digits[count++] = (uint8_t)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    while (count)
-        *out++ = digits[--count];
-    return out;
+        *--first = (uint8_t)('0' + rest % 10);
+        rest /= 10;
+    } while (rest);
+    memcpy(out, first, (size_t)(end - first));
+    return out + (end - first);
 }
 
 static uint8_t *put_field(uint8_t *out, char name, uint64_t number)
@@ -138,9 +143,12 @@ static const uint8_t *read_number(const uint8_t *p, const uint8_t *end, uint64_t
 {
     enum { SAFE = 19, MOST = 20 }; // digits that always fit, and that can
     const uint8_t *first = p;
+    const uint8_t *safe = end - p < SAFE ? end : p + SAFE;
     uint64_t value = 0;
-    for (unsigned digit; p < end && (digit = (unsigned)*p - '0') <= 9; p++) {
-        if (p - first >= SAFE && (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit)) return NULL;
+    for (unsigned digit; p < safe && (digit = (unsigned)*p - '0') <= 9; p++)
+        value = value * 10 + digit;
+    for (unsigned digit; p >= safe && p < end && (digit = (unsigned)*p - '0') <= 9; p++) {
+        if (value > UINT64_MAX / 10 || value * 10 > UINT64_MAX - digit) return NULL;
         value = value * 10 + digit;
     }
     if (p == first || p - first > MOST) return NULL;
