@@ -10,7 +10,7 @@ module Heddle
       # one that is measured. What starting it costs is in two runs of different length, and goes out of the difference.
       module SystemCalls
         NAMES = %w[read write readv writev sendto recvfrom sendmsg recvmsg poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2 epoll_ctl].freeze
-        RUNS = [200, 700].freeze
+        RUNS = [100, 350].freeze
         private_constant :NAMES, :RUNS
 
         class << self
