@@ -14,7 +14,7 @@ class Soak
   # What may come out of a task that was struck.
   EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, Timeout::Error, ClosedQueueError, FloatDomainError].freeze
 
-  Sample = Struct.new(:second, :rss, :descriptors, :fibers, :timers, :started)
+  Sample = Struct.new(:second, :rss, :descriptors, :fibers, :timers, :tasks, :started)
 
   def initialize(seconds, seed)
     @seconds = seconds
@@ -65,7 +65,7 @@ class Soak
 
   # A few of them at each turn.
   def strike(tasks)
-    tasks.sample(50, random: @random).each do |task|
+    tasks.sample(100, random: @random).each do |task|
       next if task.ended?
 
       case @random.rand(4)
@@ -94,8 +94,8 @@ class Soak
     3.times { GC.start }
     fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
     rss = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
-    timers = Fiber.scheduler.statistics[:timers]
-    @samples << Sample.new((now - @start).round, rss, Dir.children("/proc/self/fd").size, fibers, timers, @started)
+    timers, tasks = Fiber.scheduler.statistics.values_at(:timers, :tasks)
+    @samples << Sample.new((now - @start).round, rss, Dir.children("/proc/self/fd").size, fibers, timers, tasks, @started)
     puts @samples.last.to_h.map { |key, value| "#{key} #{value}" }.join("  ")
   end
 
@@ -119,7 +119,10 @@ class Soak
 
   # ---- what tasks do
 
-  def job_sleep = sleep(@random.rand / 10)
+  # As long as it takes to start some hundreds of others.
+  def a_while = @random.rand * 2
+
+  def job_sleep = sleep(a_while)
 
   def job_echo
     helpers = []
@@ -129,7 +132,7 @@ class Soak
       pair[0].write("line #{index}\n")
       raise "wrong echo" unless pair[0].gets == "line #{index}\n"
 
-      sleep(@random.rand / 200)
+      sleep(a_while / 10)
     end
   ensure
     pair&.each(&:close)
@@ -138,14 +141,14 @@ class Soak
 
   def job_closed_under
     pair = UNIXSocket.pair
-    Heddle.spawn { sleep(@random.rand / 100) && pair[0].close }
+    Heddle.spawn { sleep(a_while) && pair[0].close }
     pair[0].read(1)
   ensure
     pair&.each(&:close)
   end
 
   def job_timeout
-    Timeout.timeout(@random.rand / 50) { Timeout.timeout(1) { sleep } }
+    Timeout.timeout(a_while) { Timeout.timeout(5) { sleep } }
   end
 
   def job_lock
@@ -156,7 +159,7 @@ class Soak
   def job_condition
     mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
     mutex.synchronize do
-      condition.wait(mutex, @random.rand / 50)
+      condition.wait(mutex, a_while)
       raise "not owned" unless mutex.owned?
     end
   end
@@ -172,32 +175,32 @@ class Soak
   end
 
   def job_nested_fiber
-    Fiber.new(blocking: false) { Fiber.new(blocking: false) { sleep(@random.rand / 50) }.resume }.resume
+    Fiber.new(blocking: false) { Fiber.new(blocking: false) { sleep(a_while) }.resume }.resume
   end
 
   def job_select
     reader, writer = IO.pipe
-    Heddle.spawn { quietly { sleep(@random.rand / 50) && writer.write("x") } }
-    IO.select([reader], nil, nil, 0.05)
+    Heddle.spawn { quietly { sleep(a_while) && writer.write("x") } }
+    IO.select([reader], nil, nil, 1)
   ensure
     [reader, writer].compact.each(&:close)
   end
 
   def job_failure
-    sleep(@random.rand / 100)
+    sleep(a_while)
     raise IOError, "on purpose"
   end
 
   def job_nested_run
-    Heddle.run { 3.times { Heddle.spawn { sleep(@random.rand / 100) } } }
+    Heddle.run { 3.times { Heddle.spawn { sleep(a_while) } } }
   end
 
   def job_pool
-    Heddle::FiberPool.new(2).map(1..5) { |n| sleep(@random.rand / 100) && n }
+    Heddle::FiberPool.new(2).map(1..5) { |n| sleep(a_while / 2) && n }
   end
 
   def job_thread
-    Thread.new { sleep(0.001) }.join
+    Thread.new { sleep(0.01) }.join
   end
 
   def job_child
