@@ -16,4 +16,16 @@ class DeadlineInTasksTest < Minitest::Test
       assert_equal 0, Fiber.scheduler.statistics[:timers]
     end
   end
+
+  # Of several around it a task gets the one that ends first; a Timeout.timeout is its caller's alone.
+  def test_what_a_task_inherits_of_several
+    inside do
+      error = Heddle.deadline(0.02) do
+        Heddle.deadline(60) { Timeout.timeout(60) { Heddle.spawn { assert_raises(Heddle::DeadlineExceeded) { sleep(30) } }.wait } }.value
+      rescue Heddle::DeadlineExceeded => error
+        error
+      end
+      assert_includes error.message, "0.02"
+    end
+  end
 end

@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 require "support/hosts"
+require "support/least_scheduler"
 
 # Run, tasks and pools under another gem's scheduler, through its public hooks.
 class ForeignSchedulerTest < Minitest::Test
@@ -112,4 +113,66 @@ class ForeignSchedulerTest < Minitest::Test
   private
 
   def under_async(&block) = Hosts.run(:async) { block.call }
+end
+
+# The same under schedulers that offer one way to raise in a fiber, or none: then it is Ruby's own.
+class LeastSchedulerTest < Minitest::Test
+  include LoopHelpers
+
+  WAYS = {
+    nothing: Class.new(LeastScheduler),
+    fiber_interrupt: Class.new(LeastScheduler) { def fiber_interrupt(fiber, error) = fiber.raise(error) },
+    raise: Class.new(LeastScheduler) { def raise(fiber, error) = fiber.raise(error) }
+  }.freeze
+
+  WAYS.each do |name, scheduler|
+    define_method("test_values_and_cancels_by_#{name}") do
+      assert_equal [1, [:cancelled, true], [:cancelled, true], :late], under(scheduler) {
+        [Heddle.spawn { sleep(0.001) && 1 }.value, cancelled { sleep }, cancelled { Thread::Queue.new.pop }, bounded { sleep }]
+      }
+    end
+
+    define_method("test_an_error_of_the_block_by_#{name}") do
+      ensured = 0
+      assert_raises(IOError) do
+        under(scheduler) do
+          Array.new(3) { Heddle.spawn { begin sleep ensure ensured += 1 end } }
+          raise IOError
+        end
+      end
+      assert_equal 3, ensured
+    end
+  end
+
+  private
+
+  def cancelled
+    ensured = false
+    task = Heddle.spawn do
+      yield
+    ensure
+      ensured = true
+    end
+    [task.cancel.wait.status, ensured]
+  end
+
+  def bounded(&block)
+    Heddle.deadline(0.01, &block)
+  rescue Heddle::DeadlineExceeded
+    :late
+  end
+
+  def under(scheduler)
+    in_thread do
+      outcome = nil
+      Fiber.set_scheduler(scheduler.new)
+      Fiber.schedule do
+        outcome = Heddle.run { yield }
+      rescue IOError => error
+        outcome = error
+      end
+      Fiber.set_scheduler(nil)
+      outcome.is_a?(IOError) ? raise(outcome) : outcome
+    end
+  end
 end

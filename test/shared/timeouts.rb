@@ -21,6 +21,8 @@ module Shared
         assert_equal :value, Timeout.timeout(nil) { sleep(0.001) && :value }
         assert_equal :value, Timeout.timeout(0) { sleep(0.001) && :value }
         assert_equal :value, Timeout.timeout(0.0) { :value }
+        assert_equal :value, Timeout.timeout(Rational(0)) { sleep(0.001) && :value }
+        assert_equal :value, Timeout.timeout(Rational(5, 2)) { sleep(0.001) && :value }
       end
     end
 

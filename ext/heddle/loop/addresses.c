@@ -80,11 +80,6 @@ void address_set_port(struct socket_address *address, uint16_t port)
     }
 }
 
-uint16_t address_port(const struct socket_address *address)
-{
-    return ntohs(address->any.sa_family == AF_INET6 ? address->ipv6.sin6_port : address->ipv4.sin_port);
-}
-
 void address_text(const struct socket_address *address, char *text)
 {
     if (getnameinfo(&address->any, address->length, text, NI_MAXHOST, NULL, 0, NI_NUMERICHOST) != 0) text[0] = '\0';

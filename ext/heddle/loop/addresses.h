@@ -30,7 +30,6 @@ struct addresses *addresses_of(const struct addrinfo *found);
 struct addresses *addresses_numeric(const char *host);
 
 void address_set_port(struct socket_address *address, uint16_t port);
-uint16_t address_port(const struct socket_address *address);
 
 // The number, with its scope if it has one, into NI_MAXHOST bytes.
 void address_text(const struct socket_address *address, char *text);
