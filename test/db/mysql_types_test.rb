@@ -206,6 +206,24 @@ class MySQLTypesTest < Minitest::Test
     @db&.exec("drop procedure if exists two_results")
   end
 
+  # Rows that do not go through the stream's buffer, of which the last value may share what it came in: whoever changes it
+  # changes nothing else.
+  def test_large_values_among_others
+    text, bytes = "é" * 60_000, Random.new(1).bytes(300_000)
+    day, price = Date.new(2024, 2, 29), BigDecimal("1.5")
+    [[1, text, bytes], [bytes, text], [text, day, bytes], [day, bytes, price], [bytes, 2], [text, "short"], [nil, bytes]].each do |row|
+      result = @db.query("select #{row.map { "?" }.join(", ")} from seq_1_to_2", *row)
+      assert_equal [row.compact.map(&:class)] * 2, result.rows.map { |values| values.compact.map(&:class) }
+      assert result.rows == [row, row], row.map(&:class).inspect
+      assert_equal row.grep(String).map(&:encoding), result[0].grep(String).map(&:encoding)
+      result[0].grep(String).each { |value| value << "x" && value.setbyte(0, 65) }
+      GC.start
+      assert result[1] == row
+      assert_equal row.grep(String).map { |value| value.bytesize + 1 }, result[0].grep(String).map(&:bytesize)
+    end
+    assert_equal [["x" * 100_000, day]], @db.driver.command("select repeat('x', 100000), cast('2024-02-29' as date)").rows
+  end
+
   # More than what one packet holds, in both directions.
   def test_packets_of_16_mib
     @db.exec("set global max_allowed_packet = 64 << 20") # what a session has it takes when it connects

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+enum { LARGE_PACKET = 64 << 10 };
+
 VALUE mysql_cLink;
 
 // ---- bytes
@@ -30,7 +32,7 @@ static void mark(void *pointer)
 {
     const struct mysql_link *link = pointer;
     rb_gc_mark(link->stream);
-    rb_gc_mark(link->joined);
+    rb_gc_mark(link->apart);
 }
 
 void mysql_graveyard_release(struct mysql_graveyard *graveyard)
@@ -67,7 +69,7 @@ static VALUE allocate(VALUE klass)
     struct mysql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct mysql_link, &link_type, link);
     link->stream = Qnil;
-    link->joined = Qnil;
+    link->apart = Qnil;
     link->span = DEADLINE_NEVER;
     link->encoding = rb_utf8_encoding();
     link->graveyard = ZALLOC(struct mysql_graveyard);
@@ -107,7 +109,7 @@ static VALUE exchange_end(VALUE argument)
     const struct mysql_exchange *exchange = (const struct mysql_exchange *)argument;
     struct mysql_link *link = exchange->link;
     link->busy = false;
-    link->joined = Qnil;
+    link->apart = Qnil;
     if (!RTEST(rb_funcall(link->stream, rb_intern("closed?"), 0))) {
         struct stream *stream = stream_of(link->stream);
         if (link->pending) stream_consume(stream, link->pending);
@@ -158,10 +160,15 @@ VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VA
 
 // ---- packets in
 
+static struct mysql_span span_apart(const struct mysql_link *link)
+{
+    return (struct mysql_span){(const uint8_t *)RSTRING_PTR(link->apart), (size_t)RSTRING_LEN(link->apart)};
+}
+
 // One of 16 MiB or more comes in several, the last of them shorter.
 static struct mysql_span joined_packet(struct mysql_link *link, struct stream *stream)
 {
-    link->joined = rb_obj_hide(rb_str_buf_new(MYSQL_LARGEST_PACKET));
+    link->apart = rb_obj_hide(rb_str_buf_new(MYSQL_LARGEST_PACKET));
     size_t length;
     do {
         const uint8_t *p = stream_need(stream, MYSQL_HEADER);
@@ -176,13 +183,23 @@ static struct mysql_span joined_packet(struct mysql_link *link, struct stream *s
                 continue;
             }
             if (buffered > left) buffered = left;
-            rb_str_cat(link->joined, (const char *)bytes, (long)buffered);
+            rb_str_cat(link->apart, (const char *)bytes, (long)buffered);
             stream_consume(stream, buffered);
             left -= buffered;
         }
-        if ((size_t)RSTRING_LEN(link->joined) > (size_t)1 << 31) mysql_violated(link, "sent more than 2 GiB at once");
+        if ((size_t)RSTRING_LEN(link->apart) > (size_t)1 << 31) mysql_violated(link, "sent more than 2 GiB at once");
     } while (length == MYSQL_LARGEST_PACKET);
-    return (struct mysql_span){(const uint8_t *)RSTRING_PTR(link->joined), (size_t)RSTRING_LEN(link->joined)};
+    return span_apart(link);
+}
+
+// A large one is received into a String of its own: the stream's buffer would have to grow for it, and its values be copied
+// out of that.
+static struct mysql_span large_packet(struct mysql_link *link, struct stream *stream, size_t length)
+{
+    stream_consume(stream, MYSQL_HEADER);
+    link->apart = stream_take(stream, length);
+    link->whole = true;
+    return span_apart(link);
 }
 
 struct mysql_span mysql_packet(struct mysql_link *link)
@@ -190,6 +207,8 @@ struct mysql_span mysql_packet(struct mysql_link *link)
     struct stream *stream = stream_of(link->stream);
     if (link->pending) stream_consume(stream, link->pending);
     link->pending = 0;
+    link->apart = Qnil;
+    link->whole = false;
     size_t buffered;
     const uint8_t *p = stream_buffered(stream, &buffered);
     if (buffered < MYSQL_HEADER) {
@@ -200,6 +219,7 @@ struct mysql_span mysql_packet(struct mysql_link *link)
     if (length == MYSQL_LARGEST_PACKET) return joined_packet(link, stream);
     if (mysql_packet_sequence(p) != link->sequence) mysql_violated(link, "sent a packet out of turn");
     link->sequence++;
+    if (length >= LARGE_PACKET && buffered < MYSQL_HEADER + length) return large_packet(link, stream, length);
     if (buffered < MYSQL_HEADER + length) p = stream_need(stream, MYSQL_HEADER + length);
     link->pending = MYSQL_HEADER + length;
     return (struct mysql_span){p + MYSQL_HEADER, length};

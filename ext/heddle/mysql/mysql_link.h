@@ -38,7 +38,8 @@ struct mysql_graveyard {
 
 struct mysql_link {
     VALUE stream;
-    VALUE joined; // a packet that came in several, or 0
+    VALUE
+        apart; // the packet that is being looked at, if it is not in the stream's buffer: a large one, or several joined
     struct mysql_bytes request;
     struct mysql_bytes row; // a copy of one, for values that Ruby code makes
     struct mysql_graveyard *graveyard;
@@ -52,7 +53,8 @@ struct mysql_link {
     bool last_open;  // … and was not closed
     uint16_t status;
     uint8_t sequence;
-    bool busy; // in an exchange
+    bool busy;  // in an exchange
+    bool whole; // `apart` has no more memory than its bytes take
     // Of mysql_idle.c: whether it watches, since when nothing was asked, by which count, and in which process.
     bool watched;
     deadline_t idle_since;

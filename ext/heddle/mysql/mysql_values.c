@@ -6,6 +6,9 @@
 // Values of a row that are read, and become an Array, at once.
 enum { ROW_GATHERED = 64 };
 
+// Bytes from which on a value is worth not to be copied.
+enum { SHARED = 32 << 10 };
+
 VALUE mysql_cColumns;
 static VALUE cDate, cDuration;
 static ID id_jd, id_gregorian, id_big_decimal, id_new, id_local;
@@ -190,10 +193,22 @@ static VALUE decimal_value(struct mysql_span span)
     return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new((const char *)span.at, (long)span.length));
 }
 
-// As rb_enc_str_new gives it, without its look-ups of the encoding.
-static VALUE string_value(struct mysql_span span, int encoding)
+// The end of a large packet that came as a String: it shares that String's bytes. Otherwise 0.
+static VALUE shared_value(const struct mysql_link *link, struct mysql_span span)
 {
-    VALUE string = rb_str_new((const char *)span.at, (long)span.length);
+    if (!link->whole) return 0;
+    const uint8_t *begin = (const uint8_t *)RSTRING_PTR(link->apart);
+    long length = RSTRING_LEN(link->apart), before = length - (long)span.length;
+    // Small ones would keep the whole packet for themselves.
+    if (before > length / 4 || span.at != begin + before) return 0;
+    return rb_str_subseq(link->apart, before, (long)span.length);
+}
+
+// As rb_enc_str_new gives it, without its look-ups of the encoding.
+static VALUE string_value(const struct mysql_link *link, struct mysql_span span, int encoding)
+{
+    VALUE string = span.length >= SHARED ? shared_value(link, span) : 0;
+    if (!string) string = rb_str_new((const char *)span.at, (long)span.length);
     if (encoding < RUBY_ENCODING_INLINE_MAX) {
         RB_ENCODING_SET_INLINED(string, encoding);
     } else {
@@ -214,7 +229,7 @@ static inline VALUE value_of(const struct mysql_link *link, const struct mysql_v
     case MYSQL_IS_FLOAT:
         return DBL2NUM(value->number);
     case MYSQL_IS_BYTES:
-        return string_value(value->bytes, encoding);
+        return string_value(link, value->bytes, encoding);
     case MYSQL_IS_DECIMAL:
         return decimal_value(value->bytes);
     case MYSQL_IS_DATE:
@@ -233,7 +248,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
                        bool text)
 {
     const uint8_t *p = packet.at;
-    if (columns->copies) {
+    if (columns->copies && NIL_P(link->apart)) {
         // Ruby code may let other threads run, and one of them close the stream, which gives back its buffer.
         link->row.length = 0;
         mysql_bytes_append(&link->row, p, packet.length);

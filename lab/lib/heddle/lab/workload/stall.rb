@@ -30,7 +30,7 @@ module Heddle
           else load_heddle
           end
         rescue Errno::ENOENT
-          raise LoadError, "racket is not installed"
+          raise LoadError, "racket is not installed where this Ruby runs"
         end
 
         # @see Workload#perform
