@@ -84,15 +84,31 @@ class MemcachedFailuresTest < Minitest::Test
     holder = Thread.new { cache.get("key") }
     holder.report_on_exception = false
     asked.pop
-    started = monotonic
-    assert_raises(Heddle::DeadlineExceeded) { cache.get("key") }
-    assert_raises(Heddle::DeadlineExceeded) { cache.get_multi("key", "other") }
-    assert_operator monotonic - started, :<, 5, "the operation has ten seconds"
+    %i[thread fiber async].each do |wait|
+      started = monotonic
+      error = assert_raises(Heddle::DeadlineExceeded) { in_mode(wait) { cache.get("key") } }
+      assert_match(/no connection to #{address} became free in time: 1 may be open/, error.message)
+      assert_raises(Heddle::DeadlineExceeded) { in_mode(wait) { cache.get_multi("key", "other") } }
+      assert_operator monotonic - started, :<, 5, "the operation has ten seconds"
+    end
     server = cache.instance_variable_get(:@servers).first
     assert_nil server.error
     assert_equal [1, 0], connections(cache)
   ensure
     holder&.kill&.join
+  end
+
+  # Threads, fibers and those of another scheduler wait in one line, and each is woken in its own way.
+  def test_all_kinds_of_waiters_share_a_pool
+    require "async"
+    cache = client(pool: 1)
+    cache.set("key", 1)
+    work = -> { 20.times.map { cache.get("key") }.uniq }
+    threads = Array.new(3) { Thread.new(&work) }
+    fibers = Thread.new { Heddle.run { Array.new(3) { Heddle.spawn(&work) }.map(&:value) } }
+    async = Thread.new { Sync { Array.new(3) { Async { work.call } }.map(&:wait) } }
+    assert_equal [[1]] * 9, threads.map(&:value) + fibers.value + async.value
+    assert_equal [1, 1], connections(cache)
   end
 
   def test_a_client_that_is_closed

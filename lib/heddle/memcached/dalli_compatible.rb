@@ -12,6 +12,14 @@ module Heddle
     #
     # @example
     #   CACHE = Heddle::Memcached::DalliCompatible.new(ENV["MEMCACHE_SERVERS"], expires_in: 300, socket_timeout: 0.25)
+    # @example In dalli's place in Rails' own store, which goes on to require dalli
+    #   class CacheStore < ActiveSupport::Cache::MemCacheStore
+    #     def self.build_mem_cache(*addresses)
+    #       options = addresses.extract_options!
+    #       retrieve_pool_options(options) # a pool of its own it has
+    #       Heddle::Memcached::DalliCompatible.new(addresses.flatten, options)
+    #     end
+    #   end
     class DalliCompatible
       require_relative "dalli_result"
 
