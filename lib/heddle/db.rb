@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "stream"
+require_relative "without_password"
 require_relative "db/errors"
 
 module Heddle
@@ -37,6 +38,7 @@ module Heddle
       # @param statement_cache_size [Integer] how many do, at most
       # @param options what the kind of database knows besides; see {MySQL::Driver}
       # @return [Connection]
+      # @raise [ArgumentError] for a URL that is none, or names what is not known
       # @raise [LoginFailed, ConnectionLost, SystemCallError, SocketError, DeadlineExceeded]
       def connect(url, timeout: nil, connect_timeout: timeout, statement_cache: :transaction, statement_cache_size: 100, **options)
         address = parse(url)
@@ -53,14 +55,22 @@ module Heddle
 
       def parse(url)
         require "uri"
-        uri = URI(url)
-        raise ArgumentError, "#{url.inspect} names no kind of database: mysql://…" unless uri.scheme
+        uri = parsed(url)
+        raise ArgumentError, "#{WithoutPassword[url.to_s].inspect} names no kind of database: mysql://…" unless uri.scheme
 
         parts = {scheme: uri.scheme, host: uri.hostname, port: uri.port, user: uri.user, password: uri.password,
                  database: uri.path.to_s.delete_prefix("/")}
         parts.transform_values! { |part| part.is_a?(String) ? decode(part) : part }
         parts.merge!(URI.decode_www_form(uri.query || "").to_h.transform_keys(&:to_sym))
         parts.reject { |_, part| part.nil? || part == "" }
+      end
+
+      # Ruby's own error, as a cause too, would show the password.
+      def parsed(url)
+        URI(url)
+      rescue URI::InvalidURIError
+        raise ArgumentError, "#{WithoutPassword[url.to_s].inspect} is no URL: write mysql://user:password@host/base, and special characters of the " \
+          "password as %XX", cause: nil
       end
 
       def decode(text)

@@ -32,7 +32,7 @@ module Heddle
         def parse(text)
           return from_uri(text) if text.start_with?("memcached://")
 
-          match = PLAIN.match(text) or raise ArgumentError, "#{text.inspect} is no address of a server: write host:port, host:port:weight or /path/of/socket"
+          match = PLAIN.match(text) or raise ArgumentError, "#{WithoutPassword[text].inspect} is no address of a server: write host:port, host:port:weight or /path/of/socket"
           host = match[:v6] || match[:host]
           if host.start_with?("/")
             raise ArgumentError, "#{text.inspect}: a socket has a weight at most, and no port" if match[:second]
@@ -47,8 +47,9 @@ module Heddle
           uri = URI.parse(text)
           user, password = [uri.user, uri.password].map { |part| part&.gsub(/%(\h\h)/) { $1.hex.chr } }
           new(host: uri.hostname, port: uri.port || PORT, user: user, password: password)
-        rescue URI::InvalidURIError => error
-          raise ArgumentError, "#{text.inspect} is no address of a server: #{error.message}"
+        rescue URI::InvalidURIError # whose message, as a cause too, would show the password
+          raise ArgumentError, "#{WithoutPassword[text].inspect} is no address of a server: write memcached://user:password@host:port, and special " \
+            "characters of the password as %XX", cause: nil
         end
 
         def weight(text, address)
