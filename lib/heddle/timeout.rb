@@ -13,9 +13,9 @@ module Heddle
   # scheduler). Under a foreign scheduler nothing changes.
   module TimeoutSupport
     # In front of Timeout's own; `timeout` is in loop/timeout.c.
-    module Front
-      ::Timeout.singleton_class.prepend(self)
-    end
+    module Front; end
+
+    ::Timeout.singleton_class.prepend(Front)
 
     # The same for those who include Timeout.
     module Included
