@@ -19,6 +19,12 @@ class DifferentialTest < Minitest::Test
 
   CHILDREN = 4 # at once, as most of the time something is waited for
 
+  # What bin/test says that it runs with.
+  def test_the_library_is_the_one_that_was_asked_for
+    mine = "net-http-#{Net::HTTP::VERSION}"
+    assert_includes ENV.fetch("HEDDLE_TEST_LIBRARIES", mine), mine
+  end
+
   def test_cases_that_once_failed
     assert_empty play(KEPT).first
   end
