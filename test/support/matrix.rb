@@ -13,6 +13,8 @@ class TestMatrix
   # `poll` is the floor of other systems: on it runs what is about the loop itself, on the newer Rubies the hazards.
   ON_POLL = %w[loop hazards].freeze
   ON_NEWER_POLL = %w[hazards].freeze
+  # Hazards, too, though they are kept with the loop.
+  HAZARDS_OF_THE_LOOP = %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
   # These are about other things than the loop, or other programs: once a Ruby, on the backend that Heddle chooses by itself.
   ONCE = %w[lab memcached db net_http stream unmodified neverblock processes offload blocking_mode documents].freeze
   # What depends on Ruby's version, and so runs on the newer ones too.
@@ -133,7 +135,7 @@ class TestMatrix
     return files unless backend == "poll" && @paths.empty?
 
     suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
-    files.select { |file| suites.include?(suite(file)) }
+    files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
   end
 
   # Only where nothing narrows what is run.
