@@ -46,6 +46,8 @@ bool http_io_open(struct http_io *io, VALUE self)
     if (!flavour->io_pristine) return fall_back(flavour, HTTP_FALLBACK_OVERRIDE);
     if (RTEST(rb_attr_get(self, iv_debug_output))) return fall_back(flavour, HTTP_FALLBACK_DEBUG_OUTPUT);
     io->calling = false;
+    io->spare = Qnil;
+    io->segments = HTTP_UNJUDGED;
     io->self = self;
     io->flavour = flavour;
     io->io = rb_attr_get(self, iv_io);

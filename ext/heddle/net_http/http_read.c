@@ -1,6 +1,8 @@
 // Reads a body to where it goes: into the tail of a String, or in segments to whatever takes them with <<.
+#include "gvl.h"
 #include "net_http/http_bulk.h"
 #include "net_http/http_io.h"
+#include "net_http/http_sink.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -13,8 +15,9 @@
 #include <sys/socket.h>
 
 enum {
-    BULK = 65536,           // what is owed beyond that is received without the GVL
-    FIRST_RESERVE = 4 << 20 // what a length on the wire may reserve beyond what has arrived, to begin with
+    BULK = 65536,            // what is owed beyond that is received without the GVL
+    FIRST_RESERVE = 4 << 20, // what a length on the wire may reserve beyond what has arrived, to begin with
+    LENT = 262144 // the size of a segment that stays in the processor's cache when it is used again and again
 };
 
 // A String that bytes are received into. As in stock a byte above 127 makes it binary, whatever it was before.
@@ -207,25 +210,45 @@ static void keep_freed_memory(size_t length)
 #endif
 }
 
+// An empty binary String with room for so much: the one that was lent last, or a new one.
+static VALUE empty_segment(struct http_io *io, size_t room)
+{
+    if (io->segments != HTTP_LENT || NIL_P(io->spare)) return binary(room);
+    VALUE segment = io->spare;
+    io->spare = Qnil;
+    rb_str_modify(segment);
+    rb_str_set_len(segment, 0);
+    http_make_room(segment, room);
+    return segment;
+}
+
+// How much to receive at once: into a String that is given away what has arrived, for its memory is new. 0: nothing has, or the
+// file has ended.
+static size_t room_for_segment(const struct http_io *io, size_t most)
+{
+    if (io->segments == HTTP_LENT) return most < LENT || gvl_contended() ? most : LENT; // each write lets go of the GVL
+    int there = 0;
+    if (ioctl(io->descriptor, FIONREAD, &there) < 0) there = HTTP_RECORD;
+    return there <= 0 ? 0 : (size_t)there < most ? (size_t)there : most;
+}
+
 // What has arrived, waiting for the first of it; nil at the end of the file.
 static VALUE segment_from_socket(struct http_io *io, size_t most)
 {
     for (;;) {
-        int there = 0;
-        if (ioctl(io->descriptor, FIONREAD, &there) < 0) there = HTTP_RECORD;
-        size_t room = there > 0 ? (size_t)there : 1;
-        if (room > most) room = most;
-        if (there > 0) {
-            VALUE segment = binary(room);
+        size_t room = room_for_segment(io, most);
+        if (room) {
+            VALUE segment = empty_segment(io, room);
             ssize_t count = io_receive(io->descriptor, RSTRING_PTR(segment), room);
             if (count > 0) {
                 rb_str_set_len(segment, (long)count);
-                if (most > HTTP_RECORD) keep_freed_memory((size_t)count);
+                if (most > HTTP_RECORD && io->segments == HTTP_GIVEN) keep_freed_memory((size_t)count);
                 http_io_courtesy(io);
                 return segment;
             }
             if (count == 0) return Qnil;
             if (count != -EAGAIN) http_raise_errno((int)-count);
+            if (io->segments == HTTP_LENT) io->spare = segment;
         } else {
             uint8_t byte; // FIONREAD does not tell the end of the file, nor an error
             ssize_t count = recv(io->descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -237,51 +260,91 @@ static VALUE segment_from_socket(struct http_io *io, size_t most)
     }
 }
 
-// One record: reading on might raise, and lose what was read before. SSLSocket decrypts into `*buffer`, which is handed on as it is
-// and another taken for the next; what is small gets a String of its size.
-static VALUE segment_from_tls(struct http_io *io, size_t most, VALUE *buffer)
+// One record: reading on might raise, and lose what was read before. SSLSocket decrypts into the spare String, which is handed on as it
+// is; what is small, and given away, gets a String of its size.
+static VALUE segment_from_tls(struct http_io *io, size_t most)
 {
     for (;;) {
-        if (NIL_P(*buffer)) *buffer = binary(HTTP_RECORD);
-        VALUE got = http_io_receive_record(io, most < HTTP_RECORD ? most : HTTP_RECORD, *buffer);
-        if (NIL_P(got)) return Qnil;
+        VALUE buffer = io->spare;
+        if (NIL_P(buffer)) buffer = binary(HTTP_RECORD);
+        io->spare = Qnil;
+        VALUE got = http_io_receive_record(io, most < HTTP_RECORD ? most : HTTP_RECORD, buffer);
         if (RB_TYPE_P(got, T_STRING)) {
-            if (got != *buffer || RSTRING_LEN(got) < HTTP_RECORD / 2) {
-                return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
-            }
-            *buffer = Qnil;
-            return got;
+            if (got == buffer && (io->segments == HTTP_LENT || RSTRING_LEN(got) >= HTTP_RECORD / 2)) return got;
+            io->spare = buffer;
+            return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
         }
+        io->spare = buffer;
+        if (NIL_P(got)) return Qnil;
         http_io_wait_to_read(io, http_io_awaited(got));
     }
 }
 
+static VALUE segment_from_rbuf(struct http_io *io, size_t most)
+{
+    size_t length = http_io_pending(io).length;
+    if (length > most) length = most;
+    VALUE segment = empty_segment(io, length);
+    memcpy(RSTRING_PTR(segment), http_io_pending(io).at, length);
+    rb_str_set_len(segment, (long)length);
+    http_io_consume(io, length);
+    return segment;
+}
+
+struct handing {
+    VALUE destination;
+    VALUE segment;
+};
+
+static VALUE hand_over(VALUE argument)
+{
+    struct handing *handing = (struct handing *)argument;
+    return rb_funcallv(handing->destination, rb_intern("<<"), 1, &handing->segment);
+}
+
+static VALUE take_back(VALUE segment)
+{
+    return rb_str_replace(segment, rb_str_new(NULL, 0));
+}
+
+// What is lent is a String that only points to the bytes: IO#write shares those of the one that it is given with a copy, and the next
+// segment would need memory of its own after all. It points nowhere as soon as the destination is done with it, however that ends.
+static void lend(struct http_io *io, VALUE segment, VALUE destination)
+{
+    struct handing handing = {destination, rb_str_new_static(RSTRING_PTR(segment), RSTRING_LEN(segment))};
+    rb_ensure(hand_over, (VALUE)&handing, take_back, handing.segment);
+    io->spare = segment;
+    RB_GC_GUARD(segment);
+}
+
+static void hand_on(struct http_io *io, VALUE segment, VALUE destination)
+{
+    io->calling = true;
+    if (io->segments == HTTP_LENT) {
+        lend(io, segment, destination);
+    } else {
+        rb_funcallv(destination, rb_intern("<<"), 1, &segment); // whose from here on the segment is
+    }
+    io->calling = false;
+}
+
 static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destination)
 {
+    if (io->segments == HTTP_UNJUDGED) io->segments = http_takes_at_once(destination) ? HTTP_LENT : HTTP_GIVEN;
     size_t largest = io->flavour->segment;
-    VALUE buffer = Qnil; // of TLS
     while (length) {
-        struct http_pending pending = http_io_pending(io);
         size_t most = length < largest ? (size_t)length : largest;
         VALUE segment;
-        if (pending.length) {
-            if (pending.length < most) most = pending.length;
-            segment = binary(most);
-            pending = http_io_pending(io);
-            memcpy(RSTRING_PTR(segment), pending.at, most);
-            rb_str_set_len(segment, (long)most);
-            http_io_consume(io, most);
+        if (http_io_pending(io).length) {
+            segment = segment_from_rbuf(io, most);
         } else {
             http_io_look_again(io);
-            segment = io->tls ? segment_from_tls(io, most, &buffer) : segment_from_socket(io, most);
+            segment = io->tls ? segment_from_tls(io, most) : segment_from_socket(io, most);
             if (NIL_P(segment)) return false;
         }
         if (length != UINT64_MAX) length -= (uint64_t)RSTRING_LEN(segment);
-        io->calling = true;
-        rb_funcallv(destination, rb_intern("<<"), 1, &segment); // whose from here on the segment is
-        io->calling = false;
+        hand_on(io, segment, destination);
     }
-    RB_GC_GUARD(buffer);
     return true;
 }
 
