@@ -187,6 +187,22 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_equal made.first, made.last
   end
 
+  # Where stock has to start it, stock makes it.
+  def test_one_client_is_made
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      Net::HTTP.class_eval { def proxy? = false }
+      made = 0
+      counted = Class.new(Net::HTTP) { define_method(:initialize) { |*arguments| (made += 1) && super(*arguments) } }
+      begin
+        counted.start("127.0.0.1", 1, open_timeout: 1) { raise "connected" }
+      rescue SystemCallError
+        print made
+      end
+    RUBY
+    assert_equal "1", out
+  end
+
   def test_a_default_configuration
     skip "net-http #{Net::HTTP::VERSION} has none" unless Net::HTTP.respond_to?(:default_configuration)
 

@@ -14,14 +14,12 @@ module Heddle
             return kept.bind_call(self, address, *arguments, &block) if kept
 
             options = Hash.try_convert(arguments.last)
-            return super(address, *arguments, &block) unless options && arguments.size <= 6
+            return super(address, *arguments, &block) unless options && arguments.size <= 6 && Flavour.fast?(allocate)
 
             port, *proxy = arguments[0...-1]
             port ||= https_default_port if options[:use_ssl]
             proxy = [:ENV] if proxy.empty?
             http = new(address, port, proxy[0], proxy[1], proxy[2], proxy[3])
-            return super(address, *arguments, &block) unless Flavour.fast?(http)
-
             Starting.set(http, options)
             http.start(&block)
           end
