@@ -51,14 +51,29 @@ static inline void shim_set_autoclose(VALUE io, bool closes)
 }
 #pragma GCC diagnostic pop
 
-// Whether the IO has a timeout of its own, IO#timeout=. # RUBY_VERSION < 3.2: never
-static inline bool shim_has_timeout(VALUE io)
+// The IO's own timeout, IO#timeout=; or nil. # RUBY_VERSION < 3.2: always nil
+static inline VALUE shim_timeout(VALUE io)
 {
 #if RUBY_API_VERSION_CODE < 30200
     (void)io;
-    return false;
+    return Qnil;
 #else
-    return !NIL_P(rb_io_timeout(io));
+    return rb_io_timeout(io);
+#endif
+}
+
+static inline bool shim_has_timeout(VALUE io)
+{
+    return !NIL_P(shim_timeout(io));
+}
+
+// What is raised when that is over. # RUBY_VERSION < 3.2: never is
+static inline VALUE shim_timeout_error(void)
+{
+#if RUBY_API_VERSION_CODE < 30200
+    return rb_eIOError;
+#else
+    return rb_eIOTimeoutError;
 #endif
 }
 

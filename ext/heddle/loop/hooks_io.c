@@ -31,7 +31,8 @@ static VALUE io_error_or(int result)
  * call-seq: scheduler.io_wait(io, events, timeout = nil) -> Integer or false
  *
  * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY) and returns those
- * that are; false when +timeout+ seconds are over first. A timeout of zero tells what is true now.
+ * that are; false when +timeout+ seconds are over first. A timeout of zero tells what is true now; with nil it is the
+ * io's own (IO#timeout), as without a scheduler.
  *
  * Raises IOError for a closed +io+, SystemCallError for a descriptor that cannot be waited for.
  */
@@ -39,8 +40,10 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 2, 3);
     struct loop *loop = scheduler_entered(self);
-    int64_t span = deadline_span(argc > 2 ? argv[2] : Qnil);
-    return io_error_or(loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), span));
+    VALUE timeout = argc > 2 ? argv[2] : Qnil;
+    if (NIL_P(timeout)) timeout = shim_timeout(argv[0]);
+    return io_error_or(
+        loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), deadline_span(timeout)));
 }
 
 // ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
@@ -66,10 +69,13 @@ static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
     return transfer;
 }
 
-// 1 when ready, or -errno.
+// 1 when ready, or -errno. Raises what Ruby does when the IO's own timeout is over first.
 static int wait_to_move(const struct transfer *transfer, int descriptor, short events)
 {
-    return loop_wait_descriptor(transfer->loop, descriptor, events, DEADLINE_NEVER);
+    int64_t span = deadline_span(shim_timeout(transfer->io));
+    int ready = loop_wait_descriptor(transfer->loop, descriptor, events, span);
+    if (ready == 0) rb_raise(shim_timeout_error(), "Blocking operation timed out!");
+    return ready;
 }
 
 // Whether to wait here also when zero bytes would do: Ruby calls the hook for what is to block only (IO#readpartial,
