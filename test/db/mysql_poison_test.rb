@@ -259,6 +259,7 @@ class MySQLPoisonTest < Minitest::Test
       db.transaction do
         db.exec("insert into t values (1)")
         Process.kill(:STOP, server.pid)
+        wait_until(what: "the server to stand still") { stopped?(server.pid) }
         sent = db.driver.stream.statistics[:bytes_sent]
         killer = Thread.new do
           wait_until(what: "the COMMIT") { db.driver.stream.statistics[:bytes_sent] > sent }
@@ -275,6 +276,11 @@ class MySQLPoisonTest < Minitest::Test
     killer&.join
     db&.close
     server&.stop
+  end
+
+  # The signal is sent before all of the process' threads have it.
+  def stopped?(pid)
+    Dir["/proc/#{pid}/task/*/stat"].all? { |path| File.read(path)[/.*\) (\S)/, 1] == "T" }
   end
 
   # A COMMIT that was not answered is not said to have happened.
