@@ -84,8 +84,12 @@ module MemcachedPoison
       raw.close
     end
 
+    # One for all servers: OpenSSL takes longer to make a context than to shake hands.
+    CONTEXT = StreamHelpers::Certificates.context
+    private_constant :CONTEXT
+
     def tls_of(raw)
-      OpenSSL::SSL::SSLSocket.new(raw, StreamHelpers::Certificates.context).tap(&:accept)
+      OpenSSL::SSL::SSLSocket.new(raw, CONTEXT).tap(&:accept)
     end
 
     def say(socket, text)

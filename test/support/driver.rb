@@ -18,7 +18,7 @@ require_relative "record"
 
 class TestDriver
   FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT", 300))
-  SIDE_BY_SIDE = Integer(ENV.fetch("HEDDLE_TEST_SIDE_BY_SIDE", Etc.nprocessors * 2))
+  SIDE_BY_SIDE = Integer(ENV.fetch("HEDDLE_TEST_SIDE_BY_SIDE", Etc.nprocessors * 3))
 
   # A test file in its process, with what it prints and records. Each has a record of its own: lines of files that run
   # side by side would mix.
