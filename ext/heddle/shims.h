@@ -67,14 +67,21 @@ static inline bool shim_has_timeout(VALUE io)
     return !NIL_P(shim_timeout(io));
 }
 
-// What is raised when that is over. # RUBY_VERSION < 3.2: never is
-static inline VALUE shim_timeout_error(void)
+// Raises what Ruby does when that is over. # RUBY_VERSION < 3.2: never is
+static inline void shim_raise_timeout(void)
 {
-#if RUBY_API_VERSION_CODE < 30200
-    return rb_eIOError;
-#else
-    return rb_eIOTimeoutError;
+#if RUBY_API_VERSION_CODE >= 30200
+    rb_raise(rb_eIOTimeoutError, "Blocking operation timed out!");
 #endif
+}
+
+// What the hook io_wait answers when it is over. # RUBY_VERSION < 3.4: raises, for Ruby makes Errno::EAGAIN of false
+static inline VALUE shim_answer_timeout(void)
+{
+#if RUBY_API_VERSION_CODE < 30400
+    shim_raise_timeout();
+#endif
+    return Qfalse;
 }
 
 // Whether these bytes are, or may be, the buffer of the IO itself. # RUBY_VERSION >= 4.0: cannot be told

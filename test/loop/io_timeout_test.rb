@@ -52,9 +52,12 @@ class IOTimeoutTest < Minitest::Test
     end
   end
 
-  def test_a_wait_answers_nil
+  # Before Ruby 3.4 there is no telling a wait of the program's from one of Ruby's own reads, which has to raise.
+  def test_a_wait
     UNIXSocket.pair do |reader, _|
       reader.timeout = 0.05
+      next assert_times_out { reader.wait_readable } unless ruby_at_least?("3.4")
+
       assert_within(0.55, at_least: 0.05) { assert_nil(Heddle.run { reader.wait_readable }) }
     end
   end

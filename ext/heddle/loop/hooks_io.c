@@ -32,7 +32,7 @@ static VALUE io_error_or(int result)
  *
  * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY) and returns those
  * that are; false when +timeout+ seconds are over first. A timeout of zero tells what is true now; with nil it is the
- * io's own (IO#timeout), as without a scheduler.
+ * io's own (IO#timeout), as without a scheduler; that raises IO::TimeoutError before Ruby 3.4.
  *
  * Raises IOError for a closed +io+, SystemCallError for a descriptor that cannot be waited for.
  */
@@ -41,9 +41,10 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 2, 3);
     struct loop *loop = scheduler_entered(self);
     VALUE timeout = argc > 2 ? argv[2] : Qnil;
-    if (NIL_P(timeout)) timeout = shim_timeout(argv[0]);
-    return io_error_or(
-        loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), deadline_span(timeout)));
+    VALUE own = NIL_P(timeout) ? shim_timeout(argv[0]) : Qnil;
+    int64_t span = deadline_span(NIL_P(own) ? timeout : own);
+    int result = loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), span);
+    return result == 0 && !NIL_P(own) ? shim_answer_timeout() : io_error_or(result);
 }
 
 // ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
@@ -74,7 +75,7 @@ static int wait_to_move(const struct transfer *transfer, int descriptor, short e
 {
     int64_t span = deadline_span(shim_timeout(transfer->io));
     int ready = loop_wait_descriptor(transfer->loop, descriptor, events, span);
-    if (ready == 0) rb_raise(shim_timeout_error(), "Blocking operation timed out!");
+    if (ready == 0) shim_raise_timeout();
     return ready;
 }
 
