@@ -242,11 +242,11 @@ module Heddle
 
       def run(items, &block)
         index = -1
-        items.each do |*yielded|
+        items.to_enum.each_entry do |item|
           @pool.wait_for_room
           break if @failed
 
-          add(index += 1, (yielded.size > 1) ? yielded : yielded.first, block)
+          add(index += 1, item, block)
         end
         wait_for_end
         raise @failed.error if @failed

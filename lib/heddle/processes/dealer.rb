@@ -34,7 +34,7 @@ module Heddle
       # @yieldparam payload [String] its value, as Transfer.load_value takes it
       def run(items, &collect)
         @collect = collect || ->(_, _) {}
-        items.each { |*yielded| take((yielded.size > 1) ? yielded : yielded.first, items) }
+        items.to_enum.each_entry { |item| take(item, items) }
         step while @answered < @taken
         done = true
       ensure
