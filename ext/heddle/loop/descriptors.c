@@ -7,8 +7,7 @@
 static void descriptor_link(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->descriptor >= loop->descriptor_capacity) {
-        // By an eighth, not to twice the size: each page that is cleared here is memory in use.
-        int capacity = wait->descriptor + wait->descriptor / 8 + 64, more = capacity - loop->descriptor_capacity;
+        int capacity = loop_table_capacity(wait->descriptor), more = capacity - loop->descriptor_capacity;
         REALLOC_N(loop->descriptors, struct descriptor, capacity);
         REALLOC_N(loop->drained, bool, capacity);
         memset(loop->descriptors + loop->descriptor_capacity, 0, (size_t)more * sizeof(struct descriptor));

@@ -70,7 +70,7 @@ static void close_epoll(void *state, bool forked)
 static struct registration *registration_of(struct epoll *epoll, int descriptor)
 {
     if (descriptor >= epoll->capacity) {
-        int capacity = descriptor + descriptor / 8 + 64; // what is cleared here is memory in use
+        int capacity = loop_table_capacity(descriptor);
         REALLOC_N(epoll->registrations, struct registration, capacity);
         memset(epoll->registrations + epoll->capacity, 0,
                (size_t)(capacity - epoll->capacity) * sizeof(struct registration));

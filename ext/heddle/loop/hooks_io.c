@@ -14,16 +14,9 @@ static short poll_events(VALUE events)
     return (short)(NUM2INT(events) & (POLLIN | POLLOUT | POLLPRI));
 }
 
-static void raise_wait_error(int error)
-{
-    // As Ruby says it when a thread waits.
-    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
-    rb_syserr_fail(error, "waiting for an IO");
-}
-
 static VALUE io_error_or(int result)
 {
-    if (result < 0) raise_wait_error(-result);
+    if (result < 0) loop_raise_wait_error(-result, "waiting for an IO");
     return result ? INT2NUM(result) : Qfalse;
 }
 
@@ -132,7 +125,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         wait_first = false;
         if (count == -EAGAIN && waits) {
             int ready = wait_to_move(&transfer, descriptor, events);
-            if (ready == -ECANCELED) raise_wait_error(ECANCELED);
+            if (ready == -ECANCELED) loop_raise_wait_error(ECANCELED, "waiting for an IO");
             if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
             continue;
         }
@@ -391,7 +384,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
         loop_courtesy(loop);
     } else {
         found = loop_wait_any(loop, asked, (size_t)count, span);
-        if (found < 0) raise_wait_error(-found);
+        if (found < 0) loop_raise_wait_error(-found, "waiting for an IO");
     }
     if (found == 0 && !has_buffered) {
         ALLOCV_END(holder);

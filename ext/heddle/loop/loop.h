@@ -102,6 +102,17 @@ bool loop_sleep(struct loop *loop, int64_t span);
 // -errno.
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
 
+// What becomes of such an errno, in Ruby's words for a thread that waits; `doing` is for the message.
+RBIMPL_ATTR_NORETURN()
+void loop_raise_wait_error(int error, const char *doing);
+
+// How many places a table by descriptors gets when this one has none: an eighth more, not twice as many, for each page that is
+// cleared is memory in use.
+static inline int loop_table_capacity(int descriptor)
+{
+    return descriptor + descriptor / 8 + 64;
+}
+
 // Whether a read took all there was, last time: it is better to wait first. A guess; if it is wrong, the wait is short.
 bool loop_drained(const struct loop *loop, int descriptor);
 void loop_note_drained(struct loop *loop, int descriptor, bool drained);

@@ -200,6 +200,12 @@ static int look(struct loop *loop, int descriptor, short events)
     return descriptor_answer(events, now.revents);
 }
 
+void loop_raise_wait_error(int error, const char *doing)
+{
+    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
+    rb_syserr_fail(error, doing);
+}
+
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
 {
     // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a

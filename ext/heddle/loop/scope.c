@@ -149,6 +149,13 @@ struct scope_chain *scope_chain_current(void)
     return chain ? chain : thread_scope_chain(rb_thread_current());
 }
 
+// NULL where no scope can be in force.
+static struct scope_chain *chain_with_scopes(void)
+{
+    struct scope_chain *chain = chain_of_fiber();
+    return chain || !open_in_threads ? chain : thread_scope_chain(rb_thread_current());
+}
+
 // Nobody leaves these: they must not pile up, nor keep the helper busy.
 static void close_lost(struct scope_chain *chain)
 {
@@ -288,16 +295,14 @@ void scope_raise(struct scope *scope)
 
 deadline_t deadline_in_force(void)
 {
-    const struct scope_chain *chain = chain_of_fiber();
-    if (!chain && !open_in_threads) return DEADLINE_NEVER;
-    return scope_in_force(chain ? chain : thread_scope_chain(rb_thread_current()));
+    const struct scope_chain *chain = chain_with_scopes();
+    return chain ? scope_in_force(chain) : DEADLINE_NEVER;
 }
 
 void deadline_check(void)
 {
-    struct scope_chain *chain = chain_of_fiber();
-    if (!chain && !open_in_threads) return;
-    if (!chain) chain = thread_scope_chain(rb_thread_current());
+    struct scope_chain *chain = chain_with_scopes();
+    if (!chain) return;
     if (chain->task) task_raise_pending(chain->task);
     struct scope *due = scope_due(chain, deadline_now());
     if (due) scope_raise(due);

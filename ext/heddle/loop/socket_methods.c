@@ -36,7 +36,7 @@ static void fail(VALUE self, int error, const char *function)
 static void await(struct loop *loop, VALUE self, int descriptor, short events, const char *function)
 {
     int ready = loop_wait_descriptor(loop, descriptor, events, DEADLINE_NEVER);
-    if (ready == -ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
+    if (ready == -ECANCELED) loop_raise_wait_error(ECANCELED, function);
     if (ready < 0) fail(self, -ready, function);
 }
 

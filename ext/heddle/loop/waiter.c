@@ -34,20 +34,13 @@ static void expect_all(void *argument, uint64_t key)
     }
 }
 
-static void raise_wait_error(int error)
-{
-    // As Ruby says it when a thread waits.
-    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
-    rb_syserr_fail(error, "waiting for a connection");
-}
-
 static void wait_in_loop(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
                          struct lookup *lookups[WAITER_LOOKUPS])
 {
     // An answer that came while other fibers ran has had its note taken: nothing would tell of it any more.
     if (answered(lookups)) return;
     int found = loop_wait_any_or_note(waiter->loop, descriptors, count, span, expect_all, lookups);
-    if (found < 0) raise_wait_error(-found);
+    if (found < 0) loop_raise_wait_error(-found, "waiting for a connection");
 }
 
 // ---- in a thread

@@ -38,8 +38,8 @@ struct mysql_graveyard {
 
 struct mysql_link {
     VALUE stream;
-    VALUE
-        apart; // the packet that is being looked at, if it is not in the stream's buffer: a large one, or several joined
+    // The packet that is being looked at, if it is not in the stream's buffer: a large one, or several joined.
+    VALUE apart;
     struct mysql_bytes request;
     struct mysql_bytes row; // a copy of one, for values that Ruby code makes
     struct mysql_graveyard *graveyard;

@@ -19,9 +19,10 @@ struct http_io {
     struct http_flavour *flavour;
     int descriptor;
     bool tls;
-    bool calling;                                           // the destination of a body: what is raised is its error
-    VALUE spare;                                            // a binary String for the next segment of a body, or nil
-    enum { HTTP_UNJUDGED, HTTP_GIVEN, HTTP_LENT } segments; // whose they are once the destination has taken them
+    bool calling; // the destination of a body: what is raised is its error
+    VALUE spare;  // a binary String for the next segment of a body, or nil
+    // Whose segments are once the destination has taken them.
+    enum { HTTP_UNJUDGED, HTTP_GIVEN, HTTP_LENT } segments;
     bool offsets; // net-protocol 0.2 and later: @rbuf_offset and @rbuf_empty beside @rbuf
 };
 
