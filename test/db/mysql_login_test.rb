@@ -9,6 +9,7 @@ require "uri"
 # expects to be proved was computed by Python's hashlib, not by code of ours.
 class MySQLLoginTest < Minitest::Test
   include StreamHelpers
+  include MariaDBHelpers
 
   hard_deadline 60
 
@@ -221,14 +222,8 @@ class MySQLLoginTest < Minitest::Test
 
   # ---- the real one
 
-  def real
-    TestMariaDB.shared
-  rescue Servers::Unavailable => error
-    skip error.message
-  end
-
   def test_a_wrong_password
-    url = real.url.sub(/:[^:@]+@/, ":wrong@")
+    url = mariadb.url.sub(/:[^:@]+@/, ":wrong@")
     before = descriptor_count
     error = assert_raises(Heddle::DB::LoginFailed) { Heddle::DB.connect(url, timeout: 10) }
     assert_match(/heddle.*1045/, error.message)
@@ -237,21 +232,21 @@ class MySQLLoginTest < Minitest::Test
   end
 
   def test_certificates
-    db = Heddle::DB.connect(real.url, timeout: 10, tls: {ca_file: real.ca_file})
+    db = Heddle::DB.connect(mariadb.url, timeout: 10, tls: {ca_file: mariadb.ca_file})
     assert_predicate db.driver.stream, :tls?
     refute_empty db.query("show status like 'Ssl_cipher'")[0][1]
     db.close
-    assert_raises(OpenSSL::SSL::SSLError) { Heddle::DB.connect(real.url, timeout: 10, tls: true) }
+    assert_raises(OpenSSL::SSL::SSLError) { Heddle::DB.connect(mariadb.url, timeout: 10, tls: true) }
   end
 
   def test_urls
-    db = Heddle::DB.connect("mysql://heddle:heddle-test@localhost/heddle?socket=#{URI.encode_www_form_component(real.socket)}&timeout=10")
+    db = Heddle::DB.connect("mysql://heddle:heddle-test@localhost/heddle?socket=#{URI.encode_www_form_component(mariadb.socket)}&timeout=10")
     assert_equal "heddle", db.query_value("select database()")
     db.close
     user = "o'br%ién@x"
-    admin = Heddle::DB.connect(real.url, timeout: 10)
+    admin = Heddle::DB.connect(mariadb.url, timeout: 10)
     admin.driver.command("create or replace user 'o''br%ién@x'@'%' identified by 'p@ss:w/ö rd+'")
-    db = Heddle::DB.connect("mariadb://#{URI.encode_www_form_component(user)}:#{URI.encode_www_form_component("p@ss:w/ö rd+").gsub("+", "%20")}@127.0.0.1:#{real.port}", timeout: 10)
+    db = Heddle::DB.connect("mariadb://#{URI.encode_www_form_component(user)}:#{URI.encode_www_form_component("p@ss:w/ö rd+").gsub("+", "%20")}@127.0.0.1:#{mariadb.port}", timeout: 10)
     assert_nil db.query_value("select database()")
     db.close
     admin.close
@@ -261,11 +256,11 @@ class MySQLLoginTest < Minitest::Test
   end
 
   def test_the_time_zone_is_utc
-    db = Heddle::DB.connect(real.url, timeout: 10)
+    db = Heddle::DB.connect(mariadb.url, timeout: 10)
     assert_equal "+00:00", db.query_value("select @@time_zone")
     assert_in_delta Time.now, db.query_value("select now(6)"), 60
     db.close
-    assert_raises(ArgumentError) { Heddle::DB.connect(real.url, time_zone: :mars) }
+    assert_raises(ArgumentError) { Heddle::DB.connect(mariadb.url, time_zone: :mars) }
   end
 
   def test_a_server_that_says_nothing

@@ -6,14 +6,13 @@ require "support/mariadb_server"
 # What preparing and closing costs, and what becomes of it when the server has as many statements as it may.
 class MySQLStatementsTest < Minitest::Test
   include StreamHelpers
+  include MariaDBHelpers
 
   hard_deadline 120
 
   def setup
-    @server = TestMariaDB.shared
+    @server = mariadb
     @admin = Heddle::DB.connect(@server.url, timeout: 20)
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 
   def teardown

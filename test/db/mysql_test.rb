@@ -11,6 +11,7 @@ require "shared/db/pools"
   %i[thread fiber].each do |wait|
     test = Class.new(Minitest::Test) do
       include StreamHelpers
+      include MariaDBHelpers
       include DatabaseSuite::Queries
       include DatabaseSuite::Transactions if way != "Unix"
       include DatabaseSuite::Pools if way == "TCP"
@@ -22,9 +23,7 @@ require "shared/db/pools"
       define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
 
       def setup
-        @server = TestMariaDB.shared
-      rescue Servers::Unavailable => error
-        skip error.message
+        @server = mariadb
       end
 
       def connect(**options)

@@ -7,16 +7,15 @@ require "support/mariadb_server"
 # own text says.
 class MySQLTypesTest < Minitest::Test
   include StreamHelpers
+  include MariaDBHelpers
 
   hard_deadline 60
 
   DB = Heddle::DB
 
   def setup
-    @server = TestMariaDB.shared
+    @server = mariadb
     @db = DB.connect(@server.url, timeout: 20)
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 
   def teardown

@@ -34,34 +34,18 @@ class ProcessesEndsTest < Minitest::Test
     # Some child of the worker has its socket: no end of the connection tells.
     def test_a_killed_worker_whose_own_child_lives_on
       in_host do
-        reader, writer = IO.pipe
-        assert_raises(Heddle::WorkerLost) do
-          Heddle.map(1..2, fibers: 1, processes: 2) do |item|
-            next sleep unless item == 2
-
-            writer.puts(fork { sleep(30) && exit!(0) })
-            Process.kill(:KILL, $$)
-          end
+        assert_lost_with_a_child do |lose|
+          Heddle.map(1..2, fibers: 1, processes: 2) { |item| (item == 2) ? lose.call : sleep }
         end
-        Process.kill(:KILL, Integer(reader.gets))
-        assert_no_child
       end
     end
 
     # Nor is it quiet: the other worker goes on without end.
     def test_a_killed_worker_whose_own_child_lives_on_beside_a_busy_one
       in_host do
-        reader, writer = IO.pipe
-        assert_raises(Heddle::WorkerLost) do
-          Heddle::Processes.new(2, fibers: 1).each(1..) do |item|
-            next sleep(0.001) unless item == 2
-
-            writer.puts(fork { sleep(30) && exit!(0) })
-            Process.kill(:KILL, $$)
-          end
+        assert_lost_with_a_child do |lose|
+          Heddle::Processes.new(2, fibers: 1).each(1..) { |item| (item == 2) ? lose.call : sleep(0.001) }
         end
-        Process.kill(:KILL, Integer(reader.gets))
-        assert_no_child
       end
     end
 
@@ -197,6 +181,20 @@ class ProcessesEndsTest < Minitest::Test
         assert_raises(IOError) { Heddle::Processes.new(1, fibers: 1).stream(1..9) { |item| (item == 4) ? raise(IOError) : item }.each { |value| seen << value } }
         assert_equal [1, 2, 3], seen
       end
+    end
+
+    private
+
+    # Yields what a worker calls to leave a child behind, which has its socket, and be killed.
+    def assert_lost_with_a_child
+      reader, writer = IO.pipe
+      lose = lambda do
+        writer.puts(fork { sleep(30) && exit!(0) })
+        Process.kill(:KILL, $$)
+      end
+      assert_raises(Heddle::WorkerLost) { yield lose }
+      Process.kill(:KILL, Integer(reader.gets))
+      assert_no_child
     end
   end
 

@@ -152,15 +152,7 @@ module Shared
     end
 
     def test_an_error_that_leaves_late_is_converted
-      error = assert_raises(EXCEEDED) do
-        inside do
-          Heddle.deadline(0.02) do
-            sleep
-          rescue Timeout::Error
-            raise IOError, "a client's own"
-          end
-        end
-      end
+      error = assert_raises(EXCEEDED) { inside { fail_late } }
       assert_equal [IOError, "a client's own"], [error.cause.class, error.cause.message]
     end
 
@@ -170,11 +162,7 @@ module Shared
         inside do
           raise ArgumentError, "rescued before"
         rescue ArgumentError
-          Heddle.deadline(0.02) do
-            sleep
-          rescue Timeout::Error
-            raise IOError, "a client's own"
-          end
+          fail_late
         end
       end
       assert_equal "a client's own", error.cause.message
@@ -318,6 +306,15 @@ module Shared
     end
 
     private
+
+    # Its wait has failed, and the block goes on to an error of its own.
+    def fail_late
+      Heddle.deadline(0.02) do
+        sleep
+      rescue Timeout::Error
+        raise IOError, "a client's own"
+      end
+    end
 
     def returning_from(spend)
       Heddle.deadline(0.01) { spend.call || (return :returned) }

@@ -35,3 +35,13 @@ class TestMariaDB < Servers::MariaDB
     super + ["--ssl-cert=#{dir}/cert.pem", "--ssl-key=#{dir}/key.pem", "--ssl-ca=#{ca_file}", *@options]
   end
 end
+
+# For tests that need one.
+module MariaDBHelpers
+  # @return [TestMariaDB] this process' own; where none can be started the test is skipped, with the reason
+  def mariadb
+    TestMariaDB.shared
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+end
