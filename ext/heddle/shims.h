@@ -94,15 +94,16 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 #endif
 }
 
-// The descriptor of an open IO from which bytes can be received as they come: nothing is read ahead, nothing converted, and
-// there is no timeout. -1 for another. # RUBY_VERSION >= 4.0: cannot be told
+// The descriptor of an open IO whose bytes can be received as they come: nothing is read ahead, nothing converted, nothing that
+// has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.0: cannot be told
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline int shim_plain_reader(VALUE io)
 {
 #if RUBY_API_VERSION_CODE < 40000
     rb_io_t *file = RFILE(io)->fptr;
-    if (!file || file->fd < 0 || !(file->mode & FMODE_READABLE) || file->rbuf.len || shim_has_timeout(io)) return -1;
+    if (!file || file->fd < 0 || OBJ_FROZEN(io) || shim_has_timeout(io)) return -1;
+    if (file->rbuf.len || file->cbuf.len || file->wbuf.len || file->tied_io_for_writing) return -1;
     return file->fd;
 #else
     (void)io;
@@ -110,15 +111,26 @@ static inline int shim_plain_reader(VALUE io)
 #endif
 }
 
-// The same for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.0: cannot be told
+// Whether it is open for reading, which IO#close_read ends. # RUBY_VERSION >= 4.0: cannot be told
+static inline bool shim_reads(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    return RFILE(io)->fptr && RFILE(io)->fptr->mode & FMODE_READABLE;
+#else
+    (void)io;
+    return false;
+#endif
+}
+
+// As shim_plain_reader, for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.0: cannot be told
 static inline int shim_plain_writer(VALUE io)
 {
 #if RUBY_API_VERSION_CODE < 40000
     rb_io_t *file = RFILE(io)->fptr;
     int wanted = FMODE_WRITABLE | FMODE_SYNC;
-    if (!file || file->fd < 0 || (file->mode & wanted) != wanted || file->wbuf.len || RTEST(file->write_lock))
-        return -1;
-    if (file->tied_io_for_writing || file->encs.enc2 || file->encs.ecflags || shim_has_timeout(io)) return -1;
+    if (!file || file->fd < 0 || OBJ_FROZEN(io) || (file->mode & wanted) != wanted) return -1;
+    if (file->wbuf.len || RTEST(file->write_lock) || file->tied_io_for_writing || shim_has_timeout(io)) return -1;
+    if (file->encs.enc2 || file->encs.ecflags) return -1;
     if (file->encs.enc && file->encs.enc != rb_ascii8bit_encoding()) return -1;
     return file->fd;
 #else

@@ -25,6 +25,10 @@ class SocketMethodsTest < Minitest::Test
     "a String of the caller's" => ->(near, far) { far.write("abc").then { [near.readpartial(10, text = +"old"), text] } },
     "bytes read ahead" => ->(near, far) { far.write("a\nbc").then { [near.gets, near.readpartial(10)] } },
     "a byte put back" => ->(near, far) { near.ungetbyte("z").then { far.write("y") }.then { [near.readpartial(10), near.readpartial(10)] } },
+    "a character put back" => ->(near, far) { near.set_encoding("UTF-16LE:UTF-8").then { near.ungetc("zz") }.then { far.write("y") }.then { near.readpartial(10) } },
+    "what was held back goes first" => ->(near, far) { (near.sync = false).then { [near.write("q"), far.write("a"), near.readpartial(10), far.readpartial(10)] } },
+    "reading what is frozen" => ->(near, far) { far.write("y").then { near.freeze.readpartial(1) } },
+    "writing what is frozen" => ->(near, _) { near.freeze.write("x") },
     "reading what is closed" => ->(near, _) { near.close.then { near.readpartial(1) } },
     "reading what is closed for it" => ->(near, _) { near.close_read.then { near.readpartial(1) } },
     "reading what was never opened" => ->(near, _) { near.class.allocate.readpartial(1) },
@@ -130,6 +134,18 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
+  # As a thread that waits has it: what is shut for reading has come to its end.
+  def test_being_closed_for_reading_is_the_end
+    with_pair do |near, _far|
+      Heddle.run do
+        waiting = Heddle.spawn { near.readpartial(10) }
+        assert_equal :waiting, waiting.status
+        near.close_read
+        assert_raises(EOFError) { waiting.value }
+      end
+    end
+  end
+
   # What another fiber puts back while this one waits stands before what the kernel has.
   def test_a_byte_that_is_put_back_meanwhile
     with_pair do |near, far|
@@ -157,6 +173,48 @@ class SocketMethodsTest < Minitest::Test
     [near, far].compact.each(&:close)
   end
 
+  def test_a_method_in_front_of_ios_own_is_called
+    assert_equal "[:write, :readpartial]\n[:write, :readpartial]\n", assert_child(<<~RUBY)
+      require "heddle"
+      module Noting
+        def write(*) = super.tap { $called << :write }
+        def readpartial(*) = super.tap { $called << :readpartial }
+      end
+      near, far = UNIXSocket.pair
+      exchange = -> { $called = []; near.write("a"); far.readpartial(9); p $called }
+      $called = []
+      Heddle.run { near.write("a"); far.readpartial(9) } # by ours
+      IO.prepend(Noting)
+      $stdout.singleton_class.define_method(:write) { |*bytes| IO.instance_method(:syswrite).bind_call(self, bytes.join) }
+      Heddle.run(&exchange)
+      exchange.call
+    RUBY
+  end
+
+  def test_a_method_that_sockets_had_before_is_left_alone
+    assert_equal "CBA\n", assert_child(<<~RUBY)
+      require "socket"
+      class BasicSocket
+        def readpartial(*) = super.upcase
+        def write(text) = super(text.reverse)
+      end
+      require "heddle"
+      near, far = UNIXSocket.pair
+      Heddle.run { near.write("abc"); puts far.readpartial(9) }
+    RUBY
+  end
+
+  # Nor does a line of its backtraces tell.
+  def test_a_program_without_a_scheduler_has_rubys_own_alone
+    assert_equal "[IO, IO]\n[BasicSocket, BasicSocket]\n", assert_child(<<~RUBY)
+      require "heddle"
+      owners = -> { p %i[readpartial write].map { |name| UDPSocket.instance_method(name).owner } }
+      owners.call
+      Heddle.run { nil }
+      owners.call
+    RUBY
+  end
+
   def test_under_gc_stress
     with_pair do |near, far|
       Heddle.run do
@@ -179,7 +237,7 @@ class SocketMethodsTest < Minitest::Test
     way.call(lambda do
       work.call(*ends)
     rescue => error
-      [error.class, error.message.gsub(%r{/\S+|fd:\d+}, "…")]
+      [error.class, error.message.gsub(%r{/\S+|fd:\d+|#<.*>}, "…")]
     end)
   ensure
     ends.each { |socket| socket.close unless socket.closed? }

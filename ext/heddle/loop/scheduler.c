@@ -86,6 +86,7 @@ static VALUE initialize(VALUE self)
     if (loop->backend) rb_raise(rb_eArgError, "this scheduler is initialized already");
     loop->backend = backend_choose();
     loop->deadlock_error = deadlock_error;
+    socket_methods_define();
     return self;
 }
 
@@ -480,5 +481,4 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
     hooks_io_define(cScheduler);
     io_close_define();
-    socket_methods_define();
 }

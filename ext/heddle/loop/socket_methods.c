@@ -14,14 +14,15 @@
 
 enum { SHORT_READ = 16384 }; // bytes that are read into the loop's own memory first: their number is not known before
 
-static ID id_new;
+static ID id_new, id_readpartial, id_write;
 
 // Who is in charge of the calling fiber; NULL for a blocking fiber, another scheduler, or a subclass of ours, whose hooks may
-// be its own.
-static struct loop *loop_in_charge(void)
+// be its own. And where a program has put a method of its own in place or in front of IO's, which is then to be called.
+static struct loop *loop_in_charge(ID method)
 {
     VALUE scheduler = rb_fiber_scheduler_current();
-    return NIL_P(scheduler) ? NULL : scheduler_plain_loop(scheduler);
+    if (NIL_P(scheduler) || !rb_method_basic_definition_p(rb_cIO, method)) return NULL;
+    return scheduler_plain_loop(scheduler);
 }
 
 // As Ruby's own methods say it: with the path of a UNIXSocket, and their name.
@@ -66,8 +67,8 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
 {
     struct loop *loop;
     int descriptor;
-    if (argc != 1 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 || !(loop = loop_in_charge()) ||
-        (descriptor = shim_plain_reader(self)) < 0)
+    if (argc != 1 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 || !(loop = loop_in_charge(id_readpartial)) ||
+        !shim_reads(self) || (descriptor = shim_plain_reader(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
     task_raise_pending(loop->task);
@@ -85,7 +86,7 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
         }
         wait_first = false;
         await(loop, self, descriptor, POLLIN, "io_getpartial");
-        // Another fiber may have used the IO meanwhile.
+        // Another fiber may have used the IO meanwhile. That it closed it for reading (close_read) the kernel tells: the end.
         if ((descriptor = shim_plain_reader(self)) < 0) return rb_call_super(argc, argv);
     }
 }
@@ -117,7 +118,7 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
 {
     struct loop *loop;
     int descriptor;
-    if (argc != 1 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 || !(loop = loop_in_charge()) ||
+    if (argc != 1 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 || !(loop = loop_in_charge(id_write)) ||
         (descriptor = shim_plain_writer(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
@@ -135,13 +136,26 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
     return LONG2FIX(length);
 }
 
+// Unless the program has put one of its own there.
+static void define(VALUE socket_class, const char *name, VALUE (*method)(int, VALUE *, VALUE))
+{
+    VALUE arguments[2] = {ID2SYM(rb_intern(name)), Qfalse}; // not what it inherits
+    if (!RTEST(rb_funcallv(socket_class, rb_intern("method_defined?"), 2, arguments)))
+        rb_define_method(socket_class, name, method, -1);
+}
+
 void socket_methods_define(void)
 {
+    static bool defined;
+    if (defined) return;
+    defined = true;
     id_new = rb_intern("new");
+    id_readpartial = rb_intern("readpartial");
+    id_write = rb_intern("write");
     VALUE socket_class = rb_path2class("BasicSocket");
     rb_ext_ractor_safe(true); // every Ractor has sockets; loops are the main one's
     // On the class itself, which has none of its own: a method that somebody defines or puts in front stands before it.
-    rb_define_method(socket_class, "readpartial", readpartial, -1);
-    rb_define_method(socket_class, "write", write_bytes, -1);
+    define(socket_class, "readpartial", readpartial);
+    define(socket_class, "write", write_bytes);
     rb_ext_ractor_safe(false);
 }
