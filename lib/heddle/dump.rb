@@ -18,7 +18,8 @@ module Heddle
     def describe(task, backtrace)
       waiting = task.waits_for
       line = "#{task.inspect}#{format(" waits for %s, for %.3f s", waiting, task.waits_since) if waiting}"
-      backtrace ? [line, *task.backtrace&.map { |place| "    from #{place}" }] : [line]
+      places = task.backtrace&.reject { |place| place.start_with?(__FILE__) } if backtrace # of who asks, the asking
+      [line, *places&.map { |place| "    from #{place}" }]
     end
     private_class_method :describe
   end

@@ -1,12 +1,17 @@
 # frozen_string_literal: true
 
+require_relative "scheduler"
+require_relative "integrations"
+require_relative "items"
+
 module Heddle
   # Runs blocks on at most `size` fibers at once; what does not fit waits in a bounded queue, and when that is full,
   # {#spawn} makes its caller wait. Fibers are reused.
   #
   # Inside {Heddle.run}, or under a foreign scheduler (async), a pool works on the scheduler of the thread that made it.
   # Elsewhere it has a loop of its own, which runs inside {#map}, {#each}, {#wait} and {#close}, and inside {#spawn} until
-  # the block waits for the first time, or while the queue is full.
+  # the block waits for the first time, or while the queue is full; all of that in the thread that made it. Other threads may
+  # {#spawn}: what they do runs when that thread is in one of these.
   #
   # @example
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
@@ -56,10 +61,11 @@ module Heddle
     #
     # @return [Task]
     # @raise [PoolClosed] after {#close}
-    # @raise [WrongThread] from another thread under a foreign scheduler
+    # @raise [WrongThread] from another thread under a foreign scheduler; of a pool with a loop of its own whose thread is gone
     def spawn(&block)
       raise ArgumentError, "Heddle::FiberPool#spawn needs a block: the work to do" unless block
 
+      check_thread
       attached do
         wait_for_room
         submit(false, method(:ended), &block)
@@ -72,10 +78,12 @@ module Heddle
     # @param items [#each] what it yields as several values (`each_with_index`) is one item, an Array of them
     # @return [Array] the blocks' values, in the order of the items
     # @raise [PoolClosed] after {#close}
+    # @raise [WrongThread] from another thread than a pool's that has a loop of its own
+    # @raise [TypeError] for items that have no `each`
     def map(items, &block)
       raise ArgumentError, "Heddle::FiberPool#map needs a block: it is called with each item" unless block
 
-      attached { Batch.new(self, keep: true).run(items, &block) }
+      batch(items, keep: true, &block)
     end
 
     # As {#map}, without keeping the values: `items` may be endless.
@@ -85,7 +93,7 @@ module Heddle
     def each(items, &block)
       raise ArgumentError, "Heddle::FiberPool#each needs a block: it is called with each item" unless block
 
-      attached { Batch.new(self, keep: false).run(items, &block) }
+      batch(items, keep: false, &block)
       self
     end
 
@@ -101,6 +109,7 @@ module Heddle
           left = deadline && deadline - now
           return nil if left && left <= 0
 
+          check_thread
           @changed.wait(seen, left)
         end
       end
@@ -169,6 +178,17 @@ module Heddle
 
     private
 
+    # A thread that cannot run the pool's own loop would wait until another one does, which may be never.
+    def batch(items, keep:, &block)
+      Items.check(items)
+      if @own && Thread.current != @thread
+        raise WrongThread, "#{inspect} has a loop of its own, which runs in #{@thread.inspect} only: make a pool in this " \
+          "thread, or hand over single blocks with spawn"
+      end
+
+      attached { Batch.new(self, keep: keep).run(items, &block) }
+    end
+
     # What keeps a task from its start (no room for another fiber, a loop that has ended) leaves its place to others.
     def start(task)
       task.start
@@ -211,6 +231,11 @@ module Heddle
       return yield if @scheduler.closed?
 
       @scheduler.attached(&block)
+    end
+
+    # Nobody else can run the loop of its own.
+    def check_thread
+      raise WrongThread, "#{inspect} has a loop of its own, whose thread has ended: make a pool in a thread that lives" if @own && !@thread.alive?
     end
 
     # One is raised: of very many, the first are enough.

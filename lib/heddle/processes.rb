@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "run"
+require_relative "fiber_pool"
+require_relative "items"
 require_relative "processes/frames"
 require_relative "processes/transfer"
 require_relative "processes/worker"
@@ -47,12 +50,14 @@ module Heddle
     # @param items [#each] may wait, or be endless where something else ends it; what it yields as several values
     #   (`each_with_index`) is one item, an Array of them
     # @return [Array] the blocks' values, in the order of the items
+    # @raise [TypeError] for items that have no `each`
     # @raise [WorkerLost] when a worker ended; says which items it had
     # @raise [NotMarshalable] when an item, a value or an error cannot be sent from one process to another
     # @raise [Exception] the first error of an item
     def map(items, &block)
       raise ArgumentError, "Heddle::Processes#map needs a block: it is called with each item" unless block
 
+      Items.check(items)
       values = []
       Dealer.new(self, block, keep: true).run(items) { |index, payload| values[index] = Transfer.load_value(payload, index) }
       values
@@ -65,6 +70,7 @@ module Heddle
     def each(items, &block)
       raise ArgumentError, "Heddle::Processes#each needs a block: it is called with each item" unless block
 
+      Items.check(items)
       Dealer.new(self, block, keep: false).run(items)
       self
     end
@@ -81,6 +87,7 @@ module Heddle
     def stream(items, ahead: 2 * @count * @fibers, &block)
       raise ArgumentError, "Heddle::Processes#stream needs a block: it is called with each item" unless block
 
+      Items.check(items)
       Stream.new(self, items, block, whole("ahead", ahead))
     end
 

@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "scheduler"
+require_relative "integrations"
+
 module Heddle
   class << self
     # Runs the block as a task and returns its value, once it and all tasks spawned inside ({Heddle.spawn},

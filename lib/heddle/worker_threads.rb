@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "scheduler"
+
 module Heddle
   # A few Ruby threads that run blocks for others, which wait meanwhile. They are started as they are needed and end when
   # there has been nothing to do for a second.

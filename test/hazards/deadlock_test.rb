@@ -40,6 +40,19 @@ class DeadlockTest < Minitest::Test
     assert_includes out, "deadlock" unless out.include?("nothing can wake")
   end
 
+  # Of threads that wait for tasks whose loop nobody runs, Ruby itself says so.
+  def test_threads_that_wait_for_a_loop_that_nobody_runs
+    out = assert_child(<<~RUBY)
+      pool = Heddle::FiberPool.new(1)
+      begin
+        Thread.new { pool.spawn { :never }.value }.value
+      rescue Exception => error
+        puts error.class, error.message.lines.first
+      end
+    RUBY
+    assert_equal "fatal\nNo live threads left. Deadlock?\n", out
+  end
+
   def test_ensure_blocks_run
     out = assert_child(<<~RUBY)
       begin

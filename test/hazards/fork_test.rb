@@ -63,6 +63,29 @@ class ForkTest < Minitest::Test
 
   # The child closes what it has inherited, runs its at_exit, collects its garbage: none of it reaches the parent's side
   # of the kernel.
+  # Where its fiber is a copy that nobody runs.
+  def test_the_child_asks_for_the_value_of_a_task_of_its_parents
+    out = assert_child(<<~RUBY)
+      Heddle.run do
+        task = Heddle.spawn(name: "parent's") { sleep(0.05) && 7 }
+        done = Heddle.spawn { 6 }
+        pid = fork do
+          puts done.value
+          [-> { task.value }, -> { task.wait(60) }].each do |ask|
+            ask.call
+          rescue Heddle::SchedulerClosed => error
+            puts error.message[/"parent's".*/]
+          end
+          exit!(0)
+        end
+        Process.wait(pid)
+        puts task.value
+      end
+    RUBY
+    refusal = %("parent's" waiting> never ends here: its scheduler was closed, or is that of the process which forked this one)
+    assert_equal [6, refusal, refusal, 7].join("\n"), out.chomp
+  end
+
   def test_a_child_that_ends_in_order_disturbs_nothing
     out = assert_child(<<~RUBY)
       at_exit { $stdout.flush }

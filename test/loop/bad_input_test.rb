@@ -148,8 +148,8 @@ class BadInputTest < Minitest::Test
 
   def test_items_of_pools
     Heddle.run do
-      assert_raises(NoMethodError) { Heddle::FiberPool.new(1).map(1) {} }
-      assert_raises(NoMethodError) { Heddle::FiberPool.new(1).each(nil) {} }
+      assert_raises(TypeError) { Heddle::FiberPool.new(1).map(1) {} }
+      assert_raises(TypeError) { Heddle::FiberPool.new(1).each(nil) {} }
     end
   end
 

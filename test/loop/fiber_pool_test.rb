@@ -18,6 +18,13 @@ class FiberPoolTest < Minitest::Test
       end
     end
 
+    def test_what_has_no_items
+      in_host do
+        error = assert_raises(TypeError) { Heddle::FiberPool.new(2).map(nil) {} }
+        assert_includes error.message, "nil has no method each"
+      end
+    end
+
     def test_no_more_than_its_size_run_at_once
       in_host do
         now = most = 0
@@ -403,6 +410,24 @@ class FiberPoolTest < Minitest::Test
 
     def test_in_a_thread
       assert_equal [2, 4], Thread.new { Heddle::FiberPool.new(2).map([1, 2]) { |number| sleep(0.001) && number * 2 } }.value
+    end
+
+    # It would wait for the loop to run in a thread that may never do so.
+    def test_a_map_in_another_thread_than_the_pools
+      pool = Heddle::FiberPool.new(2)
+      %i[map each].each do |method|
+        error = Thread.new { assert_raises(Heddle::WrongThread) { pool.public_send(method, [1]) {} } }.value
+        assert_includes error.message, "make a pool in this thread"
+      end
+    end
+
+    def test_a_pool_whose_thread_is_gone
+      pool = Thread.new { Heddle::FiberPool.new(2) }.value
+      error = assert_raises(Heddle::WrongThread) { pool.spawn {} }
+      assert_includes error.message, "whose thread has ended"
+      assert_same pool, pool.close
+      pool = Thread.new { Heddle::FiberPool.new(2).tap { |one| one.spawn { sleep } } }.value
+      assert_raises(Heddle::WrongThread) { pool.wait }
     end
 
     def test_made_outside_and_used_in_a_run

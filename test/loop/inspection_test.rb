@@ -55,6 +55,13 @@ class InspectionTest < Minitest::Test
     end
   end
 
+  # What the dump itself does to find out is no part of it.
+  def test_the_dump_of_who_asks_begins_where_it_asks
+    text = Heddle.run { dumped }
+    refute_includes text, "heddle/dump.rb"
+    assert_includes text, __FILE__
+  end
+
   # Where it is: in the fiber that the task has resumed.
   def test_the_dump_shows_the_nested_fiber_that_waits
     Heddle.run do

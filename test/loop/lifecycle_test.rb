@@ -79,14 +79,29 @@ class LifecycleTest < Minitest::Test
     runner.join
   end
 
+  # What is to work when nothing else of Heddle's was required.
+  ALONE = {
+    "scheduler" => "Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new); Fiber.schedule { sleep(0) && Heddle.deadline(1) {} } }.join",
+    "timeout" => "Timeout.timeout(1) {}",
+    "run" => "Heddle.run { Heddle.spawn { sleep(0) }.value }",
+    "fiber_pool" => "Heddle::FiberPool.new(1).map([1]) {}",
+    "processes" => "Heddle::Processes.new(2).map([1, 2]) {}",
+    "map" => "Heddle.map([1]) {}",
+    "offload" => "Heddle.offload {}",
+    "stream" => "Heddle::Stream.new(UNIXSocket.pair.first).close",
+    "memcached" => "Heddle::Memcached.new.close",
+    "db" => "Heddle::DB.connect('mysql://127.0.0.1:1') rescue $!.is_a?(SystemCallError) || raise",
+    "net_http" => "Heddle::NetHTTP.enabled? || raise"
+  }.freeze
+
   def test_every_part_can_be_required_alone
-    program = <<~'RUBY'
-      %w[scheduler deadline timeout run fiber_pool map processes offload stream memcached db net_http].each do |part|
-        pid = fork { require "heddle/#{part}" }
+    program = <<~RUBY
+      #{ALONE}.each do |part, use|
+        pid = fork { require("heddle/\#{part}") && eval(use) }
         puts part unless Process.wait2(pid).last.success?
       end
     RUBY
-    assert_equal "", IO.popen([RbConfig.ruby, "-I#{ROOT}/lib", "-e", program], err: %i[child out], &:read)
+    assert_equal "", IO.popen([RbConfig.ruby, "-w", "-I#{ROOT}/lib", "-e", program], err: %i[child out], &:read)
   end
 
   def test_wait_with_a_timeout

@@ -194,7 +194,7 @@ class ProcessesMapTest < Minitest::Test
         assert_raises(TypeError) { Heddle.map([1], processes: 1.5) {} }
         assert_raises(ArgumentError) { Heddle.map([1], fibers: 0, processes: 2) {} }
         assert_raises(ArgumentError) { Heddle::Processes.new(2).map([1]) }
-        assert_raises(NoMethodError) { Heddle.map(5, processes: 2) {} }
+        assert_raises(TypeError) { Heddle.map(5, processes: 2) {} }
       end
     end
 

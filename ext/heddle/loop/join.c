@@ -14,7 +14,7 @@ struct joining {
 static void sleep_in_thread(deadline_t deadline)
 {
     if (deadline == DEADLINE_NEVER) {
-        rb_thread_sleep_forever();
+        rb_thread_sleep_deadly(); // Ruby says so when no other thread is left that could end it
         return;
     }
     int64_t left = deadline - deadline_now();

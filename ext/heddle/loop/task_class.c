@@ -2,6 +2,7 @@
 
 #include "loop/cancel.h"
 #include "loop/foreign.h"
+#include "loop/fork.h"
 #include "loop/join.h"
 #include "loop/run.h"
 #include "loop/scheduler.h"
@@ -144,6 +145,11 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
     if (task->status == TASK_RUNNING && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->self);
     }
+    if (task->status <= TASK_RUNNING && task->loop && (task->loop->closed || task->loop->fork_count != fork_count()))
+        rb_raise(heddle_eSchedulerClosed,
+                 "%" PRIsVALUE
+                 " never ends here: its scheduler was closed, or is that of the process which forked this one",
+                 task->self);
     struct ending ending = {.task = task, .deadline = deadline};
     // The loop of a pool of its own runs on this thread, or nowhere.
     if (task->status <= TASK_RUNNING && task->loop && !task->loop->closed &&
