@@ -60,6 +60,28 @@ class GrowthTest < Minitest::Test
     assert_no_growth(2_000, warm_up: 1) { |count| (count / 4).times { Array.new(4) { Thread.new { Heddle.run { Heddle.spawn { sleep(0) } } } }.each(&:join) } }
   end
 
+  # Tasks that wait all at once, as a burst of requests does, and then go deep one after another, as the reading of a reply does.
+  def test_a_burst_leaves_most_stacks_as_small_as_they_were
+    skip "elsewhere a stack's pages cannot be given back" unless RUBY_PLATFORM.include?("linux")
+    out = assert_child(<<~RUBY)
+      rss = -> { File.read("/proc/self/status")[/^VmRSS:\\s+(\\d+)/, 1].to_i }
+      deep = ->(level) { catch { level.zero? || deep.call(level - 1) } } # each takes a kilobyte of the stack that is C's
+      GC.disable # it would free the dead ones'
+      Heddle.run do
+        go = Thread::Queue.new
+        tasks = Array.new(4000) { Heddle.spawn { go.pop || deep.call(30) } }
+        before = rss.call
+        go.close
+        tasks.each(&:value)
+        print rss.call - before, " ", tasks.count { |task| task.status == :completed }
+      end
+    RUBY
+    growth, completed = out.split.map(&:to_i)
+    assert_equal 4000, completed
+    # About 44 KiB each, if all kept what they have touched; 1024 do.
+    assert_operator growth, :<, 100 * 1024
+  end
+
   private
 
   # A part of it warms up: Ruby's heap has its size then. The C library's heaps, one for each thread that was busy at a

@@ -1,12 +1,15 @@
 #include "loop/worker.h"
 
+#include "loop/fiber_stack.h"
 #include "loop/fork.h"
 #include "loop/scheduler.h"
 #include "loop/task_class.h"
 #include "loop/task_run.h"
 #include "shims.h"
 
-enum { IDLE_LIMIT = 4096 }; // more than that are let go after a burst
+// After a burst: so many idle workers keep the stack that they have touched, so that they start the next tasks without page
+// faults; so many are kept at all.
+enum { WARM_LIMIT = 1024, IDLE_LIMIT = 4096 };
 
 static ID id_new, id_keys, id_storage, id_set_storage, id_aref, id_aset, id_call;
 static VALUE retire_predicates; // see Heddle::FiberPool.retire_if
@@ -169,6 +172,8 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
         }
         pause.successor = Qnil;
         protect(pause_body, &pause);
+        // Before those that still wait go as deep as this one went: at the end of a burst that is the most memory of all.
+        if (loop->idle_count >= WARM_LIMIT && NIL_P(pause.successor)) fiber_stack_release();
         if (!pause.reusable) {
             loop->statistics.retired++;
             if (!NIL_P(pause.successor)) protect(start_successor, &pause);
