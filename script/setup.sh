@@ -18,6 +18,10 @@ install_packages() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    echo "setup: not installed, which takes root or sudo: apt-get install ${missing[*]}" >&2
+    return 1
+  fi
   echo "setup: installing ${missing[*]}"
   if [ ! -e "$policy" ]; then
     ours=1

@@ -253,16 +253,28 @@ class LifecycleTest < Minitest::Test
     assert_empty report
   end
 
+  # None of them can leave its fiber: Ruby says so, as it does of threads.
   def test_break_throw_and_return_out_of_the_block
-    outcome = catch(:out) do
-      Heddle.run { throw :out, :thrown }
-      :not_thrown
-    end
-    assert_equal :thrown, outcome
-  rescue UncaughtThrowError
-    # A throw cannot leave its fiber: Ruby says so, as it does of threads.
+    ensured = []
+    leave = {
+      throw: -> { catch(:out) { Heddle.run { (throw :out) && flunk } } },
+      break: -> { Heddle.run { break } },
+      return: -> { run_that_returns(ensured) },
+      pool: -> { Heddle::FiberPool.new(1).map([1]) { break } }
+    }
+    leave.each { |how, way| assert_raises((how == :throw) ? UncaughtThrowError : LocalJumpError, how.to_s, &way) }
+    assert_equal [:left], ensured
     assert_nil Fiber.scheduler
   end
+
+  def run_that_returns(ensured)
+    Heddle.run do
+      return
+    ensure
+      ensured << :left
+    end
+  end
+  private :run_that_returns
 
   def test_cancelling_a_waiter_does_not_cancel_the_task
     Heddle.run do
