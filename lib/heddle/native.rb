@@ -14,6 +14,13 @@ else
     # not load has another path in its error: that one has to be seen.
     raise unless error.path == "heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle"
 
-    require "heddle/heddle"
+    begin
+      require "heddle/heddle"
+    rescue LoadError => missing
+      raise unless missing.path == "heddle/heddle"
+
+      raise LoadError, "heddle is not compiled for Ruby #{RUBY_VERSION}: in a checkout run `bundle exec rake compile` with this Ruby, " \
+        "else install the gem with it", cause: nil
+    end
   end
 end

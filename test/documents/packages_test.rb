@@ -1,6 +1,9 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "fileutils"
+require "open3"
+require "tmpdir"
 
 # The gems have in them what the repository has for them.
 class PackagesTest < Minitest::Test
@@ -12,6 +15,19 @@ class PackagesTest < Minitest::Test
 
   def test_heddle_lab
     assert_packed "lab/heddle-lab.gemspec", %w[lab/lib lab/ext lab/exe], %w[heddle]
+  end
+
+  # Whoever uses a checkout with another Ruby than he compiled it for.
+  def test_a_checkout_that_is_not_compiled_says_so
+    Dir.mktmpdir do |folder|
+      sources = Dir.glob("lib/**/*.rb", base: ROOT)
+      sources.map { |path| File.dirname(path) }.uniq.each { |path| FileUtils.mkdir_p(File.join(folder, path)) }
+      sources.each { |path| FileUtils.cp(File.join(ROOT, path), File.join(folder, path)) }
+      command = [RbConfig.ruby, "--disable=gems", "-I#{folder}/lib", "-e", "require 'heddle'"]
+      said, status = Open3.capture2e({"RUBYOPT" => nil, "RUBYLIB" => nil, "HEDDLE_NATIVE_DIR" => nil}, *command)
+      refute status.success?
+      assert_match(/heddle is not compiled for Ruby #{RUBY_VERSION}.*rake compile.*LoadError/, said)
+    end
   end
 
   private
