@@ -119,6 +119,8 @@ int gvl_wait(struct gvl_wait *wait, int64_t span)
     wait->looks++;
     counts.looks++;
     int found = look(wait->descriptors, wait->count, span < LOOK ? span : LOOK);
+    // Who is always answered within a look would else keep out other threads, signals and Timeout for all of a long transfer.
+    rb_thread_check_ints();
     if (found != 0 && found != -EINTR) return found;
     if (span <= LOOK) return found;
     return wait_without(wait, span == DEADLINE_NEVER ? span : span - LOOK);

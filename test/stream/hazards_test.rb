@@ -316,4 +316,30 @@ class StreamHazardsTest < Minitest::Test
     assert_operator count, :>, 200, "#{count} requests in 3 s beside a thread that computes"
     assert_equal true, Heddle.look_first?
   end
+
+  # One call, of which each wait is answered by a look, in which somebody else wants something of this thread. Packets have each
+  # receive find less than it could take.
+  def test_a_long_read_whose_every_wait_is_a_look_can_be_interrupted
+    assert_equal "in the middle", assert_child(<<~RUBY, timeout: 25)
+      packets = 200
+      stream, peer = Socket.pair(:UNIX, :SEQPACKET).map { |socket| Heddle::Stream.new(socket) }
+      numbers = -> { [stream.statistics[:looks], Heddle.lock_statistics[:releases]] }
+      interrupted = nil
+      trap(:USR1) { interrupted = numbers.call[0] }
+      parent = Process.pid
+      pid = fork { loop { sleep(0.03) && Process.kill(:USR1, parent) } }
+      at_exit { Process.kill(:KILL, pid) && Process.wait(pid) }
+      Thread.new { loop {} } # who has the lock regained late
+      loop do
+        packets.times { peer.write("packet") && peer.flush }
+        before, interrupted = numbers.call, nil
+        stream.skip(packets * 6)
+        after = numbers.call
+        # Where the lock was let go nothing needs a check of its own; nor between calls.
+        next unless after == [before[0] + packets, before[1]]
+        break if interrupted&.between?(before[0] + 1, after[0] - 1)
+      end
+      print "in the middle"
+    RUBY
+  end
 end

@@ -6,20 +6,20 @@ require "support/certificates"
 
 # An HTTP server that says, byte by byte and at the ends it is told, what a script says. A script is one Array a
 # connection, of replies; a reply is {pieces: [String], ending: nil, :close or :reset}. A connection without a script
-# is closed. It keeps what it was sent.
+# is closed. It keeps what it was sent, connection by connection: in which order two of them are read is a matter of chance.
 class ScriptedHTTPServer
   PAUSE = 0.0003 # seconds between two pieces, so that they are likely to arrive one by one
   OUTSTANDING = 0x5411 # SIOCOUTQ: bytes that the other side has not acknowledged yet
   GONE = 7 # TCP_CLOSE: the client has reset the connection
 
-  attr_reader :port, :received
+  attr_reader :port
 
   def initialize(tls: false)
     @server = TCPServer.new("127.0.0.1", 0)
     @port = @server.addr[1]
     @context = tls ? self.class.tls_context : nil
     @lock = Mutex.new
-    @received = []
+    @heard = [] # of each connection
     @connections = []
     @scripts = []
     @thread = Thread.new { accept }
@@ -34,14 +34,18 @@ class ScriptedHTTPServer
         late.close
       end
       @scripts = scripts.map(&:dup)
-      @received = []
+      @heard = []
     end
   end
 
   # Waits until what was begun is over.
   def settle
     @lock.synchronize { @connections.dup }.each { |thread, _| thread.join(5) }
-    @received
+    received
+  end
+
+  def received
+    @lock.synchronize { @heard.flatten(1) }
   end
 
   # Waits until the server has said all that it says before the next request.
@@ -77,19 +81,22 @@ class ScriptedHTTPServer
       @server.wait_readable
       @lock.synchronize do
         socket = @server.accept_nonblock(exception: false)
-        @connections << [serving(socket, @scripts.shift), socket] unless socket == :wait_readable
+        next if socket == :wait_readable
+
+        @heard << []
+        @connections << [serving(socket, @scripts.shift, @heard.last), socket]
       end
     end
   rescue IOError
     nil
   end
 
-  def serving(socket, script)
+  def serving(socket, script, heard)
     socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1)
-    Thread.new { serve(socket, script) }.tap { |thread| thread.report_on_exception = false }
+    Thread.new { serve(socket, script, heard) }.tap { |thread| thread.report_on_exception = false }
   end
 
-  def serve(socket, script)
+  def serve(socket, script, heard)
     stream = socket
     if @context
       stream = OpenSSL::SSL::SSLSocket.new(socket, @context)
@@ -100,7 +107,7 @@ class ScriptedHTTPServer
       Thread.current[:quiet] = true
       request = read_request(stream) or break
       Thread.current[:quiet] = false
-      @lock.synchronize { @received << request }
+      @lock.synchronize { heard << request }
       reply[:pieces].each_with_index do |piece, i|
         sleep(PAUSE) if i > 0
         stream.write(piece)

@@ -2,12 +2,25 @@
 // Inflater, on top of the fast socket.
 #include "net_http/http_methods.h"
 
+#include "net_http/http_wait.h"
 #include "wire/http.h"
 
 enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
 
 static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof;
 static VALUE content_length, content_range, content_encoding, transfer_encoding;
+
+// Small chunks come through the buffer, by the thousand, and as long as the server is faster nothing waits.
+static void fill(struct http_io *io)
+{
+    if (!http_io_fill(io, ROOM)) http_raise_eof();
+    if (http_io_pending(io).length >= ROOM) { // that much of them takes a millisecond
+        http_give_way();
+    } else {
+        http_courtesy();
+    }
+    http_io_look_again(io);
+}
 
 // The next line without its end. Until anything else runs; `whole` is what to consume.
 static struct http_span chunk_line(struct http_io *io, size_t *whole)
@@ -20,16 +33,15 @@ static struct http_span chunk_line(struct http_io *io, size_t *whole)
         if (*whole > LONGEST_LINE) rb_raise(io->flavour->bad_response, "response line too long");
         if (end) return (struct http_span){pending.at, http_chopped(pending.at, *whole)};
         seen = pending.length;
-        if (!http_io_fill(io, ROOM)) http_raise_eof();
+        fill(io);
     }
 }
 
 // The two bytes behind a chunk, whatever they are.
 static void skip_end_of_chunk(struct http_io *io)
 {
-    while (http_io_pending(io).length < 2) {
-        if (!http_io_fill(io, ROOM)) http_raise_eof();
-    }
+    while (http_io_pending(io).length < 2)
+        fill(io);
     http_io_consume(io, 2);
 }
 

@@ -12,11 +12,24 @@ bool http_scheduled(void)
     return !NIL_P(rb_fiber_scheduler_current());
 }
 
-void http_courtesy(void)
+static void let_others(void (*way)(struct loop *))
 {
     VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler) || !scheduler_loop(scheduler)) return;
-    loop_courtesy(scheduler_entered(scheduler));
+    if (NIL_P(scheduler)) {
+        rb_thread_check_ints();
+    } else if (scheduler_loop(scheduler)) {
+        way(scheduler_entered(scheduler));
+    }
+}
+
+void http_courtesy(void)
+{
+    let_others(loop_courtesy);
+}
+
+void http_give_way(void)
+{
+    let_others(loop_yield);
 }
 
 static bool wait_in_thread(VALUE socket, int descriptor, short events, int64_t span)

@@ -11,7 +11,11 @@ bool http_wait(VALUE socket, int descriptor, short events, int64_t span);
 // Whether the running fiber has a scheduler.
 bool http_scheduled(void);
 
-// To be called after a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while.
+// To be called after a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, or other
+// threads, signals and Timeout theirs. May raise.
 void http_courtesy(void);
+
+// The same at once, after what took long.
+void http_give_way(void);
 
 #endif
