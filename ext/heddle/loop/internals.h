@@ -21,8 +21,8 @@ bool poll_due(const struct loop *loop);
 // Runs others until `self` is dispatched.
 void switch_away(struct loop *loop, struct loop_wait *self);
 
-// Transfers to a fiber that has not run yet, or is not in the ready queue.
-void switch_to(struct loop *loop, VALUE fiber);
+// Transfers to a fiber that has not run yet, whose block gets the argument, or is not in the ready queue.
+void switch_to(struct loop *loop, VALUE fiber, VALUE argument);
 
 // ---- descriptors.c
 

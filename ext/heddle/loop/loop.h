@@ -135,8 +135,8 @@ void loop_yield(struct loop *loop);
 void loop_courtesy(struct loop *loop);
 
 // Runs a fiber that was never run, at once: what it is for is begun before its spawner goes on, and is in flight the
-// longer. The caller becomes ready behind the others.
-void loop_start(struct loop *loop, VALUE fiber);
+// longer. The fiber's block gets the argument. The caller becomes ready behind the others.
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument);
 
 // As loop_start, with an idle worker, which goes on as `task`. There must be one.
 VALUE loop_continue_idle(struct loop *loop, struct task *task); // its fiber

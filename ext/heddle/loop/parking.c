@@ -18,8 +18,9 @@ struct parking {
     int error;
     bool completed;
     struct loop_wait *outer_wait; // of the same task: a trap handler that waits
-    VALUE start;                  // a fiber to run at once, or 0 …
-    VALUE raise;                  // … and the exception to raise in it, or 0
+    VALUE start;                  // a fiber to run at once, or 0; its block gets …
+    VALUE argument;               // … this …
+    VALUE raise;                  // … unless it is an exception that is to be raised in it, or 0
     VALUE exception;              // was raised in the waiting fiber by somebody, or 0
     bool timed_out;
     unsigned forks; // where the record belongs
@@ -71,7 +72,7 @@ static VALUE park_body(VALUE argument)
         if (parking->raise) {
             rb_fiber_raise(parking->start, 1, &parking->raise);
         } else {
-            switch_to(loop, parking->start);
+            switch_to(loop, parking->start, parking->argument);
         }
     }
     switch_away(loop, wait);
@@ -182,7 +183,7 @@ void loop_yield(struct loop *loop)
         loop->since_poll++;
         return;
     }
-    loop_start(loop, 0);
+    loop_start(loop, 0, Qnil);
 }
 
 void loop_courtesy(struct loop *loop)
@@ -314,9 +315,9 @@ int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, i
 
 // ---- starting fibers, and keeping idle ones
 
-void loop_start(struct loop *loop, VALUE fiber)
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
 {
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber};
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument};
     begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
     park(&parking);
@@ -326,7 +327,7 @@ VALUE loop_continue_idle(struct loop *loop, struct task *task)
 {
     struct loop_wait *worker = loop->idle;
     VALUE fiber = worker->fiber;
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber};
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = Qnil};
     begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
     loop->idle = worker->next;

@@ -173,10 +173,10 @@ bool poll_due(const struct loop *loop)
 
 // ---- switching
 
-void switch_to(struct loop *loop, VALUE fiber)
+void switch_to(struct loop *loop, VALUE fiber, VALUE argument)
 {
     loop->statistics.switches++;
-    rb_fiber_transfer(fiber, 0, NULL);
+    rb_fiber_transfer(fiber, 1, &argument);
 }
 
 // A trap handler may fork, and the child return from it into a wait of the parent's that nothing can end there.
@@ -195,7 +195,7 @@ static void deliver_interrupt(struct loop *loop, struct loop_wait *self)
     struct loop_wait *root = loop->root.wait;
     if (root && root != self && root->fiber != self->fiber) {
         loop->interrupt_due = true;
-        switch_to(loop, root->fiber);
+        switch_to(loop, root->fiber, Qnil);
     } else {
         loop->task = self->task;
         check_interrupts(loop);
@@ -235,7 +235,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
             ready_remove(loop, next);
             loop->since_poll++;
             next->state = WAIT_RUNNING;
-            if (next != self) switch_to(loop, next->fiber);
+            if (next != self) switch_to(loop, next->fiber, Qnil);
         }
     }
     loop->task = self->task;

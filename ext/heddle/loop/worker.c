@@ -109,7 +109,7 @@ static void end_child(const struct task *task)
     ruby_stop(state);
 }
 
-static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
+static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct task *task = task_of(task_object);
@@ -158,7 +158,7 @@ static void protect(VALUE (*body)(VALUE), struct pause *pause)
             rb_obj_class(error));
 }
 
-static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
+static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     unsigned forks = fork_count();
@@ -189,6 +189,18 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 }
 
 // ---- starting
+
+// One Proc for all fibers of a kind; what each is for it gets when it starts. A block of its own would be four objects more to
+// allocate, and to mark for as long as the fiber waits.
+static VALUE one_proc, many_proc, carry_proc;
+
+// Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler. Options as Fiber.new's, or nil.
+static VALUE new_fiber(VALUE proc, VALUE options)
+{
+    int argc = NIL_P(options) ? 0 : 1;
+    return rb_funcall_with_block_kw(heddle_cFiber, id_new, argc, &options, proc,
+                                    argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+}
 
 struct start {
     struct loop *loop;
@@ -224,7 +236,7 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
 static VALUE run_fiber(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    loop_start(start->loop, start->fiber);
+    loop_start(start->loop, start->fiber, start->task->self);
     return Qnil;
 }
 
@@ -239,10 +251,7 @@ static VALUE start_body(VALUE argument)
         start->fiber = loop_continue_idle(loop, task);
         return Qnil;
     }
-    // Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler.
-    int argc = NIL_P(start->options) ? 0 : 1;
-    start->fiber = rb_block_call_kw(heddle_cFiber, id_new, argc, &start->options, start->fresh ? run_one : run_many,
-                                    task->self, argc ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+    start->fiber = new_fiber(start->fresh ? one_proc : many_proc, start->options);
     return rb_rescue2(run_fiber, argument, rescue_fiber_error, argument, eFiberError, (VALUE)0);
 }
 
@@ -277,7 +286,7 @@ static VALUE successor_of(VALUE argument)
     return Qnil;
 }
 
-static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(unused, scheduler))
+static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct loop *loop = scheduler_loop(scheduler);
@@ -299,8 +308,8 @@ static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(unused, scheduler))
 void worker_open_porter(struct loop *loop)
 {
     if (loop->porter) return;
-    loop->porter = rb_block_call(heddle_cFiber, id_new, 0, NULL, carry, loop->self);
-    loop_start(loop, loop->porter);
+    loop->porter = new_fiber(carry_proc, Qnil);
+    loop_start(loop, loop->porter, loop->self);
 }
 
 /*
@@ -329,6 +338,9 @@ void Init_heddle_worker(void)
     rb_gc_register_mark_object(mWarning = rb_path2class("Warning"));
     rb_gc_register_mark_object(eFiberError = rb_path2class("FiberError"));
     rb_gc_register_mark_object(retire_predicates = rb_ary_new());
+    rb_gc_register_mark_object(one_proc = rb_proc_new(run_one, Qnil));
+    rb_gc_register_mark_object(many_proc = rb_proc_new(run_many, Qnil));
+    rb_gc_register_mark_object(carry_proc = rb_proc_new(carry, Qnil));
     VALUE scheduler = rb_const_get(heddle_module, rb_intern("Scheduler"));
     rb_define_singleton_method(scheduler, "retire_if", retire_if, 1);
 }
