@@ -20,6 +20,13 @@ class LabRunnerTest < Minitest::Test
     assert_operator measures["peak_rss_kib"], :>, 1000
   end
 
+  def test_what_comes_out_the_same_each_time_is_measured_once
+    bench, summary = TrialBench.run(%w[good], constant: "x2")
+    assert_equal [4, 1], %w[x1 x2].map { |name| summary.record.rounds.count { |round| round.case == name } }
+    assert_equal 20.0, summary.spread("good", "x2", TrialBench::OPERATIONS).median
+    bench.tables(summary) # without a noise floor for that
+  end
+
   def test_a_cell_that_hangs_is_stopped_and_said_so
     assert_within(15) { assert_equal "no answer after 1.5 s: stopped", trouble("hang", deadline: 1.5) }
   end

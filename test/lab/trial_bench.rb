@@ -23,9 +23,15 @@ class TrialBench < Heddle::Lab::Bench
 
   OPERATIONS = Heddle::Lab::Metric.new(key: :operations, title: "Operations", better: :higher, value: ->(m) { m["operations"] })
 
-  def self.run(models, rounds: 2, deadline: 20, seed: 7)
+  # Name of the case that comes out the same each time, or nil.
+  attr_accessor :constant
+
+  def repeats?(bench_case) = bench_case.name != constant
+
+  def self.run(models, rounds: 2, deadline: 20, seed: 7, constant: nil)
     bench = new
     bench.model_names = models
+    bench.constant = constant
     child = Heddle::Lab::Child.new(deadline: deadline, paths: PATHS)
     record = Heddle::Lab::Runner.new(bench, rounds: rounds, seed: seed, child: child, affinity: Heddle::Lab::Affinity.new(cores: []),
       argv: ["bench", "trial"], progress: StringIO.new).run

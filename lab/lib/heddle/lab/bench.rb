@@ -79,6 +79,11 @@ module Heddle
       # @return [Boolean]
       def applies?(model, bench_case) = true
 
+      # Whether each round measures the case again, and a twin: no need for a count that comes out the same each time.
+      # @param bench_case [Case]
+      # @return [Boolean]
+      def repeats?(bench_case) = true
+
       # Holds open what the run needs, such as a server, while the block runs.
       # @param affinity [Affinity]
       def open(affinity) = yield

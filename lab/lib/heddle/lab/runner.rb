@@ -53,7 +53,7 @@ module Heddle
       end
 
       def measure(plan, record)
-        cells = plan.select { |cell| @bench.applies?(cell.model, cell.bench_case) }
+        cells = plan.select { |cell| @bench.applies?(cell.model, cell.bench_case) && wanted?(cell) }
         progress = Progress.new(@progress, cells.size)
         cells.each do |cell|
           progress.step("round #{cell.round}, #{cell.bench_case.name}, #{cell.model.name}")
@@ -62,6 +62,8 @@ module Heddle
       ensure
         progress&.clear
       end
+
+      def wanted?(cell) = @bench.repeats?(cell.bench_case) || (cell.round == 1 && !cell.model.twin?)
 
       def measure_cell(cell)
         answer = @bench.around(cell) do
