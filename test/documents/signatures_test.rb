@@ -3,7 +3,7 @@
 require "test_helper"
 require "heddle"
 
-# sig/heddle.rbs has what Heddle offers its users: all of it, and nothing else.
+# sig/ has what Heddle offers its users: all of it, and nothing else.
 class SignaturesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
 
