@@ -106,12 +106,15 @@ class Soak
     half = @samples.drop(@samples.size / 3)
     before, after = half.first(half.size / 2), half.last(half.size / 2)
     # Memory takes a step of some MiB once in a while; what leaks takes one every few seconds.
-    {rss: [1.15, 10_240], descriptors: [1.25, 50], fibers: [1.25, 50], timers: [1.5, 50]}.each do |what, (factor, step)|
+    {rss: [1.15, 10_240], descriptors: [1.25, 50], fibers: [1.25, 50]}.each do |what, (factor, step)|
       next if before.empty?
 
       was, is = [before, after].map { |samples| samples.sum(&what) / samples.size }
       faults << "#{what} grew from #{was} to #{is}" if is > was * factor + step
     end
+    # How many tasks are at work at once, twice as many or half, is the machine's speed; how many timers each has is nearly not.
+    was, is = [before, after].map { |samples| samples.sum(&:timers).fdiv(samples.sum(&:tasks)).round(2) }
+    faults << "timers of a task grew from #{was} to #{is}" if is > was * 1.5
     puts @ended.inspect
     puts faults.empty? ? "passed" : faults
     faults.empty?
