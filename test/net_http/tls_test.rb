@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "objspace"
 require "open3"
 require "tempfile"
 require "support/loop_helpers"
@@ -139,7 +140,68 @@ class NetHTTPTLSTest < Minitest::Test
     server&.close
   end
 
+  # Nothing is reserved beyond the body where its length is known: it would count as garbage later.
+  def test_a_body_takes_no_more_memory_than_it_has_bytes
+    body = "0123456789abcdef" * 350_000
+    with_bodies(body) do |port|
+      fetched = client(port).start { |http| http.get("/").body }
+      assert_equal body, fetched
+      assert_operator ObjectSpace.memsize_of(fetched), :<, body.bytesize + 10_000
+    end
+  end
+
+  # SSLSocket's method in Ruby is passed by where that shows nowhere. What it has read ahead comes first all the same.
+  def test_bytes_that_are_pushed_back_come_first
+    body = "0123456789abcdef" * 50_000
+    pieces = lambda do |port|
+      seen = []
+      client(port).start do |http|
+        http.request_get("/") do |response|
+          response.read_body do |piece|
+            http.instance_variable_get(:@socket).io.ungetc("+") if (seen << piece).size == 20
+          end
+        end
+      end
+      seen
+    end
+    with_bodies(body) do |port|
+      assert_equal "+", pieces.call(port)[20]
+    end
+  end
+
+  # In processes of their own, for what is reopened stays so.
+  {
+    "in front of read_nonblock" => "OpenSSL::SSL::SSLSocket.prepend(Module.new { def read_nonblock(...) = ($called += 1) && super })",
+    "in front of sysread_nonblock" => "OpenSSL::SSL::SSLSocket.prepend(Module.new { private def sysread_nonblock(...) = ($called += 1) && super })",
+    "in the place of Buffering's" => "OpenSSL::Buffering.module_eval { alias_method :as_it_was, :read_nonblock; def read_nonblock(...) = ($called += 1) && as_it_was(...) }",
+    "in the place of SSLSocket's" => "OpenSSL::SSL::SSLSocket.class_eval { alias_method :as_it_was, :sysread_nonblock; private def sysread_nonblock(...) = ($called += 1) && as_it_was(...) }"
+  }.each do |where, patch|
+    define_method(:"test_a_method_#{where.tr(" '", "_")}_is_called_for_each_record") do
+      body = "0123456789abcdef" * 50_000
+      with_bodies(body) do |port|
+        out = assert_child(<<~RUBY)
+          require "heddle/net_http"
+          require "openssl"
+          $called = 0
+          #{patch}
+          Net::HTTP.start("127.0.0.1", #{port}, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| print http.get("/").body.bytesize, " " }
+          print $called > #{body.bytesize / 16_384}
+        RUBY
+        assert_equal "#{body.bytesize} true", out
+      end
+    end
+  end
+
   private
+
+  # In records that do not end where memory is reserved to.
+  def with_bodies(body)
+    server = ScriptedHTTPServer.new(tls: true)
+    server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n", body[0, 9000], body[9000..]], ending: nil}]])
+    yield server.port
+  ensure
+    server&.close
+  end
 
   def client(port)
     Net::HTTP.new("127.0.0.1", port, nil).tap do |http|

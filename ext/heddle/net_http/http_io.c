@@ -1,5 +1,6 @@
 #include "net_http/http_io.h"
 
+#include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -10,9 +11,7 @@
 #include <sys/socket.h>
 
 static ID iv_io, iv_rbuf, iv_rbuf_offset, iv_rbuf_empty, iv_read_timeout, iv_write_timeout, iv_debug_output;
-static ID id_read_nonblock, id_write_nonblock, id_to_io;
-static VALUE sym_wait_readable, sym_wait_writable;
-static VALUE without_exceptions; // {exception: false}
+static ID id_to_io;
 static VALUE tcp_socket, unix_socket, socket_class;
 
 // ---- the view
@@ -46,6 +45,8 @@ bool http_io_open(struct http_io *io, VALUE self)
     if (!flavour->io_pristine) return fall_back(flavour, HTTP_FALLBACK_OVERRIDE);
     if (RTEST(rb_attr_get(self, iv_debug_output))) return fall_back(flavour, HTTP_FALLBACK_DEBUG_OUTPUT);
     io->calling = false;
+    io->records = 0;
+    io->passes_by = false;
     io->spare = Qnil;
     io->segments = HTTP_UNJUDGED;
     io->self = self;
@@ -231,31 +232,13 @@ void http_add_length(VALUE string, size_t count)
     rb_str_set_len(string, RSTRING_LEN(string) + (long)count);
 }
 
-VALUE http_io_receive_record(struct http_io *io, size_t most, VALUE buffer)
-{
-    VALUE arguments[3] = {SIZET2NUM(most), buffer, without_exceptions};
-    return rb_funcallv_kw(io->io, id_read_nonblock, 3, arguments, RB_PASS_KEYWORDS);
-}
-
-VALUE http_io_send_record(struct http_io *io, VALUE string)
-{
-    VALUE arguments[2] = {string, without_exceptions};
-    return rb_funcallv_kw(io->io, id_write_nonblock, 2, arguments, RB_PASS_KEYWORDS);
-}
-
-short http_io_awaited(VALUE got)
-{
-    if (got == sym_wait_writable) return POLLOUT;
-    return got == sym_wait_readable ? POLLIN : 0;
-}
-
 static bool fill_from_tls(struct http_io *io)
 {
     for (;;) {
         size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);
         bool empty = RSTRING_LEN(rbuf) == 0;
-        VALUE got = http_io_receive_record(io, HTTP_RECORD, empty ? rbuf : Qnil);
+        VALUE got = http_tls_receive(io, HTTP_RECORD, empty ? rbuf : Qnil);
         if (NIL_P(got)) return false;
         if (RB_TYPE_P(got, T_STRING)) {
             rbuf = rbuf_of(io);
@@ -264,7 +247,7 @@ static bool fill_from_tls(struct http_io *io)
             RB_GC_GUARD(got);
             return true;
         }
-        http_io_wait_to_read(io, http_io_awaited(got));
+        http_io_wait_to_read(io, http_tls_awaited(got));
     }
 }
 
@@ -320,7 +303,7 @@ int http_io_ended(struct http_io *io)
     }
     VALUE rbuf = rbuf_of(io);
     bool empty = RSTRING_LEN(rbuf) == 0;
-    VALUE got = http_io_receive_record(io, 1, Qnil);
+    VALUE got = http_tls_receive(io, 1, Qnil);
     if (NIL_P(got)) return 1;
     if (!RB_TYPE_P(got, T_STRING)) return -1; // a session ticket, or nothing at all
     rbuf = rbuf_of(io);
@@ -339,14 +322,7 @@ void Init_heddle_http_io(void)
     iv_read_timeout = rb_intern("@read_timeout");
     iv_write_timeout = rb_intern("@write_timeout");
     iv_debug_output = rb_intern("@debug_output");
-    id_read_nonblock = rb_intern("read_nonblock");
-    id_write_nonblock = rb_intern("write_nonblock");
     id_to_io = rb_intern("to_io");
-    sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
-    sym_wait_writable = ID2SYM(rb_intern("wait_writable"));
-    without_exceptions = rb_hash_new();
-    rb_hash_aset(without_exceptions, ID2SYM(rb_intern("exception")), Qfalse);
-    rb_gc_register_mark_object(without_exceptions);
 }
 
 void http_io_know_sockets(void)

@@ -19,8 +19,10 @@ struct http_io {
     struct http_flavour *flavour;
     int descriptor;
     bool tls;
-    bool calling; // the destination of a body: what is raised is its error
-    VALUE spare;  // a binary String for the next segment of a body, or nil
+    uint8_t records; // how many were asked for, up to as many as it takes to look at SSLSocket's methods
+    bool passes_by;  // the one in Ruby, and calls the one in C that it calls
+    bool calling;    // the destination of a body: what is raised is its error
+    VALUE spare;     // a binary String for the next segment of a body, or nil
     // Whose segments are once the destination has taken them.
     enum { HTTP_UNJUDGED, HTTP_GIVEN, HTTP_LENT } segments;
     bool offsets; // net-protocol 0.2 and later: @rbuf_offset and @rbuf_empty beside @rbuf
@@ -79,16 +81,6 @@ RBIMPL_ATTR_NORETURN()
 void http_io_write_timed_out(const struct http_io *io);
 RBIMPL_ATTR_NORETURN()
 void http_raise_errno(int error);
-
-// The next record of TLS, or part of it, as SSLSocket gives it: nil at the end of the file. `buffer`, if it is not nil,
-// becomes the String that is returned; SSLSocket empties it in any case.
-VALUE http_io_receive_record(struct http_io *io, size_t most, VALUE buffer);
-
-// Sends what SSLSocket takes of the String; how many bytes that was.
-VALUE http_io_send_record(struct http_io *io, VALUE string);
-
-// The events of poll(2) that either has to wait for; 0 where what it gave is no such thing.
-short http_io_awaited(VALUE got);
 
 // Has room for `room` bytes behind what is in the String; says that `count` bytes were put there.
 void http_make_room(VALUE string, size_t room);

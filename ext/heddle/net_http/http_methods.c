@@ -1,5 +1,6 @@
 #include "net_http/http_methods.h"
 
+#include "net_http/http_tls.h"
 #include "net_http/net_http.h"
 
 static bool displaced; // any of ours
@@ -70,5 +71,6 @@ void Init_heddle_net_http(void)
 {
     VALUE net_http = rb_define_module_under(heddle_module, "NetHTTP");
     Init_heddle_http_io();
+    Init_heddle_http_tls();
     Init_heddle_http_flavour(net_http);
 }

@@ -3,6 +3,7 @@
 #include "net_http/http_bulk.h"
 #include "net_http/http_io.h"
 #include "net_http/http_sink.h"
+#include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -26,6 +27,7 @@ struct target {
     VALUE string;
     uint64_t left;
     size_t reserve; // how much may be reserved next
+    bool alone;     // nothing was in the String before
     bool binary;    // was before: nobody asks what its bytes are
     bool high;
     bool ended;
@@ -49,6 +51,24 @@ static void append(struct target *target, const void *bytes, size_t count)
     arrived(target, count);
 }
 
+// Room for as much of what is left as may be reserved now. No more than that where nothing else will come to the String: what was
+// reserved counts as garbage later.
+static size_t reserve(struct target *target, size_t least)
+{
+    if (target->left == UINT64_MAX) {
+        http_make_room(target->string, least);
+        return least;
+    }
+    size_t wanted = target->left < target->reserve ? (size_t)target->left : target->reserve;
+    if (target->reserve < HTTP_LARGEST_RESERVE) target->reserve *= 2;
+    if (target->alone && rb_str_capacity(target->string) - (size_t)RSTRING_LEN(target->string) < wanted) {
+        rb_str_modify_expand(target->string, (long)wanted);
+    } else {
+        http_make_room(target->string, wanted);
+    }
+    return wanted;
+}
+
 static size_t room_for(struct target *target)
 {
     size_t least = target->left == UINT64_MAX ? BULK : 1; // of unknown length: as much again
@@ -57,12 +77,13 @@ static size_t room_for(struct target *target)
         least = length < HTTP_LARGEST_RESERVE ? length : HTTP_LARGEST_RESERVE;
     size_t room = rb_str_capacity(target->string) - length;
     if (room >= least && room >= 4096) return room < target->left ? room : (size_t)target->left;
-    size_t wanted = target->left == UINT64_MAX       ? least
-                    : target->left < target->reserve ? (size_t)target->left
-                                                     : target->reserve;
-    if (target->left != UINT64_MAX && target->reserve < HTTP_LARGEST_RESERVE) target->reserve *= 2;
-    http_make_room(target->string, wanted);
-    return wanted;
+    return reserve(target, least);
+}
+
+// For what has come already.
+static void make_room_for(struct target *target, size_t count)
+{
+    if (rb_str_capacity(target->string) - (size_t)RSTRING_LEN(target->string) < count) reserve(target, count);
 }
 
 void http_trim(VALUE string)
@@ -107,17 +128,34 @@ static void receive_bulk(struct target *target, size_t room)
     io->descriptor = rb_io_descriptor(io->io);
 }
 
+// Segments are garbage as soon as a block is done with them, and the GC frees them by tens of MiB at once. glibc would give that
+// memory back each time, and each page of it costs a fault when it comes again. From the largest block that was mapped by itself and
+// freed, up to 32 MiB, malloc learns how much to keep (see mallopt(3), M_MMAP_THRESHOLD): this one teaches it, once.
+static void keep_freed_memory(size_t length)
+{
+#ifdef __GLIBC__
+    enum { ENOUGH = 8 << 20, LARGEST = 31 << 20 };
+    static size_t seen;
+    if (seen > ENOUGH || (seen += length) <= ENOUGH) return;
+    void *volatile block = malloc(LARGEST);
+    free(block);
+#else
+    (void)length;
+#endif
+}
+
 static void receive_tls(struct target *target)
 {
-    VALUE got = http_io_receive_record(target->io, target->left < HTTP_RECORD ? (size_t)target->left : HTTP_RECORD,
-                                       target->scratch);
+    size_t most = target->left < HTTP_RECORD ? (size_t)target->left : HTTP_RECORD;
+    VALUE got = http_tls_receive(target->io, most, target->scratch);
     if (NIL_P(got)) {
         target->ended = true;
     } else if (RB_TYPE_P(got, T_STRING)) {
-        room_for(target);
+        keep_freed_memory((size_t)RSTRING_LEN(got));
+        make_room_for(target, (size_t)RSTRING_LEN(got));
         append(target, RSTRING_PTR(got), (size_t)RSTRING_LEN(got));
     } else {
-        http_io_wait_to_read(target->io, http_io_awaited(got));
+        http_io_wait_to_read(target->io, http_tls_awaited(got));
     }
 }
 
@@ -167,6 +205,7 @@ static VALUE finish_target(VALUE argument)
 static bool read_into_string(struct http_io *io, uint64_t length, VALUE string)
 {
     struct target target = {.io = io, .string = string, .left = length, .reserve = FIRST_RESERVE, .scratch = Qnil};
+    target.alone = RSTRING_LEN(string) == 0;
     target.binary = rb_enc_get(string) == rb_ascii8bit_encoding();
     rb_str_modify(string);
     struct http_pending pending = http_io_pending(io);
@@ -192,22 +231,6 @@ static VALUE binary(size_t room)
     VALUE string = rb_str_buf_new((long)room);
     rb_enc_associate(string, rb_ascii8bit_encoding());
     return string;
-}
-
-// Segments are garbage as soon as a block is done with them, and the GC frees them by tens of MiB at once. glibc would give that
-// memory back each time, and each page of it costs a fault when it comes again. From the largest block that was mapped by itself and
-// freed, up to 32 MiB, malloc learns how much to keep (see mallopt(3), M_MMAP_THRESHOLD): this one teaches it, once.
-static void keep_freed_memory(size_t length)
-{
-#ifdef __GLIBC__
-    enum { ENOUGH = 8 << 20, LARGEST = 31 << 20 };
-    static size_t seen;
-    if (seen > ENOUGH || (seen += length) <= ENOUGH) return;
-    void *volatile block = malloc(LARGEST);
-    free(block);
-#else
-    (void)length;
-#endif
 }
 
 // An empty binary String with room for so much: the one that was lent last, or a new one.
@@ -268,15 +291,16 @@ static VALUE segment_from_tls(struct http_io *io, size_t most)
         VALUE buffer = io->spare;
         if (NIL_P(buffer)) buffer = binary(HTTP_RECORD);
         io->spare = Qnil;
-        VALUE got = http_io_receive_record(io, most < HTTP_RECORD ? most : HTTP_RECORD, buffer);
+        VALUE got = http_tls_receive(io, most < HTTP_RECORD ? most : HTTP_RECORD, buffer);
         if (RB_TYPE_P(got, T_STRING)) {
+            if (io->segments == HTTP_GIVEN) keep_freed_memory((size_t)RSTRING_LEN(got));
             if (got == buffer && (io->segments == HTTP_LENT || RSTRING_LEN(got) >= HTTP_RECORD / 2)) return got;
             io->spare = buffer;
             return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
         }
         io->spare = buffer;
         if (NIL_P(got)) return Qnil;
-        http_io_wait_to_read(io, http_io_awaited(got));
+        http_io_wait_to_read(io, http_tls_awaited(got));
     }
 }
 

@@ -1,6 +1,7 @@
 // Sends Strings: several in one system call, records of TLS one by one, what is large without the GVL.
 #include "net_http/http_bulk.h"
 #include "net_http/http_io.h"
+#include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 
@@ -16,8 +17,8 @@ static size_t write_tls(struct http_io *io, VALUE string)
     size_t sent = 0, length = (size_t)RSTRING_LEN(string);
     VALUE rest = string;
     while (sent < length) {
-        VALUE got = http_io_send_record(io, rest);
-        short awaited = http_io_awaited(got);
+        VALUE got = http_tls_send(io, rest);
+        short awaited = http_tls_awaited(got);
         if (awaited) {
             http_io_wait_to_write(io, awaited);
         } else {
