@@ -1,6 +1,7 @@
-// What the files of the client share among themselves: memcached_client.c (the object, its ring), server.c (connections and who
-// has them), conversation.c (a request and its reply), operation.c (one key: lease, ask, try again), single.c (methods of one key),
-// multi.c, leg.c and batch.c (many keys, all servers at once: multi.h), text.c (what servers say of themselves).
+// What the files of the client share among themselves: memcached_client.c (the object, its ring), memcached_server.c
+// (connections and who has them), memcached_conversation.c (a request and its reply), memcached_operation.c (one key: lease,
+// ask, try again), memcached_single.c (methods of one key), memcached_multi.c, memcached_leg.c and memcached_batch.c (many keys,
+// all servers at once: multi.h), memcached_text.c (what servers say of themselves).
 #ifndef HEDDLE_MEMCACHED_INTERNALS_H
 #define HEDDLE_MEMCACHED_INTERNALS_H
 
@@ -8,7 +9,7 @@
 #include "stream/stream.h"
 #include "wire/memcached.h"
 
-// ---- server.c: Heddle::Memcached::Server, the connections to one server. They are lent, never shared.
+// ---- memcached_server.c: Heddle::Memcached::Server, the connections to one server. They are lent, never shared.
 
 struct memcached_server {
     VALUE self;
@@ -42,7 +43,7 @@ void lease_begin(struct lease *lease, VALUE server, deadline_t until, bool prove
 // Gives the connection back, or closes it if the conversation is not over (`sound` is false). Never raises, never waits.
 void lease_end(struct lease *lease, bool sound);
 
-// ---- client.c: Heddle::Memcached
+// ---- memcached_client.c: Heddle::Memcached
 
 struct ring_point {
     uint32_t value;
@@ -69,7 +70,7 @@ VALUE memcached_route(const struct memcached_client *client, VALUE self, VALUE w
 // The object that the bytes of a value stand for.
 VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint32_t flags);
 
-// ---- conversation.c
+// ---- memcached_conversation.c
 
 // Puts the line of the request for this key into what will be sent, and the value if it is SET. Raises InvalidKey before
 // anything is put. `*sent` becomes true once something may have been.
@@ -111,7 +112,7 @@ static inline bool memcached_taken(const struct memcached_reply *reply)
 RBIMPL_ATTR_NORETURN()
 void memcached_nonsense(struct stream *stream, const char *what);
 
-// ---- operation.c
+// ---- memcached_operation.c
 
 struct operation {
     VALUE self; // the client
