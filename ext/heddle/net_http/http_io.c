@@ -82,7 +82,8 @@ void http_io_look_again(struct http_io *io)
     if (!io->tls) io->descriptor = rb_io_descriptor(io->io);
 }
 
-VALUE http_io_socket(const struct http_io *io)
+// As exceptions name it: without TLS around it.
+static VALUE socket_of(const struct http_io *io)
 {
     return io->tls ? rb_funcallv(io->io, id_to_io, 0, NULL) : io->io;
 }
@@ -157,7 +158,7 @@ void http_io_consume(const struct http_io *io, size_t length)
 
 bool http_io_wait(struct http_io *io, short events, VALUE timeout)
 {
-    VALUE socket = http_io_socket(io);
+    VALUE socket = socket_of(io);
     int descriptor = rb_io_descriptor(socket);
     bool ready = http_wait(socket, descriptor, events, deadline_span(timeout));
     http_io_look_again(io);
@@ -167,7 +168,7 @@ bool http_io_wait(struct http_io *io, short events, VALUE timeout)
 RBIMPL_ATTR_NORETURN()
 static void timed_out(const struct http_io *io, VALUE error)
 {
-    VALUE socket = http_io_socket(io);
+    VALUE socket = socket_of(io);
     rb_exc_raise(rb_class_new_instance(1, &socket, error));
 }
 
@@ -283,7 +284,7 @@ bool http_io_closed(VALUE self)
 
 bool http_io_quiet(const struct http_io *io)
 {
-    struct pollfd asked = {.fd = rb_io_descriptor(http_io_socket(io)), .events = POLLIN};
+    struct pollfd asked = {.fd = rb_io_descriptor(socket_of(io)), .events = POLLIN};
     return poll(&asked, 1, 0) == 0;
 }
 

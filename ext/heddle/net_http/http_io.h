@@ -89,9 +89,6 @@ void http_add_length(VALUE string, size_t count);
 // After a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, which may close the socket.
 void http_io_courtesy(struct http_io *io);
 
-// The socket as exceptions name it: without TLS around it.
-VALUE http_io_socket(const struct http_io *io);
-
 // Once the socket library is loaded.
 void http_io_know_sockets(void);
 

@@ -131,35 +131,6 @@ const uint8_t *stream_need(struct stream *stream, size_t count)
     return buffer_front(&stream->in);
 }
 
-const uint8_t *stream_need_line(struct stream *stream, size_t longest, size_t *length)
-{
-    if (longest > stream->buffer_limit) longest = stream->buffer_limit;
-    stream_enter(stream, SIDE_READ);
-    struct stream_limit limit = stream_read_limit(stream);
-    size_t seen = 0;
-    for (;;) {
-        size_t used = buffer_used(&stream->in);
-        size_t looked_at = used < longest ? used : longest;
-        const uint8_t *front = buffer_front(&stream->in);
-        const uint8_t *newline = looked_at > seen ? memchr(front + seen, '\n', looked_at - seen) : NULL;
-        if (newline) {
-            *length = (size_t)(newline - front) + 1;
-            return front;
-        }
-        if (used >= longest) stream_refuse_more(stream, longest);
-        seen = used;
-        if (!stream_fill(stream, 0, &limit)) stream_end_early(stream);
-    }
-}
-
-bool stream_more(struct stream *stream)
-{
-    stream_enter(stream, SIDE_READ);
-    if (buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
-    struct stream_limit limit = stream_read_limit(stream);
-    return stream_fill(stream, 0, &limit);
-}
-
 void stream_consume(struct stream *stream, size_t count)
 {
     buffer_consume(&stream->in, count);

@@ -9,8 +9,11 @@
 //     deadline_t before = stream_bound(stream, until);     // one time for all of it
 //     stream_expect(stream, 1);
 //     stream_append(stream, "get k\r\n", 7);               // gathered …
-//     const uint8_t *line = stream_need_line(stream, 2048, &length); // … and sent when this has to wait
-//     size_t size = parse(line, line + length);            // in place; false: stream_poison, and raise
+//     const uint8_t *line = stream_buffered(stream, &there);
+//     while (!parse(line, there, &length, &size)) {        // in place; nonsense: stream_poison, and raise
+//         stream_need(stream, there + 1);                  // … and sent when this has to wait
+//         line = stream_buffered(stream, &there);
+//     }
 //     stream_consume(stream, length);
 //     VALUE value = stream_take(stream, size);             // a large one is received straight into its String
 //     stream_skip(stream, 2);
@@ -21,8 +24,7 @@
 // What waits closes the stream when it raises. For what else may raise in between (no memory, a block of the user's) the
 // reply that is still owed keeps the stream from being healthy, and whoever lends it out from lending it out again.
 //
-// A parser that says "need more" goes round stream_buffered, parse, stream_more. One who asks much at once calls stream_flush
-// now and then, and never has to mind what both sides' sockets hold.
+// One who asks much at once calls stream_flush now and then, and never has to mind what both sides' sockets hold.
 #ifndef HEDDLE_STREAM_STREAM_H
 #define HEDDLE_STREAM_STREAM_H
 
@@ -43,13 +45,6 @@ const uint8_t *stream_buffered(const struct stream *stream, size_t *length);
 // Has at least so many bytes in the buffer, and says where. Raises Heddle::UnexpectedEnd when the peer closes before,
 // Heddle::BufferLimitExceeded for more than the stream may hold.
 const uint8_t *stream_need(struct stream *stream, size_t count);
-
-// Has a whole line in the buffer; `length` is that up to and with its "\n". Raises as stream_need does, for lines longer
-// than `limit` Heddle::BufferLimitExceeded.
-const uint8_t *stream_need_line(struct stream *stream, size_t limit, size_t *length);
-
-// More than what is in the buffer now, however much; false at the end.
-bool stream_more(struct stream *stream);
 
 // So many bytes, which are in the buffer, are done with. Pointers into the rest stay good.
 void stream_consume(struct stream *stream, size_t count);
