@@ -32,6 +32,43 @@ class SocketMethodsTest < Minitest::Test
     "reading what is closed" => ->(near, _) { near.close.then { near.readpartial(1) } },
     "reading what is closed for it" => ->(near, _) { near.close_read.then { near.readpartial(1) } },
     "reading what was never opened" => ->(near, _) { near.class.allocate.readpartial(1) },
+    "bytes that are there, without waiting" => ->(near, far) { far.write("hello").then { [near.read_nonblock(3, exception: false), near.read_nonblock(100, exception: false)] } },
+    "none that are there" => ->(near, _) { near.read_nonblock(100, exception: false) },
+    "none that are there, as an error" => ->(near, _) { near.read_nonblock(100) },
+    "without waiting, their encoding" => ->(near, far) { far.write("é").then { near.read_nonblock(9, exception: false).encoding } },
+    "without waiting, many bytes" => ->(near, far) { far.write("x" * 100_000).then { [16_384, 16_385, 7].map { |most| near.read_nonblock(most, exception: false).bytesize } } },
+    "without waiting, the end" => ->(near, far) { far.close.then { [near.read_nonblock(10, exception: false), near.read_nonblock(10, text = +"old", exception: false), text] } },
+    "without waiting, the end as an error" => ->(near, far) { far.close.then { near.read_nonblock(10) } },
+    "without waiting, no bytes asked for" => ->(near, _) { near.read_nonblock(0, exception: false) },
+    "without waiting, less than none" => ->(near, _) { near.read_nonblock(-1, exception: false) },
+    "without waiting, what is no number" => ->(near, _) { near.read_nonblock("7", exception: false) },
+    "without waiting, a String of the caller's" => ->(near, far) {
+      far.write("abc" * 50)
+      texts = [+"old", +"é", String.new(capacity: 9), +"x" * 30]
+      texts.map { |text| [near.read_nonblock(20, text, exception: false).equal?(text), text, text.encoding] } << near.read_nonblock(10, texts[3], exception: false)
+    },
+    "without waiting, a part of another String" => ->(near, far) {
+      far.write("abc")
+      [near.read_nonblock(1000, text = (whole = "w" * 400)[100..], exception: false), text, whole]
+    },
+    "without waiting, a String that is frozen" => ->(near, far) { far.write("abc").then { near.read_nonblock(10, "old", exception: false) } },
+    "bytes are left that a frozen String did not take" => ->(near, far) {
+      far.write("abc")
+      begin
+        near.read_nonblock(10, "old", exception: false)
+      rescue FrozenError => error
+        [error.class, near.read_nonblock(10, exception: false)]
+      end
+    },
+    "without waiting, into what is no String" => ->(near, _) { near.read_nonblock(10, 7, exception: false) },
+    "without waiting, bytes read ahead" => ->(near, far) { far.write("a\nbc").then { [near.gets, near.read_nonblock(10, exception: false)] } },
+    "without waiting, what is closed" => ->(near, _) { near.close.then { near.read_nonblock(1, exception: false) } },
+    "without waiting, what is closed for it" => ->(near, _) { near.close_read.then { [near.read_nonblock(1, exception: false)] } },
+    "without waiting, where the connection was reset" => ->(near, far) {
+      near.write("unread")
+      far.close # with bytes that it has not read
+      [near.read_nonblock(10, exception: false), near.read_nonblock(10, exception: false)]
+    },
     "bytes sent" => ->(near, far) { [near.write("abc"), far.readpartial(10)] },
     "several objects sent" => ->(near, far) { [near.write("a", 1, :b, nil), far.readpartial(10)] },
     "no String" => ->(near, far) { [near.write(12), far.readpartial(10)] },
@@ -102,6 +139,24 @@ class SocketMethodsTest < Minitest::Test
         before = GC.stat(:total_allocated_objects)
         100.times { exchange.call }
         assert_operator GC.stat(:total_allocated_objects) - before, :<, 150
+      end
+    end
+  end
+
+  # As Net::HTTP reads: it holds its buffer while it waits, and each of them would take a page of memory.
+  def test_where_nothing_has_come_no_room_is_made
+    skip "this Ruby hides what tells whether a read is an ordinary one" if ruby_at_least?("4.0")
+    skip "elsewhere IO's own method reads" unless BasicSocket.method_defined?(:read_nonblock, false)
+    require "objspace"
+    with_pair do |near, far|
+      Heddle.run do
+        buffer = +""
+        assert_equal :wait_readable, near.read_nonblock(16_384, buffer, exception: false)
+        assert_operator ObjectSpace.memsize_of(buffer), :<, 200
+        far.write("pong")
+        assert_same buffer, near.read_nonblock(16_384, buffer, exception: false)
+        assert_equal "pong", buffer
+        assert_operator ObjectSpace.memsize_of(buffer), :<, 200
       end
     end
   end

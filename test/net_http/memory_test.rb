@@ -4,6 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
+require "objspace"
 
 # What C keeps of Ruby's objects, while the GC takes and moves what it can; and a process that has two of everything.
 class NetHTTPMemoryTest < Minitest::Test
@@ -107,6 +108,30 @@ class NetHTTPMemoryTest < Minitest::Test
         end
       RUBY
     end
+  end
+
+  # Thousands may wait at once: a page each, if room for a reply were made before it comes.
+  def test_who_waits_in_a_task_holds_no_room_for_the_reply
+    skip "elsewhere IO's own method reads" unless BasicSocket.method_defined?(:read_nonblock, false)
+    server = TCPServer.new("127.0.0.1", 0)
+    %i[disable enable].each do |switch|
+      Heddle::NetHTTP.public_send(switch)
+      Heddle.run do
+        http = Net::HTTP.new("127.0.0.1", server.addr[1], nil)
+        request = Heddle.spawn { http.start { http.get("/").body } }
+        socket = server.accept
+        socket.readpartial(1000)
+        sleep(0) until request.status == :waiting
+        assert_operator ObjectSpace.memsize_of(http.instance_variable_get(:@socket).instance_variable_get(:@rbuf)), :<, 1000, switch
+        socket.write("HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n#{BODY * 8}")
+        assert_equal BODY * 8, request.value
+      ensure
+        socket&.close
+      end
+    end
+  ensure
+    Heddle::NetHTTP.enable
+    server.close
   end
 
   private

@@ -208,6 +208,12 @@ void loop_free(struct loop *loop)
     loop->drained = NULL;
 }
 
+char *loop_scratch(struct loop *loop)
+{
+    if (!loop->scratch) loop->scratch = ALLOC_N(char, LOOP_SCRATCH);
+    return loop->scratch;
+}
+
 // ---- work from other threads
 
 void loop_post(struct loop *loop, VALUE task)

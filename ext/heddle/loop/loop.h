@@ -51,7 +51,7 @@ struct loop {
     bool *drained; // by descriptor: the last read took all there was, the next would find nothing yet
     int descriptor_capacity;
 
-    char *scratch; // for reads of unknown length, see socket_methods.c; or NULL
+    char *scratch; // see loop_scratch; or NULL
 
     struct wakeup *wakeup;
     const struct backend *backend;
@@ -116,6 +116,11 @@ static inline int loop_table_capacity(int descriptor)
 // Whether a read took all there was, last time: it is better to wait first. A guess; if it is wrong, the wait is short.
 bool loop_drained(const struct loop *loop, int descriptor);
 void loop_note_drained(struct loop *loop, int descriptor, bool drained);
+
+// Room for LOOP_SCRATCH bytes that are received before a place for them is made, since mostly there are none yet: a fiber that
+// waits is not to hold memory for what will come. What is in it is gone once anything else runs. Raises NoMemoryError.
+enum { LOOP_SCRATCH = 16384 };
+char *loop_scratch(struct loop *loop);
 
 // Until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are, 0 when the span is
 // over, or -errno.

@@ -6,23 +6,28 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 
 // BasicSocket#readpartial and #write, which sockets inherit from IO, for tasks of ours. Ruby calls the hooks io_read and
 // io_write for them, and each time makes an IO::Buffer first: as much work as the system call. Here the bytes go straight
 // between the String and the kernel; whatever is out of the ordinary (an encoding, a timeout, bytes that were read ahead, an
-// IO that is closed) is left to Ruby, and to the hooks.
+// IO that is closed) is left to Ruby, and to the hooks. And #read_nonblock, by which Net::HTTP and others read: see there.
 
-enum { SHORT_READ = 16384 }; // bytes that are read into the loop's own memory first: their number is not known before
-
-static ID id_new, id_readpartial, id_write;
+static ID id_new, id_readpartial, id_write, id_read_nonblock, id_kept_read_nonblock;
+static VALUE sym_wait_readable;
 
 // Who is in charge of the calling fiber; NULL for a blocking fiber, another scheduler, or a subclass of ours, whose hooks may
-// be its own. And where a program has put a method of its own in place or in front of IO's, which is then to be called.
-static struct loop *loop_in_charge(ID method)
+// be its own.
+static struct loop *loop_in_charge(void)
 {
     VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler) || !rb_method_basic_definition_p(rb_cIO, method)) return NULL;
-    return scheduler_plain_loop(scheduler);
+    return NIL_P(scheduler) ? NULL : scheduler_plain_loop(scheduler);
+}
+
+// Nobody either where a program has put a method of its own in place or in front of IO's, which is then to be called.
+static struct loop *loop_in_place_of(ID method)
+{
+    return rb_method_basic_definition_p(rb_cIO, method) ? loop_in_charge() : NULL;
 }
 
 // As Ruby's own methods say it: with the path of a UNIXSocket, and their name.
@@ -41,21 +46,24 @@ static void await(struct loop *loop, VALUE self, int descriptor, short events, c
     if (ready < 0) fail(self, -ready, function);
 }
 
-static VALUE receive(struct loop *loop, int descriptor, long most, ssize_t *count)
+static ssize_t receive_into(struct loop *loop, int descriptor, char *base, long most)
 {
     loop->statistics.system_calls++;
-    VALUE bytes = 0;
-    if (most <= SHORT_READ) {
-        if (!loop->scratch) loop->scratch = ALLOC_N(char, SHORT_READ);
-        *count = io_receive(descriptor, loop->scratch, (size_t)most);
-        if (*count > 0) bytes = rb_str_new(loop->scratch, *count);
-    } else {
-        bytes = rb_str_new(NULL, most);
-        *count = io_receive(descriptor, RSTRING_PTR(bytes), (size_t)most);
-        rb_str_resize(bytes, *count > 0 ? *count : 0);
+    ssize_t count = io_receive(descriptor, base, (size_t)most);
+    loop_note_drained(loop, descriptor, count > 0 && count < most);
+    return count;
+}
+
+static VALUE receive(struct loop *loop, int descriptor, long most, ssize_t *count)
+{
+    if (most <= LOOP_SCRATCH) {
+        char *scratch = loop_scratch(loop);
+        *count = receive_into(loop, descriptor, scratch, most);
+        return *count > 0 ? rb_str_new(scratch, *count) : 0;
     }
-    loop_note_drained(loop, descriptor, *count > 0 && *count < most);
-    return bytes;
+    VALUE bytes = rb_str_new(NULL, most);
+    *count = receive_into(loop, descriptor, RSTRING_PTR(bytes), most);
+    return rb_str_resize(bytes, *count > 0 ? *count : 0);
 }
 
 /*
@@ -67,7 +75,7 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
 {
     struct loop *loop;
     int descriptor;
-    if (argc != 1 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 || !(loop = loop_in_charge(id_readpartial)) ||
+    if (argc != 1 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 || !(loop = loop_in_place_of(id_readpartial)) ||
         !shim_reads(self) || (descriptor = shim_plain_reader(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
@@ -89,6 +97,42 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
         // Another fiber may have used the IO meanwhile. That it closed it for reading (close_read) the kernel tells: the end.
         if ((descriptor = shim_plain_reader(self)) < 0) return rb_call_super(argc, argv);
     }
+}
+
+// Whether Ruby's own method would make a String of that many bytes, or make this one so long, before it knows that there are
+// none.
+static bool would_make_room(VALUE buffer, long most)
+{
+    if (NIL_P(buffer)) return true;
+    return RB_TYPE_P(buffer, T_STRING) && rb_str_capacity(buffer) < (size_t)most;
+}
+
+/*
+ * call-seq: socket.__read_nonblock(maxlen, outbuf, exception) -> String, nil or :wait_readable
+ *
+ * What BasicSocket#read_nonblock calls. Ruby's own first makes room for +maxlen+ bytes, of which mostly none are there yet, and
+ * who asked then waits with them in hand: with Net::HTTP that is a page of memory and a page fault for each reply that is
+ * waited for. Here the room is that of the bytes that came.
+ */
+static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE exception)
+{
+    struct loop *loop;
+    int descriptor;
+    long most = FIXNUM_P(length) ? FIX2LONG(length) : 0;
+    if (exception != Qfalse || most <= 0 || most > LOOP_SCRATCH || !would_make_room(buffer, most) ||
+        !(loop = loop_in_charge()) || (descriptor = shim_plain_reader(self)) < 0) {
+        VALUE arguments[3] = {length, buffer, exception};
+        return rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
+    }
+    if (!NIL_P(buffer)) rb_str_modify(buffer); // raises before bytes are taken
+    char *scratch = loop_scratch(loop);
+    ssize_t count = receive_into(loop, descriptor, scratch, most);
+    if (count == -EAGAIN) return sym_wait_readable;
+    if (count < 0) fail(self, (int)-count, "rsock_read_nonblock");
+    if (NIL_P(buffer)) return count ? rb_str_new(scratch, count) : Qnil;
+    rb_str_resize(buffer, count);
+    memcpy(RSTRING_PTR(buffer), scratch, (size_t)count);
+    return count ? buffer : Qnil;
 }
 
 // Sends what is left. The String may be changed by others while we wait: this keeps the bytes that it had.
@@ -118,8 +162,8 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
 {
     struct loop *loop;
     int descriptor;
-    if (argc != 1 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 || !(loop = loop_in_charge(id_write)) ||
-        (descriptor = shim_plain_writer(self)) < 0)
+    if (argc != 1 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 ||
+        !(loop = loop_in_place_of(id_write)) || (descriptor = shim_plain_writer(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
     task_raise_pending(loop->task);
@@ -144,6 +188,15 @@ static void define(VALUE socket_class, const char *name, VALUE (*method)(int, VA
         rb_define_method(socket_class, name, method, -1);
 }
 
+// It is there on Linux alone, and has no more than the name in common with IO's.
+static void replace_read_nonblock(VALUE socket_class)
+{
+    VALUE arguments[2] = {ID2SYM(id_read_nonblock), Qfalse};
+    if (!RTEST(rb_funcallv(socket_class, rb_intern("private_method_defined?"), 2, arguments))) return;
+    rb_alias(socket_class, id_kept_read_nonblock, id_read_nonblock);
+    rb_define_private_method(socket_class, "__read_nonblock", read_nonblock, 3);
+}
+
 void socket_methods_define(void)
 {
     static bool defined;
@@ -152,10 +205,14 @@ void socket_methods_define(void)
     id_new = rb_intern("new");
     id_readpartial = rb_intern("readpartial");
     id_write = rb_intern("write");
+    id_read_nonblock = rb_intern("__read_nonblock");
+    id_kept_read_nonblock = rb_intern("__read_nonblock_without_heddle");
+    sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     VALUE socket_class = rb_path2class("BasicSocket");
     rb_ext_ractor_safe(true); // every Ractor has sockets; loops are the main one's
     // On the class itself, which has none of its own: a method that somebody defines or puts in front stands before it.
     define(socket_class, "readpartial", readpartial);
     define(socket_class, "write", write_bytes);
+    replace_read_nonblock(socket_class);
     rb_ext_ractor_safe(false);
 }

@@ -59,8 +59,9 @@ static VALUE string_of(struct http_span span)
     return span.at ? rb_str_new((const char *)span.at, (long)span.length) : Qnil;
 }
 
-// Names are few: one frozen String each, as Hash makes of a key.
-static VALUE name_of(struct http_span name)
+// Names are few: one frozen String each, as Hash makes of a key. Not inlined: where a fiber waits for a line there is to be
+// no room for a name on its stack.
+__attribute__((noinline)) static VALUE name_of(struct http_span name)
 {
     char lower[LONGEST_NAME];
     for (size_t i = 0; i < name.length; i++) {

@@ -252,6 +252,22 @@ static bool fill_from_tls(struct http_io *io)
     }
 }
 
+// Behind what is there. Nothing mostly comes at once, and room that is made before is held while the fiber waits: a page, and a
+// page fault, for each reply that is waited for.
+static ssize_t receive(struct http_io *io, VALUE rbuf, size_t room)
+{
+    char *scratch = rb_str_capacity(rbuf) - (size_t)RSTRING_LEN(rbuf) < room ? http_scratch(room) : NULL;
+    http_make_room(rbuf, scratch ? 0 : room);
+    ssize_t count = io_receive(io->descriptor, scratch ? scratch : RSTRING_END(rbuf), room);
+    if (count <= 0) return count;
+    if (scratch) {
+        http_make_room(rbuf, (size_t)count);
+        memcpy(RSTRING_END(rbuf), scratch, (size_t)count);
+    }
+    http_add_length(rbuf, (size_t)count);
+    return count;
+}
+
 bool http_io_fill(struct http_io *io, size_t room)
 {
     if (io->tls) return fill_from_tls(io);
@@ -259,10 +275,8 @@ bool http_io_fill(struct http_io *io, size_t room)
     for (;;) {
         size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);
-        http_make_room(rbuf, room);
-        ssize_t count = io_receive(io->descriptor, RSTRING_END(rbuf), room);
+        ssize_t count = receive(io, rbuf, room);
         if (count > 0) {
-            http_add_length(rbuf, (size_t)count);
             set_offset(io, offset, false);
             return true;
         }

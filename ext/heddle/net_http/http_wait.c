@@ -12,6 +12,13 @@ bool http_scheduled(void)
     return !NIL_P(rb_fiber_scheduler_current());
 }
 
+char *http_scratch(size_t size)
+{
+    VALUE scheduler = size <= LOOP_SCRATCH ? rb_fiber_scheduler_current() : Qnil;
+    struct loop *loop = scheduler_loop(scheduler);
+    return loop ? loop_scratch(loop) : NULL;
+}
+
 static void let_others(void (*way)(struct loop *))
 {
     VALUE scheduler = rb_fiber_scheduler_current();

@@ -4,12 +4,17 @@
 
 #include "deadline.h"
 
+#include <stddef.h>
+
 // Until `descriptor`, that of the IO `socket`, is ready for one of `events`. False when the span is over. Raises
 // IOError when it is closed meanwhile, Heddle::DeadlineExceeded, and what interrupts raise.
 bool http_wait(VALUE socket, int descriptor, short events, int64_t span);
 
 // Whether the running fiber has a scheduler.
 bool http_scheduled(void);
+
+// In a fiber of a loop, the loop's memory for bytes that are to be copied at once; NULL elsewhere, and for more than it has.
+char *http_scratch(size_t size);
 
 // To be called after a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, or other
 // threads, signals and Timeout theirs. May raise.
