@@ -45,6 +45,22 @@ class NetHTTPKeptMethodsTest < Minitest::Test
     place.remove_method :"kept_\#{name}"
   RUBY
 
+  # As RSpec's any_instance does it: what was not the class's own when the stub began is not aliased back, but lies behind.
+  REMOVED = <<~RUBY
+    owner = place.instance_method(name).owner
+    visibility = place.private_method_defined?(name) ? :private : :public
+    place.alias_method :"kept_\#{name}", name
+    place.define_method(name) { |*arguments, **options, &block| send(:"kept_\#{name}", *arguments, **options, &block) }
+    puts ask
+    place.remove_method(name)
+    if owner == place
+      place.alias_method name, :"kept_\#{name}"
+      place.send(visibility, name)
+    end
+    place.remove_method(:"kept_\#{name}")
+    raise "\#{name} is not \#{visibility}" unless place.public_send(:"\#{visibility}_method_defined?", name)
+  RUBY
+
   # With an object in place of a name.
   OBJECT = <<~RUBY
     kept = place.instance_method(name)
@@ -76,6 +92,13 @@ class NetHTTPKeptMethodsTest < Minitest::Test
     [PATCHES["alias"] + UNDO, OBJECT].each do |patch|
       out = child(:after, "$called = nil\neach_method { |place, name| #{patch} }")
       assert_equal %w[hello hello true], out
+    end
+  end
+
+  %i[before after].each do |order|
+    define_method(:"test_what_is_removed_again_#{order}") do
+      out = child(order, "$called = nil\neach_method { |place, name| #{REMOVED} }")
+      assert_equal ["hello"] * 12 + ["true"], out
     end
   end
 

@@ -43,14 +43,17 @@ module Heddle
         @behind = @ours.to_h { |place, ours| [place, ours.to_h { |name, _| [name, behind(place.instance_method(name))] }] }
       end
 
-      # What was just made.
+      # What was just made, or removed.
       #
       # @param place [Module]
       # @param name [Symbol]
       def look(place, name)
         known = @behind[place] or return
-        method = behind(place.instance_method(name))
-        return unless method&.owner.equal?(place)
+        method = behind(place.instance_method(name)) if defined_in?(place, name)
+        unless method&.owner.equal?(place)
+          restore(place, name, known[name]) if known.key?(name) && Aliases.displaced?(place, name)
+          return
+        end
 
         method = give(place, name, known, method) if known.key?(method.original_name) && ours?(method)
         arrange(place, name, method) if known.key?(name)
@@ -76,6 +79,16 @@ module Heddle
 
       def same?(one, other) = one.owner.equal?(other.owner) && one.source_location == other.source_location
 
+      def defined_in?(mod, name, inherited = true)
+        mod.method_defined?(name, inherited) || mod.private_method_defined?(name, inherited)
+      end
+
+      # RSpec's any_instance removes its own method at the end, and aliases back only what was the class's own: it has seen ours.
+      def restore(place, name, method)
+        place.define_method(name, method)
+        place.send(@ours[place][name].last, name)
+      end
+
       # The method behind ours, in its place.
       def give(place, name, known, method)
         kept = method.super_method
@@ -92,7 +105,7 @@ module Heddle
         else
           Aliases.displace(place, name, @behind[place][name])
           front = @fronts[place]
-          remove(front, name) if front.method_defined?(name, false) || front.private_method_defined?(name, false)
+          remove(front, name) if defined_in?(front, name, false)
         end
       end
 

@@ -54,12 +54,12 @@ module Heddle
         # As a stub does that is over.
         def method_removed(name)
           super
-          Watch.changed(self)
+          Watch.changed(self, self, name)
         end
 
         def singleton_method_removed(name)
           super
-          Watch.changed(self)
+          Watch.changed(self, singleton_class, name)
         end
 
         def prepend(*) = super.tap { Watch.changed(self) }
@@ -78,7 +78,7 @@ module Heddle
             end
           end
 
-          # @param place [Module] where a method of that name was made
+          # @param place [Module] where a method of that name was made, or removed
           def changed(watched, place = nil, name = nil)
             @watchers[watched]&.each { |watcher| watcher.call(place, name) }
           rescue Ractor::IsolationError
@@ -113,8 +113,8 @@ module Heddle
         end
       end
 
-      # Calls the block whenever the answer may have changed, or one of these classes has; where it was by a method that was made, with
-      # the module and the name.
+      # Calls the block whenever the answer may have changed, or one of these classes has; where it was by a method that was made or
+      # removed, with the module and the name.
       def watch(classes, &changed)
         return if @watching
 
