@@ -145,7 +145,10 @@ module Heddle
 
     def name_of(io)
       address = io.remote_address
-      address.ip? ? address.inspect_sockaddr : address.unix_path
+      return address.inspect_sockaddr if address.ip?
+
+      # Of a pair, and of who has connected to a server, it is empty.
+      address.unix_path.empty? ? io.inspect : address.unix_path
     rescue NoMethodError, SystemCallError, SocketError
       io.inspect
     end

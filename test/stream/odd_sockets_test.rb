@@ -32,6 +32,16 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
+  # The other side of a pair has no path that messages could call it by.
+  def test_a_peer_without_a_name
+    with_pair do |near, _|
+      stream = Heddle::Stream.new(near)
+      assert_equal near.inspect, stream.peer
+      near.close
+      assert_includes assert_raises(IOError) { stream.read(1) }.message, "the stream to #<UNIXSocket:fd"
+    end
+  end
+
   def test_not_connected
     each_mode do
       socket = Socket.new(:INET, :STREAM)
