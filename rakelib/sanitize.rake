@@ -9,7 +9,8 @@ namespace :test do
   # What says most about memory and undefined behaviour in little time; bin/test runs it by `rake test:sanitizers`.
   short = %w[
     test/hazards/closed_behind_our_back_test.rb test/hazards/contract_io_test.rb test/hazards/interruptions_test.rb
-    test/hazards/nested_fibers_test.rb test/loop/descriptor_reuse_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
+    test/hazards/nested_fibers_test.rb test/loop/descriptor_reuse_test.rb test/loop/socket_methods_test.rb
+    test/loop/standing_timer_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
   ].freeze
   shortest = %w[test/hazards/contract_io_test.rb test/loop/descriptor_reuse_test.rb].freeze
   # Fibers switch stacks, Ruby gives each thread a signal stack, and keeps what ASAN would call leaks; io_uring's mappings are shared with the kernel, which
