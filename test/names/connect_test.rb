@@ -260,7 +260,8 @@ class ConnectTest < Minitest::Test
   def test_others_may_replace_the_methods
     out = assert_child(<<~RUBY, gems: true)
       require "minitest/mock"
-      port = TCPServer.new("127.0.0.1", 0).addr[1]
+      server = TCPServer.new("127.0.0.1", 0) # without a name it is closed by the next collection
+      port = server.addr[1]
       [[TCPSocket, :new], [TCPSocket, :open], [Socket, :tcp]].each do |kind, name|
         puts kind.stub(name, :stub) { [kind.send(name, "127.0.0.1", port), Heddle.run { kind.send(name, "localhost", port) }].inspect }
         puts kind.send(name, "127.0.0.1", port).class, Heddle.run { kind.send(name, "localhost", port) }.class
@@ -279,7 +280,8 @@ class ConnectTest < Minitest::Test
       RUBY
       patches.close
       out = assert_child(<<~RUBY, env: {"RUBYOPT" => "-r#{patches.path}"})
-        port = TCPServer.new("127.0.0.1", 0).addr[1]
+        server = TCPServer.new("127.0.0.1", 0)
+        port = server.addr[1]
         puts TCPSocket.open("127.0.0.1", port).class, Socket.tcp("127.0.0.1", port).class
         puts Socket.tcp("127.0.0.1", port) { |socket| socket.class }, Heddle.run { Socket.tcp("localhost", port) }.class
       RUBY
