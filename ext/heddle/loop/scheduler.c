@@ -53,6 +53,8 @@ static VALUE allocate(VALUE klass)
 
 struct loop *scheduler_loop(VALUE scheduler)
 {
+    if (RB_SPECIAL_CONST_P(scheduler)) return NULL;
+    if (RBASIC_CLASS(scheduler) == cScheduler) return RTYPEDDATA_DATA(scheduler); // most are
     if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &scheduler_type)) return NULL;
     return RTYPEDDATA_DATA(scheduler);
 }

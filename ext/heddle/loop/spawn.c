@@ -97,7 +97,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
         task_raise_pending(loop->task);
     }
     if (run == Qundef) {
-        struct task *parent = task_current();
+        struct task *parent = loop ? loop->task : task_current();
         run = parent ? parent->run : Qnil;
     }
     VALUE object = task_create(block, name, scheduler, loop, run);

@@ -125,6 +125,8 @@ static uint32_t turns_until_poll(const struct loop *loop)
 // False when Ruby refused to let go of the GVL: rb_nogvl does for any flag of the running fiber (finalizers that are due,
 // the end of a time slice), of which rb_thread_interrupted knows two only, and none goes away before Ruby code runs on
 // that fiber. Another fiber must do the waiting.
+// Its frame is not to lie beneath every fiber that waits, as switch_away's does.
+RBIMPL_ATTR_NOINLINE()
 static bool poll_kernel(struct loop *loop)
 {
     if (!loop->backend_state) rb_raise(heddle_eSchedulerClosed, "the scheduler was closed under a fiber that waits");
