@@ -90,6 +90,27 @@ class NetHTTPMemoryTest < Minitest::Test
     end
   end
 
+  # A collection frees bit by bit while objects are made, and a body of many MiB makes hardly any.
+  def test_what_was_collected_is_free_before_much_more_is_reserved
+    assert_collected_meanwhile("response.read_body { |segment| states << at_work.call }")
+  end
+
+  def test_what_was_collected_is_free_before_the_next_string_is_reserved
+    assert_collected_meanwhile("at_work.call; response.read_body", "at_work.call")
+  end
+
+  def test_a_disabled_gc_stays_so
+    body = "0123456789abcdef" * 500_000
+    with_scripted(false, "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}") do |port|
+      assert_child(<<~RUBY)
+        #{CLIENT}
+        GC.disable
+        client(#{port}, false).start { |http| http.request_get("/") { |response| response.read_body { |segment| segment } } }
+        raise "enabled" unless GC.disable
+      RUBY
+    end
+  end
+
   # A connection that was open before belongs to the parent; the child makes its own.
   def test_fork
     with_scripted(false, REPLIES[:sized]) do |port|
@@ -135,6 +156,29 @@ class NetHTTPMemoryTest < Minitest::Test
   end
 
   private
+
+  # The child begins a collection as soon as the head is there, and it is not done by itself when the body is.
+  def assert_collected_meanwhile(reading, after = "states.last")
+    body = "0123456789abcdef" * 400_000
+    with_scripted(false, "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}") do |port|
+      assert_child(<<~RUBY)
+        #{CLIENT}
+        kept = Array.new(400_000) { |number| "object number \#{number}" }.each_slice(2).map(&:first)
+        begun = false
+        at_work = lambda do
+          GC.start(immediate_sweep: false) unless begun
+          begun = true
+          GC.latest_gc_info(:state)
+        end
+        raise "collected at once: the test is none" unless at_work.call == :sweeping
+        begun = false
+        GC.start
+        states = []
+        client(#{port}, false).start { |http| http.request_get("/") { |response| #{reading} } }
+        raise "still \#{states.tally}" unless (#{after}) == :none && kept.size == 200_000
+      RUBY
+    end
+  end
 
   def with_scripted(tls, reply)
     server = ScriptedHTTPServer.new(tls: tls)

@@ -1,6 +1,7 @@
 // Reads a body to where it goes: into the tail of a String, or in segments to whatever takes them with <<.
 #include "gvl.h"
 #include "net_http/http_bulk.h"
+#include "net_http/http_garbage.h"
 #include "net_http/http_io.h"
 #include "net_http/http_sink.h"
 #include "net_http/http_tls.h"
@@ -56,10 +57,12 @@ static void append(struct target *target, const void *bytes, size_t count)
 static size_t reserve(struct target *target, size_t least)
 {
     if (target->left == UINT64_MAX) {
+        http_given(least);
         http_make_room(target->string, least);
         return least;
     }
     size_t wanted = target->left < target->reserve ? (size_t)target->left : target->reserve;
+    http_given(wanted);
     if (target->reserve < HTTP_LARGEST_RESERVE) target->reserve *= 2;
     if (target->alone && rb_str_capacity(target->string) - (size_t)RSTRING_LEN(target->string) < wanted) {
         rb_str_modify_expand(target->string, (long)wanted);
@@ -128,22 +131,6 @@ static void receive_bulk(struct target *target, size_t room)
     io->descriptor = rb_io_descriptor(io->io);
 }
 
-// Segments are garbage as soon as a block is done with them, and the GC frees them by tens of MiB at once. glibc would give that
-// memory back each time, and each page of it costs a fault when it comes again. From the largest block that was mapped by itself and
-// freed, up to 32 MiB, malloc learns how much to keep (see mallopt(3), M_MMAP_THRESHOLD): this one teaches it, once.
-static void keep_freed_memory(size_t length)
-{
-#ifdef __GLIBC__
-    enum { ENOUGH = 8 << 20, LARGEST = 31 << 20 };
-    static size_t seen;
-    if (seen > ENOUGH || (seen += length) <= ENOUGH) return;
-    void *volatile block = malloc(LARGEST);
-    free(block);
-#else
-    (void)length;
-#endif
-}
-
 static void receive_tls(struct target *target)
 {
     size_t most = target->left < HTTP_RECORD ? (size_t)target->left : HTTP_RECORD;
@@ -151,7 +138,6 @@ static void receive_tls(struct target *target)
     if (NIL_P(got)) {
         target->ended = true;
     } else if (RB_TYPE_P(got, T_STRING)) {
-        keep_freed_memory((size_t)RSTRING_LEN(got));
         make_room_for(target, (size_t)RSTRING_LEN(got));
         append(target, RSTRING_PTR(got), (size_t)RSTRING_LEN(got));
     } else {
@@ -265,7 +251,6 @@ static VALUE segment_from_socket(struct http_io *io, size_t most)
             ssize_t count = io_receive(io->descriptor, RSTRING_PTR(segment), room);
             if (count > 0) {
                 rb_str_set_len(segment, (long)count);
-                if (most > HTTP_RECORD && io->segments == HTTP_GIVEN) keep_freed_memory((size_t)count);
                 http_io_courtesy(io);
                 return segment;
             }
@@ -293,7 +278,6 @@ static VALUE segment_from_tls(struct http_io *io, size_t most)
         io->spare = Qnil;
         VALUE got = http_tls_receive(io, most < HTTP_RECORD ? most : HTTP_RECORD, buffer);
         if (RB_TYPE_P(got, T_STRING)) {
-            if (io->segments == HTTP_GIVEN) keep_freed_memory((size_t)RSTRING_LEN(got));
             if (got == buffer && (io->segments == HTTP_LENT || RSTRING_LEN(got) >= HTTP_RECORD / 2)) return got;
             io->spare = buffer;
             return rb_str_new(RSTRING_PTR(got), RSTRING_LEN(got));
@@ -347,6 +331,7 @@ static void hand_on(struct http_io *io, VALUE segment, VALUE destination)
     if (io->segments == HTTP_LENT) {
         lend(io, segment, destination);
     } else {
+        http_given((size_t)RSTRING_LEN(segment));
         rb_funcallv(destination, rb_intern("<<"), 1, &segment); // whose from here on the segment is
     }
     io->calling = false;
