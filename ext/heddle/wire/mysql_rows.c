@@ -232,7 +232,7 @@ static bool bytes_of(struct mysql_row *row, const struct mysql_field *field, str
     return true;
 }
 
-static bool text_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
+bool mysql_row_text(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
     if (row->p < row->end && *row->p == 0xfb) {
         row->p++;
@@ -268,12 +268,8 @@ static bool text_value(struct mysql_row *row, const struct mysql_field *field, s
     }
 }
 
-static bool binary_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
+bool mysql_row_binary(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
-    if (mysql_row_null(row)) {
-        value->kind = MYSQL_IS_NULL;
-        return true;
-    }
     struct mysql_span span;
     switch (field->type) {
     case MYSQL_NULL:
@@ -288,10 +284,7 @@ static bool binary_value(struct mysql_row *row, const struct mysql_field *field,
     case MYSQL_YEAR:
         return mysql_row_integer(row, 2, true, value);
     case MYSQL_INT24:
-    case MYSQL_LONG:
         return mysql_row_integer(row, 4, field->is_unsigned, value);
-    case MYSQL_LONGLONG:
-        return mysql_row_integer(row, 8, field->is_unsigned, value);
     case MYSQL_FLOAT:
         return floating(row, 4, value);
     case MYSQL_DOUBLE:
@@ -320,9 +313,4 @@ bool mysql_row_begin(struct mysql_row *row, const uint8_t *p, const uint8_t *end
     row->nulls = p + 1;
     row->p = p + 1 + nulls;
     return true;
-}
-
-bool mysql_row_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
-{
-    return row->text ? text_value(row, field, value) : binary_value(row, field, value);
 }

@@ -83,8 +83,9 @@ struct mysql_row {
 
 bool mysql_row_begin(struct mysql_row *row, const uint8_t *p, const uint8_t *end, uint32_t columns, bool text);
 
-// The value that the row stands at, of any type.
-bool mysql_row_value(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
+// The value that the row stands at: of a row of text, and of a binary one what mysql_row_next does not read itself.
+bool mysql_row_text(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
+bool mysql_row_binary(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
 
 static inline bool mysql_row_null(const struct mysql_row *row)
 {
@@ -111,9 +112,11 @@ static inline bool mysql_row_integer(struct mysql_row *row, size_t bytes, bool i
 static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
     if (row->column == row->columns) return false;
-    bool valid;
-    if (row->text || mysql_row_null(row)) {
-        valid = mysql_row_value(row, field, value);
+    bool valid = true;
+    if (row->text) {
+        valid = mysql_row_text(row, field, value);
+    } else if (mysql_row_null(row)) {
+        value->kind = MYSQL_IS_NULL;
     } else {
         switch (field->type) {
         case MYSQL_LONG:
@@ -129,7 +132,7 @@ static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_fiel
             value->kind = MYSQL_IS_BYTES;
             break;
         default:
-            valid = mysql_row_value(row, field, value);
+            valid = mysql_row_binary(row, field, value);
             break;
         }
     }
