@@ -10,6 +10,7 @@
 #include "loop/task_view.h"
 #include "shims.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static VALUE cTask;
@@ -27,27 +28,44 @@ enum { SPARES = 1024 };
 
 static struct task *spares; // linked by `next`
 static uint32_t spare_count;
+// A Ractor's thread may collect tasks while ours makes one. Who finds it taken does without.
+static atomic_flag spares_taken = ATOMIC_FLAG_INIT;
+
+static bool keep_spare(struct task *task)
+{
+    if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return false;
+    bool room = spare_count < SPARES;
+    if (room) {
+        task->next = spares;
+        spares = task;
+        spare_count++;
+    }
+    atomic_flag_clear_explicit(&spares_taken, memory_order_release);
+    return room;
+}
+
+static struct task *take_spare(void)
+{
+    if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return NULL;
+    struct task *task = spares;
+    if (task) {
+        spares = task->next;
+        spare_count--;
+    }
+    atomic_flag_clear_explicit(&spares_taken, memory_order_release);
+    return task;
+}
 
 static void release(void *pointer)
 {
-    struct task *task = pointer;
-    if (spare_count == SPARES) {
-        xfree(task);
-        return;
-    }
-    task->next = spares;
-    spares = task;
-    spare_count++;
+    if (!keep_spare(pointer)) xfree(pointer);
 }
 
 // A cleared one. Raises NoMemoryError.
 static struct task *new_task(void)
 {
-    if (!spares) return ZALLOC(struct task);
-    struct task *task = spares;
-    spares = task->next;
-    spare_count--;
-    return memset(task, 0, sizeof(*task));
+    struct task *task = take_spare();
+    return task ? memset(task, 0, sizeof(*task)) : ZALLOC(struct task);
 }
 
 static size_t memsize(const void *pointer)
