@@ -37,18 +37,25 @@ module Heddle
 
         def client(url) = Client.fetch(@kind).new(URI(url), ca_file: @params["ca_file"], gzip: @params["shape"] == "gzip")
 
-        # Everything is fetched once from the server itself, without the distance, to see that it is right and to warm up:
-        # what is measured is counted only.
+        # Everything is fetched once from the server itself, without the distance, to see that it is right, and as often
+        # again as it will be measured, to warm up: Ruby's limits of garbage and malloc's grow with the first 200 MB, which
+        # costs each client the same. What is measured is counted only.
         def download(meter)
           near, far = [@params["direct"], @params["url"]].map { |url| client(url) }
           Dir.mktmpdir("heddle-bodies") do |directory| # this process ends without cleaning up
             @path = File.join(directory, "body")
             right = checked(near)
+            warm_up { fetch(near) }
             last = nil
             busily { measure_transfers(meter) { last = fetch(far) } }
             right &&= last == :counted || same?(last)
             judge(meter, right && @tally.bytes == @params["bytes"] * @params["repeat"])
           end
+        end
+
+        def warm_up
+          (@params["repeat"] - 1).times { yield }
+          @tally = Client::Tally.new
         end
 
         def measure_transfers(meter)
@@ -118,6 +125,7 @@ module Heddle
             file.flush
             send_one = ->(to) { (@params["from"] == "file") ? to.upload_file(file.path) : to.upload_string(body) }
             right = send_one.call(near).to_s.strip == wanted
+            warm_up { send_one.call(near) }
             busily do
               measure_transfers(meter) do
                 right &&= send_one.call(far).to_s.strip == wanted

@@ -13,7 +13,7 @@ module Heddle
           Site = Struct.new(:name, :delay, :rate, :repeat, keyword_init: true) do
             # @return [String]
             def describe
-              rate ? "#{format("%g", delay * 1000)} ms away, #{rate / 1_000_000} MB a second" : "on this machine, at full speed, #{repeat} times"
+              rate ? "#{format("%g", delay * 1000)} ms away, #{rate / 1_000_000} MB a second" : "on this machine, at full speed, #{repeat} times, after as many to warm up"
             end
           end
 
