@@ -18,7 +18,7 @@ class LabCLITest < Minitest::Test
   def test_help_and_version
     assert_equal [0, "heddle-lab #{Heddle::Lab::VERSION}\n", ""], cli("--version")
     [%w[--help], %w[bench --help], %w[bench delay --help], %w[bench scheduler --help], %w[bench s3 --help],
-      %w[bench names --help], %w[bench deadlines --help], %w[bench http --help], %w[bench report --help], %w[serve --help]].each do |argv|
+      %w[bench names --help], %w[bench deadlines --help], %w[bench http --help], %w[bench report --help], %w[bench doctor --help], %w[serve --help]].each do |argv|
       status, out, = cli(*argv)
       assert_equal 0, status
       assert_match(/Usage: heddle/, out)
@@ -37,12 +37,18 @@ class LabCLITest < Minitest::Test
       %w[bench delay --delays -5] => /--delays takes milliseconds/, %w[bench delay --deadline 0] => /--deadline must be above 0/,
       %w[bench delay --nope] => /invalid option: --nope/, %w[bench delay extra] => /unexpected argument "extra"/,
       %w[bench delay -o xml] => /invalid argument: -o xml/, %w[bench scheduler --operations tea] => /unknown operation "tea"/,
-      %w[bench scheduler --scale 0] => /--scale must be above 0/, %w[serve extra] => /unexpected argument "extra"/
+      %w[bench scheduler --scale 0] => /--scale must be above 0/, %w[bench doctor tea] => /unknown bench "tea"; there are delay, scheduler/, %w[serve extra] => /unexpected argument "extra"/
     }.each do |argv, message|
       status, out, err = cli(*argv)
       assert_equal [64, ""], [status, out], argv.inspect
       assert_match message, err
     end
+  end
+
+  def test_the_doctor_looks_at_the_machine_and_at_who_is_installed
+    status, out, err = cli("bench", "doctor", "stall")
+    assert_equal [0, ""], [status, err]
+    assert_match(/^This machine\n  .*\nWhat to mend\n.*\nModels\n(  stall \S+: .+\n)+\z/m, out)
   end
 
   def test_a_delay_bench_writes_everything

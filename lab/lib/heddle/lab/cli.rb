@@ -4,7 +4,7 @@ require "optparse"
 require_relative "cli/bench_command"
 require_relative "cli/report_command"
 require_relative "cli/serve_command"
-require_relative "cli/doctor"
+require_relative "cli/doctor_command"
 
 module Heddle
   module Lab
@@ -72,7 +72,7 @@ module Heddle
         case name
         when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}" })
         when "report" then ReportCommand.new(@out).run(rest)
-        when "doctor" then say(Doctor.new.report)
+        when "doctor" then DoctorCommand.new(@out).run(rest)
         when nil then raise UsageError, "no bench given; there are #{Bench.all.keys.join(", ")}"
         when "--help", "-h" then say(USAGE)
         else BenchCommand.new(Bench.find(name).new, @out, @err).run(rest)

@@ -3,14 +3,36 @@
 module Heddle
   module Lab
     class CLI
-      # `heddle bench doctor`: what speaks against measuring here, and who is there to be measured.
-      class Doctor
-        # @return [Array<String>] lines
-        def report
-          ["This machine", *environment, "", "What to mend", *advice, "", "Models", *models]
+      # `heddle bench doctor [BENCH...]`: what speaks against measuring here, and who is there to be measured.
+      class DoctorCommand
+        # @param out [IO]
+        def initialize(out)
+          @out = out
+        end
+
+        # @param argv [Array<String>]
+        # @return [Integer] 0
+        # @raise [UsageError, OptionParser::ParseError]
+        def run(argv)
+          names = parser.parse(argv)
+          names.each { |name| Bench.find(name) }
+          @help ? @out.puts(parser.help) : report(names)
+          0
         end
 
         private
+
+        def parser
+          @parser ||= OptionParser.new do |options|
+            options.banner = "Usage: heddle bench doctor [BENCH...]\nSays what speaks against measuring on this machine, and which models of these benches, or of all, are installed.\n\n"
+            options.on("-h", "--help", "this text") { @help = true }
+          end
+        end
+
+        def report(names)
+          @out.puts "This machine", environment, "", "What to mend", advice, "", "Models"
+          each_model(names) { |line| @out.puts(line) }
+        end
 
         def environment
           Environment.describe(Affinity.new).merge("load average" => Environment.load_average).map { |key, value| "  #{key}: #{value}" }
@@ -28,14 +50,17 @@ module Heddle
           found.empty? ? ["  nothing"] : found
         end
 
-        def models
+        # Each loads its library in a process of its own, which takes some seconds for all.
+        def each_model(names)
           child = Child.new(deadline: 20)
-          Bench.all.flat_map do |id, bench|
-            bench.default_models.map do |name|
+          Bench.all.each do |id, bench|
+            next unless names.empty? || names.include?(id)
+
+            bench.default_models.each do |name|
               model = Model.parse(name, bench.kinds)
               answer = child.run({"bench" => id, "kind" => model.kind, "argument" => model.argument, "params" => {}, "probe" => true},
                 environment: model.environment)
-              "  #{id} #{name}: #{answer["error"] || answer["versions"].join(", ")}"
+              yield "  #{id} #{name}: #{answer["error"] || answer["versions"].join(", ")}"
             end
           end
         end
