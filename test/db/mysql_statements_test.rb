@@ -142,7 +142,8 @@ class MySQLStatementsTest < Minitest::Test
       assert_equal left, link(db).closes
       pool.with { |connection| Array.new(9) { |n| connection.prepare("select #{n}") }.each(&:close) }
       assert_equal 0, link(db).closes
-      wait_until(what: "the closes' arrival") { on_server == before }
+      # Fewer, where the server had not yet heard that a connection of before was gone.
+      wait_until(what: "the closes' arrival") { on_server <= before }
     ensure
       pool&.close
     end

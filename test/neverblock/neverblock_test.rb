@@ -20,15 +20,17 @@ class NeverBlockTest < Minitest::Test
     out = assert_child(<<~RUBY)
       require "heddle/neverblock"
       running = most = 0
+      begun = false
       EM.run do
         pool = NB::FiberPool.new(5)
         500.times do
           pool.spawn do
             most = [most, running += 1].max
-            sleep(0.001)
+            sleep(0.001) until begun
             running -= 1
           end
         end
+        begun = true
         puts pool.statistics.values_at(:running, :queued, :spawned).inspect
       end
       puts most, running
