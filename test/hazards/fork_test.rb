@@ -61,8 +61,6 @@ class ForkTest < Minitest::Test
     assert_equal "child\nparent\n", out
   end
 
-  # The child closes what it has inherited, runs its at_exit, collects its garbage: none of it reaches the parent's side
-  # of the kernel.
   # Where its fiber is a copy that nobody runs.
   def test_the_child_asks_for_the_value_of_a_task_of_its_parents
     out = assert_child(<<~RUBY)
@@ -86,6 +84,8 @@ class ForkTest < Minitest::Test
     assert_equal [6, refusal, refusal, 7].join("\n"), out.chomp
   end
 
+  # The child closes what it has inherited, runs its at_exit, collects its garbage: none of it reaches the parent's side
+  # of the kernel.
   def test_a_child_that_ends_in_order_disturbs_nothing
     out = assert_child(<<~RUBY)
       at_exit { $stdout.flush }

@@ -196,8 +196,8 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
                  task->self);
     struct ending ending = {.task = task, .deadline = deadline};
     // The loop of a pool of its own runs on this thread, or nowhere.
-    if (task->status <= TASK_RUNNING && task->loop && !task->loop->closed &&
-        task->loop->thread == rb_thread_current() && NIL_P(rb_fiber_scheduler_get())) {
+    if (task->status <= TASK_RUNNING && task->loop && task->loop->thread == rb_thread_current() &&
+        NIL_P(rb_fiber_scheduler_get())) {
         scheduler_attached(task->scheduler, join_task, (VALUE)&ending);
     } else {
         join_task((VALUE)&ending);

@@ -16,10 +16,10 @@ static void fill(struct http_io *io)
     if (!http_io_fill(io, ROOM)) http_raise_eof();
     if (http_io_pending(io).length >= ROOM) { // that much of them takes a millisecond
         http_give_way();
+        http_io_look_again(io);
     } else {
-        http_courtesy();
+        http_io_courtesy(io);
     }
-    http_io_look_again(io);
 }
 
 // The next line without its end. Until anything else runs; `whole` is what to consume.

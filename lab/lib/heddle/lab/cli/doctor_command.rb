@@ -15,8 +15,8 @@ module Heddle
         # @raise [UsageError, OptionParser::ParseError]
         def run(argv)
           names = parser.parse(argv)
-          names.each { |name| Bench.find(name) }
-          @help ? @out.puts(parser.help) : report(names)
+          benches = names.empty? ? Bench.all : names.to_h { |name| [name, Bench.find(name)] }
+          @help ? @out.puts(parser.help) : report(benches)
           0
         end
 
@@ -29,9 +29,9 @@ module Heddle
           end
         end
 
-        def report(names)
+        def report(benches)
           @out.puts "This machine", environment, "", "What to mend", advice, "", "Models"
-          each_model(names) { |line| @out.puts(line) }
+          each_model(benches) { |line| @out.puts(line) }
         end
 
         def environment
@@ -51,11 +51,9 @@ module Heddle
         end
 
         # Each loads its library in a process of its own, which takes some seconds for all.
-        def each_model(names)
+        def each_model(benches)
           child = Child.new(deadline: 20)
-          Bench.all.each do |id, bench|
-            next unless names.empty? || names.include?(id)
-
+          benches.each do |id, bench|
             bench.default_models.each do |name|
               model = Model.parse(name, bench.kinds)
               answer = child.run({"bench" => id, "kind" => model.kind, "argument" => model.argument, "params" => {}, "probe" => true},

@@ -37,8 +37,8 @@ module Heddle
 
         def client(url) = Client.fetch(@kind).new(URI(url), ca_file: @params["ca_file"], gzip: @params["shape"] == "gzip")
 
-        # Everything is fetched once from the server itself, without the distance, to see that it is right, and as often
-        # again as it will be measured, to warm up: Ruby's limits of garbage and malloc's grow with the first 200 MB, which
+        # As often as it will be measured, everything is fetched from the server itself, without the distance: the first time
+        # to see that it is right, then to warm up. Ruby's limits of garbage and malloc's grow with the first 200 MB, which
         # costs each client the same. What is measured is counted only.
         def download(meter)
           near, far = [@params["direct"], @params["url"]].map { |url| client(url) }
