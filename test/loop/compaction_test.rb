@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "support/hosts"
 
 class CompactionTest < Minitest::Test
   include LoopHelpers
@@ -78,6 +79,33 @@ class CompactionTest < Minitest::Test
       puts values.join(" ")
     RUBY
     assert_equal "10 190 late 1\n", out
+  end
+
+  # Where the scheduler is another gem's, no loop of ours marks the tasks: queued ones are known to their pool alone.
+  def test_queued_tasks_under_another_scheduler
+    reason = Hosts.missing(:async)
+    skip reason if reason
+    out = assert_child(<<~'RUBY', gems: true)
+      require "async"
+      Fiber.set_scheduler(Async::Scheduler.new)
+      Fiber.schedule do
+        pool = Heddle::FiberPool.new(2, queue: 5_000)
+        gate = Queue.new
+        results = []
+        2.times { pool.spawn { gate.pop } }
+        2_000.times { |index| 20.times { Object.new } && Heddle.deadline(60 + index) { pool.spawn { results << [Heddle::Task.current.status, index] } } }
+        GC.start
+        begin
+          (RUBY_VERSION < "3.2") ? GC.verify_compaction_references(double_heap: true, toward: :empty) : GC.verify_compaction_references(expand_heap: true, toward: :empty)
+        rescue ArgumentError, NotImplementedError, NoMethodError
+          3.times { GC.compact }
+        end
+        2.times { gate << 1 }
+        pool.wait
+        p results == Array.new(2_000) { |index| [:running, index] }
+      end
+    RUBY
+    assert_equal "true\n", out
   end
 
   private

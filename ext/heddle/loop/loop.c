@@ -174,6 +174,7 @@ static void mark_wait(struct loop_wait *wait, void *unused)
 
 void loop_mark(struct loop *loop)
 {
+    rb_gc_mark(loop->self); // pins the scheduler, which a pool's variable alone would let move
     rb_gc_mark(loop->thread);
     if (loop->drain_fiber) rb_gc_mark(loop->drain_fiber);
     if (loop->porter) rb_gc_mark(loop->porter);

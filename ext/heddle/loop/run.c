@@ -24,6 +24,7 @@ struct run {
 static void mark(void *pointer)
 {
     struct run *run = pointer;
+    rb_gc_mark(run->cancelling.owner); // itself: pins it
     rb_gc_mark(run->block);
     rb_gc_mark(run->main);
     rb_gc_mark(run->failures);

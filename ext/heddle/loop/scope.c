@@ -16,6 +16,7 @@ static ID id_scope; // no @: nobody sees the variable
 static void mark(void *pointer)
 {
     struct scope *scope = pointer;
+    rb_gc_mark(scope->self); // pins it: an exception's reference alone would let it move
     rb_gc_mark(scope->exception);
     rb_gc_mark(scope->message);
     rb_gc_mark(scope->sent);
@@ -110,6 +111,7 @@ static size_t open_in_threads;
 
 void scope_chain_mark(const struct scope_chain *chain)
 {
+    if (chain->thread) rb_gc_mark(chain->thread); // pins the thread, which has the chain: its address is compared
     rb_gc_mark(chain->fiber);
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
         rb_gc_mark(scope->self);

@@ -4,6 +4,8 @@
 
 void task_mark(struct task *task)
 {
+    // Itself, too: a queue or a run that knows the record passes `self` on. Another object's reference may move it.
+    if (task->self) rb_gc_mark(task->self);
     rb_gc_mark(task->block);
     rb_gc_mark(task->name);
     rb_gc_mark(task->result);
