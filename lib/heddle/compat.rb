@@ -17,9 +17,11 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   require_relative "compat/thread_join" if RUBY_VERSION < "3.3"
   require_relative "compat/mutex_sleep" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 3, 8]) < 0
   if RUBY_VERSION < "4.0"
-    require_relative "compat/io_close"
     require_relative "compat/fork"
+  else
+    require_relative "compat/buffer_warning"
   end
+  require_relative "compat/io_close"
   require_relative "compat/fiber_raise"
   require_relative "compat/connect"
   require_relative "compat/address_names"

@@ -32,6 +32,17 @@ class CompatTest < Minitest::Test
       Heddle.run { IO::Buffer.for(+"x").pwrite(file, *(RUBY_VERSION < "3.2" ? [1, 3] : [3, 1])) }
       puts File.size(file.path) == 4 ? "right" : "written to #{File.size(file.path) - 1}"
     RUBY
+    "buffer_warning" => <<~'RUBY',
+      Warning[:experimental] = true
+      warnings = []
+      Warning.singleton_class.prepend(Module.new { define_method(:warn) { |text, **| warnings << text } })
+      reader, writer = IO.pipe
+      Heddle.run do
+        Heddle.spawn { writer << "x" }
+        reader.readpartial(1)
+      end
+      puts warnings.empty? ? "right" : warnings.inspect
+    RUBY
     "mutex_sleep" => <<~RUBY,
       mutex = Thread::Mutex.new
       Heddle.run do
@@ -43,17 +54,20 @@ class CompatTest < Minitest::Test
       end
     RUBY
     "io_close" => <<~RUBY,
-      reader, = UNIXSocket.pair
+      pairs = Array.new(2) { UNIXSocket.pair }
       Heddle.run do
-        waiter = Heddle.spawn do
-          reader.gets
-        rescue IOError
-          :closed
+        # One wait of Ruby's own, and one that Ruby does not know of.
+        waiters = [pairs[0][0], Heddle::Stream.new(pairs[1][0])].map do |reader|
+          Heddle.spawn do
+            reader.gets
+          rescue IOError
+            :closed
+          end
         end
-        Thread.new { sleep(2); puts "it waits for ever"; exit!(0) }
-        reader.close
-        waiter.wait(1)
-        puts waiter.ended? && waiter.value == :closed ? "right" : "it was not woken"
+        Thread.new { sleep(2); puts "one waits for ever"; exit!(0) }
+        pairs.each { |reader, _| reader.close }
+        waiters.each { |waiter| waiter.wait(1) }
+        puts waiters.all? { |waiter| waiter.ended? && waiter.value == :closed } ? "right" : "one was not woken"
         exit!(0)
       end
     RUBY

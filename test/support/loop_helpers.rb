@@ -20,7 +20,9 @@ module LoopHelpers
     out, err = Tempfile.new("out"), Tempfile.new("err")
     program = "$stdout.sync = true; require 'heddle'; require 'socket'\n#{code}"
     env = {"RUBYOPT" => nil, **env} unless gems
-    command = [*launcher, RbConfig.ruby, *(gems ? [] : "--disable=gems"), "-W:no-experimental", "-I#{ROOT}/lib", "-e", program]
+    # From Ruby 4.0 on fiddle, which calls functions of C for tests, is a gem.
+    folders = ["#{ROOT}/lib", *Gem.loaded_specs["fiddle"]&.full_require_paths].map { |folder| "-I#{folder}" }
+    command = [*launcher, RbConfig.ruby, *(gems ? [] : "--disable=gems"), "-W:no-experimental", *folders, "-e", program]
     pid = Process.spawn(env, *command, out: out.path, err: err.path, in: File::NULL, **options)
     yield pid, out if block_given?
     status = reap(pid, timeout)
