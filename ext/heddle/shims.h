@@ -90,6 +90,7 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 #if RUBY_API_VERSION_CODE < 40000
     return !RFILE(io)->fptr || bytes == RFILE(io)->fptr->rbuf.ptr;
 #else
+    (void)io, (void)bytes;
     return true;
 #endif
 }
@@ -152,9 +153,12 @@ static inline VALUE shim_path(VALUE io)
 #pragma GCC diagnostic pop
 
 // Runs a function without the GVL; IO#close in another thread interrupts it, and interrupts are raised afterwards. Declared
-// nowhere, exported since 1.9 for Ruby's own extensions. # RUBY_VERSION >= 4.0
+// nowhere, exported for Ruby's own extensions: the first since 1.9, the second, which IO#close knows of, since 4.0.
+// # RUBY_VERSION >= 4.0
 #if RUBY_API_VERSION_CODE < 40000
 VALUE rb_thread_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor);
+#else
+VALUE rb_io_blocking_region(struct rb_io *io, VALUE (*function)(void *), void *argument);
 #endif
 static inline VALUE shim_io_blocking_region(VALUE io, VALUE (*function)(void *), void *argument, int descriptor)
 {

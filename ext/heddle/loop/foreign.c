@@ -39,6 +39,7 @@ static void interrupt(VALUE scheduler, VALUE fiber, VALUE error)
         rb_funcall(scheduler, id_raise, 2, fiber, error);
     } else {
         rb_fiber_raise(fiber, 1, &error);
+        RB_GC_GUARD(fiber); // rb_fiber_raise keeps no object but a pointer, and looks at it once the other has ended
     }
 }
 

@@ -70,7 +70,9 @@ static VALUE park_body(VALUE argument)
     if (parking->start) {
         loop->since_poll++;
         if (parking->raise) {
-            rb_fiber_raise(parking->start, 1, &parking->raise);
+            VALUE fiber = parking->start;
+            rb_fiber_raise(fiber, 1, &parking->raise);
+            RB_GC_GUARD(fiber); // as in switch_to
         } else {
             switch_to(loop, parking->start, parking->argument);
         }

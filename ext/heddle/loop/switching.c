@@ -179,6 +179,9 @@ void switch_to(struct loop *loop, VALUE fiber, VALUE argument)
 {
     loop->statistics.switches++;
     rb_fiber_transfer(fiber, 1, &argument);
+    // Once it is back, rb_fiber_transfer looks at the fiber that it had switched to, and keeps no object but a pointer: one
+    // that has ended meanwhile must not be collected before.
+    RB_GC_GUARD(fiber);
 }
 
 // A trap handler may fork, and the child return from it into a wait of the parent's that nothing can end there.

@@ -1,0 +1,83 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# fiber_switch of Ruby's cont.c looks, once it is back, at the fiber that it had switched to, to which it keeps a pointer
+# only: where that fiber has ended and was collected meanwhile, it frees a stack that is freed already.
+class EndedFibersTest < Minitest::Test
+  include LoopHelpers
+
+  mode :fiber
+
+  # Freed memory of malloc is filled with ones: what is left of a collected fiber is not taken for a fiber.
+  FREED_IS_GARBAGE = {"MALLOC_PERTURB_" => "255", "GLIBC_TUNABLES" => "glibc.malloc.tcache_count=0"}.freeze
+
+  # The only fiber that parks is the starter, so that it is the starter that dispatches the fiber that it has started.
+  def test_a_fiber_that_has_ended_lives_until_the_fiber_that_entered_it_is_back
+    left = assert_child(<<~RUBY, env: FREED_IS_GARBAGE)
+      STARTED = ObjectSpace::WeakMap.new
+      GATE = Queue.new
+
+      # Methods of their own, so that no slot of a stack keeps the fiber.
+      def start(index, go, over)
+        STARTED[Fiber.schedule { go.pop && over << true }] = index
+        nil
+      end
+
+      def starter(index, over)
+        go = Queue.new
+        start(index, go, over)
+        go << true
+        GATE.pop
+      end
+
+      Heddle.run do
+        30.times { |index| over = Queue.new; Heddle.spawn { starter(index, over) }; over.pop }
+        4.times { GC.start }
+        puts STARTED.size
+        30.times { GATE << true }
+      end
+    RUBY
+    assert_equal 30, left.to_i, "ended fibers that others will come back from"
+  end
+
+  def test_fibers_that_end_in_masses_among_collections
+    assert_child(<<~RUBY, env: FREED_IS_GARBAGE)
+      ended = 0
+      ending = ->(index) { sleep(0.01 + (index % 100) / 1000.0) && (ended += 1) % 50 == 0 && GC.start }
+      Heddle.run { 1_000.times { |index| Fiber.schedule { ending.(index) } } }
+    RUBY
+  end
+
+  WAYS = {
+    "a sleep" => "Fiber.schedule { sleep(rand / 500) }",
+    "a turn" => "Fiber.schedule { sleep(0) }",
+    "nothing" => "Fiber.schedule { 1 }",
+    "a descriptor" => "Fiber.schedule { r, w = IO.pipe; Fiber.schedule { sleep(0.001); w.close }; r.read; r.close }",
+    "an exception" => <<~RUBY,
+      fiber = Fiber.schedule do
+        sleep(9)
+      rescue IOError
+        sleep(0)
+      end
+      Fiber.scheduler.raise_in(fiber, IOError.new("over"))
+    RUBY
+    "a resume" => "Fiber.schedule { Fiber.new { sleep(0.001) }.resume }"
+  }.freeze
+
+  WAYS.each do |name, code|
+    define_method("test_fibers_that_end_after_#{name.tr(" ", "_")}_under_gc_stress") do
+      assert_child(<<~RUBY, env: FREED_IS_GARBAGE, timeout: 60)
+        Heddle.run do
+          starters = Array.new(12) { Heddle.spawn { 3.times { #{code}; sleep(rand / 1000) } } }
+          GC.stress = true
+          sleep(0.01)
+          starters += Array.new(4) { Heddle.spawn { 2.times { #{code}; sleep(rand / 1000) } } }
+          starters.each(&:value)
+          GC.stress = false
+        end
+      RUBY
+    end
+  end
+end
