@@ -13,6 +13,7 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   if RUBY_VERSION < "3.2"
     require_relative "compat/buffer_pwrite"
     require_relative "compat/io_select"
+    require_relative "compat/kernel_select"
   end
   require_relative "compat/thread_join" if RUBY_VERSION < "3.3"
   require_relative "compat/mutex_sleep" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 3, 8]) < 0

@@ -5,9 +5,12 @@ require_relative "integrations"
 
 module Heddle
   class << self
-    # Runs the block as a task and returns its value, once it and all tasks spawned inside ({Heddle.spawn},
-    # `Fiber.schedule`) have ended. Installs a {Scheduler} on this thread for that time, unless one is set: inside another
-    # run, or under a foreign scheduler (async), it works on that one and waits for its own tasks only.
+    # Runs the block as a task and returns its value, once it and all tasks spawned inside ({Heddle.spawn}, pools) have
+    # ended. Installs a {Scheduler} on this thread for that time, unless one is set: inside another run, or under a foreign
+    # scheduler (async), it works on that one and waits for its own tasks only.
+    #
+    # A fiber of `Fiber.schedule` belongs to the run that installed the scheduler, not to a run inside it, and inherits no
+    # deadline: libraries start fibers that work for all tasks in whichever task asks first.
     #
     # An error that leaves the block cancels the tasks, whose `ensure` blocks run, and is raised; so do SystemExit and
     # signals in any task, and an interrupt that arrives while all wait. The error of another task leaves the others be:
@@ -25,12 +28,12 @@ module Heddle
     # @raise [BackendUnavailable, ArgumentError] see {Scheduler.new}
     def run(grace: 5, &block)
       raise ArgumentError, "Heddle.run needs a block: the work to run" unless block
-      return Run.new.call(grace, &block) if Fiber.scheduler
+      return Run.new.call(grace, false, &block) if Fiber.scheduler
 
       Integrations.load
       Fiber.set_scheduler(Scheduler.new)
       begin
-        Run.new.call(grace, &block)
+        Run.new.call(grace, true, &block)
       ensure
         Fiber.set_scheduler(nil)
       end

@@ -17,6 +17,13 @@ class CompatTest < Minitest::Test
         puts IO.select([reader], nil, nil, 1) ? "right" : "the thread stood still"
       end
     RUBY
+    "kernel_select" => <<~RUBY,
+      reader, writer = IO.pipe
+      Heddle.run do
+        Heddle.spawn { 4.times { sleep(0.002) } && writer << "x" }
+        puts select([reader], nil, nil, 1) ? "right" : "the thread stood still"
+      end
+    RUBY
     "thread_join" => <<~RUBY,
       thread = Thread.new { sleep }
       Heddle.run do

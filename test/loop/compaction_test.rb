@@ -85,7 +85,7 @@ class CompactionTest < Minitest::Test
   def test_queued_tasks_under_another_scheduler
     reason = Hosts.missing(:async)
     skip reason if reason
-    out = assert_child(<<~'RUBY', gems: true)
+    out = assert_child(<<~RUBY, gems: true)
       require "async"
       Fiber.set_scheduler(Async::Scheduler.new)
       Fiber.schedule do

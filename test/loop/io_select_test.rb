@@ -18,6 +18,24 @@ class IOSelectTest < Minitest::Test
     end
   end
 
+  # IO.select under other names, which Ruby defines apart from it.
+  def test_select_of_kernel
+    {private: ->(*lists) { select(*lists) }, function: ->(*lists) { Kernel.select(*lists) }}.each do |name, call|
+      with_pair do |reader, writer|
+        Heddle.run do
+          selector = Heddle.spawn { call.call([reader], nil, nil, 10) }
+          assert_equal :waiting, selector.status, name
+          writer.write("x")
+          assert_equal [[reader], [], []], selector.value
+          assert_nil call.call([reader], [], [], 0) if reader.read_nonblock(1)
+        end
+        assert_nil call.call([reader], nil, nil, 0.001)
+      end
+    end
+    assert_raises(NoMethodError) { Object.new.select([]) }
+    assert_equal [2], [1, 2].select(&:even?)
+  end
+
   def test_timeouts
     with_pair do |reader, _|
       Heddle.run do

@@ -27,7 +27,7 @@ static VALUE within(enum scope_kind kind, int64_t span)
  * From then on every wait in the block fails with Heddle::DeadlineExceeded, the first and each later one, until the block
  * is left: a library that rescues Timeout::Error and tries again fails again, at once. So do waits in +ensure+; a
  * Heddle.shield gives them time of their own. Code that computes is not interrupted. Of nested deadlines the earlier one
- * counts. Tasks that are started inside are bound by it, to their end.
+ * counts. Tasks that Heddle.spawn and pools start inside are bound by it, to their end; a fiber of Fiber.schedule is not.
  *
  * A StandardError that leaves the block after its time becomes DeadlineExceeded, with the error as its cause. Interrupt,
  * SystemExit, a cancellation, throw, break and return pass as they are. The block's value is returned if no wait in it

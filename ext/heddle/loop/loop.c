@@ -74,7 +74,7 @@ void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
     init_stand_in(&loop->root, loop);
     init_stand_in(&loop->attendant, loop);
     loop->task = &loop->root;
-    loop->posted = loop->fatal = Qnil;
+    loop->posted = loop->fatal = loop->run = Qnil;
     loop->fork_count = fork_count();
 }
 
@@ -119,7 +119,7 @@ static void abandon_parents_side(struct loop *loop)
     loop->wakeable = 0;
     loop->interrupt_due = false;
     loop->drain_fiber = loop->porter = 0;
-    loop->posted = loop->fatal = Qnil;
+    loop->posted = loop->fatal = loop->run = Qnil;
     loop->thread = 0;
     loop->fork_count = fork_count();
 }
@@ -178,6 +178,7 @@ void loop_mark(struct loop *loop)
     rb_gc_mark(loop->thread);
     if (loop->drain_fiber) rb_gc_mark(loop->drain_fiber);
     if (loop->porter) rb_gc_mark(loop->porter);
+    rb_gc_mark(loop->run);
     rb_gc_mark(loop->posted);
     rb_gc_mark(loop->fatal);
     if (loop->task->self) rb_gc_mark(loop->task->self);

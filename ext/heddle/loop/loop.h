@@ -60,6 +60,7 @@ struct loop {
 
     struct task *tasks_head, *tasks_tail; // all that have not ended, in order of their start
     size_t task_count;
+    VALUE run;              // the Heddle::Run that set this scheduler: what Fiber.schedule starts belongs to it; or nil
     VALUE porter;           // starts what other threads post, see worker.h; or 0
     VALUE posted;           // Array of tasks for it
     struct loop_wait *idle; // workers between two tasks, the last first

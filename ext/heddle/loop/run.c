@@ -3,9 +3,12 @@
 #include "loop/cancel.h"
 #include "loop/fork.h"
 #include "loop/join.h"
+#include "loop/loop.h"
+#include "loop/scheduler.h"
 #include "loop/spawn.h"
 #include "loop/task_class.h"
 #include "loop/task_run.h"
+#include "shims.h"
 
 enum { FAILURES_KEPT = 64 };
 
@@ -174,6 +177,8 @@ static VALUE finish(VALUE object)
 {
     struct run *run = run_of(object);
     if (run->count > 0 && run->forks == fork_count()) cancel_and_wait(&run->cancelling);
+    struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
+    if (loop && loop->run == object) loop->run = Qnil;
     return Qnil;
 }
 
@@ -187,12 +192,12 @@ static void raise_unclaimed(const struct run *run)
 }
 
 /*
- * call-seq: run.call(grace) { ... } -> object
+ * call-seq: run.call(grace, owns) { ... } -> object
  *
  * @api private Runs the block as a task of the current scheduler and waits until it and all tasks that were spawned inside have ended.
- * See Heddle.run.
+ * +owns+: the scheduler was set for this run, which then has the fibers of Fiber.schedule as well. See Heddle.run.
  */
-static VALUE call(VALUE self, VALUE grace)
+static VALUE call(VALUE self, VALUE grace, VALUE owns)
 {
     struct run *run = run_of(self);
     run->cancelling.grace = deadline_span(grace);
@@ -200,6 +205,7 @@ static VALUE call(VALUE self, VALUE grace)
     if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
     run->block = rb_block_proc();
     run->forks = fork_count();
+    if (RTEST(owns)) scheduler_loop(rb_fiber_scheduler_get())->run = self;
     rb_ensure(start_and_wait, self, finish, self);
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);
@@ -218,5 +224,5 @@ void Init_heddle_run(void)
 {
     VALUE cRun = rb_define_class_under(heddle_module, "Run", rb_cObject);
     rb_define_alloc_func(cRun, allocate);
-    rb_define_method(cRun, "call", call, 1);
+    rb_define_method(cRun, "call", call, 2);
 }

@@ -252,7 +252,8 @@ static VALUE closed_p(VALUE self)
 /*
  * call-seq: scheduler.fiber(**options) { ... } -> Fiber
  *
- * What Fiber.schedule calls: a fresh fiber that runs the block at once, until it first waits. +options+ go to Fiber.new.
+ * What Fiber.schedule calls: a fresh fiber that runs the block at once, until it first waits. +options+ go to Fiber.new. The
+ * caller's deadlines do not bind it, and it belongs to the Heddle.run that set this scheduler, if one did: to no run inside.
  */
 static VALUE fiber(int argc, VALUE *argv, VALUE self)
 {
@@ -260,8 +261,8 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "0:", &options);
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
     struct loop *loop = scheduler_entered(self);
-    task_raise_pending(loop->task);
-    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, loop->task->run);
+    // Neither the running task's deadline nor its run: a library starts its driver in whichever task asks first.
+    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, loop->run, false);
     return worker_start(loop, task_of(task), true, options);
 }
 

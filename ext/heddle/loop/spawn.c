@@ -27,8 +27,8 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 {
     (void)klass;
     struct task *parent = task_current();
-    struct task *task =
-        task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), parent ? parent->run : Qnil));
+    VALUE run = parent ? parent->run : Qnil;
+    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), run, true));
     task->on_end = on_end;
     task->claimed = RTEST(claimed);
     task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
@@ -100,7 +100,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
         struct task *parent = loop ? loop->task : task_current();
         run = parent ? parent->run : Qnil;
     }
-    VALUE object = task_create(block, name, scheduler, loop, run);
+    VALUE object = task_create(block, name, scheduler, loop, run, true);
     start(task_of(object));
     return object;
 }

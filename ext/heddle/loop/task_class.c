@@ -101,7 +101,7 @@ static void inherit_deadline(struct task *task)
     scope_open(scope, &task->scopes, at);
 }
 
-VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run)
+VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run, bool inherits)
 {
     VALUE self = TypedData_Wrap_Struct(cTask, &task_type, NULL);
     struct task *task = RTYPEDDATA_DATA(self) = new_task();
@@ -116,7 +116,7 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, V
     task->run = run;
     task->chain = &task->scopes;
     if (loop) task->scopes.task = task;
-    inherit_deadline(task);
+    if (inherits) inherit_deadline(task);
     if (loop) {
         task->prev = loop->tasks_tail;
         if (loop->tasks_tail) {

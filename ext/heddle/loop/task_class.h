@@ -6,8 +6,8 @@
 
 struct task *task_of(VALUE object);
 
-// A new task of the running task's run, listed in `loop` (NULL under a foreign scheduler).
-VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run);
+// A new task of the run (or nil), listed in `loop` (NULL under a foreign scheduler). `inherits`: the deadline in force here binds it.
+VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run, bool inherits);
 
 // Takes it off its loop's list: it has ended.
 void task_unlist(struct task *task);
