@@ -43,9 +43,10 @@ module Heddle
     # cancel or an interrupt ends the task's wait, the block's thread gets the same exception. A block that does not end
     # within {Offload::GRACE} seconds of it is reported on stderr and left to itself.
     #
-    # The block runs in another thread and in a fresh fiber: it sees a copy of the caller's fiber storage (Ruby >= 3.2), but
-    # neither its fiber-locals nor its thread variables, it does not hold the Mutexes that the caller holds, and `break`,
-    # `throw` and `return` cannot leave it. Within it there is no scheduler: {Heddle.spawn} raises.
+    # The block runs in another thread, on its root fiber, which Heddle clears between blocks. It sees a copy of the caller's
+    # fiber storage (Ruby >= 3.2), but neither its fiber-locals nor its thread variables, it does not hold the Mutexes that
+    # the caller holds, and `break`, `throw` and `return` cannot leave it. Within it there is no scheduler: {Heddle.spawn}
+    # raises.
     #
     # @example
     #   Heddle.run { Heddle.offload { SQLite3::Database.new(path).execute(sql) } }

@@ -6,8 +6,12 @@ module Heddle
   # A few Ruby threads that run blocks for others, which wait meanwhile. They are started as they are needed and end when
   # there has been nothing to do for a second.
   #
-  # Each block runs in a blocking fiber of its own, so that neither fiber-locals nor what libraries keep on a fiber pass
-  # from one block to the next; its storage (Ruby >= 3.2) is a copy of the caller's.
+  # Each block runs on its thread's root fiber. In a Fiber of its own it would crash the children of a fork that happens
+  # meanwhile: Ruby forgets the stack of a thread that the child does not have only where the thread is on its root fiber,
+  # and else marks memory that is unmapped or, before Ruby 3.3, that another thread uses for its stack.
+  #
+  # Between two blocks the fiber's locals and instance variables are removed; its storage (Ruby >= 3.2) is a copy of the
+  # caller's. A thread whose fiber a library knows by its identity ({FiberPool.retire_if}) runs no other block.
   class WorkerThreads
     IDLE_SECONDS = 1
     GRACE_OF_GRACE = 1
@@ -93,11 +97,18 @@ module Heddle
       Thread.handle_interrupt(Exception => :never) do
         while (job = next_job(job))
           job.perform
+          break unless reusable?
         end
-        left = true
+        left = !job
       ensure
-        replace(job) unless left # the block has ended its thread
+        replace(job) unless left # the thread ends with this job
       end
+    end
+
+    def reusable?
+      Scheduler.root_fiber_end
+    rescue # of a library's FiberPool.retire_if
+      false
     end
 
     # Those that are queued must not wait for a thread that is no more.
@@ -171,7 +182,7 @@ module Heddle
       def initialize(work, interrupt)
         @work = work
         @interrupt = interrupt
-        @fiber_options = Fiber.method_defined?(:storage) ? {blocking: true, storage: Fiber.current.storage} : {blocking: true}
+        @storage = Fiber.current.storage if Fiber.method_defined?(:storage)
         @state = :waiting
         @lock = Thread::Mutex.new
         @ending = Gate.new
@@ -181,12 +192,15 @@ module Heddle
       def perform
         return unless @lock.synchronize { @state == :waiting && (@thread = Thread.current) && (@state = :running) }
 
+        process = Process.pid
         begin
-          value = Thread.handle_interrupt(Exception => :immediate) { Fiber.new(**@fiber_options) { @work.call }.resume }
+          Scheduler.root_fiber_begin(@storage)
+          value = Thread.handle_interrupt(Exception => :immediate) { @work.call }
           completed = true
         rescue Exception => error # rubocop:disable Lint/RescueException -- it is the caller's
           nil
         ensure
+          end_child(error) unless Process.pid == process
           error ||= ThreadError.new("the offloaded block ended its thread (Thread.exit, Thread#kill)") unless completed
           finish(value, error)
         end
@@ -245,6 +259,12 @@ module Heddle
       end
 
       private
+
+      # A child that the work forked, and in which the work went on: whoever waits for this job is in the parent. The child
+      # ends as it would have in a thread of its own: with the work's error, and after the at_exit blocks.
+      def end_child(error)
+        Thread.handle_interrupt(Exception => :immediate) { Scheduler.end_child(error) }
+      end
 
       def finish(value, error)
         @lock.synchronize do

@@ -16,9 +16,9 @@ module LoopHelpers
   # Runs Ruby code in a process of its own, with the library loaded. What must not happen to this process (limits,
   # signals, exits) happens there. Gems are nine tenths of what a process takes to start, so there are none unless
   # +gems+ says so. +options+ go to Process.spawn. A block is given the pid and the file that takes its output.
-  def in_child(code, env: {}, timeout: 30, launcher: [], gems: false, **options)
+  def in_child(code, env: {}, timeout: 30, launcher: [], gems: false, heddle: true, **options)
     out, err = Tempfile.new("out"), Tempfile.new("err")
-    program = "$stdout.sync = true; require 'heddle'; require 'socket'\n#{code}"
+    program = "$stdout.sync = true; #{"require 'heddle'; " if heddle}require 'socket'\n#{code}"
     env = {"RUBYOPT" => nil, **env} unless gems
     # From Ruby 4.0 on fiddle, which calls functions of C for tests, is a gem.
     folders = ["#{ROOT}/lib", *Gem.loaded_specs["fiddle"]&.full_require_paths].map { |folder| "-I#{folder}" }

@@ -66,13 +66,18 @@ static bool wanted_dead(VALUE fiber)
     return false;
 }
 
+static void clear(VALUE fiber)
+{
+    clear_locals();
+    clear_instance_variables(fiber);
+    clear_storage(fiber);
+}
+
 static bool reusable(struct loop *loop, VALUE fiber)
 {
     if (loop->idle_count >= IDLE_LIMIT || loop->closed) return false;
     if (wanted_dead(fiber)) return false;
-    clear_locals();
-    clear_instance_variables(fiber);
-    clear_storage(fiber);
+    clear(fiber);
     return true;
 }
 
@@ -106,6 +111,19 @@ static void end_child(const struct task *task)
     if (task->status != TASK_FAILED) return;
     int state = 0;
     rb_protect(raise_result, task->result, &state);
+    ruby_stop(state);
+}
+
+/*
+ * call-seq: Heddle::Scheduler.end_child(error)
+ *
+ * @api private Ends a child of fork that has come to the end of its thread's job: with the error, or in order with nil.
+ */
+static VALUE end_child_of_thread(VALUE self, VALUE error)
+{
+    (void)self;
+    int state = 0;
+    if (!NIL_P(error)) rb_protect(raise_result, error, &state);
     ruby_stop(state);
 }
 
@@ -324,6 +342,40 @@ static VALUE retire_if(VALUE self, VALUE callable)
     return callable;
 }
 
+// ---- the root fiber of a thread that runs one job after another
+
+/*
+ * call-seq: Heddle::Scheduler.root_fiber_begin(storage) -> nil
+ *
+ * @api private Gives the calling fiber a storage: what Fiber#storage gave to whoever asked for the job.
+ */
+static VALUE root_fiber_begin(VALUE self, VALUE storage)
+{
+    (void)self;
+    VALUE fiber = rb_fiber_current();
+    if (!NIL_P(storage)) {
+        set_storage(fiber, storage);
+    } else {
+        clear_storage(fiber); // a thread inherits the storage of whoever starts it
+    }
+    return Qnil;
+}
+
+/*
+ * call-seq: Heddle::Scheduler.root_fiber_end -> true or false
+ *
+ * @api private Removes the locals, the instance variables and the storage of the calling fiber. False where a library that
+ * knows the fiber by its identity wants it dead ({FiberPool.retire_if}): the thread has to end.
+ */
+static VALUE root_fiber_end(VALUE self)
+{
+    (void)self;
+    VALUE fiber = rb_fiber_current();
+    if (wanted_dead(fiber)) return Qfalse;
+    clear(fiber);
+    return Qtrue;
+}
+
 void Init_heddle_worker(void)
 {
     id_new = rb_intern("new");
@@ -343,4 +395,7 @@ void Init_heddle_worker(void)
     rb_gc_register_mark_object(carry_proc = rb_proc_new(carry, Qnil));
     VALUE scheduler = rb_const_get(heddle_module, rb_intern("Scheduler"));
     rb_define_singleton_method(scheduler, "retire_if", retire_if, 1);
+    rb_define_singleton_method(scheduler, "root_fiber_begin", root_fiber_begin, 1);
+    rb_define_singleton_method(scheduler, "end_child", end_child_of_thread, 1);
+    rb_define_singleton_method(scheduler, "root_fiber_end", root_fiber_end, 0);
 }
