@@ -9,8 +9,7 @@ module Heddle
   # thread, or of two hand-overs between threads, for each call.
   #
   # What it means stays Ruby's: the exception is raised once, and is not raised again in later waits; without a class nothing
-  # inside the block can rescue it. In tasks that holds with every Ruby (the timeouts of Ruby 3.1 to 3.3 can be rescued under a
-  # scheduler). Under a foreign scheduler nothing changes.
+  # inside the block can rescue it. In tasks that holds with every Ruby, also without this file. Under a foreign scheduler nothing changes.
   module TimeoutSupport
     # In front of Timeout's own; `timeout` is in loop/timeout.c.
     module Front; end

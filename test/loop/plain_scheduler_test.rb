@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "json"
 
 # Ruby's own way to a scheduler: Fiber.set_scheduler and Fiber.schedule, without Heddle.run.
 class PlainSchedulerTest < Minitest::Test
@@ -124,6 +125,32 @@ class PlainSchedulerTest < Minitest::Test
       assert_same inside, fiber
       refute_predicate fiber, :blocking?
       assert_predicate fiber, :alive?
+    end
+  end
+
+  # With the timeout that comes with this Ruby.
+  def test_a_client_that_tries_again_ends_with_its_timeout
+    {"Timeout.timeout(0.02)" => [0, "Timeout::Error: execution expired"], "Object.new.extend(Timeout).send(:timeout, 0.02)" => [0, "Timeout::Error: execution expired"],
+     "Timeout.timeout(0.02, nil, 'late')" => [0, "Timeout::Error: late"], "Timeout.timeout(0.02, Timeout::Error)" => [1, "slept"]}.each do |call, expected|
+      out = assert_child(<<~RUBY)
+        require "timeout"
+        Fiber.set_scheduler(Heddle::Scheduler.new)
+        Fiber.schedule do
+          tries = 0
+          ended =
+            begin
+              #{call} do
+                sleep(0.1) && "slept"
+              rescue Timeout::Error
+                (tries += 1) < 5 ? retry : "gave up"
+              end
+            rescue Timeout::Error => error
+              "\#{error.class}: \#{error.message}"
+            end
+          p [tries, ended]
+        end
+      RUBY
+      assert_equal expected, JSON.parse(out), call
     end
   end
 

@@ -10,6 +10,7 @@
 #include "loop/statistics.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
+#include "loop/timeout.h"
 #include "loop/worker.h"
 #include "shims.h"
 
@@ -393,21 +394,14 @@ static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 /*
  * call-seq: scheduler.timeout_after(duration, exception, message = nil) { |duration| ... } -> object
  *
- * What Timeout.timeout calls: raises +exception+ in the block's innermost wait once +duration+ seconds are over.
+ * What Timeout.timeout calls: raises +exception+ in the block's innermost wait once +duration+ seconds are over. nil stands for a
+ * Timeout::Error that nothing in the block can rescue.
  */
 static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 2, 3);
-    struct loop *loop = scheduler_entered(self);
-    int64_t span = deadline_span(argv[0]);
-    struct scope *scope = scope_new(SCOPE_TIMEOUT, span);
-    VALUE object = scope->self;
-    scope->exception = argv[1];
-    scope->message = argc > 2 ? argv[2] : Qnil;
-    scope_open(scope, loop->task->chain, deadline_after(deadline_now(), span));
-    VALUE result = scope_call(scope, rb_yield, argv[0]);
-    RB_GC_GUARD(object);
-    return result;
+    scheduler_entered(self);
+    return timeout_yield(argv[0], argv[1], argc > 2 ? argv[2] : Qnil);
 }
 
 // ---- what goes on inside

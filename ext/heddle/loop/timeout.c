@@ -94,14 +94,14 @@ static VALUE call_to_border(struct timing *timing)
     return result;
 }
 
-static VALUE call_within(VALUE seconds, VALUE exception_class, VALUE message)
+VALUE timeout_yield(VALUE seconds, VALUE exception, VALUE message)
 {
     struct scope *scope = scope_new(SCOPE_TIMEOUT, deadline_span(seconds));
     VALUE self = scope->self;
     struct timing timing = {.scope = scope, .seconds = seconds};
-    scope->exception = exception_class;
-    scope->message = message;
-    scope->unrescuable = NIL_P(exception_class);
+    scope->exception = exception;
+    scope->message = NIL_P(exception) && NIL_P(message) ? usual_message : message;
+    scope->unrescuable = NIL_P(exception);
     VALUE result = call_to_border(&timing);
     RB_GC_GUARD(self);
     return result;
@@ -141,7 +141,7 @@ static VALUE timeout(int argc, VALUE *argv, VALUE self)
     if (is_negative(seconds)) rb_raise(rb_eArgError, "Timeout sec must be a non-negative number");
     rb_need_block();
     VALUE message = argc > 2 && RTEST(argv[2]) ? argv[2] : usual_message;
-    return call_within(seconds, argc > 1 ? argv[1] : Qnil, message);
+    return timeout_yield(seconds, argc > 1 ? argv[1] : Qnil, message);
 }
 
 /*
