@@ -34,6 +34,7 @@ $INCFLAGS.gsub!("-I$(hdrdir)/ruby/backward", "-isystem $(hdrdir)/ruby/backward")
 # mkmf compiles with -Wno-… and -Wdeclaration-after-statement of Ruby's own build; C11 code declares where it needs.
 $warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parameter|-Wno-unused-parameter/, "")
 
+have_struct_member("rb_io_t", "rbuf", "ruby/io.h") # hidden from Ruby 4.1 on
 abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")
 
 # Kernel features. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1 looks for

@@ -16,23 +16,34 @@ int rb_io_descriptor(VALUE io);
 #endif
 
 // The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell the
-// scheduler. # RUBY_VERSION >= 4.0
+// scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
 static inline int shim_open_descriptor(VALUE io)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     return RFILE(io)->fptr ? RFILE(io)->fptr->fd : -1;
 #else
     return RTEST(rb_io_closed_p(io)) ? -1 : rb_io_descriptor(io);
 #endif
 }
 
+// Whether a close of the IO has begun, or ended. Interrupted in the middle, where it waits for those who use the IO in other
+// threads, Ruby 4.0 never closes the descriptor. # RUBY_VERSION < 4.0: begins with giving up the descriptor
+static inline bool shim_close_began(VALUE io)
+{
+#if RUBY_API_VERSION_CODE < 40000
+    return shim_open_descriptor(io) < 0;
+#else
+    return RTEST(rb_io_closed_p(io));
+#endif
+}
+
 // IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed where
-// IOClose is. # RUBY_VERSION >= 4.0
+// IOClose is. # RUBY_VERSION >= 4.1: cannot be told
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of `mode`, which nothing else sets
 static inline bool shim_autoclose(VALUE io)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     return !(RFILE(io)->fptr->mode & 0x00010000); // FMODE_EXTERNAL from 3.3 on; before, it has no public name
 #else
     (void)io;
@@ -42,7 +53,7 @@ static inline bool shim_autoclose(VALUE io)
 
 static inline void shim_set_autoclose(VALUE io, bool closes)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     rb_io_t *file = RFILE(io)->fptr;
     file->mode = closes ? file->mode & ~0x00010000 : file->mode | 0x00010000;
 #else
@@ -84,10 +95,10 @@ static inline VALUE shim_answer_timeout(void)
     return Qfalse;
 }
 
-// Whether these bytes are, or may be, the buffer of the IO itself. # RUBY_VERSION >= 4.0: cannot be told
+// Whether these bytes are, or may be, the buffer of the IO itself. # RUBY_VERSION >= 4.1: cannot be told
 static inline bool shim_own_buffer(VALUE io, const void *bytes)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     return !RFILE(io)->fptr || bytes == RFILE(io)->fptr->rbuf.ptr;
 #else
     (void)io, (void)bytes;
@@ -96,12 +107,12 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 }
 
 // The descriptor of an open IO whose bytes can be received as they come: nothing is read ahead, nothing converted, nothing that
-// has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.0: cannot be told
+// has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.1: cannot be told
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline int shim_plain_reader(VALUE io)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     rb_io_t *file = RFILE(io)->fptr;
     if (!file || file->fd < 0 || OBJ_FROZEN(io) || shim_has_timeout(io)) return -1;
     if (file->rbuf.len || file->cbuf.len || file->wbuf.len || file->tied_io_for_writing) return -1;
@@ -112,10 +123,10 @@ static inline int shim_plain_reader(VALUE io)
 #endif
 }
 
-// Whether it is open for reading, which IO#close_read ends. # RUBY_VERSION >= 4.0: cannot be told
+// Whether it is open for reading, which IO#close_read ends. # RUBY_VERSION >= 4.1: cannot be told
 static inline bool shim_reads(VALUE io)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     return RFILE(io)->fptr && RFILE(io)->fptr->mode & FMODE_READABLE;
 #else
     (void)io;
@@ -123,13 +134,13 @@ static inline bool shim_reads(VALUE io)
 #endif
 }
 
-// As shim_plain_reader, for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.0: cannot be told
+// As shim_plain_reader, for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.1: cannot be told
 static inline int shim_plain_writer(VALUE io)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     rb_io_t *file = RFILE(io)->fptr;
     int wanted = FMODE_WRITABLE | FMODE_SYNC;
-    if (!file || file->fd < 0 || OBJ_FROZEN(io) || (file->mode & wanted) != wanted) return -1;
+    if (!file || file->fd < 0 || OBJ_FROZEN(io) || ((int)file->mode & wanted) != wanted) return -1;
     if (file->wbuf.len || RTEST(file->write_lock) || file->tied_io_for_writing || shim_has_timeout(io)) return -1;
     if (file->encs.enc2 || file->encs.ecflags) return -1;
     if (file->encs.enc && file->encs.enc != rb_ascii8bit_encoding()) return -1;
@@ -143,7 +154,7 @@ static inline int shim_plain_writer(VALUE io)
 // What such an IO was opened as, for errors; or nil. # RUBY_VERSION >= 3.2: rb_io_path
 static inline VALUE shim_path(VALUE io)
 {
-#if RUBY_API_VERSION_CODE < 40000
+#ifdef HAVE_RB_IO_T_RBUF
     VALUE path = RFILE(io)->fptr ? RFILE(io)->fptr->pathv : Qnil;
     return RTEST(path) ? path : Qnil;
 #else

@@ -16,7 +16,7 @@ class NetHTTPAnyOrderTest < Minitest::Test
   LIBRARIES = {
     "net-http-persistent" => ["require 'net/http/persistent'", "Net::HTTP::Persistent.new(name: 'x').request(URI(URL)).body"],
     "faraday-net_http" => ["require 'faraday'; require 'faraday/net_http'", "Faraday.new(URL) { |builder| builder.adapter :net_http }.get.body"],
-    "aws-sdk-core" => ["require 'net/http'; require 'seahorse/client/net_http/patches'; Seahorse::Client::NetHttp::Patches.apply!", <<~RUBY],
+    "aws-sdk-core" => ["require '#{ROOT}/test/support/aws_beside_others'; require 'seahorse/client/net_http/patches'; Seahorse::Client::NetHttp::Patches.apply!", <<~RUBY],
       request = Net::HTTP::Put.new("/", "Content-Type" => "x/y", "Content-Length" => "3")
       request.body_stream = StringIO.new("abc")
       Net::HTTP.start("127.0.0.1", URI(URL).port, nil, nil, nil, nil, continue_timeout: 1) { |http| http.request(request).body }

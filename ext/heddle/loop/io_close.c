@@ -34,7 +34,7 @@ static VALUE close_socket(VALUE self, int descriptor)
     int state = 0;
     shim_set_autoclose(self, false);
     VALUE result = rb_protect(as_ruby_does, Qnil, &state);
-    if (shim_open_descriptor(self) >= 0) { // something was raised before
+    if (!shim_close_began(self)) { // something was raised before
         shim_set_autoclose(self, true);
     } else if (close(descriptor) < 0 && errno != EINTR && !state) {
         rb_syserr_fail(errno, NULL); // somebody else had closed the number
