@@ -1,5 +1,6 @@
 #include "gvl.h"
 
+#include "budget.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -18,6 +19,26 @@ static struct {
     uint64_t looks;    // with the GVL, where releasing it would have been slow
     uint64_t slow;     // releases after which it took more than a millisecond to regain it
 } counts;
+
+// Of each thread, since its last wait.
+static _Thread_local struct {
+    uint32_t operations;
+    size_t bytes;
+} spent;
+
+static void renew_budget(void)
+{
+    spent.operations = 0;
+    spent.bytes = 0;
+}
+
+bool gvl_spend(size_t bytes)
+{
+    spent.bytes += bytes;
+    if (++spent.operations < BUDGET_OPERATIONS && spent.bytes < BUDGET_BYTES) return false;
+    renew_budget();
+    return true;
+}
 
 bool gvl_contended(void)
 {
@@ -100,6 +121,7 @@ static int wait_without(struct gvl_wait *wait, int64_t span)
 {
     struct released released = {.wait = wait, .span = span, .found = -EINTR};
     wait->waits++;
+    renew_budget();
     if (!NIL_P(wait->io)) {
         gvl_without(wait->io, wait->descriptors[0].fd, poll_for_io, &released, &released.over);
     } else {

@@ -23,6 +23,9 @@ int gvl_wait(struct gvl_wait *wait, int64_t span);
 // The system call alone, which does not care whether the GVL is held. -EBADF for what is no descriptor.
 int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span);
 
+// What a plain thread does without a wait: true when its budget (budget.h) is spent, which then begins anew, as after each wait.
+bool gvl_spend(size_t bytes);
+
 // The same with the GVL held, for a look at most. For transfers: where regaining the GVL was slow lately, and looking was not
 // switched off, they are better made with it held as long as more comes within a look.
 int gvl_look(struct pollfd *descriptors, size_t count);

@@ -18,6 +18,9 @@ void wake(struct loop *loop, struct loop_wait *wait);
 // of the processor.
 bool poll_due(const struct loop *loop);
 
+// Work that does not wait goes on for longer than dispatches do: makes a look due once a millisecond has passed, by the clock.
+void poll_if_late(struct loop *loop);
+
 // Runs others until `self` is dispatched.
 void switch_away(struct loop *loop, struct loop_wait *self);
 

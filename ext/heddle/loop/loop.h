@@ -42,7 +42,8 @@ struct loop {
     uint32_t since_poll; // fibers dispatched since the kernel was asked last
     uint32_t poll_every; // dispatches after which it is asked again, see switching.c
     deadline_t last_poll;
-    uint32_t since_switch; // operations that a fiber finished without parking; see loop_courtesy
+    uint32_t since_switch;     // operations that a fiber finished without parking, …
+    size_t bytes_since_switch; // … and what they moved; see loop_spend
 
     struct timer_heap timers;
     struct wait_slab waits;
@@ -137,8 +138,9 @@ int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t 
 void loop_yield(struct loop *loop);
 
 // To be called by operations that ended without parking: gives the turn away once in a while, so that a fiber whose
-// data is always there does not starve the others.
-void loop_courtesy(struct loop *loop);
+// data is always there does not starve the others. After so many operations, or bytes that they moved: see budget.h.
+void loop_spend(struct loop *loop, size_t bytes);
+void loop_courtesy(struct loop *loop); // no bytes
 
 // Runs a fiber that was never run, at once: what it is for is begun before its spawner goes on, and is in flight the
 // longer. The fiber's block gets the argument. The caller becomes ready behind the others.

@@ -1,11 +1,10 @@
 #include "loop/internals.h"
 
+#include "budget.h"
 #include "loop/fork.h"
 
 #include <errno.h>
 #include <poll.h>
-
-enum { COURTESY_EVERY = 64 }; // operations that a fiber may finish without parking
 
 // ---- parking
 
@@ -188,9 +187,17 @@ void loop_yield(struct loop *loop)
     loop_start(loop, 0, Qnil);
 }
 
+void loop_spend(struct loop *loop, size_t bytes)
+{
+    loop->bytes_since_switch += bytes;
+    if (++loop->since_switch < BUDGET_OPERATIONS && loop->bytes_since_switch < BUDGET_BYTES) return;
+    poll_if_late(loop);
+    loop_yield(loop);
+}
+
 void loop_courtesy(struct loop *loop)
 {
-    if (++loop->since_switch >= COURTESY_EVERY) loop_yield(loop);
+    loop_spend(loop, 0);
 }
 
 static int look(struct loop *loop, int descriptor, short events)

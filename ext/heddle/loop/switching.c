@@ -173,6 +173,11 @@ bool poll_due(const struct loop *loop)
     return loop->since_poll % CLOCK_EVERY == 0 && deadline_recently() - loop->last_poll >= MILLISECOND;
 }
 
+void poll_if_late(struct loop *loop)
+{
+    if (deadline_recently() - loop->last_poll >= MILLISECOND) loop->since_poll = loop->poll_every;
+}
+
 // ---- switching
 
 void switch_to(struct loop *loop, VALUE fiber, VALUE argument)
@@ -227,6 +232,7 @@ static void measure_run(struct loop *loop)
 void switch_away(struct loop *loop, struct loop_wait *self)
 {
     loop->since_switch = 0;
+    loop->bytes_since_switch = 0;
     if (loop->measuring) measure_run(loop);
     for (;;) {
         take_interrupt(loop, self);

@@ -2,7 +2,7 @@
 // Inflater, on top of the fast socket.
 #include "net_http/http_methods.h"
 
-#include "net_http/http_wait.h"
+#include "budget.h"
 #include "wire/http.h"
 
 enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
@@ -10,16 +10,10 @@ enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
 static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof;
 static VALUE content_length, content_range, content_encoding, transfer_encoding;
 
-// Small chunks come through the buffer, by the thousand, and as long as the server is faster nothing waits.
+// Small chunks come through the buffer, by the thousand.
 static void fill(struct http_io *io)
 {
     if (!http_io_fill(io, ROOM)) http_raise_eof();
-    if (http_io_pending(io).length >= ROOM) { // that much of them takes a millisecond
-        http_give_way();
-        http_io_look_again(io);
-    } else {
-        http_io_courtesy(io);
-    }
 }
 
 // The next line without its end. Until anything else runs; `whole` is what to consume.
@@ -97,8 +91,10 @@ static void read_chunked(struct http_io *io, VALUE destination)
         http_io_consume(io, whole);
         if (size == 0) break;
         read_chunk_and_end(io, size == UINT64_MAX ? size - 1 : size, destination);
+        budget_spend(0);
     }
     do {
+        budget_spend(0);
         line = chunk_line(io, &whole);
         http_io_consume(io, whole);
     } while (line.length);

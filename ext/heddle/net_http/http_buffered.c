@@ -39,6 +39,7 @@ static VALUE buffered_read(int argc, VALUE *argv, VALUE self)
     struct http_io io;
     if (!http_io_open(&io, self)) return stock(argc, argv);
     if (argc < 1 || argc > 3 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) < 0) return unjudged(&io, argc, argv);
+    io.inflated = true; // for this is how the library's Inflater reads
     VALUE destination = argc > 1 ? argv[1] : rb_str_buf_new(0);
     bool complete = http_io_read(&io, (uint64_t)FIX2LONG(argv[0]), destination);
     if (!complete && !(argc > 2 && RTEST(argv[2]))) http_raise_eof();
@@ -55,6 +56,7 @@ static VALUE buffered_read_all(int argc, VALUE *argv, VALUE self)
     struct http_io io;
     if (!http_io_open(&io, self)) return stock(argc, argv);
     if (argc > 1) return unjudged(&io, argc, argv);
+    io.inflated = true;
     VALUE destination = argc > 0 ? argv[0] : rb_str_buf_new(0);
     http_io_read(&io, UINT64_MAX, destination);
     return destination;

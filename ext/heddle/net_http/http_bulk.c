@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 
 static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep the GVL for: a tenth of a quantum
+static const int64_t LONGEST_WITHOUT_LOOK =
+    100000000; // … that it may move bytes for before deadlines and interrupts are looked at
 
 enum { PAGE = 4096, POPULATED = 1 << 20 };
 
@@ -18,6 +20,7 @@ struct region {
     deadline_t until; // what is allowed altogether
     deadline_t over;
     deadline_t hold_until; // with the GVL held; 0 without it
+    deadline_t pause_at;   // without it: when a peer that never lets us wait has had enough; 0 with it
     int result;
 };
 
@@ -30,6 +33,7 @@ static int wait_for_more(const struct region *region)
     }
     deadline_t now = deadline_now();
     if (bulk->until == 0) bulk->until = deadline_after(now, bulk->span);
+    if (now >= region->until) return -ETIMEDOUT;
     deadline_t until = region->until < bulk->until ? region->until : bulk->until;
     int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
     struct pollfd asked = {.fd = bulk->descriptor, .events = bulk->events};
@@ -47,8 +51,13 @@ static VALUE transfer(void *argument)
         if (count > 0) {
             bulk->moved += (size_t)count;
             bulk->until = 0;
-            if (region->hold_until && deadline_now() > region->hold_until) {
+            deadline_t now = deadline_now();
+            if (region->hold_until && now > region->hold_until) {
                 region->result = -EAGAIN;
+                break;
+            }
+            if (region->pause_at && now > region->pause_at && bulk->moved < bulk->length) {
+                region->result = -EINTR;
                 break;
             }
             continue;
@@ -77,10 +86,11 @@ static void run(struct http_bulk *bulk, bool holds)
         if (held.result != -EAGAIN) return;
     }
     for (;;) {
-        struct region region = {.bulk = bulk, .until = in_force};
+        struct region region = {
+            .bulk = bulk, .until = in_force, .pause_at = deadline_after(deadline_now(), LONGEST_WITHOUT_LOOK)};
         gvl_without(bulk->socket, bulk->descriptor, transfer, &region, &region.over);
-        if (in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
         bulk->result = region.result;
+        if (region.result != 1 && in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
         if (region.result != -EINTR) return;
         rb_io_descriptor(bulk->socket); // raises when it is closed
     }

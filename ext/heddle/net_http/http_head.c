@@ -178,6 +178,7 @@ static VALUE read_new(VALUE self, VALUE socket)
     if (!flavour || !flavour->response_pristine || self != flavour->response || !http_io_open(&io, socket)) {
         return http_behind(self, 1, &socket, RB_NO_KEYWORDS);
     }
+    if (http_io_pending(&io).length) http_io_courtesy(&io, 0); // of interim answers any number may be there
     struct reader reader = {.io = &io};
     struct http_span line = next_line(&reader, false);
     size_t length = http_chopped(line.at, line.length);

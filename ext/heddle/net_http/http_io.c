@@ -1,5 +1,6 @@
 #include "net_http/http_io.h"
 
+#include "budget.h"
 #include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
@@ -45,6 +46,7 @@ bool http_io_open(struct http_io *io, VALUE self)
     if (!flavour->io_pristine) return fall_back(flavour, HTTP_FALLBACK_OVERRIDE);
     if (RTEST(rb_attr_get(self, iv_debug_output))) return fall_back(flavour, HTTP_FALLBACK_DEBUG_OUTPUT);
     io->calling = false;
+    io->inflated = false;
     io->records = 0;
     io->passes_by = false;
     io->spare = Qnil;
@@ -202,9 +204,9 @@ void http_io_write_timed_out(const struct http_io *io)
     timed_out(io, io->flavour->write_timeout);
 }
 
-void http_io_courtesy(struct http_io *io)
+void http_io_courtesy(struct http_io *io, size_t bytes)
 {
-    http_courtesy();
+    budget_spend(bytes);
     http_io_look_again(io);
 }
 
@@ -245,6 +247,7 @@ static bool fill_from_tls(struct http_io *io)
             rbuf = rbuf_of(io);
             if (got != rbuf) rb_str_cat(rbuf, RSTRING_PTR(got), RSTRING_LEN(got));
             set_offset(io, empty ? 0 : offset, false);
+            budget_spend(BUDGET_PARSED * (size_t)RSTRING_LEN(got));
             RB_GC_GUARD(got);
             return true;
         }
@@ -278,6 +281,7 @@ bool http_io_fill(struct http_io *io, size_t room)
         ssize_t count = receive(io, rbuf, room);
         if (count > 0) {
             set_offset(io, offset, false);
+            http_io_courtesy(io, BUDGET_PARSED * (size_t)count);
             return true;
         }
         if (count == 0) return false;

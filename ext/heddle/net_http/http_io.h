@@ -21,6 +21,7 @@ struct http_io {
     bool tls;
     uint8_t records; // how many were asked for, up to as many as it takes to look at SSLSocket's methods
     bool passes_by;  // the one in Ruby, and calls the one in C that it calls
+    bool inflated;   // the body, as far as is known, before it gets to its reader: a piece of it may become a thousand
     bool calling;    // the destination of a body: what is raised is its error
     VALUE spare;     // a binary String for the next segment of a body, or nil
     // Whose segments are once the destination has taken them.
@@ -86,8 +87,8 @@ void http_raise_errno(int error);
 void http_make_room(VALUE string, size_t room);
 void http_add_length(VALUE string, size_t count);
 
-// After a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, which may close the socket.
-void http_io_courtesy(struct http_io *io);
+// After a transfer that did not wait: spends the budget (budget.h), and looks at the socket again, which others may have closed.
+void http_io_courtesy(struct http_io *io, size_t bytes);
 
 // Once the socket library is loaded.
 void http_io_know_sockets(void);

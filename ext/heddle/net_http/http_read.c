@@ -1,4 +1,5 @@
 // Reads a body to where it goes: into the tail of a String, or in segments to whatever takes them with <<.
+#include "budget.h"
 #include "gvl.h"
 #include "net_http/http_bulk.h"
 #include "net_http/http_garbage.h"
@@ -21,6 +22,9 @@ enum {
     FIRST_RESERVE = 4 << 20, // what a length on the wire may reserve beyond what has arrived, to begin with
     LENT = 262144 // the size of a segment that stays in the processor's cache when it is used again and again
 };
+
+enum { FIRST_INFLATED = 4096, LEAST_INFLATED = 512 };
+static const int64_t LONG = 4000000; // nanoseconds
 
 // A String that bytes are received into. As in stock a byte above 127 makes it binary, whatever it was before.
 struct target {
@@ -120,6 +124,7 @@ static void receive_bulk(struct target *target, size_t room)
                                       .span = http_io_read_span(io)};
     rb_str_locktmp(target->string);
     rb_ensure(run_bulk, (VALUE)&target->bulk, end_bulk, (VALUE)target);
+    budget_spend(target->bulk.moved);
     int result = target->bulk.result;
     if (result == 0) {
         target->ended = true;
@@ -140,6 +145,7 @@ static void receive_tls(struct target *target)
     } else if (RB_TYPE_P(got, T_STRING)) {
         make_room_for(target, (size_t)RSTRING_LEN(got));
         append(target, RSTRING_PTR(got), (size_t)RSTRING_LEN(got));
+        budget_spend((size_t)RSTRING_LEN(got));
     } else {
         http_io_wait_to_read(target->io, http_tls_awaited(got));
     }
@@ -153,7 +159,7 @@ static void receive_plain(struct target *target)
     ssize_t count = io_receive(target->io->descriptor, RSTRING_END(target->string), room);
     if (count > 0) {
         arrived(target, (size_t)count);
-        http_io_courtesy(target->io);
+        http_io_courtesy(target->io, (size_t)count);
     } else if (count == 0) {
         target->ended = true;
     } else if (count == -EAGAIN) {
@@ -251,7 +257,6 @@ static VALUE segment_from_socket(struct http_io *io, size_t most)
             ssize_t count = io_receive(io->descriptor, RSTRING_PTR(segment), room);
             if (count > 0) {
                 rb_str_set_len(segment, (long)count);
-                http_io_courtesy(io);
                 return segment;
             }
             if (count == 0) return Qnil;
@@ -337,10 +342,21 @@ static void hand_on(struct http_io *io, VALUE segment, VALUE destination)
     io->calling = false;
 }
 
+// A thousand bytes may be inflated from one, before anybody else has a turn: where a piece takes long, the next is smaller. Returns its
+// size.
+static size_t hand_on_timed(struct http_io *io, VALUE segment, VALUE destination, size_t size)
+{
+    deadline_t began = deadline_now();
+    hand_on(io, segment, destination);
+    int64_t took = deadline_now() - began;
+    if (took > LONG) return size > LEAST_INFLATED ? size / 2 : size;
+    return took < LONG / 4 && size < HTTP_RECORD ? size * 2 : size;
+}
+
 static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destination)
 {
     if (io->segments == HTTP_UNJUDGED) io->segments = http_takes_at_once(destination) ? HTTP_LENT : HTTP_GIVEN;
-    size_t largest = io->flavour->segment;
+    size_t largest = io->inflated ? FIRST_INFLATED : io->flavour->segment;
     while (length) {
         size_t most = length < largest ? (size_t)length : largest;
         VALUE segment;
@@ -352,7 +368,12 @@ static bool read_in_segments(struct http_io *io, uint64_t length, VALUE destinat
             if (NIL_P(segment)) return false;
         }
         if (length != UINT64_MAX) length -= (uint64_t)RSTRING_LEN(segment);
-        hand_on(io, segment, destination);
+        budget_spend((io->inflated ? BUDGET_INFLATED : 1) * (size_t)RSTRING_LEN(segment));
+        if (io->inflated) {
+            largest = hand_on_timed(io, segment, destination, largest);
+        } else {
+            hand_on(io, segment, destination);
+        }
     }
     return true;
 }

@@ -1,6 +1,7 @@
 #include "net_http/http_upload.h"
 
 #include "net_http/http_bulk.h"
+#include "budget.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -84,6 +85,7 @@ static void send_piece(struct upload *upload)
 {
     size_t length = (size_t)RSTRING_LEN(upload->piece);
     if (length == 0) return; // a chunk of no bytes would be the last
+    http_io_courtesy(upload->io, length);
     if (!upload->chunked) {
         http_io_write(upload->io, 1, &upload->piece);
         return;
@@ -125,7 +127,7 @@ static int send_file_here(struct upload *upload)
         ssize_t count = sendfile(io->descriptor, upload->file, NULL, TURN);
         if (count == 0) return 0;
         if (count > 0) {
-            http_io_courtesy(io);
+            http_io_courtesy(io, (size_t)count);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             http_io_wait_to_write(io, POLLOUT);
         } else if (errno != EINTR) {
@@ -146,6 +148,7 @@ static int send_file_outside(struct upload *upload)
                                   .length = BULK,
                                   .span = http_io_write_span(io)};
         http_bulk_send_file(&bulk);
+        budget_spend(bulk.moved);
         io->descriptor = rb_io_descriptor(io->io);
         check_open(upload);
     } while (bulk.result == 1);

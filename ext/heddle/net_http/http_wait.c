@@ -19,42 +19,22 @@ char *http_scratch(size_t size)
     return loop ? loop_scratch(loop) : NULL;
 }
 
-static void let_others(void (*way)(struct loop *))
-{
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler)) {
-        rb_thread_check_ints();
-    } else if (scheduler_loop(scheduler)) {
-        way(scheduler_entered(scheduler));
-    }
-}
-
-void http_courtesy(void)
-{
-    let_others(loop_courtesy);
-}
-
-void http_give_way(void)
-{
-    let_others(loop_yield);
-}
-
 static bool wait_in_thread(VALUE socket, int descriptor, short events, int64_t span)
 {
     struct pollfd asked = {.fd = descriptor, .events = events};
     struct gvl_wait wait = {.descriptors = &asked, .count = 1, .io = socket};
     deadline_t now = deadline_now();
     deadline_t until = deadline_after(now, span);
-    deadline_t in_force = deadline_in_force();
     for (;;) {
+        deadline_t in_force = deadline_in_force();
+        if (now >= in_force) deadline_check(); // a peer may always be there in time for a look
         deadline_t earlier = until < in_force ? until : in_force;
         int found = gvl_wait(&wait, earlier == DEADLINE_NEVER ? DEADLINE_NEVER : earlier > now ? earlier - now : 0);
         if (found > 0) return true;
         if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "waiting for a socket");
         rb_io_descriptor(socket); // raises when it is closed
         now = deadline_now();
-        if (now >= in_force) deadline_check();
-        if (now >= until) return false;
+        if (now >= until && now < in_force) return false;
     }
 }
 
@@ -63,6 +43,7 @@ bool http_wait(VALUE socket, int descriptor, short events, int64_t span)
     VALUE scheduler = rb_fiber_scheduler_current();
     if (NIL_P(scheduler)) return wait_in_thread(socket, descriptor, events, span);
     if (!scheduler_loop(scheduler)) {
+        if (deadline_in_force() <= deadline_now()) deadline_check();
         VALUE limit = span == DEADLINE_NEVER ? Qnil : rb_float_new((double)span / 1e9);
         return RTEST(rb_io_wait(socket, INT2NUM(events), limit));
     }

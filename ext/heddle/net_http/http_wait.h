@@ -16,11 +16,4 @@ bool http_scheduled(void);
 // In a fiber of a loop, the loop's memory for bytes that are to be copied at once; NULL elsewhere, and for more than it has.
 char *http_scratch(size_t size);
 
-// To be called after a transfer that did not wait: lets the scheduler's other fibers have a turn once in a while, or other
-// threads, signals and Timeout theirs. May raise.
-void http_courtesy(void);
-
-// The same at once, after what took long.
-void http_give_way(void);
-
 #endif

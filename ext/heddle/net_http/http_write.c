@@ -1,4 +1,5 @@
 // Sends Strings: several in one system call, records of TLS one by one, what is large without the GVL.
+#include "budget.h"
 #include "net_http/http_bulk.h"
 #include "net_http/http_io.h"
 #include "net_http/http_tls.h"
@@ -23,6 +24,7 @@ static size_t write_tls(struct http_io *io, VALUE string)
             http_io_wait_to_write(io, awaited);
         } else {
             sent += NUM2SIZET(got);
+            budget_spend(NUM2SIZET(got));
             if (sent < length) rest = rb_str_subseq(string, (long)sent, (long)(length - sent));
         }
     }
@@ -89,7 +91,7 @@ size_t http_io_write(struct http_io *io, int count, const VALUE *strings)
         ssize_t moved = sendmsg(io->descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (moved >= 0) {
             sent += (size_t)moved;
-            if (sent < all) http_io_courtesy(io);
+            if (sent < all) http_io_courtesy(io, (size_t)moved);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             size_t left = all - sent;
             if (left >= BULK && left <= (size_t)RSTRING_LEN(strings[count - 1]) && !http_scheduled()) {

@@ -29,8 +29,9 @@ struct stream {
     struct stream_buffer in, out;
     struct stream_buffer riding; // what goes in front of the next message
     uint32_t riding_count;
-    uint32_t owed; // replies
-    uint32_t since_wait;
+    uint32_t owed;                 // replies
+    uint32_t since_wait;           // operations …
+    size_t bytes_since_wait;       // … and bytes: the budget of budget.h, of this stream
     int64_t read_span, write_span; // nanoseconds an operation may take, or DEADLINE_NEVER
     deadline_t until;              // bounds all waits of an exchange
     size_t buffer_limit;
@@ -119,6 +120,12 @@ short stream_read_events(const struct stream *stream, bool unsent);
 
 // Raises Heddle::DeadlineExceeded when the time of an exchange is over, for operations that do not wait themselves.
 void stream_check_time(struct stream *stream, enum stream_side side);
+
+// What was served from the buffer counts, too, and is looked at when the buffer is filled next.
+static inline void stream_served(struct stream *stream)
+{
+    stream->since_wait++;
+}
 
 // To be called by operations that found their bytes without waiting: lets others have their turn once in a while, and
 // interrupts and deadlines theirs.

@@ -34,6 +34,7 @@ ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, siz
     }
     if (count > 0) {
         stream->statistics.received += (uint64_t)count;
+        stream->bytes_since_wait += (size_t)count;
         if (NIL_P(stream->tls)) stream->likely_empty = (size_t)count < length + spare_length;
         if (NIL_P(stream->tls) && (size_t)count > length) in->end += (size_t)count - length;
         // A peer that fills it has more to say.
@@ -133,6 +134,7 @@ const uint8_t *stream_need(struct stream *stream, size_t count)
 
 void stream_consume(struct stream *stream, size_t count)
 {
+    stream_served(stream);
     buffer_consume(&stream->in, count);
 }
 
@@ -284,6 +286,7 @@ VALUE stream_take(struct stream *stream, size_t count)
     stream_enter(stream, SIDE_READ);
     size_t used = buffer_used(&stream->in);
     if (used >= count) {
+        stream_served(stream);
         VALUE string = rb_str_new((const char *)(count ? buffer_front(&stream->in) : NULL), (long)count);
         if (count) buffer_consume(&stream->in, count);
         return string;

@@ -50,6 +50,7 @@ static VALUE hand_out(VALUE string, VALUE given, size_t length)
 
 static VALUE take_buffered(struct stream *stream, size_t length)
 {
+    stream_served(stream);
     VALUE string = rb_str_new((const char *)buffer_front(&stream->in), (long)length);
     if (length) buffer_consume(&stream->in, length);
     return string;
@@ -145,7 +146,9 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
     VALUE string = destination(given, most);
     if (most == 0) return hand_out(string, given, 0);
     if (!buffer_used(&stream->in) && !stream->ended) {
+        struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_READ};
         stream_check_time(stream, SIDE_READ);
+        stream_courtesy(stream, SIDE_READ, &limit);
         stream_send_first(stream);
         ssize_t count = stream_receive(stream, NULL, 0, most < BUFFER_KEEP ? most : BUFFER_KEEP);
         if (count == -EAGAIN) {
@@ -272,6 +275,7 @@ static VALUE next_line(struct stream *stream, const struct line_options *line)
         while (buffer_used(&stream->in) && *buffer_front(&stream->in) == '\n')
             buffer_consume(&stream->in, 1);
     }
+    stream_served(stream);
     stream->statistics.lines++;
     return string;
 }
@@ -308,6 +312,7 @@ static VALUE getbyte(VALUE self)
     struct stream *stream = begin(self);
     struct stream_limit limit = stream_read_limit(stream);
     if (!buffer_used(&stream->in) && !stream_fill(stream, 0, &limit)) return Qnil;
+    stream_served(stream);
     VALUE byte = INT2FIX(*buffer_front(&stream->in));
     buffer_consume(&stream->in, 1);
     return byte;

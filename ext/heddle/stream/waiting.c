@@ -1,5 +1,6 @@
 #include "stream/internals.h"
 
+#include "budget.h"
 #include "deadline_scope.h"
 #include "gvl.h"
 #include "loop/fork.h"
@@ -8,8 +9,6 @@
 #include "shims.h"
 
 #include <errno.h>
-
-enum { COURTESY_EVERY = 64 }; // operations without a wait
 
 struct waiting {
     struct stream *stream;
@@ -184,6 +183,12 @@ static void begin_limit(struct stream_limit *limit)
         limit->until = limit->span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), limit->span);
 }
 
+static void renew_budget(struct stream *stream)
+{
+    stream->since_wait = 0;
+    stream->bytes_since_wait = 0;
+}
+
 short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit)
 {
     begin_limit(limit);
@@ -193,7 +198,7 @@ short stream_wait(struct stream *stream, enum stream_side side, short events, st
     if (strict && waiting.until != DEADLINE_NEVER && waiting.until <= deadline_now()) raise_timeout(stream, limit);
     limit->waited = true;
     stream->statistics.waits++;
-    stream->since_wait = 0;
+    renew_budget(stream);
     stream_guarded(stream, side, GUARD_WAIT, wait_body, (VALUE)&waiting);
     if (!waiting.found) raise_timeout(stream, limit);
     return waiting.found;
@@ -235,21 +240,14 @@ void stream_check_time(struct stream *stream, enum stream_side side)
 static VALUE give_way(VALUE unused)
 {
     (void)unused;
-    VALUE scheduler = rb_fiber_scheduler_current();
-    struct loop *loop = NIL_P(scheduler) ? NULL : scheduler_loop(scheduler);
-    deadline_check();
-    if (loop) {
-        loop_yield(scheduler_entered(scheduler));
-    } else {
-        rb_thread_check_ints();
-    }
+    budget_give_way();
     return Qnil;
 }
 
 void stream_courtesy(struct stream *stream, enum stream_side side, struct stream_limit *limit)
 {
-    if (++stream->since_wait < COURTESY_EVERY) return;
-    stream->since_wait = 0;
+    if (++stream->since_wait < BUDGET_OPERATIONS && stream->bytes_since_wait < BUDGET_BYTES) return;
+    renew_budget(stream);
     begin_limit(limit);
     deadline_t until = earlier(limit->until, stream->until);
     if (until != DEADLINE_NEVER && until <= deadline_now()) raise_timeout(stream, limit);

@@ -81,6 +81,7 @@ static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t leng
     }
     if (count < 0) return count;
     stream->statistics.sent += (uint64_t)count;
+    stream->bytes_since_wait += (size_t)count;
     size_t of_buffer = (size_t)count < used ? (size_t)count : used;
     if (of_buffer) buffer_consume(out, of_buffer);
     return count - (ssize_t)of_buffer;
@@ -164,6 +165,7 @@ static void send_all(struct stream *stream, VALUE tail, size_t offset, struct st
     struct sending sending = {.stream = stream, .limit = limit, .tail = tail, .offset = offset};
     sending.length = tail ? (size_t)RSTRING_LEN(tail) : 0;
     if (!buffer_used(&stream->out) && !sending.length) return;
+    stream_courtesy(stream, SIDE_WRITE, limit);
     stream->statistics.flushes++;
     rb_ensure(send_rest, (VALUE)&sending, sending_end, (VALUE)&sending);
     // What answers it has not arrived yet.
@@ -242,6 +244,8 @@ bool stream_send_first(struct stream *stream)
 
 ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length)
 {
+    struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_WRITE};
+    stream_courtesy(stream, SIDE_WRITE, &limit);
     begin_message(stream);
     ssize_t count;
     do {

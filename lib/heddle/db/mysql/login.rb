@@ -19,6 +19,8 @@ module Heddle
         # Transactions, secure connection, several results (of prepared statements, too), lengths of authentication data, no
         # old ends of rows. Neither files of ours (LOCAL INFILE) nor several statements at once.
         WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 | 1 << 24
+        # Packets that a server may answer the log-in with: a right one needs two for each way that it has, and has a few ways.
+        ROUNDS = 64
         private_constant(*constants)
 
         # Ruby's encodings, and numbers of a collation, by the server's names.
@@ -104,7 +106,7 @@ module Heddle
         end
 
         def converse
-          loop do
+          ROUNDS.times do
             packet = answer(@link.read_packet)
             case packet.getbyte(0)
             when 0x00 then return
@@ -113,6 +115,7 @@ module Heddle
             else refuse("answered the log-in with something else")
             end
           end
+          refuse("asks for a way to log in again and again")
         end
 
         # The server would rather have another way.
