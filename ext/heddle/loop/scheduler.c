@@ -1,6 +1,6 @@
 #include "loop/scheduler.h"
 
-#include "loop/cancel.h"
+#include "loop/closing.h"
 #include "loop/fork.h"
 #include "loop/hooks_io.h"
 #include "loop/io_close.h"
@@ -117,60 +117,18 @@ static VALUE backends(VALUE klass)
 
 // ---- life
 
-static VALUE tasks(VALUE self);
-
-static void wait_for_tasks(VALUE self, deadline_t until)
-{
-    struct loop *loop = scheduler_loop(self);
-    if (loop->task_count == 0) return;
-    loop->drain_fiber = rb_fiber_current();
-    loop_block(loop, self, until == DEADLINE_NEVER ? until : until - deadline_now());
-    loop->drain_fiber = 0;
-}
-
-static VALUE drain(VALUE self)
-{
-    while (scheduler_loop(self)->task_count > 0)
-        wait_for_tasks(self, DEADLINE_NEVER);
-    return Qnil;
-}
-
-// An interrupt while the last tasks are awaited cancels them; they still get to clean up.
-static VALUE cancel_rest(VALUE self)
-{
-    struct cancelling cancelling = {.owner = self, .tasks = tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
-    const struct loop *loop = scheduler_loop(self);
-    if (loop->task_count > 0 && loop->fork_count == fork_count()) cancel_and_wait(&cancelling);
-    return Qnil;
-}
-
-static VALUE finish(VALUE self)
-{
-    struct loop *loop = scheduler_loop(self);
-    loop_close(loop);
-    return Qnil;
-}
-
-static VALUE drain_all(VALUE self)
-{
-    return rb_ensure(drain, self, cancel_rest, self);
-}
-
-// Whether a signal ends the program. Ruby closes the scheduler on its way out, with the signal as $!.
-static bool ended_by_signal(void)
-{
-    return RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eSignal));
-}
-
 /*
  * call-seq: scheduler.close -> nil
  *
  * Runs what is scheduled to its end, then lets go of all descriptors. Ruby calls it when the thread ends and from
- * Fiber.set_scheduler(nil). Closing twice is harmless. Where a signal ends the program, what is scheduled is cancelled
- * instead: a task that waits for ever must not keep alive a process that was told to end.
+ * Fiber.set_scheduler(nil). Closing twice is harmless.
+ *
+ * Where the thread ends with an error, +exit+ or +abort+, and where a fiber calls +exit+, what is scheduled has one second
+ * to end, and is cancelled then; where a signal or Thread#kill ends it, at once. A fiber that waits for ever must not keep alive
+ * a process that is to end.
  *
  * Raises Heddle::WrongThread from another thread than the scheduler's, ThreadError in a task (which would wait for its own
- * end), and the SystemExit or signal that ended a task outside of any Heddle.run.
+ * end), and the SystemExit or signal that ended a task outside of any Heddle.run, unless the thread ends with an error of its own.
  */
 static VALUE close_scheduler(VALUE self)
 {
@@ -184,11 +142,11 @@ static VALUE close_scheduler(VALUE self)
         loop_enter(loop); // only the thread whose fibers wait may take the kernel's side away
         if (loop->task->self)
             rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->task->self);
-        rb_ensure(ended_by_signal() ? cancel_rest : drain_all, self, finish, self);
+        closing_run(self);
     } else {
-        finish(self);
+        loop_close(loop);
+        if (!NIL_P(loop->fatal)) rb_exc_raise(loop->fatal);
     }
-    if (!NIL_P(loop->fatal)) rb_exc_raise(loop->fatal);
     return Qnil;
 }
 
@@ -411,7 +369,7 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
  *
  * Those that have not ended, in the order of their start.
  */
-static VALUE tasks(VALUE self)
+VALUE scheduler_tasks(VALUE self)
 {
     struct loop *loop = scheduler_loop(self);
     VALUE all = rb_ary_new();
@@ -463,7 +421,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "accept_posts", accept_posts, 0);
     rb_define_method(cScheduler, "closed?", closed_p, 0);
     statistics_define(cScheduler);
-    rb_define_method(cScheduler, "tasks", tasks, 0);
+    rb_define_method(cScheduler, "tasks", scheduler_tasks, 0);
 
     rb_define_method(cScheduler, "fiber", fiber, -1);
     rb_define_method(cScheduler, "block", block, -1);

@@ -17,6 +17,9 @@ struct loop *scheduler_plain_loop(VALUE scheduler);
 // stays as it is.
 VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument);
 
+// An Array of the tasks that have not ended, in the order of their start.
+VALUE scheduler_tasks(VALUE scheduler);
+
 void Init_heddle_scheduler(void);
 
 #endif

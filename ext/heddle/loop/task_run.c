@@ -128,6 +128,7 @@ void task_end(struct task *task, enum task_status status, VALUE result)
         run_task_ended(task->run, task);
     } else if (task->loop && status == TASK_FAILED && NIL_P(task->loop->fatal) && is_fatal(result)) {
         task->loop->fatal = result;
+        if (task->loop->drain_fiber) loop_unblock(task->loop, task->loop->drain_fiber);
     }
     task->fiber = Qnil;
     if (state) rb_jump_tag(state);

@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# The end of a program (or thread) that has set a scheduler by itself, while a fiber waits that would wait for ever.
+class EndOfTheProgramTest < Minitest::Test
+  include LoopHelpers
+
+  mode :fiber
+
+  START = <<~RUBY
+    Thread.current.report_on_exception = false
+    $began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    at_exit { puts "at_exit"; puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - $began }
+    start = lambda do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      server = TCPServer.new("127.0.0.1", 0)
+      Fiber.schedule { begin; server.accept; ensure; puts "ensured"; end }
+      Fiber.schedule { sleep(0.02); puts "slept" }
+    end
+  RUBY
+
+  # How the main program ends, its status, and what stderr has to begin with.
+  ENDS = {
+    "exit" => ["exit(3)", 3, ""], "exit_with_success" => ["exit", 0, ""], "abort" => ["abort('aborted')", 1, "aborted\n"],
+    "an_error" => ["raise IOError, 'boom'", 1, "-e:"], "a_throw" => ["throw :nowhere", 1, "-e:"]
+  }.freeze
+
+  ENDS.each do |name, (code, status, err)|
+    define_method("test_#{name}") do
+      outcome = in_child("#{START}\nstart.call\n#{code}", timeout: 10)
+      assert_equal status, outcome.status.exitstatus
+      assert_equal %w[slept ensured at_exit], outcome.out.lines(chomp: true).first(3)
+      assert_operator Float(outcome.out.lines.last), :<, 3.0
+      assert outcome.err.start_with?(err), outcome.err
+      assert_empty outcome.err if err.empty?
+      refute_includes outcome.err, "Cancellation"
+    end
+  end
+
+  def test_a_normal_end_waits
+    out = assert_child(<<~RUBY)
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { sleep(1.3); puts "ended" }
+    RUBY
+    assert_equal "ended\n", out
+  end
+
+  # The error is over: the program goes on.
+  def test_a_rescued_error_is_no_end
+    out = assert_child(<<~RUBY)
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { sleep(1.3); puts "ended" }
+      begin
+        raise IOError
+      rescue IOError
+        Fiber.set_scheduler(nil)
+      end
+      puts "went on"
+    RUBY
+    assert_equal "ended\nwent on\n", out
+  end
+
+  def test_exit_in_a_fiber
+    outcome = in_child("#{START}\nstart.call\nFiber.schedule { sleep(0.01); exit(6) }", timeout: 10)
+    assert_equal 6, outcome.status.exitstatus
+    assert_equal %w[slept ensured at_exit], outcome.out.lines(chomp: true).first(3)
+    assert_operator Float(outcome.out.lines.last), :<, 3.0
+  end
+
+  def test_the_main_programs_error_goes_before_a_fibers_exit
+    outcome = in_child("#{START}\nstart.call\nFiber.schedule { sleep(0.01); exit(6) }\nraise IOError, 'boom'", timeout: 10)
+    assert_equal 1, outcome.status.exitstatus
+    assert_includes outcome.err, "boom (IOError)"
+  end
+
+  # Clean-up that fails says so, and changes nothing of how the program ends.
+  def test_an_error_in_the_clean_up
+    outcome = in_child(<<~RUBY, timeout: 10)
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { begin; sleep; ensure; raise IOError, "in the clean-up"; end }
+      exit(3)
+    RUBY
+    assert_equal 3, outcome.status.exitstatus
+    assert_includes outcome.err, "in the clean-up"
+  end
+
+  # Ruby closes the scheduler of a thread that ends with an error, or is killed, since 3.3 or 3.4; before, it forgets the fibers.
+  def test_threads
+    {"raise IOError, 'boom'" => 1, "exit(4)" => 4, "Thread.current.kill" => 0}.each do |code, status|
+      outcome = in_child("#{START}\nThread.new { start.call; #{code} }.join", timeout: 10)
+      assert_equal status, outcome.status.exitstatus, code
+      assert_operator Float(outcome.out.lines(chomp: true).grep(/\A\d/).last), :<, 3.0, code
+    end
+    outcome = in_child("#{START}\nThread.new { start.call; sleep }; sleep(0.1)", timeout: 10)
+    assert_equal 0, outcome.status.exitstatus
+  end
+end
