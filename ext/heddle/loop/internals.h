@@ -9,6 +9,9 @@
 
 // Behind all that is ready.
 void ready_push(struct loop *loop, struct loop_wait *wait);
+
+// For a fiber that starts another one: in front of what is ready, unless the others are due to have a turn.
+void ready_push_starter(struct loop *loop, struct loop_wait *wait);
 void ready_remove(struct loop *loop, struct loop_wait *wait);
 
 // The wait is over, for whatever reason; its fiber runs when its turn comes.

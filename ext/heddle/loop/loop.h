@@ -39,6 +39,8 @@ struct loop {
 
     struct loop_wait *ready_head, *ready_tail;
     uint32_t ready_count;
+    uint32_t starts;     // of fibers, in a row: none of the others had a turn meanwhile
+    bool found;          // the last look at the kernel brought something
     uint32_t since_poll; // fibers dispatched since the kernel was asked last
     uint32_t poll_every; // dispatches after which it is asked again, see switching.c
     deadline_t last_poll;
@@ -143,7 +145,7 @@ void loop_spend(struct loop *loop, size_t bytes);
 void loop_courtesy(struct loop *loop); // no bytes
 
 // Runs a fiber that was never run, at once: what it is for is begun before its spawner goes on, and is in flight the
-// longer. The fiber's block gets the argument. The caller becomes ready behind the others.
+// longer. The fiber's block gets the argument. The caller goes on next, see ready_push_starter.
 void loop_start(struct loop *loop, VALUE fiber, VALUE argument);
 
 // As loop_start, with an idle worker, which goes on as `task`. There must be one.

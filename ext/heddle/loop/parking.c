@@ -65,7 +65,13 @@ static VALUE park_body(VALUE argument)
     }
     if (parking->span != DEADLINE_NEVER)
         timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
-    if (wait->kind == WAIT_TURN) ready_push(loop, wait);
+    if (wait->kind == WAIT_TURN) {
+        if (parking->start) {
+            ready_push_starter(loop, wait);
+        } else {
+            ready_push(loop, wait);
+        }
+    }
     if (parking->start) {
         loop->since_poll++;
         if (parking->raise) {

@@ -9,6 +9,8 @@ enum {
     POLL_SELDOM = 64,         // … while they bring nothing
     POLL_AT_MOST_AFTER = 256, // … however many are ready
     CLOCK_EVERY = 4,          // … that the clock is looked at
+    STARTS_AT_MOST = 64,      // that fibers make in a row before all others have a turn
+    TURNS_A_START = 4,        // that the others have after each start while polls bring something
 };
 
 static const int64_t MILLISECOND = 1000000;
@@ -28,6 +30,42 @@ void ready_push(struct loop *loop, struct loop_wait *wait)
     }
     loop->ready_tail = wait;
     loop->ready_count++;
+}
+
+static void ready_insert(struct loop *loop, struct loop_wait *wait, struct loop_wait *before)
+{
+    HEDDLE_ASSERT(wait->state == WAIT_PARKED && wait->fiber);
+    wait->state = WAIT_READY;
+    wait->next = before;
+    wait->prev = before->prev;
+    if (before->prev) {
+        before->prev->next = wait;
+    } else {
+        loop->ready_head = wait;
+    }
+    before->prev = wait;
+    loop->ready_count++;
+}
+
+// Behind the others, a fiber among many busy ones would pay a whole round of them for each that it starts: an accept loop
+// would never catch up. Always in front, it would start thousands before one of them is finished, and a task that waits
+// costs memory: while polls bring something, some of the others have their turns after each start.
+void ready_push_starter(struct loop *loop, struct loop_wait *wait)
+{
+    struct loop_wait *before = NULL;
+    if (loop->found) {
+        before = loop->ready_head;
+        for (int turns = 0; before && turns < TURNS_A_START; turns++)
+            before = before->next;
+    } else if (++loop->starts < STARTS_AT_MOST) {
+        wait->starter = true;
+        before = loop->ready_head;
+    }
+    if (before) {
+        ready_insert(loop, wait, before);
+    } else {
+        ready_push(loop, wait);
+    }
 }
 
 void ready_remove(struct loop *loop, struct loop_wait *wait)
@@ -156,6 +194,7 @@ static bool poll_kernel(struct loop *loop)
     if (sleep.error) rb_syserr_fail(sleep.error, loop->backend->name);
     int found =
         loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
+    loop->found = found > 0;
     if (found) {
         loop->poll_every = turns_until_poll(loop);
     } else {
@@ -245,6 +284,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
             struct loop_wait *next = loop->ready_head;
             ready_remove(loop, next);
             loop->since_poll++;
+            if (!next->starter) loop->starts = 0;
             next->state = WAIT_RUNNING;
             if (next != self) switch_to(loop, next->fiber, Qnil);
         }

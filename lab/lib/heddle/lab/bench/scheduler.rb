@@ -11,6 +11,7 @@ module Heddle
           default_models: %w[threads heddle heddle@epoll async async@epoll carbon_fiber uringmachine]
 
         MICROSECONDS = "µs"
+        MILLISECONDS = "ms" # of wall time, until all is done
         CASES = [
           Case.new(name: "ping-pong, 50 socket pairs", unit: MICROSECONDS, params: {"operation" => "ping_pong", "pairs" => 50, "count" => 60_000}),
           Case.new(name: "queue between two fibers", unit: MICROSECONDS, params: {"operation" => "queue", "count" => 100_000}),
@@ -18,6 +19,9 @@ module Heddle
           Case.new(name: "a task: Heddle.spawn, else Fiber.schedule", unit: MICROSECONDS, params: {"operation" => "spawn", "count" => 20_000}),
           Case.new(name: "timers at once", unit: MICROSECONDS, params: {"operation" => "timers", "count" => 10_000}),
           Case.new(name: "sleep(0), 10 fibers", unit: MICROSECONDS, params: {"operation" => "sleep_zero", "fibers" => 10, "count" => 200_000}),
+          Case.new(name: "accept among busy clients", unit: MILLISECONDS, params: {"operation" => "accept", "busy" => 50, "count" => 40}),
+          Case.new(name: "fan-out among busy tasks", unit: MILLISECONDS, params: {"operation" => "fan_out", "busy" => 50, "count" => 40}),
+          Case.new(name: "posted from a thread", unit: MILLISECONDS, params: {"operation" => "post", "busy" => 50, "count" => 40}),
           Case.new(name: "RSS per fiber at a socket", unit: "KiB", params: {"operation" => "memory", "count" => 9000}),
           Case.new(name: "most fibers at once", unit: "fibers", better: :higher, params: {"operation" => "most_fibers", "count" => 100_000})
         ].freeze
@@ -25,7 +29,7 @@ module Heddle
         ONLY = {"most_fibers" => %w[heddle async carbon_fiber uringmachine]}.freeze
         COST = Metric.new(key: :cost, title: "Cost per operation", unit_by_case: true, better: :lower,
           value: ->(m) { m["amount"] || (m["cpu"] * 1e6 / m["operations"] if m["operations"].positive?) })
-        private_constant :MICROSECONDS, :CASES, :ONLY, :COST
+        private_constant :MICROSECONDS, :MILLISECONDS, :CASES, :ONLY, :COST
 
         def initialize
           super
@@ -62,7 +66,7 @@ module Heddle
         end
 
         # @see Bench#repeats?
-        def repeats?(bench_case) = bench_case.unit == MICROSECONDS
+        def repeats?(bench_case) = [MICROSECONDS, MILLISECONDS].include?(bench_case.unit)
 
         # @see Bench#title
         def title = "What a fiber scheduler's operations cost, through plain Ruby calls"
@@ -71,6 +75,7 @@ module Heddle
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: false)
           notes = ["CPU is the process's own user and system time; one operation is a write with its read, a push with its pop, a sleep, a fiber",
+            "among 50 tasks that compute 0.2 ms a turn: milliseconds until the last of 40 is accepted and answered, spawned and ended, posted and ended",
             "memory and most fibers come out the same each time: measured in the first round alone"]
           [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), limits(summary), matrix.troubles].compact
         end

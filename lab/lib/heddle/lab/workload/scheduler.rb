@@ -154,6 +154,84 @@ module Heddle
           end
         end
 
+        BUSY_SECONDS = 0.0002 # of computing, each time that a busy task has its turn
+        private_constant :BUSY_SECONDS
+
+        # Clients that are connected already, each answered by a task of its own, beside tasks that wait for sockets.
+        def measure_accept(meter)
+          server = TCPServer.new("127.0.0.1", 0)
+          clients = Array.new(@params["count"]) { TCPSocket.new("127.0.0.1", server.local_address.ip_port) }
+          pairs = Array.new(@params["busy"]) { UNIXSocket.pair }
+          busy = pairs.map { |near, far| -> { near.write("x") && far.readpartial(1) } }
+          among(busy, meter) do |ended|
+            clients.size.times do
+              client = server.accept
+              start_task do
+                client.write("hello")
+                client.close
+                ended << nil
+              end
+            end
+          end
+        ensure
+          [server, *clients].compact.each(&:close)
+        end
+
+        def measure_fan_out(meter)
+          among([-> { sleep(0) }] * @params["busy"], meter) do |ended|
+            @params["count"].times { start_task { ended << nil } }
+          end
+        end
+
+        # Work that another thread hands over: by a pool where there is one, else by a queue and the fiber that reads it.
+        def measure_post(meter)
+          count = @params["count"]
+          among([-> { sleep(0) }] * @params["busy"], meter) do |ended|
+            if @kind == "heddle"
+              pool = Heddle::FiberPool.new(count)
+              Thread.new { count.times { pool.spawn { ended << nil } } }
+            else
+              jobs = Thread::Queue.new
+              spawn { count.times { jobs.pop.then { |job| start_task(&job) } } }
+              Thread.new { count.times { jobs << proc { ended << nil } } }
+            end
+          end
+        end
+
+        def start_task(&block)
+          (@kind == "heddle") ? Heddle.spawn(&block) : spawn(&block)
+        end
+
+        # Measures how long it takes beside busy tasks until all that the block starts has put something into the queue.
+        def among(busy, meter)
+          world do
+            stop = false
+            all_stopped = Thread::Queue.new
+            busy.each do |wait|
+              spawn do
+                until stop
+                  limit = now + BUSY_SECONDS
+                  nil while now < limit
+                  wait.call
+                end
+                all_stopped << nil
+              end
+            end
+            sleep(0.05)
+            meter.measure do
+              began = now
+              ended = Thread::Queue.new
+              yield ended
+              @params["count"].times { ended.pop }
+              {"operations" => @params["count"], "amount" => (now - began) * 1e3}
+            end
+            stop = true
+            busy.each { all_stopped.pop }
+          end
+        end
+
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
         # What waiting fibers add to the process, the sockets themselves taken off.
         def measure_memory(meter)
           count = @params["count"]
