@@ -7,7 +7,7 @@
 
 enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
 
-static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof;
+static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof, iv_end_owed;
 static VALUE content_length, content_range, content_encoding, transfer_encoding;
 
 // Small chunks come through the buffer, by the thousand.
@@ -43,30 +43,53 @@ struct chunk {
     struct http_io *io;
     uint64_t length;
     VALUE destination;
+    bool complete;
 };
 
 static VALUE read_chunk(VALUE argument)
 {
     struct chunk *chunk = (struct chunk *)argument;
     if (!http_io_read(chunk->io, chunk->length, chunk->destination)) http_raise_eof();
+    chunk->complete = true;
     return Qnil;
 }
 
-static VALUE skip_after_error(VALUE argument, VALUE error)
+// What is in flight may also be a throw or a kill, which is no object of Ruby's.
+static bool is_of_reading(const struct http_io *io, VALUE error)
 {
-    struct http_io *io = (struct http_io *)argument;
-    if (!io->calling) skip_end_of_chunk(io);
-    rb_exc_raise(error);
+    if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
+    return RTEST(rb_obj_is_kind_of(error, rb_eIOError)) || RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)) ||
+           (io->tls && RTEST(rb_obj_is_kind_of(error, io->flavour->ssl_error)));
+}
+
+static VALUE after_chunk(VALUE argument)
+{
+    const struct chunk *chunk = (const struct chunk *)argument;
+    struct http_io *io = chunk->io;
+    if (chunk->complete) return Qnil;
+    if (io->calling) {
+        rb_ivar_set(io->self, iv_end_owed, Qtrue);
+    } else if (is_of_reading(io, rb_errinfo())) {
+        skip_end_of_chunk(io);
+    }
+    return Qnil;
 }
 
 // Stock skips the end of a chunk also where the chunk could not be read, and is told of another error then: of the end of
-// the file where it was a reset, or one of TLS. It does so, too, after what a block raises, and waits for those two bytes
-// for as long as read_timeout: that is not imitated.
+// the file where it was a reset, or one of TLS. It does so, too, where the caller's block is left (by break, throw, or what it
+// raises), so that the library, which then reads the rest of the body, or a second read_body, goes on behind it. It may
+// wait for those two bytes for as long as read_timeout, which would hold up a cancel: here who reads on skips them.
 static void read_chunk_and_end(struct http_io *io, uint64_t length, VALUE destination)
 {
-    struct chunk chunk = {io, length, destination};
-    rb_rescue2(read_chunk, (VALUE)&chunk, skip_after_error, (VALUE)io, rb_eIOError, rb_eSystemCallError,
-               io->tls ? io->flavour->ssl_error : rb_eIOError, (VALUE)0);
+    struct chunk chunk = {.io = io, .length = length, .destination = destination};
+    rb_ensure(read_chunk, (VALUE)&chunk, after_chunk, (VALUE)&chunk);
+    skip_end_of_chunk(io);
+}
+
+static void skip_owed_end(struct http_io *io)
+{
+    if (!RTEST(rb_attr_get(io->self, iv_end_owed))) return;
+    rb_ivar_set(io->self, iv_end_owed, Qfalse);
     skip_end_of_chunk(io);
 }
 
@@ -80,6 +103,7 @@ static void read_chunked(struct http_io *io, VALUE destination)
 {
     size_t whole;
     struct http_span line;
+    skip_owed_end(io);
     for (;;) {
         uint64_t size;
         line = chunk_line(io, &whole);
@@ -157,6 +181,7 @@ void http_body_define(VALUE response)
     rb_define_private_method(response, "read_body_0", read_body_0, 1);
     if (content_length) return;
     iv_socket = rb_intern("@socket");
+    iv_end_owed = rb_intern("heddle_end_of_chunk_owed"); // without @: nobody sees it
     iv_header = rb_intern("@header");
     iv_decode_content = rb_intern("@decode_content");
     iv_ignore_eof = rb_intern("@ignore_eof");
