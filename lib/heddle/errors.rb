@@ -58,7 +58,7 @@ module Heddle
     include Error
   end
 
-  # A worker process ended before its work was done. See {Processes}.
+  # A worker process ended before its work was done, or sent what is no answer. See {Processes}.
   class WorkerLost < RuntimeError
     include Error
 

@@ -22,6 +22,9 @@ module Heddle
   # so that their `ensure` blocks run, and SIGKILL after {GRACE} seconds), as does everything else that ends a call early:
   # a `break`, a cancel, a signal to this process. Workers whose parent dies end by themselves.
   #
+  # A block that writes to its worker's connection, whose file descriptor it has no business with, ends the call with {WorkerLost}. A
+  # worker that stands still (an endless computation, SIGSTOP) is waited for: a {Heddle.deadline} ends that.
+  #
   # What holds for every fork holds here: of other threads nothing is left in a worker, and a connection that was open before
   # must not be used on both sides. A worker runs no at_exit handlers of this process; it ignores SIGINT, since Ctrl-C
   # reaches all processes of a terminal and it is this one's to say what follows; and it obeys SIGTERM, whatever the handlers
@@ -51,8 +54,9 @@ module Heddle
     #   (`each_with_index`) is one item, an Array of them
     # @return [Array] the blocks' values, in the order of the items
     # @raise [TypeError] for items that have no `each`
-    # @raise [WorkerLost] when a worker ended; says which items it had
-    # @raise [NotMarshalable] when an item, a value or an error cannot be sent from one process to another
+    # @raise [WorkerLost] when a worker ended, or sent what is no answer; says which items it had
+    # @raise [NotMarshalable] when an item, a value or an error cannot be sent from one process to another, or takes more
+    #   than a gigabyte
     # @raise [Exception] the first error of an item
     def map(items, &block)
       raise ArgumentError, "Heddle::Processes#map needs a block: it is called with each item" unless block

@@ -71,7 +71,13 @@ module Heddle
         Heddle.run do
           pool = FiberPool.new(@fibers)
           Heddle.spawn { send_replies }
-          loop { @frames.push(receive) { |_, index, payload| pool.spawn { perform(index, payload) } } }
+          loop do
+            @frames.push(receive) do |kind, index, payload|
+              raise Frames::Garbage, "it is of kind #{kind}" unless kind == Frames::ITEM
+
+              pool.spawn { perform(index, payload) }
+            end
+          end
         end
       end
 

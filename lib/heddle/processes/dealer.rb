@@ -87,8 +87,7 @@ module Heddle
         return if bytes == :wait_readable
         return lose(worker) unless bytes
 
-        worker.frames.push(bytes) do |kind, index, payload|
-          worker.items.delete(index)
+        worker.answers(bytes) do |kind, index, payload|
           raise Transfer.load_error(payload, caller) if kind == Frames::ERROR
 
           @answered += 1
@@ -112,7 +111,7 @@ module Heddle
       # A worker that has nothing to do ends when its socket is closed; others have to be told.
       def finish(done)
         Heddle.shield(GRACE + KILLED) do
-          done ? @workers.each(&:close) : @workers.each { |worker| worker.signal(:TERM) }
+          done ? @workers.each(&:close) : @workers.each(&:terminate)
           await(@workers, GRACE)
         end
       ensure

@@ -4,8 +4,9 @@ module Heddle
   class Processes
     # Items, values and errors as bytes, and back.
     module Transfer
-      # What user code in marshal_dump and the like raises, and nesting that is too deep.
-      REFUSALS = [StandardError, SystemStackError].freeze
+      # What user code in marshal_dump and the like raises (a class that an autoload does not find, say), nesting that is too
+      # deep, and lengths beyond memory.
+      REFUSALS = [StandardError, ScriptError, SystemStackError, NoMemoryError].freeze
       TEXT = 80
       CAUSES = 8
       private_constant :REFUSALS, :TEXT, :CAUSES
@@ -14,7 +15,7 @@ module Heddle
         # @return [String]
         # @raise [NotMarshalable]
         def dump_item(item, index)
-          Marshal.dump(item)
+          bounded(Marshal.dump(item))
         rescue *REFUSALS => error
           raise NotMarshalable, "#{label(index, item)} cannot be sent to a worker process: #{error.message}"
         end
@@ -22,7 +23,7 @@ module Heddle
         # @return [String]
         # @raise [NotMarshalable]
         def dump_value(value, index, item)
-          Marshal.dump(value)
+          bounded(Marshal.dump(value))
         rescue *REFUSALS => error
           raise NotMarshalable, "the value of #{label(index, item)}, a #{value.class}, cannot be sent from its worker process: " \
             "#{error.message}. Return what Marshal can dump, or nothing"
@@ -39,11 +40,11 @@ module Heddle
         # @return [String]
         def dump_error(error, index, item)
           begin
-            chain = Marshal.dump(chain(error).map { |link| [link, link.backtrace] })
+            chain = bounded(Marshal.dump(chain(error).map { |link| [link, backtrace_of(link)] }))
           rescue *REFUSALS => refusal
             reason = refusal.message
           end
-          Marshal.dump([label(index, item), "#{error.class}: #{text { error.message }}", error.backtrace, chain, reason])
+          Marshal.dump([label(index, item), "#{error.class}: #{text { error.message }}", backtrace_of(error), chain, reason])
         end
 
         # @return [Exception] what the worker raised, with its backtrace there and +caller_lines+ below; or what says that it
@@ -64,6 +65,20 @@ module Heddle
         def label(index, item) = "item #{index} (#{text { item.inspect }})"
 
         private
+
+        def bounded(bytes)
+          return bytes if bytes.bytesize <= Frames::LARGEST
+
+          raise TypeError, "its dump takes #{bytes.bytesize} bytes, of #{Frames::LARGEST} at most"
+        end
+
+        # A class may have a method `backtrace` of its own.
+        def backtrace_of(error)
+          lines = error.backtrace
+          lines if lines.is_a?(Array) && lines.all?(String)
+        rescue *REFUSALS
+          nil
+        end
 
         def text
           string = yield.to_s.scrub

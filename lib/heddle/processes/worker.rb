@@ -68,7 +68,7 @@ module Heddle
                 forked = true
                 if pid
                   @ends[ours] = true
-                  workers << new(pid, ours, fibers)
+                  workers << new(pid, ours, theirs.fileno, fibers)
                 end
               ensure
                 Heddle.hold_signals(false) if pid || !forked
@@ -95,17 +95,17 @@ module Heddle
       attr_reader :pid
       # @return [UNIXSocket]
       attr_reader :socket
-      # @return [Frames] what has come from it
-      attr_reader :frames
       # @return [Hash{Integer => Object}] the items that it has
       attr_reader :items
       # @return [Process::Status, nil] once it has ended
       attr_reader :status
 
-      def initialize(pid, socket, fibers)
+      # @param descriptor [Integer] the number that its end of the connection has in the worker
+      def initialize(pid, socket, descriptor, fibers)
         @pid = pid
         @parent = Process.pid
         @socket = socket
+        @descriptor = descriptor
         @fibers = fibers
         @items = {}
         @frames = Frames.new
@@ -145,6 +145,25 @@ module Heddle
         nil
       end
 
+      # Takes in what was received, and yields the answers that are complete. Each is to an item that it had until then.
+      #
+      # @yieldparam kind [Integer] Frames::VALUE or Frames::ERROR
+      # @yieldparam index [Integer]
+      # @yieldparam payload [String]
+      # @raise [WorkerLost] when something else has come
+      def answers(bytes)
+        @frames.push(bytes) do |kind, index, payload|
+          raise Frames::Garbage, "it is of kind #{kind}" unless kind == Frames::VALUE || kind == Frames::ERROR
+          raise Frames::Garbage, "it is for item #{index}, which this worker does not have" unless @items.key?(index)
+
+          @items.delete(index)
+          yield kind, index, payload
+        end
+      rescue Frames::Garbage => error
+        raise WorkerLost.new("worker process #{@pid} sent what is no answer (#{error.message}; did a block write to its file " \
+          "descriptor #{@descriptor}, which is its connection?) with #{burden}", @items.values, @status), cause: nil
+      end
+
       # Its reading end then tells the worker that there is nothing more to do. Closing does not, while some other child of
       # this process has the socket, too; and what such a child does itself must not reach the worker.
       def close
@@ -174,6 +193,12 @@ module Heddle
         Process.kill(name, @pid) unless ended?
       rescue Errno::ESRCH
         nil
+      end
+
+      # Has it run its `ensure` blocks and end. One that is stopped (SIGSTOP, Ctrl-Z) gets no SIGTERM before it goes on.
+      def terminate
+        signal(:TERM)
+        signal(:CONT)
       end
 
       # @return [WorkerLost] that it has ended when it should not have
