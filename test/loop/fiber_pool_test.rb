@@ -249,6 +249,23 @@ class FiberPoolTest < Minitest::Test
 
     mode :fiber
 
+    # Its last wait was over before the cancel. What starts after a cancel of all tasks would be waited for, for the run's
+    # grace.
+    def test_a_cancelled_task_starts_nothing_in_a_pool
+      Heddle.run do
+        pool = Heddle::FiberPool.new(2)
+        queue = Thread::Queue.new
+        ran = nil
+        task = Heddle.spawn { queue.pop && pool.spawn { ran = true } }
+        queue << :go
+        task.cancel
+        task.wait
+        assert_equal [:cancelled, nil], [task.status, ran]
+        assert_equal 1, pool.spawn { 1 }.value
+        assert_equal 1, pool.statistics[:spawned]
+      end
+    end
+
     def in_host(&block) = Heddle.run(&block)
 
     def test_an_error_that_nobody_asks_for_is_raised_from_the_run

@@ -27,6 +27,8 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 {
     (void)klass;
     struct task *parent = task_current();
+    // As Heddle.spawn does: what cancelled all of a run's tasks would not reach one that starts after it.
+    if (parent && parent->loop) task_raise_pending(parent);
     VALUE run = parent ? parent->run : Qnil;
     struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), run, true));
     task->on_end = on_end;
