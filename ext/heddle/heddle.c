@@ -1,8 +1,10 @@
 #include "heddle.h"
 
 #include "gvl.h"
+#include "loop/callers.h"
 #include "loop/connect.h"
 #include "loop/deadline_methods.h"
+#include "loop/early_wake.h"
 #include "loop/foreign.h"
 #include "loop/fork.h"
 #include "loop/join.h"
@@ -58,6 +60,8 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_thread_scope();
     Init_heddle_deadline_methods();
     Init_heddle_timeout();
+    Init_heddle_callers();
+    Init_heddle_early_wake();
     Init_heddle_scheduler();
     Init_heddle_worker();
     Init_heddle_task_run();

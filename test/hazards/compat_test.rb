@@ -74,6 +74,16 @@ class CompatTest < Minitest::Test
         exit!(0)
       end
     RUBY
+    "mutex_relock" => <<~RUBY,
+      mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
+      Heddle.run do
+        task = Heddle.spawn { mutex.synchronize { condition.wait(mutex, 0.01) } }
+        Heddle.spawn { mutex.synchronize { sleep(0.1) } }
+        sleep(0.05)
+        task.cancel.wait
+        puts task.status == :cancelled ? "right" : "it went on after its wait: \#{task.status}"
+      end
+    RUBY
     "io_close" => <<~RUBY,
       pairs = Array.new(2) { UNIXSocket.pair }
       Heddle.run do

@@ -104,6 +104,7 @@ static void abandon_parents_side(struct loop *loop)
     memset(&loop->timers, 0, sizeof(loop->timers));
     memset(&loop->waits, 0, sizeof(loop->waits));
     memset(&loop->blocked, 0, sizeof(loop->blocked));
+    loop->early_wakes = 0;
     loop->descriptors = NULL;
     loop->drained = NULL;
     loop->descriptor_capacity = 0;
@@ -222,7 +223,7 @@ void loop_post(struct loop *loop, VALUE task)
 {
     if (NIL_P(loop->posted)) loop->posted = rb_ary_new();
     rb_ary_push(loop->posted, task);
-    loop_unblock(loop, loop->porter);
+    loop_unblock_parked(loop, loop->porter);
 }
 
 VALUE loop_next_posted(struct loop *loop)

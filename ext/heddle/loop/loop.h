@@ -72,6 +72,7 @@ struct loop {
     VALUE drain_fiber;      // waits for the last task to end, or 0
     struct loop *next_live; // of all loops that are open
     size_t wakeable;        // fibers that wait for more than another fiber
+    size_t early_wakes;     // at least as many as are kept for living fibers, see early_wake.h
     VALUE (*deadlock_error)(struct loop *loop); // what to raise when nothing can happen any more
     bool measuring;                             // of longest_run, which takes a look at the clock a switch
     deadline_t run_began;
@@ -99,7 +100,7 @@ void loop_close(struct loop *loop);
 // for, or 0. Only this kind counts as a deadlock when nothing is left that could end it.
 bool loop_block(struct loop *loop, VALUE blocker, int64_t span);
 
-// As loop_block, for a fiber that wants to wait.
+// As loop_block, for a fiber that wants to wait. An early wake ends it only where Mutex#sleep called the hook.
 bool loop_sleep(struct loop *loop, int64_t span);
 
 // Until the descriptor is ready for one of poll(2)'s `events`. Returns those that are, 0 when the span is over, or
@@ -156,8 +157,13 @@ void loop_idle(struct loop *loop);
 
 // ---- waking. With the GVL; any thread where it says so.
 
-// Any thread. Ends the loop_block of that fiber; stale or mistaken calls are ignored.
+// Any thread. Ends the loop_block of that fiber; for a fiber that does not wait, its next one, see early_wake.h. Mistaken
+// calls are ignored. May raise NoMemoryError.
 void loop_unblock(struct loop *loop, VALUE fiber);
+
+// As loop_unblock, for a fiber that looks again whether there is something to do before it waits, with nothing in between
+// that could let another thread run.
+void loop_unblock_parked(struct loop *loop, VALUE fiber);
 
 // Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop is
 // detached from its thread.

@@ -1,6 +1,8 @@
 #include "loop/internals.h"
 
 #include "budget.h"
+#include "loop/callers.h"
+#include "loop/early_wake.h"
 #include "loop/fork.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@ struct parking {
     VALUE argument;               // … this …
     VALUE raise;                  // … unless it is an exception that is to be raised in it, or 0
     VALUE exception;              // was raised in the waiting fiber by somebody, or 0
+    VALUE blocker;                // of a WAIT_BLOCK: what for, or 0
     bool timed_out;
     unsigned forks; // where the record belongs
 };
@@ -32,18 +35,39 @@ static void expire_wait(struct timer *timer)
     wake(wait->task->loop, wait);
 }
 
+// What is pending is not raised in the wait for a Mutex that is taken again: it stays pending.
+static void prepare_wait(const struct parking *parking)
+{
+    struct task *task = parking->loop->task;
+    if (task_pending(task) && called_by_relock(parking->blocker)) {
+        task->deferred = true;
+        task_arm_deadlines(task);
+    } else {
+        task_prepare_wait(task);
+    }
+}
+
 static void begin(struct parking *parking, enum wait_kind kind)
 {
     struct loop *loop = parking->loop;
     // Not in place of a start: the task that is to be started would be lost.
-    if (!parking->start && (loop->task->cancel_pending || loop->task->chain->innermost)) task_prepare_wait(loop->task);
+    if (!parking->start && (loop->task->cancel_pending || loop->task->chain->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, kind);
     parking->wait->timer.expire = expire_wait;
     parking->wait->task = loop->task;
     parking->wait->fiber = rb_fiber_current();
+    parking->wait->blocker = parking->blocker;
     parking->wait->since = loop->last_poll;
     loop->statistics.waits[kind]++;
+}
+
+// Last of all before the fiber parks: whatever came before may have let another thread run, which unblocked the fiber.
+static bool woken_early(struct loop *loop, struct loop_wait *wait)
+{
+    if (wait->kind > WAIT_SLEEP || !early_wake_kept(wait->fiber)) return false;
+    if (wait->kind == WAIT_SLEEP && called_by_kernel_sleep()) return false;
+    return early_wake_take(loop, wait->fiber);
 }
 
 static VALUE park_body(VALUE argument)
@@ -71,6 +95,10 @@ static VALUE park_body(VALUE argument)
         } else {
             ready_push(loop, wait);
         }
+    }
+    if (loop->early_wakes && woken_early(loop, wait)) {
+        wait->completed = true;
+        return Qnil;
     }
     if (parking->start) {
         loop->since_poll++;
@@ -140,14 +168,18 @@ static void park(struct parking *parking)
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
     if (parking->completed) return;
     if (parking->exception) rb_exc_raise(parking->exception);
-    task_raise_pending(loop->task);
+    if (!loop->task->cancel_pending && !loop->task->chain->innermost) return;
+    if (parking->blocker && task_pending(loop->task) && called_by_relock(parking->blocker)) {
+        loop->task->deferred = true; // and looks again for its Mutex
+    } else {
+        task_raise_pending(loop->task);
+    }
 }
 
 bool loop_block(struct loop *loop, VALUE blocker, int64_t span)
 {
-    struct parking parking = {.loop = loop, .span = span};
+    struct parking parking = {.loop = loop, .span = span, .blocker = blocker};
     begin(&parking, WAIT_BLOCK);
-    parking.wait->blocker = blocker;
     park(&parking);
     return parking.completed;
 }
@@ -159,15 +191,28 @@ bool loop_sleep(struct loop *loop, int64_t span)
     park(&parking);
     return parking.completed;
 }
-void loop_unblock(struct loop *loop, VALUE fiber)
+
+static bool unblock_parked(struct loop *loop, VALUE fiber)
 {
     // All waits of that fiber: a trap handler may wait inside of another one. A wake-up too many is allowed.
     uint32_t from = FIBER_INDEX_START;
-    for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from));) {
+    bool found = false;
+    for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from)); found = true) {
         wait->completed = true;
         wake(loop, wait);
     }
-    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+    if (found && loop->wakeup) wakeup_nudge(loop->wakeup);
+    return found;
+}
+
+void loop_unblock(struct loop *loop, VALUE fiber)
+{
+    if (!unblock_parked(loop, fiber)) early_wake_keep(loop, fiber);
+}
+
+void loop_unblock_parked(struct loop *loop, VALUE fiber)
+{
+    unblock_parked(loop, fiber);
 }
 
 static void wake_blocked(struct loop_wait *wait, void *loop)

@@ -1,5 +1,6 @@
 #include "loop/scheduler.h"
 
+#include "loop/callers.h"
 #include "loop/closing.h"
 #include "loop/fork.h"
 #include "loop/hooks_io.h"
@@ -13,9 +14,6 @@
 #include "loop/timeout.h"
 #include "loop/worker.h"
 #include "shims.h"
-
-#include <ruby/debug.h>
-#include <string.h>
 
 static VALUE cScheduler;
 
@@ -244,7 +242,8 @@ static VALUE block(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: scheduler.unblock(blocker, fiber) -> nil
  *
- * Makes a blocked fiber ready. Any thread may call it. For a fiber that is not blocked it does nothing.
+ * Makes a blocked fiber ready. Any thread may call it. For a fiber that is not blocked it is kept, once: the next #block of
+ * that fiber, and a #kernel_sleep that Mutex#sleep calls, returns at once.
  */
 static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
 {
@@ -252,17 +251,6 @@ static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
     struct loop *loop = scheduler_loop(self);
     if (!loop->closed) loop_unblock(loop, blocked);
     return Qnil;
-}
-
-// Whether Mutex#sleep called us, which ConditionVariable#wait does: unlike a sleep that wait may end early, and must where
-// a signal may have been missed.
-static bool called_by_mutex(void)
-{
-    VALUE frames[2];
-    int lines[2];
-    if (rb_profile_frames(0, 2, frames, lines) < 2) return false;
-    VALUE name = rb_profile_frame_qualified_method_name(frames[1]);
-    return RB_TYPE_P(name, T_STRING) && strcmp(StringValueCStr(name), "Thread::Mutex#sleep") == 0;
 }
 
 /*
@@ -275,14 +263,26 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 0, 1);
     struct loop *loop = scheduler_entered(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
+    loop->task->deferred = false; // was of a Mutex#sleep that an exception ended
     if (span == 0) {
         loop_yield(loop);
-    } else if (loop->visiting && called_by_mutex()) {
+    } else if (loop->visiting && !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
         loop_block(loop, Qnil, span);
     } else {
         loop_sleep(loop, span);
     }
     return Qtrue;
+}
+
+/*
+ * call-seq: scheduler.raise_deferred -> scheduler
+ *
+ * @api private Raises what was not raised while Mutex#sleep took its Mutex again.
+ */
+static VALUE raise_deferred(VALUE self)
+{
+    task_raise_deferred(scheduler_entered(self)->task);
+    return self;
 }
 
 /*
@@ -427,6 +427,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "block", block, -1);
     rb_define_method(cScheduler, "unblock", unblock, 2);
     rb_define_method(cScheduler, "kernel_sleep", kernel_sleep, -1);
+    rb_define_method(cScheduler, "raise_deferred", raise_deferred, 0);
     rb_define_method(cScheduler, "process_wait", process_wait_hook, 2);
     rb_define_method(cScheduler, "address_resolve", address_resolve, 1);
     rb_define_method(cScheduler, "address_name", address_name, -1);

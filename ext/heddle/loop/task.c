@@ -53,9 +53,21 @@ static void expire_scope(struct timer *timer)
     if (task_pending(task)) loop_interrupt_task(task->loop, task); // not from within a shield: its wait is in order
 }
 
+void task_raise_deferred(struct task *task)
+{
+    if (!task->deferred) return;
+    task->deferred = false;
+    task_raise_pending(task);
+}
+
 void task_prepare_wait(struct task *task)
 {
     task_raise_pending(task);
+    task_arm_deadlines(task);
+}
+
+void task_arm_deadlines(struct task *task)
+{
     if (!task->chain->task) return; // a thread's: the helper watches over them
     for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
         if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {

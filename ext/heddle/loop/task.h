@@ -31,6 +31,7 @@ struct task {
     bool listed;         // in the loop's list
     bool cancel_asked;   // Task#cancel was called
     bool cancel_pending; // and its exception is still to be raised
+    bool deferred;       // what is pending was not raised in a wait for a Mutex that is taken again, see callers.h
     bool started;        // its block was called
     bool posted;         // another thread's, on its way to the porter
     bool claimed;        // somebody asked for its value
@@ -49,6 +50,12 @@ void task_raise_pending(struct task *task);
 
 // Before it parks: raises what is pending, and arms the timers of scopes that have none yet.
 void task_prepare_wait(struct task *task);
+
+// Arms those only.
+void task_arm_deadlines(struct task *task);
+
+// Once the Mutex is taken again: raises what was not raised meanwhile.
+void task_raise_deferred(struct task *task);
 
 void task_mark(struct task *task);
 

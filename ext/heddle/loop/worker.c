@@ -1,5 +1,6 @@
 #include "loop/worker.h"
 
+#include "loop/early_wake.h"
 #include "loop/fiber_stack.h"
 #include "loop/fork.h"
 #include "loop/scheduler.h"
@@ -30,7 +31,7 @@ static void clear_locals(void)
 static int collect_name(ID name, VALUE value, st_data_t names)
 {
     (void)value;
-    rb_ary_push((VALUE)names, ID2SYM(name));
+    if (rb_is_instance_id(name)) rb_ary_push((VALUE)names, ID2SYM(name)); // others are ours
     return ST_CONTINUE;
 }
 
@@ -86,7 +87,8 @@ static bool reusable(struct loop *loop, VALUE fiber)
 // `fresh`: the fiber has what it got from whoever started it; one that ran a task before has no storage.
 static void run(struct loop *loop, struct task *task, bool fresh)
 {
-    if (task->status != TASK_QUEUED) return; // cancelled before its start
+    if (task->status != TASK_QUEUED) return;                          // cancelled before its start
+    if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // meant the fiber's last task
     loop->task = task;
     if (storage_supported && task->storage != Qundef) {
         if (!NIL_P(task->storage)) {

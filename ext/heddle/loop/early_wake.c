@@ -1,0 +1,31 @@
+#include "loop/early_wake.h"
+
+// A variable of the fiber itself, without an @, so that nobody sees it: it goes when the fiber goes, and cannot be taken for
+// that of another fiber that gets its address.
+static ID id_early_wake;
+
+bool early_wake_kept(VALUE fiber)
+{
+    return RTEST(rb_attr_get(fiber, id_early_wake));
+}
+
+void early_wake_keep(struct loop *loop, VALUE fiber)
+{
+    if (!RTEST(rb_obj_is_fiber(fiber)) || !RTEST(rb_fiber_alive_p(fiber))) return;
+    if (RB_OBJ_FROZEN(fiber) || early_wake_kept(fiber)) return;
+    rb_ivar_set(fiber, id_early_wake, Qtrue);
+    loop->early_wakes++;
+}
+
+bool early_wake_take(struct loop *loop, VALUE fiber)
+{
+    if (!early_wake_kept(fiber)) return false;
+    rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable is there
+    if (loop->early_wakes) loop->early_wakes--;
+    return true;
+}
+
+void Init_heddle_early_wake(void)
+{
+    id_early_wake = rb_intern("__heddle_early_wake__");
+}

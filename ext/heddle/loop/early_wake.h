@@ -1,0 +1,20 @@
+// An unblock that comes before its fiber has parked: between the decision to wait, when Ruby lists the fiber among those that
+// wait, and its call of a hook, another thread may run. Such an unblock is kept, at most one a fiber, and ends the fiber's
+// next blocking wait at once: Ruby's own callers look again for what they wait for.
+#ifndef HEDDLE_LOOP_EARLY_WAKE_H
+#define HEDDLE_LOOP_EARLY_WAKE_H
+
+#include "loop/loop.h"
+
+// Ignores what is no living fiber. May raise NoMemoryError.
+void early_wake_keep(struct loop *loop, VALUE fiber);
+
+// Whether there was one for the fiber, which is then used up. To be asked only with loop->early_wakes.
+bool early_wake_take(struct loop *loop, VALUE fiber);
+
+// Whether there is one.
+bool early_wake_kept(VALUE fiber);
+
+void Init_heddle_early_wake(void);
+
+#endif

@@ -1,0 +1,181 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "monitor"
+require "timeout"
+
+# Mutex#sleep, and so ConditionVariable#wait and a Monitor's conditions, take the Mutex again before they return or raise. Ruby lets
+# nothing interrupt that; a deadline or a cancel must not, either: the caller has the Mutex afterwards, whatever happens.
+class RelockTest < Minitest::Test
+  include LoopHelpers
+
+  mode :fiber
+
+  # Tasks whose errors are looked at report them all the same.
+  def setup
+    @stderr, $stderr = $stderr, StringIO.new
+  end
+
+  def teardown
+    $stderr = @stderr
+  end
+
+  # Three ways to wait with a lock, each [lock, wait]. A limit of nil waits for a signal.
+  def ways
+    mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
+    monitor = Monitor.new
+    monitors = monitor.new_cond
+    {
+      condition: [mutex, ->(limit) { condition.wait(mutex, limit) }, -> { mutex.owned? }],
+      monitor: [monitor, ->(limit) { monitors.wait(limit) }, -> { monitor.mon_owned? }],
+      mutex_sleep: [mutex, ->(limit) { mutex.sleep(limit) }, -> { mutex.owned? }]
+    }
+  end
+
+  # Another task takes the lock while the first sleeps, and holds it until the block has returned.
+  # Returns what the first one owned after its wait, and its task.
+  def contend(lock, wait, owned, limit, around: ->(&block) { block.call })
+    let_go = Thread::Queue.new
+    states = []
+    waiter = Heddle.spawn do
+      around.call do
+        lock.synchronize do
+          wait.call(limit)
+          states << :returned
+        ensure
+          states << owned.call
+        end
+      end
+    end
+    holder = Heddle.spawn { lock.synchronize { let_go.pop } }
+    yield waiter
+    refute_predicate waiter, :ended?, "it did not wait for its lock"
+    let_go << true
+    assert holder.wait(5), "the holder still waits"
+    assert waiter.wait(5), "the waiter still waits for its lock"
+    assert Heddle.spawn { lock.synchronize { true } }.tap { |task| task.wait(5) }.value, "the lock is nobody's"
+    [states, waiter]
+  end
+
+  def test_a_cancel_while_the_lock_is_taken_again_after_a_limit
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        states, waiter = contend(lock, wait, owned, 0.01) { |task| sleep(0.05) && task.cancel && sleep(0.01) }
+        assert_equal [[true], :cancelled], [states, waiter.status], name
+      end
+    end
+  end
+
+  def test_a_deadline_while_the_lock_is_taken_again_after_a_limit
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        within = ->(&block) { Heddle.deadline(0.04, &block) }
+        states, waiter = contend(lock, wait, owned, 0.01, around: within) { sleep(0.08) }
+        assert_equal [true], states, name
+        assert_raises(Heddle::DeadlineExceeded) { waiter.value }
+      end
+    end
+  end
+
+  def test_a_deadline_in_the_sleep
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        within = ->(&block) { Heddle.deadline(0.02, &block) }
+        states, waiter = contend(lock, wait, owned, nil, around: within) { sleep(0.06) }
+        assert_equal [true], states, name
+        assert_raises(Heddle::DeadlineExceeded) { waiter.value }
+      end
+    end
+  end
+
+  def test_a_cancel_in_the_sleep_and_another_in_the_relock
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        states, waiter = contend(lock, wait, owned, nil) do |task|
+          sleep(0.01)
+          task.cancel
+          sleep(0.01)
+          3.times { task.cancel && sleep(0) }
+        end
+        assert_equal [[true], :cancelled], [states, waiter.status], name
+      end
+    end
+  end
+
+  def test_a_timeout_while_the_lock_is_taken_again
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        within = ->(&block) { Timeout.timeout(0.04, &block) }
+        states, waiter = contend(lock, wait, owned, 0.01, around: within) { sleep(0.08) }
+        assert_equal [true], states, name
+        assert_raises(Timeout::Error) { waiter.value }
+      end
+    end
+  end
+
+  def test_a_shield_holds_up_what_comes_in_the_relock
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        shielded = ->(&block) { Heddle.shield(5, &block) && sleep }
+        states, waiter = contend(lock, wait, owned, 0.01, around: shielded) { |task| sleep(0.05) && task.cancel && sleep(0.01) }
+        assert_equal [[:returned, true], :cancelled], [states, waiter.status], name
+      end
+    end
+  end
+
+  # Taking a Mutex is not the same: what waits in Mutex#lock can be cancelled at once.
+  def test_a_lock_that_is_taken_first_can_be_interrupted
+    mutex, monitor = Thread::Mutex.new, Monitor.new
+    waits = [-> { mutex.lock }, -> { mutex.synchronize {} }, -> { monitor.enter }, -> { monitor.synchronize {} }]
+    waits.each do |wait|
+      Heddle.run do
+        holder = Heddle.spawn { mutex.synchronize { monitor.synchronize { sleep } } }
+        waiter = Heddle.spawn { wait.call }
+        late = Heddle.spawn { Heddle.deadline(0.02) { wait.call } }
+        assert waiter.cancel.wait(5), "it cannot be cancelled"
+        assert_equal :cancelled, waiter.status
+        assert late.wait(5), "its deadline does not end it"
+        assert_raises(Heddle::DeadlineExceeded) { late.value }
+        holder.cancel
+      end
+    end
+  end
+
+  # As ActiveRecord's pool waits for a connection: many, of which some give up, on one Monitor.
+  def test_a_pool_behind_a_monitor_under_deadlines_and_cancels
+    monitor = Monitor.new
+    condition = monitor.new_cond
+    free = [1, 2]
+    errors = Hash.new(0)
+    checkout = lambda do
+      monitor.synchronize do
+        condition.wait(0.5) while free.empty?
+        free.pop
+      end
+    end
+    Heddle.run do
+      tasks = Array.new(24) do |index|
+        Heddle.spawn do
+          20.times do
+            connection = nil
+            Heddle.deadline((index % 3 == 0) ? 0.002 : 10) do
+              connection = checkout.call
+              sleep(0.001)
+            end
+          rescue Heddle::DeadlineExceeded, ThreadError => error
+            errors[error.class] += 1
+          ensure
+            Heddle.shield(5) { monitor.synchronize { free.push(connection) && condition.signal } } if connection
+          end
+        end
+      end
+      tasks.last(4).each { |task| sleep(0.005) && task.cancel }
+      tasks.each { |task| assert task.wait(20), "a task still waits: #{task.waits_for}" }
+    end
+    assert_equal [Heddle::DeadlineExceeded], errors.keys
+    assert_equal [1, 2], free.sort
+    assert monitor.mon_try_enter, "the monitor is somebody's"
+    monitor.mon_exit
+  end
+end
