@@ -25,15 +25,21 @@ class EndedFibersTest < Minitest::Test
         nil
       end
 
-      def starter(index, over)
+      def starter(index, over, turn)
         go = Queue.new
+        turn.pop # until the main task waits for the end
         start(index, go, over)
         go << true
         GATE.pop
       end
 
       Heddle.run do
-        30.times { |index| over = Queue.new; Heddle.spawn { starter(index, over) }; over.pop }
+        30.times do |index|
+          over, turn = Queue.new, Queue.new
+          Heddle.spawn { starter(index, over, turn) }
+          turn << true
+          over.pop
+        end
         4.times { GC.start }
         puts STARTED.size
         30.times { GATE << true }
