@@ -156,6 +156,32 @@ class UnansweredTest < Minitest::Test
     assert_operator results["answers"]["six-dead.test"].last, :>, 0.9
   end
 
+  # Each takes a thread for each family, for as long as the C library asks for it, which is longer than anybody waits.
+  def test_names_that_nobody_answers_leave_threads_to_the_others
+    bursts = {
+      "one name" => %w[silent.test Silent.test SILENT.TEST] * 100,
+      "many names" => Array.new(40) { |number| "silent#{number}.test" }
+    }
+    zone = (0...40).to_h { |number| ["silent#{number}.test", {"failure" => "silent"}] }
+    bursts.each do |what, names|
+      took = assert_child(<<~RUBY, launcher: dead_network(zone: {**ZONE, **zone}).launcher, timeout: 50)
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        server = TCPServer.new("127.0.0.1", 0)
+        port = server.addr[1]
+        Heddle.run do
+          tasks = #{names.inspect}.map { |name| Heddle.spawn { Heddle.deadline(20) { TCPSocket.new(name, port) } rescue nil } }
+          sleep(0.1)
+          start = now
+          TCPSocket.new("eleventh-works.test", port).close
+          puts now - start
+          tasks.each(&:cancel)
+        end
+        exit!(0) # the threads at those names would go on
+      RUBY
+      assert_operator took.to_f, :<, 3, what
+    end
+  end
+
   private
 
   def run_rows(way, code, hosts: ROWS.keys, env: {})

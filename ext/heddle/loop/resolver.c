@@ -3,18 +3,18 @@
 #include "deadline.h"
 #include "loop/fork.h"
 #include "loop/native_thread.h"
+#include "loop/question.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#ifdef __GLIBC__
-#include <resolv.h>
-#endif
 
 enum {
-    THREADS = 32,              // at most; names that hang must not keep all others waiting
+    THREADS = 32,              // at most, but for those at slow names
+    ALL_THREADS = 256,         // at most
+    SLOW = 500000000,          // nanoseconds after which a name is slow: whoever asks for another must not wait for it
     IDLE_SECONDS = 2,          // after which a thread ends
     STACK_BYTES = 1024 * 1024, // of a thread; modules of nsswitch.conf may need some
     BUCKETS = 256,             // of the table of jobs; a power of two
@@ -26,7 +26,10 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE };
 struct job {
     atomic_int references; // the table's, and one for each asker
     struct job *chain;     // in its bucket
-    struct job *next;      // in the queue; once done, of the kept ones
+    struct job *next;      // in the queue; of those that run and are not slow; once done, of the kept ones
+    struct job *prev;      // of those that run and are not slow
+    deadline_t started;
+    bool slow;
     struct lookup *askers; // with the lock held
     enum job_state state;  // with the lock held
     atomic_bool answered;
@@ -34,14 +37,7 @@ struct job {
     struct answer answer;
     // What was asked: the bytes after `size` say which job it is.
     size_t size;
-    struct question {
-        socklen_t length;    // of an address; 0 for a name
-        int family_or_flags; // of the addresses that are looked for; of getnameinfo
-        union {
-            struct sockaddr_storage address;
-            char host[1]; // as long as it is
-        };
-    } question;
+    struct question question;
 };
 
 struct lookup {
@@ -57,8 +53,11 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     struct job *table[BUCKETS];
-    struct job *head, *tail;           // queued
-    struct job *kept_head, *kept_tail; // answers, the oldest first
+    struct job *head, *tail;             // queued
+    struct job *quick_head, *quick_tail; // run and are not slow, in order of their start
+    int slow;                            // run, and are
+    bool watched;                        // while jobs are queued for want of a thread
+    struct job *kept_head, *kept_tail;   // answers, the oldest first
     int kept;
     int queued;
     int threads;
@@ -115,7 +114,8 @@ struct lookup *lookup_name(const char *host, int family)
     struct question *question = calloc(1, size < sizeof(*question) ? sizeof(*question) : size);
     if (!question) return NULL;
     question->family_or_flags = family;
-    memcpy(question->host, host, length + 1);
+    for (size_t i = 0; i < length; i++) // names that differ in case are one
+        question->host[i] = host[i] >= 'A' && host[i] <= 'Z' ? (char)(host[i] | 0x20) : host[i];
     struct lookup *lookup = lookup_new(question, size);
     free(question);
     return lookup;
@@ -242,6 +242,60 @@ int64_t resolver_kept(void)
 
 // ---- the threads
 
+// What a slow name takes from the others is a thread of its own: the limit is of those at names that are not (yet) slow.
+// With the lock held, all of them.
+
+static void quick_add(struct job *job)
+{
+    job->started = deadline_now();
+    job->next = NULL;
+    job->prev = pool.quick_tail;
+    if (pool.quick_tail) {
+        pool.quick_tail->next = job;
+    } else {
+        pool.quick_head = job;
+    }
+    pool.quick_tail = job;
+}
+
+static void quick_remove(struct job *job)
+{
+    if (job->prev) {
+        job->prev->next = job->next;
+    } else {
+        pool.quick_head = job->next;
+    }
+    if (job->next) {
+        job->next->prev = job->prev;
+    } else {
+        pool.quick_tail = job->prev;
+    }
+}
+
+static void find_slow(deadline_t now)
+{
+    struct job *oldest;
+    while ((oldest = pool.quick_head) && now - oldest->started >= SLOW) {
+        quick_remove(oldest);
+        oldest->slow = true;
+        pool.slow++;
+    }
+}
+
+static void ended(struct job *job)
+{
+    if (job->slow) {
+        pool.slow--;
+    } else {
+        quick_remove(job);
+    }
+}
+
+static bool thread_allowed(void)
+{
+    return pool.threads - pool.slow < THREADS && pool.threads < ALL_THREADS;
+}
+
 // With the lock held, which it lets go of while it waits.
 static struct job *next_job(void)
 {
@@ -261,33 +315,11 @@ static struct job *next_job(void)
         pool.queued--;
         if (job->askers) {
             job->state = JOB_RUNNING;
+            quick_add(job);
             return job;
         }
         table_remove(job); // all have given up
     }
-}
-
-static void find_addresses(const struct question *question, struct answer *answer)
-{
-    struct addrinfo hints = {.ai_family = question->family_or_flags, .ai_socktype = SOCK_STREAM}, *found = NULL;
-    answer->error = getaddrinfo(question->host, NULL, &hints, &found);
-    answer->system_error = errno;
-    if (answer->error) return;
-    answer->addresses = addresses_of(found);
-    freeaddrinfo(found);
-    if (!answer->addresses) answer->error = EAI_MEMORY;
-}
-
-static void find_name(const struct question *question, struct answer *answer)
-{
-    char host[NI_MAXHOST], service[NI_MAXSERV];
-    answer->error = getnameinfo((const struct sockaddr *)&question->address, question->length, host, sizeof(host),
-                                service, sizeof(service), question->family_or_flags);
-    answer->system_error = errno;
-    if (answer->error) return;
-    answer->host = strdup(host);
-    answer->service = strdup(service);
-    if (!answer->host || !answer->service) answer->error = EAI_MEMORY;
 }
 
 // With the lock held.
@@ -307,25 +339,16 @@ static void tell_askers(struct job *job)
     }
 }
 
-// After fork glibc hands the stack of a thread that only the parent has to a new one, and with it the state of its
-// resolver: the child would read the answers from the parent's socket, and the parent miss them. (The descriptor stays
-// open in the child: it may be somebody else's by now.)
-static void forget_parents_resolver(void)
-{
-#ifdef __GLIBC__
-    if (_res.options & RES_INIT) memset(&_res, 0, sizeof(_res)); // as in a thread that is new
-#endif
-}
-
 static void *look_up(void *unused)
 {
     (void)unused;
-    forget_parents_resolver();
+    question_forget_parents();
     pthread_mutex_lock(&pool.lock);
     for (struct job *job = next_job(); job; job = next_job()) {
         pthread_mutex_unlock(&pool.lock);
-        (job->question.length ? find_name : find_addresses)(&job->question, &job->answer);
+        question_ask(&job->question, &job->answer);
         pthread_mutex_lock(&pool.lock);
+        ended(job);
         tell_askers(job);
         keep_or_forget(job);
     }
@@ -340,6 +363,38 @@ static int start_thread(void)
     int error = native_thread_start(look_up, STACK_BYTES);
     if (error == 0) pool.threads++;
     return error;
+}
+
+// Starts threads for the jobs that are queued as others turn out to be slow.
+static void *watch(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&pool.lock);
+    while (pool.head && pool.threads < ALL_THREADS) {
+        deadline_t now = deadline_now();
+        find_slow(now);
+        for (int wanted = pool.queued - pool.idle; wanted > 0 && thread_allowed(); wanted--) {
+            if (start_thread()) break;
+        }
+        int64_t left = pool.quick_head ? pool.quick_head->started + SLOW - now : SLOW;
+        struct timespec span = {.tv_nsec = left < SLOW / 50 ? SLOW / 50 : left < SLOW ? left : SLOW - 1};
+        pthread_mutex_unlock(&pool.lock);
+        nanosleep(&span, NULL);
+        pthread_mutex_lock(&pool.lock);
+    }
+    pool.watched = false;
+    pthread_mutex_unlock(&pool.lock);
+    return NULL;
+}
+
+// 0 or an errno. With the lock held. A thread counts as idle until it runs; the jobs that are queued are for those.
+static int find_thread(void)
+{
+    if (pool.queued < pool.idle) return 0;
+    if (pool.threads >= THREADS) find_slow(deadline_now());
+    if (thread_allowed()) return start_thread();
+    if (!pool.watched && pool.threads < ALL_THREADS) pool.watched = native_thread_start(watch, STACK_BYTES) == 0;
+    return 0;
 }
 
 // ---- asking
@@ -392,9 +447,7 @@ void lookup_submit(struct lookup *lookup, struct wakeup *wakeup, uint64_t key)
     if (joined) {
         if (job->state == JOB_DONE) tell_askers(job);
     } else {
-        // A thread counts as idle until it runs; the jobs that are queued are for those.
-        int error = 0;
-        if (pool.queued >= pool.idle && pool.threads < THREADS) error = start_thread();
+        int error = find_thread();
         if (error && pool.threads == 0) {
             job->answer.error = EAI_SYSTEM;
             job->answer.system_error = error;
