@@ -45,6 +45,44 @@ class MemcachedCodecTest < Minitest::Test
     assert_raises(ArgumentError) { client(serializer: Object.new) }
   end
 
+  # Each of them is within the limit for one value.
+  def test_values_of_one_reply_that_become_too_much_together
+    bomb = Zlib.deflate("\0" * 900_000)
+    cache = client(decompressed_most: 1 << 20)
+    keys = Array.new(6) { |i| "bomb#{i}" }
+    keys.each { |key| cache.send(:store, key, bomb, Heddle::Memcached::Codec::COMPRESSED, nil, "S", nil) }
+    assert_equal [900_000] * 4, cache.get_multi(*keys.first(4)).values.map(&:bytesize)
+    assert_raises(Heddle::Memcached::DecodeError) { cache.get_multi(*keys) }
+    assert_raises(Heddle::Memcached::DecodeError) { cache.pipelined { |line| keys.each { |key| line.get(key) } } }
+    assert_equal [900_000] * 4, cache.pipelined { |line| keys.first(4).each { |key| line.get(key) } }.map(&:bytesize)
+    assert_equal 900_000, cache.get(keys.last).bytesize
+    assert_at_rest(cache)
+  end
+
+  # The error is another thread's, and says nothing of the value.
+  def test_what_other_threads_raise_in_the_middle_of_a_value
+    struck = Class.new(StandardError)
+    own = Class.new do
+      define_singleton_method(:strike) { Thread.current[:strike].tap { Thread.current[:strike] = nil }&.then { |error| Thread.new(Thread.current) { |thread| thread.raise(error) }.join } }
+      define_singleton_method(:dump) { |value| strike || Marshal.dump(value) }
+      define_singleton_method(:load) { |bytes| strike || Marshal.load(bytes) }
+      define_singleton_method(:compress) { |bytes| strike || Zlib.deflate(bytes) }
+      define_singleton_method(:decompress) { |bytes| strike || Zlib.inflate(bytes) }
+    end
+    cache = client(serializer: own, compressor: own)
+    cache.set("key", [1])
+    cache.set("long", ["x" * 9000])
+    strikes = {dump: -> { cache.set("key", [2]) }, load: -> { cache.get("key") }, decompress: -> { cache.get("long") }, load_many: -> { cache.get_multi("key") }}
+    strikes.each do |name, work|
+      Thread.current[:strike] = struck
+      assert_raises(struck, name.to_s, &work)
+      assert_at_rest(cache)
+    end
+    assert_equal [1], cache.get("key")
+  ensure
+    Thread.current[:strike] = nil
+  end
+
   # Neither what JSON.load takes beside JSON, nor (before json 3) objects of the class that the bytes name.
   def test_json_is_json
     require "json/add/range"

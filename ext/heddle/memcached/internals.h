@@ -67,8 +67,8 @@ VALUE memcached_wire_key(const struct memcached_client *client, VALUE self, VALU
 // The server that has the key. Raises Heddle::Memcached::NoServerAvailable.
 VALUE memcached_route(const struct memcached_client *client, VALUE self, VALUE wire_key);
 
-// The object that the bytes of a value stand for.
-VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint32_t flags);
+// The object that the bytes of a value stand for. `*allowance` is 0 before the first of a reply's values; NULL for a single one.
+VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint32_t flags, VALUE *allowance);
 
 // ---- memcached_conversation.c
 

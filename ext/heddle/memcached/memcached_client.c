@@ -7,7 +7,7 @@ enum {
     FLAG_UTF8 = 4 // as dalli 5 has them: 1 serialized, 2 compressed
 };
 
-static ID id_wire_key, id_route, id_load, id_recover;
+static ID id_wire_key, id_route, id_load, id_allowance, id_recover;
 
 // ---- the object
 
@@ -129,7 +129,7 @@ static VALUE server_for_method(VALUE self, VALUE wire_key)
 
 // ---- values
 
-VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint32_t flags)
+VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint32_t flags, VALUE *allowance)
 {
     if (flags == 0) return bytes;
     if (flags == FLAG_UTF8) {
@@ -137,7 +137,9 @@ VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint3
         RB_ENCODING_SET_INLINED(bytes, rb_utf8_encindex());
         return bytes;
     }
-    return rb_funcall(client->codec, id_load, 2, bytes, UINT2NUM(flags));
+    if (!allowance) return rb_funcall(client->codec, id_load, 2, bytes, UINT2NUM(flags));
+    if (!*allowance) *allowance = rb_funcall(client->codec, id_allowance, 0);
+    return rb_funcall(client->codec, id_load, 3, bytes, UINT2NUM(flags), *allowance);
 }
 
 // ---- setting up
@@ -204,6 +206,7 @@ static VALUE define_memcached(VALUE module)
     id_wire_key = rb_intern("wire_key");
     id_route = rb_intern("route");
     id_load = rb_intern("load");
+    id_allowance = rb_intern("allowance");
     id_recover = rb_intern("recover");
     rb_define_alloc_func(klass, allocate);
     rb_undef_method(klass, "initialize_copy");

@@ -149,14 +149,16 @@ static void give_back(struct multi *multi, VALUE keys)
 static long found_pairs(struct multi *multi, VALUE keys, VALUE *pairs, bool raw)
 {
     long filled = 0;
+    VALUE allowance = 0;
     for (long i = 0; i < multi->count; i++) {
         VALUE value = pairs[2 * i + 1];
         if (!multi->answered[i]) continue;
-        if (!raw) value = memcached_decode(multi->client, value, multi->reply_flags[i]);
+        if (!raw) value = memcached_decode(multi->client, value, multi->reply_flags[i], &allowance);
         if (multi->reply_cas) value = rb_assoc_new(value, ULL2NUM(multi->reply_cas[i]));
         pairs[filled++] = rb_ary_entry(keys, i);
         pairs[filled++] = value;
     }
+    RB_GC_GUARD(allowance);
     return filled;
 }
 

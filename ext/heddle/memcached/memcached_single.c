@@ -35,7 +35,8 @@ static VALUE get(int argc, VALUE *argv, VALUE self)
     if (NIL_P(operation.bytes) || memcached_placeholder(&operation.reply)) return Qnil;
     // Who is to make it anew is somebody who asked for that, see #fetch: this only looked.
     if (memcached_taken(&operation.reply)) rb_funcall(self, id_rearm, 1, key);
-    return RTEST(raw) ? operation.bytes : memcached_decode(operation.client, operation.bytes, operation.reply.flags);
+    return RTEST(raw) ? operation.bytes
+                      : memcached_decode(operation.client, operation.bytes, operation.reply.flags, NULL);
 }
 
 static int32_t seconds(VALUE number)

@@ -38,6 +38,16 @@ module Heddle
 
       COMPRESS_FROM = 4 << 10
       DECOMPRESSED_MOST = 128 << 20
+      # Values of that size that the values of one reply may come to together.
+      REPLY_OF_VALUES = 4
+
+      # How many bytes the values of one reply may still come to, once they are decompressed: each of many small ones may be made
+      # to stand for as much as a single one may.
+      class Allowance
+        attr_accessor :left
+
+        def initialize(left) = @left = left
+      end
 
       # @param serializer [:marshal, :json, :string, #dump & #load]
       # @param plain_strings [Boolean] whether Strings are stored as they are, with their encoding if it is UTF-8
@@ -65,12 +75,16 @@ module Heddle
         (smaller.bytesize < bytes.bytesize) ? [smaller, flags | COMPRESSED] : [bytes, flags]
       end
 
+      # @return [Allowance] for the values of one reply
+      def allowance = Allowance.new(REPLY_OF_VALUES * @decompressed_most)
+
       # @param bytes [String] may be changed
       # @param flags [Integer]
+      # @param allowance [Allowance, nil] where it is one of many
       # @return [Object]
       # @raise [DecodeError]
-      def load(bytes, flags)
-        bytes = decompressed(bytes) if flags.anybits?(COMPRESSED)
+      def load(bytes, flags, allowance = nil)
+        bytes = decompressed(bytes, allowance) if flags.anybits?(COMPRESSED)
         if flags.anybits?(SERIALIZED)
           deserialized(bytes)
         elsif flags.anybits?(UTF8)
@@ -108,6 +122,8 @@ module Heddle
       rescue Timeout::Error
         raise
       rescue => error
+        raise error if works? { @serializer.dump(value) }
+
         raise EncodeError, "a #{value.class} cannot be stored: #{error.message}"
       end
 
@@ -116,15 +132,45 @@ module Heddle
       rescue Timeout::Error
         raise
       rescue => error
+        raise error if works? { @serializer.load(bytes) }
+
         raise DecodeError, "what is stored cannot be read with #{@serializer}: #{error.message}"
       end
 
-      def decompressed(bytes)
-        @limited ? @compressor.decompress(bytes, max_bytes: @decompressed_most) : @compressor.decompress(bytes)
+      def decompressed(bytes, allowance)
+        most = allowance ? [@decompressed_most, allowance.left].min : @decompressed_most
+        whole = decompress(bytes, most)
+        spend(allowance, whole.bytesize) if allowance
+        whole
       rescue DecodeError, Timeout::Error
         raise
       rescue => error
+        raise error if works? { decompress(bytes, most) }
+
         raise DecodeError, "what is stored cannot be decompressed: #{error.message}"
+      end
+
+      def decompress(bytes, most)
+        @limited ? @compressor.decompress(bytes, max_bytes: most) : @compressor.decompress(bytes)
+      end
+
+      def spend(allowance, size)
+        allowance.left -= size
+        return unless allowance.left.negative?
+
+        raise DecodeError, "the values of one reply grew beyond #{REPLY_OF_VALUES * @decompressed_most} bytes when they were decompressed: " \
+          "ask for fewer at once, or raise decompressed_most"
+      end
+
+      # Another thread may raise an error in this one while it works (Thread#raise, a Timeout with a class), which goes on as it is and
+      # is no fault of the value: done again, with such errors held up, the work succeeds then.
+      def works?
+        Thread.handle_interrupt(Timeout::Error => :immediate, StandardError => :never) { yield }
+        true
+      rescue Timeout::Error
+        raise
+      rescue
+        false
       end
     end
   end

@@ -97,7 +97,7 @@ module Heddle
       private
 
       def value(bytes, flags)
-        flags.zero? ? bytes : @codec.load(bytes, flags)
+        flags.zero? ? bytes : @codec.load(bytes, flags, @allowance ||= @codec.allowance)
       end
 
       def store(key, value, ttl, mode, cas = nil)
