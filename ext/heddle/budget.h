@@ -11,6 +11,7 @@ enum {
     BUDGET_BYTES = 256 << 10,
     // A byte that is parsed costs more time than one that is only moved, and one to be inflated may become a thousand.
     BUDGET_PARSED = 8,
+    BUDGET_PARSED_IN_RUBY = 16,
     BUDGET_INFLATED = 64
 };
 

@@ -82,7 +82,8 @@ module Heddle
     #   are, unless +plain_strings+ is false
     # @param compress [Boolean] values of +compress_from+ bytes and more
     # @param compressor [#compress & #decompress, nil] zlib, unless it is set
-    # @param decompressed_most [Integer] bytes that a value may have once it is decompressed
+    # @param decompressed_most [Integer] bytes that a value may have once it is decompressed; all those of one
+    #   reply may have four times as many
     # @param value_max_bytes [Integer, nil] the servers' limit for items, their option -I: what is larger is not sent
     # @param failover [Boolean] whether the keys of a server that is down go to another
     # @param failures [Integer] in a row until a server counts as down

@@ -1,5 +1,6 @@
 #include "loop/socket_methods.h"
 
+#include "budget.h"
 #include "loop/scheduler.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -107,6 +108,18 @@ static bool would_make_room(VALUE buffer, long most)
     return RB_TYPE_P(buffer, T_STRING) && rb_str_capacity(buffer) < (size_t)most;
 }
 
+// Who reads without ever waiting, as Net::HTTP does while its server is the faster, has a budget (budget.h).
+static void spend_on_reading(struct loop *loop)
+{
+    loop_enter(loop);
+    loop_spend(loop, 0);
+}
+
+static void note_received(struct loop *loop, size_t count)
+{
+    loop->bytes_since_switch += BUDGET_PARSED_IN_RUBY * count;
+}
+
 /*
  * call-seq: socket.__read_nonblock(maxlen, outbuf, exception) -> String, nil or :wait_readable
  *
@@ -116,19 +129,24 @@ static bool would_make_room(VALUE buffer, long most)
  */
 static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE exception)
 {
-    struct loop *loop;
+    // Before anything is received: what is raised there loses no bytes.
+    struct loop *loop = loop_in_charge();
+    if (loop) spend_on_reading(loop);
     int descriptor;
     long most = FIXNUM_P(length) ? FIX2LONG(length) : 0;
-    if (exception != Qfalse || most <= 0 || most > LOOP_SCRATCH || !would_make_room(buffer, most) ||
-        !(loop = loop_in_charge()) || (descriptor = shim_plain_reader(self)) < 0) {
+    if (exception != Qfalse || most <= 0 || most > LOOP_SCRATCH || !would_make_room(buffer, most) || !loop ||
+        (descriptor = shim_plain_reader(self)) < 0) {
         VALUE arguments[3] = {length, buffer, exception};
-        return rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
+        VALUE received = rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
+        if (loop && RB_TYPE_P(received, T_STRING)) note_received(loop, (size_t)RSTRING_LEN(received));
+        return received;
     }
     if (!NIL_P(buffer)) rb_str_modify(buffer); // raises before bytes are taken
     char *scratch = loop_scratch(loop);
     ssize_t count = receive_into(loop, descriptor, scratch, most);
     if (count == -EAGAIN) return sym_wait_readable;
     if (count < 0) fail(self, (int)-count, "rsock_read_nonblock");
+    note_received(loop, (size_t)count);
     if (NIL_P(buffer)) return count ? rb_str_new(scratch, count) : Qnil;
     rb_str_resize(buffer, count);
     memcpy(RSTRING_PTR(buffer), scratch, (size_t)count);
