@@ -28,15 +28,13 @@ module Heddle
     # @raise [BackendUnavailable, ArgumentError] see {Scheduler.new}
     def run(grace: 5, &block)
       raise ArgumentError, "Heddle.run needs a block: the work to run" unless block
-      return Run.new.call(grace, false, &block) if Fiber.scheduler
+      scheduler = Fiber.scheduler
+      # Ruby 3.1 keeps a scheduler whose close has raised, where the program itself had set it.
+      Fiber.set_scheduler(scheduler = nil) if scheduler.is_a?(Scheduler) && scheduler.closed?
+      return Run.new.call(grace, false, &block) if scheduler
 
       Integrations.load
-      Fiber.set_scheduler(Scheduler.new)
-      begin
-        Run.new.call(grace, true, &block)
-      ensure
-        Fiber.set_scheduler(nil)
-      end
+      Scheduler.new.installed { Run.new.call(grace, true, &block) }
     end
   end
 end
