@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "tmpdir"
 
 # Scopes of a fiber that yields in the middle of them: an Enumerator with a deadline around its elements.
 class AbandonedScopeTest < Minitest::Test
@@ -81,6 +82,101 @@ class AbandonedScopeTest < Minitest::Test
     sleep(0.05)
     assert_within(5) { fiber.resume }
     assert failed
+  end
+
+  # Whose folders and methods have the names that Ruby has for what a fiber does.
+  NAMES = {
+    "(terminated)" => <<~RUBY, "x (suspended)" => <<~RUBY, "plain" => <<~RUBY
+      Heddle.deadline(0.05) { Fiber.new { sleep(1.5) }.resume }
+    RUBY
+      Fiber.new { Heddle.deadline(0.05) { Fiber.new { sleep(1.5) }.resume } }.resume
+    RUBY
+      def raise_in(fiber) = fiber.resume
+      Enumerator.new { |yielder| Heddle.deadline(0.05) { raise_in(Fiber.new { sleep(1.5) }) && yielder << 1 } }.each { |one| one }
+    RUBY
+  }.freeze
+
+  def test_names_that_look_like_what_a_fiber_does
+    NAMES.each do |folder, code|
+      ["BODY.call", "Heddle.run { BODY.call }"].each do |call|
+        Dir.mktmpdir do |parent|
+          path = File.join(parent, folder, "program.rb")
+          Dir.mkdir(File.dirname(path))
+          File.write(path, <<~RUBY)
+            BODY = lambda do
+              #{code}
+            end
+            began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+            begin
+              #{call}
+            rescue Heddle::DeadlineExceeded
+              puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - began < 1
+            end
+          RUBY
+          assert_equal "true\n", assert_child("load #{path.dump}"), "#{folder}: #{call}"
+        end
+      end
+    end
+  end
+
+  # A method of a program's own that is called as those are which resume fibers; and one that Ruby cannot ask by its label.
+  test_both(:one_that_yields_from_a_method_named_resume) do
+    resume = Class.new { define_method(:resume) { Fiber.yield } }.new
+    fiber = Fiber.new { Heddle.deadline(0.02) { resume.resume } }
+    fiber.resume
+    sleep(0.05)
+    assert_equal :value, Fiber.new { sleep(0.001) && :value }.resume
+    assert_nil Heddle.remaining
+  end
+
+  # Between the fiber that has the deadline and the one that waits is a third, and what resumes is C code: Enumerator::Lazy, zip.
+  test_both(:one_that_is_resumed_by_c_code) do
+    assert_within(5) do
+      waited = Enumerator.new do |yielder|
+        sleep(ruby_at_least?("3.2") ? 20 : 0.1)
+        yielder << 1
+      end
+      assert_raises(EXCEEDED) do
+        Fiber.new { Heddle.deadline(0.02) { [1].each_entry.zip(waited) && sleep(20) } }.resume
+      end
+    end
+  end
+
+  test_both(:one_that_a_fiber_opens_before_any_other) do
+    elements = lines(0.02)
+    elements.next
+    assert_equal 1, elements.next
+    sleep(0.05)
+    Heddle.deadline(20) { assert_equal :value, Fiber.new { sleep(0.001) && :value }.resume }
+  end
+
+  test_both(:one_whose_fiber_has_ended_by_a_throw) do
+    fiber = Fiber.new { catch(:out) { Heddle.deadline(0.02) { throw :out } } && Fiber.yield }
+    fiber.resume
+    sleep(0.05)
+    assert_nil Heddle.remaining
+  end
+
+  # Only Ruby's own switches are known: not a fiber's that the program transfers to. Its root binds all the same.
+  def test_one_around_a_transfer
+    in_thread do
+      assert_within(5) do
+        root = Fiber.current
+        assert_raises(EXCEEDED) { Heddle.deadline(0.02) { Fiber.new { sleep(20) || root.transfer }.transfer } }
+      end
+    end
+  end
+
+  # No scope of the fiber that a task or thread begins with has Ruby asked about anything: between a wait that was decided and
+  # its begin no other code may run.
+  test_both(:waits_in_nested_fibers_ask_ruby_nothing) do
+    calls = []
+    Heddle.deadline(20) do
+      Fiber.new do
+        TracePoint.new(:c_call) { |point| calls << point.method_id }.enable(target_thread: Thread.current) { 3.times { sleep(0.001) } }
+      end.resume
+    end
+    assert_empty calls & %i[to_s bind_call backtrace_locations base_label alive?]
   end
 
   test_both(:one_outside_binds_those_that_it_resumes) do

@@ -99,7 +99,7 @@ static VALUE watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
         rb_fiber_scheduler_kernel_sleep(scheduler, DBL2NUM((double)retry / 1e9));
         retry = scope_next_retry(retry);
         if (!scope->chain) break;
-        scope->expired = true;
+        scope_expire(scope);
         if (scope_due(scope->chain, 0) == scope) fail_wait(scope);
     }
     RB_GC_GUARD(object);

@@ -112,7 +112,7 @@ static size_t open_in_threads;
 void scope_chain_mark(const struct scope_chain *chain)
 {
     if (chain->thread) rb_gc_mark(chain->thread); // pins the thread, which has the chain: its address is compared
-    rb_gc_mark(chain->fiber);
+    rb_gc_mark(chain->root);
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
         rb_gc_mark(scope->self);
 }
@@ -167,9 +167,23 @@ static void close_lost(struct scope_chain *chain)
     }
 }
 
+static bool made_to_hide(const struct scope *scope)
+{
+    return scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_SHELTER;
+}
+
 bool scope_hides_outer(const struct scope *scope)
 {
-    return (scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_SHELTER) && !scope_aside(scope);
+    return made_to_hide(scope) && !scope_aside(scope);
+}
+
+// What scope_due and scope_in_force ask in each wait. A stranger may bind or not: with one open they go through all.
+static void sum_up(struct scope *scope)
+{
+    const struct scope *outer = made_to_hide(scope) ? NULL : scope->outer;
+    scope->earliest = outer && outer->earliest < scope->at ? outer->earliest : scope->at;
+    scope->limit = scope->kind == SCOPE_TIMEOUT ? DEADLINE_NEVER : scope->at;
+    if (outer && outer->limit < scope->limit) scope->limit = outer->limit;
 }
 
 void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
@@ -182,7 +196,38 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     scope->chain = chain;
     scope->outer = chain->innermost;
     chain->innermost = scope;
+    chain->strangers += scope->stranger;
+    sum_up(scope);
     if (!chain->thread && !chain->task && at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
+}
+
+// Where one in the middle has gone. From the outermost on: the links are turned round meanwhile, and nothing is allocated.
+static void sum_up_again(struct scope_chain *chain)
+{
+    struct scope *last = NULL, *next;
+    for (struct scope *scope = chain->innermost; scope; scope = next) {
+        next = scope->outer;
+        scope->outer = last;
+        last = scope;
+    }
+    chain->innermost = NULL;
+    for (struct scope *scope = last; scope; scope = next) {
+        next = scope->outer;
+        scope->outer = chain->innermost;
+        chain->innermost = scope;
+        sum_up(scope);
+    }
+}
+
+// It is not the innermost: its fiber has yielded, or a continuation left it.
+static void unlink_from_middle(struct scope_chain *chain, const struct scope *scope)
+{
+    struct scope **link = &chain->innermost;
+    while (*link && *link != scope)
+        link = &(*link)->outer;
+    if (!*link) return;
+    *link = scope->outer;
+    sum_up_again(chain);
 }
 
 void scope_close(struct scope *scope)
@@ -195,14 +240,17 @@ void scope_close(struct scope *scope)
         thread_scope_disarm(scope);
         open_in_threads--;
     }
-    struct scope **link = &chain->innermost;
-    while (*link && *link != scope)
-        link = &(*link)->outer;
-    if (*link) *link = scope->outer;
-    if (!chain->innermost) chain->fiber = 0;
+    bool uncovers = chain->innermost != scope || made_to_hide(scope);
+    if (chain->innermost == scope) {
+        chain->innermost = scope->outer;
+    } else {
+        unlink_from_middle(chain, scope);
+    }
+    chain->strangers -= scope->stranger;
     bool foreign = !chain->task && !chain->thread;
     scope->chain = NULL;
     if (foreign) foreign_unwatch(scope);
+    if (chain->thread && uncovers) thread_scope_watch_due(chain);
 }
 
 void scope_close_all(struct scope_chain *chain)
@@ -213,6 +261,8 @@ void scope_close_all(struct scope_chain *chain)
 
 deadline_t scope_in_force(const struct scope_chain *chain)
 {
+    if (!chain->innermost) return DEADLINE_NEVER;
+    if (!chain->strangers) return chain->innermost->limit;
     deadline_t earliest = DEADLINE_NEVER;
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
         if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest && !scope_aside(scope)) earliest = scope->at;
@@ -237,17 +287,42 @@ bool scope_shielded(const struct scope_chain *chain)
     return false;
 }
 
+void scope_expire(struct scope *scope)
+{
+    scope->expired = true;
+    if (scope->chain && scope->chain->passed < scope->at) scope->chain->passed = scope->at;
+}
+
+static bool counts(const struct scope *scope)
+{
+    return scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures);
+}
+
+// Without strangers: no Ruby code runs, and those that lie outside of all that is over are not looked at.
+static struct scope *due_of_ones_own(const struct scope_chain *chain, deadline_t now)
+{
+    struct scope *due = NULL;
+    for (struct scope *scope = chain->innermost; scope && scope->earliest <= now; scope = scope->outer) {
+        if (scope->at <= now) scope_expire(scope);
+        if (counts(scope)) due = scope;
+        if (scope_hides_outer(scope)) break;
+    }
+    return due;
+}
+
 struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
 {
+    if (now < chain->passed) now = chain->passed;
+    if (!chain->strangers) return due_of_ones_own(chain, now);
     struct scope *due = NULL;
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
         VALUE self = scope->self;
-        if (scope->at <= now) scope->expired = true;
-        bool counts = scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures) && !scope_aside(scope);
+        if (scope->at <= now) scope_expire(scope);
+        bool binds = counts(scope) && !scope_aside(scope);
         bool hides = scope_hides_outer(scope);
         // Asked by the helper, both may let the thread run, which closes the scope and forgets it.
         if (scope->chain != chain) return NULL;
-        if (counts) due = scope;
+        if (binds) due = scope;
         if (hides) break;
         RB_GC_GUARD(self);
     }
@@ -345,6 +420,8 @@ static bool becomes_ours(const struct scope *scope, VALUE error)
 {
     if (scope->kind == SCOPE_TIMEOUT || NIL_P(error) || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)))
         return false;
+    // An inner one's says as much, and nested ones would wrap it again and again; not where a wait has failed for this one's sake.
+    if (!scope->failures && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded))) return false;
     return (scope->expired || scope->at <= deadline_now()) && !belongs_outside(scope, error);
 }
 

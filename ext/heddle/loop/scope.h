@@ -27,15 +27,17 @@ struct scope {
     struct scope_chain *chain; // NULL while it is not open
     struct scope *outer;
     deadline_t at;
-    int64_t span;      // what was asked for, for the message
-    VALUE exception;   // SCOPE_TIMEOUT: class or instance
-    VALUE message;     // … and its message, or nil
-    VALUE sent;        // went to Thread#raise and may not have arrived yet, or nil
-    VALUE fiber;       // under a foreign scheduler: whose waits fail, or nil
-    VALUE watcher;     // … and the fiber that sees to it, or nil
-    uint64_t retry;    // nanoseconds until the helper looks again whether the thread waits
-    uint32_t failures; // how often it was raised
-    uint32_t uses;     // how often it was handed back, see hand_back
+    deadline_t earliest; // of this one and those outside of it that it does not hide
+    deadline_t limit;    // the same, without timeouts
+    int64_t span;        // what was asked for, for the message
+    VALUE exception;     // SCOPE_TIMEOUT: class or instance
+    VALUE message;       // … and its message, or nil
+    VALUE sent;          // went to Thread#raise and may not have arrived yet, or nil
+    VALUE fiber;         // under a foreign scheduler: whose waits fail, or nil
+    VALUE watcher;       // … and the fiber that sees to it, or nil
+    uint64_t retry;      // nanoseconds until the helper looks again whether the thread waits
+    uint32_t failures;   // how often it was raised
+    uint32_t uses;       // how often it was handed back, see hand_back
     uint8_t kind;
     bool expired;
     bool sending;     // the helper is in Thread#raise
@@ -46,9 +48,11 @@ struct scope {
 
 struct scope_chain {
     struct scope *innermost;
-    struct task *task; // whose it is, or NULL
-    VALUE thread;      // whose it is, or 0
-    VALUE fiber;       // in which the outermost was opened, or 0
+    struct task *task;  // whose it is, or NULL
+    VALUE thread;       // whose it is, or 0
+    VALUE root;         // the thread's root fiber, once it has opened one; or 0
+    uint32_t strangers; // how many are open
+    deadline_t passed;  // an instant that is known to be over: a task's clock stands still while it runs
 };
 
 struct scope *scope_of(VALUE object);
@@ -85,6 +89,9 @@ bool scope_timed(const struct scope_chain *chain);
 
 // Whether a shield is open.
 bool scope_shielded(const struct scope_chain *chain);
+
+// Its time is over, by whoever's clock.
+void scope_expire(struct scope *scope);
 
 // The outermost scope, inside of any shield, that is to be raised in the next wait; or NULL.
 struct scope *scope_due(const struct scope_chain *chain, deadline_t now);

@@ -49,7 +49,7 @@ static void expire_scope(struct timer *timer)
 {
     struct scope *scope = (struct scope *)timer; // its first member
     struct task *task = scope->chain->task;
-    scope->expired = true;
+    scope_expire(scope);
     if (task_pending(task)) loop_interrupt_task(task->loop, task); // not from within a shield: its wait is in order
 }
 
@@ -70,6 +70,7 @@ void task_arm_deadlines(struct task *task)
 {
     if (!task->chain->task) return; // a thread's: the helper watches over them
     for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
+        if (scope->timer.place && !task->chain->strangers) break; // then those outside have theirs, too
         if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
             scope->timer.expire = expire_scope;
             timer_add(&task->loop->timers, &scope->timer, scope->at);

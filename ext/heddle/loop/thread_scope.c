@@ -158,21 +158,44 @@ static bool open_and_due(const struct scope *scope)
     return scope->chain && scope_due(scope->chain, 0) == scope;
 }
 
+// Of all that are over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000 nested ones would
+// all be looked at again and again. It changes when a timeout was raised, a shield ends, or one is closed that others lie in.
+void thread_scope_watch_due(struct scope_chain *chain)
+{
+    if (!chain->innermost || chain->innermost->earliest > chain->passed) return;
+    struct scope *due = scope_due(chain, 0);
+    if (!due || due->timer.place) return;
+    due->retry = 0;
+    timer_add(&heap, &due->timer, deadline_now());
+    wake_by(0);
+}
+
 // Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that computes
 // goes on until it waits, which is when the helper gets the GVL.
 static void fire(struct scope *scope)
 {
     VALUE self = scope->self;
-    VALUE thread = scope->chain->thread;
-    scope->expired = true;
+    struct scope_chain *chain = scope->chain;
+    VALUE thread = chain->thread; // has the chain
+    scope_expire(scope);
     if (scope_lost(scope)) scope_close(scope);
-    if (!scope->chain || (scope->kind == SCOPE_TIMEOUT && scope->failures)) return;
+    if (!scope->chain) return;
+    if (!chain->strangers && !open_and_due(scope) &&
+        scope_due(chain, 0)) { // whether a stranger is due may change at any time
+        thread_scope_watch_due(chain);
+        return;
+    }
+    if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
         bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
         if (wanted && !on_its_way(scope) && open_and_due(scope)) send(scope);
     }
-    if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) look_again(scope);
+    if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {
+        look_again(scope);
+        if (scope->kind == SCOPE_TIMEOUT) thread_scope_watch_due(chain);
+    }
     RB_GC_GUARD(self);
+    RB_GC_GUARD(thread);
 }
 
 static void fire_due(void)

@@ -18,6 +18,9 @@ void thread_scope_arm(struct scope *scope, struct scope_chain *chain);
 // From here on nothing is raised for it any more.
 void thread_scope_disarm(struct scope *scope);
 
+// A scope of the thread was closed that others lay in, or a shield ended: whatever is due now is raised.
+void thread_scope_watch_due(struct scope_chain *chain);
+
 // After thread_scope_disarm, in its own thread: what was raised and has not arrived is taken out of the thread's queue,
 // whatever Thread.handle_interrupt says. Other interrupts that arrive meanwhile are raised.
 void thread_scope_take_back(struct scope *scope);
