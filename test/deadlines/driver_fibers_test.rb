@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A library that starts one fiber for all of its callers, in whichever asks first, as clients with a driver or a connection
-# that many share do: what bounds that caller must not bound the work of the others.
+# A library that starts one fiber for all of its callers, in whichever asks first, as clients with a driver or a
+# connection that many share do: what bounds that caller must not bound the work of the others.
 class DriverFibersTest < Minitest::Test
   include LoopHelpers
 

@@ -12,7 +12,8 @@ class NestedScopesTest < Minitest::Test
 
   FEW, MANY = 75, 300 # no more fit onto the stack of a fiber
 
-  # 2,000 took half a minute to unwind: the helper looked at each again and again, and asked Ruby for each that lies outside of it.
+  # 2,000 took half a minute to unwind: the helper looked at each again and again, and asked Ruby for each that lies
+  # outside of it.
   def test_ever_shorter_ones_in_a_thread
     out = assert_child(<<~RUBY, env: {"RUBY_THREAD_VM_STACK_SIZE" => "20000000"}, timeout: 50)
       def nest(count) = count.zero? ? sleep : Heddle.deadline(0.1 + count * 0.00005) { nest(count - 1) }

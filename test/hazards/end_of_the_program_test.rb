@@ -86,7 +86,8 @@ class EndOfTheProgramTest < Minitest::Test
     assert_includes outcome.err, "in the clean-up"
   end
 
-  # Ruby closes the scheduler of a thread that ends with an error, or is killed, since 3.3 or 3.4; before, it forgets the fibers.
+  # Ruby closes the scheduler of a thread that ends with an error, or is killed, since 3.3 or 3.4; before, it forgets
+  # the fibers.
   def test_threads
     {"raise IOError, 'boom'" => 1, "exit(4)" => 4, "Thread.current.kill" => 0}.each do |code, status|
       outcome = in_child("#{START}\nThread.new { start.call; #{code} }.join", timeout: 10)

@@ -58,8 +58,8 @@ static VALUE finish(VALUE argument)
     return Qnil;
 }
 
-// Ruby itself calls Scheduler#close when a thread ends, beneath all methods, with what ended the thread as $!. Elsewhere $! may
-// be an error that the program has rescued. A signal counts wherever the program is.
+// Ruby itself calls Scheduler#close when a thread ends, beneath all methods, with what ended the thread as $!.
+// Elsewhere $! may be an error that the program has rescued. A signal counts wherever the program is.
 static VALUE what_ended_the_thread(void)
 {
     VALUE error = rb_errinfo();

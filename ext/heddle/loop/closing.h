@@ -1,11 +1,12 @@
-// How a scheduler ends: it waits for what is scheduled, for ever after a normal end of its thread, else for a bounded time.
+// How a scheduler ends: it waits for what is scheduled, for ever after a normal end of its thread, else for a bounded
+// time.
 #ifndef HEDDLE_LOOP_CLOSING_H
 #define HEDDLE_LOOP_CLOSING_H
 
 #include "heddle.h"
 
-// In a call of Scheduler#close, outside of any task: ends what is scheduled, then closes the loop. Raises an interrupt that comes
-// meanwhile, and the SystemExit or signal of a task where nothing else ends the thread.
+// In a call of Scheduler#close, outside of any task: ends what is scheduled, then closes the loop. Raises an interrupt
+// that comes meanwhile, and the SystemExit or signal of a task where nothing else ends the thread.
 void closing_run(VALUE scheduler);
 
 #endif

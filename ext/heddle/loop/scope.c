@@ -75,9 +75,10 @@ static struct scope *take_spare(void)
     return scope;
 }
 
-// For one that has been left: scope_new may give it out again, as making the object is most of what a scope costs. Not one
-// of which anybody else may know: an exception and the helper know none that has not expired, and a fiber only a stranger.
-// Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope is somebody else's.
+// For one that has been left: scope_new may give it out again, as making the object is most of what a scope costs. Not
+// one of which anybody else may know: an exception and the helper know none that has not expired, and a fiber only a
+// stranger. Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope
+// is somebody else's.
 static void hand_back(struct scope *scope, uint32_t uses)
 {
     if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->stranger) return;
@@ -105,8 +106,8 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
 
 // ---- the chain
 
-// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not have:
-// with none, what waits need not ask for its thread's.
+// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not
+// have: with none, what waits need not ask for its thread's.
 static size_t open_in_threads;
 
 void scope_chain_mark(const struct scope_chain *chain)
@@ -201,7 +202,8 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     if (!chain->thread && !chain->task && at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
 }
 
-// Where one in the middle has gone. From the outermost on: the links are turned round meanwhile, and nothing is allocated.
+// Where one in the middle has gone. From the outermost on: the links are turned round meanwhile, and nothing is
+// allocated.
 static void sum_up_again(struct scope_chain *chain)
 {
     struct scope *last = NULL, *next;
@@ -414,13 +416,14 @@ static VALUE call_body(VALUE argument)
     return result;
 }
 
-// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's doing.
-// `error` is nil for what is no exception: a throw, a break, a kill.
+// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's
+// doing. `error` is nil for what is no exception: a throw, a break, a kill.
 static bool becomes_ours(const struct scope *scope, VALUE error)
 {
     if (scope->kind == SCOPE_TIMEOUT || NIL_P(error) || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)))
         return false;
-    // An inner one's says as much, and nested ones would wrap it again and again; not where a wait has failed for this one's sake.
+    // An inner one's says as much, and nested ones would wrap it again and again; not where a wait has failed for this
+    // one's sake.
     if (!scope->failures && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded))) return false;
     return (scope->expired || scope->at <= deadline_now()) && !belongs_outside(scope, error);
 }

@@ -1,8 +1,8 @@
-// Stretches of code that must be over at some instant: Heddle.deadline, Heddle.shield, Timeout.timeout, and the deadline
-// that a task was born under. They nest in a chain, one of each task and of each thread.
+// Stretches of code that must be over at some instant: Heddle.deadline, Heddle.shield, Timeout.timeout, and the
+// deadline that a task was born under. They nest in a chain, one of each task and of each thread.
 //
-// A scope arms no timer when it is opened. In a task that is done when it first parks; a thread's are in the heap of the
-// helper (thread_scope.h). An operation that never waits pays for two clock reads at most.
+// A scope arms no timer when it is opened. In a task that is done when it first parks; a thread's are in the heap of
+// the helper (thread_scope.h). An operation that never waits pays for two clock reads at most.
 #ifndef HEDDLE_LOOP_SCOPE_H
 #define HEDDLE_LOOP_SCOPE_H
 
@@ -72,7 +72,8 @@ void scope_chain_mark(const struct scope_chain *chain);
 // An empty one, in an object that marks it. Raises NoMemoryError.
 struct scope_chain *scope_chain_new(VALUE *object);
 
-// Nanoseconds until the next look whether somebody waits in a scope that is over, after the last one's: 0 before the first.
+// Nanoseconds until the next look whether somebody waits in a scope that is over, after the last one's: 0 before the
+// first.
 uint64_t scope_next_retry(uint64_t retry);
 
 // That of the running task or thread. Raises NoMemoryError for a thread's first.
@@ -102,8 +103,8 @@ VALUE scope_error(struct scope *scope);
 RBIMPL_ATTR_NORETURN()
 void scope_raise(struct scope *scope);
 
-// Calls the body and closes the scope however it ends, and converts at the border, see Heddle.deadline. One that nothing came
-// of has no failures, and is the next to be given out by scope_new.
+// Calls the body and closes the scope however it ends, and converts at the border, see Heddle.deadline. One that
+// nothing came of has no failures, and is the next to be given out by scope_new.
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument);
 
 // For clean-up of our own that must wait although a deadline has passed. The body must bound its waits by itself.

@@ -8,8 +8,8 @@ static VALUE strangers; // ObjectSpace::WeakMap: of a scope's address the fiber;
 static VALUE fiber_to_s, eFiberError;
 static ID id_set, id_get, id_bind_call;
 
-// Tries to resume the fiber that has resumed this one, which Ruby refuses, and says why: FIBER_RESUMED where it was resumed itself, so
-// that it may yield.
+// Tries to resume the fiber that has resumed this one, which Ruby refuses, and says why: FIBER_RESUMED where it was
+// resumed itself, so that it may yield.
 static VALUE try_to_resume(RB_BLOCK_CALL_FUNC_ARGLIST(fiber, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
@@ -21,7 +21,8 @@ static VALUE ask(VALUE fiber)
     return rb_fiber_resume(rb_fiber_new(try_to_resume, Qnil), 1, &fiber);
 }
 
-// Whether the running fiber can yield. A thread's root cannot, nor a fiber that was transferred to. Asked once a thread.
+// Whether the running fiber can yield. A thread's root cannot, nor a fiber that was transferred to. Asked once a
+// thread.
 static bool can_yield(VALUE fiber)
 {
     int state = 0;
@@ -34,7 +35,8 @@ static bool can_yield(VALUE fiber)
     return strstr(StringValueCStr(message), "resuming fiber") == NULL;
 }
 
-// Where a task or a thread begins: while it does not run it waits for a fiber that it has resumed, so that its scopes always bind.
+// Where a task or a thread begins: while it does not run it waits for a fiber that it has resumed, so that its scopes
+// always bind.
 static VALUE home(struct scope_chain *chain, VALUE fiber)
 {
     if (chain->task) return chain->task->fiber;
@@ -71,8 +73,9 @@ static VALUE running_fiber(const struct scope_chain *chain)
     return waiting ? waiting : rb_fiber_current();
 }
 
-// Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and it tells in one place:
-// the end of Fiber's own to_s, "#<Fiber:0x… path:line (suspended by resuming)>". What stands before is a path.
+// Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and it
+// tells in one place: the end of Fiber's own to_s, "#<Fiber:0x… path:line (suspended by resuming)>". What stands before
+// is a path.
 static bool ends_with(VALUE description, const char *state)
 {
     long length = (long)strlen(state);

@@ -1,7 +1,8 @@
-// In which fiber a scope was opened, and whether its code is on its way: a fiber that yields in the middle of a scope (an
-// Enumerator that is asked for its next element) takes the scope with it, until it is resumed.
+// In which fiber a scope was opened, and whether its code is on its way: a fiber that yields in the middle of a scope
+// (an Enumerator that is asked for its next element) takes the scope with it, until it is resumed.
 //
-// That is asked of strangers only: scopes that a nested fiber opened. The fiber that a task or a thread begins with cannot yield.
+// That is asked of strangers only: scopes that a nested fiber opened. The fiber that a task or a thread begins with
+// cannot yield.
 #ifndef HEDDLE_LOOP_SCOPE_FIBER_H
 #define HEDDLE_LOOP_SCOPE_FIBER_H
 
@@ -13,8 +14,8 @@ void scope_note_fiber(struct scope *scope, struct scope_chain *chain);
 // Of a stranger: scope_aside.
 bool scope_stranger_aside(const struct scope *scope);
 
-// Whether its fiber has yielded, or nobody can resume it any more: it binds nobody then. Any thread. Of a stranger it calls Ruby
-// methods.
+// Whether its fiber has yielded, or nobody can resume it any more: it binds nobody then. Any thread. Of a stranger it
+// calls Ruby methods.
 static inline bool scope_aside(const struct scope *scope)
 {
     return scope->stranger && scope_stranger_aside(scope);

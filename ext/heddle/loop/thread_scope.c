@@ -18,8 +18,8 @@ static VALUE sym_immediate;
 
 // ---- the chains
 
-// Whose scope was armed last, and its chain, which the thread keeps: to ask Ruby for a variable of a thread is dear. Until the
-// helper ends, which would else keep alive a thread that is over.
+// Whose scope was armed last, and its chain, which the thread keeps: to ask Ruby for a variable of a thread is dear.
+// Until the helper ends, which would else keep alive a thread that is over.
 static VALUE last_thread; // or 0
 static struct scope_chain *last_chain;
 
@@ -121,8 +121,8 @@ static void look_again(struct scope *scope)
 }
 
 // Its last exception has not arrived: Ruby gives it a backtrace when it does. What others have sent does not count: an
-// exception that the thread holds up with a mask would hold up our deadlines with it, and if it arrives first, it leaves the
-// scope, which takes ours back. (Thread#pending_interrupt? of a class crashes Ruby 3.1.)
+// exception that the thread holds up with a mask would hold up our deadlines with it, and if it arrives first, it
+// leaves the scope, which takes ours back. (Thread#pending_interrupt? of a class crashes Ruby 3.1.)
 static bool on_its_way(const struct scope *scope)
 {
     return !NIL_P(scope->sent) && NIL_P(rb_funcall(scope->sent, id_backtrace, 0));
@@ -158,8 +158,9 @@ static bool open_and_due(const struct scope *scope)
     return scope->chain && scope_due(scope->chain, 0) == scope;
 }
 
-// Of all that are over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000 nested ones would
-// all be looked at again and again. It changes when a timeout was raised, a shield ends, or one is closed that others lie in.
+// Of all that are over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000
+// nested ones would all be looked at again and again. It changes when a timeout was raised, a shield ends, or one is
+// closed that others lie in.
 void thread_scope_watch_due(struct scope_chain *chain)
 {
     if (!chain->innermost || chain->innermost->earliest > chain->passed) return;
@@ -170,8 +171,8 @@ void thread_scope_watch_due(struct scope_chain *chain)
     wake_by(0);
 }
 
-// Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that computes
-// goes on until it waits, which is when the helper gets the GVL.
+// Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that
+// computes goes on until it waits, which is when the helper gets the GVL.
 static void fire(struct scope *scope)
 {
     VALUE self = scope->self;
@@ -232,8 +233,8 @@ static VALUE watch(VALUE unused)
 
 static VALUE start_helper(VALUE unused);
 
-// Somebody may have killed it, with the deadlines of others open: another one takes over. Not when the program ends, which
-// kills all threads until none is left.
+// Somebody may have killed it, with the deadlines of others open: another one takes over. Not when the program ends,
+// which kills all threads until none is left.
 static VALUE forget(VALUE unused)
 {
     (void)unused;

@@ -5,8 +5,8 @@
 
 #include "loop/scope.h"
 
-// Calls the running method's block with `seconds`, and raises once they are over: the class or exception, or where that is nil
-// Timeout::Error, which nothing inside can rescue. `message` or nil.
+// Calls the running method's block with `seconds`, and raises once they are over: the class or exception, or where that
+// is nil Timeout::Error, which nothing inside can rescue. `message` or nil.
 VALUE timeout_yield(VALUE seconds, VALUE exception, VALUE message);
 
 // The exception that ends the block of a scope which has none.

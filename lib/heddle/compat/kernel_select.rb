@@ -4,7 +4,8 @@ require_relative "io_select"
 
 module Heddle
   module Compat
-    # Kernel#select is IO.select under another name, and a method of its own to Ruby: on 3.1 it stops the whole thread, too.
+    # Kernel#select is IO.select under another name, and a method of its own to Ruby: on 3.1 it stops the whole thread,
+    # too.
     module KernelSelect
       private
 
