@@ -114,6 +114,7 @@ void scope_chain_mark(const struct scope_chain *chain)
 {
     if (chain->thread) rb_gc_mark(chain->thread); // pins the thread, which has the chain: its address is compared
     rb_gc_mark(chain->root);
+    rb_gc_mark(chain->sent);
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
         rb_gc_mark(scope->self);
 }

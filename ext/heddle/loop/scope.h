@@ -51,6 +51,7 @@ struct scope_chain {
     struct task *task;  // whose it is, or NULL
     VALUE thread;       // whose it is, or 0
     VALUE root;         // the thread's root fiber, once it has opened one; or 0
+    VALUE sent;         // the last deadline's error that the helper raised in the thread, or 0
     uint32_t strangers; // how many are open
     deadline_t passed;  // an instant that is known to be over: a task's clock stands still while it runs
 };

@@ -123,9 +123,17 @@ static void look_again(struct scope *scope)
 // Its last exception has not arrived: Ruby gives it a backtrace when it does. What others have sent does not count: an
 // exception that the thread holds up with a mask would hold up our deadlines with it, and if it arrives first, it
 // leaves the scope, which takes ours back. (Thread#pending_interrupt? of a class crashes Ruby 3.1.)
-static bool on_its_way(const struct scope *scope)
+static bool on_its_way(VALUE error)
 {
-    return !NIL_P(scope->sent) && NIL_P(rb_funcall(scope->sent, id_backtrace, 0));
+    return !NIL_P(error) && NIL_P(rb_funcall(error, id_backtrace, 0));
+}
+
+// One deadline's error at a time is enough: beside a busy thread many nested ones may fall due before theirs runs,
+// which would meet them all on its way out.
+static bool wait_fails_already(const struct scope *scope, const struct scope_chain *chain)
+{
+    if (on_its_way(scope->sent)) return true;
+    return scope->kind != SCOPE_TIMEOUT && chain->sent && on_its_way(chain->sent);
 }
 
 static VALUE call_raise(VALUE argument)
@@ -147,6 +155,7 @@ static void send(struct scope *scope)
     VALUE error = scope_error(scope);
     if (!scope->chain) return;
     scope->sent = error;
+    if (scope->kind != SCOPE_TIMEOUT) scope->chain->sent = error;
     scope->sending = true;
     scope->failures++;
     scope->retry = 0; // soon again
@@ -189,7 +198,7 @@ static void fire(struct scope *scope)
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
         bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
-        if (wanted && !on_its_way(scope) && open_and_due(scope)) send(scope);
+        if (wanted && !wait_fails_already(scope, chain) && open_and_due(scope)) send(scope);
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {
         look_again(scope);
