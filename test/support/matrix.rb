@@ -8,7 +8,7 @@ require_relative "summary"
 class TestMatrix
   ROOT = File.expand_path("../..", __dir__)
   FLOOR = "3.1"
-  NEWER = %w[3.3 3.4].freeze
+  NEWER = %w[3.3 3.4 4.0].freeze
   BACKENDS = %w[uring epoll poll].freeze
   # `poll` is the floor of other systems: on it runs what is about the loop itself, on the newer Rubies the hazards.
   ON_POLL = %w[loop hazards].freeze
