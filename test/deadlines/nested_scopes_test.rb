@@ -88,16 +88,14 @@ class NestedScopesTest < Minitest::Test
       seen = []
       assert_within(5, remeasure: 0) do
         inside.call do
-          Timeout.timeout(0.02, IOError) do
-            Heddle.deadline(0.01) do
-              4.times { rescued { sleep } && seen << :failed }
-            end
+          Timeout.timeout(0.01, IOError) do
+            Heddle.deadline(0.04) { 4.times { seen << rescued { sleep }.class } }
           rescue Heddle::DeadlineExceeded
             nil
           end
         end
       end
-      assert_equal [:failed] * 4, seen
+      assert_equal [IOError] + [Heddle::DeadlineExceeded] * 3, seen
     end
   ensure
     Heddle::TimeoutSupport.disable
