@@ -15,6 +15,7 @@
 #include "loop/scope.h"
 #include "loop/scope_fiber.h"
 #include "loop/socket_guard.h"
+#include "loop/socket_object.h"
 #include "loop/task_class.h"
 #include "loop/task_run.h"
 #include "loop/thread_scope.h"
@@ -72,6 +73,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_fork();
     Init_heddle_foreign();
     Init_heddle_names();
+    Init_heddle_socket_object();
     Init_heddle_connect();
     Init_heddle_socket_guard();
     Init_heddle_stream();

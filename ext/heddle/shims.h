@@ -15,8 +15,8 @@
 int rb_io_descriptor(VALUE io);
 #endif
 
-// The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell the
-// scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
+// The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell
+// the scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
 static inline int shim_open_descriptor(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -26,8 +26,8 @@ static inline int shim_open_descriptor(VALUE io)
 #endif
 }
 
-// Whether a close of the IO has begun, or ended. Interrupted in the middle, where it waits for those who use the IO in other
-// threads, Ruby 4.0 never closes the descriptor. # RUBY_VERSION < 4.0: begins with giving up the descriptor
+// Whether a close of the IO has begun, or ended. Interrupted in the middle, where it waits for those who use the IO in
+// other threads, Ruby 4.0 never closes the descriptor. # RUBY_VERSION < 4.0: begins with giving up the descriptor
 static inline bool shim_close_began(VALUE io)
 {
 #if RUBY_API_VERSION_CODE < 40000
@@ -37,8 +37,8 @@ static inline bool shim_close_began(VALUE io)
 #endif
 }
 
-// IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed where
-// IOClose is. # RUBY_VERSION >= 4.1: cannot be told
+// IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed
+// where IOClose is. # RUBY_VERSION >= 4.1: cannot be told
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of `mode`, which nothing else sets
 static inline bool shim_autoclose(VALUE io)
@@ -59,6 +59,43 @@ static inline void shim_set_autoclose(VALUE io, bool closes)
 #else
     (void)io, (void)closes;
 #endif
+}
+
+// Takes the number from an IO whose close has begun. One that was interrupted keeps it on Ruby 4.0: another close of
+// the IO would have the loops end the waits of whatever file has the number by then. # RUBY_VERSION < 4.0: it has none
+// any more
+static inline void shim_give_up_descriptor(VALUE io)
+{
+#ifdef HAVE_RB_IO_T_RBUF
+    RFILE(io)->fptr->fd = -1;
+#else
+    (void)io;
+#endif
+}
+#pragma GCC diagnostic pop
+
+// A socket object of this class that owns the number, as BasicSocket.for_fd makes one. `numeric`:
+// do_not_reverse_lookup. No method is called, in which Ruby would look for interrupts: either this raises and the
+// number is the caller's, or it is the object's and `*descriptor` is -1. # RUBY_VERSION >= 3.3: rb_io_open_descriptor
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static inline VALUE shim_new_socket(VALUE klass, int *descriptor, bool numeric)
+{
+    int mode =
+        FMODE_READWRITE | FMODE_DUPLEX | FMODE_SYNC | (numeric ? 0x00000100 : 0); // FMODE_NOREVLOOKUP has no header
+    rb_update_max_fd(*descriptor);
+#if RUBY_API_VERSION_CODE < 30300
+    VALUE socket = rb_obj_alloc(klass);
+    rb_io_t *file;
+    MakeOpenFile(socket, file);
+    file->mode = mode;
+    file->fd = *descriptor;
+#else
+    VALUE socket = rb_io_open_descriptor(klass, *descriptor, mode, Qnil, Qnil, NULL);
+#endif
+    *descriptor = -1;
+    rb_io_ascii8bit_binmode(socket);
+    return socket;
 }
 #pragma GCC diagnostic pop
 
@@ -106,8 +143,8 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 #endif
 }
 
-// The descriptor of an open IO whose bytes can be received as they come: nothing is read ahead, nothing converted, nothing that
-// has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.1: cannot be told
+// The descriptor of an open IO whose bytes can be received as they come: nothing is read ahead, nothing converted,
+// nothing that has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.1: cannot be told
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline int shim_plain_reader(VALUE io)
@@ -134,7 +171,8 @@ static inline bool shim_reads(VALUE io)
 #endif
 }
 
-// As shim_plain_reader, for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.1: cannot be told
+// As shim_plain_reader, for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.1:
+// cannot be told
 static inline int shim_plain_writer(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -163,9 +201,9 @@ static inline VALUE shim_path(VALUE io)
 }
 #pragma GCC diagnostic pop
 
-// Runs a function without the GVL; IO#close in another thread interrupts it, and interrupts are raised afterwards. Declared
-// nowhere, exported for Ruby's own extensions: the first since 1.9, the second, which IO#close knows of, since 4.0.
-// # RUBY_VERSION >= 4.0
+// Runs a function without the GVL; IO#close in another thread interrupts it, and interrupts are raised afterwards.
+// Declared nowhere, exported for Ruby's own extensions: the first since 1.9, the second, which IO#close knows of, since
+// 4.0. # RUBY_VERSION >= 4.0
 #if RUBY_API_VERSION_CODE < 40000
 VALUE rb_thread_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor);
 #else
@@ -182,8 +220,8 @@ static inline VALUE shim_io_blocking_region(VALUE io, VALUE (*function)(void *),
 #endif
 }
 
-// Whether threads of Ruby's may change their native threads between two calls: with RUBY_MN_THREADS=1, all but the main one.
-// # RUBY_VERSION < 3.3: never
+// Whether threads of Ruby's may change their native threads between two calls: with RUBY_MN_THREADS=1, all but the main
+// one. # RUBY_VERSION < 3.3: never
 static inline bool shim_threads_migrate(void)
 {
     const char *wanted = getenv("RUBY_MN_THREADS");

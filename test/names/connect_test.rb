@@ -201,7 +201,9 @@ class ConnectTest < Minitest::Test
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
       assert_equal [TCPSocket], asked { Heddle.deadline(5) { TCPSocket.new("localhost", port).close } }
       assert_equal [], asked { TCPSocket.new("127.0.0.1", port).close }
-      assert_equal [], asked { Heddle.deadline(5) { TCPSocket.new("127.0.0.1", port).close } }
+      # A deadline may strike Ruby 4.0's own at a moment at which it closes descriptor 0.
+      by_us = (RUBY_VERSION >= "4.0") ? [TCPSocket] : []
+      assert_equal by_us, asked { Heddle.deadline(5) { TCPSocket.new("127.0.0.1", port).close } }
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("127.0.0.1", port).close } }
       assert_equal [], asked { Heddle.run { assert_raises(ArgumentError) { TCPSocket.new("localhost", port, nil, nil, 1) } } }
     end

@@ -4,6 +4,7 @@
 #include "loop/connect_race.h"
 #include "loop/names.h"
 #include "loop/scheduler.h"
+#include "loop/socket_object.h"
 #include "shims.h"
 
 #include <stdlib.h>
@@ -11,14 +12,14 @@
 
 static VALUE mConnect, cSocket;
 static ID id_connect_timeout, id_resolv_timeout, id_open_timeout, id_fast_fallback, id_tcp_fast_fallback;
-static ID id_for_fd, id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_closed_p;
+static ID id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_closed_p;
 static ID id_kept_new, id_kept_open, id_kept_tcp, id_claimed, id_in_a_thread, id_tcp, id_open;
 static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
 
-// One call of TCPSocket.new or Socket.tcp. It stays on the stack while Ruby's own method waits in its place, or the block
-// runs, where each page counts: the race with its room for addresses is on the heap.
+// One call of TCPSocket.new or Socket.tcp. It stays on the stack while Ruby's own method waits in its place, or the
+// block runs, where each page counts: the race with its room for addresses is on the heap.
 struct connecting {
     struct connect_race *race;
     struct loop *loop; // NULL in a plain thread
@@ -84,12 +85,13 @@ static bool take_host(const struct connecting *call)
     if (memchr(text, '%', (size_t)RSTRING_LEN(host))) return true;
     struct addresses *numeric = addresses_numeric(StringValueCStr(host));
     if (!numeric) return true;
-    // In a task Ruby's method would park with more stack beneath it: a page more for each fiber that waits. What it makes of
-    // an IPv4 address in IPv6's clothes differs by version, and so do its words where there is a local address.
+    // In a task Ruby's method would park with more stack beneath it: a page more for each fiber that waits. In a thread
+    // that has a deadline an exception may strike, at which Ruby 4.0's closes descriptor 0. What it makes of an IPv4
+    // address in IPv6's clothes differs by version, and so do its words where there is a local address.
     const struct socket_address *first = &numeric->list[0];
     bool mapped = numeric->count && first->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&first->ipv6.sin6_addr);
     bool local = !NIL_P(call->local_host) || !NIL_P(call->local_port);
-    bool ours = call->loop && numeric->count == 1 && !mapped && !local;
+    bool ours = (call->loop || knows_open_timeout) && numeric->count == 1 && !mapped && !local;
     free(numeric);
     return ours;
 }
@@ -129,8 +131,8 @@ static VALUE claim_next(VALUE self)
     return self;
 }
 
-// Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline, or whose caller has claimed it for us.
-// False: it is not for us.
+// Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline, or whose caller has claimed it
+// for us. False: it is not for us.
 static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
@@ -209,10 +211,7 @@ static VALUE connect_body(VALUE argument)
     race->reuse_local = call->klass != cSocket; // as Ruby has it
     race->host = StringValueCStr(call->host);
     if (!connect_race_run(race)) raise_failure(call);
-    // The IO owns the descriptor as soon as it is there: nothing may come in between.
-    VALUE socket = rb_funcall(call->klass, id_for_fd, 1, INT2NUM(race->descriptor));
-    race->descriptor = -1;
-    return socket;
+    return socket_take(call->klass, &race->descriptor);
 }
 
 static VALUE connect_end(VALUE argument)
@@ -268,8 +267,8 @@ static bool plain(VALUE klass)
     return RTEST(rb_funcall(mConnect, id_plain_p, 1, klass));
 }
 
-// A connect to a name that its caller has claimed for us, under another's scheduler, which Ruby's own methods do not ask: a thread
-// of its own waits.
+// A connect to a name that its caller has claimed for us, under another's scheduler, which Ruby's own methods do not
+// ask: a thread of its own waits.
 static VALUE out_of_place(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
 {
     bool foreign = enabled && !NIL_P(rb_fiber_scheduler_current()) && !rb_block_given_p();
@@ -346,7 +345,6 @@ void Init_heddle_connect(void)
     id_open_timeout = rb_intern("open_timeout");
     id_fast_fallback = rb_intern("fast_fallback");
     id_tcp_fast_fallback = rb_intern("tcp_fast_fallback");
-    id_for_fd = rb_intern("for_fd");
     id_failure = rb_intern("failure");
     id_plain_p = rb_intern("plain?");
     id_getaddrinfo = rb_intern("getaddrinfo");

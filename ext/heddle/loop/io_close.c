@@ -27,8 +27,8 @@ static bool closes_at_once(int descriptor)
     return getsockopt(descriptor, SOL_SOCKET, SO_LINGER, &linger, &length) == 0 && !(linger.l_onoff && linger.l_linger);
 }
 
-// Ruby gives up the GVL for close(2), which costs the 100 ms of a quantum beside a thread that computes. Here it does all but
-// that: who waits for the socket in other threads is woken, and awaited, first.
+// Ruby gives up the GVL for close(2), which costs the 100 ms of a quantum beside a thread that computes. Here it does
+// all but that: who waits for the socket in other threads is woken, and awaited, first.
 static VALUE close_socket(VALUE self, int descriptor)
 {
     int state = 0;
@@ -36,8 +36,10 @@ static VALUE close_socket(VALUE self, int descriptor)
     VALUE result = rb_protect(as_ruby_does, Qnil, &state);
     if (!shim_close_began(self)) { // something was raised before
         shim_set_autoclose(self, true);
-    } else if (close(descriptor) < 0 && errno != EINTR && !state) {
-        rb_syserr_fail(errno, NULL); // somebody else had closed the number
+    } else {
+        shim_give_up_descriptor(self);
+        if (close(descriptor) < 0 && errno != EINTR && !state)
+            rb_syserr_fail(errno, NULL); // somebody else had closed the number
     }
     if (state) rb_jump_tag(state);
     return result;

@@ -1,9 +1,12 @@
-// A connection to an address, without a timer around it. Names are for Ruby's own methods, which Heddle mends elsewhere.
+// A connection to an address, without a timer around it. Names are for Ruby's own methods, which Heddle mends
+// elsewhere.
 #include "net_http/http_methods.h"
 
 #include "gvl.h"
 #include "loop/connect.h"
+#include "loop/socket_object.h"
 #include "net_http/http_wait.h"
+#include "shims.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,8 +14,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static ID id_for_fd, id_close;
 
 // The length of the socket address, 0 for what is no address.
 static socklen_t numeric(const char *text, int port, struct sockaddr_storage *address)
@@ -32,58 +33,64 @@ static socklen_t numeric(const char *text, int port, struct sockaddr_storage *ad
 }
 
 struct connecting {
-    VALUE socket;
-    int descriptor;
+    VALUE klass, socket; // nil until it owns the number
+    struct sockaddr_storage address;
+    socklen_t length;
+    int descriptor; // -1 once the socket owns it
     int64_t span;
-    bool ready;
+    bool complete;
 };
 
-static VALUE wait_for_it(VALUE argument)
+static bool await_connected(const struct connecting *connecting, int descriptor)
+{
+    struct pollfd now = {.fd = descriptor, .events = POLLOUT};
+    if (gvl_poll(&now, 1, 0) > 0) return true; // on loopback it has ended by the time that it returns
+    return http_wait(connecting->socket, descriptor, POLLOUT, connecting->span);
+}
+
+static VALUE connect_body(VALUE argument)
 {
     struct connecting *connecting = (struct connecting *)argument;
-    struct pollfd now = {.fd = connecting->descriptor, .events = POLLOUT};
-    if (gvl_poll(&now, 1, 0) > 0) { // on loopback it has ended by the time that it returns
-        connecting->ready = true;
-        return Qnil;
+    int descriptor = socket(connecting->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) return Qnil;
+    connecting->descriptor = descriptor;
+    int on = 1;
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    bool failed = connect(descriptor, (struct sockaddr *)&connecting->address, connecting->length) < 0;
+    if (failed && errno != EINPROGRESS) return Qnil;
+    connecting->socket = socket_take(connecting->klass, &connecting->descriptor);
+    if (failed) {
+        if (!await_connected(connecting, descriptor)) return Qfalse;
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (getsockopt(rb_io_descriptor(connecting->socket), SOL_SOCKET, SO_ERROR, &error, &size) < 0) return Qnil;
+        if (error) return INT2NUM(error);
     }
-    connecting->ready = http_wait(connecting->socket, connecting->descriptor, POLLOUT, connecting->span);
+    connecting->complete = true;
+    return connecting->socket;
+}
+
+static VALUE connect_end(VALUE argument)
+{
+    struct connecting *connecting = (struct connecting *)argument;
+    int descriptor = connecting->descriptor;
+    connecting->descriptor = -1;
+    if (descriptor >= 0) close(descriptor);
+    if (!connecting->complete && !NIL_P(connecting->socket)) socket_discard(connecting->socket);
     return Qnil;
 }
 
-// Flavour.connect(class, address, port, seconds): a connected socket with TCP_NODELAY; false when the time is over; the number of
-// the error that was waited for; nil for anything else, which Ruby's own methods are to try again and to report in their words.
+// Flavour.connect(class, address, port, seconds): a connected socket with TCP_NODELAY; false when the time is over; the
+// number of the error that was waited for; nil for anything else, which Ruby's own methods are to try again and to
+// report in their words.
 static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
 {
     (void)self;
     if (!RB_TYPE_P(address, T_STRING) || !FIXNUM_P(port) || FIX2LONG(port) < 0 || FIX2LONG(port) > 65535) return Qnil;
-    struct connecting connecting = {.span = deadline_span(seconds)};
-    struct sockaddr_storage storage;
-    socklen_t length = numeric(StringValueCStr(address), FIX2INT(port), &storage);
-    if (!length) return Qnil;
-    int descriptor = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (descriptor < 0) return Qnil;
-    int on = 1;
-    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    int failed = connect(descriptor, (struct sockaddr *)&storage, length);
-    if (failed && errno != EINPROGRESS) {
-        close(descriptor);
-        return Qnil;
-    }
-    // The IO owns the descriptor as soon as it is there: nothing may come in between.
-    connecting.socket = rb_funcall(klass, id_for_fd, 1, INT2NUM(descriptor));
-    if (!failed) return connecting.socket;
-    connecting.descriptor = descriptor;
-    int state = 0;
-    rb_protect(wait_for_it, (VALUE)&connecting, &state);
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (connecting.ready && getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0) {
-        return connecting.socket;
-    }
-    rb_funcall(connecting.socket, id_close, 0);
-    if (state) rb_jump_tag(state);
-    if (!connecting.ready) return Qfalse;
-    return error ? INT2NUM(error) : Qnil;
+    struct connecting connecting = {.klass = klass, .socket = Qnil, .descriptor = -1, .span = deadline_span(seconds)};
+    connecting.length = numeric(StringValueCStr(address), FIX2INT(port), &connecting.address);
+    if (!connecting.length) return Qnil;
+    return rb_ensure(connect_body, (VALUE)&connecting, connect_end, (VALUE)&connecting);
 }
 
 static VALUE unclaim(VALUE unused)
@@ -121,6 +128,4 @@ void http_connect_define(VALUE flavour_class)
     rb_define_singleton_method(flavour_class, "with_bounded_look_up", with_bounded_look_up, 0);
     rb_define_singleton_method(flavour_class, "fast?", fast_p, 1);
     rb_define_singleton_method(flavour_class, "makes?", makes_p, 1);
-    id_for_fd = rb_intern("for_fd");
-    id_close = rb_intern("close");
 }

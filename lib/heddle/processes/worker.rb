@@ -25,12 +25,15 @@ module Heddle
         # @return [void]
         def start(workers, fibers)
           parent = Process.pid
-          flush_output
-          socket = fork_connected(workers, fibers)
-          yield socket if socket
-        ensure
-          # Whatever strikes a child before it is at work: nothing of what is above it on the stack is its own.
-          exit!(1) unless Process.pid == parent
+          begin
+            flush_output
+            socket = fork_connected(workers, fibers)
+            yield socket if socket
+          ensure
+            # Whatever strikes a child before it is at work: nothing of what is above it on the stack is its own. What strikes
+            # before `parent` is known does not come here, where it would end the parent.
+            exit!(1) unless Process.pid == parent
+          end
         end
 
         # @api private

@@ -1,0 +1,359 @@
+# frozen_string_literal: true
+
+# Strikes operations that open and close descriptors at every moment at which Ruby lets an exception in, while another thread
+# opens, reads and checks files. A number that two owners close hits one of that thread's files sooner or later; one that nobody
+# owns stays open.
+#
+#   ruby -Ilib test/support/striker.rb SECONDS SEED [OPERATIONS [WAYS]]
+#
+# The moments of an operation are the events that a TracePoint tells of: lines, and the calls and returns of methods in Ruby and in
+# C and of blocks. Each operation is run once to count them, and then once for each of them, in an order that comes from the seed,
+# until the time is over. The way "stray" is another thread that raises whenever it likes, also inside of C code.
+#
+# Ends with status 1 where something was found: a file that somebody else closed, a number of two owners, a number of none.
+
+require "socket"
+require "openssl"
+require "timeout"
+require "tmpdir"
+require "net/http"
+require_relative "certificates"
+require_relative "striker_servers"
+
+STRIKER_SERVERS = StrikerServers.start
+require "heddle"
+require "heddle/net_http"
+require "heddle/memcached"
+require "heddle/db"
+
+class Striker
+  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+
+  EVENTS = %i[line call return c_call c_return b_call b_return].freeze
+  OF_EXCEPTIONS = %i[backtrace set_backtrace exception].freeze # "exception reentered" is what Ruby makes of a strike there
+  FORGOTTEN = 8 # objects that are not collected at the end, at most
+  BETWEEN_LOOKS = 8 # strikes
+  PATIENCE = 30 # seconds until an operation that was struck is taken for hanging
+  SPAN = 0.03 # seconds of the deadlines and timeouts that strike
+
+  # Has an initialize of its own, so that Ruby connects.
+  class OwnSocket < TCPSocket
+    def initialize(host, port) = super
+  end
+
+  OPERATIONS = {
+    new: ->(at) { TCPSocket.new("localhost", at.plain).close },
+    open: ->(at) { TCPSocket.open("localhost", at.plain) { |socket| socket.sync } },
+    address: ->(at) { TCPSocket.new("127.0.0.1", at.plain).close },
+    own: ->(at) { OwnSocket.new("localhost", at.plain).close },
+    socket_tcp: ->(at) { Socket.tcp("localhost", at.plain) { |socket| socket.sync } },
+    http: ->(at) { Net::HTTP.start("127.0.0.1", at.plain) { |http| http.get("/") } },
+    http_name: ->(at) { Net::HTTP.start("localhost", at.plain, open_timeout: 5) { |http| http.get("/") } },
+    https: ->(at) { Net::HTTP.start("localhost", at.tls, use_ssl: true, ca_file: at.authority) { |http| http.get("/") } },
+    upload: lambda do |at|
+      File.open(__FILE__) do |file|
+        put = Net::HTTP::Put.new("/").tap { |request| request.body_stream = file }
+        put["Content-Length"] = file.size
+        Net::HTTP.start("127.0.0.1", at.plain) { |http| http.request(put) }
+      end
+    end,
+    stream: ->(at) { Heddle::Stream.connect("localhost", at.plain, timeout: 5).then { |stream| stream.write("PING\r\n") && stream.gets && stream.close } },
+    stream_tls: ->(at) { Heddle::Stream.connect("localhost", at.tls, timeout: 5, tls: {ca_file: at.authority}).close },
+    stream_unix: ->(at) { Heddle::Stream.unix(at.path, timeout: 5).close },
+    accept: lambda do |_at|
+      server = TCPServer.new("127.0.0.1", 0)
+      client = Heddle::Stream.connect("127.0.0.1", server.addr[1], timeout: 5)
+      accepted = Heddle::Stream.new(server.accept)
+      [client, accepted, server].each(&:close)
+    end,
+    memcached: ->(at) { Heddle::Memcached.new("localhost:#{at.memcached}", timeout: 5).tap { |cache| cache.get("key") }.close },
+    database: ->(at) { Heddle::DB.connect(at.database, timeout: 5).close },
+    guard: lambda do |at|
+      socket = TCPSocket.new("127.0.0.1", at.plain)
+      Heddle::SocketGuard.new(socket.fileno, 60).release
+      socket.close
+    end,
+    run: ->(_at) { Heddle.run { Heddle.spawn { sleep(0) }.value } },
+    scheduler: ->(_at) { Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new) && Fiber.schedule { sleep(0) } }.join },
+    offload: ->(_at) { Heddle.run { Heddle.offload { IO.pipe.each(&:close) } } },
+    child: ->(_at) { Process.wait(Process.spawn("true")) },
+    fork: ->(at) { Heddle.deadline(10) { TCPSocket.open("localhost", at.plain) { Process.wait(fork { GC.start && exit!(0) }) } } },
+    processes: ->(_at) { Heddle.map([1, 2], processes: 2, fibers: 1) { |item| item } }
+  }.freeze
+
+  # Outside of tasks and deadlines Ruby itself connects, which on 3.4 and later has faults of its own (doc/limits.md).
+  PLACES = {
+    bare: ->(operation) { operation },
+    thread: ->(operation) { ->(at) { Heddle.deadline(60) { operation.call(at) } } },
+    task: ->(operation) { ->(at) { Heddle.run { operation.call(at) } } }
+  }.freeze
+
+  # How it is struck: what is around the operation, and what happens at the moment. "trap" is for the main thread alone.
+  WAYS = {
+    raise: [->(body) { body.call }, -> { Thread.current.raise(Struck) }],
+    kill: [->(body) { body.call }, -> { Thread.current.kill }],
+    trap: [->(body) { body.call }, -> { Process.kill(:USR1, Process.pid) && linger }], # the signal may go to another native thread first
+    timeout: [->(body) { Timeout.timeout(SPAN, &body) }, -> { linger }],
+    deadline: [->(body) { Heddle.deadline(SPAN, &body) }, -> { linger }],
+    cancel: [->(body) { Heddle.run { Heddle.spawn(&body).value } }, -> { Heddle::Task.current&.cancel }],
+    stray: [->(body) { body.call }, nil]
+  }.freeze
+
+  # Until what has a limit is over, and longer, so that whoever watches over it gets its turn.
+  def self.linger
+    from = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    Thread.pass while Process.clock_gettime(Process::CLOCK_MONOTONIC) - from < SPAN * 2
+  end
+
+  # One operation, in one place, struck in one way.
+  class Round
+    attr_reader :name, :struck
+
+    def initialize(name, body, way, random)
+      @name, @body, @way, @random = name, body, way, random
+      @wrap, @strike = WAYS.fetch(way)
+      @limited = %i[timeout deadline].include?(way)
+      @struck = 0
+    end
+
+    # Counts the moments; a second time, since the first fills caches and loads what is loaded lazily.
+    def prepare
+      2.times { perform(0) }
+      @moments = (@way == :stray) ? Array.new(200) { rand } : (1..@seen).to_a
+      @moments.shuffle!(random: @random)
+      @count = @moments.size
+    end
+
+    # @return [Boolean] false when every moment has had its turn
+    def strike
+      return false unless (moment = @moments.pop)
+
+      @struck += 1
+      (@way == :stray) ? stray(moment) : perform(moment)
+      true
+    end
+
+    def coverage = "#{@struck} of #{@count}"
+
+    private
+
+    def perform(moment)
+      @seen = 0
+      return inside(moment) if @way == :trap
+
+      thread = Thread.new { inside(moment) }
+      thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
+    end
+
+    def inside(moment)
+      strike, pid = @strike, Process.pid
+      trace = TracePoint.new(*EVENTS) do |event|
+        @seen += 1
+        if @seen >= moment && strike && moment > 0 && Process.pid == pid && !OF_EXCEPTIONS.include?(event.method_id)
+          due, strike = strike, nil
+          due.call
+        end
+      end
+      body = proc do
+        trace.enable(target_thread: Thread.current)
+        @body.call
+      ensure
+        trace.disable
+      end
+      (moment.zero? && @limited) ? body.call : @wrap.call(body)
+    rescue Struck, StandardError, Heddle::Cancellation => error
+      raise if moment.zero?
+      error
+    ensure
+      trace&.disable
+      # A run that was struck at its end leaves the thread its scheduler.
+      Fiber.set_scheduler(nil) if @way == :trap && Fiber.scheduler
+    end
+
+    # Anywhere, also where Ruby's methods wait in C.
+    def stray(share)
+      thread = Thread.new do
+        @body.call
+      rescue Struck, StandardError
+        nil
+      end
+      sleep(share * 0.003)
+      thread.raise(Struck)
+      thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
+    rescue Struck
+      nil # arrived when the operation was over
+    end
+  end
+
+  # Opens, reads and checks files, all the time.
+  class Victim
+    FILES = 3
+
+    attr_reader :faults, :rounds
+
+    def initialize(folder)
+      @paths = Array.new(FILES) { |i| File.join(folder, "file#{i}").tap { |path| File.write(path, "content of #{i}") } }
+      @faults = []
+      @rounds = 0
+      @lock = Thread::Mutex.new
+      @thread = Thread.new do
+        loop do
+          @lock.synchronize { look }
+          Thread.pass
+        end
+      end
+    end
+
+    # It has no file open during the block.
+    def rest(&block) = @lock.synchronize(&block)
+
+    def stop = @thread.kill.join
+
+    private
+
+    def look
+      files = @paths.map { |path| File.open(path) }
+      ends = IO.pipe
+      identities = [*files, *ends].map { |io| io.stat.ino }
+      Thread.pass
+      files.each_with_index { |file, i| fault("#{file.path} has #{file.read.inspect}") unless file.tap(&:rewind).read == "content of #{i}" }
+      fault("a number names another file") unless [*files, *ends].map { |io| io.stat.ino } == identities
+      Thread.pass
+      [*files, *ends].each(&:close)
+      @rounds += 1
+    rescue IOError, SystemCallError => error
+      fault("#{error.class}: #{error.message}, at #{error.backtrace&.first}")
+    ensure
+      [*files, *ends].each { |io| io.close rescue fault("close: #{$!.message}") } # rubocop:disable Style/RescueModifier
+    end
+
+    def fault(text) = @faults << text
+  end
+
+  def initialize(seconds, seed, operations, ways)
+    @seconds, @random = seconds, Random.new(seed)
+    @faults = []
+    @rounds = operations.product(PLACES.keys, ways).filter_map do |operation, place, way|
+      next if place == :task && %i[run scheduler offload].include?(operation) # nothing else
+      next if RUBY_VERSION >= "3.4" && (place == :bare || operation == :own) # Ruby's
+      next if place == :task && way == :trap && operation == :processes
+      next if way == :cancel && place == :task # is in a task as it is
+
+      Round.new("#{operation} in a #{place} by #{way}", body_of(operation, place), way, @random)
+    end
+    @rounds.shuffle!(random: @random)
+  end
+
+  def run
+    trap(:USR1) { raise Struck }
+    Dir.mktmpdir do |folder|
+      @baseline = descriptors
+      @known = {}
+      victim = Victim.new(folder)
+      strike_all(victim)
+      victim.stop
+      @faults.concat(victim.faults)
+      settle
+      puts "#{@rounds.sum(&:struck)} strikes in #{@rounds.count { |round| round.struck > 0 }} of #{@rounds.size} rounds, #{victim.rounds} looks at the victim's files"
+    end
+    @rounds.each { |round| puts "#{round.name}: #{round.coverage}" if ENV["VERBOSE"] }
+    @faults.tally.each { |fault, times| puts "FAULT (#{times} times) #{fault}" }
+    @faults.empty?
+  end
+
+  private
+
+  def body_of(operation, place)
+    body = PLACES.fetch(place).call(OPERATIONS.fetch(operation))
+    -> { body.call(STRIKER_SERVERS) }
+  end
+
+  # Each round gets as much time as any other.
+  def strike_all(victim)
+    finish = now + @seconds
+    @rounds.each_with_index do |round, index|
+      share = (finish - now) / (@rounds.size - index)
+      limit = now + share
+      round.prepare
+      loop do
+        break unless round.strike
+        @faults << "#{victim.faults.shift} (at or after #{round.name}, strike #{round.struck})" until victim.faults.empty?
+        victim.rest { look_at_owners(round) } if (round.struck % BETWEEN_LOOKS).zero?
+        break if now > limit
+      end
+      victim.rest { look_at_owners(round) }
+    end
+  end
+
+  # A number that no object has, or that two have.
+  def look_at_owners(round)
+    unowned = unowned_descriptors
+    if unowned.any?
+      GC.start # guards own numbers, too
+      unowned = unowned_descriptors & unowned
+    end
+    (unowned - @known.keys).each do |number, file|
+      @known[[number, file]] = true
+      @faults << "nobody owns the descriptor of #{file.sub(/\d+/, "…")} (after #{round.name})"
+    end
+    owners.group_by(&:last).each_value do |some|
+      some.select! { |io, number| io.autoclose? && io.fileno == number && !io.closed? rescue false } # rubocop:disable Style/RescueModifier
+      @faults << "one descriptor belongs to #{some.map { |io, _| io.class }.join(" and ")} (after #{round.name})" if some.size > 1
+    end
+  end
+
+  def unowned_descriptors
+    open = descriptors - @baseline
+    owned = owners.to_h { |_, number| [number, true] }
+    open.reject { |number, file| owned[number] || file.start_with?("anon_inode") }
+  end
+
+  # The IOs that are open, and their numbers.
+  def owners
+    ObjectSpace.each_object(IO).filter_map do |io|
+      [io, io.fileno]
+    rescue IOError
+      nil # closed, or not open yet
+    end
+  end
+
+  # The number and the file of each.
+  def descriptors
+    Dir.children("/proc/self/fd").filter_map do |number|
+      [number.to_i, File.readlink("/proc/self/fd/#{number}")]
+    rescue Errno::ENOENT
+      nil # the folder's own
+    end
+  end
+
+  # What is still open when all is over. Ruby may take what is left on a stack for a reference to some IO or scheduler.
+  def settle
+    finish = now + 5
+    loop do
+      GC.start
+      left = unowned_descriptors
+      loops = ObjectSpace.each_object(Heddle::Scheduler).count { |scheduler| !scheduler.closed? }
+      kernels = (descriptors - @baseline).count { |_, file| file.start_with?("anon_inode") }
+      return if left.empty? && loops <= FORGOTTEN && kernels <= loops * 3
+      break @faults << "left open: #{left.map(&:last)}, #{kernels} of the kernel's for #{loops} loops" if now > finish
+
+      Thread.new { Array.new(100) { Object.new } }.join
+      sleep(0.05)
+    end
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end
+
+if $PROGRAM_NAME == __FILE__
+  $stdout.sync = true
+  Thread.report_on_exception = false
+  seconds, seed, operations, ways = ARGV
+  seed = seed ? seed.to_i : Random.new_seed % 100_000
+  puts "seed #{seed}"
+  striker = Striker.new((seconds || 10).to_f, seed, operations&.split(",")&.map(&:to_sym) || Striker::OPERATIONS.keys,
+    ways&.split(",")&.map(&:to_sym) || Striker::WAYS.keys)
+  found = !striker.run
+  STRIKER_SERVERS.stop
+  exit!(found ? 1 : 0)
+end
