@@ -20,6 +20,7 @@
 #include "loop/task_run.h"
 #include "loop/thread_scope.h"
 #include "loop/timeout.h"
+#include "loop/trap_handlers.h"
 #include "loop/worker.h"
 #include "memcached/memcached.h"
 #include "mysql/mysql_link.h"
@@ -63,6 +64,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_timeout();
     Init_heddle_callers();
     Init_heddle_early_wake();
+    Init_heddle_trap_handlers();
     Init_heddle_scheduler();
     Init_heddle_worker();
     Init_heddle_task_run();

@@ -84,6 +84,14 @@ class CompatTest < Minitest::Test
         puts task.status == :cancelled ? "right" : "it went on after its wait: \#{task.status}"
       end
     RUBY
+    "thread_pass" => <<~RUBY,
+      went_on = false
+      Heddle.run do
+        Heddle.spawn { sleep(0) && went_on = true }
+        100.times { Thread.pass }
+        puts went_on ? "right" : "no task had its turn"
+      end
+    RUBY
     "io_close" => <<~RUBY,
       pairs = Array.new(2) { UNIXSocket.pair }
       Heddle.run do

@@ -9,6 +9,14 @@ require "open3"
 class DeadlockTest < Minitest::Test
   include LoopHelpers
 
+  # Sends what a child waits for once it says so.
+  def stop_when_told(pid, output)
+    {"waits" => :USR1, "told" => :TERM}.each do |line, signal|
+      wait_until(what: line) { File.read(output.path).include?(line) }
+      Process.kill(signal, pid)
+    end
+  end
+
   # In a process of its own: any other thread might wake somebody, so there must be none.
   def test_two_tasks_that_wait_for_each_others_lock
     out = assert_child(<<~RUBY)
@@ -51,6 +59,28 @@ class DeadlockTest < Minitest::Test
       end
     RUBY
     assert_equal "fatal\nNo live threads left. Deadlock?\n", out
+  end
+
+  # A signal may be the only thing that wakes the tasks. The handlers are what they were afterwards.
+  def test_a_handler_of_a_signal_may_wake_them
+    out = assert_child(<<~RUBY) { |pid, output| stop_when_told(pid, output) }
+      queue = Thread::Queue.new
+      trap(:USR1) { queue << :told }
+      trap(:TERM) { queue << :stop }
+      trap(:INT, "IGNORE")
+      Heddle.run do
+        puts "waits"
+        puts queue.pop
+        puts queue.pop
+        puts trap(:INT, "DEFAULT"), trap(:TERM, "DEFAULT").class, trap(:USR1, "DEFAULT").class, trap(:HUP, "DEFAULT")
+      end
+      begin
+        Heddle.run { queue.pop }
+      rescue Heddle::Deadlock => error
+        puts error.class
+      end
+    RUBY
+    assert_equal %w[waits told stop IGNORE Proc Proc DEFAULT Heddle::Deadlock], out.split
   end
 
   def test_ensure_blocks_run

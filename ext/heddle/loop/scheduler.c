@@ -11,6 +11,7 @@
 #include "loop/statistics.h"
 #include "loop/task_class.h"
 #include "loop/thread_scope.h"
+#include "loop/trap_handlers.h"
 #include "loop/timeout.h"
 #include "loop/worker.h"
 #include "shims.h"
@@ -417,7 +418,7 @@ static VALUE compose_deadlock_error(VALUE self)
     VALUE helper = thread_scope_helper();
     long others = RARRAY_LEN(threads) - 1;
     if (helper && RTEST(rb_ary_includes(threads, helper))) others--;
-    if (others > 0 || scope_timed(thread_scope_chain(rb_thread_current()))) return Qnil;
+    if (others > 0 || scope_timed(thread_scope_chain(rb_thread_current())) || trap_handlers_set()) return Qnil;
     return rb_funcall(heddle_module, rb_intern("deadlock_error"), 1, self);
 }
 

@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Thread.pass and Thread.stop in a task mean the task, not the thread on which all tasks are.
+class ThreadMethodsTest < Minitest::Test
+  include LoopHelpers
+
+  mode :fiber
+
+  def test_pass_gives_the_turn_to_the_other_tasks
+    Heddle.run do
+      turns = []
+      tasks = [:left, :right].map { |name| Heddle.spawn { 3.times { (turns << name) && Thread.pass } } }
+      tasks.each(&:value)
+      assert_equal [:left, :right] * 3, turns
+    end
+  end
+
+  def test_waiting_for_another_task_by_passing
+    Heddle.run do
+      over = false
+      Heddle.spawn { sleep(0.01) && over = true }
+      Heddle.deadline(10) { Thread.pass until over }
+      assert over
+    end
+  end
+
+  def test_pass_lets_other_threads_run
+    count = 0
+    over = false
+    thread = Thread.new { (count += 1) && Thread.pass until over }
+    Heddle.run { wait_until { Thread.pass || count > 10 } }
+  ensure
+    over = true
+    thread.join
+  end
+
+  def test_stop_says_what_to_do
+    Heddle.run do
+      error = assert_raises(ThreadError) { Thread.stop }
+      assert_match(/Queue/, error.message)
+      went_on = false
+      Heddle.spawn { sleep(0) && went_on = true }.wait
+      assert went_on
+    end
+  end
+
+  def test_threads_without_a_scheduler_stop_and_pass_as_ever
+    stopped = Thread.new { Thread.stop && :woken }
+    wait_until { stopped.stop? }
+    assert_equal :woken, stopped.wakeup.value || :woken
+    assert_nil Thread.pass
+  end
+end
