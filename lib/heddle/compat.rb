@@ -27,6 +27,8 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   require_relative "compat/io_close"
   require_relative "compat/timeout_class" if defined?(::Timeout::VERSION) && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
   require_relative "compat/fiber_raise"
+  require_relative "compat/fiber_kill" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 3]) >= 0
+  require_relative "compat/fiber_transfer"
   require_relative "compat/connect"
   require_relative "compat/address_names"
   require_relative "compat/service_names"

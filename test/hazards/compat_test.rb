@@ -120,6 +120,31 @@ class CompatTest < Minitest::Test
         puts text == "nil" ? "right" : "the child has #{text}"
       end
     RUBY
+    "fiber_kill" => <<~RUBY,
+      (puts("right") || exit!(0)) unless Fiber.method_defined?(:kill)
+      Heddle.run do
+        fiber = nil
+        Heddle.spawn { (fiber = Fiber.current) && sleep }
+        killer = Heddle.spawn { fiber.kill && :went_on }
+        Thread.new { sleep(2); puts "the killer never came back"; exit!(0) }
+        puts killer.wait(1) ? "right" : "the killer never came back"
+        exit!(0)
+      end
+    RUBY
+    "fiber_transfer" => <<~RUBY,
+      Heddle.run do
+        fiber = nil
+        Heddle.spawn { (fiber = Fiber.current) && sleep }
+        caller = Heddle.spawn do
+          fiber.transfer
+        rescue FiberError
+          :went_on
+        end
+        Thread.new { sleep(2); puts "the caller never came back"; exit!(0) }
+        puts caller.wait(1) ? "right" : "the caller never came back"
+        exit!(0)
+      end
+    RUBY
     "fiber_raise" => <<~RUBY
       Heddle.run do
         fiber = nil

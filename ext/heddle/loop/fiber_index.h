@@ -1,23 +1,55 @@
-// Which record a blocked fiber is parked on, for `unblock`, which names the fiber alone. Open addressing with linear
-// probing; keys are the addresses of fibers, which cannot move while the loop marks (and so pins) them.
+// The records of a fiber, for callers that name the fiber alone: the waits it is parked on (`unblock`, IO#close), the task
+// that runs on it. Open addressing with linear probing; keys are the addresses of fibers, which cannot move while the loop
+// marks (and so pins) them.
 #ifndef HEDDLE_LOOP_FIBER_INDEX_H
 #define HEDDLE_LOOP_FIBER_INDEX_H
 
+#include "loop/task.h"
 #include "loop/wait.h"
 
+#include <stddef.h>
+
 struct fiber_index {
-    struct loop_wait **slots;
+    VALUE **slots;     // each the member of a record that names its fiber
     uint32_t capacity; // a power of two
     uint32_t size;
 };
 
 // Raises NoMemoryError before anything has changed.
-void fiber_index_put(struct fiber_index *index, struct loop_wait *wait);
-void fiber_index_remove(struct fiber_index *index, struct loop_wait *wait);
+void fiber_index_add(struct fiber_index *index, VALUE *fiber);
+// Harmless for a record that is not there.
+void fiber_index_delete(struct fiber_index *index, VALUE *fiber);
 
 // The records of that fiber, one a call; *from is FIBER_INDEX_START at first. The index must not change in between.
 #define FIBER_INDEX_START UINT32_MAX
-struct loop_wait *fiber_index_next(const struct fiber_index *index, VALUE fiber, uint32_t *from);
+VALUE *fiber_index_find(const struct fiber_index *index, VALUE fiber, uint32_t *from);
 void fiber_index_free(struct fiber_index *index);
+
+// ---- of waits
+
+static inline void fiber_index_put(struct fiber_index *index, struct loop_wait *wait)
+{
+    fiber_index_add(index, &wait->fiber);
+}
+
+static inline void fiber_index_remove(struct fiber_index *index, struct loop_wait *wait)
+{
+    fiber_index_delete(index, &wait->fiber);
+}
+
+static inline struct loop_wait *fiber_index_next(const struct fiber_index *index, VALUE fiber, uint32_t *from)
+{
+    char *found = (char *)fiber_index_find(index, fiber, from);
+    return found ? (struct loop_wait *)(found - offsetof(struct loop_wait, fiber)) : NULL;
+}
+
+// ---- of tasks
+
+static inline struct task *fiber_index_task(const struct fiber_index *index, VALUE fiber)
+{
+    uint32_t from = FIBER_INDEX_START;
+    char *found = (char *)fiber_index_find(index, fiber, &from);
+    return found ? (struct task *)(found - offsetof(struct task, fiber)) : NULL;
+}
 
 #endif

@@ -30,6 +30,11 @@ void switch_away(struct loop *loop, struct loop_wait *self);
 // Transfers to a fiber that has not run yet, whose block gets the argument, or is not in the ready queue.
 void switch_to(struct loop *loop, VALUE fiber, VALUE argument);
 
+// ---- parking.c
+
+// Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a fiber.
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
+
 // ---- descriptors.c
 
 // What `found` means to who asked for `asked`: an error or a hang-up answers whatever was asked; the next read or write

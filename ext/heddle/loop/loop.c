@@ -104,6 +104,8 @@ static void abandon_parents_side(struct loop *loop)
     memset(&loop->timers, 0, sizeof(loop->timers));
     memset(&loop->waits, 0, sizeof(loop->waits));
     memset(&loop->blocked, 0, sizeof(loop->blocked));
+    memset(&loop->parked, 0, sizeof(loop->parked));
+    memset(&loop->running, 0, sizeof(loop->running));
     loop->early_wakes = 0;
     loop->descriptors = NULL;
     loop->drained = NULL;
@@ -193,7 +195,7 @@ void loop_mark(struct loop *loop)
 size_t loop_memsize(const struct loop *loop)
 {
     return sizeof(*loop) + wait_slab_size(&loop->waits) + loop->timers.capacity * sizeof(struct timer *) +
-           loop->blocked.capacity * sizeof(struct loop_wait *) +
+           ((size_t)loop->blocked.capacity + loop->parked.capacity + loop->running.capacity) * sizeof(VALUE *) +
            (size_t)loop->descriptor_capacity * (sizeof(struct descriptor) + sizeof(bool));
 }
 
@@ -203,6 +205,8 @@ void loop_free(struct loop *loop)
     timer_heap_free(&loop->timers);
     wait_slab_free(&loop->waits);
     fiber_index_free(&loop->blocked);
+    fiber_index_free(&loop->parked);
+    fiber_index_free(&loop->running);
     xfree(loop->scratch);
     xfree(loop->descriptors);
     xfree(loop->drained);

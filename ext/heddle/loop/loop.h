@@ -49,7 +49,9 @@ struct loop {
 
     struct timer_heap timers;
     struct wait_slab waits;
-    struct fiber_index blocked;
+    struct fiber_index blocked; // waits that an unblock ends
+    struct fiber_index parked;  // the others, but for a task's own fiber that gave its turn away
+    struct fiber_index running; // tasks that have started and have not ended, by the fiber that each has for itself
     struct descriptor *descriptors;
     bool *drained; // by descriptor: the last read took all there was, the next would find nothing yet
     int descriptor_capacity;
@@ -188,8 +190,18 @@ bool loops_interrupt_root(VALUE thread);
 // The fiber that waits in the thread's loop outside of any task, or 0.
 VALUE loops_root_fiber(VALUE thread);
 
-// Raise the exception in a fiber of this loop that waits: at once, on the loop's own thread, coming back when the
-// others have had their turn …
+// Whether the fiber itself waits here, or is kept for another task.
+bool loop_waits(struct loop *loop, VALUE fiber);
+
+// Cancels the task of this fiber, so that no `rescue` stops that, and runs the fiber at once where it waits. False for a
+// fiber that is no task's.
+bool loop_kill(struct loop *loop, VALUE fiber);
+
+// Yields to the caller's block, which switches to another fiber of this loop; comes back as who starts a fiber does.
+void loop_step_aside(struct loop *loop);
+
+// Raise the exception in a fiber of this loop that waits: at once, on the loop's own thread, coming back as who starts a
+// fiber does …
 bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception);
 
 // … or when the fiber runs next; any thread. Both answer false for a fiber that does not wait here.

@@ -18,12 +18,13 @@ struct parking {
     short revents;
     int error;
     bool completed;
-    struct loop_wait *outer_wait; // of the same task: a trap handler that waits
-    VALUE start;                  // a fiber to run at once, or 0; its block gets …
-    VALUE argument;               // … this …
-    VALUE raise;                  // … unless it is an exception that is to be raised in it, or 0
-    VALUE exception;              // was raised in the waiting fiber by somebody, or 0
-    VALUE blocker;                // of a WAIT_BLOCK: what for, or 0
+    struct loop_wait *outer_wait;                     // of the same task: a trap handler that waits
+    VALUE start;                                      // a fiber to run at once, or 0; its block gets …
+    VALUE argument;                                   // … this
+    void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
+    void *enter_argument;
+    VALUE exception; // was raised in the waiting fiber by somebody, or 0
+    VALUE blocker;   // of a WAIT_BLOCK: what for, or 0
     bool timed_out;
     unsigned forks; // where the record belongs
 };
@@ -51,7 +52,8 @@ static void begin(struct parking *parking, enum wait_kind kind)
 {
     struct loop *loop = parking->loop;
     // Not in place of a start: the task that is to be started would be lost.
-    if (!parking->start && (loop->task->cancel_pending || loop->task->chain->innermost)) prepare_wait(parking);
+    if (!parking->start && !parking->enter && (loop->task->cancel_pending || loop->task->chain->innermost))
+        prepare_wait(parking);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, kind);
     parking->wait->timer.expire = expire_wait;
@@ -70,6 +72,25 @@ static bool woken_early(struct loop *loop, struct loop_wait *wait)
     return early_wake_take(loop, wait->fiber);
 }
 
+static struct fiber_index *index_for(struct loop *loop, const struct loop_wait *wait)
+{
+    return wait->kind <= WAIT_SLEEP ? &loop->blocked : &loop->parked;
+}
+
+// A turn of a task's own fiber is found through the task: turns are to cost next to nothing.
+static void index_wait(struct loop *loop, struct loop_wait *wait)
+{
+    if (wait->kind == WAIT_TURN && wait->fiber == wait->task->fiber) return;
+    fiber_index_put(index_for(loop, wait), wait);
+    wait->indexed = true;
+}
+
+static void unindex_wait(struct loop *loop, struct loop_wait *wait)
+{
+    if (wait->indexed) fiber_index_remove(index_for(loop, wait), wait);
+    wait->indexed = false;
+}
+
 static VALUE park_body(VALUE argument)
 {
     struct parking *parking = (struct parking *)argument;
@@ -84,13 +105,12 @@ static VALUE park_body(VALUE argument)
             wait->completed = true;
             return Qnil;
         }
-    } else if (wait->kind <= WAIT_SLEEP) {
-        fiber_index_put(&loop->blocked, wait);
     }
+    index_wait(loop, wait);
     if (parking->span != DEADLINE_NEVER)
         timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
     if (wait->kind == WAIT_TURN) {
-        if (parking->start) {
+        if (parking->start || parking->enter) {
             ready_push_starter(loop, wait);
         } else {
             ready_push(loop, wait);
@@ -102,13 +122,10 @@ static VALUE park_body(VALUE argument)
     }
     if (parking->start) {
         loop->since_poll++;
-        if (parking->raise) {
-            VALUE fiber = parking->start;
-            rb_fiber_raise(fiber, 1, &parking->raise);
-            RB_GC_GUARD(fiber); // as in switch_to
-        } else {
-            switch_to(loop, parking->start, parking->argument);
-        }
+        switch_to(loop, parking->start, parking->argument);
+    } else if (parking->enter) {
+        loop->since_poll++;
+        parking->enter(loop, parking->enter_argument);
     }
     switch_away(loop, wait);
     return Qnil;
@@ -130,7 +147,7 @@ static void detach(struct loop *loop, struct loop_wait *wait)
         if (wait->armed) loop->backend->disarm(loop->backend_state, wait);
         wait->armed = false;
     }
-    if (wait->kind <= WAIT_SLEEP) fiber_index_remove(&loop->blocked, wait);
+    unindex_wait(loop, wait);
 }
 
 static VALUE park_end(VALUE argument)
@@ -375,6 +392,14 @@ int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, i
 
 // ---- starting fibers, and keeping idle ones
 
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument)
+{
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument};
+    begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
 void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
 {
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument};
@@ -406,6 +431,7 @@ static VALUE idle_body(VALUE argument)
     parking->wait->next = loop->idle;
     loop->idle = parking->wait;
     loop->idle_count++;
+    index_wait(loop, parking->wait);
     switch_away(loop, parking->wait);
     return Qnil;
 }
@@ -421,6 +447,7 @@ static VALUE idle_end(VALUE argument)
         *link = parking->wait->next;
         loop->idle_count--;
     }
+    unindex_wait(loop, parking->wait);
     wait_release(&loop->waits, parking->wait);
     return Qnil;
 }
@@ -433,62 +460,4 @@ void loop_idle(struct loop *loop)
     parking.wait->task = &loop->attendant;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
-}
-
-// ---- exceptions from outside
-
-struct search {
-    VALUE fiber;
-    struct loop_wait *found;
-};
-
-static void match_fiber(struct loop_wait *wait, void *argument)
-{
-    struct search *search = argument;
-    if (wait->fiber != search->fiber || (wait->state != WAIT_PARKED && wait->state != WAIT_READY)) return;
-    // Of several, the innermost is its task's.
-    if (!search->found || wait->task->wait == wait) search->found = wait;
-}
-
-// Not only the blocked ones, which have an index: this is seldom asked. For a fiber that has resumed another one, which
-// waits now, the wait is that one's, as Fiber#raise has it since Ruby 3.3.
-static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
-{
-    struct search search = {.fiber = fiber};
-    wait_slab_each(&loop->waits, match_fiber, &search);
-    if (search.found) return search.found;
-    for (struct task *task = loop->tasks_head; task; task = task->next) {
-        if (task->fiber == fiber && task->wait) return task->wait;
-    }
-    return NULL;
-}
-
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
-{
-    struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
-    if (!wait) return false;
-    // To whom it belonged it is dead; what is raised there would come out in whichever fiber its end returns to.
-    if (wait->kind == WAIT_IDLE) rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended");
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = wait->fiber, .raise = exception};
-    begin(&parking, WAIT_TURN);
-    parking.wait->completed = true;
-    park(&parking);
-    return true;
-}
-
-bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
-{
-    struct loop_wait *wait = wait_of_fiber(loop, fiber);
-    if (!wait || wait->kind == WAIT_IDLE) return false;
-    wait->exception = exception;
-    wake(loop, wait);
-    if (loop->wakeup) wakeup_nudge(loop->wakeup);
-    return true;
-}
-
-void loop_interrupt_task(struct loop *loop, struct task *task)
-{
-    // Several fibers share the attendant, and may end their waits in any order: its wait may be over.
-    if (task->wait && task != &loop->attendant) wake(loop, task->wait);
-    if (loop->wakeup) wakeup_nudge(loop->wakeup);
 }

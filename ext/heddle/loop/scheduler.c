@@ -372,12 +372,44 @@ static VALUE yield_turn(VALUE self)
 /*
  * call-seq: scheduler.raise_in(fiber, exception) -> true or false
  *
- * @api private Raises +exception+ in a fiber that waits here, at once; comes back after all that is ready then. False for
- * a fiber that does not wait here.
+ * @api private Raises +exception+ in a fiber that waits here, at once; comes back next. False for a
+ * fiber that does not wait here.
  */
 static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 {
     return loop_raise(scheduler_entered(self), target, exception) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.kill(fiber) -> true or false
+ *
+ * @api private Cancels the task of this fiber, where no +rescue+ can stop it. False for a fiber that is no task's.
+ */
+static VALUE kill_fiber(VALUE self, VALUE target)
+{
+    return loop_kill(scheduler_entered(self), target) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.waits?(fiber) -> true or false
+ *
+ * @api private Whether that fiber waits here: only the loop may switch to it then.
+ */
+static VALUE waits_p(VALUE self, VALUE asked)
+{
+    return loop_waits(scheduler_entered(self), asked) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.step_aside { ... } -> scheduler
+ *
+ * @api private For a block that switches to a fiber which waits here: the caller is ready meanwhile, and comes back.
+ */
+static VALUE step_out(VALUE self)
+{
+    rb_need_block();
+    loop_step_aside(scheduler_entered(self));
+    return self;
 }
 
 // ---- timeout_after
@@ -468,6 +500,9 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "fiber_interrupt", fiber_interrupt, 2);
     rb_define_method(cScheduler, "yield", yield_turn, 0);
     rb_define_method(cScheduler, "raise_in", raise_in, 2);
+    rb_define_method(cScheduler, "kill", kill_fiber, 1);
+    rb_define_method(cScheduler, "waits?", waits_p, 1);
+    rb_define_method(cScheduler, "step_aside", step_out, 0);
     rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
     hooks_io_define(cScheduler);
     io_close_define();

@@ -34,12 +34,22 @@ bool task_interrupted(const struct task *task)
     return cancel_due(task) || scope_due(task->chain, recent(task));
 }
 
+// Only in the task's own fiber may it be more than an exception: Ruby would end the thread where another fiber ends by it.
+RBIMPL_ATTR_NORETURN()
+static void raise_cancellation(const struct task *task)
+{
+    VALUE message = rb_sprintf("%" PRIsVALUE " was %s", task->self, task->killed ? "killed" : "cancelled");
+    VALUE exception = rb_exc_new_str(heddle_eCancellation, message);
+    if (task->killed && task->fiber == rb_fiber_current()) rb_exc_fatal(exception);
+    rb_exc_raise(exception);
+}
+
 void task_raise_pending(struct task *task)
 {
     if (!task->cancel_pending && !task->chain->innermost) return;
     if (cancel_due(task)) {
         task->cancel_pending = false;
-        rb_raise(heddle_eCancellation, "%" PRIsVALUE " was cancelled", task->self);
+        raise_cancellation(task);
     }
     struct scope *due = scope_due(task->chain, recent(task));
     if (due) scope_raise(due);

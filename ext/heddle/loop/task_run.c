@@ -38,6 +38,7 @@ void task_run(struct task *task)
     VALUE self = task->self;
     int state = 0;
     task->fiber = rb_fiber_current();
+    if (task->loop) fiber_index_add(&task->loop->running, &task->fiber);
     task->status = TASK_RUNNING;
     task->started = true;
     VALUE result = rb_protect(call_block, (VALUE)task, &state);
@@ -110,6 +111,11 @@ static int report(struct task *task)
     return 0;
 }
 
+static void unindex(struct task *task)
+{
+    if (task->loop && !NIL_P(task->fiber)) fiber_index_delete(&task->loop->running, &task->fiber);
+}
+
 void task_end(struct task *task, enum task_status status, VALUE result)
 {
     HEDDLE_ASSERT(task->status <= TASK_RUNNING);
@@ -130,12 +136,14 @@ void task_end(struct task *task, enum task_status status, VALUE result)
         task->loop->fatal = result;
         if (task->loop->drain_fiber) loop_unblock(task->loop, task->loop->drain_fiber);
     }
+    unindex(task);
     task->fiber = Qnil;
     if (state) rb_jump_tag(state);
 }
 
 void task_give_up(struct task *task)
 {
+    unindex(task); // who collects it asks no more
     task_unlist(task);
     if (!NIL_P(task->run)) run_remove(task->run, task);
     task->run = Qnil;

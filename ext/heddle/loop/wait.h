@@ -45,6 +45,7 @@ struct loop_wait {
     bool timed_out;
     bool completed;         // what it waited for came
     bool armed;             // the backend knows of it
+    bool indexed;           // can be found by its fiber
     bool starter;           // ready in front of the others, because its fiber started another one
     int error;              // errno with which the wait failed, or 0
     uint32_t backend_place; // the backend's own, while armed

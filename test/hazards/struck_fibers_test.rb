@@ -1,0 +1,313 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# What other code does to a fiber that waits, through Fiber's own methods: whoever calls them goes on, and the fiber's
+# `ensure` blocks run.
+class StruckFibersTest < Minitest::Test
+  include LoopHelpers
+
+  KILLS = Fiber.method_defined?(:kill)
+  LOCKED = Thread::Mutex.new
+  WAITS = {
+    sleep: -> { sleep },
+    sleep_a_minute: -> { sleep(60) },
+    queue: -> { Thread::Queue.new.pop },
+    descriptor: -> { IO.pipe.first.wait_readable },
+    select: -> { IO.select([IO.pipe.first]) },
+    mutex: -> { LOCKED.synchronize {} },
+    condition: -> { Thread::ConditionVariable.new.wait(Thread::Mutex.new.tap(&:lock)) },
+    task: -> { Heddle.spawn { sleep(60) }.value },
+    turns: -> { loop { sleep(0) } },
+    deadline: -> { Heddle.deadline(60) { sleep } },
+    timeout: -> { Timeout.timeout(60) { sleep } }
+  }.freeze
+
+  if KILLS
+    WAITS.each do |name, wait|
+      define_method("test_kill_at_#{name}") do
+        LOCKED.lock
+        strike(wait, :kill) do |task, steps|
+          assert_equal [%i[ensure waited], :cancelled], [steps, task.status]
+        end
+      ensure
+        LOCKED.unlock
+      end
+    end
+
+    def test_what_fiber_schedule_started_is_killed_too
+      Heddle.run do
+        steps = []
+        fiber = Fiber.schedule do
+          sleep
+        ensure
+          sleep(0.001)
+          steps << :waited
+        end
+        assert_same fiber, fiber.kill
+        sleep(0.001) until steps == [:waited]
+        sleep(0)
+        refute_predicate fiber, :alive?
+      end
+    end
+
+    def test_a_task_that_kills_itself
+      steps = []
+      task = Heddle.run do
+        Heddle.spawn do
+          Fiber.current.kill
+          steps << :went_on
+        rescue Exception # rubocop:disable Lint/RescueException
+          steps << :rescued
+        ensure
+          sleep(0.001)
+          steps << :waited
+        end
+      end
+      assert_equal [[:waited], :cancelled], [steps, task.status]
+    end
+
+    def test_a_shield_holds_a_kill_up
+      Heddle.run do
+        steps = []
+        fiber = nil
+        task = Heddle.spawn do
+          fiber = Fiber.current
+          Heddle.shield(5) { sleep(0.01) && steps << :shielded }
+          sleep
+        ensure
+          steps << :ensure
+        end
+        fiber.kill
+        assert task.wait(5)
+        assert_equal [%i[shielded ensure], :cancelled], [steps, task.status]
+      end
+    end
+
+    def test_a_task_whose_fiber_has_resumed_another_that_waits
+      Heddle.run do
+        steps = []
+        fiber = nil
+        task = Heddle.spawn do
+          fiber = Fiber.current
+          Fiber.new do
+            sleep
+          ensure
+            steps << :inner
+          end.resume
+        ensure
+          sleep(0.001)
+          steps << :outer
+        end
+        fiber.kill
+        assert task.wait(5)
+        assert_equal [%i[inner outer], :cancelled], [steps, task.status]
+      end
+    end
+
+    def test_a_fiber_that_a_task_has_made_is_killed_alone
+      Heddle.run do
+        steps = []
+        inner = nil
+        task = Heddle.spawn do
+          inner = Fiber.new do
+            sleep
+          ensure
+            steps << :inner
+          end
+          inner.resume
+          :went_on
+        end
+        inner.kill
+        assert task.wait(5)
+        assert_equal [[:inner], :went_on, false], [steps, task.value, inner.alive?]
+      end
+    end
+
+    def test_a_fiber_inside_of_the_task_kills_it
+      Heddle.run do
+        steps = []
+        task = Heddle.spawn do
+          outer = Fiber.current
+          Fiber.new { outer.kill && steps << :went_on }.resume
+          steps << :not_killed
+        ensure
+          steps << :ensure
+        end
+        assert task.wait(5)
+        assert_equal [[:ensure], :cancelled], [steps, task.status]
+      end
+    end
+
+    def test_killing_twice_and_what_is_dead
+      Heddle.run do
+        steps = []
+        fiber = nil
+        task = Heddle.spawn do
+          fiber = Fiber.current
+          sleep
+        ensure
+          sleep(0.01)
+          steps << :waited
+        end
+        2.times { fiber.kill }
+        assert task.wait(5)
+        3.times { fiber.kill } # waits for its next task
+        assert_equal [[:waited], :cancelled, :fine], [steps, task.status, Heddle.spawn { sleep(0.001) && :fine }.value]
+      end
+    end
+
+    def test_places_in_a_pool_outlive_killed_tasks
+      Heddle.run do
+        pool = Heddle::FiberPool.new(1)
+        fiber = nil
+        pool.spawn { (fiber = Fiber.current) && sleep }
+        other = pool.spawn { :ran }
+        fiber.kill
+        assert_equal :ran, other.value
+      end
+    end
+
+    def test_kill_from_another_thread_is_an_error_at_once
+      Heddle.run do
+        fiber = nil
+        task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) }
+        error = Thread.new { assert_raises(FiberError) { fiber.kill } }.value
+        assert_match(/thread/, error.message)
+        assert task.wait(5)
+      end
+    end
+  end
+
+  STRIKERS = {
+    a_task: ->(work) { Heddle.spawn(&work).value },
+    a_scheduled_fiber: ->(work) { Thread::Queue.new.tap { |queue| Fiber.schedule { queue << work.call } }.pop },
+    a_nested_fiber: ->(work) { Fiber.new(&work).resume },
+    an_enumerator: ->(work) { Enumerator.new { |yielder| yielder << work.call }.next }
+  }.freeze
+
+  STRIKERS.each do |name, striker|
+    define_method("test_raise_from_#{name}") do
+      strike(WAITS[:sleep], ->(fiber) { striker.call(-> { fiber.raise(Interrupt, "struck") || :back }) }) do |task, steps|
+        assert_equal [%i[rescued ensure waited], :completed], [steps, task.status]
+      end
+    end
+
+    if KILLS
+      define_method("test_kill_from_#{name}") do
+        strike(WAITS[:sleep], ->(fiber) { striker.call(-> { fiber.kill && :back }) }) do |task, steps|
+          assert_equal [%i[ensure waited], :cancelled], [steps, task.status]
+        end
+      end
+    end
+
+    %i[transfer resume].each do |way|
+      define_method("test_#{way}_from_#{name}_is_an_error_at_once") do
+        Heddle.run do
+          fiber = inner = nil
+          task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) && :slept }
+          nested = Heddle.spawn { Fiber.new { (inner = Fiber.current) && sleep(0.01) && :slept }.resume }
+          [fiber, inner].each do |target|
+            striker.call(-> { assert_raises(FiberError) { target.public_send(way) } })
+          end
+          assert_equal %i[slept slept], [task.value, nested.value]
+        end
+      end
+    end
+  end
+
+  def test_what_an_error_of_transfer_says
+    Heddle.run do
+      fiber = nil
+      task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) }
+      assert_match(/waits in Heddle's loop/, assert_raises(FiberError) { fiber.transfer }.message)
+      task.wait
+      assert_raises(FiberError) { fiber.transfer } # kept for another task
+    end
+  end
+
+  def test_raise_in_a_nested_fiber_that_gives_its_turn_away
+    Heddle.run do
+      inner = nil
+      task = Heddle.spawn do
+        Fiber.new do
+          inner = Fiber.current
+          loop { sleep(0) }
+        rescue IOError => error
+          error.message
+        end.resume
+      end
+      went_on = Heddle.spawn { inner.raise(IOError, "struck") || :back }
+      assert_equal ["struck", :back], [task, went_on].map { |each| each.wait(5)&.value }
+    end
+  end
+
+  def test_raise_from_another_thread_is_an_error_at_once
+    Heddle.run do
+      fiber = nil
+      task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) && :slept }
+      assert_match(/thread/, Thread.new { assert_raises(FiberError) { fiber.raise("struck") } }.value.message)
+      assert_equal :slept, task.value
+    end
+  end
+
+  def test_a_fiber_that_waits_is_found_among_many
+    [-> { sleep }, -> { IO.pipe.first.wait_readable }].each do |wait|
+      few, many = [50, 5000].map { |others| raise_beside(others, wait) }
+      few, many = [50, 5000].map { |others| raise_beside(others, wait) } if many > 3 * few
+      assert_operator many, :<=, 3 * few
+    end
+  end
+
+  private
+
+  # Processor time.
+  def raise_beside(others, wait)
+    Heddle.run do
+      rest = Array.new(others) { Heddle.spawn { sleep } }
+      fibers = []
+      tasks = Array.new(200) do
+        Heddle.spawn do
+          fibers << Fiber.current
+          wait.call
+        rescue IOError
+          nil
+        end
+      end
+      GC.start
+      GC.disable
+      before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+      fibers.each { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("struck")) }
+      spent = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before
+      GC.enable
+      tasks.each(&:wait)
+      rest.each(&:cancel)
+      spent
+    end
+  end
+
+  # A task waits and is struck; the block gets the task, once it has ended, and what it did.
+  def strike(wait, way)
+    Heddle.run do
+      steps = []
+      fiber = nil
+      task = Heddle.spawn do
+        fiber = Fiber.current
+        wait.call
+      rescue Exception # rubocop:disable Lint/RescueException
+        steps << :rescued
+      ensure
+        steps << :ensure
+        sleep(0.001)
+        steps << :waited
+      end
+      result = way.to_proc.call(fiber)
+      assert result, "the one who struck did not come back"
+      assert task.wait(5), "it did not end"
+      yield task, steps
+    ensure
+      Fiber.scheduler.tasks.each { |rest| rest.cancel unless rest.equal?(Heddle::Task.current) }
+    end
+  end
+end
