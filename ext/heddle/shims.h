@@ -132,11 +132,16 @@ static inline VALUE shim_answer_timeout(void)
     return Qfalse;
 }
 
-// Whether these bytes are, or may be, the buffer of the IO itself. # RUBY_VERSION >= 4.1: cannot be told
+// Whether these bytes are, or may be, in a buffer of the IO itself. # RUBY_VERSION >= 4.1: cannot be told
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline bool shim_own_buffer(VALUE io, const void *bytes)
 {
 #ifdef HAVE_RB_IO_T_RBUF
-    return !RFILE(io)->fptr || bytes == RFILE(io)->fptr->rbuf.ptr;
+    const rb_io_t *file = RFILE(io)->fptr;
+    if (!file || bytes == file->rbuf.ptr) return true;
+    const char *held = file->wbuf.ptr;
+    return held && (const char *)bytes >= held && (const char *)bytes < held + file->wbuf.capa;
 #else
     (void)io, (void)bytes;
     return true;
@@ -145,8 +150,6 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 
 // The descriptor of an open IO whose bytes can be received as they come: nothing is read ahead, nothing converted,
 // nothing that has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.1: cannot be told
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline int shim_plain_reader(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF

@@ -26,6 +26,7 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   end
   require_relative "compat/io_close"
   require_relative "compat/timeout_class" if defined?(::Timeout::VERSION) && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
+  require_relative "compat/sysread"
   require_relative "compat/fiber_raise"
   require_relative "compat/fiber_kill" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 3]) >= 0
   require_relative "compat/fiber_transfer"

@@ -38,6 +38,13 @@ class CompatTest < Minitest::Test
         puts "right"
       end
     RUBY
+    "sysread" => <<~RUBY,
+      reader, writer = IO.pipe
+      Heddle.run do
+        Heddle.spawn { sleep(0.002) && writer << "x" }
+        puts reader.sysread(1) == "x" ? "right" : "other bytes"
+      end
+    RUBY
     "thread_join" => <<~RUBY,
       thread = Thread.new { sleep }
       Heddle.run do

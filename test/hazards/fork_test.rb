@@ -175,6 +175,27 @@ class ForkTest < Minitest::Test
     end
   end
 
+  # The child unwinds a wait for several descriptors, with the kernel's side of the loop gone.
+  def test_a_fork_in_a_trap_handler_while_the_thread_selects
+    out = assert_child(<<~RUBY)
+      pid = nil
+      trap("USR1") { pid = fork }
+      reader, = UNIXSocket.pair
+      other, writer = UNIXSocket.pair
+      parent = Process.pid
+      Fiber.set_scheduler(scheduler = Heddle::Scheduler.new)
+      Thread.new { sleep(0.01); Process.kill(:USR1, parent); sleep(0.05); writer << "x" }
+      begin
+        scheduler.io_select([reader, other], [], nil, 5)
+      rescue Heddle::SchedulerClosed
+        exit!(3)
+      end
+      exit!(4) unless Process.pid == parent
+      puts Process.wait2(pid).last.inspect[/exit \\d+|SIG\\w+/]
+    RUBY
+    assert_equal "exit 3\n", out
+  end
+
   def test_a_child_that_leaves_a_timeout
     out = assert_child(<<~RUBY)
       require "timeout"

@@ -82,3 +82,11 @@ const struct backend *backend_choose(void)
     }
     rb_raise(heddle_eBackendUnavailable, "this kernel allows none of the backends that heddle was built with");
 }
+
+const struct backend *backend_after(const struct backend *failed)
+{
+    for (size_t i = 0; i + 1 < BUILT; i++) {
+        if (built[i] == failed) return built[i + 1];
+    }
+    return NULL;
+}

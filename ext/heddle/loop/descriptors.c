@@ -55,6 +55,11 @@ short descriptor_answer(short asked, short found)
     return found & (POLLERR | POLLHUP | POLLNVAL) ? asked : asked & found;
 }
 
+struct loop_wait *descriptor_waits(const struct loop *loop, int descriptor)
+{
+    return descriptor < loop->descriptor_capacity ? loop->descriptors[descriptor].waits : NULL;
+}
+
 void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, int error)
 {
     wait->revents = revents;

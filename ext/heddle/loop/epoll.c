@@ -22,7 +22,7 @@ struct registration {
 };
 
 struct epoll {
-    int descriptor;
+    int descriptor; // -1 once somebody has closed it
     struct standing_timer timer;
     int found;
     int capacity;
@@ -61,7 +61,7 @@ static void close_epoll(void *state, bool forked)
 {
     (void)forked; // the child's copy of the descriptor is its own to close
     struct epoll *epoll = state;
-    close(epoll->descriptor);
+    if (epoll->descriptor >= 0) close(epoll->descriptor);
     standing_close(&epoll->timer);
     xfree(epoll->registrations);
     xfree(epoll);
@@ -111,11 +111,10 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
     return error;
 }
 
-static void disarm(void *state, struct loop_wait *wait)
+static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 {
     // Saves a call: the registration may fire once more, for nobody.
-    (void)state;
-    (void)wait;
+    (void)state, (void)wait, (void)rest;
 }
 
 // Whether a wait until then needs no limit.
@@ -158,7 +157,9 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
     }
     if (epoll->found >= 0) return 0;
     epoll->found = 0;
-    return errno == EINTR ? 0 : errno;
+    if (errno == EINTR) return 0;
+    if (errno == EBADF || errno == EINVAL) epoll->descriptor = -1; // may be another file's by now
+    return errno;
 }
 
 static int collect(void *state, struct loop *loop)

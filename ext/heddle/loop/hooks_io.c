@@ -1,5 +1,6 @@
 #include "loop/hooks_io.h"
 
+#include "loop/poll_now.h"
 #include "loop/scheduler.h"
 #include "shims.h"
 #include "socket_io.h"
@@ -59,7 +60,6 @@ static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
                                 .buffer = argv[1],
                                 .least = NUM2SIZET(argv[2]),
                                 .offset = argc > 3 ? NUM2SIZET(argv[3]) : 0};
-    task_raise_pending(transfer.loop->task);
     return transfer;
 }
 
@@ -72,13 +72,16 @@ static int wait_to_move(const struct transfer *transfer, int descriptor, short e
     return ready;
 }
 
-// Whether to wait here also when zero bytes would do: Ruby calls the hook for what is to block only (IO#readpartial,
-// IO#write; never IO#read_nonblock), and a wait here saves it a call of io_wait and another IO::Buffer. Not with a timeout,
-// which io_wait is told. And not into the IO's own buffer (IO#gets), which is freed when a C extension closes the IO behind
-// our back. A String is locked meanwhile, and an IO::Buffer is asked for its address again.
-static bool waits_here(const struct transfer *transfer)
+// Whether to wait here also when zero bytes would do. Not to read: Ruby calls the hook in the same way for
+// IO#readpartial and IO#gets, which wait by io_wait after -EAGAIN, and for IO#read_nonblock, which says then that
+// nothing is there. To write, it calls it only for what is to block (IO#write, IO#syswrite; IO#write_nonblock calls no
+// hook), and a wait here saves it a call of io_wait and another IO::Buffer. Not with a timeout, which io_wait is told.
+// And not from the IO's own buffer (IO#flush), which is freed when a C extension closes the IO behind our back. A
+// String is locked meanwhile, and an IO::Buffer is asked for its address again.
+static bool waits_here(const struct transfer *transfer, short events)
 {
     if (transfer->least > 0) return true;
+    if (events == POLLIN) return false;
     const void *base;
     size_t size;
     rb_io_buffer_get_bytes_for_reading(transfer->buffer, &base, &size);
@@ -112,9 +115,10 @@ static ssize_t write_from(struct loop *loop, int descriptor, VALUE buffer, size_
 // again after each wait.
 static VALUE transfer_bytes(struct transfer transfer, move step, short events)
 {
-    bool waits = waits_here(&transfer);
+    bool waits = waits_here(&transfer, events);
     bool wait_first = waits && events == POLLIN && loop_drained(transfer.loop, rb_io_descriptor(transfer.io));
     size_t moved = 0;
+    loop_admit(transfer.loop, rb_io_descriptor(transfer.io));
     for (;;) {
         int descriptor = rb_io_descriptor(transfer.io); // raises if it was closed while we waited
         ssize_t count = -EAGAIN;
@@ -129,18 +133,21 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
             if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
             continue;
         }
-        if (count < 0) return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
+        if (count < 0) { // -EAGAIN, too, may be asked for again and again, until another fiber has sent something
+            loop_give_turn(transfer.loop, moved);
+            return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
+        }
         moved += (size_t)count;
         if (count == 0 || moved >= transfer.least) break;
     }
-    loop_courtesy(transfer.loop);
+    loop_give_turn(transfer.loop, moved);
     return SIZET2NUM(moved);
 }
 
 /*
  * call-seq: scheduler.io_read(io, buffer, length, offset = 0) -> Integer
  *
- * Reads at least +length+ bytes (with 0: what is there, once there is something) into +buffer+, an IO::Buffer, from
+ * Reads at least +length+ bytes (with 0: what is there) into +buffer+, an IO::Buffer, from
  * +offset+ on. Returns how many; fewer at the end of the file; -errno. With 0 also -EAGAIN, where the caller is to wait.
  */
 static VALUE io_read(int argc, VALUE *argv, VALUE self)
@@ -209,7 +216,7 @@ static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
         if (count == 0) break;
         moved += (size_t)count;
     } while (moved < transfer.least);
-    loop_courtesy(transfer.loop);
+    loop_give_turn(transfer.loop, moved);
     return SIZET2NUM(moved);
 }
 
@@ -259,9 +266,10 @@ static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VAL
     VALUE arguments[4] = {io, buffer, most, offset};
     struct transfer transfer = transfer_of(4, arguments, self);
     int descriptor = rb_io_descriptor(io);
+    loop_admit(transfer.loop, descriptor);
     transfer.loop->statistics.system_calls++;
     ssize_t count = (writes ? write_some : read_some)(descriptor, buffer, transfer.offset, transfer.least);
-    if (count >= 0) loop_courtesy(transfer.loop);
+    loop_give_turn(transfer.loop, count > 0 ? (size_t)count : 0);
     return SSIZET2NUM(count);
 }
 
@@ -377,10 +385,11 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
     long reads = add_all(asked, readables, POLLIN);
     long writes = add_all(asked + reads, writables, POLLOUT);
     long count = reads + writes + add_all(asked + reads + writes, exceptables, POLLPRI);
-    int found;
-    if (has_buffered || span == 0) {
-        found = poll(asked, (nfds_t)count, 0);
-        if (found < 0) rb_sys_fail("IO.select");
+    // What is ready already needs no wait, which would fail once a deadline has passed.
+    bool looks = has_buffered || span == 0 || task_pending(loop->task);
+    int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
+    if (found < 0) rb_sys_fail("IO.select");
+    if (found || has_buffered || span == 0) {
         loop_courtesy(loop);
     } else {
         found = loop_wait_any(loop, asked, (size_t)count, span);

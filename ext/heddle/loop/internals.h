@@ -1,5 +1,5 @@
 // What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for which),
-// parking.c (how a fiber waits), loop.c (the loop's life).
+// parking.c (how a fiber waits), fall_back.c (when the kernel refuses a backend), loop.c (the loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -44,10 +44,19 @@ short descriptor_answer(short asked, short found);
 // 0 or the errno that the wait ends with at once. May raise NoMemoryError; descriptor_unlink undoes what was done.
 int descriptor_arm(struct loop *loop, struct loop_wait *wait);
 
+// All that wait for it, linked by fd_next; or NULL.
+struct loop_wait *descriptor_waits(const struct loop *loop, int descriptor);
+
 // Harmless for a wait that is not linked.
 void descriptor_unlink(struct loop *loop, struct loop_wait *wait);
 
 // The wait is over, by these events or this errno.
 void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, int error);
+
+// ---- fall_back.c
+
+// The backend's wait failed with this errno: goes on with the next best, which is asked for all that is waited for. Raises
+// SystemCallError where there is none.
+void loop_fall_back(struct loop *loop, int error);
 
 #endif

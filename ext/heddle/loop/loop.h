@@ -113,8 +113,8 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
 RBIMPL_ATTR_NORETURN()
 void loop_raise_wait_error(int error, const char *doing);
 
-// How many places a table by descriptors gets when this one has none: an eighth more, not twice as many, for each page that is
-// cleared is memory in use.
+// How many places a table by descriptors gets when this one has none: an eighth more, not twice as many, for each page
+// that is cleared is memory in use.
 static inline int loop_table_capacity(int descriptor)
 {
     return descriptor + descriptor / 8 + 64;
@@ -124,8 +124,9 @@ static inline int loop_table_capacity(int descriptor)
 bool loop_drained(const struct loop *loop, int descriptor);
 void loop_note_drained(struct loop *loop, int descriptor, bool drained);
 
-// Room for LOOP_SCRATCH bytes that are received before a place for them is made, since mostly there are none yet: a fiber that
-// waits is not to hold memory for what will come. What is in it is gone once anything else runs. Raises NoMemoryError.
+// Room for LOOP_SCRATCH bytes that are received before a place for them is made, since mostly there are none yet: a
+// fiber that waits is not to hold memory for what will come. What is in it is gone once anything else runs. Raises
+// NoMemoryError.
 enum { LOOP_SCRATCH = 16384 };
 char *loop_scratch(struct loop *loop);
 
@@ -134,18 +135,35 @@ char *loop_scratch(struct loop *loop);
 struct pollfd;
 int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span);
 
-// As loop_wait_any, and until a native thread posts a note with the key that `expect` is told, which must not raise. With
-// no descriptor at all it is the note that is waited for.
+// As loop_wait_any, and until a native thread posts a note with the key that `expect` is told, which must not raise.
+// With no descriptor at all it is the note that is waited for.
 int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
                           void (*expect)(void *argument, uint64_t key), void *argument);
 
 // Gives the turn to the others that are ready and comes back after them.
 void loop_yield(struct loop *loop);
 
+// ---- what ends without parking
+
+// For operations of a program's own, which may end without parking. Only waits fail at a deadline: the line that a
+// `rescue` logs must get into its file. But a peer that never lets the task wait must not outrun the deadline. So such
+// operations call this before they begin: once something is pending for the task, so many of them go through, and the
+// next raises it, before it has taken anything. None fails that never waits, as on a regular file. `descriptor`: what
+// the operation is for, or -1.
+enum { ADMITTED_AT_MOST = 64 };
+void loop_admit(struct loop *loop, int descriptor);
+
 // To be called by operations that ended without parking: gives the turn away once in a while, so that a fiber whose
 // data is always there does not starve the others. After so many operations, or bytes that they moved: see budget.h.
+// Raises nothing: what the operation has taken (bytes, a connection) is not to be lost.
+void loop_give_turn(struct loop *loop, size_t bytes);
+
+// Both, for an operation of which nothing is lost.
+void loop_courtesy(struct loop *loop);
+
+// For the steps of a conversation, which a deadline may end at each of them: as loop_give_turn, and once the budget is
+// spent raises what a wait would raise.
 void loop_spend(struct loop *loop, size_t bytes);
-void loop_courtesy(struct loop *loop); // no bytes
 
 // Runs a fiber that was never run, at once: what it is for is begun before its spawner goes on, and is in flight the
 // longer. The fiber's block gets the argument. The caller goes on next, see ready_push_starter.
@@ -183,8 +201,8 @@ void loop_interrupt_task(struct loop *loop, struct task *task);
 // Any thread. Every wait on this descriptor, in any loop, ends with ECANCELED: somebody closes it.
 void loops_descriptor_closing(int descriptor);
 
-// Any thread. When what runs outside of any task on that thread waits in a loop: raises there what is pending for it, and
-// answers true.
+// Any thread. When what runs outside of any task on that thread waits in a loop: raises there what is pending for it,
+// and answers true.
 bool loops_interrupt_root(VALUE thread);
 
 // The fiber that waits in the thread's loop outside of any task, or 0.

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 // ---- parking
 
@@ -18,9 +19,10 @@ struct parking {
     short revents;
     int error;
     bool completed;
-    struct loop_wait *outer_wait;                     // of the same task: a trap handler that waits
-    VALUE start;                                      // a fiber to run at once, or 0; its block gets …
-    VALUE argument;                                   // … this
+    bool keeps_result;            // the turn is given away after an operation whose result is not to be lost
+    struct loop_wait *outer_wait; // of the same task: a trap handler that waits
+    VALUE start;                  // a fiber to run at once, or 0; its block gets …
+    VALUE argument;               // … this
     void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
     void *enter_argument;
     VALUE exception; // was raised in the waiting fiber by somebody, or 0
@@ -51,9 +53,9 @@ static void prepare_wait(const struct parking *parking)
 static void begin(struct parking *parking, enum wait_kind kind)
 {
     struct loop *loop = parking->loop;
-    // Not in place of a start: the task that is to be started would be lost.
-    if (!parking->start && !parking->enter && (loop->task->cancel_pending || loop->task->chain->innermost))
-        prepare_wait(parking);
+    // Not in place of a start: the task that is to be started would be lost. Nor of what an operation has taken.
+    bool only_waits = !parking->start && !parking->enter && !parking->keeps_result;
+    if (only_waits && (loop->task->cancel_pending || loop->task->chain->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, kind);
     parking->wait->timer.expire = expire_wait;
@@ -144,7 +146,7 @@ static void detach(struct loop *loop, struct loop_wait *wait)
     if (wait->state == WAIT_READY && wait->kind != WAIT_MEMBER) ready_remove(loop, wait);
     if (wait->descriptor >= 0) {
         descriptor_unlink(loop, wait);
-        if (wait->armed) loop->backend->disarm(loop->backend_state, wait);
+        if (wait->armed) loop->backend->disarm(loop->backend_state, wait, descriptor_waits(loop, wait->descriptor));
         wait->armed = false;
     }
     unindex_wait(loop, wait);
@@ -255,17 +257,57 @@ void loop_yield(struct loop *loop)
     loop_start(loop, 0, Qnil);
 }
 
-void loop_spend(struct loop *loop, size_t bytes)
+static bool budget_left(struct loop *loop, size_t bytes)
 {
     loop->bytes_since_switch += bytes;
-    if (++loop->since_switch < BUDGET_OPERATIONS && loop->bytes_since_switch < BUDGET_BYTES) return;
+    return ++loop->since_switch < BUDGET_OPERATIONS && loop->bytes_since_switch < BUDGET_BYTES;
+}
+
+void loop_spend(struct loop *loop, size_t bytes)
+{
+    if (budget_left(loop, bytes)) return;
     poll_if_late(loop);
     loop_yield(loop);
 }
 
+// What is ready always: no peer decides whether the task waits for it.
+static bool never_waits(int descriptor)
+{
+    struct stat status;
+    return descriptor >= 0 && fstat(descriptor, &status) == 0 && (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
+}
+
+void loop_admit(struct loop *loop, int descriptor)
+{
+    struct task *task = loop->task;
+    if (!task->cancel_pending && !task->chain->innermost) return;
+    if (!task_interrupted(task)) {
+        task->admitted = 0;
+    } else if (task->admitted < ADMITTED_AT_MOST) {
+        task->admitted++;
+    } else if (!never_waits(descriptor)) {
+        task_raise_pending(task);
+    }
+}
+
+void loop_give_turn(struct loop *loop, size_t bytes)
+{
+    if (budget_left(loop, bytes)) return;
+    poll_if_late(loop);
+    if (!loop->ready_head && !poll_due(loop)) {
+        loop->since_poll++;
+        return;
+    }
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true};
+    begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
 void loop_courtesy(struct loop *loop)
 {
-    loop_spend(loop, 0);
+    loop_admit(loop, -1);
+    loop_give_turn(loop, 0);
 }
 
 static int look(struct loop *loop, int descriptor, short events)
@@ -286,12 +328,11 @@ void loop_raise_wait_error(int error, const char *doing)
 
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
 {
-    // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a
-    // zero timeout asks for the truth now.
-    if (span == 0 || (events & POLLOUT)) {
+    // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a zero
+    // timeout asks for the truth now. Where something is pending for the task a wait fails, but only if it is needed.
+    if (span == 0 || (events & POLLOUT) || task_pending(loop->task)) {
         int found = look(loop, descriptor, events);
         if (found || span == 0) {
-            task_raise_pending(loop->task);
             loop_courtesy(loop);
             return found;
         }
@@ -351,6 +392,7 @@ static VALUE selection_end(VALUE argument)
 {
     struct selection *selection = (struct selection *)argument;
     struct loop *loop = selection->parking.loop;
+    if (selection->parking.forks != fork_count()) return Qnil; // in a child: the records are of the parent's
     for (size_t i = 0; i < selection->made; i++) {
         struct loop_wait *member = selection->members[i];
         selection->asked[i].revents = member->revents;
@@ -440,7 +482,8 @@ static VALUE idle_end(VALUE argument)
 {
     struct parking *parking = (struct parking *)argument;
     struct loop *loop = parking->loop;
-    if (parking->wait->state == WAIT_PARKED) { // somebody raised in it
+    if (parking->forks != fork_count()) return Qnil; // in a child: the record is of the parent's
+    if (parking->wait->state == WAIT_PARKED) {       // somebody raised in it
         struct loop_wait **link = &loop->idle;
         while (*link != parking->wait)
             link = &(*link)->next;
@@ -454,7 +497,7 @@ static VALUE idle_end(VALUE argument)
 
 void loop_idle(struct loop *loop)
 {
-    struct parking parking = {.loop = loop};
+    struct parking parking = {.loop = loop, .forks = fork_count()};
     loop->task = &loop->attendant; // its own task is over
     parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
     parking.wait->task = &loop->attendant;

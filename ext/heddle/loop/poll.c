@@ -1,15 +1,19 @@
 #include "loop/loop.h"
+#include "loop/poll_now.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <string.h>
 
-// poll(2), which every platform has: the floor. Its cost grows with the number of waiting descriptors.
+// poll(2), which every platform has: the floor. Its cost grows with the number of waiting descriptors. One entry a
+// descriptor, however many wait for it: the kernel refuses more entries than the process may have descriptors.
 
 struct poll_set {
-    struct pollfd *asked;     // [0] is the wake-up's
-    struct loop_wait **waits; // who asked
+    struct pollfd *asked; // [0] is the wake-up's
     nfds_t count;
     nfds_t capacity;
+    nfds_t *places; // by descriptor: in `asked`, or 0
+    int place_capacity;
     int found;
 };
 
@@ -23,7 +27,6 @@ static void reserve(struct poll_set *set)
     if (set->count < set->capacity) return;
     nfds_t capacity = set->capacity ? set->capacity * 2 : 64;
     REALLOC_N(set->asked, struct pollfd, capacity);
-    REALLOC_N(set->waits, struct loop_wait *, capacity);
     set->capacity = capacity;
 }
 
@@ -32,7 +35,6 @@ static void *open_set(int wakeup_descriptor)
     struct poll_set *set = ZALLOC(struct poll_set);
     reserve(set);
     set->asked[0] = (struct pollfd){.fd = wakeup_descriptor, .events = POLLIN};
-    set->waits[0] = NULL;
     set->count = 1;
     return set;
 }
@@ -42,40 +44,68 @@ static void close_set(void *state, bool forked)
     (void)forked;
     struct poll_set *set = state;
     xfree(set->asked);
-    xfree(set->waits);
+    xfree(set->places);
     xfree(set);
+}
+
+static nfds_t *place_of(struct poll_set *set, int descriptor)
+{
+    if (descriptor >= set->place_capacity) {
+        int capacity = loop_table_capacity(descriptor);
+        REALLOC_N(set->places, nfds_t, capacity);
+        memset(set->places + set->place_capacity, 0, (size_t)(capacity - set->place_capacity) * sizeof(nfds_t));
+        set->place_capacity = capacity;
+    }
+    return &set->places[descriptor];
 }
 
 static void remove_at(struct poll_set *set, nfds_t place)
 {
     nfds_t last = --set->count;
+    set->places[set->asked[place].fd] = 0;
     if (place == last) return;
     set->asked[place] = set->asked[last];
-    set->waits[place] = set->waits[last];
-    set->waits[place]->backend_place = (uint32_t)place;
+    set->places[set->asked[place].fd] = place;
+}
+
+static short events_of(const struct loop_wait *all)
+{
+    short events = 0;
+    for (; all; all = all->fd_next)
+        events |= all->events;
+    return events;
 }
 
 static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
 {
-    (void)all;
     struct poll_set *set = state;
-    reserve(set);
-    set->asked[set->count] = (struct pollfd){.fd = wait->descriptor, .events = wait->events};
-    set->waits[set->count] = wait;
-    wait->backend_place = (uint32_t)set->count++;
+    nfds_t *place = place_of(set, wait->descriptor);
+    if (!*place) {
+        reserve(set);
+        *place = set->count++;
+        set->asked[*place] = (struct pollfd){.fd = wait->descriptor};
+    }
+    set->asked[*place].events = events_of(all);
     return 0;
 }
 
-static void disarm(void *state, struct loop_wait *wait)
+static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 {
-    remove_at(state, wait->backend_place);
+    struct poll_set *set = state;
+    nfds_t place = *place_of(set, wait->descriptor);
+    if (!place) return; // its number was closed, which has ended all waits for it
+    if (rest) {
+        set->asked[place].events = events_of(rest);
+    } else {
+        remove_at(set, place);
+    }
 }
 
 static int wait_set(void *state, int64_t timeout, deadline_t until)
 {
     (void)until;
     struct poll_set *set = state;
-    set->found = poll(set->asked, set->count, deadline_milliseconds(timeout));
+    set->found = poll_slices(set->asked, set->count, deadline_milliseconds(timeout));
     if (set->found >= 0) return 0;
     set->found = 0;
     return errno == EINTR ? 0 : errno;
@@ -88,15 +118,15 @@ static int collect(void *state, struct loop *loop)
     set->found = 0;
     if (found == 0) return 0;
     if (set->asked[0].revents) loop_signalled(loop);
-    for (nfds_t i = set->count; i-- > 1;) { // from the end: removing moves the last one
-        short revents = set->asked[i].revents;
-        if (!revents) continue;
-        struct loop_wait *wait = set->waits[i];
+    // From the end: removing moves the last one here, and those who wait for something else ask again behind it.
+    for (nfds_t i = set->count; i-- > 1;) {
+        struct pollfd asked = set->asked[i];
+        if (!asked.revents) continue;
         remove_at(set, i);
-        if (revents & POLLNVAL) {
-            loop_wait_ready(loop, wait_key(wait), 0, EBADF);
+        if (asked.revents & POLLNVAL) {
+            loop_descriptor_gone(loop, asked.fd, EBADF);
         } else {
-            loop_wait_ready(loop, wait_key(wait), revents, 0);
+            loop_descriptor_ready(loop, asked.fd, asked.revents);
         }
     }
     return found;

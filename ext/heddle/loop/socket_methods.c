@@ -80,14 +80,14 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
         !shim_reads(self) || (descriptor = shim_plain_reader(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
-    task_raise_pending(loop->task);
+    loop_admit(loop, descriptor);
     bool wait_first = loop_drained(loop, descriptor);
     for (;;) {
         if (!wait_first) {
             ssize_t count;
             VALUE bytes = receive(loop, descriptor, FIX2LONG(argv[0]), &count);
             if (count > 0) {
-                loop_courtesy(loop);
+                loop_give_turn(loop, (size_t)count);
                 return bytes;
             }
             if (count == 0) rb_eof_error();
@@ -184,7 +184,7 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
         !(loop = loop_in_place_of(id_write)) || (descriptor = shim_plain_writer(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
-    task_raise_pending(loop->task);
+    loop_admit(loop, descriptor);
     VALUE bytes = argv[0];
     long length = RSTRING_LEN(bytes);
     loop->statistics.system_calls++;
@@ -194,7 +194,7 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
         send_rest(loop, self, bytes, count < 0 ? 0 : (size_t)count);
     }
     RB_GC_GUARD(bytes);
-    loop_courtesy(loop);
+    loop_give_turn(loop, (size_t)length);
     return LONG2FIX(length);
 }
 

@@ -96,7 +96,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
     struct loop *loop = scheduler_loop(scheduler);
     if (loop) {
         loop_enter(loop);
-        task_raise_pending(loop->task);
+        loop_admit(loop, -1);
     }
     if (run == Qundef) {
         struct task *parent = loop ? loop->task : task_current();

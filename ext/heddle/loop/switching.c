@@ -89,6 +89,7 @@ void wake(struct loop *loop, struct loop_wait *wait)
     if (wait->state != WAIT_PARKED) return;
     if (wait->kind == WAIT_MEMBER) {
         wait->state = WAIT_READY; // not in the queue: has no fiber
+        wait->parent->completed = true;
         wake(loop, wait->parent);
     } else {
         ready_push(loop, wait);
@@ -191,7 +192,10 @@ static bool poll_kernel(struct loop *loop)
     } else {
         sleep_without_gvl(&sleep);
     }
-    if (sleep.error) rb_syserr_fail(sleep.error, loop->backend->name);
+    if (sleep.error) {
+        loop_fall_back(loop, sleep.error);
+        return sleep.slept;
+    }
     int found =
         loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
     loop->found = found > 0;

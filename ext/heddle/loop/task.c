@@ -47,6 +47,9 @@ static void raise_cancellation(const struct task *task)
 void task_raise_pending(struct task *task)
 {
     if (!task->cancel_pending && !task->chain->innermost) return;
+    // What rescues the exception may do as much again.
+    task->admitted = 0;
+    if (task->loop) task->loop->since_switch = task->loop->bytes_since_switch = 0;
     if (cancel_due(task)) {
         task->cancel_pending = false;
         raise_cancellation(task);

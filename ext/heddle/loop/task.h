@@ -28,6 +28,7 @@ struct task {
     struct scope_chain scopes;
     struct scope_chain *chain; // the scopes above; of the loop's root: those of its thread
     enum task_status status;
+    uint8_t admitted;    // operations that have gone through since something is pending, see loop_admit
     bool listed;         // in the loop's list
     bool cancel_asked;   // Task#cancel was called
     bool cancel_pending; // and its exception is still to be raised

@@ -43,12 +43,11 @@ struct loop_wait {
     uint8_t kind;
     uint8_t state;
     bool timed_out;
-    bool completed;         // what it waited for came
-    bool armed;             // the backend knows of it
-    bool indexed;           // can be found by its fiber
-    bool starter;           // ready in front of the others, because its fiber started another one
-    int error;              // errno with which the wait failed, or 0
-    uint32_t backend_place; // the backend's own, while armed
+    bool completed; // what it waited for came
+    bool armed;     // the backend knows of it
+    bool indexed;   // can be found by its fiber
+    bool starter;   // ready in front of the others, because its fiber started another one
+    int error;      // errno with which the wait failed, or 0
 };
 
 // Names a record in places that outlive it (the kernel, a native thread): generation above, index below.

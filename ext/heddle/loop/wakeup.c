@@ -12,9 +12,12 @@ static int open_ends(struct wakeup *wakeup)
 {
 #ifdef HAVE_SYS_EVENTFD_H
     int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (descriptor < 0) return -1;
-    wakeup->reader = wakeup->writer = descriptor;
-#else
+    if (descriptor >= 0) {
+        wakeup->reader = wakeup->writer = descriptor;
+        return 0;
+    }
+    if (errno == EMFILE || errno == ENFILE) return -1; // a pipe would take two
+#endif
     int ends[2];
     if (pipe(ends) < 0) return -1;
     for (int i = 0; i < 2; i++) {
@@ -23,7 +26,6 @@ static int open_ends(struct wakeup *wakeup)
     }
     wakeup->reader = ends[0];
     wakeup->writer = ends[1];
-#endif
     return 0;
 }
 
