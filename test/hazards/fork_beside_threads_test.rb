@@ -84,4 +84,102 @@ class ForkBesideThreadsTest < Minitest::Test
     RUBY
     assert_equal({0 => 5}.inspect, out.chomp)
   end
+
+  # Every way to a child, while offloaded blocks, look-ups, deadlines of plain threads and sockets are busy. Each child does the
+  # same work once and has to end with status 0 in time: what a thread of the parent held must not keep it waiting.
+  EVERY_WAY = <<~'RUBY'
+    PORT = (server = TCPServer.new("127.0.0.1", 0)).addr[1]
+    WAYS = %w[task thread offload popen _fork grandchild trap daemon system]
+
+    # On a thread of the resolver's, and in the hosts file: another port is another question.
+    def look_up = Addrinfo.tcp("127.0.0.1", 1 + rand(60_000)).getnameinfo
+
+    def work
+      Heddle.run do
+        left, right = UNIXSocket.pair
+        right << "hello"
+        tasks = [
+          Heddle.spawn { Heddle.offload { Array.new(50, &:to_s).size } },
+          Heddle.spawn { left.readpartial(5) },
+          Heddle.spawn { Thread.new { Heddle.deadline(0.005) { sleep } rescue $!.class }.value }
+        ]
+        Heddle.spawn { look_up }.value
+        TCPSocket.new("localhost", PORT).close
+        raise "other values" unless tasks.map(&:value) == [50, "hello", Heddle::DeadlineExceeded]
+      end
+      work_in_child
+    end
+
+    def child
+      work
+      exit!(0)
+    rescue Exception => error
+      $stderr.puts error.full_message(highlight: false)
+      exit!(8)
+    end
+
+    def status_of(pid)
+      limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 20
+      until (status = Process.wait2(pid, Process::WNOHANG)&.last)
+        if Process.clock_gettime(Process::CLOCK_MONOTONIC) > limit
+          Process.kill(:KILL, pid)
+          Process.wait(pid)
+          return "late"
+        end
+        sleep(0.003)
+      end
+      status.success? || status.inspect
+    end
+
+    def outcome(way)
+      case way
+      when "task" then status_of(fork { child })
+      when "thread" then status_of(Thread.new { fork { child } }.value)
+      when "offload" then status_of(Heddle.offload { fork { child } })
+      when "_fork" then status_of((pid = Process._fork).zero? ? child : pid)
+      when "grandchild" then status_of(fork { work && exit!(Process.wait2(fork { child }).last.exitstatus) })
+      when "system" then system("true") && `echo 1` == "1\n"
+      when "popen"
+        io = IO.popen("-") || child
+        status_of(io.pid).tap { io.close }
+      when "trap"
+        $forked = nil
+        Process.kill(:USR2, $$)
+        sleep(0.001) until $forked
+        status_of($forked)
+      when "daemon"
+        reader, writer = IO.pipe
+        pid = fork { Process.daemon(true, true) && work && writer.write("ok") && exit!(0) }
+        writer.close
+        Process.wait(pid)
+        Heddle.deadline(20) { reader.read } == "ok"
+      end
+    end
+
+    # A handler may lock no Mutex, nor may its child as long as it is in the handler.
+    trap("USR2") { (pid = fork) ? $forked = pid : Thread.new { child }.join }
+    Thread.new { loop { server.accept.close } }
+    stop = false
+    3.times do
+      Thread.new do
+        until stop
+          (Heddle.deadline(0.003) { sleep(rand * 0.006) }) rescue nil
+          Heddle.deadline(10) { TCPSocket.new("localhost", PORT).close }
+        end
+      end
+    end
+    Heddle.run do
+      6.times { Heddle.spawn { Heddle.offload { sleep(rand * 0.002) } until stop } }
+      3.times { Heddle.spawn { look_up until stop } }
+      (WAYS * 3).each { |way| puts "#{way}: #{outcome(way)}" }
+      stop = true
+    end
+    exit!(0)
+  RUBY
+
+  def test_every_way_to_a_child_while_all_is_busy
+    out = assert_child("#{CHILDREN}\n#{EVERY_WAY}", timeout: 100)
+    assert_equal 27, out.lines.size
+    assert_empty out.lines.grep_v(/: true$/)
+  end
 end
