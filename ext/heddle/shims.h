@@ -231,6 +231,13 @@ static inline bool shim_threads_migrate(void)
     return RUBY_API_VERSION_CODE >= 30300 && wanted && atoi(wanted) != 0;
 }
 
+// After rb_protect: whether a kill ends this thread, and Ruby will neither close its scheduler nor announce its end, as it does for
+// a thread that comes to its end by itself. # RUBY_VERSION >= 3.3
+static inline bool shim_thread_dies_silently(void)
+{
+    return RUBY_API_VERSION_CODE < 30300 && FIXNUM_P(rb_errinfo());
+}
+
 // Whether Ruby calls io_read and its like with (offset, length) for a single transfer, as 4.1 does; before, it is
 // (length, offset) for as many as that takes. The version of IO::Buffer tells. # RUBY_VERSION >= 4.1
 static inline bool shim_single_transfers(void)

@@ -11,7 +11,7 @@ module Heddle
   # Inside {Heddle.run}, or under a foreign scheduler (async), a pool works on the scheduler of the thread that made it.
   # Elsewhere it has a loop of its own, which runs inside {#map}, {#each}, {#wait} and {#close}, and inside {#spawn} until
   # the block waits for the first time, or while the queue is full; all of that in the thread that made it. Other threads may
-  # {#spawn}: what they do runs when that thread is in one of these.
+  # {#spawn}: what they do runs when that thread is in one of these. When that thread ends, what has not ended is cancelled.
   #
   # @example
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }

@@ -83,3 +83,9 @@ void closing_run(VALUE scheduler)
     VALUE fatal = scheduler_loop(scheduler)->fatal;
     if (NIL_P(closing.ended_by) && !NIL_P(fatal)) rb_exc_raise(fatal);
 }
+
+VALUE closing_cancel(VALUE scheduler)
+{
+    struct closing closing = {.scheduler = scheduler, .ended_by = Qnil, .until = DEADLINE_NEVER};
+    return rb_ensure(cancel_rest, (VALUE)&closing, finish, (VALUE)&closing);
+}

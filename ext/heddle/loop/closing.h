@@ -9,4 +9,7 @@
 // that comes meanwhile, and the SystemExit or signal of a task where nothing else ends the thread.
 void closing_run(VALUE scheduler);
 
+// Outside of any task, with the scheduler set on this thread: cancels what is scheduled, waits for its end and closes the loop. Returns nil.
+VALUE closing_cancel(VALUE scheduler);
+
 #endif

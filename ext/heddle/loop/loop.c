@@ -25,6 +25,11 @@ static void unlist_loop(struct loop *loop)
     }
 }
 
+struct loop *loops_first(void)
+{
+    return live_loops;
+}
+
 void loops_descriptor_closing(int descriptor)
 {
     for (struct loop *loop = live_loops; loop; loop = loop->next_live) {

@@ -198,6 +198,9 @@ VALUE loop_next_posted(struct loop *loop);
 // Raise what is pending for the task in its innermost wait, or at its next one.
 void loop_interrupt_task(struct loop *loop, struct task *task);
 
+// The first of all loops that are open; `next_live` is the next one.
+struct loop *loops_first(void);
+
 // Any thread. Every wait on this descriptor, in any loop, ends with ECANCELED: somebody closes it.
 void loops_descriptor_closing(int descriptor);
 

@@ -1,5 +1,6 @@
 #include "loop/scheduler.h"
 
+#include "loop/attach.h"
 #include "loop/callers.h"
 #include "loop/closing.h"
 #include "loop/fork.h"
@@ -147,75 +148,6 @@ static VALUE close_scheduler(VALUE self)
         if (!NIL_P(loop->fatal)) rb_exc_raise(loop->fatal);
     }
     return Qnil;
-}
-
-static VALUE yield_nothing(VALUE unused)
-{
-    (void)unused;
-    return rb_yield_values(0);
-}
-
-static VALUE detach(VALUE self);
-
-VALUE scheduler_attached(VALUE self, VALUE (*body)(VALUE), VALUE argument)
-{
-    struct loop *loop = scheduler_loop(self);
-    rb_fiber_scheduler_set(self);
-    loop->visiting = true;
-    if (loop->backend_state) loop_recheck_blocked(loop);
-    return rb_ensure(body, argument, detach, self);
-}
-
-static VALUE detach(VALUE self)
-{
-    // No interrupt is checked between the two: set_scheduler calls close at once.
-    scheduler_loop(self)->detaching = true;
-    rb_fiber_scheduler_set(Qnil);
-    scheduler_loop(self)->detaching = false;
-    return Qnil;
-}
-
-/*
- * call-seq: scheduler.attached { ... } -> object
- *
- * @api private Sets the scheduler on this thread for the time of the block. What is scheduled stays as it is then, and
- * goes on the next time.
- */
-static VALUE attached(VALUE self)
-{
-    return scheduler_attached(self, yield_nothing, Qnil);
-}
-
-static VALUE close_and_take_off(VALUE unused)
-{
-    (void)unused;
-    return rb_fiber_scheduler_set(Qnil);
-}
-
-// Ruby 3.1 keeps a scheduler whose close has raised.
-static VALUE take_off_after_all(VALUE self)
-{
-    if (rb_fiber_scheduler_get() != self) return Qnil;
-    return scheduler_loop(self)->closed ? detach(self) : rb_ensure(close_and_take_off, Qnil, detach, self);
-}
-
-static VALUE take_off(VALUE self)
-{
-    return rb_ensure(close_and_take_off, Qnil, take_off_after_all, self);
-}
-
-/*
- * call-seq: scheduler.installed { ... } -> object
- *
- * @api private Sets the scheduler on this thread for the time of the block, and closes it then. Whatever strikes meanwhile, an
- * interrupt while it closes included, the thread has no scheduler afterwards: in Ruby code an interrupt may come before the
- * first line of an +ensure+.
- */
-static VALUE installed(VALUE self)
-{
-    rb_need_block();
-    rb_fiber_scheduler_set(self);
-    return rb_ensure(yield_nothing, Qnil, take_off, self);
 }
 
 /*
@@ -483,8 +415,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "backend", backend, 0);
     rb_define_method(cScheduler, "close", close_scheduler, 0);
     rb_define_method(cScheduler, "scheduler_close", close_scheduler, 0);
-    rb_define_method(cScheduler, "attached", attached, 0);
-    rb_define_method(cScheduler, "installed", installed, 0);
+    attach_define(cScheduler);
     rb_define_method(cScheduler, "accept_posts", accept_posts, 0);
     rb_define_method(cScheduler, "closed?", closed_p, 0);
     statistics_define(cScheduler);

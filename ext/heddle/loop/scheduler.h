@@ -13,10 +13,6 @@ struct loop *scheduler_loop(VALUE scheduler);
 // As scheduler_loop, but NULL for a subclass of Heddle::Scheduler, too, which may have overridden hooks.
 struct loop *scheduler_plain_loop(VALUE scheduler);
 
-// Calls `body` with the scheduler set on this thread, which has none; afterwards it has none again, and what is scheduled
-// stays as it is.
-VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument);
-
 // An Array of the tasks that have not ended, in the order of their start.
 VALUE scheduler_tasks(VALUE scheduler);
 

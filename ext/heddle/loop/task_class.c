@@ -1,5 +1,6 @@
 #include "loop/task_class.h"
 
+#include "loop/attach.h"
 #include "loop/cancel.h"
 #include "loop/foreign.h"
 #include "loop/fork.h"

@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# A thread that ends while fibers of its pools wait: Ruby crashes on a fiber that is left in the list of a Mutex or a thread.
+class ThreadEndTest < Minitest::Test
+  include LoopHelpers
+
+  # What a fiber waits for, and what looks at its waiters later.
+  WAITS = {
+    "a_mutex" => ["lock.synchronize { }", "lock.unlock"],
+    "a_threads_end" => ["helper.join", "lock.unlock; helper.join"],
+    "a_queue" => ["queue.pop", "queue << 1"]
+  }.freeze
+
+  # How the fiber comes to be there when the thread ends.
+  LEFT = {
+    "in_map" => "Heddle::FiberPool.new(2).map([1]) { Heddle.spawn { wait.call }; ready << 1; sleep }",
+    "by_spawn" => "pool = Heddle::FiberPool.new(2); pool.spawn { wait.call }; ready << 1; %s"
+  }.freeze
+
+  WAITS.each do |name, (wait, waking)|
+    define_method("test_a_thread_that_is_killed_while_a_fiber_waits_for_#{name}") do
+      assert_survives(LEFT["in_map"], wait, "thread.kill", waking)
+    end
+
+    define_method("test_a_thread_that_ends_while_a_fiber_waits_for_#{name}") do
+      assert_survives(LEFT["by_spawn"] % "", wait, "", waking)
+    end
+
+    next if RUBY_VERSION < "3.3"
+
+    define_method("test_a_thread_that_fails_while_a_fiber_waits_for_#{name}") do
+      assert_survives(LEFT["by_spawn"] % "raise 'on purpose'", wait, "", waking)
+    end
+
+    define_method("test_a_thread_that_is_killed_elsewhere_while_a_fiber_waits_for_#{name}") do
+      assert_survives(LEFT["by_spawn"] % "queue_of_nothing.pop", wait, "thread.kill", waking)
+    end
+  end
+
+  # They wait for a loop that nobody runs any more.
+  def test_other_threads_hear_of_it
+    outcome = in_child(<<~RUBY, timeout: 20)
+      pools = Queue.new
+      owner = Thread.new { Heddle::FiberPool.new(1, queue: 1).tap { |pool| pools << pool }.map([1]) { sleep } }
+      pool = pools.pop
+      waiting = Thread.new { pool.spawn { sleep }.value }
+      Thread.pass until waiting.stop? && pool.statistics[:queued] == 1
+      spawning = Thread.new { pool.spawn { 2 }.value }
+      Thread.pass until spawning.stop?
+      owner.kill.join
+      [waiting, spawning].each do |thread|
+        thread.report_on_exception = false
+        puts thread.join(5) ? "ended" : "still there"
+      rescue Heddle::Error => error
+        puts error.class
+      end
+    RUBY
+    assert_equal "Heddle::TaskCancelled\nHeddle::SchedulerClosed\n", outcome.out
+  end
+
+  private
+
+  def assert_survives(leaving, wait, ending, waking)
+    outcome = in_child(<<~RUBY, timeout: 20)
+      lock, queue, ready, queue_of_nothing = Mutex.new, Queue.new, Queue.new, Queue.new
+      lock.lock
+      helper = Thread.new { lock.synchronize { } }
+      Thread.pass until helper.stop?
+      wait = -> do
+        #{wait}
+      ensure
+        puts "ensured"
+      end
+      thread = Thread.new { Thread.current.report_on_exception = false; #{leaving} }
+      ready.pop
+      #{ending}
+      begin
+        thread.join
+      rescue RuntimeError
+        puts "failed"
+      end
+      GC.start
+      #{waking}
+      puts "ended"
+    RUBY
+    assert outcome.status.success?, outcome.err[0, 500]
+    assert_equal %w[ended ensured], outcome.out.lines(chomp: true).uniq.sort - ["failed"]
+  end
+end
