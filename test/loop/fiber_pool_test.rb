@@ -414,6 +414,17 @@ class FiberPoolTest < Minitest::Test
       pool.close
     end
 
+    def test_a_join_goes_on_over_several_calls
+      lock = Thread::Mutex.new.tap(&:lock)
+      helper = Thread.new { lock.synchronize { :its_value } }
+      pool = Heddle::FiberPool.new(3)
+      joining = [pool.spawn { helper.join }, pool.spawn { helper.value }]
+      3.times { pool.spawn { sleep(0.001) }.value }
+      lock.unlock
+      assert_equal [helper, :its_value], joining.map(&:value)
+      pool.close
+    end
+
     def test_an_error_that_nobody_asks_for_is_raised_from_wait
       pool = Heddle::FiberPool.new(2)
       report = stderr_of do

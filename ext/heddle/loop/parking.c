@@ -234,10 +234,17 @@ void loop_unblock_parked(struct loop *loop, VALUE fiber)
     unblock_parked(loop, fiber);
 }
 
+// Thread#join of Ruby 3.3 takes a wake-up too many for the end of its limit, and returns nil.
+static bool waits_for_thread(const struct loop_wait *wait)
+{
+    return wait->blocker && rb_obj_is_kind_of(wait->blocker, rb_cThread) == Qtrue &&
+           RTEST(rb_funcall(wait->blocker, rb_intern("alive?"), 0));
+}
+
 static void wake_blocked(struct loop_wait *wait, void *loop)
 {
     // Not a sleep: it must not end early.
-    if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED) return;
+    if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED || waits_for_thread(wait)) return;
     wait->completed = true;
     wake(loop, wait);
 }
