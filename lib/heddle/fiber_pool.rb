@@ -17,7 +17,8 @@ module Heddle
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
   class FiberPool
     FAILURES_KEPT = 64
-    private_constant :FAILURES_KEPT
+    LOCK_SECONDS = 5
+    private_constant :FAILURES_KEPT, :LOCK_SECONDS
 
     # Registers a block that is asked after each task whether its fiber must not be used again, because a library holds it
     # by its identity. It is called with the fiber, on it, and must not wait.
@@ -47,7 +48,10 @@ module Heddle
       @running = 0
       @spawned = 0
       @failures = []
-      @changed = Gate.new
+      @ended = Gate.new
+      @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
+      @promised = 0 # places of those whose turn has come
+      @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
       @closed = false
       @scheduler = Fiber.scheduler
@@ -66,10 +70,7 @@ module Heddle
       raise ArgumentError, "Heddle::FiberPool#spawn needs a block: the work to do" unless block
 
       check_thread
-      attached do
-        wait_for_room
-        submit(false, method(:ended), &block)
-      end
+      attached { submit(false, method(:ended), &block) }
     end
 
     # Calls the block with each item, on the pool's fibers. The first error cancels the rest and is raised once all have
@@ -105,12 +106,12 @@ module Heddle
     def wait(timeout = nil)
       deadline = timeout && now + timeout
       attached do
-        until (seen = @changed.openings) && idle?
+        until (seen = @ended.openings) && idle?
           left = deadline && deadline - now
           return nil if left && left <= 0
 
           check_thread
-          @changed.wait(seen, left)
+          @ended.wait(seen, left)
         end
       end
       raise_unclaimed
@@ -122,7 +123,8 @@ module Heddle
     # @return [self]
     def close
       @closed = true
-      @changed.open
+      @ended.open
+      @lock.synchronize { @turns.each_key(&:open) }
       wait
       self
     ensure
@@ -142,30 +144,22 @@ module Heddle
       "#<#{self.class}#{" #{@name.inspect}" if @name} #{@running} of #{@size} running, #{@queue.size} queued#{", closed" if @closed}>"
     end
 
-    # @api private For {Batch}: waits until {#submit} need not add to a full queue.
-    def wait_for_room
-      while (seen = @changed.openings) && !@closed && @running >= @size && @queue.size >= @queue_limit
-        @lock.synchronize { @queue.reject!(&:ended?) }
-        break if @queue.size < @queue_limit
-
-        @changed.wait(seen)
-      end
-    end
-
-    # @api private For {Batch}: takes a block in. There must be room.
-    def submit(claimed, on_end, &block)
-      starts = false
-      raise PoolClosed, "#{inspect} takes no more work: it was closed" if @closed
-
-      task = nil
+    # @api private Takes a block in, once there is room and those who waited before have had theirs.
+    #
+    # @param wanted [#call, nil] asked after a wait; with false for an answer the block is not taken
+    # @return [Task, nil]
+    def submit(claimed, on_end, wanted = nil, &block)
+      task = starts = turn = nil
       @lock.synchronize do
-        task = Task.prepare(@scheduler, @name, on_end, claimed, &block) # a cancel while it waits for the lock leaves none
-        @spawned += 1
-        next @queue << task unless @running < @size
-
-        @running += 1
-        starts = true
+        if @turns.empty? && room?
+          task, starts = take_in(claimed, on_end, block)
+        else
+          raise_closed if @closed
+          @turns[turn = Gate.new] = true
+          give_turns
+        end
       end
+      task, starts = in_turn(turn) { take_in(claimed, on_end, block) if wanted.nil? || wanted.call } if turn
       starts ? start(task) : task
     end
 
@@ -206,9 +200,72 @@ module Heddle
         successor = @queue.shift
         successor = @queue.shift while successor&.ended?
         @running -= 1 unless successor
+        give_turns
       end
-      @changed.open
+      @ended.open if @running.zero?
       successor
+    end
+
+    # Yields, under the lock, when the turn has come. Whatever ends the wait, its place is not lost to the others.
+    def in_turn(turn)
+      turn.wait(0) while turn.openings.zero?
+      @lock.synchronize do
+        raise_closed if @closed
+        yield.tap { |taken| (@promised -= 1) && (turn = nil) if taken }
+      end
+    ensure
+      Heddle.shield(LOCK_SECONDS) { leave(turn) } if turn
+    end
+
+    def leave(turn)
+      @lock.synchronize do
+        @promised -= 1 unless @turns.delete(turn)
+        give_turns
+      end
+    end
+
+    # Under the lock, to those who have waited longest: as many turns as there are places. An exception in between would
+    # lose a place.
+    def give_turns
+      return if @turns.empty?
+
+      Thread.handle_interrupt(Object => :never) do
+        while !@turns.empty? && room?
+          turn, = @turns.shift
+          @promised += 1
+          turn.open
+        end
+      end
+    end
+
+    # Under the lock. Tasks that were cancelled while they were queued take no room.
+    def room?
+      return true if @running + @queue.size + @promised < @size + @queue_limit
+      return false if @withdrawals == (withdrawals = Task.withdrawals)
+
+      @withdrawals = withdrawals
+      @queue.reject!(&:ended?)
+      @running + @queue.size + @promised < @size + @queue_limit
+    end
+
+    # Under the lock.
+    # @return [(Task, Boolean)] and whether it is to be started
+    def take_in(claimed, on_end, block)
+      raise_closed if @closed
+
+      task = Task.prepare(@scheduler, @name, on_end, claimed, &block) # a cancel while it waits for the lock leaves none
+      @spawned += 1
+      if @running < @size
+        @running += 1
+        [task, true]
+      else
+        @queue << task
+        [task, false]
+      end
+    end
+
+    def raise_closed
+      raise PoolClosed, "#{inspect} takes no more work: it was closed"
     end
 
     def count(what, value, least)
@@ -262,16 +319,14 @@ module Heddle
         @tasks = {}.compare_by_identity
         @values = []
         @failed = nil
+        @wanted = -> { !@failed }
         @changed = Gate.new
       end
 
       def run(items, &block)
         index = -1
         items.to_enum.each_entry do |item|
-          @pool.wait_for_room
-          break if @failed
-
-          add(index += 1, item, block)
+          break if @failed || !add(index += 1, item, block)
         end
         wait_for_end
         raise @failed.error if @failed
@@ -286,9 +341,12 @@ module Heddle
 
       def add(index, item, block)
         on_end = ->(task) { ended(task, index) }
-        task = @pool.submit(true, on_end) { block.call(item) }
+        task = @pool.submit(true, on_end, @wanted) { block.call(item) }
+        return unless task
+
         @tasks[task] = true
         @tasks.delete(task) if task.ended? # at its first run
+        task
       end
 
       def ended(task, index)

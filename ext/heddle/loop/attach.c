@@ -9,9 +9,8 @@
 
 static void set(VALUE scheduler)
 {
-    struct loop *loop = scheduler_loop(scheduler);
     rb_fiber_scheduler_set(scheduler);
-    if (loop->backend_state) loop_recheck_blocked(loop);
+    scheduler_loop(scheduler)->recheck_due = true;
 }
 
 static VALUE detach(VALUE scheduler)

@@ -5,9 +5,17 @@
 #include "loop/task_class.h"
 #include "loop/task_run.h"
 
+static unsigned long withdrawals;
+
+unsigned long task_withdrawals(void)
+{
+    return withdrawals;
+}
+
 void task_cancel(struct task *task, bool again)
 {
     if (task->status == TASK_QUEUED) {
+        withdrawals++;
         task_end(task, TASK_CANCELLED, Qnil);
         return;
     }

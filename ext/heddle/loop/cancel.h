@@ -24,6 +24,9 @@ struct cancelling {
 // still there. Any thread that holds the GVL.
 void task_cancel(struct task *task, bool again);
 
+// How many tasks were cancelled before their start. Their pools look for them when that has changed.
+unsigned long task_withdrawals(void);
+
 void cancel_all(VALUE tasks, bool again);
 
 // Cancels all and waits until they have ended: their clean-up has `grace` (and the time of the shields that it is in)

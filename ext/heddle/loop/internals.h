@@ -32,6 +32,10 @@ void switch_to(struct loop *loop, VALUE fiber, VALUE argument);
 
 // ---- parking.c
 
+// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop is
+// detached from its thread.
+void recheck_blocked(struct loop *loop);
+
 // Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a fiber.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
 

@@ -6,7 +6,8 @@
 struct joining {
     VALUE owner;
     VALUE waiters;
-    VALUE entry; // [scheduler or nil, fiber or thread]
+    VALUE entry;  // [scheduler or nil, fiber or thread]
+    VALUE number; // in `waiters`
     deadline_t deadline;
     struct loop *loop;
 };
@@ -31,7 +32,7 @@ static VALUE wait_body(VALUE argument)
         left = joining->deadline - deadline_now();
         if (left <= 0) return Qnil;
     }
-    rb_ary_push(joining->waiters, joining->entry);
+    rb_hash_aset(joining->waiters, joining->number, joining->entry);
     VALUE scheduler = rb_ary_entry(joining->entry, 0);
     if (joining->loop) {
         loop_block(joining->loop, joining->owner, left);
@@ -47,19 +48,17 @@ static VALUE wait_body(VALUE argument)
 static VALUE wait_end(VALUE argument)
 {
     struct joining *joining = (struct joining *)argument;
-    // By identity: the same fiber may wait for the same thing in a trap handler.
-    for (long i = RARRAY_LEN(joining->waiters); i-- > 0;) {
-        if (RARRAY_AREF(joining->waiters, i) != joining->entry) continue;
-        rb_ary_delete_at(joining->waiters, i);
-        break;
-    }
+    rb_hash_delete(joining->waiters, joining->number);
     return Qnil;
 }
 
 void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
 {
-    if (NIL_P(*waiters)) *waiters = rb_ary_new();
-    struct joining joining = {.owner = owner, .waiters = *waiters, .deadline = deadline};
+    // Each has a number of its own: the same fiber may wait for the same thing in a trap handler.
+    static uint64_t last_number;
+    if (NIL_P(*waiters)) *waiters = rb_hash_new();
+    struct joining joining = {
+        .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
     // Also from the root fiber, which is blocking and has no current scheduler: it can run the loop itself.
     VALUE scheduler = rb_fiber_scheduler_get();
     joining.loop = scheduler_loop(scheduler);
@@ -72,14 +71,27 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
     rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
 }
 
+static int collect_entry(VALUE number, VALUE entry, VALUE entries)
+{
+    (void)number;
+    rb_ary_push(entries, entry);
+    return ST_CONTINUE;
+}
+
+bool join_awaited(VALUE waiters)
+{
+    return !NIL_P(waiters) && RHASH_SIZE(waiters) > 0;
+}
+
 void join_wake(VALUE owner, VALUE waiters)
 {
-    if (NIL_P(waiters)) return;
-    VALUE woken = rb_ary_dup(waiters);
-    rb_ary_clear(waiters);
-    waiters = woken;
-    for (long i = 0; i < RARRAY_LEN(waiters); i++) {
-        VALUE entry = rb_ary_entry(waiters, i);
+    if (!join_awaited(waiters)) return;
+    // A foreign scheduler may run others meanwhile, which wait for the same.
+    VALUE entries = rb_ary_new_capa((long)RHASH_SIZE(waiters));
+    rb_hash_foreach(waiters, collect_entry, entries);
+    rb_hash_clear(waiters);
+    for (long i = 0; i < RARRAY_LEN(entries); i++) {
+        VALUE entry = RARRAY_AREF(entries, i);
         VALUE scheduler = rb_ary_entry(entry, 0), waiter = rb_ary_entry(entry, 1);
         struct loop *loop = scheduler_loop(scheduler);
         if (loop) {

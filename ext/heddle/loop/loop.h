@@ -79,8 +79,10 @@ struct loop {
     bool measuring;                             // of longest_run, which takes a look at the clock a switch
     deadline_t run_began;
     bool closed;
-    bool detaching; // the next close is none
-    bool visiting;  // on its thread for some calls only: in between Ruby has no scheduler to tell of wake-ups
+    bool detaching;      // the next close is none
+    bool recheck_due;    // it was detached from its thread, see recheck_blocked
+    uint64_t recheck_at; // by statistics.switches: even where others are ready
+    bool visiting;       // on its thread for some calls only: in between Ruby has no scheduler to tell of wake-ups
     struct loop_statistics statistics;
 };
 
@@ -184,10 +186,6 @@ void loop_unblock(struct loop *loop, VALUE fiber);
 // As loop_unblock, for a fiber that looks again whether there is something to do before it waits, with nothing in between
 // that could let another thread run.
 void loop_unblock_parked(struct loop *loop, VALUE fiber);
-
-// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop is
-// detached from its thread.
-void loop_recheck_blocked(struct loop *loop);
 
 // Any thread. The porter starts the task when the loop runs next. There must be one.
 void loop_post(struct loop *loop, VALUE task);

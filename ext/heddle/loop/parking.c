@@ -249,8 +249,10 @@ static void wake_blocked(struct loop_wait *wait, void *loop)
     wake(loop, wait);
 }
 
-void loop_recheck_blocked(struct loop *loop)
+void recheck_blocked(struct loop *loop)
 {
+    loop->recheck_due = false;
+    loop->recheck_at = loop->statistics.switches + loop->blocked.size;
     wait_slab_each(&loop->waits, wake_blocked, loop);
 }
 

@@ -1,5 +1,6 @@
 #include "loop/spawn.h"
 
+#include "loop/cancel.h"
 #include "loop/foreign.h"
 #include "loop/scheduler.h"
 #include "loop/task_class.h"
@@ -35,6 +36,17 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
     task->claimed = RTEST(claimed);
     task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
     return task->self;
+}
+
+/*
+ * call-seq: Heddle::Task.withdrawals -> Integer
+ *
+ * @api private How many tasks were cancelled before their start.
+ */
+static VALUE withdrawals(VALUE klass)
+{
+    (void)klass;
+    return ULONG2NUM(task_withdrawals());
 }
 
 /*
@@ -111,6 +123,7 @@ void spawn_define(VALUE task_class)
 {
     keyword_ids[0] = rb_intern("name");
     rb_define_singleton_method(task_class, "prepare", prepare, 4);
+    rb_define_singleton_method(task_class, "withdrawals", withdrawals, 0);
     rb_define_method(task_class, "start", start_prepared, 0);
     rb_define_singleton_method(heddle_module, "spawn", spawn, -1);
 }

@@ -169,6 +169,10 @@ RBIMPL_ATTR_NOINLINE()
 static bool poll_kernel(struct loop *loop)
 {
     if (!loop->backend_state) rb_raise(heddle_eSchedulerClosed, "the scheduler was closed under a fiber that waits");
+    // All of them, so not at each visit, of which a pool's spawn is one: when nothing else is to be done, and where others
+    // are always ready, after as many switches as fibers are woken.
+    if (loop->recheck_due && (!loop->ready_head || loop->statistics.switches >= loop->recheck_at))
+        recheck_blocked(loop);
     struct sleep sleep = {.loop = loop};
     deadline_t now = deadline_now();
     if (!loop->ready_head) {

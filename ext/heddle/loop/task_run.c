@@ -84,7 +84,7 @@ static VALUE print_report(VALUE argument)
 
 static bool awaited(const struct task *task)
 {
-    return task->claimed || (!NIL_P(task->waiters) && RARRAY_LEN(task->waiters) > 0);
+    return task->claimed || join_awaited(task->waiters);
 }
 
 static bool unasked(const struct task *task)

@@ -14,7 +14,8 @@
 struct memcached_server {
     VALUE self;
     VALUE idle;          // streams that nobody has; the last given back is the first to go
-    VALUE waiters;       // who waits for one, the longest first
+    VALUE waiters;       // Hash of those who wait for one by their numbers, the longest first
+    uint64_t turns;      // numbers that were given to waiters
     int64_t turn_span;   // nanoseconds that this may take, if that is less than the operation's time
     unsigned open;       // connections and permits to make one
     unsigned limit;      // … at most

@@ -3,7 +3,7 @@
 #include "loop/fork.h"
 #include "loop/join.h"
 
-static ID id_connect, id_name, id_healthy;
+static ID id_connect, id_name, id_healthy, id_shift;
 
 // Who waits for a connection: an Array of what was handed over, or nil, and of who is to be woken.
 enum { TURN_GIVEN, TURN_SLEEPERS };
@@ -37,7 +37,7 @@ static VALUE allocate(VALUE klass)
     server->self = self;
     server->idle = server->waiters = Qnil;
     server->idle = rb_ary_new();
-    server->waiters = rb_ary_new();
+    server->waiters = rb_hash_new();
     server->limit = 1;
     server->turn_span = DEADLINE_NEVER;
     server->forks = fork_count();
@@ -56,7 +56,7 @@ static void forget_parents(struct memcached_server *server)
     server->generation++;
     server->open = 0;
     rb_ary_clear(server->idle); // the descriptors go with their objects, without a word to the server
-    rb_ary_clear(server->waiters);
+    rb_hash_clear(server->waiters);
 }
 
 // ---- lending
@@ -64,25 +64,16 @@ static void forget_parents(struct memcached_server *server)
 // Who waits longest gets it: a stream, or true for the permit to make one.
 static bool hand_over(struct memcached_server *server, VALUE what)
 {
-    VALUE waiter = rb_ary_shift(server->waiters);
-    if (NIL_P(waiter)) return false;
+    if (RHASH_SIZE(server->waiters) == 0) return false;
+    VALUE waiter = rb_ary_entry(rb_funcall(server->waiters, id_shift, 0), 1);
     rb_ary_store(waiter, TURN_GIVEN, what);
     join_wake(server->self, rb_ary_entry(waiter, TURN_SLEEPERS));
     return true;
 }
 
-static void remove_waiter(VALUE waiters, VALUE waiter)
-{
-    for (long i = 0; i < RARRAY_LEN(waiters); i++) {
-        if (rb_ary_entry(waiters, i) == waiter) {
-            rb_funcall(waiters, rb_intern("delete_at"), 1, LONG2FIX(i));
-            return;
-        }
-    }
-}
-
 struct turn {
     struct lease *lease;
+    VALUE number; // among the server's waiters
     VALUE waiter;
     deadline_t until;
 };
@@ -119,7 +110,7 @@ static VALUE end_turn(VALUE argument)
     VALUE given = rb_ary_entry(turn->waiter, TURN_GIVEN);
     if (lease->forks != fork_count()) return Qnil;
     if (NIL_P(given)) {
-        remove_waiter(lease->server->waiters, turn->waiter);
+        rb_hash_delete(lease->server->waiters, turn->number);
     } else {
         lease->counted = true;
         lease->stream = given == Qtrue ? Qnil : given;
@@ -135,8 +126,9 @@ static void wait_for_turn(struct lease *lease, deadline_t until)
         deadline_t limit = deadline_after(deadline_now(), span);
         if (limit < until) turn.until = limit;
     }
-    turn.waiter = rb_assoc_new(Qnil, rb_ary_new_capa(1));
-    rb_ary_push(lease->server->waiters, turn.waiter);
+    turn.waiter = rb_assoc_new(Qnil, rb_hash_new());
+    turn.number = ULL2NUM(lease->server->turns++);
+    rb_hash_aset(lease->server->waiters, turn.number, turn.waiter);
     rb_ensure(await_turn, (VALUE)&turn, end_turn, (VALUE)&turn);
     RB_GC_GUARD(turn.waiter);
 }
@@ -150,7 +142,7 @@ void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool prove
     for (;;) {
         lease->generation = server->generation;
         if (NIL_P(lease->stream) && !lease->counted) {
-            if (RARRAY_LEN(server->waiters) > 0) {
+            if (RHASH_SIZE(server->waiters) > 0) {
                 wait_for_turn(lease, until);
             } else if (RARRAY_LEN(server->idle) > 0) {
                 lease->counted = true;
@@ -257,6 +249,7 @@ void memcached_define_server(VALUE klass)
     id_connect = rb_intern("connect");
     id_name = rb_intern("name");
     id_healthy = rb_intern("healthy?");
+    id_shift = rb_intern("shift");
     rb_define_alloc_func(klass, allocate);
     rb_undef_method(klass, "initialize_copy");
     rb_define_method(klass, "limit=", set_limit, 1);

@@ -29,7 +29,7 @@ module Heddle
         @idle = idle
         @lock = Thread::Mutex.new
         @free = [] # [connection, since when], the one used last at the end
-        @waiting = [] # whoever is first is served first
+        @waiting = {}.compare_by_identity # queues as keys; whoever is first is served first
         @made = 0
         @closed = false
         @forks = Process.pid
@@ -78,7 +78,7 @@ module Heddle
       def close
         free, waiting = @lock.synchronize do
           @closed = true
-          [@free, @waiting].map { |list| list.dup.tap { list.clear } }
+          [@free.dup, @waiting.keys].tap { [@free, @waiting].each(&:clear) }
         end
         waiting.each { |queue| queue << :closed }
         free.each { |connection, _| discard(connection) }
@@ -128,7 +128,7 @@ module Heddle
             @made += 1
             :make
           else
-            Thread::Queue.new.tap { |queue| @waiting << queue }
+            Thread::Queue.new.tap { |queue| @waiting[queue] = true }
           end
         end
       ensure
@@ -200,7 +200,7 @@ module Heddle
       # A connection, or the right to make one, to who has waited longest.
       def pass_on(what)
         @lock.synchronize do
-          if (queue = @waiting.shift)
+          if (queue, _ = @waiting.shift)
             queue << what
           elsif what == :make
             @made -= 1
