@@ -44,6 +44,7 @@ module Heddle
 
         line = Line.new(client)
         begin
+          line.hold
           work = lambda do
             yield
           ensure
@@ -83,7 +84,17 @@ module Heddle
 
       def initialize(client)
         @client = client
-        @guard = guard
+      end
+
+      # To be called where {#release} follows, whatever strikes: a guard that nobody releases would shut the socket down in
+      # the middle of a later call.
+      def hold
+        number = @client.socket
+        @guard = SocketGuard.allocate
+        @guard.watch(number, Heddle.remaining&.+(LATER))
+        let_go unless @client.socket == number # another thread closed the client, and the number may have been another file's
+      rescue ::Mysql2::Error
+        let_go # not connected
       end
 
       # @return [Boolean]
@@ -93,7 +104,7 @@ module Heddle
       def cut(error)
         @cut = true
         @reason = error.message
-        @guard ||= guard # a client that was not connected when the call began
+        hold unless @guard # a client that was not connected when the call began
         @guard&.cut
       end
 
@@ -114,10 +125,9 @@ module Heddle
         cut? && @client.instance_variable_set(:@heddle_given_up, @reason || "its deadline was over")
       end
 
-      def guard
-        SocketGuard.new(@client.socket, Heddle.remaining&.+(LATER))
-      rescue ::Mysql2::Error
-        nil # not connected
+      def let_go
+        @guard&.release
+        @guard = nil
       end
     end
     private_constant :Line

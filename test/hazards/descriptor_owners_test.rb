@@ -14,7 +14,7 @@ class DescriptorOwnersTest < Minitest::Test
 
   SECONDS = Float(ENV.fetch("HEDDLE_STRIKER_SECONDS", "5"))
   # A machine that is busy takes longer to start, and for what a struck operation waits.
-  PATIENCE = SECONDS + 40
+  PATIENCE = SECONDS + 50
 
   def test_connects
     strike("new,open,address,own,socket_tcp", "raise,kill,trap")

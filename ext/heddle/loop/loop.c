@@ -146,6 +146,7 @@ void loop_enter(struct loop *loop)
         rb_raise(rb_eArgError, "this scheduler was not initialized: make one with Heddle::Scheduler.new");
     if (loop->closed)
         rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
+    struct scope_chain *chain = thread_scope_chain(rb_thread_current()); // may raise: before there are descriptors
     struct wakeup *wakeup = wakeup_new();
     if (!wakeup) rb_sys_fail("heddle: cannot make a descriptor to wake the loop");
     void *state = loop->backend->open(wakeup->reader);
@@ -157,7 +158,7 @@ void loop_enter(struct loop *loop)
     }
     loop->wakeup = wakeup;
     loop->backend_state = state;
-    loop->root.chain = thread_scope_chain(rb_thread_current());
+    loop->root.chain = chain;
     loop->thread = rb_thread_current();
     loop->last_poll = deadline_now();
     list_loop(loop);

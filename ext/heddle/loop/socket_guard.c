@@ -232,6 +232,8 @@ void Init_heddle_socket_guard(void)
     VALUE cGuard = rb_define_class_under(heddle_module, "SocketGuard", rb_cObject);
     rb_define_alloc_func(cGuard, allocate);
     rb_define_method(cGuard, "initialize", initialize, 2);
+    // For whoever has to know the guard before it has the socket: SocketGuard.allocate, and this.
+    rb_define_method(cGuard, "watch", initialize, 2);
     rb_define_method(cGuard, "cut", cut_now, 0);
     rb_define_method(cGuard, "cut?", cut_p, 0);
     rb_define_method(cGuard, "release", release_now, 0);

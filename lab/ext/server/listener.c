@@ -52,6 +52,7 @@ int listener_open(struct listener *listener, struct loop *loop, struct in_addr a
     }
     int error = errno;
     close(fd);
+    listener->source.fd = -1;
     errno = error;
     return -1;
 }

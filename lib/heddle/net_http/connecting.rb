@@ -23,19 +23,20 @@ module Heddle
             end
 
             address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
-            socket = Flavour.connect(klass, address, port, @open_timeout)
-            return Connecting.bounded(@open_timeout) { super() } if socket.nil?
-            raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
-            Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
-
+            complete = false
             begin
+              socket = Flavour.connect(klass, address, port, @open_timeout)
+              return Connecting.bounded(@open_timeout) { super() } if socket.nil?
+              raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
+              Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
+
               @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
                 continue_timeout: @continue_timeout, debug_output: @debug_output)
               @last_communicated = nil
               on_connect
-            rescue
-              socket.close
-              raise
+              complete = true
+            ensure
+              socket.close if socket.is_a?(IO) && !complete # also for what is no StandardError: a timeout, a cancel
             end
           end
           front.send(:private, :connect)
