@@ -31,7 +31,26 @@ class UnmodifiedPgTest < UnmodifiedTestCase
     assert_equal ["PG::DivisionByZero", "6", "3"], results
   end
 
+  # libpq closes its sockets with close(2). A poll that is left in an io_uring keeps them in the kernel: the server sees no end.
+  def test_finished_connections_leave_nothing_in_the_kernel
+    Heddle.run do
+      count = 100
+      count.times do
+        connect { |db| db.exec_params("select repeat('x', 200000)", []) }
+      end
+      wait_until(5, what: "the end of all connections") { sockets_without_a_descriptor.zero? }
+    end
+  end
+
   private
+
+  # Ours, on which the server has said good-bye.
+  def sockets_without_a_descriptor
+    port = format(":%04X", @server.port)
+    %w[tcp tcp6].sum do |name|
+      File.readlines("/proc/net/#{name}").drop(1).map(&:split).count { |line| line[2].end_with?(port) && line[3] == "08" }
+    end
+  end
 
   def query(i)
     connect { |db| db.exec_params("select $1::int, pg_sleep($2)", [i, DELAY]).column_values(0) }
