@@ -24,6 +24,26 @@ static ssize_t room(int descriptor, short events, size_t length)
     return events == POLLOUT && length > PIPE_BUF ? PIPE_BUF : (ssize_t)length;
 }
 
+ssize_t io_read(int descriptor, void *buffer, size_t length)
+{
+    ssize_t allowed = room(descriptor, POLLIN, length), count;
+    if (allowed < 0) return allowed;
+    do {
+        count = read(descriptor, buffer, (size_t)allowed);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+ssize_t io_write(int descriptor, const void *bytes, size_t length)
+{
+    ssize_t allowed = room(descriptor, POLLOUT, length), count;
+    if (allowed < 0) return allowed;
+    do {
+        count = write(descriptor, bytes, (size_t)allowed);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
 ssize_t io_receive(int descriptor, void *buffer, size_t length)
 {
     ssize_t count;
@@ -31,13 +51,8 @@ ssize_t io_receive(int descriptor, void *buffer, size_t length)
         count = recv(descriptor, buffer, length, MSG_DONTWAIT);
     } while (count < 0 && errno == EINTR);
     if (count >= 0) return count;
-    if (errno != ENOTSOCK) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
-    ssize_t allowed = room(descriptor, POLLIN, length);
-    if (allowed < 0) return allowed;
-    do {
-        count = read(descriptor, buffer, (size_t)allowed);
-    } while (count < 0 && errno == EINTR);
-    return count < 0 ? -errno : count;
+    if (errno == ENOTSOCK) return io_read(descriptor, buffer, length);
+    return errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }
 
 ssize_t io_transmit(int descriptor, const void *bytes, size_t length)
@@ -47,13 +62,8 @@ ssize_t io_transmit(int descriptor, const void *bytes, size_t length)
         count = send(descriptor, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (count < 0 && errno == EINTR);
     if (count >= 0) return count;
-    if (errno != ENOTSOCK) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
-    ssize_t allowed = room(descriptor, POLLOUT, length);
-    if (allowed < 0) return allowed;
-    do {
-        count = write(descriptor, bytes, (size_t)allowed);
-    } while (count < 0 && errno == EINTR);
-    return count < 0 ? -errno : count;
+    if (errno == ENOTSOCK) return io_write(descriptor, bytes, length);
+    return errno == EWOULDBLOCK ? -EAGAIN : -errno;
 }
 
 ssize_t io_receive_two(int descriptor, void *first, size_t first_length, void *second, size_t second_length)

@@ -12,6 +12,10 @@
 ssize_t io_receive(int descriptor, void *buffer, size_t length);
 ssize_t io_transmit(int descriptor, const void *bytes, size_t length);
 
+// The same for what is no socket, as far as the caller knows: saves the system call that finds out.
+ssize_t io_read(int descriptor, void *buffer, size_t length);
+ssize_t io_write(int descriptor, const void *bytes, size_t length);
+
 // The same with two pieces of memory, the first one first. What is no socket gets the first only.
 ssize_t io_receive_two(int descriptor, void *first, size_t first_length, void *second, size_t second_length);
 ssize_t io_transmit_two(int descriptor, const void *first, size_t first_length, const void *second,

@@ -9,6 +9,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+static VALUE cBasicSocket;
+
 // Ruby's IO::READABLE and so on are poll(2)'s bits on every platform that has poll; asserted in hooks_io_define.
 static short poll_events(VALUE events)
 {
@@ -88,26 +90,33 @@ static bool waits_here(const struct transfer *transfer, short events)
     return !shim_has_timeout(transfer->io) && !shim_own_buffer(transfer->io, base);
 }
 
-typedef ssize_t (*move)(struct loop *loop, int descriptor, VALUE buffer, size_t offset);
+// Moves bytes between the descriptor and the buffer from `offset` on.
+typedef ssize_t (*move)(const struct transfer *transfer, int descriptor, size_t offset);
 
-static ssize_t read_into(struct loop *loop, int descriptor, VALUE buffer, size_t offset)
+static bool is_socket(const struct transfer *transfer)
+{
+    return RTEST(rb_obj_is_kind_of(transfer->io, cBasicSocket));
+}
+
+static ssize_t read_into(const struct transfer *transfer, int descriptor, size_t offset)
 {
     void *base;
     size_t size;
-    rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    rb_io_buffer_get_bytes_for_writing(transfer->buffer, &base, &size);
     if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (!is_socket(transfer)) return io_read(descriptor, (char *)base + offset, size - offset);
     ssize_t count = io_receive(descriptor, (char *)base + offset, size - offset);
-    loop_note_drained(loop, descriptor, count > 0 && (size_t)count < size - offset);
+    loop_note_drained(transfer->loop, descriptor, count > 0 && (size_t)count < size - offset);
     return count;
 }
 
-static ssize_t write_from(struct loop *loop, int descriptor, VALUE buffer, size_t offset)
+static ssize_t write_from(const struct transfer *transfer, int descriptor, size_t offset)
 {
-    (void)loop;
     const void *base;
     size_t size;
-    rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
+    rb_io_buffer_get_bytes_for_reading(transfer->buffer, &base, &size);
     if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (!is_socket(transfer)) return io_write(descriptor, (const char *)base + offset, size - offset);
     return io_transmit(descriptor, (const char *)base + offset, size - offset);
 }
 
@@ -124,7 +133,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         ssize_t count = -EAGAIN;
         if (!wait_first) {
             transfer.loop->statistics.system_calls++;
-            count = step(transfer.loop, descriptor, transfer.buffer, transfer.offset + moved);
+            count = step(&transfer, descriptor, transfer.offset + moved);
         }
         wait_first = false;
         if (count == -EAGAIN && waits) {
@@ -150,7 +159,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
  * Reads at least +length+ bytes (with 0: what is there) into +buffer+, an IO::Buffer, from
  * +offset+ on. Returns how many; fewer at the end of the file; -errno. With 0 also -EAGAIN, where the caller is to wait.
  */
-static VALUE io_read(int argc, VALUE *argv, VALUE self)
+static VALUE hook_read(int argc, VALUE *argv, VALUE self)
 {
     return transfer_bytes(transfer_of(argc, argv, self), read_into, POLLIN);
 }
@@ -160,7 +169,7 @@ static VALUE io_read(int argc, VALUE *argv, VALUE self)
  *
  * Writes at least +length+ bytes of +buffer+ from +offset+ on. Returns how many, or -errno.
  */
-static VALUE io_write(int argc, VALUE *argv, VALUE self)
+static VALUE hook_write(int argc, VALUE *argv, VALUE self)
 {
     return transfer_bytes(transfer_of(argc, argv, self), write_from, POLLOUT);
 }
@@ -414,9 +423,10 @@ void hooks_io_define(VALUE scheduler_class)
 {
     _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI,
                    "IO events are poll's");
+    rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
     rb_define_method(scheduler_class, "io_wait", io_wait, -1);
-    rb_define_method(scheduler_class, "io_read", io_read, -1);
-    rb_define_method(scheduler_class, "io_write", io_write, -1);
+    rb_define_method(scheduler_class, "io_read", hook_read, -1);
+    rb_define_method(scheduler_class, "io_write", hook_write, -1);
     rb_define_method(scheduler_class, "io_pread", io_pread, -1);
     rb_define_method(scheduler_class, "io_pwrite", io_pwrite, -1);
     rb_define_method(scheduler_class, "io_select", io_select, -1);
