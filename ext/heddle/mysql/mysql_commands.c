@@ -2,6 +2,7 @@
 // answer that is owed, so that several questions can travel together. What the server refuses is returned, not raised.
 #include "mysql/mysql_link.h"
 
+#include "loop/fork.h"
 #include "wire/mysql_sql.h"
 
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
@@ -22,7 +23,9 @@ static VALUE sql_text(struct mysql_link *link, VALUE sql)
 static VALUE open_link(VALUE self, VALUE stream)
 {
     stream_of(stream);
-    mysql_link_of(self)->stream = stream;
+    struct mysql_link *link = mysql_link_of(self);
+    link->stream = stream;
+    link->born = fork_count();
     return self;
 }
 
@@ -79,6 +82,19 @@ static VALUE busy_p(VALUE self)
 static VALUE owed(VALUE self)
 {
     return UINT2NUM(mysql_link_of(self)->owed);
+}
+
+/* call-seq: link.forked? -> true or false. Whether it belongs to the process that this one was forked from. */
+static VALUE forked_p(VALUE self)
+{
+    return mysql_forked(mysql_link_of(self)) ? Qtrue : Qfalse;
+}
+
+/* @api private link.leave: closes the socket in this process, a child of fork, without a word to the server. */
+static VALUE leave(VALUE self)
+{
+    mysql_leave(mysql_link_of(self));
+    return Qnil;
 }
 
 // ---- asking
@@ -346,6 +362,7 @@ static VALUE close_later(VALUE self, VALUE prepared)
     struct mysql_statement *statement = mysql_statement_of(prepared);
     if (!statement->open) return Qnil;
     statement->open = false;
+    if (mysql_forked(link)) return Qnil; // the parent's to close
     mysql_bury(link->graveyard, statement->id);
     if (!link->graveyard->dead && !link->busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
@@ -419,6 +436,8 @@ void mysql_commands_init(void)
     rb_define_method(link, "cursor?", cursor_p, 0);
     rb_define_method(link, "busy?", busy_p, 0);
     rb_define_method(link, "owed", owed, 0);
+    rb_define_method(link, "forked?", forked_p, 0);
+    rb_define_method(link, "leave", leave, 0);
     rb_define_method(link, "send_query", send_query, 1);
     rb_define_method(link, "send_command", send_command, 2);
     rb_define_method(link, "send_prepare", send_prepare, 1);

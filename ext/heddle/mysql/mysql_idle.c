@@ -4,7 +4,6 @@
 // owner sees it done or not done. Not over TLS, whose records take Ruby's code to write.
 #include "mysql/mysql_link.h"
 
-#include "loop/fork.h"
 #include "loop/thread_scope.h"
 
 static const int64_t SECOND = 1000000000;
@@ -28,8 +27,10 @@ static VALUE send_closes(VALUE self)
 static bool look(VALUE self, deadline_t now)
 {
     struct mysql_link *link = mysql_link_of(self);
-    if (link->forks != fork_count()) return false; // it is the parent's, and so is the conversation
-    if (link->exchanges != link->seen || link->busy || link->owed) {
+    if (mysql_forked(link) || stream_is_closed(link->stream)) return false;
+    // The end of the exchange, or of the one that reads what is owed, has it watched again. Whoever asked may never come back.
+    if (link->busy || link->owed) return false;
+    if (link->exchanges != link->seen) {
         link->seen = link->exchanges;
         link->idle_since = now;
         return true;
@@ -57,7 +58,6 @@ static VALUE watch(VALUE self)
     struct mysql_link *link = mysql_link_of(self);
     thread_scope_chore(look_at_all);
     rb_ary_push(watched, self);
-    link->forks = fork_count();
     link->seen = link->exchanges;
     link->idle_since = deadline_now();
     return Qnil;
@@ -66,7 +66,7 @@ static VALUE watch(VALUE self)
 void mysql_flush_when_idle(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    if (link->watched || !(link->closes || link->graveyard->count)) return;
+    if (link->watched || !(link->closes || link->graveyard->count) || link->owed) return;
     link->watched = true;
     int state = 0;
     rb_protect(watch, self, &state);

@@ -1,5 +1,7 @@
 #include "mysql/mysql_link.h"
 
+#include "loop/fork.h"
+
 #include <string.h>
 
 enum { LARGE_PACKET = 64 << 10 };
@@ -96,6 +98,29 @@ void mysql_violated(struct mysql_link *link, const char *what)
     rb_raise(db_error("Heddle::DB::ProtocolError"), "%" PRIsVALUE " %s; the connection is closed", peer, what);
 }
 
+bool mysql_forked(const struct mysql_link *link)
+{
+    return link->born != fork_count();
+}
+
+void mysql_leave(struct mysql_link *link)
+{
+    link->busy = false; // the exchange is that of a fiber or thread of the parent
+    if (!stream_is_closed(link->stream)) stream_poison(stream_of(link->stream), "it belongs to the parent process");
+}
+
+RBIMPL_ATTR_NORETURN()
+static void refuse_child(struct mysql_link *link)
+{
+    VALUE peer = rb_funcall(link->stream, rb_intern("peer"), 0);
+    mysql_leave(link);
+    rb_raise(db_error("Heddle::DB::ConnectionLost"),
+             "this connection to %" PRIsVALUE
+             " belongs to the process that this one was forked from, and is closed here: "
+             "connect again in the child, or use a Heddle::DB::Pool, which does so by itself",
+             peer);
+}
+
 static VALUE exchange_body(VALUE argument)
 {
     struct mysql_exchange *exchange = (struct mysql_exchange *)argument;
@@ -117,6 +142,7 @@ static VALUE exchange_end(VALUE argument)
         if (!exchange->complete && !exchange->gives) stream_poison(stream, "an exchange did not come to its end");
     }
     link->pending = 0;
+    if (!exchange->complete && exchange->gives) mysql_flush_when_idle(exchange->self);
     // What was large once need not stay.
     if (link->request.capacity > (64 << 10)) {
         xfree(link->request.at);
@@ -132,6 +158,7 @@ static VALUE exchange_end(VALUE argument)
 VALUE mysql_exchange(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link = mysql_link_of(exchange->self);
+    if (mysql_forked(link)) refuse_child(link);
     if (link->busy)
         rb_raise(db_error("Heddle::DB::Busy"),
                  "another fiber or thread is in the middle of a query on this connection: give each its own "

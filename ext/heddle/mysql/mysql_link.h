@@ -51,15 +51,15 @@ struct mysql_link {
     uint32_t closes; // ride already
     uint32_t last;   // the statement that was prepared last
     bool last_open;  // … and was not closed
+    unsigned born;   // in which process it was opened: in a child of fork the conversation is the parent's
     uint16_t status;
     uint8_t sequence;
     bool busy;  // in an exchange
     bool whole; // `apart` has no more memory than its bytes take
-    // Of mysql_idle.c: whether it watches, since when nothing was asked, by which count, and in which process.
+    // Of mysql_idle.c: whether it watches, since when nothing was asked, and by which count.
     bool watched;
     deadline_t idle_since;
     uint64_t exchanges, seen;
-    unsigned forks;
     bool local;    // DATETIME is in the time zone of this process, not in UTC
     bool booleans; // TINYINT(1) is true or false
     bool direct;   // the server takes a prepare and its execution together: MariaDB since 10.2
@@ -88,6 +88,12 @@ struct mysql_exchange {
 // Runs the body as one exchange: nobody else may talk meanwhile, it has the link's time, and when it is left before its end
 // the stream is closed, unless it `gives` and got no further than to build its request.
 VALUE mysql_exchange(struct mysql_exchange *exchange);
+
+// Whether it is the conversation of the process that this one was forked from.
+bool mysql_forked(const struct mysql_link *link);
+
+// Closes its socket in this process, without a word to the server.
+void mysql_leave(struct mysql_link *link);
 
 // One with two arguments.
 VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second);

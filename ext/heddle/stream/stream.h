@@ -36,6 +36,9 @@ struct stream;
 // stack (RB_GC_GUARD) while the pointer is in use.
 struct stream *stream_of(VALUE object);
 
+// Whether that of a Heddle::Stream is closed. Raises TypeError for anything else.
+bool stream_is_closed(VALUE object);
+
 // ---- reading. All but stream_buffered and stream_consume may wait: until the read timeout, the deadline of the exchange
 // and the one in force, whichever is first. Before a wait, what was written is sent.
 

@@ -66,6 +66,11 @@ struct stream *stream_of(VALUE object)
     return stream;
 }
 
+bool stream_is_closed(VALUE object)
+{
+    return stream_get(object)->closed;
+}
+
 // What the IO's own buffer holds already.
 static void take_over_buffer(struct stream *stream)
 {

@@ -175,6 +175,11 @@ module Heddle
         @driver.closed?
       end
 
+      # @api private for a pool: whether it belongs to the process that this one was forked from
+      def forked?
+        @driver.forked?
+      end
+
       # @return [MySQL::Driver] what is the database's own
       attr_reader :driver
 
@@ -229,6 +234,9 @@ module Heddle
       end
 
       def check_owner
+        return unless @talking || @lease || @holder
+        return if @driver.forked? # whoever has it is in the parent; the driver refuses to talk, and says why
+
         raise Busy, "another fiber or thread is in the middle of a query on this connection: give each its own (Heddle::DB::Pool), or let them take turns" if @talking
         raise Busy, "this connection was given back to its pool" if @lease == :none
 

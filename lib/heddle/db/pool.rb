@@ -71,7 +71,10 @@ module Heddle
 
       # @return [Hash] how many connections there are, are free, and are waited for
       def stats
-        @lock.synchronize { {connections: @made, free: @free.size, waiting: @waiting.size} }
+        @lock.synchronize do
+          forget_parents
+          {connections: @made, free: @free.size, waiting: @waiting.size}
+        end
       end
 
       # Closes what is free now, and the rest as it is given back. Who waits gets PoolClosed.
@@ -176,6 +179,8 @@ module Heddle
       end
 
       def give_back(connection)
+        return connection.close if connection.forked? # its place is in the parent's pool
+
         connection.lease = :none
         if reusable?(connection)
           pass_on(connection)
@@ -200,10 +205,11 @@ module Heddle
       # A connection, or the right to make one, to who has waited longest.
       def pass_on(what)
         @lock.synchronize do
+          forget_parents
           if (queue, _ = @waiting.shift)
             queue << what
           elsif what == :make
-            @made -= 1
+            @made -= 1 if @made > 0
           elsif @closed
             @made -= 1
             what.close
@@ -233,6 +239,7 @@ module Heddle
         return if @forks == Process.pid
 
         @forks = Process.pid
+        @free.each { |connection, _| connection.close }
         @free.clear
         @waiting.clear
         @made = 0

@@ -174,9 +174,14 @@ module Heddle
 
         def at_rest? = @link.owed.zero? && !closed?
 
-        def closed? = @stream.closed?
+        def closed? = @stream.closed? || forked?
 
+        # @return [Boolean] whether it belongs to the process that this one was forked from
+        def forked? = @link.forked?
+
+        # In a child of fork the socket is closed, and the server hears nothing: the connection is the parent's.
         def close
+          return @link.leave if forked?
           return if closed?
 
           @stream.write_timeout = GOODBYE
@@ -188,6 +193,7 @@ module Heddle
 
         # After what did not come to its end: what is owed would be taken for the answer to something else.
         def abandon
+          return @link.leave if forked?
           return if @abandoned || (!closed? && @link.owed.zero?)
 
           @abandoned = true
