@@ -13,13 +13,23 @@ static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
     return found;
 }
 
+// They have no index: each task that starts or ends would pay for what is hardly ever asked.
+static struct loop_wait *idle_wait(const struct loop *loop, VALUE fiber)
+{
+    struct loop_wait *worker = loop->idle;
+    while (worker && worker->fiber != fiber)
+        worker = worker->next;
+    return worker;
+}
+
 static struct loop_wait *own_wait_of_fiber(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *found = wait_in(&loop->blocked, fiber), *other = wait_in(&loop->parked, fiber);
     if (!found || (other && other->task->wait == other)) found = other;
     if (found) return found;
     const struct task *task = fiber_index_task(&loop->running, fiber);
-    return task && task->wait && task->wait->fiber == fiber ? task->wait : NULL;
+    if (!task) return idle_wait(loop, fiber);
+    return task->wait && task->wait->fiber == fiber ? task->wait : NULL;
 }
 
 // For a fiber that has resumed another one, which waits now, the wait is that one's, as Fiber#raise has it since Ruby 3.3.

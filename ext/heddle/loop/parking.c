@@ -482,7 +482,6 @@ static VALUE idle_body(VALUE argument)
     parking->wait->next = loop->idle;
     loop->idle = parking->wait;
     loop->idle_count++;
-    index_wait(loop, parking->wait);
     switch_away(loop, parking->wait);
     return Qnil;
 }
@@ -499,7 +498,6 @@ static VALUE idle_end(VALUE argument)
         *link = parking->wait->next;
         loop->idle_count--;
     }
-    unindex_wait(loop, parking->wait);
     wait_release(&loop->waits, parking->wait);
     return Qnil;
 }
