@@ -80,6 +80,25 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
     end
   end
 
+  # Between two small chunks, where the reader gives its turn away, with the beginning of a large one received already.
+  def test_another_task_that_closes_between_two_chunks
+    small = "1\r\na\r\n" * 500
+    @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n#{small}400\r\nbb"], ending: nil}]])
+    body = +""
+    Heddle.run do
+      error = assert_raises(IOError) do
+        start do |http|
+          Heddle.spawn do
+            sleep(0) while body.empty?
+            close(http) { |other| other.write("strange" * 200) }
+          end
+          http.request_get("/") { |response| response.read_body(body) }
+        end
+      end
+      assert_equal ["closed stream", "a" * 500 + "bb"], [error.message, body]
+    end
+  end
+
   # As with stock: it is in @rbuf.
   def test_what_was_received_already_can_still_be_read
     %i[disable enable].each do |switch|

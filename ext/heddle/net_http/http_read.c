@@ -213,6 +213,8 @@ static bool read_into_string(struct http_io *io, uint64_t length, VALUE string)
         return true;
     }
     if (io->tls) target.scratch = rb_str_buf_new(HTTP_RECORD);
+    // Since the socket was last used other tasks may have had a turn, and closed it: its number may be another file's.
+    http_io_look_again(io);
     rb_ensure(receive_into, (VALUE)&target, finish_target, (VALUE)&target);
     RB_GC_GUARD(target.scratch);
     return target.left == 0;
