@@ -40,6 +40,14 @@ class AddressResolveTest < Minitest::Test
     end
   end
 
+  # Those of hosts do not, see resolver.c.
+  def test_names_of_interfaces_differ_in_case
+    Heddle.run do
+      assert_equal ["fe80::1%lo"], Fiber.scheduler.address_resolve("FE80::1%lo")
+      assert_nil Fiber.scheduler.address_resolve("fe80::1%LO")
+    end
+  end
+
   def test_bad_names
     Heddle.run do
       assert_raises(TypeError) { Fiber.scheduler.address_resolve(nil) }

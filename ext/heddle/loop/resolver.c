@@ -114,8 +114,11 @@ struct lookup *lookup_name(const char *host, int family)
     struct question *question = calloc(1, size < sizeof(*question) ? sizeof(*question) : size);
     if (!question) return NULL;
     question->family_or_flags = family;
-    for (size_t i = 0; i < length; i++) // names that differ in case are one
-        question->host[i] = host[i] >= 'A' && host[i] <= 'Z' ? (char)(host[i] | 0x20) : host[i];
+    memcpy(question->host, host, length);
+    // Names of hosts that differ in case are one, names of interfaces are not.
+    for (char *at = question->host; *at && *at != '%'; at++) {
+        if (*at >= 'A' && *at <= 'Z') *at |= 0x20;
+    }
     struct lookup *lookup = lookup_new(question, size);
     free(question);
     return lookup;
