@@ -175,6 +175,38 @@ class EarlyUnblockTest < Minitest::Test
     skip "this Ruby cannot compact its heap"
   end
 
+  # It is counted by the loop that it was kept for, and must not hide from the next loop that there is one again.
+  def test_one_that_an_earlier_loop_left
+    in_thread do
+      kept = Array.new(2) do
+        scheduler = Heddle::Scheduler.new
+        scheduler.installed do
+          scheduler.block(:me, 0.001)
+          scheduler.unblock(:early, Fiber.current)
+          scheduler.unblock(:early, Fiber.current)
+          Array.new(2) { scheduler.block(:me, 0.05) }.tap { scheduler.unblock(:left, Fiber.current) }
+        end
+      end
+      assert_equal [[true, false]] * 2, kept
+    end
+  end
+
+  # The child has the fiber, with what was kept for it.
+  def test_one_that_was_kept_before_a_fork
+    out = assert_child(<<~RUBY)
+      twice = lambda do |scheduler|
+        Fiber.set_scheduler(scheduler)
+        scheduler.block(:me, 0.001)
+        scheduler.unblock(:early, Fiber.current)
+        puts [scheduler.block(:me, 0.05), scheduler.block(:me, 0.05)].inspect
+        scheduler.unblock(:early, Fiber.current)
+      end
+      twice.call(Heddle::Scheduler.new)
+      Process.wait(fork { twice.call(Heddle::Scheduler.new) })
+    RUBY
+    assert_equal ["[true, false]"] * 2, out.lines(chomp: true)
+  end
+
   def test_what_is_no_fiber_is_ignored
     Heddle.run do
       [nil, 1, Object.new, Thread.current, Fiber.new {}.freeze].each do |thing|

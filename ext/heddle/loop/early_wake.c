@@ -1,25 +1,32 @@
 #include "loop/early_wake.h"
 
 // A variable of the fiber itself, without an @, so that nobody sees it: it goes when the fiber goes, and cannot be taken for
-// that of another fiber that gets its address.
+// that of another fiber that gets its address. Its value names the loop that counts it: a thread's root fiber outlives its
+// loops.
 static ID id_early_wake;
 
-bool early_wake_kept(VALUE fiber)
+VALUE early_wake_name(void)
 {
-    return RTEST(rb_attr_get(fiber, id_early_wake));
+    static long loops;
+    return LONG2FIX(++loops);
+}
+
+bool early_wake_kept(const struct loop *loop, VALUE fiber)
+{
+    return rb_attr_get(fiber, id_early_wake) == loop->early_wake_name;
 }
 
 void early_wake_keep(struct loop *loop, VALUE fiber)
 {
     if (!RTEST(rb_obj_is_fiber(fiber)) || !RTEST(rb_fiber_alive_p(fiber))) return;
-    if (RB_OBJ_FROZEN(fiber) || early_wake_kept(fiber)) return;
-    rb_ivar_set(fiber, id_early_wake, Qtrue);
+    if (RB_OBJ_FROZEN(fiber) || early_wake_kept(loop, fiber)) return;
+    rb_ivar_set(fiber, id_early_wake, loop->early_wake_name);
     loop->early_wakes++;
 }
 
 bool early_wake_take(struct loop *loop, VALUE fiber)
 {
-    if (!early_wake_kept(fiber)) return false;
+    if (!early_wake_kept(loop, fiber)) return false;
     rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable is there
     if (loop->early_wakes) loop->early_wakes--;
     return true;

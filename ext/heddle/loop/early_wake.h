@@ -13,7 +13,10 @@ void early_wake_keep(struct loop *loop, VALUE fiber);
 bool early_wake_take(struct loop *loop, VALUE fiber);
 
 // Whether there is one.
-bool early_wake_kept(VALUE fiber);
+bool early_wake_kept(const struct loop *loop, VALUE fiber);
+
+// For a new loop.
+VALUE early_wake_name(void);
 
 void Init_heddle_early_wake(void);
 

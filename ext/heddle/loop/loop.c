@@ -1,5 +1,6 @@
 #include "loop/loop.h"
 
+#include "loop/early_wake.h"
 #include "loop/fork.h"
 #include "loop/thread_scope.h"
 
@@ -76,6 +77,7 @@ void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
     loop->self = self;
     loop->backend = backend;
     loop->poll_every = 1;
+    loop->early_wake_name = early_wake_name();
     init_stand_in(&loop->root, loop);
     init_stand_in(&loop->attendant, loop);
     loop->task = &loop->root;
@@ -111,7 +113,6 @@ static void abandon_parents_side(struct loop *loop)
     memset(&loop->blocked, 0, sizeof(loop->blocked));
     memset(&loop->parked, 0, sizeof(loop->parked));
     memset(&loop->running, 0, sizeof(loop->running));
-    loop->early_wakes = 0;
     loop->descriptors = NULL;
     loop->drained = NULL;
     loop->descriptor_capacity = 0;

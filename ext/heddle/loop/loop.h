@@ -74,7 +74,8 @@ struct loop {
     VALUE drain_fiber;      // waits for the last task to end, or 0
     struct loop *next_live; // of all loops that are open
     size_t wakeable;        // fibers that wait for more than another fiber
-    size_t early_wakes;     // at least as many as are kept for living fibers, see early_wake.h
+    size_t early_wakes;     // at least as many as are kept for living fibers, also in a child of fork; see early_wake.h
+    VALUE early_wake_name;  // an Integer that no other loop has
     VALUE (*deadlock_error)(struct loop *loop); // what to raise when nothing can happen any more
     bool measuring;                             // of longest_run, which takes a look at the clock a switch
     deadline_t run_began;

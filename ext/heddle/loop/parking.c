@@ -69,7 +69,7 @@ static void begin(struct parking *parking, enum wait_kind kind)
 // Last of all before the fiber parks: whatever came before may have let another thread run, which unblocked the fiber.
 static bool woken_early(struct loop *loop, struct loop_wait *wait)
 {
-    if (wait->kind > WAIT_SLEEP || !early_wake_kept(wait->fiber)) return false;
+    if (wait->kind > WAIT_SLEEP || !early_wake_kept(loop, wait->fiber)) return false;
     if (wait->kind == WAIT_SLEEP && called_by_kernel_sleep()) return false;
     return early_wake_take(loop, wait->fiber);
 }
