@@ -86,9 +86,13 @@ class OnlyWaitsFailTest < Minitest::Test
     "a free lock" => [->(_) { Monitor.new.synchronize { :inside } }, :inside],
     "an accept" => [->(ends) { ends.server.accept.close.inspect }, "nil"],
     "a task's value" => [->(ends) { ends.ended.value }, :ended],
-    "a new task" => [->(_) { [ran = [], Heddle.spawn { ran << 1 }].first }, [1]],
-    "a new fiber" => [->(_) { [ran = [], Fiber.schedule { ran << 1 }].first }, [1]],
     "a close" => [->(ends) { [ends.near, ends.reader].each(&:close).map(&:closed?) }, [true, true]]
+  }.freeze
+
+  STARTS = {
+    "a task" => ->(ran) { Heddle.spawn { ran << 1 } },
+    "a fiber" => ->(ran) { Fiber.schedule { ran << 1 } },
+    "a task of a pool" => ->(ran) { Heddle::FiberPool.new(2).spawn { ran << 1 } }
   }.freeze
 
   Ends = Struct.new(:near, :far, :reader, :writer, :file, :server, :ended)
@@ -103,6 +107,20 @@ class OnlyWaitsFailTest < Minitest::Test
             bring_about.call(-> { result = told { work.call(ends) } })
           end
           assert_equal expected, result
+        end
+      end
+    end
+
+    # What starts after a cancel of all tasks would not be cancelled: its run would wait for it.
+    STARTS.each do |name, work|
+      define_method("test_#{name}_that_is_started_after_#{state}".tr(" ,", "_")) do
+        ran = []
+        result = nil
+        Heddle.run { bring_about.call(-> { result = told { work.call(ran).nil? } }) }
+        if state == "a cancel"
+          assert_equal [Heddle::Cancellation, []], [result.first, ran]
+        else
+          assert_equal [false, [1]], [result, ran]
         end
       end
     end

@@ -156,6 +156,10 @@ void loop_yield(struct loop *loop);
 enum { ADMITTED_AT_MOST = 64 };
 void loop_admit(struct loop *loop, int descriptor);
 
+// As loop_admit, before a task is started, except that a cancel that is pending is raised at once: it would not reach a task
+// that starts after it, for which the run would wait.
+void loop_admit_start(struct loop *loop);
+
 // To be called by operations that ended without parking: gives the turn away once in a while, so that a fiber whose
 // data is always there does not starve the others. After so many operations, or bytes that they moved: see budget.h.
 // Raises nothing: what the operation has taken (bytes, a connection) is not to be lost.

@@ -299,6 +299,12 @@ void loop_admit(struct loop *loop, int descriptor)
     }
 }
 
+void loop_admit_start(struct loop *loop)
+{
+    task_raise_cancellation(loop->task);
+    loop_admit(loop, -1);
+}
+
 void loop_give_turn(struct loop *loop, size_t bytes)
 {
     if (budget_left(loop, bytes)) return;

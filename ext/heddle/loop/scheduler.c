@@ -183,7 +183,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "0:", &options);
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
     struct loop *loop = scheduler_entered(self);
-    loop_admit(loop, -1);
+    loop_admit_start(loop);
     // Neither the running task's deadline nor its run: a library starts its driver in whichever task asks first.
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, loop->run, false);
     return worker_start(loop, task_of(task), true, options);

@@ -28,8 +28,7 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 {
     (void)klass;
     struct task *parent = task_current();
-    // As Heddle.spawn does: what cancelled all of a run's tasks would not reach one that starts after it.
-    if (parent && parent->loop) task_raise_pending(parent);
+    if (parent && parent->loop) loop_admit_start(parent->loop);
     VALUE run = parent ? parent->run : Qnil;
     struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), run, true));
     task->on_end = on_end;
@@ -108,7 +107,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
     struct loop *loop = scheduler_loop(scheduler);
     if (loop) {
         loop_enter(loop);
-        loop_admit(loop, -1);
+        loop_admit_start(loop);
     }
     if (run == Qundef) {
         struct task *parent = loop ? loop->task : task_current();

@@ -34,10 +34,19 @@ bool task_interrupted(const struct task *task)
     return cancel_due(task) || scope_due(task->chain, recent(task));
 }
 
-// Only in the task's own fiber may it be more than an exception: Ruby would end the thread where another fiber ends by it.
-RBIMPL_ATTR_NORETURN()
-static void raise_cancellation(const struct task *task)
+// What rescues the exception may do as much again.
+static void renew_what_is_admitted(struct task *task)
 {
+    task->admitted = 0;
+    if (task->loop) task->loop->since_switch = task->loop->bytes_since_switch = 0;
+}
+
+// Only in the task's own fiber may it be more than an exception: Ruby would end the thread where another fiber ends by it.
+void task_raise_cancellation(struct task *task)
+{
+    if (!cancel_due(task)) return;
+    renew_what_is_admitted(task);
+    task->cancel_pending = false;
     VALUE message = rb_sprintf("%" PRIsVALUE " was %s", task->self, task->killed ? "killed" : "cancelled");
     VALUE exception = rb_exc_new_str(heddle_eCancellation, message);
     if (task->killed && task->fiber == rb_fiber_current()) rb_exc_fatal(exception);
@@ -47,15 +56,11 @@ static void raise_cancellation(const struct task *task)
 void task_raise_pending(struct task *task)
 {
     if (!task->cancel_pending && !task->chain->innermost) return;
-    // What rescues the exception may do as much again.
-    task->admitted = 0;
-    if (task->loop) task->loop->since_switch = task->loop->bytes_since_switch = 0;
-    if (cancel_due(task)) {
-        task->cancel_pending = false;
-        raise_cancellation(task);
-    }
+    task_raise_cancellation(task);
     struct scope *due = scope_due(task->chain, recent(task));
-    if (due) scope_raise(due);
+    if (!due) return;
+    renew_what_is_admitted(task);
+    scope_raise(due);
 }
 
 static void expire_scope(struct timer *timer)

@@ -50,6 +50,9 @@ static inline bool task_pending(const struct task *task)
 // Raises it: cancellation first, then the outermost scope that is over. Returns when there is nothing.
 void task_raise_pending(struct task *task);
 
+// Raises a cancellation that is pending, unless a shield holds it up.
+void task_raise_cancellation(struct task *task);
+
 // Before it parks: raises what is pending, and arms the timers of scopes that have none yet.
 void task_prepare_wait(struct task *task);
 
