@@ -112,7 +112,8 @@ module Heddle
       end
 
       # Sends many queries before it waits for the first answer. Each runs by itself: one that fails does not keep the
-      # others from being run.
+      # others from being run. In a transaction each is sent after the answer to the one before: when the server ends the
+      # transaction with an error, the rest is not sent, and their futures raise {TransactionError}.
       #
       # @param limit [Integer] how many are under way at once
       # @yieldparam pipeline [Pipeline] its #query gives a {Pipeline::Future}
@@ -307,21 +308,38 @@ module Heddle
 
       # A batch of a pipeline: their results, or errors.
       def run_batch(requests)
-        requests.each { |sql, _| check_transaction(@driver.kind(sql), sql) }
-        @cache.clear if requests.any? { |sql, _| @driver.kind(sql) != :plain }
-        @driver.batch(requests).each_with_index do |result, index|
-          note_state(result)
-          result.sql = requests[index].first if result.is_a?(ServerError)
-        end
+        kinds = requests.map { |sql, _| @driver.kind(sql) }
+        requests.each_with_index { |(sql, _), index| check_transaction(kinds[index], sql) }
+        plain = kinds.all?(:plain)
+        @cache.clear unless plain
+        @driver.batch(requests, @driver.in_transaction? || !plain) { |result, index| note_answer(result, requests[index].first) }
       end
 
       # Raises what the server refused.
       def note(result, sql)
-        note_state(result) unless @frames.empty?
-        return result unless result.is_a?(ServerError)
+        return note_refusal(result, sql) if result.is_a?(ServerError)
+
+        note_state unless @frames.empty?
+        result
+      end
+
+      def note_refusal(error, sql)
+        note_answer(error, sql)
+        raise error
+      end
+
+      # An error does not say whether the server has ended the transaction with it: then the server is asked.
+      #
+      # @return [TransactionError, nil] why nothing more of a pipeline may be sent
+      def note_answer(result, sql)
+        return note_state unless result.is_a?(ServerError)
 
         result.sql = sql
-        raise result
+        return unless (open = in_transaction?) || !@frames.empty?
+
+        @driver.ping
+        note_state(result)
+        TransactionError.new("this statement was not sent: the server ended the transaction (#{result.message})") if open && !in_transaction?
       end
 
       def only_row(result, sql)

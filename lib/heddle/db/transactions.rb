@@ -187,14 +187,15 @@ module Heddle
       end
 
       # What the server has made of the transaction.
-      def note_state(result)
+      def note_state(error = nil)
         return if @frames.empty?
 
-        if result.is_a?(ServerError) && result.retryable?
-          @failure = result.message
+        if error&.retryable?
+          @failure = error.message
         elsif !in_transaction?
-          @failure ||= "the server has ended it"
+          @failure ||= error ? "the server has ended it (#{error.message})" : "the server has ended it"
         end
+        nil
       end
 
       def current_holder

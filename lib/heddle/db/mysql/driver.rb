@@ -144,15 +144,25 @@ module Heddle
           rows
         end
 
-        # Several at once: first what has to be prepared, then all. @return [Array<Result, ServerError, ArgumentError, TypeError>]
-        def batch(requests)
+        # Several at once: first what has to be prepared, then all.
+        #
+        # @param singly [Boolean] whether each is only run once the answer to the one before is there: the server may roll a
+        #   transaction back with an error, and what is under way then would be run without it, and committed
+        # @yieldparam result [Result, ServerError, ArgumentError, TypeError, EncodingError]
+        # @yieldparam index [Integer] of the request
+        # @yieldreturn [Exception, nil] what the requests after it end with instead of being sent; of those that run singly
+        # @return [Array<Result, Exception>]
+        def batch(requests, singly)
           handles = requests.map(&:first).uniq
           handles.each { |sql| @link.send_prepare(sql) }
           handles = handles.to_h { |sql| [sql, @link.receive_prepared] }
+          return run_singly(requests, handles) { |result, index| yield result, index } if singly
+
           flights = requests.map { |sql, arguments| send_prepared(handles.fetch(sql), arguments) }
-          results = flights.map { |flight| flight.is_a?(Prepared) ? @link.receive_result(flight) : flight }
-          handles.each_value { |handle| release(handle) unless handle.is_a?(ServerError) }
-          results
+          results = flights.map { |flight| landed(flight) }
+          results.each_with_index { |result, index| yield result, index }
+        ensure
+          handles.each_value { |handle| release(handle) if handle.is_a?(Prepared) } if handles.is_a?(Hash)
         end
 
         # ---- transactions
@@ -252,6 +262,21 @@ module Heddle
         rescue ArgumentError, TypeError, EncodingError
           release(handle) if handle.is_a?(Prepared)
           raise
+        end
+
+        def run_singly(requests, handles)
+          stopped = nil
+          requests.each_with_index.map do |(sql, arguments), index|
+            next stopped if stopped
+
+            result = landed(send_prepared(handles.fetch(sql), arguments))
+            stopped = yield result, index
+            result
+          end
+        end
+
+        def landed(flight)
+          flight.is_a?(Prepared) ? @link.receive_result(flight) : flight
         end
 
         # The statement when its answer is owed.
