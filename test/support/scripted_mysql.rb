@@ -15,8 +15,8 @@ class ScriptedMySQL
       payloads.each_with_index.map { |payload, i| [payload.bytesize | ((sequence + i) & 0xff) << 24].pack("V") + payload.b }.join
     end
 
-    def greeting(plugin: "mysql_native_password", capabilities: CAPABILITIES, version: "8.0.36")
-      [10].pack("C") + version + "\0" + [7].pack("V") + SCRAMBLE[0, 8] + "\0" + [capabilities & 0xffff, 45, 2, capabilities >> 16, 21].pack("vCvvC") +
+    def greeting(plugin: "mysql_native_password", capabilities: CAPABILITIES, version: "8.0.36", thread: 7)
+      [10].pack("C") + version + "\0" + [thread].pack("V") + SCRAMBLE[0, 8] + "\0" + [capabilities & 0xffff, 45, 2, capabilities >> 16, 21].pack("vCvvC") +
         "\0" * 10 + SCRAMBLE[8..] + "\0" + plugin + "\0"
     end
 

@@ -5,8 +5,8 @@ module Heddle
     # A connection to a database, for one fiber or thread at a time. What is in a statement's text is never put together from
     # values: they are bound to parameters.
     #
-    # When an operation is interrupted (a deadline, a cancel, Thread#raise) the server is told to stop (KILL QUERY), on a
-    # connection of its own, and this one is closed: what comes next on it might be the answer to another question. Nothing is
+    # When an operation is interrupted (a deadline, a cancel, Thread#raise) the server is told to stop (KILL QUERY) where it can be
+    # told which one, on a connection of its own, and this one is closed: what comes next on it might be the answer to another question. Nothing is
     # ever sent twice, but for a statement that the server says it has not begun.
     class Connection
       include Transactions
@@ -225,12 +225,13 @@ module Heddle
           complete = true
           value
         rescue IOError, SystemCallError => error
+          lost = true
           raise if error.is_a?(Error)
 
           raise ConnectionLost, "the connection to #{@driver.description} is lost (#{error.message}); whether what was asked last was done is not known"
         ensure
           @talking = nil
-          @driver.abandon unless complete
+          @driver.abandon(lost) unless complete
         end
       end
 

@@ -45,6 +45,7 @@ module Heddle
         # @param clear_password [Boolean] whether a server may have the password itself (PAM, LDAP); under TLS only
         # @param server_public_key [String, :ask, nil] for caching_sha2_password without TLS: the server's RSA key (PEM), or
         #   :ask to believe the one it sends
+        # @param kill_queries [Boolean] whether the server is told to stop what was interrupted, by a connection of its own
         # @param timeout [Numeric, nil] see {DB.connect}
         # @return [Driver]
         def self.connect(**options) = new(options)
@@ -61,6 +62,8 @@ module Heddle
         attr_reader :thread
         # @return [Heddle::Stream]
         attr_reader :stream
+        # @api private what the server tells this connection by, see {Killer.marks}; nil where nothing is killed
+        attr_reader :marks
 
         # @return [Boolean]
         def mariadb? = @mariadb
@@ -202,19 +205,21 @@ module Heddle
         end
 
         # After what did not come to its end: what is owed would be taken for the answer to something else.
-        def abandon
+        #
+        # @param lost [Boolean] whether the server ended the connection, or broke the protocol: then nothing is to be stopped
+        def abandon(lost = false)
           return @link.leave if forked?
           return if @abandoned || (!closed? && @link.owed.zero?)
 
           @abandoned = true
           @stream.poison
-          Killer.kill(@options, @thread)
+          Killer.kill(@options, @thread, @marks) if @marks && !lost && @link.owed > 0
         end
 
         private
 
         def set_up(user: nil, password: nil, host: "127.0.0.1", port: PORT, socket: nil, database: nil, tls: nil, timeout: nil,
-          connect_timeout: timeout, time_zone: :utc, charset: "utf8mb4", booleans: false, clear_password: false, server_public_key: nil, session: true)
+          connect_timeout: timeout, time_zone: :utc, charset: "utf8mb4", booleans: false, clear_password: false, server_public_key: nil, kill_queries: true, session: true)
           raise ArgumentError, "time_zone: is :utc or :local, not #{time_zone.inspect}" unless %i[utc local].include?(time_zone.to_sym)
           raise ArgumentError, "charset: is one of #{Login::CHARSETS.keys.join(", ")}, not #{charset.inspect}" unless Login::CHARSETS.key?(charset)
 
@@ -223,6 +228,7 @@ module Heddle
           Heddle.deadline(connect_timeout && Float(connect_timeout)) do
             @stream = socket ? Stream.unix(socket) : Stream.connect(host, port)
             @link.open(@stream)
+            @marks = Killer.marks(@stream.to_io) unless [false, "false"].include?(kill_queries)
             login = Login.new(@link, user: user, password: password, database: database, tls: (tls == "true") || tls, host: host, charset: charset,
               secure: !socket.nil?, clear_password: clear_password, server_public_key: server_public_key).perform
             settle(login, charset, time_zone.to_sym == :local, booleans == true || booleans == "true", session)
