@@ -5,7 +5,10 @@ require "active_support"
 require "active_support/lazy_load_hooks"
 
 module Heddle
-  # Keeps ActiveRecord's connections apart from the reuse of fibers.
+  # Keeps each task to a connection of its own.
+  #
+  # With isolation level :thread, which is Rails' default, ActiveRecord gives one connection to all tasks of a thread. The
+  # second task that asks for it is refused with a SharedConnection, which says what line to write.
   #
   # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber that
   # checked it out. A task that ends without giving it back leaves that to ActiveRecord's reaper, which takes back what a
@@ -13,8 +16,8 @@ module Heddle
   # and any transaction open on it, as its own. So a fiber that owns a connection at the end of its task runs no other:
   # it dies, the connection is reaped, and the next task checks out another.
   #
-  # Loaded by itself where ActiveSupport was loaded before +heddle+ or before the first Heddle.run; otherwise, and always
-  # safely:
+  # Loaded by itself where ActiveSupport was loaded before +heddle+, as in Rails, or before a Heddle.run or the making of a
+  # pool; otherwise, and always safely:
   #
   #   require "heddle/active_record"
   #
@@ -22,14 +25,18 @@ module Heddle
   # owns one, and all tasks of a thread would share it: do not run concurrent tasks on ActiveRecord 7.0.
   module ActiveRecordSupport
     class << self
-      # Starts to retire the fibers that own a connection. Called once ActiveRecord::Base is loaded; a second call does
-      # nothing.
+      # Starts to retire the fibers that own a connection, and to refuse connections that another task is at work on.
+      # Called once ActiveRecord::Base is loaded; a second call does nothing.
       #
       # @return [void]
       def install
         return if @installed
-        FiberPool.retire_if { |fiber| holds?(fiber) }
         @installed = true
+        FiberPool.retire_if { |fiber| holds?(fiber) }
+        return if ::ActiveRecord.version < Gem::Version.new("7.1")
+
+        require_relative "active_record/leases"
+        ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases)
       end
 
       # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work

@@ -31,9 +31,9 @@ module Heddle
       scheduler = Fiber.scheduler
       # Ruby 3.1 keeps a scheduler whose close has raised, where the program itself had set it.
       Fiber.set_scheduler(scheduler = nil) if scheduler.is_a?(Scheduler) && scheduler.closed?
+      Integrations.load
       return Run.new.call(grace, false, &block) if scheduler
 
-      Integrations.load
       Scheduler.new.installed { Run.new.call(grace, true, &block) }
     end
   end

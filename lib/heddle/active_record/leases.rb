@@ -1,0 +1,109 @@
+# frozen_string_literal: true
+
+module Heddle
+  module ActiveRecordSupport
+    # A task asked for the connection that another task of its thread works on. See {Leases}.
+    class SharedConnection < ::ActiveRecord::ActiveRecordError
+      include Heddle::Error
+    end
+
+    # Which task works on the connection that a pool has leased to a thread, with isolation level :thread.
+    #
+    # ActiveRecord gives that connection to every fiber of the thread. Two that talk on it at once read each other's answers,
+    # and libpq crashes. So as long as a task holds it, or waits for it, other tasks are refused. What runs outside of tasks
+    # is not: it cannot run while the thread's loop does.
+    module Holders
+      TABLE = :heddle_active_record_holders
+      private_constant :TABLE
+
+      class << self
+        # The current task takes the pool's connection.
+        #
+        # @raise [SharedConnection] another task has it
+        def claim(pool)
+          return unless by_thread? && (task = Task.current)
+          table = Thread.current.thread_variable_get(TABLE)
+          Thread.current.thread_variable_set(TABLE, table = {}.compare_by_identity) unless table
+          holder = table[pool]
+          raise SharedConnection, refusal(task, holder) if holder && !holder.equal?(task) && !holder.ended?
+          table[pool] = task
+        end
+
+        # The pool's lease of this thread may be over: then the current task holds it no longer.
+        def settle(pool)
+          table = Thread.current.thread_variable_get(TABLE)
+          return unless table&.key?(pool) && table[pool].equal?(Task.current)
+          table.delete(pool) unless pool.active_connection?
+        end
+
+        # Is the connection that this thread has of the pool at work for another task?
+        def elsewhere?(pool)
+          return false unless by_thread? && (task = Task.current)
+          holder = Thread.current.thread_variable_get(TABLE)&.[](pool)
+          holder ? !holder.equal?(task) && !holder.ended? : false
+        end
+
+        private
+
+        def by_thread? = ActiveSupport::IsolatedExecutionState.isolation_level == :thread
+
+        def refusal(task, holder)
+          "This task#{named(task)} would share its database connection with another task#{named(holder)}, as both run in one " \
+            "thread and the isolation level is :thread. To give each task a connection of its own, write " \
+            "config.active_support.isolation_level = :fiber in config/application.rb, or without Rails " \
+            "ActiveSupport::IsolatedExecutionState.isolation_level = :fiber before the first query"
+        end
+
+        def named(task) = task.name && " (#{task.name})"
+      end
+    end
+    private_constant :Holders
+
+    # In front of ActiveRecord's ConnectionPool.
+    module Leases
+      # The two names of one method: ActiveRecord 7.1 has the first only, 8.0 the second.
+      %i[connection lease_connection].each do |name|
+        next unless ::ActiveRecord::ConnectionAdapters::ConnectionPool.method_defined?(name)
+
+        define_method(name) do
+          Holders.claim(self)
+          begin
+            super()
+          ensure
+            Holders.settle(self)
+          end
+        end
+      end
+
+      %i[active_connection? active_connection].each do |name|
+        next unless ::ActiveRecord::ConnectionAdapters::ConnectionPool.method_defined?(name)
+
+        define_method(name) { Holders.elsewhere?(self) ? nil : super() }
+      end
+
+      def with_connection(...)
+        Holders.claim(self)
+        begin
+          super
+        ensure
+          Holders.settle(self)
+        end
+      end
+
+      def release_connection(...) = Holders.elsewhere?(self) ? false : super
+
+      def checkin(...)
+        super
+      ensure
+        Holders.settle(self)
+      end
+
+      def remove(...)
+        super
+      ensure
+        Holders.settle(self)
+      end
+    end
+    private_constant :Leases
+  end
+end
