@@ -50,7 +50,7 @@ module Heddle
       @failures = []
       @ended = Gate.new
       @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
-      @promised = 0 # places of those whose turn has come
+      @promised = {}.compare_by_identity # Gates of those whose turn has come: each has a place
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
       @closed = false
@@ -149,18 +149,30 @@ module Heddle
     # @param wanted [#call, nil] asked after a wait; with false for an answer the block is not taken
     # @return [Task, nil]
     def submit(claimed, on_end, wanted = nil, &block)
-      task = starts = turn = nil
+      task = place = turn = nil
       @lock.synchronize do
         if @turns.empty? && room?
-          task, starts = take_in(claimed, on_end, block)
+          task = prepare(claimed, on_end, block)
+          # Both at once, with nothing in between where Ruby looks for interrupts: what strikes later gives the place back.
+          (@running < @size) ? @running += (place = 1) : @queue << task
         else
           raise_closed if @closed
-          @turns[turn = Gate.new] = true
-          give_turns
+          turn = Gate.new
         end
       end
-      task, starts = in_turn(turn) { take_in(claimed, on_end, block) if wanted.nil? || wanted.call } if turn
-      starts ? start(task) : task
+      if turn
+        in_turn(turn) do
+          next unless wanted.nil? || wanted.call
+
+          task = prepare(claimed, on_end, block)
+          (@running < @size) ? @running += (place = 1) : @queue << task
+          task
+        end
+      end
+      task.start if place
+      task
+    ensure
+      leave_place(task) if place && !task.started?
     end
 
     # @api private Called on a fiber whose task has ended.
@@ -183,14 +195,17 @@ module Heddle
       attached { Batch.new(self, keep: keep).run(items, &block) }
     end
 
-    # What keeps a task from its start (no room for another fiber, a loop that has ended) leaves its place to others.
     def start(task)
       task.start
     ensure
-      unless task.started?
-        successor = pass_on_place
-        start(successor) if successor
-      end
+      leave_place(task) unless task.started?
+    end
+
+    # What keeps a task from its start (no room for another fiber, a loop that has ended, an interrupt) leaves its place to others.
+    def leave_place(task)
+      successor = pass_on_place
+      task.cancel # its run must not wait for it
+      start(successor) if successor
     end
 
     # A place is free: for the queued task that is next, which is returned, or for whoever comes.
@@ -206,20 +221,26 @@ module Heddle
       successor
     end
 
-    # Yields, under the lock, when the turn has come. Whatever ends the wait, its place is not lost to the others.
+    # Yields, under the lock, when the turn has come. Whatever ends the wait, its place is not lost to the others: a turn that
+    # nobody waits for would keep one for good.
     def in_turn(turn)
+      @lock.synchronize do
+        raise_closed if @closed
+        @turns[turn] = true
+        give_turns
+      end
       turn.wait(0) while turn.openings.zero?
       @lock.synchronize do
         raise_closed if @closed
-        yield.tap { |taken| (@promised -= 1) && (turn = nil) if taken }
+        yield.tap { |taken| @promised.delete(turn) if taken }
       end
     ensure
-      Heddle.shield(LOCK_SECONDS) { leave(turn) } if turn
+      Heddle.shield(LOCK_SECONDS) { leave(turn) } if @turns.key?(turn) || @promised.key?(turn)
     end
 
     def leave(turn)
       @lock.synchronize do
-        @promised -= 1 unless @turns.delete(turn)
+        @turns.delete(turn) || @promised.delete(turn)
         give_turns
       end
     end
@@ -232,7 +253,7 @@ module Heddle
       Thread.handle_interrupt(Object => :never) do
         while !@turns.empty? && room?
           turn, = @turns.shift
-          @promised += 1
+          @promised[turn] = true
           turn.open
         end
       end
@@ -240,28 +261,19 @@ module Heddle
 
     # Under the lock. Tasks that were cancelled while they were queued take no room.
     def room?
-      return true if @running + @queue.size + @promised < @size + @queue_limit
+      return true if @running + @queue.size + @promised.size < @size + @queue_limit
       return false if @withdrawals == (withdrawals = Task.withdrawals)
 
       @withdrawals = withdrawals
       @queue.reject!(&:ended?)
-      @running + @queue.size + @promised < @size + @queue_limit
+      @running + @queue.size + @promised.size < @size + @queue_limit
     end
 
     # Under the lock.
-    # @return [(Task, Boolean)] and whether it is to be started
-    def take_in(claimed, on_end, block)
+    def prepare(claimed, on_end, block)
       raise_closed if @closed
 
-      task = Task.prepare(@scheduler, @name, on_end, claimed, &block) # a cancel while it waits for the lock leaves none
-      @spawned += 1
-      if @running < @size
-        @running += 1
-        [task, true]
-      else
-        @queue << task
-        [task, false]
-      end
+      Task.prepare(@scheduler, @name, on_end, claimed, &block).tap { @spawned += 1 } # a cancel while it waits for the lock leaves none
     end
 
     def raise_closed

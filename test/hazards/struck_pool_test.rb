@@ -1,0 +1,65 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# An exception of another thread (Thread#raise, a Timeout) that strikes FiberPool#spawn, at each moment at which Ruby lets one in.
+# Whoever was struck has no task, or one that runs; the pool has all its places again.
+class StruckPoolTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+
+  EVENTS = %i[line call return c_call c_return b_call b_return].freeze
+  # Ruby's own instructions do these, in which it looks for no interrupt; a TracePoint sees calls.
+  OPERATORS = %i[+ < ! == []].freeze
+
+  # What the pool does already, for each way that a task may take.
+  WAYS = {
+    "a free place" => {queue: 1, busy: 0},
+    "a place in the queue" => {queue: 1, busy: 1},
+    "a turn for a place in the queue" => {queue: 1, busy: 2},
+    "a turn for a place" => {queue: 0, busy: 1}
+  }.freeze
+
+  WAYS.each do |name, way|
+    define_method("test_#{name.tr(" ", "_")}") do
+      in_thread do
+        moment = 0
+        moment += 1 while strike(moment + 1, **way)
+        assert_operator moment, :>, 20
+      end
+    end
+  end
+
+  private
+
+  # False when the spawn was over before that moment.
+  def strike(moment, queue:, busy:)
+    pool = Heddle::FiberPool.new(1, queue: queue)
+    busy.times { pool.spawn { sleep(0.0005) } }
+    where = spawn_struck_at(moment, pool)
+    pool.wait(1)
+    left = %i[@running @promised @turns].map { |name| pool.instance_variable_get(name) }
+    assert_equal [0, {}, {}], left, "after the moment #{moment}, #{where}"
+    assert_equal 3, Array.new(3) { pool.spawn { 1 } }.sum(&:value)
+    where
+  end
+
+  def spawn_struck_at(moment, pool)
+    seen, where, root = 0, nil, Fiber.current
+    trace = TracePoint.new(*EVENTS) do |point|
+      next unless point.path&.end_with?("fiber_pool.rb") && root.equal?(Fiber.current) && !OPERATORS.include?(point.method_id)
+      next unless (seen += 1) == moment
+
+      where = [point.event, point.lineno, point.method_id].inspect
+      raise Struck
+    end
+    trace.enable(target_thread: Thread.current) { pool.spawn { sleep(0.0002) } }
+    where
+  rescue Struck
+    where
+  end
+end
