@@ -9,7 +9,7 @@ namespace :test do
     file program => [source, "test/fuzz/fuzz.h", *parsers, *FileList["ext/heddle/wire/*.h"]] do
       mkdir_p "tmp/fuzz", verbose: false
       sh "gcc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-Wall", "-Wextra",
-        "-Iext/heddle", source, *parsers, "-o", program, verbose: false
+        "-Iext/heddle", source, *parsers, "-lm", "-o", program, verbose: false
     end
     [name, program]
   end

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "stream"
-require_relative "without_password"
 require_relative "db/errors"
 
 module Heddle
@@ -15,9 +14,11 @@ module Heddle
   #   db.query("select id, name from t where id > ?", 7).each { |id, name| … }
   #   db.transaction { db.exec("update t set name = ? where id = ?", "x", 7) }
   module DB
+    autoload :Address, File.expand_path("db/address", __dir__)
     autoload :Column, File.expand_path("db/column", __dir__)
     autoload :Connection, File.expand_path("db/connection", __dir__)
     autoload :Duration, File.expand_path("db/duration", __dir__)
+    autoload :Options, File.expand_path("db/options", __dir__)
     autoload :Pipeline, File.expand_path("db/pipeline", __dir__)
     autoload :Pool, File.expand_path("db/pool", __dir__)
     autoload :Result, File.expand_path("db/result", __dir__)
@@ -30,20 +31,42 @@ module Heddle
     class << self
       # Connects to a database.
       #
-      # @param url [String] <tt>mysql://user:password@host:port/base</tt>; what follows a "?" are further options as
-      #   Strings, such as <tt>?socket=/run/mysqld.sock</tt>
-      # @param timeout [Numeric, nil] seconds that any one operation may take in all: a query with all its rows, a connect
-      # @param connect_timeout [Numeric, nil] seconds for look-up, connect, TLS and log-in together
-      # @param statement_cache [:transaction, :always, :never] when a statement stays prepared to be used again
-      # @param statement_cache_size [Integer] how many do, at most
-      # @param options what the kind of database knows besides; see {MySQL::Driver}
+      # Each option can also stand behind a "?" in the URL: <tt>?socket=/run/mysqld.sock&tls=true&timeout=2</tt>. A keyword
+      # goes before the URL.
+      #
+      # @param url [String, URI] <tt>mysql://user:password@host:port/base</tt>; characters such as / # ? @ % in the password are
+      #   written %2F %23 %3F %40 %25
+      # @param options see also {MySQL::Driver.connect}
+      # @option options [Numeric, nil] :timeout (nil) seconds that any one operation may take in all: a query with all its
+      #   rows, a connect
+      # @option options [Numeric, nil] :connect_timeout (timeout) seconds for look-up, connect, TLS and log-in together
+      # @option options [:transaction, :always, :never] :statement_cache (:transaction) when a statement stays prepared to be
+      #   used again
+      # @option options [Integer] :statement_cache_size (100) how many do, at most
       # @return [Connection]
-      # @raise [ArgumentError] for a URL that is none, or names what is not known
-      # @raise [LoginFailed, ConnectionLost, SystemCallError, SocketError, DeadlineExceeded]
-      def connect(url, timeout: nil, connect_timeout: timeout, statement_cache: :transaction, statement_cache_size: 100, **options)
-        address = parse(url)
-        driver = driver_for(address.delete(:scheme)).connect(timeout: timeout, connect_timeout: connect_timeout, **address, **options)
-        Connection.new(driver, statement_cache: statement_cache, statement_cache_size: statement_cache_size)
+      # @raise [ArgumentError] for what is no URL, or an option that is not known, or has no such value
+      # @raise [LoginFailed, ConnectionLost, ConnectTimeout, SystemCallError, SocketError, OpenSSL::SSL::SSLError] each is an
+      #   {Error} too
+      # @raise [DeadlineExceeded] of a deadline around it
+      def connect(url, **options)
+        connect_with(*settings(url, options))
+      end
+
+      # @api private What a URL and options stand for, once for many connections.
+      #
+      # @return [Array(Object, Hash)] for {.connect_with}
+      def settings(url, options)
+        address = Address.options(url)
+        driver = driver_for(address.delete(:scheme))
+        options = {statement_cache: :transaction, statement_cache_size: 100, timeout: nil}.merge!(Options.checked(address.merge(options)))
+        options[:connect_timeout] = options[:timeout] unless options.key?(:connect_timeout)
+        [driver, options]
+      end
+
+      # @api private
+      def connect_with(driver, options)
+        own = options.slice(:statement_cache, :statement_cache_size)
+        Connection.new(driver.connect(**options.except(*own.keys)), **own)
       end
 
       # @api private
@@ -52,30 +75,6 @@ module Heddle
       end
 
       private
-
-      def parse(url)
-        require "uri"
-        uri = parsed(url)
-        raise ArgumentError, "#{WithoutPassword[url.to_s].inspect} names no kind of database: mysql://…" unless uri.scheme
-
-        parts = {scheme: uri.scheme, host: uri.hostname, port: uri.port, user: uri.user, password: uri.password,
-                 database: uri.path.to_s.delete_prefix("/")}
-        parts.transform_values! { |part| part.is_a?(String) ? decode(part) : part }
-        parts.merge!(URI.decode_www_form(uri.query || "").to_h.transform_keys(&:to_sym))
-        parts.reject { |_, part| part.nil? || part == "" }
-      end
-
-      # Ruby's own error, as a cause too, would show the password.
-      def parsed(url)
-        URI(url)
-      rescue URI::InvalidURIError
-        raise ArgumentError, "#{WithoutPassword[url.to_s].inspect} is no URL: write mysql://user:password@host/base, and special characters of the " \
-          "password as %XX", cause: nil
-      end
-
-      def decode(text)
-        URI.decode_www_form_component(text.gsub("+", "%2B"))
-      end
 
       def driver_for(scheme)
         @drivers[scheme] || begin

@@ -147,7 +147,137 @@ class MySQLTypesTest < Minitest::Test
     assert_equal DB::Duration.parse("838:59:59.000001"), @db.query_value("select cast(? as time(6))", "838:59:59.000001")
   end
 
+  # The server's tables have no zones unless somebody loads them: here the years around this one.
+  def load_berlin
+    @db.exec("delete from mysql.time_zone_name where name = 'Europe/Berlin'")
+    id = @db.query("insert into mysql.time_zone (use_leap_seconds) values ('N')").last_insert_id
+    @db.exec("insert into mysql.time_zone_name values ('Europe/Berlin', ?)", id)
+    @db.exec("insert into mysql.time_zone_transition_type values (?, 0, 3600, 0, 'CET'), (?, 1, 7200, 1, 'CEST')", id, id)
+    (2000..2037).flat_map { |year| [[year, 3, 1], [year, 10, 0]] }.each do |year, month, type|
+      sunday = Date.new(year, month, -1).then { |day| day - day.wday }
+      @db.exec("insert into mysql.time_zone_transition values (?, ?, ?)", id, Time.utc(sunday.year, sunday.month, sunday.day, 1).to_i, type)
+    end
+  end
+
+  def forget_berlin
+    @db.exec("delete from mysql.time_zone_name where name = 'Europe/Berlin'")
+  end
+
+  def in_zone(name)
+    zone = ENV["TZ"]
+    ENV["TZ"] = name
+    yield
+  ensure
+    ENV["TZ"] = zone
+  end
+
+  # What the server itself converts (TIMESTAMP, now()) is in the zone of the process, in summer and winter.
+  def test_the_servers_time_is_local_too
+    load_berlin
+    moments = [Time.utc(2024, 7, 1, 12, 30, 15), Time.utc(2024, 1, 1, 12, 30, 15)]
+    @db.exec("create or replace table moments (id int, v timestamp)")
+    moments.each_with_index { |moment, id| @db.exec("insert into moments values (?, ?)", id, moment) }
+    ["Europe/Berlin", "Asia/Kathmandu", "America/Phoenix", "UTC", ":Asia/Tokyo"].each do |zone|
+      in_zone(zone) do
+        db = DB.connect(@server.url, timeout: 20, time_zone: :local)
+        assert_equal moments, db.query_list("select v from moments order by id"), zone
+        assert_equal 2, db.query_value("select count(*) from moments where v in (?, ?)", *moments), zone
+        assert_in_delta Time.now, db.query_value("select now(6)"), 60, zone
+        db.close
+      end
+    end
+  ensure
+    forget_berlin
+    @db.exec("drop table if exists moments")
+  end
+
+  def test_a_zone_that_the_server_does_not_know
+    in_zone("America/New_York") do
+      error = assert_raises(DB::LoginFailed) { DB.connect(@server.url, timeout: 20, time_zone: :local) }
+      assert_match(/America\/New_York.*mysql_tzinfo_to_sql/, error.message)
+    end
+  end
+
+  # As ActiveSupport::TimeWithZone does, it calls itself a Time and is none.
+  class ZonedTime
+    def initialize(time) = @time = time
+
+    def to_time = @time
+
+    def is_a?(klass) = klass == Time || super
+  end
+
+  def test_times_that_are_no_time
+    moment = Time.utc(2024, 2, 29, 23, 59, 58)
+    assert_equal moment, @db.query_value("select ?", ZonedTime.new(moment))
+    assert_equal moment, @db.query_value("select ?", ZonedTime.new(moment.getlocal("+05:30")))
+    assert_raises(TypeError) { @db.query("select ?", ZonedTime.new("2024")) }
+  end
+
+  # The text that is shortest is the number that was meant.
+  def test_single_floats_are_the_numbers_that_were_written
+    @db.exec("create temporary table t (id int auto_increment primary key, v float)")
+    random = Random.new(Minitest.seed)
+    written = [1.1, -1.1, 0.1, 3.14, 99.99, 1.0e-5, 123456.7, 1.0e10, 3.4e38, 1.5e-38, 1.0e-45, 16_777_216.0, 0.3, 1e22, 7e-20] +
+      Array.new(200) { "#{random.rand(-999_999..999_999)}e#{random.rand(-35..30)}".to_f }
+    @db.pipeline { |p| written.each { |value| p.query("insert into t (v) values (?)", value) } }
+    assert_equal written, @db.query_list("select v from t order by id")
+    singles = Array.new(2000) { [random.rand(1 << 32)].pack("L").unpack1("e") }.reject { |value| value.nan? || value.infinite? }
+    singles.each_slice(500) do |some|
+      rows = @db.pipeline { |p| some.map { |value| p.query("select cast(? as float)", value) } }.map { |future| future.value[0][0] }
+      assert_equal some, rows.map { |value| [value].pack("e").unpack1("e") }
+      rows.each { |value| assert_operator value.to_s[/\A[^e]*/].delete("-.").sub(/\A0+/, "").sub(/0+\z/, "").size, :<=, 9, value.to_s }
+    end
+  end
+
+  # The server takes its largest number for them, and says nothing.
+  def test_numbers_that_are_too_large_for_the_server
+    [BigDecimal("1e70000"), BigDecimal("-1e65"), 10**65, -(10**65), 10**5000].each do |number|
+      error = assert_raises(ArgumentError) { @db.query("select ?", number) }
+      assert_match(/65 digits/, error.message)
+    end
+    [BigDecimal("9" * 65), BigDecimal("-#{"9" * 65}"), 10**65 - 1, 1 - 10**65, BigDecimal("1e64")].each do |number|
+      assert_equal number, @db.query_value("select ?", number)
+    end
+    assert_raises(ArgumentError) { @db.query("select ?", BigDecimal("NaN")) }
+    assert_raises(ArgumentError) { @db.query("select ?", BigDecimal("-Infinity")) }
+  end
+
+  # Text that is not converted, in SQL as in values.
+  def test_the_charset_binary
+    db = DB.connect(@server.url, timeout: 20, charset: "binary")
+    assert_equal "grün".b, db.query_value("select 'grün'")
+    assert_equal "grün".b, db.query_value("select ?", "grün")
+    assert_equal "gr\xFCn".b, db.query_value("select ?", "grün".encode("ISO-8859-1"))
+    assert_equal "\xff\x00".b, db.query_value("select ?", +"\xff\x00")
+    db.exec("create temporary table t (`größe` varchar(9) character set utf8mb4)")
+    db.exec("insert into t values (?)", "grün")
+    result = db.query("select * from t")
+    assert_equal [["größe"], [["grün".b]]], [result.fields, result.rows]
+    db.close
+  end
+
+  # Names of columns and errors come in the charset of the connection.
+  def test_names_and_errors_in_latin1
+    db = DB.connect(@server.url, timeout: 20, charset: "latin1")
+    result = db.query("select 1 as `größe`")
+    assert_equal ["größe"], result.fields
+    assert_equal "größe", result.columns.first.name
+    error = assert_raises(DB::ServerError) { db.query("select größe from dual") }
+    assert_includes error.message, "größe"
+    db.close
+    @db.exec("create database if not exists `gr\u00fcn`")
+    url = @server.url.sub(%r{/[^/]*\z}, "/gr%C3%BCn")
+    db = DB.connect(url, timeout: 20, charset: "latin1")
+    assert_equal "grün".encode("Windows-1252"), db.query_value("select database()")
+    db.close
+    assert_match(/charset/, assert_raises(ArgumentError) { DB.connect(@server.url, charset: "ascii", database: "grün") }.message)
+  ensure
+    @db.exec("drop database if exists `gr\u00fcn`")
+  end
+
   def test_local_time
+    load_berlin
     zone = ENV["TZ"]
     ENV["TZ"] = "Europe/Berlin"
     db = DB.connect(@server.url, timeout: 20, time_zone: :local)
@@ -157,6 +287,7 @@ class MySQLTypesTest < Minitest::Test
     assert_equal 7200, db.query_value("select ?", moment).utc_offset
   ensure
     ENV["TZ"] = zone
+    forget_berlin
     db&.close
   end
 

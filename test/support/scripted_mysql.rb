@@ -128,7 +128,7 @@ class ScriptedMySQL
     end
 
     def error(sequence, code, state, message)
-      write(sequence, "\xff".b + [code].pack("v") + "##{state}#{message}")
+      write(sequence, "\xff".b + [code].pack("v") + "##{state}#{message}".b)
     end
 
     # Logs in anybody, and answers what comes first: the time zone.

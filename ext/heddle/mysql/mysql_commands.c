@@ -7,11 +7,19 @@
 
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
 
+static VALUE sql_string(VALUE sql)
+{
+    VALUE string = rb_check_string_type(sql);
+    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL is a String, not %+" PRIsVALUE, sql);
+    return string;
+}
+
 // A String in the encoding of the connection.
 static VALUE sql_text(struct mysql_link *link, VALUE sql)
 {
-    StringValue(sql);
+    sql = sql_string(sql);
     rb_encoding *encoding = rb_enc_get(sql);
+    if (link->encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
     if (encoding == link->encoding || rb_enc_str_coderange(sql) == ENC_CODERANGE_7BIT) return rb_str_new_frozen(sql);
     if (encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
     return rb_str_encode(sql, rb_enc_from_encoding(link->encoding), 0, Qnil);
@@ -283,7 +291,8 @@ static VALUE read_new(struct mysql_exchange *exchange)
     VALUE columns;
     VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
     if (error) {
-        mysql_read_result(link, NULL, false); // an error too, and about nothing
+        // An error too, and about nothing; it never comes where the server ends the connection.
+        if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, false);
         return error;
     }
     VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns, Qnil) : Qnil;
@@ -403,13 +412,23 @@ static VALUE flush_closes(VALUE self)
 static VALUE kind_of(VALUE klass, VALUE sql)
 {
     (void)klass;
-    StringValue(sql);
+    sql = sql_string(sql);
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     enum mysql_sql kind = mysql_sql_kind(p, p + RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return ID2SYM(kind == MYSQL_SQL_PLAIN    ? rb_intern("plain")
                   : kind == MYSQL_SQL_COMMIT ? rb_intern("commit")
                                              : rb_intern("other"));
+}
+
+/* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
+static VALUE harmless(VALUE klass, VALUE text)
+{
+    (void)klass;
+    StringValue(text);
+    VALUE string = mysql_text(RSTRING_PTR(text), (size_t)RSTRING_LEN(text), rb_utf8_encoding());
+    RB_GC_GUARD(text);
+    return string;
 }
 
 /* @api private Link.know_classes: once those that values are made of are loaded */
@@ -426,6 +445,7 @@ void mysql_commands_init(void)
 {
     VALUE link = mysql_cLink;
     rb_define_singleton_method(link, "kind_of", kind_of, 1);
+    rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_method(link, "open", open_link, 1);
     rb_define_method(link, "configure", configure, 5);

@@ -229,6 +229,14 @@ static struct mysql_span large_packet(struct mysql_link *link, struct stream *st
     return span_apart(link);
 }
 
+// A server need not read all packets of a request before it refuses it as too large (1153): its error has the number behind
+// that of the last packet that it has read.
+static bool answers_early(const struct mysql_link *link, uint8_t number)
+{
+    uint8_t last = link->owed ? link->starts[link->first % MYSQL_IN_FLIGHT] : 0;
+    return link->sequence == last && number >= 1 && number < last;
+}
+
 struct mysql_span mysql_packet(struct mysql_link *link)
 {
     struct stream *stream = stream_of(link->stream);
@@ -244,7 +252,12 @@ struct mysql_span mysql_packet(struct mysql_link *link)
     }
     size_t length = mysql_packet_length(p);
     if (length == MYSQL_LARGEST_PACKET) return joined_packet(link, stream);
-    if (mysql_packet_sequence(p) != link->sequence) mysql_violated(link, "sent a packet out of turn");
+    if (mysql_packet_sequence(p) != link->sequence) {
+        if (!length || !answers_early(link, mysql_packet_sequence(p)) ||
+            stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] != 0xff)
+            mysql_violated(link, "sent a packet out of turn");
+        p = stream_buffered(stream, &buffered);
+    }
     link->sequence++;
     if (length >= LARGE_PACKET && buffered < MYSQL_HEADER + length) return large_packet(link, stream, length);
     if (buffered < MYSQL_HEADER + length) p = stream_need(stream, MYSQL_HEADER + length);

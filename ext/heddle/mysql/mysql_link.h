@@ -1,6 +1,6 @@
 // A conversation with a MySQL or MariaDB server, on a Heddle::Stream: what the files of this folder share. mysql_link.c has
 // the packets, mysql_parameters.c and mysql_values.c what goes in and comes out, mysql_results.c whole replies,
-// mysql_login.c and mysql_commands.c the methods of Heddle::DB::MySQL::Link, mysql_idle.c the closes that no request takes
+// mysql_text.c text for messages, mysql_login.c and mysql_commands.c the methods of Heddle::DB::MySQL::Link, mysql_idle.c the closes that no request takes
 // along. What is asked when is decided in Ruby (lib/heddle/db).
 #ifndef HEDDLE_MYSQL_LINK_H
 #define HEDDLE_MYSQL_LINK_H
@@ -131,7 +131,8 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
 // ---- mysql_values.c
 
 struct mysql_columns {
-    VALUE names; // nil until asked for
+    VALUE names;            // nil until asked for
+    rb_encoding *described; // the encoding of names in the definitions
     uint32_t count;
     bool copies;                    // there are values that Ruby code makes
     bool fresh;                     // no Ruby code has it yet: may be defined anew
@@ -179,6 +180,17 @@ VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);
 
 // An error's object.
 VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
+
+// Whether the server ends the connection with it (1153: a packet that is too large; 1053, 1927: a shutdown, a KILL).
+bool mysql_error_is_final(VALUE error);
+
+// ---- mysql_text.c
+
+// What the server said in that encoding, in UTF-8; replaced is what it is not valid there. Of binary: taken for UTF-8.
+VALUE mysql_utf8(const char *bytes, size_t length, rb_encoding *encoding);
+
+// The same for messages: without control characters, which are shown as \\xNN.
+VALUE mysql_text(const char *bytes, size_t length, rb_encoding *encoding);
 
 // ---- mysql_idle.c
 

@@ -4,9 +4,15 @@
 #include <math.h>
 #include <string.h>
 
+// Digits of a DECIMAL.
+enum { DECIMAL_DIGITS = 65 };
+
+// Microseconds of a TIME, either way: 838:59:59.999999.
+#define LONGEST_TIME INT64_C(3020399999999)
+
 static VALUE cDate, cDateTime, cBigDecimal, cDuration;
 static ID id_to_s, id_year, id_month, id_day, id_hour, id_min, id_sec, id_getlocal, id_to_time, id_gregorian,
-    id_microseconds;
+    id_microseconds, id_exponent;
 
 static void put_little(struct mysql_bytes *bytes, uint64_t number, size_t count)
 {
@@ -20,6 +26,16 @@ static void put_string(struct mysql_bytes *bytes, const void *from, size_t lengt
     mysql_bytes_reserve(bytes, 9 + length);
     bytes->length += mysql_put_number(bytes->at + bytes->length, length);
     mysql_bytes_append(bytes, from, length);
+}
+
+RBIMPL_ATTR_NORETURN()
+static void too_large(VALUE value)
+{
+    rb_raise(rb_eArgError,
+             "a %" PRIsVALUE
+             " of more than %d digits before its point is bound to a parameter: the server's DECIMAL has "
+             "no more, and would be another number",
+             rb_obj_class(value), DECIMAL_DIGITS);
 }
 
 static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
@@ -38,7 +54,10 @@ static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
         put_little(bytes, words[0], 8);
         return sign == 1 && words[0] > INT64_MAX ? MYSQL_LONGLONG | 0x8000 : MYSQL_LONGLONG;
     }
+    // The server would take the largest number that it has for it, and say nothing.
+    if (rb_absint_numwords(value, 8, NULL) > 27) too_large(value);
     VALUE digits = rb_big2str(value, 10);
+    if (RSTRING_LEN(digits) - (sign < 0) > DECIMAL_DIGITS) too_large(value);
     put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
     RB_GC_GUARD(digits);
     return MYSQL_NEWDECIMAL;
@@ -47,10 +66,11 @@ static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
 static uint16_t put_text(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
 {
     rb_encoding *encoding = rb_enc_get(value);
+    bool raw = link->encoding == rb_ascii8bit_encoding(); // text is passed on as the bytes that it is
     bool binary = encoding == rb_ascii8bit_encoding();
-    if (!binary && encoding != link->encoding && rb_enc_str_coderange(value) != ENC_CODERANGE_7BIT)
+    if (!binary && !raw && encoding != link->encoding && rb_enc_str_coderange(value) != ENC_CODERANGE_7BIT)
         value = rb_str_encode(value, rb_enc_from_encoding(link->encoding), 0, Qnil); // raises what cannot be
-    if (!binary && rb_enc_str_coderange(value) == ENC_CODERANGE_BROKEN)
+    if (!binary && !raw && rb_enc_str_coderange(value) == ENC_CODERANGE_BROKEN)
         rb_raise(rb_eArgError,
                  "a String that is not valid %s is bound to a parameter: it is bytes (String#b), or damaged",
                  rb_enc_name(link->encoding));
@@ -130,7 +150,11 @@ static uint16_t put_time(struct mysql_link *link, struct mysql_bytes *bytes, VAL
 
 static uint16_t put_duration(struct mysql_bytes *bytes, VALUE value)
 {
-    int64_t all = NUM2LL(rb_funcall(value, id_microseconds, 0));
+    VALUE number = rb_funcall(value, id_microseconds, 0);
+    int64_t all = FIXNUM_P(number) ? FIX2LONG(number) : INT64_MAX;
+    if (all > LONGEST_TIME || all < -LONGEST_TIME)
+        rb_raise(rb_eArgError,
+                 "%" PRIsVALUE " is bound to a parameter: the server's TIME goes from -838:59:59 to 838:59:59", value);
     uint64_t microseconds = all < 0 ? (uint64_t)-all : (uint64_t)all;
     uint64_t seconds = microseconds / 1000000;
     put_little(bytes, 12, 1);
@@ -148,6 +172,44 @@ static bool is_a(VALUE value, VALUE klass)
     return RTEST(rb_obj_is_kind_of(value, klass));
 }
 
+static uint16_t put_decimal(struct mysql_bytes *bytes, VALUE value)
+{
+    // First: 1e70000 is 70001 digits. Of NaN and infinities it is 0.
+    if (NUM2LL(rb_funcall(value, id_exponent, 0)) > DECIMAL_DIGITS) too_large(value);
+    VALUE digits = rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
+    if (!rb_isdigit(RSTRING_PTR(digits)[RSTRING_LEN(digits) - 1]))
+        rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: the server has no such number", digits);
+    put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
+    RB_GC_GUARD(digits);
+    return MYSQL_NEWDECIMAL;
+}
+
+RBIMPL_ATTR_NORETURN()
+static void refuse(VALUE value)
+{
+    if (RB_TYPE_P(value, T_ARRAY) && RARRAY_LEN(value) == 0)
+        rb_raise(rb_eTypeError,
+                 "an Array cannot be bound to one parameter, and an empty one to none: leave the query out, as "
+                 "nothing is in ()");
+    if (RB_TYPE_P(value, T_ARRAY))
+        rb_raise(rb_eTypeError,
+                 "an Array cannot be bound to one parameter: write a ? for each of its values, as in (?, ?, ?), "
+                 "and pass them with a *: query(sql, *values)");
+    rb_raise(rb_eTypeError,
+             "a %" PRIsVALUE
+             " cannot be bound to a parameter: pass a String, a number, true, false, nil, a Date, a Time, "
+             "a BigDecimal or a Heddle::DB::Duration",
+             rb_obj_class(value));
+}
+
+// Of what is a time without being a Time, as ActiveSupport::TimeWithZone.
+static uint16_t put_other(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
+{
+    VALUE time = rb_check_funcall(value, id_to_time, 0, NULL);
+    if (time == Qundef || !is_a(time, rb_cTime)) refuse(value);
+    return put_time(link, bytes, time);
+}
+
 // Returns the type, with the bit that says unsigned.
 static uint16_t put_value(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
 {
@@ -160,22 +222,11 @@ static uint16_t put_value(struct mysql_link *link, struct mysql_bytes *bytes, VA
     }
     if (SYMBOL_P(value)) return put_text(link, bytes, rb_sym2str(value));
     if (is_a(value, rb_cTime)) return put_time(link, bytes, value);
-    if (is_a(value, cBigDecimal)) {
-        VALUE digits = rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
-        if (!rb_isdigit(RSTRING_PTR(digits)[RSTRING_LEN(digits) - 1]))
-            rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: the server has no such number", digits);
-        put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
-        RB_GC_GUARD(digits);
-        return MYSQL_NEWDECIMAL;
-    }
+    if (is_a(value, cBigDecimal)) return put_decimal(bytes, value);
     if (is_a(value, cDateTime)) return put_time(link, bytes, rb_funcall(value, id_to_time, 0));
     if (is_a(value, cDate)) return put_date(bytes, value);
     if (is_a(value, cDuration)) return put_duration(bytes, value);
-    rb_raise(rb_eTypeError,
-             "a %" PRIsVALUE
-             " cannot be bound to a parameter: pass a String, a number, true, false, nil, a Date, a Time, "
-             "a BigDecimal or a Heddle::DB::Duration",
-             rb_obj_class(value));
+    return put_other(link, bytes, value);
 }
 
 void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, bool cursor)
@@ -220,6 +271,7 @@ void mysql_parameters_init(void)
     id_getlocal = rb_intern("getlocal");
     id_to_time = rb_intern("to_time");
     id_gregorian = rb_intern("gregorian");
+    id_exponent = rb_intern("exponent");
     id_microseconds = rb_intern("microseconds");
 }
 

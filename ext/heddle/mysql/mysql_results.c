@@ -105,14 +105,18 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
 {
     struct mysql_error error;
     if (!mysql_error(packet.at, packet.at + packet.length, &error)) mysql_violated(link, "sent an error that is none");
-    VALUE state = rb_usascii_str_new((const char *)error.state.at, (long)error.state.length);
-    // By whatever charset it has: an error must not be lost to another.
-    VALUE message = rb_utf8_str_new((const char *)error.message.at, (long)error.message.length);
-    VALUE scrubbed = rb_str_scrub(message, Qnil);
-    VALUE value = rb_exc_new_str(eServerError, NIL_P(scrubbed) ? message : scrubbed);
+    VALUE state = mysql_text((const char *)error.state.at, error.state.length, rb_utf8_encoding());
+    VALUE message = mysql_text((const char *)error.message.at, error.message.length, link->encoding);
+    VALUE value = rb_exc_new_str(eServerError, message);
     rb_ivar_set(value, id_code, INT2FIX(error.code));
     rb_ivar_set(value, id_state, state);
     return value;
+}
+
+bool mysql_error_is_final(VALUE error)
+{
+    int code = FIX2INT(rb_ivar_get(error, id_code));
+    return code == 1053 || code == 1153 || code == 1927;
 }
 
 // The packet in the old form that ends columns.

@@ -54,6 +54,7 @@ VALUE mysql_columns_new(uint32_t count)
     VALUE self = rb_data_typed_object_zalloc(mysql_cColumns, columns_size(count), &columns_type);
     struct mysql_columns *columns = RTYPEDDATA_DATA(self);
     columns->names = Qnil;
+    columns->described = rb_utf8_encoding();
     columns->fields = (struct mysql_field *)(columns->encodings + count);
     columns->count = count;
     return self;
@@ -81,6 +82,7 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
     struct mysql_column column;
     if (!mysql_column(definition.at, definition.at + definition.length, &column))
         mysql_violated(link, "sent a column's definition that is none");
+    columns->described = link->encoding;
     columns->fields[index] =
         (struct mysql_field){.type = column.type,
                              .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED,
@@ -108,35 +110,44 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
 }
 
 // Calls the block with each definition.
-static void each_definition(const struct mysql_columns *columns, void (*each)(const struct mysql_column *, VALUE),
-                            VALUE to)
+static void each_definition(const struct mysql_columns *columns,
+                            void (*each)(const struct mysql_columns *, const struct mysql_column *, VALUE), VALUE to)
 {
     for (size_t at = 0; at < columns->definitions.length;) {
         uint32_t length;
         memcpy(&length, columns->definitions.at + at, sizeof(length));
         const uint8_t *p = columns->definitions.at + at + sizeof(length);
         struct mysql_column column;
-        if (mysql_column(p, p + length, &column)) each(&column, to);
+        if (mysql_column(p, p + length, &column)) each(columns, &column, to);
         at += sizeof(length) + length;
     }
 }
 
-static VALUE text_of(struct mysql_span span)
+static VALUE text_of(const struct mysql_columns *columns, struct mysql_span span)
 {
-    return rb_enc_interned_str((const char *)span.at, (long)span.length, rb_utf8_encoding());
+    const char *bytes = (const char *)span.at;
+    if (columns->described == rb_utf8_encoding())
+        return rb_enc_interned_str(bytes, (long)span.length, rb_utf8_encoding());
+    return rb_str_to_interned_str(mysql_utf8(bytes, span.length, columns->described));
 }
 
-static void add_name(const struct mysql_column *column, VALUE names)
+static void add_name(const struct mysql_columns *columns, const struct mysql_column *column, VALUE names)
 {
-    rb_ary_push(names, text_of(column->name));
+    rb_ary_push(names, text_of(columns, column->name));
 }
 
-static void add_description(const struct mysql_column *column, VALUE descriptions)
+static void add_description(const struct mysql_columns *columns, const struct mysql_column *column, VALUE descriptions)
 {
-    VALUE fields[] = {text_of(column->name),    INT2FIX(column->type),           INT2FIX(column->flags),
-                      INT2FIX(column->charset), UINT2NUM(column->length),        INT2FIX(column->decimals),
-                      text_of(column->table),   text_of(column->original_table), text_of(column->original_name),
-                      text_of(column->schema)};
+    VALUE fields[] = {text_of(columns, column->name),
+                      INT2FIX(column->type),
+                      INT2FIX(column->flags),
+                      INT2FIX(column->charset),
+                      UINT2NUM(column->length),
+                      INT2FIX(column->decimals),
+                      text_of(columns, column->table),
+                      text_of(columns, column->original_table),
+                      text_of(columns, column->original_name),
+                      text_of(columns, column->schema)};
     rb_ary_push(descriptions, rb_ary_new_from_values(10, fields));
 }
 

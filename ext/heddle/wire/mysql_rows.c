@@ -1,5 +1,8 @@
 #include "wire/mysql_rows.h"
 
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,6 +209,35 @@ static bool decimal(struct mysql_span span, struct mysql_value *value)
     return digit_count > 0 && span.length < 256;
 }
 
+// The shortest number that is the same single: 1.1, where the single as a double is 1.10000002384185791. Six digits name at most
+// one single, and nine each. Quotients of whole numbers below 2 ** 53 and powers of ten up to 10 ** 22 are exact but for the one
+// rounding that reading the digits has too.
+static double shortest(float single)
+{
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    double exact = single, size = fabs(exact);
+    if (size < 16777216 && size == floor(size)) return exact;
+    if (!isfinite(single)) return exact;
+    int exponent = (int)floor(log10(size));
+    // Below FLT_MIN a single has fewer bits, and fewer digits may do.
+    for (int digit_count = size < FLT_MIN ? 1 : 6; digit_count <= 9; digit_count++) {
+        int places = digit_count - 1 - exponent;
+        double candidate;
+        if (places >= 0 && places <= 22) {
+            candidate = rint(exact * powers[places]) / powers[places];
+        } else if (places < 0 && places >= -22) {
+            candidate = rint(exact / powers[-places]) * powers[-places];
+        } else {
+            char text[32];
+            snprintf(text, sizeof(text), "%.*e", digit_count - 1, exact);
+            candidate = strtod(text, NULL);
+        }
+        if ((float)candidate == single) return candidate;
+    }
+    return exact;
+}
+
 static bool floating(struct mysql_row *row, size_t bytes, struct mysql_value *value)
 {
     uint64_t number;
@@ -215,7 +247,7 @@ static bool floating(struct mysql_row *row, size_t bytes, struct mysql_value *va
         uint32_t half = (uint32_t)number;
         float single;
         memcpy(&single, &half, 4);
-        value->number = single;
+        value->number = shortest(single);
     } else {
         memcpy(&value->number, &number, 8);
     }

@@ -97,6 +97,18 @@ static const char *const commits[] = {"alter",    "analyze", "begin",    "cache"
                                       "optimize", "rename",  "repair",   "reset",     "revoke", "rollback", "shutdown",
                                       "start",    "stop",    "truncate", "uninstall", "unlock", "xa",       NULL};
 
+// MariaDB's ANALYZE SELECT … (UPDATE, …) runs the statement and says what it cost, and BEGIN NOT ATOMIC begins a block: neither
+// ends a transaction as ANALYZE TABLE and BEGIN do. `p` is at the first word, of `length`.
+static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const uint8_t *end)
+{
+    static const char *const tables[] = {"table", "tables", "local", "no_write_to_binlog", NULL};
+    bool begin = same(p, length, "begin");
+    p += length;
+    length = next_word(&p, end);
+    if (begin) return same(p, length, "not") ? MYSQL_SQL_OTHER : MYSQL_SQL_COMMIT;
+    return among(p, length, tables) ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
+}
+
 enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
 {
     size_t length = next_word(&p, end);
@@ -115,7 +127,9 @@ enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
                         : same(p, length, "index");
         return ends ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
     }
-    bool rollback = same(p, length, "rollback"), table = same(p, length, "create") || same(p, length, "drop");
+    if (same(p, length, "analyze") || same(p, length, "begin")) return second_word_commits(p, length, end);
+    bool rollback = same(p, length, "rollback"), drop = same(p, length, "drop"),
+         table = same(p, length, "create") || same(p, length, "drop");
     p += length;
     length = next_word(&p, end);
     if (table && same(p, length, "or")) { // replace
@@ -125,6 +139,7 @@ enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
         length = next_word(&p, end);
     }
     if (table && same(p, length, "temporary")) return MYSQL_SQL_OTHER;
+    if (drop && same(p, length, "prepare")) return MYSQL_SQL_OTHER;
     if (rollback && (same(p, length, "to") || same(p, length, "work"))) {
         if (same(p, length, "to")) return MYSQL_SQL_OTHER;
         p += length;

@@ -16,7 +16,10 @@ module Heddle
 
       # How many may wait on a connection that nobody uses for now.
       CLOSES_RESTING = 8
-      private_constant :CLOSES_WAITING, :CLOSES_RESTING
+
+      # What the protocol has room for.
+      MOST_FETCHED = 0xffffffff
+      private_constant :CLOSES_WAITING, :CLOSES_RESTING, :MOST_FETCHED
 
       # @api private
       def initialize(driver, statement_cache:, statement_cache_size:)
@@ -24,6 +27,7 @@ module Heddle
         @cache = StatementCache.new(statement_cache, statement_cache_size) { |handle| driver.release(handle) }
         @talking = nil
         @lease = nil
+        @ended = false
         initialize_transactions
       end
 
@@ -86,7 +90,7 @@ module Heddle
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def each_row(sql, *arguments, fetch: 1000)
         return enum_for(:each_row, sql, *arguments, fetch: fetch) unless block_given?
-        raise ArgumentError, "fetch: is a number of rows above 0, not #{fetch.inspect}" unless fetch.is_a?(Integer) && fetch.positive?
+        raise ArgumentError, "fetch: is a number of rows above 0, not #{fetch.inspect}" unless fetch.is_a?(Integer) && fetch.between?(1, MOST_FETCHED)
 
         cursor = talk do
           check_transaction(@driver.kind(sql), sql)
@@ -107,7 +111,7 @@ module Heddle
       # @return [Statement]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def prepare(sql)
-        sql = sql.dup.freeze
+        sql = (sql.frozen? ? sql : sql.dup.freeze)
         Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
       end
 
@@ -120,6 +124,8 @@ module Heddle
       # @return the block's value, once all have been answered
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}; what the server refuses is raised by the future's value
       def pipeline(limit: 64)
+        raise ArgumentError, "a pipeline needs a block: db.pipeline { |p| p.query(…) }" unless block_given?
+
         pipeline = Pipeline.new(limit) { |requests| talk { run_batch(requests) } }
         value = yield pipeline
         pipeline.finish
@@ -168,6 +174,7 @@ module Heddle
 
       # Ends the connection; what the server does at that moment it may finish. Closing twice is harmless.
       def close
+        @ended = true
         @driver.close
         nil
       end
@@ -228,11 +235,18 @@ module Heddle
           lost = true
           raise if error.is_a?(Error)
 
-          raise ConnectionLost, "the connection to #{@driver.description} is lost (#{error.message}); whether what was asked last was done is not known"
+          raise ConnectionLost, @ended ? "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent" : loss(error)
         ensure
           @talking = nil
-          @driver.abandon(lost) unless complete
+          unless complete
+            @driver.abandon(lost)
+            @ended = @driver.closed?
+          end
         end
+      end
+
+      def loss(error)
+        "the connection to #{@driver.description} is lost (#{error.message}); whether what was asked last was done is not known"
       end
 
       def check_owner
@@ -336,11 +350,18 @@ module Heddle
         return note_state unless result.is_a?(ServerError)
 
         result.sql = sql
+        give_up(result) if @driver.final?(result)
         return unless (open = in_transaction?) || !@frames.empty?
 
         @driver.ping
         note_state(result)
         TransactionError.new("this statement was not sent: the server ended the transaction (#{result.message})") if open && !in_transaction?
+      end
+
+      # The server closes the connection behind this error.
+      def give_up(error)
+        @driver.end_without_a_word
+        raise ConnectionLost, "#{@driver.description} says #{error.message} (#{error.code}), and has closed the connection", cause: error
       end
 
       def only_row(result, sql)

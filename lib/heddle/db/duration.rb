@@ -12,6 +12,8 @@ module Heddle
       # @param text [String] "-12:34:56.789"
       # @return [Duration]
       def self.parse(text)
+        raise ArgumentError, "#{text.inspect} is not a time such as -12:34:56.789" unless text.is_a?(String)
+
         match = /\A(-)?(\d+):([0-5]?\d):([0-5]?\d)(?:\.(\d{1,6}))?\z/.match(text)
         raise ArgumentError, "#{text.inspect} is not a time such as -12:34:56.789" unless match
 
@@ -20,9 +22,12 @@ module Heddle
         new(match[1] ? -all : all)
       end
 
-      # @param microseconds [Integer]
+      # @param microseconds [Integer] what is bound goes up to 838 hours, as TIME does
+      # @raise [ArgumentError]
       def initialize(microseconds)
-        @microseconds = Integer(microseconds)
+        raise ArgumentError, "a number of microseconds is an Integer, not #{microseconds.inspect}" unless microseconds.is_a?(Integer)
+
+        @microseconds = microseconds
         freeze
       end
 

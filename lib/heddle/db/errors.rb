@@ -4,12 +4,20 @@ require_relative "../errors"
 
 module Heddle
   module DB
-    # Every error of a database includes this module.
+    # Every error of a database includes this module; what the system, a look-up or OpenSSL says while connecting
+    # (Errno::ECONNREFUSED, SocketError) is extended by it.
     module Error
       include Heddle::Error
+
+      # @api private
+      # @return [Exception] the same error with that message, rescued by this module too
+      def self.mark(error, message)
+        error.exception(message).extend(self)
+      end
     end
 
-    # The server refused a statement; what it said is the message. The connection goes on.
+    # The server refused a statement; what it said is the message, with control characters as \\xNN. The connection goes on:
+    # an error with which the server ends it is the cause of a {ConnectionLost}.
     class ServerError < StandardError
       include Error
 
@@ -69,6 +77,11 @@ module Heddle
 
     # A statement was used after its close, or on another connection.
     class StatementClosed < RuntimeError
+      include Error
+    end
+
+    # A connect took longer than +connect_timeout+; the message says to which server, and what it waited for.
+    class ConnectTimeout < DeadlineExceeded
       include Error
     end
 

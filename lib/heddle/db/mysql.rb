@@ -7,13 +7,17 @@ require_relative "mysql/columns"
 require_relative "mysql/driver"
 require_relative "mysql/login"
 require_relative "mysql/killer"
+require_relative "mysql/session"
 
 module Heddle
   module DB
     # MySQL and MariaDB. Packets, parameters and rows are in C (ext/heddle/wire/mysql.c, ext/heddle/mysql).
     module MySQL
+      # @api private Ruby's encodings, and numbers of a collation, by the server's names.
+      CHARSETS = {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
+                  "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
       Link.know_classes
-      private_constant :Link, :Login, :Killer
+      private_constant :Link, :Login, :Killer, :Session
     end
 
     register "mysql", MySQL::Driver

@@ -44,6 +44,8 @@ module Heddle
       # @param sql [String]
       # @return [Future]
       def query(sql, *arguments)
+        raise TypeError, "SQL is a String, not #{sql.inspect}" unless sql.is_a?(String)
+
         future = Future.new(self)
         @requests << [sql, arguments]
         @futures << future

@@ -10,23 +10,26 @@ module Heddle
     #   pool.query_value("select name from t where id = ?", 7)
     class Pool
       NONE = [].freeze
-      private_constant :NONE
+      # Seconds to wait for a free connection where nobody says anything about time.
+      CHECKOUT_TIMEOUT = 5
+      private_constant :NONE, :CHECKOUT_TIMEOUT
 
       # @return [Integer] connections, at most
       attr_reader :size
 
       # @param url [String] see {DB.connect}
       # @param size [Integer] connections, at most
-      # @param checkout_timeout [Numeric, nil] seconds to wait for one that is free
-      # @param idle [Numeric, nil] seconds after which one that nobody used is closed
+      # @param checkout_timeout [Numeric, nil] seconds to wait for one that is free; nil: for ever. The +timeout+ of an operation
+      #   unless it is given, or 5 where there is none either
+      # @param idle [Numeric, nil] seconds after which one that nobody used is closed; nil: never
       # @param options see {DB.connect}
-      def initialize(url, size: 10, checkout_timeout: 5, idle: 300, **options)
-        raise ArgumentError, "size: is a number of connections above 0, not #{size.inspect}" unless size.is_a?(Integer) && size.positive?
-
-        @connect = -> { DB.connect(url, **options) }
-        @size = size
-        @checkout_timeout = checkout_timeout
-        @idle = idle
+      # @raise [ArgumentError] see {DB.connect}; nothing is connected yet
+      def initialize(url, size: 10, checkout_timeout: (unset = true), idle: 300, **options)
+        settings = DB.settings(url, options)
+        @connect = -> { DB.connect_with(*settings) }
+        @size = Options.count(:size, size)
+        @checkout_timeout = unset ? settings.last[:timeout] || CHECKOUT_TIMEOUT : Options.seconds(:checkout_timeout, checkout_timeout)
+        @idle = Options.seconds(:idle, idle)
         @lock = Thread::Mutex.new
         @free = [] # [connection, since when], the one used last at the end
         @waiting = {}.compare_by_identity # queues as keys; whoever is first is served first
@@ -41,6 +44,8 @@ module Heddle
       # @return the block's value
       # @raise [PoolTimeout] when none becomes free in time; [PoolClosed]; see {DB.connect}
       def with
+        raise ArgumentError, "a connection is lent to a block: pool.with { |db| … }" unless block_given?
+
         connection = checkout
         begin
           yield connection
@@ -53,14 +58,20 @@ module Heddle
         define_method(name) { |sql, *arguments| with { |connection| connection.public_send(name, sql, *arguments) } }
       end
 
+      # Without a block an Enumerator, which holds a connection from its first row to its last, or to where its reader stops.
+      #
       # @see Connection#each_row
       def each_row(sql, *arguments, fetch: 1000, &block)
+        return enum_for(:each_row, sql, *arguments, fetch: fetch) unless block
+
         with { |connection| connection.each_row(sql, *arguments, fetch: fetch, &block) }
         self
       end
 
       # @see Connection#transaction
       def transaction(**options)
+        raise ArgumentError, "a transaction needs a block: pool.transaction { |db| … }" unless block_given?
+
         with { |connection| connection.transaction(**options) { yield connection } }
       end
 

@@ -20,7 +20,14 @@ module Heddle
       def query(*arguments)
         @connection.run_statement(self, arguments)
       end
-      alias_method :exec, :query
+
+      # Runs it for what it changes.
+      #
+      # @return [Integer] how many rows it changed
+      # @raise [StatementClosed, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
+      def exec(*arguments)
+        query(*arguments).affected_rows
+      end
 
       # @return [Integer] how many parameters it has
       def parameters
@@ -41,6 +48,7 @@ module Heddle
       # Its close rides with the connection's next request. Closing twice is harmless.
       def close
         @handle = nil.tap { @connection.release_statement(@handle) } if @handle
+        nil
       end
 
       def closed?

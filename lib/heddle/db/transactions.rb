@@ -23,7 +23,12 @@ module Heddle
       # @return the block's value
       # @raise [TransactionError, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def transaction(isolation: nil, read_only: false, retry: 0)
-        tries = (@frames.empty? && binding.local_variable_get(:retry)) || 0
+        raise ArgumentError, "a transaction needs a block: db.transaction { … }; or see start_transaction" unless block_given?
+
+        tries = binding.local_variable_get(:retry)
+        raise ArgumentError, "retry: is a number of tries from 0 on, not #{tries.inspect}" unless tries.is_a?(Integer) && tries >= 0
+
+        tries = 0 unless @frames.empty?
         begin
           managed_transaction(isolation, read_only) { yield self }
         rescue ServerError => error

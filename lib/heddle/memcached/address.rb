@@ -19,7 +19,7 @@ module Heddle
         def all(servers)
           servers = ENV.fetch(VARIABLE, "127.0.0.1:#{PORT}") if servers.nil?
           texts = Array(servers)
-          raise ArgumentError, "servers are Strings such as \"127.0.0.1:11211\": got #{servers.inspect}" unless texts.all?(String)
+          raise ArgumentError, "servers are Strings such as \"127.0.0.1:11211\": got a #{texts.grep_v(String).first.class}" unless texts.all?(String)
 
           addresses = texts.flat_map { |text| text.split(",") }.map(&:strip).reject(&:empty?).map { |text| parse(text) }
           raise ArgumentError, "there is no server in #{servers.inspect}" if addresses.empty?
@@ -45,11 +45,14 @@ module Heddle
         def from_uri(text)
           require "uri"
           uri = URI.parse(text)
+          # A password with / ? or # in it ends where URI takes these for the end of the host.
+          raise URI::InvalidURIError if uri.fragment || uri.opaque || "#{uri.path}?#{uri.query}".include?("@")
+
           user, password = [uri.user, uri.password].map { |part| part&.gsub(/%(\h\h)/) { $1.hex.chr } }
           new(host: uri.hostname, port: uri.port || PORT, user: user, password: password)
-        rescue URI::InvalidURIError # whose message, as a cause too, would show the password
+        rescue URI::Error # whose message, as a cause too, would show the password
           raise ArgumentError, "#{WithoutPassword[text].inspect} is no address of a server: write memcached://user:password@host:port, and special " \
-            "characters of the password as %XX", cause: nil
+            "characters of the password encoded: / as %2F, ? as %3F, # as %23, @ as %40, % as %25", cause: nil
         end
 
         def weight(text, address)
@@ -79,6 +82,11 @@ module Heddle
       # @return [String] as dalli's ring names it
       def name
         @path || "#{@host}:#{@port}"
+      end
+
+      # @return [String] without the password, which errors of Ruby would show
+      def inspect
+        "#<#{self.class} #{name}>"
       end
     end
   end

@@ -25,7 +25,7 @@ module Heddle
         #   while the peer is verified
         # @param options [true, Hash, OpenSSL::SSL::SSLContext] a context is taken as it is. A Hash: +hostname:+ (another
         #   name for the certificate), +ca_file:+, +ca_path:+ (authorities in place of the system's), +cert:+, +key:+ (our
-        #   own, PEM or OpenSSL objects), <tt>verify: false</tt> (anybody will do: only for tests), and whatever
+        #   own, PEM or OpenSSL objects), +key_password:+ (of a PEM that has one), <tt>verify: false</tt> (anybody will do: only for tests), and whatever
         #   OpenSSL::SSL::SSLContext#set_params knows. TLS 1.2 is the least unless +min_version:+ says otherwise
         # @return [OpenSSL::SSL::SSLSocket]
         # @raise [OpenSSL::SSL::SSLError] when the peer is not who it should be; [DeadlineExceeded]
@@ -105,16 +105,29 @@ module Heddle
           end
         end
 
-        def new_context(verify: true, cert: nil, key: nil, **rest)
+        def new_context(verify: true, cert: nil, key: nil, key_password: nil, **rest)
           context = OpenSSL::SSL::SSLContext.new
           rest[:min_version] ||= OpenSSL::SSL::TLS1_2_VERSION
-          cert = OpenSSL::X509::Certificate.new(cert) if cert.is_a?(String)
-          key = OpenSSL::PKey.read(key) if key.is_a?(String)
+          cert = certificate(cert) if cert.is_a?(String)
+          key = private_key(key, key_password) if key.is_a?(String)
           rest[:cert] = cert if cert
           rest[:key] = key if key
           rest[:verify_mode] ||= verify ? OpenSSL::SSL::VERIFY_PEER : OpenSSL::SSL::VERIFY_NONE
           context.set_params(rest)
           context
+        end
+
+        def certificate(pem)
+          OpenSSL::X509::Certificate.new(pem)
+        rescue OpenSSL::X509::CertificateError => error
+          raise ArgumentError, "cert: is no certificate in PEM or DER (#{error.message})"
+        end
+
+        # Without a password OpenSSL would ask the terminal for that of a key that has one, and all threads would wait.
+        def private_key(pem, password)
+          OpenSSL::PKey.read(pem, password || "")
+        rescue OpenSSL::PKey::PKeyError
+          raise ArgumentError, "key: is no private key in PEM or DER, or is locked by #{password ? "another" : "a"} password (key_password:)", cause: nil
         end
       end
     end

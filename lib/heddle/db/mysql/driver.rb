@@ -12,9 +12,12 @@ module Heddle
         UNPREPARABLE = [1295, 1235].freeze # not in this protocol, yet
         FULL = 1461
         STALE = [1243, 1615].freeze # unknown, or to be prepared again
+        # The server closes the connection behind these: a shutdown, packets that it cannot read (one of more than its
+        # max_allowed_packet, for one), a session that was killed or was idle for too long.
+        FINAL = [1053, 1077, 1078, 1079, 1152, *1153..1161, 1184, 1927, 3169, 4031].freeze
         ISOLATION = {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
                      serializable: "SERIALIZABLE"}.freeze
-        private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :ISOLATION
+        private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :FINAL, :ISOLATION
 
         # A cursor of the server's, or rows that came without one.
         Cursor = Struct.new(:driver, :handle, :rows) do
@@ -39,9 +42,11 @@ module Heddle
         # @param password [String, nil]
         # @param database [String, nil]
         # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] see {Stream::TLS.start}. Nothing is said in the clear then
-        # @param time_zone [:utc, :local] that of DATETIME columns, and of this connection: UTC, or that of this process
+        # @param time_zone [:utc, :local] that of DATETIME columns, and of this connection: UTC, or that of this process. A server
+        #   that does not know the process's zone refuses the log-in, with what to do
         # @param booleans [Boolean] whether a TINYINT(1) is true or false; it is a number otherwise
-        # @param charset [String] "utf8mb4", "utf8", "latin1", "ascii" or "binary"
+        # @param charset [String] "utf8mb4", "utf8", "latin1", "ascii" or "binary"; the last: text is passed on as the bytes that
+        #   it is, both ways
         # @param clear_password [Boolean] whether a server may have the password itself (PAM, LDAP); under TLS only
         # @param server_public_key [String, :ask, nil] for caching_sha2_password without TLS: the server's RSA key (PEM), or
         #   :ask to believe the one it sends
@@ -68,7 +73,10 @@ module Heddle
         # @return [Boolean]
         def mariadb? = @mariadb
 
-        def description = "#{"MariaDB" if mariadb?}#{"MySQL" unless mariadb?} at #{@stream.peer}"
+        def description = "#{mariadb? ? "MariaDB" : "MySQL"} at #{@stream.peer}"
+
+        # @return [String] without the password, which errors of Ruby would show
+        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
 
         # ---- statements
 
@@ -125,6 +133,15 @@ module Heddle
         def full?(error) = error.code == FULL
 
         def stale?(error) = STALE.include?(error.code)
+
+        # Whether the server closes the connection behind this error.
+        def final?(error) = FINAL.include?(error.code)
+
+        # The server has said that it closes the connection: there is nothing to say good-bye to, and nothing runs on.
+        def end_without_a_word
+          @abandoned = true
+          @stream.poison
+        end
 
         def unpreparable?(error) = UNPREPARABLE.include?(error.code)
 
@@ -218,41 +235,44 @@ module Heddle
 
         private
 
-        def set_up(user: nil, password: nil, host: "127.0.0.1", port: PORT, socket: nil, database: nil, tls: nil, timeout: nil,
-          connect_timeout: timeout, time_zone: :utc, charset: "utf8mb4", booleans: false, clear_password: false, server_public_key: nil, kill_queries: true, session: true)
-          raise ArgumentError, "time_zone: is :utc or :local, not #{time_zone.inspect}" unless %i[utc local].include?(time_zone.to_sym)
-          raise ArgumentError, "charset: is one of #{Login::CHARSETS.keys.join(", ")}, not #{charset.inspect}" unless Login::CHARSETS.key?(charset)
-
-          timeout = Float(timeout) if timeout
+        # @param options as {Options} has checked them
+        def set_up(host: "127.0.0.1", port: PORT, socket: nil, tls: nil, timeout: nil, connect_timeout: timeout,
+          time_zone: :utc, charset: "utf8mb4", booleans: false, kill_queries: true, session: true, **login)
           @link = Link.new
-          Heddle.deadline(connect_timeout && Float(connect_timeout)) do
+          address = socket || (host.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}")
+          outcome = Heddle.deadline(connect_timeout) do
             @stream = socket ? Stream.unix(socket) : Stream.connect(host, port)
             @link.open(@stream)
-            @marks = Killer.marks(@stream.to_io) unless [false, "false"].include?(kill_queries)
-            login = Login.new(@link, user: user, password: password, database: database, tls: (tls == "true") || tls, host: host, charset: charset,
-              secure: !socket.nil?, clear_password: clear_password, server_public_key: server_public_key).perform
-            settle(login, charset, time_zone.to_sym == :local, booleans == true || booleans == "true", session)
+            @marks = Killer.marks(@stream.to_io) if kill_queries
+            login = Login.new(@link, tls: tls, host: host, charset: charset, secure: !socket.nil?, **login)
+            login.perform
+            settle(login, charset, time_zone, booleans, session)
           end
           @link.timeout = timeout
-          complete = true
-        rescue IOError, SystemCallError => error
-          raise if error.is_a?(Error) || @stream.nil?
+          complete = outcome
+        rescue DeadlineExceeded => error
+          remaining = Heddle.remaining
+          raise if remaining && remaining <= 0 # of a deadline around us
 
-          raise ConnectionLost, "the connection to #{@stream.peer} was lost while logging in (#{error.message})"
+          step = login.is_a?(Login) ? login.step : "the connect itself"
+          raise ConnectTimeout, "no connection to #{address} in #{connect_timeout} s (connect_timeout:): it waited for #{step}", cause: error
+        rescue IOError, SystemCallError, SocketError, OpenSSL::SSL::SSLError => error
+          raise if error.is_a?(Error)
+          raise Error.mark(error, "no connection to #{address}: #{error.message}") if @stream.nil? || error.is_a?(OpenSSL::SSL::SSLError)
+
+          raise ConnectionLost, "the connection to #{address} was lost while logging in (#{error.message})"
         ensure
           @stream&.close unless complete
         end
 
-        def settle(login, charset, local, booleans, session)
+        def settle(login, charset, time_zone, booleans, session)
           @version = login.version
           @thread = login.thread
           @mariadb = login.mariadb?
           direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
-          @link.configure(login.capabilities, Login::CHARSETS.fetch(charset).first, local, booleans, direct)
-          return if local || !session
-
-          result = command("SET time_zone = '+00:00'")
-          raise LoginFailed, "#{@stream.peer} refuses its time zone to be UTC: #{result.message}" if result.is_a?(ServerError)
+          @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct)
+          Session.prepare(self, time_zone) if session
+          true
         end
 
         def isolation_level(isolation)

@@ -23,7 +23,11 @@ module Heddle
 
         # A connection whose request may still run: how to connect to its server (Hash), the server's number for it,
         # what tells it apart (see {Killer.marks}), and since when it waits to be told.
-        Target = Struct.new(:options, :thread, :marks, :since)
+        Target = Struct.new(:options, :thread, :marks, :since) do
+          # Without the password, which is among the options.
+          def inspect = "#<Heddle::DB::MySQL::Killer::Target #{thread}>"
+          alias_method :to_s, :inspect
+        end
         private_constant :Target
 
         @queue = []

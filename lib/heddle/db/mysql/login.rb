@@ -21,11 +21,9 @@ module Heddle
         WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 | 1 << 24
         # Packets that a server may answer the log-in with: a right one needs two for each way that it has, and has a few ways.
         ROUNDS = 64
+        # Bytes that a server makes up, for the proof of a password to be good for one log-in alone.
+        SCRAMBLE = 20
         private_constant(*constants)
-
-        # Ruby's encodings, and numbers of a collation, by the server's names.
-        CHARSETS = {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
-                    "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
 
         # @return [String] the server's version
         attr_reader :version
@@ -33,17 +31,21 @@ module Heddle
         attr_reader :thread
         # @return [Integer] what both sides can do
         attr_reader :capabilities
+        # @return [String] what it waits for, for messages
+        attr_reader :step
 
         # @return [Boolean]
         def mariadb? = @mariadb
 
         # @param link [Link]
         # @param secure [Boolean] whether nobody can listen already: a UNIX socket
-        def initialize(link, user:, password:, database:, tls:, host:, charset:, secure:, clear_password:, server_public_key:)
+        def initialize(link, tls:, host:, charset:, secure:, user: nil, password: nil, database: nil, clear_password: false,
+          server_public_key: nil)
           @link = link
-          @user = user.to_s
+          encoding = CHARSETS.fetch(charset).first
+          @user = encoded(user.to_s, encoding, "user")
           @password = password.to_s.b
-          @database = database
+          @database = database && encoded(database, encoding, "database")
           @tls = tls
           @host = host
           @charset = charset
@@ -57,17 +59,35 @@ module Heddle
         # @return [self]
         # @raise [LoginFailed, ProtocolError, ConnectionLost]
         def perform
+          @step = "the server's greeting"
           greet
-          start_tls if @tls
+          if @tls
+            @step = "the TLS handshake"
+            start_tls
+          end
+          @step = "the answer to the log-in"
           @link.write_packet(response)
           converse
           self
         end
 
+        # @return [String] without the password
+        def inspect
+          "#<#{self.class} #{@user.inspect} at #{@link.stream.peer}>"
+        end
+
         private
+
+        # The server reads names in the charset of the log-in.
+        def encoded(text, encoding, what)
+          (encoding == Encoding::BINARY || text.encoding == Encoding::BINARY) ? text : text.encode(encoding)
+        rescue EncodingError
+          raise ArgumentError, "#{what}: #{text.inspect} cannot be written in the connection's charset: use utf8mb4 (charset:)"
+        end
 
         def greet
           @version, @thread, server, @scramble, @plugin, @mariadb = answer(@link.greeting)
+          @version = Link.harmless(@version)
           refuse("speaks an older protocol than that of 2004") unless server & PROTOCOL_41 != 0
           wanted = WANTED | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
           wanted |= CONNECT_WITH_DB if @database
@@ -122,9 +142,12 @@ module Heddle
         def switch(packet)
           refuse("wants the way to log in of before 2004, which anybody can listen to") if packet.bytesize == 1
           name, data = packet.byteslice(1..).split("\0", 2)
-          refuse("wants us to log in by #{name}, which is not known here") unless supported?(name)
+          refuse("wants us to log in by #{Link.harmless(name.to_s)}, which is not known here") unless supported?(name)
           @plugin = name
-          @scramble = data.to_s.byteslice(0, 20)
+          @scramble = data.to_s.byteslice(0, SCRAMBLE)
+          unless name == "mysql_clear_password" || @scramble.bytesize == SCRAMBLE
+            refuse("sent a scramble of #{@scramble.bytesize} bytes to log in with, where #{SCRAMBLE} are needed")
+          end
           @link.write_packet(proof(name))
         end
 
@@ -167,11 +190,11 @@ module Heddle
         end
 
         def encrypted_password
-          key = OpenSSL::PKey::RSA.new((@server_public_key == :ask) ? asked_key : own_key)
+          key = (@server_public_key == :ask) ? OpenSSL::PKey::RSA.new(asked_key, "") : own_key
           scramble = (@scramble * (@password.bytesize / @scramble.bytesize + 1)).byteslice(0, @password.bytesize + 1)
           key.public_encrypt(exclusive_or(@password + "\0", scramble), OpenSSL::PKey::RSA::PKCS1_OAEP_PADDING)
         rescue OpenSSL::PKey::PKeyError => error
-          refuse("gave no key to encrypt the password with (#{error.message})")
+          refuse("gave no key to encrypt the password with (#{Link.harmless(error.message)})")
         end
 
         def own_key

@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module MySQL
+      # What is said to a server once it has let us in: the time zone of NOW() and of TIMESTAMP columns.
+      module Session
+        # Where the system's zone is named, and what stands before the name.
+        LOCALTIME = "/etc/localtime"
+        ZONES = %r{/zoneinfo/(?:posix/|right/)?}
+        NAME = %r{\A[A-Za-z][A-Za-z0-9_+/-]*\z}
+        DAY = 86_400
+        private_constant :LOCALTIME, :ZONES, :NAME, :DAY
+
+        class << self
+          # @param driver [Driver]
+          # @param time_zone [:utc, :local]
+          # @raise [LoginFailed] when the server refuses it, or does not know the zone of this process
+          def prepare(driver, time_zone)
+            return prepare_local(driver) if time_zone == :local
+
+            result = driver.command("SET time_zone = '+00:00'")
+            raise LoginFailed, "#{driver.stream.peer} refuses its time zone to be UTC: #{result.message}" if result.is_a?(ServerError)
+          end
+
+          private
+
+          # Whichever of the server's zones has the hours of ours: that which it has already, the one of the same name, or an
+          # offset where summer is no different.
+          def prepare_local(driver)
+            moments = Array.new(9) { |quarter| Time.now.to_i + (quarter - 4) * 91 * DAY }
+            offsets = moments.map { |moment| Time.at(moment).utc_offset }.uniq
+            return if same?(driver, moments)
+            return if name && set(driver, name) && same?(driver, moments)
+            return if offsets.one? && set(driver, offset(offsets.first)) && same?(driver, moments)
+
+            raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process (#{name || Time.now.zone}), which " \
+              "time_zone: :local asks for: load the server's zones (mysql_tzinfo_to_sql), or use time_zone: :utc"
+          end
+
+          def set(driver, zone)
+            !driver.command("SET time_zone = '#{zone}'").is_a?(ServerError)
+          end
+
+          # Whether the server's clock shows what ours shows, at each of the moments.
+          def same?(driver, moments)
+            result = driver.command("SELECT #{moments.map { |moment| "CAST(FROM_UNIXTIME(#{moment}) AS CHAR)" }.join(", ")}")
+            raise LoginFailed, "#{driver.stream.peer} does not say its time: #{result.message}" if result.is_a?(ServerError)
+
+            result.rows.first == moments.map { |moment| Time.at(moment).strftime("%Y-%m-%d %H:%M:%S") }
+          end
+
+          def name
+            zone = ENV["TZ"]&.delete_prefix(":")
+            zone = File.realpath(LOCALTIME) if zone.nil?
+            zone = zone.split(ZONES).last.to_s
+            zone if zone.match?(NAME)
+          rescue SystemCallError
+            nil
+          end
+
+          def offset(seconds)
+            format("%s%02d:%02d", (seconds < 0) ? "-" : "+", seconds.abs / 3600, seconds.abs / 60 % 60)
+          end
+        end
+      end
+    end
+  end
+end
