@@ -13,4 +13,7 @@ deadline_t deadline_in_force(void);
 // then. In a task also what else is pending for it (a cancellation, an expired Timeout).
 void deadline_check(void);
 
+// Whether a scope has raised this exception: Heddle.deadline, Heddle.shield, or Timeout.timeout on Heddle's timers.
+bool deadline_raised(VALUE error);
+
 #endif

@@ -388,6 +388,11 @@ void deadline_check(void)
     if (due) scope_raise(due);
 }
 
+bool deadline_raised(VALUE error)
+{
+    return !NIL_P(rb_attr_get(error, id_scope));
+}
+
 // ---- the border
 
 struct crossing {

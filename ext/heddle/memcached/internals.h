@@ -13,16 +13,18 @@
 
 struct memcached_server {
     VALUE self;
-    VALUE idle;          // streams that nobody has; the last given back is the first to go
-    VALUE waiters;       // Hash of those who wait for one by their numbers, the longest first
-    uint64_t turns;      // numbers that were given to waiters
-    int64_t turn_span;   // nanoseconds that this may take, if that is less than the operation's time
-    unsigned open;       // connections and permits to make one
-    unsigned limit;      // … at most
-    unsigned generation; // connections of an earlier one are not used again
-    unsigned forks;      // of the process that they belong to
-    uint32_t opaque;     // of the next request
-    bool troubled;       // the last operation failed: lib/heddle/memcached/server.rb knows more
+    VALUE idle;           // streams that nobody has; the last given back is the first to go
+    VALUE waiters;        // Hash of those who wait for one by their numbers, the longest first
+    uint64_t turns;       // numbers that were given to waiters
+    int64_t turn_span;    // nanoseconds that this may take, if that is less than the operation's time
+    int64_t connect_span; // nanoseconds that connecting may take, the same
+    unsigned open;        // connections and permits to make one
+    unsigned limit;       // … at most
+    unsigned generation;  // connections of an earlier one are not used again
+    unsigned forks;       // of the process that they belong to
+    uint32_t opaque;      // of the next request
+    bool troubled;        // the last operation failed: lib/heddle/memcached/server.rb knows more
+    bool abandoned;       // an operation that was to show whether the server is up again has ended without an answer
     bool closed;
 };
 
@@ -30,8 +32,9 @@ struct lease {
     struct memcached_server *server;
     VALUE stream; // or nil
     unsigned generation, forks;
-    bool counted; // among the server's open ones
-    bool had;     // there was one, or a permit: what fails then says something of the server
+    bool counted;     // among the server's open ones
+    bool had;         // there was one, or a permit: what fails then says something of the server
+    deadline_t limit; // until when the server may take for the current step: connecting, or the rest of the operation
 };
 
 struct memcached_server *memcached_server_of(VALUE object);
@@ -41,8 +44,17 @@ struct memcached_server *memcached_server_of(VALUE object);
 // to be ended.
 void lease_begin(struct lease *lease, VALUE server, deadline_t until, bool proven);
 
+// Whether something was raised into a wait of the connection. To be asked before the lease is ended.
+bool lease_interrupted(const struct lease *lease);
+
 // Gives the connection back, or closes it if the conversation is not over (`sound` is false). Never raises, never waits.
 void lease_end(struct lease *lease, bool sound);
+
+// An operation on this server has ended, and it is not known whether the server is up: the next one may find out.
+static inline void memcached_abandoned(struct memcached_server *server)
+{
+    if (server->troubled) server->abandoned = true;
+}
 
 // ---- memcached_client.c: Heddle::Memcached
 
@@ -130,7 +142,7 @@ struct operation {
     // While it runs:
     VALUE server;
     struct lease lease;
-    bool sent, sound;
+    bool sent, sound, interrupted;
 };
 
 // Asks the server that has the key, and again where that may help; raises what went wrong, errors in replies too.
@@ -138,6 +150,11 @@ void memcached_operate(struct operation *operation);
 
 // Whether it is a connection that failed. All else, such as what other threads raise in this one, is not for us to answer.
 bool memcached_is_failure(VALUE error);
+
+// Whether a failure is the caller's doing, not the server's: its deadline came first, or the exception was raised into the
+// operation by a Timeout or another thread. It says nothing of the server, and must reach the caller as it is.
+// `interrupted`: see lease_interrupted.
+bool memcached_callers_doing(const struct lease *lease, bool interrupted, VALUE error);
 
 // Whether there is time to try again after it.
 bool memcached_in_time(VALUE error, deadline_t until);

@@ -200,6 +200,9 @@ static void take_step(struct multi *multi, struct leg *leg, VALUE (*body)(VALUE)
     if (!state) return;
     VALUE error = rb_errinfo();
     if (!memcached_is_failure(error)) rb_jump_tag(state);
+    // Nor is a deadline of the caller's, which binds the other servers' shares too.
+    if (leg->lease.had && memcached_callers_doing(&leg->lease, lease_interrupted(&leg->lease), error))
+        rb_jump_tag(state);
     rb_set_errinfo(before);
     leg->sound = false;
     leg->error = error;
@@ -234,6 +237,7 @@ void multi_end_legs(struct multi *multi)
     int raised = 0;
     for (long l = 0; l < multi->leg_count; l++) {
         struct leg *leg = &multi->legs[l];
+        if (leg->active && (NIL_P(leg->error) || !leg->lease.had)) memcached_abandoned(leg->lease.server);
         if (!leg->begun) continue;
         leg->begun = false;
         // What was sent to this thread may be raised in the closing of one; the others have to be ended too.

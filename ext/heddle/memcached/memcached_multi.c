@@ -1,11 +1,12 @@
 #include "memcached/multi.h"
 
-static ID id_rearm, id_recovered, id_flatten;
+static ID id_rearm, id_recovered, id_failed, id_flatten;
 
 // ---- who is asked for what
 
-static void share_out(struct multi *multi)
+static VALUE share_out(VALUE argument)
 {
+    struct multi *multi = (struct multi *)argument;
     for (long l = 0; l < multi->leg_count; l++) {
         struct leg *leg = &multi->legs[l];
         *leg = (struct leg){.server = rb_ary_entry(multi->client->servers, l), .error = Qnil};
@@ -39,6 +40,18 @@ static void share_out(struct multi *multi)
         struct leg *leg = &multi->legs[multi->place[i]];
         multi->order[leg->first + leg->count++] = i;
     }
+    return Qnil;
+}
+
+// Where there is no server for a key, those of the others are not asked either.
+static void share_out_or_abandon(struct multi *multi)
+{
+    int state = 0;
+    rb_protect(share_out, (VALUE)multi, &state);
+    if (!state) return;
+    for (long l = 0; l < multi->leg_count; l++)
+        if (multi->legs[l].count) memcached_abandoned(multi->legs[l].lease.server);
+    rb_jump_tag(state);
 }
 
 // ---- all of them
@@ -59,6 +72,7 @@ static VALUE end_legs(VALUE argument)
 static bool conclude(struct multi *multi, int round)
 {
     bool failed = false;
+    VALUE error = Qnil; // the first that ends it
     for (long l = 0; l < multi->leg_count; l++) {
         struct leg *leg = &multi->legs[l];
         if (leg->count == 0) continue;
@@ -66,13 +80,14 @@ static bool conclude(struct multi *multi, int round)
             if (leg->lease.server->troubled) rb_funcall(leg->server, id_recovered, 0);
             continue;
         }
-        if (!leg->lease.had) rb_exc_raise(leg->error); // which says nothing of the server
         failed = true;
-        bool again =
-            memcached_in_time(leg->error, multi->until) && round < MEMCACHED_ATTEMPTS && (multi->again || !leg->sent);
-        VALUE key = rb_ary_entry(multi->keys, multi->order[leg->first]);
-        memcached_recover(multi->self, leg->server, leg->error, key, again);
+        bool again = leg->lease.had; // else it says nothing of the server
+        if (again) rb_funcall(leg->server, id_failed, 1, leg->error);
+        again = again && memcached_in_time(leg->error, multi->until) && round < MEMCACHED_ATTEMPTS &&
+                (multi->again || !leg->sent);
+        if (!again && NIL_P(error)) error = leg->error;
     }
+    if (!NIL_P(error)) rb_exc_raise(error);
     return failed;
 }
 
@@ -89,7 +104,7 @@ static void perform(struct multi *multi)
     MEMZERO(multi->finished, bool, count);
     multi->until = deadline_after(deadline_now(), multi->client->span);
     for (int round = 1;; round++) {
-        share_out(multi);
+        share_out_or_abandon(multi);
         rb_ensure(run_legs, (VALUE)multi, end_legs, (VALUE)multi);
         if (!conclude(multi, round)) break;
     }
@@ -271,6 +286,7 @@ void memcached_define_multi(VALUE klass)
 {
     id_rearm = rb_intern("rearm");
     id_recovered = rb_intern("recovered");
+    id_failed = rb_intern("failed");
     id_flatten = rb_intern("flatten");
     rb_define_method(klass, "get_multi", get_multi, -2);
     rb_define_method(klass, "get_multi_cas", get_multi_cas, -2);

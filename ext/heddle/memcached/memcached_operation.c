@@ -1,5 +1,7 @@
 #include "memcached/internals.h"
 
+#include "deadline_scope.h"
+
 static VALUE attempt(VALUE argument)
 {
     struct operation *operation = (struct operation *)argument;
@@ -27,9 +29,15 @@ static VALUE attempt(VALUE argument)
     return Qnil;
 }
 
+static bool is_a(VALUE error, VALUE klass)
+{
+    return RTEST(rb_obj_is_kind_of(error, klass));
+}
+
 static VALUE end_lease(VALUE argument)
 {
     struct operation *operation = (struct operation *)argument;
+    if (!operation->sound) operation->interrupted = lease_interrupted(&operation->lease);
     lease_end(&operation->lease, operation->sound);
     return Qnil;
 }
@@ -40,11 +48,6 @@ static VALUE leased_attempt(VALUE argument)
     return rb_ensure(attempt, argument, end_lease, argument);
 }
 
-static bool is_a(VALUE error, VALUE klass)
-{
-    return RTEST(rb_obj_is_kind_of(error, klass));
-}
-
 bool memcached_is_failure(VALUE error)
 {
     if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
@@ -52,6 +55,14 @@ bool memcached_is_failure(VALUE error)
     if (is_a(error, rb_path2class("Timeout::Error")) || is_a(error, rb_path2class("SocketError"))) return true;
     // Loaded with the first stream that speaks TLS.
     return rb_const_defined(rb_cObject, rb_intern("OpenSSL")) && is_a(error, rb_path2class("OpenSSL::SSL::SSLError"));
+}
+
+bool memcached_callers_doing(const struct lease *lease, bool interrupted, VALUE error)
+{
+    // Our own scope, around a connect, raises into waits too.
+    if (is_a(error, rb_path2class("Timeout::Error")))
+        return deadline_now() < lease->limit || deadline_in_force() < lease->limit;
+    return interrupted || deadline_raised(error); // by Timeout.timeout(seconds, error)
 }
 
 bool memcached_in_time(VALUE error, deadline_t until)
@@ -66,7 +77,7 @@ void memcached_operate(struct operation *operation)
     operation->until = deadline_after(deadline_now(), operation->client->span);
     operation->server = memcached_route(operation->client, operation->self, operation->key);
     for (int count = 1;; count++) {
-        operation->sent = operation->sound = false;
+        operation->sent = operation->sound = operation->interrupted = false;
         operation->bytes = operation->error = Qnil;
         operation->lease = (struct lease){.stream = Qnil, .server = memcached_server_of(operation->server)};
         VALUE before = rb_errinfo();
@@ -74,7 +85,11 @@ void memcached_operate(struct operation *operation)
         rb_protect(leased_attempt, (VALUE)operation, &state);
         if (!state) break;
         VALUE error = rb_errinfo();
-        if (!memcached_is_failure(error) || !operation->lease.had) rb_jump_tag(state);
+        if (!memcached_is_failure(error) || !operation->lease.had ||
+            memcached_callers_doing(&operation->lease, operation->interrupted, error)) {
+            memcached_abandoned(operation->lease.server);
+            rb_jump_tag(state);
+        }
         rb_set_errinfo(before);
         bool again = memcached_in_time(error, operation->until) && count < MEMCACHED_ATTEMPTS &&
                      (operation->again || !operation->sent);

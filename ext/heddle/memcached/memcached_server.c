@@ -3,7 +3,7 @@
 #include "loop/fork.h"
 #include "loop/join.h"
 
-static ID id_connect, id_name, id_healthy, id_shift;
+static ID id_connect, id_greet, id_name, id_healthy, id_shift;
 
 // Who waits for a connection: an Array of what was handed over, or nil, and of who is to be woken.
 enum { TURN_GIVEN, TURN_SLEEPERS };
@@ -39,7 +39,7 @@ static VALUE allocate(VALUE klass)
     server->idle = rb_ary_new();
     server->waiters = rb_hash_new();
     server->limit = 1;
-    server->turn_span = DEADLINE_NEVER;
+    server->turn_span = server->connect_span = DEADLINE_NEVER;
     server->forks = fork_count();
     return self;
 }
@@ -137,7 +137,7 @@ void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool prove
 {
     struct memcached_server *server = memcached_server_of(object);
     if (server->forks != fork_count()) forget_parents(server);
-    *lease = (struct lease){.server = server, .stream = Qnil, .forks = server->forks};
+    *lease = (struct lease){.server = server, .stream = Qnil, .forks = server->forks, .limit = until};
     if (server->closed) rb_raise(rb_eIOError, "the client was closed: make a new one");
     for (;;) {
         lease->generation = server->generation;
@@ -158,8 +158,12 @@ void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool prove
             lease->generation = server->generation;
         }
         if (NIL_P(lease->stream)) {
-            lease->stream = rb_funcall(object, id_connect, 1, seconds_left(until));
+            deadline_t limit = deadline_after(deadline_now(), server->connect_span);
+            if (limit < until) lease->limit = limit;
+            lease->stream = rb_funcall(object, id_connect, 1, seconds_left(lease->limit));
             stream_of(lease->stream); // a TypeError here, not in the middle of something
+            rb_funcall(object, id_greet, 2, lease->stream, seconds_left(lease->limit));
+            lease->limit = until;
             return;
         }
         if (!proven || RTEST(rb_funcall(lease->stream, id_healthy, 0))) return;
@@ -167,6 +171,11 @@ void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool prove
         lease->stream = Qnil; // the permit stays
         stream_poison(stream_of(stream), "its peer had closed it, or had said something unasked");
     }
+}
+
+bool lease_interrupted(const struct lease *lease)
+{
+    return !NIL_P(lease->stream) && stream_was_interrupted(lease->stream);
 }
 
 void lease_end(struct lease *lease, bool sound)
@@ -204,10 +213,29 @@ static VALUE set_turn_limit(VALUE self, VALUE seconds)
     return seconds;
 }
 
+/* @api private server.connect_limit = seconds or nil. That connecting may take. */
+static VALUE set_connect_limit(VALUE self, VALUE seconds)
+{
+    memcached_server_of(self)->connect_span = deadline_span(seconds);
+    return seconds;
+}
+
+/* @api private server.abandoned? -> true or false. Whether an operation that was to show if it is up has ended without an
+ * answer, since this was asked last. */
+static VALUE take_abandoned(VALUE self)
+{
+    struct memcached_server *server = memcached_server_of(self);
+    bool abandoned = server->abandoned;
+    server->abandoned = false;
+    return abandoned ? Qtrue : Qfalse;
+}
+
 /* @api private server.troubled = boolean. Operations ask the client's #route before they use it, and tell it of success. */
 static VALUE set_troubled(VALUE self, VALUE troubled)
 {
-    memcached_server_of(self)->troubled = RTEST(troubled);
+    struct memcached_server *server = memcached_server_of(self);
+    server->troubled = RTEST(troubled);
+    server->abandoned = false;
     return troubled;
 }
 
@@ -247,6 +275,7 @@ static VALUE idle_connections(VALUE self)
 void memcached_define_server(VALUE klass)
 {
     id_connect = rb_intern("connect");
+    id_greet = rb_intern("greet");
     id_name = rb_intern("name");
     id_healthy = rb_intern("healthy?");
     id_shift = rb_intern("shift");
@@ -254,7 +283,9 @@ void memcached_define_server(VALUE klass)
     rb_undef_method(klass, "initialize_copy");
     rb_define_method(klass, "limit=", set_limit, 1);
     rb_define_method(klass, "turn_limit=", set_turn_limit, 1);
+    rb_define_method(klass, "connect_limit=", set_connect_limit, 1);
     rb_define_method(klass, "troubled=", set_troubled, 1);
+    rb_define_private_method(klass, "abandoned?", take_abandoned, 0);
     rb_define_method(klass, "forget", forget, 0);
     rb_define_method(klass, "shut", shut, 0);
     rb_define_method(klass, "open_connections", open_connections, 0);

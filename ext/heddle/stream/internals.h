@@ -41,6 +41,7 @@ struct stream {
     bool busy[2];           // somebody is inside a wait or a call of TLS of that side
     VALUE calling[2];       // the thread that is, in a call, which never waits; or 0. Only compared
     bool closed;
+    bool interrupted;      // … by what was raised into a wait
     bool close_later;      // when who waits has left
     bool ended;            // the peer will send no more
     bool likely_empty;     // a receive now would find nothing: wait first

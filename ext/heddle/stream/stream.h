@@ -94,6 +94,10 @@ deadline_t stream_bound(struct stream *stream, deadline_t until);
 // Closes it: what was asked and answered no longer match. `reason`, a literal, goes into the errors of later operations.
 void stream_poison(struct stream *stream, const char *reason);
 
+// Whether it was closed because something was raised into one of its waits: a deadline around the code that runs, a cancel,
+// what another thread raised. The peer has done nothing wrong then.
+bool stream_was_interrupted(VALUE object);
+
 // Whether what is sent is encrypted, and so cut into records of 16 KiB at most, of which each costs a call.
 bool stream_encrypted(const struct stream *stream);
 

@@ -71,6 +71,11 @@ bool stream_is_closed(VALUE object)
     return stream_get(object)->closed;
 }
 
+bool stream_was_interrupted(VALUE object)
+{
+    return stream_get(object)->interrupted;
+}
+
 // What the IO's own buffer holds already.
 static void take_over_buffer(struct stream *stream)
 {

@@ -142,8 +142,11 @@ static VALUE guard_end(VALUE argument)
         stream->calling[guard->side] = 0;
     }
     if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
-    if (!guard->complete && (guard->kind != GUARD_LOOK || stream->owed))
+    if (!guard->complete && (guard->kind != GUARD_LOOK || stream->owed)) {
+        // In a call of TLS it may be OpenSSL that raised, for the peer's sake.
+        if (!stream->closed && guard->kind != GUARD_CALL) stream->interrupted = true;
         stream_poison(stream, "what it was doing was interrupted");
+    }
     return Qnil;
 }
 

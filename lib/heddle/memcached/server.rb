@@ -8,6 +8,9 @@ module Heddle
     # @api private
     class Server
       OLDEST = [1, 6, 18].freeze
+      # Shortages of this process or machine, which say nothing of the server.
+      OURS = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL].freeze
+      private_constant :OURS
 
       # @return [String]
       attr_reader :name
@@ -26,7 +29,6 @@ module Heddle
         retry_most:)
         @address = address
         @name = address.name
-        @connect_timeout = connect_timeout
         @tls = tls
         @user = address.user || username
         @password = address.password || password
@@ -37,56 +39,54 @@ module Heddle
         @failures = 0
         self.limit = pool
         self.turn_limit = pool_timeout
+        self.connect_limit = connect_timeout
       end
 
-      # What an operation failed with.
+      # The server's own doing: it refused, reset or closed a connection, sent garbage, or did not answer within the
+      # operation's own time. What a caller did to its operation does not get here (memcached_callers_doing).
       def failed(error)
+        return if OURS.any? { |shortage| shortage === error }
+
         @failures += 1
         @error = error
         # Other connections may be as dead; what is only slow is left alone.
         drop(forget) unless error.is_a?(Timeout::Error)
-        if @failures >= @failures_allowed
-          @pause = @pause ? [@pause * 2, @retry_most].min : @retry_after
-          @down_until = now + @pause
-        end
+        leave_alone if @failures >= @failures_allowed
         self.troubled = true
       end
 
       def recovered
         self.troubled = false
         @failures = 0
-        @error = @down_until = @pause = nil
+        @error = @down_until = @pause = @tried = nil
       end
 
       # Whether an operation may use it. Once its time to be left alone is over, says yes to one, and to another only when
-      # that time has passed again without an answer.
+      # that time has passed again without an answer, or when the caller of the first has given it up.
       def usable?
         down_until = @down_until # others set it meanwhile
         return true unless down_until
 
         time = now
-        return false if time < down_until
+        return false unless time >= down_until || abandoned?
 
         @down_until = time + (@pause || @retry_after)
-        true
+        @tried = true
       end
 
-      # A connection that is ready for requests.
-      #
-      # @param seconds [Numeric, nil] for all of it
-      # @return [Stream]
+      # @param seconds [Numeric, nil]
+      # @return [Stream] for {#greet}
       def connect(seconds)
-        Heddle.deadline([seconds, @connect_timeout].compact.min) do
-          stream = open_stream
-          complete = false
-          begin
-            authenticate(stream) if @user
-            check_version(stream)
-            complete = true
-            stream
-          ensure
-            stream.poison unless complete
-          end
+        Heddle.deadline(seconds) { open_stream }
+      end
+
+      # Makes a connection ready for requests.
+      #
+      # @param seconds [Numeric, nil]
+      def greet(stream, seconds)
+        Heddle.deadline(seconds) do
+          authenticate(stream) if @user
+          check_version(stream)
         end
       end
 
@@ -104,6 +104,19 @@ module Heddle
       end
 
       private
+
+      # Longer only when it was tried again meanwhile: operations that were under way together fail together.
+      def leave_alone
+        if @pause.nil?
+          @pause = @retry_after
+        elsif @tried
+          @pause = [@pause * 2, @retry_most].min
+        else
+          return
+        end
+        @tried = nil
+        @down_until = now + @pause
+      end
 
       def open_stream
         return Stream.unix(@address.path) if @address.path
