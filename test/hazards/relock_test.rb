@@ -142,6 +142,28 @@ class RelockTest < Minitest::Test
     end
   end
 
+  # A scheduler that inherits, and does more than to call super.
+  class Instrumented < Heddle::Scheduler
+    def measured = yield
+
+    def block(*) = measured { super }
+    define_method(:kernel_sleep) { |*arguments| [1].each { measured { super(*arguments) } } }
+  end
+
+  def test_under_a_scheduler_that_inherits
+    ways.each do |name, (lock, wait, owned)|
+      in_thread do
+        Fiber.set_scheduler(Instrumented.new)
+        Heddle.run do
+          within = ->(&block) { Heddle.deadline(0.02, &block) }
+          states, waiter = contend(lock, wait, owned, nil, around: within) { |task| sleep(0.06) && task.cancel && sleep(0.01) }
+          assert_equal [true], states, name
+          assert_raises(Heddle::DeadlineExceeded, Heddle::TaskCancelled) { waiter.value }
+        end
+      end
+    end
+  end
+
   # As ActiveRecord's pool waits for a connection: many, of which some give up, on one Monitor.
   def test_a_pool_behind_a_monitor_under_deadlines_and_cancels
     monitor = Monitor.new

@@ -3,58 +3,60 @@
 #include <ruby/debug.h>
 #include <string.h>
 
-// The hook itself, those of schedulers that inherit from ours and call super, and the caller with its own.
-enum { FRAMES = 8 };
+// The hook itself, those of schedulers that inherit from ours and call super, and who waits. Where an exception has left
+// kernel_sleep, and Mutex#sleep takes its Mutex again on the way out, newer Rubies have the frames of kernel_sleep there still.
+enum { FRAMES = 16 };
+
+enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP };
 
 static VALUE cMutex;
 
-struct callers {
+static enum caller caller_at(VALUE frame)
+{
+    static const struct {
+        const char *name;
+        enum caller caller;
+    } known[] = {
+        {"Kernel#sleep", KERNEL_SLEEP},
+        {"Kernel.sleep", KERNEL_SLEEP},
+        {"Thread::Mutex#sleep", MUTEX_SLEEP},
+        {"Thread::ConditionVariable#wait", MUTEX_SLEEP}, // newer Rubies take a shorter way than Mutex#sleep
+        {"Thread::Mutex#lock", MUTEX_LOCK},
+        {"Thread::Mutex#synchronize", MUTEX_LOCK},
+        {"Monitor#enter", MUTEX_LOCK},
+        {"Monitor#synchronize", MUTEX_LOCK},
+        {"Heddle::Compat::MutexSleep#sleep", COMPAT_SLEEP},
+    };
+    VALUE name = rb_profile_frame_qualified_method_name(frame);
+    if (!RB_TYPE_P(name, T_STRING)) return NOBODY_KNOWN;
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+        if (strcmp(StringValueCStr(name), known[i].name) == 0) return known[i].caller;
+    }
+    return NOBODY_KNOWN;
+}
+
+// The innermost that is known. Mutex#lock in our own Mutex#sleep stands for the latter.
+static enum caller caller_of_hook(void)
+{
     VALUE frames[FRAMES];
-    int count;
-    int next;
-};
-
-static bool is_hook(VALUE frame)
-{
-    VALUE name = rb_profile_frame_method_name(frame);
-    if (!RB_TYPE_P(name, T_STRING)) return false;
-    return strcmp(StringValueCStr(name), "block") == 0 || strcmp(StringValueCStr(name), "kernel_sleep") == 0;
-}
-
-// Stands behind the frames of the hook. Where an exception has left kernel_sleep, and Mutex#sleep takes its Mutex again on the
-// way out, newer Rubies have the frame of kernel_sleep there still.
-static struct callers callers_of_hook(void)
-{
-    struct callers callers = {.next = 0};
     int lines[FRAMES];
-    callers.count = rb_profile_frames(0, FRAMES, callers.frames, lines);
-    while (callers.next < callers.count && is_hook(callers.frames[callers.next]))
-        callers.next++;
-    return callers;
-}
-
-// Whether the next caller has that name. Steps behind it if so.
-static bool next_is(struct callers *callers, const char *name)
-{
-    if (callers->next >= callers->count) return false;
-    VALUE found = rb_profile_frame_qualified_method_name(callers->frames[callers->next]);
-    if (!RB_TYPE_P(found, T_STRING) || strcmp(StringValueCStr(found), name) != 0) return false;
-    callers->next++;
-    return true;
+    int count = rb_profile_frames(0, FRAMES, frames, lines);
+    for (int i = 0; i < count; i++) {
+        enum caller caller = caller_at(frames[i]);
+        if (caller == MUTEX_LOCK && i + 1 < count && caller_at(frames[i + 1]) == COMPAT_SLEEP) return MUTEX_SLEEP;
+        if (caller != NOBODY_KNOWN) return caller;
+    }
+    return NOBODY_KNOWN;
 }
 
 bool called_by_kernel_sleep(void)
 {
-    struct callers callers = callers_of_hook();
-    return next_is(&callers, "Kernel#sleep") || next_is(&callers, "Kernel.sleep");
+    return caller_of_hook() == KERNEL_SLEEP;
 }
 
 bool called_by_relock(VALUE blocker)
 {
-    if (!blocker || !RTEST(rb_obj_is_kind_of(blocker, cMutex))) return false;
-    struct callers callers = callers_of_hook();
-    if (next_is(&callers, "Thread::Mutex#sleep") || next_is(&callers, "Thread::ConditionVariable#wait")) return true;
-    return next_is(&callers, "Thread::Mutex#lock") && next_is(&callers, "Heddle::Compat::MutexSleep#sleep");
+    return blocker && RTEST(rb_obj_is_kind_of(blocker, cMutex)) && caller_of_hook() == MUTEX_SLEEP;
 }
 
 void Init_heddle_callers(void)
