@@ -148,6 +148,16 @@ class MySQLConnectingTest < Minitest::Test
     refute_includes error.full_message, "hush"
   end
 
+  def test_options_of_tls
+    {{hue: 1} => /hue/, {ca_file: "/no/such"} => /ca_file.*\/no\/such/, {ca_path: "/no/such"} => /ca_path.*\/no\/such/, {ca_file: "/"} => /ca_file/,
+     {cert: "x"} => /cert:/, {key: "x"} => /key:/}.each do |options, pattern|
+      assert_match(pattern, failure(ArgumentError, mariadb.url, tls: options).message)
+    end
+    db = DB.connect(mariadb.url, timeout: 10, tls: {"ca_file" => mariadb.ca_file, "hostname" => "localhost"})
+    assert_predicate db.driver.stream, :tls?
+    db.close
+  end
+
   # ---- secrets
 
   # Every object that can be reached from a connection, as it shows itself, and in a NoMethodError.

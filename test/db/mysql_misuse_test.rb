@@ -96,7 +96,7 @@ class MySQLMisuseTest < Minitest::Test
     refuses(/hue/) { DB::Pool.new(mariadb.url, hue: "red") }
   end
 
-  # Its own timeout is what an operation on a pool may take in all, the wait for a connection included.
+  # Whoever bounds operations does not wait longer than that for a connection.
   def test_a_pools_timeout_bounds_the_wait_for_a_connection
     ["", "?timeout=0.3"].each do |query|
       pool = DB::Pool.new("#{mariadb.url}#{query}", size: 1, **(query.empty? ? {timeout: 0.3} : {}))

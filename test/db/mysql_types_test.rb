@@ -236,7 +236,8 @@ class MySQLTypesTest < Minitest::Test
       error = assert_raises(ArgumentError) { @db.query("select ?", number) }
       assert_match(/65 digits/, error.message)
     end
-    [BigDecimal("9" * 65), BigDecimal("-#{"9" * 65}"), 10**65 - 1, 1 - 10**65, BigDecimal("1e64")].each do |number|
+    [BigDecimal("1e-70000"), BigDecimal("-1e-700000000")].each { |number| assert_raises(ArgumentError) { @db.query("select ?", number) } }
+    [BigDecimal(0), BigDecimal("1e-30"), BigDecimal("9" * 65), BigDecimal("-#{"9" * 65}"), 10**65 - 1, 1 - 10**65, BigDecimal("1e64")].each do |number|
       assert_equal number, @db.query_value("select ?", number)
     end
     assert_raises(ArgumentError) { @db.query("select ?", BigDecimal("NaN")) }

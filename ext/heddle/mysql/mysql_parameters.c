@@ -174,8 +174,14 @@ static bool is_a(VALUE value, VALUE klass)
 
 static uint16_t put_decimal(struct mysql_bytes *bytes, VALUE value)
 {
-    // First: 1e70000 is 70001 digits. Of NaN and infinities it is 0.
-    if (NUM2LL(rb_funcall(value, id_exponent, 0)) > DECIMAL_DIGITS) too_large(value);
+    // First: 1e70000 is 70001 digits. Of NaN, infinities and 0 it is 0.
+    int64_t exponent = NUM2LL(rb_funcall(value, id_exponent, 0));
+    if (exponent > DECIMAL_DIGITS) too_large(value);
+    if (exponent < -DECIMAL_DIGITS)
+        rb_raise(
+            rb_eArgError,
+            "a BigDecimal below 1e-%d is bound to a parameter: the server's DECIMAL has no such digits, and would be 0",
+            DECIMAL_DIGITS);
     VALUE digits = rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
     if (!rb_isdigit(RSTRING_PTR(digits)[RSTRING_LEN(digits) - 1]))
         rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: the server has no such number", digits);

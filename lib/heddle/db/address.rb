@@ -10,7 +10,8 @@ module Heddle
     # @api private
     module Address
       EXAMPLE = "mysql://user:password@host/base"
-      ENCODE = "write #{EXAMPLE}, and special characters of the password encoded: / as %2F, ? as %3F, # as %23, @ as %40, % as %25"
+      ENCODE = "write #{EXAMPLE}, and special characters of the password encoded: / as %2F, ? as %3F, # as %23, " \
+        "@ as %40, % as %25"
       private_constant :EXAMPLE, :ENCODE
 
       class << self
@@ -18,7 +19,9 @@ module Heddle
         # @return [Hash{Symbol => Object}] :scheme and options
         # @raise [ArgumentError]
         def options(url)
-          raise ArgumentError, "the address of a database is a URL such as #{EXAMPLE}, not #{of_class(url)}" unless url.is_a?(String) || url.is_a?(URI)
+          unless url.is_a?(String) || url.is_a?(URI)
+            raise ArgumentError, "the address of a database is a URL such as #{EXAMPLE}, not #{of_class(url)}"
+          end
 
           uri = parsed(url.to_s)
           raise ArgumentError, "#{shown(url)} names no kind of database: #{ENCODE}" unless uri.scheme
@@ -45,7 +48,7 @@ module Heddle
           uri.fragment || uri.opaque || uri.path.to_s.include?("@") || (uri.user.nil? && uri.query.to_s.include?("@"))
         end
 
-        # What stands behind "//" up to the last "@" may be a password; without an "@" nothing but the scheme is sure to be none.
+        # What stands behind "//" up to the last "@" may be a password; without an "@" all behind the first colon.
         def shown(url)
           text = url.to_s
           text.include?("@") ? WithoutPassword[text].inspect : text.sub(%r{(://[^/:]*):.*}m, '\1:…').inspect

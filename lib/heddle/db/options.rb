@@ -14,8 +14,8 @@ module Heddle
       # The check of each option.
       KINDS = {
         host: :host, port: :port, socket: :text, user: :text, password: :text, database: :text,
-        timeout: :seconds, connect_timeout: :seconds, tls: :tls, booleans: :boolean, clear_password: :boolean, kill_queries: :boolean,
-        time_zone: :time_zone, charset: :charset, server_public_key: :public_key,
+        timeout: :seconds, connect_timeout: :seconds, tls: :tls, booleans: :boolean, clear_password: :boolean,
+        kill_queries: :boolean, time_zone: :time_zone, charset: :charset, server_public_key: :public_key,
         statement_cache: :statement_cache, statement_cache_size: :count
       }.freeze
       private_constant :BOOLEANS, :SECRETS, :KINDS
@@ -26,7 +26,9 @@ module Heddle
         # @raise [ArgumentError]
         def checked(options)
           unknown = options.keys - KINDS.keys
-          raise ArgumentError, "unknown options: #{unknown.join(", ")}; there are #{KINDS.keys.join(", ")}" unless unknown.empty?
+          unless unknown.empty?
+            raise ArgumentError, "unknown options: #{unknown.join(", ")}; there are #{KINDS.keys.join(", ")}"
+          end
 
           options.to_h { |name, value| [name, send(KINDS.fetch(name), name, value)] }
         end
@@ -77,9 +79,10 @@ module Heddle
         end
 
         def tls(name, value)
-          return value if value.is_a?(Hash) || (defined?(OpenSSL::SSL::SSLContext) && value.is_a?(OpenSSL::SSL::SSLContext))
+          return value if value.is_a?(Hash) || value.is_a?(OpenSSL::SSL::SSLContext)
+          return false if value.nil?
 
-          BOOLEANS.fetch(value.to_s) { value.nil? ? false : wrong(name, "true, false, a Hash or an OpenSSL::SSL::SSLContext", value) }
+          BOOLEANS.fetch(value.to_s) { wrong(name, "true, false, a Hash or an OpenSSL::SSL::SSLContext", value) }
         end
 
         def time_zone(name, value)
@@ -107,11 +110,13 @@ module Heddle
         end
 
         def one_of(name, value, words)
-          words.find { |word| word.name == value.to_s } || wrong(name, "one of #{words.map(&:inspect).join(", ")}", value)
+          found = words.find { |word| word.name == value.to_s }
+          found || wrong(name, "one of #{words.map(&:inspect).join(", ")}", value)
         end
 
         def wrong(name, expected, value)
-          raise ArgumentError, "#{name}: is #{expected}, not #{SECRETS.include?(name) ? "a #{value.class}" : value.inspect}", cause: nil
+          shown = SECRETS.include?(name) ? "a #{value.class}" : value.inspect
+          raise ArgumentError, "#{name}: is #{expected}, not #{shown}", cause: nil
         end
       end
     end

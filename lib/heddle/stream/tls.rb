@@ -34,6 +34,7 @@ module Heddle
             stream.poison
             raise IOError, "#{stream.peer} sent #{stream.buffered} bytes in the clear before TLS began: they might be anybody's"
           end
+          options = options.transform_keys(&:to_sym) if options.is_a?(Hash)
           name = (options[:hostname] if options.is_a?(Hash)) || host
           context = context_for(options)
           socket = OpenSSL::SSL::SSLSocket.new(stream.to_io, context)
@@ -107,6 +108,7 @@ module Heddle
 
         def new_context(verify: true, cert: nil, key: nil, key_password: nil, **rest)
           context = OpenSSL::SSL::SSLContext.new
+          check(context, rest)
           rest[:min_version] ||= OpenSSL::SSL::TLS1_2_VERSION
           cert = certificate(cert) if cert.is_a?(String)
           key = private_key(key, key_password) if key.is_a?(String)
@@ -115,6 +117,19 @@ module Heddle
           rest[:verify_mode] ||= verify ? OpenSSL::SSL::VERIFY_PEER : OpenSSL::SSL::VERIFY_NONE
           context.set_params(rest)
           context
+        end
+
+        # OpenSSL's own errors name neither the option nor the file.
+        def check(context, options)
+          unknown = options.keys.reject { |name| context.respond_to?("#{name}=") }
+          raise ArgumentError, "there are no options of TLS named #{unknown.map(&:inspect).join(", ")}" unless unknown.empty?
+
+          {ca_file: :file?, ca_path: :directory?}.each do |name, test|
+            path = options[name]
+            next if path.nil? || (File.public_send(test, path) && File.readable?(path))
+
+            raise ArgumentError, "#{name}: #{path.inspect} is no #{test.to_s.chomp("?")} that can be read"
+          end
         end
 
         def certificate(pem)

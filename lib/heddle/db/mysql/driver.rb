@@ -67,6 +67,9 @@ module Heddle
         attr_reader :thread
         # @return [Heddle::Stream]
         attr_reader :stream
+        # @api private
+        # @return [String, nil] to be said again once the server has reset its session (COM_RESET_CONNECTION)
+        attr_reader :session_sql
         # @api private what the server tells this connection by, see {Killer.marks}; nil where nothing is killed
         attr_reader :marks
 
@@ -271,7 +274,7 @@ module Heddle
           @mariadb = login.mariadb?
           direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
           @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct)
-          Session.prepare(self, time_zone) if session
+          @session_sql = Session.prepare(self, time_zone) if session
           true
         end
 

@@ -10,17 +10,21 @@ module Heddle
         ZONES = %r{/zoneinfo/(?:posix/|right/)?}
         NAME = %r{\A[A-Za-z][A-Za-z0-9_+/-]*\z}
         DAY = 86_400
-        private_constant :LOCALTIME, :ZONES, :NAME, :DAY
+        UTC = "SET time_zone = '+00:00'"
+        private_constant :UTC, :LOCALTIME, :ZONES, :NAME, :DAY
 
         class << self
           # @param driver [Driver]
           # @param time_zone [:utc, :local]
+          # @return [String, nil] the statement that a connection needs which forgets its settings; nil where none was needed
           # @raise [LoginFailed] when the server refuses it, or does not know the zone of this process
           def prepare(driver, time_zone)
             return prepare_local(driver) if time_zone == :local
 
-            result = driver.command("SET time_zone = '+00:00'")
-            raise LoginFailed, "#{driver.stream.peer} refuses its time zone to be UTC: #{result.message}" if result.is_a?(ServerError)
+            result = driver.command(UTC)
+            return UTC unless result.is_a?(ServerError)
+
+            raise LoginFailed, "#{driver.stream.peer} refuses its time zone to be UTC: #{result.message}"
           end
 
           private
@@ -31,26 +35,27 @@ module Heddle
             moments = Array.new(9) { |quarter| Time.now.to_i + (quarter - 4) * 91 * DAY }
             offsets = moments.map { |moment| Time.at(moment).utc_offset }.uniq
             return if same?(driver, moments)
-            return if name && set(driver, name) && same?(driver, moments)
-            return if offsets.one? && set(driver, offset(offsets.first)) && same?(driver, moments)
 
-            raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process (#{name || Time.now.zone}), which " \
+            zones = [zone_name, (offset(offsets.first) if offsets.one?)].compact
+            zones.map { |zone| "SET time_zone = '#{zone}'" }.each do |sql|
+              return sql if !driver.command(sql).is_a?(ServerError) && same?(driver, moments)
+            end
+            raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process (#{zone_name || Time.now.zone}), which " \
               "time_zone: :local asks for: load the server's zones (mysql_tzinfo_to_sql), or use time_zone: :utc"
-          end
-
-          def set(driver, zone)
-            !driver.command("SET time_zone = '#{zone}'").is_a?(ServerError)
           end
 
           # Whether the server's clock shows what ours shows, at each of the moments.
           def same?(driver, moments)
-            result = driver.command("SELECT #{moments.map { |moment| "CAST(FROM_UNIXTIME(#{moment}) AS CHAR)" }.join(", ")}")
-            raise LoginFailed, "#{driver.stream.peer} does not say its time: #{result.message}" if result.is_a?(ServerError)
+            shown = moments.map { |moment| "CAST(FROM_UNIXTIME(#{moment}) AS CHAR)" }
+            result = driver.command("SELECT #{shown.join(", ")}")
+            if result.is_a?(ServerError)
+              raise LoginFailed, "#{driver.stream.peer} does not say its time: #{result.message}"
+            end
 
             result.rows.first == moments.map { |moment| Time.at(moment).strftime("%Y-%m-%d %H:%M:%S") }
           end
 
-          def name
+          def zone_name
             zone = ENV["TZ"]&.delete_prefix(":")
             zone = File.realpath(LOCALTIME) if zone.nil?
             zone = zone.split(ZONES).last.to_s
