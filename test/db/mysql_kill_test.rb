@@ -34,7 +34,7 @@ class MySQLKillTest < Minitest::Test
     ways.each do |name, way|
       db = connect(**way)
       interrupt(db)
-      wait_until(5, what: "the end of the query over #{name}") { sleepers(watcher).zero? }
+      wait_until(3, what: "the end of the query over #{name}") { sleepers(watcher).zero? }
     end
     Heddle.run do
       8.times.map { Heddle.spawn { interrupt(connect) } }.each(&:value)

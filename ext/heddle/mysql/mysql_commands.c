@@ -92,6 +92,40 @@ static VALUE owed(VALUE self)
     return UINT2NUM(mysql_link_of(self)->owed);
 }
 
+enum { OF_THE_SESSION = MYSQL_AUTOCOMMIT | MYSQL_NO_BACKSLASH_ESCAPES };
+
+/* @api private link.settle: as it is now the session is for everybody. */
+static VALUE settle(VALUE self)
+{
+    struct mysql_link *link = mysql_link_of(self);
+    link->settled = link->status & OF_THE_SESSION;
+    link->changed = false;
+    return Qnil;
+}
+
+/* call-seq: link.changed? -> true or false. Whether the session is another than when it was settled, as far as the server says. */
+static VALUE changed_p(VALUE self)
+{
+    const struct mysql_link *link = mysql_link_of(self);
+    return link->changed || (link->status & OF_THE_SESSION) != link->settled ? Qtrue : Qfalse;
+}
+
+/*
+ * @api private link.forget_statements: the server has closed them all. Whether it still takes one of them for the last that
+ * was prepared is not known, so the next is prepared by itself.
+ */
+static VALUE forget_statements(VALUE self)
+{
+    struct mysql_link *link = mysql_link_of(self);
+    struct mysql_graveyard *fresh = ZALLOC(struct mysql_graveyard);
+    fresh->references = 1;
+    link->graveyard->dead = true;
+    mysql_graveyard_release(link->graveyard);
+    link->graveyard = fresh;
+    link->last_open = true;
+    return Qnil;
+}
+
 /* call-seq: link.forked? -> true or false. Whether it belongs to the process that this one was forked from. */
 static VALUE forked_p(VALUE self)
 {
@@ -372,7 +406,7 @@ static VALUE close_later(VALUE self, VALUE prepared)
     if (!statement->open) return Qnil;
     statement->open = false;
     if (mysql_forked(link)) return Qnil; // the parent's to close
-    mysql_bury(link->graveyard, statement->id);
+    mysql_bury(statement->graveyard, statement->id);
     if (!link->graveyard->dead && !link->busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
@@ -408,7 +442,7 @@ static VALUE flush_closes(VALUE self)
 
 // ---- SQL
 
-/* @api private Link.kind_of(sql) -> :plain, :commit or :other */
+/* @api private Link.kind_of(sql) -> :plain, :session, :commit or :other */
 static VALUE kind_of(VALUE klass, VALUE sql)
 {
     (void)klass;
@@ -416,9 +450,10 @@ static VALUE kind_of(VALUE klass, VALUE sql)
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     enum mysql_sql kind = mysql_sql_kind(p, p + RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
-    return ID2SYM(kind == MYSQL_SQL_PLAIN    ? rb_intern("plain")
-                  : kind == MYSQL_SQL_COMMIT ? rb_intern("commit")
-                                             : rb_intern("other"));
+    return ID2SYM(kind == MYSQL_SQL_PLAIN     ? rb_intern("plain")
+                  : kind == MYSQL_SQL_SESSION ? rb_intern("session")
+                  : kind == MYSQL_SQL_COMMIT  ? rb_intern("commit")
+                                              : rb_intern("other"));
 }
 
 /* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
@@ -456,6 +491,9 @@ void mysql_commands_init(void)
     rb_define_method(link, "cursor?", cursor_p, 0);
     rb_define_method(link, "busy?", busy_p, 0);
     rb_define_method(link, "owed", owed, 0);
+    rb_define_method(link, "settle", settle, 0);
+    rb_define_method(link, "changed?", changed_p, 0);
+    rb_define_method(link, "forget_statements", forget_statements, 0);
     rb_define_method(link, "forked?", forked_p, 0);
     rb_define_method(link, "leave", leave, 0);
     rb_define_method(link, "send_query", send_query, 1);

@@ -53,6 +53,8 @@ struct mysql_link {
     bool last_open;  // … and was not closed
     unsigned born;   // in which process it was opened: in a child of fork the conversation is the parent's
     uint16_t status;
+    uint16_t settled; // what of it holds for the session, once it is set up
+    bool changed;     // the server said that something in the session has changed since
     uint8_t sequence;
     bool busy;  // in an exchange
     bool whole; // `apart` has no more memory than its bytes take

@@ -119,13 +119,19 @@ bool mysql_error_is_final(VALUE error)
     return code == 1053 || code == 1153 || code == 1927;
 }
 
+static void note_status(struct mysql_link *link, uint16_t status)
+{
+    link->status = status;
+    if (status & MYSQL_SESSION_CHANGED) link->changed = true;
+}
+
 // The packet in the old form that ends columns.
 static void read_end(struct mysql_link *link, struct mysql_ok *ok)
 {
     struct mysql_span packet = mysql_packet(link);
     if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
         mysql_violated(link, "sent no end of columns");
-    link->status = ok->status;
+    note_status(link, ok->status);
 }
 
 static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
@@ -139,7 +145,7 @@ static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
 static void parse_ok(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
 {
     if (!mysql_ok(packet.at, packet.at + packet.length, ok)) mysql_violated(link, "sent an OK that is none");
-    link->status = ok->status;
+    note_status(link, ok->status);
 }
 
 static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
@@ -147,7 +153,7 @@ static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, st
     bool valid = can(link, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
                                                     : mysql_end(packet.at, packet.at + packet.length, ok);
     if (!valid) mysql_violated(link, "sent an end of rows that is none");
-    link->status = ok->status;
+    note_status(link, ok->status);
 }
 
 // The rows that have arrived whole. Nothing here lets another thread run, which could close the stream: they are read where

@@ -109,6 +109,19 @@ static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const
     return among(p, length, tables) ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
 }
 
+// Whether it may set a variable of the user's (@name), or take a lock by name: the server does not report that as a change of
+// the session. Names in texts and comments count, too.
+static bool mentions_session(const uint8_t *p, const uint8_t *end)
+{
+    for (const uint8_t *at = p; (at = memchr(at, '@', (size_t)(end - at))); at++) {
+        if (at > p && (at[-1] == '@' || is_word(at[-1]))) continue; // @@name is the server's
+        if (at + 1 < end && at[1] != '@') return true;
+    }
+    for (const uint8_t *at = p; (at = memchr(at, '_', (size_t)(end - at))); at++)
+        if (at - p >= 3 && end - at >= 5 && same(at - 3, 3, "get") && same(at + 1, 4, "lock")) return true;
+    return false;
+}
+
 enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
 {
     size_t length = next_word(&p, end);
@@ -117,7 +130,7 @@ enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
         p += length;
         length = next_word(&p, end);
     }
-    if (among(p, length, plain)) return MYSQL_SQL_PLAIN;
+    if (among(p, length, plain)) return mentions_session(p, end) ? MYSQL_SQL_SESSION : MYSQL_SQL_PLAIN;
     if (!among(p, length, commits)) {
         if (!same(p, length, "load") && !same(p, length, "set")) return MYSQL_SQL_OTHER;
         bool set = same(p, length, "set");

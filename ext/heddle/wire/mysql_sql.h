@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 enum mysql_sql {
-    MYSQL_SQL_PLAIN,  // reads or changes rows: select, insert, update, delete, replace, with
-    MYSQL_SQL_COMMIT, // ends the transaction it is in, be it by what it does besides (create table)
+    MYSQL_SQL_PLAIN,   // reads or changes rows: select, insert, update, delete, replace, with
+    MYSQL_SQL_SESSION, // such a one that may also set a variable of the user's, or take a lock by name
+    MYSQL_SQL_COMMIT,  // ends the transaction it is in, be it by what it does besides (create table)
     MYSQL_SQL_OTHER
 };
 

@@ -167,6 +167,18 @@ module Heddle
         flush_closes if @driver.closes > (@driver.closes_when_idle? ? CLOSES_RESTING : 0)
       end
 
+      # Puts back what was changed in the session, so that another may have it.
+      #
+      # @return [Boolean] whether that worked; true when nothing was changed, and nothing is sent then
+      # @api private for a pool
+      def tidy
+        return true unless @driver.session_changed?
+
+        talk do
+          @driver.reset_session.tap { @cache.clear }
+        end
+      end
+
       # @return [Integer] how many statements stay prepared to be used again
       def cached_statements
         @cache.size
@@ -191,6 +203,9 @@ module Heddle
       # @return [MySQL::Driver] what is the database's own
       attr_reader :driver
 
+      # @api private for a pool, which is told of transactions
+      attr_writer :pool
+
       # @api private for a pool: who may use it; nil for anybody
       attr_writer :lease
 
@@ -199,8 +214,11 @@ module Heddle
         talk do
           check_transaction(@driver.kind(statement.sql), statement.sql)
           handle = statement.handle
-          raise StatementClosed, "this statement belongs to another connection: #{statement.sql}" unless @driver.owns?(handle)
+          unless @driver.owns?(handle) # the session was reset since, and all its statements closed
+            raise StatementClosed, "this statement belongs to another connection: #{statement.sql}" unless statement.of?(self)
 
+            statement.renew(handle = note(with_room { @driver.prepare(statement.sql) }, statement.sql))
+          end
           result = @driver.execute(handle, arguments)
           if stale?(result) && !in_transaction?
             statement.renew(note(@driver.prepare(statement.sql), statement.sql))
@@ -264,7 +282,7 @@ module Heddle
         handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
         kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql)
-        @cache.clear unless kind == :plain
+        @cache.clear unless kind == :plain || kind == :session
         note(run(sql, arguments, keeps && kind == :plain, handle), sql)
       end
 
@@ -325,7 +343,7 @@ module Heddle
       def run_batch(requests)
         kinds = requests.map { |sql, _| @driver.kind(sql) }
         requests.each_with_index { |(sql, _), index| check_transaction(kinds[index], sql) }
-        plain = kinds.all?(:plain)
+        plain = kinds.all? { |kind| kind == :plain || kind == :session }
         @cache.clear unless plain
         @driver.batch(requests, @driver.in_transaction? || !plain) { |result, index| note_answer(result, requests[index].first) }
       end

@@ -8,6 +8,7 @@ require_relative "mysql/driver"
 require_relative "mysql/login"
 require_relative "mysql/killer"
 require_relative "mysql/session"
+require_relative "mysql/session_state"
 
 module Heddle
   module DB
@@ -17,7 +18,7 @@ module Heddle
       CHARSETS = {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
                   "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
       Link.know_classes
-      private_constant :Link, :Login, :Killer, :Session
+      private_constant :Link, :Login, :Killer, :Session, :SessionState
     end
 
     register "mysql", MySQL::Driver

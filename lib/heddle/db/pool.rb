@@ -34,17 +34,23 @@ module Heddle
         @free = [] # [connection, since when], the one used last at the end
         @waiting = {}.compare_by_identity # queues as keys; whoever is first is served first
         @made = 0
+        @joined = {}.compare_by_identity # tasks, fibers and threads in a transaction, with its connection
         @closed = false
         @forks = Process.pid
       end
 
-      # Gives the block a connection that nobody else has meanwhile.
+      # Gives the block a connection that nobody else has meanwhile. In a transaction of the calling task or thread that is the
+      # transaction's. What the block changes in the session (variables, the database, locks, temporary tables) is put back
+      # before somebody else has the connection.
       #
       # @yieldparam connection [Connection]
       # @return the block's value
       # @raise [PoolTimeout] when none becomes free in time; [PoolClosed]; see {DB.connect}
       def with
         raise ArgumentError, "a connection is lent to a block: pool.with { |db| … }" unless block_given?
+
+        joined = @joined[Transactions.holder] unless @joined.empty?
+        return yield joined if joined && !joined.forked?
 
         connection = checkout
         begin
@@ -103,6 +109,16 @@ module Heddle
         @closed
       end
 
+      # @api private a connection of the pool begins a transaction, which all that its holder does with the pool joins
+      def enter(holder, connection)
+        @joined[holder] = connection
+      end
+
+      # @api private its transaction is over
+      def leave(connection)
+        @joined.delete_if { |_, joined| joined.equal?(connection) }
+      end
+
       # @return [String]
       def inspect
         "#<#{self.class} #{@made} of #{@size}, #{@free.size} free, #{@waiting.size} waiting#{" closed" if @closed}>"
@@ -159,7 +175,7 @@ module Heddle
 
         raise PoolTimeout, "none of #{@size} connections became free in #{@checkout_timeout} s: make the pool larger (size:), or hold connections for less time"
       ensure
-        leave(queue) unless taken
+        stop_waiting(queue) unless taken
       end
 
       # Whether it is our limit that is over, not one around us.
@@ -169,7 +185,7 @@ module Heddle
       end
 
       # Whoever goes away without what was put into its queue passes that on.
-      def leave(queue)
+      def stop_waiting(queue)
         @lock.synchronize { @waiting.delete(queue) }
         found = queue.empty? ? nil : queue.pop(true)
         return if found.nil? || found == :closed
@@ -179,6 +195,7 @@ module Heddle
 
       def make
         connection = @connect.call
+        connection.pool = self
         lend(connection)
       ensure
         pass_on(:make) unless connection
@@ -192,6 +209,7 @@ module Heddle
       def give_back(connection)
         return connection.close if connection.forked? # its place is in the parent's pool
 
+        leave(connection) unless @joined.empty?
         connection.lease = :none
         if reusable?(connection)
           pass_on(connection)
@@ -206,6 +224,8 @@ module Heddle
         return false if @closed || !connection.at_rest? # who gets it next asks the system, too
 
         connection.lease = nil
+        return false unless connection.tidy
+
         connection.rest if @waiting.empty?
         connection.lease = :none
         true
@@ -252,6 +272,7 @@ module Heddle
         @forks = Process.pid
         @free.each { |connection, _| connection.close }
         @free.clear
+        @joined.clear
         @waiting.clear
         @made = 0
       end

@@ -61,6 +61,11 @@ module Heddle
       end
 
       # @api private
+      def of?(connection)
+        @connection.equal?(connection)
+      end
+
+      # @api private
       def renew(handle)
         @handle = handle
       end

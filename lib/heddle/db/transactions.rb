@@ -11,6 +11,11 @@ module Heddle
       Frame = Struct.new(:savepoint, :managed)
       private_constant :ROLLBACK_TIME, :Frame
 
+      # @api private whose a transaction is: the task or fiber, or the thread
+      def self.holder
+        Fiber.scheduler ? Task.current || Fiber.current : Thread.current
+      end
+
       # Runs the block in a transaction: commits when it comes to its end, rolls back when it is left in any other way (an
       # error, a deadline, a cancel, throw, break). Inside of another it is a savepoint, and only what the block did is
       # rolled back.
@@ -81,6 +86,7 @@ module Heddle
         @frames = []
         @failure = nil
         @holder = nil
+        @pool = nil
       end
 
       def managed_transaction(isolation, read_only)
@@ -107,7 +113,8 @@ module Heddle
             raise TransactionError, "the server has begun no transaction" unless in_transaction?
           end
           @failure = nil
-          @holder = current_holder
+          @holder = Transactions.holder
+          @pool&.enter(@holder, self)
           savepoint = nil
         else
           raise ArgumentError, "isolation: and read_only: are of the outermost transaction" if isolation || read_only
@@ -166,6 +173,7 @@ module Heddle
       end
 
       def forget_transaction
+        @pool&.leave(self) if @holder
         @holder = nil
         @failure = nil
       end
@@ -203,12 +211,8 @@ module Heddle
         nil
       end
 
-      def current_holder
-        Fiber.scheduler ? Task.current || Fiber.current : Thread.current
-      end
-
       def check_transaction_owner
-        return if @holder == current_holder
+        return if @holder == Transactions.holder
 
         raise Busy, "another fiber or thread has a transaction open on this connection: give each its own (Heddle::DB::Pool)"
       end

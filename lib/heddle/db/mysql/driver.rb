@@ -67,9 +67,6 @@ module Heddle
         attr_reader :thread
         # @return [Heddle::Stream]
         attr_reader :stream
-        # @api private
-        # @return [String, nil] to be said again once the server has reset its session (COM_RESET_CONNECTION)
-        attr_reader :session_sql
         # @api private what the server tells this connection by, see {Killer.marks}; nil where nothing is killed
         attr_reader :marks
 
@@ -83,7 +80,13 @@ module Heddle
 
         # ---- statements
 
-        def kind(sql) = Link.kind_of(sql)
+        # What a statement is: :plain, :session (like a plain one, but it may change what the server keeps for the session), :commit
+        # (it would end a transaction) or :other. It is about to be sent.
+        def kind(sql)
+          kind = Link.kind_of(sql)
+          @session&.note(kind, sql) unless kind == :plain
+          kind
+        end
 
         # @return [Result, ServerError]
         def query(sql, arguments)
@@ -201,6 +204,16 @@ module Heddle
 
         def in_transaction? = @link.in_transaction? && !closed?
 
+        # ---- the session
+
+        # @return [Boolean] whether something was changed (variables, the database, locks, temporary tables) since the login
+        def session_changed? = @session&.changed?
+
+        # Puts the session back as the login left it, and closes all prepared statements.
+        #
+        # @return [Boolean] whether it worked
+        def reset_session = @session.reset
+
         # ---- life
 
         def healthy? = @link.owed.zero? && @stream.healthy?
@@ -274,8 +287,13 @@ module Heddle
           @mariadb = login.mariadb?
           direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
           @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct)
-          @session_sql = Session.prepare(self, time_zone) if session
-          true
+          return true unless session
+
+          @session = SessionState.new(@link, login, charset, Session.zone(self, time_zone))
+          result = @session.set_up
+          return true unless result.is_a?(ServerError)
+
+          raise LoginFailed, "#{@stream.peer} refuses its time zone to be UTC: #{result.message}"
         end
 
         def isolation_level(isolation)

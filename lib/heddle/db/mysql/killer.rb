@@ -61,9 +61,11 @@ module Heddle
             address = socket.local_address
             return [address.ip_port, nil] if address.ip?
 
-            process = socket.getsockopt(:SOCKET, :PEERCRED).unpack1("i")
+            return [nil, nil] unless Socket.const_defined?(:SO_PEERCRED)
+
+            process, = socket.getsockopt(:SOCKET, :PEERCRED).unpack("i")
             [nil, (process if process > 0)] # 0: it is not one of those that this process can see
-          rescue SystemCallError, SocketError, NoMethodError
+          rescue SystemCallError, SocketError
             [nil, nil]
           end
 

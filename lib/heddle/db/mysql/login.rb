@@ -14,11 +14,12 @@ module Heddle
         TLS = 1 << 11
         PLUGIN_AUTH = 1 << 19
         CONNECT_ATTRIBUTES = 1 << 20
+        TRACK_SESSION = 1 << 23
         CACHE_METADATA = 1 << 36
 
         # Transactions, secure connection, several results (of prepared statements, too), lengths of authentication data, no
         # old ends of rows. Neither files of ours (LOCAL INFILE) nor several statements at once.
-        WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 | 1 << 24
+        WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 | TRACK_SESSION | 1 << 24
         # Packets that a server may answer the log-in with: a right one needs two for each way that it has, and has a few ways.
         ROUNDS = 64
         # Bytes that a server makes up, for the proof of a password to be good for one log-in alone.
@@ -34,8 +35,14 @@ module Heddle
         # @return [String] what it waits for, for messages
         attr_reader :step
 
+        # @return [String, nil] the default database
+        attr_reader :database
+
         # @return [Boolean]
         def mariadb? = @mariadb
+
+        # @return [Boolean] whether the server says when something in the session changes
+        def tracks_session? = @capabilities & TRACK_SESSION != 0
 
         # @param link [Link]
         # @param secure [Boolean] whether nobody can listen already: a UNIX socket

@@ -10,35 +10,29 @@ module Heddle
         ZONES = %r{/zoneinfo/(?:posix/|right/)?}
         NAME = %r{\A[A-Za-z][A-Za-z0-9_+/-]*\z}
         DAY = 86_400
-        UTC = "SET time_zone = '+00:00'"
-        private_constant :UTC, :LOCALTIME, :ZONES, :NAME, :DAY
+        private_constant :LOCALTIME, :ZONES, :NAME, :DAY
 
         class << self
           # @param driver [Driver]
           # @param time_zone [:utc, :local]
-          # @return [String, nil] the statement that a connection needs which forgets its settings; nil where none was needed
-          # @raise [LoginFailed] when the server refuses it, or does not know the zone of this process
-          def prepare(driver, time_zone)
-            return prepare_local(driver) if time_zone == :local
-
-            result = driver.command(UTC)
-            return UTC unless result.is_a?(ServerError)
-
-            raise LoginFailed, "#{driver.stream.peer} refuses its time zone to be UTC: #{result.message}"
+          # @return [String, nil] the zone to be set; nil when it is the server's own
+          # @raise [LoginFailed] when the server does not know the zone of this process
+          def zone(driver, time_zone)
+            (time_zone == :local) ? local_zone(driver) : "+00:00"
           end
 
           private
 
           # Whichever of the server's zones has the hours of ours: that which it has already, the one of the same name, or an
           # offset where summer is no different.
-          def prepare_local(driver)
+          def local_zone(driver)
             moments = Array.new(9) { |quarter| Time.now.to_i + (quarter - 4) * 91 * DAY }
             offsets = moments.map { |moment| Time.at(moment).utc_offset }.uniq
             return if same?(driver, moments)
 
             zones = [zone_name, (offset(offsets.first) if offsets.one?)].compact
-            zones.map { |zone| "SET time_zone = '#{zone}'" }.each do |sql|
-              return sql if !driver.command(sql).is_a?(ServerError) && same?(driver, moments)
+            zones.each do |zone|
+              return zone if !driver.command("SET time_zone = '#{zone}'").is_a?(ServerError) && same?(driver, moments)
             end
             raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process (#{zone_name || Time.now.zone}), which " \
               "time_zone: :local asks for: load the server's zones (mysql_tzinfo_to_sql), or use time_zone: :utc"

@@ -1,0 +1,218 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/mariadb_server"
+require "support/scripted_mysql"
+
+# What one borrower of a pool's connection sets must not be there for the next.
+class MySQLSessionTest < Minitest::Test
+  include StreamHelpers
+  include MariaDBHelpers
+
+  hard_deadline 60
+
+  def with_pool(size: 1, **options)
+    pool = Heddle::DB::Pool.new(mariadb.url, size: size, timeout: 10, **options)
+    pool.exec("create or replace table session_rows (n int) engine=innodb")
+    yield pool
+  ensure
+    pool&.close
+  end
+
+  def connect(**options) = Heddle::DB.connect(mariadb.url, timeout: 10, **options)
+
+  def elsewhere(sql) = connect.then { |db| db.query_value(sql).tap { db.close } }
+
+  CHANGES = {
+    autocommit: ["set session autocommit = 0", "select @@autocommit"],
+    sql_mode: ["set sql_mode = ''", "select @@sql_mode"],
+    database: ["use mysql", "select database()"],
+    variable: ["set @left = 1", "select @left"],
+    variable_in_a_select: ["select @left := 1", "select @left"],
+    variable_of_a_row: ["select 1 into @left", "select @left"],
+    names: ["set names latin1", "select concat(@@character_set_client, @@collation_connection, @@character_set_results)"],
+    time_zone: ["set time_zone = '+05:00'", "select @@time_zone"],
+    isolation: ["set session transaction isolation level serializable", "select @@tx_isolation"],
+    foreign_keys: ["set foreign_key_checks = 0", "select @@foreign_key_checks"],
+    lock: ["select get_lock('left', 0)", "select is_free_lock('left')"],
+    lock_written_otherwise: ["select GET_LOCK (?, 0)", "select is_free_lock('left')", "left"],
+    statement: ["prepare left_behind from 'select 1'", "select 1"],
+    role: ["set role none", "select current_role()"]
+  }.freeze
+
+  CHANGES.each do |name, (change, check, *arguments)|
+    define_method(:"test_#{name}_is_put_back") do
+      with_pool do |pool|
+        thread, before = pool.with { |db| [db.driver.thread, db.query_value(check)] }
+        3.times do
+          pool.query(change, *arguments)
+          assert_equal [thread, before], pool.with { |db| [db.driver.thread, db.query_value(check)] }
+          assert_equal "ÄÖ€", pool.query_value("select ?", "ÄÖ€")
+        end
+      end
+    end
+  end
+
+  def test_without_autocommit_no_write_is_lost
+    with_pool do |pool|
+      pool.exec("set session autocommit = 0")
+      assert_equal 1, pool.exec("insert into session_rows values (1)")
+      assert_equal 1, elsewhere("select count(*) from session_rows")
+    end
+  end
+
+  def test_tables_are_unlocked_and_temporary_ones_gone
+    with_pool do |pool|
+      pool.exec("lock tables session_rows write")
+      connect(timeout: 5).then { |db| db.exec("insert into session_rows values (1)") && db.close }
+      pool.exec("create temporary table session_rows select 7 as n")
+      assert_equal 1, pool.query_value("select n from session_rows")
+      pool.exec("create or replace procedure leave_a_lock() select get_lock('of_a_procedure', 0)")
+      pool.query("call leave_a_lock()")
+      assert_equal 1, elsewhere("select is_free_lock('of_a_procedure')")
+    end
+  end
+
+  # Of a connection without a database USE cannot be taken back.
+  def test_a_database_where_there_was_none
+    pool = Heddle::DB::Pool.new(mariadb.url.sub(%r{/heddle\z}, "/"), size: 1, timeout: 10)
+    assert_nil pool.query_value("select database()")
+    thread = pool.query_value("select connection_id()")
+    pool.exec("set @a = 1")
+    assert_equal [thread, nil], pool.query_row("select connection_id(), database()")
+    pool.exec("use heddle")
+    assert_nil pool.query_value("select database()")
+    pool.close
+  end
+
+  # Nothing is sent for a session that is as it was.
+  def test_nothing_is_reset_where_nothing_has_changed
+    with_pool(statement_cache: :always) do |pool|
+      db = pool.with { |connection| connection }
+      link = db.driver.instance_variable_get(:@link)
+      asked = []
+      link.define_singleton_method(:send_command) { |*arguments| asked << arguments.first && super(*arguments) }
+      5.times { |n| pool.query_value("select ? + 1", n) }
+      pool.transaction(isolation: :serializable) { pool.exec("insert into session_rows values (?)", 1) }
+      pool.with { |connection| connection.prepare("select ?").query(1) }
+      pool.each_row("select seq from seq_1_to_10", fetch: 3) { |_| nil }
+      pool.query("select * from session_rows where n = 'a@b'")
+      pool.query("select @@version")
+      pool.pipeline { |p| p.query("select 1") }
+      assert_empty asked
+      assert_equal 4, db.cached_statements
+      pool.exec("set @a = 1")
+      assert_equal [0x1f, 0x02], asked
+      5.times { |n| assert_equal n + 1, pool.query_value("select ? + 1", n) }
+      assert_equal 1, db.cached_statements
+    end
+  end
+
+  def test_statements_outlive_a_reset
+    with_pool do |pool|
+      statement = pool.with { |db| db.prepare("select ? + 1") }
+      pool.exec("set @a = 1")
+      pool.with do |db|
+        assert_equal 3, statement.query(2)[0][0]
+        db.transaction { assert_equal 4, statement.query(3)[0][0] }
+        statement.close
+        assert_equal 5, db.query_value("select 5")
+      end
+    end
+  end
+
+  # A server that knows no COM_RESET_CONNECTION: the connection is closed, and the next is a new one.
+  def test_a_session_that_cannot_be_put_back
+    with_pool do |pool|
+      thread = pool.query_value("select connection_id()")
+      pool.with do |db|
+        db.driver.define_singleton_method(:reset_session) { false }
+        db.exec("set @a = 1")
+      end
+      refute_equal thread, pool.query_value("select connection_id()")
+      assert_nil pool.query_value("select @a")
+    end
+  end
+
+  S = ScriptedMySQL
+
+  # Without tracking whatever is not plain counts as a change.
+  def test_a_server_that_does_not_report_changes
+    asked = Thread::Queue.new
+    server = S.new do |peer|
+      peer.welcome(capabilities: S::CAPABILITIES & ~(1 << 23))
+      loop do
+        asked << (request = peer.request)
+        (request.getbyte(0) == 0x16) ? peer.write(1, S.prepared(0)) : peer.ok
+      end
+    end
+    pool = Heddle::DB::Pool.new(server.url, size: 1, timeout: 5)
+    pool.exec("insert into t values (1)")
+    assert_equal [0x16, 0x17], Array.new(asked.size) { asked.pop.getbyte(0) }
+    pool.exec("set sql_mode = ''")
+    wait_until { asked.size == 5 }
+    sent = Array.new(5) { asked.pop }
+    assert_equal [0x16, 0x17, 0x1f, 0x02, 0x03], sent.map { |request| request.getbyte(0) }
+    assert_equal "\x03SET NAMES utf8mb4 COLLATE utf8mb4_general_ci, time_zone = '+00:00'", sent.last
+    assert_equal "\x02base", sent[3]
+  ensure
+    pool&.close
+    server&.close
+  end
+
+  # ---- transactions of a pool
+
+  def test_what_the_pool_does_in_its_transaction_joins_it
+    [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].each do |host|
+      host.call do
+        with_pool do |pool|
+          assert_raises(RuntimeError) do
+            pool.transaction do
+              pool.exec("insert into session_rows values (1)")
+              pool.transaction { |db| db.exec("insert into session_rows values (2)") }
+              pool.with { |db| assert_equal [1, 2], db.query_list("select n from session_rows order by n") }
+              assert_equal 2, pool.pipeline { |p| [p.query("select count(*) from session_rows")] }[0].value[0][0]
+              raise "roll back"
+            end
+          end
+          assert_equal 0, pool.query_value("select count(*) from session_rows")
+          pool.with do |db|
+            db.transaction { pool.exec("insert into session_rows values (3)") }
+            db.start_transaction
+            pool.exec("insert into session_rows values (4)")
+            db.rollback
+          end
+          assert_equal [3], pool.query_list("select n from session_rows")
+          assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
+        end
+      end
+    end
+  end
+
+  def test_another_task_or_thread_does_not_join
+    with_pool(size: 2) do |pool|
+      pool.transaction do
+        pool.exec("insert into session_rows values (1)")
+        assert_equal 0, Thread.new { pool.query_value("select count(*) from session_rows") }.value
+      end
+      Heddle.run do
+        pool.transaction do
+          pool.exec("insert into session_rows values (2)")
+          assert_equal 1, Heddle.spawn { pool.query_value("select count(*) from session_rows") }.value
+        end
+      end
+    end
+  end
+
+  # A connection that is lost in a transaction is nobody's any more.
+  def test_after_a_lost_connection_there_is_nothing_to_join
+    with_pool do |pool|
+      pool.with do |db|
+        db.start_transaction
+        db.driver.stream.close
+      end
+      assert_equal 1, pool.query_value("select 1")
+    end
+  end
+end
