@@ -83,6 +83,31 @@ class DeadlockTest < Minitest::Test
     assert_equal %w[waits told stop IGNORE Proc Proc DEFAULT Heddle::Deadlock], out.split
   end
 
+  # Its signals come at any moment, also while the run looks whether there is a deadlock. What it raises then must get to whoever
+  # called the run.
+  def test_a_handler_that_raises_while_a_deadlock_is_looked_for
+    out = assert_child(<<~RUBY)
+      Struck = Class.new(StandardError)
+      waits = false
+      trap(:USR1) do
+        raised, waits = waits, false
+        raise Struck if raised
+      end
+      parent = Process.pid
+      sender = fork { sleep(rand * 0.0005) while Process.ppid == parent && Process.kill(:USR1, parent) }
+      400.times do
+        waits = true
+        Heddle.run { Thread::Queue.new.pop }
+      rescue Struck
+        nil
+      end
+      Process.kill(:KILL, sender)
+      Process.wait(sender)
+      puts "struck"
+    RUBY
+    assert_equal "struck\n", out
+  end
+
   def test_ensure_blocks_run
     out = assert_child(<<~RUBY)
       begin

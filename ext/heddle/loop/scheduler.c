@@ -11,6 +11,7 @@
 #include "loop/socket_methods.h"
 #include "loop/statistics.h"
 #include "loop/task_class.h"
+#include "loop/task_run.h"
 #include "loop/thread_scope.h"
 #include "loop/trap_handlers.h"
 #include "loop/timeout.h"
@@ -392,8 +393,11 @@ static VALUE deadlock_error(struct loop *loop)
     int state = 0;
     VALUE error = rb_protect(compose_deadlock_error, loop->self, &state);
     if (!state) return error;
-    if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) rb_jump_tag(state);
+    // A handler of a signal may have raised it: it is for whoever called the outermost run, not for the task that looks.
+    VALUE raised = rb_errinfo();
+    if (!is_exception(raised) || !loop->root.wait) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
+    loop_interrupt_fiber(loop, loop->root.wait->fiber, raised);
     return Qnil;
 }
 
