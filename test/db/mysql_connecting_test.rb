@@ -263,14 +263,17 @@ class MySQLConnectingTest < Minitest::Test
     end
   end
 
+  # MariaDB takes a prepare and its execution together, and answers the first alone.
+  MARIADB = {version: "10.11.4-MariaDB", capabilities: ScriptedMySQL::CAPABILITIES & ~1}.freeze
+
   # Errors after which a server closes the connection by itself.
   def test_an_error_that_ends_the_connection
-    [1053, 1153, 1156, 1159, 1160, 1927, 4031].each do |code|
+    [1053, 1078, 1153, 1156, 1159, 1160, 1927, 3169, 4031].product([{}, MARIADB]) do |code, options|
       play = proc do |peer|
-        peer.welcome
+        peer.welcome(**options)
         peer.request
+        peer.request unless options.empty?
         peer.error(1, code, "08S01", "that is all")
-        peer.read
       end
       with_server(play) do |server|
         db = DB.connect(server.url, timeout: 10)

@@ -456,6 +456,13 @@ static VALUE kind_of(VALUE klass, VALUE sql)
                                               : rb_intern("other"));
 }
 
+/* @api private Link.final?(error) -> true or false. Whether the server closes the connection behind it. */
+static VALUE final_p(VALUE klass, VALUE error)
+{
+    (void)klass;
+    return mysql_error_is_final(error) ? Qtrue : Qfalse;
+}
+
 /* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
 static VALUE harmless(VALUE klass, VALUE text)
 {
@@ -480,6 +487,7 @@ void mysql_commands_init(void)
 {
     VALUE link = mysql_cLink;
     rb_define_singleton_method(link, "kind_of", kind_of, 1);
+    rb_define_singleton_method(link, "final?", final_p, 1);
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_method(link, "open", open_link, 1);

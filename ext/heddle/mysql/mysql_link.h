@@ -183,7 +183,7 @@ VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);
 // An error's object.
 VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
 
-// Whether the server ends the connection with it (1153: a packet that is too large; 1053, 1927: a shutdown, a KILL).
+// Whether the server closes the connection behind it.
 bool mysql_error_is_final(VALUE error);
 
 // ---- mysql_text.c

@@ -113,10 +113,13 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
     return value;
 }
 
+// A shutdown, packets that the server cannot read (one of more than its max_allowed_packet: 1153) or write, a session that was
+// killed, or was idle for too long.
 bool mysql_error_is_final(VALUE error)
 {
-    int code = FIX2INT(rb_ivar_get(error, id_code));
-    return code == 1053 || code == 1153 || code == 1927;
+    int code = NUM2INT(rb_ivar_get(error, id_code));
+    return code == 1053 || (code >= 1077 && code <= 1079) || ((code >= 1152 && code <= 1161)) || code == 1184 ||
+           code == 1927 || code == 3169 || code == 4031;
 }
 
 static void note_status(struct mysql_link *link, uint16_t status)

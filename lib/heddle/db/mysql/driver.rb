@@ -12,12 +12,9 @@ module Heddle
         UNPREPARABLE = [1295, 1235].freeze # not in this protocol, yet
         FULL = 1461
         STALE = [1243, 1615].freeze # unknown, or to be prepared again
-        # The server closes the connection behind these: a shutdown, packets that it cannot read (one of more than its
-        # max_allowed_packet, for one), a session that was killed or was idle for too long.
-        FINAL = [1053, 1077, 1078, 1079, 1152, *1153..1161, 1184, 1927, 3169, 4031].freeze
         ISOLATION = {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
                      serializable: "SERIALIZABLE"}.freeze
-        private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :FINAL, :ISOLATION
+        private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :ISOLATION
 
         # A cursor of the server's, or rows that came without one.
         Cursor = Struct.new(:driver, :handle, :rows) do
@@ -141,7 +138,7 @@ module Heddle
         def stale?(error) = STALE.include?(error.code)
 
         # Whether the server closes the connection behind this error.
-        def final?(error) = FINAL.include?(error.code)
+        def final?(error) = Link.final?(error)
 
         # The server has said that it closes the connection: there is nothing to say good-bye to, and nothing runs on.
         def end_without_a_word
