@@ -16,6 +16,9 @@ module Heddle
   # and any transaction open on it, as its own. So a fiber that owns a connection at the end of its task runs no other:
   # it dies, the connection is reaped, and the next task checks out another.
   #
+  # What interrupts a query, in a task or in a thread, ends it on PostgreSQL, too, and no connection goes back to its pool in
+  # the middle of a conversation.
+  #
   # Loaded by itself where ActiveSupport was loaded before +heddle+, as in Rails, or before a Heddle.run or the making of a
   # pool; otherwise, and always safely:
   #
@@ -25,7 +28,8 @@ module Heddle
   # owns one, and all tasks of a thread would share it: do not run concurrent tasks on ActiveRecord 7.0.
   module ActiveRecordSupport
     class << self
-      # Starts to retire the fibers that own a connection, and to refuse connections that another task is at work on.
+      # Starts to retire the fibers that own a connection, to refuse connections that another task is at work on, and to end
+      # the queries that were interrupted.
       # Called once ActiveRecord::Base is loaded; a second call does nothing.
       #
       # @return [void]
@@ -36,7 +40,9 @@ module Heddle
         return if ::ActiveRecord.version < Gem::Version.new("7.1")
 
         require_relative "active_record/leases"
-        ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases)
+        require_relative "active_record/interrupted"
+        ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)
+        ::ActiveRecord::ConnectionAdapters::AbstractAdapter.prepend(Adapter)
       end
 
       # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work
