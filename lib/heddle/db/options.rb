@@ -73,7 +73,7 @@ module Heddle
         end
 
         def host(name, value)
-          return value if value.is_a?(String) && !value.empty? && !value.match?(/[\s[:cntrl:]]/)
+          return value if value.is_a?(String) && !value.empty? && !value.match?(/[ [:cntrl:]]/)
 
           wrong(name, "a name or an address", value)
         end
