@@ -236,7 +236,7 @@ module Heddle
       # A connection, or the right to make one, to who has waited longest.
       def pass_on(what)
         @lock.synchronize do
-          forget_parents
+          forget_parents if what == :make # a connection is one of this process
           if (queue, _ = @waiting.shift)
             queue << what
           elsif what == :make
