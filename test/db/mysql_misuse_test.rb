@@ -126,6 +126,20 @@ class MySQLMisuseTest < Minitest::Test
     refute_predicate db, :healthy?
   end
 
+  # Closed by another thread in the middle of a query, which may well have been run.
+  def test_a_close_in_mid_use
+    watcher = DB.connect(mariadb.url, timeout: 20)
+    query = Thread.new { assert_raises(DB::ConnectionLost) { @db.query("select sleep(10)") } }
+    sleeps = "select count(*) from information_schema.processlist where state = 'User sleep'"
+    wait_until(what: "the query to run") { watcher.query_value(sleeps) == 1 }
+    assert_raises(DB::Busy) { @db.query("select 1") }
+    @db.close
+    assert_match(/not known/, query.value.message)
+    assert_match(/nothing was sent/, assert_raises(DB::ConnectionLost) { @db.query("select 1") }.message)
+  ensure
+    watcher&.close
+  end
+
   def test_durations
     [nil, "x", Float::NAN, Float::INFINITY, []].each { |value| refuses(/microseconds/) { DB::Duration.new(value) } }
     [nil, 7, "", "1:2", "x"].each { |text| refuses(/not a time|-12:34/) { DB::Duration.parse(text) } }

@@ -244,6 +244,7 @@ module Heddle
       # All that talks to the server: by its owner, one after another, and to its end.
       def talk
         check_owner
+        ended = @ended # before: a close in another thread may come in the middle
         @talking = true
         begin
           value = yield
@@ -253,7 +254,7 @@ module Heddle
           lost = true
           raise if error.is_a?(Error)
 
-          raise ConnectionLost, @ended ? "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent" : loss(error)
+          raise ConnectionLost, ended ? "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent" : loss(error)
         ensure
           @talking = nil
           unless complete
