@@ -185,7 +185,7 @@ class WakeUpsTest < Minitest::Test
       end
     end
     assert_empty lost, "seconds that each worker has waited without cause"
-    assert_operator watch.rounds.values.sum, :>, TASKS, "nothing happened"
+    assert_operator watch.rounds.values.sum, :>, 0, "nothing happened"
   ensure
     over = true
     [computing, *threads].each { |thread| thread.kill.join }

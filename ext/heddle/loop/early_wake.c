@@ -1,5 +1,8 @@
 #include "loop/early_wake.h"
 
+#include "loop/callers.h"
+#include "loop/internals.h"
+
 // A variable of the fiber itself, without an @, so that nobody sees it: it goes when the fiber goes, and cannot be taken for
 // that of another fiber that gets its address. Its value names the loop that counts it: a thread's root fiber outlives its
 // loops.
@@ -11,7 +14,7 @@ VALUE early_wake_name(void)
     return LONG2FIX(++loops);
 }
 
-bool early_wake_kept(const struct loop *loop, VALUE fiber)
+static bool kept(const struct loop *loop, VALUE fiber)
 {
     return rb_attr_get(fiber, id_early_wake) == loop->early_wake_name;
 }
@@ -19,17 +22,28 @@ bool early_wake_kept(const struct loop *loop, VALUE fiber)
 void early_wake_keep(struct loop *loop, VALUE fiber)
 {
     if (!RTEST(rb_obj_is_fiber(fiber)) || !RTEST(rb_fiber_alive_p(fiber))) return;
-    if (RB_OBJ_FROZEN(fiber) || early_wake_kept(loop, fiber)) return;
+    if (RB_OBJ_FROZEN(fiber) || kept(loop, fiber)) return;
     rb_ivar_set(fiber, id_early_wake, loop->early_wake_name);
     loop->early_wakes++;
 }
 
 bool early_wake_take(struct loop *loop, VALUE fiber)
 {
-    if (!early_wake_kept(loop, fiber)) return false;
+    if (!kept(loop, fiber)) return false;
     rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable is there
     if (loop->early_wakes) loop->early_wakes--;
     return true;
+}
+
+bool early_wake_ends(struct loop *loop, const struct loop_wait *wait)
+{
+    if (wait->kind > WAIT_SLEEP) return false;
+    while (kept(loop, wait->fiber)) {
+        if (wait->kind == WAIT_SLEEP && called_by_kernel_sleep()) return false;
+        early_wake_take(loop, wait->fiber);
+        if (!waits_for_thread(wait)) return true;
+    }
+    return false;
 }
 
 void Init_heddle_early_wake(void)

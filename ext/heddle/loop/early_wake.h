@@ -12,8 +12,9 @@ void early_wake_keep(struct loop *loop, VALUE fiber);
 // Whether there was one for the fiber, which is then used up. To be asked only with loop->early_wakes.
 bool early_wake_take(struct loop *loop, VALUE fiber);
 
-// Whether there is one.
-bool early_wake_kept(const struct loop *loop, VALUE fiber);
+// Whether one ends this wait, which is about to park: nothing that lets another thread run may come in between. To be asked in the
+// fiber, only with loop->early_wakes. Uses up what is there for such a wait.
+bool early_wake_ends(struct loop *loop, const struct loop_wait *wait);
 
 // For a new loop.
 VALUE early_wake_name(void);

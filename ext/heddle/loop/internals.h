@@ -1,5 +1,6 @@
 // What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for which),
-// parking.c (how a fiber waits), fall_back.c (when the kernel refuses a backend), loop.c (the loop's life).
+// parking.c (how a fiber waits), unblock.c (how a blocked one goes on), fall_back.c (when the kernel refuses a backend), loop.c
+// (the loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -38,6 +39,12 @@ void recheck_blocked(struct loop *loop);
 
 // Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a fiber.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
+
+// ---- unblock.c
+
+// Whether it waits for a thread that lives. A wake-up too many must not end such a wait: Thread#join of Ruby 3.3 takes it for the
+// end of its limit, with or without one, and returns nil.
+bool waits_for_thread(const struct loop_wait *wait);
 
 // ---- descriptors.c
 

@@ -66,14 +66,6 @@ static void begin(struct parking *parking, enum wait_kind kind)
     loop->statistics.waits[kind]++;
 }
 
-// Last of all before the fiber parks: whatever came before may have let another thread run, which unblocked the fiber.
-static bool woken_early(struct loop *loop, struct loop_wait *wait)
-{
-    if (wait->kind > WAIT_SLEEP || !early_wake_kept(loop, wait->fiber)) return false;
-    if (wait->kind == WAIT_SLEEP && called_by_kernel_sleep()) return false;
-    return early_wake_take(loop, wait->fiber);
-}
-
 static struct fiber_index *index_for(struct loop *loop, const struct loop_wait *wait)
 {
     return wait->kind <= WAIT_SLEEP ? &loop->blocked : &loop->parked;
@@ -118,7 +110,8 @@ static VALUE park_body(VALUE argument)
             ready_push(loop, wait);
         }
     }
-    if (loop->early_wakes && woken_early(loop, wait)) {
+    // Last of all before the fiber parks: whatever came before may have let another thread run, which unblocked the fiber.
+    if (loop->early_wakes && early_wake_ends(loop, wait)) {
         wait->completed = true;
         return Qnil;
     }
@@ -209,51 +202,6 @@ bool loop_sleep(struct loop *loop, int64_t span)
     begin(&parking, WAIT_SLEEP);
     park(&parking);
     return parking.completed;
-}
-
-static bool unblock_parked(struct loop *loop, VALUE fiber)
-{
-    // All waits of that fiber: a trap handler may wait inside of another one. A wake-up too many is allowed.
-    uint32_t from = FIBER_INDEX_START;
-    bool found = false;
-    for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from)); found = true) {
-        wait->completed = true;
-        wake(loop, wait);
-    }
-    if (found && loop->wakeup) wakeup_nudge(loop->wakeup);
-    return found;
-}
-
-void loop_unblock(struct loop *loop, VALUE fiber)
-{
-    if (!unblock_parked(loop, fiber)) early_wake_keep(loop, fiber);
-}
-
-void loop_unblock_parked(struct loop *loop, VALUE fiber)
-{
-    unblock_parked(loop, fiber);
-}
-
-// Thread#join of Ruby 3.3 takes a wake-up too many for the end of its limit, and returns nil.
-static bool waits_for_thread(const struct loop_wait *wait)
-{
-    return wait->blocker && rb_obj_is_kind_of(wait->blocker, rb_cThread) == Qtrue &&
-           RTEST(rb_funcall(wait->blocker, rb_intern("alive?"), 0));
-}
-
-static void wake_blocked(struct loop_wait *wait, void *loop)
-{
-    // Not a sleep: it must not end early.
-    if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED || waits_for_thread(wait)) return;
-    wait->completed = true;
-    wake(loop, wait);
-}
-
-void recheck_blocked(struct loop *loop)
-{
-    loop->recheck_due = false;
-    loop->recheck_at = loop->statistics.switches + loop->blocked.size;
-    wait_slab_each(&loop->waits, wake_blocked, loop);
 }
 
 void loop_yield(struct loop *loop)

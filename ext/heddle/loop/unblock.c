@@ -1,0 +1,48 @@
+// How fibers that are blocked go on.
+#include "loop/internals.h"
+
+#include "loop/early_wake.h"
+
+static bool unblock_parked(struct loop *loop, VALUE fiber)
+{
+    // All waits of that fiber: a trap handler may wait inside of another one. A wake-up too many is allowed.
+    uint32_t from = FIBER_INDEX_START;
+    bool found = false;
+    for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from)); found = true) {
+        wait->completed = true;
+        wake(loop, wait);
+    }
+    if (found && loop->wakeup) wakeup_nudge(loop->wakeup);
+    return found;
+}
+
+void loop_unblock(struct loop *loop, VALUE fiber)
+{
+    if (!unblock_parked(loop, fiber)) early_wake_keep(loop, fiber);
+}
+
+void loop_unblock_parked(struct loop *loop, VALUE fiber)
+{
+    unblock_parked(loop, fiber);
+}
+
+bool waits_for_thread(const struct loop_wait *wait)
+{
+    return wait->kind == WAIT_BLOCK && wait->blocker && rb_obj_is_kind_of(wait->blocker, rb_cThread) == Qtrue &&
+           RTEST(rb_funcall(wait->blocker, rb_intern("alive?"), 0));
+}
+
+static void wake_blocked(struct loop_wait *wait, void *loop)
+{
+    // Not a sleep: it must not end early.
+    if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED || waits_for_thread(wait)) return;
+    wait->completed = true;
+    wake(loop, wait);
+}
+
+void recheck_blocked(struct loop *loop)
+{
+    loop->recheck_due = false;
+    loop->recheck_at = loop->statistics.switches + loop->blocked.size;
+    wait_slab_each(&loop->waits, wake_blocked, loop);
+}
