@@ -45,6 +45,18 @@ module Heddle
         ::ActiveRecord::ConnectionAdapters::AbstractAdapter.prepend(Adapter)
       end
 
+      # Says once what a Rails program that loads its classes when they are first used meets on Ruby 3.1.
+      #
+      # @param app [Rails::Application]
+      # @return [void]
+      def advise(app)
+        return if RUBY_VERSION >= "3.2" || app.config.eager_load || @advised
+
+        @advised = true
+        warn "heddle: on Ruby 3.1 a class that one task is loading is half loaded for the others. Write config.eager_load = " \
+          "true in config/environments/#{Rails.env}.rb"
+      end
+
       # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work
       # inside a pool the answer is yes, since a fiber retired in vain is cheap, and a connection inherited is not.
       #
@@ -78,4 +90,5 @@ module Heddle
   end
 end
 
+ActiveSupport.on_load(:after_initialize, yield: true) { |app| Heddle::ActiveRecordSupport.advise(app) }
 ActiveSupport.on_load(:active_record) { Heddle::ActiveRecordSupport.install }
