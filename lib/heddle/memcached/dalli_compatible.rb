@@ -8,7 +8,8 @@ module Heddle
     # What differs: {#get_multi} never gives a part of the answer because a server failed in the middle, it raises;
     # +socket_timeout+ bounds a whole operation; connections are not shared but lent, so threads do not wait for each other
     # (+pool_size+, 16 for each server); {#fetch_with_lock} waits for a value that is being made; fractions of a second in times
-    # to live are rounded up; +drop_value+ of {#delete} is refused, +skip_lru_bump+ and tokens for proxies say nothing here.
+    # to live are rounded up; +drop_value+ of {#delete} is refused, +skip_lru_bump+ and tokens for proxies say nothing here, nor
+    # does +socket_failure_delay+, for nothing is waited for between tries. See doc/limits.md.
     #
     # @example
     #   CACHE = Heddle::Memcached::DalliCompatible.new(ENV["MEMCACHE_SERVERS"], expires_in: 300, socket_timeout: 0.25)
@@ -21,23 +22,9 @@ module Heddle
     #     end
     #   end
     class DalliCompatible
+      require_relative "dalli_errors"
       require_relative "dalli_result"
-
-      loaded = defined?(::Dalli::DalliError)
-      # What all of its errors are.
-      DalliError = loaded ? ::Dalli::DalliError : Class.new(RuntimeError)
-      # A server does not answer, or goes away.
-      NetworkError = loaded ? ::Dalli::NetworkError : Class.new(DalliError)
-      # No server is left.
-      RingError = loaded ? ::Dalli::RingError : Class.new(DalliError)
-      # The serializer refuses a value.
-      MarshalError = loaded ? ::Dalli::MarshalError : Class.new(DalliError)
-      # What is stored cannot be read back.
-      UnmarshalError = loaded ? ::Dalli::UnmarshalError : Class.new(DalliError)
-      # A value is larger than its server takes.
-      ValueOverMaxSize = loaded ? ::Dalli::ValueOverMaxSize : Class.new(DalliError)
-      # What needs an answer was asked for inside of {#quiet}.
-      NotPermittedMultiOpError = loaded ? ::Dalli::NotPermittedMultiOpError : Class.new(DalliError)
+      require_relative "dalli_tracing"
 
       # Dalli's options that mean the same here by another name.
       OPTIONS = {
@@ -48,10 +35,10 @@ module Heddle
         string_fastpath: :plain_strings, pool_size: :pool
       }.freeze
       # What {#get_with_metadata_result} returns: dalli's own, where it has one.
-      CacheResult = (loaded && defined?(::Dalli::CacheResult)) ? ::Dalli::CacheResult : Result
+      CacheResult = defined?(::Dalli::CacheResult) ? ::Dalli::CacheResult : Result
       # Options of dalli's that have nothing to say here.
-      WITHOUT_EFFECT = %i[threadsafe protocol silence_marshal_warning verify_reply_keys defer_drain sndbuf rcvbuf otel_db_statement
-        otel_peer_service error_when_over_max_size].freeze
+      WITHOUT_EFFECT = %i[threadsafe protocol silence_marshal_warning verify_reply_keys defer_drain sndbuf rcvbuf
+        socket_failure_delay error_when_over_max_size].freeze
       private_constant :OPTIONS, :WITHOUT_EFFECT
 
       # @param servers [String, Array<String>, nil] see {Address}
@@ -59,23 +46,36 @@ module Heddle
       # @raise [ArgumentError] for an option that neither has
       def initialize(servers = nil, options = {})
         options = options.compact
-        known = OPTIONS.keys + WITHOUT_EFFECT + %i[expires_in cache_nils raw down_retry_delay]
+        known = OPTIONS.keys + WITHOUT_EFFECT + %i[expires_in cache_nils raw down_retry_delay otel_db_statement otel_peer_service]
         unknown = options.keys - known
         raise ArgumentError, "unknown options #{unknown.join(", ")}: there are #{known.join(", ")}" unless unknown.empty?
 
         ours = OPTIONS.filter_map { |theirs, name| [name, options[theirs]] if options.key?(theirs) }.to_h
         ours[:plain_strings] = false unless ours.key?(:plain_strings)
         ours[:retry_after] = ours[:retry_most] = options[:down_retry_delay] if options.key?(:down_retry_delay)
-        @expires_in = options[:expires_in]
+        @expires_in = whole(options[:expires_in]) if options[:expires_in]
         @cache_nils = options[:cache_nils]
         @raw = options[:raw]
         @quiet = :"heddle_quiet_#{object_id}"
         @cache = Memcached.new(servers, **ours)
+        Tracing.start(self, statement: options[:otel_db_statement], peer: options[:otel_peer_service])
       end
 
+      # @return [Boolean, nil] whether a nil that is stored is a value for {#fetch} and {#cas}
+      attr_reader :cache_nils
+
+      # Whether {#get}, with +cache_nils: true+ if this client has it, has returned a miss.
+      def not_found?(value)
+        cache_nils ? NOT_FOUND.equal?(value) : value.nil?
+      end
+
+      # @param options [Hash, nil] +raw+; +cache_nils+: {NOT_FOUND} for a miss
       # @return [Object, nil]
       def get(key, options = nil)
-        asking { @cache.get(key, raw: raw?(options)) }
+        return asking { @cache.get(key, raw: raw?(options)) } unless options.is_a?(Hash) && options[:cache_nils]
+
+        entry = asking { @cache.get_entry(key, raw: raw?(options)) }
+        entry ? entry.value : NOT_FOUND
       end
 
       # @return [Object, nil]
@@ -128,6 +128,8 @@ module Heddle
 
       # @return [Hash] or nothing with a block, which is given each pair
       def get_multi(*keys, req_options: nil, &block)
+        return {} if strings(keys).empty?
+
         found = many { raw?(req_options) ? @cache.get_multi_raw(*strings(keys)) : @cache.get_multi(*strings(keys)) }
         block ? found.each(&block) && nil : found
       end
@@ -140,9 +142,10 @@ module Heddle
 
       # What is stored, or what the block makes, which is stored unless somebody else has done so.
       def fetch(key, ttl = nil, options = nil)
-        entry = asking { @cache.get_entry(key, raw: raw?(options)) } if @cache_nils
-        value = @cache_nils ? entry&.value : get(key, options)
-        return value if !block_given? || entry || !value.nil?
+        ttl = ttl_or_default(ttl)
+        value = get(key, @cache_nils ? {**(options || {}), cache_nils: true} : options)
+        missing = not_found?(value)
+        return missing ? nil : value unless block_given? && missing
 
         made = yield
         add(key, made, ttl, options)
@@ -177,9 +180,9 @@ module Heddle
         put(key, value, ttl, "S", nil, options)
       end
 
-      # @return [Integer, false, nil]
+      # @return [Integer, false] false: somebody else changed it, or there was none
       def set_cas(key, value, cas, ttl = nil, options = nil)
-        put(key, value, ttl, "S", cas_or_none(cas), options)
+        stored_or_false(put(key, value, ttl, "S", cas_or_none(cas), options))
       end
 
       # @return [Integer, false]
@@ -192,16 +195,22 @@ module Heddle
         put(key, value, ttl, "R", nil, options)
       end
 
-      # @return [Integer, false, nil]
+      # @return [Integer, false]
       def replace_cas(key, value, cas, ttl = nil, options = nil)
-        put(key, value, ttl, "R", cas_or_none(cas), options)
+        stored_or_false(put(key, value, ttl, "R", cas_or_none(cas), options))
       end
 
       # @return [nil]
       def set_multi(pairs, ttl = nil, options = nil)
         return quiet { pairs.each { |key, value| set(key, value, ttl, options) } } && nil if raw?(options)
 
-        asking { @cache.set_multi(pairs.transform_keys(&:to_s), ttl: ttl_or_default(ttl)) }
+        ttl = ttl_or_default(ttl)
+        pairs = pairs.transform_keys(&:to_s)
+        many(nil) { @cache.set_multi(pairs, ttl: ttl) }
+      rescue ValueOverMaxSize, MarshalError # the others are stored all the same
+        storable = pairs.select { |key, value| storable?(key, value) }
+        many(nil) { @cache.set_multi(storable, ttl: ttl) } unless storable.size == pairs.size
+        raise
       end
 
       # @return [true, false]
@@ -235,19 +244,19 @@ module Heddle
       def delete_multi(keys, options = nil)
         return strings(keys).count { |key| delete(key, options) } if stale_for(options)
 
-        asking { @cache.delete_multi(strings(keys)) }
+        many(0) { @cache.delete_multi(strings(keys)) }
       end
 
       # @return [Integer, nil]
       def incr(key, amount = 1, ttl = nil, default = nil, _options = nil)
-        amount = number(amount)
+        amount = number(amount || 1)
         options = {initial: number(default), ttl: ttl_or_default(ttl)}
         change(:incr, key, amount, **options) { @cache.incr(key, amount, **options) }
       end
 
       # @return [Integer, nil]
       def decr(key, amount = 1, ttl = nil, default = nil, _options = nil)
-        amount = number(amount)
+        amount = number(amount || 1)
         options = {initial: number(default), ttl: ttl_or_default(ttl)}
         change(:decr, key, amount, **options) { @cache.decr(key, amount, **options) }
       end
@@ -283,7 +292,7 @@ module Heddle
           Thread.current[@quiet] = new_batch
           send_batch(batch)
         end
-        flushed = translating { @cache.send(:ask_all, @cache.send(:flush_request, number(delay))) }
+        flushed = translating(unreachable: NetworkError) { @cache.send(:ask_all, @cache.send(:flush_request, number(delay))) }
         flushed.map { batch ? nil : true }
       end
       alias_method :flush_all, :flush
@@ -335,10 +344,18 @@ module Heddle
       def put(key, value, ttl, mode, cas, options)
         ttl = ttl_or_default(ttl)
         if (batch = Thread.current[@quiet])
-          return translating { batch.put(key, *@cache.send(:encoded, value, raw?(options), options&.dig(:compress)), ttl, mode, cas) }
+          return translating do
+            bytes, flags = @cache.send(:encoded, value, raw?(options), options&.dig(:compress))
+            @cache.send(:check_size, key, bytes)
+            batch.put(key, bytes, flags, ttl, mode, cas)
+          end
         end
 
         translating { @cache.send(:put, key, value, ttl, mode, cas, raw?(options), options&.dig(:compress)) }
+      end
+
+      def stored_or_false(stored)
+        (stored.nil? && !Thread.current[@quiet]) ? false : stored
       end
 
       def change(name, key, *arguments, **options, &direct)
@@ -352,11 +369,24 @@ module Heddle
 
       def send_batch(batch)
         translating { @cache.send(:perform_all, batch.keys, batch.commands, batch.repeatable?) }
+      rescue RingError
+        raise
+      rescue DalliError # nobody waits for these answers
+        nil
+      end
+
+      def storable?(key, value)
+        @cache.send(:check_size, key, @cache.send(:encoded, value, false).first)
+        true
+      rescue ValueTooLarge, EncodeError
+        false
       end
 
       # Blocks are given what a server answers, and nobody what does not.
       def each_server(request)
-        answers, _ = asking { @cache.send(:ask_each, request) }
+        answers, failures = asking { @cache.send(:ask_each, request) }
+        refusal = failures.find { |failure| failure.is_a?(Memcached::ServerError) || failure.is_a?(ClientError) }
+        translating { raise refusal } if refusal
         answers.transform_values { |lines| lines && yield(lines) }
       end
 
@@ -397,10 +427,10 @@ module Heddle
         wrap ? translating(&block) : yield
       end
 
-      def many(&block)
+      def many(none = {}, &block)
         asking(wrap: false) { translating(&block) }
       rescue RingError
-        {}
+        none
       end
 
       def strings(keys)
@@ -430,17 +460,29 @@ module Heddle
         cas unless cas == 0
       end
 
-      def translating
+      # An +expires_in+ is made whole when the client is made, as dalli does.
+      def whole(seconds)
+        seconds.is_a?(String) ? number(seconds) : seconds.to_i
+      rescue NoMethodError, FloatDomainError
+        raise ArgumentError, "a number of seconds was expected for expires_in: got #{seconds.inspect}"
+      end
+
+      def translating(unreachable: RingError)
         yield
       rescue NoServerAvailable => error
-        raise RingError, error.message
+        raise RingError, "No server available: #{error.message}"
+      rescue Unreachable => error
+        raise unreachable, "#{"No server available: " if unreachable == RingError}#{error.class}: #{error.message}"
       rescue ValueTooLarge => error
         raise ValueOverMaxSize, error.message
       rescue EncodeError => error
         raise MarshalError, error.message
       rescue DecodeError => error
         raise UnmarshalError, error.message
-      rescue ServerError, ClientError, NotANumber, UnsupportedServer, AuthenticationFailed => error
+      rescue Memcached::ServerError => error
+        name, said = error.message.split(" could not do it: ", 2)
+        raise ServerError, "SERVER_ERROR #{said} (#{name})"
+      rescue ProtocolError, ClientError, NotANumber, UnsupportedServer, AuthenticationFailed => error
         raise DalliError, error.message
       rescue Timeout::Error, IOError, SystemCallError, SocketError => error
         raise NetworkError, "#{error.class}: #{error.message}"

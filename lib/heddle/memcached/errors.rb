@@ -48,6 +48,9 @@ module Heddle
       include Heddle::Error
     end
 
+    # What an error also is that kept a connection from being made: nothing was asked.
+    module Unreachable; end
+
     # The server is older than memcached 1.6.18.
     class UnsupportedServer < RuntimeError
       include Heddle::Error

@@ -12,6 +12,8 @@ module Heddle
       OURS = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL].freeze
       private_constant :OURS
 
+      # @return [Address]
+      attr_reader :address
       # @return [String]
       attr_reader :name
       # @return [Exception, nil] what it failed with last
@@ -77,16 +79,18 @@ module Heddle
       # @param seconds [Numeric, nil]
       # @return [Stream] for {#greet}
       def connect(seconds)
-        Heddle.deadline(seconds) { open_stream }
+        reaching { Heddle.deadline(seconds) { open_stream } }
       end
 
       # Makes a connection ready for requests.
       #
       # @param seconds [Numeric, nil]
       def greet(stream, seconds)
-        Heddle.deadline(seconds) do
-          authenticate(stream) if @user
-          check_version(stream)
+        reaching do
+          Heddle.deadline(seconds) do
+            authenticate(stream) if @user
+            check_version(stream)
+          end
         end
       end
 
@@ -116,6 +120,13 @@ module Heddle
         end
         @tried = nil
         @down_until = now + @pause
+      end
+
+      def reaching
+        yield
+      rescue IOError, SystemCallError, SocketError, Timeout::Error => error
+        error.extend(Unreachable) unless error.frozen?
+        raise
       end
 
       def open_stream
