@@ -24,6 +24,7 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   else
     require_relative "compat/buffer_warning"
   end
+  require_relative "compat/abandoned_waiters"
   require_relative "compat/io_close"
   require_relative "compat/timeout_class" if defined?(::Timeout::VERSION) && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
   require_relative "compat/sysread"

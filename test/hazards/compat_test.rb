@@ -17,6 +17,15 @@ class CompatTest < Minitest::Test
         puts IO.select([reader], nil, nil, 1) ? "right" : "the thread stood still"
       end
     RUBY
+    "abandoned_waiters" => <<~RUBY,
+      Heddle.run do
+        lock = Mutex.new
+        Heddle.spawn { lock.synchronize { sleep(0.3) } }
+        Heddle.spawn { lock.synchronize {} }
+        status = Process.wait2(fork { $stderr.reopen(File::NULL) && exit(7) })[1]
+        puts status.exitstatus == 7 ? "right" : "the child ended by \#{status}"
+      end
+    RUBY
     "kernel_select" => <<~RUBY,
       reader, writer = IO.pipe
       Heddle.run do

@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+module ApiFuzz
+  # One round: its actors, what they share, and what has to hold once all have ended.
+  class Round
+    THREADS = 6
+
+    attr_reader :seed, :watch, :port, :mutex, :condition, :monitor, :monitor_condition, :holders
+
+    def initialize(session, seed, watch, port, only)
+      @session = session
+      @seed = seed
+      @watch = watch
+      @port = port
+      @only = only&.map { |name| :"operation_#{name}" }
+      @mutex, @condition = Thread::Mutex.new, Thread::ConditionVariable.new
+      @monitor = Monitor.new
+      @monitor_condition = @monitor.new_cond
+      @holders = {}
+      @living = {}.compare_by_identity
+      @threads = {}.compare_by_identity
+      @errors = {}.compare_by_identity
+      @pid = Process.pid
+    end
+
+    def run
+      actor = Actor.new(self, "main")
+      actor.thread = Thread.current
+      begin
+        actor.operation_run
+      rescue Exception => error # rubocop:disable Lint/RescueException -- nothing may leave it
+        fault("#{error.class} left the round: #{error.message}\n    #{Array(error.backtrace).first(12).join("\n    ")}")
+      end
+      finish
+    end
+
+    def choose(operations, random) = (@only || operations).sample(random: random)
+
+    def note(actor) = @session.note(actor.to_s)
+
+    def fault(message)
+      # rubocop:disable Style/StderrPuts
+      return $stderr.puts("FAULT in a child: #{message}") || exit!(99) unless @pid == Process.pid
+
+      # rubocop:enable Style/StderrPuts
+      @session.fault(message)
+    end
+
+    def entered(actor) = @living[actor] = true
+
+    def ended(actor) = @living.delete(actor)
+
+    def living?(actor) = @living.key?(actor)
+
+    # An error that left an actor may come out of whoever asks for its value.
+    def left(error) = @errors[error] = true
+
+    def left?(error) = @errors.key?(error)
+
+    def somebody(random) = @living.keys.sample(random: random)
+
+    def thread(actor, thread)
+      @threads[actor] = thread
+      actor.thread ||= thread
+    end
+
+    def struck_thread(random) = @threads.select { |_, thread| thread.alive? }.keys.sample(random: random)
+
+    def crowded? = @threads.count { |_, thread| thread.alive? } >= THREADS
+
+    # Whether all is to end.
+    def over? = @over || false
+
+    # What a forked child does, in place of the round.
+    def in_child
+      trap("USR2", "DEFAULT")
+      yield
+    end
+
+    private
+
+    # Threads whose starter was interrupted may still be at work.
+    def finish
+      @over = true
+      @threads.each do |actor, thread|
+        actor.mark_struck("killed at the end")
+        thread.kill
+        @watch.wait("the end of #{actor}", actor, -> { !thread.alive? }) { thread.join }
+      rescue Exception => error # rubocop:disable Lint/RescueException -- what its thread ended with
+        known = error.is_a?(Strike) || error.is_a?(Heddle::Error) || left?(error)
+        fault("#{error.class} left a thread: #{error.message}") unless known
+      end
+      fault("#{@living.size} actors are still there: #{@living.keys.first(5).map(&:where).join("; ")}") if @living.any?
+      fault("the Mutex is still locked") if @mutex.locked?
+      fault("the Monitor is still locked") if @monitor.mon_locked?
+      fault("a scheduler is still set") if Fiber.scheduler
+    end
+  end
+end

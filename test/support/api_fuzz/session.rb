@@ -1,0 +1,166 @@
+# frozen_string_literal: true
+
+require "heddle"
+require "stringio"
+require_relative "actor"
+require_relative "round"
+require_relative "watch"
+
+module ApiFuzz
+  # Rounds, one after another, and what has to hold at their end.
+  class Session
+    ROUND_SECONDS = 30
+    # Descriptors that may be there at the end beyond those of the start: of objects that the GC may not have found yet.
+    SPARE_DESCRIPTORS = 6
+
+    def initialize(seed:, seconds:, round: nil, first: 0, only: nil)
+      @seed = seed
+      @seconds = seconds
+      @round = round
+      @first = first
+      @only = only
+      @faults = []
+      @notes = Array.new(40)
+      @noted = 0
+      $stdout.sync = true
+      backend = Heddle::Scheduler.new.backend
+      puts "seed #{seed}, #{seconds} s, backend #{backend}, Ruby #{RUBY_VERSION}, process #{Process.pid}"
+    end
+
+    # @return [Boolean] whether all invariants held
+    def run
+      Thread.current.report_on_exception = false
+      trap("USR2") { give_up("asked by a signal") }
+      @watch = Watch.new(ROUND_SECONDS) { |message, wait| give_up(message, wait) }
+      @watch.start
+      serve
+      rounds
+      @watch.stop
+      @server.kill.join
+      @listener.close
+      check_leaks
+      verdict
+    end
+
+    # Remembers what was done last, for the report.
+    def note(line)
+      @notes[@noted % @notes.size] = line
+      @noted += 1
+    end
+
+    def fault(message)
+      say "FAULT in round #{@number} of seed #{@seed}: #{message}"
+      say "last operations:", *notes if @faults.empty?
+      @faults << message
+    end
+
+    private
+
+    def rounds
+      start = now
+      @number = @round || @first
+      until now - start > @seconds
+        puts "round #{@number}" if ENV["VERBOSE"]
+        round = Round.new(self, "#{@seed}/#{@number}", @watch, @listener.local_address.ip_port, @only)
+        began = now
+        @watch.round(@number) { round.run }
+        puts "round #{@number} took #{(now - began).round(2)} s" if ENV["VERBOSE"]
+        @rounds = (@rounds || 0) + 1
+        measure if @rounds == 3
+        break if @faults.any?
+
+        @number += 1 unless @round
+      end
+    end
+
+    # After a warm-up.
+    def measure
+      settle
+      @descriptors = descriptors
+    end
+
+    # Threads of Heddle.offload and of deadlines end a second or two after their last use.
+    def settle
+      deadline = now + 8
+      sleep 0.05 until strangers.empty? || now > deadline
+      3.times { GC.start }
+    end
+
+    # Timeout's own thread stays for ever.
+    def strangers
+      others = Thread.list - [Thread.current, @server, *@watch.threads]
+      others.reject { |thread| thread.name&.start_with?("Timeout") }
+    end
+
+    def descriptors = Dir.children("/proc/self/fd").size
+
+    def check_leaks
+      settle
+      strangers.each { |thread| fault("a thread is left: #{places(thread, thread.backtrace)}") }
+      left = descriptors - (@descriptors || descriptors)
+      return if left <= SPARE_DESCRIPTORS
+
+      fault("#{left} descriptors are left: #{kinds_of_descriptors}")
+    end
+
+    def kinds_of_descriptors
+      names = Dir.children("/proc/self/fd").map do |number|
+        File.readlink("/proc/self/fd/#{number}")
+      rescue Errno::ENOENT
+        "closed" # it has read the folder
+      end
+      names.map { |name| name[/\A[a-z_]+/] || name }.tally
+    end
+
+    def verdict
+      puts "#{@rounds} rounds, #{@noted} operations"
+      puts @faults.empty? ? "passed" : "failed: SEED=#{@seed} ROUND=#{@number}"
+      @faults.empty?
+    end
+
+    # Echoes a line, for whoever connects.
+    def serve
+      @listener = TCPServer.new("127.0.0.1", 0)
+      @server = Thread.new do
+        loop do
+          peer = @listener.accept
+          begin
+            peer.write(peer.gets)
+          rescue SystemCallError, TypeError
+            nil
+          ensure
+            peer.close
+          end
+        end
+      end
+    end
+
+    # Called on the watch's thread, or as a signal's handler. Says where everything is, and ends the process.
+    def give_up(message, wait = nil)
+      say "FAULT in round #{@number} of seed #{@seed}: #{message}"
+      say places(wait.actor, wait.fiber.backtrace) if wait
+      say "waits:", *@watch.waits
+      say "last operations:", *notes
+      ObjectSpace.each_object(Heddle::Scheduler) { |scheduler| say dump(scheduler) unless scheduler.closed? }
+      Thread.list.each { |thread| say places(thread, thread.backtrace) }
+      ObjectSpace.each_object(Fiber) { |fiber| say places(fiber, fiber.backtrace) if fiber.alive? }
+    ensure
+      exit!(1)
+    end
+
+    def notes = Array.new(@notes.size) { |index| @notes[(@noted + index) % @notes.size] }.compact
+
+    def places(what, backtrace) = [what.is_a?(Actor) ? what.to_s : what.inspect, *backtrace&.first(20)].join("\n    ")
+
+    def dump(scheduler)
+      "#{Heddle::Dump.text(scheduler)}\n#{scheduler.statistics}"
+    rescue => error
+      "#{scheduler.inspect}: #{error.message}"
+    end
+
+    # Past any scheduler, and from a signal's handler.
+    def say(*lines) = $stdout.syswrite(lines.join("\n") << "\n")
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
