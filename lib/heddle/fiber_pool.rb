@@ -78,6 +78,7 @@ module Heddle
     #
     # @param items [#each] what it yields as several values (`each_with_index`) is one item, an Array of them
     # @return [Array] the blocks' values, in the order of the items
+    # @raise [TaskCancelled] when the task of an item was cancelled: there is no value
     # @raise [PoolClosed] after {#close}
     # @raise [WrongThread] from another thread than a pool's that has a loop of its own
     # @raise [TypeError] for items that have no `each`
@@ -341,7 +342,7 @@ module Heddle
           break if @failed || !add(index += 1, item, block)
         end
         wait_for_end
-        raise @failed.error if @failed
+        @failed&.value # raises its error
 
         @values
       ensure
@@ -363,11 +364,11 @@ module Heddle
 
       def ended(task, index)
         @tasks.delete(task)
-        if task.error && !@failed
+        if task.status == :completed
+          @values[index] = task.value if @keep
+        elsif !@failed
           @failed = task
           cancel_all
-        elsif @keep && task.status == :completed
-          @values[index] = task.value
         end
         @changed.open if @tasks.empty?
         @pool.ended(task)

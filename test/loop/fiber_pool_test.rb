@@ -294,6 +294,19 @@ class FiberPoolTest < Minitest::Test
       assert_equal [0], ran
     end
 
+    # A nil among the values would pass for the block's own.
+    def test_an_item_that_is_cancelled_has_no_value
+      in_host do
+        pool = Heddle::FiberPool.new(3)
+        error = assert_raises(Heddle::TaskCancelled) do
+          pool.map(1..3) { |item| (item == 2) ? Heddle::Task.current.cancel : sleep(0.001) && item }
+        end
+        assert_includes error.message, "has no value"
+        assert_raises(Heddle::TaskCancelled) { pool.each([1]) { Heddle::Task.current.cancel } }
+        assert_equal [1, 2], pool.map([1, 2]) { |item| sleep(0.001) && item }
+      end
+    end
+
     def test_map_that_is_cancelled_cancels_its_tasks
       Heddle.run do
         pool = Heddle::FiberPool.new(2)

@@ -86,6 +86,8 @@ module ApiFuzz
         end
         expect(values == (0...items.size).to_a, "map returned #{values.inspect} for #{items.size} items")
         expect(items.all? { |_, actor| actor.lives == 1 }, "map called its block not once for each item")
+      rescue Heddle::TaskCancelled
+        expect(disturbed?, "an item of map was cancelled by nobody")
       rescue => error
         raise unless round.left?(error)
       ensure
