@@ -1,6 +1,6 @@
 #include "loop/io_close.h"
 
-#include "loop/loop.h"
+#include "loop/scheduler.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -45,13 +45,31 @@ static VALUE close_socket(VALUE self, int descriptor)
     return result;
 }
 
+static VALUE release_task(VALUE argument)
+{
+    ((struct task *)argument)->held = false;
+    return Qnil;
+}
+
+// Ruby waits until the fibers and threads that wait for the IO have gone. A deadline or a cancel in that wait would leave the
+// descriptor open, and the others without an end (Ruby 4.0), or be raised by a close that has done its work.
+static VALUE close_in_task(struct task *task)
+{
+    if (task->held) return as_ruby_does(Qnil);
+    task->held = true;
+    return rb_ensure(as_ruby_does, Qnil, release_task, (VALUE)task);
+}
+
 static VALUE io_close(VALUE self)
 {
     int descriptor = rb_ractor_local_storage_ptr(main_ractor_key) ? shim_open_descriptor(self) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
     loops_descriptor_closing(descriptor);
+    VALUE scheduler = rb_fiber_scheduler_current();
+    struct loop *loop = scheduler_loop(scheduler);
+    if (loop) return close_in_task(loop->task);
     if (rb_thread_alone() || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) ||
-        !shim_autoclose(self) || !NIL_P(rb_fiber_scheduler_current()) || !closes_at_once(descriptor)) {
+        !shim_autoclose(self) || !NIL_P(scheduler) || !closes_at_once(descriptor)) {
         return rb_call_super(0, NULL);
     }
     return close_socket(self, descriptor);

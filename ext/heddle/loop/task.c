@@ -26,12 +26,12 @@ static deadline_t recent(const struct task *task)
 // A shield holds cancellation up, too, until it is left.
 static bool cancel_due(const struct task *task)
 {
-    return task->cancel_pending && !scope_shielded(task->chain);
+    return task->cancel_pending && !task->held && !scope_shielded(task->chain);
 }
 
 bool task_interrupted(const struct task *task)
 {
-    return cancel_due(task) || scope_due(task->chain, recent(task));
+    return !task->held && (cancel_due(task) || scope_due(task->chain, recent(task)));
 }
 
 // What rescues the exception may do as much again.
@@ -55,7 +55,7 @@ void task_raise_cancellation(struct task *task)
 
 void task_raise_pending(struct task *task)
 {
-    if (!task->cancel_pending && !task->chain->innermost) return;
+    if (task->held || (!task->cancel_pending && !task->chain->innermost)) return;
     task_raise_cancellation(task);
     struct scope *due = scope_due(task->chain, recent(task));
     if (!due) return;

@@ -33,6 +33,7 @@ struct task {
     bool cancel_asked;   // Task#cancel was called
     bool cancel_pending; // and its exception is still to be raised
     bool deferred;       // what is pending was not raised in a wait for a Mutex that is taken again, see callers.h
+    bool held;           // nothing is raised in it: it is inside of what must come to its end
     bool killed;         // by Fiber#kill: no `rescue` is to stop it
     bool started;        // its block was called
     bool posted;         // another thread's, on its way to the porter
