@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../without_password"
+
 module Heddle
   class Memcached
     # Where a server is and how much of the keys it gets, read from what dalli takes too: "host", "host:port",
