@@ -3,8 +3,9 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# An unblock that comes before its fiber has parked: Ruby lists a fiber among those that wait for a Mutex, a Queue or a condition,
-# and another thread may run before the fiber calls a hook. The wake-up must not be lost, and one too many must do no harm.
+# An unblock that comes before its fiber has parked: Ruby lists a fiber among those that wait for a Mutex, a Queue or a
+# condition, and another thread may run before the fiber calls a hook. The wake-up must not be lost, and one too many
+# must do no harm.
 class EarlyUnblockTest < Minitest::Test
   include LoopHelpers
 
@@ -19,7 +20,8 @@ class EarlyUnblockTest < Minitest::Test
     $stderr = @stderr
   end
 
-  # Lets other threads run after each unblock: in the middle of what Ruby does when it unlocks a Mutex in order to sleep.
+  # Lets other threads run after each unblock: in the middle of what Ruby does when it unlocks a Mutex in order to
+  # sleep.
   class Slow < Heddle::Scheduler
     def unblock(*)
       super.tap { 5.times { Thread.pass } }
@@ -32,7 +34,9 @@ class EarlyUnblockTest < Minitest::Test
     in_thread do
       signaller = Thread.new { condition.broadcast && Thread.pass until woken }
       Fiber.set_scheduler(Slow.new)
-      Fiber.schedule { Heddle.deadline(5) { mutex.synchronize { sleep(0.01) && condition.wait(mutex) } } && woken = true }
+      Fiber.schedule do
+        woken = Heddle.deadline(5) { mutex.synchronize { sleep(0.01) && condition.wait(mutex) && true } }
+      end
       Fiber.schedule { mutex.synchronize {} }
       Fiber.scheduler.close
     ensure
@@ -87,7 +91,8 @@ class EarlyUnblockTest < Minitest::Test
     thread = Thread.new { held.synchronize { sleep } }
     wait_until { held.locked? }
     waits = {
-      queue: ->(_) { Thread::Queue.new.pop }, sized_queue: ->(_) { Thread::SizedQueue.new(1).tap { |full| full << 1 } << 2 },
+      queue: ->(_) { Thread::Queue.new.pop },
+      sized_queue: ->(_) { Thread::SizedQueue.new(1).tap { |full| full << 1 } << 2 },
       join: ->(_) { thread.join }, join_for: ->(_) { thread.join(30) }, lock: ->(_) { held.lock },
       read: ->(_) { reader.read(1) }, value: ->(task) { task.value }, wait: ->(task) { task.wait(30) },
       pool: ->(task) { full(task).spawn {} }, pool_wait: ->(task) { full(task).wait }

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# fiber_switch of Ruby's cont.c looks, once it is back, at the fiber that it had switched to, to which it keeps a pointer
-# only: where that fiber has ended and was collected meanwhile, it frees a stack that is freed already.
+# fiber_switch of Ruby's cont.c looks, once it is back, at the fiber that it had switched to, to which it keeps a
+# pointer only: where that fiber has ended and was collected meanwhile, it frees a stack that is freed already.
 class EndedFibersTest < Minitest::Test
   include LoopHelpers
 

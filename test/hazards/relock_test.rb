@@ -5,8 +5,9 @@ require "support/loop_helpers"
 require "monitor"
 require "timeout"
 
-# Mutex#sleep, and so ConditionVariable#wait and a Monitor's conditions, take the Mutex again before they return or raise. Ruby lets
-# nothing interrupt that; a deadline or a cancel must not, either: the caller has the Mutex afterwards, whatever happens.
+# Mutex#sleep, and so ConditionVariable#wait and a Monitor's conditions, take the Mutex again before they return or
+# raise. Ruby lets nothing interrupt that; a deadline or a cancel must not, either: the caller has the Mutex afterwards,
+# whatever happens.
 class RelockTest < Minitest::Test
   include LoopHelpers
 
@@ -118,7 +119,9 @@ class RelockTest < Minitest::Test
     ways.each do |name, (lock, wait, owned)|
       Heddle.run do
         shielded = ->(&block) { Heddle.shield(5, &block) && sleep }
-        states, waiter = contend(lock, wait, owned, 0.01, around: shielded) { |task| sleep(0.05) && task.cancel && sleep(0.01) }
+        states, waiter = contend(lock, wait, owned, 0.01, around: shielded) do |task|
+          sleep(0.05) && task.cancel && sleep(0.01)
+        end
         assert_equal [[:returned, true], :cancelled], [states, waiter.status], name
       end
     end
@@ -156,7 +159,9 @@ class RelockTest < Minitest::Test
         Fiber.set_scheduler(Instrumented.new)
         Heddle.run do
           within = ->(&block) { Heddle.deadline(0.02, &block) }
-          states, waiter = contend(lock, wait, owned, nil, around: within) { |task| sleep(0.06) && task.cancel && sleep(0.01) }
+          states, waiter = contend(lock, wait, owned, nil, around: within) do |task|
+            sleep(0.06) && task.cancel && sleep(0.01)
+          end
           assert_equal [true], states, name
           assert_raises(Heddle::DeadlineExceeded, Heddle::TaskCancelled) { waiter.value }
         end

@@ -4,10 +4,10 @@ require "test_helper"
 require "support/loop_helpers"
 require "monitor"
 
-# Tasks and threads hand work to each other through each of Ruby's means, beside a thread that computes, so that threads change at
-# every moment. Each wait is watched. One that lasts alone proves nothing: a Mutex is not fair, and a busy machine is slow; so once a
-# wait has lasted 2 s, or the time is over, nobody begins another, and who has missed a wake-up waits on when all others are done.
-# HEDDLE_STRESS says how many seconds each kind runs (0.5 by default).
+# Tasks and threads hand work to each other through each of Ruby's means, beside a thread that computes, so that threads
+# change at every moment. Each wait is watched. One that lasts alone proves nothing: a Mutex is not fair, and a busy
+# machine is slow; so once a wait has lasted 2 s, or the time is over, nobody begins another, and who has missed a
+# wake-up waits on when all others are done. HEDDLE_STRESS says how many seconds each kind runs (0.5 by default).
 class WakeUpsTest < Minitest::Test
   include LoopHelpers
 
@@ -18,10 +18,12 @@ class WakeUpsTest < Minitest::Test
   TASKS = 12
   THREADS = 3
 
-  # Lets other threads run between the decision to wait, which Ruby makes before it calls a hook, and the park. Not in `unblock`: where
-  # Ruby wakes several it goes through a list that must not change meanwhile.
+  # Lets other threads run between the decision to wait, which Ruby makes before it calls a hook, and the park. Not in
+  # `unblock`: where Ruby wakes several it goes through a list that must not change meanwhile.
   class Wide < Heddle::Scheduler
-    PASS = Thread.method(:pass).then { |method| (method.owner == Heddle::Compat::ThreadPass) ? method.super_method : method }
+    PASS = Thread.method(:pass).then do |method|
+      (method.owner == Heddle::Compat::ThreadPass) ? method.super_method : method
+    end
 
     %i[block kernel_sleep].each do |hook|
       define_method(hook) do |*arguments|
@@ -31,7 +33,8 @@ class WakeUpsTest < Minitest::Test
     end
   end
 
-  # Says since when each of many waits lasts. Those that wait once more after the end are let go by their kinds' `finish`.
+  # Says since when each of many waits lasts. Those that wait once more after the end are let go by their kinds'
+  # `finish`.
   class Watch
     attr_reader :rounds
 
@@ -58,8 +61,8 @@ class WakeUpsTest < Minitest::Test
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 
-  # A kind of work: `step` is called by each worker over and over; `finish` when all are to come to their end, and wakes nobody that has
-  # missed a wake-up: Ruby does not know any more that it waits.
+  # A kind of work: `step` is called by each worker over and over; `finish` when all are to come to their end, and wakes
+  # nobody that has missed a wake-up: Ruby does not know any more that it waits.
   Kind = Struct.new(:step, :finish)
 
   def self.kinds
@@ -78,7 +81,9 @@ class WakeUpsTest < Minitest::Test
           (index < TASKS) ? breathe(random) : 50_000.times {}
           mutex.synchronize { condition.broadcast }
         end
-        step = ->(index, random) { (index % 3 == 0 && index != 0) ? waking.call(index, random) : mutex.synchronize(&waiting) }
+        step = lambda do |index, random|
+          (index % 3 == 0 && index != 0) ? waking.call(index, random) : mutex.synchronize(&waiting)
+        end
         Kind.new(step, -> { mutex.synchronize { condition.broadcast } })
       end,
       condition_with_a_state: lambda do |over|

@@ -3,8 +3,9 @@
 #include <ruby/debug.h>
 #include <string.h>
 
-// The hook itself, those of schedulers that inherit from ours and call super, and who waits. Where an exception has left
-// kernel_sleep, and Mutex#sleep takes its Mutex again on the way out, newer Rubies have the frames of kernel_sleep there still.
+// The hook itself, those of schedulers that inherit from ours and call super, and who waits. Where an exception has
+// left kernel_sleep, and Mutex#sleep takes its Mutex again on the way out, newer Rubies have the frames of kernel_sleep
+// there still.
 enum { FRAMES = 16 };
 
 enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP };

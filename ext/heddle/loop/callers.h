@@ -5,12 +5,13 @@
 #include <ruby.h>
 #include <stdbool.h>
 
-// Of kernel_sleep: whether Kernel#sleep called it, which must last. Mutex#sleep, and so ConditionVariable#wait, may end early.
-// Takes about a microsecond.
+// Of kernel_sleep: whether Kernel#sleep called it, which must last. Mutex#sleep, and so ConditionVariable#wait, may end
+// early. Takes about a microsecond.
 bool called_by_kernel_sleep(void);
 
-// Of block: whether it waits for a Mutex that Mutex#sleep takes again. Nothing may interrupt that wait, for whoever called
-// Mutex#sleep relies on having the Mutex afterwards, in `ensure` as well. Takes microseconds where the blocker is a Mutex.
+// Of block: whether it waits for a Mutex that Mutex#sleep takes again. Nothing may interrupt that wait, for whoever
+// called Mutex#sleep relies on having the Mutex afterwards, in `ensure` as well. Takes microseconds where the blocker
+// is a Mutex.
 bool called_by_relock(VALUE blocker);
 
 void Init_heddle_callers(void);

@@ -3,9 +3,9 @@
 #include "loop/callers.h"
 #include "loop/internals.h"
 
-// A variable of the fiber itself, without an @, so that nobody sees it: it goes when the fiber goes, and cannot be taken for
-// that of another fiber that gets its address. Its value names the loop that counts it: a thread's root fiber outlives its
-// loops.
+// A variable of the fiber itself, without an @, so that nobody sees it: it goes when the fiber goes, and cannot be
+// taken for that of another fiber that gets its address. Its value names the loop that counts it: a thread's root fiber
+// outlives its loops.
 static ID id_early_wake;
 
 VALUE early_wake_name(void)

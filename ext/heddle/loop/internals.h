@@ -1,6 +1,6 @@
-// What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for which),
-// parking.c (how a fiber waits), unblock.c (how a blocked one goes on), fall_back.c (when the kernel refuses a backend), loop.c
-// (the loop's life).
+// What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for
+// which), parking.c (how a fiber waits), unblock.c (how a blocked one goes on), fall_back.c (when the kernel refuses a
+// backend), loop.c (the loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -18,11 +18,12 @@ void ready_remove(struct loop *loop, struct loop_wait *wait);
 // The wait is over, for whatever reason; its fiber runs when its turn comes.
 void wake(struct loop *loop, struct loop_wait *wait);
 
-// Whether what is in flight gets a look before the next ready fiber runs: after some dispatches, and after a millisecond
-// of the processor.
+// Whether what is in flight gets a look before the next ready fiber runs: after some dispatches, and after a
+// millisecond of the processor.
 bool poll_due(const struct loop *loop);
 
-// Work that does not wait goes on for longer than dispatches do: makes a look due once a millisecond has passed, by the clock.
+// Work that does not wait goes on for longer than dispatches do: makes a look due once a millisecond has passed, by the
+// clock.
 void poll_if_late(struct loop *loop);
 
 // Runs others until `self` is dispatched.
@@ -33,17 +34,18 @@ void switch_to(struct loop *loop, VALUE fiber, VALUE argument);
 
 // ---- parking.c
 
-// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop is
-// detached from its thread.
+// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop
+// is detached from its thread.
 void recheck_blocked(struct loop *loop);
 
-// Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a fiber.
+// Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a
+// fiber.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
 
 // ---- unblock.c
 
-// Whether it waits for a thread that lives. A wake-up too many must not end such a wait: Thread#join of Ruby 3.3 takes it for the
-// end of its limit, with or without one, and returns nil.
+// Whether it waits for a thread that lives. A wake-up too many must not end such a wait: Thread#join of Ruby 3.3 takes
+// it for the end of its limit, with or without one, and returns nil.
 bool waits_for_thread(const struct loop_wait *wait);
 
 // ---- descriptors.c
@@ -66,8 +68,8 @@ void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, i
 
 // ---- fall_back.c
 
-// The backend's wait failed with this errno: goes on with the next best, which is asked for all that is waited for. Raises
-// SystemCallError where there is none.
+// The backend's wait failed with this errno: goes on with the next best, which is asked for all that is waited for.
+// Raises SystemCallError where there is none.
 void loop_fall_back(struct loop *loop, int error);
 
 #endif

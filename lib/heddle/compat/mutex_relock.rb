@@ -2,8 +2,9 @@
 
 module Heddle
   module Compat
-    # Mutex#sleep and ConditionVariable#wait take the Mutex again without being interrupted. What is raised in a thread meanwhile
-    # Ruby raises once that is done, but it asks no scheduler: a deadline or a cancel would come at the next wait only.
+    # Mutex#sleep and ConditionVariable#wait take the Mutex again without being interrupted. What is raised in a thread
+    # meanwhile Ruby raises once that is done, but it asks no scheduler: a deadline or a cancel would come at the next
+    # wait only.
     module MutexRelock
       def sleep(timeout = nil)
         scheduler = Fiber.current_scheduler

@@ -2,7 +2,8 @@
 
 module Heddle
   module Compat
-    # Thread.pass and Thread.stop know threads only: the one passes all tasks of the thread by, the other stops them all.
+    # Thread.pass and Thread.stop know threads only: the one passes all tasks of the thread by, the other stops them
+    # all.
     module ThreadPass
       def pass
         scheduler = Fiber.current_scheduler
@@ -13,7 +14,8 @@ module Heddle
       def stop
         return super unless Fiber.current_scheduler.is_a?(Heddle::Scheduler)
 
-        raise ThreadError, "Thread.stop in a task would stop every task of its thread: wait for a Thread::Queue, or sleep"
+        raise ThreadError,
+          "Thread.stop in a task would stop every task of its thread: wait for a Thread::Queue, or sleep"
       end
 
       Thread.singleton_class.prepend(self)
