@@ -7,20 +7,20 @@ require "active_support/lazy_load_hooks"
 module Heddle
   # Keeps each task to a connection of its own.
   #
-  # With isolation level :thread, which is Rails' default, ActiveRecord gives one connection to all tasks of a thread. The
-  # second task that asks for it is refused with a SharedConnection, which says what line to write.
+  # With isolation level :thread, which is Rails' default, ActiveRecord gives one connection to all tasks of a thread.
+  # The second task that asks for it is refused with a SharedConnection, which says what line to write.
   #
-  # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber that
-  # checked it out. A task that ends without giving it back leaves that to ActiveRecord's reaper, which takes back what a
-  # *dead* fiber owns. A fiber that Heddle used again would stay alive, and its next task would find the connection,
-  # and any transaction open on it, as its own. So a fiber that owns a connection at the end of its task runs no other:
-  # it dies, the connection is reaped, and the next task checks out another.
+  # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber
+  # that checked it out. A task that ends without giving it back leaves that to ActiveRecord's reaper, which takes
+  # back what a *dead* fiber owns. A fiber that Heddle used again would stay alive, and its next task would find the
+  # connection, and any transaction open on it, as its own. So a fiber that owns a connection at the end of its task
+  # runs no other: it dies, the connection is reaped, and the next task checks out another.
   #
-  # What interrupts a query, in a task or in a thread, ends it on PostgreSQL, too, and no connection goes back to its pool in
-  # the middle of a conversation.
+  # What interrupts a query, in a task or in a thread, ends it on PostgreSQL, too, and no connection goes back to its
+  # pool in the middle of a conversation.
   #
-  # Loaded by itself where ActiveSupport was loaded before +heddle+, as in Rails, or before a Heddle.run or the making of a
-  # pool; otherwise, and always safely:
+  # Loaded by itself where ActiveSupport was loaded before +heddle+, as in Rails, or before a Heddle.run or the making
+  # of a pool; otherwise, and always safely:
   #
   #   require "heddle/active_record"
   #
@@ -28,9 +28,9 @@ module Heddle
   # owns one, and all tasks of a thread would share it: do not run concurrent tasks on ActiveRecord 7.0.
   module ActiveRecordSupport
     class << self
-      # Starts to retire the fibers that own a connection, to refuse connections that another task is at work on, and to end
-      # the queries that were interrupted.
-      # Called once ActiveRecord::Base is loaded; a second call does nothing.
+      # Starts to retire the fibers that own a connection, to refuse connections that another task is at work on, and
+      # to end the queries that were interrupted. Called once ActiveRecord::Base is loaded; a second call does
+      # nothing.
       #
       # @return [void]
       def install
@@ -53,8 +53,8 @@ module Heddle
         return if RUBY_VERSION >= "3.2" || app.config.eager_load || @advised
 
         @advised = true
-        warn "heddle: on Ruby 3.1 a class that one task is loading is half loaded for the others. Write config.eager_load = " \
-          "true in config/environments/#{Rails.env}.rb"
+        warn "heddle: on Ruby 3.1 a class that one task is loading is half loaded for the others. Write " \
+          "config.eager_load = true in config/environments/#{Rails.env}.rb"
       end
 
       # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work

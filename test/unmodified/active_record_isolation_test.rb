@@ -124,8 +124,10 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
     ["require 'active_record'; require 'heddle'", "require 'heddle'; require 'active_record'"].each do |start|
       assert_equal "true", refused_after(start, "Heddle.run { collide }")
     end
-    assert_equal "true", refused_after("require 'heddle'", "Heddle.run { require 'active_record'; Heddle.run { collide } }")
-    assert_equal "true", refused_after("require 'heddle'; require 'active_record'", "Heddle::FiberPool.new(1).map([1]) { collide }")
+    nested = "Heddle.run { require 'active_record'; Heddle.run { collide } }"
+    assert_equal "true", refused_after("require 'heddle'", nested)
+    pool = "Heddle::FiberPool.new(1).map([1]) { collide }"
+    assert_equal "true", refused_after("require 'heddle'; require 'active_record'", pool)
   end
 
   private

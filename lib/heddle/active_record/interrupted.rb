@@ -4,10 +4,10 @@ module Heddle
   module ActiveRecordSupport
     # What becomes of a connection whose query was interrupted: by a deadline, a cancel, Timeout.timeout, Thread#raise.
     #
-    # ActiveRecord gives it back to its pool as it is. On PostgreSQL the query still runs, and whoever gets the connection
-    # waits for its end; mysql2 and Trilogy have closed theirs, which ActiveRecord does not notice where what has struck is
-    # no StandardError. So the query is cancelled and the connection proven clean, or it is closed and looked at before
-    # it is used again.
+    # ActiveRecord gives it back to its pool as it is. On PostgreSQL the query still runs, and whoever gets the
+    # connection waits for its end; mysql2 and Trilogy have closed theirs, which ActiveRecord does not notice where
+    # what has struck is no StandardError. So the query is cancelled and the connection proven clean, or it is closed
+    # and looked at before it is used again.
     module Interrupted
       # Seconds for the cancel, the rest of the answer and the proof. A connection that takes longer is closed.
       TIME = 2
@@ -56,8 +56,8 @@ module Heddle
           end
         end
 
-        # The drivers close what an exception interrupts in a wait. What strikes elsewhere, and the end of a thread, leave
-        # nobody knowing what is owed.
+        # The drivers close what an exception interrupts in a wait. What strikes elsewhere, and the end of a thread,
+        # leave nobody knowing what is owed.
         def closed?(raw, error)
           return raw.closed? unless struck?(error)
           begin

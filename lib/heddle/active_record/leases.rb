@@ -9,9 +9,9 @@ module Heddle
 
     # Which task works on the connection that a pool has leased to a thread, with isolation level :thread.
     #
-    # ActiveRecord gives that connection to every fiber of the thread. Two that talk on it at once read each other's answers,
-    # and libpq crashes. So as long as a task holds it, or waits for it, other tasks are refused. What runs outside of tasks
-    # is not: it cannot run while the thread's loop does.
+    # ActiveRecord gives that connection to every fiber of the thread. Two that talk on it at once read each other's
+    # answers, and libpq crashes. So as long as a task holds it, or waits for it, other tasks are refused. What runs
+    # outside of tasks is not: it cannot run while the thread's loop does.
     module Holders
       TABLE = :heddle_active_record_holders
       private_constant :TABLE
@@ -48,8 +48,8 @@ module Heddle
         def by_thread? = ActiveSupport::IsolatedExecutionState.isolation_level == :thread
 
         def refusal(task, holder)
-          "This task#{named(task)} would share its database connection with another task#{named(holder)}, as both run in one " \
-            "thread and the isolation level is :thread. To give each task a connection of its own, write " \
+          "This task#{named(task)} would share its database connection with another task#{named(holder)}, as both " \
+            "run in one thread and the isolation level is :thread. To give each task a connection of its own, write " \
             "config.active_support.isolation_level = :fiber in config/application.rb, or without Rails " \
             "ActiveSupport::IsolatedExecutionState.isolation_level = :fiber before the first query"
         end
