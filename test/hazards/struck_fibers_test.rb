@@ -188,7 +188,8 @@ class StruckFibersTest < Minitest::Test
 
   STRIKERS.each do |name, striker|
     define_method("test_raise_from_#{name}") do
-      strike(WAITS[:sleep], ->(fiber) { striker.call(-> { fiber.raise(Interrupt, "struck") || :back }) }) do |task, steps|
+      blow = ->(fiber) { striker.call(-> { fiber.raise(Interrupt, "struck") || :back }) }
+      strike(WAITS[:sleep], blow) do |task, steps|
         assert_equal [%i[rescued ensure waited], :completed], [steps, task.status]
       end
     end

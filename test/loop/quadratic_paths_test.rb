@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What grows with the square of the number of tasks or of waiters passes each test that uses few. Switches are counted, for n
-# and for 2n.
+# What grows with the square of the number of tasks or of waiters passes each test that uses few. Switches are counted,
+# for n and for 2n.
 class QuadraticPathsTest < Minitest::Test
   include LoopHelpers
 

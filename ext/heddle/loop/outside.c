@@ -32,7 +32,8 @@ static struct loop_wait *own_wait_of_fiber(struct loop *loop, VALUE fiber)
     return task->wait && task->wait->fiber == fiber ? task->wait : NULL;
 }
 
-// For a fiber that has resumed another one, which waits now, the wait is that one's, as Fiber#raise has it since Ruby 3.3.
+// For a fiber that has resumed another one, which waits now, the wait is that one's, as Fiber#raise has it since
+// Ruby 3.3.
 static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *found = own_wait_of_fiber(loop, fiber);

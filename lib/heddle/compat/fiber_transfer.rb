@@ -2,14 +2,14 @@
 
 module Heddle
   module Compat
-    # Fiber#transfer to a fiber that waits in the loop does not end its wait, and whoever called it would never run again:
-    # nothing knows that it is ready. Fiber#resume of such a fiber is an error already. (All Rubies.)
+    # Fiber#transfer to a fiber that waits in the loop does not end its wait, and whoever called it would never run
+    # again: nothing knows that it is ready. Fiber#resume of such a fiber is an error already. (All Rubies.)
     module FiberTransfer
       def transfer(*, **)
         scheduler = Fiber.scheduler
         if scheduler.is_a?(Heddle::Scheduler) && scheduler.waits?(self)
-          ::Kernel.raise FiberError, "attempt to transfer to #{inspect}, which waits in Heddle's loop: end its wait through a " \
-            "Thread::Queue, Fiber#raise or Heddle::Task#cancel"
+          ::Kernel.raise FiberError, "attempt to transfer to #{inspect}, which waits in Heddle's loop: end its wait " \
+            "through a Thread::Queue, Fiber#raise or Heddle::Task#cancel"
         end
         super
       end
