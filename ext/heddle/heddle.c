@@ -10,6 +10,7 @@
 #include "loop/join.h"
 #include "loop/names.h"
 #include "loop/process.h"
+#include "loop/relock.h"
 #include "loop/run.h"
 #include "loop/scheduler.h"
 #include "loop/scope.h"
@@ -65,6 +66,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_callers();
     Init_heddle_early_wake();
     Init_heddle_trap_handlers();
+    Init_heddle_relock();
     Init_heddle_scheduler();
     Init_heddle_worker();
     Init_heddle_task_run();

@@ -42,7 +42,7 @@ static void expire_wait(struct timer *timer)
 static void prepare_wait(const struct parking *parking)
 {
     struct task *task = parking->loop->task;
-    if (task_pending(task) && called_by_relock(parking->blocker)) {
+    if (parking->blocker && task_pending(task) && called_by_relock(parking->blocker)) {
         task->deferred = true;
         task_arm_deadlines(task);
     } else {

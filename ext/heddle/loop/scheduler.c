@@ -242,17 +242,6 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
 }
 
 /*
- * call-seq: scheduler.raise_deferred -> scheduler
- *
- * @api private Raises what was not raised while Mutex#sleep took its Mutex again.
- */
-static VALUE raise_deferred(VALUE self)
-{
-    task_raise_deferred(scheduler_entered(self)->task);
-    return self;
-}
-
-/*
  * call-seq: scheduler.process_wait(pid, flags) -> Process::Status
  */
 static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
@@ -429,7 +418,6 @@ void Init_heddle_scheduler(void)
     rb_define_method(cScheduler, "block", block, -1);
     rb_define_method(cScheduler, "unblock", unblock, 2);
     rb_define_method(cScheduler, "kernel_sleep", kernel_sleep, -1);
-    rb_define_method(cScheduler, "raise_deferred", raise_deferred, 0);
     rb_define_method(cScheduler, "process_wait", process_wait_hook, 2);
     rb_define_method(cScheduler, "address_resolve", address_resolve, 1);
     rb_define_method(cScheduler, "address_name", address_name, -1);
