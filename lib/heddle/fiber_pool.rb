@@ -45,7 +45,7 @@ module Heddle
       @thread = Thread.current
       Integrations.load
       @queue = []
-      @running = 0
+      @running = {}.compare_by_identity # tasks that have a place, with whom they had it from
       @spawned = 0
       @failures = []
       @ended = Gate.new
@@ -137,12 +137,12 @@ module Heddle
 
     # @return [Hash{Symbol => Integer}] `size`; `running` and `queued` now; `spawned` since the start
     def statistics
-      {size: @size, running: @running, queued: @queue.size, spawned: @spawned}
+      {size: @size, running: @running.size, queued: @queue.size, spawned: @spawned}
     end
 
     # @return [String]
     def inspect
-      "#<#{self.class}#{" #{@name.inspect}" if @name} #{@running} of #{@size} running, #{@queue.size} queued#{", closed" if @closed}>"
+      "#<#{self.class}#{" #{@name.inspect}" if @name} #{@running.size} of #{@size} running, #{@queue.size} queued#{", closed" if @closed}>"
     end
 
     # @api private Takes a block in, once there is room and those who waited before have had theirs.
@@ -155,7 +155,7 @@ module Heddle
         if @turns.empty? && room?
           task = prepare(claimed, on_end, block)
           # Both at once, with nothing in between where Ruby looks for interrupts: what strikes later gives the place back.
-          (@running < @size) ? @running += (place = 1) : @queue << task
+          (@running.size < @size) ? @running[task] = place = true : @queue << task
         else
           raise_closed if @closed
           turn = Gate.new
@@ -166,7 +166,7 @@ module Heddle
           next unless wanted.nil? || wanted.call
 
           task = prepare(claimed, on_end, block)
-          (@running < @size) ? @running += (place = 1) : @queue << task
+          (@running.size < @size) ? @running[task] = place = true : @queue << task
           task
         end
       end
@@ -180,7 +180,7 @@ module Heddle
     # @return [Task, nil] what goes on there
     def ended(task)
       keep_failure(task) if @own && task.error && !task.claimed?
-      pass_on_place
+      pass_on_place(task)
     end
 
     private
@@ -204,22 +204,36 @@ module Heddle
 
     # What keeps a task from its start (no room for another fiber, a loop that has ended, an interrupt) leaves its place to others.
     def leave_place(task)
-      successor = pass_on_place
+      successor = pass_on_place(task)
       task.cancel # its run must not wait for it
       start(successor) if successor
     end
 
-    # A place is free: for the queued task that is next, which is returned, or for whoever comes.
-    def pass_on_place
+    # The task's place is free: for the queued task that is next, which is returned, or for whoever comes. Called again where an
+    # interrupt has ended the first call: the second does what is left to do, and returns the same.
+    def pass_on_place(task)
       successor = nil
       @lock.synchronize do
-        successor = @queue.shift
-        successor = @queue.shift while successor&.ended?
-        @running -= 1 unless successor
+        @queue.shift while @queue.first&.ended?
+        successor = @queue.first
+        if !@running.key?(task)
+          successor = successor_of(task)
+        elsif successor
+          # All at once, with nothing in between where Ruby looks for interrupts.
+          @running[@queue.shift] = task
+          @running.delete(task)
+        else
+          @running.delete(task)
+        end
         give_turns
       end
-      @ended.open if @running.zero?
+      @ended.open if @running.empty?
       successor
+    end
+
+    def successor_of(task)
+      @running.each { |successor, predecessor| return successor if predecessor.equal?(task) && !successor.started? }
+      nil
     end
 
     # Yields, under the lock, when the turn has come. Whatever ends the wait, its place is not lost to the others: a turn that
@@ -262,12 +276,12 @@ module Heddle
 
     # Under the lock. Tasks that were cancelled while they were queued take no room.
     def room?
-      return true if @running + @queue.size + @promised.size < @size + @queue_limit
+      return true if @running.size + @queue.size + @promised.size < @size + @queue_limit
       return false if @withdrawals == (withdrawals = Task.withdrawals)
 
       @withdrawals = withdrawals
       @queue.reject!(&:ended?)
-      @running + @queue.size + @promised.size < @size + @queue_limit
+      @running.size + @queue.size + @promised.size < @size + @queue_limit
     end
 
     # Under the lock.
@@ -290,7 +304,7 @@ module Heddle
 
     # Tasks that were cancelled while they were queued need no room.
     def idle?
-      @running.zero? && @queue.all?(&:ended?)
+      @running.empty? && @queue.all?(&:ended?)
     end
 
     # Sets the pool's own loop for the time of the block, where it has one and it is not set.

@@ -61,6 +61,62 @@ class ThreadEndTest < Minitest::Test
     assert_equal "Heddle::TaskCancelled\nHeddle::SchedulerClosed\n", outcome.out
   end
 
+  # Where the thread is killed: in a task's own code, and in the pool's, which notes its end.
+  STRIKES = {
+    "in_a_task" => "ready << 1; nil while true",
+    "in_the_pools_code" => "$strike = Thread.current; ready << 1; $struck.pop"
+  }.freeze
+
+  STRIKES.each do |name, code|
+    define_method("test_a_pool_loses_no_place_to_a_kill_#{name}") do
+      output = assert_child(<<~RUBY, timeout: 20)
+        Heddle::FiberPool.prepend(Module.new do
+          def pass_on_place(task)
+            striking, $strike = $strike, nil
+            striking&.kill
+            super
+          end
+          private :pass_on_place
+        end)
+        ready, $struck, pool = Queue.new, Queue.new, nil
+        thread = Thread.new do
+          pool = Heddle::FiberPool.new(2)
+          pool.map([1, 2]) { |item| (item == 1) ? sleep : (#{code}) }
+        ensure
+          pool.close
+        end
+        ready.pop
+        $struck << 1
+        thread.kill if #{name == "in_a_task"}
+        puts thread.join(5) ? "ended" : "still there"
+        p pool.statistics[:running]
+      RUBY
+      assert_equal "ended\n0\n", output
+    end
+  end
+
+  # It was for the thread, not for the pool.
+  def test_what_strikes_in_the_pools_code_is_raised_in_the_thread
+    output = assert_child(<<~RUBY, timeout: 20)
+      Heddle::FiberPool.prepend(Module.new do
+        def pass_on_place(task)
+          striking, $strike = $strike, nil
+          striking&.raise(IOError, "struck")
+          super
+        end
+        private :pass_on_place
+      end)
+      pool = Heddle::FiberPool.new(2)
+      begin
+        pool.map([1, 2]) { |item| (item == 1) ? sleep(5) : $strike = Thread.current }
+      rescue IOError => error
+        puts error.message
+      end
+      p pool.statistics[:running]
+    RUBY
+    assert_equal "struck\n0\n", output
+  end
+
   private
 
   def assert_survives(leaving, wait, ending, waking)

@@ -8,7 +8,7 @@
 #include "loop/task_class.h"
 #include "shims.h"
 
-static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call;
+static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call, id_start;
 
 // ---- running
 
@@ -31,6 +31,29 @@ bool is_exception(VALUE errinfo)
            RTEST(rb_obj_is_kind_of(errinfo, rb_eException));
 }
 
+// A kill that struck in the block, and goes on to the end of the fiber.
+struct death {
+    struct task *task;
+    int state;
+};
+
+static VALUE die(VALUE argument)
+{
+    rb_jump_tag(((struct death *)argument)->state);
+}
+
+// A pool gets back the place of its task, which else nobody would have any more.
+static VALUE hand_on(VALUE argument)
+{
+    struct task *task = ((struct death *)argument)->task;
+    if (task->loop) task->loop->task = &task->loop->attendant;
+    VALUE next = task_successor(task);
+    while (!NIL_P(next) && task_of(next)->status != TASK_QUEUED)
+        next = task_successor(task_of(next)); // was cancelled meanwhile
+    if (!NIL_P(next)) rb_funcall(next, id_start, 0);
+    return Qnil;
+}
+
 // One rb_protect, where a rescue inside of an ensure would read better: the frames of this function lie beneath all that a
 // task does, and each page of a waiting fiber's stack counts.
 void task_run(struct task *task)
@@ -50,8 +73,9 @@ void task_run(struct task *task)
         bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
         task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
     } else { // it did not end by itself
+        struct death death = {.task = task, .state = state};
         task_end(task, TASK_CANCELLED, Qnil);
-        rb_jump_tag(state);
+        rb_ensure(die, (VALUE)&death, hand_on, (VALUE)&death);
     }
     RB_GC_GUARD(self);
 }
@@ -156,4 +180,5 @@ void Init_heddle_task_run(void)
     id_report_on_exception = rb_intern("report_on_exception");
     id_highlight = rb_intern("highlight");
     id_call = rb_intern("call");
+    id_start = rb_intern("start");
 }

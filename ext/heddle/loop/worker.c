@@ -145,16 +145,9 @@ struct pause {
     VALUE fiber;
     VALUE task;      // has ended
     VALUE successor; // or nil
+    bool settled;    // the pool that the task belongs to knows of its end
     bool reusable;
 };
-
-static VALUE pause_body(VALUE argument)
-{
-    struct pause *pause = (struct pause *)argument;
-    pause->successor = task_successor(task_of(pause->task));
-    pause->reusable = reusable(pause->loop, pause->fiber);
-    return Qnil;
-}
 
 static VALUE start_successor(VALUE argument)
 {
@@ -163,8 +156,36 @@ static VALUE start_successor(VALUE argument)
     return Qnil;
 }
 
-// What goes wrong between two tasks is nobody's error: it is said, and the fiber is not used again. An interrupt or
-// Thread#kill goes on.
+static VALUE settle_body(VALUE argument)
+{
+    struct pause *pause = (struct pause *)argument;
+    pause->successor = task_successor(task_of(pause->task));
+    pause->settled = true;
+    return Qnil;
+}
+
+// Thread#kill or Thread#raise has struck in the pool's code: once more, or the pool has one place less from now on.
+static VALUE settle_end(VALUE argument)
+{
+    struct pause *pause = (struct pause *)argument;
+    if (pause->settled) return Qnil;
+    pause->successor = task_successor(task_of(pause->task));
+    if (!NIL_P(pause->successor)) start_successor(argument);
+    pause->successor = Qnil;
+    return Qnil;
+}
+
+static VALUE pause_body(VALUE argument)
+{
+    struct pause *pause = (struct pause *)argument;
+    pause->settled = NIL_P(task_of(pause->task)->on_end);
+    if (!pause->settled) rb_ensure(settle_body, argument, settle_end, argument);
+    pause->reusable = reusable(pause->loop, pause->fiber);
+    return Qnil;
+}
+
+// What goes wrong between two tasks is nobody's error: it is said, and the fiber is not used again. An interrupt,
+// Thread#kill, and all that strikes in the code of a pool, which raises nothing itself, goes on to the thread's root.
 static void protect(VALUE (*body)(VALUE), struct pause *pause)
 {
     int state = 0;
@@ -172,7 +193,7 @@ static void protect(VALUE (*body)(VALUE), struct pause *pause)
     if (!state) return;
     VALUE error = rb_errinfo();
     pause->reusable = false;
-    if (!RTEST(rb_obj_is_kind_of(error, rb_eStandardError))) rb_jump_tag(state);
+    if (!pause->settled || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError))) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
     rb_warn("heddle: after a task: %" PRIsVALUE " (%" PRIsVALUE "); its fiber is not used again", error,
             rb_obj_class(error));
@@ -310,7 +331,7 @@ static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct loop *loop = scheduler_loop(scheduler);
-    struct pause pause = {.loop = loop, .fiber = rb_fiber_current()};
+    struct pause pause = {.loop = loop, .fiber = rb_fiber_current(), .settled = true};
     loop->task = &loop->attendant;
     for (;;) {
         pause.task = loop_next_posted(loop);
