@@ -2,36 +2,43 @@
 
 # Runs test files on the Ruby that runs this, each in a process of its own with a hard deadline:
 #
-#   ruby test/support/driver.rb test/loop test/names/hosts_test.rb
+#   ruby test/support/driver.rb [--alone] test/loop test/names/hosts_test.rb
 #
 # A file fails when a test of it does, when its process crashes or is late, and when it ran no test. How each file ended
 # goes to the record (see record.rb). The processes are forked from this one, which spares each the loading of gems.
 #
-# Most tests wait for something most of the time, so that several files run side by side. A file that fails there is run
-# again when the others are done, alone: times that it measures are its own then. That it failed at first is shown, and stays
-# in the record; one that crashed is not asked twice.
+# Most tests wait for something most of the time, so that several files run side by side; drivers that share the folder
+# HEDDLE_TEST_SLOTS share its slots. A file that fails there is run again when the others are done, alone: times that it
+# measures are its own then. Where HEDDLE_TEST_AGAIN names a file, the names of those files go there instead, for whoever
+# started the drivers: only when all drivers are done is a file alone. That a file failed at first is shown, and stays in
+# the record; one that crashed does not get a second run.
 
-require "etc"
 require "minitest"
 require "tempfile"
+require "tmpdir"
 require_relative "record"
+require_relative "slots"
 
 class TestDriver
   FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT", 300))
-  SIDE_BY_SIDE = Integer(ENV.fetch("HEDDLE_TEST_SIDE_BY_SIDE", Etc.nprocessors * 3))
 
   # A test file in its process, with what it prints and records. Each has a record of its own: lines of files that run
   # side by side would mix.
   class FileRun
     attr_reader :file, :alone, :pid, :started
 
-    def initialize(file, now, alone:)
+    # @param slot [File, nil] closed with the run; nil where the file runs alone
+    def initialize(file, slot, now)
       @file = file
-      @alone = alone
+      @slot = slot
+      @alone = slot.nil?
       @started = now
       @log = Tempfile.new("heddle-test")
       @record = Tempfile.new("heddle-record")
-      @pid = fork { yield @log, @record }
+      @pid = fork do
+        slot&.close # what the tests leave behind must not keep the lock of a driver that dies
+        yield @log, @record
+      end
     end
 
     def output
@@ -48,6 +55,8 @@ class TestDriver
 
     def close
       [@log, @record].each(&:close!)
+      @slot&.flock(File::LOCK_UN) # files that still run have inherited the descriptor
+      @slot&.close
     end
   end
 
@@ -56,22 +65,50 @@ class TestDriver
     @files = paths.flat_map { |path| File.directory?(path) ? Dir["#{path}/**/*_test.rb"] : [path] }.uniq.sort
     @again = []
     @failed = []
+    @slots_folder = ENV["HEDDLE_TEST_SLOTS"]
+    @again_file = ENV["HEDDLE_TEST_AGAIN"]
   end
 
   def run
     abort "driver: no test files" if @files.empty?
-    run_files(@files, SIDE_BY_SIDE, alone: @files.one?)
-    run_files(@again, 1, alone: true)
+    return run_alone(@files) if @files.one? && !@slots_folder
+
+    run_side_by_side
+    if @again_file
+      File.write(@again_file, @again.join("\n"))
+    else
+      run_alone(@again)
+    end
+    @failed.empty?
+  end
+
+  # One after the other, each to be judged by this run.
+  def run_alone(files = @files)
+    files.each { |file| run_files([file]) { :alone } }
     @failed.empty?
   end
 
   private
 
-  def run_files(files, limit, alone:)
+  def run_side_by_side
+    return with_slots(@slots_folder) if @slots_folder
+
+    Dir.mktmpdir("heddle-slots") { |folder| with_slots(folder) }
+  end
+
+  def with_slots(folder)
+    slots = TestSlots.new(folder)
+    run_files(@files) { slots.take }
+  end
+
+  # The block gives a slot, :alone, or nil while there is none.
+  def run_files(files)
     waiting = files.dup
     running = []
     until waiting.empty? && running.empty?
-      running << start(waiting.shift, alone) while running.size < limit && waiting.any?
+      while waiting.any? && (slot = yield)
+        running << start(waiting.shift, (slot unless slot == :alone))
+      end
       running.delete_if { |file_run| ended?(file_run) }
       sleep 0.01
     end
@@ -79,8 +116,8 @@ class TestDriver
     running&.each { |file_run| signal(:KILL, file_run.pid) }
   end
 
-  def start(file, alone)
-    FileRun.new(file, now, alone: alone) { |log, record| load_tests(file, log, record) }
+  def start(file, slot)
+    FileRun.new(file, slot, now) { |log, record| load_tests(file, log, record) }
   end
 
   def load_tests(file, log, record)
@@ -155,11 +192,16 @@ class TestDriver
 
   def show(file_run, outcome, message, rows, runs, seconds)
     skips = rows.sum { |row| row.fetch("skips", []).size }
-    puts format("%-58s %4d runs%s  %.1f s%s", file_run.file, runs, skips.zero? ? "" : ", #{skips} skipped", seconds,
+    text = format("%s%-58s %4d runs%s  %.1f s%s\n", place, file_run.file, runs, skips.zero? ? "" : ", #{skips} skipped", seconds,
       (outcome == "passed") ? "" : "  #{[outcome.upcase, message].compact.join(": ")}")
     # Ruby's report of a crash ends in long lists of files and of memory.
-    puts file_run.output.sub(/^\* Loaded features:.*/m, "").gsub(/^/, "    ") unless outcome == "passed"
-    $stdout.flush
+    text << file_run.output.sub(/^\* Loaded features:.*/m, "").gsub(/^/, "    ") << "\n" unless outcome == "passed"
+    $stdout.syswrite(text) # at once: drivers that run side by side write to the same place
+  end
+
+  # Says which driver writes, where there are several.
+  def place
+    @slots_folder ? format("%-16s ", "#{RUBY_VERSION} #{TestRecord.column}") : ""
   end
 
   def now
@@ -168,5 +210,7 @@ class TestDriver
 end
 
 if $PROGRAM_NAME == __FILE__
-  exit TestDriver.new(ARGV.empty? ? ["test"] : ARGV).run
+  alone = ARGV.delete("--alone")
+  driver = TestDriver.new(ARGV.empty? ? ["test"] : ARGV)
+  exit alone ? driver.run_alone : driver.run
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "tempfile"
+require "tmpdir"
 require_relative "summary"
 
 # What bin/test does once the machine is set up: checks, builds, runs the suites on each Ruby and backend, and says what
@@ -36,6 +37,11 @@ class TestMatrix
   # what only our own C has a part in.
   NOT_ON_NEWEST_NET_HTTP = %r{/(use_|memory|interruptions|computing_thread)}
 
+  # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does not
+  # leave the processors idle.
+  LANES = 3
+  CELL_SECONDS = 2400
+
   USAGE = <<~TEXT
     usage: bin/test [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [FILE or FOLDER]...
     Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
@@ -69,7 +75,7 @@ class TestMatrix
     started = now
     usable = rubies.select { |ruby| prepare(ruby) }
     checks if @checks && usable.include?(FLOOR)
-    (cells(usable) + net_http_cells(usable) + build_cells(usable)).each { |cell| run_cell(cell) }
+    Dir.mktmpdir("heddle-test") { |folder| run_cells(cells(usable) + net_http_cells(usable) + build_cells(usable), folder) }
     @summary.print(seconds: now - started)
     @summary.passed?
   end
@@ -195,16 +201,46 @@ class TestMatrix
     false
   end
 
-  def run_cell(cell)
-    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell),
-                   "HEDDLE_TEST_LIBRARIES" => cell.versions}
-    heading(cell.name)
+  # What failed beside others runs again when nothing else does.
+  def run_cells(cells, folder)
+    waiting = Queue.new(cells.each_with_index.to_a).close
+    again = {}
+    lanes = Array.new(LANES) do
+      Thread.new do
+        Thread.current.report_on_exception = false
+        while (cell, index = waiting.pop)
+          again[cell] = run_cell(cell, File.join(folder, "slots"), File.join(folder, "again-#{index}"))
+        end
+      end
+    end
+    lanes.each(&:join)
+    cells.each { |cell| run_again(cell, again.fetch(cell)) }
+  end
+
+  # The files that failed.
+  def run_cell(cell, slots, again)
     took = now
-    status = limited(900, *with(cell.ruby, libraries: cell.libraries), "ruby", "test/support/driver.rb", *cell.files, environment: environment)
-    puts "(#{(now - took).round} s)"
+    heading(cell.name)
+    run_driver(cell, cell.files, {"HEDDLE_TEST_SLOTS" => slots, "HEDDLE_TEST_AGAIN" => again})
+    heading("#{cell.name}: done (#{(now - took).round} s)")
+    File.exist?(again) ? File.readlines(again, chomp: true) : []
+  end
+
+  def run_again(cell, files)
+    return if files.empty?
+
+    heading("#{cell.name}: what failed beside others, alone")
+    run_driver(cell, ["--alone", *files], {})
+  end
+
+  def run_driver(cell, arguments, environment)
+    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell),
+                   "HEDDLE_TEST_LIBRARIES" => cell.versions, **environment}
+    status = limited(CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries), "ruby", "test/support/driver.rb", *arguments,
+      environment: environment)
     return if status.success? || status.exitstatus == 1 # each file's own failures are in the record
 
-    @summary.broken(cell.name, (status.exitstatus == 124) ? "not done after 900 s" : "its driver ended: #{status.inspect}")
+    @summary.broken(cell.name, (status.exitstatus == 124) ? "not done after #{CELL_SECONDS} s" : "its driver ended: #{status.inspect}")
   end
 
   def native_dir(cell)
@@ -222,11 +258,12 @@ class TestMatrix
 
   def limited(seconds, *command, environment: {})
     pid = Process.spawn(environment, "timeout", "--kill-after=10", seconds.to_s, *command, in: File::NULL)
-    Process.wait2(pid).last
-  rescue Interrupt
-    Process.kill(:TERM, pid)
-    Process.wait(pid)
-    raise
+    status = Process.wait2(pid).last
+  ensure
+    unless status || pid.nil? # interrupted: `timeout` has a process group of its own
+      Process.kill(:TERM, pid)
+      Process.wait(pid)
+    end
   end
 
   # Libraries are said behind it: with-ruby drops what the environment tells the machine's own Ruby.

@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+require "etc"
+require "fileutils"
+
+# How many test files run at once on this machine, shared by all drivers that run side by side: one lock file a slot.
+# Most tests wait for something most of the time, hence three a core. A driver that dies gives its slots back.
+class TestSlots
+  COUNT = Integer(ENV.fetch("HEDDLE_TEST_SIDE_BY_SIDE", Etc.nprocessors * 3))
+
+  # @param folder [String] the same for all that share the slots
+  def initialize(folder)
+    FileUtils.mkdir_p(folder)
+    @paths = Array.new(COUNT) { |index| File.join(folder, "slot-#{index}") }
+  end
+
+  # @return [File, nil] a slot, which unlocking gives back; nil while all are taken
+  def take
+    @paths.each do |path|
+      slot = File.open(path, File::RDWR | File::CREAT, 0o666)
+      return slot if slot.flock(File::LOCK_EX | File::LOCK_NB)
+
+      slot.close
+    end
+    nil
+  end
+end
