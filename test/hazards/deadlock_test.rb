@@ -48,6 +48,42 @@ class DeadlockTest < Minitest::Test
     assert_includes out, "deadlock" unless out.include?("nothing can wake")
   end
 
+  # A Mutex#sleep without a limit, and what rests on it, waits for another fiber like a Queue does.
+  {
+    "Mutex#sleep" => "Thread::Mutex.new.then { |mutex| mutex.synchronize { mutex.sleep } }",
+    "ConditionVariable#wait" => "Thread::Mutex.new.then { |mutex| mutex.synchronize { Thread::ConditionVariable.new.wait(mutex) } }",
+    "a Monitor's condition" => "Monitor.new.then { |monitor| monitor.synchronize { monitor.new_cond.wait } }"
+  }.each do |name, wait|
+    define_method(:"test_#{name.downcase.gsub(/\W+/, "_")}_that_nobody_ends") do
+      out = assert_child(<<~RUBY)
+        require "monitor"
+        [-> { #{wait} }, -> { Heddle.spawn(name: "sleeper") { #{wait} }.value }].each do |work|
+          Heddle.run(&work)
+        rescue Heddle::Deadlock => error
+          puts error.class, error.message.lines.grep(/sleeper/).any?
+        end
+      RUBY
+      assert_equal %w[Heddle::Deadlock false Heddle::Deadlock true], out.split
+    end
+  end
+
+  # Ruby lets a plain sleep last, whoever is left; also after a Mutex that is not ours refused to be slept on.
+  def test_a_sleep_is_no_deadlock
+    out = assert_child(<<~RUBY)
+      Heddle.run do
+        sleeper = Heddle.spawn do
+          Thread::Mutex.new.sleep
+        rescue ThreadError
+          puts "refused"
+          sleep
+        end
+        puts sleeper.waits_for
+        sleeper.cancel
+      end
+    RUBY
+    assert_equal "refused\nthe end of a sleep\n", out
+  end
+
   # Of threads that wait for tasks whose loop nobody runs, Ruby itself says so.
   def test_threads_that_wait_for_a_loop_that_nobody_runs
     out = assert_child(<<~RUBY)
@@ -157,7 +193,17 @@ class DeadlockTest < Minitest::Test
       passes("thread") { Heddle.run { Thread.new { sleep 0.02; queue << 4 }; queue.pop } }
       passes("name") { Heddle.run { Heddle.spawn { Addrinfo.getaddrinfo("localhost", 80); queue << 5 }; queue.pop } }
       passes("timeout") { require "timeout"; Heddle.run { Timeout.timeout(0.01) { queue.pop } rescue 6 } }
+      mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
+      wait = -> { mutex.synchronize { condition.wait(mutex) } }
+      signal = -> { mutex.synchronize { condition.signal } }
+      passes("condition") { Heddle.run { Heddle.spawn { sleep(0.01); signal.call }; wait.call; 7 } }
+      passes("thread's condition") { Heddle.run { Thread.new { sleep 0.02; signal.call }; wait.call; 8 } }
+      passes("condition with a limit") { Heddle.run { mutex.synchronize { condition.wait(mutex, 0.01) }; 9 } }
+      passes("condition within a limit") { Heddle.run { Timeout.timeout(0.01) { wait.call } rescue 10 } }
+      passes("sleep") { Heddle.run { Timeout.timeout(0.01) { sleep } rescue 11 } }
+      passes("sleep that a task ends") { Heddle.run { Heddle.spawn { sleep }.cancel; 12 } }
     RUBY
-    assert_equal ["timer 1", "descriptor 2", "child 3", "thread 4", "name 5", "timeout 6"], out.lines(chomp: true)
+    assert_equal ["timer 1", "descriptor 2", "child 3", "thread 4", "name 5", "timeout 6", "condition 7",
+      "thread's condition 8", "condition with a limit 9", "condition within a limit 10", "sleep 11", "sleep that a task ends 12"], out.lines(chomp: true)
   end
 end

@@ -80,10 +80,11 @@ struct loop {
     bool measuring;                             // of longest_run, which takes a look at the clock a switch
     deadline_t run_began;
     bool closed;
-    bool detaching;      // the next close is none
-    bool recheck_due;    // it was detached from its thread, see recheck_blocked
-    uint64_t recheck_at; // by statistics.switches: even where others are ready
-    bool visiting;       // on its thread for some calls only: in between Ruby has no scheduler to tell of wake-ups
+    bool detaching;       // the next close is none
+    bool recheck_due;     // it was detached from its thread, see recheck_blocked
+    uint64_t recheck_at;  // by statistics.switches: even where others are ready
+    bool releasing_mutex; // for Mutex#sleep, which is about to call kernel_sleep
+    bool visiting;        // on its thread for some calls only: in between Ruby has no scheduler to tell of wake-ups
     struct loop_statistics statistics;
 };
 

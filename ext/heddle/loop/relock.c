@@ -4,28 +4,56 @@
 #include "loop/scheduler.h"
 #include "shims.h"
 
-static void raise_what_was_held_up(void)
+struct arguments {
+    int argc;
+    VALUE *argv;
+};
+
+static struct loop *current_loop(void)
 {
-    struct loop *loop = scheduler_loop(rb_fiber_scheduler_current());
-    if (loop) task_raise_deferred(loop->task);
+    return scheduler_loop(rb_fiber_scheduler_current());
+}
+
+static VALUE call_original(VALUE argument)
+{
+    struct arguments *arguments = (struct arguments *)argument;
+    return rb_call_super(arguments->argc, arguments->argv);
+}
+
+// Ruby may have refused (the Mutex is another's): the next kernel_sleep is no Mutex's. The block may have forked, and the
+// child has no scheduler.
+static VALUE forget_mutex(VALUE argument)
+{
+    (void)argument;
+    struct loop *loop = current_loop();
+    if (loop) loop->releasing_mutex = false;
+    return Qnil;
+}
+
+// Tells the hook kernel_sleep who calls it, and raises what the wait for the Mutex has held up.
+static VALUE sleep_and_relock(int argc, VALUE *argv)
+{
+    struct loop *loop = current_loop();
+    if (!loop) return rb_call_super(argc, argv);
+    struct arguments arguments = {argc, argv};
+    loop->releasing_mutex = true;
+    VALUE value = rb_ensure(call_original, (VALUE)&arguments, forget_mutex, Qnil);
+    if ((loop = current_loop())) task_raise_deferred(loop->task);
+    return value;
 }
 
 // To be prepended to Thread::Mutex …
 static VALUE mutex_sleep(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
-    VALUE slept = rb_call_super(argc, argv);
-    raise_what_was_held_up();
-    return slept;
+    return sleep_and_relock(argc, argv);
 }
 
 // … and to Thread::ConditionVariable where that does not call Mutex#sleep.
 static VALUE condition_wait(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
-    VALUE woken = rb_call_super(argc, argv);
-    raise_what_was_held_up();
-    return woken;
+    return sleep_and_relock(argc, argv);
 }
 
 void Init_heddle_relock(void)

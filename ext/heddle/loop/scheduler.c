@@ -231,8 +231,12 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
     struct loop *loop = scheduler_entered(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
     loop->task->deferred = false; // was of a Mutex#sleep that an exception ended
+    bool only_fibers_end_it = loop->releasing_mutex && span == DEADLINE_NEVER;
+    loop->releasing_mutex = false;
     if (span == 0) {
         loop_yield(loop);
+    } else if (only_fibers_end_it) {
+        loop_block(loop, Qnil, span);
     } else if (loop->visiting && !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
         loop_block(loop, Qnil, span);
     } else {
