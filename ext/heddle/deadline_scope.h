@@ -1,5 +1,5 @@
 // What binds the code that runs now, for whatever waits by itself (a stream's poll, a connect): with a scheduler and
-// without. Implemented in loop/scope.c.
+// without. Implemented in scope/scope.c.
 #ifndef HEDDLE_DEADLINE_SCOPE_H
 #define HEDDLE_DEADLINE_SCOPE_H
 

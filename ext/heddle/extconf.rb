@@ -3,7 +3,7 @@
 require "mkmf"
 
 # Sources live in folders, one a layer (see the design: an arrow only points down).
-LAYERS = ["", "loop", "stream", "wire", "net_http", "memcached", "mysql"].freeze
+LAYERS = ["", "os", "loop", "scope", "task", "names", "scheduler", "stream", "wire", "net_http", "memcached", "mysql"].freeze
 root = __dir__
 $srcs = LAYERS.flat_map { |layer| Dir[File.join(root, layer, "*.c")].map { |path| File.basename(path) } }.sort
 $VPATH.concat(LAYERS.reject(&:empty?).map { |layer| "$(srcdir)/#{layer}" })

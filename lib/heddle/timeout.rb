@@ -12,7 +12,7 @@ module Heddle
   # nothing inside the block can rescue it. In tasks that holds with every Ruby, also without this file. Under a foreign
   # scheduler nothing changes.
   module TimeoutSupport
-    # In front of Timeout's own; `timeout` is in loop/timeout.c.
+    # In front of Timeout's own; `timeout` is in scheduler/timeout.c.
     module Front; end
 
     ::Timeout.singleton_class.prepend(Front)

@@ -4,8 +4,8 @@
 #ifndef HEDDLE_LOOP_FIBER_INDEX_H
 #define HEDDLE_LOOP_FIBER_INDEX_H
 
-#include "loop/task.h"
 #include "loop/wait.h"
+#include "task/task.h"
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 #include "loop/loop.h"
 
 #include "loop/early_wake.h"
-#include "loop/fork.h"
-#include "loop/thread_scope.h"
+#include "os/fork.h"
+#include "scope/thread_scope.h"
 
 #include <errno.h>
 #include <string.h>

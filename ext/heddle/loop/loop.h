@@ -8,9 +8,9 @@
 
 #include "loop/backend.h"
 #include "loop/fiber_index.h"
-#include "loop/task.h"
 #include "loop/wait.h"
 #include "loop/wakeup.h"
+#include "task/task.h"
 
 struct descriptor {
     struct loop_wait *waits; // all that wait for it

@@ -3,7 +3,7 @@
 #include "budget.h"
 #include "loop/callers.h"
 #include "loop/early_wake.h"
-#include "loop/fork.h"
+#include "os/fork.h"
 
 #include <errno.h>
 #include <poll.h>

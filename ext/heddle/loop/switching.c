@@ -1,6 +1,6 @@
 #include "loop/internals.h"
 
-#include "loop/fork.h"
+#include "os/fork.h"
 
 #include <ruby/thread.h>
 

@@ -1,7 +1,7 @@
 #include "memcached/internals.h"
 
-#include "loop/fork.h"
-#include "loop/join.h"
+#include "os/fork.h"
+#include "task/join.h"
 
 static ID id_connect, id_greet, id_name, id_healthy, id_shift;
 

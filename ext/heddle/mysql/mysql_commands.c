@@ -2,7 +2,7 @@
 // answer that is owed, so that several questions can travel together. What the server refuses is returned, not raised.
 #include "mysql/mysql_link.h"
 
-#include "loop/fork.h"
+#include "os/fork.h"
 #include "wire/mysql_sql.h"
 
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };

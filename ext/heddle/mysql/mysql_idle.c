@@ -4,7 +4,7 @@
 // owner sees it done or not done. Not over TLS, whose records take Ruby's code to write.
 #include "mysql/mysql_link.h"
 
-#include "loop/thread_scope.h"
+#include "scope/thread_scope.h"
 
 static const int64_t SECOND = 1000000000;
 

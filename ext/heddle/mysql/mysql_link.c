@@ -1,6 +1,6 @@
 #include "mysql/mysql_link.h"
 
-#include "loop/fork.h"
+#include "os/fork.h"
 
 #include <string.h>
 

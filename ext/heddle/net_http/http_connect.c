@@ -3,9 +3,9 @@
 #include "net_http/http_methods.h"
 
 #include "gvl.h"
-#include "loop/connect.h"
-#include "loop/socket_object.h"
+#include "names/connect.h"
 #include "net_http/http_wait.h"
+#include "os/socket_object.h"
 #include "shims.h"
 
 #include <arpa/inet.h>

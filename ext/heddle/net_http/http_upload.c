@@ -1,7 +1,7 @@
 #include "net_http/http_upload.h"
 
-#include "net_http/http_bulk.h"
 #include "budget.h"
+#include "net_http/http_bulk.h"
 #include "net_http/http_wait.h"
 #include "shims.h"
 #include "socket_io.h"

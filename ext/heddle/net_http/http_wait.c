@@ -2,7 +2,7 @@
 
 #include "deadline_scope.h"
 #include "gvl.h"
-#include "loop/scheduler.h"
+#include "scheduler/scheduler.h"
 #include "shims.h"
 
 #include <errno.h>

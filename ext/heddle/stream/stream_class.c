@@ -1,6 +1,6 @@
 #include "stream/internals.h"
 
-#include "loop/fork.h"
+#include "os/fork.h"
 #include "shims.h"
 
 static VALUE cStream;

@@ -3,9 +3,9 @@
 #include "budget.h"
 #include "deadline_scope.h"
 #include "gvl.h"
-#include "loop/fork.h"
 #include "loop/loop.h"
-#include "loop/scheduler.h"
+#include "os/fork.h"
+#include "scheduler/scheduler.h"
 #include "shims.h"
 
 #include <errno.h>

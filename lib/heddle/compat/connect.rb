@@ -5,7 +5,7 @@ module Heddle
     # Connecting to a name: Ruby 3.4 and later do it in C and ask no scheduler, so that all tasks stand still for the look-up
     # and until an address answers (https://bugs.ruby-lang.org/issues/21270); before, one address is tried after another,
     # each for as long as the timeout allows, and the look-up has no bound. Here all addresses are raced, as RFC 8305 has it,
-    # and only the calling task waits. The methods are in C: ext/heddle/loop/connect.c and connect_race.c; this is what Ruby's
+    # and only the calling task waits. The methods are in C: ext/heddle/names/connect.c and connect_race.c; this is what Ruby's
     # versions say when it fails.
     module Connect
       # What Ruby calls the look-up in its errors.

@@ -5,7 +5,7 @@ module Heddle
     # IO#close does not wake the fibers that wait for the IO, in any thread; they would hang, or wait for whatever gets the
     # number next (https://bugs.ruby-lang.org/issues/21166). Ruby 4.0 wakes them through the hook fiber_interrupt, but knows
     # of its own waits alone: a stream, and a socket in one of Heddle's methods, wait without it. The method is in C:
-    # ext/heddle/loop/io_close.c. It also keeps the GVL while it closes a socket, where Ruby releases it: beside a thread
+    # ext/heddle/scheduler/io_close.c. It also keeps the GVL while it closes a socket, where Ruby releases it: beside a thread
     # that computes that costs 100 ms.
     IO.prepend(IOClose)
   end

@@ -1,0 +1,166 @@
+#include "names/names.h"
+
+#include "names/hosts_file.h"
+#include "names/waiter.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static VALUE eResolution; // Socket::ResolutionError, SocketError before Ruby 3.3
+
+VALUE names_error(int error, int system_error, const char *call)
+{
+    if (error == EAI_SYSTEM && system_error) return rb_syserr_new(system_error, call);
+    VALUE message = rb_sprintf("%s: %s", call, gai_strerror(error));
+    VALUE exception = rb_exc_new_str(eResolution, message);
+    rb_ivar_set(exception, rb_intern("error_code"), INT2NUM(error)); // as Ruby keeps it
+    return exception;
+}
+
+// ---- one look-up
+
+struct asking {
+    struct waiter waiter;
+    struct lookup *lookup;
+    VALUE (*result)(const struct answer *answer);
+};
+
+static VALUE ask_body(VALUE argument)
+{
+    struct asking *asking = (struct asking *)argument;
+    waiter_submit(&asking->waiter, asking->lookup);
+    struct lookup *lookups[WAITER_LOOKUPS] = {asking->lookup};
+    struct pollfd room;
+    const struct answer *answer;
+    while (!(answer = lookup_answer(asking->lookup)))
+        waiter_wait(&asking->waiter, &room, 0, DEADLINE_NEVER, lookups);
+    return asking->result(answer);
+}
+
+static VALUE ask_end(VALUE argument)
+{
+    struct asking *asking = (struct asking *)argument;
+    lookup_end(asking->lookup);
+    waiter_close(&asking->waiter);
+    return Qnil;
+}
+
+static VALUE ask(struct loop *loop, struct lookup *lookup, VALUE (*result)(const struct answer *answer))
+{
+    if (!lookup) rb_memerror();
+    struct asking asking = {.waiter = {.loop = loop}, .lookup = lookup, .result = result};
+    return rb_ensure(ask_body, (VALUE)&asking, ask_end, (VALUE)&asking);
+}
+
+// ---- names to addresses
+
+static VALUE texts_of(const struct addresses *addresses)
+{
+    VALUE texts = rb_ary_new();
+    for (size_t i = 0; i < addresses->count; i++) {
+        char text[NI_MAXHOST];
+        address_text(&addresses->list[i], text);
+        if (text[0]) rb_ary_push(texts, rb_str_new_cstr(text));
+    }
+    return texts;
+}
+
+static VALUE addresses_found(const struct answer *answer)
+{
+    if (answer->error == 0) return texts_of(answer->addresses);
+    if (answer->error == EAI_NONAME) return Qnil; // lets Ruby say that the name is not known
+    rb_exc_raise(names_error(answer->error, answer->system_error, "getaddrinfo"));
+}
+
+static VALUE take_texts(VALUE argument)
+{
+    return texts_of((struct addresses *)argument);
+}
+
+static VALUE free_addresses(VALUE argument)
+{
+    free((struct addresses *)argument);
+    return Qnil;
+}
+
+// What needs no look-up, or NULL. In which order two families belong is getaddrinfo's to say.
+static struct addresses *known_addresses(const char *name)
+{
+    struct addresses *known = addresses_numeric(name);
+    if (known || !(known = hosts_file_addresses(name))) return known;
+    if (known->list[0].any.sa_family == known->list[known->count - 1].any.sa_family) return known;
+    free(known);
+    return NULL;
+}
+
+VALUE names_addresses(struct loop *loop, VALUE host)
+{
+    const char *name = StringValueCStr(host);
+    struct addresses *known = known_addresses(name);
+    if (known) {
+        VALUE texts = rb_ensure(take_texts, (VALUE)known, free_addresses, (VALUE)known);
+        loop_courtesy(loop);
+        return texts;
+    }
+    return ask(loop, lookup_name(name, AF_UNSPEC), addresses_found);
+}
+
+// ---- addresses to names
+
+static VALUE name_found(const struct answer *answer)
+{
+    if (answer->error) rb_exc_raise(names_error(answer->error, answer->system_error, "getnameinfo"));
+    return rb_assoc_new(rb_str_new_cstr(answer->host), rb_str_new_cstr(answer->service));
+}
+
+VALUE names_of_address(struct loop *loop, VALUE address, int flags)
+{
+    StringValue(address);
+    return ask(loop,
+               lookup_address((const struct sockaddr *)RSTRING_PTR(address), (socklen_t)RSTRING_LEN(address), flags),
+               name_found);
+}
+
+/*
+ * call-seq: Heddle.resolver_cache = seconds or nil
+ *
+ * How long the answers to look-ups are good for, in all threads: names asked for again within that time are not looked up
+ * again, nor are names that do not exist. nil, as at the start, keeps none. At most 1024 names are kept. Changing it forgets
+ * them all.
+ *
+ * It concerns look-ups by tasks, and connects in a plain thread inside Heddle.deadline. What the hosts file says is never
+ * kept: it is read again when it changes.
+ *
+ * Raises ArgumentError for a negative time, TypeError for what is no number.
+ */
+static VALUE set_resolver_cache(VALUE self, VALUE seconds)
+{
+    (void)self;
+    resolver_keep(NIL_P(seconds) ? 0 : deadline_span(seconds));
+    return seconds;
+}
+
+/*
+ * call-seq: Heddle.resolver_cache -> Float or nil
+ *
+ * For how many seconds answers to look-ups are kept; nil when none are.
+ */
+static VALUE resolver_cache(VALUE self)
+{
+    (void)self;
+    int64_t kept = resolver_kept();
+    if (kept == 0) return Qnil;
+    return DBL2NUM(kept == DEADLINE_NEVER ? HUGE_VAL : (double)kept / 1e9);
+}
+
+void Init_heddle_names(void)
+{
+    VALUE socket = rb_path2class("Socket");
+    ID resolution = rb_intern("ResolutionError");
+    eResolution =
+        rb_const_defined(socket, resolution) ? rb_const_get(socket, resolution) : rb_path2class("SocketError");
+    rb_gc_register_mark_object(eResolution);
+    rb_define_singleton_method(heddle_module, "resolver_cache=", set_resolver_cache, 1);
+    rb_define_singleton_method(heddle_module, "resolver_cache", resolver_cache, 0);
+}

@@ -1,0 +1,91 @@
+#include "names/waiter.h"
+
+#include "deadline_scope.h"
+#include "gvl.h"
+#include "shims.h"
+
+#include <errno.h>
+
+void waiter_submit(struct waiter *waiter, struct lookup *lookup)
+{
+    if (!waiter->loop && !waiter->own) {
+        waiter->own = wakeup_new();
+        if (!waiter->own) rb_sys_fail("heddle: cannot make a descriptor to wait for a name");
+        atomic_store(&waiter->own->sleeping, true); // every note is to be signalled
+    }
+    lookup_submit(lookup, waiter->loop ? waiter->loop->wakeup : waiter->own, 0);
+}
+
+// ---- in a loop
+
+static bool answered(struct lookup *const lookups[WAITER_LOOKUPS])
+{
+    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+        if (lookups[i] && lookup_answer(lookups[i])) return true;
+    }
+    return false;
+}
+
+static void expect_all(void *argument, uint64_t key)
+{
+    struct lookup **lookups = argument;
+    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+        if (lookups[i]) lookup_expect(lookups[i], key);
+    }
+}
+
+static void wait_in_loop(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
+                         struct lookup *lookups[WAITER_LOOKUPS])
+{
+    // An answer that came while other fibers ran has had its note taken: nothing would tell of it any more.
+    if (answered(lookups)) return;
+    int found = loop_wait_any_or_note(waiter->loop, descriptors, count, span, expect_all, lookups);
+    if (found < 0) loop_raise_wait_error(-found, "waiting for a connection");
+}
+
+// ---- in a thread
+
+static void take_own_notes(struct wakeup *wakeup)
+{
+    wakeup_drain(wakeup);
+    for (struct wakeup_note *note = wakeup_take(wakeup); note;) {
+        struct wakeup_note *next = note->next;
+        note->drop(note);
+        note = next;
+    }
+}
+
+static void wait_in_thread(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span)
+{
+    deadline_t bound = deadline_in_force();
+    if (bound != DEADLINE_NEVER) {
+        int64_t left = bound - deadline_now();
+        if (left < span) span = left > 0 ? left : 0;
+    }
+    struct gvl_wait wait = {.descriptors = descriptors, .count = count, .io = Qnil};
+    if (waiter->own) descriptors[wait.count++] = (struct pollfd){.fd = waiter->own->reader, .events = POLLIN};
+    int found = gvl_wait(&wait, span);
+    if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "poll(2)");
+    if (found < 0) { // for an interrupt, which has been raised, or for nothing
+        for (size_t i = 0; i < count; i++)
+            descriptors[i].revents = 0;
+    }
+    if (waiter->own) take_own_notes(waiter->own);
+    deadline_check();
+}
+
+void waiter_wait(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
+                 struct lookup *lookups[WAITER_LOOKUPS])
+{
+    if (waiter->loop) {
+        wait_in_loop(waiter, descriptors, count, span, lookups);
+    } else {
+        wait_in_thread(waiter, descriptors, count, span);
+    }
+}
+
+void waiter_close(struct waiter *waiter)
+{
+    if (waiter->own) wakeup_release(waiter->own);
+    waiter->own = NULL;
+}

@@ -1,0 +1,15 @@
+// Threads that Ruby does not know, for what must go on whoever holds Ruby's lock.
+#ifndef HEDDLE_OS_NATIVE_THREAD_H
+#define HEDDLE_OS_NATIVE_THREAD_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+// Starts one, detached, that takes no signals: they are Ruby's threads' business. `stack`: its bytes, or 0 for the system's
+// choice. Returns 0 or an errno.
+int native_thread_start(void *(*run)(void *), size_t stack);
+
+// A condition whose timed waits go by the clock of deadlines.
+void native_condition_init(pthread_cond_t *condition);
+
+#endif

@@ -1,0 +1,240 @@
+#include "os/socket_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "deadline.h"
+#include "os/fork.h"
+#include "os/native_thread.h"
+
+// A C extension that waits for its socket while it holds Ruby's lock stops every thread of Ruby, and with them whatever
+// could raise at a deadline. So the socket is shut down by a thread that Ruby does not know; the extension's wait then fails.
+
+enum { IDLE_SECONDS = 1 };
+
+struct guard {
+    struct guard *next;
+    int descriptor; // a duplicate: the original may be closed, and its number be another's, at any time
+    deadline_t deadline;
+    bool listed;
+    bool cut;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct guard *guards; // few: one for each call under way
+    bool running;
+    unsigned fork_count;
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void prepare(void)
+{
+    pthread_mutex_init(&watch.lock, NULL);
+    native_condition_init(&watch.changed);
+}
+
+// A child of fork has not got the thread; the calls that the others guard are the parent's.
+static void forget_parents_thread(void)
+{
+    if (watch.fork_count == fork_count()) return;
+    prepare();
+    for (struct guard *guard = watch.guards; guard; guard = guard->next)
+        guard->listed = false;
+    watch.guards = NULL;
+    watch.running = false;
+    watch.fork_count = fork_count();
+}
+
+// In a child of fork a guard may say that it is listed and not be: the thread was between the two stores.
+static void unlist(struct guard *guard)
+{
+    if (!guard->listed) return;
+    struct guard **link = &watch.guards;
+    while (*link && *link != guard)
+        link = &(*link)->next;
+    if (*link) *link = guard->next;
+    guard->listed = false;
+}
+
+// What waits for the socket gets its end at once, in any thread.
+static void cut(struct guard *guard)
+{
+    guard->cut = true;
+    if (guard->descriptor >= 0) shutdown(guard->descriptor, SHUT_RDWR);
+}
+
+static deadline_t cut_those_due(void)
+{
+    deadline_t now = deadline_now(), earliest = DEADLINE_NEVER;
+    for (struct guard *guard = watch.guards, *next; guard; guard = next) {
+        next = guard->next;
+        if (guard->deadline <= now) {
+            cut(guard);
+            unlist(guard);
+        } else if (guard->deadline < earliest) {
+            earliest = guard->deadline;
+        }
+    }
+    return earliest;
+}
+
+static void *watch_them(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&watch.lock);
+    for (;;) {
+        deadline_t until = cut_those_due();
+        bool idle = !watch.guards;
+        if (idle) until = deadline_after(deadline_now(), IDLE_SECONDS * INT64_C(1000000000));
+        struct timespec time = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+        int error = pthread_cond_timedwait(&watch.changed, &watch.lock, &time);
+        if (idle && error == ETIMEDOUT && !watch.guards) break;
+    }
+    watch.running = false;
+    pthread_mutex_unlock(&watch.lock);
+    return NULL;
+}
+
+static int start_thread(void)
+{
+    int error = native_thread_start(watch_them, 0);
+    watch.running = error == 0;
+    return error;
+}
+
+// ---- the object
+
+static void let_go(struct guard *guard)
+{
+    forget_parents_thread();
+    pthread_mutex_lock(&watch.lock);
+    unlist(guard);
+    int descriptor = guard->descriptor;
+    guard->descriptor = -1;
+    pthread_mutex_unlock(&watch.lock);
+    if (descriptor >= 0) close(descriptor);
+}
+
+static void release(void *pointer)
+{
+    let_go(pointer);
+    xfree(pointer);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct guard);
+}
+
+static const rb_data_type_t guard_type = {
+    .wrap_struct_name = "Heddle::SocketGuard",
+    .function = {.dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct guard *guard;
+    VALUE self = TypedData_Make_Struct(klass, struct guard, &guard_type, guard);
+    guard->descriptor = -1;
+    return self;
+}
+
+static struct guard *guard_of(VALUE self)
+{
+    return rb_check_typeddata(self, &guard_type);
+}
+
+/*
+ * call-seq: Heddle::SocketGuard.new(descriptor, seconds) -> guard
+ *
+ * @api private Shuts the socket down, for reading and writing, when +seconds+ (nil for never) are over, unless #release is
+ * called first. It holds a duplicate of the descriptor until then.
+ *
+ * Raises ArgumentError where it has a socket already, SystemCallError when the descriptor cannot be duplicated, or no native thread be started.
+ */
+static VALUE initialize(VALUE self, VALUE descriptor, VALUE seconds)
+{
+    struct guard *guard = guard_of(self);
+    int number = NUM2INT(descriptor);
+    int64_t span = deadline_span(seconds);
+    if (guard->descriptor >= 0) rb_raise(rb_eArgError, "this Heddle::SocketGuard has a socket; make another one");
+    forget_parents_thread();
+    guard->cut = false;
+    guard->deadline = deadline_after(deadline_now(), span);
+    guard->descriptor = fcntl(number, F_DUPFD_CLOEXEC, 3);
+    if (guard->descriptor < 0) rb_sys_fail("dup of the socket that is to be guarded");
+    if (guard->deadline == DEADLINE_NEVER) return self;
+    pthread_mutex_lock(&watch.lock);
+    int error = watch.running ? 0 : start_thread();
+    if (error == 0) {
+        guard->listed = true;
+        guard->next = watch.guards;
+        watch.guards = guard;
+        pthread_cond_signal(&watch.changed);
+    }
+    pthread_mutex_unlock(&watch.lock);
+    if (error) rb_syserr_fail(error, "starting the thread that guards sockets");
+    return self;
+}
+
+/*
+ * call-seq: guard.cut -> guard
+ *
+ * @api private Shuts the socket down now, unless it was released.
+ */
+static VALUE cut_now(VALUE self)
+{
+    struct guard *guard = guard_of(self);
+    forget_parents_thread();
+    pthread_mutex_lock(&watch.lock);
+    unlist(guard);
+    cut(guard);
+    pthread_mutex_unlock(&watch.lock);
+    return self;
+}
+
+/*
+ * call-seq: guard.cut? -> true or false
+ *
+ * @api private Whether the socket was shut down by it.
+ */
+static VALUE cut_p(VALUE self)
+{
+    return guard_of(self)->cut ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: guard.release -> guard
+ *
+ * @api private Lets go of the socket. Once it returns, the socket is not shut down any more.
+ */
+static VALUE release_now(VALUE self)
+{
+    let_go(guard_of(self));
+    return self;
+}
+
+/*
+ * Document-class: Heddle::SocketGuard
+ *
+ * @api private Shuts a socket down at a deadline, whatever Ruby's threads are doing.
+ */
+void Init_heddle_socket_guard(void)
+{
+    prepare();
+    VALUE cGuard = rb_define_class_under(heddle_module, "SocketGuard", rb_cObject);
+    rb_define_alloc_func(cGuard, allocate);
+    rb_define_method(cGuard, "initialize", initialize, 2);
+    // For whoever has to know the guard before it has the socket: SocketGuard.allocate, and this.
+    rb_define_method(cGuard, "watch", initialize, 2);
+    rb_define_method(cGuard, "cut", cut_now, 0);
+    rb_define_method(cGuard, "cut?", cut_p, 0);
+    rb_define_method(cGuard, "release", release_now, 0);
+}

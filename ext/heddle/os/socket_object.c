@@ -1,0 +1,37 @@
+#include "os/socket_object.h"
+
+#include "shims.h"
+
+static ID id_do_not_reverse_lookup, id_close;
+static VALUE cBasicSocket;
+
+VALUE socket_take(VALUE klass, int *descriptor)
+{
+    // Asked before: the answer comes from a method, in which an exception may strike.
+    bool numeric = RTEST(rb_funcall(cBasicSocket, id_do_not_reverse_lookup, 0));
+    return shim_new_socket(klass, descriptor, numeric);
+}
+
+static VALUE close_socket(VALUE socket)
+{
+    return rb_funcall(socket, id_close, 0);
+}
+
+void socket_discard(VALUE socket)
+{
+    int struck = 0;
+    // An interrupt that arrives inside of close may leave the socket open.
+    for (int i = 0; i < 3 && shim_open_descriptor(socket) >= 0; i++) {
+        int state = 0;
+        rb_protect(close_socket, socket, &state);
+        if (state) struck = state;
+    }
+    if (struck) rb_jump_tag(struck);
+}
+
+void Init_heddle_socket_object(void)
+{
+    id_do_not_reverse_lookup = rb_intern("do_not_reverse_lookup");
+    id_close = rb_intern("close");
+    rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
+}

@@ -1,0 +1,156 @@
+#include "scheduler/attach.h"
+
+#include "os/fork.h"
+#include "scheduler/scheduler.h"
+#include "shims.h"
+#include "task/closing.h"
+
+// ---- setting a scheduler, and taking it away
+
+static void set(VALUE scheduler)
+{
+    rb_fiber_scheduler_set(scheduler);
+    scheduler_loop(scheduler)->recheck_due = true;
+}
+
+static VALUE detach(VALUE scheduler)
+{
+    // No interrupt is checked between the two: set_scheduler calls close at once.
+    scheduler_loop(scheduler)->detaching = true;
+    rb_fiber_scheduler_set(Qnil);
+    scheduler_loop(scheduler)->detaching = false;
+    return Qnil;
+}
+
+// ---- the end of the thread
+//
+// A fiber that waits for a Mutex, a Queue or a thread is in a list of Ruby's, with an entry on its own stack. When the thread has
+// ended without that fiber, Ruby crashes on the entry: "[BUG] unexpected THREAD_KILLED", or a stack that was freed. Ruby closes
+// the scheduler that is set on a thread when it ends. Those that are not are ended here.
+
+static struct loop *left_open(VALUE thread)
+{
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
+        if (loop->thread == thread && loop->visiting && loop->fork_count == fork_count()) return loop;
+    }
+    return NULL;
+}
+
+static void end_thread(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE klass)
+{
+    (void)event, (void)data, (void)self, (void)method, (void)klass;
+    VALUE thread = rb_thread_current();
+    if (thread == rb_thread_main()) return; // the process ends: nobody comes to those lists any more
+    for (struct loop *loop; (loop = left_open(thread));) {
+        VALUE scheduler = loop->self;
+        set(scheduler);
+        rb_ensure(closing_cancel, scheduler, detach, scheduler); // it is closed, however that ends
+        RB_GC_GUARD(scheduler);
+    }
+}
+
+static void watch_ends_of_threads(void)
+{
+    static bool watched;
+    if (watched) return;
+    watched = true;
+    rb_add_event_hook(end_thread, RUBY_EVENT_THREAD_END, Qnil);
+}
+
+// ---- calling
+
+struct attachment {
+    VALUE scheduler;
+    VALUE (*body)(VALUE);
+    VALUE argument;
+    bool thread_dies;
+};
+
+static VALUE attached_body(VALUE argument)
+{
+    struct attachment *attachment = (struct attachment *)argument;
+    int state = 0;
+    VALUE result = rb_protect(attachment->body, attachment->argument, &state);
+    if (!state) return result;
+    attachment->thread_dies = shim_thread_dies_silently();
+    rb_jump_tag(state);
+}
+
+static VALUE attached_end(VALUE argument)
+{
+    const struct attachment *attachment = (struct attachment *)argument;
+    VALUE scheduler = attachment->scheduler;
+    if (attachment->thread_dies && scheduler_loop(scheduler)->backend_state) {
+        rb_ensure(closing_cancel, scheduler, detach, scheduler);
+    } else {
+        detach(scheduler);
+    }
+    return Qnil;
+}
+
+VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument)
+{
+    struct attachment attachment = {.scheduler = scheduler, .body = body, .argument = argument};
+    watch_ends_of_threads();
+    set(scheduler);
+    scheduler_loop(scheduler)->visiting = true;
+    return rb_ensure(attached_body, (VALUE)&attachment, attached_end, (VALUE)&attachment);
+}
+
+static VALUE yield_nothing(VALUE unused)
+{
+    (void)unused;
+    return rb_yield_values(0);
+}
+
+/*
+ * call-seq: scheduler.attached { ... } -> object
+ *
+ * @api private Sets the scheduler on this thread for the time of the block. What is scheduled stays as it is then, and
+ * goes on the next time.
+ */
+static VALUE attached(VALUE self)
+{
+    return scheduler_attached(self, yield_nothing, Qnil);
+}
+
+// ---- the scheduler of a run
+
+static VALUE close_and_take_off(VALUE unused)
+{
+    (void)unused;
+    return rb_fiber_scheduler_set(Qnil);
+}
+
+// Ruby 3.1 keeps a scheduler whose close has raised.
+static VALUE take_off_after_all(VALUE self)
+{
+    if (rb_fiber_scheduler_get() != self) return Qnil;
+    if (scheduler_loop(self)->closed) return detach(self);
+    return rb_ensure(close_and_take_off, Qnil, detach, self);
+}
+
+static VALUE take_off(VALUE self)
+{
+    return rb_ensure(close_and_take_off, Qnil, take_off_after_all, self);
+}
+
+/*
+ * call-seq: scheduler.installed { ... } -> object
+ *
+ * @api private Sets the scheduler on this thread for the time of the block, and closes it then. Whatever strikes meanwhile, an
+ * interrupt while it closes included, the thread has no scheduler afterwards: in Ruby code an interrupt may come before the
+ * first line of an +ensure+.
+ */
+static VALUE installed(VALUE self)
+{
+    rb_need_block();
+    rb_fiber_scheduler_set(self);
+    return rb_ensure(yield_nothing, Qnil, take_off, self);
+}
+
+void attach_define(VALUE scheduler_class)
+{
+    rb_define_method(scheduler_class, "attached", attached, 0);
+    rb_define_method(scheduler_class, "installed", installed, 0);
+}

@@ -1,0 +1,442 @@
+#include "scheduler/hooks_io.h"
+
+#include "loop/poll_now.h"
+#include "scheduler/scheduler.h"
+#include "shims.h"
+#include "socket_io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+static VALUE cBasicSocket;
+
+// Ruby's IO::READABLE and so on are poll(2)'s bits on every platform that has poll; asserted in hooks_io_define.
+static short poll_events(VALUE events)
+{
+    return (short)(NUM2INT(events) & (POLLIN | POLLOUT | POLLPRI));
+}
+
+static VALUE io_error_or(int result)
+{
+    if (result < 0) loop_raise_wait_error(-result, "waiting for an IO");
+    return result ? INT2NUM(result) : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.io_wait(io, events, timeout = nil) -> Integer or false
+ *
+ * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY) and returns those
+ * that are; false when +timeout+ seconds are over first. A timeout of zero tells what is true now; with nil it is the
+ * io's own (IO#timeout), as without a scheduler; that raises IO::TimeoutError before Ruby 3.4.
+ *
+ * Raises IOError for a closed +io+, SystemCallError for a descriptor that cannot be waited for.
+ */
+static VALUE io_wait(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 2, 3);
+    struct loop *loop = scheduler_entered(self);
+    VALUE timeout = argc > 2 ? argv[2] : Qnil;
+    VALUE own = NIL_P(timeout) ? shim_timeout(argv[0]) : Qnil;
+    int64_t span = deadline_span(NIL_P(own) ? timeout : own);
+    int result = loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), span);
+    return result == 0 && !NIL_P(own) ? shim_answer_timeout() : io_error_or(result);
+}
+
+// ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
+// that must be moved; zero asks for what is there, and -EAGAIN makes the caller wait with io_wait and call again. For 4.1
+// see io_read_once.
+struct transfer {
+    struct loop *loop;
+    VALUE io;
+    VALUE buffer;
+    size_t least;
+    size_t offset;
+};
+
+static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 3, 4);
+    struct transfer transfer = {.loop = scheduler_entered(self),
+                                .io = argv[0],
+                                .buffer = argv[1],
+                                .least = NUM2SIZET(argv[2]),
+                                .offset = argc > 3 ? NUM2SIZET(argv[3]) : 0};
+    return transfer;
+}
+
+// 1 when ready, or -errno. Raises what Ruby does when the IO's own timeout is over first.
+static int wait_to_move(const struct transfer *transfer, int descriptor, short events)
+{
+    int64_t span = deadline_span(shim_timeout(transfer->io));
+    int ready = loop_wait_descriptor(transfer->loop, descriptor, events, span);
+    if (ready == 0) shim_raise_timeout();
+    return ready;
+}
+
+// Whether to wait here also when zero bytes would do. Not to read: Ruby calls the hook in the same way for
+// IO#readpartial and IO#gets, which wait by io_wait after -EAGAIN, and for IO#read_nonblock, which says then that
+// nothing is there. To write, it calls it only for what is to block (IO#write, IO#syswrite; IO#write_nonblock calls no
+// hook), and a wait here saves it a call of io_wait and another IO::Buffer. Not with a timeout, which io_wait is told.
+// And not from the IO's own buffer (IO#flush), which is freed when a C extension closes the IO behind our back. A
+// String is locked meanwhile, and an IO::Buffer is asked for its address again.
+static bool waits_here(const struct transfer *transfer, short events)
+{
+    if (transfer->least > 0) return true;
+    if (events == POLLIN) return false;
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(transfer->buffer, &base, &size);
+    return !shim_has_timeout(transfer->io) && !shim_own_buffer(transfer->io, base);
+}
+
+// Moves bytes between the descriptor and the buffer from `offset` on.
+typedef ssize_t (*move)(const struct transfer *transfer, int descriptor, size_t offset);
+
+static bool is_socket(const struct transfer *transfer)
+{
+    return RTEST(rb_obj_is_kind_of(transfer->io, cBasicSocket));
+}
+
+static ssize_t read_into(const struct transfer *transfer, int descriptor, size_t offset)
+{
+    void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_writing(transfer->buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (!is_socket(transfer)) return io_read(descriptor, (char *)base + offset, size - offset);
+    ssize_t count = io_receive(descriptor, (char *)base + offset, size - offset);
+    loop_note_drained(transfer->loop, descriptor, count > 0 && (size_t)count < size - offset);
+    return count;
+}
+
+static ssize_t write_from(const struct transfer *transfer, int descriptor, size_t offset)
+{
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(transfer->buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (!is_socket(transfer)) return io_write(descriptor, (const char *)base + offset, size - offset);
+    return io_transmit(descriptor, (const char *)base + offset, size - offset);
+}
+
+// The kernel is never given the buffer to keep: each step is a non-blocking call, and the buffer's address is asked for
+// again after each wait.
+static VALUE transfer_bytes(struct transfer transfer, move step, short events)
+{
+    bool waits = waits_here(&transfer, events);
+    bool wait_first = waits && events == POLLIN && loop_drained(transfer.loop, rb_io_descriptor(transfer.io));
+    size_t moved = 0;
+    loop_admit(transfer.loop, rb_io_descriptor(transfer.io));
+    for (;;) {
+        int descriptor = rb_io_descriptor(transfer.io); // raises if it was closed while we waited
+        ssize_t count = -EAGAIN;
+        if (!wait_first) {
+            transfer.loop->statistics.system_calls++;
+            count = step(&transfer, descriptor, transfer.offset + moved);
+        }
+        wait_first = false;
+        if (count == -EAGAIN && waits) {
+            int ready = wait_to_move(&transfer, descriptor, events);
+            if (ready == -ECANCELED) loop_raise_wait_error(ECANCELED, "waiting for an IO");
+            if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
+            continue;
+        }
+        if (count < 0) { // -EAGAIN, too, may be asked for again and again, until another fiber has sent something
+            loop_give_turn(transfer.loop, moved);
+            return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
+        }
+        moved += (size_t)count;
+        if (count == 0 || moved >= transfer.least) break;
+    }
+    loop_give_turn(transfer.loop, moved);
+    return SIZET2NUM(moved);
+}
+
+/*
+ * call-seq: scheduler.io_read(io, buffer, length, offset = 0) -> Integer
+ *
+ * Reads at least +length+ bytes (with 0: what is there) into +buffer+, an IO::Buffer, from
+ * +offset+ on. Returns how many; fewer at the end of the file; -errno. With 0 also -EAGAIN, where the caller is to wait.
+ */
+static VALUE hook_read(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_bytes(transfer_of(argc, argv, self), read_into, POLLIN);
+}
+
+/*
+ * call-seq: scheduler.io_write(io, buffer, length, offset = 0) -> Integer
+ *
+ * Writes at least +length+ bytes of +buffer+ from +offset+ on. Returns how many, or -errno.
+ */
+static VALUE hook_write(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_bytes(transfer_of(argc, argv, self), write_from, POLLOUT);
+}
+
+// ---- io_pread, io_pwrite: (io, buffer, length, from) in 3.1, (io, buffer, from, length, offset) from 3.2 to 4.0, `from`
+// being the place in the file. What has places is a file, which is always ready: nothing is waited for.
+
+typedef ssize_t (*move_at)(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from);
+
+static ssize_t read_at(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from)
+{
+    void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (most > size - offset) most = size - offset;
+    ssize_t count;
+    do {
+        count = pread(descriptor, (char *)base + offset, most, from);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static ssize_t write_at(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from)
+{
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    if (most > size - offset) most = size - offset;
+    ssize_t count;
+    do {
+        count = pwrite(descriptor, (const char *)base + offset, most, from);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
+{
+    rb_check_arity(argc, 4, 5);
+    VALUE length = argv[argc == 4 ? 2 : 3];
+    off_t from = NUM2OFFT(argv[argc == 4 ? 3 : 2]);
+    VALUE arguments[4] = {argv[0], argv[1], length, argc == 4 ? INT2FIX(0) : argv[4]};
+    struct transfer transfer = transfer_of(4, arguments, self);
+    int descriptor = rb_io_descriptor(transfer.io);
+    size_t moved = 0;
+    do {
+        transfer.loop->statistics.system_calls++;
+        // Not more than was asked for, though the contract allows it: what follows in the file is somebody's.
+        size_t most = transfer.least ? transfer.least - moved : SIZE_MAX;
+        ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved, most, from + (off_t)moved);
+        if (count < 0) return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
+        if (count == 0) break;
+        moved += (size_t)count;
+    } while (moved < transfer.least);
+    loop_give_turn(transfer.loop, moved);
+    return SIZET2NUM(moved);
+}
+
+/*
+ * call-seq: scheduler.io_pread(io, buffer, from, length, offset) -> Integer
+ *
+ * As #io_read, from the byte +from+ of a file on, and without moving its position. (Ruby 3.1: io, buffer, length, from.)
+ */
+static VALUE io_pread(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_at(argc, argv, self, read_at);
+}
+
+/*
+ * call-seq: scheduler.io_pwrite(io, buffer, from, length, offset) -> Integer
+ *
+ * As #io_write, from the byte +from+ of a file on, and without moving its position. (Ruby 3.1: io, buffer, length, from.)
+ */
+static VALUE io_pwrite(int argc, VALUE *argv, VALUE self)
+{
+    return transfer_at(argc, argv, self, write_at);
+}
+
+// ---- The same for Ruby >= 4.1, which swaps offset and length, means the most by length, wants a single transfer and waits
+// itself after -EAGAIN. Taken for the other contract the caller would spin, so it is detected; see hooks_io_define.
+
+static ssize_t read_some(int descriptor, VALUE buffer, size_t offset, size_t most)
+{
+    void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_writing(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    return io_receive(descriptor, (char *)base + offset, most < size - offset ? most : size - offset);
+}
+
+static ssize_t write_some(int descriptor, VALUE buffer, size_t offset, size_t most)
+{
+    const void *base;
+    size_t size;
+    rb_io_buffer_get_bytes_for_reading(buffer, &base, &size);
+    if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
+    return io_transmit(descriptor, (const char *)base + offset, most < size - offset ? most : size - offset);
+}
+
+static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE most, bool writes)
+{
+    VALUE arguments[4] = {io, buffer, most, offset};
+    struct transfer transfer = transfer_of(4, arguments, self);
+    int descriptor = rb_io_descriptor(io);
+    loop_admit(transfer.loop, descriptor);
+    transfer.loop->statistics.system_calls++;
+    ssize_t count = (writes ? write_some : read_some)(descriptor, buffer, transfer.offset, transfer.least);
+    loop_give_turn(transfer.loop, count > 0 ? (size_t)count : 0);
+    return SSIZET2NUM(count);
+}
+
+/*
+ * call-seq: scheduler.io_read_once(io, buffer, offset, length) -> Integer
+ *
+ * @api private What +io_read+ is on Ruby >= 4.1: reads at most +length+ bytes, once. Returns how many, or -errno.
+ */
+static VALUE io_read_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length)
+{
+    return transfer_once(self, io, buffer, offset, length, false);
+}
+
+/*
+ * call-seq: scheduler.io_write_once(io, buffer, offset, length) -> Integer
+ *
+ * @api private What +io_write+ is on Ruby >= 4.1.
+ */
+static VALUE io_write_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length)
+{
+    return transfer_once(self, io, buffer, offset, length, true);
+}
+
+static VALUE transfer_at_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE most, move_at step)
+{
+    VALUE arguments[4] = {io, buffer, most, offset};
+    struct transfer transfer = transfer_of(4, arguments, self);
+    transfer.loop->statistics.system_calls++;
+    return SSIZET2NUM(step(rb_io_descriptor(io), buffer, transfer.offset, transfer.least, NUM2OFFT(from)));
+}
+
+/*
+ * call-seq: scheduler.io_pread_once(io, buffer, from, offset, length) -> Integer
+ *
+ * @api private What +io_pread+ is on Ruby >= 4.1.
+ */
+static VALUE io_pread_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE length)
+{
+    return transfer_at_once(self, io, buffer, from, offset, length, read_at);
+}
+
+/*
+ * call-seq: scheduler.io_pwrite_once(io, buffer, from, offset, length) -> Integer
+ *
+ * @api private What +io_pwrite+ is on Ruby >= 4.1.
+ */
+static VALUE io_pwrite_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE length)
+{
+    return transfer_at_once(self, io, buffer, from, offset, length, write_at);
+}
+
+// ---- io_select
+
+static long add_all(struct pollfd *asked, VALUE ios, short events)
+{
+    if (NIL_P(ios)) return 0;
+    long count = RARRAY_LEN(ios);
+    for (long i = 0; i < count; i++) {
+        VALUE io = rb_io_get_io(rb_ary_entry(ios, i));
+        if (events == POLLOUT) io = rb_io_get_write_io(io);
+        asked[i] = (struct pollfd){.fd = rb_io_descriptor(io), .events = events};
+    }
+    return count;
+}
+
+// Bytes that Ruby has read ahead make an IO readable, whatever the kernel says.
+static bool buffered(VALUE ios, VALUE ready)
+{
+    for (long i = 0; !NIL_P(ios) && i < RARRAY_LEN(ios); i++) {
+        VALUE io = rb_ary_entry(ios, i);
+        rb_io_t *file;
+        GetOpenFile(rb_io_get_io(io), file);
+        if (rb_io_read_pending(file)) rb_ary_push(ready, io);
+    }
+    return RARRAY_LEN(ready) > 0;
+}
+
+static VALUE ready_of(const struct pollfd *asked, VALUE ios)
+{
+    VALUE ready = rb_ary_new();
+    for (long i = 0; !NIL_P(ios) && i < RARRAY_LEN(ios); i++) {
+        if (asked[i].revents) rb_ary_push(ready, rb_ary_entry(ios, i));
+    }
+    return ready;
+}
+
+static VALUE list_of(VALUE ios)
+{
+    if (NIL_P(ios)) return Qnil;
+    Check_Type(ios, T_ARRAY);
+    return rb_ary_dup(ios); // others may change it while we wait
+}
+
+/*
+ * call-seq: scheduler.io_select(readables, writables, exceptables, timeout = nil) -> [[io, ...], [io, ...], [io, ...]] or nil
+ *
+ * IO.select, parking only the calling fiber.
+ */
+static VALUE io_select(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, 4);
+    struct loop *loop = scheduler_entered(self);
+    VALUE readables = list_of(argv[0]), writables = list_of(argc > 1 ? argv[1] : Qnil),
+          exceptables = list_of(argc > 2 ? argv[2] : Qnil);
+    int64_t span = deadline_span(argc > 3 ? argv[3] : Qnil);
+    VALUE ready_now = rb_ary_new();
+    bool has_buffered = buffered(readables, ready_now);
+
+    long total = (NIL_P(readables) ? 0 : RARRAY_LEN(readables)) + (NIL_P(writables) ? 0 : RARRAY_LEN(writables)) +
+                 (NIL_P(exceptables) ? 0 : RARRAY_LEN(exceptables));
+    VALUE holder;
+    struct pollfd *asked = ALLOCV_N(struct pollfd, holder, total + 1);
+    long reads = add_all(asked, readables, POLLIN);
+    long writes = add_all(asked + reads, writables, POLLOUT);
+    long count = reads + writes + add_all(asked + reads + writes, exceptables, POLLPRI);
+    // What is ready already needs no wait, which would fail once a deadline has passed.
+    bool looks = has_buffered || span == 0 || task_pending(loop->task);
+    int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
+    if (found < 0) rb_sys_fail("IO.select");
+    if (found || has_buffered || span == 0) {
+        loop_courtesy(loop);
+    } else {
+        found = loop_wait_any(loop, asked, (size_t)count, span);
+        if (found < 0) loop_raise_wait_error(-found, "waiting for an IO");
+    }
+    if (found == 0 && !has_buffered) {
+        ALLOCV_END(holder);
+        return Qnil;
+    }
+    VALUE readable = ready_of(asked, readables);
+    for (long i = 0; i < RARRAY_LEN(ready_now); i++) {
+        VALUE io = rb_ary_entry(ready_now, i);
+        if (!RTEST(rb_ary_includes(readable, io))) rb_ary_push(readable, io);
+    }
+    VALUE result = rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables),
+                                        ready_of(asked + reads + writes, exceptables));
+    ALLOCV_END(holder);
+    return result;
+}
+
+void hooks_io_define(VALUE scheduler_class)
+{
+    _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI,
+                   "IO events are poll's");
+    rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
+    rb_define_method(scheduler_class, "io_wait", io_wait, -1);
+    rb_define_method(scheduler_class, "io_read", hook_read, -1);
+    rb_define_method(scheduler_class, "io_write", hook_write, -1);
+    rb_define_method(scheduler_class, "io_pread", io_pread, -1);
+    rb_define_method(scheduler_class, "io_pwrite", io_pwrite, -1);
+    rb_define_method(scheduler_class, "io_select", io_select, -1);
+    rb_define_method(scheduler_class, "io_read_once", io_read_once, 4);
+    rb_define_method(scheduler_class, "io_write_once", io_write_once, 4);
+    rb_define_method(scheduler_class, "io_pread_once", io_pread_once, 5);
+    rb_define_method(scheduler_class, "io_pwrite_once", io_pwrite_once, 5);
+    if (!shim_single_transfers()) return;
+    rb_define_alias(scheduler_class, "io_read", "io_read_once");
+    rb_define_alias(scheduler_class, "io_write", "io_write_once");
+    rb_define_alias(scheduler_class, "io_pread", "io_pread_once");
+    rb_define_alias(scheduler_class, "io_pwrite", "io_pwrite_once");
+}

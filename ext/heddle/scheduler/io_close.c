@@ -1,0 +1,88 @@
+#include "scheduler/io_close.h"
+
+#include "scheduler/scheduler.h"
+#include "shims.h"
+
+#include <errno.h>
+#include <ruby/ractor.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+// Set in the main Ractor alone. The loops are its own, listed under its lock, and no other Ractor has one of their IOs.
+static rb_ractor_local_key_t main_ractor_key;
+
+static VALUE cBasicSocket;
+
+static VALUE as_ruby_does(VALUE unused)
+{
+    (void)unused;
+    return rb_call_super(0, NULL);
+}
+
+// Only a socket that is to linger waits in close(2).
+static bool closes_at_once(int descriptor)
+{
+    struct linger linger = {0};
+    socklen_t length = sizeof linger;
+    return getsockopt(descriptor, SOL_SOCKET, SO_LINGER, &linger, &length) == 0 && !(linger.l_onoff && linger.l_linger);
+}
+
+// Ruby gives up the GVL for close(2), which costs the 100 ms of a quantum beside a thread that computes. Here it does
+// all but that: who waits for the socket in other threads is woken, and awaited, first.
+static VALUE close_socket(VALUE self, int descriptor)
+{
+    int state = 0;
+    shim_set_autoclose(self, false);
+    VALUE result = rb_protect(as_ruby_does, Qnil, &state);
+    if (!shim_close_began(self)) { // something was raised before
+        shim_set_autoclose(self, true);
+    } else {
+        shim_give_up_descriptor(self);
+        if (close(descriptor) < 0 && errno != EINTR && !state)
+            rb_syserr_fail(errno, NULL); // somebody else had closed the number
+    }
+    if (state) rb_jump_tag(state);
+    return result;
+}
+
+static VALUE release_task(VALUE argument)
+{
+    ((struct task *)argument)->held = false;
+    return Qnil;
+}
+
+// Ruby waits until the fibers and threads that wait for the IO have gone. A deadline or a cancel in that wait would leave the
+// descriptor open, and the others without an end (Ruby 4.0), or be raised by a close that has done its work.
+static VALUE close_in_task(struct task *task)
+{
+    if (task->held) return as_ruby_does(Qnil);
+    task->held = true;
+    return rb_ensure(as_ruby_does, Qnil, release_task, (VALUE)task);
+}
+
+static VALUE io_close(VALUE self)
+{
+    int descriptor = rb_ractor_local_storage_ptr(main_ractor_key) ? shim_open_descriptor(self) : -1;
+    if (descriptor < 0) return rb_call_super(0, NULL);
+    loops_descriptor_closing(descriptor);
+    VALUE scheduler = rb_fiber_scheduler_current();
+    struct loop *loop = scheduler_loop(scheduler);
+    if (loop) return close_in_task(loop->task);
+    if (rb_thread_alone() || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) ||
+        !shim_autoclose(self) || !NIL_P(scheduler) || !closes_at_once(descriptor)) {
+        return rb_call_super(0, NULL);
+    }
+    return close_socket(self, descriptor);
+}
+
+void io_close_define(void)
+{
+    main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
+    rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
+    rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
+    VALUE compat = rb_define_module_under(heddle_module, "Compat");
+    VALUE module = rb_define_module_under(compat, "IOClose");
+    rb_ext_ractor_safe(true); // every Ractor closes IOs
+    rb_define_method(module, "close", io_close, 0);
+    rb_ext_ractor_safe(false);
+}

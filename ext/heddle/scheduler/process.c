@@ -1,0 +1,111 @@
+#include "scheduler/process.h"
+
+#include "shims.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef HAVE_PIDFD
+#include <sys/syscall.h>
+#endif
+
+static VALUE cStatus;
+static ID id_wait, id_value, id_kill, id_join, id_alive;
+
+// -1 with errno where the kernel (< 5.3) or the build has none.
+static int open_pidfd(rb_pid_t pid)
+{
+#ifdef HAVE_PIDFD
+    return (int)syscall(SYS_pidfd_open, pid, 0); // close-on-exec by itself
+#else
+    (void)pid;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+struct waiting {
+    struct loop *loop;
+    rb_pid_t pid;
+    int flags;
+    int descriptor;
+    VALUE thread;
+};
+
+static VALUE reap(rb_pid_t pid, int flags)
+{
+    return rb_funcall(cStatus, id_wait, 2, PIDT2NUM(pid), INT2NUM(flags));
+}
+
+static VALUE wait_by_descriptor(VALUE argument)
+{
+    struct waiting *waiting = (struct waiting *)argument;
+    for (;;) {
+        int found = loop_wait_descriptor(waiting->loop, waiting->descriptor, POLLIN, DEADLINE_NEVER);
+        if (found < 0) rb_syserr_fail(-found, "waiting for a child process");
+        VALUE status = reap(waiting->pid, waiting->flags | WNOHANG);
+        if (!NIL_P(status)) return status;
+    }
+}
+
+static VALUE close_descriptor(VALUE argument)
+{
+    close(((struct waiting *)argument)->descriptor);
+    return Qnil;
+}
+
+// The thread may outlive the fiber that started it: it is handed a Ruby object, not a pointer to a stack.
+static VALUE reap_in_thread(void *argument)
+{
+    VALUE asked = (VALUE)argument;
+    return reap(NUM2PIDT(rb_ary_entry(asked, 0)), NUM2INT(rb_ary_entry(asked, 1)));
+}
+
+static VALUE wait_by_thread(VALUE argument)
+{
+    return rb_funcall(((struct waiting *)argument)->thread, id_value, 0);
+}
+
+// Joined, since until it has ended it may reap a child that is another's to wait for.
+static VALUE kill_and_join(VALUE thread)
+{
+    if (RTEST(rb_funcall(thread, id_alive, 0))) rb_funcall(rb_funcall(thread, id_kill, 0), id_join, 0);
+    return Qnil;
+}
+
+static VALUE kill_thread(VALUE argument)
+{
+    return scope_shelter(kill_and_join, ((struct waiting *)argument)->thread);
+}
+
+VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
+{
+    struct waiting waiting = {.loop = loop, .pid = pid, .flags = flags};
+    // A pidfd can be had of any process, and of one that is no child Ruby has to say ECHILD; of a child that has ended
+    // there is nothing to wait for.
+    VALUE status = reap(pid, flags | WNOHANG);
+    if (!NIL_P(status)) return status;
+    // A pidfd tells of exits only, not of stops (WUNTRACED) and continuations.
+    if (pid > 0 && (flags & ~WNOHANG) == 0) {
+        waiting.descriptor = open_pidfd(pid);
+        if (waiting.descriptor >= 0)
+            return rb_ensure(wait_by_descriptor, (VALUE)&waiting, close_descriptor, (VALUE)&waiting);
+        if (errno == ESRCH) return reap(pid, flags | WNOHANG); // ECHILD, said as Ruby says it
+    }
+    VALUE asked = rb_ary_new_from_args(2, PIDT2NUM(pid), INT2NUM(flags));
+    waiting.thread = rb_thread_create(reap_in_thread, (void *)asked);
+    rb_ivar_set(waiting.thread, rb_intern("__heddle_asked__"), asked); // keeps it alive until the thread has read it
+    return rb_ensure(wait_by_thread, (VALUE)&waiting, kill_thread, (VALUE)&waiting);
+}
+
+void Init_heddle_process(void)
+{
+    cStatus = rb_path2class("Process::Status");
+    rb_gc_register_mark_object(cStatus);
+    id_wait = rb_intern("wait");
+    id_value = rb_intern("value");
+    id_kill = rb_intern("kill");
+    id_join = rb_intern("join");
+    id_alive = rb_intern("alive?");
+}

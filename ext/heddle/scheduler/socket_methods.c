@@ -1,0 +1,236 @@
+#include "scheduler/socket_methods.h"
+
+#include "budget.h"
+#include "scheduler/scheduler.h"
+#include "shims.h"
+#include "socket_io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+// BasicSocket#readpartial and #write, which sockets inherit from IO, for tasks of ours. Ruby calls the hooks io_read and
+// io_write for them, and each time makes an IO::Buffer first: as much work as the system call. Here the bytes go straight
+// between the String and the kernel; whatever is out of the ordinary (an encoding, a timeout, bytes that were read ahead, an
+// IO that is closed) is left to Ruby, and to the hooks. And #read_nonblock, by which Net::HTTP and others read: see there.
+
+static ID id_new, id_readpartial, id_write, id_read_nonblock, id_kept_read_nonblock;
+static VALUE sym_wait_readable;
+
+// Who is in charge of the calling fiber; NULL for a blocking fiber, another scheduler, or a subclass of ours, whose hooks may
+// be its own.
+static struct loop *loop_in_charge(void)
+{
+    VALUE scheduler = rb_fiber_scheduler_current();
+    return NIL_P(scheduler) ? NULL : scheduler_plain_loop(scheduler);
+}
+
+// Nobody either where a program has put a method of its own in place or in front of IO's, which is then to be called.
+static struct loop *loop_in_place_of(ID method)
+{
+    return rb_method_basic_definition_p(rb_cIO, method) ? loop_in_charge() : NULL;
+}
+
+// As Ruby's own methods say it: with the path of a UNIXSocket, and their name.
+static void fail(VALUE self, int error, const char *function)
+{
+    VALUE path = shim_path(self);
+    if (NIL_P(path)) rb_syserr_fail(error, NULL);
+    VALUE arguments[2] = {path, rb_str_new_cstr(function)};
+    rb_exc_raise(rb_funcallv(CLASS_OF(rb_syserr_new(error, NULL)), id_new, 2, arguments));
+}
+
+static void await(struct loop *loop, VALUE self, int descriptor, short events, const char *function)
+{
+    int ready = loop_wait_descriptor(loop, descriptor, events, DEADLINE_NEVER);
+    if (ready == -ECANCELED) loop_raise_wait_error(ECANCELED, function);
+    if (ready < 0) fail(self, -ready, function);
+}
+
+static ssize_t receive_into(struct loop *loop, int descriptor, char *base, long most)
+{
+    loop->statistics.system_calls++;
+    ssize_t count = io_receive(descriptor, base, (size_t)most);
+    loop_note_drained(loop, descriptor, count > 0 && count < most);
+    return count;
+}
+
+static VALUE receive(struct loop *loop, int descriptor, long most, ssize_t *count)
+{
+    if (most <= LOOP_SCRATCH) {
+        char *scratch = loop_scratch(loop);
+        *count = receive_into(loop, descriptor, scratch, most);
+        return *count > 0 ? rb_str_new(scratch, *count) : 0;
+    }
+    VALUE bytes = rb_str_new(NULL, most);
+    *count = receive_into(loop, descriptor, RSTRING_PTR(bytes), most);
+    return rb_str_resize(bytes, *count > 0 ? *count : 0);
+}
+
+/*
+ * call-seq: socket.readpartial(maxlen, outbuf = nil) -> String
+ *
+ * IO#readpartial.
+ */
+static VALUE readpartial(int argc, VALUE *argv, VALUE self)
+{
+    struct loop *loop;
+    int descriptor;
+    if (argc != 1 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 || !(loop = loop_in_place_of(id_readpartial)) ||
+        !shim_reads(self) || (descriptor = shim_plain_reader(self)) < 0)
+        return rb_call_super(argc, argv);
+    loop_enter(loop);
+    loop_admit(loop, descriptor);
+    bool wait_first = loop_drained(loop, descriptor);
+    for (;;) {
+        if (!wait_first) {
+            ssize_t count;
+            VALUE bytes = receive(loop, descriptor, FIX2LONG(argv[0]), &count);
+            if (count > 0) {
+                loop_give_turn(loop, (size_t)count);
+                return bytes;
+            }
+            if (count == 0) rb_eof_error();
+            if (count != -EAGAIN) fail(self, (int)-count, "io_getpartial");
+        }
+        wait_first = false;
+        await(loop, self, descriptor, POLLIN, "io_getpartial");
+        // Another fiber may have used the IO meanwhile. That it closed it for reading (close_read) the kernel tells: the end.
+        if ((descriptor = shim_plain_reader(self)) < 0) return rb_call_super(argc, argv);
+    }
+}
+
+// Whether Ruby's own method would make a String of that many bytes, or make this one so long, before it knows that there are
+// none.
+static bool would_make_room(VALUE buffer, long most)
+{
+    if (NIL_P(buffer)) return true;
+    return RB_TYPE_P(buffer, T_STRING) && rb_str_capacity(buffer) < (size_t)most;
+}
+
+// Who reads without ever waiting, as Net::HTTP does while its server is the faster, has a budget (budget.h).
+static void spend_on_reading(struct loop *loop)
+{
+    loop_enter(loop);
+    loop_spend(loop, 0);
+}
+
+static void note_received(struct loop *loop, size_t count)
+{
+    loop->bytes_since_switch += BUDGET_PARSED_IN_RUBY * count;
+}
+
+/*
+ * call-seq: socket.__read_nonblock(maxlen, outbuf, exception) -> String, nil or :wait_readable
+ *
+ * What BasicSocket#read_nonblock calls. Ruby's own first makes room for +maxlen+ bytes, of which mostly none are there yet, and
+ * who asked then waits with them in hand: with Net::HTTP that is a page of memory and a page fault for each reply that is
+ * waited for. Here the room is that of the bytes that came.
+ */
+static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE exception)
+{
+    // Before anything is received: what is raised there loses no bytes.
+    struct loop *loop = loop_in_charge();
+    if (loop) spend_on_reading(loop);
+    int descriptor;
+    long most = FIXNUM_P(length) ? FIX2LONG(length) : 0;
+    if (exception != Qfalse || most <= 0 || most > LOOP_SCRATCH || !would_make_room(buffer, most) || !loop ||
+        (descriptor = shim_plain_reader(self)) < 0) {
+        VALUE arguments[3] = {length, buffer, exception};
+        VALUE received = rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
+        if (loop && RB_TYPE_P(received, T_STRING)) note_received(loop, (size_t)RSTRING_LEN(received));
+        return received;
+    }
+    if (!NIL_P(buffer)) rb_str_modify(buffer); // raises before bytes are taken
+    char *scratch = loop_scratch(loop);
+    ssize_t count = receive_into(loop, descriptor, scratch, most);
+    if (count == -EAGAIN) return sym_wait_readable;
+    if (count < 0) fail(self, (int)-count, "rsock_read_nonblock");
+    note_received(loop, (size_t)count);
+    if (NIL_P(buffer)) return count ? rb_str_new(scratch, count) : Qnil;
+    rb_str_resize(buffer, count);
+    memcpy(RSTRING_PTR(buffer), scratch, (size_t)count);
+    return count ? buffer : Qnil;
+}
+
+// Sends what is left. The String may be changed by others while we wait: this keeps the bytes that it had.
+static void send_rest(struct loop *loop, VALUE self, VALUE bytes, size_t sent)
+{
+    bytes = rb_str_new_frozen(bytes);
+    while (sent < (size_t)RSTRING_LEN(bytes)) {
+        int descriptor = rb_io_descriptor(self); // raises if it was closed while we waited
+        loop->statistics.system_calls++;
+        ssize_t count = io_transmit(descriptor, RSTRING_PTR(bytes) + sent, (size_t)RSTRING_LEN(bytes) - sent);
+        if (count >= 0) {
+            sent += (size_t)count;
+        } else if (count == -EAGAIN) {
+            await(loop, self, descriptor, POLLOUT, "io_write");
+        } else {
+            fail(self, (int)-count, "io_write");
+        }
+    }
+}
+
+/*
+ * call-seq: socket.write(*objects) -> Integer
+ *
+ * IO#write.
+ */
+static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
+{
+    struct loop *loop;
+    int descriptor;
+    if (argc != 1 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 ||
+        !(loop = loop_in_place_of(id_write)) || (descriptor = shim_plain_writer(self)) < 0)
+        return rb_call_super(argc, argv);
+    loop_enter(loop);
+    loop_admit(loop, descriptor);
+    VALUE bytes = argv[0];
+    long length = RSTRING_LEN(bytes);
+    loop->statistics.system_calls++;
+    ssize_t count = io_transmit(descriptor, RSTRING_PTR(bytes), (size_t)length);
+    if (count != length) {
+        if (count < 0 && count != -EAGAIN) fail(self, (int)-count, "io_write");
+        send_rest(loop, self, bytes, count < 0 ? 0 : (size_t)count);
+    }
+    RB_GC_GUARD(bytes);
+    loop_give_turn(loop, (size_t)length);
+    return LONG2FIX(length);
+}
+
+// Unless the program has put one of its own there.
+static void define(VALUE socket_class, const char *name, VALUE (*method)(int, VALUE *, VALUE))
+{
+    VALUE arguments[2] = {ID2SYM(rb_intern(name)), Qfalse}; // not what it inherits
+    if (!RTEST(rb_funcallv(socket_class, rb_intern("method_defined?"), 2, arguments)))
+        rb_define_method(socket_class, name, method, -1);
+}
+
+// It is there on Linux alone, and has no more than the name in common with IO's.
+static void replace_read_nonblock(VALUE socket_class)
+{
+    VALUE arguments[2] = {ID2SYM(id_read_nonblock), Qfalse};
+    if (!RTEST(rb_funcallv(socket_class, rb_intern("private_method_defined?"), 2, arguments))) return;
+    rb_alias(socket_class, id_kept_read_nonblock, id_read_nonblock);
+    rb_define_private_method(socket_class, "__read_nonblock", read_nonblock, 3);
+}
+
+void socket_methods_define(void)
+{
+    static bool defined;
+    if (defined) return;
+    defined = true;
+    id_new = rb_intern("new");
+    id_readpartial = rb_intern("readpartial");
+    id_write = rb_intern("write");
+    id_read_nonblock = rb_intern("__read_nonblock");
+    id_kept_read_nonblock = rb_intern("__read_nonblock_without_heddle");
+    sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
+    VALUE socket_class = rb_path2class("BasicSocket");
+    rb_ext_ractor_safe(true); // every Ractor has sockets; loops are the main one's
+    // On the class itself, which has none of its own: a method that somebody defines or puts in front stands before it.
+    define(socket_class, "readpartial", readpartial);
+    define(socket_class, "write", write_bytes);
+    replace_read_nonblock(socket_class);
+    rb_ext_ractor_safe(false);
+}

@@ -1,0 +1,64 @@
+#include "scheduler/statistics.h"
+
+#include "loop/loop.h"
+#include "scheduler/scheduler.h"
+
+static void put(VALUE hash, const char *key, uint64_t value)
+{
+    rb_hash_aset(hash, ID2SYM(rb_intern(key)), ULL2NUM(value));
+}
+
+/*
+ * call-seq: scheduler.statistics -> Hash
+ *
+ * Counters since the start, as Integers: +switches+ between fibers; +polls+ of the kernel, of which +empty_polls+ brought
+ * nothing and +sleeps+ were allowed to wait; +system_calls+ made to wait and to move bytes (not Ruby's own); +waits+, a
+ * Hash of how often fibers parked, by kind; tasks +spawned+, of which +reused+ ran on a fiber that had run another before;
+ * fibers +retired+. Now: +tasks+ that have not ended, +idle+ fibers, +timers+. +longest_run+, a Float: the seconds that a
+ * fiber held the processor without parking, at most; 0.0 unless #measure_runs= is on.
+ */
+static VALUE statistics(VALUE self)
+{
+    static const char *const kinds[WAIT_KINDS] = {
+        [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
+        [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_TURN] = "turn"};
+    struct loop *loop = scheduler_loop(self);
+    const struct loop_statistics *counted = &loop->statistics;
+    VALUE hash = rb_hash_new(), waits = rb_hash_new();
+    put(hash, "switches", counted->switches);
+    put(hash, "polls", counted->polls);
+    put(hash, "empty_polls", counted->empty_polls);
+    put(hash, "sleeps", counted->sleeps);
+    put(hash, "system_calls", counted->system_calls);
+    for (int kind = 0; kind < WAIT_KINDS; kind++) {
+        if (kinds[kind]) put(waits, kinds[kind], counted->waits[kind]);
+    }
+    rb_hash_aset(hash, ID2SYM(rb_intern("waits")), waits);
+    put(hash, "spawned", counted->spawned);
+    put(hash, "reused", counted->reused);
+    put(hash, "retired", counted->retired);
+    put(hash, "tasks", loop->task_count);
+    put(hash, "idle", loop->idle_count);
+    put(hash, "timers", loop->timers.size);
+    rb_hash_aset(hash, ID2SYM(rb_intern("longest_run")), DBL2NUM((double)counted->longest_run / 1e9));
+    return hash;
+}
+
+/*
+ * call-seq: scheduler.measure_runs = true or false
+ *
+ * Whether to measure how long fibers hold the processor, for statistics[:longest_run]: a look at the clock a switch.
+ */
+static VALUE set_measure_runs(VALUE self, VALUE measure)
+{
+    struct loop *loop = scheduler_loop(self);
+    loop->measuring = RTEST(measure);
+    loop->run_began = 0;
+    return measure;
+}
+
+void statistics_define(VALUE scheduler_class)
+{
+    rb_define_method(scheduler_class, "statistics", statistics, 0);
+    rb_define_method(scheduler_class, "measure_runs=", set_measure_runs, 1);
+}

@@ -1,0 +1,87 @@
+#include "scheduler/task_view.h"
+
+#include "loop/loop.h"
+#include "scheduler/task_class.h"
+
+#include <poll.h>
+
+static ID id_backtrace;
+
+static const char *wanted(short events)
+{
+    switch (events & (POLLIN | POLLOUT)) {
+    case POLLIN:
+        return "to be readable";
+    case POLLOUT:
+        return "to be writable";
+    case POLLIN | POLLOUT:
+        return "to be readable or writable";
+    default:
+        return "to have urgent data";
+    }
+}
+
+static const struct loop_wait *waiting(VALUE self)
+{
+    const struct task *task = task_of(self);
+    return task->wait && task->wait->state != WAIT_RUNNING ? task->wait : NULL;
+}
+
+/*
+ * call-seq: task.waits_for -> String or nil
+ *
+ * In words, what the task waits for now; nil when it runs, has ended, or runs under a foreign scheduler.
+ */
+static VALUE waits_for(VALUE self)
+{
+    const struct loop_wait *wait = waiting(self);
+    if (!wait) return Qnil;
+    if (wait->state == WAIT_READY) return rb_str_new_cstr("its turn");
+    switch (wait->kind) {
+    case WAIT_BLOCK:
+        return wait->blocker && !SPECIAL_CONST_P(wait->blocker)
+                   ? rb_sprintf("a %" PRIsVALUE, rb_obj_class(wait->blocker))
+                   : rb_str_new_cstr("another fiber or thread");
+    case WAIT_SLEEP:
+        return rb_str_new_cstr("the end of a sleep");
+    case WAIT_DESCRIPTOR:
+        return rb_sprintf("descriptor %d %s", wait->descriptor, wanted(wait->events));
+    case WAIT_SELECT:
+        return rb_str_new_cstr("one of several descriptors");
+    case WAIT_NATIVE:
+        return rb_str_new_cstr("a name to be resolved");
+    default:
+        return rb_str_new_cstr("its turn");
+    }
+}
+
+/*
+ * call-seq: task.waits_since -> Float or nil
+ *
+ * For how many seconds it has been waiting, to about a millisecond.
+ */
+static VALUE waits_since(VALUE self)
+{
+    const struct loop_wait *wait = waiting(self);
+    return wait ? DBL2NUM((double)(deadline_now() - wait->since) / 1e9) : Qnil;
+}
+
+/*
+ * call-seq: task.backtrace -> [String, ...] or nil
+ *
+ * Where the task is: of the fiber that waits, which may be one that the task resumed. nil for one that has ended.
+ */
+static VALUE backtrace(VALUE self)
+{
+    const struct task *task = task_of(self);
+    VALUE fiber = task->wait ? task->wait->fiber : task->fiber;
+    return NIL_P(fiber) || !fiber ? Qnil : rb_funcall(fiber, id_backtrace, 0);
+}
+
+void task_view_define(VALUE task_class)
+{
+    id_backtrace = rb_intern("backtrace");
+    rb_define_method(task_class, "waits_for", waits_for, 0);
+    rb_define_method(task_class, "waits_since", waits_since, 0);
+    rb_define_method(task_class, "backtrace", backtrace, 0);
+}

@@ -1,0 +1,500 @@
+#include "scope/scope.h"
+
+#include "scheduler/scheduler.h"
+#include "scheduler/task_class.h"
+#include "scheduler/timeout.h"
+#include "scope/scope_fiber.h"
+#include "scope/thread_scope.h"
+#include "shims.h"
+#include "task/foreign.h"
+
+static VALUE cScope;
+static ID id_scope; // no @: nobody sees the variable
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    struct scope *scope = pointer;
+    rb_gc_mark(scope->self); // pins it: an exception's reference alone would let it move
+    rb_gc_mark(scope->exception);
+    rb_gc_mark(scope->message);
+    rb_gc_mark(scope->sent);
+    rb_gc_mark(scope->fiber);
+    rb_gc_mark(scope->watcher);
+}
+
+static void release(void *pointer)
+{
+    xfree(pointer); // open ones are marked by their chain
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct scope);
+}
+
+static const rb_data_type_t scope_type = {
+    .wrap_struct_name = "Heddle::Scope",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct scope *scope_of(VALUE object)
+{
+    return rb_check_typeddata(object, &scope_type);
+}
+
+// ---- those that nothing came of, to be used again
+
+enum { SPARES = 256 };
+
+static struct scope *spares; // linked by `outer`
+static uint32_t spare_count;
+
+static void mark_spares(void *unused)
+{
+    (void)unused;
+    for (const struct scope *scope = spares; scope; scope = scope->outer)
+        rb_gc_mark(scope->self);
+}
+
+static const rb_data_type_t spares_type = {
+    .wrap_struct_name = "Heddle::SpareScopes",
+    .function = {.dmark = mark_spares},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static struct scope *take_spare(void)
+{
+    struct scope *scope = spares;
+    spares = scope->outer;
+    spare_count--;
+    scope->outer = NULL;
+    return scope;
+}
+
+// For one that has been left: scope_new may give it out again, as making the object is most of what a scope costs. Not
+// one of which anybody else may know: an exception and the helper know none that has not expired, and a fiber only a
+// stranger. Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope
+// is somebody else's.
+static void hand_back(struct scope *scope, uint32_t uses)
+{
+    if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->stranger) return;
+    if (!NIL_P(scope->sent) || !NIL_P(scope->fiber) || !NIL_P(scope->watcher) || spare_count == SPARES) return;
+    *scope = (struct scope){.self = scope->self, .outer = spares, .uses = uses + 1};
+    spares = scope;
+    spare_count++;
+}
+
+struct scope *scope_new(enum scope_kind kind, int64_t span)
+{
+    struct scope *scope;
+    if (spares) {
+        scope = take_spare();
+    } else {
+        VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
+        scope->self = self;
+    }
+    scope->exception = scope->message = scope->sent = scope->fiber = scope->watcher = Qnil;
+    scope->kind = (uint8_t)kind;
+    scope->span = span;
+    scope->at = DEADLINE_NEVER;
+    return scope;
+}
+
+// ---- the chain
+
+// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not
+// have: with none, what waits need not ask for its thread's.
+static size_t open_in_threads;
+
+void scope_chain_mark(const struct scope_chain *chain)
+{
+    if (chain->thread) rb_gc_mark(chain->thread); // pins the thread, which has the chain: its address is compared
+    rb_gc_mark(chain->root);
+    rb_gc_mark(chain->sent);
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
+        rb_gc_mark(scope->self);
+}
+
+static void mark_chain(void *pointer)
+{
+    scope_chain_mark(pointer);
+}
+
+static const rb_data_type_t chain_type = {
+    .wrap_struct_name = "Heddle::Scopes",
+    .function = {.dmark = mark_chain, .dfree = release},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct scope_chain *scope_chain_new(VALUE *object)
+{
+    struct scope_chain *chain;
+    *object = TypedData_Make_Struct(rb_cObject, struct scope_chain, &chain_type, chain);
+    return chain;
+}
+
+// NULL where it is a plain thread's.
+static struct scope_chain *chain_of_fiber(void)
+{
+    VALUE scheduler = rb_fiber_scheduler_get();
+    if (NIL_P(scheduler)) return NULL;
+    struct loop *loop = scheduler_loop(scheduler);
+    if (loop && loop->thread == rb_thread_current()) return loop->task->chain;
+    return !loop && RTEST(rb_fiber_scheduler_current()) ? foreign_chain() : NULL;
+}
+
+struct scope_chain *scope_chain_current(void)
+{
+    struct scope_chain *chain = chain_of_fiber();
+    return chain ? chain : thread_scope_chain(rb_thread_current());
+}
+
+// NULL where no scope can be in force.
+static struct scope_chain *chain_with_scopes(void)
+{
+    struct scope_chain *chain = chain_of_fiber();
+    return chain || !open_in_threads ? chain : thread_scope_chain(rb_thread_current());
+}
+
+// Nobody leaves these: they must not pile up, nor keep the helper busy.
+static void close_lost(struct scope_chain *chain)
+{
+    for (struct scope *scope = chain->innermost, *outer; scope; scope = outer) {
+        outer = scope->outer;
+        if (scope->stranger && scope_lost(scope)) scope_close(scope);
+    }
+}
+
+static bool made_to_hide(const struct scope *scope)
+{
+    return scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_SHELTER;
+}
+
+bool scope_hides_outer(const struct scope *scope)
+{
+    return made_to_hide(scope) && !scope_aside(scope);
+}
+
+// What scope_due and scope_in_force ask in each wait. A stranger may bind or not: with one open they go through all.
+static void sum_up(struct scope *scope)
+{
+    const struct scope *outer = made_to_hide(scope) ? NULL : scope->outer;
+    scope->earliest = outer && outer->earliest < scope->at ? outer->earliest : scope->at;
+    scope->limit = scope->kind == SCOPE_TIMEOUT ? DEADLINE_NEVER : scope->at;
+    if (outer && outer->limit < scope->limit) scope->limit = outer->limit;
+}
+
+void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
+{
+    scope->at = at;
+    scope_note_fiber(scope, chain);
+    if (scope->stranger) close_lost(chain);
+    if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope, chain);
+    if (chain->thread) open_in_threads++;
+    scope->chain = chain;
+    scope->outer = chain->innermost;
+    chain->innermost = scope;
+    chain->strangers += scope->stranger;
+    sum_up(scope);
+    if (!chain->thread && !chain->task && at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
+}
+
+// Where one in the middle has gone. From the outermost on: the links are turned round meanwhile, and nothing is
+// allocated.
+static void sum_up_again(struct scope_chain *chain)
+{
+    struct scope *last = NULL, *next;
+    for (struct scope *scope = chain->innermost; scope; scope = next) {
+        next = scope->outer;
+        scope->outer = last;
+        last = scope;
+    }
+    chain->innermost = NULL;
+    for (struct scope *scope = last; scope; scope = next) {
+        next = scope->outer;
+        scope->outer = chain->innermost;
+        chain->innermost = scope;
+        sum_up(scope);
+    }
+}
+
+// It is not the innermost: its fiber has yielded, or a continuation left it.
+static void unlink_from_middle(struct scope_chain *chain, const struct scope *scope)
+{
+    struct scope **link = &chain->innermost;
+    while (*link && *link != scope)
+        link = &(*link)->outer;
+    if (!*link) return;
+    *link = scope->outer;
+    sum_up_again(chain);
+}
+
+void scope_close(struct scope *scope)
+{
+    struct scope_chain *chain = scope->chain;
+    if (!chain) return;
+    if (chain->task) {
+        timer_cancel(&chain->task->loop->timers, &scope->timer);
+    } else if (chain->thread) {
+        thread_scope_disarm(scope);
+        open_in_threads--;
+    }
+    bool uncovers = chain->innermost != scope || made_to_hide(scope);
+    if (chain->innermost == scope) {
+        chain->innermost = scope->outer;
+    } else {
+        unlink_from_middle(chain, scope);
+    }
+    chain->strangers -= scope->stranger;
+    bool foreign = !chain->task && !chain->thread;
+    scope->chain = NULL;
+    if (foreign) foreign_unwatch(scope);
+    if (chain->thread && uncovers) thread_scope_watch_due(chain);
+}
+
+void scope_close_all(struct scope_chain *chain)
+{
+    while (chain->innermost)
+        scope_close(chain->innermost);
+}
+
+deadline_t scope_in_force(const struct scope_chain *chain)
+{
+    if (!chain->innermost) return DEADLINE_NEVER;
+    if (!chain->strangers) return chain->innermost->limit;
+    deadline_t earliest = DEADLINE_NEVER;
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest && !scope_aside(scope)) earliest = scope->at;
+        if (scope_hides_outer(scope)) break;
+    }
+    return earliest;
+}
+
+bool scope_timed(const struct scope_chain *chain)
+{
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->at != DEADLINE_NEVER) return true;
+    }
+    return false;
+}
+
+bool scope_shielded(const struct scope_chain *chain)
+{
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->kind == SCOPE_SHIELD && !scope_aside(scope)) return true;
+    }
+    return false;
+}
+
+void scope_expire(struct scope *scope)
+{
+    scope->expired = true;
+    if (scope->chain && scope->chain->passed < scope->at) scope->chain->passed = scope->at;
+}
+
+static bool counts(const struct scope *scope)
+{
+    return scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures);
+}
+
+// Without strangers: no Ruby code runs, and those that lie outside of all that is over are not looked at.
+static struct scope *due_of_ones_own(const struct scope_chain *chain, deadline_t now)
+{
+    struct scope *due = NULL;
+    for (struct scope *scope = chain->innermost; scope && scope->earliest <= now; scope = scope->outer) {
+        if (scope->at <= now) scope_expire(scope);
+        if (counts(scope)) due = scope;
+        if (scope_hides_outer(scope)) break;
+    }
+    return due;
+}
+
+struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
+{
+    if (now < chain->passed) now = chain->passed;
+    if (!chain->strangers) return due_of_ones_own(chain, now);
+    struct scope *due = NULL;
+    for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        VALUE self = scope->self;
+        if (scope->at <= now) scope_expire(scope);
+        bool binds = counts(scope) && !scope_aside(scope);
+        bool hides = scope_hides_outer(scope);
+        // Asked by the helper, both may let the thread run, which closes the scope and forgets it.
+        if (scope->chain != chain) return NULL;
+        if (binds) due = scope;
+        if (hides) break;
+        RB_GC_GUARD(self);
+    }
+    return due && due->chain ? due : NULL;
+}
+
+uint64_t scope_next_retry(uint64_t retry)
+{
+    static const uint64_t first = 1000000, last = 20000000;
+    if (!retry) return first;
+    return retry < last ? retry + retry / 2 : retry;
+}
+
+// ---- raising
+
+static VALUE deadline_message(const struct scope *scope)
+{
+    const char *what = scope->kind == SCOPE_SHIELD ? "Heddle.shield" : "Heddle.deadline";
+    double seconds = (double)scope->span / 1e9;
+    if (scope->inherited)
+        return rb_sprintf("the deadline of %g s that this task was started under is over: every wait in it fails",
+                          seconds);
+    return rb_sprintf("the %g s that %s(%g) allowed are over: every wait in its block fails until the block is left",
+                      seconds, what, seconds);
+}
+
+VALUE scope_error(struct scope *scope)
+{
+    VALUE error;
+    if (scope->kind != SCOPE_TIMEOUT) {
+        error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
+    } else if (scope->unrescuable) {
+        error = scope->exception = timeout_exit(scope);
+    } else { // as Kernel#raise: a class or an exception, with or without a message
+        VALUE arguments[2] = {scope->exception, scope->message};
+        error = rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
+    }
+    if (!OBJ_FROZEN(error)) rb_ivar_set(error, id_scope, scope->self);
+    return error;
+}
+
+void scope_raise(struct scope *scope)
+{
+    scope->failures++;
+    rb_exc_raise(scope_error(scope));
+}
+
+deadline_t deadline_in_force(void)
+{
+    const struct scope_chain *chain = chain_with_scopes();
+    return chain ? scope_in_force(chain) : DEADLINE_NEVER;
+}
+
+void deadline_check(void)
+{
+    struct scope_chain *chain = chain_with_scopes();
+    if (!chain) return;
+    if (chain->task) task_raise_pending(chain->task);
+    struct scope *due = scope_due(chain, deadline_now());
+    if (due) scope_raise(due);
+}
+
+bool deadline_raised(VALUE error)
+{
+    return !NIL_P(rb_attr_get(error, id_scope));
+}
+
+// ---- the border
+
+struct crossing {
+    struct scope *scope;
+    VALUE (*body)(VALUE);
+    VALUE argument;
+    uint32_t uses;
+    bool complete; // the body came to its end
+};
+
+// Whether the error is that of a scope which is still open around this one: it is on its way there.
+static bool belongs_outside(const struct scope *scope, VALUE error)
+{
+    VALUE of = rb_attr_get(error, id_scope);
+    if (of == scope->self) return true;
+    for (const struct scope *outer = scope->outer; outer; outer = outer->outer) {
+        if (outer->self == of) return true;
+    }
+    return false;
+}
+
+static VALUE call_body(VALUE argument)
+{
+    struct crossing *crossing = (struct crossing *)argument;
+    VALUE result = crossing->body(crossing->argument);
+    crossing->complete = true;
+    return result;
+}
+
+// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's
+// doing. `error` is nil for what is no exception: a throw, a break, a kill.
+static bool becomes_ours(const struct scope *scope, VALUE error)
+{
+    if (scope->kind == SCOPE_TIMEOUT || NIL_P(error) || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)))
+        return false;
+    // An inner one's says as much, and nested ones would wrap it again and again; not where a wait has failed for this
+    // one's sake.
+    if (!scope->failures && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded))) return false;
+    return (scope->expired || scope->at <= deadline_now()) && !belongs_outside(scope, error);
+}
+
+// Left to itself, Ruby takes for the cause what is being rescued where the block is.
+static void raise_with_cause(VALUE error, VALUE cause)
+{
+    VALUE arguments[2] = {error, rb_hash_new()};
+    rb_hash_aset(arguments[1], ID2SYM(rb_intern("cause")), cause);
+    rb_funcallv_kw(rb_mKernel, rb_intern("raise"), 2, arguments, RB_PASS_KEYWORDS);
+}
+
+static VALUE leave(VALUE argument)
+{
+    const struct crossing *crossing = (const struct crossing *)argument;
+    struct scope *scope = crossing->scope;
+    if (scope->uses != crossing->uses) return Qnil;
+    VALUE error = crossing->complete ? Qnil : rb_errinfo();
+    bool ours = becomes_ours(scope, error);
+    scope_close(scope);
+    if (!NIL_P(scope->sent)) {
+        if (scope->unrescuable) timeout_disarm(scope->sent);
+        thread_scope_take_back(scope);
+    }
+    if (ours) raise_with_cause(scope_error(scope), error);
+    return Qnil;
+}
+
+// Without a rescue, which costs as much as all the rest.
+VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
+{
+    VALUE self = scope->self;
+    struct crossing crossing = {.scope = scope, .body = body, .argument = argument, .uses = scope->uses};
+    VALUE result = rb_ensure(call_body, (VALUE)&crossing, leave, (VALUE)&crossing);
+    // Code inside may have rescued the failure of its wait and gone on with half an answer.
+    if (scope->uses == crossing.uses && scope->failures && scope->kind != SCOPE_TIMEOUT)
+        rb_exc_raise(scope_error(scope));
+    hand_back(scope, crossing.uses);
+    RB_GC_GUARD(self);
+    return result;
+}
+
+static VALUE close_scope(VALUE scope)
+{
+    scope_close((struct scope *)scope);
+    return Qnil;
+}
+
+VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument)
+{
+    struct scope_chain *chain = scope_chain_current();
+    if (!chain->innermost) return body(argument);
+    struct scope *scope = scope_new(SCOPE_SHELTER, DEADLINE_NEVER);
+    VALUE self = scope->self;
+    scope_open(scope, chain, DEADLINE_NEVER);
+    VALUE result = rb_ensure(body, argument, close_scope, (VALUE)scope);
+    RB_GC_GUARD(self);
+    return result;
+}
+
+void Init_heddle_scope(void)
+{
+    id_scope = rb_intern("__heddle_scope__");
+    cScope = rb_class_new(rb_cObject);
+    rb_gc_register_mark_object(cScope);
+    rb_undef_alloc_func(cScope);
+    rb_gc_register_mark_object(TypedData_Wrap_Struct(rb_cObject, &spares_type, &spares));
+}

@@ -1,0 +1,116 @@
+// Stretches of code that must be over at some instant: Heddle.deadline, Heddle.shield, Timeout.timeout, and the
+// deadline that a task was born under. They nest in a chain, one of each task and of each thread.
+//
+// A scope arms no timer when it is opened. In a task that is done when it first parks; a thread's are in the heap of
+// the helper (thread_scope.h). An operation that never waits pays for two clock reads at most.
+#ifndef HEDDLE_SCOPE_SCOPE_H
+#define HEDDLE_SCOPE_SCOPE_H
+
+#include "deadline_scope.h"
+#include "loop/timer.h"
+
+struct task;
+struct scope_chain;
+
+enum scope_kind {
+    SCOPE_DEADLINE, // every wait fails from its instant on
+    SCOPE_SHIELD,   // the same, and hides what lies outside of it
+    SCOPE_SHELTER,  // hides deadlines and timeouts that lie outside, but no cancellation
+    SCOPE_TIMEOUT   // an exception of the caller's, raised once
+};
+
+// Lives in an object of its own, which its chain marks: a fiber that is abandoned inside takes its stack with it, but
+// the timer still points here.
+struct scope {
+    struct timer timer; // of the loop, or of the helper
+    VALUE self;
+    struct scope_chain *chain; // NULL while it is not open
+    struct scope *outer;
+    deadline_t at;
+    deadline_t earliest; // of this one and those outside of it that it does not hide
+    deadline_t limit;    // the same, without timeouts
+    int64_t span;        // what was asked for, for the message
+    VALUE exception;     // SCOPE_TIMEOUT: class or instance
+    VALUE message;       // … and its message, or nil
+    VALUE sent;          // went to Thread#raise and may not have arrived yet, or nil
+    VALUE fiber;         // under a foreign scheduler: whose waits fail, or nil
+    VALUE watcher;       // … and the fiber that sees to it, or nil
+    uint64_t retry;      // nanoseconds until the helper looks again whether the thread waits
+    uint32_t failures;   // how often it was raised
+    uint32_t uses;       // how often it was handed back, see hand_back
+    uint8_t kind;
+    bool expired;
+    bool sending;     // the helper is in Thread#raise
+    bool inherited;   // bound a task from its start
+    bool stranger;    // opened in another fiber than its chain's, see scope_fiber.c
+    bool unrescuable; // SCOPE_TIMEOUT without an exception of the caller's, see timeout.c
+};
+
+struct scope_chain {
+    struct scope *innermost;
+    struct task *task;  // whose it is, or NULL
+    VALUE thread;       // whose it is, or 0
+    VALUE root;         // the thread's root fiber, once it has opened one; or 0
+    VALUE sent;         // the last deadline's error that the helper raised in the thread, or 0
+    uint32_t strangers; // how many are open
+    deadline_t passed;  // an instant that is known to be over: a task's clock stands still while it runs
+};
+
+struct scope *scope_of(VALUE object);
+
+// A new one, not open. Raises NoMemoryError.
+struct scope *scope_new(enum scope_kind kind, int64_t span);
+
+// Opens it in the chain; `at` counts. Raises, before anything has changed, what starting the helper may raise.
+void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at);
+
+// Harmless for a scope that is not open.
+void scope_close(struct scope *scope);
+void scope_close_all(struct scope_chain *chain);
+
+void scope_chain_mark(const struct scope_chain *chain);
+
+// An empty one, in an object that marks it. Raises NoMemoryError.
+struct scope_chain *scope_chain_new(VALUE *object);
+
+// Nanoseconds until the next look whether somebody waits in a scope that is over, after the last one's: 0 before the
+// first.
+uint64_t scope_next_retry(uint64_t retry);
+
+// That of the running task or thread. Raises NoMemoryError for a thread's first.
+struct scope_chain *scope_chain_current(void);
+
+// Whether those outside of it are none of the running code's business.
+bool scope_hides_outer(const struct scope *scope);
+
+// The earliest deadline of the chain, up to its innermost shield.
+deadline_t scope_in_force(const struct scope_chain *chain);
+
+// Whether any scope, hidden or not, has an instant still to come.
+bool scope_timed(const struct scope_chain *chain);
+
+// Whether a shield is open.
+bool scope_shielded(const struct scope_chain *chain);
+
+// Its time is over, by whoever's clock.
+void scope_expire(struct scope *scope);
+
+// The outermost scope, inside of any shield, that is to be raised in the next wait; or NULL.
+struct scope *scope_due(const struct scope_chain *chain, deadline_t now);
+
+// What it raises: a new DeadlineExceeded, or what Timeout.timeout was told.
+VALUE scope_error(struct scope *scope);
+
+RBIMPL_ATTR_NORETURN()
+void scope_raise(struct scope *scope);
+
+// Calls the body and closes the scope however it ends, and converts at the border, see Heddle.deadline. One that
+// nothing came of has no failures, and is the next to be given out by scope_new.
+VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument);
+
+// For clean-up of our own that must wait although a deadline has passed. The body must bound its waits by itself.
+VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument);
+
+void Init_heddle_scope(void);
+
+#endif

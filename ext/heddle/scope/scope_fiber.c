@@ -1,0 +1,109 @@
+#include "scope/scope_fiber.h"
+
+#include "loop/loop.h"
+
+#include <string.h>
+
+static VALUE strangers; // ObjectSpace::WeakMap: of a scope's address the fiber; a chain must not keep a fiber alive
+static VALUE fiber_to_s, eFiberError;
+static ID id_set, id_get, id_bind_call;
+
+// Tries to resume the fiber that has resumed this one, which Ruby refuses, and says why: FIBER_RESUMED where it was
+// resumed itself, so that it may yield.
+static VALUE try_to_resume(RB_BLOCK_CALL_FUNC_ARGLIST(fiber, unused))
+{
+    (void)unused, (void)argc, (void)argv, (void)blockarg;
+    return rb_fiber_resume(fiber, 0, NULL);
+}
+
+static VALUE ask(VALUE fiber)
+{
+    return rb_fiber_resume(rb_fiber_new(try_to_resume, Qnil), 1, &fiber);
+}
+
+// Whether the running fiber can yield. A thread's root cannot, nor a fiber that was transferred to. Asked once a
+// thread.
+static bool can_yield(VALUE fiber)
+{
+    int state = 0;
+    rb_protect(ask, fiber, &state);
+    VALUE error = rb_errinfo();
+    if (state && !RTEST(rb_obj_is_kind_of(error, eFiberError)))
+        rb_jump_tag(state); // an interrupt; nothing has changed yet
+    rb_set_errinfo(Qnil);
+    VALUE message = rb_obj_as_string(error);
+    return strstr(StringValueCStr(message), "resuming fiber") == NULL;
+}
+
+// Where a task or a thread begins: while it does not run it waits for a fiber that it has resumed, so that its scopes
+// always bind.
+static VALUE home(struct scope_chain *chain, VALUE fiber)
+{
+    if (chain->task) return chain->task->fiber;
+    if (!chain->root && !can_yield(fiber)) chain->root = fiber;
+    return chain->root;
+}
+
+void scope_note_fiber(struct scope *scope, struct scope_chain *chain)
+{
+    scope->stranger = false;
+    // Under a foreign scheduler each fiber has its own chain.
+    if ((!chain->task && !chain->thread) || scope->inherited) return;
+    VALUE fiber = rb_fiber_current();
+    if (fiber == chain->root || fiber == home(chain, fiber)) return;
+    rb_funcall(strangers, id_set, 2, ULL2NUM((uintptr_t)scope), fiber);
+    scope->stranger = true;
+}
+
+static VALUE fiber_of(const struct scope *scope)
+{
+    return rb_funcall(strangers, id_get, 1, ULL2NUM((uintptr_t)scope));
+}
+
+bool scope_lost(const struct scope *scope)
+{
+    return scope->stranger && scope->chain && NIL_P(fiber_of(scope));
+}
+
+// Of a task that waits, the fiber that does: its loop asks from another one.
+static VALUE running_fiber(const struct scope_chain *chain)
+{
+    if (chain->task && chain->task->wait) return chain->task->wait->fiber;
+    VALUE waiting = chain->thread ? loops_root_fiber(chain->thread) : 0;
+    return waiting ? waiting : rb_fiber_current();
+}
+
+// Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and it
+// tells in one place: the end of Fiber's own to_s, "#<Fiber:0x… path:line (suspended by resuming)>". What stands before
+// is a path.
+static bool ends_with(VALUE description, const char *state)
+{
+    long length = (long)strlen(state);
+    const char *end = RSTRING_PTR(description) + RSTRING_LEN(description);
+    return RSTRING_LEN(description) >= length && memcmp(end - length, state, (size_t)length) == 0;
+}
+
+bool scope_stranger_aside(const struct scope *scope)
+{
+    const struct scope_chain *chain = scope->chain;
+    if (!chain) return false;
+    VALUE fiber = fiber_of(scope);
+    if (NIL_P(fiber)) return true;
+    if (fiber == running_fiber(chain)) return false;
+    if (!RTEST(rb_fiber_alive_p(fiber))) return true;
+    VALUE description = rb_funcall(fiber_to_s, id_bind_call, 1, fiber);
+    return ends_with(description,
+                     " (suspended)>"); // not "(suspended by resuming)", nor "(resumed)": asked from another thread
+}
+
+void Init_heddle_scope_fiber(void)
+{
+    id_set = rb_intern("[]=");
+    id_get = rb_intern("[]");
+    id_bind_call = rb_intern("bind_call");
+    fiber_to_s = rb_funcall(heddle_cFiber, rb_intern("instance_method"), 1, ID2SYM(rb_intern("to_s")));
+    rb_gc_register_mark_object(fiber_to_s);
+    rb_gc_register_mark_object(eFiberError = rb_path2class("FiberError"));
+    strangers = rb_class_new_instance(0, NULL, rb_path2class("ObjectSpace::WeakMap"));
+    rb_gc_register_mark_object(strangers);
+}

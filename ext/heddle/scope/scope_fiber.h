@@ -1,0 +1,29 @@
+// In which fiber a scope was opened, and whether its code is on its way: a fiber that yields in the middle of a scope
+// (an Enumerator that is asked for its next element) takes the scope with it, until it is resumed.
+//
+// That is asked of strangers only: scopes that a nested fiber opened. The fiber that a task or a thread begins with
+// cannot yield.
+#ifndef HEDDLE_SCOPE_SCOPE_FIBER_H
+#define HEDDLE_SCOPE_SCOPE_FIBER_H
+
+#include "scope/scope.h"
+
+// When it is opened, in the running fiber, and before it is linked.
+void scope_note_fiber(struct scope *scope, struct scope_chain *chain);
+
+// Of a stranger: scope_aside.
+bool scope_stranger_aside(const struct scope *scope);
+
+// Whether its fiber has yielded, or nobody can resume it any more: it binds nobody then. Any thread. Of a stranger it
+// calls Ruby methods.
+static inline bool scope_aside(const struct scope *scope)
+{
+    return scope->stranger && scope_stranger_aside(scope);
+}
+
+// Whether its fiber is gone: nobody will ever leave it.
+bool scope_lost(const struct scope *scope);
+
+void Init_heddle_scope_fiber(void);
+
+#endif

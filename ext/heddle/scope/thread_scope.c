@@ -1,0 +1,411 @@
+#include "scope/thread_scope.h"
+
+#include "loop/loop.h"
+#include "os/fork.h"
+#include "os/native_thread.h"
+#include "scope/scope_fiber.h"
+#include "shims.h"
+#include "task/task_run.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+static const int64_t SECOND = 1000000000;
+
+static ID id_chain, id_raise, id_alive, id_stopped, id_backtrace, id_handle_interrupt, id_add, id_set_name;
+static VALUE sym_immediate;
+
+// ---- the chains
+
+// Whose scope was armed last, and its chain, which the thread keeps: to ask Ruby for a variable of a thread is dear.
+// Until the helper ends, which would else keep alive a thread that is over.
+static VALUE last_thread; // or 0
+static struct scope_chain *last_chain;
+
+struct scope_chain *thread_scope_chain(VALUE thread)
+{
+    if (thread == last_thread) return last_chain;
+    VALUE object = rb_attr_get(thread, id_chain);
+    if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
+    struct scope_chain *chain = scope_chain_new(&object);
+    chain->thread = thread;
+    rb_ivar_set(thread, id_chain, object);
+    return chain;
+}
+
+// ---- the helper's sleep
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    deadline_t wake_at;
+    bool interrupted;
+} sleeper;
+
+static struct timer_heap heap;
+static VALUE helper; // the thread, or 0
+static bool program_ends;
+static unsigned forks;
+static uint64_t armed; // how many scopes ever were, to know an idle second
+static bool (*chore)(deadline_t now);
+
+// A thread that has ended, and a fiber in it that nobody resumes any more, leave what they had open.
+static void mark_heap(void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; i < heap.size; i++) {
+        const struct scope *scope = (const struct scope *)heap.nodes[i]; // its first member
+        rb_gc_mark(scope->self);
+        rb_gc_mark(scope->chain->thread);
+    }
+}
+
+static const rb_data_type_t heap_type = {
+    .wrap_struct_name = "Heddle::DeadlineHeap",
+    .function = {.dmark = mark_heap},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static void init_sleeper(void)
+{
+    pthread_mutex_init(&sleeper.lock, NULL);
+    native_condition_init(&sleeper.changed);
+    sleeper.interrupted = false;
+}
+
+static void *sleep_without_gvl(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&sleeper.lock);
+    while (!sleeper.interrupted && deadline_now() < sleeper.wake_at) {
+        struct timespec until = {.tv_sec = sleeper.wake_at / SECOND, .tv_nsec = sleeper.wake_at % SECOND};
+        pthread_cond_timedwait(&sleeper.changed, &sleeper.lock, &until);
+    }
+    sleeper.interrupted = false;
+    pthread_mutex_unlock(&sleeper.lock);
+    return NULL;
+}
+
+static void interrupt_sleep(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&sleeper.lock);
+    sleeper.interrupted = true;
+    pthread_cond_signal(&sleeper.changed);
+    pthread_mutex_unlock(&sleeper.lock);
+}
+
+// Not later than `at`. A time that was asked for once stays, though its scope may be over by then: else a program that
+// opens and closes scopes of a tenth of a second would wake the helper for each.
+static void wake_by(deadline_t at)
+{
+    if (at >= sleeper.wake_at) return; // written with the GVL held, and read by the helper alone without it
+    pthread_mutex_lock(&sleeper.lock);
+    sleeper.wake_at = at;
+    pthread_cond_signal(&sleeper.changed);
+    pthread_mutex_unlock(&sleeper.lock);
+}
+
+// ---- raising in a thread
+
+static void expire(struct timer *timer)
+{
+    (void)timer; // taken out by fire itself
+}
+
+static void look_again(struct scope *scope)
+{
+    scope->retry = scope_next_retry(scope->retry);
+    timer_add(&heap, &scope->timer, deadline_now() + (int64_t)scope->retry);
+}
+
+// Its last exception has not arrived: Ruby gives it a backtrace when it does. What others have sent does not count: an
+// exception that the thread holds up with a mask would hold up our deadlines with it, and if it arrives first, it
+// leaves the scope, which takes ours back. (Thread#pending_interrupt? of a class crashes Ruby 3.1.)
+static bool on_its_way(VALUE error)
+{
+    return !NIL_P(error) && NIL_P(rb_funcall(error, id_backtrace, 0));
+}
+
+// One deadline's error at a time is enough: beside a busy thread many nested ones may fall due before theirs runs,
+// which would meet them all on its way out.
+static bool wait_fails_already(const struct scope *scope, const struct scope_chain *chain)
+{
+    if (on_its_way(scope->sent)) return true;
+    return scope->kind != SCOPE_TIMEOUT && chain->sent && on_its_way(chain->sent);
+}
+
+static VALUE call_raise(VALUE argument)
+{
+    struct scope *scope = (struct scope *)argument;
+    return rb_funcall(scope->chain->thread, id_raise, 1, scope->sent);
+}
+
+static VALUE sent(VALUE argument)
+{
+    ((struct scope *)argument)->sending = false;
+    return Qnil;
+}
+
+// Ruby may switch threads at the end of any call of a method, also within Thread#raise before it has put the exception
+// into the thread's queue: a thread that leaves its scope meanwhile must wait for the rest (thread_scope_take_back).
+static void send(struct scope *scope)
+{
+    VALUE error = scope_error(scope);
+    if (!scope->chain) return;
+    scope->sent = error;
+    if (scope->kind != SCOPE_TIMEOUT) scope->chain->sent = error;
+    scope->sending = true;
+    scope->failures++;
+    scope->retry = 0; // soon again
+    rb_ensure(call_raise, (VALUE)scope, sent, (VALUE)scope);
+}
+
+static bool open_and_due(const struct scope *scope)
+{
+    return scope->chain && scope_due(scope->chain, 0) == scope;
+}
+
+// Of all that are over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000
+// nested ones would all be looked at again and again. It changes when a timeout was raised, a shield ends, or one is
+// closed that others lie in.
+void thread_scope_watch_due(struct scope_chain *chain)
+{
+    if (!chain->innermost || chain->innermost->earliest > chain->passed) return;
+    struct scope *due = scope_due(chain, 0);
+    if (!due || due->timer.place) return;
+    due->retry = 0;
+    timer_add(&heap, &due->timer, deadline_now());
+    wake_by(0);
+}
+
+// Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that
+// computes goes on until it waits, which is when the helper gets the GVL.
+static void fire(struct scope *scope)
+{
+    VALUE self = scope->self;
+    struct scope_chain *chain = scope->chain;
+    VALUE thread = chain->thread; // has the chain
+    scope_expire(scope);
+    if (scope_lost(scope)) scope_close(scope);
+    if (!scope->chain) return;
+    if (!chain->strangers && !open_and_due(scope) &&
+        scope_due(chain, 0)) { // whether a stranger is due may change at any time
+        thread_scope_watch_due(chain);
+        return;
+    }
+    if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
+    if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
+        bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
+        if (wanted && !wait_fails_already(scope, chain) && open_and_due(scope)) send(scope);
+    }
+    if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {
+        look_again(scope);
+        if (scope->kind == SCOPE_TIMEOUT) thread_scope_watch_due(chain);
+    }
+    RB_GC_GUARD(self);
+    RB_GC_GUARD(thread);
+}
+
+static void fire_due(void)
+{
+    deadline_t now = deadline_now();
+    while (timer_next(&heap) <= now) {
+        struct scope *scope = (struct scope *)heap.nodes[0]; // its first member
+        timer_cancel(&heap, &scope->timer);
+        fire(scope);
+    }
+}
+
+// ---- the helper's life
+
+static VALUE watch(VALUE unused)
+{
+    (void)unused;
+    uint64_t seen = armed - 1;
+    deadline_t idle_since = deadline_now();
+    for (;;) {
+        fire_due();
+        deadline_t now = deadline_now();
+        if (chore && !chore(now)) chore = NULL;
+        if (heap.size || chore || seen != armed) idle_since = now;
+        seen = armed;
+        if (now - idle_since >= SECOND) return Qnil;
+        deadline_t next = timer_next(&heap);
+        pthread_mutex_lock(&sleeper.lock);
+        sleeper.wake_at = next < now + SECOND ? next : now + SECOND;
+        pthread_mutex_unlock(&sleeper.lock);
+        rb_nogvl(sleep_without_gvl, NULL, interrupt_sleep, NULL, 0);
+    }
+}
+
+static VALUE start_helper(VALUE unused);
+
+// Somebody may have killed it, with the deadlines of others open: another one takes over. Not when the program ends,
+// which kills all threads until none is left.
+static VALUE forget(VALUE unused)
+{
+    (void)unused;
+    if (helper != rb_thread_current()) return Qnil;
+    helper = last_thread = 0;
+    if (heap.size && !program_ends) start_helper(Qnil);
+    return Qnil;
+}
+
+static VALUE help(void *unused)
+{
+    (void)unused;
+    return rb_ensure(watch, Qnil, forget, Qnil);
+}
+
+static void note_end(VALUE unused)
+{
+    (void)unused;
+    program_ends = true;
+}
+
+// A child of fork has the thread that forked, and none of the others' scopes.
+static void abandon_parents_side(void)
+{
+    struct timer_heap parents = heap;
+    memset(&heap, 0, sizeof(heap));
+    forks = fork_count();
+    helper = last_thread = 0;
+    chore = NULL;
+    init_sleeper();
+    for (uint32_t i = 0; i < parents.size; i++)
+        parents.nodes[i]->place = 0;
+    timer_heap_free(&parents);
+    struct scope_chain *chain = thread_scope_chain(rb_thread_current());
+    for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        scope->sending = false; // by a helper that is not there any more, to a queue that is
+        if (scope->at != DEADLINE_NEVER) timer_add(&heap, &scope->timer, scope->at);
+    }
+}
+
+static VALUE start_helper(VALUE unused)
+{
+    (void)unused;
+    sleeper.wake_at = 0; // it looks at the heap first
+    VALUE thread = rb_thread_create(help, NULL);
+    helper = thread;
+    rb_funcall(thread, id_set_name, 1, rb_str_new_cstr("heddle deadlines"));
+    VALUE group = rb_path2class("ThreadGroup");
+    if (!RTEST(rb_funcall(rb_funcall(rb_thread_current(), rb_intern("group"), 0), rb_intern("enclosed?"), 0)))
+        rb_funcall(rb_const_get(group, rb_intern("Default")), id_add, 1, thread);
+    return Qnil;
+}
+
+static void need_helper(void)
+{
+    if (forks != fork_count()) abandon_parents_side();
+    if (helper) return;
+    start_helper(Qnil);
+}
+
+VALUE thread_scope_helper(void)
+{
+    return forks == fork_count() ? helper : 0;
+}
+
+void thread_scope_chore(bool (*wanted)(deadline_t now))
+{
+    need_helper();
+    chore = wanted;
+}
+
+void thread_scope_arm(struct scope *scope, struct scope_chain *chain)
+{
+    need_helper();
+    scope->timer.expire = expire;
+    scope->chain = chain; // mark_heap goes by it
+    timer_add(&heap, &scope->timer, scope->at);
+    last_thread = chain->thread;
+    last_chain = chain;
+    armed++;
+    wake_by(scope->at);
+}
+
+void thread_scope_disarm(struct scope *scope)
+{
+    timer_cancel(&heap, &scope->timer);
+}
+
+// ---- taking back
+
+static VALUE check(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused2))
+{
+    (void)unused, (void)unused2, (void)argc, (void)argv, (void)blockarg;
+    rb_thread_schedule();
+    rb_thread_check_ints();
+    return Qnil;
+}
+
+static VALUE let_in(VALUE error)
+{
+    VALUE mask = rb_hash_new();
+    rb_hash_aset(mask, rb_obj_class(error), sym_immediate);
+    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, check, Qnil);
+}
+
+void thread_scope_take_back(struct scope *scope)
+{
+    VALUE error = scope->sent, other = Qnil;
+    int other_state = 0;
+    for (;;) {
+        bool underway = scope->sending;
+        int state = 0;
+        rb_protect(let_in, error, &state);
+        if (!state) {
+            if (underway) continue;
+            break; // has arrived before
+        }
+        VALUE raised = rb_errinfo();
+        if (!is_exception(raised)) rb_jump_tag(state); // Thread#kill, a throw to somewhere outside
+        if (raised == error) {
+            rb_set_errinfo(Qnil);
+            scope->failures--;
+            break;
+        }
+        if (!other_state) {
+            other = raised;
+            other_state = state;
+        }
+        rb_set_errinfo(Qnil);
+    }
+    scope->sent = Qnil;
+    if (other_state) rb_exc_raise(other);
+}
+
+/*
+ * call-seq: Heddle.keep_deadlines -> nil
+ *
+ * @api private In a child of fork: starts the helper for the deadlines that the calling thread is under.
+ */
+static VALUE keep_deadlines(VALUE self)
+{
+    (void)self;
+    if (scope_timed(thread_scope_chain(rb_thread_current()))) need_helper();
+    return Qnil;
+}
+
+void Init_heddle_thread_scope(void)
+{
+    id_chain = rb_intern("__heddle_scopes__");
+    id_raise = rb_intern("raise");
+    id_alive = rb_intern("alive?");
+    id_stopped = rb_intern("stop?");
+    id_backtrace = rb_intern("backtrace");
+    id_handle_interrupt = rb_intern("handle_interrupt");
+    id_add = rb_intern("add");
+    id_set_name = rb_intern("name=");
+    sym_immediate = ID2SYM(rb_intern("immediate"));
+    rb_gc_register_address(&helper);
+    rb_gc_register_address(&last_thread);
+    rb_set_end_proc(note_end, Qnil); // the last to be called of all that are set later
+    rb_gc_register_mark_object(TypedData_Wrap_Struct(rb_cObject, &heap_type, &heap));
+    init_sleeper();
+    forks = fork_count();
+    rb_define_singleton_method(heddle_module, "keep_deadlines", keep_deadlines, 0);
+}

@@ -1,0 +1,105 @@
+#include "task/cancel.h"
+
+#include "loop/loop.h"
+#include "scheduler/task_class.h"
+#include "task/foreign.h"
+#include "task/task_run.h"
+
+static unsigned long withdrawals;
+
+unsigned long task_withdrawals(void)
+{
+    return withdrawals;
+}
+
+void task_cancel(struct task *task, bool again)
+{
+    if (task->status == TASK_QUEUED) {
+        withdrawals++;
+        task_end(task, TASK_CANCELLED, Qnil);
+        return;
+    }
+    if (task->status != TASK_RUNNING || (task->cancel_asked && !again)) return;
+    task->cancel_asked = true;
+    task->cancel_pending = true;
+    if (!task->loop) {
+        foreign_cancel(task);
+    } else if (task == task_current()) {
+        task_raise_pending(task);
+    } else if (task_pending(task)) { // not behind a shield: its wait is in order
+        loop_interrupt_task(task->loop, task);
+    }
+}
+
+void cancel_all(VALUE tasks, bool again)
+{
+    struct task *current = task_current();
+    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
+        struct task *task = task_of(RARRAY_AREF(tasks, i));
+        if (task != current) task_cancel(task, again);
+    }
+}
+
+// What a shield allows is not to be counted against a task.
+static deadline_t end_of_shields(VALUE tasks)
+{
+    deadline_t latest = 0;
+    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
+        const struct task *task = task_of(RARRAY_AREF(tasks, i));
+        deadline_t end = scope_shielded(task->chain) ? scope_in_force(task->chain) : 0;
+        if (end != DEADLINE_NEVER && end > latest) latest = end;
+    }
+    return latest;
+}
+
+static void give_up(VALUE tasks, const struct cancelling *cancelling)
+{
+    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
+        VALUE object = RARRAY_AREF(tasks, i);
+        VALUE backtrace = rb_funcall(object, rb_intern("backtrace"), 0);
+        VALUE where = NIL_P(backtrace) ? rb_str_new_cstr("an unknown place")
+                                       : rb_ary_join(backtrace, rb_str_new_cstr("\n\tfrom "));
+        rb_warn("heddle: %" PRIsVALUE
+                " refuses to end: it was cancelled %d times, %g s apart, and went on. It is given "
+                "up; its code will not run to an end. Let Heddle::Cancellation pass, and wait in `ensure` within a "
+                "Heddle.shield. It is at %" PRIsVALUE,
+                object, CANCEL_ROUNDS, (double)cancelling->grace / 1e9, where);
+        task_give_up(task_of(object));
+    }
+}
+
+static VALUE wait_a_while(VALUE argument)
+{
+    struct cancelling *cancelling = (struct cancelling *)argument;
+    deadline_t until = deadline_after(deadline_now(), cancelling->grace);
+    for (;;) {
+        VALUE tasks = cancelling->tasks(cancelling->owner);
+        if (RARRAY_LEN(tasks) == 0) return Qnil;
+        deadline_t now = deadline_now(), shields = end_of_shields(tasks);
+        if (shields > now && until < deadline_after(shields, cancelling->grace))
+            until = deadline_after(shields, cancelling->grace);
+        if (now >= until) return Qnil;
+        cancelling->wait(cancelling->owner, until);
+    }
+}
+
+static VALUE next_round(VALUE argument)
+{
+    struct cancelling *cancelling = (struct cancelling *)argument;
+    VALUE tasks = cancelling->tasks(cancelling->owner);
+    if (RARRAY_LEN(tasks) == 0) return Qnil;
+    if (cancelling->rounds == CANCEL_ROUNDS) {
+        give_up(tasks, cancelling);
+        return Qnil;
+    }
+    cancelling->rounds++;
+    if (!cancelling->cancelled) cancel_all(tasks, true);
+    cancelling->cancelled = false;
+    return rb_ensure(wait_a_while, argument, next_round, argument);
+}
+
+void cancel_and_wait(struct cancelling *cancelling)
+{
+    // A deadline that has passed must not keep us from waiting for the tasks that it ends.
+    scope_shelter(next_round, (VALUE)cancelling);
+}

@@ -1,0 +1,194 @@
+#include "task/join.h"
+
+#include "scheduler/scheduler.h"
+#include "shims.h"
+
+struct joining {
+    VALUE owner;
+    VALUE waiters;
+    VALUE entry;  // [scheduler or nil, fiber or thread]
+    VALUE number; // in `waiters`
+    deadline_t deadline;
+    struct loop *loop;
+};
+
+static void sleep_in_thread(deadline_t deadline)
+{
+    if (deadline == DEADLINE_NEVER) {
+        rb_thread_sleep_deadly(); // Ruby says so when no other thread is left that could end it
+        return;
+    }
+    int64_t left = deadline - deadline_now();
+    if (left <= 0) return;
+    struct timeval span = {.tv_sec = left / 1000000000, .tv_usec = (left % 1000000000) / 1000 + 1};
+    rb_thread_wait_for(span);
+}
+
+static VALUE wait_body(VALUE argument)
+{
+    struct joining *joining = (struct joining *)argument;
+    int64_t left = DEADLINE_NEVER;
+    if (joining->deadline != DEADLINE_NEVER) {
+        left = joining->deadline - deadline_now();
+        if (left <= 0) return Qnil;
+    }
+    rb_hash_aset(joining->waiters, joining->number, joining->entry);
+    VALUE scheduler = rb_ary_entry(joining->entry, 0);
+    if (joining->loop) {
+        loop_block(joining->loop, joining->owner, left);
+    } else if (!NIL_P(scheduler)) {
+        rb_fiber_scheduler_block(scheduler, joining->owner,
+                                 left == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left / 1e9));
+    } else {
+        sleep_in_thread(joining->deadline);
+    }
+    return Qnil;
+}
+
+static VALUE wait_end(VALUE argument)
+{
+    struct joining *joining = (struct joining *)argument;
+    rb_hash_delete(joining->waiters, joining->number);
+    return Qnil;
+}
+
+void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
+{
+    // Each has a number of its own: the same fiber may wait for the same thing in a trap handler.
+    static uint64_t last_number;
+    if (NIL_P(*waiters)) *waiters = rb_hash_new();
+    struct joining joining = {
+        .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
+    // Also from the root fiber, which is blocking and has no current scheduler: it can run the loop itself.
+    VALUE scheduler = rb_fiber_scheduler_get();
+    joining.loop = scheduler_loop(scheduler);
+    if (joining.loop) {
+        loop_enter(joining.loop);
+    } else {
+        scheduler = rb_fiber_scheduler_current();
+    }
+    joining.entry = rb_assoc_new(scheduler, NIL_P(scheduler) ? rb_thread_current() : rb_fiber_current());
+    rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
+}
+
+static int collect_entry(VALUE number, VALUE entry, VALUE entries)
+{
+    (void)number;
+    rb_ary_push(entries, entry);
+    return ST_CONTINUE;
+}
+
+bool join_awaited(VALUE waiters)
+{
+    return !NIL_P(waiters) && RHASH_SIZE(waiters) > 0;
+}
+
+void join_wake(VALUE owner, VALUE waiters)
+{
+    if (!join_awaited(waiters)) return;
+    // A foreign scheduler may run others meanwhile, which wait for the same.
+    VALUE entries = rb_ary_new_capa((long)RHASH_SIZE(waiters));
+    rb_hash_foreach(waiters, collect_entry, entries);
+    rb_hash_clear(waiters);
+    for (long i = 0; i < RARRAY_LEN(entries); i++) {
+        VALUE entry = RARRAY_AREF(entries, i);
+        VALUE scheduler = rb_ary_entry(entry, 0), waiter = rb_ary_entry(entry, 1);
+        struct loop *loop = scheduler_loop(scheduler);
+        if (loop) {
+            loop_unblock(loop, waiter);
+        } else if (!NIL_P(scheduler)) {
+            rb_fiber_scheduler_unblock(scheduler, owner, waiter);
+        } else {
+            rb_thread_wakeup_alive(waiter);
+        }
+    }
+}
+
+// ---- Heddle::Gate: the same for Ruby code, which looks first and waits then: what opens the gate in between must not be
+// missed, so each opening has a number.
+
+struct gate {
+    VALUE waiters;
+    unsigned long openings;
+};
+
+static void mark_gate(void *pointer)
+{
+    rb_gc_mark(((struct gate *)pointer)->waiters);
+}
+
+static void release_gate(void *pointer)
+{
+    xfree(pointer);
+}
+
+static const rb_data_type_t gate_type = {
+    .wrap_struct_name = "Heddle::Gate",
+    .function = {.dmark = mark_gate, .dfree = release_gate},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate_gate(VALUE klass)
+{
+    struct gate *gate;
+    VALUE self = TypedData_Make_Struct(klass, struct gate, &gate_type, gate);
+    gate->waiters = Qnil;
+    return self;
+}
+
+static struct gate *gate_of(VALUE self)
+{
+    return rb_check_typeddata(self, &gate_type);
+}
+
+/*
+ * call-seq: gate.openings -> Integer
+ *
+ * @api private How often it was opened: to be asked before looking whether there is something to wait for.
+ */
+static VALUE gate_openings(VALUE self)
+{
+    return ULONG2NUM(gate_of(self)->openings);
+}
+
+/*
+ * call-seq: gate.wait(openings, timeout = nil) -> gate
+ *
+ * @api private Sleeps until #open is called for more than +openings+ times, or until +timeout+ seconds are over; may come
+ * back early. In a root fiber it runs the thread's loop meanwhile.
+ */
+static VALUE gate_wait(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, 2);
+    struct gate *gate = gate_of(self);
+    deadline_t deadline = deadline_after(deadline_now(), deadline_span(argc > 1 ? argv[1] : Qnil));
+    if (gate->openings == NUM2ULONG(argv[0])) join_wait(self, &gate->waiters, deadline);
+    return self;
+}
+
+/*
+ * call-seq: gate.open -> gate
+ *
+ * @api private Wakes all that wait now. Any thread.
+ */
+static VALUE gate_open(VALUE self)
+{
+    struct gate *gate = gate_of(self);
+    gate->openings++;
+    join_wake(self, gate->waiters);
+    return self;
+}
+
+/*
+ * Document-class: Heddle::Gate
+ *
+ * @api private Where fibers and threads wait for a change that any of them may make.
+ */
+void Init_heddle_gate(void)
+{
+    VALUE cGate = rb_define_class_under(heddle_module, "Gate", rb_cObject);
+    rb_define_alloc_func(cGate, allocate_gate);
+    rb_define_method(cGate, "openings", gate_openings, 0);
+    rb_define_method(cGate, "wait", gate_wait, -1);
+    rb_define_method(cGate, "open", gate_open, 0);
+}

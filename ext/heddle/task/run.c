@@ -1,0 +1,228 @@
+#include "task/run.h"
+
+#include "loop/loop.h"
+#include "os/fork.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/task_class.h"
+#include "shims.h"
+#include "task/cancel.h"
+#include "task/join.h"
+#include "task/spawn.h"
+#include "task/task_run.h"
+
+enum { FAILURES_KEPT = 64 };
+
+struct run {
+    VALUE block;
+    struct task *head, *tail; // have not ended, in order of their start
+    size_t count;
+    VALUE main;     // the task of the block
+    VALUE failures; // tasks that failed, in order
+    VALUE fatal;    // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
+    VALUE waiters;
+    struct cancelling cancelling;
+    unsigned forks; // in a child of fork the tasks are the parent's, and never end
+};
+
+static void mark(void *pointer)
+{
+    struct run *run = pointer;
+    rb_gc_mark(run->cancelling.owner); // itself: pins it
+    rb_gc_mark(run->block);
+    rb_gc_mark(run->main);
+    rb_gc_mark(run->failures);
+    rb_gc_mark(run->fatal);
+    rb_gc_mark(run->waiters);
+    for (struct task *task = run->head; task; task = task->run_next)
+        rb_gc_mark(task->self);
+}
+
+static void release(void *pointer)
+{
+    xfree(pointer);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct run);
+}
+
+static const rb_data_type_t run_type = {
+    .wrap_struct_name = "Heddle::Run",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static struct run *run_of(VALUE object)
+{
+    return RTYPEDDATA_DATA(object); // a receiver of our own method, or a task's own
+}
+
+static VALUE tasks(VALUE object);
+static void wait_for_end(VALUE object, deadline_t until);
+
+static VALUE allocate(VALUE klass)
+{
+    struct run *run;
+    VALUE self = TypedData_Make_Struct(klass, struct run, &run_type, run);
+    run->cancelling = (struct cancelling){.owner = self, .tasks = tasks, .wait = wait_for_end};
+    run->block = run->main = run->failures = run->fatal = run->waiters = Qnil;
+    return self;
+}
+
+void run_add(VALUE object, struct task *task)
+{
+    struct run *run = run_of(object);
+    if (NIL_P(run->main)) run->main = task->self;
+    task->run_prev = run->tail;
+    if (run->tail) {
+        run->tail->run_next = task;
+    } else {
+        run->head = task;
+    }
+    run->tail = task;
+    run->count++;
+}
+
+void run_remove(VALUE object, struct task *task)
+{
+    struct run *run = run_of(object);
+    if (task->run_prev) {
+        task->run_prev->run_next = task->run_next;
+    } else {
+        run->head = task->run_next;
+    }
+    if (task->run_next) {
+        task->run_next->run_prev = task->run_prev;
+    } else {
+        run->tail = task->run_prev;
+    }
+    task->run_prev = task->run_next = NULL;
+    run->count--;
+    if (run->count == 0) join_wake(object, run->waiters);
+}
+
+static VALUE tasks(VALUE object)
+{
+    struct run *run = run_of(object);
+    VALUE all = rb_ary_new();
+    for (struct task *task = run->head; task; task = task->run_next)
+        rb_ary_push(all, task->self);
+    return all;
+}
+
+static bool ends_the_run(const struct run *run, const struct task *task)
+{
+    return task->self == run->main || is_fatal(task->result);
+}
+
+bool run_raises_itself(VALUE object, const struct task *task)
+{
+    struct run *run = run_of(object);
+    return NIL_P(run->fatal) && ends_the_run(run, task);
+}
+
+// One of them is raised at the end: the first that nobody asked for by then. A server's run may see millions; what was
+// asked for is forgotten, and of the rest the first are kept (all were reported as they happened).
+static void keep_failure(struct run *run, VALUE task)
+{
+    if (NIL_P(run->failures)) run->failures = rb_ary_new();
+    if (RARRAY_LEN(run->failures) >= FAILURES_KEPT) {
+        VALUE unclaimed = rb_ary_new();
+        for (long i = 0; i < RARRAY_LEN(run->failures); i++) {
+            VALUE failed = RARRAY_AREF(run->failures, i);
+            if (!task_of(failed)->claimed) rb_ary_push(unclaimed, failed);
+        }
+        run->failures = unclaimed;
+    }
+    if (RARRAY_LEN(run->failures) < FAILURES_KEPT) rb_ary_push(run->failures, task);
+}
+
+void run_task_ended(VALUE object, struct task *task)
+{
+    struct run *run = run_of(object);
+    if (run->forks != fork_count()) return;
+    if (task->status == TASK_FAILED) {
+        if (!ends_the_run(run, task)) {
+            keep_failure(run, task->self);
+        } else if (NIL_P(run->fatal)) {
+            run->fatal = task->result;
+            run->cancelling.cancelled = true;
+            cancel_all(tasks(object), false);
+            join_wake(object, run->waiters);
+        }
+    }
+    run_remove(object, task);
+}
+
+static VALUE start_and_wait(VALUE object)
+{
+    struct run *run = run_of(object);
+    if (NIL_P(run->main)) task_spawn(run->block, Qnil, object);
+    while (run->count > 0 && NIL_P(run->fatal))
+        join_wait(object, &run->waiters, DEADLINE_NEVER);
+    return Qnil;
+}
+
+static void wait_for_end(VALUE object, deadline_t until)
+{
+    struct run *run = run_of(object);
+    if (run->count > 0) join_wait(object, &run->waiters, until);
+}
+
+// The block's error, an interrupt, or a cancel of the caller ends the tasks in order before it goes on; another one on top
+// of it cancels those again that are busy cleaning up.
+static VALUE finish(VALUE object)
+{
+    struct run *run = run_of(object);
+    if (run->count > 0 && run->forks == fork_count()) cancel_and_wait(&run->cancelling);
+    struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
+    if (loop && loop->run == object) loop->run = Qnil;
+    return Qnil;
+}
+
+static void raise_unclaimed(const struct run *run)
+{
+    if (NIL_P(run->failures)) return;
+    for (long i = 0; i < RARRAY_LEN(run->failures); i++) {
+        struct task *task = task_of(RARRAY_AREF(run->failures, i));
+        if (!task->claimed) rb_exc_raise(task->result);
+    }
+}
+
+/*
+ * call-seq: run.call(grace, owns) { ... } -> object
+ *
+ * @api private Runs the block as a task of the current scheduler and waits until it and all tasks that were spawned inside have ended.
+ * +owns+: the scheduler was set for this run, which then has the fibers of Fiber.schedule as well. See Heddle.run.
+ */
+static VALUE call(VALUE self, VALUE grace, VALUE owns)
+{
+    struct run *run = run_of(self);
+    run->cancelling.grace = deadline_span(grace);
+    rb_need_block();
+    if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
+    run->block = rb_block_proc();
+    run->forks = fork_count();
+    if (RTEST(owns)) scheduler_loop(rb_fiber_scheduler_get())->run = self;
+    rb_ensure(start_and_wait, self, finish, self);
+    if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
+    raise_unclaimed(run);
+    struct task *main = task_of(run->main);
+    if (main->status == TASK_CANCELLED)
+        rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled: it has no value");
+    return main->result;
+}
+
+/*
+ * Document-class: Heddle::Run
+ *
+ * @api private One Heddle.run, with the tasks that were started inside.
+ */
+void Init_heddle_run(void)
+{
+    VALUE cRun = rb_define_class_under(heddle_module, "Run", rb_cObject);
+    rb_define_alloc_func(cRun, allocate);
+    rb_define_method(cRun, "call", call, 2);
+}

@@ -1,0 +1,16 @@
+// Heddle::Run: the tasks of one Heddle.run. It ends when its block and all its tasks have ended.
+#ifndef HEDDLE_TASK_RUN_H
+#define HEDDLE_TASK_RUN_H
+
+#include "task/task.h"
+
+void run_add(VALUE run, struct task *task);
+void run_remove(VALUE run, struct task *task);
+void run_task_ended(VALUE run, struct task *task);
+
+// Whether the run will raise this task's error by itself, so that it need not be reported.
+bool run_raises_itself(VALUE run, const struct task *task);
+
+void Init_heddle_run(void);
+
+#endif

@@ -1,0 +1,128 @@
+#include "task/spawn.h"
+
+#include "scheduler/scheduler.h"
+#include "scheduler/task_class.h"
+#include "shims.h"
+#include "task/cancel.h"
+#include "task/foreign.h"
+#include "task/worker.h"
+
+static ID keyword_ids[1];
+
+static void start(struct task *task)
+{
+    if (task->loop) {
+        worker_start(task->loop, task, false, Qnil);
+    } else {
+        foreign_start(task);
+    }
+}
+
+/*
+ * call-seq: Heddle::Task.prepare(scheduler, name, on_end, claimed) { ... } -> Heddle::Task
+ *
+ * @api private For pools: a task that waits for its start. +on_end+ is called with it, on its fiber, once it has ended,
+ * and may return another prepared task, which follows on the same fiber. +claimed+: somebody will ask for its value.
+ */
+static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VALUE claimed)
+{
+    (void)klass;
+    struct task *parent = task_current();
+    if (parent && parent->loop) loop_admit_start(parent->loop);
+    VALUE run = parent ? parent->run : Qnil;
+    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), run, true));
+    task->on_end = on_end;
+    task->claimed = RTEST(claimed);
+    task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
+    return task->self;
+}
+
+/*
+ * call-seq: Heddle::Task.withdrawals -> Integer
+ *
+ * @api private How many tasks were cancelled before their start.
+ */
+static VALUE withdrawals(VALUE klass)
+{
+    (void)klass;
+    return ULONG2NUM(task_withdrawals());
+}
+
+/*
+ * call-seq: task.start -> task
+ *
+ * @api private Starts a prepared task. On the scheduler's own thread at once; from another one, when its loop runs next.
+ */
+static VALUE start_prepared(VALUE self)
+{
+    struct task *task = task_of(self);
+    if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
+    struct loop *loop = task->loop;
+    if (loop && loop->closed)
+        rb_raise(heddle_eSchedulerClosed, "the loop that was to run %" PRIsVALUE " has ended", self);
+    if (loop && loop->thread && loop->thread != rb_thread_current()) {
+        task->posted = true;
+        loop_post(loop, self);
+        return self;
+    }
+    if (loop) loop_enter(loop);
+    start(task);
+    return self;
+}
+
+/*
+ * call-seq: Heddle.spawn(name: nil) { ... } -> Heddle::Task
+ *
+ * Starts the block as a task of the running scheduler and of the innermost Heddle.run. The block runs at once, until it
+ * first has to wait; then the caller goes on. The fiber may have run other tasks before: it starts with no fiber-locals
+ * and no instance variables, and with a copy of the caller's Fiber storage (Ruby >= 3.2), as a fresh one would.
+ *
+ * [name] String for reports and Task#inspect.
+ *
+ * Raises ArgumentError without a block, Heddle::SchedulerMissing where no scheduler is active, Heddle::WrongThread,
+ * Heddle::SchedulerClosed, Heddle::LimitReached when the system has no room for another fiber.
+ */
+static VALUE spawn(int argc, VALUE *argv, VALUE self)
+{
+    (void)self;
+    VALUE name = Qnil;
+    if (argc > 0) {
+        VALUE options;
+        rb_scan_args(argc, argv, "0:", &options);
+        rb_get_kwargs(options, keyword_ids, 0, 1, &name);
+        if (name == Qundef) name = Qnil;
+    }
+    if (!rb_block_given_p()) rb_raise(rb_eArgError, "Heddle.spawn needs a block: the work that the task does");
+    return task_spawn(rb_block_proc(), name, Qundef);
+}
+
+VALUE task_spawn(VALUE block, VALUE name, VALUE run)
+{
+    VALUE scheduler = rb_fiber_scheduler_get();
+    if (NIL_P(scheduler)) {
+        rb_raise(heddle_eSchedulerMissing, "no scheduler is active here: wrap the call in Heddle.run { }, or set one "
+                                           "with Fiber.set_scheduler(Heddle::Scheduler.new)");
+    }
+    if (!NIL_P(name)) name = rb_obj_as_string(name);
+    struct loop *loop = scheduler_loop(scheduler);
+    if (loop) {
+        loop_enter(loop);
+        loop_admit_start(loop);
+    }
+    if (run == Qundef) {
+        struct task *parent = loop ? loop->task : task_current();
+        run = parent ? parent->run : Qnil;
+    }
+    VALUE object = task_create(block, name, scheduler, loop, run, true);
+    start(task_of(object));
+    return object;
+}
+
+void spawn_define(VALUE task_class)
+{
+    keyword_ids[0] = rb_intern("name");
+    rb_define_singleton_method(task_class, "prepare", prepare, 4);
+    rb_define_singleton_method(task_class, "withdrawals", withdrawals, 0);
+    rb_define_method(task_class, "start", start_prepared, 0);
+    rb_define_singleton_method(heddle_module, "spawn", spawn, -1);
+}

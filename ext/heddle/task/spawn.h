@@ -1,0 +1,13 @@
+// Heddle.spawn, and how pools start their tasks.
+#ifndef HEDDLE_TASK_SPAWN_H
+#define HEDDLE_TASK_SPAWN_H
+
+#include "heddle.h"
+
+// Starts `block` as a task on the thread's scheduler, ours or a foreign one. `run`: the Heddle::Run it belongs to, nil, or
+// Qundef for that of the running task.
+VALUE task_spawn(VALUE block, VALUE name, VALUE run);
+
+void spawn_define(VALUE task_class);
+
+#endif

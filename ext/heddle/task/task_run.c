@@ -1,0 +1,184 @@
+#include "task/task_run.h"
+
+#include "loop/loop.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/task_class.h"
+#include "shims.h"
+#include "task/foreign.h"
+#include "task/join.h"
+#include "task/run.h"
+
+static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call, id_start;
+
+// ---- running
+
+static VALUE call_proc(VALUE block)
+{
+    return rb_proc_call_with_block(block, 0, NULL, Qnil);
+}
+
+static VALUE call_block(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    struct scope *inherited = task->scopes.innermost;
+    if (inherited && !task->loop) foreign_watch(inherited);
+    return inherited ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
+}
+
+bool is_exception(VALUE errinfo)
+{
+    return !RB_SPECIAL_CONST_P(errinfo) && RB_BUILTIN_TYPE(errinfo) != T_IMEMO &&
+           RTEST(rb_obj_is_kind_of(errinfo, rb_eException));
+}
+
+// A kill that struck in the block, and goes on to the end of the fiber.
+struct death {
+    struct task *task;
+    int state;
+};
+
+static VALUE die(VALUE argument)
+{
+    rb_jump_tag(((struct death *)argument)->state);
+}
+
+// A pool gets back the place of its task, which else nobody would have any more.
+static VALUE hand_on(VALUE argument)
+{
+    struct task *task = ((struct death *)argument)->task;
+    if (task->loop) task->loop->task = &task->loop->attendant;
+    VALUE next = task_successor(task);
+    while (!NIL_P(next) && task_of(next)->status != TASK_QUEUED)
+        next = task_successor(task_of(next)); // was cancelled meanwhile
+    if (!NIL_P(next)) rb_funcall(next, id_start, 0);
+    return Qnil;
+}
+
+// One rb_protect, where a rescue inside of an ensure would read better: the frames of this function lie beneath all that a
+// task does, and each page of a waiting fiber's stack counts.
+void task_run(struct task *task)
+{
+    VALUE self = task->self;
+    int state = 0;
+    task->fiber = rb_fiber_current();
+    if (task->loop) fiber_index_add(&task->loop->running, &task->fiber);
+    task->status = TASK_RUNNING;
+    task->started = true;
+    VALUE result = rb_protect(call_block, (VALUE)task, &state);
+    if (!state) {
+        task_end(task, TASK_COMPLETED, result);
+    } else if (is_exception(rb_errinfo())) {
+        VALUE error = rb_errinfo();
+        rb_set_errinfo(Qnil);
+        bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
+        task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
+    } else { // it did not end by itself
+        struct death death = {.task = task, .state = state};
+        task_end(task, TASK_CANCELLED, Qnil);
+        rb_ensure(die, (VALUE)&death, hand_on, (VALUE)&death);
+    }
+    RB_GC_GUARD(self);
+}
+
+VALUE task_successor(struct task *task)
+{
+    return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->self);
+}
+
+bool is_fatal(VALUE error)
+{
+    return RTEST(rb_obj_is_kind_of(error, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ||
+           RTEST(rb_obj_is_kind_of(error, rb_eNoMemError));
+}
+
+static VALUE print_report(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    if (task->status > TASK_RUNNING) loop_yield(task->loop); // its spawner may be about to ask
+    VALUE thread = rb_thread_current();
+    if (task->claimed || !RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
+    VALUE options = rb_hash_new();
+    rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
+    VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
+    VALUE report =
+        rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->self, message);
+    rb_funcall(rb_stderr, id_write, 1, report);
+    return Qnil;
+}
+
+static bool awaited(const struct task *task)
+{
+    return task->claimed || join_awaited(task->waiters);
+}
+
+static bool unasked(const struct task *task)
+{
+    if (awaited(task) || is_fatal(task->result)) return false;
+    return NIL_P(task->run) || !run_raises_itself(task->run, task);
+}
+
+// A task runs at once, and may fail before whoever spawned it can ask for its value: in a run, which does not end before
+// that, the others have their turn first. In a child of fork there are none.
+static bool can_wait(const struct task *task)
+{
+    return task->loop && !NIL_P(task->run) && scheduler_loop(rb_fiber_scheduler_get()) == task->loop;
+}
+
+// As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending. Returns the state of
+// an interrupt or Thread#kill that came meanwhile, to be passed on with rb_jump_tag, or 0.
+static int report(struct task *task)
+{
+    int state = 0;
+    rb_protect(print_report, (VALUE)task, &state);
+    if (!state || !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) return state;
+    rb_set_errinfo(Qnil);
+    return 0;
+}
+
+static void unindex(struct task *task)
+{
+    if (task->loop && !NIL_P(task->fiber)) fiber_index_delete(&task->loop->running, &task->fiber);
+}
+
+void task_end(struct task *task, enum task_status status, VALUE result)
+{
+    HEDDLE_ASSERT(task->status <= TASK_RUNNING);
+    task->result = result;
+    scope_close_all(&task->scopes);
+    task->cancel_pending = false;
+    bool reported = status == TASK_FAILED && unasked(task), later = reported && can_wait(task);
+    int state = reported && !later ? report(task) : 0;
+    task->status = status;
+    task->block = Qnil;
+    task->storage = Qnil;
+    task_unlist(task);
+    join_wake(task->self, task->waiters);
+    if (later) state = report(task); // the run goes on until then
+    if (!NIL_P(task->run)) {
+        run_task_ended(task->run, task);
+    } else if (task->loop && status == TASK_FAILED && NIL_P(task->loop->fatal) && is_fatal(result)) {
+        task->loop->fatal = result;
+        if (task->loop->drain_fiber) loop_unblock(task->loop, task->loop->drain_fiber);
+    }
+    unindex(task);
+    task->fiber = Qnil;
+    if (state) rb_jump_tag(state);
+}
+
+void task_give_up(struct task *task)
+{
+    unindex(task); // who collects it asks no more
+    task_unlist(task);
+    if (!NIL_P(task->run)) run_remove(task->run, task);
+    task->run = Qnil;
+}
+
+void Init_heddle_task_run(void)
+{
+    id_full_message = rb_intern("full_message");
+    id_write = rb_intern("write");
+    id_report_on_exception = rb_intern("report_on_exception");
+    id_highlight = rb_intern("highlight");
+    id_call = rb_intern("call");
+    id_start = rb_intern("start");
+}
