@@ -83,6 +83,34 @@ class HelperThreadTest < Minitest::Test
     late.kill.join
   end
 
+  # The helper lets other threads run in the middle of its look at a scope. A shield inside ends meanwhile, and has the
+  # helper look again, as each look does at its end. Twice in the heap, the scope would still be there after its block.
+  def test_a_shield_ends_while_the_helper_looks_at_the_scope_around_it
+    out = assert_child(<<~RUBY)
+      looks = 0
+      left = over = false
+      thread = Thread.new do
+        Thread.current.define_singleton_method(:alive?) do
+          if Thread.current.name == "heddle deadlines"
+            looks += 1
+            Thread.pass until left
+          end
+          super()
+        end
+        Heddle.deadline(0.02) do
+          Heddle.shield(20) { Thread.pass until looks > 0 }
+          left = true
+          Thread.pass until over
+        end
+      end
+      Thread.pass until looks > 2 # it asks twice a look
+      over = true
+      thread.join
+      Heddle.deadline(0.05) { sleep } rescue puts $!.class
+    RUBY
+    assert_equal "Heddle::DeadlineExceeded\n", out
+  end
+
   # Whatever its masks say, nothing may come out after the block.
   def test_a_raise_that_is_held_up_by_a_mask_is_taken_back
     Thread.handle_interrupt(Timeout::Error => :never) do

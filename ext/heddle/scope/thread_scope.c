@@ -114,8 +114,10 @@ static void expire(struct timer *timer)
     (void)timer; // taken out by fire itself
 }
 
+// Its thread may have left an inner scope while the helper looked, which has put this one into the heap already.
 static void look_again(struct scope *scope)
 {
+    if (scope->timer.place) return;
     scope->retry = scope_next_retry(scope->retry);
     timer_add(&heap, &scope->timer, deadline_now() + (int64_t)scope->retry);
 }
@@ -184,6 +186,7 @@ void thread_scope_watch_due(struct scope_chain *chain)
 // computes goes on until it waits, which is when the helper gets the GVL.
 static void fire(struct scope *scope)
 {
+    HEDDLE_ASSERT(scope->chain);
     VALUE self = scope->self;
     struct scope_chain *chain = scope->chain;
     VALUE thread = chain->thread; // has the chain
