@@ -3,6 +3,7 @@
 #define HEDDLE_SHIMS_H
 
 #include <ruby.h>
+#include <ruby/debug.h>
 #include <ruby/encoding.h>
 #include <ruby/fiber/scheduler.h>
 #include <ruby/io.h>
@@ -236,6 +237,20 @@ static inline bool shim_threads_migrate(void)
 static inline bool shim_thread_dies_silently(void)
 {
     return RUBY_API_VERSION_CODE < 30300 && FIXNUM_P(rb_errinfo());
+}
+
+// Has this thread call a function when it looks for interrupts next: a postponed job, during which Ruby runs no trap
+// handler. False where Ruby has no room for another one. # RUBY_VERSION >= 3.3: rb_postponed_job_trigger
+static inline bool shim_postpone(void (*function)(void *))
+{
+#if RUBY_API_VERSION_CODE < 30300
+    return rb_postponed_job_register_one(0, function, NULL) != 0;
+#else
+    rb_postponed_job_handle_t job = rb_postponed_job_preregister(0, function, NULL); // always the same
+    if (job == POSTPONED_JOB_HANDLE_INVALID) return false;
+    rb_postponed_job_trigger(job);
+    return true;
+#endif
 }
 
 // Whether Ruby calls io_read and its like with (offset, length) for a single transfer, as 4.1 does; before, it is

@@ -1,0 +1,160 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Before a deadlock is reported, the loop looks whether the program has handlers of signals, which may wake a task. Ruby tells a handler
+# only to whoever sets another one: whatever comes in the middle of that, every handler must be there afterwards.
+class TrapHandlersTest < Minitest::Test
+  include LoopHelpers
+
+  # Sets a handler of each kind, and later says which of them are others.
+  HANDLERS = <<~RUBY
+    Struck = Class.new(StandardError)
+    HANDLERS = {HUP: "DEFAULT", INT: "DEFAULT", QUIT: "EXIT", TRAP: "IGNORE", ALRM: nil, WINCH: "SYSTEM_DEFAULT", TERM: "DEFAULT"}
+    HANDLERS.each { |signal, handler| trap(signal, handler) }
+
+    def handlers = HANDLERS.keys.to_h { |signal| [signal, trap(signal, "DEFAULT").tap { |handler| trap(signal, handler) }] }
+
+    BEFORE = handlers
+
+    def changed = handlers.reject { |signal, handler| handler == BEFORE[signal] }
+
+    def deadlock
+      Heddle.run { Thread::Queue.new.pop }
+    rescue Heddle::Deadlock, Struck => error
+      error.class
+    end
+  RUBY
+
+  # Calls +strike+ once in a look, in another one for each place: before or after a change of a handler.
+  STRIKER = <<~RUBY
+    module Striker
+      class << self
+        def each_place(strike, places = 0...20)
+          @strike = strike
+          places.each do |place|
+            @left = place
+            error = deadlock
+            abort "place \#{place}: \#{error}" unless error == Struck
+          end
+        end
+
+        def pass
+          return unless @left
+          return @left -= 1 if @left > 0
+
+          @left = nil
+          @strike.call
+        end
+      end
+
+      def trap(...)
+        Striker.pass
+        super.tap { Striker.pass }
+      end
+    end
+    Signal.singleton_class.prepend(Striker)
+  RUBY
+
+  def test_a_handler_that_raises_in_the_middle_of_the_look
+    out = assert_child(HANDLERS + STRIKER + <<~RUBY)
+      handled = 0
+      Kernel.trap(:URG) { (handled += 1) && raise(Struck) }
+      Striker.each_place(-> { Process.kill(:URG, Process.pid) })
+      p changed, handled
+    RUBY
+    assert_equal "{}\n20\n", out
+  end
+
+  # A handler that was called before may have started a thread.
+  def test_a_thread_that_raises_in_the_middle_of_the_look
+    out = assert_child(HANDLERS + STRIKER + <<~RUBY)
+      main = Thread.current
+      Striker.each_place(-> { Thread.new { main.raise(Struck) }.join })
+      p changed
+    RUBY
+    assert_equal "{}\n", out
+  end
+
+  def test_a_kill_in_the_middle_of_the_look
+    out = assert_child(HANDLERS + STRIKER + <<~RUBY)
+      main = Thread.current
+      at_exit { p changed }
+      strike = lambda do
+        killer = Thread.new { main.kill }
+        Thread.pass while killer.alive? # a join would raise what ended it
+      end
+      Striker.each_place(strike, 1..1)
+    RUBY
+    assert_equal "{}\n", out
+  end
+
+  # Each signal is sent when the handler has run for the one before.
+  def test_no_signal_is_lost_among_looks
+    %i[HUP INT USR1 TERM].each do |signal|
+      out = assert_child(HANDLERS + <<~RUBY)
+        HANDLERS.delete(:#{signal})
+        taken, take = IO.pipe
+        waits = false
+        handler = proc do
+          take.syswrite(".")
+          raised, waits = waits, false
+          raise Struck if raised
+        end
+        Kernel.trap(:#{signal}, &handler)
+        parent = Process.pid
+        sender = fork do
+          Kernel.trap(:#{signal}, "IGNORE")
+          take.close
+          while Process.ppid == parent
+            Process.kill(:#{signal}, parent)
+            next taken.readpartial(1) && sleep(rand * 0.0004) if taken.wait_readable(10)
+
+            puts "lost"
+            Process.kill(:KILL, parent)
+          end
+        end
+        struck = 300.times.count { (waits = true) && deadlock == Struck }
+        Process.kill(:KILL, sender) && Process.wait(sender)
+        p struck, changed, Kernel.trap(:#{signal}, "DEFAULT").equal?(handler)
+      RUBY
+      assert_equal "300\n{}\ntrue\n", out, signal
+    end
+  end
+
+  # Where it looks, Ruby runs no trap handler: the look must not wait for that.
+  def test_a_look_in_a_finalizer
+    out = assert_child(HANDLERS + <<~RUBY)
+      seen = []
+      200.times { ObjectSpace.define_finalizer(Object.new, ->(_) { seen << deadlock }) }
+      Array.new(1000) { "x" * 100 } until seen.size > 10
+      p seen.uniq, changed
+    RUBY
+    assert_equal "[Heddle::Deadlock]\n{}\n", out
+  end
+
+  def test_a_handler_that_is_code
+    out = assert_child(<<~RUBY) { |pid, output| wait_until { File.read(output.path).include?("waits") } && Process.kill(:USR1, pid) }
+      $queue = Thread::Queue.new
+      trap(:USR1, "$queue << :told")
+      Heddle.run { puts("waits") || puts($queue.pop) }
+    RUBY
+    assert_equal "waits\ntold\n", out
+  end
+
+  # Its handlers run no more.
+  def test_a_thread_that_is_left_when_the_main_thread_has_ended
+    out = assert_child(HANDLERS + <<~RUBY)
+      Kernel.trap(:TERM) { nil }
+      ready = Thread::Queue.new
+      Thread.new do
+        (ready << true) && sleep
+      ensure
+        p deadlock
+      end
+      ready.pop
+    RUBY
+    assert_equal "Heddle::Deadlock\n", out
+  end
+end
