@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "build_definitions"
+
 # Every C file of ours, by every compiler that is here, with the warnings of the conventions as errors. What the compiler
 # is told of Ruby and of the kernel comes from the Makefile that extconf.rb wrote, so that the same code is looked at.
 namespace :warnings do
@@ -7,12 +9,6 @@ namespace :warnings do
     ENV["PATH"].split(":").any? { |folder| File.executable?(File.join(folder, name)) }
   end
   headers = FileList["ext/heddle/**/*.h"]
-  definitions = lambda do
-    makefile = Dir["tmp/*/heddle/#{RUBY_VERSION}/Makefile"].max_by { |path| File.mtime(path) }
-    raise "no Makefile of this Ruby under tmp/: `rake compile` first" unless makefile
-
-    File.read(makefile).scan(/^(?:DEFS|CPPFLAGS|INCFLAGS) *= *(.*)$/).join(" ").scan(/-D\S+/).uniq
-  end
   ruby_headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").flat_map { |folder| ["-isystem", folder] }
 
   compilers.each do |compiler|
@@ -20,7 +16,7 @@ namespace :warnings do
       object = source.pathmap("tmp/warnings/#{RUBY_VERSION}/#{compiler}/%X.o")
       file object => [source, *headers] do
         mkdir_p File.dirname(object), verbose: false
-        sh compiler, "-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", *definitions.call, *ruby_headers,
+        sh compiler, "-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", *BuildDefinitions.of_this_ruby, *ruby_headers,
           "-Iext/heddle", "-c", source, "-o", object, verbose: false
       end
       object

@@ -19,7 +19,7 @@ deadline_t deadline_now(void)
 
 deadline_t deadline_recently(void)
 {
-#ifdef CLOCK_MONOTONIC_COARSE
+#ifdef HEDDLE_HAS_COARSE_CLOCK
     return read_clock(CLOCK_MONOTONIC_COARSE);
 #else
     return read_clock(CLOCK_MONOTONIC);

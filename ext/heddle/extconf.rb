@@ -37,21 +37,39 @@ $warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parame
 have_struct_member("rb_io_t", "rbuf", "ruby/io.h") # hidden from Ruby 4.1 on
 abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")
 
-# Kernel features. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1 looks for
-# none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children).
+# What not every system has. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1 looks
+# for none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children). The names are ours,
+# HEDDLE_HAS_…, because Ruby's own config.h defines HAVE_… whatever we look for.
+def feature(name, headers, statement)
+  return if ENV["HEDDLE_PORTABLE"] == "1"
+
+  program = "#define _GNU_SOURCE 1\n#{cpp_include(headers)}\nint main(void) { #{statement}; return 0; }\n"
+  return unless checking_for(name.downcase.tr("_", " ")) { try_link(program) }
+
+  $defs << "-DHEDDLE_HAS_#{name}"
+end
+
+feature "EVENTFD", "sys/eventfd.h", "eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)"
+feature "TIMERFD", %w[time.h sys/timerfd.h], "timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)"
+feature "EPOLL", "sys/epoll.h", "epoll_create1(EPOLL_CLOEXEC)"
+feature "EPOLL_PWAIT2", "sys/epoll.h", "epoll_pwait2(0, 0, 0, 0, 0)" # glibc >= 2.35; without it timers round up to a millisecond
+feature "PPOLL", "poll.h", "ppoll(0, 0, 0, 0)" # without it timers of streams in threads round up to a millisecond
+feature "PIDFD", %w[sys/syscall.h unistd.h], "syscall(SYS_pidfd_open, 1, 0)"
+feature "SOCKET_FLAGS", "sys/socket.h", "socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)"
+feature "NOSIGNAL", "sys/socket.h", "send(0, 0, 0, MSG_NOSIGNAL)"
+feature "POLLRDHUP", "poll.h", "struct pollfd asked = {.events = POLLRDHUP}; poll(&asked, 1, 0)"
+feature "SENDFILE", %w[stddef.h sys/types.h sys/sendfile.h], "sendfile(0, 0, NULL, 1)" # not that of macOS and the BSDs
+feature "COARSE_CLOCK", "time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"
+feature "CONDITION_CLOCK", %w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"
+feature "RELATIVE_CONDITIONS", %w[pthread.h time.h], "pthread_cond_timedwait_relative_np(0, 0, 0)" # macOS
+feature "ST_MTIM", "sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"
+feature "ST_MTIMESPEC", "sys/stat.h", "struct stat file; file.st_mtimespec.tv_nsec = 0"
+feature "POPULATE_WRITE", "sys/mman.h", "madvise(0, 0, MADV_POPULATE_WRITE)"
+# Elsewhere it is a hint that frees nothing.
+feature "FREEING_MADVISE", "sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"
 unless ENV["HEDDLE_PORTABLE"] == "1"
-  have_header("sys/eventfd.h")
-  have_header("sys/timerfd.h")
-  have_func("ppoll", "poll.h") # microseconds; without it timers of streams in threads round up to a millisecond
-  if have_header("sys/epoll.h")
-    have_func("epoll_pwait2", "sys/epoll.h") # glibc >= 2.35; without it timers round up to a millisecond
-  end
-  $defs << "-DHAVE_PIDFD=1" if have_macro("SYS_pidfd_open", "sys/syscall.h")
-  # liburing >= 2.3, for io_uring_submit_and_get_events
   pkg_config("liburing")
-  if have_library("uring", "io_uring_submit_and_get_events", "liburing.h")
-    $defs << "-DHAVE_LIBURING=1"
-  end
+  $defs << "-DHEDDLE_HAS_LIBURING" if have_library("uring", "io_uring_submit_and_get_events", "liburing.h") # >= 2.3
 end
 
 create_makefile("heddle/heddle")

@@ -47,7 +47,7 @@ bool gvl_contended(void)
 
 int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
 {
-#ifdef HAVE_PPOLL
+#ifdef HEDDLE_HAS_PPOLL
     struct timespec limit = {.tv_sec = span / 1000000000, .tv_nsec = span % 1000000000};
     int found = ppoll(descriptors, (nfds_t)count, span == DEADLINE_NEVER ? NULL : &limit, NULL);
 #else
@@ -63,7 +63,7 @@ int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
 // One system call that sleeps, not a hundred that find nothing: on one core the peer needs the processor to answer.
 static int look(struct pollfd *descriptors, size_t count, int64_t span)
 {
-#ifdef HAVE_PPOLL
+#ifdef HEDDLE_HAS_PPOLL
     return gvl_poll(descriptors, count, span);
 #else
     deadline_t until = deadline_after(deadline_now(), span);

@@ -1,5 +1,7 @@
 #include "socket_io.h"
 
+#include "portable.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -59,7 +61,7 @@ ssize_t io_transmit(int descriptor, const void *bytes, size_t length)
 {
     ssize_t count;
     do {
-        count = send(descriptor, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+        count = send(descriptor, bytes, length, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
     } while (count < 0 && errno == EINTR);
     if (count >= 0) return count;
     if (errno == ENOTSOCK) return io_write(descriptor, bytes, length);
@@ -87,7 +89,7 @@ ssize_t io_transmit_two(int descriptor, const void *first, size_t first_length, 
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
     ssize_t count;
     do {
-        count = sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        count = sendmsg(descriptor, &message, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
     } while (count < 0 && errno == EINTR);
     if (count >= 0) return count;
     if (errno == ENOTSOCK) return io_transmit(descriptor, first, first_length);

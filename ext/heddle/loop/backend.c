@@ -3,20 +3,20 @@
 #include <errno.h>
 #include <string.h>
 
-#ifdef HAVE_LIBURING
+#ifdef HEDDLE_HAS_LIBURING
 extern const struct backend backend_uring;
 #endif
-#ifdef HAVE_SYS_EPOLL_H
+#ifdef HEDDLE_HAS_EPOLL
 extern const struct backend backend_epoll;
 #endif
 extern const struct backend backend_poll;
 
 // Best first.
 static const struct backend *const built[] = {
-#ifdef HAVE_LIBURING
+#ifdef HEDDLE_HAS_LIBURING
     &backend_uring,
 #endif
-#ifdef HAVE_SYS_EPOLL_H
+#ifdef HEDDLE_HAS_EPOLL
     &backend_epoll,
 #endif
     &backend_poll,

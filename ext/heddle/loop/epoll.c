@@ -1,7 +1,7 @@
 #include "loop/loop.h"
 #include "loop/standing_timer.h"
 
-#ifdef HAVE_SYS_EPOLL_H
+#ifdef HEDDLE_HAS_EPOLL
 
 #include <errno.h>
 #include <poll.h>
@@ -140,7 +140,7 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
 {
     struct epoll *epoll = state;
     if (timeout > 0 && keep_time(epoll, timeout, until)) timeout = DEADLINE_NEVER;
-#ifdef HAVE_EPOLL_PWAIT2
+#ifdef HEDDLE_HAS_EPOLL_PWAIT2
     static bool refused; // kernel < 5.11
     if (!refused) {
         struct timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};

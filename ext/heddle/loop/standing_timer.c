@@ -1,6 +1,6 @@
 #include "loop/standing_timer.h"
 
-#ifdef HAVE_SYS_TIMERFD_H
+#ifdef HEDDLE_HAS_TIMERFD
 
 #include <sys/timerfd.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 #include "loop/standing_timer.h"
 #include "shims.h"
 
-#ifdef HAVE_LIBURING
+#ifdef HEDDLE_HAS_LIBURING
 
 #include <errno.h>
 #include <liburing.h>

@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
-#ifdef HAVE_SYS_EVENTFD_H
+#ifdef HEDDLE_HAS_EVENTFD
 #include <sys/eventfd.h>
 #endif
 
 static int open_ends(struct wakeup *wakeup)
 {
-#ifdef HAVE_SYS_EVENTFD_H
+#ifdef HEDDLE_HAS_EVENTFD
     int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (descriptor >= 0) {
         wakeup->reader = wakeup->writer = descriptor;

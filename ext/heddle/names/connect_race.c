@@ -2,6 +2,7 @@
 
 #include "deadline_scope.h"
 #include "names/hosts_file.h"
+#include "portable.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -107,25 +108,12 @@ static void fail(struct connect_race *race, const char *call, const struct socke
     race->next_attempt_at = 0; // the next at once
 }
 
-static int open_socket(int family)
-{
-#ifdef SOCK_NONBLOCK
-    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-#else
-    int descriptor = socket(family, SOCK_STREAM, 0);
-    if (descriptor < 0) return -1;
-    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-    fcntl(descriptor, F_SETFL, O_NONBLOCK);
-    return descriptor;
-#endif
-}
-
 static int new_socket(const struct connect_race *race, int family)
 {
-    int descriptor = open_socket(family);
+    int descriptor = portable_stream_socket(family);
     if (descriptor >= 0 || (errno != EMFILE && errno != ENFILE) || race->in_flight_count > 0) return descriptor;
     rb_gc(); // closes IOs that nobody holds, as Ruby does here
-    return open_socket(family);
+    return portable_stream_socket(family);
 }
 
 // Families take turns (section 4).

@@ -1,5 +1,7 @@
 #include "names/hosts_file.h"
 
+#include "portable.h"
+
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -26,7 +28,7 @@ static struct watched hosts = {.path = "/etc/hosts"}, nsswitch = {.path = "/etc/
 static bool same(const struct stat *one, const struct stat *other)
 {
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino && one->st_size == other->st_size &&
-           one->st_mtim.tv_sec == other->st_mtim.tv_sec && one->st_mtim.tv_nsec == other->st_mtim.tv_nsec;
+           portable_same_mtime(one, other);
 }
 
 static char *read_whole(const char *path, size_t size)

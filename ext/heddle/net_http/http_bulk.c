@@ -2,11 +2,11 @@
 
 #include "deadline_scope.h"
 #include "gvl.h"
+#include "portable.h"
 #include "shims.h"
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep the GVL for: a tenth of a quantum
@@ -100,7 +100,7 @@ static void run(struct http_bulk *bulk, bool holds)
 // they cost less; where the kernel cannot do that (before Linux 5.14) they come one by one.
 static void populate(uint8_t *at, size_t length)
 {
-#ifdef MADV_POPULATE_WRITE
+#ifdef HEDDLE_HAS_POPULATE_WRITE
     uintptr_t from = ((uintptr_t)at + PAGE - 1) & ~(uintptr_t)(PAGE - 1), to = (uintptr_t)(at + length);
     if (from < to) madvise((void *)from, (to - from) & ~(size_t)(PAGE - 1), MADV_POPULATE_WRITE);
 #else
@@ -127,7 +127,7 @@ void http_bulk_receive(struct http_bulk *bulk)
 
 static ssize_t transmit(struct http_bulk *bulk, size_t done)
 {
-    return send(bulk->descriptor, bulk->bytes + done, bulk->length - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return send(bulk->descriptor, bulk->bytes + done, bulk->length - done, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
 }
 
 void http_bulk_send(struct http_bulk *bulk)
@@ -139,7 +139,7 @@ void http_bulk_send(struct http_bulk *bulk)
 
 static ssize_t transmit_file(struct http_bulk *bulk, size_t done)
 {
-    return sendfile(bulk->descriptor, bulk->file, NULL, bulk->length - done);
+    return portable_send_file(bulk->descriptor, bulk->file, bulk->length - done);
 }
 
 void http_bulk_send_file(struct http_bulk *bulk)

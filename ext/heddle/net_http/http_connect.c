@@ -6,6 +6,7 @@
 #include "names/connect.h"
 #include "net_http/http_wait.h"
 #include "os/socket_object.h"
+#include "portable.h"
 #include "shims.h"
 
 #include <arpa/inet.h>
@@ -51,7 +52,7 @@ static bool await_connected(const struct connecting *connecting, int descriptor)
 static VALUE connect_body(VALUE argument)
 {
     struct connecting *connecting = (struct connecting *)argument;
-    int descriptor = socket(connecting->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int descriptor = portable_stream_socket(connecting->address.ss_family);
     if (descriptor < 0) return Qnil;
     connecting->descriptor = descriptor;
     int on = 1;

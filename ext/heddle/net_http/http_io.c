@@ -3,6 +3,7 @@
 #include "budget.h"
 #include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
+#include "portable.h"
 #include "shims.h"
 #include "socket_io.h"
 
@@ -317,7 +318,7 @@ int http_io_ended(struct http_io *io)
             http_raise_errno(errno);
         }
         // Bytes that nobody asked for may lie before the end; no answer comes behind it.
-        struct pollfd asked = {.fd = io->descriptor, .events = POLLRDHUP};
+        struct pollfd asked = {.fd = io->descriptor, .events = PORTABLE_POLLRDHUP};
         return poll(&asked, 1, 0) > 0;
     }
     VALUE rbuf = rbuf_of(io);

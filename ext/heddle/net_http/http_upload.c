@@ -3,6 +3,7 @@
 #include "budget.h"
 #include "net_http/http_bulk.h"
 #include "net_http/http_wait.h"
+#include "portable.h"
 #include "shims.h"
 #include "socket_io.h"
 
@@ -11,7 +12,6 @@
 #include <poll.h>
 #include <ruby/io.h>
 #include <stdio.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,7 +124,7 @@ static int send_file_here(struct upload *upload)
 {
     struct http_io *io = upload->io;
     for (;;) {
-        ssize_t count = sendfile(io->descriptor, upload->file, NULL, TURN);
+        ssize_t count = portable_send_file(io->descriptor, upload->file, TURN);
         if (count == 0) return 0;
         if (count > 0) {
             http_io_courtesy(io, (size_t)count);
@@ -168,7 +168,7 @@ static void send_file(struct upload *upload)
     struct http_io *io = upload->io;
     if (io->tls || upload->chunked || blocks(io->descriptor)) return send_file_in_pieces(upload);
     int result = http_scheduled() ? send_file_here(upload) : send_file_outside(upload);
-    if (result == -EINVAL || result == -ENOSYS) return send_file_in_pieces(upload); // a file that has no pages
+    if (result == -EINVAL || result == -ENOSYS) return send_file_in_pieces(upload); // a file that has no pages, a system without it
     if (result < 0) rb_syserr_fail(-result, NULL);
 }
 

@@ -4,6 +4,7 @@
 #include "net_http/http_io.h"
 #include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
+#include "portable.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -88,7 +89,7 @@ size_t http_io_write(struct http_io *io, int count, const VALUE *strings)
         struct msghdr message = {.msg_iov = vectors};
         message.msg_iovlen = (size_t)vectors_of(vectors, count, strings, sent);
         if (message.msg_iovlen == 0) break; // somebody made a String shorter while we waited
-        ssize_t moved = sendmsg(io->descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t moved = sendmsg(io->descriptor, &message, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
         if (moved >= 0) {
             sent += (size_t)moved;
             if (sent < all) http_io_courtesy(io, (size_t)moved);

@@ -19,6 +19,10 @@ int native_thread_start(void *(*run)(void *), size_t stack)
     return error;
 }
 
+enum { SECOND = 1000000000 }; // in nanoseconds
+
+#ifdef HEDDLE_HAS_CONDITION_CLOCK
+
 void native_condition_init(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -27,3 +31,36 @@ void native_condition_init(pthread_cond_t *condition)
     pthread_cond_init(condition, &attributes);
     pthread_condattr_destroy(&attributes);
 }
+
+void native_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, deadline_t until)
+{
+    struct timespec at = {.tv_sec = until / SECOND, .tv_nsec = until % SECOND};
+    pthread_cond_timedwait(condition, lock, &at);
+}
+
+#else
+
+void native_condition_init(pthread_cond_t *condition)
+{
+    pthread_cond_init(condition, NULL);
+}
+
+// The clock on the wall may be set back during the wait: a second at most goes by it.
+void native_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, deadline_t until)
+{
+    int64_t span = until - deadline_now();
+    if (span <= 0) return;
+    if (span > SECOND) span = SECOND;
+#ifdef HEDDLE_HAS_RELATIVE_CONDITIONS // macOS
+    struct timespec limit = {.tv_sec = span / SECOND, .tv_nsec = span % SECOND};
+    pthread_cond_timedwait_relative_np(condition, lock, &limit);
+#else
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_sec += (at.tv_nsec + span) / SECOND;
+    at.tv_nsec = (at.tv_nsec + span) % SECOND;
+    pthread_cond_timedwait(condition, lock, &at);
+#endif
+}
+
+#endif

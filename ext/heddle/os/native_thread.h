@@ -2,6 +2,8 @@
 #ifndef HEDDLE_OS_NATIVE_THREAD_H
 #define HEDDLE_OS_NATIVE_THREAD_H
 
+#include "deadline.h"
+
 #include <pthread.h>
 #include <stddef.h>
 
@@ -9,7 +11,10 @@
 // choice. Returns 0 or an errno.
 int native_thread_start(void *(*run)(void *), size_t stack);
 
-// A condition whose timed waits go by the clock of deadlines.
+// A condition for native_condition_wait.
 void native_condition_init(pthread_cond_t *condition);
+
+// Waits until the condition is signalled, or until that instant; sometimes ends earlier, so that the caller has to look again.
+void native_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, deadline_t until);
 
 #endif

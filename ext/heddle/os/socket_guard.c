@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "deadline.h"
@@ -14,7 +13,8 @@
 // A C extension that waits for its socket while it holds Ruby's lock stops every thread of Ruby, and with them whatever
 // could raise at a deadline. So the socket is shut down by a thread that Ruby does not know; the extension's wait then fails.
 
-enum { IDLE_SECONDS = 1 };
+// The thread ends that many nanoseconds after the last call began, when none is under way.
+static const int64_t IDLE = 1000000000;
 
 struct guard {
     struct guard *next;
@@ -28,6 +28,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct guard *guards; // few: one for each call under way
+    deadline_t last_begun;
     bool running;
     unsigned fork_count;
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -89,11 +90,9 @@ static void *watch_them(void *unused)
     pthread_mutex_lock(&watch.lock);
     for (;;) {
         deadline_t until = cut_those_due();
-        bool idle = !watch.guards;
-        if (idle) until = deadline_after(deadline_now(), IDLE_SECONDS * INT64_C(1000000000));
-        struct timespec time = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-        int error = pthread_cond_timedwait(&watch.changed, &watch.lock, &time);
-        if (idle && error == ETIMEDOUT && !watch.guards) break;
+        if (!watch.guards) until = watch.last_begun + IDLE;
+        if (!watch.guards && deadline_now() >= until) break;
+        native_condition_wait(&watch.changed, &watch.lock, until);
     }
     watch.running = false;
     pthread_mutex_unlock(&watch.lock);
@@ -167,11 +166,13 @@ static VALUE initialize(VALUE self, VALUE descriptor, VALUE seconds)
     if (guard->descriptor >= 0) rb_raise(rb_eArgError, "this Heddle::SocketGuard has a socket; make another one");
     forget_parents_thread();
     guard->cut = false;
-    guard->deadline = deadline_after(deadline_now(), span);
+    deadline_t now = deadline_now();
+    guard->deadline = deadline_after(now, span);
     guard->descriptor = fcntl(number, F_DUPFD_CLOEXEC, 3);
     if (guard->descriptor < 0) rb_sys_fail("dup of the socket that is to be guarded");
     if (guard->deadline == DEADLINE_NEVER) return self;
     pthread_mutex_lock(&watch.lock);
+    watch.last_begun = now;
     int error = watch.running ? 0 : start_thread();
     if (error == 0) {
         guard->listed = true;

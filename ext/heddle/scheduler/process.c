@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef HAVE_PIDFD
+#ifdef HEDDLE_HAS_PIDFD
 #include <sys/syscall.h>
 #endif
 
@@ -16,7 +16,7 @@ static ID id_wait, id_value, id_kill, id_join, id_alive;
 // -1 with errno where the kernel (< 5.3) or the build has none.
 static int open_pidfd(rb_pid_t pid)
 {
-#ifdef HAVE_PIDFD
+#ifdef HEDDLE_HAS_PIDFD
     return (int)syscall(SYS_pidfd_open, pid, 0); // close-on-exec by itself
 #else
     (void)pid;

@@ -230,7 +230,7 @@ static VALUE value(VALUE self)
  * Waits for the task's end, at most +timeout+ seconds; nil when that is over first. Raises nothing of what the task
  * raised, and leaves it to be raised from Heddle.run.
  */
-static VALUE wait(int argc, VALUE *argv, VALUE self)
+static VALUE wait_for_task(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
@@ -357,7 +357,7 @@ void Init_heddle_task(void)
     rb_undef_method(CLASS_OF(cTask), "new");
     rb_define_singleton_method(cTask, "current", current, 0);
     rb_define_method(cTask, "value", value, 0);
-    rb_define_method(cTask, "wait", wait, -1);
+    rb_define_method(cTask, "wait", wait_for_task, -1);
     rb_define_method(cTask, "cancel", cancel, 0);
     rb_define_method(cTask, "status", status, 0);
     rb_define_method(cTask, "ended?", ended_p, 0);

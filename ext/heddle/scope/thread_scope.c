@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 static const int64_t SECOND = 1000000000;
 
@@ -78,10 +77,8 @@ static void *sleep_without_gvl(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&sleeper.lock);
-    while (!sleeper.interrupted && deadline_now() < sleeper.wake_at) {
-        struct timespec until = {.tv_sec = sleeper.wake_at / SECOND, .tv_nsec = sleeper.wake_at % SECOND};
-        pthread_cond_timedwait(&sleeper.changed, &sleeper.lock, &until);
-    }
+    while (!sleeper.interrupted && deadline_now() < sleeper.wake_at)
+        native_condition_wait(&sleeper.changed, &sleeper.lock, sleeper.wake_at);
     sleeper.interrupted = false;
     pthread_mutex_unlock(&sleeper.lock);
     return NULL;
@@ -152,7 +149,7 @@ static VALUE sent(VALUE argument)
 
 // Ruby may switch threads at the end of any call of a method, also within Thread#raise before it has put the exception
 // into the thread's queue: a thread that leaves its scope meanwhile must wait for the rest (thread_scope_take_back).
-static void send(struct scope *scope)
+static void send_error(struct scope *scope)
 {
     VALUE error = scope_error(scope);
     if (!scope->chain) return;
@@ -201,7 +198,7 @@ static void fire(struct scope *scope)
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
         bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
-        if (wanted && !wait_fails_already(scope, chain) && open_and_due(scope)) send(scope);
+        if (wanted && !wait_fails_already(scope, chain) && open_and_due(scope)) send_error(scope);
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {
         look_again(scope);

@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#ifdef __linux__
+#ifdef HEDDLE_HAS_FREEING_MADVISE
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -18,7 +18,7 @@ enum {
 // Not inlined: the frame is to lie below all that the caller has.
 __attribute__((noinline)) void fiber_stack_release(void)
 {
-#ifdef __linux__ // elsewhere MADV_DONTNEED is a hint that frees nothing, and some stacks grow upwards
+#ifdef HEDDLE_HAS_FREEING_MADVISE // elsewhere MADV_DONTNEED is a hint that frees nothing, and some stacks grow upwards
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     uintptr_t end = (here - IN_USE) & ~(page - 1), start = (here - REACH) & ~(page - 1);

@@ -3,7 +3,6 @@
 #ifndef HEDDLE_WIRE_MYSQL_NUMBERS_H
 #define HEDDLE_WIRE_MYSQL_NUMBERS_H
 
-#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +18,10 @@ static inline uint64_t mysql_little(const uint8_t *p, size_t bytes)
 {
     uint64_t number = 0;
     memcpy(&number, p, bytes);
-    return le64toh(number);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    number = __builtin_bswap64(number);
+#endif
+    return number;
 }
 
 static inline bool mysql_take(const uint8_t **p, const uint8_t *end, size_t bytes, uint64_t *number)

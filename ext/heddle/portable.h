@@ -1,0 +1,74 @@
+// Every difference between the systems that we compile on. extconf.rb probes for each feature and defines HEDDLE_HAS_…; with
+// HEDDLE_PORTABLE=1 it defines none, and the way that POSIX has is compiled on Linux, too.
+#ifndef HEDDLE_PORTABLE_H
+#define HEDDLE_PORTABLE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef HEDDLE_HAS_SENDFILE
+#include <sys/sendfile.h>
+#endif
+
+// Without it a peer that has gone raises SIGPIPE, which Ruby ignores unless the program has given it back to the system.
+#ifdef HEDDLE_HAS_NOSIGNAL
+#define PORTABLE_NOSIGNAL MSG_NOSIGNAL
+#else
+#define PORTABLE_NOSIGNAL 0
+#endif
+
+// The peer has shut its side down, though bytes may lie before that. Without it only POLLHUP tells: that both sides are.
+#ifdef HEDDLE_HAS_POLLRDHUP
+#define PORTABLE_POLLRDHUP POLLRDHUP
+#else
+#define PORTABLE_POLLRDHUP 0
+#endif
+
+// A stream socket that does not block and is closed by exec; -1 with errno. Call it with the GVL: where that takes several
+// steps, Ruby does not fork between them.
+static inline int portable_stream_socket(int family)
+{
+#ifdef HEDDLE_HAS_SOCKET_FLAGS
+    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+#else
+    int descriptor = socket(family, SOCK_STREAM, 0);
+    if (descriptor < 0) return -1;
+    if (fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0) return descriptor;
+    int saved = errno;
+    close(descriptor);
+    errno = saved;
+    return -1;
+#endif
+}
+
+// Moves bytes of a file, from its position on, to a socket that does not block; -1 with ENOSYS where that takes a read and a
+// write.
+static inline ssize_t portable_send_file(int socket, int file, size_t length)
+{
+#ifdef HEDDLE_HAS_SENDFILE
+    return sendfile(socket, file, NULL, length);
+#else
+    (void)socket, (void)file, (void)length;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+// Whether a file was last written to at the same moment.
+static inline bool portable_same_mtime(const struct stat *one, const struct stat *other)
+{
+#if defined(HEDDLE_HAS_ST_MTIM)
+    return one->st_mtim.tv_sec == other->st_mtim.tv_sec && one->st_mtim.tv_nsec == other->st_mtim.tv_nsec;
+#elif defined(HEDDLE_HAS_ST_MTIMESPEC) // macOS
+    return one->st_mtimespec.tv_sec == other->st_mtimespec.tv_sec &&
+           one->st_mtimespec.tv_nsec == other->st_mtimespec.tv_nsec;
+#else
+    return one->st_mtime == other->st_mtime; // in seconds
+#endif
+}
+
+#endif
