@@ -72,12 +72,12 @@ namespace :portability do
     C
   end
 
-  compile = lambda do |kind, compiler, needed, &options|
-    FileList["ext/heddle/**/*.c"].map do |source|
+  compile = lambda do |kind, compiler, sources, needed, &options|
+    FileList["#{sources}/**/*.c"].map do |source|
       object = source.pathmap("#{folder}/#{kind}/#{RUBY_VERSION}/%X.o")
-      file object => [source, *FileList["ext/heddle/**/*.h"], "ext/heddle/extconf.rb", __FILE__, *needed] do
+      file object => [source, *FileList["#{sources}/**/*.h"], "ext/heddle/extconf.rb", __FILE__, *needed] do
         mkdir_p File.dirname(object), verbose: false
-        sh compiler, "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", *options.call(source), "-Iext/heddle", "-c", source,
+        sh compiler, "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", *options.call(source), "-I#{sources}", "-c", source,
           "-o", object, verbose: false
       end
       object
@@ -85,7 +85,7 @@ namespace :portability do
   end
 
   %w[gcc clang].each do |compiler|
-    objects = compile.call("elsewhere-#{compiler}", compiler, [headers]) do |source|
+    objects = compile.call("elsewhere-#{compiler}", compiler, "ext/heddle", [headers]) do |source|
       own = BuildDefinitions.of_this_ruby.grep(/-DHAVE_RB_/) # what Ruby has; of the system there is nothing
       own << "-DHEDDLE_WITH_RUBY" unless source.include?("/wire/")
       [*own, "-U__linux__", "-U__linux", "-Ulinux", *[made, *ruby_folders].flat_map { |path| ["-isystem", path] }, "-include", headers]
@@ -108,11 +108,12 @@ namespace :portability do
   end
 
   newer_than_musl = /EPOLL_PWAIT2|POPULATE_WRITE/
-  objects = compile.call("musl", "musl-gcc", [kernel]) do
+  core = compile.call("musl", "musl-gcc", "ext/heddle", [kernel]) do
     [*BuildDefinitions.of_this_ruby.grep_v(newer_than_musl), *[*ruby_folders, kernel].flat_map { |path| ["-isystem", path] }]
   end
+  load_server = compile.call("musl", "musl-gcc", "lab/ext/server", [kernel]) { ["-D_GNU_SOURCE", "-isystem", kernel] }
   desc "Compile with musl, as on Alpine Linux"
-  multitask musl: objects
+  multitask musl: core + load_server
 end
 
 desc "Compile for systems that are not here: without anything of Linux's own, and with musl"

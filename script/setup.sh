@@ -45,8 +45,8 @@ install_packages() {
 packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburing-dev git ca-certificates)
 
 # The servers and headers that the tests of unmodified libraries take, and what makes the chroot of newer Rubies.
-packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang mariadb-server-core
-  mariadb-client-core postgresql memcached redis-server openssl curl procps util-linux valgrind debootstrap
+packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang musl-tools
+  mariadb-server-core mariadb-client-core postgresql memcached redis-server openssl curl procps util-linux valgrind debootstrap
   debian-archive-keyring)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.

@@ -58,16 +58,27 @@ module TestHelpers
 
   # How many descriptors this process has open. The one that reads the folder is not counted.
   def descriptor_count
-    Dir.children("/proc/self/fd").size - 1
+    Dir.children("/dev/fd").size - 1
   end
 
   # Resident memory of a process, in KiB.
   def rss_kib(pid = "self")
+    return Integer(`ps -o rss= -p #{(pid == "self") ? Process.pid : pid}`) unless linux?
+
     File.read("/proc/#{pid}/status")[/^VmRSS:\s+(\d+)/, 1].to_i
   end
 
   def ruby_at_least?(version)
     Gem::Version.new(RUBY_VERSION) >= Gem::Version.new(version)
+  end
+
+  def linux?
+    RUBY_PLATFORM.include?("linux")
+  end
+
+  # Whether the compiled code uses nothing of Linux's own: elsewhere, and here where it was made so (rake compile:portable).
+  def portable_build?
+    !linux? || TestRecord.column.include?("portable")
   end
 
   # The backend that this run is forced to ("uring", "epoll"), or "default".

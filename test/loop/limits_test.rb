@@ -43,7 +43,7 @@ class LimitsTest < Minitest::Test
     assert_equal "Errno::EMFILE\n2\n", out
   end
 
-  # The one for waking it up is there, the backend's own not.
+  # The one for waking it up is there, the backend's own not. A pipe in its place takes two.
   def test_a_loop_that_gets_but_one_descriptor
     out = assert_child(<<~RUBY, rlimit_nofile: [40, 40])
       Heddle::Scheduler.backends # asks the kernel while there is room
@@ -64,6 +64,7 @@ class LimitsTest < Minitest::Test
     RUBY
     first, last = out.lines(chomp: true)
     used = Heddle::Scheduler.new.backend
+    used = "heddle: cannot make a descriptor to wake the loop" if portable_build?
     expected = (used == "poll") ? "ran" : "Too many open files - #{used}"
     assert_equal [expected, "later"], [first, last]
   end

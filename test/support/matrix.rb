@@ -27,7 +27,7 @@ class TestMatrix
   # Builds of their own, on the floor Ruby: with assertions; and what is left on a kernel that has nothing of Linux.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
   # The portable floor passes everything; assertions are about the loop.
-  ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream]}.freeze
+  ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream net_http]}.freeze
 
   # Programs may have a newer Net::HTTP than their Ruby came with.
   NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
@@ -123,6 +123,7 @@ class TestMatrix
     step("style", 200, *with(FLOOR), "rake", "--quiet", "style")
     step("signatures", 100, *with(FLOOR), "rake", "--quiet", "rbs")
     step("warnings", 600, *with(FLOOR), "rake", "--quiet", "warnings")
+    step("portability", 600, *with(FLOOR), "rake", "--quiet", "portability")
     step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
     step("sanitizers", 400, *with(FLOOR), "rake", "--quiet", "test:sanitizers")
   end

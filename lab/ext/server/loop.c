@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -64,8 +65,12 @@ static int wait_for_events(struct loop *loop, struct epoll_event *events)
     }
     if (loop->coarse) return wait_coarsely(loop, events, wait);
 
-    struct timespec timeout = {.tv_sec = (time_t)(wait / SECOND), .tv_nsec = (long)(wait % SECOND)};
-    int count = epoll_pwait2(loop->epoll, events, EVENTS_A_ROUND, wait == UINT64_MAX ? NULL : &timeout, NULL);
+    /* musl, and glibc before 2.35, have no function for it. */
+    struct {
+        int64_t seconds, nanoseconds;
+    } timeout = {(int64_t)(wait / SECOND), (int64_t)(wait % SECOND)};
+    int count = (int)syscall(SYS_epoll_pwait2, loop->epoll, events, EVENTS_A_ROUND,
+                             wait == UINT64_MAX ? NULL : &timeout, NULL, (size_t)0);
     if (count < 0 && errno == ENOSYS) { /* Linux < 5.11, some sandboxes */
         loop->coarse = true;
         return wait_coarsely(loop, events, wait);

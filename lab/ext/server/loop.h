@@ -2,6 +2,10 @@
 #ifndef HEDDLE_SERVER_LOOP_H
 #define HEDDLE_SERVER_LOOP_H
 
+#ifndef __linux__
+#error "the load server is for Linux: it waits by epoll, signalfd and prctl"
+#endif
+
 #include "timers.h"
 
 #include <stdbool.h>
