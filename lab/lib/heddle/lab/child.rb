@@ -4,6 +4,7 @@ require "io/wait"
 require "json"
 require "rbconfig"
 require "tempfile"
+require_relative "bundled_gems"
 
 module Heddle
   module Lab
@@ -54,12 +55,17 @@ module Heddle
         [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight", *paths.flat_map { |path| ["-I", path] }, MAIN]
       end
 
-      # A child runs without Bundler, whose set-up would be part of every start, and sees the same gems nevertheless.
+      # A child runs without Bundler, and sees the same gems nevertheless. Another Ruby has gems of its own.
       def clean_environment
         options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
-        environment = {"RUBYOPT" => options.empty? ? nil : options, "RUBYLIB" => nil, "BUNDLE_GEMFILE" => nil}
-        environment["GEM_PATH"] = Gem.path.join(File::PATH_SEPARATOR) if @ruby == RbConfig.ruby
-        environment
+        environment = ENV.keys.grep(/\ABUNDLER?_/).to_h { |name| [name, nil] } # newer RubyGems load Bundler for BUNDLER_SETUP
+        environment.update("RUBYOPT" => options.empty? ? nil : options, "RUBYLIB" => nil)
+        (@ruby == RbConfig.ruby) ? environment.update(gems) : environment
+      end
+
+      def gems
+        folder = BundledGems.folder
+        folder ? {"GEM_HOME" => folder, "GEM_PATH" => folder} : {"GEM_PATH" => Gem.path.join(File::PATH_SEPARATOR)}
       end
 
       # @return [String, nil] all the child wrote; nil at the deadline

@@ -1,0 +1,63 @@
+# shellcheck shell=bash
+# Chroots of Debian, for script/with-ruby and script/newcomer. To be sourced after script/setup.sh, and used as root, in a
+# mount namespace: what is mounted here vanishes with that.
+
+# mirror SUITES: the first archive that this machine's apt would update which carries one of the suites ("sid|unstable").
+mirror() {
+  apt-get --print-uris update 2>/dev/null | sed -nE "s,^'(https?://[^' ]+)/dists/($1)/.*,\1,p" | head -n 1
+}
+
+# The mirror of this machine's own Debian.
+own_debian() {
+  mirror "$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")|stable|testing|unstable|sid"
+}
+
+# apt_source URI SUITE: a line of sources.list. An archive may be a snapshot, past the date to which its index calls itself
+# valid; its signature is checked all the same.
+apt_source() {
+  echo "deb [check-valid-until=no signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 $2 main"
+}
+
+# bootstrap SUITE FOLDER URI: the smallest Debian, which starts no daemon and reaches its archives as this machine does. Its
+# sources.list is the caller's to write.
+bootstrap() {
+  install_packages debootstrap debian-archive-keyring ca-certificates || return
+  # debootstrap goes through wget, which does not read apt's proxy.
+  eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
+  [ -z "${http_proxy:-}" ] || export http_proxy
+  [ -z "${https_proxy:-}" ] || export https_proxy
+  debootstrap --variant=minbase --include=ca-certificates,debian-archive-keyring \
+    --keyring=/usr/share/keyrings/debian-archive-keyring.gpg "$1" "$2" "$3" || return
+  rm -f "$2"/etc/apt/sources.list.d/*
+  apt-config dump --format '%F "%v";%n' Acquire | grep -E '^Acquire::https?::' >"$2/etc/apt/apt.conf.d/90host" || true
+  printf '#!/bin/sh\nexit 101\n' >"$2/usr/sbin/policy-rc.d"
+  chmod 755 "$2/usr/sbin/policy-rc.d"
+}
+
+copy_settings() { # copy_settings ROOT: what this machine knows about its network, for the programs inside
+  local file
+  for file in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt "${SSL_CERT_FILE:-}" /etc/gemrc "$HOME/.gemrc" \
+    "$HOME/.bundle/config"; do
+    [ -n "$file" ] && [ -f "$file" ] || continue
+    cmp -s "$file" "$1$file" && continue
+    mkdir -p "$1$(dirname "$file")"
+    cp -L --remove-destination "$file" "$1$file"
+  done
+  { cat /etc/hosts 2>/dev/null; grep -qE '^127\.0\.0\.1.*\blocalhost\b' /etc/hosts || echo "127.0.0.1 localhost"; } >"$1/etc/hosts.new"
+  cmp -s "$1/etc/hosts.new" "$1/etc/hosts" && rm "$1/etc/hosts.new" || mv "$1/etc/hosts.new" "$1/etc/hosts"
+  mkdir -p "$1$HOME"
+}
+
+mount_kernel() { # mount_kernel ROOT: the kernel's file systems
+  local at=$1
+  mountpoint -q "$at/proc" || mount -t proc proc "$at/proc"
+  mountpoint -q "$at/dev" || mount --rbind /dev "$at/dev"
+  mountpoint -q "$at/sys" || mount --rbind /sys "$at/sys"
+}
+
+inside() { # inside ROOT COMMAND...: as root, with the kernel's file systems there
+  local at=$1
+  shift
+  mount_kernel "$at"
+  chroot "$at" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"
+}
