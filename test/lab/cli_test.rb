@@ -77,7 +77,19 @@ class LabCLITest < Minitest::Test
     status, out, err = cli(*%w[bench delay --requests 5 --delays 0 --models blocking --rounds 1 --port], port.to_s)
     assert_equal 1, status
     assert_match(/5 errors, the first: Errno::ECONNREFUSED/, out)
-    assert_match(/some measurements failed/, err)
+    assert_equal "heddle: measurements of blocking failed; the report says how\n", err
+  end
+
+  # A program that runs the benches is not to fail because somebody else's library does.
+  def test_a_peer_that_fails_is_a_row_and_no_failure
+    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+    status, out, err = cli(*%w[bench delay --requests 5 --delays 0 --models async --rounds 1 --port], port.to_s)
+    assert_match(/5 errors, the first: Errno::ECONNREFUSED/, out)
+    assert_equal [0, "heddle: measurements of async failed; the report says how\n"], [status, err]
+  end
+
+  def test_peers_are_models
+    Heddle::Lab::Bench.all.each_value { |bench| assert_empty bench.peers - bench.kinds.keys, bench.id }
   end
 
   def test_serve

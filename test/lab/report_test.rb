@@ -41,6 +41,18 @@ class LabReportTest < Minitest::Test
     assert_includes Report::Text.new(colour: true).render("A trial", tables, []), "\e[32m"
   end
 
+  # In the case in which the first has failed the second is the reference.
+  def test_the_next_is_the_reference_where_one_has_failed
+    record = summary.record
+    record.header["models"].unshift({"name" => "peer"})
+    add(record, "peer", "x1", [50, 50, 50])
+    record.rounds << Heddle::Lab::Record::Round.new(round: 1, case: "x2", model: "peer", twin: false, error: "undefined method")
+    ratios = TrialBench.new.tables(Heddle::Lab::Summary.new(record))[1]
+    rows = ratios.rows.map { |row| row.map(&:to_s) }
+    assert_equal [["peer", "1", "–"], ["good", "2.00 [2.00–2.00]", "1"], ["heddle", "3.20 [3.00–3.40]", "≈ 1.00 [0.99–1.01]"]], rows
+    assert_equal ["noise floor (peer against itself): x1 –", "noise floor (good against itself): x2 –"], ratios.notes.first(2)
+  end
+
   def test_a_case_shows_its_unit_where_the_metric_has_none
     bench = TrialBench.new
     matrix = Report::Matrix.new(summary, bench)

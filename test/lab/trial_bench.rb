@@ -4,8 +4,8 @@ require "heddle/lab"
 
 # A bench of two cases whose models go wrong on demand.
 class TrialBench < Heddle::Lab::Bench
-  bench "trial", about: "tests the runner", default_models: %w[good],
-    kinds: %w[good heddle wrong hang crash leave fail absent].to_h { |kind| [kind, :none] }
+  bench "trial", about: "tests the runner", default_models: %w[good], peers: %w[peer],
+    kinds: %w[good heddle wrong hang crash leave fail peer absent].to_h { |kind| [kind, :none] }
   Heddle::Lab::Bench.all.delete("trial")
 
   PATHS = [File.expand_path("workloads", __dir__)].freeze

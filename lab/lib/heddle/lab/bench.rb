@@ -12,6 +12,8 @@ module Heddle
         attr_reader :about
         # @return [Hash{String => Symbol}] kinds of model; see {Model.parse}
         attr_reader :kinds
+        # @return [Array<String>] kinds that are other libraries: where one fails, that is a line of the report
+        attr_reader :peers
         # @return [Array<String>] models when none are asked for
         attr_reader :default_models
         # @return [Integer] times to measure each cell when it is not said
@@ -22,12 +24,14 @@ module Heddle
         # @param about [String]
         # @param kinds [Hash{String => Symbol}]
         # @param default_models [Array<String>]
+        # @param peers [Array<String>]
         # @param default_rounds [Integer]
-        def bench(id, about:, kinds:, default_models:, default_rounds: 5)
+        def bench(id, about:, kinds:, default_models:, peers: [], default_rounds: 5)
           @id = id
           @about = about
           @kinds = kinds
           @default_models = default_models
+          @peers = peers
           @default_rounds = default_rounds
           Bench.all[id] = self
         end

@@ -43,7 +43,10 @@ module Heddle
       end
 
       # @return [Boolean] whether every cell was measured and every answer right
-      def clean? = rounds.none? { |round| round.error || round.measures["errors"].to_i.positive? }
+      def clean? = failed.empty?
+
+      # @return [Array<String>] names of the models of which a cell was not measured, or an answer wrong
+      def failed = rounds.select { |round| round.error || round.measures["errors"].to_i.positive? }.map(&:model).uniq
 
       # @return [String]
       def to_json(*)

@@ -8,7 +8,8 @@ module Heddle
         bench "db",
           about: "clients of MariaDB: new statements, kept ones, rows, pipelines, a pool of fibers",
           kinds: {"raw" => :none, "heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none},
-          default_models: %w[raw heddle mysql2 mysql2_text trilogy]
+          default_models: %w[raw heddle mysql2 mysql2_text trilogy],
+          peers: %w[mysql2 mysql2_text trilogy]
 
         CASES = {
           "new" => ["new SQL with an argument", 5000],

@@ -12,7 +12,8 @@ module Heddle
           kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "heddle-net_http" => :none, "pool" => :required,
                   "processes" => :required, "async" => :none,
                   "carbon_fiber" => :none, "wrk" => :none},
-          default_models: %w[blocking threads threads:100 heddle heddle-net_http pool:1000 async carbon_fiber wrk]
+          default_models: %w[blocking threads threads:100 heddle heddle-net_http pool:1000 async carbon_fiber wrk],
+          peers: %w[async carbon_fiber wrk]
 
         # Seconds that a model which waits in line may take for a cell; more is extrapolated.
         PATIENCE = 2.0

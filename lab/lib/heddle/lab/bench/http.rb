@@ -17,7 +17,8 @@ module Heddle
 
         bench "http",
           about: "what HTTP clients spend on large bodies from five sites and at full speed, and on small requests",
-          kinds: IMPLEMENTATIONS.to_h { |name| [name, :none] }, default_models: IMPLEMENTATIONS, default_rounds: 3
+          kinds: IMPLEMENTATIONS.to_h { |name| [name, :none] }, default_models: IMPLEMENTATIONS, default_rounds: 3,
+          peers: %w[curb httpx http.rb excon typhoeus async-http rfuzz curl]
 
         transferred = ->(m) { m["bytes"] if m["bytes"].to_i.positive? && m["small"].nil? }
         small = ->(m) { m["operations"] if m["small"] && m["operations"].positive? }

@@ -8,7 +8,8 @@ module Heddle
         bench "memcached",
           about: "clients of memcached: the mixed workload, single operations, threads, fibers, beside a busy thread",
           kinds: %w[raw dalli dalli_untimed dalli_timeout heddle heddle_timeout heddle_deadline].to_h { |kind| [kind, :none] },
-          default_models: %w[dalli dalli_untimed dalli_timeout heddle heddle_timeout heddle_deadline raw]
+          default_models: %w[dalli dalli_untimed dalli_timeout heddle heddle_timeout heddle_deadline raw],
+          peers: %w[dalli dalli_untimed dalli_timeout]
 
         CASES = {
           "mixed" => ["mixed workload", 600],

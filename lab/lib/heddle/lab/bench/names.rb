@@ -8,7 +8,8 @@ module Heddle
         bench "names",
           about: "how long a name or an address that does not answer stops everything else, and whether a limit of 1 s is kept",
           kinds: {"threads" => :none, "async" => :none, "async_without_fallback" => :none, "heddle" => :none, "heddle_deadline" => :none},
-          default_models: %w[threads async async@epoll async_without_fallback heddle heddle@epoll heddle_deadline heddle_deadline@epoll]
+          default_models: %w[threads async async@epoll async_without_fallback heddle heddle@epoll heddle_deadline heddle_deadline@epoll],
+          peers: %w[async async_without_fallback]
 
         DEAD = {v4: "192.0.2.1", other_v4: "192.0.2.2", v6: "2001:db8::1"}.freeze
         ALIVE = "127.0.0.1"

@@ -9,7 +9,8 @@ module Heddle
         bench "s3",
           about: "many objects at once from S3 by unmodified aws-sdk-s3, 200 ms away",
           kinds: {"pool" => :required, "threads" => :required, "async" => :none},
-          default_models: %w[pool:1000 pool:1000@epoll threads:1000 async]
+          default_models: %w[pool:1000 pool:1000@epoll threads:1000 async],
+          peers: %w[async]
 
         WALL = Metric.new(key: :wall, title: "Seconds", better: :lower, value: ->(m) { m["wall"] })
         CPU = Metric.new(key: :cpu, title: "Own CPU, seconds", better: :lower, value: ->(m) { m["cpu"] })

@@ -8,7 +8,8 @@ module Heddle
         bench "scheduler",
           about: "CPU per operation of a fiber scheduler through plain Ruby calls",
           kinds: {"threads" => :none, "heddle" => :none, "async" => :none, "carbon_fiber" => :none, "uringmachine" => :none},
-          default_models: %w[threads heddle heddle@epoll async async@epoll carbon_fiber uringmachine]
+          default_models: %w[threads heddle heddle@epoll async async@epoll carbon_fiber uringmachine],
+          peers: %w[async carbon_fiber uringmachine]
 
         MICROSECONDS = "µs"
         MILLISECONDS = "ms" # of wall time, until all is done

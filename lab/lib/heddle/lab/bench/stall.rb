@@ -8,7 +8,8 @@ module Heddle
         bench "stall",
           about: "one new statement after another: Nagle on and off, the close sent at once or riding, one flight or two",
           kinds: %w[nagle_flushed nagle_riding nodelay_flushed nodelay_riding one_flight_flushed one_flight mysql2 mysql2_text racket].to_h { |kind| [kind, :none] },
-          default_models: %w[nagle_flushed nagle_riding nodelay_flushed nodelay_riding one_flight_flushed one_flight mysql2 mysql2_text racket]
+          default_models: %w[nagle_flushed nagle_riding nodelay_flushed nodelay_riding one_flight_flushed one_flight mysql2 mysql2_text racket],
+          peers: %w[mysql2 mysql2_text racket]
 
         per = ->(key, scale = 1) { ->(m) { m[key] && m[key] * scale / m["operations"] } }
         WALL = Metric.new(key: :wall, title: "Wall ms per query", better: :lower, value: per.call("wall", 1e3))

@@ -11,7 +11,8 @@ module Heddle
         bench "stream",
           about: "CPU and rate of a get of 100 bytes by sockets and streams, with and without a limit of one second",
           kinds: MODELS.to_h { |kind| [kind, :none] },
-          default_models: MODELS
+          default_models: MODELS,
+          peers: %w[io_stream io_stream_timeout]
 
         CASES = {
           "thread" => {"place" => "thread", "count" => 10_000},

@@ -32,15 +32,15 @@ module Heddle
           table
         end
 
+        # Where a reference was not measured, the next is the reference.
         # @param metric [Metric]
         # @return [Table]
         def ratios(metric)
           table = build("#{metric.title}, as a ratio to the reference: median [95 % interval]") do |model, name|
-            reference = @bench.reference_for(model, @summary.models)
+            reference = reference(model, name, metric)
             (model == reference) ? Entry.new("1") : ratio(model, reference, name, metric)
           end
-          references = @summary.models.map { |model| [model, @bench.reference_for(model, @summary.models)] }.uniq(&:last)
-          references.each { |_, reference| table.notes << floor_note(reference, metric) }
+          cases_by_reference(metric).each { |reference, names| table.notes << floor_note(reference, names, metric) }
           table.notes << "≈ within noise: the interval holds 1, or the difference is smaller than what the reference shows against itself"
           table
         end
@@ -105,8 +105,19 @@ module Heddle
           Entry.new(text, ((ratio.median > 1) == (better == :higher)) ? :ahead : :behind)
         end
 
-        def floor_note(reference, metric)
-          floors = @cases.map do |name|
+        def reference(model, name, metric)
+          measured = @summary.models.select { |other| @summary.spread(other, name, metric).median }
+          @bench.reference_for(model, measured.empty? ? @summary.models : measured)
+        end
+
+        # @return [Hash{String => Array<String>}] each model that others are compared with, and in which cases
+        def cases_by_reference(metric)
+          @summary.models.product(@cases).group_by { |model, name| reference(model, name, metric) }
+            .transform_values { |uses| @cases & uses.map(&:last) }
+        end
+
+        def floor_note(reference, names, metric)
+          floors = names.map do |name|
             floor = @summary.floor(reference, name, metric)
             "#{name} #{floor ? format("±%.1f %%", floor * 100) : "–"}"
           end

@@ -33,4 +33,6 @@ class TrialWorkload < Heddle::Lab::Workload
   def leave(_meter) = exit!(3)
 
   def fail(_meter) = raise(ArgumentError, "no, thank you")
+
+  alias_method :peer, :fail
 end
