@@ -3,13 +3,17 @@
 require "test_helper"
 require "heddle/lab"
 require "net/http"
+require "open3"
 require "socket"
+require "support/dead_network"
 require "support/sanitized_server"
 require "tmpdir"
 
 # Each setting of the proxy, before real servers. Times are bounded loosely above, and strictly below: bytes never come
 # too early.
 class ShapingProxyTest < Minitest::Test
+  include DeadNetworkHelpers
+
   LoadServer = Heddle::Lab::LoadServer
   ShapingProxy = Heddle::Lab::ShapingProxy
 
@@ -315,6 +319,29 @@ class ShapingProxyTest < Minitest::Test
 
   def test_a_name_behind
     assert_equal "done", get(proxy("localhost:#{load_server.port}"), "/0")
+  end
+
+  # localhost is ::1 first where Debian's installer wrote the hosts file, and servers listen on 127.0.0.1.
+  def test_a_name_whose_first_addresses_refuse
+    network = dead_network(hosts: {"::1" => ["several.example"], "127.0.0.2" => ["several.example"], "127.0.0.1" => ["several.example"]})
+    program = <<~RUBY
+      require "heddle/lab"
+      require "net/http"
+      Heddle::Lab::LoadServer.start do |server|
+        Heddle::Lab::ShapingProxy.start("several.example:\#{server.port}", program: #{@program.inspect}) do |proxy|
+          puts Array.new(3) { Net::HTTP.get(proxy.host, "/0", proxy.port) }
+          puts proxy.stats.values_at("connections", "failed", "open").inspect
+        end
+        Heddle::Lab::ShapingProxy.start("several.example:1", program: #{@program.inspect}) do |proxy|
+          socket = TCPSocket.new(proxy.host, proxy.port)
+          puts (socket.read rescue $!.class)
+          puts proxy.stats.values_at("connections", "failed", "open").inspect
+        end
+      end
+    RUBY
+    lab = File.expand_path("../../lab/lib", __dir__)
+    out, err, = Open3.capture3(*network.launcher, RbConfig.ruby, "-I", lab, "-e", program)
+    assert_equal ["done", "done", "done", "[3, 0, 0]", "Errno::ECONNRESET", "[1, 1, 0]"], out.lines(chomp: true), err
   end
 
   def test_another_shape_for_open_connections

@@ -4,6 +4,7 @@
 #include "listener.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -42,6 +43,8 @@ struct pair {
     struct pair *next, *previous;
     struct timer timer, idle;
     enum state state;
+    int address;        /* of the upstream's: the one that is tried, and in the end the one that took the connection */
+    int tried;          /* how many were */
     int sources;        /* that the loop has not released yet */
     uint64_t last_move; /* when bytes last came or went */
     uint64_t until;     /* RESETTING, DRAINING: when patience ends */
@@ -51,10 +54,18 @@ static char input[READ_SIZE];
 
 /* Opening and closing. */
 
+static int socket_for(const struct upstream_address *address)
+{
+    return socket(address->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
 bool proxy_prepare(struct proxy *proxy)
 {
-    if (proxy->spare < 0) {
-        proxy->spare = socket(proxy->upstream.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct upstream *upstream = &proxy->upstream;
+    for (int tried = 0; proxy->spare < 0 && tried < upstream->count; tried++) {
+        proxy->spare_for = (upstream->first + tried) % upstream->count;
+        proxy->spare = socket_for(&upstream->addresses[proxy->spare_for]);
+        if (proxy->spare < 0 && errno != EAFNOSUPPORT) break;
     }
     return proxy->spare >= 0;
 }
@@ -247,9 +258,40 @@ static void pass(struct pair *pair)
     }
 }
 
+static int watch(struct side *side)
+{
+    int on = 1;
+    setsockopt(side->source.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a UNIX socket has none, and needs none */
+    return loop_watch(side->pair->proxy->loop, &side->source, EVENTS);
+}
+
+static void try_connect(struct pair *pair);
+
+/* Puts a fresh socket, for the next address, in the place of the one that has failed: its descriptor, and so its source,
+   stay. False where there is no other address, or no socket for one. */
+static bool turn_to_next_address(struct pair *pair)
+{
+    const struct upstream *upstream = &pair->proxy->upstream;
+    while (++pair->tried < upstream->count) {
+        pair->address = (pair->address + 1) % upstream->count;
+        int fresh = socket_for(&upstream->addresses[pair->address]);
+        if (fresh < 0) continue;
+        int fd = pair->server.source.fd, result = dup3(fresh, fd, O_CLOEXEC);
+        close(fresh);
+        if (result < 0) return false;
+        pair->server.source.watched = false; /* the kernel has forgotten the old one */
+        if (watch(&pair->server) == 0) return true;
+    }
+    return false;
+}
+
 static void connect_failed(struct pair *pair, int error)
 {
     struct proxy *proxy = pair->proxy;
+    if (turn_to_next_address(pair)) {
+        try_connect(pair);
+        return;
+    }
     proxy->stats.failed++;
     if (error != proxy->last_error) {
         fprintf(stderr, "heddle-server: cannot connect to %s: %s\n", proxy->upstream.name, strerror(error));
@@ -262,14 +304,15 @@ static void connected(struct pair *pair)
 {
     pair->state = PASSING;
     pair->proxy->last_error = 0;
+    pair->proxy->upstream.first = pair->address;
     pair->server.readable = pair->server.writable = true;
     pass(pair);
 }
 
 static void try_connect(struct pair *pair)
 {
-    const struct upstream *upstream = &pair->proxy->upstream;
-    int result = connect(pair->server.source.fd, (const struct sockaddr *)&upstream->address, upstream->length);
+    const struct upstream_address *address = &pair->proxy->upstream.addresses[pair->address];
+    int result = connect(pair->server.source.fd, (const struct sockaddr *)&address->address, address->length);
     if (result == 0) {
         connected(pair);
     } else if (errno == EAGAIN) { /* a UNIX socket's backlog is full, and no event tells when it is not */
@@ -356,19 +399,18 @@ static void watch_idle(struct timer *timer)
     close_pair(pair);
 }
 
-static int watch(struct side *side, int fd)
-{
-    int on = 1;
-    side->source.fd = fd;
-    side->pair->sources++;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a UNIX socket has none, and needs none */
-    return loop_watch(side->pair->proxy->loop, &side->source, EVENTS);
-}
-
 static void begin_side(struct side *side, struct pair *pair, struct side *other, const struct shape *shape)
 {
     *side = (struct side){
         .source = {.fd = -1, .ready = ready, .release = release}, .pair = pair, .other = other, .flow.shape = *shape};
+}
+
+/* From now on the descriptor is closed with its side, and the side released. */
+static int begin_watch(struct side *side, int fd)
+{
+    side->source.fd = fd;
+    side->pair->sources++;
+    return watch(side);
 }
 
 void proxy_open(struct proxy *proxy, int fd)
@@ -393,11 +435,12 @@ void proxy_open(struct proxy *proxy, int fd)
     pair->client.readable = pair->client.writable = true;
     int spare = proxy->spare;
     proxy->spare = -1;
-    if (watch(&pair->client, fd) < 0 ||
+    pair->address = proxy->spare_for;
+    if (begin_watch(&pair->client, fd) < 0 ||
         (proxy->idle > 0 && timers_set(&proxy->loop->timers, &pair->idle, pair->last_move + proxy->idle) < 0)) {
         close(spare);
         reset_pair(pair);
-    } else if (watch(&pair->server, spare) < 0) {
+    } else if (begin_watch(&pair->server, spare) < 0) {
         connect_failed(pair, errno);
     } else {
         try_connect(pair);

@@ -10,10 +10,16 @@
 
 struct listener;
 
-/* Where the server behind is. */
+enum { UPSTREAM_ADDRESSES = 16 };
+
+/* Where the server behind is: a name may have several addresses, and a server listen on some of them. */
 struct upstream {
-    struct sockaddr_storage address;
-    socklen_t length;
+    struct upstream_address {
+        struct sockaddr_storage address;
+        socklen_t length;
+    } addresses[UPSTREAM_ADDRESSES];
+    int count;
+    int first;        /* the one that is tried first: the last that worked */
     const char *name; /* as it was asked for */
 };
 
@@ -26,7 +32,8 @@ struct proxy {
     struct proxy_stats stats;
     struct pair *pairs; /* all that are open */
     int last_error;     /* of the last connection to the server behind: each is told once */
-    int spare; /* a socket for the next connection, so that none is accepted without; -1 when descriptors are out */
+    int spare;     /* a socket for the next connection, so that none is accepted without; -1 when descriptors are out */
+    int spare_for; /* the address that it is for */
 };
 
 /* Takes "HOST:PORT", "[IPv6]:PORT" or "unix:PATH"; looks names up, which may take its time. Returns NULL, or what is wrong. */

@@ -8,12 +8,13 @@
 
 static const char *parse_path(struct upstream *upstream, const char *path)
 {
-    struct sockaddr_un *address = (struct sockaddr_un *)&upstream->address;
+    struct sockaddr_un *address = (struct sockaddr_un *)&upstream->addresses[0].address;
     if (!*path) return "unix: needs a path";
     if (strlen(path) >= sizeof address->sun_path) return "the path of a UNIX socket has at most 107 bytes";
     address->sun_family = AF_UNIX;
     strcpy(address->sun_path, path);
-    upstream->length = sizeof *address;
+    upstream->addresses[0].length = sizeof *address;
+    upstream->count = 1;
     return NULL;
 }
 
@@ -38,8 +39,11 @@ const char *upstream_parse(struct upstream *upstream, const char *name)
 
     int error = getaddrinfo(host, colon + 1, &hints, &found);
     if (error) return gai_strerror(error);
-    memcpy(&upstream->address, found->ai_addr, found->ai_addrlen);
-    upstream->length = found->ai_addrlen;
+    for (struct addrinfo *next = found; next && upstream->count < UPSTREAM_ADDRESSES; next = next->ai_next) {
+        struct upstream_address *address = &upstream->addresses[upstream->count++];
+        memcpy(&address->address, next->ai_addr, next->ai_addrlen);
+        address->length = next->ai_addrlen;
+    }
     freeaddrinfo(found);
     return NULL;
 }
