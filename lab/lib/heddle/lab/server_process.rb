@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
+require "fileutils"
 require "open3"
 require_relative "affinity"
 require_relative "error"
+require_relative "version"
 
 module Heddle
   module Lab
@@ -11,8 +13,8 @@ module Heddle
     class ServerProcess
       # Where its sources are.
       SOURCE = File.expand_path("../../../ext/server", __dir__)
-      PROGRAM = File.join(SOURCE, "heddle-server")
-      private_constant :PROGRAM
+      NAME = "heddle-server"
+      private_constant :NAME
 
       # @return [String] address it listens on
       attr_reader :host
@@ -36,24 +38,36 @@ module Heddle
       end
 
       # @return [String] path of the program, built first where its sources are newer, or where it does not run: one that was built in
-      #   a chroot with a newer C library asks for that
+      #   a chroot with a newer C library asks for that. Of a gem that somebody else has installed, such as root, it is built in the user's cache.
       # @raise [Error] when it is not there and cannot be built
       def self.program
-        @program ||= File.open(File.join(SOURCE, "Makefile")) do |lock|
-          lock.flock(File::LOCK_EX)
-          make
-          make("--always-make") unless system(PROGRAM, "--help", out: File::NULL, err: File::NULL)
-          PROGRAM
+        @program ||= begin
+          folder = build_folder
+          program = File.join(folder, NAME)
+          File.open(folder) do |lock|
+            lock.flock(File::LOCK_EX)
+            make(folder)
+            make(folder, "--always-make") unless system(program, "--help", out: File::NULL, err: File::NULL)
+          end
+          program
         end
       end
 
-      def self.make(*options)
-        output, status = Open3.capture2e("make", "-C", SOURCE, *options)
-        raise Error, "cannot build the load server in #{SOURCE} (is a C compiler installed?):\n#{output}" unless status.success?
-      rescue Errno::ENOENT
-        raise Error, "the load server is not built and make is not installed: install make and a C compiler" unless File.executable?(PROGRAM)
+      def self.build_folder
+        return SOURCE if File.writable?(SOURCE)
+
+        File.join(ENV.fetch("XDG_CACHE_HOME") { File.join(Dir.home, ".cache") }, "heddle", "server-#{VERSION}").tap { |folder| FileUtils.mkdir_p(folder) }
+      rescue SystemCallError => error
+        raise Error, "the load server is not built, and cannot be: #{error.message}"
       end
-      private_class_method :make
+
+      def self.make(folder, *options)
+        output, status = Open3.capture2e("make", "-C", folder, "-f", File.join(SOURCE, "Makefile"), *options)
+        raise Error, "cannot build the load server in #{folder} (is a C compiler installed?):\n#{output}" unless status.success?
+      rescue Errno::ENOENT
+        raise Error, "the load server is not built and make is not installed: install make and a C compiler" unless File.executable?(File.join(folder, NAME))
+      end
+      private_class_method :build_folder, :make
 
       # Ends the server and waits until it has ended.
       # @return [Process::Status, nil] nil when it had been stopped before
