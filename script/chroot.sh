@@ -26,8 +26,9 @@ bootstrap() {
   eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
   [ -z "${http_proxy:-}" ] || export http_proxy
   [ -z "${https_proxy:-}" ] || export https_proxy
-  debootstrap --variant=minbase --include=ca-certificates,debian-archive-keyring \
-    --keyring=/usr/share/keyrings/debian-archive-keyring.gpg "$1" "$2" "$3" || return
+  with_progress "making a chroot of Debian $1" debootstrap --variant=minbase \
+    --include=ca-certificates,debian-archive-keyring --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
+    "$1" "$2" "$3" || return
   rm -f "$2"/etc/apt/sources.list.d/*
   apt-config dump --format '%F "%v";%n' Acquire | grep -E '^Acquire::https?::' >"$2/etc/apt/apt.conf.d/90host" || true
   printf '#!/bin/sh\nexit 101\n' >"$2/usr/sbin/policy-rc.d"

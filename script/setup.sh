@@ -11,25 +11,47 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# with_progress WHAT COMMAND...: after a second says what is being done, and every five seconds the last line that the
+# command printed; all of its output when it fails.
+with_progress() {
+  local what=$1 output ticker status=0 shell=$BASHPID
+  shift
+  output=$(mktemp)
+  {
+    exec {nap}<> <(:) # read waits there, without a process that would outlive this one
+    read -rt 1 -u "$nap" || echo "setup: $what" >&2
+    while read -rt 5 -u "$nap" || kill -0 "$shell" 2>/dev/null; do
+      printf 'setup:   %.100s\n' "$(tail -n 1 "$output" | tr -d '\r')" >&2
+    done
+  } &
+  ticker=$!
+  "$@" >"$output" 2>&1 || status=$?
+  kill "$ticker" && wait "$ticker" 2>/dev/null || true
+  [ $status = 0 ] || cat "$output" >&2
+  rm -f "$output"
+  return $status
+}
+
 # install_packages NAME...: those Debian packages that are missing, without starting a daemon.
 install_packages() {
   local missing=() name policy=/usr/sbin/policy-rc.d ours= status=0
+  command -v dpkg-query >/dev/null || return 0 # no Debian: whoever misses something says so
   for name in "$@"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
-    echo "setup: not installed, which takes root or sudo: apt-get install ${missing[*]}" >&2
-    return 1
+    echo "setup: this takes root or sudo; have root run \`apt-get install ${missing[*]}\`, then run this again" >&2
+    return 69
   fi
-  echo "setup: installing ${missing[*]}"
   if [ ! -e "$policy" ]; then
     ours=1
     printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
     as_root chmod 755 "$policy"
   fi
-  { as_root apt-get -qq -o Acquire::Check-Valid-Until=false update &&
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}"; } || status=1
+  { with_progress "looking for packages" as_root apt-get -q -o Acquire::Check-Valid-Until=false update &&
+    with_progress "installing ${missing[*]}" \
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}"; } || status=1
   [ -z "$ours" ] || as_root rm -f "$policy"
   if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
     for name in "${missing[@]}"; do
@@ -55,6 +77,12 @@ install_node() {
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
   install_packages ${missing[@]+"${missing[@]}"}
+}
+
+# compile VERSION: the gem, for that Ruby, and the load server.
+compile() {
+  with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" bundle exec rake --quiet --rakefile "$tree/Rakefile" \
+    --directory "$tree" compile compile:server
 }
 
 # use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.
