@@ -88,7 +88,7 @@ class ReadmeTest < Minitest::Test
 
   # With options that there are.
   def test_commands
-    commands = README.scan(%r{^lab/exe/(heddle .*?)(?:  +#.*)?$}).flatten
+    commands = README.scan(%r{^bin/(heddle .*?)(?:  +#.*)?$}).flatten
     assert_operator commands.size, :>, 10
     commands.map { |command| command.split }.group_by { |_, command, name| (command == "bench") ? [command, name] : [command] }.each do |words, uses|
       help = StringIO.new
