@@ -1,6 +1,6 @@
 // What may be done without a wait. Only waits fail when a deadline has passed, and only waits let other fibers run: a peer that
 // always has something there would outrun every deadline and stop the loop. So work that never waits has a budget, of
-// operations and of bytes; a real wait renews it. Implemented in scheduler/budget.c.
+// operations and of bytes; a real wait renews it. Implemented in task/budget.c.
 #ifndef HEDDLE_BUDGET_H
 #define HEDDLE_BUDGET_H
 

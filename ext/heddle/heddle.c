@@ -21,6 +21,7 @@
 #include "scope/scope_fiber.h"
 #include "scope/thread_scope.h"
 #include "stream/stream.h"
+#include "task/current.h"
 #include "task/foreign.h"
 #include "task/join.h"
 #include "task/relock.h"
@@ -29,10 +30,16 @@
 #include "task/worker.h"
 
 VALUE heddle_module;
-VALUE heddle_cFiber;
+VALUE heddle_cFiber, heddle_cScheduler, heddle_cTask;
 VALUE heddle_eCancellation, heddle_eDeadlineExceeded, heddle_eTaskCancelled, heddle_eSchedulerMissing,
     heddle_eSchedulerClosed;
 VALUE heddle_eWrongThread, heddle_eLimitReached, heddle_eBackendUnavailable;
+
+bool is_exception(VALUE errinfo)
+{
+    return !RB_SPECIAL_CONST_P(errinfo) && RB_BUILTIN_TYPE(errinfo) != T_IMEMO &&
+           RTEST(rb_obj_is_kind_of(errinfo, rb_eException));
+}
 
 static VALUE error_class(const char *name)
 {
@@ -47,6 +54,10 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     rb_gc_register_mark_object(heddle_module);
     heddle_cFiber = rb_path2class("Fiber");
     rb_gc_register_mark_object(heddle_cFiber);
+    heddle_cScheduler = rb_define_class_under(heddle_module, "Scheduler", rb_cObject);
+    rb_gc_register_mark_object(heddle_cScheduler);
+    heddle_cTask = rb_define_class_under(heddle_module, "Task", rb_cObject);
+    rb_gc_register_mark_object(heddle_cTask);
     heddle_eCancellation = error_class("Cancellation");
     heddle_eDeadlineExceeded = error_class("DeadlineExceeded");
     heddle_eTaskCancelled = error_class("TaskCancelled");
@@ -59,6 +70,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     fork_watch();
     Init_heddle_gvl();
     Init_heddle_scope();
+    Init_heddle_current();
     Init_heddle_scope_fiber();
     Init_heddle_thread_scope();
     Init_heddle_deadline_methods();
@@ -70,7 +82,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_scheduler();
     Init_heddle_worker();
     Init_heddle_task_run();
-    Init_heddle_task();
+    Init_heddle_task_class();
     Init_heddle_run();
     Init_heddle_gate();
     Init_heddle_process();

@@ -10,6 +10,8 @@
 
 extern VALUE heddle_module;
 extern VALUE heddle_cFiber;              // Ruby's own; its C API does not export it
+extern VALUE heddle_cScheduler;          // Heddle::Scheduler
+extern VALUE heddle_cTask;               // Heddle::Task
 extern VALUE heddle_eCancellation;       // raised inside a cancelled task; not a StandardError
 extern VALUE heddle_eDeadlineExceeded;   // a wait past its deadline
 extern VALUE heddle_eTaskCancelled;      // raised by Task#value of a cancelled task
@@ -18,6 +20,10 @@ extern VALUE heddle_eSchedulerClosed;    // a hook of a scheduler that was close
 extern VALUE heddle_eWrongThread;        // a scheduler used from a thread that does not own it
 extern VALUE heddle_eLimitReached;       // descriptors, memory maps, fibers
 extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names one that this kernel or build has not
+
+// What rb_protect caught is an exception; or what no rescue stops, such as Thread#kill, which Ruby keeps in rb_errinfo as
+// something else.
+bool is_exception(VALUE errinfo);
 
 // Compiled in with HEDDLE_DEBUG=1: a wrong assumption becomes a crash where it is made.
 #ifdef HEDDLE_DEBUG

@@ -1,11 +1,11 @@
-// The records of a fiber, for callers that name the fiber alone: the waits it is parked on (`unblock`, IO#close), the task
+// The records of a fiber, for callers that name the fiber alone: the waits it is parked on (`unblock`, IO#close), the owner
 // that runs on it. Open addressing with linear probing; keys are the addresses of fibers, which cannot move while the loop
 // marks (and so pins) them.
 #ifndef HEDDLE_LOOP_FIBER_INDEX_H
 #define HEDDLE_LOOP_FIBER_INDEX_H
 
+#include "loop/owner.h"
 #include "loop/wait.h"
-#include "task/task.h"
 
 #include <stddef.h>
 
@@ -43,13 +43,13 @@ static inline struct loop_wait *fiber_index_next(const struct fiber_index *index
     return found ? (struct loop_wait *)(found - offsetof(struct loop_wait, fiber)) : NULL;
 }
 
-// ---- of tasks
+// ---- of owners
 
-static inline struct task *fiber_index_task(const struct fiber_index *index, VALUE fiber)
+static inline struct wait_owner *fiber_index_owner(const struct fiber_index *index, VALUE fiber)
 {
     uint32_t from = FIBER_INDEX_START;
     char *found = (char *)fiber_index_find(index, fiber, &from);
-    return found ? (struct task *)(found - offsetof(struct task, fiber)) : NULL;
+    return found ? (struct wait_owner *)(found - offsetof(struct wait_owner, fiber)) : NULL;
 }
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "loop/early_wake.h"
 #include "os/fork.h"
-#include "scope/thread_scope.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,8 +41,8 @@ void loops_descriptor_closing(int descriptor)
 bool loops_interrupt_root(VALUE thread)
 {
     for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
-        if (loop->thread != thread || !loop->root.wait) continue;
-        if (task_pending(&loop->root)) loop_interrupt_task(loop, &loop->root);
+        if (loop->thread != thread || !loop->root->wait) continue;
+        if (owner_pending(loop, loop->root)) loop_interrupt_owner(loop, loop->root);
         return true;
     }
     return false;
@@ -52,36 +51,23 @@ bool loops_interrupt_root(VALUE thread)
 VALUE loops_root_fiber(VALUE thread)
 {
     for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
-        if (loop->thread == thread && loop->root.wait) return loop->root.wait->fiber;
+        if (loop->thread == thread && loop->root->wait) return loop->root->wait->fiber;
     }
     return 0;
 }
 
 // ---- life of a loop
 
-// For what runs outside of any task.
-static void init_stand_in(struct task *task, struct loop *loop)
-{
-    task->loop = loop;
-    task->block = task->name = task->result = task->fiber = task->waiters = Qnil;
-    task->storage = task->run = task->on_end = Qnil;
-    task->status = TASK_RUNNING;
-    task->scheduler = loop->self;
-    task->chain = &task->scopes;
-    task->scopes.task = task;
-}
-
-void loop_init(struct loop *loop, VALUE self, const struct backend *backend)
+void loop_init(struct loop *loop, VALUE self, const struct owner_functions *owners, struct wait_owner *root,
+               struct wait_owner *attendant)
 {
     memset(loop, 0, sizeof(*loop));
     loop->self = self;
-    loop->backend = backend;
+    loop->owners = owners;
+    loop->owner = loop->root = root;
+    loop->attendant = attendant;
     loop->poll_every = 1;
     loop->early_wake_name = early_wake_name();
-    init_stand_in(&loop->root, loop);
-    init_stand_in(&loop->attendant, loop);
-    loop->task = &loop->root;
-    loop->posted = loop->fatal = loop->run = Qnil;
     loop->fork_count = fork_count();
 }
 
@@ -92,14 +78,6 @@ static void close_kernel_side(struct loop *loop, bool forked)
     loop->backend_state = NULL;
     if (loop->wakeup) wakeup_release(loop->wakeup);
     loop->wakeup = NULL;
-}
-
-// Its timers are in the parent's heap, its place in the parent's list.
-static void orphan(struct task *task)
-{
-    task->listed = false;
-    for (struct scope *scope = task->scopes.innermost; scope; scope = scope->outer)
-        scope->timer.place = 0;
 }
 
 // A child of fork holds copies of everything but has only the fiber that forked: the other fibers will never run here,
@@ -116,19 +94,11 @@ static void abandon_parents_side(struct loop *loop)
     loop->descriptors = NULL;
     loop->drained = NULL;
     loop->descriptor_capacity = 0;
-    loop->ready_head = loop->ready_tail = loop->idle = loop->root.wait = loop->attendant.wait = NULL;
+    loop->ready_head = loop->ready_tail = loop->idle = loop->root->wait = loop->attendant->wait = NULL;
     loop->idle_count = loop->ready_count = 0;
-    for (struct task *task = loop->tasks_head, *next; task; task = next) {
-        next = task->next;
-        orphan(task);
-    }
-    orphan(&loop->root);
-    loop->tasks_head = loop->tasks_tail = NULL;
-    loop->task_count = 0;
+    loop->owners->abandon(loop);
     loop->wakeable = 0;
     loop->interrupt_due = false;
-    loop->drain_fiber = loop->porter = 0;
-    loop->posted = loop->fatal = loop->run = Qnil;
     loop->thread = 0;
     loop->fork_count = fork_count();
 }
@@ -147,7 +117,7 @@ void loop_enter(struct loop *loop)
         rb_raise(rb_eArgError, "this scheduler was not initialized: make one with Heddle::Scheduler.new");
     if (loop->closed)
         rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
-    struct scope_chain *chain = thread_scope_chain(rb_thread_current()); // may raise: before there are descriptors
+    loop->owners->adopt(loop); // may raise: before there are descriptors
     struct wakeup *wakeup = wakeup_new();
     if (!wakeup) rb_sys_fail("heddle: cannot make a descriptor to wake the loop");
     void *state = loop->backend->open(wakeup->reader);
@@ -159,7 +129,6 @@ void loop_enter(struct loop *loop)
     }
     loop->wakeup = wakeup;
     loop->backend_state = state;
-    loop->root.chain = chain;
     loop->thread = rb_thread_current();
     loop->last_poll = deadline_now();
     list_loop(loop);
@@ -179,29 +148,20 @@ static void mark_wait(struct loop_wait *wait, void *unused)
     if (wait->fiber) rb_gc_mark(wait->fiber);
     if (wait->exception) rb_gc_mark(wait->exception);
     if (wait->kind == WAIT_BLOCK && wait->blocker) rb_gc_mark(wait->blocker);
-    if (wait->task && wait->task->self) rb_gc_mark(wait->task->self);
+    if (wait->owner && wait->owner->self) rb_gc_mark(wait->owner->self);
 }
 
 void loop_mark(struct loop *loop)
 {
     rb_gc_mark(loop->self); // pins the scheduler, which a pool's variable alone would let move
     rb_gc_mark(loop->thread);
-    if (loop->drain_fiber) rb_gc_mark(loop->drain_fiber);
-    if (loop->porter) rb_gc_mark(loop->porter);
-    rb_gc_mark(loop->run);
-    rb_gc_mark(loop->posted);
-    rb_gc_mark(loop->fatal);
-    if (loop->task->self) rb_gc_mark(loop->task->self);
-    task_mark(&loop->root);
-    task_mark(&loop->attendant);
-    for (struct task *task = loop->tasks_head; task; task = task->next)
-        rb_gc_mark(task->self);
+    if (loop->owner->self) rb_gc_mark(loop->owner->self);
     wait_slab_each(&loop->waits, mark_wait, NULL);
 }
 
 size_t loop_memsize(const struct loop *loop)
 {
-    return sizeof(*loop) + wait_slab_size(&loop->waits) + loop->timers.capacity * sizeof(struct timer *) +
+    return wait_slab_size(&loop->waits) + loop->timers.capacity * sizeof(struct timer *) +
            ((size_t)loop->blocked.capacity + loop->parked.capacity + loop->running.capacity) * sizeof(VALUE *) +
            (size_t)loop->descriptor_capacity * (sizeof(struct descriptor) + sizeof(bool));
 }
@@ -226,20 +186,4 @@ char *loop_scratch(struct loop *loop)
 {
     if (!loop->scratch) loop->scratch = ALLOC_N(char, LOOP_SCRATCH);
     return loop->scratch;
-}
-
-// ---- work from other threads
-
-void loop_post(struct loop *loop, VALUE task)
-{
-    if (NIL_P(loop->posted)) loop->posted = rb_ary_new();
-    rb_ary_push(loop->posted, task);
-    loop_unblock_parked(loop, loop->porter);
-}
-
-VALUE loop_next_posted(struct loop *loop)
-{
-    while (NIL_P(loop->posted) || RARRAY_LEN(loop->posted) == 0)
-        loop_block(loop, loop->self, DEADLINE_NEVER);
-    return rb_ary_shift(loop->posted);
 }

@@ -8,9 +8,9 @@
 
 #include "loop/backend.h"
 #include "loop/fiber_index.h"
+#include "loop/owner.h"
 #include "loop/wait.h"
 #include "loop/wakeup.h"
-#include "task/task.h"
 
 struct descriptor {
     struct loop_wait *waits; // all that wait for it
@@ -32,10 +32,11 @@ struct loop_statistics {
 struct loop {
     VALUE self;        // the Heddle::Scheduler
     VALUE thread;      // owns it since its first use; 0 before
-    struct task *task; // whose fiber runs now
-    struct task root;  // stands for what runs outside of any task: the caller of the outermost run, the thread's root
-    struct task attendant; // stands for fibers between two tasks, and for the porter: no interrupt is theirs
-    bool interrupt_due;    // root's fiber is being transferred to for an interrupt that came while another one polled
+    const struct owner_functions *owners;
+    struct wait_owner *owner; // whose fiber runs now
+    struct wait_owner *root;  // of what runs outside of any task: the caller of the outermost run, the thread's root
+    struct wait_owner *attendant; // of fibers between two tasks: no interrupt is theirs
+    bool interrupt_due; // root's fiber is being transferred to for an interrupt that came while another one polled
 
     struct loop_wait *ready_head, *ready_tail;
     uint32_t ready_count;
@@ -51,7 +52,7 @@ struct loop {
     struct wait_slab waits;
     struct fiber_index blocked; // waits that an unblock ends
     struct fiber_index parked;  // the others, but for idle workers, and for a task's own fiber that gave its turn away
-    struct fiber_index running; // tasks that have started and have not ended, by the fiber that each has for itself
+    struct fiber_index running; // owners that have started and have not ended, by the fiber that each has for itself
     struct descriptor *descriptors;
     bool *drained; // by descriptor: the last read took all there was, the next would find nothing yet
     int descriptor_capacity;
@@ -63,15 +64,8 @@ struct loop {
     void *backend_state; // NULL until the first use
     unsigned fork_count;
 
-    struct task *tasks_head, *tasks_tail; // all that have not ended, in order of their start
-    size_t task_count;
-    VALUE run;              // the Heddle::Run that set this scheduler: what Fiber.schedule starts belongs to it; or nil
-    VALUE porter;           // starts what other threads post, see worker.h; or 0
-    VALUE posted;           // Array of tasks for it
-    struct loop_wait *idle; // workers between two tasks, the last first
+    struct loop_wait *idle; // fibers between two tasks, the last first
     size_t idle_count;
-    VALUE fatal;            // SystemExit or a signal that ended a task outside of any run: raised from close
-    VALUE drain_fiber;      // waits for the last task to end, or 0
     struct loop *next_live; // of all loops that are open
     size_t wakeable;        // fibers that wait for more than another fiber
     size_t early_wakes;     // at least as many as are kept for living fibers, also in a child of fork; see early_wake.h
@@ -80,17 +74,17 @@ struct loop {
     bool measuring;                             // of longest_run, which takes a look at the clock a switch
     deadline_t run_began;
     bool closed;
-    bool detaching;       // the next close is none
     bool recheck_due;     // it was detached from its thread, see recheck_blocked
     uint64_t recheck_at;  // by statistics.switches: even where others are ready
     bool releasing_mutex; // for Mutex#sleep, which is about to call kernel_sleep
-    bool visiting;        // on its thread for some calls only: in between Ruby has no scheduler to tell of wake-ups
     struct loop_statistics statistics;
 };
 
-void loop_init(struct loop *loop, VALUE self, const struct backend *backend);
+// Which of the two owners stands for what, see struct loop.
+void loop_init(struct loop *loop, VALUE self, const struct owner_functions *owners, struct wait_owner *root,
+               struct wait_owner *attendant);
 void loop_mark(struct loop *loop);
-size_t loop_memsize(const struct loop *loop);
+size_t loop_memsize(const struct loop *loop); // of what it has allocated
 void loop_free(struct loop *loop);
 
 // Makes the calling thread the owner and opens the backend, unless that is done. Raises Heddle::WrongThread,
@@ -177,10 +171,10 @@ void loop_spend(struct loop *loop, size_t bytes);
 // longer. The fiber's block gets the argument. The caller goes on next, see ready_push_starter.
 void loop_start(struct loop *loop, VALUE fiber, VALUE argument);
 
-// As loop_start, with an idle worker, which goes on as `task`. There must be one.
-VALUE loop_continue_idle(struct loop *loop, struct task *task); // its fiber
+// As loop_start, with an idle fiber, which goes on for `owner`. There must be one.
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner); // that fiber
 
-// Parks the calling worker until loop_continue_idle takes it; loop->task is its task then.
+// Parks the calling fiber until loop_continue_idle takes it; loop->owner is its owner then.
 void loop_idle(struct loop *loop);
 
 // ---- waking. With the GVL; any thread where it says so.
@@ -193,14 +187,8 @@ void loop_unblock(struct loop *loop, VALUE fiber);
 // that could let another thread run.
 void loop_unblock_parked(struct loop *loop, VALUE fiber);
 
-// Any thread. The porter starts the task when the loop runs next. There must be one.
-void loop_post(struct loop *loop, VALUE task);
-
-// Called by the porter: the next posted task, when there is one.
-VALUE loop_next_posted(struct loop *loop);
-
-// Raise what is pending for the task in its innermost wait, or at its next one.
-void loop_interrupt_task(struct loop *loop, struct task *task);
+// Raise what is pending for the owner in its innermost wait, or at its next one.
+void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner);
 
 // The first of all loops that are open; `next_live` is the next one.
 struct loop *loops_first(void);
@@ -218,9 +206,12 @@ VALUE loops_root_fiber(VALUE thread);
 // Whether the fiber itself waits here, or is kept for another task.
 bool loop_waits(struct loop *loop, VALUE fiber);
 
-// Cancels the task of this fiber, so that no `rescue` stops that, and runs the fiber at once where it waits. False for a
-// fiber that is no task's.
-bool loop_kill(struct loop *loop, VALUE fiber);
+// Whether the fiber is kept for another task.
+bool loop_keeps_idle(struct loop *loop, VALUE fiber);
+
+// Runs the owner's waiting fiber at once, so that it raises what is pending; comes back as who starts a fiber does. Does
+// nothing for one that raises nothing now.
+void loop_strike(struct loop *loop, struct wait_owner *owner);
 
 // Yields to the caller's block, which switches to another fiber of this loop; comes back as who starts a fiber does.
 void loop_step_aside(struct loop *loop);
@@ -234,6 +225,14 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
 
 // Every wait on this descriptor ends with this errno.
 void loop_descriptor_gone(struct loop *loop, int descriptor, int error);
+
+// ---- owners
+
+// Whether something is to be raised in it at its next wait.
+static inline bool owner_pending(const struct loop *loop, const struct wait_owner *owner)
+{
+    return (owner->cancel_pending || *owner->innermost) && loop->owners->interrupted(owner);
+}
 
 // ---- called by backends, while they collect
 void loop_descriptor_ready(struct loop *loop, int descriptor, short revents);

@@ -7,8 +7,8 @@ static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
     uint32_t from = FIBER_INDEX_START;
     for (struct loop_wait *wait; (wait = fiber_index_next(index, fiber, &from));) {
         if (wait->state != WAIT_PARKED && wait->state != WAIT_READY) continue;
-        // Of several, the innermost is its task's.
-        if (!found || wait->task->wait == wait) found = wait;
+        // Of several, the innermost is its owner's.
+        if (!found || wait->owner->wait == wait) found = wait;
     }
     return found;
 }
@@ -25,11 +25,11 @@ static struct loop_wait *idle_wait(const struct loop *loop, VALUE fiber)
 static struct loop_wait *own_wait_of_fiber(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *found = wait_in(&loop->blocked, fiber), *other = wait_in(&loop->parked, fiber);
-    if (!found || (other && other->task->wait == other)) found = other;
+    if (!found || (other && other->owner->wait == other)) found = other;
     if (found) return found;
-    const struct task *task = fiber_index_task(&loop->running, fiber);
-    if (!task) return idle_wait(loop, fiber);
-    return task->wait && task->wait->fiber == fiber ? task->wait : NULL;
+    const struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
+    if (!owner) return idle_wait(loop, fiber);
+    return owner->wait && owner->wait->fiber == fiber ? owner->wait : NULL;
 }
 
 // For a fiber that has resumed another one, which waits now, the wait is that one's, as Fiber#raise has it since
@@ -38,8 +38,8 @@ static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *found = own_wait_of_fiber(loop, fiber);
     if (found) return found;
-    const struct task *task = fiber_index_task(&loop->running, fiber);
-    return task ? task->wait : NULL;
+    const struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
+    return owner ? owner->wait : NULL;
 }
 
 bool loop_waits(struct loop *loop, VALUE fiber)
@@ -84,14 +84,14 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
     return true;
 }
 
-void loop_interrupt_task(struct loop *loop, struct task *task)
+void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)
 {
     // Several fibers share the attendant, and may end their waits in any order: its wait may be over.
-    if (task->wait && task != &loop->attendant) wake(loop, task->wait);
+    if (owner->wait && owner != loop->attendant) wake(loop, owner->wait);
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
 }
 
-// ---- killing
+// ---- switching to a fiber that waits
 
 static void enter_dispatched(struct loop *loop, void *argument)
 {
@@ -101,29 +101,18 @@ static void enter_dispatched(struct loop *loop, void *argument)
     switch_to(loop, wait->fiber, Qnil);
 }
 
-static void kill_task(struct loop *loop, struct task *task)
+void loop_strike(struct loop *loop, struct wait_owner *owner)
 {
-    if (task->killed || task->status != TASK_RUNNING) return;
-    task->killed = task->cancel_asked = task->cancel_pending = true;
-    if (task == loop->task) {
-        task_raise_pending(task);
-        return;
-    }
-    // One whose wait has completed, or that is behind a shield, dies at its next wait.
-    struct loop_wait *wait = task->wait;
-    if (!wait || wait->completed || wait->state == WAIT_RUNNING || !task_pending(task)) return;
+    // One whose wait has completed, or that is behind a shield, raises at its next wait.
+    struct loop_wait *wait = owner->wait;
+    if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(loop, owner)) return;
     step_aside(loop, enter_dispatched, wait);
 }
 
-bool loop_kill(struct loop *loop, VALUE fiber)
+bool loop_keeps_idle(struct loop *loop, VALUE fiber)
 {
-    struct task *task = fiber_index_task(&loop->running, fiber);
-    if (task) {
-        kill_task(loop, task);
-        return true;
-    }
     const struct loop_wait *wait = own_wait_of_fiber(loop, fiber);
-    return wait && wait->kind == WAIT_IDLE; // its task is dead already
+    return wait && wait->kind == WAIT_IDLE;
 }
 
 static void enter_block(struct loop *loop, void *unused)

@@ -35,19 +35,20 @@ static void expire_wait(struct timer *timer)
 {
     struct loop_wait *wait = (struct loop_wait *)timer; // its first member
     wait->timed_out = true;
-    wake(wait->task->loop, wait);
+    wake(wait->owner->loop, wait);
 }
 
 // What is pending is not raised in the wait for a Mutex that is taken again: it stays pending.
 static void prepare_wait(const struct parking *parking)
 {
-    struct task *task = parking->loop->task;
-    if (parking->blocker && task_pending(task) && called_by_relock(parking->blocker)) {
-        task->deferred = true;
-        task_arm_deadlines(task);
+    const struct loop *loop = parking->loop;
+    struct wait_owner *owner = loop->owner;
+    if (parking->blocker && owner_pending(loop, owner) && called_by_relock(parking->blocker)) {
+        owner->deferred = true;
     } else {
-        task_prepare_wait(task);
+        loop->owners->raise_pending(owner);
     }
+    loop->owners->arm_deadlines(owner);
 }
 
 static void begin(struct parking *parking, enum wait_kind kind)
@@ -55,11 +56,11 @@ static void begin(struct parking *parking, enum wait_kind kind)
     struct loop *loop = parking->loop;
     // Not in place of a start: the task that is to be started would be lost. Nor of what an operation has taken.
     bool only_waits = !parking->start && !parking->enter && !parking->keeps_result;
-    if (only_waits && (loop->task->cancel_pending || loop->task->chain->innermost)) prepare_wait(parking);
+    if (only_waits && (loop->owner->cancel_pending || *loop->owner->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, kind);
     parking->wait->timer.expire = expire_wait;
-    parking->wait->task = loop->task;
+    parking->wait->owner = loop->owner;
     parking->wait->fiber = rb_fiber_current();
     parking->wait->blocker = parking->blocker;
     parking->wait->since = loop->last_poll;
@@ -71,10 +72,10 @@ static struct fiber_index *index_for(struct loop *loop, const struct loop_wait *
     return wait->kind <= WAIT_SLEEP ? &loop->blocked : &loop->parked;
 }
 
-// A turn of a task's own fiber is found through the task: turns are to cost next to nothing.
+// A turn of an owner's own fiber is found through the owner: turns are to cost next to nothing.
 static void index_wait(struct loop *loop, struct loop_wait *wait)
 {
-    if (wait->kind == WAIT_TURN && wait->fiber == wait->task->fiber) return;
+    if (wait->kind == WAIT_TURN && wait->fiber == wait->owner->fiber) return;
     fiber_index_put(index_for(loop, wait), wait);
     wait->indexed = true;
 }
@@ -151,8 +152,8 @@ static VALUE park_end(VALUE argument)
     struct loop *loop = parking->loop;
     struct loop_wait *wait = parking->wait;
     if (parking->forks != fork_count()) { // in a child: the record is of the parent's
-        loop->task = wait->task;
-        wait->task->wait = parking->outer_wait;
+        loop->owner = wait->owner;
+        wait->owner->wait = parking->outer_wait;
         return Qnil;
     }
     detach(loop, wait);
@@ -161,8 +162,8 @@ static VALUE park_end(VALUE argument)
     parking->error = wait->error;
     parking->completed = wait->completed;
     parking->exception = wait->exception;
-    loop->task = wait->task;
-    wait->task->wait = parking->outer_wait;
+    loop->owner = wait->owner;
+    wait->owner->wait = parking->outer_wait;
     if (wakeable(wait->kind)) loop->wakeable--;
     wait_release(&loop->waits, wait);
     return Qnil;
@@ -174,17 +175,18 @@ static void park(struct parking *parking)
 {
     struct loop *loop = parking->loop;
     struct loop_wait *wait = parking->wait;
-    parking->outer_wait = wait->task->wait;
-    wait->task->wait = wait;
+    parking->outer_wait = wait->owner->wait;
+    wait->owner->wait = wait;
     if (wakeable(wait->kind)) loop->wakeable++;
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
     if (parking->completed) return;
     if (parking->exception) rb_exc_raise(parking->exception);
-    if (!loop->task->cancel_pending && !loop->task->chain->innermost) return;
-    if (parking->blocker && task_pending(loop->task) && called_by_relock(parking->blocker)) {
-        loop->task->deferred = true; // and looks again for its Mutex
+    struct wait_owner *owner = loop->owner;
+    if (!owner->cancel_pending && !*owner->innermost) return;
+    if (parking->blocker && owner_pending(loop, owner) && called_by_relock(parking->blocker)) {
+        owner->deferred = true; // and looks again for its Mutex
     } else {
-        task_raise_pending(loop->task);
+        loop->owners->raise_pending(owner);
     }
 }
 
@@ -207,7 +209,7 @@ bool loop_sleep(struct loop *loop, int64_t span)
 void loop_yield(struct loop *loop)
 {
     // With nobody else ready, what is due is the look at the kernel.
-    if (!loop->ready_head && !poll_due(loop) && !task_pending(loop->task)) {
+    if (!loop->ready_head && !poll_due(loop) && !owner_pending(loop, loop->owner)) {
         loop->since_poll++;
         return;
     }
@@ -236,20 +238,20 @@ static bool never_waits(int descriptor)
 
 void loop_admit(struct loop *loop, int descriptor)
 {
-    struct task *task = loop->task;
-    if (!task->cancel_pending && !task->chain->innermost) return;
-    if (!task_interrupted(task)) {
-        task->admitted = 0;
-    } else if (task->admitted < ADMITTED_AT_MOST) {
-        task->admitted++;
+    struct wait_owner *owner = loop->owner;
+    if (!owner->cancel_pending && !*owner->innermost) return;
+    if (!loop->owners->interrupted(owner)) {
+        owner->admitted = 0;
+    } else if (owner->admitted < ADMITTED_AT_MOST) {
+        owner->admitted++;
     } else if (!never_waits(descriptor)) {
-        task_raise_pending(task);
+        loop->owners->raise_pending(owner);
     }
 }
 
 void loop_admit_start(struct loop *loop)
 {
-    task_raise_cancellation(loop->task);
+    loop->owners->raise_cancellation(loop->owner);
     loop_admit(loop, -1);
 }
 
@@ -293,7 +295,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
 {
     // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a zero
     // timeout asks for the truth now. Where something is pending for the task a wait fails, but only if it is needed.
-    if (span == 0 || (events & POLLOUT) || task_pending(loop->task)) {
+    if (span == 0 || (events & POLLOUT) || owner_pending(loop, loop->owner)) {
         int found = look(loop, descriptor, events);
         if (found || span == 0) {
             loop_courtesy(loop);
@@ -413,7 +415,7 @@ void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
     park(&parking);
 }
 
-VALUE loop_continue_idle(struct loop *loop, struct task *task)
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner)
 {
     struct loop_wait *worker = loop->idle;
     VALUE fiber = worker->fiber;
@@ -423,7 +425,7 @@ VALUE loop_continue_idle(struct loop *loop, struct task *task)
     loop->idle = worker->next;
     loop->idle_count--;
     worker->next = NULL;
-    worker->task = task;
+    worker->owner = owner;
     worker->state = WAIT_RUNNING;
     park(&parking);
     return fiber;
@@ -459,9 +461,9 @@ static VALUE idle_end(VALUE argument)
 void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop, .forks = fork_count()};
-    loop->task = &loop->attendant; // its own task is over
+    loop->owner = loop->attendant; // its own task is over
     parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
-    parking.wait->task = &loop->attendant;
+    parking.wait->owner = loop->attendant;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
 }

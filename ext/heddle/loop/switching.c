@@ -144,11 +144,11 @@ static int take_notes(struct loop *loop)
 // the loop was started. True when it did.
 static bool report_deadlock(struct loop *loop)
 {
-    if (!loop->deadlock_error || !loop->root.wait || atomic_load(&loop->wakeup->notes)) return false;
+    if (!loop->deadlock_error || !loop->root->wait || atomic_load(&loop->wakeup->notes)) return false;
     VALUE error = loop->deadlock_error(loop);
-    if (NIL_P(error) || !loop->root.wait || loop->ready_head) return false;
-    loop->root.wait->exception = error;
-    wake(loop, loop->root.wait);
+    if (NIL_P(error) || !loop->root->wait || loop->ready_head) return false;
+    loop->root->wait->exception = error;
+    wake(loop, loop->root->wait);
     return true;
 }
 
@@ -249,21 +249,21 @@ static void check_interrupts(const struct loop *loop)
 // only, rb_thread_check_ints at the thread's queue: it must be called there.
 static void deliver_interrupt(struct loop *loop, struct loop_wait *self)
 {
-    struct loop_wait *root = loop->root.wait;
+    struct loop_wait *root = loop->root->wait;
     if (root && root != self && root->fiber != self->fiber) {
         loop->interrupt_due = true;
         switch_to(loop, root->fiber, Qnil);
     } else {
-        loop->task = self->task;
+        loop->owner = self->owner;
         check_interrupts(loop);
     }
 }
 
 static void take_interrupt(struct loop *loop, struct loop_wait *self)
 {
-    if (!loop->interrupt_due || self != loop->root.wait) return;
+    if (!loop->interrupt_due || self != loop->root->wait) return;
     loop->interrupt_due = false;
-    loop->task = self->task;
+    loop->owner = self->owner;
     check_interrupts(loop);
 }
 
@@ -297,6 +297,6 @@ void switch_away(struct loop *loop, struct loop_wait *self)
             if (next != self) switch_to(loop, next->fiber, Qnil);
         }
     }
-    loop->task = self->task;
+    loop->owner = self->owner;
     if (loop->measuring) loop->run_began = deadline_now();
 }

@@ -26,7 +26,7 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
     slab->free = wait->next;
     wait->fiber = 0;
     wait->exception = wait->blocker = 0;
-    wait->task = NULL;
+    wait->owner = NULL;
     wait->prev = wait->next = wait->fd_prev = wait->fd_next = NULL;
     wait->descriptor = -1;
     wait->events = wait->revents = 0;

@@ -7,7 +7,7 @@
 #include "loop/timer.h"
 
 struct loop;
-struct task;
+struct wait_owner;
 
 enum wait_kind {
     WAIT_BLOCK,      // a Mutex, a Queue, a join: ended by unblock
@@ -31,7 +31,7 @@ struct loop_wait {
         struct loop_wait *parent; // of a WAIT_MEMBER
     };
     VALUE exception;                     // to be raised in the fiber when it wakes, unless the wait has completed; or 0
-    struct task *task;                   // who pays for the wait, and whom an expiry or a cancel is raised in
+    struct wait_owner *owner;            // whom an expiry or a cancel is raised in
     struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle workers
     struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor
     uint32_t index;

@@ -1,6 +1,6 @@
 #include "memcached/internals.h"
 
-#include "deadline_scope.h"
+#include "scope/deadline_scope.h"
 
 static VALUE attempt(VALUE argument)
 {

@@ -1,11 +1,11 @@
 #include "names/connect.h"
 
-#include "deadline_scope.h"
 #include "names/connect_race.h"
 #include "names/names.h"
 #include "os/socket_object.h"
-#include "scheduler/scheduler.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
+#include "task/current.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -136,9 +136,9 @@ static VALUE claim_next(VALUE self)
 static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
-    VALUE scheduler = rb_fiber_scheduler_current();
-    call->loop = scheduler_loop(scheduler);
-    if (!call->loop) return NIL_P(scheduler) && (deadline_in_force() != DEADLINE_NEVER || was_claimed());
+    struct place place = place_of_fiber();
+    call->loop = place.loop;
+    if (!call->loop) return NIL_P(place.scheduler) && (deadline_in_force() != DEADLINE_NEVER || was_claimed());
     loop_enter(call->loop);
     return true;
 }

@@ -1,8 +1,8 @@
 #include "names/connect_race.h"
 
-#include "deadline_scope.h"
 #include "names/hosts_file.h"
 #include "portable.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
 
 #include <errno.h>

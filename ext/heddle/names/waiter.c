@@ -1,7 +1,7 @@
 #include "names/waiter.h"
 
-#include "deadline_scope.h"
 #include "gvl.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "net_http/http_bulk.h"
 
-#include "deadline_scope.h"
 #include "gvl.h"
 #include "portable.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 #include "net_http/http_wait.h"
 
-#include "deadline_scope.h"
 #include "gvl.h"
-#include "scheduler/scheduler.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
+#include "task/current.h"
 
 #include <errno.h>
 
@@ -14,8 +14,7 @@ bool http_scheduled(void)
 
 char *http_scratch(size_t size)
 {
-    VALUE scheduler = size <= LOOP_SCRATCH ? rb_fiber_scheduler_current() : Qnil;
-    struct loop *loop = scheduler_loop(scheduler);
+    struct loop *loop = size <= LOOP_SCRATCH ? place_of_fiber().loop : NULL;
     return loop ? loop_scratch(loop) : NULL;
 }
 
@@ -40,14 +39,15 @@ static bool wait_in_thread(VALUE socket, int descriptor, short events, int64_t s
 
 bool http_wait(VALUE socket, int descriptor, short events, int64_t span)
 {
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler)) return wait_in_thread(socket, descriptor, events, span);
-    if (!scheduler_loop(scheduler)) {
+    struct place place = place_of_fiber();
+    if (NIL_P(place.scheduler)) return wait_in_thread(socket, descriptor, events, span);
+    if (!place.loop) {
         if (deadline_in_force() <= deadline_now()) deadline_check();
         VALUE limit = span == DEADLINE_NEVER ? Qnil : rb_float_new((double)span / 1e9);
         return RTEST(rb_io_wait(socket, INT2NUM(events), limit));
     }
-    int ready = loop_wait_descriptor(scheduler_entered(scheduler), descriptor, events, span);
+    loop_enter(place.loop);
+    int ready = loop_wait_descriptor(place.loop, descriptor, events, span);
     if (ready == -ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
     if (ready < 0) rb_syserr_fail(-ready, "waiting for a socket");
     return ready > 0;

@@ -1,24 +1,24 @@
 #include "scheduler/attach.h"
 
 #include "os/fork.h"
-#include "scheduler/scheduler.h"
 #include "shims.h"
 #include "task/closing.h"
+#include "task/task_loop.h"
 
 // ---- setting a scheduler, and taking it away
 
 static void set(VALUE scheduler)
 {
     rb_fiber_scheduler_set(scheduler);
-    scheduler_loop(scheduler)->recheck_due = true;
+    loop_of(scheduler)->recheck_due = true;
 }
 
 static VALUE detach(VALUE scheduler)
 {
     // No interrupt is checked between the two: set_scheduler calls close at once.
-    scheduler_loop(scheduler)->detaching = true;
+    tasks_of(scheduler)->detaching = true;
     rb_fiber_scheduler_set(Qnil);
-    scheduler_loop(scheduler)->detaching = false;
+    tasks_of(scheduler)->detaching = false;
     return Qnil;
 }
 
@@ -31,7 +31,7 @@ static VALUE detach(VALUE scheduler)
 static struct loop *left_open(VALUE thread)
 {
     for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
-        if (loop->thread == thread && loop->visiting && loop->fork_count == fork_count()) return loop;
+        if (loop->thread == thread && task_loop_of(loop)->visiting && loop->fork_count == fork_count()) return loop;
     }
     return NULL;
 }
@@ -80,7 +80,7 @@ static VALUE attached_end(VALUE argument)
 {
     const struct attachment *attachment = (struct attachment *)argument;
     VALUE scheduler = attachment->scheduler;
-    if (attachment->thread_dies && scheduler_loop(scheduler)->backend_state) {
+    if (attachment->thread_dies && loop_of(scheduler)->backend_state) {
         rb_ensure(closing_cancel, scheduler, detach, scheduler);
     } else {
         detach(scheduler);
@@ -93,7 +93,7 @@ VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument)
     struct attachment attachment = {.scheduler = scheduler, .body = body, .argument = argument};
     watch_ends_of_threads();
     set(scheduler);
-    scheduler_loop(scheduler)->visiting = true;
+    tasks_of(scheduler)->visiting = true;
     return rb_ensure(attached_body, (VALUE)&attachment, attached_end, (VALUE)&attachment);
 }
 
@@ -126,7 +126,7 @@ static VALUE close_and_take_off(VALUE unused)
 static VALUE take_off_after_all(VALUE self)
 {
     if (rb_fiber_scheduler_get() != self) return Qnil;
-    if (scheduler_loop(self)->closed) return detach(self);
+    if (loop_of(self)->closed) return detach(self);
     return rb_ensure(close_and_take_off, Qnil, detach, self);
 }
 

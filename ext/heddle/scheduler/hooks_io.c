@@ -1,9 +1,9 @@
 #include "scheduler/hooks_io.h"
 
 #include "loop/poll_now.h"
-#include "scheduler/scheduler.h"
 #include "shims.h"
 #include "socket_io.h"
+#include "task/task_loop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ static VALUE io_error_or(int result)
 static VALUE io_wait(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 2, 3);
-    struct loop *loop = scheduler_entered(self);
+    struct loop *loop = loop_entered(self);
     VALUE timeout = argc > 2 ? argv[2] : Qnil;
     VALUE own = NIL_P(timeout) ? shim_timeout(argv[0]) : Qnil;
     int64_t span = deadline_span(NIL_P(own) ? timeout : own);
@@ -57,7 +57,7 @@ struct transfer {
 static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 3, 4);
-    struct transfer transfer = {.loop = scheduler_entered(self),
+    struct transfer transfer = {.loop = loop_entered(self),
                                 .io = argv[0],
                                 .buffer = argv[1],
                                 .least = NUM2SIZET(argv[2]),
@@ -380,7 +380,7 @@ static VALUE list_of(VALUE ios)
 static VALUE io_select(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 4);
-    struct loop *loop = scheduler_entered(self);
+    struct loop *loop = loop_entered(self);
     VALUE readables = list_of(argv[0]), writables = list_of(argc > 1 ? argv[1] : Qnil),
           exceptables = list_of(argc > 2 ? argv[2] : Qnil);
     int64_t span = deadline_span(argc > 3 ? argv[3] : Qnil);
@@ -395,7 +395,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
     long writes = add_all(asked + reads, writables, POLLOUT);
     long count = reads + writes + add_all(asked + reads + writes, exceptables, POLLPRI);
     // What is ready already needs no wait, which would fail once a deadline has passed.
-    bool looks = has_buffered || span == 0 || task_pending(loop->task);
+    bool looks = has_buffered || span == 0 || owner_pending(loop, loop->owner);
     int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
     if (found < 0) rb_sys_fail("IO.select");
     if (found || has_buffered || span == 0) {

@@ -1,7 +1,7 @@
 #include "scheduler/io_close.h"
 
-#include "scheduler/scheduler.h"
 #include "shims.h"
+#include "task/current.h"
 
 #include <errno.h>
 #include <ruby/ractor.h>
@@ -65,11 +65,10 @@ static VALUE io_close(VALUE self)
     int descriptor = rb_ractor_local_storage_ptr(main_ractor_key) ? shim_open_descriptor(self) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
     loops_descriptor_closing(descriptor);
-    VALUE scheduler = rb_fiber_scheduler_current();
-    struct loop *loop = scheduler_loop(scheduler);
-    if (loop) return close_in_task(loop->task);
+    struct place place = place_of_fiber();
+    if (place.loop) return close_in_task(task_of_owner(place.loop->owner));
     if (rb_thread_alone() || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) ||
-        !shim_autoclose(self) || !NIL_P(scheduler) || !closes_at_once(descriptor)) {
+        !shim_autoclose(self) || !NIL_P(place.scheduler) || !closes_at_once(descriptor)) {
         return rb_call_super(0, NULL);
     }
     return close_socket(self, descriptor);

@@ -1,5 +1,6 @@
 #include "scheduler/process.h"
 
+#include "scope/scope.h"
 #include "shims.h"
 
 #include <errno.h>

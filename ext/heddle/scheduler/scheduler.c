@@ -10,68 +10,15 @@
 #include "scheduler/process.h"
 #include "scheduler/socket_methods.h"
 #include "scheduler/statistics.h"
-#include "scheduler/task_class.h"
 #include "scheduler/timeout.h"
 #include "scope/thread_scope.h"
 #include "shims.h"
+#include "task/cancel.h"
 #include "task/closing.h"
+#include "task/current.h"
+#include "task/task_loop.h"
 #include "task/task_run.h"
 #include "task/worker.h"
-
-static VALUE cScheduler;
-
-// ---- the object
-
-static void mark(void *pointer)
-{
-    loop_mark(pointer);
-}
-
-static void release(void *pointer)
-{
-    loop_free(pointer);
-    xfree(pointer);
-}
-
-static size_t memsize(const void *pointer)
-{
-    return loop_memsize(pointer);
-}
-
-// Not WB_PROTECTED: its references change with every switch; marking it again at each minor GC is the cheaper way.
-static const rb_data_type_t scheduler_type = {
-    .wrap_struct_name = "Heddle::Scheduler",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static VALUE allocate(VALUE klass)
-{
-    struct loop *loop;
-    VALUE self = TypedData_Make_Struct(klass, struct loop, &scheduler_type, loop);
-    loop_init(loop, self, NULL);
-    return self;
-}
-
-struct loop *scheduler_loop(VALUE scheduler)
-{
-    if (RB_SPECIAL_CONST_P(scheduler)) return NULL;
-    if (RBASIC_CLASS(scheduler) == cScheduler) return RTYPEDDATA_DATA(scheduler); // most are
-    if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &scheduler_type)) return NULL;
-    return RTYPEDDATA_DATA(scheduler);
-}
-
-struct loop *scheduler_plain_loop(VALUE scheduler)
-{
-    return CLASS_OF(scheduler) == cScheduler ? RTYPEDDATA_DATA(scheduler) : NULL;
-}
-
-struct loop *scheduler_entered(VALUE self)
-{
-    struct loop *loop = RTYPEDDATA_DATA(self); // a receiver of our own methods
-    loop_enter(loop);
-    return loop;
-}
 
 static VALUE deadlock_error(struct loop *loop);
 
@@ -86,7 +33,7 @@ static VALUE deadlock_error(struct loop *loop);
  */
 static VALUE initialize(VALUE self)
 {
-    struct loop *loop = rb_check_typeddata(self, &scheduler_type);
+    struct loop *loop = loop_of(self);
     if (loop->backend) rb_raise(rb_eArgError, "this scheduler is initialized already");
     loop->backend = backend_choose();
     loop->deadlock_error = deadlock_error;
@@ -101,7 +48,7 @@ static VALUE initialize(VALUE self)
  */
 static VALUE backend(VALUE self)
 {
-    struct loop *loop = scheduler_loop(self);
+    struct loop *loop = loop_of(self);
     return loop->backend ? rb_str_new_cstr(loop->backend->name) : Qnil;
 }
 
@@ -133,20 +80,20 @@ static VALUE backends(VALUE klass)
  */
 static VALUE close_scheduler(VALUE self)
 {
-    struct loop *loop = scheduler_loop(self);
-    if (loop->detaching) {
-        loop->detaching = false;
+    struct loop *loop = loop_of(self);
+    if (tasks_of(self)->detaching) {
+        tasks_of(self)->detaching = false;
         return Qnil;
     }
     if (loop->closed) return Qnil;
     if (loop->fork_count == fork_count() && loop->backend_state) {
         loop_enter(loop); // only the thread whose fibers wait may take the kernel's side away
-        if (loop->task->self)
-            rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->task->self);
+        if (loop->owner->self)
+            rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->owner->self);
         closing_run(self);
     } else {
         loop_close(loop);
-        if (!NIL_P(loop->fatal)) rb_exc_raise(loop->fatal);
+        if (!NIL_P(tasks_of(self)->fatal)) rb_exc_raise(tasks_of(self)->fatal);
     }
     return Qnil;
 }
@@ -158,7 +105,7 @@ static VALUE close_scheduler(VALUE self)
  */
 static VALUE accept_posts(VALUE self)
 {
-    worker_open_porter(scheduler_entered(self));
+    worker_open_porter(loop_entered(self));
     return self;
 }
 
@@ -167,7 +114,7 @@ static VALUE accept_posts(VALUE self)
  */
 static VALUE closed_p(VALUE self)
 {
-    return scheduler_loop(self)->closed ? Qtrue : Qfalse;
+    return loop_of(self)->closed ? Qtrue : Qfalse;
 }
 
 // ---- hooks
@@ -183,10 +130,10 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     VALUE options;
     rb_scan_args(argc, argv, "0:", &options);
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
-    struct loop *loop = scheduler_entered(self);
+    struct loop *loop = loop_entered(self);
     loop_admit_start(loop);
     // Neither the running task's deadline nor its run: a library starts its driver in whichever task asks first.
-    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, loop->run, false);
+    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, task_loop_of(loop)->run, false);
     return worker_start(loop, task_of(task), true, options);
 }
 
@@ -198,7 +145,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
 static VALUE block(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 2);
-    struct loop *loop = scheduler_entered(self);
+    struct loop *loop = loop_entered(self);
     VALUE timeout = argc > 1 ? argv[1] : Qnil;
     // Queue#pop(timeout:) and others pass on what their callers computed, which may be in the past.
     if (RB_FLOAT_TYPE_P(timeout) && RFLOAT_VALUE(timeout) < 0) timeout = INT2FIX(0);
@@ -215,7 +162,7 @@ static VALUE block(int argc, VALUE *argv, VALUE self)
 static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
 {
     (void)blocker; // may differ from what `block` was given
-    struct loop *loop = scheduler_loop(self);
+    struct loop *loop = loop_of(self);
     if (!loop->closed) loop_unblock(loop, blocked);
     return Qnil;
 }
@@ -228,16 +175,16 @@ static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
 static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
-    struct loop *loop = scheduler_entered(self);
+    struct loop *loop = loop_entered(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
-    loop->task->deferred = false; // was of a Mutex#sleep that an exception ended
+    loop->owner->deferred = false; // was of a Mutex#sleep that an exception ended
     bool only_fibers_end_it = loop->releasing_mutex && span == DEADLINE_NEVER;
     loop->releasing_mutex = false;
     if (span == 0) {
         loop_yield(loop);
     } else if (only_fibers_end_it) {
         loop_block(loop, Qnil, span);
-    } else if (loop->visiting && !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
+    } else if (task_loop_of(loop)->visiting && !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
         loop_block(loop, Qnil, span);
     } else {
         loop_sleep(loop, span);
@@ -250,7 +197,7 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
  */
 static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
 {
-    return process_wait(scheduler_entered(self), NUM2PIDT(pid), NUM2INT(flags));
+    return process_wait(loop_entered(self), NUM2PIDT(pid), NUM2INT(flags));
 }
 
 /*
@@ -260,7 +207,7 @@ static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
  */
 static VALUE address_resolve(VALUE self, VALUE host)
 {
-    return names_addresses(scheduler_entered(self), host);
+    return names_addresses(loop_entered(self), host);
 }
 
 /*
@@ -271,7 +218,7 @@ static VALUE address_resolve(VALUE self, VALUE host)
 static VALUE address_name(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 2);
-    return names_of_address(scheduler_entered(self), argv[0], argc > 1 ? NUM2INT(argv[1]) : 0);
+    return names_of_address(loop_entered(self), argv[0], argc > 1 ? NUM2INT(argv[1]) : 0);
 }
 
 /*
@@ -282,7 +229,7 @@ static VALUE address_name(int argc, VALUE *argv, VALUE self)
  */
 static VALUE fiber_interrupt(VALUE self, VALUE interrupted, VALUE exception)
 {
-    return loop_interrupt_fiber(scheduler_loop(self), interrupted, exception) ? Qtrue : Qfalse;
+    return loop_interrupt_fiber(loop_of(self), interrupted, exception) ? Qtrue : Qfalse;
 }
 
 /*
@@ -292,7 +239,7 @@ static VALUE fiber_interrupt(VALUE self, VALUE interrupted, VALUE exception)
  */
 static VALUE yield_turn(VALUE self)
 {
-    loop_yield(scheduler_entered(self));
+    loop_yield(loop_entered(self));
     return Qtrue;
 }
 
@@ -304,7 +251,7 @@ static VALUE yield_turn(VALUE self)
  */
 static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 {
-    return loop_raise(scheduler_entered(self), target, exception) ? Qtrue : Qfalse;
+    return loop_raise(loop_entered(self), target, exception) ? Qtrue : Qfalse;
 }
 
 /*
@@ -314,7 +261,7 @@ static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
  */
 static VALUE kill_fiber(VALUE self, VALUE target)
 {
-    return loop_kill(scheduler_entered(self), target) ? Qtrue : Qfalse;
+    return task_kill(loop_entered(self), target) ? Qtrue : Qfalse;
 }
 
 /*
@@ -324,7 +271,7 @@ static VALUE kill_fiber(VALUE self, VALUE target)
  */
 static VALUE waits_p(VALUE self, VALUE asked)
 {
-    return loop_waits(scheduler_entered(self), asked) ? Qtrue : Qfalse;
+    return loop_waits(loop_entered(self), asked) ? Qtrue : Qfalse;
 }
 
 /*
@@ -335,7 +282,7 @@ static VALUE waits_p(VALUE self, VALUE asked)
 static VALUE step_out(VALUE self)
 {
     rb_need_block();
-    loop_step_aside(scheduler_entered(self));
+    loop_step_aside(loop_entered(self));
     return self;
 }
 
@@ -350,7 +297,7 @@ static VALUE step_out(VALUE self)
 static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 2, 3);
-    scheduler_entered(self);
+    loop_entered(self);
     return timeout_yield(argv[0], argv[1], argc > 2 ? argv[2] : Qnil);
 }
 
@@ -361,13 +308,9 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
  *
  * Those that have not ended, in the order of their start.
  */
-VALUE scheduler_tasks(VALUE self)
+static VALUE tasks(VALUE self)
 {
-    struct loop *loop = scheduler_loop(self);
-    VALUE all = rb_ary_new();
-    for (struct task *task = loop->tasks_head; task; task = task->next)
-        rb_ary_push(all, task->self);
-    return all;
+    return task_loop_tasks(self);
 }
 
 static VALUE compose_deadlock_error(VALUE self)
@@ -388,9 +331,9 @@ static VALUE deadlock_error(struct loop *loop)
     if (!state) return error;
     // A handler of a signal may have raised it: it is for whoever called the outermost run, not for the task that looks.
     VALUE raised = rb_errinfo();
-    if (!is_exception(raised) || !loop->root.wait) rb_jump_tag(state);
+    if (!is_exception(raised) || !loop->root->wait) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
-    loop_interrupt_fiber(loop, loop->root.wait->fiber, raised);
+    loop_interrupt_fiber(loop, loop->root->wait->fiber, raised);
     return Qnil;
 }
 
@@ -402,36 +345,34 @@ static VALUE deadlock_error(struct loop *loop)
  */
 void Init_heddle_scheduler(void)
 {
-    cScheduler = rb_define_class_under(heddle_module, "Scheduler", rb_cObject);
-    rb_gc_register_mark_object(cScheduler);
-    rb_define_alloc_func(cScheduler, allocate);
-    rb_undef_method(cScheduler, "initialize_copy");
+    rb_define_alloc_func(heddle_cScheduler, task_loop_allocate);
+    rb_undef_method(heddle_cScheduler, "initialize_copy");
 
-    rb_define_singleton_method(cScheduler, "backends", backends, 0);
-    rb_define_method(cScheduler, "initialize", initialize, 0);
-    rb_define_method(cScheduler, "backend", backend, 0);
-    rb_define_method(cScheduler, "close", close_scheduler, 0);
-    rb_define_method(cScheduler, "scheduler_close", close_scheduler, 0);
-    attach_define(cScheduler);
-    rb_define_method(cScheduler, "accept_posts", accept_posts, 0);
-    rb_define_method(cScheduler, "closed?", closed_p, 0);
-    statistics_define(cScheduler);
-    rb_define_method(cScheduler, "tasks", scheduler_tasks, 0);
+    rb_define_singleton_method(heddle_cScheduler, "backends", backends, 0);
+    rb_define_method(heddle_cScheduler, "initialize", initialize, 0);
+    rb_define_method(heddle_cScheduler, "backend", backend, 0);
+    rb_define_method(heddle_cScheduler, "close", close_scheduler, 0);
+    rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);
+    attach_define(heddle_cScheduler);
+    rb_define_method(heddle_cScheduler, "accept_posts", accept_posts, 0);
+    rb_define_method(heddle_cScheduler, "closed?", closed_p, 0);
+    statistics_define(heddle_cScheduler);
+    rb_define_method(heddle_cScheduler, "tasks", tasks, 0);
 
-    rb_define_method(cScheduler, "fiber", fiber, -1);
-    rb_define_method(cScheduler, "block", block, -1);
-    rb_define_method(cScheduler, "unblock", unblock, 2);
-    rb_define_method(cScheduler, "kernel_sleep", kernel_sleep, -1);
-    rb_define_method(cScheduler, "process_wait", process_wait_hook, 2);
-    rb_define_method(cScheduler, "address_resolve", address_resolve, 1);
-    rb_define_method(cScheduler, "address_name", address_name, -1);
-    rb_define_method(cScheduler, "fiber_interrupt", fiber_interrupt, 2);
-    rb_define_method(cScheduler, "yield", yield_turn, 0);
-    rb_define_method(cScheduler, "raise_in", raise_in, 2);
-    rb_define_method(cScheduler, "kill", kill_fiber, 1);
-    rb_define_method(cScheduler, "waits?", waits_p, 1);
-    rb_define_method(cScheduler, "step_aside", step_out, 0);
-    rb_define_method(cScheduler, "timeout_after", timeout_after, -1);
-    hooks_io_define(cScheduler);
+    rb_define_method(heddle_cScheduler, "fiber", fiber, -1);
+    rb_define_method(heddle_cScheduler, "block", block, -1);
+    rb_define_method(heddle_cScheduler, "unblock", unblock, 2);
+    rb_define_method(heddle_cScheduler, "kernel_sleep", kernel_sleep, -1);
+    rb_define_method(heddle_cScheduler, "process_wait", process_wait_hook, 2);
+    rb_define_method(heddle_cScheduler, "address_resolve", address_resolve, 1);
+    rb_define_method(heddle_cScheduler, "address_name", address_name, -1);
+    rb_define_method(heddle_cScheduler, "fiber_interrupt", fiber_interrupt, 2);
+    rb_define_method(heddle_cScheduler, "yield", yield_turn, 0);
+    rb_define_method(heddle_cScheduler, "raise_in", raise_in, 2);
+    rb_define_method(heddle_cScheduler, "kill", kill_fiber, 1);
+    rb_define_method(heddle_cScheduler, "waits?", waits_p, 1);
+    rb_define_method(heddle_cScheduler, "step_aside", step_out, 0);
+    rb_define_method(heddle_cScheduler, "timeout_after", timeout_after, -1);
+    hooks_io_define(heddle_cScheduler);
     io_close_define();
 }

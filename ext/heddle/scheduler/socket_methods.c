@@ -1,9 +1,9 @@
 #include "scheduler/socket_methods.h"
 
 #include "budget.h"
-#include "scheduler/scheduler.h"
 #include "shims.h"
 #include "socket_io.h"
+#include "task/task_loop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ static VALUE sym_wait_readable;
 static struct loop *loop_in_charge(void)
 {
     VALUE scheduler = rb_fiber_scheduler_current();
-    return NIL_P(scheduler) ? NULL : scheduler_plain_loop(scheduler);
+    return NIL_P(scheduler) ? NULL : loop_of_plain(scheduler);
 }
 
 // Nobody either where a program has put a method of its own in place or in front of IO's, which is then to be called.

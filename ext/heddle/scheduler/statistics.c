@@ -1,7 +1,7 @@
 #include "scheduler/statistics.h"
 
 #include "loop/loop.h"
-#include "scheduler/scheduler.h"
+#include "task/task_loop.h"
 
 static void put(VALUE hash, const char *key, uint64_t value)
 {
@@ -22,7 +22,7 @@ static VALUE statistics(VALUE self)
     static const char *const kinds[WAIT_KINDS] = {
         [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
         [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_TURN] = "turn"};
-    struct loop *loop = scheduler_loop(self);
+    struct loop *loop = loop_of(self);
     const struct loop_statistics *counted = &loop->statistics;
     VALUE hash = rb_hash_new(), waits = rb_hash_new();
     put(hash, "switches", counted->switches);
@@ -37,7 +37,7 @@ static VALUE statistics(VALUE self)
     put(hash, "spawned", counted->spawned);
     put(hash, "reused", counted->reused);
     put(hash, "retired", counted->retired);
-    put(hash, "tasks", loop->task_count);
+    put(hash, "tasks", task_loop_of(loop)->count);
     put(hash, "idle", loop->idle_count);
     put(hash, "timers", loop->timers.size);
     rb_hash_aset(hash, ID2SYM(rb_intern("longest_run")), DBL2NUM((double)counted->longest_run / 1e9));
@@ -51,7 +51,7 @@ static VALUE statistics(VALUE self)
  */
 static VALUE set_measure_runs(VALUE self, VALUE measure)
 {
-    struct loop *loop = scheduler_loop(self);
+    struct loop *loop = loop_of(self);
     loop->measuring = RTEST(measure);
     loop->run_began = 0;
     return measure;

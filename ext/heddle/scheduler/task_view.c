@@ -1,7 +1,7 @@
 #include "scheduler/task_view.h"
 
 #include "loop/loop.h"
-#include "scheduler/task_class.h"
+#include "task/current.h"
 
 #include <poll.h>
 
@@ -24,7 +24,7 @@ static const char *wanted(short events)
 static const struct loop_wait *waiting(VALUE self)
 {
     const struct task *task = task_of(self);
-    return task->wait && task->wait->state != WAIT_RUNNING ? task->wait : NULL;
+    return task->owner.wait && task->owner.wait->state != WAIT_RUNNING ? task->owner.wait : NULL;
 }
 
 /*
@@ -74,7 +74,7 @@ static VALUE waits_since(VALUE self)
 static VALUE backtrace(VALUE self)
 {
     const struct task *task = task_of(self);
-    VALUE fiber = task->wait ? task->wait->fiber : task->fiber;
+    VALUE fiber = task->owner.wait ? task->owner.wait->fiber : task->owner.fiber;
     return NIL_P(fiber) || !fiber ? Qnil : rb_funcall(fiber, id_backtrace, 0);
 }
 

@@ -1,7 +1,7 @@
 #include "scheduler/timeout.h"
 
-#include "scheduler/scheduler.h"
 #include "shims.h"
+#include "task/current.h"
 
 static VALUE eTimeoutError;
 static VALUE cExit; // Timeout::ExitException; 0 where Ruby's timeout has none
@@ -38,17 +38,19 @@ static VALUE exception(int argc, VALUE *argv, VALUE self)
     return rb_rescue2(throw_to_border, self, raise_instead, self, rb_path2class("UncaughtThrowError"), (VALUE)0);
 }
 
-VALUE timeout_exit(struct scope *scope)
+static VALUE exit_exception(struct scope *scope)
 {
     VALUE exit = rb_exc_new_str(cExit ? cExit : cThrow, rb_obj_as_string(scope->message));
     if (!cExit) rb_ivar_set(exit, id_thread, scope->chain->thread ? scope->chain->thread : rb_thread_current());
     return exit;
 }
 
-void timeout_disarm(VALUE exit)
+static void exit_disarm(VALUE exit)
 {
     if (!cExit) rb_ivar_set(exit, id_thread, Qnil);
 }
+
+static const struct scope_exit block_exit = {.exception = exit_exception, .disarm = exit_disarm};
 
 // ---- the border
 
@@ -83,7 +85,7 @@ static VALUE call_in_catch(RB_BLOCK_CALL_FUNC_ARGLIST(tag, argument))
 
 static VALUE call_to_border(struct timing *timing)
 {
-    if (!timing->scope->unrescuable) return call((VALUE)timing);
+    if (!timing->scope->exit) return call((VALUE)timing);
     if (cExit) return rb_rescue2(call, (VALUE)timing, convert, (VALUE)timing, cExit, (VALUE)0);
     VALUE result = rb_catch_obj(timing->scope->self, call_in_catch, (VALUE)timing);
     if (timing->scope->failures && result == timing->scope->exception) {
@@ -101,7 +103,7 @@ VALUE timeout_yield(VALUE seconds, VALUE exception, VALUE message)
     struct timing timing = {.scope = scope, .seconds = seconds};
     scope->exception = exception;
     scope->message = NIL_P(exception) && NIL_P(message) ? usual_message : message;
-    scope->unrescuable = NIL_P(exception);
+    if (NIL_P(exception)) scope->exit = &block_exit;
     VALUE result = call_to_border(&timing);
     RB_GC_GUARD(self);
     return result;
@@ -134,8 +136,8 @@ static VALUE timeout(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
     rb_check_arity(argc, 1, 3);
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (!enabled || (RTEST(scheduler) && !scheduler_loop(scheduler))) return rb_call_super(argc, argv);
+    struct place place = place_of_fiber();
+    if (!enabled || (!NIL_P(place.scheduler) && !place.loop)) return rb_call_super(argc, argv);
     VALUE seconds = argv[0];
     if (NIL_P(seconds) || is_zero(seconds)) return rb_yield(seconds);
     if (is_negative(seconds)) rb_raise(rb_eArgError, "Timeout sec must be a non-negative number");

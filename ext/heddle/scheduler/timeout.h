@@ -9,12 +9,6 @@
 // is nil Timeout::Error, which nothing inside can rescue. `message` or nil.
 VALUE timeout_yield(VALUE seconds, VALUE exception, VALUE message);
 
-// The exception that ends the block of a scope which has none.
-VALUE timeout_exit(struct scope *scope);
-
-// It is not to throw any more: its scope is being left.
-void timeout_disarm(VALUE exit);
-
 void Init_heddle_timeout(void);
 
 #endif

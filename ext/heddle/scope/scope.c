@@ -1,12 +1,8 @@
 #include "scope/scope.h"
 
-#include "scheduler/scheduler.h"
-#include "scheduler/task_class.h"
-#include "scheduler/timeout.h"
 #include "scope/scope_fiber.h"
 #include "scope/thread_scope.h"
 #include "shims.h"
-#include "task/foreign.h"
 
 static VALUE cScope;
 static ID id_scope; // no @: nobody sees the variable
@@ -106,10 +102,6 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
 
 // ---- the chain
 
-// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not
-// have: with none, what waits need not ask for its thread's.
-static size_t open_in_threads;
-
 void scope_chain_mark(const struct scope_chain *chain)
 {
     if (chain->thread) rb_gc_mark(chain->thread); // pins the thread, which has the chain: its address is compared
@@ -130,21 +122,19 @@ static const rb_data_type_t chain_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-struct scope_chain *scope_chain_new(VALUE *object)
+struct scope_chain *scope_chain_new(const struct scope_host *host, VALUE *object)
 {
     struct scope_chain *chain;
     *object = TypedData_Make_Struct(rb_cObject, struct scope_chain, &chain_type, chain);
+    chain->host = host;
     return chain;
 }
 
-// NULL where it is a plain thread's.
-static struct scope_chain *chain_of_fiber(void)
+static struct scope_chain *(*chain_of_fiber)(void);
+
+void scope_chains_found_by(struct scope_chain *(*find)(void))
 {
-    VALUE scheduler = rb_fiber_scheduler_get();
-    if (NIL_P(scheduler)) return NULL;
-    struct loop *loop = scheduler_loop(scheduler);
-    if (loop && loop->thread == rb_thread_current()) return loop->task->chain;
-    return !loop && RTEST(rb_fiber_scheduler_current()) ? foreign_chain() : NULL;
+    chain_of_fiber = find;
 }
 
 struct scope_chain *scope_chain_current(void)
@@ -157,7 +147,7 @@ struct scope_chain *scope_chain_current(void)
 static struct scope_chain *chain_with_scopes(void)
 {
     struct scope_chain *chain = chain_of_fiber();
-    return chain || !open_in_threads ? chain : thread_scope_chain(rb_thread_current());
+    return chain || !thread_scopes_open() ? chain : thread_scope_chain(rb_thread_current());
 }
 
 // Nobody leaves these: they must not pile up, nor keep the helper busy.
@@ -193,14 +183,13 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     scope->at = at;
     scope_note_fiber(scope, chain);
     if (scope->stranger) close_lost(chain);
-    if (chain->thread && at != DEADLINE_NEVER) thread_scope_arm(scope, chain);
-    if (chain->thread) open_in_threads++;
+    if (chain->host->arm) chain->host->arm(scope, chain);
     scope->chain = chain;
     scope->outer = chain->innermost;
     chain->innermost = scope;
     chain->strangers += scope->stranger;
     sum_up(scope);
-    if (!chain->thread && !chain->task && at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
+    if (chain->host->opened) chain->host->opened(scope);
 }
 
 // Where one in the middle has gone. From the outermost on: the links are turned round meanwhile, and nothing is
@@ -237,12 +226,7 @@ void scope_close(struct scope *scope)
 {
     struct scope_chain *chain = scope->chain;
     if (!chain) return;
-    if (chain->task) {
-        timer_cancel(&chain->task->loop->timers, &scope->timer);
-    } else if (chain->thread) {
-        thread_scope_disarm(scope);
-        open_in_threads--;
-    }
+    if (chain->host->disarm) chain->host->disarm(scope);
     bool uncovers = chain->innermost != scope || made_to_hide(scope);
     if (chain->innermost == scope) {
         chain->innermost = scope->outer;
@@ -250,10 +234,8 @@ void scope_close(struct scope *scope)
         unlink_from_middle(chain, scope);
     }
     chain->strangers -= scope->stranger;
-    bool foreign = !chain->task && !chain->thread;
     scope->chain = NULL;
-    if (foreign) foreign_unwatch(scope);
-    if (chain->thread && uncovers) thread_scope_watch_due(chain);
+    if (chain->host->closed) chain->host->closed(scope, chain, uncovers);
 }
 
 void scope_close_all(struct scope_chain *chain)
@@ -357,8 +339,8 @@ VALUE scope_error(struct scope *scope)
     VALUE error;
     if (scope->kind != SCOPE_TIMEOUT) {
         error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
-    } else if (scope->unrescuable) {
-        error = scope->exception = timeout_exit(scope);
+    } else if (scope->exit) {
+        error = scope->exception = scope->exit->exception(scope);
     } else { // as Kernel#raise: a class or an exception, with or without a message
         VALUE arguments[2] = {scope->exception, scope->message};
         error = rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
@@ -383,7 +365,7 @@ void deadline_check(void)
 {
     struct scope_chain *chain = chain_with_scopes();
     if (!chain) return;
-    if (chain->task) task_raise_pending(chain->task);
+    if (chain->host->raise_pending) chain->host->raise_pending(chain);
     struct scope *due = scope_due(chain, deadline_now());
     if (due) scope_raise(due);
 }
@@ -451,7 +433,7 @@ static VALUE leave(VALUE argument)
     bool ours = becomes_ours(scope, error);
     scope_close(scope);
     if (!NIL_P(scope->sent)) {
-        if (scope->unrescuable) timeout_disarm(scope->sent);
+        if (scope->exit) scope->exit->disarm(scope->sent);
         thread_scope_take_back(scope);
     }
     if (ours) raise_with_cause(scope_error(scope), error);

@@ -6,10 +6,10 @@
 #ifndef HEDDLE_SCOPE_SCOPE_H
 #define HEDDLE_SCOPE_SCOPE_H
 
-#include "deadline_scope.h"
+#include "loop/owner.h"
 #include "loop/timer.h"
+#include "scope/deadline_scope.h"
 
-struct task;
 struct scope_chain;
 
 enum scope_kind {
@@ -43,13 +43,40 @@ struct scope {
     bool sending;     // the helper is in Thread#raise
     bool inherited;   // bound a task from its start
     bool stranger;    // opened in another fiber than its chain's, see scope_fiber.c
-    bool unrescuable; // SCOPE_TIMEOUT without an exception of the caller's, see timeout.c
+    const struct scope_exit *exit; // SCOPE_TIMEOUT without an exception of the caller's; else NULL
+};
+
+// The exception that ends a block so that nothing inside can rescue it, see timeout.c.
+struct scope_exit {
+    VALUE (*exception)(struct scope *scope);
+    void (*disarm)(VALUE exception); // its scope is being left: it must not end another block
+};
+
+// Where the code of a chain runs, and so who sees to it that waits fail in time: a loop of ours (timers), a plain thread
+// (the helper), or a fiber of another scheduler (its hooks).
+struct scope_host {
+    // The scope is about to be opened in the chain. May raise; nothing has changed by then. Or NULL.
+    void (*arm)(struct scope *scope, struct scope_chain *chain);
+    // The scope is open. May raise, once it has closed the scope. Or NULL.
+    void (*opened)(struct scope *scope);
+    // The scope is about to be closed. Or NULL.
+    void (*disarm)(struct scope *scope);
+    // The scope was closed. `uncovers`: scopes that it hid, or that lay in it, may be due now. Or NULL.
+    void (*closed)(struct scope *scope, struct scope_chain *chain, bool uncovers);
+    // Raises what is pending besides deadlines. Or NULL.
+    void (*raise_pending)(struct scope_chain *chain);
+    // Whether this is the fiber that the chain's code begins with: while it does not run it waits for a fiber that it has
+    // resumed, so that its scopes always bind. May raise an interrupt.
+    bool (*is_home)(struct scope_chain *chain, VALUE fiber);
+    // The fiber that waits for the chain's code, or the running one.
+    VALUE (*running_fiber)(const struct scope_chain *chain);
 };
 
 struct scope_chain {
     struct scope *innermost;
-    struct task *task;  // whose it is, or NULL
-    VALUE thread;       // whose it is, or 0
+    const struct scope_host *host;
+    struct wait_owner *owner; // the task that runs the code, or NULL
+    VALUE thread;             // the plain thread that runs the code, or 0
     VALUE root;         // the thread's root fiber, once it has opened one; or 0
     VALUE sent;         // the last deadline's error that the helper raised in the thread, or 0
     uint32_t strangers; // how many are open
@@ -71,7 +98,10 @@ void scope_close_all(struct scope_chain *chain);
 void scope_chain_mark(const struct scope_chain *chain);
 
 // An empty one, in an object that marks it. Raises NoMemoryError.
-struct scope_chain *scope_chain_new(VALUE *object);
+struct scope_chain *scope_chain_new(const struct scope_host *host, VALUE *object);
+
+// Has `find` asked for the chain of the running fiber: NULL where that is its thread's.
+void scope_chains_found_by(struct scope_chain *(*find)(void));
 
 // Nanoseconds until the next look whether somebody waits in a scope that is over, after the last one's: 0 before the
 // first.

@@ -1,7 +1,5 @@
 #include "scope/scope_fiber.h"
 
-#include "loop/loop.h"
-
 #include <string.h>
 
 static VALUE strangers; // ObjectSpace::WeakMap: of a scope's address the fiber; a chain must not keep a fiber alive
@@ -21,9 +19,7 @@ static VALUE ask(VALUE fiber)
     return rb_fiber_resume(rb_fiber_new(try_to_resume, Qnil), 1, &fiber);
 }
 
-// Whether the running fiber can yield. A thread's root cannot, nor a fiber that was transferred to. Asked once a
-// thread.
-static bool can_yield(VALUE fiber)
+bool fiber_can_yield(VALUE fiber)
 {
     int state = 0;
     rb_protect(ask, fiber, &state);
@@ -35,22 +31,12 @@ static bool can_yield(VALUE fiber)
     return strstr(StringValueCStr(message), "resuming fiber") == NULL;
 }
 
-// Where a task or a thread begins: while it does not run it waits for a fiber that it has resumed, so that its scopes
-// always bind.
-static VALUE home(struct scope_chain *chain, VALUE fiber)
-{
-    if (chain->task) return chain->task->fiber;
-    if (!chain->root && !can_yield(fiber)) chain->root = fiber;
-    return chain->root;
-}
-
 void scope_note_fiber(struct scope *scope, struct scope_chain *chain)
 {
     scope->stranger = false;
-    // Under a foreign scheduler each fiber has its own chain.
-    if ((!chain->task && !chain->thread) || scope->inherited) return;
+    if (scope->inherited) return;
     VALUE fiber = rb_fiber_current();
-    if (fiber == chain->root || fiber == home(chain, fiber)) return;
+    if (chain->host->is_home(chain, fiber)) return;
     rb_funcall(strangers, id_set, 2, ULL2NUM((uintptr_t)scope), fiber);
     scope->stranger = true;
 }
@@ -63,14 +49,6 @@ static VALUE fiber_of(const struct scope *scope)
 bool scope_lost(const struct scope *scope)
 {
     return scope->stranger && scope->chain && NIL_P(fiber_of(scope));
-}
-
-// Of a task that waits, the fiber that does: its loop asks from another one.
-static VALUE running_fiber(const struct scope_chain *chain)
-{
-    if (chain->task && chain->task->wait) return chain->task->wait->fiber;
-    VALUE waiting = chain->thread ? loops_root_fiber(chain->thread) : 0;
-    return waiting ? waiting : rb_fiber_current();
 }
 
 // Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and it
@@ -89,7 +67,7 @@ bool scope_stranger_aside(const struct scope *scope)
     if (!chain) return false;
     VALUE fiber = fiber_of(scope);
     if (NIL_P(fiber)) return true;
-    if (fiber == running_fiber(chain)) return false;
+    if (fiber == chain->host->running_fiber(chain)) return false;
     if (!RTEST(rb_fiber_alive_p(fiber))) return true;
     VALUE description = rb_funcall(fiber_to_s, id_bind_call, 1, fiber);
     return ends_with(description,

@@ -11,6 +11,10 @@
 // When it is opened, in the running fiber, and before it is linked.
 void scope_note_fiber(struct scope *scope, struct scope_chain *chain);
 
+// Whether the running fiber, which is given, can yield. A thread's root cannot, nor a fiber that was transferred to. Takes
+// microseconds. May raise an interrupt.
+bool fiber_can_yield(VALUE fiber);
+
 // Of a stranger: scope_aside.
 bool scope_stranger_aside(const struct scope *scope);
 

@@ -5,7 +5,6 @@
 #include "os/native_thread.h"
 #include "scope/scope_fiber.h"
 #include "shims.h"
-#include "task/task_run.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -17,6 +16,8 @@ static VALUE sym_immediate;
 
 // ---- the chains
 
+static const struct scope_host thread_host;
+
 // Whose scope was armed last, and its chain, which the thread keeps: to ask Ruby for a variable of a thread is dear.
 // Until the helper ends, which would else keep alive a thread that is over.
 static VALUE last_thread; // or 0
@@ -27,7 +28,7 @@ struct scope_chain *thread_scope_chain(VALUE thread)
     if (thread == last_thread) return last_chain;
     VALUE object = rb_attr_get(thread, id_chain);
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
-    struct scope_chain *chain = scope_chain_new(&object);
+    struct scope_chain *chain = scope_chain_new(&thread_host, &object);
     chain->thread = thread;
     rb_ivar_set(thread, id_chain, object);
     return chain;
@@ -166,10 +167,11 @@ static bool open_and_due(const struct scope *scope)
     return scope->chain && scope_due(scope->chain, 0) == scope;
 }
 
-// Of all that are over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000
+// A scope of the thread was closed that others lay in, or a shield ended: whatever is due now is raised. Of all that are
+// over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000
 // nested ones would all be looked at again and again. It changes when a timeout was raised, a shield ends, or one is
 // closed that others lie in.
-void thread_scope_watch_due(struct scope_chain *chain)
+static void watch_due(struct scope_chain *chain)
 {
     if (!chain->innermost || chain->innermost->earliest > chain->passed) return;
     struct scope *due = scope_due(chain, 0);
@@ -192,7 +194,7 @@ static void fire(struct scope *scope)
     if (!scope->chain) return;
     if (!chain->strangers && !open_and_due(scope) &&
         scope_due(chain, 0)) { // whether a stranger is due may change at any time
-        thread_scope_watch_due(chain);
+        watch_due(chain);
         return;
     }
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
@@ -202,7 +204,7 @@ static void fire(struct scope *scope)
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {
         look_again(scope);
-        if (scope->kind == SCOPE_TIMEOUT) thread_scope_watch_due(chain);
+        if (scope->kind == SCOPE_TIMEOUT) watch_due(chain);
     }
     RB_GC_GUARD(self);
     RB_GC_GUARD(thread);
@@ -315,22 +317,65 @@ void thread_scope_chore(bool (*wanted)(deadline_t now))
     chore = wanted;
 }
 
-void thread_scope_arm(struct scope *scope, struct scope_chain *chain)
+// ---- the host of a thread's scopes
+
+// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not
+// have.
+static size_t open_count;
+
+bool thread_scopes_open(void)
 {
-    need_helper();
-    scope->timer.expire = expire;
-    scope->chain = chain; // mark_heap goes by it
-    timer_add(&heap, &scope->timer, scope->at);
-    last_thread = chain->thread;
-    last_chain = chain;
-    armed++;
-    wake_by(scope->at);
+    return open_count;
 }
 
-void thread_scope_disarm(struct scope *scope)
+static void arm(struct scope *scope, struct scope_chain *chain)
+{
+    if (scope->at != DEADLINE_NEVER) {
+        need_helper(); // raises ThreadError when no thread can be started
+        scope->timer.expire = expire;
+        scope->chain = chain; // mark_heap goes by it
+        timer_add(&heap, &scope->timer, scope->at);
+        last_thread = chain->thread;
+        last_chain = chain;
+        armed++;
+        wake_by(scope->at);
+    }
+    open_count++;
+}
+
+// From here on nothing is raised for it any more.
+static void disarm(struct scope *scope)
 {
     timer_cancel(&heap, &scope->timer);
+    open_count--;
 }
+
+static void closed(struct scope *scope, struct scope_chain *chain, bool uncovers)
+{
+    (void)scope;
+    if (uncovers) watch_due(chain);
+}
+
+static bool is_home(struct scope_chain *chain, VALUE fiber)
+{
+    if (!chain->root && !fiber_can_yield(fiber)) chain->root = fiber; // asked once a thread
+    return chain->root == fiber;
+}
+
+// Where a loop of ours runs on the thread, it asks from another fiber than the one that waits.
+static VALUE running_fiber(const struct scope_chain *chain)
+{
+    VALUE waiting = loops_root_fiber(chain->thread);
+    return waiting ? waiting : rb_fiber_current();
+}
+
+static const struct scope_host thread_host = {
+    .arm = arm,
+    .disarm = disarm,
+    .closed = closed,
+    .is_home = is_home,
+    .running_fiber = running_fiber,
+};
 
 // ---- taking back
 

@@ -11,17 +11,10 @@
 // The chain of a thread, which lives as long as it does. Raises NoMemoryError.
 struct scope_chain *thread_scope_chain(VALUE thread);
 
-// Has the helper watch over it from now on; it is about to be opened in the chain. Raises ThreadError when no thread
-// can be started.
-void thread_scope_arm(struct scope *scope, struct scope_chain *chain);
+// Whether any is open. Without one, waits need not ask for their thread's chain.
+bool thread_scopes_open(void);
 
-// From here on nothing is raised for it any more.
-void thread_scope_disarm(struct scope *scope);
-
-// A scope of the thread was closed that others lay in, or a shield ended: whatever is due now is raised.
-void thread_scope_watch_due(struct scope_chain *chain);
-
-// After thread_scope_disarm, in its own thread: what was raised and has not arrived is taken out of the thread's queue,
+// After a scope was closed, in its own thread: what was raised and has not arrived is taken out of the thread's queue,
 // whatever Thread.handle_interrupt says. Other interrupts that arrive meanwhile are raised.
 void thread_scope_take_back(struct scope *scope);
 

@@ -1,12 +1,12 @@
 #include "stream/internals.h"
 
 #include "budget.h"
-#include "deadline_scope.h"
 #include "gvl.h"
 #include "loop/loop.h"
 #include "os/fork.h"
-#include "scheduler/scheduler.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
+#include "task/current.h"
 
 #include <errno.h>
 
@@ -31,9 +31,9 @@ static int64_t left(deadline_t until)
     return span > 0 ? span : 0;
 }
 
-static short wait_in_loop(struct waiting *waiting, VALUE scheduler)
+static short wait_in_loop(struct waiting *waiting, struct loop *loop)
 {
-    struct loop *loop = scheduler_entered(scheduler);
+    loop_enter(loop);
     int found = loop_wait_descriptor(loop, waiting->stream->descriptor, waiting->events, left(waiting->until));
     if (found < 0) check_result(-found);
     return (short)found;
@@ -104,11 +104,11 @@ static short wait_in_thread(struct waiting *waiting)
 static VALUE wait_body(VALUE argument)
 {
     struct waiting *waiting = (struct waiting *)argument;
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (NIL_P(scheduler)) {
+    struct place place = place_of_fiber();
+    if (NIL_P(place.scheduler)) {
         waiting->found = wait_in_thread(waiting);
-    } else if (scheduler_loop(scheduler)) {
-        waiting->found = wait_in_loop(waiting, scheduler);
+    } else if (place.loop) {
+        waiting->found = wait_in_loop(waiting, place.loop);
     } else {
         waiting->found = wait_in_foreign(waiting);
     }

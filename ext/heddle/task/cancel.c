@@ -1,8 +1,9 @@
 #include "task/cancel.h"
 
 #include "loop/loop.h"
-#include "scheduler/task_class.h"
+#include "task/current.h"
 #include "task/foreign.h"
+#include "task/interrupt.h"
 #include "task/task_run.h"
 
 static unsigned long withdrawals;
@@ -21,14 +22,33 @@ void task_cancel(struct task *task, bool again)
     }
     if (task->status != TASK_RUNNING || (task->cancel_asked && !again)) return;
     task->cancel_asked = true;
-    task->cancel_pending = true;
-    if (!task->loop) {
+    task->owner.cancel_pending = true;
+    if (!task->owner.loop) {
         foreign_cancel(task);
     } else if (task == task_current()) {
         task_raise_pending(task);
     } else if (task_pending(task)) { // not behind a shield: its wait is in order
-        loop_interrupt_task(task->loop, task);
+        loop_interrupt_owner(task->owner.loop, &task->owner);
     }
+}
+
+static void kill(struct task *task)
+{
+    if (task->killed || task->status != TASK_RUNNING) return;
+    task->killed = task->cancel_asked = task->owner.cancel_pending = true;
+    if (task->owner.loop->owner == &task->owner) {
+        task_raise_pending(task);
+    } else {
+        loop_strike(task->owner.loop, &task->owner);
+    }
+}
+
+bool task_kill(struct loop *loop, VALUE fiber)
+{
+    struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
+    if (!owner) return loop_keeps_idle(loop, fiber); // its task is dead already
+    kill(task_of_owner(owner));
+    return true;
 }
 
 void cancel_all(VALUE tasks, bool again)

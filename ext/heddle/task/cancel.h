@@ -4,6 +4,7 @@
 
 #include "deadline.h"
 
+struct loop;
 struct task;
 
 #define CANCEL_GRACE 5000000000 // nanoseconds, where nobody says otherwise: lib/heddle/run.rb has the same
@@ -23,6 +24,10 @@ struct cancelling {
 // Asks the task to stop: Heddle::Cancellation is raised in its wait. `again`: also in one that was asked before and is
 // still there. Any thread that holds the GVL.
 void task_cancel(struct task *task, bool again);
+
+// Cancels the task of this fiber, so that no `rescue` stops that, and runs the fiber at once where it waits. False for a
+// fiber that is no task's.
+bool task_kill(struct loop *loop, VALUE fiber);
 
 // How many tasks were cancelled before their start. Their pools look for them when that has changed.
 unsigned long task_withdrawals(void);

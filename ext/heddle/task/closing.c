@@ -1,8 +1,8 @@
 #include "task/closing.h"
 
 #include "os/fork.h"
-#include "scheduler/scheduler.h"
 #include "task/cancel.h"
+#include "task/task_loop.h"
 #include "task/task_run.h"
 
 static const int64_t END_GRACE =
@@ -16,20 +16,20 @@ struct closing {
 
 static void wait_for_tasks(VALUE self, deadline_t until)
 {
-    struct loop *loop = scheduler_loop(self);
-    if (loop->task_count == 0) return;
-    loop->drain_fiber = rb_fiber_current();
-    loop_block(loop, self, until == DEADLINE_NEVER ? until : until - deadline_now());
-    loop->drain_fiber = 0;
+    struct task_loop *tasks = tasks_of(self);
+    if (tasks->count == 0) return;
+    tasks->drain_fiber = rb_fiber_current();
+    loop_block(&tasks->loop, self, until == DEADLINE_NEVER ? until : until - deadline_now());
+    tasks->drain_fiber = 0;
 }
 
 static VALUE drain(VALUE argument)
 {
     struct closing *closing = (struct closing *)argument;
-    const struct loop *loop = scheduler_loop(closing->scheduler);
-    while (loop->task_count > 0) {
+    const struct task_loop *tasks = tasks_of(closing->scheduler);
+    while (tasks->count > 0) {
         // A fiber may call exit while all others wait.
-        if (closing->until == DEADLINE_NEVER && !NIL_P(loop->fatal)) closing->until = deadline_now() + END_GRACE;
+        if (closing->until == DEADLINE_NEVER && !NIL_P(tasks->fatal)) closing->until = deadline_now() + END_GRACE;
         if (closing->until != DEADLINE_NEVER && deadline_now() >= closing->until) break;
         wait_for_tasks(closing->scheduler, closing->until);
     }
@@ -41,9 +41,9 @@ static VALUE cancel_rest(VALUE argument)
 {
     VALUE self = ((struct closing *)argument)->scheduler;
     struct cancelling cancelling = {
-        .owner = self, .tasks = scheduler_tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
-    const struct loop *loop = scheduler_loop(self);
-    if (loop->task_count > 0 && loop->fork_count == fork_count()) cancel_and_wait(&cancelling);
+        .owner = self, .tasks = task_loop_tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
+    const struct task_loop *tasks = tasks_of(self);
+    if (tasks->count > 0 && tasks->loop.fork_count == fork_count()) cancel_and_wait(&cancelling);
     return Qnil;
 }
 
@@ -54,7 +54,7 @@ static VALUE drain_and_cancel(VALUE argument)
 
 static VALUE finish(VALUE argument)
 {
-    loop_close(scheduler_loop(((struct closing *)argument)->scheduler));
+    loop_close(loop_of(((struct closing *)argument)->scheduler));
     return Qnil;
 }
 
@@ -80,7 +80,7 @@ void closing_run(VALUE scheduler)
     bool at_once = must_end_at_once(closing.ended_by);
     rb_ensure(at_once ? cancel_rest : drain_and_cancel, (VALUE)&closing, finish, (VALUE)&closing);
     // The thread's own error tells how it ended, and the main thread's the status of the process.
-    VALUE fatal = scheduler_loop(scheduler)->fatal;
+    VALUE fatal = tasks_of(scheduler)->fatal;
     if (NIL_P(closing.ended_by) && !NIL_P(fatal)) rb_exc_raise(fatal);
 }
 

@@ -1,7 +1,7 @@
 #include "task/foreign.h"
 
-#include "scheduler/task_class.h"
 #include "shims.h"
+#include "task/current.h"
 #include "task/task_run.h"
 
 static ID id_task, id_schedule, id_fiber_interrupt, id_raise, id_scopes;
@@ -20,7 +20,7 @@ static VALUE run_in_fiber(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
 
 void foreign_start(struct task *task)
 {
-    rb_block_call(heddle_cFiber, id_schedule, 0, NULL, run_in_fiber, task->self);
+    rb_block_call(heddle_cFiber, id_schedule, 0, NULL, run_in_fiber, task->owner.self);
 }
 
 struct task *foreign_current_task(void)
@@ -45,11 +45,11 @@ static void interrupt(VALUE scheduler, VALUE fiber, VALUE error)
 
 void foreign_cancel(struct task *task)
 {
-    VALUE message = rb_sprintf("%" PRIsVALUE " was cancelled", task->self);
+    VALUE message = rb_sprintf("%" PRIsVALUE " was cancelled", task->owner.self);
     VALUE error = rb_exc_new_str(heddle_eCancellation, message);
-    task->cancel_pending = false;
+    task->owner.cancel_pending = false;
     if (task == foreign_current_task()) rb_exc_raise(error);
-    interrupt(task->scheduler, task->fiber, error);
+    interrupt(task->scheduler, task->owner.fiber, error);
 }
 
 // ---- deadlines
@@ -60,7 +60,7 @@ struct scope_chain *foreign_chain(void)
     if (task) return task->chain;
     VALUE thread = rb_thread_current(), object = rb_thread_local_aref(thread, id_scopes); // of this fiber
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
-    struct scope_chain *chain = scope_chain_new(&object);
+    struct scope_chain *chain = scope_chain_new(&foreign_scope_host, &object);
     rb_thread_local_aset(thread, id_scopes, object);
     return chain;
 }
@@ -122,12 +122,39 @@ void foreign_watch(struct scope *scope)
     rb_jump_tag(state);
 }
 
-void foreign_unwatch(struct scope *scope)
+static void opened(struct scope *scope)
 {
+    if (scope->at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
+}
+
+// Its watcher ends.
+static void closed(struct scope *scope, struct scope_chain *chain, bool uncovers)
+{
+    (void)chain, (void)uncovers;
     if (NIL_P(scope->watcher) || !RTEST(rb_fiber_alive_p(scope->watcher))) return;
     VALUE scheduler = rb_fiber_scheduler_get();
     if (!NIL_P(scheduler)) rb_fiber_scheduler_unblock(scheduler, scope->self, scope->watcher);
 }
+
+// Each fiber has a chain of its own.
+static bool is_home(struct scope_chain *chain, VALUE fiber)
+{
+    (void)chain, (void)fiber;
+    return true;
+}
+
+static VALUE running_fiber(const struct scope_chain *chain)
+{
+    (void)chain;
+    return rb_fiber_current();
+}
+
+const struct scope_host foreign_scope_host = {
+    .opened = opened,
+    .closed = closed,
+    .is_home = is_home,
+    .running_fiber = running_fiber,
+};
 
 void Init_heddle_foreign(void)
 {

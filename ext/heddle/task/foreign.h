@@ -17,12 +17,12 @@ struct task *foreign_current_task(void);
 // The scopes of the current fiber: its task's, or its own.
 struct scope_chain *foreign_chain(void);
 
-// Has a fiber of the scheduler's own watch over a scope that the current fiber opens, and raise in this one, by the same
-// hooks as foreign_cancel: there is none that would tell of each wait.
+// Has a fiber of the scheduler's own watch over a scope that is open in the current fiber, and raise in this one, by the
+// same hooks as foreign_cancel: there is none that would tell of each wait.
 void foreign_watch(struct scope *scope);
 
-// The scope was closed: its watcher ends.
-void foreign_unwatch(struct scope *scope);
+// For the scopes of fibers of a scheduler that is not ours.
+extern const struct scope_host foreign_scope_host;
 
 void Init_heddle_foreign(void);
 

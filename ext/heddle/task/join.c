@@ -1,7 +1,8 @@
 #include "task/join.h"
 
-#include "scheduler/scheduler.h"
 #include "shims.h"
+#include "task/current.h"
+#include "task/task_loop.h"
 
 struct joining {
     VALUE owner;
@@ -60,14 +61,14 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
     struct joining joining = {
         .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
     // Also from the root fiber, which is blocking and has no current scheduler: it can run the loop itself.
-    VALUE scheduler = rb_fiber_scheduler_get();
-    joining.loop = scheduler_loop(scheduler);
+    struct place place = place_of_thread();
+    joining.loop = place.loop;
     if (joining.loop) {
         loop_enter(joining.loop);
     } else {
-        scheduler = rb_fiber_scheduler_current();
+        place = place_of_fiber();
     }
-    joining.entry = rb_assoc_new(scheduler, NIL_P(scheduler) ? rb_thread_current() : rb_fiber_current());
+    joining.entry = rb_assoc_new(place.scheduler, NIL_P(place.scheduler) ? rb_thread_current() : rb_fiber_current());
     rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
 }
 
@@ -93,7 +94,7 @@ void join_wake(VALUE owner, VALUE waiters)
     for (long i = 0; i < RARRAY_LEN(entries); i++) {
         VALUE entry = RARRAY_AREF(entries, i);
         VALUE scheduler = rb_ary_entry(entry, 0), waiter = rb_ary_entry(entry, 1);
-        struct loop *loop = scheduler_loop(scheduler);
+        struct loop *loop = loop_of(scheduler);
         if (loop) {
             loop_unblock(loop, waiter);
         } else if (!NIL_P(scheduler)) {

@@ -1,8 +1,8 @@
 #include "task/relock.h"
 
-#include "loop/loop.h"
-#include "scheduler/scheduler.h"
 #include "shims.h"
+#include "task/current.h"
+#include "task/interrupt.h"
 
 struct arguments {
     int argc;
@@ -11,7 +11,7 @@ struct arguments {
 
 static struct loop *current_loop(void)
 {
-    return scheduler_loop(rb_fiber_scheduler_current());
+    return place_of_fiber().loop;
 }
 
 static VALUE call_original(VALUE argument)
@@ -38,7 +38,7 @@ static VALUE sleep_and_relock(int argc, VALUE *argv)
     struct arguments arguments = {argc, argv};
     loop->releasing_mutex = true;
     VALUE value = rb_ensure(call_original, (VALUE)&arguments, forget_mutex, Qnil);
-    if ((loop = current_loop())) task_raise_deferred(loop->task);
+    if ((loop = current_loop())) task_raise_deferred(task_of_owner(loop->owner));
     return value;
 }
 

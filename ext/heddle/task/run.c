@@ -2,12 +2,12 @@
 
 #include "loop/loop.h"
 #include "os/fork.h"
-#include "scheduler/scheduler.h"
-#include "scheduler/task_class.h"
 #include "shims.h"
 #include "task/cancel.h"
+#include "task/current.h"
 #include "task/join.h"
 #include "task/spawn.h"
+#include "task/task_loop.h"
 #include "task/task_run.h"
 
 enum { FAILURES_KEPT = 64 };
@@ -34,7 +34,7 @@ static void mark(void *pointer)
     rb_gc_mark(run->fatal);
     rb_gc_mark(run->waiters);
     for (struct task *task = run->head; task; task = task->run_next)
-        rb_gc_mark(task->self);
+        rb_gc_mark(task->owner.self);
 }
 
 static void release(void *pointer)
@@ -74,7 +74,7 @@ static VALUE allocate(VALUE klass)
 void run_add(VALUE object, struct task *task)
 {
     struct run *run = run_of(object);
-    if (NIL_P(run->main)) run->main = task->self;
+    if (NIL_P(run->main)) run->main = task->owner.self;
     task->run_prev = run->tail;
     if (run->tail) {
         run->tail->run_next = task;
@@ -108,13 +108,13 @@ static VALUE tasks(VALUE object)
     struct run *run = run_of(object);
     VALUE all = rb_ary_new();
     for (struct task *task = run->head; task; task = task->run_next)
-        rb_ary_push(all, task->self);
+        rb_ary_push(all, task->owner.self);
     return all;
 }
 
 static bool ends_the_run(const struct run *run, const struct task *task)
 {
-    return task->self == run->main || is_fatal(task->result);
+    return task->owner.self == run->main || is_fatal(task->result);
 }
 
 bool run_raises_itself(VALUE object, const struct task *task)
@@ -145,7 +145,7 @@ void run_task_ended(VALUE object, struct task *task)
     if (run->forks != fork_count()) return;
     if (task->status == TASK_FAILED) {
         if (!ends_the_run(run, task)) {
-            keep_failure(run, task->self);
+            keep_failure(run, task->owner.self);
         } else if (NIL_P(run->fatal)) {
             run->fatal = task->result;
             run->cancelling.cancelled = true;
@@ -177,8 +177,8 @@ static VALUE finish(VALUE object)
 {
     struct run *run = run_of(object);
     if (run->count > 0 && run->forks == fork_count()) cancel_and_wait(&run->cancelling);
-    struct loop *loop = scheduler_loop(rb_fiber_scheduler_get());
-    if (loop && loop->run == object) loop->run = Qnil;
+    struct loop *loop = place_of_thread().loop;
+    if (loop && task_loop_of(loop)->run == object) task_loop_of(loop)->run = Qnil;
     return Qnil;
 }
 
@@ -205,7 +205,7 @@ static VALUE call(VALUE self, VALUE grace, VALUE owns)
     if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
     run->block = rb_block_proc();
     run->forks = fork_count();
-    if (RTEST(owns)) scheduler_loop(rb_fiber_scheduler_get())->run = self;
+    if (RTEST(owns)) task_loop_of(place_of_thread().loop)->run = self;
     rb_ensure(start_and_wait, self, finish, self);
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);

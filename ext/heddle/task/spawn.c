@@ -1,18 +1,18 @@
 #include "task/spawn.h"
 
-#include "scheduler/scheduler.h"
-#include "scheduler/task_class.h"
 #include "shims.h"
 #include "task/cancel.h"
+#include "task/current.h"
 #include "task/foreign.h"
+#include "task/task_loop.h"
 #include "task/worker.h"
 
 static ID keyword_ids[1];
 
 static void start(struct task *task)
 {
-    if (task->loop) {
-        worker_start(task->loop, task, false, Qnil);
+    if (task->owner.loop) {
+        worker_start(task->owner.loop, task, false, Qnil);
     } else {
         foreign_start(task);
     }
@@ -28,13 +28,13 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 {
     (void)klass;
     struct task *parent = task_current();
-    if (parent && parent->loop) loop_admit_start(parent->loop);
+    if (parent && parent->owner.loop) loop_admit_start(parent->owner.loop);
     VALUE run = parent ? parent->run : Qnil;
-    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, scheduler_loop(scheduler), run, true));
+    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, loop_of(scheduler), run, true));
     task->on_end = on_end;
     task->claimed = RTEST(claimed);
     task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
-    return task->self;
+    return task->owner.self;
 }
 
 /*
@@ -57,12 +57,12 @@ static VALUE start_prepared(VALUE self)
 {
     struct task *task = task_of(self);
     if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
-    struct loop *loop = task->loop;
+    struct loop *loop = task->owner.loop;
     if (loop && loop->closed)
         rb_raise(heddle_eSchedulerClosed, "the loop that was to run %" PRIsVALUE " has ended", self);
     if (loop && loop->thread && loop->thread != rb_thread_current()) {
         task->posted = true;
-        loop_post(loop, self);
+        task_loop_post(loop, self);
         return self;
     }
     if (loop) loop_enter(loop);
@@ -104,13 +104,13 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
                                            "with Fiber.set_scheduler(Heddle::Scheduler.new)");
     }
     if (!NIL_P(name)) name = rb_obj_as_string(name);
-    struct loop *loop = scheduler_loop(scheduler);
+    struct loop *loop = loop_of(scheduler);
     if (loop) {
         loop_enter(loop);
         loop_admit_start(loop);
     }
     if (run == Qundef) {
-        struct task *parent = loop ? loop->task : task_current();
+        struct task *parent = loop ? task_of_owner(loop->owner) : task_current();
         run = parent ? parent->run : Qnil;
     }
     VALUE object = task_create(block, name, scheduler, loop, run, true);

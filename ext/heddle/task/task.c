@@ -1,15 +1,16 @@
 #include "task/task.h"
 
-#include "loop/loop.h"
+#include <stdatomic.h>
+#include <string.h>
 
 void task_mark(struct task *task)
 {
     // Itself, too: a queue or a run that knows the record passes `self` on. Another object's reference may move it.
-    if (task->self) rb_gc_mark(task->self);
+    if (task->owner.self) rb_gc_mark(task->owner.self);
+    rb_gc_mark(task->owner.fiber);
     rb_gc_mark(task->block);
     rb_gc_mark(task->name);
     rb_gc_mark(task->result);
-    rb_gc_mark(task->fiber);
     rb_gc_mark(task->waiters);
     rb_gc_mark(task->scheduler);
     rb_gc_mark(task->storage);
@@ -18,81 +19,100 @@ void task_mark(struct task *task)
     scope_chain_mark(&task->scopes);
 }
 
-static deadline_t recent(const struct task *task)
+static void mark(void *pointer)
 {
-    return task->loop ? task->loop->last_poll : deadline_now();
+    task_mark(pointer);
 }
 
-// A shield holds cancellation up, too, until it is left.
-static bool cancel_due(const struct task *task)
-{
-    return task->cancel_pending && !task->held && !scope_shielded(task->chain);
-}
+// Those of collected tasks, to be used again: programs start tasks all the time, and making and freeing these was a twentieth
+// of what each costs. More are given back.
+enum { SPARES = 1024 };
 
-bool task_interrupted(const struct task *task)
-{
-    return !task->held && (cancel_due(task) || scope_due(task->chain, recent(task)));
-}
+static struct task *spares; // linked by `next`
+static uint32_t spare_count;
+// A Ractor's thread may collect tasks while ours makes one. Who finds it taken does without.
+static atomic_flag spares_taken = ATOMIC_FLAG_INIT;
 
-// What rescues the exception may do as much again.
-static void renew_what_is_admitted(struct task *task)
+static bool keep_spare(struct task *task)
 {
-    task->admitted = 0;
-    if (task->loop) task->loop->since_switch = task->loop->bytes_since_switch = 0;
-}
-
-// Only in the task's own fiber may it be more than an exception: Ruby would end the thread where another fiber ends by it.
-void task_raise_cancellation(struct task *task)
-{
-    if (!cancel_due(task)) return;
-    renew_what_is_admitted(task);
-    task->cancel_pending = false;
-    VALUE message = rb_sprintf("%" PRIsVALUE " was %s", task->self, task->killed ? "killed" : "cancelled");
-    VALUE exception = rb_exc_new_str(heddle_eCancellation, message);
-    if (task->killed && task->fiber == rb_fiber_current()) rb_exc_fatal(exception);
-    rb_exc_raise(exception);
-}
-
-void task_raise_pending(struct task *task)
-{
-    if (task->held || (!task->cancel_pending && !task->chain->innermost)) return;
-    task_raise_cancellation(task);
-    struct scope *due = scope_due(task->chain, recent(task));
-    if (!due) return;
-    renew_what_is_admitted(task);
-    scope_raise(due);
-}
-
-static void expire_scope(struct timer *timer)
-{
-    struct scope *scope = (struct scope *)timer; // its first member
-    struct task *task = scope->chain->task;
-    scope_expire(scope);
-    if (task_pending(task)) loop_interrupt_task(task->loop, task); // not from within a shield: its wait is in order
-}
-
-void task_raise_deferred(struct task *task)
-{
-    if (!task->deferred) return;
-    task->deferred = false;
-    task_raise_pending(task);
-}
-
-void task_prepare_wait(struct task *task)
-{
-    task_raise_pending(task);
-    task_arm_deadlines(task);
-}
-
-void task_arm_deadlines(struct task *task)
-{
-    if (!task->chain->task) return; // a thread's: the helper watches over them
-    for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
-        if (scope->timer.place && !task->chain->strangers) break; // then those outside have theirs, too
-        if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
-            scope->timer.expire = expire_scope;
-            timer_add(&task->loop->timers, &scope->timer, scope->at);
-        }
-        if (scope_hides_outer(scope)) break;
+    if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return false;
+    bool room = spare_count < SPARES;
+    if (room) {
+        task->next = spares;
+        spares = task;
+        spare_count++;
     }
+    atomic_flag_clear_explicit(&spares_taken, memory_order_release);
+    return room;
+}
+
+static struct task *take_spare(void)
+{
+    if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return NULL;
+    struct task *task = spares;
+    if (task) {
+        spares = task->next;
+        spare_count--;
+    }
+    atomic_flag_clear_explicit(&spares_taken, memory_order_release);
+    return task;
+}
+
+static void release(void *pointer)
+{
+    if (!keep_spare(pointer)) xfree(pointer);
+}
+
+// A cleared one. Raises NoMemoryError.
+static struct task *new_task(void)
+{
+    struct task *task = take_spare();
+    return task ? memset(task, 0, sizeof(*task)) : ZALLOC(struct task);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct task);
+}
+
+// Not WB_PROTECTED: scopes come and go in a running task, marking it again at each minor GC is cheaper than a barrier
+// at each of them. Its references are pinned: the loop goes by the addresses of fibers.
+static const rb_data_type_t task_type = {
+    .wrap_struct_name = "Heddle::Task",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct task *task_of(VALUE object)
+{
+    return rb_check_typeddata(object, &task_type);
+}
+
+void task_init(struct task *task, struct loop *loop, VALUE scheduler, const struct scope_host *host)
+{
+    task->owner.loop = loop;
+    task->owner.fiber = Qnil;
+    task->block = task->name = task->result = task->waiters = Qnil;
+    task->storage = task->run = task->on_end = Qnil;
+    task->scheduler = scheduler;
+    task->scopes.host = host;
+    task->scopes.owner = loop ? &task->owner : NULL;
+    task_bind(task, &task->scopes);
+}
+
+void task_bind(struct task *task, struct scope_chain *chain)
+{
+    task->chain = chain;
+    task->owner.innermost = (struct scope *const *)&chain->innermost;
+}
+
+struct task *task_new(struct loop *loop, VALUE scheduler, const struct scope_host *host)
+{
+    VALUE self = TypedData_Wrap_Struct(heddle_cTask, &task_type, NULL);
+    struct task *task = RTYPEDDATA_DATA(self) = new_task();
+    task->owner.self = self;
+    task_init(task, loop, scheduler, host);
+    task->storage = Qundef;
+    return task;
 }

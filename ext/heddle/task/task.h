@@ -1,67 +1,55 @@
-// A task: one logical thread of control, on one fiber (and those that it resumes). Deadlines, cancellation and
-// statistics are its, not the fiber's.
+// The record of a task: one logical thread of control, on one fiber (and those that it resumes). Deadlines, cancellation
+// and statistics are its, not the fiber's.
 #ifndef HEDDLE_TASK_TASK_H
 #define HEDDLE_TASK_TASK_H
 
+#include "loop/owner.h"
 #include "scope/scope.h"
-
-struct loop;
-struct loop_wait;
 
 enum task_status { TASK_QUEUED, TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
 
 struct task {
-    VALUE self; // the Heddle::Task; 0 for the loop's own root
+    struct wait_owner owner; // first: a loop knows the owner alone
     VALUE block;
     VALUE name;
-    VALUE result;             // value or exception
-    VALUE fiber;              // on which it runs, or nil
-    VALUE waiters;            // those that wait for its end, see join.h
-    VALUE scheduler;          // where it runs
-    VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
-    VALUE run;                // the Heddle::Run it belongs to, or nil
-    VALUE on_end;             // called with the task once it has ended; may return a queued one, to go on with; or nil
-    struct loop *loop;        // NULL under a foreign scheduler
-    struct task *prev, *next; // in the loop
+    VALUE result;                     // value or exception
+    VALUE waiters;                    // those that wait for its end, see join.h
+    VALUE scheduler;                  // where it runs
+    VALUE storage;                    // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
+    VALUE run;                        // the Heddle::Run it belongs to, or nil
+    VALUE on_end;                     // called with the task once it has ended; may return a queued one, to go on with; or nil
+    struct task *prev, *next;         // in the loop
     struct task *run_prev, *run_next; // in the run
-    struct loop_wait *wait;           // the innermost that is parked now, or NULL
     struct scope_chain scopes;
-    struct scope_chain *chain; // the scopes above; of the loop's root: those of its thread
+    struct scope_chain *chain; // the scopes above; of what runs outside of any task: those of its thread
     enum task_status status;
-    uint8_t admitted;    // operations that have gone through since something is pending, see loop_admit
-    bool listed;         // in the loop's list
-    bool cancel_asked;   // Task#cancel was called
-    bool cancel_pending; // and its exception is still to be raised
-    bool deferred;       // what is pending was not raised in a wait for a Mutex that is taken again, see callers.h
-    bool held;           // nothing is raised in it: it is inside of what must come to its end
-    bool killed;         // by Fiber#kill: no `rescue` is to stop it
-    bool started;        // its block was called
-    bool posted;         // another thread's, on its way to the porter
-    bool claimed;        // somebody asked for its value
+    bool listed;       // in the loop's list
+    bool cancel_asked; // Task#cancel was called
+    bool held;         // nothing is raised in it: it is inside of what must come to its end
+    bool killed;       // by Fiber#kill: no `rescue` is to stop it
+    bool started;      // its block was called
+    bool posted;       // another thread's, on its way to the porter
+    bool claimed;      // somebody asked for its value
 };
 
-// Whether something is to be raised in the task at its next wait.
-bool task_interrupted(const struct task *task);
+// The record of a Heddle::Task. Raises TypeError for another object.
+struct task *task_of(VALUE object);
 
-static inline bool task_pending(const struct task *task)
+// That of an owner of a loop.
+static inline struct task *task_of_owner(struct wait_owner *owner)
 {
-    return (task->cancel_pending || task->chain->innermost) && task_interrupted(task);
+    return (struct task *)owner; // its first member
 }
 
-// Raises it: cancellation first, then the outermost scope that is over. Returns when there is nothing.
-void task_raise_pending(struct task *task);
+// A queued one in an object of its own, with scopes in the care of `host`. `loop` is NULL under a foreign scheduler.
+// Raises NoMemoryError.
+struct task *task_new(struct loop *loop, VALUE scheduler, const struct scope_host *host);
 
-// Raises a cancellation that is pending, unless a shield holds it up.
-void task_raise_cancellation(struct task *task);
+// The same for a cleared record that is no object.
+void task_init(struct task *task, struct loop *loop, VALUE scheduler, const struct scope_host *host);
 
-// Before it parks: raises what is pending, and arms the timers of scopes that have none yet.
-void task_prepare_wait(struct task *task);
-
-// Arms those only.
-void task_arm_deadlines(struct task *task);
-
-// Once the Mutex is taken again: raises what was not raised meanwhile.
-void task_raise_deferred(struct task *task);
+// The scopes of that chain bind it from now on.
+void task_bind(struct task *task, struct scope_chain *chain);
 
 void task_mark(struct task *task);
 

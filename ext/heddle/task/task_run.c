@@ -1,12 +1,12 @@
 #include "task/task_run.h"
 
 #include "loop/loop.h"
-#include "scheduler/scheduler.h"
-#include "scheduler/task_class.h"
 #include "shims.h"
+#include "task/current.h"
 #include "task/foreign.h"
 #include "task/join.h"
 #include "task/run.h"
+#include "task/task_loop.h"
 
 static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call, id_start;
 
@@ -21,14 +21,8 @@ static VALUE call_block(VALUE argument)
 {
     struct task *task = (struct task *)argument;
     struct scope *inherited = task->scopes.innermost;
-    if (inherited && !task->loop) foreign_watch(inherited);
+    if (inherited && !task->owner.loop) foreign_watch(inherited);
     return inherited ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
-}
-
-bool is_exception(VALUE errinfo)
-{
-    return !RB_SPECIAL_CONST_P(errinfo) && RB_BUILTIN_TYPE(errinfo) != T_IMEMO &&
-           RTEST(rb_obj_is_kind_of(errinfo, rb_eException));
 }
 
 // A kill that struck in the block, and goes on to the end of the fiber.
@@ -46,7 +40,7 @@ static VALUE die(VALUE argument)
 static VALUE hand_on(VALUE argument)
 {
     struct task *task = ((struct death *)argument)->task;
-    if (task->loop) task->loop->task = &task->loop->attendant;
+    if (task->owner.loop) task_loop_between_tasks(task->owner.loop);
     VALUE next = task_successor(task);
     while (!NIL_P(next) && task_of(next)->status != TASK_QUEUED)
         next = task_successor(task_of(next)); // was cancelled meanwhile
@@ -58,10 +52,10 @@ static VALUE hand_on(VALUE argument)
 // task does, and each page of a waiting fiber's stack counts.
 void task_run(struct task *task)
 {
-    VALUE self = task->self;
+    VALUE self = task->owner.self;
     int state = 0;
-    task->fiber = rb_fiber_current();
-    if (task->loop) fiber_index_add(&task->loop->running, &task->fiber);
+    task->owner.fiber = rb_fiber_current();
+    if (task->owner.loop) fiber_index_add(&task->owner.loop->running, &task->owner.fiber);
     task->status = TASK_RUNNING;
     task->started = true;
     VALUE result = rb_protect(call_block, (VALUE)task, &state);
@@ -82,7 +76,7 @@ void task_run(struct task *task)
 
 VALUE task_successor(struct task *task)
 {
-    return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->self);
+    return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->owner.self);
 }
 
 bool is_fatal(VALUE error)
@@ -94,14 +88,14 @@ bool is_fatal(VALUE error)
 static VALUE print_report(VALUE argument)
 {
     struct task *task = (struct task *)argument;
-    if (task->status > TASK_RUNNING) loop_yield(task->loop); // its spawner may be about to ask
+    if (task->status > TASK_RUNNING) loop_yield(task->owner.loop); // its spawner may be about to ask
     VALUE thread = rb_thread_current();
     if (task->claimed || !RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
     VALUE options = rb_hash_new();
     rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
     VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
     VALUE report =
-        rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->self, message);
+        rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->owner.self, message);
     rb_funcall(rb_stderr, id_write, 1, report);
     return Qnil;
 }
@@ -121,7 +115,7 @@ static bool unasked(const struct task *task)
 // that, the others have their turn first. In a child of fork there are none.
 static bool can_wait(const struct task *task)
 {
-    return task->loop && !NIL_P(task->run) && scheduler_loop(rb_fiber_scheduler_get()) == task->loop;
+    return task->owner.loop && !NIL_P(task->run) && place_of_thread().loop == task->owner.loop;
 }
 
 // As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending. Returns the state of
@@ -137,7 +131,15 @@ static int report(struct task *task)
 
 static void unindex(struct task *task)
 {
-    if (task->loop && !NIL_P(task->fiber)) fiber_index_delete(&task->loop->running, &task->fiber);
+    if (task->owner.loop && !NIL_P(task->owner.fiber)) fiber_index_delete(&task->owner.loop->running, &task->owner.fiber);
+}
+
+// Outside of any run: the first error of its kind is raised where the scheduler is closed.
+static void end_scheduler(struct task_loop *tasks, VALUE error)
+{
+    if (!NIL_P(tasks->fatal)) return;
+    tasks->fatal = error;
+    if (tasks->drain_fiber) loop_unblock(&tasks->loop, tasks->drain_fiber);
 }
 
 void task_end(struct task *task, enum task_status status, VALUE result)
@@ -145,23 +147,22 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     HEDDLE_ASSERT(task->status <= TASK_RUNNING);
     task->result = result;
     scope_close_all(&task->scopes);
-    task->cancel_pending = false;
+    task->owner.cancel_pending = false;
     bool reported = status == TASK_FAILED && unasked(task), later = reported && can_wait(task);
     int state = reported && !later ? report(task) : 0;
     task->status = status;
     task->block = Qnil;
     task->storage = Qnil;
     task_unlist(task);
-    join_wake(task->self, task->waiters);
+    join_wake(task->owner.self, task->waiters);
     if (later) state = report(task); // the run goes on until then
     if (!NIL_P(task->run)) {
         run_task_ended(task->run, task);
-    } else if (task->loop && status == TASK_FAILED && NIL_P(task->loop->fatal) && is_fatal(result)) {
-        task->loop->fatal = result;
-        if (task->loop->drain_fiber) loop_unblock(task->loop, task->loop->drain_fiber);
+    } else if (task->owner.loop && status == TASK_FAILED && is_fatal(result)) {
+        end_scheduler(task_loop_of(task->owner.loop), result);
     }
     unindex(task);
-    task->fiber = Qnil;
+    task->owner.fiber = Qnil;
     if (state) rb_jump_tag(state);
 }
 

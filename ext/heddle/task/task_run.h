@@ -13,10 +13,6 @@ VALUE task_successor(struct task *task);
 // It has ended: tells those that wait, its run, and the loop; reports an error that nobody asked for.
 void task_end(struct task *task, enum task_status status, VALUE result);
 
-// What rb_protect caught is an exception; or what no rescue stops, such as Thread#kill, which Ruby keeps in rb_errinfo as
-// something else.
-bool is_exception(VALUE errinfo);
-
 // SystemExit, a signal, NoMemoryError: what ends everything, not one task.
 bool is_fatal(VALUE error);
 

@@ -2,10 +2,10 @@
 
 #include "loop/early_wake.h"
 #include "os/fork.h"
-#include "scheduler/scheduler.h"
-#include "scheduler/task_class.h"
 #include "shims.h"
+#include "task/current.h"
 #include "task/fiber_stack.h"
+#include "task/task_loop.h"
 #include "task/task_run.h"
 
 // After a burst: so many idle workers keep the stack that they have touched, so that they start the next tasks without page
@@ -89,7 +89,7 @@ static void run(struct loop *loop, struct task *task, bool fresh)
 {
     if (task->status != TASK_QUEUED) return;                          // cancelled before its start
     if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // meant the fiber's last task
-    loop->task = task;
+    loop->owner = &task->owner;
     if (storage_supported && task->storage != Qundef) {
         if (!NIL_P(task->storage)) {
             set_storage(rb_fiber_current(), task->storage);
@@ -98,7 +98,7 @@ static void run(struct loop *loop, struct task *task, bool fresh)
         }
     }
     task_run(task);
-    loop->task = &loop->attendant;
+    task_loop_between_tasks(loop);
 }
 
 static VALUE raise_result(VALUE error)
@@ -134,7 +134,7 @@ static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct task *task = task_of(task_object);
     unsigned forks = fork_count();
-    run(task->loop, task, true);
+    run(task->owner.loop, task, true);
     if (fork_count() != forks) end_child(task);
     return Qnil;
 }
@@ -203,7 +203,7 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     unsigned forks = fork_count();
-    struct pause pause = {.loop = task_of(task_object)->loop, .fiber = rb_fiber_current(), .task = task_object};
+    struct pause pause = {.loop = task_of(task_object)->owner.loop, .fiber = rb_fiber_current(), .task = task_object};
     struct loop *loop = pause.loop;
     for (bool fresh = true;; fresh = false) {
         run(loop, task_of(pause.task), fresh);
@@ -222,7 +222,7 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
         }
         if (NIL_P(pause.successor)) {
             loop_idle(loop);
-            pause.task = loop->task->self;
+            pause.task = loop->owner->self;
         } else {
             pause.task = pause.successor;
         }
@@ -271,13 +271,13 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              "cannot start another fiber (%" PRIsVALUE
              "): %lu tasks have not ended, and each fiber takes two memory maps of the %lu that vm.max_map_count "
              "allows this process. Raise it (sysctl vm.max_map_count), or bound the tasks with a Heddle::FiberPool",
-             reason, (unsigned long)start->loop->task_count, map_limit());
+             reason, (unsigned long)task_loop_of(start->loop)->count, map_limit());
 }
 
 static VALUE run_fiber(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    loop_start(start->loop, start->fiber, start->task->self);
+    loop_start(start->loop, start->fiber, start->task->owner.self);
     return Qnil;
 }
 
@@ -289,7 +289,7 @@ static VALUE start_body(VALUE argument)
     if (!start->fresh && loop->idle) {
         loop->statistics.reused++;
         if (storage_supported && task->storage == Qundef) task->storage = fiber_storage();
-        start->fiber = loop_continue_idle(loop, task);
+        start->fiber = loop_continue_idle(loop, &task->owner);
         return Qnil;
     }
     start->fiber = new_fiber(start->fresh ? one_proc : many_proc, start->options);
@@ -330,11 +330,11 @@ static VALUE successor_of(VALUE argument)
 static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
-    struct loop *loop = scheduler_loop(scheduler);
+    struct loop *loop = loop_of(scheduler);
     struct pause pause = {.loop = loop, .fiber = rb_fiber_current(), .settled = true};
-    loop->task = &loop->attendant;
+    task_loop_between_tasks(loop);
     for (;;) {
-        pause.task = loop_next_posted(loop);
+        pause.task = task_loop_next_posted(loop);
         // One that was cancelled meanwhile still has a place in its pool, for another.
         while (!NIL_P(pause.task) && task_of(pause.task)->status != TASK_QUEUED) {
             protect(successor_of, &pause);
@@ -348,9 +348,10 @@ static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 
 void worker_open_porter(struct loop *loop)
 {
-    if (loop->porter) return;
-    loop->porter = new_fiber(carry_proc, Qnil);
-    loop_start(loop, loop->porter, loop->self);
+    struct task_loop *tasks = task_loop_of(loop);
+    if (tasks->porter) return;
+    tasks->porter = new_fiber(carry_proc, Qnil);
+    loop_start(loop, tasks->porter, loop->self);
 }
 
 /*

@@ -4,6 +4,7 @@
 #define HEDDLE_TASK_WORKER_H
 
 #include "loop/loop.h"
+#include "task/task.h"
 
 // Runs the task at once, on an idle worker if there is one and `fresh` is not asked for. `options`: what Fiber.new takes
 // beside its block, or nil. Returns its fiber. Raises Heddle::LimitReached when no fiber can be had.

@@ -1,7 +1,7 @@
 // What binds the code that runs now, for whatever waits by itself (a stream's poll, a connect): with a scheduler and
-// without. Implemented in scope/scope.c.
-#ifndef HEDDLE_DEADLINE_SCOPE_H
-#define HEDDLE_DEADLINE_SCOPE_H
+// without.
+#ifndef HEDDLE_SCOPE_DEADLINE_SCOPE_H
+#define HEDDLE_SCOPE_DEADLINE_SCOPE_H
 
 #include "deadline.h"
 

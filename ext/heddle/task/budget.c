@@ -1,9 +1,9 @@
 #include "budget.h"
 
-#include "deadline_scope.h"
 #include "gvl.h"
-#include "scheduler/scheduler.h"
+#include "scope/deadline_scope.h"
 #include "shims.h"
+#include "task/current.h"
 
 // Not within a loop of ours.
 static void let_others(VALUE scheduler)
@@ -18,22 +18,24 @@ static void let_others(VALUE scheduler)
 
 void budget_spend(size_t bytes)
 {
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (scheduler_loop(scheduler)) {
-        loop_spend(scheduler_entered(scheduler), bytes);
+    struct place place = place_of_fiber();
+    if (place.loop) {
+        loop_enter(place.loop);
+        loop_spend(place.loop, bytes);
     } else if (gvl_spend(bytes)) {
-        let_others(scheduler);
-    } else if (NIL_P(scheduler)) {
+        let_others(place.scheduler);
+    } else if (NIL_P(place.scheduler)) {
         rb_thread_check_ints();
     }
 }
 
 void budget_give_way(void)
 {
-    VALUE scheduler = rb_fiber_scheduler_current();
-    if (scheduler_loop(scheduler)) {
-        loop_yield(scheduler_entered(scheduler));
+    struct place place = place_of_fiber();
+    if (place.loop) {
+        loop_enter(place.loop);
+        loop_yield(place.loop);
     } else {
-        let_others(scheduler);
+        let_others(place.scheduler);
     }
 }

@@ -1,0 +1,108 @@
+#include "task/interrupt.h"
+
+#include "loop/loop.h"
+
+static deadline_t recent(const struct task *task)
+{
+    return task->owner.loop ? task->owner.loop->last_poll : deadline_now();
+}
+
+// A shield holds cancellation up, too, until it is left.
+static bool cancel_due(const struct task *task)
+{
+    return task->owner.cancel_pending && !task->held && !scope_shielded(task->chain);
+}
+
+bool task_interrupted(const struct task *task)
+{
+    return !task->held && (cancel_due(task) || scope_due(task->chain, recent(task)));
+}
+
+// What rescues the exception may do as much again.
+static void renew_what_is_admitted(struct task *task)
+{
+    struct loop *loop = task->owner.loop;
+    task->owner.admitted = 0;
+    if (loop) loop->since_switch = loop->bytes_since_switch = 0;
+}
+
+// Only in the task's own fiber may it be more than an exception: Ruby would end the thread where another fiber ends by it.
+void task_raise_cancellation(struct task *task)
+{
+    if (!cancel_due(task)) return;
+    renew_what_is_admitted(task);
+    task->owner.cancel_pending = false;
+    VALUE message = rb_sprintf("%" PRIsVALUE " was %s", task->owner.self, task->killed ? "killed" : "cancelled");
+    VALUE exception = rb_exc_new_str(heddle_eCancellation, message);
+    if (task->killed && task->owner.fiber == rb_fiber_current()) rb_exc_fatal(exception);
+    rb_exc_raise(exception);
+}
+
+void task_raise_pending(struct task *task)
+{
+    if (task->held || (!task->owner.cancel_pending && !task->chain->innermost)) return;
+    task_raise_cancellation(task);
+    struct scope *due = scope_due(task->chain, recent(task));
+    if (!due) return;
+    renew_what_is_admitted(task);
+    scope_raise(due);
+}
+
+void task_raise_deferred(struct task *task)
+{
+    if (!task->owner.deferred) return;
+    task->owner.deferred = false;
+    task_raise_pending(task);
+}
+
+// ---- deadlines, by the loop's timers
+
+static void expire_scope(struct timer *timer)
+{
+    struct scope *scope = (struct scope *)timer; // its first member
+    struct task *task = task_of_owner(scope->chain->owner);
+    scope_expire(scope);
+    if (task_pending(task)) // not from within a shield: its wait is in order
+        loop_interrupt_owner(task->owner.loop, &task->owner);
+}
+
+void task_arm_deadlines(struct task *task)
+{
+    if (!task->chain->owner) return; // a thread's: the helper watches over them
+    for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
+        if (scope->timer.place && !task->chain->strangers) break; // then those outside have theirs, too
+        if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
+            scope->timer.expire = expire_scope;
+            timer_add(&task->owner.loop->timers, &scope->timer, scope->at);
+        }
+        if (scope_hides_outer(scope)) break;
+    }
+}
+
+static void disarm(struct scope *scope)
+{
+    timer_cancel(&scope->chain->owner->loop->timers, &scope->timer);
+}
+
+static void raise_pending(struct scope_chain *chain)
+{
+    task_raise_pending(task_of_owner(chain->owner));
+}
+
+static bool is_home(struct scope_chain *chain, VALUE fiber)
+{
+    return chain->owner->fiber == fiber;
+}
+
+// Of a task that waits, the fiber that does: its loop asks from another one.
+static VALUE running_fiber(const struct scope_chain *chain)
+{
+    return chain->owner->wait ? chain->owner->wait->fiber : rb_fiber_current();
+}
+
+const struct scope_host task_scope_host = {
+    .disarm = disarm,
+    .raise_pending = raise_pending,
+    .is_home = is_home,
+    .running_fiber = running_fiber,
+};

@@ -1,0 +1,231 @@
+#include "task/task_loop.h"
+
+#include "scope/thread_scope.h"
+#include "task/foreign.h"
+#include "task/interrupt.h"
+#include "task/run.h"
+
+// ---- what the loop asks of the owners of its waits
+
+static bool interrupted(const struct wait_owner *owner)
+{
+    return task_interrupted((const struct task *)owner); // its first member
+}
+
+static void raise_pending(struct wait_owner *owner)
+{
+    task_raise_pending(task_of_owner(owner));
+}
+
+static void raise_cancellation(struct wait_owner *owner)
+{
+    task_raise_cancellation(task_of_owner(owner));
+}
+
+static void arm_deadlines(struct wait_owner *owner)
+{
+    task_arm_deadlines(task_of_owner(owner));
+}
+
+// What runs outside of any task is bound by the deadlines of its thread.
+static void adopt(struct loop *loop)
+{
+    task_bind(&task_loop_of(loop)->root, thread_scope_chain(rb_thread_current()));
+}
+
+// Its timers are in the parent's heap, its place is in the parent's list.
+static void orphan(struct task *task)
+{
+    task->listed = false;
+    for (struct scope *scope = task->scopes.innermost; scope; scope = scope->outer)
+        scope->timer.place = 0;
+}
+
+static void abandon(struct loop *loop)
+{
+    struct task_loop *tasks = task_loop_of(loop);
+    for (struct task *task = tasks->head, *next; task; task = next) {
+        next = task->next;
+        orphan(task);
+    }
+    tasks->head = tasks->tail = NULL;
+    tasks->count = 0;
+    tasks->drain_fiber = tasks->porter = 0;
+    tasks->posted = tasks->fatal = tasks->run = Qnil;
+}
+
+static const struct owner_functions owners = {
+    .interrupted = interrupted,
+    .raise_pending = raise_pending,
+    .raise_cancellation = raise_cancellation,
+    .arm_deadlines = arm_deadlines,
+    .adopt = adopt,
+    .abandon = abandon,
+};
+
+// ---- the object
+
+static void mark(void *pointer)
+{
+    struct task_loop *tasks = pointer;
+    loop_mark(&tasks->loop);
+    if (tasks->drain_fiber) rb_gc_mark(tasks->drain_fiber);
+    if (tasks->porter) rb_gc_mark(tasks->porter);
+    rb_gc_mark(tasks->run);
+    rb_gc_mark(tasks->posted);
+    rb_gc_mark(tasks->fatal);
+    task_mark(&tasks->root);
+    task_mark(&tasks->attendant);
+    for (struct task *task = tasks->head; task; task = task->next)
+        rb_gc_mark(task->owner.self);
+}
+
+static void release(void *pointer)
+{
+    loop_free(&((struct task_loop *)pointer)->loop);
+    xfree(pointer);
+}
+
+static size_t memsize(const void *pointer)
+{
+    return sizeof(struct task_loop) + loop_memsize(&((const struct task_loop *)pointer)->loop);
+}
+
+// Not WB_PROTECTED: its references change with every switch; marking it again at each minor GC is the cheaper way.
+static const rb_data_type_t task_loop_type = {
+    .wrap_struct_name = "Heddle::Scheduler",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+VALUE task_loop_allocate(VALUE klass)
+{
+    struct task_loop *tasks;
+    VALUE self = TypedData_Make_Struct(klass, struct task_loop, &task_loop_type, tasks);
+    struct task *stand_ins[] = {&tasks->root, &tasks->attendant};
+    loop_init(&tasks->loop, self, &owners, &tasks->root.owner, &tasks->attendant.owner);
+    for (int i = 0; i < 2; i++) {
+        task_init(stand_ins[i], &tasks->loop, self, &task_scope_host);
+        stand_ins[i]->status = TASK_RUNNING;
+    }
+    tasks->posted = tasks->fatal = tasks->run = Qnil;
+    return self;
+}
+
+struct loop *loop_of(VALUE scheduler)
+{
+    if (RB_SPECIAL_CONST_P(scheduler)) return NULL;
+    if (RBASIC_CLASS(scheduler) == heddle_cScheduler) return RTYPEDDATA_DATA(scheduler); // most are
+    if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &task_loop_type)) return NULL;
+    return RTYPEDDATA_DATA(scheduler);
+}
+
+struct loop *loop_of_plain(VALUE scheduler)
+{
+    return CLASS_OF(scheduler) == heddle_cScheduler ? RTYPEDDATA_DATA(scheduler) : NULL;
+}
+
+struct loop *loop_entered(VALUE self)
+{
+    struct loop *loop = RTYPEDDATA_DATA(self); // a receiver of our own methods
+    loop_enter(loop);
+    return loop;
+}
+
+// ---- the tasks that have not ended
+
+VALUE task_loop_tasks(VALUE scheduler)
+{
+    struct task_loop *tasks = task_loop_of(loop_of(scheduler));
+    VALUE all = rb_ary_new();
+    for (struct task *task = tasks->head; task; task = task->next)
+        rb_ary_push(all, task->owner.self);
+    return all;
+}
+
+static void list(struct task_loop *tasks, struct task *task)
+{
+    task->prev = tasks->tail;
+    if (tasks->tail) {
+        tasks->tail->next = task;
+    } else {
+        tasks->head = task;
+    }
+    tasks->tail = task;
+    tasks->count++;
+    task->listed = true;
+}
+
+void task_unlist(struct task *task)
+{
+    if (!task->listed) return;
+    struct loop *loop = task->owner.loop;
+    struct task_loop *tasks = task_loop_of(loop);
+    task->listed = false;
+    if (task->prev) {
+        task->prev->next = task->next;
+    } else {
+        tasks->head = task->next;
+    }
+    if (task->next) {
+        task->next->prev = task->prev;
+    } else {
+        tasks->tail = task->prev;
+    }
+    task->prev = task->next = NULL;
+    tasks->count--;
+    if (tasks->count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
+}
+
+// The deadline in force where it is created binds a task to its end.
+static void inherit_deadline(struct task *task)
+{
+    struct scope_chain *chain = scope_chain_current();
+    deadline_t at = scope_in_force(chain);
+    if (at == DEADLINE_NEVER) return;
+    const struct scope *binding = chain->innermost;
+    while (binding->at != at || binding->kind == SCOPE_TIMEOUT)
+        binding = binding->outer;
+    struct scope *scope = scope_new(SCOPE_DEADLINE, binding->span);
+    scope->inherited = true;
+    scope_open(scope, &task->scopes, at);
+}
+
+VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run, bool inherits)
+{
+    struct task *task = task_new(loop, scheduler, loop ? &task_scope_host : &foreign_scope_host);
+    VALUE self = task->owner.self;
+    task->block = block;
+    task->name = name;
+    task->run = run;
+    if (inherits) inherit_deadline(task);
+    if (loop) list(task_loop_of(loop), task);
+    if (!NIL_P(run)) run_add(run, task);
+    RB_GC_GUARD(self);
+    return self;
+}
+
+void task_forget(struct task *task)
+{
+    task->status = TASK_CANCELLED;
+    task_unlist(task);
+    if (!NIL_P(task->run)) run_remove(task->run, task);
+}
+
+// ---- work from other threads
+
+void task_loop_post(struct loop *loop, VALUE task)
+{
+    struct task_loop *tasks = task_loop_of(loop);
+    if (NIL_P(tasks->posted)) tasks->posted = rb_ary_new();
+    rb_ary_push(tasks->posted, task);
+    loop_unblock_parked(loop, tasks->porter);
+}
+
+VALUE task_loop_next_posted(struct loop *loop)
+{
+    struct task_loop *tasks = task_loop_of(loop);
+    while (NIL_P(tasks->posted) || RARRAY_LEN(tasks->posted) == 0)
+        loop_block(loop, loop->self, DEADLINE_NEVER);
+    return rb_ary_shift(tasks->posted);
+}
