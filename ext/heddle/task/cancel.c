@@ -32,7 +32,7 @@ void task_cancel(struct task *task, bool again)
     }
 }
 
-static void kill(struct task *task)
+static void kill_task(struct task *task)
 {
     if (task->killed || task->status != TASK_RUNNING) return;
     task->killed = task->cancel_asked = task->owner.cancel_pending = true;
@@ -47,7 +47,7 @@ bool task_kill(struct loop *loop, VALUE fiber)
 {
     struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
     if (!owner) return loop_keeps_idle(loop, fiber); // its task is dead already
-    kill(task_of_owner(owner));
+    kill_task(task_of_owner(owner));
     return true;
 }
 
