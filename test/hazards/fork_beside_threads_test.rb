@@ -68,6 +68,20 @@ class ForkBesideThreadsTest < Minitest::Test
     assert_equal({0 => 20}.inspect, out.chomp)
   end
 
+  # Such a block is on its thread's root fiber no longer. A limit.
+  def test_children_that_are_forked_beside_offloaded_blocks_that_are_inside_a_fiber
+    out = assert_child(<<~RUBY, timeout: 60)
+      #{CHILDREN}
+      Heddle.run do
+        8.times { Heddle.spawn { Heddle.offload { Fiber.new { loop { sleep(0.001) && [1, 2].map(&:to_s) } }.resume } } }
+        Heddle.offload { sleep(0.05) }
+        p outcomes(10).keys.any?(String)
+        exit!(0)
+      end
+    RUBY
+    assert_equal !ruby_at_least?("3.3"), out == "true\n"
+  end
+
   # More stacks than the C library keeps (40 MB): it unmaps them once a thread of the child has ended.
   def test_children_that_are_forked_beside_a_hundred_jobs
     out = assert_child(<<~RUBY, timeout: 60)

@@ -35,7 +35,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
     error.class
   end
 
-  # Answers every request by one line.
+  # Answers every request by one line, but for those that are about no key.
   def with_answer(answer)
     listener = TCPServer.new("127.0.0.1", 0)
     threads = [Thread.new { accept(listener, answer, threads) }]
@@ -49,7 +49,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
     while (socket = listener.accept)
       threads << Thread.new(socket) do |peer|
         while (line = peer.gets)
-          peer.write((line == "version\r\n") ? "VERSION 1.6.18\r\n" : answer)
+          peer.write({"version\r\n" => "VERSION 1.6.18\r\n", "mn\r\n" => "MN\r\n"}.fetch(line, answer))
         end
       rescue IOError, SystemCallError
         nil
@@ -95,6 +95,19 @@ class MemcachedDalliFailuresTest < Minitest::Test
       end
       assert_raises(Dalli::ServerError) { Heddle::Memcached::DalliCompatible.new(address).stats }
     end
+  end
+
+  # doc/limits.md says so.
+  def test_what_differs_on_purpose
+    {"NONSENSE\r\n" => {}, "SERVER_ERROR out of memory\r\n" => Dalli::ServerError}.each do |answer, expected|
+      with_answer(answer) do |address|
+        assert_equal [{}, expected], both(address).map { |cache| outcome { cache.get_multi("k", "l") } }
+      end
+    end
+    assert_equal Dalli::RingError, outcome { Dalli::Client.new([], protocol: :meta).get("k") }
+    assert_equal ArgumentError, outcome { Heddle::Memcached::DalliCompatible.new([]) }
+    theirs, ours = of_real_server.map { |cache| assert_raises(ArgumentError) { cache.get("") }.message }
+    refute_equal theirs, ours
   end
 
   def test_options
