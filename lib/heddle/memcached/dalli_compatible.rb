@@ -5,7 +5,7 @@ module Heddle
     # Stands in for a Dalli::Client: its methods, their arguments and what they return, and its options; errors are Dalli's own
     # where Dalli is loaded. What is stored is what dalli stores, so both can use the same servers at the same time.
     #
-    # What differs: {#get_multi} never gives a part of the answer because a server failed in the middle, it raises;
+    # What differs: {#get_multi} never gives a part of the answer because a server failed in the middle: it raises, or is empty;
     # +socket_timeout+ bounds a whole operation; connections are not shared but lent, so threads do not wait for each other
     # (+pool_size+, 16 for each server); {#fetch_with_lock} waits for a value that is being made; fractions of a second in times
     # to live are rounded up; +drop_value+ of {#delete} is refused, +skip_lru_bump+ and tokens for proxies say nothing here, nor
