@@ -38,6 +38,10 @@ static inline bool shim_close_began(VALUE io)
 #endif
 }
 
+// Whether IO#close in a trap handler raises ThreadError instead of waiting for the threads that use the IO, which crash
+// then. # RUBY_VERSION >= 4.0
+#define SHIM_TRAP_BREAKS_CLOSE (RUBY_API_VERSION_CODE >= 30200 && RUBY_API_VERSION_CODE < 40000)
+
 // IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed
 // where IOClose is. # RUBY_VERSION >= 4.1: cannot be told
 #pragma GCC diagnostic push

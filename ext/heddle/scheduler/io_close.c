@@ -13,10 +13,42 @@ static rb_ractor_local_key_t main_ractor_key;
 
 static VALUE cBasicSocket;
 
-static VALUE as_ruby_does(VALUE unused)
+static VALUE lock_a_mutex(VALUE unused)
 {
     (void)unused;
+    VALUE mutex = rb_mutex_new();
+    rb_mutex_lock(mutex);
+    return rb_mutex_unlock(mutex);
+}
+
+// What refuses a Mutex that nobody else has is a trap handler.
+static bool in_trap_handler(void)
+{
+    VALUE before = rb_errinfo();
+    int state = 0;
+    rb_protect(lock_a_mutex, Qnil, &state);
+    rb_set_errinfo(before);
+    return state;
+}
+
+static VALUE as_ruby_does(VALUE self)
+{
+    (void)self; // the method's own
     return rb_call_super(0, NULL);
+}
+
+static VALUE close_in_thread(void *io)
+{
+    VALUE self = (VALUE)io;
+    rb_funcall(rb_thread_current(), rb_intern("report_on_exception="), 1, Qfalse); // whoever asks for its value gets it
+    int descriptor = shim_open_descriptor(self);
+    if (descriptor >= 0) loops_descriptor_closing(descriptor);
+    return rb_io_close(self);
+}
+
+static VALUE from_a_thread(VALUE self)
+{
+    return rb_funcall(rb_thread_create(close_in_thread, (void *)self), rb_intern("value"), 0);
 }
 
 // Only a socket that is to linger waits in close(2).
@@ -33,7 +65,7 @@ static VALUE close_socket(VALUE self, int descriptor)
 {
     int state = 0;
     shim_set_autoclose(self, false);
-    VALUE result = rb_protect(as_ruby_does, Qnil, &state);
+    VALUE result = rb_protect(as_ruby_does, self, &state);
     if (!shim_close_began(self)) { // something was raised before
         shim_set_autoclose(self, true);
     } else {
@@ -53,22 +85,26 @@ static VALUE release_task(VALUE argument)
 
 // Ruby waits until the fibers and threads that wait for the IO have gone. A deadline or a cancel in that wait would leave the
 // descriptor open, and the others without an end (Ruby 4.0), or be raised by a close that has done its work.
-static VALUE close_in_task(struct task *task)
+static VALUE close_in_task(VALUE (*close_it)(VALUE), VALUE self, struct task *task)
 {
-    if (task->held) return as_ruby_does(Qnil);
+    if (task->held) return close_it(self);
     task->held = true;
-    return rb_ensure(as_ruby_does, Qnil, release_task, (VALUE)task);
+    return rb_ensure(close_it, self, release_task, (VALUE)task);
 }
 
 static VALUE io_close(VALUE self)
 {
     int descriptor = rb_ractor_local_storage_ptr(main_ractor_key) ? shim_open_descriptor(self) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
-    loops_descriptor_closing(descriptor);
     struct place place = place_of_fiber();
-    if (place.loop) return close_in_task(task_of_owner(place.loop->owner));
-    if (rb_thread_alone() || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) ||
-        !shim_autoclose(self) || !NIL_P(place.scheduler) || !closes_at_once(descriptor)) {
+    struct task *task = place.loop ? task_of_owner(place.loop->owner) : NULL;
+    bool alone = rb_thread_alone();
+    if (SHIM_TRAP_BREAKS_CLOSE && !alone && in_trap_handler())
+        return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
+    loops_descriptor_closing(descriptor);
+    if (task) return close_in_task(as_ruby_does, self, task);
+    if (alone || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) || !shim_autoclose(self) ||
+        !NIL_P(place.scheduler) || !closes_at_once(descriptor)) {
         return rb_call_super(0, NULL);
     }
     return close_socket(self, descriptor);
