@@ -1,5 +1,7 @@
 #include "loop/callers.h"
 
+#include "loop/bindings.h"
+
 #include <ruby/debug.h>
 #include <string.h>
 

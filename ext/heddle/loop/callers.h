@@ -14,6 +14,4 @@ bool called_by_kernel_sleep(void);
 // is a Mutex.
 bool called_by_relock(VALUE blocker);
 
-void Init_heddle_callers(void);
-
 #endif

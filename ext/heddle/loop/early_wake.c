@@ -1,5 +1,6 @@
 #include "loop/early_wake.h"
 
+#include "loop/bindings.h"
 #include "loop/callers.h"
 #include "loop/internals.h"
 

@@ -19,6 +19,4 @@ bool early_wake_ends(struct loop *loop, const struct loop_wait *wait);
 // For a new loop.
 VALUE early_wake_name(void);
 
-void Init_heddle_early_wake(void);
-
 #endif

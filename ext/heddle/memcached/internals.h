@@ -5,7 +5,7 @@
 #ifndef HEDDLE_MEMCACHED_INTERNALS_H
 #define HEDDLE_MEMCACHED_INTERNALS_H
 
-#include "memcached/memcached.h"
+#include "memcached/bindings.h"
 #include "stream/stream.h"
 #include "wire/memcached.h"
 

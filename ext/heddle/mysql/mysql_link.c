@@ -1,5 +1,6 @@
 #include "mysql/mysql_link.h"
 
+#include "mysql/bindings.h"
 #include "os/fork.h"
 
 #include <string.h>

@@ -212,6 +212,4 @@ void mysql_parameters_classes(void);
 void mysql_values_classes(void);
 void mysql_results_classes(void);
 
-void Init_heddle_mysql(void);
-
 #endif

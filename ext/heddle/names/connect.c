@@ -1,5 +1,6 @@
 #include "names/connect.h"
 
+#include "names/bindings.h"
 #include "names/connect_race.h"
 #include "names/names.h"
 #include "os/socket_object.h"

@@ -9,6 +9,4 @@
 // where the look-up has no bound before Ruby 3.3, and under another's scheduler, which it stops from Ruby 3.4 on.
 void connect_claim_next(bool claimed);
 
-void Init_heddle_connect(void);
-
 #endif

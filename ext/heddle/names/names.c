@@ -1,5 +1,6 @@
 #include "names/names.h"
 
+#include "names/bindings.h"
 #include "names/hosts_file.h"
 #include "names/waiter.h"
 

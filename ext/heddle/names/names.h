@@ -14,6 +14,4 @@ VALUE names_of_address(struct loop *loop, VALUE address, int flags);
 // The error of a look-up (EAI_…), in the words of Ruby, which starts them with the name of the call.
 VALUE names_error(int error, int system_error, const char *call);
 
-void Init_heddle_names(void);
-
 #endif

@@ -1,6 +1,7 @@
 #include "net_http/http_io.h"
 
 #include "budget.h"
+#include "net_http/bindings.h"
 #include "net_http/http_tls.h"
 #include "net_http/http_wait.h"
 #include "portable.h"

@@ -93,6 +93,4 @@ void http_io_courtesy(struct http_io *io, size_t bytes);
 // Once the socket library is loaded.
 void http_io_know_sockets(void);
 
-void Init_heddle_http_io(void);
-
 #endif

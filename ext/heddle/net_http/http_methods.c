@@ -1,7 +1,7 @@
 #include "net_http/http_methods.h"
 
+#include "net_http/bindings.h"
 #include "net_http/http_tls.h"
-#include "net_http/net_http.h"
 
 static bool displaced; // any of ours
 static VALUE aliases;

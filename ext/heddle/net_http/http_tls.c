@@ -1,5 +1,7 @@
 #include "net_http/http_tls.h"
 
+#include "net_http/bindings.h"
+
 #include <poll.h>
 #include <string.h>
 

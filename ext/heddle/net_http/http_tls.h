@@ -14,6 +14,4 @@ VALUE http_tls_send(const struct http_io *io, VALUE string);
 // The events of poll(2) that either has to wait for; 0 where what it gave is no such thing.
 short http_tls_awaited(VALUE got);
 
-void Init_heddle_http_tls(void);
-
 #endif

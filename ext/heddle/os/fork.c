@@ -1,6 +1,7 @@
 #include "os/fork.h"
 
 #include "heddle.h"
+#include "os/bindings.h"
 
 #include <pthread.h>
 #include <signal.h>

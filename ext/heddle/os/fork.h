@@ -5,6 +5,5 @@
 
 void fork_watch(void);     // once, when the extension is loaded
 unsigned fork_count(void); // how many forks lie between the process that loaded us and this one
-void Init_heddle_fork(void);
 
 #endif

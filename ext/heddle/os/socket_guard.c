@@ -1,4 +1,5 @@
-#include "os/socket_guard.h"
+// Heddle::SocketGuard: shuts a socket down at a deadline, whatever Ruby's threads are doing.
+#include "os/bindings.h"
 
 #include <errno.h>
 #include <fcntl.h>

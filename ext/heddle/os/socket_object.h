@@ -13,6 +13,4 @@ VALUE socket_take(VALUE klass, int *descriptor);
 // Closes a socket that nobody else has. What strikes meanwhile is raised once it is closed.
 void socket_discard(VALUE socket);
 
-void Init_heddle_socket_object(void);
-
 #endif

@@ -1,5 +1,6 @@
 #include "os/trap_handlers.h"
 
+#include "os/bindings.h"
 #include "shims.h"
 
 #include <signal.h>

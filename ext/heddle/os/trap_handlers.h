@@ -6,6 +6,4 @@
 
 bool trap_handlers_set(void);
 
-void Init_heddle_trap_handlers(void);
-
 #endif

@@ -1,6 +1,7 @@
 #include "scheduler/attach.h"
 
 #include "os/fork.h"
+#include "scheduler/bindings.h"
 #include "shims.h"
 #include "task/closing.h"
 #include "task/task_loop.h"

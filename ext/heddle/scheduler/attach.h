@@ -9,6 +9,4 @@
 // stays as it is. When the thread ends, what is scheduled then is cancelled.
 VALUE scheduler_attached(VALUE scheduler, VALUE (*body)(VALUE), VALUE argument);
 
-void attach_define(VALUE scheduler_class);
-
 #endif

@@ -1,4 +1,5 @@
-#include "scheduler/deadline_methods.h"
+// Heddle.deadline, Heddle.shield, Heddle.remaining.
+#include "scheduler/bindings.h"
 
 #include "scope/scope.h"
 

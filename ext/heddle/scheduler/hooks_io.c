@@ -1,4 +1,5 @@
-#include "scheduler/hooks_io.h"
+// The hooks that move bytes and wait for descriptors.
+#include "scheduler/bindings.h"
 
 #include "loop/poll_now.h"
 #include "shims.h"

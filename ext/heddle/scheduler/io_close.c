@@ -1,4 +1,5 @@
-#include "scheduler/io_close.h"
+// Heddle::Compat::IOClose: IO#close wakes the fibers that wait, and closes a socket without giving up the GVL.
+#include "scheduler/bindings.h"
 
 #include "shims.h"
 #include "task/current.h"

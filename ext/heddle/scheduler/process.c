@@ -1,5 +1,6 @@
 #include "scheduler/process.h"
 
+#include "scheduler/bindings.h"
 #include "scope/scope.h"
 #include "shims.h"
 

@@ -9,6 +9,4 @@
 // for.
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags);
 
-void Init_heddle_process(void);
-
 #endif

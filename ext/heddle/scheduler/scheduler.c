@@ -1,15 +1,13 @@
-#include "scheduler/scheduler.h"
+// Heddle::Scheduler, the Ruby class that binds a loop and its tasks to Fiber::Scheduler's hooks.
+#include "scheduler/bindings.h"
 
 #include "loop/callers.h"
 #include "names/names.h"
 #include "os/fork.h"
 #include "os/trap_handlers.h"
 #include "scheduler/attach.h"
-#include "scheduler/hooks_io.h"
-#include "scheduler/io_close.h"
+#include "scheduler/bindings.h"
 #include "scheduler/process.h"
-#include "scheduler/socket_methods.h"
-#include "scheduler/statistics.h"
 #include "scheduler/timeout.h"
 #include "scope/thread_scope.h"
 #include "shims.h"
@@ -184,7 +182,8 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
         loop_yield(loop);
     } else if (only_fibers_end_it) {
         loop_block(loop, Qnil, span);
-    } else if (task_loop_of(loop)->visiting && !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
+    } else if (task_loop_of(loop)->visiting &&
+               !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
         loop_block(loop, Qnil, span);
     } else {
         loop_sleep(loop, span);

@@ -1,4 +1,5 @@
-#include "scheduler/socket_methods.h"
+// Methods of sockets that a task calls often, without the detour over Ruby's hooks.
+#include "scheduler/bindings.h"
 
 #include "budget.h"
 #include "shims.h"

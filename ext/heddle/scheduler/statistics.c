@@ -1,4 +1,5 @@
-#include "scheduler/statistics.h"
+// What a loop has counted, for those who ask: Scheduler#statistics.
+#include "scheduler/bindings.h"
 
 #include "loop/loop.h"
 #include "task/task_loop.h"

@@ -1,15 +1,16 @@
-#include "scheduler/task_class.h"
+// Heddle::Task, the Ruby class that binds a task.
+#include "scheduler/bindings.h"
 
 #include "os/fork.h"
 #include "scheduler/attach.h"
-#include "scheduler/task_view.h"
+#include "scheduler/bindings.h"
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/cancel.h"
 #include "task/current.h"
 #include "task/foreign.h"
 #include "task/join.h"
 #include "task/run.h"
-#include "task/spawn.h"
 #include "task/task_loop.h"
 
 // ---- instance methods
@@ -35,7 +36,8 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
     if (task->status == TASK_RUNNING && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->owner.self);
     }
-    if (task->status <= TASK_RUNNING && task->owner.loop && (task->owner.loop->closed || task->owner.loop->fork_count != fork_count()))
+    if (task->status <= TASK_RUNNING && task->owner.loop &&
+        (task->owner.loop->closed || task->owner.loop->fork_count != fork_count()))
         rb_raise(heddle_eSchedulerClosed,
                  "%" PRIsVALUE
                  " never ends here: its scheduler was closed, or is that of the process which forked this one",

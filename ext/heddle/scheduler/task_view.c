@@ -1,4 +1,5 @@
-#include "scheduler/task_view.h"
+// What a task is doing, for those who ask: Task#waits_for and so on.
+#include "scheduler/bindings.h"
 
 #include "loop/loop.h"
 #include "task/current.h"

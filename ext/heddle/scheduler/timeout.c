@@ -1,5 +1,6 @@
 #include "scheduler/timeout.h"
 
+#include "scheduler/bindings.h"
 #include "shims.h"
 #include "task/current.h"
 

@@ -9,6 +9,4 @@
 // is nil Timeout::Error, which nothing inside can rescue. `message` or nil.
 VALUE timeout_yield(VALUE seconds, VALUE exception, VALUE message);
 
-void Init_heddle_timeout(void);
-
 #endif

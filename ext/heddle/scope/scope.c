@@ -1,5 +1,6 @@
 #include "scope/scope.h"
 
+#include "scope/bindings.h"
 #include "scope/scope_fiber.h"
 #include "scope/thread_scope.h"
 #include "shims.h"

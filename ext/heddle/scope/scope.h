@@ -40,9 +40,9 @@ struct scope {
     uint32_t uses;       // how often it was handed back, see hand_back
     uint8_t kind;
     bool expired;
-    bool sending;     // the helper is in Thread#raise
-    bool inherited;   // bound a task from its start
-    bool stranger;    // opened in another fiber than its chain's, see scope_fiber.c
+    bool sending;                  // the helper is in Thread#raise
+    bool inherited;                // bound a task from its start
+    bool stranger;                 // opened in another fiber than its chain's, see scope_fiber.c
     const struct scope_exit *exit; // SCOPE_TIMEOUT without an exception of the caller's; else NULL
 };
 
@@ -77,10 +77,10 @@ struct scope_chain {
     const struct scope_host *host;
     struct wait_owner *owner; // the task that runs the code, or NULL
     VALUE thread;             // the plain thread that runs the code, or 0
-    VALUE root;         // the thread's root fiber, once it has opened one; or 0
-    VALUE sent;         // the last deadline's error that the helper raised in the thread, or 0
-    uint32_t strangers; // how many are open
-    deadline_t passed;  // an instant that is known to be over: a task's clock stands still while it runs
+    VALUE root;               // the thread's root fiber, once it has opened one; or 0
+    VALUE sent;               // the last deadline's error that the helper raised in the thread, or 0
+    uint32_t strangers;       // how many are open
+    deadline_t passed;        // an instant that is known to be over: a task's clock stands still while it runs
 };
 
 struct scope *scope_of(VALUE object);
@@ -140,7 +140,5 @@ VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument);
 
 // For clean-up of our own that must wait although a deadline has passed. The body must bound its waits by itself.
 VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument);
-
-void Init_heddle_scope(void);
 
 #endif

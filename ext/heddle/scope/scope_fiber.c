@@ -1,5 +1,7 @@
 #include "scope/scope_fiber.h"
 
+#include "scope/bindings.h"
+
 #include <string.h>
 
 static VALUE strangers; // ObjectSpace::WeakMap: of a scope's address the fiber; a chain must not keep a fiber alive

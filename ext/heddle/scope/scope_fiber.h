@@ -28,6 +28,4 @@ static inline bool scope_aside(const struct scope *scope)
 // Whether its fiber is gone: nobody will ever leave it.
 bool scope_lost(const struct scope *scope);
 
-void Init_heddle_scope_fiber(void);
-
 #endif

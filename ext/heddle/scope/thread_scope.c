@@ -3,6 +3,7 @@
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "os/native_thread.h"
+#include "scope/bindings.h"
 #include "scope/scope_fiber.h"
 #include "shims.h"
 

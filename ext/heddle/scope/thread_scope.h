@@ -26,6 +26,4 @@ void thread_scope_chore(bool (*chore)(deadline_t now));
 // The helper, or 0.
 VALUE thread_scope_helper(void);
 
-void Init_heddle_thread_scope(void);
-
 #endif

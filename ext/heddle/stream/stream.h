@@ -101,6 +101,4 @@ bool stream_was_interrupted(VALUE object);
 // Whether what is sent is encrypted, and so cut into records of 16 KiB at most, of which each costs a call.
 bool stream_encrypted(const struct stream *stream);
 
-void Init_heddle_stream(void);
-
 #endif

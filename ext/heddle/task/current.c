@@ -1,6 +1,7 @@
 #include "task/current.h"
 
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/foreign.h"
 #include "task/task_loop.h"
 

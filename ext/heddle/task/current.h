@@ -22,6 +22,4 @@ struct loop *loop_of_fiber(void);
 // The task whose code runs now, or NULL.
 struct task *task_current(void);
 
-void Init_heddle_current(void);
-
 #endif

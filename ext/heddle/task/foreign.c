@@ -1,6 +1,7 @@
 #include "task/foreign.h"
 
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/current.h"
 #include "task/task_run.h"
 

@@ -24,6 +24,4 @@ void foreign_watch(struct scope *scope);
 // For the scopes of fibers of a scheduler that is not ours.
 extern const struct scope_host foreign_scope_host;
 
-void Init_heddle_foreign(void);
-
 #endif

@@ -1,6 +1,7 @@
 #include "task/join.h"
 
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/current.h"
 #include "task/task_loop.h"
 
@@ -103,93 +104,4 @@ void join_wake(VALUE owner, VALUE waiters)
             rb_thread_wakeup_alive(waiter);
         }
     }
-}
-
-// ---- Heddle::Gate: the same for Ruby code, which looks first and waits then: what opens the gate in between must not be
-// missed, so each opening has a number.
-
-struct gate {
-    VALUE waiters;
-    unsigned long openings;
-};
-
-static void mark_gate(void *pointer)
-{
-    rb_gc_mark(((struct gate *)pointer)->waiters);
-}
-
-static void release_gate(void *pointer)
-{
-    xfree(pointer);
-}
-
-static const rb_data_type_t gate_type = {
-    .wrap_struct_name = "Heddle::Gate",
-    .function = {.dmark = mark_gate, .dfree = release_gate},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
-};
-
-static VALUE allocate_gate(VALUE klass)
-{
-    struct gate *gate;
-    VALUE self = TypedData_Make_Struct(klass, struct gate, &gate_type, gate);
-    gate->waiters = Qnil;
-    return self;
-}
-
-static struct gate *gate_of(VALUE self)
-{
-    return rb_check_typeddata(self, &gate_type);
-}
-
-/*
- * call-seq: gate.openings -> Integer
- *
- * @api private How often it was opened: to be asked before looking whether there is something to wait for.
- */
-static VALUE gate_openings(VALUE self)
-{
-    return ULONG2NUM(gate_of(self)->openings);
-}
-
-/*
- * call-seq: gate.wait(openings, timeout = nil) -> gate
- *
- * @api private Sleeps until #open is called for more than +openings+ times, or until +timeout+ seconds are over; may come
- * back early. In a root fiber it runs the thread's loop meanwhile.
- */
-static VALUE gate_wait(int argc, VALUE *argv, VALUE self)
-{
-    rb_check_arity(argc, 1, 2);
-    struct gate *gate = gate_of(self);
-    deadline_t deadline = deadline_after(deadline_now(), deadline_span(argc > 1 ? argv[1] : Qnil));
-    if (gate->openings == NUM2ULONG(argv[0])) join_wait(self, &gate->waiters, deadline);
-    return self;
-}
-
-/*
- * call-seq: gate.open -> gate
- *
- * @api private Wakes all that wait now. Any thread.
- */
-static VALUE gate_open(VALUE self)
-{
-    struct gate *gate = gate_of(self);
-    gate->openings++;
-    join_wake(self, gate->waiters);
-    return self;
-}
-
-/*
- * Document-class: Heddle::Gate
- *
- * @api private Where fibers and threads wait for a change that any of them may make.
- */
-void Init_heddle_gate(void)
-{
-    VALUE cGate = rb_define_class_under(heddle_module, "Gate", rb_cObject);
-    rb_define_alloc_func(cGate, allocate_gate);
-    rb_define_method(cGate, "openings", gate_openings, 0);
-    rb_define_method(cGate, "wait", gate_wait, -1);
-    rb_define_method(cGate, "open", gate_open, 0);
 }

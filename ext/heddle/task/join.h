@@ -14,6 +14,4 @@ bool join_awaited(VALUE waiters);
 // Wakes all that wait, in the order in which they came; any thread.
 void join_wake(VALUE owner, VALUE waiters);
 
-void Init_heddle_gate(void);
-
 #endif

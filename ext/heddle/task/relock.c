@@ -1,4 +1,5 @@
-#include "task/relock.h"
+// What Mutex#sleep and ConditionVariable#wait do once they have their Mutex again, see doc/adr/0014.
+#include "task/bindings.h"
 
 #include "shims.h"
 #include "task/current.h"

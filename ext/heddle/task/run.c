@@ -3,6 +3,7 @@
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/cancel.h"
 #include "task/current.h"
 #include "task/join.h"

@@ -11,6 +11,4 @@ void run_task_ended(VALUE run, struct task *task);
 // Whether the run will raise this task's error by itself, so that it need not be reported.
 bool run_raises_itself(VALUE run, const struct task *task);
 
-void Init_heddle_run(void);
-
 #endif

@@ -1,6 +1,7 @@
 #include "task/spawn.h"
 
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/cancel.h"
 #include "task/current.h"
 #include "task/foreign.h"

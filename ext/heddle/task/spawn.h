@@ -8,6 +8,4 @@
 // Qundef for that of the running task.
 VALUE task_spawn(VALUE block, VALUE name, VALUE run);
 
-void spawn_define(VALUE task_class);
-
 #endif

@@ -2,6 +2,7 @@
 
 #include "loop/loop.h"
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/current.h"
 #include "task/foreign.h"
 #include "task/join.h"
@@ -94,8 +95,8 @@ static VALUE print_report(VALUE argument)
     VALUE options = rb_hash_new();
     rb_hash_aset(options, ID2SYM(id_highlight), Qfalse);
     VALUE message = rb_funcallv_kw(task->result, id_full_message, 1, &options, RB_PASS_KEYWORDS);
-    VALUE report =
-        rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE, task->owner.self, message);
+    VALUE report = rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n%" PRIsVALUE,
+                              task->owner.self, message);
     rb_funcall(rb_stderr, id_write, 1, report);
     return Qnil;
 }
@@ -131,7 +132,8 @@ static int report(struct task *task)
 
 static void unindex(struct task *task)
 {
-    if (task->owner.loop && !NIL_P(task->owner.fiber)) fiber_index_delete(&task->owner.loop->running, &task->owner.fiber);
+    if (task->owner.loop && !NIL_P(task->owner.fiber))
+        fiber_index_delete(&task->owner.loop->running, &task->owner.fiber);
 }
 
 // Outside of any run: the first error of its kind is raised where the scheduler is closed.

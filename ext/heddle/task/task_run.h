@@ -19,6 +19,4 @@ bool is_fatal(VALUE error);
 // It does not end: nobody waits for it any more.
 void task_give_up(struct task *task);
 
-void Init_heddle_task_run(void);
-
 #endif

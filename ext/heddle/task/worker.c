@@ -3,6 +3,7 @@
 #include "loop/early_wake.h"
 #include "os/fork.h"
 #include "shims.h"
+#include "task/bindings.h"
 #include "task/current.h"
 #include "task/fiber_stack.h"
 #include "task/task_loop.h"

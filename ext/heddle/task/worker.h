@@ -16,6 +16,4 @@ void worker_open_porter(struct loop *loop);
 // A copy of the current fiber's storage, or nil; Qundef where Ruby (< 3.2) has none.
 VALUE fiber_storage(void);
 
-void Init_heddle_worker(void);
-
 #endif

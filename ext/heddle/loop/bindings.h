@@ -1,0 +1,10 @@
+// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+#ifndef HEDDLE_LOOP_BINDINGS_H
+#define HEDDLE_LOOP_BINDINGS_H
+
+#include <ruby.h>
+
+void Init_heddle_callers(void);
+void Init_heddle_early_wake(void);
+
+#endif

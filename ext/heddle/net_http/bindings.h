@@ -1,0 +1,11 @@
+// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+#ifndef HEDDLE_NET_HTTP_BINDINGS_H
+#define HEDDLE_NET_HTTP_BINDINGS_H
+
+#include <ruby.h>
+
+void Init_heddle_http_io(void);
+void Init_heddle_http_tls(void);
+void Init_heddle_net_http(void);
+
+#endif

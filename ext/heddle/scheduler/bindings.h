@@ -1,0 +1,20 @@
+// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+#ifndef HEDDLE_SCHEDULER_BINDINGS_H
+#define HEDDLE_SCHEDULER_BINDINGS_H
+
+#include <ruby.h>
+
+void Init_heddle_deadline_methods(void);
+void Init_heddle_gate(void);
+void Init_heddle_process(void);
+void Init_heddle_scheduler(void);
+void Init_heddle_task_class(void);
+void Init_heddle_timeout(void);
+void attach_define(VALUE scheduler_class);
+void hooks_io_define(VALUE scheduler_class);
+void io_close_define(void);
+void socket_methods_define(void);
+void statistics_define(VALUE scheduler_class);
+void task_view_define(VALUE task_class);
+
+#endif

@@ -1,0 +1,11 @@
+// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+#ifndef HEDDLE_SCOPE_BINDINGS_H
+#define HEDDLE_SCOPE_BINDINGS_H
+
+#include <ruby.h>
+
+void Init_heddle_scope(void);
+void Init_heddle_scope_fiber(void);
+void Init_heddle_thread_scope(void);
+
+#endif

@@ -1,0 +1,9 @@
+// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+#ifndef HEDDLE_STREAM_BINDINGS_H
+#define HEDDLE_STREAM_BINDINGS_H
+
+#include <ruby.h>
+
+void Init_heddle_stream(void);
+
+#endif
