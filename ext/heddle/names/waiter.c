@@ -1,7 +1,7 @@
 #include "names/waiter.h"
 
-#include "gvl.h"
 #include "scope/deadline_scope.h"
+#include "scope/thread_wait.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ static void expect_all(void *argument, uint64_t key)
     }
 }
 
-static void wait_in_loop(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
-                         struct lookup *lookups[WAITER_LOOKUPS])
+static void names_in_loop(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span,
+                          struct lookup *lookups[WAITER_LOOKUPS])
 {
     // An answer that came while other fibers ran has had its note taken: nothing would tell of it any more.
     if (answered(lookups)) return;
@@ -55,16 +55,11 @@ static void take_own_notes(struct wakeup *wakeup)
     }
 }
 
-static void wait_in_thread(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span)
+static void names_in_thread(struct waiter *waiter, struct pollfd *descriptors, size_t count, int64_t span)
 {
-    deadline_t bound = deadline_in_force();
-    if (bound != DEADLINE_NEVER) {
-        int64_t left = bound - deadline_now();
-        if (left < span) span = left > 0 ? left : 0;
-    }
     struct gvl_wait wait = {.descriptors = descriptors, .count = count, .io = Qnil};
     if (waiter->own) descriptors[wait.count++] = (struct pollfd){.fd = waiter->own->reader, .events = POLLIN};
-    int found = gvl_wait(&wait, span);
+    int found = thread_wait(&wait, deadline_after(deadline_now(), span));
     if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "poll(2)");
     if (found < 0) { // for an interrupt, which has been raised, or for nothing
         for (size_t i = 0; i < count; i++)
@@ -78,9 +73,9 @@ void waiter_wait(struct waiter *waiter, struct pollfd *descriptors, size_t count
                  struct lookup *lookups[WAITER_LOOKUPS])
 {
     if (waiter->loop) {
-        wait_in_loop(waiter, descriptors, count, span, lookups);
+        names_in_loop(waiter, descriptors, count, span, lookups);
     } else {
-        wait_in_thread(waiter, descriptors, count, span);
+        names_in_thread(waiter, descriptors, count, span);
     }
 }
 

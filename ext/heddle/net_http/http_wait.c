@@ -1,7 +1,7 @@
 #include "net_http/http_wait.h"
 
-#include "gvl.h"
 #include "scope/deadline_scope.h"
+#include "scope/thread_wait.h"
 #include "shims.h"
 #include "task/current.h"
 
@@ -18,29 +18,26 @@ char *http_scratch(size_t size)
     return loop ? loop_scratch(loop) : NULL;
 }
 
-static bool wait_in_thread(VALUE socket, int descriptor, short events, int64_t span)
+static bool socket_in_thread(VALUE socket, int descriptor, short events, int64_t span)
 {
     struct pollfd asked = {.fd = descriptor, .events = events};
     struct gvl_wait wait = {.descriptors = &asked, .count = 1, .io = socket};
-    deadline_t now = deadline_now();
-    deadline_t until = deadline_after(now, span);
+    deadline_t until = deadline_after(deadline_now(), span);
     for (;;) {
-        deadline_t in_force = deadline_in_force();
-        if (now >= in_force) deadline_check(); // a peer may always be there in time for a look
-        deadline_t earlier = until < in_force ? until : in_force;
-        int found = gvl_wait(&wait, earlier == DEADLINE_NEVER ? DEADLINE_NEVER : earlier > now ? earlier - now : 0);
+        int found = thread_wait(&wait, until);
         if (found > 0) return true;
         if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "waiting for a socket");
         rb_io_descriptor(socket); // raises when it is closed
-        now = deadline_now();
-        if (now >= until && now < in_force) return false;
+        if (deadline_now() < until) continue;
+        deadline_check();
+        return false;
     }
 }
 
 bool http_wait(VALUE socket, int descriptor, short events, int64_t span)
 {
     struct place place = place_of_fiber();
-    if (NIL_P(place.scheduler)) return wait_in_thread(socket, descriptor, events, span);
+    if (NIL_P(place.scheduler)) return socket_in_thread(socket, descriptor, events, span);
     if (!place.loop) {
         if (deadline_in_force() <= deadline_now()) deadline_check();
         VALUE limit = span == DEADLINE_NEVER ? Qnil : rb_float_new((double)span / 1e9);

@@ -1,10 +1,10 @@
 #include "stream/internals.h"
 
 #include "budget.h"
-#include "gvl.h"
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "scope/deadline_scope.h"
+#include "scope/thread_wait.h"
 #include "shims.h"
 #include "task/current.h"
 
@@ -31,7 +31,7 @@ static int64_t left(deadline_t until)
     return span > 0 ? span : 0;
 }
 
-static short wait_in_loop(struct waiting *waiting, struct loop *loop)
+static short stream_in_loop(struct waiting *waiting, struct loop *loop)
 {
     loop_enter(loop);
     int found = loop_wait_descriptor(loop, waiting->stream->descriptor, waiting->events, left(waiting->until));
@@ -69,7 +69,7 @@ static VALUE left_foreign(VALUE argument)
     return Qnil;
 }
 
-static short wait_in_foreign(struct waiting *waiting)
+static short stream_in_foreign(struct waiting *waiting)
 {
     waiting->forks = waiting->stream->forks;
     waiting->stream->foreign_waits++;
@@ -83,15 +83,13 @@ static short answer(const struct pollfd *asked)
     return asked->revents & (POLLERR | POLLHUP) ? asked->events : (short)(asked->revents & asked->events);
 }
 
-static short wait_in_thread(struct waiting *waiting)
+static short stream_in_thread(struct waiting *waiting)
 {
     struct stream *stream = waiting->stream;
     for (;;) {
-        deadline_t in_force = deadline_in_force();
-        if (in_force != DEADLINE_NEVER && in_force <= deadline_now()) deadline_check();
         struct pollfd asked = {.fd = stream->descriptor, .events = waiting->events};
         struct gvl_wait wait = {.descriptors = &asked, .count = 1, .io = stream->io};
-        int found = gvl_wait(&wait, left(earlier(in_force, waiting->until)));
+        int found = thread_wait(&wait, waiting->until);
         stream->statistics.looks += wait.looks;
         stream->statistics.polls += wait.looks + wait.waits;
         if (stream->closed) return 0;
@@ -106,11 +104,11 @@ static VALUE wait_body(VALUE argument)
     struct waiting *waiting = (struct waiting *)argument;
     struct place place = place_of_fiber();
     if (NIL_P(place.scheduler)) {
-        waiting->found = wait_in_thread(waiting);
+        waiting->found = stream_in_thread(waiting);
     } else if (place.loop) {
-        waiting->found = wait_in_loop(waiting, place.loop);
+        waiting->found = stream_in_loop(waiting, place.loop);
     } else {
-        waiting->found = wait_in_foreign(waiting);
+        waiting->found = stream_in_foreign(waiting);
     }
     return Qnil;
 }
