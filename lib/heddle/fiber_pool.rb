@@ -148,14 +148,17 @@ module Heddle
     # @api private Takes a block in, once there is room and those who waited before have had theirs.
     #
     # @param wanted [#call, nil] asked after a wait; with false for an answer the block is not taken
+    # @param tasks [Hash, nil] gets the task as a key before it can start: an exception may come before it is returned
     # @return [Task, nil]
-    def submit(claimed, on_end, wanted = nil, &block)
-      task = place = turn = nil
+    def submit(claimed, on_end, wanted = nil, tasks = nil, &block)
+      task = place = queued = turn = nil
       @lock.synchronize do
         if @turns.empty? && room?
           task = prepare(claimed, on_end, block)
+          task.enlist
+          tasks[task] = true if tasks
           # Both at once, with nothing in between where Ruby looks for interrupts: what strikes later gives the place back.
-          (@running.size < @size) ? @running[task] = place = true : @queue << task
+          (@running.size < @size) ? @running[task] = place = true : queued = @queue << task
         else
           raise_closed if @closed
           turn = Gate.new
@@ -166,14 +169,20 @@ module Heddle
           next unless wanted.nil? || wanted.call
 
           task = prepare(claimed, on_end, block)
-          (@running.size < @size) ? @running[task] = place = true : @queue << task
+          task.enlist
+          tasks[task] = true if tasks
+          (@running.size < @size) ? @running[task] = place = true : queued = @queue << task
           task
         end
       end
       task.start if place
       task
     ensure
-      leave_place(task) if place && !task.started?
+      if place
+        leave_place(task) unless task.started?
+      elsif !queued
+        task&.cancel # struck before it had a place: its run must not wait for it
+      end
     end
 
     # @api private Called on a fiber whose task has ended.
@@ -368,12 +377,7 @@ module Heddle
 
       def add(index, item, block)
         on_end = ->(task) { ended(task, index) }
-        task = @pool.submit(true, on_end, @wanted) { block.call(item) }
-        return unless task
-
-        @tasks[task] = true
-        @tasks.delete(task) if task.ended? # at its first run
-        task
+        @pool.submit(true, on_end, @wanted, @tasks) { block.call(item) }
       end
 
       def ended(task, index)

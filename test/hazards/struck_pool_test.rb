@@ -34,6 +34,19 @@ class StruckPoolTest < Minitest::Test
     end
   end
 
+  # Its caller may be another thread than the loop's, which ends what it has.
+  def test_a_task_that_is_cancelled_before_its_start
+    in_thread do
+      pool = Heddle::FiberPool.new(1)
+      trace = TracePoint.new(:c_return) do |point|
+        trace.disable && pool.instance_variable_get(:@scheduler).tasks.each(&:cancel) if point.method_id == :enlist
+      end
+      task = trace.enable(target_thread: Thread.current) { pool.spawn { flunk } }
+      assert_equal :cancelled, task.status
+      assert_equal 1, pool.spawn { 1 }.value
+    end
+  end
+
   private
 
   # False when the spawn was over before that moment.
@@ -44,6 +57,8 @@ class StruckPoolTest < Minitest::Test
     pool.wait(1)
     left = %i[@running @promised @turns].map { |name| pool.instance_variable_get(name) }
     assert_equal [{}, {}, {}], left, "after the moment #{moment}, #{where}"
+    tasks = pool.instance_variable_get(:@scheduler).tasks
+    assert_empty tasks, "tasks that nothing can start, after the moment #{moment}, #{where}: the loop waits for them"
     assert_equal 3, Array.new(3) { pool.spawn { 1 } }.sum(&:value)
     where
   end

@@ -23,6 +23,26 @@ class ForeignSchedulerTest < Minitest::Test
     end
   end
 
+  def test_a_task_whose_fiber_the_scheduler_refuses
+    refusing = Class.new(LeastScheduler) do
+      attr_writer :full
+
+      def fiber(&block) = @full ? raise(IOError, "full") : super
+    end
+    value = nil
+    thread = in_background do
+      Fiber.set_scheduler(scheduler = refusing.new)
+      Fiber.schedule do
+        value = Heddle.run do
+          scheduler.full = true
+          assert_raises(IOError) { Heddle.spawn { flunk } }.message
+        end
+      end
+    end
+    assert thread.join(10), "the run waits for a task that has never begun"
+    assert_equal "full", value
+  end
+
   def test_run_waits_for_its_tasks
     ended = []
     assert_equal :value, under_async { 3.times { |index| Heddle.spawn { sleep(0.001 * (3 - index)) && ended << index } } && :value }

@@ -131,7 +131,8 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     loop_admit_start(loop);
     // Neither the running task's deadline nor its run: a library starts its driver in whichever task asks first.
-    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, task_loop_of(loop)->run, false);
+    VALUE task = task_create(rb_block_proc(), Qnil, self, loop, false);
+    task_list(task_of(task), task_loop_of(loop)->run);
     return worker_start(loop, task_of(task), true, options);
 }
 

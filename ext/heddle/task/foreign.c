@@ -3,6 +3,7 @@
 #include "shims.h"
 #include "task/bindings.h"
 #include "task/current.h"
+#include "task/task_loop.h"
 #include "task/task_run.h"
 
 static ID id_task, id_schedule, id_fiber_interrupt, id_raise, id_scopes;
@@ -19,9 +20,18 @@ static VALUE run_in_fiber(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
     return Qnil;
 }
 
+static VALUE schedule(VALUE task_object)
+{
+    return rb_block_call(heddle_cFiber, id_schedule, 0, NULL, run_in_fiber, task_object);
+}
+
 void foreign_start(struct task *task)
 {
-    rb_block_call(heddle_cFiber, id_schedule, 0, NULL, run_in_fiber, task->owner.self);
+    int state = 0;
+    rb_protect(schedule, task->owner.self, &state);
+    if (!state) return;
+    if (task->status == TASK_QUEUED) task_forget(task); // nobody must wait for it
+    rb_jump_tag(state);
 }
 
 struct task *foreign_current_task(void)

@@ -30,12 +30,26 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
     (void)klass;
     struct task *parent = task_current();
     if (parent && parent->owner.loop) loop_admit_start(parent->owner.loop);
-    VALUE run = parent ? parent->run : Qnil;
-    struct task *task = task_of(task_create(rb_block_proc(), name, scheduler, loop_of(scheduler), run, true));
+    VALUE object = task_create(rb_block_proc(), name, scheduler, loop_of(scheduler), true);
+    struct task *task = task_of(object);
     task->on_end = on_end;
     task->claimed = RTEST(claimed);
     task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
-    return task->owner.self;
+    RB_GC_GUARD(object);
+    return object;
+}
+
+/*
+ * call-seq: task.enlist -> task
+ *
+ * @api private The loop, and the run of the calling task, wait for this prepared task from now on. Whoever calls it must have
+ * the task already: one that an exception has lost would never end.
+ */
+static VALUE enlist(VALUE self)
+{
+    const struct task *parent = task_current();
+    task_list(task_of(self), parent ? parent->run : Qnil);
+    return self;
 }
 
 /*
@@ -52,11 +66,13 @@ static VALUE withdrawals(VALUE klass)
 /*
  * call-seq: task.start -> task
  *
- * @api private Starts a prepared task. On the scheduler's own thread at once; from another one, when its loop runs next.
+ * @api private Starts a prepared task. On the scheduler's own thread at once; from another one, when its loop runs next. Not one that
+ * was cancelled meanwhile.
  */
 static VALUE start_prepared(VALUE self)
 {
     struct task *task = task_of(self);
+    if (task->status == TASK_CANCELLED && !task->started) return self;
     if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
     struct loop *loop = task->owner.loop;
     if (loop && loop->closed)
@@ -114,7 +130,8 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
         struct task *parent = loop ? task_of_owner(loop->owner) : task_current();
         run = parent ? parent->run : Qnil;
     }
-    VALUE object = task_create(block, name, scheduler, loop, run, true);
+    VALUE object = task_create(block, name, scheduler, loop, true);
+    task_list(task_of(object), run);
     start(task_of(object));
     return object;
 }
@@ -124,6 +141,7 @@ void spawn_define(VALUE task_class)
     keyword_ids[0] = rb_intern("name");
     rb_define_singleton_method(task_class, "prepare", prepare, 4);
     rb_define_singleton_method(task_class, "withdrawals", withdrawals, 0);
+    rb_define_method(task_class, "enlist", enlist, 0);
     rb_define_method(task_class, "start", start_prepared, 0);
     rb_define_singleton_method(heddle_module, "spawn", spawn, -1);
 }

@@ -191,18 +191,22 @@ static void inherit_deadline(struct task *task)
     scope_open(scope, &task->scopes, at);
 }
 
-VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run, bool inherits)
+VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits)
 {
     struct task *task = task_new(loop, scheduler, loop ? &task_scope_host : &foreign_scope_host);
     VALUE self = task->owner.self;
     task->block = block;
     task->name = name;
-    task->run = run;
     if (inherits) inherit_deadline(task);
-    if (loop) list(task_loop_of(loop), task);
-    if (!NIL_P(run)) run_add(run, task);
     RB_GC_GUARD(self);
     return self;
+}
+
+void task_list(struct task *task, VALUE run)
+{
+    if (task->owner.loop) list(task_loop_of(task->owner.loop), task);
+    task->run = run;
+    if (!NIL_P(run)) run_add(run, task);
 }
 
 void task_forget(struct task *task)

@@ -55,9 +55,12 @@ static inline void task_loop_between_tasks(struct loop *loop)
 // An Array of them, in the order of their start.
 VALUE task_loop_tasks(VALUE scheduler);
 
-// A new task of the run (or nil), listed in `loop` (NULL under a foreign scheduler). `inherits`: the deadline in force here
-// binds it.
-VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, VALUE run, bool inherits);
+// A new task for `loop` (NULL under a foreign scheduler). `inherits`: the deadline in force here binds it. Nothing knows of it
+// before task_list: an exception may come in between.
+VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits);
+
+// From now on its loop and the run (or nil) wait for its end.
+void task_list(struct task *task, VALUE run);
 
 // Takes it off its loop's list: it has ended.
 void task_unlist(struct task *task);

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# Thread#raise or Thread#kill strikes a thread that is in Heddle.map, at each moment at which Ruby lets one in. The call ends, and so
+# have all its blocks, of which most wait for ever: none is left without its cancel.
+class StruckMapTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+  hard_deadline 120
+
+  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+
+  EVENTS = %i[return c_return b_return].freeze
+  # Ruby's own instructions do these, in which it looks for no interrupt; the last Ruby calls by itself.
+  OPERATORS = %i[+ - < > <= ! == [] []= << key? empty? size first backtrace].freeze
+
+  STRIKES = {raise: -> { raise Struck }, kill: -> { Thread.current.kill }}.freeze
+  WAYS = {
+    alone: ->(map) { map.call },
+    in_a_run: ->(map) { Heddle.run(&map) },
+    in_a_task: ->(map) { Heddle.run { Heddle.spawn(&map).value } }
+  }.freeze
+
+  STRIKES.each do |how, strike|
+    WAYS.each do |where, way|
+      define_method("test_#{how}_#{where}") do
+        moment = 0
+        moment += 1 while struck?(moment + 1, strike, way)
+        assert_operator moment, :>, 100
+      end
+    end
+  end
+
+  private
+
+  # False when the map was over before that moment.
+  def struck?(moment, strike, way)
+    living, place = [], nil
+    thread = in_background do
+      struck_at(moment, ->(point) { (place = point) && strike.call }) { way.call(-> { map(living) }) }
+    rescue Struck, RuntimeError
+      nil
+    end
+    assert thread.join(10), "it has not ended after a strike at #{place}; #{living.size} blocks wait"
+    assert_empty living, "blocks have not ended after a strike at #{place}"
+    place
+  end
+
+  def map(living)
+    Heddle.map(0..8, fibers: 3) do |item|
+      living << item
+      sleep(0.0002)
+      raise "the end of all" if item == 4
+
+      sleep if item > 1
+    ensure
+      living.delete(item)
+    end
+  end
+
+  def struck_at(moment, strike, &block)
+    seen = 0
+    trace = TracePoint.new(*EVENTS) do |point|
+      next unless point.path&.end_with?("fiber_pool.rb", "heddle/map.rb") && !OPERATORS.include?(point.method_id)
+      next unless (seen += 1) == moment
+
+      strike.call("#{point.event} #{point.method_id} at #{point.path}:#{point.lineno}")
+    end
+    trace.enable(target_thread: Thread.current, &block)
+  end
+end
