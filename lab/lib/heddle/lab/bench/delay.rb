@@ -9,11 +9,11 @@ module Heddle
       class Delay < Bench
         bench "delay",
           about: "many requests at once by unmodified Net::HTTP to a server that answers late",
-          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "heddle-net_http" => :none, "pool" => :required,
-                  "processes" => :required, "async" => :none,
-                  "carbon_fiber" => :none, "wrk" => :none},
-          default_models: %w[blocking threads threads:100 heddle heddle-net_http pool:1000 async carbon_fiber wrk],
-          peers: %w[async carbon_fiber wrk]
+          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "heddle-net_http" => :none, "heddle-raw" => :none,
+                  "pool" => :required, "processes" => :required, "async" => :none, "async-raw" => :none,
+                  "carbon_fiber" => :none, "uringmachine" => :none, "wrk" => :none},
+          default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-raw pool:1000 async async-raw carbon_fiber uringmachine wrk],
+          peers: %w[async carbon_fiber uringmachine wrk]
 
         # Seconds that a model which waits in line may take for a cell; more is extrapolated.
         PATIENCE = 2.0
@@ -104,7 +104,7 @@ module Heddle
         def tables(summary)
           matrix = Report::Matrix.new(summary, self)
           [
-            matrix.values(Measuring::RATE).tap { |table| describe_wrk(table, summary) },
+            matrix.values(Measuring::RATE).tap { |table| describe_floor(table, summary) },
             spread_over_processes(summary),
             advantage(summary),
             seed,
@@ -166,7 +166,10 @@ module Heddle
 
         def server_seconds = @server.stats.values_at("cpu_user", "cpu_system").sum
 
-        def describe_wrk(table, summary)
+        def describe_floor(table, summary)
+          if summary.models.grep(/-raw/).any?
+            table.notes << "raw is the floor, without a client: a TCPSocket that writes the request and reads to the end, in the same fibers"
+          end
           return unless summary.models.include?("wrk")
 
           table.notes << "wrk is the ceiling, in C: a closed loop of #{@requests} connections for #{WRK_SECONDS} s, a new connection per request"
@@ -185,7 +188,7 @@ module Heddle
           best = best_threads(summary)
           return {} if best.none?
 
-          models = summary.models.grep(/\A(heddle|pool|processes|async|carbon_fiber)/)
+          models = summary.models.grep(/\A(heddle|pool|processes|async|carbon_fiber|uringmachine)/).grep_v(/-raw/)
           rows = models.to_h do |model|
             [model, summary.cases.zip(best).map { |name, threads| (own = rate(summary, model, name)) && threads && (own / threads - 1) * 100 }]
           end

@@ -22,10 +22,11 @@ module Heddle
           @failures_lock = Thread::Mutex.new
 
           case @kind
-          when "heddle", "pool", "processes" then load_heddle
+          when "heddle", "heddle-raw", "pool", "processes" then load_heddle
           when "heddle-net_http" then load_heddle + load_net_http
-          when "async" then load_async
+          when "async", "async-raw" then load_async
           when "carbon_fiber" then [load_gem("carbon_fiber")]
+          when "uringmachine" then [load_gem("uringmachine"), require("uringmachine/fiber_scheduler")].first(1)
           when "wrk" then [wrk_version]
           else ["net-http #{Net::HTTP::VERSION}"]
           end
@@ -51,7 +52,10 @@ module Heddle
         # Whether Net::HTTP is made fast besides.
         def accelerated? = @kind.end_with?("-net_http")
 
-        def way = @kind.delete_suffix("-net_http")
+        # Whether there is no HTTP client: what the sockets and the scheduler cost alone.
+        def raw? = @kind.end_with?("-raw")
+
+        def way = @kind.delete_suffix("-net_http").delete_suffix("-raw")
 
         def load_net_http
           require "heddle/net_http"
@@ -59,12 +63,26 @@ module Heddle
         end
 
         def get(path)
+          return get_raw(path) if raw?
+
           response = Net::HTTP.start(@host, @port) { |http| http.get(path) }
           return if response.body == BODY && response.code == "200"
 
           failed("wrong answer: #{response.code} #{response.body.inspect[0, 60]}")
         rescue SystemCallError, IOError, SocketError, Timeout::Error, Net::ProtocolError => error
           failed("#{error.class}: #{error.message}")
+        end
+
+        # Writes the request and reads to the end.
+        def get_raw(path)
+          socket = TCPSocket.new(@host, @port)
+          socket.write("GET #{path} HTTP/1.1\r\nHost: #{@host}:#{@port}\r\nConnection: close\r\n\r\n")
+          answer = socket.read
+          failed("wrong answer: #{answer[0, 60].inspect}") unless answer.start_with?("HTTP/1.1 200 ") && answer.end_with?("\r\n\r\n#{BODY}")
+        rescue SystemCallError, IOError, SocketError => error
+          failed("#{error.class}: #{error.message}")
+        ensure
+          socket&.close
         end
 
         def failed(what) = @failures_lock.synchronize { @failures << what }
@@ -121,10 +139,18 @@ module Heddle
           Sync { |task| Array.new(requests) { task.async { get(path) } }.each(&:wait) }
         end
 
-        # A thread runs its scheduler at its end.
         def carbon_fiber(requests, path)
+          scheduled(CarbonFiber::Scheduler, requests, path)
+        end
+
+        def uringmachine(requests, path)
+          scheduled(UM::FiberScheduler, requests, path)
+        end
+
+        # A thread runs its scheduler at its end.
+        def scheduled(scheduler, requests, path)
           Thread.new do
-            Fiber.set_scheduler(CarbonFiber::Scheduler.new)
+            Fiber.set_scheduler(scheduler.new)
             requests.times { Fiber.schedule { get(path) } }
           end.join
         end
