@@ -19,10 +19,16 @@ class LabModelTest < Minitest::Test
     assert_empty parse("heddle").environment
   end
 
+  def test_yjit
+    %w[heddle+yjit threads:20+yjit pool:5@epoll+yjit].each { |name| assert_equal name, parse(name).name }
+    assert_equal({"RUBY_YJIT_ENABLE" => "1", "HEDDLE_BACKEND" => "epoll"}, parse("pool:5@epoll+yjit").twin.environment)
+    refute_predicate parse("heddle"), :yjit?
+  end
+
   def test_bad_names
     {"nope" => /unknown model "nope"; there are threads, pool/, "pool" => /needs a number, as in pool:100/, "heddle:3" => /takes no number/,
      "pool:0" => /at least 1/, "heddle@kqueue" => /unknown backend "kqueue"; it has uring, epoll, poll/,
-     "threads@epoll" => /threads has none to choose/, "" => /unknown model ""/}.each do |name, message|
+     "threads@epoll" => /threads has none to choose/, "heddle+jit" => /unknown model/, "" => /unknown model ""/}.each do |name, message|
       assert_match message, assert_raises(Heddle::Lab::UsageError) { parse(name) }.message
     end
   end

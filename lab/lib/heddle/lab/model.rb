@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     # One way of doing a bench's work, as the user names it: `kind`, `kind:argument`, `kind@backend`, or
-    # `kind:argument@backend`.
+    # `kind:argument@backend`; with `+yjit` at its end its process runs with YJIT.
     #
     # A twin is the same model measured a second time, against itself: what the two differ by is noise.
     class Model
@@ -16,6 +16,10 @@ module Heddle
         "async" => ["IO_EVENT_SELECTOR", {"uring" => "URing", "epoll" => "EPoll", "select" => "Select"}]
       }.freeze
       private_constant :BACKENDS
+
+      # What turns YJIT on, and nothing else.
+      YJIT = {"RUBY_YJIT_ENABLE" => "1"}.freeze
+      private_constant :YJIT
 
       # @return [String] without argument and backend
       attr_reader :kind
@@ -30,7 +34,7 @@ module Heddle
       # @return [Model]
       # @raise [UsageError]
       def self.parse(name, kinds)
-        match = /\A(?<kind>\w[\w.-]*)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?\z/.match(name)
+        match = /\A(?<kind>\w[\w.-]*)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?(?<yjit>\+yjit)?\z/.match(name)
         rule = match && kinds[match[:kind]]
         unless rule
           raise UsageError, "unknown model #{name.inspect}; there are #{kinds.keys.join(", ")}"
@@ -38,7 +42,7 @@ module Heddle
         argument = match[:argument]&.to_i
         check_argument(name, match[:kind], argument, rule)
         check_backend(name, match[:kind], match[:backend])
-        new(match[:kind], argument, match[:backend])
+        new(match[:kind], argument, match[:backend], yjit: !match[:yjit].nil?)
       end
 
       def self.check_argument(name, kind, argument, rule)
@@ -64,29 +68,32 @@ module Heddle
       # @param kind [String]
       # @param argument [Integer, nil]
       # @param backend [String, nil]
+      # @param yjit [Boolean]
       # @param twin [Boolean]
-      def initialize(kind, argument = nil, backend = nil, twin: false)
+      def initialize(kind, argument = nil, backend = nil, yjit: false, twin: false)
         @kind = kind
         @argument = argument
         @backend = backend
+        @yjit = yjit
         @twin = twin
       end
 
       # @return [Boolean]
       def twin? = @twin
 
+      # @return [Boolean] whether its process is to run with YJIT
+      def yjit? = @yjit
+
       # @return [Model] the same, to be measured against this one
-      def twin = Model.new(@kind, @argument, @backend, twin: true)
+      def twin = Model.new(@kind, @argument, @backend, yjit: @yjit, twin: true)
 
       # @return [String] as the user names it; a twin has its original's name
-      def name = [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}"].join
+      def name = [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}", ("+yjit" if @yjit)].join
 
       # @return [Hash{String => String}] environment variables of its process
       def environment
-        return {} unless @backend
-
-        variable, names = Model.backends(@kind)
-        {variable => names.fetch(@backend)}
+        variable, names = Model.backends(@kind) if @backend
+        {**(@yjit ? YJIT : {}), **(@backend ? {variable => names.fetch(@backend)} : {})}
       end
     end
   end

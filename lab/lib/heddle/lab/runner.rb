@@ -37,14 +37,19 @@ module Heddle
 
       # @return [Array(Hash{Model => Hash}, Hash{Model => String})] those that are there and those that are not
       def probe
-        answers = @bench.models.to_h do |model|
-          [model, @child.run(job(model, {}).merge("probe" => true), environment: model.environment)]
-        end
+        answers = @bench.models.to_h { |model| [model, probe_of(model)] }
         missing, present = answers.partition { |_, answer| answer["error"] }.map(&:to_h)
         missing.transform_values! { |answer| answer["error"] }
         return [present, missing] unless present.empty?
 
         raise Error, "no model can run:\n#{missing.map { |model, error| "  #{model.name}: #{error}" }.join("\n")}"
+      end
+
+      def probe_of(model)
+        answer = @child.run(job(model, {}).merge("probe" => true), environment: model.environment)
+        return answer if answer["error"] || !model.yjit? || answer["yjit"]
+
+        {"error" => "#{answer["ruby"][/\Aruby [\d.]+/]} does not turn YJIT on"}
       end
 
       def plan(models)
@@ -78,7 +83,7 @@ module Heddle
       end
 
       def header(present, missing)
-        first = present.values.first
+        first = (present.find { |model, _| !model.yjit? } || present.first).last
         {
           "bench" => @bench.class.id,
           "argv" => @argv,

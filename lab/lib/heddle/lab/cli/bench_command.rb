@@ -48,7 +48,7 @@ module Heddle
             id = @bench.class.id
             options.banner = "Usage: heddle bench #{[id, @bench.class.operands].compact.join(" ")} [options]\n#{@bench.class.about}\n\n"
             options.on("--models NAMES", Array, "what to measure (#{@bench.class.default_models.join(",")});",
-              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend") { |names| @bench.model_names = names }
+              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend, kind+yjit turns YJIT on") { |names| @bench.model_names = names }
             @bench.define_options(options)
             define_run_options(options)
             options.on("-o", "--output FORMAT", FORMATS, "table, csv (every round), json (every round), md") { |format| @format = format }
