@@ -37,6 +37,14 @@ class TestMatrix
   # what only our own C has a part in.
   NOT_ON_NEWEST_NET_HTTP = %r{/(use_|memory|interruptions|computing_thread)}
 
+  # Compiled Ruby is where Heddle's C meets other frames: switches of fibers and exceptions that strike in the midst of a method,
+  # methods that are prepended or replaced once their callers are compiled, and stacks that a GC scans and compacts. What is
+  # called twice is compiled; what a test starts has Ruby's own threshold.
+  YJIT = {"RUBYOPT" => "--yjit --yjit-call-threshold=2", "RUBY_YJIT_ENABLE" => "1"}.freeze
+  ON_YJIT = %r{/(loop/(transfer|interrupts|cancel|finalizers|compaction|fiber_reuse)|deadlines/(deadline_in_tasks|timeout|nested_scopes)
+    |hazards/(struck_fibers|every_moment|interruptions|contract_hooks|contract_io|compat|nested_fibers|close_of_every_wait)
+    |net_http/(differential|interruptions|overrides|kept_methods|use_in_any_order|switching|sinks))_test}x
+
   # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does not
   # leave the processors idle.
   LANES = 3
@@ -49,9 +57,9 @@ class TestMatrix
 
   # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than Ruby's own
   # where folders of them are given.
-  Cell = Struct.new(:ruby, :backend, :files, :build, :libraries) do
+  Cell = Struct.new(:ruby, :backend, :files, :build, :libraries, :yjit) do
     def name
-      "Ruby #{ruby}, #{backend || "default"} backend#{", #{build} build" if build}#{", #{versions}" if libraries}"
+      "Ruby #{ruby}, #{backend || "default"} backend#{", #{build} build" if build}#{", #{versions}" if libraries}#{", YJIT" if yjit}"
     end
 
     def versions
@@ -75,7 +83,7 @@ class TestMatrix
     started = now
     usable = rubies.select { |ruby| prepare(ruby) }
     checks if @checks && usable.include?(FLOOR)
-    Dir.mktmpdir("heddle-test") { |folder| run_cells(cells(usable) + net_http_cells(usable) + build_cells(usable), folder) }
+    Dir.mktmpdir("heddle-test") { |folder| run_cells(all_cells(usable), folder) }
     @summary.print(seconds: now - started)
     @summary.passed?
   end
@@ -128,6 +136,10 @@ class TestMatrix
     step("sanitizers", 400, *with(FLOOR), "rake", "--quiet", "test:sanitizers")
   end
 
+  def all_cells(rubies)
+    cells(rubies) + net_http_cells(rubies) + yjit_cells(rubies) + build_cells(rubies)
+  end
+
   def cells(rubies)
     rubies.flat_map do |ruby|
       files = files_for(ruby)
@@ -159,6 +171,16 @@ class TestMatrix
 
   def newest_library(name)
     Dir["#{ROOT}/#{NET_HTTP_FOLDER}/gems/#{name}-*/lib"].max_by { |folder| Gem::Version.new(folder[%r{-([\d.]+)/lib\z}, 1]) }
+  end
+
+  # Only where nothing narrows what is run: on the newest Ruby that was built with it.
+  def yjit_cells(rubies)
+    return [] unless @paths.empty? && @backends.empty?
+
+    newer = rubies & NEWER
+    found = newer.reverse.find { |ruby| system("script/with-ruby", ruby, "ruby", "--yjit", "-e", "exit(RubyVM::YJIT.enabled?)", %i[out err] => File::NULL) }
+    @summary.not_run("YJIT", "no Ruby of #{newer.join(", ")} was built with it") if newer.any? && !found
+    found ? [Cell.new(found, nil, Dir["test/**/*_test.rb"].grep(ON_YJIT).sort, nil, nil, true)] : []
   end
 
   # Only where nothing narrows what is run.
@@ -237,7 +259,7 @@ class TestMatrix
   def run_driver(cell, arguments, environment)
     environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell),
                    "HEDDLE_TEST_LIBRARIES" => cell.versions, **environment}
-    status = limited(CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries), "ruby", "test/support/driver.rb", *arguments,
+    status = limited(CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries, yjit: cell.yjit), "ruby", "test/support/driver.rb", *arguments,
       environment: environment)
     return if status.success? || status.exitstatus == 1 # each file's own failures are in the record
 
@@ -267,9 +289,10 @@ class TestMatrix
     end
   end
 
-  # Libraries are said behind it: with-ruby drops what the environment tells the machine's own Ruby.
-  def with(ruby, libraries: nil)
-    ["script/with-ruby", ruby, *(["env", "RUBYLIB=#{libraries.join(":")}"] if libraries), "bundle", "exec"]
+  # What Ruby is to know is said behind it: with-ruby drops what the environment tells the machine's own Ruby.
+  def with(ruby, libraries: nil, yjit: false)
+    variables = {**(libraries ? {"RUBYLIB" => libraries.join(":")} : {}), **(yjit ? YJIT : {})}
+    ["script/with-ruby", ruby, *(["env", *variables.map { |pair| pair.join("=") }] if variables.any?), "bundle", "exec"]
   end
 
   def heading(text)

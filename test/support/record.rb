@@ -20,11 +20,12 @@ module TestRecord
     (name.nil? || name.empty?) ? "default" : name
   end
 
-  # The backend, and the build and the libraries where they are not the usual ones: "poll portable".
+  # The backend, and the build, the libraries and the compiler where they are not the usual ones: "poll portable".
   def column
     folder = ENV["HEDDLE_NATIVE_DIR"]
     build = folder[%r{/native/([^/]+)/}, 1] || "other build" if folder && !folder.empty?
-    [backend, build, ENV["HEDDLE_TEST_LIBRARIES"]].compact.join(" ")
+    yjit = "YJIT" if defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
+    [backend, build, ENV["HEDDLE_TEST_LIBRARIES"], yjit].compact.join(" ")
   end
 
   def append(type, fields)
