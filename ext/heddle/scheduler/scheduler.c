@@ -63,6 +63,12 @@ static VALUE backends(VALUE klass)
 
 // ---- life
 
+static VALUE run_closing(VALUE self)
+{
+    closing_run(self);
+    return Qnil;
+}
+
 /*
  * call-seq: scheduler.close -> nil
  *
@@ -88,7 +94,12 @@ static VALUE close_scheduler(VALUE self)
         loop_enter(loop); // only the thread whose fibers wait may take the kernel's side away
         if (loop->owner->self)
             rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->owner->self);
-        closing_run(self);
+        // Ruby closes one that is set. Of one that is not (a pool's), what the tasks wait for would stop the thread.
+        if (NIL_P(rb_fiber_scheduler_get())) {
+            scheduler_attached(self, run_closing, self);
+        } else {
+            closing_run(self);
+        }
     } else {
         loop_close(loop);
         if (!NIL_P(tasks_of(self)->fatal)) rb_exc_raise(tasks_of(self)->fatal);
