@@ -12,7 +12,9 @@ module Heddle
       NONE = [].freeze
       # Seconds to wait for a free connection where nobody says anything about time.
       CHECKOUT_TIMEOUT = 5
-      private_constant :NONE, :CHECKOUT_TIMEOUT
+      # Seconds for the lock where it is wanted to put something back, though a deadline may have passed.
+      LOCK_SECONDS = 5
+      private_constant :NONE, :CHECKOUT_TIMEOUT, :LOCK_SECONDS
 
       # @return [Integer] connections, at most
       attr_reader :size
@@ -139,8 +141,7 @@ module Heddle
         return make if found == :make
         return lend(found) if found.healthy?
 
-        discard(found)
-        pass_on(:make)
+        throw_away(found)
         nil
       end
 
@@ -186,7 +187,7 @@ module Heddle
 
       # Whoever goes away without what was put into its queue passes that on.
       def stop_waiting(queue)
-        @lock.synchronize { @waiting.delete(queue) }
+        settle { @waiting.delete(queue) }
         found = queue.empty? ? nil : queue.pop(true)
         return if found.nil? || found == :closed
 
@@ -211,11 +212,10 @@ module Heddle
 
         leave(connection) unless @joined.empty?
         connection.lease = :none
-        if reusable?(connection)
-          pass_on(connection)
-        else
-          discard(connection)
-          pass_on(:make)
+        begin
+          reusable = reusable?(connection)
+        ensure
+          reusable ? pass_on(connection) : throw_away(connection)
         end
       end
 
@@ -235,7 +235,7 @@ module Heddle
 
       # A connection, or the right to make one, to who has waited longest.
       def pass_on(what)
-        @lock.synchronize do
+        settle do
           forget_parents if what == :make # a connection is one of this process
           if (queue, _ = @waiting.shift)
             queue << what
@@ -248,6 +248,18 @@ module Heddle
             @free << [what, now]
           end
         end
+      end
+
+      # Under the lock, whatever has struck: a place that is not put back is lost to the pool.
+      def settle(&block)
+        Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) }
+      end
+
+      # Its place is the next one's.
+      def throw_away(connection)
+        discard(connection)
+      ensure
+        pass_on(:make)
       end
 
       def discard(connection)
