@@ -49,6 +49,7 @@ class DescriptorOwnersTest < Minitest::Test
         SECONDS.to_s, seed, operations, ways)
       assert_predicate status, :success?, "#{out.lines.last(40).join}\n#{File.read(closes) if File.exist?(closes)}"
       assert_operator out[/^(\d+) strikes/, 1].to_i, :>, 20, out
+      puts "#{name} on Ruby #{RUBY_VERSION}, #{backend}: #{out[/^\d+ strikes.*/]}" if ENV.key?("HEDDLE_STRIKER_SECONDS")
       refute_path_exists closes, "a number was closed that was no descriptor:\n#{out}#{File.read(closes) if File.exist?(closes)}"
     end
   end

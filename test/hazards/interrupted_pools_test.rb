@@ -4,8 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_mysql"
 
-# Whoever has a connection of a pool, or waits for one, is interrupted by a deadline or a cancel, and finds the pool's lock
-# in the hands of another thread: the place goes to others all the same.
+# Whoever has a connection of a pool, or waits for one, is interrupted by a deadline or a cancel, and finds the lock of the
+# pool in the hands of another thread: the place goes to others all the same.
 class InterruptedPoolsTest < Minitest::Test
   include LoopHelpers
 

@@ -479,33 +479,33 @@ class FiberPoolTest < Minitest::Test
       assert_includes error.message, "make the pool there"
     end
 
-  # What a block has spawned is no block of the pool's, and close waits for it.
-  def test_close_runs_what_blocks_have_spawned_under_the_pools_scheduler
-    reader, writer = UNIXSocket.pair
-    schedulers = []
-    pool = Heddle::FiberPool.new(2)
-    pool.map([1]) do
-      schedulers << Fiber.scheduler
-      Heddle.spawn { 2.times { (schedulers << Fiber.scheduler) && writer.puts(reader.gets) } }
-      Heddle.spawn { sleep(0.001) && (schedulers << Fiber.scheduler) && writer.puts("echo") }
+    # What a block has spawned is no block of the pool's, and close waits for it.
+    def test_close_runs_what_blocks_have_spawned_under_the_pools_scheduler
+      reader, writer = UNIXSocket.pair
+      schedulers = []
+      pool = Heddle::FiberPool.new(2)
+      pool.map([1]) do
+        schedulers << Fiber.scheduler
+        Heddle.spawn { 2.times { (schedulers << Fiber.scheduler) && writer.puts(reader.gets) } }
+        Heddle.spawn { sleep(0.001) && (schedulers << Fiber.scheduler) && writer.puts("echo") }
+      end
+      pool.close
+      assert_kind_of Heddle::Scheduler, schedulers.first
+      assert_equal [schedulers.first], schedulers.uniq
+      assert_nil Fiber.scheduler
+    ensure
+      [reader, writer].each(&:close)
     end
-    pool.close
-    assert_kind_of Heddle::Scheduler, schedulers.first
-    assert_equal [schedulers.first], schedulers.uniq
-    assert_nil Fiber.scheduler
-  ensure
-    [reader, writer].each(&:close)
-  end
 
-  def test_a_scheduler_that_is_not_set_runs_its_tasks_when_it_is_closed
-    scheduler = Heddle::Scheduler.new
-    seen = []
-    scheduler.attached { Fiber.schedule { sleep(0.001) && seen << Fiber.scheduler } }
-    scheduler.close
-    assert_equal [scheduler], seen
-    assert_predicate scheduler, :closed?
-    assert_nil Fiber.scheduler
-  end
+    def test_a_scheduler_that_is_not_set_runs_its_tasks_when_it_is_closed
+      scheduler = Heddle::Scheduler.new
+      seen = []
+      scheduler.attached { Fiber.schedule { sleep(0.001) && seen << Fiber.scheduler } }
+      scheduler.close
+      assert_equal [scheduler], seen
+      assert_predicate scheduler, :closed?
+      assert_nil Fiber.scheduler
+    end
 
     def test_without_close_it_is_collected
       before = descriptor_count

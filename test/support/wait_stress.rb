@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+require "monitor"
+require_relative "wait_stress/contended"
+require_relative "wait_stress/watch"
+
+# Tasks and threads that wait for each other in one way of {Contended}, beside a thread that computes, so that threads
+# change at every moment. Each wait is watched. One that lasts alone proves nothing: a Mutex is not fair, and a busy
+# machine is slow; so once a wait has lasted 2 s, or the time is over, nobody begins another, and who has missed a
+# wake-up waits on when all others are done. Where nobody has, all begin again until the time is over.
+class WaitStress
+  PATIENCE = 2
+  TASKS = 16
+  THREADS = 4
+  LIMIT = 60 # for a wait that nobody interrupts
+
+  # Lets other threads run between the decision to wait, which Ruby makes before it calls a hook, and the park. Not in
+  # `unblock`: where Ruby wakes several it goes through a list that must not change meanwhile.
+  class Wide < Heddle::Scheduler
+    PASS = Thread.method(:pass).then do |method|
+      (method.owner == Heddle::Compat::ThreadPass) ? method.super_method : method
+    end
+
+    %i[block kernel_sleep].each do |hook|
+      define_method(hook) do |*arguments|
+        PASS.call
+        super(*arguments).tap { PASS.call }
+      end
+    end
+  end
+
+  # @return [Integer] waits that came to their end
+  attr_reader :waits
+
+  # @param contended [Class] what is waited for, see {Contended}
+  # @param seconds [Numeric] how long new waits begin
+  # @param seed [Integer] decides what each worker does; who meets whom is up to the machine
+  # @param scheduler [Class, nil] of the tasks, in place of Heddle's own
+  # @param interrupted [Boolean] whether deadlines and cancels end some of the waits
+  def initialize(contended, seconds:, seed:, scheduler: nil, interrupted: false)
+    @contended = contended
+    @seconds = seconds
+    @seed = seed
+    @scheduler = scheduler
+    @interrupted = interrupted
+    @watch = Watch.new(PATIENCE)
+  end
+
+  # @return [Array<String>] who has waited without cause, and where
+  def run
+    computing = Thread.new { loop { compute } }
+    @finish = now + @seconds
+    lost = []
+    lost = run_once while lost.empty? && now < @finish
+    lost
+  ensure
+    computing.kill.join
+    @waits = @watch.rounds
+  end
+
+  private
+
+  # It passes: else each hand-over would take a whole slice of time, 100 ms.
+  def compute
+    @scheduler ? 200.times { Thread.pass } : 50_000.times {}
+    Thread.pass
+  end
+
+  def run_once
+    @over = false
+    Thread.new do
+      Thread.current.report_on_exception = false
+      Fiber.set_scheduler(@scheduler.new) if @scheduler
+      Heddle.run { work_and_watch }
+    end.value
+  end
+
+  def work_and_watch
+    place = @contended.new(TASKS + THREADS, -> { @over })
+    threads = Array.new(THREADS) { |index| start_thread(place, TASKS + index) }
+    tasks = Array.new(TASKS) { |index| Heddle.spawn(name: "worker #{index}") { work(place, index) } }
+    keep_watch(place, tasks)
+    @over = true
+    finish(place, tasks, threads)
+  ensure
+    @over = true
+    threads&.each { |thread| thread.kill.join }
+    place&.close
+  end
+
+  def start_thread(place, index)
+    Thread.new do
+      Thread.current.report_on_exception = false
+      Thread.current.name = "worker #{index}"
+      work(place, index)
+    end
+  end
+
+  def work(place, index)
+    random = Random.new(@seed + index)
+    until @over
+      limit = random.rand(0.002) if interrupted?(place, index)
+      @watch.watch(index) { limited(limit) { place.wait(index, random) } }
+    end
+  end
+
+  def interrupted?(place, index)
+    @interrupted && index % 3 == 1 && (index < TASKS || place.interruptible_threads?)
+  end
+
+  def limited(limit, &block)
+    Heddle.deadline(limit || LIMIT, &block)
+  rescue Heddle::DeadlineExceeded
+    raise unless limit
+  end
+
+  # Cancelled tasks are replaced: the others count on them.
+  def keep_watch(place, tasks)
+    random = Random.new(@seed)
+    while now < @finish && @watch.late.empty?
+      sleep(0.02)
+      next unless @interrupted
+
+      index = random.rand(tasks.size)
+      cancelled = tasks[index].cancel
+      tasks[index] = Heddle.spawn(name: "worker #{index}") { cancelled.wait && work(place, index) }
+    end
+  end
+
+  # Returns what waits on for no cause.
+  def finish(place, tasks, threads)
+    last = now + 5 * PATIENCE
+    until tasks.all?(&:ended?) && threads.none?(&:alive?)
+      place.finish
+      return @watch.late.tap { tasks.each(&:cancel) } if now > last
+
+      sleep(0.002)
+    end
+    [*tasks, *threads].each(&:value)
+    []
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end
