@@ -18,6 +18,8 @@ int rb_io_descriptor(VALUE io);
 
 // The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell
 // the scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of `fd` and `mode`, for which there is no other way
 static inline int shim_open_descriptor(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -44,8 +46,6 @@ static inline bool shim_close_began(VALUE io)
 
 // IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed
 // where IOClose is. # RUBY_VERSION >= 4.1: cannot be told
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of `mode`, which nothing else sets
 static inline bool shim_autoclose(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
