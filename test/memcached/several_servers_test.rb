@@ -185,4 +185,11 @@ class MemcachedSeveralServersTest < Minitest::Test
   rescue Servers::Unavailable => error
     skip error.message
   end
+
+  # A URL without a host was taken for one of this machine, or of nobody.
+  def test_a_url_without_a_host
+    %w[memcached:// memcached://:11211 memcached://me:secret@ memcached:///path].each do |url|
+      assert_match(/is no address of a server/, assert_raises(ArgumentError, url) { Heddle::Memcached.new(url) }.message)
+    end
+  end
 end

@@ -49,6 +49,7 @@ module Heddle
           uri = URI.parse(text)
           # A password with / ? or # in it ends where URI takes these for the end of the host.
           raise URI::InvalidURIError if uri.fragment || uri.opaque || "#{uri.path}?#{uri.query}".include?("@")
+          raise URI::InvalidURIError if uri.hostname.to_s.empty? # nil or "", as its version has it
 
           user, password = [uri.user, uri.password].map { |part| part&.gsub(/%(\h\h)/) { $1.hex.chr } }
           new(host: uri.hostname, port: uri.port || PORT, user: user, password: password)

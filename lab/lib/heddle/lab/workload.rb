@@ -105,7 +105,7 @@ module Heddle
       rescue LoadError => error
         raise unless error.path == feature
 
-        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION}"
+        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, or gem install #{name})"
       end
 
       def load_async

@@ -18,7 +18,7 @@ module Heddle
           def initialize(url)
             @name = url
             @uri = URI(url)
-            raise UsageError, "#{url.inspect} is no http or https URL with a host" unless @uri.is_a?(URI::HTTP) && @uri.host
+            raise UsageError, "#{url.inspect} is no http or https URL with a host" unless @uri.is_a?(URI::HTTP) && !@uri.host.to_s.empty?
           rescue URI::InvalidURIError
             raise UsageError, "#{url.inspect} is no URL"
           end

@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "net/http"
+require "support/fresh_clone"
+
+# Every command of README.md, CONTRIBUTING.md and bench/README.md that is no bench runs in a fresh clone: with fewer rounds, and
+# with a file or a Ruby that is there in place of one that is made up.
+class CommandsTest < Minitest::Test
+  include FreshClone
+
+  hard_deadline 240 # the first compiles
+
+  RUBY = RUBY_VERSION[/\A\d+\.\d+/]
+
+  FreshClone::COMMANDS.grep_v(/heddle bench/).each do |command|
+    define_method(:"test_#{command.gsub(/\W+/, "_")}") { try(command) }
+  end
+
+  private
+
+  def try(command)
+    case command
+    when "bin/try" then assert_match(/^heddle /, run_there("bin/try --requests 20 --delays 0 --rounds 1 --models heddle,async"))
+    when "bin/setup" then run_there(command)
+    when %r{\Abin/test} then assert_match(/\d+ runs, .* 0 failures, 0 errors/, run_there("bin/test --ruby #{RUBY} --no-checks test/lab/plan_test.rb"))
+    when %r{\Ascript/with-ruby}
+      run_there("bin/setup")
+      run_there(at_hand(command))
+    when %r{\Abin/heddle serve} then serve(command)
+    else flunk "nobody knows how #{command.inspect} is tried"
+    end
+  end
+
+  def at_hand(command)
+    command.sub(/(?<=with-ruby )\S+/, RUBY).sub("test/loop/some_test.rb", "test/loop/timers_test.rb").sub("/pipe/", "/sleep/")
+  end
+
+  def serve(command)
+    Open3.popen2(environment, *command.sub("--port 3307", "--port 0").split, chdir: FreshClone.folder) do |_, out, process|
+      port = out.gets.to_s[/listening on 127\.0\.0\.1:(\d+)$/, 1]
+      assert port, "it does not listen"
+      assert_equal "done", Net::HTTP.get("127.0.0.1", "/0", port.to_i) unless command.include?("--proxy")
+      Process.kill(:TERM, process.pid)
+      assert_predicate process.value, :success?
+    end
+  end
+end

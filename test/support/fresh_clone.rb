@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+require "tmpdir"
+
+# The commands of README.md, CONTRIBUTING.md and bench/README.md, and a fresh clone to run them in.
+module FreshClone
+  ROOT = File.expand_path("../..", __dir__)
+  COMMANDS = %w[README.md CONTRIBUTING.md bench/README.md].flat_map { |document|
+    text = File.read(File.join(ROOT, document))
+    blocks = text.scan(/^```sh\n(.*?)^```$/m).flatten.flat_map(&:lines) + text.lines.grep(/\A    bin/)
+    blocks.map { |line| line.strip.sub(/ +#.*/, "") }
+  }.sort.reverse.uniq { |command| command.sub(/ (?:--(?:rounds|deadline) \d+ )*--out \S+/, "") }.freeze # one of a bench that both name
+
+  class << self
+    # The tree as a fresh clone has it, with what is not committed yet.
+    def folder
+      @folder ||= Dir.mktmpdir("heddle-clone").tap do |made|
+        Minitest.after_run { FileUtils.remove_entry(made) }
+        files = IO.popen(%w[git ls-files -z --cached --others --exclude-standard], chdir: ROOT, err: File::NULL) { |list| list.read.split("\0") }
+        files.select { |file| File.file?(File.join(ROOT, file)) }.each do |file|
+          FileUtils.mkdir_p(File.dirname(File.join(made, file)))
+          FileUtils.cp(File.join(ROOT, file), File.join(made, file))
+        end
+      end
+    end
+  end
+
+  def setup
+    skip "this is no checkout of the repository" if Dir.empty?(FreshClone.folder)
+  end
+
+  private
+
+  def run_there(command, attempts: 1)
+    out, status = Open3.capture2e(environment, *command.split, chdir: FreshClone.folder)
+    return run_there(command, attempts: attempts - 1) if !status.success? && attempts > 1
+
+    assert_predicate status, :success?, "#{command}\n#{out}"
+    out
+  end
+
+  # Without what points Bundler at this process's bundle.
+  def environment
+    ENV.keys.grep(/\A(BUNDLER?_|GEM_|RUBY(OPT|LIB)\z|HEDDLE_)/).to_h { |name| [name, nil] }
+  end
+end
