@@ -13,7 +13,7 @@ module Heddle
                   "pool" => :required, "processes" => :required, "async" => :none, "async-raw" => :none,
                   "carbon_fiber" => :none, "uringmachine" => :none, "wrk" => :none},
           default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-raw pool:1000 async async-raw carbon_fiber uringmachine wrk],
-          peers: %w[async carbon_fiber uringmachine wrk]
+          peers: %w[async async-raw carbon_fiber uringmachine wrk]
 
         # Seconds that a model which waits in line may take for a cell; more is extrapolated.
         PATIENCE = 2.0
