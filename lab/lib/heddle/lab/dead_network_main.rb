@@ -20,6 +20,7 @@ module Device
   SIOCSIFNETMASK = 0x891c
   SIOCGIFINDEX = 0x8933
   IFF_UP = 0x1
+  IFA_F_TENTATIVE = 0x40
 
   module_function
 
@@ -53,6 +54,15 @@ module Device
     end
   end
 
+  # Returns once the addresses may be used: the kernel still checks them for duplicates when it has taken them, and meanwhile
+  # the C library puts IPv6 behind IPv4, as if there were no way out.
+  def await_addresses(name)
+    sleep 0.001 while File.foreach("/proc/net/if_inet6").any? do |line|
+      _, _, _, _, flags, device = line.split
+      device == name && flags.hex.anybits?(IFA_F_TENTATIVE)
+    end
+  end
+
   def request(name, data = "")
     [name, data].pack("a16a24")
   end
@@ -71,6 +81,7 @@ own = Heddle::Lab::DeadNetwork::OWN_ADDRESSES
 Device.ipv4("dead0", own[:ipv4], "255.255.255.0")
 %w[lo dead0].each { |name| Device.up(name) }
 Device.ipv6("dead0", own[:ipv6], 64)
+Device.await_addresses("dead0")
 File.write("/proc/sys/net/ipv4/tcp_syn_retries", settings["syn_retries"].to_s)
 
 # The mounts keep the files, which need no names any more.
