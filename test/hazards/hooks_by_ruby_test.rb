@@ -26,7 +26,7 @@ class HooksByRubyTest < Minitest::Test
     blocking_operation_wait: ["3.4", 'require "heddle/blocking_operations"; require "zlib"
       Heddle.run { puts(Zlib.inflate(Zlib.deflate("x" * 1_000_000)).bytesize == 1_000_000 ? "right" : "wrong") }'],
     # Where it has handled an interrupt on its way to a system call without the GVL.
-    yield: ["4.0", <<~'RUBY'],
+    yield: ["4.0", <<~RUBY],
       handled = turns = 0
       trap(:USR1) { handled += 1 }
       Heddle.run do
@@ -74,7 +74,7 @@ class HooksByRubyTest < Minitest::Test
 
   # A child has none any more, by Ruby since 4.0, and may have one of its own.
   def test_a_child_of_fork_has_no_scheduler
-    out = assert_child(<<~'RUBY')
+    out = assert_child(<<~RUBY)
       Heddle.run do
         Heddle.spawn { sleep(0.01) }
         pid = fork { exit!(Fiber.scheduler.nil? && Heddle.run { Heddle.spawn { sleep(0) && 5 }.value } == 5 ? 3 : 1) }

@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# The programs of doc/ruby.md print what is written beneath them, on the Rubies that are named there. One that prints something
+# else now has been mended in Ruby, or was never true.
+class RubyDocumentTest < Minitest::Test
+  include LoopHelpers
+
+  TEXT = File.read("#{ROOT}/doc/ruby.md")
+  SAYS = /^# Ruby (\d+\.\d+): (.*)/
+
+  TEXT.scan(/^## (.*?)\n.*?(?=^## |\z)/m).flatten.each do |heading|
+    section = TEXT[/^## #{Regexp.escape(heading)}\n.*?(?=^## |\z)/m]
+    program = section[/^```ruby\n(.*?)^```/m, 1] or next
+    expected = program.scan(SAYS).to_h[RUBY_VERSION[/\d+\.\d+/]]
+
+    define_method("test_#{heading}") do
+      skip "doc/ruby.md does not say what this Ruby does" unless expected
+      assert_equal expected, assert_child(program, heddle: false).split.join(" ")
+    end
+  end
+
+  def test_each_program_says_what_the_newest_ruby_does
+    programs = TEXT.scan(/^```ruby\n(.*?)^```/m).flatten
+    refute_empty programs
+    programs.each { |program| assert_includes program.scan(SAYS).map(&:first), "4.0", program }
+  end
+
+  def test_each_file_that_it_names_is_there
+    TEXT.scan(%r{`((?:test|lib)/[\w/.]+)`}).flatten.each { |path| assert_path_exists "#{ROOT}/#{path}" }
+  end
+end
