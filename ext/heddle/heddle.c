@@ -76,6 +76,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_socket_object();
     Init_heddle_connect();
     Init_heddle_socket_guard();
+    Init_heddle_busy_wait();
     Init_heddle_stream();
     Init_heddle_net_http();
     Init_heddle_memcached();

@@ -16,6 +16,9 @@
 int rb_io_descriptor(VALUE io);
 #endif
 
+// Declared nowhere, exported for Ruby's own extensions: whether the handler of a signal is still to be run.
+int rb_thread_check_trap_pending(void);
+
 // The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell
 // the scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
 #pragma GCC diagnostic push

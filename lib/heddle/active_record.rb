@@ -43,6 +43,9 @@ module Heddle
         require_relative "active_record/interrupted"
         ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)
         ::ActiveRecord::ConnectionAdapters::AbstractAdapter.prepend(Adapter)
+        %i[mysql2 trilogy sqlite3].each do |name|
+          ActiveSupport.on_load(:"active_record_#{name}adapter") { prepend Preparation }
+        end
       end
 
       # Says once what a Rails program that loads its classes when they are first used meets on Ruby 3.1.

@@ -50,6 +50,12 @@ class TestMatrix
   LANES = 3
   CELL_SECONDS = 2400
 
+  # The oldest ActiveRecord whose connections belong to fibers; the newest ones are in the bundles. Its version is 7.1.x.
+  OLDEST_ACTIVE_RECORD = %w[activerecord activemodel activesupport].freeze
+  OLDEST_ACTIVE_RECORD_VERSION = "~> 7.1.0"
+  ACTIVE_RECORD_FOLDER = "tmp/active-record"
+  ON_OLDEST_ACTIVE_RECORD = %r{unmodified/(active_record|sqlite3)}
+
   USAGE = <<~TEXT
     usage: bin/test [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [FILE or FOLDER]...
     Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
@@ -137,7 +143,7 @@ class TestMatrix
   end
 
   def all_cells(rubies)
-    cells(rubies) + net_http_cells(rubies) + yjit_cells(rubies) + build_cells(rubies)
+    cells(rubies) + net_http_cells(rubies) + active_record_cells(rubies) + yjit_cells(rubies) + build_cells(rubies)
   end
 
   def cells(rubies)
@@ -164,13 +170,24 @@ class TestMatrix
     return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, "gem", "install", "--silent", "--no-document",
       "--ignore-dependencies", "--install-dir", NET_HTTP_FOLDER, *NEWEST_NET_HTTP)
 
-    libraries = NEWEST_NET_HTTP.map { |name| newest_library(name) }
+    libraries = NEWEST_NET_HTTP.map { |name| newest_library(NET_HTTP_FOLDER, name) }
     files = Dir["test/net_http/**/*_test.rb"].grep_v(NOT_ON_NEWEST_NET_HTTP).sort
     rubies.map { |ruby| Cell.new(ruby, nil, files, nil, libraries) }
   end
 
-  def newest_library(name)
-    Dir["#{ROOT}/#{NET_HTTP_FOLDER}/gems/#{name}-*/lib"].max_by { |folder| Gem::Version.new(folder[%r{-([\d.]+)/lib\z}, 1]) }
+  # Only where nothing narrows what is run.
+  def active_record_cells(rubies)
+    return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
+    return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 200, "gem", "install", "--silent", "--no-document",
+      "--ignore-dependencies", "--install-dir", ACTIVE_RECORD_FOLDER,
+      *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{OLDEST_ACTIVE_RECORD_VERSION}" })
+
+    libraries = OLDEST_ACTIVE_RECORD.map { |name| newest_library(ACTIVE_RECORD_FOLDER, name) }
+    [Cell.new(FLOOR, nil, Dir["test/**/*_test.rb"].grep(ON_OLDEST_ACTIVE_RECORD).sort, nil, libraries)]
+  end
+
+  def newest_library(folder, name)
+    Dir["#{ROOT}/#{folder}/gems/#{name}-*/lib"].max_by { |path| Gem::Version.new(path[%r{-([\d.]+)/lib\z}, 1]) }
   end
 
   # Only where nothing narrows what is run: on the newest Ruby that was built with it.

@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "unmodified/unmodified_test_case"
+require "support/ways_to_interrupt"
 require "minitest/mock"
 require "heddle/timeout"
 
@@ -35,44 +36,8 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     super
   end
 
-  # Each is given the query as a block, and returns once it was interrupted.
-  WAYS = {
-    "a deadline in a task" => lambda do |test, query|
-      Heddle.run { test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2, &query) } }
-    end,
-    "a deadline in a thread" => lambda do |test, query|
-      test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2, &query) }
-    end,
-    "Timeout in a task" => lambda do |test, query|
-      Heddle.run { test.assert_raises(Timeout::Error) { Timeout.timeout(0.2, &query) } }
-    end,
-    "Timeout in a thread" => lambda do |test, query|
-      test.assert_raises(Timeout::Error) { Timeout.timeout(0.2, &query) }
-    end,
-    "a cancel" => lambda do |test, query|
-      Heddle.run do
-        task = Heddle.spawn(&query)
-        sleep 0.2
-        task.cancel
-        test.assert_raises(Heddle::TaskCancelled) { task.value }
-      end
-    end,
-    "a raise in a thread" => lambda do |test, query|
-      thread = Thread.new(&query)
-      thread.report_on_exception = false
-      sleep 0.2
-      thread.raise(IndexError, "struck")
-      test.assert_raises(IndexError, ActiveRecord::StatementInvalid) { thread.value }
-    end,
-    "the end of a thread" => lambda do |_test, query|
-      thread = Thread.new(&query)
-      sleep 0.2
-      thread.kill.join
-    end
-  }.freeze
-
   ADAPTERS.each_key do |adapter|
-    WAYS.each do |name, way|
+    WAYS_TO_INTERRUPT.each do |name, way|
       next if adapter == "mysql2" && name == "Timeout in a thread" # mysql2 puts it off until the answer is there
 
       define_method(:"test_#{name.tr(" ", "_")}_on_#{adapter}") do
@@ -137,6 +102,9 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     end
   end
 
+  # What an error of Thread#raise's may be wrapped in.
+  def wrapped = [ActiveRecord::StatementInvalid]
+
   private
 
   def assert_usable_after(adapter)
@@ -148,15 +116,19 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
       Heddle.run { assert_equal 7, pool.with_connection { |connection| connection.select_value("select 7") } }
     end
     assert_equal 0, pool.stat[:busy]
-    wait_until(AT_ONCE, what: "the end of the query on the server") { running.zero? } if adapter == "postgresql"
+    wait_until(AT_ONCE, what: "the end of the query on the server") { running.zero? }
   end
 
   def slow(connection) = connection.select_value("select #{@slow}")
 
   def running
     pool.with_connection do |connection|
-      connection.select_value("select count(*) from pg_stat_activity " \
-        "where state = 'active' and query like 'select pg_sleep%'")
+      if connection.adapter_name == "PostgreSQL"
+        connection.select_value("select count(*) from pg_stat_activity " \
+          "where state = 'active' and query like 'select pg_sleep%'")
+      else
+        connection.select_value("select count(*) from information_schema.processlist where state = 'User sleep'")
+      end
     end
   end
 

@@ -4,6 +4,7 @@
 
 #include <ruby.h>
 
+void Init_heddle_busy_wait(void);
 void Init_heddle_deadline_methods(void);
 void Init_heddle_gate(void);
 void Init_heddle_process(void);

@@ -32,6 +32,22 @@ module Heddle
         end
         private_constant :Cursor
 
+        # A connection like another one, which kills that one's query. What the {Killer} needs.
+        Server = Struct.new(:options) do
+          # @return [Driver]
+          def connect(seconds)
+            Driver.connect(**options, timeout: seconds, connect_timeout: seconds, session: false, kill_queries: true)
+          end
+
+          # @return [Array<Module>] what that raises where the server cannot be reached
+          def failures = [Error, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))]
+
+          # Without the password, which is among the options.
+          def inspect = "#<Heddle::DB::MySQL::Driver::Server>"
+          alias_method :to_s, :inspect
+        end
+        private_constant :Server
+
         # @param host [String]
         # @param port [Integer]
         # @param socket [String, nil] the path of a UNIX socket, instead of them
@@ -243,7 +259,7 @@ module Heddle
 
           @abandoned = true
           @stream.poison
-          Killer.kill(@options, @thread, @marks) if @marks && !lost && @link.owed > 0
+          Killer.kill(Server.new(@options), @thread, @marks) if @marks && !lost && @link.owed > 0
         end
 
         private

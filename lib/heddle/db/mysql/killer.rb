@@ -12,6 +12,8 @@ module Heddle
       # server has shown that it still runs a request of that very connection: of that number, from the same host, and
       # from the port that our socket had. Of a UNIX socket, which has no port, the server's process must be the same
       # one.
+      #
+      # @api private also for the connections of other gems
       module Killer
         # Seconds that one server may take for all that it is told.
         TIME = 3
@@ -21,13 +23,9 @@ module Heddle
         OLDEST = 10
         private_constant :TIME, :MOST, :OLDEST
 
-        # A connection whose request may still run: how to connect to its server (Hash), the server's number for it,
-        # what tells it apart (see {Killer.marks}), and since when it waits to be told.
-        Target = Struct.new(:options, :thread, :marks, :since) do
-          # Without the password, which is among the options.
-          def inspect = "#<Heddle::DB::MySQL::Killer::Target #{thread}>"
-          alias_method :to_s, :inspect
-        end
+        # A connection whose request may still run: its server, the server's number for it, what tells it apart (see
+        # {Killer.marks}), and since when it waits to be told.
+        Target = Struct.new(:server, :thread, :marks, :since)
         private_constant :Target
 
         @queue = []
@@ -36,15 +34,17 @@ module Heddle
         @process = Process.pid
 
         class << self
-          # @param options [Hash] as {Driver.connect} takes them
+          # @param server [#connect] makes another connection to the same server, in so many seconds: one that has +thread+,
+          #   +marks+, +command(sql)+ and +close+. Its +failures+ are what that raises where the server cannot be reached.
+          #   Servers that are the same are equal
           # @param thread [Integer] the server's number for the connection
           # @param marks [Array] of the connection's socket, see {marks}
-          def kill(options, thread, marks)
+          def kill(server, thread, marks)
             return if marks.compact.empty?
 
             @lock.synchronize do
               forget_parents
-              @queue << Target.new(options, thread, marks, now) if @queue.size < MOST
+              @queue << Target.new(server, thread, marks, now) if @queue.size < MOST
               next if @thread&.alive?
 
               @thread = Thread.new { work }
@@ -85,8 +85,8 @@ module Heddle
           def work
             until (targets = next_targets).empty?
               begin
-                Heddle.deadline(TIME) { tell(targets) }
-              rescue Error, DeadlineExceeded, IOError, SystemCallError, SocketError, OpenSSL::SSL::SSLError
+                Heddle.deadline(TIME) { tell(targets.first.server, targets) }
+              rescue DeadlineExceeded, IOError, SystemCallError, SocketError, *targets.first.server.failures
                 next # it is unreachable, or has gone away: then there is nothing to stop
               end
             end
@@ -98,31 +98,30 @@ module Heddle
               oldest = now - OLDEST
               @queue.reject! { |target| target.since < oldest }
               first = @queue.first
-              targets, @queue = @queue.partition { |target| target.options == first.options }
+              targets, @queue = @queue.partition { |target| target.server == first.server }
               @thread = nil if targets.empty?
               targets
             end
           end
 
-          def tell(targets)
-            options = targets.first.options.merge(timeout: TIME, connect_timeout: TIME, session: false, kill_queries: true)
-            driver = Driver.connect(**options)
-            targets.each { |target| driver.command("KILL QUERY #{target.thread}") if runs_still?(driver, target) }
+          def tell(server, targets)
+            killing = server.connect(TIME)
+            targets.each { |target| killing.command("KILL QUERY #{target.thread}") if runs_still?(killing, target) }
           ensure
-            driver&.close
+            killing&.close
           end
 
           # Numbers are given in order: one above that of this connection was given before the server was started
           # anew.
-          def runs_still?(driver, target)
+          def runs_still?(killing, target)
             port, process = target.marks
-            return false if target.thread >= driver.thread || (process && driver.marks != target.marks)
+            return false if target.thread >= killing.thread || (process && killing.marks != target.marks)
 
             mine = "LEFT(mine.host, CHAR_LENGTH(mine.host) - LOCATE(':', REVERSE(mine.host)))"
-            found = driver.command("SELECT 1 FROM information_schema.processlist AS mine, " \
+            found = killing.command("SELECT 1 FROM information_schema.processlist AS mine, " \
               "information_schema.processlist AS theirs WHERE mine.id = CONNECTION_ID() AND theirs.id = #{target.thread} " \
               "AND theirs.command <> 'Sleep'#{" AND theirs.host = CONCAT(#{mine}, ':#{port}')" if port}")
-            found.is_a?(Result) && !found.empty?
+            !found.is_a?(ServerError) && !found.empty?
           end
         end
       end

@@ -1,0 +1,191 @@
+// The wait for a lock that somebody else holds, for a C library that asks from its own inside whether to try again
+// (SQLite's busy handler). An exception must not pass through its frames: it would leave the library's locks locked.
+#include "gvl.h"
+#include "scheduler/bindings.h"
+#include "scope/scope.h"
+#include "shims.h"
+#include "task/current.h"
+#include "task/interrupt.h"
+
+struct busy_wait {
+    int64_t limit;    // nanoseconds that one wait may take
+    deadline_t until; // when this one is over
+    VALUE error;      // what ended it and was kept from the library, or nil
+    bool ended;       // by something that is still pending, and is raised in the next wait
+};
+
+// Nanoseconds of a nap: the first, and the longest. Nobody tells us that the lock is free.
+static const int64_t FIRST = 1000000;
+static const int64_t LONGEST = 10000000;
+static const int64_t SHIELD = 1000000000; // longer than any nap
+
+static ID id_sleep;
+
+static void mark(void *pointer)
+{
+    rb_gc_mark(((struct busy_wait *)pointer)->error);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct busy_wait);
+}
+
+static const rb_data_type_t busy_type = {
+    .wrap_struct_name = "Heddle::BusyWait",
+    .function = {.dmark = mark, .dfree = RUBY_DEFAULT_FREE, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct busy_wait *busy;
+    VALUE self = TypedData_Make_Struct(klass, struct busy_wait, &busy_type, busy);
+    busy->error = Qnil;
+    return self;
+}
+
+static struct busy_wait *busy_of(VALUE self)
+{
+    return rb_check_typeddata(self, &busy_type);
+}
+
+/*
+ * call-seq: Heddle::BusyWait.new(seconds) -> wait
+ *
+ * @api private A handler for SQLite3::Database#busy_handler that waits for a lock for +seconds+ (Numeric). Other threads, and
+ * in a task other tasks, go on meanwhile.
+ */
+static VALUE initialize(VALUE self, VALUE seconds)
+{
+    busy_of(self)->limit = deadline_span(seconds);
+    return self;
+}
+
+static void *nap_without_lock(void *span)
+{
+    gvl_poll(NULL, 0, *(int64_t *)span);
+    return span;
+}
+
+static VALUE check_interrupts(VALUE unused)
+{
+    rb_thread_check_ints();
+    return unused;
+}
+
+// Keeps an exception for BusyWait#settle. What is none, a kill or a throw, cannot be kept.
+static bool keep(VALUE self, int state)
+{
+    if (!state) return false;
+    VALUE error = rb_errinfo();
+    if (!is_exception(error)) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
+    RB_OBJ_WRITE(self, &busy_of(self)->error, error);
+    return true;
+}
+
+// In a plain thread: Thread#raise, Thread#kill and the helper's deadlines stay in the thread's queue, and are raised as
+// soon as the library has returned. No method is called to ask for them, as Ruby 3.1 raises them there. The handlers of
+// signals run in the main thread and, for as long as it waits, here.
+static bool nap_in_thread(VALUE self, int64_t span)
+{
+    rb_thread_call_without_gvl2(nap_without_lock, &span, RUBY_UBF_IO, NULL);
+    if (deadline_in_force() <= deadline_now()) return busy_of(self)->ended = true;
+    VALUE thread = rb_thread_current();
+    if (!rb_thread_interrupted(thread)) return false;
+    if (thread != rb_thread_main() || !rb_thread_check_trap_pending()) return true;
+    int state = 0;
+    rb_protect(check_interrupts, Qnil, &state);
+    return keep(self, state);
+}
+
+static VALUE sleep_for(VALUE seconds)
+{
+    return rb_funcall(rb_mKernel, id_sleep, 1, seconds);
+}
+
+static VALUE sleep_in_shield(VALUE seconds)
+{
+    struct scope *scope = scope_new(SCOPE_SHIELD, SHIELD);
+    VALUE self = scope->self;
+    scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), SHIELD));
+    VALUE result = scope_call(scope, sleep_for, seconds);
+    RB_GC_GUARD(self);
+    return result;
+}
+
+// In a task a shield keeps what is due outside of the nap; under a foreign scheduler nothing can.
+static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
+{
+    int state = 0;
+    VALUE seconds = DBL2NUM((double)span / 1e9);
+    if (!ours) {
+        rb_protect(sleep_for, seconds, &state);
+        return keep(self, state);
+    }
+    rb_protect(sleep_in_shield, seconds, &state);
+    if (keep(self, state)) return true;
+    struct task *task = task_current();
+    return busy_of(self)->ended = task ? task_pending(task) : deadline_in_force() <= deadline_now();
+}
+
+/*
+ * call-seq: wait.call(count) -> true or false
+ *
+ * @api private Waits for a moment. True: try again. False: give up, as the time is over, or something has ended the wait.
+ * +count+ is 0 when the wait begins.
+ */
+static VALUE call(VALUE self, VALUE count)
+{
+    struct busy_wait *busy = busy_of(self);
+    int tries = NUM2INT(count);
+    deadline_t now = deadline_now();
+    if (tries == 0) {
+        busy->until = deadline_after(now, busy->limit);
+        busy->error = Qnil;
+        busy->ended = false;
+    }
+    if (now >= busy->until) return Qfalse;
+    int64_t span = tries < 4 ? FIRST << tries : LONGEST;
+    if (span > LONGEST) span = LONGEST;
+    if (span > busy->until - now) span = busy->until - now;
+    struct place place = place_of_fiber();
+    bool over = NIL_P(place.scheduler) ? nap_in_thread(self, span) : nap_in_fiber(self, place.loop, span);
+    return over ? Qfalse : Qtrue;
+}
+
+/*
+ * call-seq: wait.settle -> nil
+ *
+ * @api private Raises what has ended the wait, if anything has. For when the library has returned.
+ */
+static VALUE settle(VALUE self)
+{
+    struct busy_wait *busy = busy_of(self);
+    VALUE error = busy->error;
+    bool ended = busy->ended;
+    busy->error = Qnil;
+    busy->ended = false;
+    if (!NIL_P(error)) rb_exc_raise(error);
+    if (ended) deadline_check();
+    return Qnil;
+}
+
+/*
+ * Document-class: Heddle::BusyWait
+ *
+ * @api private A wait for a lock of SQLite's that neither stops other threads and tasks nor lets an exception through
+ * SQLite.
+ */
+void Init_heddle_busy_wait(void)
+{
+    id_sleep = rb_intern("sleep");
+    VALUE cBusyWait = rb_define_class_under(heddle_module, "BusyWait", rb_cObject);
+    rb_define_alloc_func(cBusyWait, allocate);
+    rb_define_method(cBusyWait, "initialize", initialize, 1);
+    rb_define_method(cBusyWait, "call", call, 1);
+    rb_define_method(cBusyWait, "settle", settle, 0);
+    rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("BusyWait")));
+}

@@ -1,0 +1,38 @@
+# frozen_string_literal: true
+
+# How a query is interrupted, for tests of what becomes of its connection. Each way is given the test and the query as a
+# Proc, and returns once the query was interrupted.
+WAYS_TO_INTERRUPT = {
+  "a deadline in a task" => lambda do |test, query|
+    Heddle.run { test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2, &query) } }
+  end,
+  "a deadline in a thread" => lambda do |test, query|
+    test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2, &query) }
+  end,
+  "Timeout in a task" => lambda do |test, query|
+    Heddle.run { test.assert_raises(Timeout::Error) { Timeout.timeout(0.2, &query) } }
+  end,
+  "Timeout in a thread" => lambda do |test, query|
+    test.assert_raises(Timeout::Error) { Timeout.timeout(0.2, &query) }
+  end,
+  "a cancel" => lambda do |test, query|
+    Heddle.run do
+      task = Heddle.spawn(&query)
+      sleep 0.2
+      task.cancel
+      test.assert_raises(Heddle::TaskCancelled) { task.value }
+    end
+  end,
+  "a raise in a thread" => lambda do |test, query|
+    thread = Thread.new(&query)
+    thread.report_on_exception = false
+    sleep 0.2
+    thread.raise(IndexError, "struck")
+    test.assert_raises(IndexError, *test.wrapped) { thread.value }
+  end,
+  "the end of a thread" => lambda do |_test, query|
+    thread = Thread.new(&query)
+    sleep 0.2
+    thread.kill.join
+  end
+}.freeze

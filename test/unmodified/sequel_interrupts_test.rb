@@ -1,0 +1,229 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "unmodified/unmodified_test_case"
+require "support/ways_to_interrupt"
+require "minitest/mock"
+require "heddle/timeout"
+
+# A query of Sequel is interrupted. Whoever is given its connection next, the only one of the pool, must not wait for the
+# rest of that query, nor find the connection closed, nor inside a transaction.
+class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
+  SECONDS = 20 # what the query would take
+  AT_ONCE = 5
+
+  ADAPTERS = {
+    "postgres" => [:postgresql, "pg", "pg_sleep(#{SECONDS})"],
+    "mysql2" => [:mariadb, "mysql2", "sleep(#{SECONDS})"],
+    "trilogy" => [:mariadb, "trilogy", "sleep(#{SECONDS})"]
+  }.freeze
+  # timed_queue, the default of Ruby 3.2 and later, needs Ruby 3.2.
+  POOLS = %i[threaded sharded_threaded single sharded_single].freeze + ((RUBY_VERSION >= "3.2") ? %i[timed_queue sharded_timed_queue] : [])
+
+  def setup
+    super
+    library "sequel"
+    require "heddle/sequel"
+  end
+
+  def teardown
+    disconnect
+    super
+  end
+
+  ADAPTERS.each_key do |adapter|
+    WAYS_TO_INTERRUPT.each do |name, way|
+      next if adapter == "mysql2" && name == "Timeout in a thread" # mysql2 puts it off until the answer is there
+
+      define_method(:"test_#{name.tr(" ", "_")}_on_#{adapter}") do
+        assert_usable_after(adapter) { way.call(self, proc { slow }) }
+      end
+
+      define_method(:"test_#{name.tr(" ", "_")}_in_a_transaction_on_#{adapter}") do
+        query = proc do
+          @db.transaction do
+            @db[:struck].insert(id: 1)
+            slow
+          end
+        end
+        assert_usable_after(adapter) { way.call(self, query) }
+      end
+    end
+
+    # The deadline passes in the program's own code, so that it strikes ROLLBACK itself.
+    define_method(:"test_a_deadline_before_the_rollback_on_#{adapter}") do
+      assert_usable_after(adapter) do
+        Heddle.run do
+          assert_raises(Heddle::DeadlineExceeded) do
+            Heddle.deadline(0.1) do
+              @db.transaction do
+                @db[:struck].insert(id: 1)
+                sleep 1
+              end
+            end
+          end
+        end
+      end
+    end
+
+    define_method(:"test_a_deadline_that_is_rescued_in_a_transaction_on_#{adapter}") do
+      assert_usable_after(adapter) do
+        assert_raises(Sequel::DatabaseError) do
+          @db.transaction do
+            @db[:struck].insert(id: 1)
+            begin
+              Heddle.deadline(0.2) { slow }
+            rescue Heddle::DeadlineExceeded
+              @db[:struck].insert(id: 2)
+            end
+          end
+        end
+      end
+    end
+
+    unless adapter == "mysql2" # 0.5.7 crashes on a prepared statement without rows, also without Heddle
+      define_method(:"test_prepared_statements_on_#{adapter}") do
+        connect(adapter)
+        statement = @db[:struck].where(id: :$id).prepare(:select, :by_id)
+        assert_empty statement.call(id: 1)
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { slow } }
+        assert_empty assert_within(AT_ONCE) { statement.call(id: 1) }
+      end
+    end
+
+    POOLS.each do |pool|
+      define_method(:"test_the_pool_#{pool}_on_#{adapter}") do
+        sharded = pool.start_with?("sharded") ? {servers: {}} : {}
+        assert_usable_after(adapter, pool_class: pool, **sharded) do
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { slow } }
+        end
+      end
+    end
+
+    # A raw connection's query is no business of Sequel's, until the connection comes back.
+    define_method(:"test_a_raw_connection_on_#{adapter}") do
+      assert_usable_after(adapter) do
+        assert_raises(Heddle::DeadlineExceeded) do
+          Heddle.deadline(0.2) { @db.synchronize { |raw| raw.query("select #{@slow}") } }
+        end
+      end
+    end
+
+    # An error that the server reports is no interrupt.
+    define_method(:"test_errors_of_the_server_cost_no_connection_on_#{adapter}") do
+      connect(adapter)
+      before = identity
+      assert_raises(Sequel::DatabaseError) { @db.get(Sequel.lit("nothing_of_this_name")) }
+      assert_raises(IndexError) { @db.transaction { raise IndexError } }
+      assert_equal 1, catch(:out) { @db.transaction { throw :out, 1 } }
+      assert_equal before, identity
+    end
+
+    define_method(:"test_a_server_that_ended_the_connection_on_#{adapter}") do
+      connect(adapter)
+      end_connection(identity)
+      assert_raises(Sequel::DatabaseDisconnectError) { @db.get(1) }
+      assert_equal 1, @db.get(1)
+    end
+  end
+
+  def test_a_connection_of_pg_is_kept
+    connect("postgres")
+    before = identity
+    Heddle.run { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { slow } } }
+    assert_equal before, identity
+  end
+
+  def test_a_connection_of_pg_that_cannot_be_cancelled_is_thrown_away
+    connect("postgres")
+    before = identity
+    raw = @db.synchronize(&:itself)
+    raw.stub(:cancel, "no room for another connection") do
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { slow } }
+    end
+    refute_equal before, assert_within(AT_ONCE, remeasure: 0) { identity }
+  ensure
+    @db.get(Sequel.function(:pg_terminate_backend, before)) if before
+  end
+
+  # Tasks of one thread have a connection each, with and without Sequel's fiber_concurrency.
+  def test_tasks_do_not_share_a_connection
+    connect("postgres", max_connections: 4)
+    identities = Heddle.run do
+      Array.new(3) { Heddle.spawn { @db.synchronize { [identity, sleep(0.1)].first } } }.map(&:value)
+    end
+    assert_equal identities.uniq, identities
+  end
+
+  def test_the_extension_alone
+    disconnect
+    name, = ADAPTERS.fetch("trilogy")
+    server = server(name)
+    script = <<~RUBY
+      require "heddle"
+      require "sequel"
+      db = Sequel.connect(#{server.url.sub("mysql", "trilogy").dump}, max_connections: 1)
+      db.extension(:heddle)
+      begin
+        Heddle.deadline(0.2) { db.get(Sequel.lit("sleep(5)")) }
+      rescue Heddle::DeadlineExceeded
+        puts db.get(7)
+      end
+    RUBY
+    assert_equal "7\n", IO.popen([RbConfig.ruby, "-W0", "-Ilib", "-e", script], err: %i[child out], &:read)
+  end
+
+  # What an error of Thread#raise's may be wrapped in.
+  def wrapped = [Sequel::DatabaseError]
+
+  private
+
+  def assert_usable_after(adapter, **options)
+    connect(adapter, **options)
+    assert_within(AT_ONCE) do
+      yield
+      2.times { |i| assert_equal i, @db.get(i) }
+      Heddle.run { assert_equal 7, @db.get(7) }
+      assert_equal 0, @db[:struck].count
+      @db.transaction { @db[:struck].insert(id: 3) }
+      assert_equal 1, @db[:struck].delete
+    end
+    refute @db.in_transaction?
+    wait_until(AT_ONCE, what: "the end of the query on the server") { running.zero? }
+  end
+
+  def slow = @db.get(Sequel.lit(@slow))
+
+  def identity = @db.get(Sequel.function((@db.database_type == :postgres) ? :pg_backend_pid : :connection_id))
+
+  def end_connection(id)
+    other = Sequel.connect(@settings)
+    (@db.database_type == :postgres) ? other.get(Sequel.function(:pg_terminate_backend, id)) : other.run("kill #{id}")
+  ensure
+    other&.disconnect
+  end
+
+  def running
+    if @db.database_type == :postgres
+      @db[:pg_stat_activity].where(state: "active").where(Sequel.lit("query like '%pg_sleep(%'")).where(Sequel.lit("pid <> pg_backend_pid()")).count
+    else
+      @db[Sequel[:information_schema][:processlist]].where(state: "User sleep").count
+    end
+  end
+
+  def connect(adapter, **options)
+    name, library, @slow = ADAPTERS.fetch(adapter)
+    library library
+    db = server(name)
+    @settings = {adapter: adapter, host: "127.0.0.1", port: db.port, user: db.username, password: db.password,
+                 database: db.database, max_connections: 1, pool_timeout: AT_ONCE, keep_reference: false, **options}
+    @db = Sequel.connect(@settings)
+    @db.drop_table?(:struck)
+    @db.create_table(:struck, **((name == :mariadb) ? {engine: "InnoDB"} : {})) { Integer :id }
+  end
+
+  def disconnect
+    @db&.disconnect
+    @db = nil
+  end
+end
