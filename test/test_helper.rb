@@ -28,7 +28,8 @@ module TestHelpers
   end
 
   # The block must end within +seconds+, and not before +at_least+. The machine may have been busy, so a block that was
-  # late is measured again, +remeasure+ times. Returns the block's value.
+  # late is measured again, +remeasure+ times. Not (remeasure: 0) where what the first time has left lets the second be
+  # quick: the end of a thread, a task's value, bytes that have arrived. Returns the block's value.
   def assert_within(seconds, at_least: 0, remeasure: 1)
     took = value = nil
     (remeasure + 1).times do

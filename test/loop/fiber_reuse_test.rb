@@ -122,7 +122,7 @@ class FiberReuseTest < Minitest::Test
       assert_equal [first, true, ThreadError], second
       # … and may unlock it; others cannot.
       assert_raises(ThreadError) { mutex.unlock }
-      assert_nil assert_within(1) { Heddle.spawn { sleep(0) }.wait && Heddle.spawn { mutex.unlock }.wait && nil }
+      assert_nil assert_within(1, remeasure: 0) { Heddle.spawn { sleep(0) }.wait && Heddle.spawn { mutex.unlock }.wait && nil }
       refute_predicate mutex, :locked?
     end
   end

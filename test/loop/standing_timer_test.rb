@@ -25,21 +25,21 @@ class StandingTimerTest < Minitest::Test
   def test_earlier_after_later
     Heddle.run do
       short_wait_within(60)
-      assert_within(1, at_least: 0.03) { sleep(0.03) }
+      assert_within(1, at_least: 0.03, remeasure: 0) { sleep(0.03) }
       short_wait_within(30)
-      assert_within(1) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { @reader.readpartial(1) } } }
+      assert_within(1, remeasure: 0) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { @reader.readpartial(1) } } }
     end
   end
 
   def test_later_after_one_that_goes_off_for_nobody
     Heddle.run do
       short_wait_within(0.02)
-      assert_within(2, at_least: 0.1) { sleep(0.1) }
+      assert_within(2, at_least: 0.1, remeasure: 0) { sleep(0.1) }
       short_wait_within(0.02)
       sleeper = Thread.new { sleep(0.1) && @writer.write("x") }
-      assert_within(2, at_least: 0.05) { Heddle.deadline(60) { @reader.readpartial(1) } }
+      assert_within(2, at_least: 0.05, remeasure: 0) { Heddle.deadline(60) { @reader.readpartial(1) } }
       sleeper.join
-      assert_within(1) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.03) { @reader.readpartial(1) } } }
+      assert_within(1, remeasure: 0) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.03) { @reader.readpartial(1) } } }
     end
   end
 
@@ -48,7 +48,7 @@ class StandingTimerTest < Minitest::Test
     Heddle.run do
       100.times do |index|
         short_wait_within(0.0112 + index % 10 * 0.0001)
-        assert_within(1, at_least: 0.0105) { sleep(0.0105) }
+        assert_within(1, at_least: 0.0105, remeasure: 0) { sleep(0.0105) }
       end
     end
   end
