@@ -100,6 +100,22 @@ class MemcachedDalliCompatibleTest < Minitest::Test
     answers.first.each_with_index { |answer, i| assert_equal [i, answer], [i, answers.last[i]] }
   end
 
+  # Each public method of dalli's can be called with the same arguments.
+  def test_the_same_methods
+    theirs = Dalli::Client.public_instance_methods(false)
+    ours = Heddle::Memcached::DalliCompatible
+    missing = theirs.reject { |name| ours.public_method_defined?(name) }
+    assert_empty missing
+    theirs.each do |name|
+      wanted, given = [Dalli::Client, ours].map { |klass| klass.instance_method(name).parameters }
+      assert_equal wanted.count { |kind, _| kind == :req }, given.count { |kind, _| kind == :req }, name
+      positional = ->(list) { (list.any? { |kind, _| kind == :rest }) ? Float::INFINITY : list.count { |kind, _| %i[req opt].include?(kind) } }
+      assert_operator positional[given], :>=, positional[wanted], "#{name}: #{wanted} and #{given}"
+      keywords = ->(list) { list.filter_map { |kind, keyword| keyword if %i[key keyreq].include?(kind) } }
+      assert_empty keywords[wanted] - keywords[given], name unless given.any? { |kind, _| kind == :keyrest }
+    end
+  end
+
   def test_a_flush_inside_of_quiet
     server = Servers::Memcached.new.start
     answers = [Dalli::Client, Heddle::Memcached::DalliCompatible].map do |klass|

@@ -143,40 +143,35 @@ class MemcachedDalliFailuresTest < Minitest::Test
     assert_equal({}, cache.get_multi { flunk })
   end
 
-  # Stands in for OpenTelemetry's API, of which dalli uses this much.
-  class Tracer
-    attr_reader :spans
-
-    def initialize = @spans = []
-
-    def in_span(name, attributes:, kind:)
-      @spans << [name, attributes.dup, kind]
-      span = Object.new
-      noted = @spans.last[1]
-      span.define_singleton_method(:add_attributes) { |more| noted.update(more) }
-      yield span
-    end
+  # With OpenTelemetry's own tracer, for as long as the block runs.
+  #
+  # @yieldparam spans [OpenTelemetry::SDK::Trace::Export::InMemorySpanExporter]
+  def with_telemetry
+    require "opentelemetry/sdk"
+    exporter = OpenTelemetry::SDK::Trace::Export::InMemorySpanExporter.new
+    provider = OpenTelemetry::SDK::Trace::TracerProvider.new
+    provider.add_span_processor(OpenTelemetry::SDK::Trace::Export::SimpleSpanProcessor.new(exporter))
+    before = OpenTelemetry.tracer_provider
+    OpenTelemetry.tracer_provider = provider
+    Dalli::Instrumentation.instance_variable_set(:@tracer, provider.tracer("dalli", Dalli::VERSION))
+    yield exporter
+  ensure
+    OpenTelemetry.tracer_provider = before if before
+    Dalli::Instrumentation.instance_variable_set(:@tracer, nil)
   end
 
-  def with_telemetry
-    tracer = Tracer.new
-    provider = Struct.new(:given) { def tracer(*) = given }.new(tracer)
-    Object.const_set(:OpenTelemetry, Module.new { define_singleton_method(:tracer_provider) { provider } })
-    Dalli::Instrumentation.tracer = tracer if Dalli::Instrumentation.respond_to?(:tracer=)
-    Dalli::Instrumentation.instance_variable_set(:@tracer, tracer)
-    yield tracer
-  ensure
-    Dalli::Instrumentation.instance_variable_set(:@tracer, nil)
-    Object.send(:remove_const, :OpenTelemetry)
+  def described(span)
+    attributes = span.attributes.transform_values { |value| value.is_a?(String) ? value.gsub(/#{name}\d+:/, "") : value }
+    [span.name, attributes, span.kind, span.status.code, span.instrumentation_scope.name, span.events&.map(&:name)]
   end
 
   def test_the_same_spans
     skip "this is dalli #{Dalli::VERSION}, whose spans have older attributes" if Dalli::VERSION.to_i < 5
 
-    with_telemetry do |tracer|
+    with_telemetry do |exporter|
       [{}, {otel_db_statement: :include, otel_peer_service: "peer"}, {otel_db_statement: :obfuscate}].each do |options|
         theirs, ours = of_real_server(**options).map do |cache|
-          tracer.spans.clear
+          exporter.reset
           cache.set("k", 1) && cache.get("k") && cache.gat("k", 5) && cache.touch("k", 5)
           cache.add("k", 1) || cache.replace("k", 2)
           cache.append("none", "1") || cache.prepend("none", "1")
@@ -190,7 +185,10 @@ class MemcachedDalliFailuresTest < Minitest::Test
           cache.get_with_metadata("a")
           cache.delete_multi(%w[a b])
           cache.delete("k")
-          tracer.spans.map { |name, attributes, kind| [name, attributes.transform_values { |value| value.is_a?(String) ? value.gsub(/#{self.name}\d+:/, "") : value }, kind] }
+          outcome { cache.set("big", Random.bytes(2 << 20)) }
+          outcome { cache.incr("f") }
+          assert_predicate exporter.finished_spans.size, :positive?
+          exporter.finished_spans.map { |span| described(span) }
         end
         theirs.zip(ours).each { |pair| assert_equal(*pair) }
         assert_equal theirs.size, ours.size

@@ -19,8 +19,9 @@ class MemcachedRailsStoresTest < Minitest::Test
       require "dalli"
       require "active_support/cache/mem_cache_store"
       require "active_support/cache/heddle_store"
+      require "active_support/cache/redis_cache_store"
     rescue LoadError => error
-      raise unless error.path.to_s.match?(/active_support|dalli|connection_pool/)
+      raise unless error.path.to_s.match?(/active_support|dalli|connection_pool|redis/)
 
       skip "the gem #{error.path} is not installed"
     end
@@ -116,6 +117,71 @@ class MemcachedRailsStoresTest < Minitest::Test
       cache.write("torn", "\x04\bo:".b, raw: true)
       cache.write("fine", 1)
       [cache.read("torn"), cache.read_multi("torn", "fine"), cache.fetch("torn") { "anew" }, cache.read("torn")]
+    end
+  end
+
+  # What Rails promises of every store, held against each, and against Rails' own store on Redis.
+  def each_store
+    memcached = real_server
+    cached = stores("#{memcached.host}:#{memcached.port}")
+    cached << ActiveSupport::Cache::RedisCacheStore.new(url: Servers.redis.url, namespace: "#{name}#{rand(1 << 30)}")
+    cached.each { |cache| yield cache, cache.class.name }
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def test_expiry_and_races
+    strict = ActiveSupport::Cache::Store.raise_on_invalid_cache_expiration_time
+    ActiveSupport::Cache::Store.raise_on_invalid_cache_expiration_time = true
+    each_store do |cache, store|
+      assert_raises(ArgumentError, store) { cache.write("bad", 1, expires_in: -1) }
+      assert_nil cache.read("bad"), store
+      cache.write("old", 1, expires_in: 0.05)
+      sleep 0.06
+      assert_nil cache.read("old"), store
+      cache.write("raced", 1, expires_in: 0.05, race_condition_ttl: 10)
+      sleep 0.06
+      made = cache.fetch("raced", race_condition_ttl: 10, expires_in: 10) do
+        assert_equal 1, cache.fetch("raced") { flunk "two made it at once" }, store
+        2
+      end
+      assert_equal [2, 2], [made, cache.read("raced")], store
+    end
+  ensure
+    ActiveSupport::Cache::Store.raise_on_invalid_cache_expiration_time = strict
+  end
+
+  def test_namespaces_versions_and_nothing
+    each_store do |cache, store|
+      cache.write("k", 1)
+      cache.write("k", 2, namespace: "other")
+      assert_equal [1, 2], [cache.read("k"), cache.read("k", namespace: "other")], store
+      cache.write("v", 1, version: 1)
+      assert_equal [1, nil], [cache.read("v", version: 1), cache.read("v", version: 2)], store
+      cache.write("nil", nil)
+      assert_equal [true, nil], [cache.exist?("nil"), cache.fetch("nil") { flunk "nil is a value" }], store
+      assert_equal({"k" => 1, "nil" => nil}, cache.read_multi("k", "nil", "none"), store)
+      assert_equal({"k" => 1, "new" => "made"}, cache.fetch_multi("k", "new") { "made" }, store)
+      assert_equal [5, 3], [cache.increment("n", 5), cache.decrement("n", 2)], store
+      assert_equal "3", cache.read("n", raw: true), store
+      assert_raises(NotImplementedError, store) { cache.delete_matched("k") } unless store.include?("Redis")
+    end
+  end
+
+  def test_the_local_cache
+    each_store do |cache, store|
+      cache.write("k", 1)
+      cache.with_local_cache do
+        assert_equal 1, cache.read("k"), store
+        other = cache.dup
+        Thread.new { other.write("k", 2) }.join
+        assert_equal 1, cache.read("k"), store
+        cache.write("k", 3)
+        assert_equal 3, cache.read("k"), store
+        assert cache.delete("k"), store
+        assert_nil cache.read("k"), store
+      end
+      assert_nil cache.read("k"), store
     end
   end
 
