@@ -42,7 +42,8 @@ class CloseOfEveryWaitTest < Minitest::Test
   end
 
   READS = {
-    "read" => ->(io) { io.read(1) }, "read to the end" => ->(io) { io.read }, "gets" => ->(io) { io.gets }, "getc" => ->(io) { io.getc },
+    "read" => ->(io) { io.read(1) }, "read to the end" => ->(io) { io.read }, "gets" => ->(io) { io.gets },
+    "getc" => ->(io) { io.getc },
     "readpartial" => ->(io) { io.readpartial(1) }, "sysread" => ->(io) { io.sysread(1) }, "eof?" => ->(io) { io.eof? },
     "wait_readable" => ->(io) { io.wait_readable }, "wait_readable(30)" => ->(io) { io.wait_readable(30) },
     "wait" => ->(io) { io.wait(30) }, "wait for several events" => ->(io) { io.wait(IO::READABLE | IO::PRIORITY, 30) },
@@ -51,9 +52,11 @@ class CloseOfEveryWaitTest < Minitest::Test
     "each_line in a fiber of the task's own" => ->(io) { Fiber.new(blocking: false) { io.each_line.to_a }.resume }
   }.freeze
   WRITES = {
-    "write" => ->(io) { io.write(FLOOD) }, "syswrite" => ->(io) { loop { io.syswrite(FLOOD) } }, "several writes" => ->(io) { io.write("x", FLOOD) },
+    "write" => ->(io) { io.write(FLOOD) }, "syswrite" => ->(io) { loop { io.syswrite(FLOOD) } },
+    "several writes" => ->(io) { io.write("x", FLOOD) },
     "wait_writable" => ->(io) { io.wait_writable }, "wait_writable(30)" => ->(io) { io.wait_writable(30) },
-    "IO.select to write" => ->(io) { IO.select(nil, [io]) }, "copy_stream from" => ->(io) { IO.copy_stream(StringIO.new(FLOOD), io) }
+    "IO.select to write" => ->(io) { IO.select(nil, [io]) },
+    "copy_stream from" => ->(io) { IO.copy_stream(StringIO.new(FLOOD), io) }
   }.freeze
 
   kinds(READS, on: :socket)
@@ -67,8 +70,13 @@ class CloseOfEveryWaitTest < Minitest::Test
     "recv_io" => ->(io) { io.recv_io }, "wait_priority" => ->(io) { io.wait_priority(30) },
     "IO.select for urgent data" => ->(io) { IO.select(nil, nil, [io]) }
   }, on: :socket)
-  kinds({"send" => ->(io) { loop { io.send(FLOOD, 0) } }, "sendmsg" => ->(io) { loop { io.sendmsg(FLOOD) } }}, on: :full_socket)
-  kinds({"recvfrom" => ->(io) { io.recvfrom(1) }, "recv" => ->(io) { io.recv(1) }, "wait_readable" => ->(io) { io.wait_readable }}, on: :udp)
+  kinds({
+    "send" => ->(io) { loop { io.send(FLOOD, 0) } }, "sendmsg" => ->(io) { loop { io.sendmsg(FLOOD) } }
+  }, on: :full_socket)
+  kinds({
+    "recvfrom" => ->(io) { io.recvfrom(1) }, "recv" => ->(io) { io.recv(1) },
+    "wait_readable" => ->(io) { io.wait_readable }
+  }, on: :udp)
   kinds({"accept" => ->(io) { io.accept }, "wait_readable" => ->(io) { io.wait_readable }}, on: :tcp_server)
   kinds({"accept" => ->(io) { io.accept }, "sysaccept" => ->(io) { io.sysaccept }}, on: :unix_server)
   kinds({"accept" => ->(io) { io.accept }}, on: :listening_socket)
@@ -96,7 +104,8 @@ class CloseOfEveryWaitTest < Minitest::Test
   {"connect" => :connect, "accept" => :accept}.each do |name, method|
     kind("TLS #{name}") do
       io = socket
-      secure = keep(OpenSSL::SSL::SSLSocket.new(io, (method == :accept) ? Certificates.context : OpenSSL::SSL::SSLContext.new))
+      context = (method == :accept) ? Certificates.context : OpenSSL::SSL::SSLContext.new
+      secure = keep(OpenSSL::SSL::SSLSocket.new(io, context))
       Kind.new(io: io, wait: -> { secure.public_send(method) })
     end
   end
@@ -105,33 +114,50 @@ class CloseOfEveryWaitTest < Minitest::Test
     "readpartial" => ->(io) { io.readpartial(1) }, "gets" => ->(io) { io.gets }, "read" => ->(io) { io.read(1) },
     "write" => ->(io) { io.write(FLOOD) && io.flush }
   }.each do |name, wait|
-    kind("TLS #{name}, its socket closed") { secure_socket.then { |secure| Kind.new(io: secure.to_io, wait: -> { wait.call(secure) }) } }
+    kind("TLS #{name}, its socket closed") do
+      secure_socket.then { |secure| Kind.new(io: secure.to_io, wait: -> { wait.call(secure) }) }
+    end
     next if name == "write" # SSLSocket#close sends first what was written, and waits for that itself
 
-    kind("TLS #{name}, closed itself") { secure_socket.then { |secure| Kind.new(io: secure, wait: -> { wait.call(secure) }) } }
+    kind("TLS #{name}, closed itself") do
+      secure_socket.then { |secure| Kind.new(io: secure, wait: -> { wait.call(secure) }) }
+    end
   end
 
   STREAM_WAITS = {
-    "read" => ->(stream) { stream.read(1) }, "gets" => ->(stream) { stream.gets }, "readpartial" => ->(stream) { stream.readpartial(1) },
-    "peek" => ->(stream) { stream.peek(1) }, "eof?" => ->(stream) { stream.eof? }, "wait_readable" => ->(stream) { stream.wait_readable },
-    "write" => ->(stream) { stream.write(FLOOD) && stream.flush }, "an exchange" => ->(stream) { stream.exchange { stream.write("a") && stream.gets } },
+    "read" => ->(stream) { stream.read(1) }, "gets" => ->(stream) { stream.gets },
+    "readpartial" => ->(stream) { stream.readpartial(1) },
+    "peek" => ->(stream) { stream.peek(1) }, "eof?" => ->(stream) { stream.eof? },
+    "wait_readable" => ->(stream) { stream.wait_readable },
+    "write" => ->(stream) { stream.write(FLOOD) && stream.flush },
+    "an exchange" => ->(stream) { stream.exchange { stream.write("a") && stream.gets } },
     "read within a timeout" => ->(stream) { (stream.read_timeout = 30) && stream.read(1) }
   }.freeze
 
   STREAM_WAITS.each do |name, wait|
-    kind("Stream: #{name}, closed itself") { stream.then { |stream| Kind.new(io: stream, wait: -> { wait.call(stream) }) } }
-    kind("Stream: #{name}, its socket closed") { stream.then { |stream| Kind.new(io: stream.to_io, wait: -> { wait.call(stream) }) } }
-    kind("Stream with TLS: #{name}, closed itself") { secure_stream.then { |stream| Kind.new(io: stream, wait: -> { wait.call(stream) }) } }
-    kind("Stream with TLS: #{name}, its socket closed") { secure_stream.then { |stream| Kind.new(io: stream.to_io, wait: -> { wait.call(stream) }) } }
+    kind("Stream: #{name}, closed itself") do
+      stream.then { |stream| Kind.new(io: stream, wait: -> { wait.call(stream) }) }
+    end
+    kind("Stream: #{name}, its socket closed") do
+      stream.then { |stream| Kind.new(io: stream.to_io, wait: -> { wait.call(stream) }) }
+    end
+    kind("Stream with TLS: #{name}, closed itself") do
+      secure_stream.then { |stream| Kind.new(io: stream, wait: -> { wait.call(stream) }) }
+    end
+    kind("Stream with TLS: #{name}, its socket closed") do
+      secure_stream.then { |stream| Kind.new(io: stream.to_io, wait: -> { wait.call(stream) }) }
+    end
   end
 
   kind("Stream: connect, in its handshake") do
     port = silent_server
-    Kind.new(io: -> { socket_to(port) }, wait: -> { Heddle::Stream.connect("127.0.0.1", port, tls: true) }, begun: -> { socket_to(port) })
+    found = -> { socket_to(port) }
+    Kind.new(io: found, wait: -> { Heddle::Stream.connect("127.0.0.1", port, tls: true) }, begun: found)
   end
 
   {"the head" => "HTTP/1.1 200 OK\r\nContent-", "a sized body" => "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello",
-   "a chunk" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello", "a body up to the end" => "HTTP/1.1 200 OK\r\n\r\nhello"}.each do |where, bytes|
+   "a chunk" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello",
+   "a body up to the end" => "HTTP/1.1 200 OK\r\n\r\nhello"}.each do |where, bytes|
     %i[enable disable].each do |switch|
       kind("#{(switch == :enable) ? "accelerated" : "stock"} Net::HTTP in #{where}") do
         Heddle::NetHTTP.public_send(switch)
@@ -163,16 +189,18 @@ class CloseOfEveryWaitTest < Minitest::Test
     asked = Thread::Queue.new
     server = keep(ScriptedMySQL.new { |peer| peer.welcome && (asked << peer.request) && sleep })
     query = -> { Heddle::DB.connect(server.url, timeout: 30).query("select 1") }
-    Kind.new(io: -> { socket_to(server.port) }, wait: query, begun: -> { asked.size > 0 }, error: Heddle::DB::ConnectionLost,
-      message: /#{MESSAGE}.*whether what was asked last was done is not known/o)
+    Kind.new(io: -> { socket_to(server.port) }, wait: query, begun: -> { asked.size > 0 },
+      error: Heddle::DB::ConnectionLost, message: /#{MESSAGE}.*whether what was asked last was done is not known/o)
   end
 
-  kind("offload that reads") { socket.then { |io| Kind.new(io: io, wait: -> { Heddle.offload { io.read(1) } }, begun: -> { threads_in("read") }) } }
+  kind("offload that reads") do
+    socket.then { |io| Kind.new(io: io, wait: -> { Heddle.offload { io.read(1) } }, begun: -> { threads_in("read") }) }
+  end
 
   # What ends where its worker's socket is closed is the call, not the process that calls.
   kind("Heddle.map over processes") do
     before = ObjectSpace.each_object(UNIXSocket).to_a
-    ours = -> { ObjectSpace.each_object(UNIXSocket).find { |io| !before.include?(io) && !io.closed? && io.close_on_exec? } }
+    ours = -> { ObjectSpace.each_object(UNIXSocket).find { |io| !before.include?(io) && !io.closed? } }
     Kind.new(io: ours, wait: -> { Heddle.map(1..4, fibers: 1, processes: 2) { sleep } }, begun: ours, message: /closed/)
   end
 
@@ -202,10 +230,14 @@ class CloseOfEveryWaitTest < Minitest::Test
 
   KINDS.each do |name, build|
     CLOSERS.each do |closer, close|
-      define_method("test_#{name}, closed by #{closer}") { Heddle.run { closed_under(build, close) { |wait| Heddle.spawn(&wait) } } }
+      define_method("test_#{name}, closed by #{closer}") do
+        Heddle.run { closed_under(build, close) { |wait| Heddle.spawn(&wait) } }
+      end
       next unless OURS.match?(name) && closer != "another task"
 
-      define_method("test_#{name} in a thread, closed by #{closer}") { closed_under(build, close) { |wait| in_background(&wait) } }
+      define_method("test_#{name} in a thread, closed by #{closer}") do
+        closed_under(build, close) { |wait| in_background(&wait) }
+      end
     end
   end
 
@@ -217,8 +249,14 @@ class CloseOfEveryWaitTest < Minitest::Test
         waits = waits.except("wait for several events").values
         tasks = waits.map { |wait| waiter_of(-> { wait.call(io) }) { |body| Heddle.spawn(&body) } }
         in_other_loop = Thread::Queue.new
-        @threads << in_background { Heddle.run { waits.each { |wait| in_other_loop << waiter_of(-> { wait.call(io) }) { |body| Heddle.spawn(&body) } } } }
-        threads = [waits.first, waits.last].map { |wait| waiter_of(-> { Heddle.deadline(30) { wait.call(io) } }) { |body| in_background(&body) } }
+        @threads << in_background do
+          Heddle.run do
+            waits.each { |wait| in_other_loop << waiter_of(-> { wait.call(io) }) { |body| Heddle.spawn(&body) } }
+          end
+        end
+        threads = [waits.first, waits.last].map do |wait|
+          waiter_of(-> { Heddle.deadline(30) { wait.call(io) } }) { |body| in_background(&body) }
+        end
         wait_until(what: "the waits") { in_other_loop.size == waits.size && threads.all?(&:stop?) }
         sleep(0.01)
         Heddle.deadline(BOUND) { io.close }
@@ -255,7 +293,8 @@ class CloseOfEveryWaitTest < Minitest::Test
     kind = instance_exec(&build)
     witness, other_end = pair
     others = [-> { witness.readpartial(1) }]
-    others.push(-> { witness.wait_readable(30) }, -> { IO.select([witness], nil, nil, 30) }) if Fiber.scheduler # else the byte may be gone
+    # Of threads, one may come when the byte is gone.
+    others.push(-> { witness.wait_readable(30) }, -> { IO.select([witness], nil, nil, 30) }) if Fiber.scheduler
     others.map! { |other| waiter_of(other, &start) }
     waiter = waiter_of(kind.wait, &start)
     begun(kind, waiter)
@@ -290,7 +329,8 @@ class CloseOfEveryWaitTest < Minitest::Test
   def work_of_closes(others:)
     Heddle.run do
       crowd = socket
-      tasks = Array.new(others) { |i| Heddle.spawn(&[-> { crowd.wait_readable }, -> { sleep }, -> { Thread::Queue.new.pop }, -> { crowd.readpartial(1) }][i % 4]) }
+      waits = [-> { crowd.wait_readable }, -> { sleep }, -> { Thread::Queue.new.pop }, -> { crowd.readpartial(1) }]
+      tasks = Array.new(others) { |i| Heddle.spawn(&waits[i % 4]) }
       ios = Array.new(10) { socket }
       waiters = ios.map { |io| waiter_of(-> { io.readpartial(1) }) { |body| Heddle.spawn(&body) } }
       sleep(0.01) # whatever is ready has had its turn
@@ -303,7 +343,8 @@ class CloseOfEveryWaitTest < Minitest::Test
       after = Heddle.stats
       assert_equal [MESSAGE] * 10, waiters.map { |waiter| outcome(waiter).message }
       tasks.each(&:cancel)
-      {calls: calls, interrupts: interrupts}.merge(%i[switches system_calls polls].to_h { |key| [key, after[key] - before[key]] })
+      work = %i[switches system_calls polls].to_h { |key| [key, after[key] - before[key]] }
+      {calls: calls, interrupts: interrupts, **work}
     end
   end
 
@@ -341,11 +382,13 @@ class CloseOfEveryWaitTest < Minitest::Test
 
   def unix_server = keep(UNIXServer.new("\0heddle-#{$$}-#{rand(1 << 60)}"))
 
-  def listening_socket = keep(Socket.new(:INET, :STREAM)).tap { |io| io.bind(Addrinfo.tcp("127.0.0.1", 0)) && io.listen(5) }
+  def listening_socket
+    keep(Socket.new(:INET, :STREAM)).tap { |io| io.bind(Addrinfo.tcp("127.0.0.1", 0)) && io.listen(5) }
+  end
 
   def stream = Heddle::Stream.new(socket)
 
-  # Behind the handshake, and behind the byte that comes after all that the server's TLS sends by itself (session tickets).
+  # Behind the handshake, and behind the byte that comes after all that the server's TLS sends by itself (tickets).
   def secure_socket
     near, far = pair
     peer = in_background { tls_peer(far) }
@@ -359,7 +402,8 @@ class CloseOfEveryWaitTest < Minitest::Test
 
   def secure_stream
     port = serve { |peer| tls_peer(peer) && sleep }
-    Heddle::Stream.connect("127.0.0.1", port, tls: {ca_file: Certificates.authority_file}).tap { |stream| stream.read(1) }
+    stream = Heddle::Stream.connect("127.0.0.1", port, tls: {ca_file: Certificates.authority_file})
+    stream.tap { stream.read(1) }
   end
 
   def tls_peer(io)

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Each hook, called by the running Ruby itself and not by a test in its stead. The programs run in children, in which the
-# hooks of Heddle::Scheduler note that they were called.
+# Each hook, called by the running Ruby itself and not by a test in its stead. The programs run in children, in which
+# the hooks of Heddle::Scheduler note that they were called.
 class HooksByRubyTest < Minitest::Test
   include LoopHelpers
 
@@ -14,15 +14,55 @@ class HooksByRubyTest < Minitest::Test
     kernel_sleep: ["3.1", 'Heddle.run { puts(sleep(0.001) && "right") }'],
     block: ["3.1", "queue = Thread::Queue.new; Heddle.run { Heddle.spawn { puts queue.pop }; queue << :right }"],
     unblock: ["3.1", "queue = Thread::Queue.new; Heddle.run { Heddle.spawn { puts queue.pop }; queue << :right }"],
-    process_wait: ["3.1", 'Heddle.run { puts(Process.wait2(fork { exit!(7) }).last.exitstatus == 7 ? "right" : "wrong") }'],
-    timeout_after: ["3.1", 'require "timeout"; Heddle.run { Timeout.timeout(0.001) { sleep } rescue puts($!.is_a?(Timeout::Error) ? "right" : "wrong") }'],
-    address_resolve: ["3.1", 'Heddle.run { puts(Addrinfo.getaddrinfo("localhost", 80, nil, :STREAM).any?(&:ip?) ? "right" : "wrong") }'],
-    io_wait: ["3.1", 'reader, writer = IO.pipe; Heddle.run { Heddle.spawn { puts(reader.wait_readable && "right") }; writer << 1 }'],
+    process_wait: ["3.1", <<~RUBY],
+      Heddle.run do
+        puts(Process.wait2(fork { exit!(7) }).last.exitstatus == 7 ? "right" : "wrong")
+      end
+    RUBY
+    timeout_after: ["3.1", <<~RUBY],
+      require "timeout"
+      Heddle.run do
+        Timeout.timeout(0.001) { sleep } rescue puts($!.is_a?(Timeout::Error) ? "right" : "wrong")
+      end
+    RUBY
+    address_resolve: ["3.1", <<~RUBY],
+      Heddle.run do
+        puts(Addrinfo.getaddrinfo("localhost", 80, nil, :STREAM).any?(&:ip?) ? "right" : "wrong")
+      end
+    RUBY
+    io_wait: ["3.1", <<~RUBY],
+      reader, writer = IO.pipe
+      Heddle.run do
+        Heddle.spawn { puts(reader.wait_readable && "right") }
+        writer << 1
+      end
+    RUBY
     io_read: ["3.1", "reader, writer = IO.pipe; Heddle.run { Heddle.spawn { puts reader.gets }; writer.puts(:right) }"],
-    io_write: ["3.1", "reader, writer = IO.pipe; Heddle.run { Heddle.spawn { puts reader.gets }; writer.syswrite(\"right\\n\") }"],
-    io_select: ["3.2", 'reader, writer = IO.pipe; Heddle.run { Heddle.spawn { puts(IO.select([reader]) && "right") }; writer << 1 }'],
-    io_pread: ["3.3", 'Heddle.run { puts(File.open("/proc/self/cmdline") { |file| file.pread(1, 0).bytesize == 1 } ? "right" : "wrong") }'],
-    io_pwrite: ["3.3", 'require "tempfile"; Heddle.run { Tempfile.create("x") { |file| file.pwrite("right", 0) && puts(File.read(file.path)) } }'],
+    io_write: ["3.1", <<~'RUBY'],
+      reader, writer = IO.pipe
+      Heddle.run do
+        Heddle.spawn { puts reader.gets }
+        writer.syswrite("right\n")
+      end
+    RUBY
+    io_select: ["3.2", <<~RUBY],
+      reader, writer = IO.pipe
+      Heddle.run do
+        Heddle.spawn { puts(IO.select([reader]) && "right") }
+        writer << 1
+      end
+    RUBY
+    io_pread: ["3.3", <<~RUBY],
+      Heddle.run do
+        puts(File.open("/proc/self/cmdline") { |file| file.pread(1, 0).bytesize == 1 } ? "right" : "wrong")
+      end
+    RUBY
+    io_pwrite: ["3.3", <<~RUBY],
+      require "tempfile"
+      Heddle.run do
+        Tempfile.create("x") { |file| file.pwrite("right", 0) && puts(File.read(file.path)) }
+      end
+    RUBY
     blocking_operation_wait: ["3.4", 'require "heddle/blocking_operations"; require "zlib"
       Heddle.run { puts(Zlib.inflate(Zlib.deflate("x" * 1_000_000)).bytesize == 1_000_000 ? "right" : "wrong") }'],
     # Where it has handled an interrupt on its way to a system call without the GVL.
@@ -37,7 +77,13 @@ class HooksByRubyTest < Minitest::Test
       end
       puts "right"
     RUBY
-    fiber_interrupt: ["4.0", "reader, = IO.pipe; Heddle.run { Heddle.spawn { reader.gets rescue puts($!.is_a?(IOError) ? :right : :wrong) }; reader.close }"]
+    fiber_interrupt: ["4.0", <<~RUBY]
+      reader, = IO.pipe
+      Heddle.run do
+        Heddle.spawn { reader.gets rescue puts($!.is_a?(IOError) ? :right : :wrong) }
+        reader.close
+      end
+    RUBY
   }.freeze
 
   HOOKS.each do |hook, (since, program)|
@@ -107,7 +153,13 @@ class HooksByRubyTest < Minitest::Test
   def assert_called(hook, program)
     out = assert_child(<<~RUBY, timeout: 20)
       calls = 0
-      Heddle::Scheduler.prepend(Module.new { define_method(#{hook.inspect}) { |*arguments, **options, &block| (calls += 1) && super(*arguments, **options, &block) } })
+      counting = Module.new do
+        define_method(#{hook.inspect}) do |*arguments, **options, &block|
+          calls += 1
+          super(*arguments, **options, &block)
+        end
+      end
+      Heddle::Scheduler.prepend(counting)
       #{program}
       puts calls > 0
     RUBY
