@@ -12,6 +12,7 @@ module Heddle
   # Elsewhere it has a loop of its own, which runs inside {#map}, {#each}, {#wait} and {#close}, and inside {#spawn} until
   # the block waits for the first time, or while the queue is full; all of that in the thread that made it. Other threads may
   # {#spawn}: what they do runs when that thread is in one of these. When that thread ends, what has not ended is cancelled.
+  # A child of fork has the pool without its tasks, as if it had been made there.
   #
   # @example
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
@@ -42,22 +43,9 @@ module Heddle
       @size = count("size", size, 1)
       @queue_limit = count("queue", queue, 0)
       @name = name
-      @thread = Thread.current
-      Integrations.load
-      @queue = []
-      @running = {}.compare_by_identity # tasks that have a place, with whom they had it from
-      @spawned = 0
-      @failures = []
-      @ended = Gate.new
-      @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
-      @promised = {}.compare_by_identity # Gates of those whose turn has come: each has a place
-      @withdrawals = Task.withdrawals
-      @lock = Thread::Mutex.new # other threads spawn, too
       @closed = false
-      @scheduler = Fiber.scheduler
-      @own = @scheduler.nil?
-      @scheduler ||= Scheduler.new
-      attached { @scheduler.accept_posts } if @scheduler.is_a?(Scheduler)
+      Integrations.load
+      begin_here
     end
 
     # Runs the block on one of the pool's fibers: at once if one is free, else when its turn comes. Waits while the queue is
@@ -69,6 +57,7 @@ module Heddle
     def spawn(&block)
       raise ArgumentError, "Heddle::FiberPool#spawn needs a block: the work to do" unless block
 
+      check_process
       check_thread
       attached { submit(false, method(:ended), &block) }
     end
@@ -105,6 +94,7 @@ module Heddle
     # @param timeout [Numeric, nil] seconds
     # @return [self, nil] nil when the timeout is over first
     def wait(timeout = nil)
+      check_process
       deadline = timeout && now + timeout
       attached do
         until (seen = @ended.openings) && idle?
@@ -123,6 +113,7 @@ module Heddle
     #
     # @return [self]
     def close
+      check_process
       @closed = true
       @ended.open
       @lock.synchronize { @turns.each_key(&:open) }
@@ -137,6 +128,7 @@ module Heddle
 
     # @return [Hash{Symbol => Integer}] `size`; `running` and `queued` now; `spawned` since the start
     def statistics
+      check_process
       {size: @size, running: @running.size, queued: @queue.size, spawned: @spawned}
     end
 
@@ -194,9 +186,34 @@ module Heddle
 
     private
 
+    # What a pool has from the thread, and the scheduler, that it works on.
+    def begin_here
+      @thread = Thread.current
+      @queue = []
+      @running = {}.compare_by_identity # tasks that have a place, with whom they had it from
+      @spawned = 0
+      @failures = []
+      @ended = Gate.new
+      @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
+      @promised = {}.compare_by_identity # Gates of those whose turn has come: each has a place
+      @withdrawals = Task.withdrawals
+      @lock = Thread::Mutex.new # other threads spawn, too
+      @scheduler = Fiber.scheduler
+      @own = @scheduler.nil?
+      @scheduler ||= Scheduler.new
+      attached { @scheduler.accept_posts } if @scheduler.is_a?(Scheduler)
+      @forks = Heddle.forks
+    end
+
+    # A child of fork has none of its parent's tasks: their places would never be free there.
+    def check_process
+      begin_here unless @forks == Heddle.forks
+    end
+
     # A thread that cannot run the pool's own loop would wait until another one does, which may be never.
     def batch(items, keep:, &block)
       Items.check(items)
+      check_process
       if @own && Thread.current != @thread
         raise WrongThread, "#{inspect} has a loop of its own, which runs in #{@thread.inspect} only: make a pool in this " \
           "thread, or hand over single blocks with spawn"

@@ -39,6 +39,37 @@ class EndOfTheProgramTest < Minitest::Test
     end
   end
 
+  # Its frames lie between Ruby's call and the scheduler's own method.
+  def test_a_subclass_with_a_close_of_its_own
+    %w[close scheduler_close].each do |name|
+      outcome = in_child(<<~RUBY, timeout: 10)
+        class Own < Heddle::Scheduler
+          def #{name} = [1].each { super() }
+        end
+        Fiber.set_scheduler(Own.new)
+        Fiber.schedule { begin; sleep; ensure; puts "ensured"; end }
+        exit(3)
+      RUBY
+      assert_equal [3, "ensured\n", ""], [outcome.status.exitstatus, outcome.out, outcome.err], name
+    end
+  end
+
+  # As for other errors, its own code goes on.
+  def test_a_rescued_signal_is_no_end
+    out = assert_child(<<~RUBY)
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { sleep(0.3); puts "ended" }
+      begin
+        Process.kill(:INT, Process.pid)
+        sleep
+      rescue Interrupt
+        Fiber.set_scheduler(nil)
+      end
+      puts "went on"
+    RUBY
+    assert_equal "ended\nwent on\n", out
+  end
+
   def test_a_normal_end_waits
     out = assert_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)

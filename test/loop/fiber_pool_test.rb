@@ -519,4 +519,25 @@ class FiberPoolTest < Minitest::Test
       assert_operator descriptor_count, :<=, before
     end
   end
+
+  # Its parent's tasks have their places, and a queue that is full.
+  def test_a_child_of_fork
+    out = assert_child(<<~RUBY)
+      def in_fork = Process.wait(fork { yield && exit!(0) })
+      pool = Heddle::FiberPool.new(1, queue: 1)
+      2.times { pool.spawn { sleep(0.1) } }
+      in_fork { p pool.map([1, 2]) { |item| sleep(0.001) && item }, pool.close.statistics.values_at(:running, :queued) }
+      p pool.statistics.values_at(:running, :queued)
+      pool.close
+      in_fork { begin; pool.spawn { 1 }; rescue Heddle::PoolClosed; p :closed; end }
+      Heddle.run do
+        inner = Heddle::FiberPool.new(1, queue: 0)
+        inner.spawn { sleep(0.1) }
+        in_fork { p inner.map([3]) { |item| item } }
+        in_fork { p Heddle.run { inner.map([5]) { |item| item } } }
+        p inner.statistics[:running]
+      end
+    RUBY
+    assert_equal "[1, 2]\n[0, 0]\n[1, 1]\n:closed\n[3]\n[5]\n1\n", out
+  end
 end

@@ -23,6 +23,17 @@ unsigned fork_count(void)
     return forks;
 }
 
+/*
+ * call-seq: Heddle.forks -> Integer
+ *
+ * @api private How many forks lie between the first process and this one: another number than in the parent.
+ */
+static VALUE count_of_forks(VALUE self)
+{
+    (void)self;
+    return UINT2NUM(forks);
+}
+
 static _Thread_local sigset_t mask_before;
 static _Thread_local bool held;
 
@@ -51,5 +62,6 @@ static VALUE hold_signals(VALUE self, VALUE hold)
 
 void Init_heddle_fork(void)
 {
+    rb_define_singleton_method(heddle_module, "forks", count_of_forks, 0);
     rb_define_singleton_method(heddle_module, "hold_signals", hold_signals, 1);
 }

@@ -5,6 +5,8 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
+#include <string.h>
+
 static const int64_t END_GRACE =
     1000000000; // nanoseconds for what is scheduled, where an error or `exit` ends the thread
 
@@ -58,12 +60,35 @@ static VALUE finish(VALUE argument)
     return Qnil;
 }
 
-// Ruby itself calls Scheduler#close when a thread ends, beneath all methods, with what ended the thread as $!.
-// Elsewhere $! may be an error that the program has rescued. A signal counts wherever the program is.
+static bool ends_with(const char **end, const char *start, const char *suffix)
+{
+    size_t length = strlen(suffix);
+    if ((size_t)(*end - start) < length || strncmp(*end - length, suffix, length) != 0) return false;
+    *end -= length;
+    return true;
+}
+
+// Ruby closes the scheduler of a thread that ends beneath all methods. There may be frames of a subclass whose
+// #close or #scheduler_close calls super: then the outermost frame is one of these.
+static bool beneath_all_methods(void)
+{
+    VALUE backtrace = rb_make_backtrace();
+    if (RARRAY_LEN(backtrace) <= 1) return true; // the one is ours
+    VALUE outermost = rb_ary_entry(backtrace, -1);
+    const char *start = RSTRING_PTR(outermost), *end = start + RSTRING_LEN(outermost);
+    if (!ends_with(&end, start, "close'")) return false;
+    ends_with(&end, start, "scheduler_");
+    bool whole_name = end > start && strchr("`'#.", end[-1]);
+    RB_GC_GUARD(outermost);
+    return whole_name;
+}
+
+// With what ended the thread as $!. Elsewhere $! may be an error that the program has rescued. A signal counts wherever
+// the program is.
 static VALUE what_ended_the_thread(void)
 {
     VALUE error = rb_errinfo();
-    if (NIL_P(error) || RARRAY_LEN(rb_make_backtrace()) <= 1) return error; // the one is ours
+    if (NIL_P(error) || beneath_all_methods()) return error;
     return is_exception(error) && RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ? error : Qnil;
 }
 
