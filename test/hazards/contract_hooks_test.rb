@@ -145,6 +145,23 @@ class ContractHooksTest < Minitest::Test
     assert_equal %w[true true], out.split
   end
 
+  # Ruby >= 4.1 warns of an alias whose original is a prepended module's method, and will take the class's own later.
+  def test_contract_no_alias_is_of_a_prepended_method
+    out = assert_child(<<~'RUBY', heddle: false)
+      Module.prepend(Module.new do
+        def alias_method(to, from)
+          owner = instance_method(from).owner
+          puts "#{self}##{from}" if ancestors.take_while { |ancestor| !ancestor.equal?(self) }.include?(owner)
+          super
+        end
+      end)
+      %w[heddle heddle/net_http heddle/timeout heddle/memcached heddle/db heddle/neverblock].each { |name| require name }
+      3.times { Heddle::NetHTTP.enable && Heddle::NetHTTP.disable }
+      Class.new { prepend(Module.new { def shown = nil }) && alias_method(:other, :shown) }
+    RUBY
+    assert_match(/\A#<Class:\S+>#shown\n\z/, out)
+  end
+
   # Ruby < 4.0 calls neither, so the mends in heddle/compat do.
   def test_contract_every_hook_is_there
     hooks = %i[close scheduler_close block unblock kernel_sleep io_wait process_wait fiber timeout_after address_resolve
