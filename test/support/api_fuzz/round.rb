@@ -64,9 +64,9 @@ module ApiFuzz
       actor.thread ||= thread
     end
 
-    def struck_thread(random) = @threads.select { |_, thread| thread.alive? }.keys.sample(random: random)
+    def struck_thread(random) = living_threads.sample(random: random)
 
-    def crowded? = @threads.count { |_, thread| thread.alive? } >= THREADS
+    def crowded? = living_threads.size >= THREADS
 
     # Whether all is to end.
     def over? = @over || false
@@ -79,21 +79,26 @@ module ApiFuzz
 
     private
 
-    # Threads whose starter was interrupted may still be at work.
+    # The actors of those threads. Others may start threads meanwhile: the Hash itself is not gone through.
+    def living_threads = @threads.to_a.filter_map { |actor, thread| actor if thread.alive? }
+
+    # Threads whose starter was interrupted may still be at work, and start others.
     def finish
       @over = true
-      @threads.each do |actor, thread|
-        actor.mark_struck("killed at the end")
-        thread.kill
-        @watch.wait("the end of #{actor}", actor, -> { !thread.alive? }) { thread.join }
-      rescue Exception => error # rubocop:disable Lint/RescueException -- what its thread ended with
-        known = error.is_a?(Strike) || error.is_a?(Heddle::Error) || left?(error)
-        fault("#{error.class} left a thread: #{error.message}") unless known
-      end
+      end_thread(*@threads.shift) until @threads.empty?
       fault("#{@living.size} actors are still there: #{@living.keys.first(5).map(&:where).join("; ")}") if @living.any?
       fault("the Mutex is still locked") if @mutex.locked?
       fault("the Monitor is still locked") if @monitor.mon_locked?
       fault("a scheduler is still set") if Fiber.scheduler
+    end
+
+    def end_thread(actor, thread)
+      actor.mark_struck("killed at the end")
+      thread.kill
+      @watch.wait("the end of #{actor}", actor, -> { !thread.alive? }) { thread.join }
+    rescue Exception => error # rubocop:disable Lint/RescueException -- what its thread ended with
+      known = error.is_a?(Strike) || error.is_a?(Heddle::Error) || left?(error)
+      fault("#{error.class} left a thread: #{error.message}") unless known
     end
   end
 end
