@@ -155,6 +155,17 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     assert_equal identities.uniq, identities
   end
 
+  def test_a_setting_leaves_queries_alone
+    %w[mysql2 trilogy].each do |adapter|
+      connect(adapter, kill_queries: false)
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { @db.get(Sequel.lit("sleep(1)")) } }
+      assert_nil Thread.list.find { |thread| thread.name == "heddle kill query" }
+      assert_equal 1, running("sleep(1)")
+      wait_until(AT_ONCE, what: "the query's own end") { running("sleep(1)").zero? }
+      disconnect
+    end
+  end
+
   def test_the_extension_alone
     disconnect
     name, = ADAPTERS.fetch("trilogy")
@@ -203,11 +214,11 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     other&.disconnect
   end
 
-  def running
+  def running(query = @slow)
     if @db.database_type == :postgres
       @db[:pg_stat_activity].where(state: "active").where(Sequel.lit("query like '%pg_sleep(%'")).where(Sequel.lit("pid <> pg_backend_pid()")).count
     else
-      @db[Sequel[:information_schema][:processlist]].where(state: "User sleep").count
+      @db[Sequel[:information_schema][:processlist]].where(state: "User sleep").where(Sequel.like(:info, "%#{query}%")).count
     end
   end
 
