@@ -11,6 +11,11 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# Whether as_root will work; asks for a password where somebody can give one.
+may_be_root() {
+  [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; }
+}
+
 # with_progress WHAT COMMAND...: after a second says what is being done, and every five seconds the last line that the
 # command printed; all of its output when it fails.
 with_progress() {
@@ -40,7 +45,7 @@ install_packages() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
-  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+  if ! may_be_root; then
     echo "setup: this takes root or sudo; have root run \`apt-get install ${missing[*]}\`, then run this again" >&2
     return 69
   fi
