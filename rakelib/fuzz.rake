@@ -5,7 +5,7 @@ namespace :test do
   fuzzers = FileList["test/fuzz/*_fuzz.c"].to_h do |source|
     name = source.pathmap("%n").delete_suffix("_fuzz")
     program = "tmp/fuzz/#{name}"
-    parsers = FileList["ext/heddle/wire/#{name}{,_*}.c"]
+    parsers = FileList["ext/heddle/wire/wire_#{name}{,_*}.c"]
     file program => [source, "test/fuzz/fuzz.h", *parsers, *FileList["ext/heddle/wire/*.h"]] do
       mkdir_p "tmp/fuzz", verbose: false
       sh "gcc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-Wall", "-Wextra",

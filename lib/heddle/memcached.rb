@@ -32,7 +32,7 @@ module Heddle
     GRACE = 0.5
     # Pauses of those who wait for another to make a value, in seconds: the first and the longest.
     PAUSES = [0.005, 0.1].freeze
-    # Of ext/heddle/wire/memcached.h.
+    # Of ext/heddle/wire/wire_memcached.h.
     WON = 1 << 6
     STALE = 1 << 7
     WAITING = 1 << 8

@@ -54,9 +54,9 @@ module Heddle
       #
       # @return [Hash{Symbol => Object}] `{fast: Integer, fallback: {Symbol => Integer}}`
       def stats
-        flavours = @lock.synchronize { @installations.values.flat_map(&:flavours) }
-        fallback = flavours.map(&:fallbacks).reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
-        {fast: flavours.sum(&:fast), fallback: fallback}
+        libraries = @lock.synchronize { @installations.values.flat_map(&:libraries) }
+        fallback = libraries.map(&:fallbacks).reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
+        {fast: libraries.sum(&:fast), fallback: fallback}
       end
 
       # Has one object work fast, whether or not it is switched on for all.

@@ -66,7 +66,7 @@ void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, i
     wait->error = error;
     wait->completed = true;
     descriptor_unlink(loop, wait);
-    wake(loop, wait);
+    loop_wake(loop, wait);
 }
 
 int descriptor_arm(struct loop *loop, struct loop_wait *wait)

@@ -1,5 +1,5 @@
 #include "loop/loop.h"
-#include "loop/standing_timer.h"
+#include "loop/timerfd.h"
 
 #ifdef HEDDLE_HAS_EPOLL
 
@@ -23,7 +23,7 @@ struct registration {
 
 struct epoll {
     int descriptor; // -1 once somebody has closed it
-    struct standing_timer timer;
+    struct timerfd timer;
     int found;
     int capacity;
     struct registration *registrations;
@@ -52,8 +52,8 @@ static void *open_epoll(int wakeup_descriptor)
     }
     // By edge: it need not be read, and to be set anew makes it unready.
     event = (struct epoll_event){.events = EPOLLIN | EPOLLET, .data.u64 = TIMER_KEY};
-    standing_open(&epoll->timer);
-    if (epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, epoll->timer.descriptor, &event) < 0) standing_close(&epoll->timer);
+    timerfd_open(&epoll->timer);
+    if (epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, epoll->timer.descriptor, &event) < 0) timerfd_close(&epoll->timer);
     return epoll;
 }
 
@@ -62,7 +62,7 @@ static void close_epoll(void *state, bool forked)
     (void)forked; // the child's copy of the descriptor is its own to close
     struct epoll *epoll = state;
     if (epoll->descriptor >= 0) close(epoll->descriptor);
-    standing_close(&epoll->timer);
+    timerfd_close(&epoll->timer);
     xfree(epoll->registrations);
     xfree(epoll);
 }
@@ -120,7 +120,7 @@ static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 // Whether a wait until then needs no limit.
 static bool keep_time(struct epoll *epoll, int64_t timeout, deadline_t until)
 {
-    return standing_suffices(&epoll->timer, timeout, until) || standing_set(&epoll->timer, timeout, until);
+    return standing_suffices(&epoll->timer, timeout, until) || timerfd_set(&epoll->timer, timeout, until);
 }
 
 static void closing(void *state, int descriptor)

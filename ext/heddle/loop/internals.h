@@ -16,7 +16,7 @@ void ready_push_starter(struct loop *loop, struct loop_wait *wait);
 void ready_remove(struct loop *loop, struct loop_wait *wait);
 
 // The wait is over, for whatever reason; its fiber runs when its turn comes.
-void wake(struct loop *loop, struct loop_wait *wait);
+void loop_wake(struct loop *loop, struct loop_wait *wait);
 
 // Whether what is in flight gets a look before the next ready fiber runs: after some dispatches, and after a
 // millisecond of the processor.

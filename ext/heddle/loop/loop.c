@@ -59,13 +59,13 @@ VALUE loops_root_fiber(VALUE thread)
 // ---- life of a loop
 
 void loop_init(struct loop *loop, VALUE self, const struct owner_functions *owners, struct wait_owner *root,
-               struct wait_owner *attendant)
+               struct wait_owner *system)
 {
     memset(loop, 0, sizeof(*loop));
     loop->self = self;
     loop->owners = owners;
     loop->owner = loop->root = root;
-    loop->attendant = attendant;
+    loop->system = system;
     loop->poll_every = 1;
     loop->early_wake_name = early_wake_name();
     loop->fork_count = fork_count();
@@ -94,7 +94,7 @@ static void abandon_parents_side(struct loop *loop)
     loop->descriptors = NULL;
     loop->drained = NULL;
     loop->descriptor_capacity = 0;
-    loop->ready_head = loop->ready_tail = loop->idle = loop->root->wait = loop->attendant->wait = NULL;
+    loop->ready_head = loop->ready_tail = loop->idle = loop->root->wait = loop->system->wait = NULL;
     loop->idle_count = loop->ready_count = 0;
     loop->owners->abandon(loop);
     loop->wakeable = 0;

@@ -3,8 +3,8 @@
 //
 // There is no loop fiber. A fiber that must wait takes the next ready one and transfers to it; with none ready it polls
 // itself, and when what it waits for comes first, it goes on without a single switch.
-#ifndef HEDDLE_LOOP_H
-#define HEDDLE_LOOP_H
+#ifndef HEDDLE_LOOP_LOOP_H
+#define HEDDLE_LOOP_LOOP_H
 
 #include "loop/backend.h"
 #include "loop/fiber_index.h"
@@ -30,12 +30,12 @@ struct loop_statistics {
 };
 
 struct loop {
-    VALUE self;        // the Heddle::Scheduler
-    VALUE thread;      // owns it since its first use; 0 before
+    VALUE self;   // the Heddle::Scheduler
+    VALUE thread; // owns it since its first use; 0 before
     const struct owner_functions *owners;
-    struct wait_owner *owner; // whose fiber runs now
-    struct wait_owner *root;  // of what runs outside of any task: the caller of the outermost run, the thread's root
-    struct wait_owner *attendant; // of fibers between two tasks: no interrupt is theirs
+    struct wait_owner *owner;  // whose fiber runs now
+    struct wait_owner *root;   // of what runs outside of any task: the caller of the outermost run, the thread's root
+    struct wait_owner *system; // of fibers between two tasks: no interrupt is theirs
     bool interrupt_due; // root's fiber is being transferred to for an interrupt that came while another one polled
 
     struct loop_wait *ready_head, *ready_tail;
@@ -82,7 +82,7 @@ struct loop {
 
 // Which of the two owners stands for what, see struct loop.
 void loop_init(struct loop *loop, VALUE self, const struct owner_functions *owners, struct wait_owner *root,
-               struct wait_owner *attendant);
+               struct wait_owner *system);
 void loop_mark(struct loop *loop);
 size_t loop_memsize(const struct loop *loop); // of what it has allocated
 void loop_free(struct loop *loop);
@@ -161,9 +161,9 @@ void loop_admit_start(struct loop *loop);
 void loop_give_turn(struct loop *loop, size_t bytes);
 
 // Both, for an operation of which nothing is lost.
-void loop_courtesy(struct loop *loop);
+void loop_use_budget(struct loop *loop);
 
-// For the steps of a conversation, which a deadline may end at each of them: as loop_give_turn, and once the budget is
+// For the steps of an exchange, which a deadline may end at each of them: as loop_give_turn, and once the budget is
 // spent raises what a wait would raise.
 void loop_spend(struct loop *loop, size_t bytes);
 

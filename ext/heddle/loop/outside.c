@@ -79,15 +79,15 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
     struct loop_wait *wait = wait_of_fiber(loop, fiber);
     if (!wait || wait->kind == WAIT_IDLE) return false;
     wait->exception = exception;
-    wake(loop, wait);
+    loop_wake(loop, wait);
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
     return true;
 }
 
 void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)
 {
-    // Several fibers share the attendant, and may end their waits in any order: its wait may be over.
-    if (owner->wait && owner != loop->attendant) wake(loop, owner->wait);
+    // Several fibers share the system, and may end their waits in any order: its wait may be over.
+    if (owner->wait && owner != loop->system) loop_wake(loop, owner->wait);
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
 }
 

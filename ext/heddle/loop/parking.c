@@ -35,7 +35,7 @@ static void expire_wait(struct timer *timer)
 {
     struct loop_wait *wait = (struct loop_wait *)timer; // its first member
     wait->timed_out = true;
-    wake(wait->owner->loop, wait);
+    loop_wake(wait->owner->loop, wait);
 }
 
 // What is pending is not raised in the wait for a Mutex that is taken again: it stays pending.
@@ -269,7 +269,7 @@ void loop_give_turn(struct loop *loop, size_t bytes)
     park(&parking);
 }
 
-void loop_courtesy(struct loop *loop)
+void loop_use_budget(struct loop *loop)
 {
     loop_admit(loop, -1);
     loop_give_turn(loop, 0);
@@ -298,7 +298,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     if (span == 0 || (events & POLLOUT) || owner_pending(loop, loop->owner)) {
         int found = look(loop, descriptor, events);
         if (found || span == 0) {
-            loop_courtesy(loop);
+            loop_use_budget(loop);
             return found;
         }
     }
@@ -461,9 +461,9 @@ static VALUE idle_end(VALUE argument)
 void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop, .forks = fork_count()};
-    loop->owner = loop->attendant; // its own task is over
+    loop->owner = loop->system; // its own task is over
     parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
-    parking.wait->owner = loop->attendant;
+    parking.wait->owner = loop->system;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
 }

@@ -84,13 +84,13 @@ void ready_remove(struct loop *loop, struct loop_wait *wait)
     loop->ready_count--;
 }
 
-void wake(struct loop *loop, struct loop_wait *wait)
+void loop_wake(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->state != WAIT_PARKED) return;
     if (wait->kind == WAIT_MEMBER) {
         wait->state = WAIT_READY; // not in the queue: has no fiber
         wait->parent->completed = true;
-        wake(loop, wait->parent);
+        loop_wake(loop, wait->parent);
     } else {
         ready_push(loop, wait);
     }
@@ -132,7 +132,7 @@ static int take_notes(struct loop *loop)
         struct loop_wait *wait = wait_find(&loop->waits, note->key);
         if (wait && (wait->kind == WAIT_NATIVE || wait->kind == WAIT_SELECT)) {
             wait->completed = true;
-            wake(loop, wait);
+            loop_wake(loop, wait);
         }
         note->drop(note);
         note = next;
@@ -148,7 +148,7 @@ static bool report_deadlock(struct loop *loop)
     VALUE error = loop->deadlock_error(loop);
     if (NIL_P(error) || !loop->root->wait || loop->ready_head) return false;
     loop->root->wait->exception = error;
-    wake(loop, loop->root->wait);
+    loop_wake(loop, loop->root->wait);
     return true;
 }
 

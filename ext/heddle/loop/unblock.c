@@ -10,7 +10,7 @@ static bool unblock_parked(struct loop *loop, VALUE fiber)
     bool found = false;
     for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from)); found = true) {
         wait->completed = true;
-        wake(loop, wait);
+        loop_wake(loop, wait);
     }
     if (found && loop->wakeup) wakeup_nudge(loop->wakeup);
     return found;
@@ -37,7 +37,7 @@ static void wake_blocked(struct loop_wait *wait, void *loop)
     // Not a sleep: it must not end early.
     if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED || waits_for_thread(wait)) return;
     wait->completed = true;
-    wake(loop, wait);
+    loop_wake(loop, wait);
 }
 
 void recheck_blocked(struct loop *loop)

@@ -1,5 +1,5 @@
 #include "loop/loop.h"
-#include "loop/standing_timer.h"
+#include "loop/timerfd.h"
 #include "shims.h"
 
 #ifdef HEDDLE_HAS_LIBURING
@@ -27,7 +27,7 @@ struct uring {
     int wakeup_descriptor;
     bool rearm_wakeup;
     int broken; // errno with which the kernel refuses the ring, or 0: polls may be lost, another backend must take over
-    struct standing_timer timer;
+    struct timerfd timer;
 };
 
 static int setup(struct io_uring *ring, unsigned entries)
@@ -100,7 +100,7 @@ static void *open_uring(int wakeup_descriptor)
     io_uring_ring_dontfork(&uring->ring);
     uring->wakeup_descriptor = wakeup_descriptor;
     uring->rearm_wakeup = true;
-    standing_open(&uring->timer);
+    timerfd_open(&uring->timer);
     return uring;
 }
 
@@ -114,7 +114,7 @@ static void close_uring(void *state, bool forked)
         if (uring->broken == EBADF || uring->broken == EOPNOTSUPP) uring->ring.ring_fd = -1;
         io_uring_queue_exit(&uring->ring);
     }
-    standing_close(&uring->timer);
+    timerfd_close(&uring->timer);
     xfree(uring);
 }
 
@@ -154,10 +154,10 @@ static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 // Whether a wait until then needs no limit. While the timer is set it has a poll, which ends as it goes off.
 static bool keep_time(struct uring *uring, int64_t timeout, deadline_t until)
 {
-    struct standing_timer *timer = &uring->timer;
+    struct timerfd *timer = &uring->timer;
     if (standing_suffices(timer, timeout, until)) return true;
     bool polled = timer->at != 0;
-    if (!standing_set(timer, timeout, until)) return false;
+    if (!timerfd_set(timer, timeout, until)) return false;
     if (!polled) poll_once(uring, timer->descriptor, POLLIN, TIMER_KEY);
     return true;
 }

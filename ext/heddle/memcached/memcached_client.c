@@ -214,7 +214,7 @@ static VALUE define_memcached(VALUE module)
     rb_define_private_method(klass, "server_for", server_for_method, 1);
     rb_define_private_method(klass, "time_limit=", set_time_limit, 1);
     rb_define_singleton_method(klass, "key_fits?", key_fits_p, 1);
-    memcached_conversation_init(klass);
+    memcached_messages_init(klass);
     VALUE server = rb_const_get(klass, rb_intern("Server"));
     memcached_define_server(server);
     memcached_define_text(server);

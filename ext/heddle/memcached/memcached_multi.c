@@ -7,11 +7,11 @@ static ID id_rearm, id_recovered, id_failed, id_flatten;
 static VALUE share_out(VALUE argument)
 {
     struct multi *multi = (struct multi *)argument;
-    for (long l = 0; l < multi->leg_count; l++) {
-        struct leg *leg = &multi->legs[l];
-        *leg = (struct leg){.server = rb_ary_entry(multi->client->servers, l), .error = Qnil};
-        leg->lease.stream = Qnil;
-        leg->lease.server = memcached_server_of(leg->server);
+    for (long l = 0; l < multi->shard_count; l++) {
+        struct shard *shard = &multi->shards[l];
+        *shard = (struct shard){.server = rb_ary_entry(multi->client->servers, l), .error = Qnil};
+        shard->lease.stream = Qnil;
+        shard->lease.server = memcached_server_of(shard->server);
     }
     for (long i = 0; i < multi->count; i++) {
         if (multi->finished[i]) continue;
@@ -19,26 +19,26 @@ static VALUE share_out(VALUE argument)
         if (multi->answered) multi->answered[i] = false;
         if (multi->kind == MULTI_BATCH) rb_ary_store(multi->results, i, Qnil);
         uint32_t place = 0;
-        if (multi->leg_count > 1 || multi->legs[0].lease.server->troubled) {
+        if (multi->shard_count > 1 || multi->shards[0].lease.server->troubled) {
             VALUE server = memcached_route(multi->client, multi->self, rb_ary_entry(multi->keys, i));
-            while (place < (uint32_t)multi->leg_count && multi->legs[place].server != server)
+            while (place < (uint32_t)multi->shard_count && multi->shards[place].server != server)
                 place++;
-            if (place == (uint32_t)multi->leg_count) rb_raise(rb_eArgError, "a server of another client");
+            if (place == (uint32_t)multi->shard_count) rb_raise(rb_eArgError, "a server of another client");
         }
         multi->place[i] = place;
-        multi->legs[place].count++;
+        multi->shards[place].count++;
     }
     long first = 0;
-    for (long l = 0; l < multi->leg_count; l++) {
-        multi->legs[l].first = first;
-        first += multi->legs[l].count;
-        multi->legs[l].active = multi->legs[l].count > 0;
-        multi->legs[l].count = 0;
+    for (long l = 0; l < multi->shard_count; l++) {
+        multi->shards[l].first = first;
+        first += multi->shards[l].count;
+        multi->shards[l].active = multi->shards[l].count > 0;
+        multi->shards[l].count = 0;
     }
     for (long i = 0; i < multi->count; i++) {
         if (multi->finished[i]) continue;
-        struct leg *leg = &multi->legs[multi->place[i]];
-        multi->order[leg->first + leg->count++] = i;
+        struct shard *shard = &multi->shards[multi->place[i]];
+        multi->order[shard->first + shard->count++] = i;
     }
     return Qnil;
 }
@@ -49,22 +49,22 @@ static void share_out_or_abandon(struct multi *multi)
     int state = 0;
     rb_protect(share_out, (VALUE)multi, &state);
     if (!state) return;
-    for (long l = 0; l < multi->leg_count; l++)
-        if (multi->legs[l].count) memcached_abandoned(multi->legs[l].lease.server);
+    for (long l = 0; l < multi->shard_count; l++)
+        if (multi->shards[l].count) memcached_abandoned(multi->shards[l].lease.server);
     rb_jump_tag(state);
 }
 
 // ---- all of them
 
-static VALUE run_legs(VALUE argument)
+static VALUE run_shards(VALUE argument)
 {
-    multi_run_legs((struct multi *)argument);
+    multi_run_shards((struct multi *)argument);
     return Qnil;
 }
 
-static VALUE end_legs(VALUE argument)
+static VALUE end_shards(VALUE argument)
 {
-    multi_end_legs((struct multi *)argument);
+    multi_end_shards((struct multi *)argument);
     return Qnil;
 }
 
@@ -73,19 +73,19 @@ static bool conclude(struct multi *multi, int round)
 {
     bool failed = false;
     VALUE error = Qnil; // the first that ends it
-    for (long l = 0; l < multi->leg_count; l++) {
-        struct leg *leg = &multi->legs[l];
-        if (leg->count == 0) continue;
-        if (NIL_P(leg->error)) {
-            if (leg->lease.server->troubled) rb_funcall(leg->server, id_recovered, 0);
+    for (long l = 0; l < multi->shard_count; l++) {
+        struct shard *shard = &multi->shards[l];
+        if (shard->count == 0) continue;
+        if (NIL_P(shard->error)) {
+            if (shard->lease.server->troubled) rb_funcall(shard->server, id_recovered, 0);
             continue;
         }
         failed = true;
-        bool again = leg->lease.had; // else it says nothing of the server
-        if (again) rb_funcall(leg->server, id_failed, 1, leg->error);
-        again = again && memcached_in_time(leg->error, multi->until) && round < MEMCACHED_ATTEMPTS &&
-                (multi->again || !leg->sent);
-        if (!again && NIL_P(error)) error = leg->error;
+        bool again = shard->lease.had; // else it says nothing of the server
+        if (again) rb_funcall(shard->server, id_failed, 1, shard->error);
+        again = again && memcached_in_time(shard->error, multi->until) && round < MEMCACHED_ATTEMPTS &&
+                (multi->again || !shard->sent);
+        if (!again && NIL_P(error)) error = shard->error;
     }
     if (!NIL_P(error)) rb_exc_raise(error);
     return failed;
@@ -95,17 +95,17 @@ static void perform(struct multi *multi)
 {
     VALUE buffers[4];
     long count = multi->count;
-    multi->leg_count = RARRAY_LEN(multi->client->servers);
+    multi->shard_count = RARRAY_LEN(multi->client->servers);
     multi->order = ALLOCV_N(long, buffers[0], count);
     multi->place = ALLOCV_N(uint32_t, buffers[1], count);
     multi->finished = ALLOCV_N(bool, buffers[2], count);
     // Legs hold VALUEs: on the stack, or in memory that is looked through as if it were.
-    multi->legs = rb_alloc_tmp_buffer(&buffers[3], (long)sizeof(struct leg) * multi->leg_count);
+    multi->shards = rb_alloc_tmp_buffer(&buffers[3], (long)sizeof(struct shard) * multi->shard_count);
     MEMZERO(multi->finished, bool, count);
     multi->until = deadline_after(deadline_now(), multi->client->span);
     for (int round = 1;; round++) {
         share_out_or_abandon(multi);
-        rb_ensure(run_legs, (VALUE)multi, end_legs, (VALUE)multi);
+        rb_ensure(run_shards, (VALUE)multi, end_shards, (VALUE)multi);
         if (!conclude(multi, round)) break;
     }
     for (int i = 0; i < 4; i++)
@@ -274,7 +274,7 @@ static VALUE perform_all(VALUE self, VALUE keys, VALUE commands, VALUE again)
     multi.results = rb_ary_new_capa(multi.count);
     if (multi.count) perform(&multi);
     for (long i = 0; i < multi.count; i++) {
-        // One that was not answered, for the conversation broke off at the error before.
+        // One that was not answered, for the exchange broke off at the error before.
         if (NIL_P(rb_ary_entry(multi.results, i))) rb_exc_raise(multi.error);
     }
     RB_GC_GUARD(multi.keys);

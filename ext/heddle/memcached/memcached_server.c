@@ -133,7 +133,7 @@ static void wait_for_turn(struct lease *lease, deadline_t until)
     RB_GC_GUARD(turn.waiter);
 }
 
-void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool proven)
+void memcached_lease_begin(struct lease *lease, VALUE object, deadline_t until, bool proven)
 {
     struct memcached_server *server = memcached_server_of(object);
     if (server->forks != fork_count()) forget_parents(server);
@@ -173,12 +173,12 @@ void lease_begin(struct lease *lease, VALUE object, deadline_t until, bool prove
     }
 }
 
-bool lease_interrupted(const struct lease *lease)
+bool memcached_lease_interrupted(const struct lease *lease)
 {
     return !NIL_P(lease->stream) && stream_was_interrupted(lease->stream);
 }
 
-void lease_end(struct lease *lease, bool sound)
+void memcached_lease_end(struct lease *lease, bool sound)
 {
     struct memcached_server *server = lease->server;
     VALUE stream = lease->stream;

@@ -2,14 +2,14 @@
 
 static ID id_raw, id_rearm;
 
-static struct operation prepared(VALUE self, VALUE key, enum memcached_verb verb, unsigned fields)
+static struct exchange prepared(VALUE self, VALUE key, enum memcached_verb verb, unsigned fields)
 {
     const struct memcached_client *client = memcached_client_of(self);
-    struct operation operation = {.self = self, .client = client, .value = Qnil, .again = true};
-    operation.key = memcached_wire_key(client, self, key);
-    operation.request.verb = verb;
-    operation.request.fields = fields;
-    return operation;
+    struct exchange exchange = {.self = self, .client = client, .value = Qnil, .again = true};
+    exchange.key = memcached_wire_key(client, self, key);
+    exchange.request.verb = verb;
+    exchange.request.fields = fields;
+    return exchange;
 }
 
 /*
@@ -29,14 +29,13 @@ static VALUE get(int argc, VALUE *argv, VALUE self)
         if (!NIL_P(options)) rb_get_kwargs(options, &id_raw, 0, 1, &raw);
         if (raw == Qundef) raw = Qfalse;
     }
-    struct operation operation = prepared(self, key, MEMCACHED_GET, MEMCACHED_WANT_VALUE | MEMCACHED_WANT_FLAGS);
-    memcached_operate(&operation);
-    RB_GC_GUARD(operation.key);
-    if (NIL_P(operation.bytes) || memcached_placeholder(&operation.reply)) return Qnil;
+    struct exchange exchange = prepared(self, key, MEMCACHED_GET, MEMCACHED_WANT_VALUE | MEMCACHED_WANT_FLAGS);
+    memcached_exchange_run(&exchange);
+    RB_GC_GUARD(exchange.key);
+    if (NIL_P(exchange.bytes) || memcached_placeholder(&exchange.reply)) return Qnil;
     // Who is to make it anew is somebody who asked for that, see #fetch: this only looked.
-    if (memcached_taken(&operation.reply)) rb_funcall(self, id_rearm, 1, key);
-    return RTEST(raw) ? operation.bytes
-                      : memcached_decode(operation.client, operation.bytes, operation.reply.flags, NULL);
+    if (memcached_taken(&exchange.reply)) rb_funcall(self, id_rearm, 1, key);
+    return RTEST(raw) ? exchange.bytes : memcached_decode(exchange.client, exchange.bytes, exchange.reply.flags, NULL);
 }
 
 static int32_t seconds(VALUE number)
@@ -51,12 +50,12 @@ static void with_ttl(struct memcached_request *request, VALUE ttl)
     request->fields |= MEMCACHED_SEND_TTL;
 }
 
-static void with_cas(struct operation *operation, VALUE cas)
+static void with_cas(struct exchange *exchange, VALUE cas)
 {
     if (NIL_P(cas)) return;
-    operation->request.cas = NUM2ULL(cas);
-    operation->request.fields |= MEMCACHED_SEND_CAS;
-    operation->again = false;
+    exchange->request.cas = NUM2ULL(cas);
+    exchange->request.fields |= MEMCACHED_SEND_CAS;
+    exchange->again = false;
 }
 
 // Of everything that a reply can say.
@@ -69,30 +68,30 @@ static const unsigned EVERYTHING =
  */
 static VALUE read_entry(VALUE self, VALUE key, VALUE value, VALUE ttl, VALUE vivify, VALUE recache)
 {
-    struct operation operation =
+    struct exchange exchange =
         prepared(self, key, MEMCACHED_GET, EVERYTHING | (RTEST(value) ? MEMCACHED_WANT_VALUE : 0));
-    with_ttl(&operation.request, ttl);
+    with_ttl(&exchange.request, ttl);
     if (!NIL_P(vivify)) {
-        operation.request.vivify = seconds(vivify);
-        operation.request.fields |= MEMCACHED_SEND_VIVIFY;
+        exchange.request.vivify = seconds(vivify);
+        exchange.request.fields |= MEMCACHED_SEND_VIVIFY;
     }
     if (!NIL_P(recache)) {
-        operation.request.recache = seconds(recache);
-        operation.request.fields |= MEMCACHED_SEND_RECACHE;
+        exchange.request.recache = seconds(recache);
+        exchange.request.fields |= MEMCACHED_SEND_RECACHE;
     }
-    memcached_operate(&operation);
-    RB_GC_GUARD(operation.key);
-    return operation.reply.status == MEMCACHED_EN ? Qnil : memcached_reply_value(&operation.reply, operation.bytes);
+    memcached_exchange_run(&exchange);
+    RB_GC_GUARD(exchange.key);
+    return exchange.reply.status == MEMCACHED_EN ? Qnil : memcached_reply_value(&exchange.reply, exchange.bytes);
 }
 
 /* @api private cache.touched(key, ttl) -> true or false */
 static VALUE touched(VALUE self, VALUE key, VALUE ttl)
 {
-    struct operation operation = prepared(self, key, MEMCACHED_GET, 0);
-    with_ttl(&operation.request, ttl);
-    memcached_operate(&operation);
-    RB_GC_GUARD(operation.key);
-    return operation.reply.status == MEMCACHED_HD ? Qtrue : Qfalse;
+    struct exchange exchange = prepared(self, key, MEMCACHED_GET, 0);
+    with_ttl(&exchange.request, ttl);
+    memcached_exchange_run(&exchange);
+    RB_GC_GUARD(exchange.key);
+    return exchange.reply.status == MEMCACHED_HD ? Qtrue : Qfalse;
 }
 
 // Integer: the item's new CAS; nil: not found; false: not stored, because somebody else had changed or made it.
@@ -115,21 +114,21 @@ static VALUE change_result(const struct memcached_reply *reply)
 static VALUE store(VALUE self, VALUE key, VALUE bytes, VALUE flags, VALUE ttl, VALUE mode, VALUE cas)
 {
     static const unsigned fields = MEMCACHED_WANT_CAS | MEMCACHED_SEND_FLAGS;
-    struct operation operation = prepared(self, key, MEMCACHED_SET, fields);
-    operation.value = StringValue(bytes);
-    operation.request.flags = NUM2UINT(flags);
-    with_ttl(&operation.request, ttl);
+    struct exchange exchange = prepared(self, key, MEMCACHED_SET, fields);
+    exchange.value = StringValue(bytes);
+    exchange.request.flags = NUM2UINT(flags);
+    with_ttl(&exchange.request, ttl);
     char letter = RSTRING_LEN(StringValue(mode)) ? RSTRING_PTR(mode)[0] : 'S';
     if (letter != 'S') {
-        operation.request.mode = letter;
-        operation.request.fields |= MEMCACHED_SEND_MODE;
-        operation.again = false;
+        exchange.request.mode = letter;
+        exchange.request.fields |= MEMCACHED_SEND_MODE;
+        exchange.again = false;
     }
-    with_cas(&operation, cas);
-    memcached_operate(&operation);
-    RB_GC_GUARD(operation.key);
+    with_cas(&exchange, cas);
+    memcached_exchange_run(&exchange);
+    RB_GC_GUARD(exchange.key);
     RB_GC_GUARD(bytes);
-    return change_result(&operation.reply);
+    return change_result(&exchange.reply);
 }
 
 /*
@@ -138,37 +137,37 @@ static VALUE store(VALUE self, VALUE key, VALUE bytes, VALUE flags, VALUE ttl, V
  */
 static VALUE remove_entry(VALUE self, VALUE key, VALUE cas, VALUE stale_for)
 {
-    struct operation operation = prepared(self, key, MEMCACHED_DELETE, 0);
-    with_cas(&operation, cas);
+    struct exchange exchange = prepared(self, key, MEMCACHED_DELETE, 0);
+    with_cas(&exchange, cas);
     if (!NIL_P(stale_for)) {
-        operation.request.fields |= MEMCACHED_INVALIDATE;
-        if (stale_for != Qtrue) with_ttl(&operation.request, stale_for);
+        exchange.request.fields |= MEMCACHED_INVALIDATE;
+        if (stale_for != Qtrue) with_ttl(&exchange.request, stale_for);
     }
-    memcached_operate(&operation);
-    RB_GC_GUARD(operation.key);
-    return change_result(&operation.reply);
+    memcached_exchange_run(&exchange);
+    RB_GC_GUARD(exchange.key);
+    return change_result(&exchange.reply);
 }
 
 /* @api private cache.count(key, mode, delta, initial, ttl) -> Integer, or nil: not found. mode: "I" or "D". */
 static VALUE count(VALUE self, VALUE key, VALUE mode, VALUE delta, VALUE initial, VALUE ttl)
 {
     static const unsigned fields = MEMCACHED_WANT_VALUE | MEMCACHED_SEND_DELTA | MEMCACHED_SEND_MODE;
-    struct operation operation = prepared(self, key, MEMCACHED_ARITHMETIC, fields);
-    operation.again = false;
-    operation.request.mode = RSTRING_LEN(StringValue(mode)) ? RSTRING_PTR(mode)[0] : 'I';
-    operation.request.delta = NUM2ULL(delta);
+    struct exchange exchange = prepared(self, key, MEMCACHED_ARITHMETIC, fields);
+    exchange.again = false;
+    exchange.request.mode = RSTRING_LEN(StringValue(mode)) ? RSTRING_PTR(mode)[0] : 'I';
+    exchange.request.delta = NUM2ULL(delta);
     if (!NIL_P(initial)) {
-        operation.request.initial = NUM2ULL(initial);
-        operation.request.vivify = NIL_P(ttl) ? 0 : seconds(ttl);
-        operation.request.fields |= MEMCACHED_SEND_INITIAL | MEMCACHED_SEND_VIVIFY;
+        exchange.request.initial = NUM2ULL(initial);
+        exchange.request.vivify = NIL_P(ttl) ? 0 : seconds(ttl);
+        exchange.request.fields |= MEMCACHED_SEND_INITIAL | MEMCACHED_SEND_VIVIFY;
     }
-    memcached_operate(&operation);
-    RB_GC_GUARD(operation.key);
-    if (NIL_P(operation.bytes)) return Qnil;
+    memcached_exchange_run(&exchange);
+    RB_GC_GUARD(exchange.key);
+    if (NIL_P(exchange.bytes)) return Qnil;
     uint64_t number;
-    const uint8_t *digits = (const uint8_t *)RSTRING_PTR(operation.bytes);
-    if (!memcached_number(digits, digits + RSTRING_LEN(operation.bytes), &number))
-        rb_raise(memcached_eProtocolError, "the server sent %+" PRIsVALUE " as a number", operation.bytes);
+    const uint8_t *digits = (const uint8_t *)RSTRING_PTR(exchange.bytes);
+    if (!memcached_number(digits, digits + RSTRING_LEN(exchange.bytes), &number))
+        rb_raise(memcached_eProtocolError, "the server sent %+" PRIsVALUE " as a number", exchange.bytes);
     return ULL2NUM(number);
 }
 

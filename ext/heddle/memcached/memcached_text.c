@@ -12,7 +12,7 @@ struct asking {
 static VALUE ask_body(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
-    lease_begin(&asking->lease, asking->server, asking->until, true);
+    memcached_lease_begin(&asking->lease, asking->server, asking->until, true);
     VALUE stream_object = asking->lease.stream;
     struct stream *stream = stream_of(stream_object);
     stream_bound(stream, asking->until);
@@ -48,7 +48,7 @@ static VALUE ask_body(VALUE argument)
 static VALUE ask_end(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
-    lease_end(&asking->lease, asking->sound);
+    memcached_lease_end(&asking->lease, asking->sound);
     return Qnil;
 }
 

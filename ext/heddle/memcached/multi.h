@@ -1,4 +1,4 @@
-// Many keys at once: memcached_multi.c (the methods, and how the keys are shared out among the servers), memcached_leg.c (a
+// Many keys at once: memcached_multi.c (the methods, and how the keys are shared out among the servers), memcached_shard.c (a
 // server's share: what is sent and what comes back), memcached_batch.c (the commands of a pipeline).
 #ifndef HEDDLE_MEMCACHED_MULTI_H
 #define HEDDLE_MEMCACHED_MULTI_H
@@ -8,12 +8,12 @@
 enum multi_kind { MULTI_GET, MULTI_SET, MULTI_DELETE, MULTI_BATCH };
 
 // A server's share of the keys.
-struct leg {
+struct shard {
     VALUE server;
     struct lease lease;
     long first, count; // which of `order`
     long done;         // of these
-    long chunk;        // of the go that is on its way
+    long chunk;        // requests in the current window
     uint32_t base;     // the opaque of its first request
     VALUE error;       // of the connection, or nil
     bool begun, sent, sound, active;
@@ -37,20 +37,20 @@ struct multi {
     long *order;           // indices of keys by server
     uint32_t *place;       // of each key, the server
     bool *finished;
-    struct leg *legs;
-    long count, leg_count;
+    struct shard *shards;
+    long count, shard_count;
     deadline_t until;
     bool again;
 };
 
-// ---- memcached_leg.c
+// ---- memcached_shard.c
 
-// Each server gets its share in one go, all servers before the first reply is read. What fails is kept in the legs, unless it
+// Each server gets its share in one window, all servers before the first reply is read. What fails is kept in the shards, unless it
 // is no mere error. The connections are taken in the order of the servers, so that two of these never wait for each other.
-void multi_run_legs(struct multi *multi);
+void multi_run_shards(struct multi *multi);
 
-// Gives the connections back; those of unfinished conversations are closed.
-void multi_end_legs(struct multi *multi);
+// Gives the connections back; those of unfinished exchanges are closed.
+void multi_end_shards(struct multi *multi);
 
 // ---- memcached_batch.c
 

@@ -3,7 +3,7 @@
 #include "mysql/mysql_link.h"
 
 #include "os/fork.h"
-#include "wire/mysql_sql.h"
+#include "wire/wire_mysql_sql.h"
 
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
 
@@ -117,11 +117,11 @@ static VALUE changed_p(VALUE self)
 static VALUE forget_statements(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    struct mysql_graveyard *fresh = ZALLOC(struct mysql_graveyard);
+    struct mysql_pending_closes *fresh = ZALLOC(struct mysql_pending_closes);
     fresh->references = 1;
-    link->graveyard->dead = true;
-    mysql_graveyard_release(link->graveyard);
-    link->graveyard = fresh;
+    link->pending_closes->dead = true;
+    mysql_pending_closes_release(link->pending_closes);
+    link->pending_closes = fresh;
     link->last_open = true;
     return Qnil;
 }
@@ -245,7 +245,7 @@ static bool ask_new(struct mysql_exchange *exchange)
     VALUE sql = sql_text(link, exchange->arguments[0]);
     if (!link->direct || !has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
-    mysql_close_buried(link);
+    mysql_send_pending_closes(link);
     bool safe = !link->last_open && !link->owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
     if (safe) {
         mysql_ask(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
@@ -406,8 +406,8 @@ static VALUE close_later(VALUE self, VALUE prepared)
     if (!statement->open) return Qnil;
     statement->open = false;
     if (mysql_forked(link)) return Qnil; // the parent's to close
-    mysql_bury(statement->graveyard, statement->id);
-    if (!link->graveyard->dead && !link->busy) mysql_flush_when_idle(self);
+    mysql_close_pending(statement->pending_closes, statement->id);
+    if (!link->pending_closes->dead && !link->busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
 }
@@ -415,20 +415,20 @@ static VALUE close_later(VALUE self, VALUE prepared)
 /* call-seq: link.owns?(prepared) -> true or false */
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
-    return mysql_statement_of(prepared)->graveyard == mysql_link_of(self)->graveyard ? Qtrue : Qfalse;
+    return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->pending_closes ? Qtrue : Qfalse;
 }
 
 /* call-seq: link.closes -> Integer. How many statements are closed for us, and not yet for the server. */
 static VALUE closes(VALUE self)
 {
     const struct mysql_link *link = mysql_link_of(self);
-    return UINT2NUM(link->closes + link->graveyard->count);
+    return UINT2NUM(link->closes + link->pending_closes->count);
 }
 
 static VALUE flush_closes_body(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
-    mysql_close_buried(link);
+    mysql_send_pending_closes(link);
     stream_flush(stream_of(link->stream));
     link->closes = 0;
     return Qnil;

@@ -15,9 +15,9 @@ static VALUE send_closes(VALUE self)
     struct mysql_link *link = mysql_link_of(self);
     struct stream *stream = stream_of(link->stream); // raises when it is closed: nothing is left to do then
     // No more than that: of too many the stream would send some, and wait.
-    while (link->graveyard->count && link->closes < MYSQL_CLOSES_WAITING)
-        mysql_close_later(link, link->graveyard->ids[--link->graveyard->count]);
-    if (!stream_send_riding(stream)) return Qfalse;
+    while (link->pending_closes->count && link->closes < MYSQL_CLOSES_WAITING)
+        mysql_close_later(link, link->pending_closes->ids[--link->pending_closes->count]);
+    if (!stream_send_piggybacked(stream)) return Qfalse;
     link->closes = 0;
     RB_GC_GUARD(self);
     return Qtrue;
@@ -39,7 +39,7 @@ static bool look(VALUE self, deadline_t now)
     int state = 0;
     bool sent = rb_protect(send_closes, self, &state) == Qtrue;
     if (state) rb_set_errinfo(Qnil);
-    return !state && sent && link->graveyard->count;
+    return !state && sent && link->pending_closes->count;
 }
 
 static bool look_at_all(deadline_t now)
@@ -56,7 +56,7 @@ static bool look_at_all(deadline_t now)
 static VALUE watch(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    thread_scope_chore(look_at_all);
+    thread_scope_periodic(look_at_all);
     rb_ary_push(watched, self);
     link->seen = link->exchanges;
     link->idle_since = deadline_now();
@@ -66,7 +66,7 @@ static VALUE watch(VALUE self)
 void mysql_flush_when_idle(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    if (link->watched || !(link->closes || link->graveyard->count) || link->owed) return;
+    if (link->watched || !(link->closes || link->pending_closes->count) || link->owed) return;
     link->watched = true;
     int state = 0;
     rb_protect(watch, self, &state);

@@ -38,18 +38,18 @@ static void mark(void *pointer)
     rb_gc_mark(link->apart);
 }
 
-void mysql_graveyard_release(struct mysql_graveyard *graveyard)
+void mysql_pending_closes_release(struct mysql_pending_closes *pending_closes)
 {
-    if (!graveyard || --graveyard->references) return;
-    free(graveyard->ids); // by realloc, see mysql_bury
-    xfree(graveyard);
+    if (!pending_closes || --pending_closes->references) return;
+    free(pending_closes->ids); // by realloc, see mysql_close_pending
+    xfree(pending_closes);
 }
 
 static void release(void *pointer)
 {
     struct mysql_link *link = pointer;
-    if (link->graveyard) link->graveyard->dead = true;
-    mysql_graveyard_release(link->graveyard);
+    if (link->pending_closes) link->pending_closes->dead = true;
+    mysql_pending_closes_release(link->pending_closes);
     xfree(link->request.at);
     xfree(link->row.at);
     xfree(link);
@@ -75,8 +75,8 @@ static VALUE allocate(VALUE klass)
     link->apart = Qnil;
     link->span = DEADLINE_NEVER;
     link->encoding = rb_utf8_encoding();
-    link->graveyard = ZALLOC(struct mysql_graveyard);
-    link->graveyard->references = 1;
+    link->pending_closes = ZALLOC(struct mysql_pending_closes);
+    link->pending_closes->references = 1;
     return self;
 }
 
@@ -290,11 +290,11 @@ static void check_room(const struct mysql_link *link)
 }
 
 // Statements that GC has freed. Between reading their list and emptying it nothing is allocated by Ruby.
-void mysql_close_buried(struct mysql_link *link)
+void mysql_send_pending_closes(struct mysql_link *link)
 {
-    struct mysql_graveyard *graveyard = link->graveyard;
-    while (graveyard->count)
-        mysql_close_later(link, graveyard->ids[--graveyard->count]);
+    struct mysql_pending_closes *pending_closes = link->pending_closes;
+    while (pending_closes->count)
+        mysql_close_later(link, pending_closes->ids[--pending_closes->count]);
 }
 
 static void owe(struct mysql_link *link, struct stream *stream, size_t packets)
@@ -308,7 +308,7 @@ static void owe(struct mysql_link *link, struct stream *stream, size_t packets)
 static void begin_request(struct mysql_link *link)
 {
     check_room(link);
-    mysql_close_buried(link);
+    mysql_send_pending_closes(link);
 }
 
 void mysql_ask(struct mysql_link *link, uint8_t command, const void *bytes, size_t length)
@@ -352,18 +352,18 @@ void mysql_ask_built(struct mysql_link *link)
 
 // ---- closes
 
-void mysql_bury(struct mysql_graveyard *graveyard, uint32_t id)
+void mysql_close_pending(struct mysql_pending_closes *pending_closes, uint32_t id)
 {
-    if (graveyard->dead) return;
-    if (graveyard->count == graveyard->capacity) {
+    if (pending_closes->dead) return;
+    if (pending_closes->count == pending_closes->capacity) {
         // Called while GC frees: nothing that could start another. What cannot be noted is lost to the server's count only.
-        uint32_t capacity = graveyard->capacity ? graveyard->capacity * 2 : 16;
-        uint32_t *ids = realloc(graveyard->ids, capacity * sizeof(*ids));
+        uint32_t capacity = pending_closes->capacity ? pending_closes->capacity * 2 : 16;
+        uint32_t *ids = realloc(pending_closes->ids, capacity * sizeof(*ids));
         if (!ids) return;
-        graveyard->ids = ids;
-        graveyard->capacity = capacity;
+        pending_closes->ids = ids;
+        pending_closes->capacity = capacity;
     }
-    graveyard->ids[graveyard->count++] = id;
+    pending_closes->ids[pending_closes->count++] = id;
 }
 
 void mysql_close_later(struct mysql_link *link, uint32_t id)

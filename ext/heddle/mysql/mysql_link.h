@@ -1,15 +1,15 @@
-// A conversation with a MySQL or MariaDB server, on a Heddle::Stream: what the files of this folder share. mysql_link.c has
+// A connection to a MySQL or MariaDB server, on a Heddle::Stream: what the files of this folder share. mysql_link.c has
 // the packets, mysql_parameters.c and mysql_values.c what goes in and comes out, mysql_results.c whole replies,
 // mysql_text.c text for messages, mysql_login.c and mysql_commands.c the methods of Heddle::DB::MySQL::Link, mysql_idle.c the closes that no request takes
 // along. What is asked when is decided in Ruby (lib/heddle/db).
-#ifndef HEDDLE_MYSQL_LINK_H
-#define HEDDLE_MYSQL_LINK_H
+#ifndef HEDDLE_MYSQL_MYSQL_LINK_H
+#define HEDDLE_MYSQL_MYSQL_LINK_H
 
 #include "heddle.h"
 
 #include "deadline.h"
 #include "stream/stream.h"
-#include "wire/mysql_rows.h"
+#include "wire/wire_mysql_rows.h"
 
 #include <ruby/encoding.h>
 
@@ -29,7 +29,7 @@ struct mysql_bytes {
 
 // Statements that nobody holds any more, waiting for their close to be sent. The connection and each of its statements
 // have it: either may be freed first. Freeing only happens with the GVL held.
-struct mysql_graveyard {
+struct mysql_pending_closes {
     uint32_t references;
     bool dead; // the connection is gone, and the statements with it
     uint32_t *ids;
@@ -42,7 +42,7 @@ struct mysql_link {
     VALUE apart;
     struct mysql_bytes request;
     struct mysql_bytes row; // a copy of one, for values that Ruby code makes
-    struct mysql_graveyard *graveyard;
+    struct mysql_pending_closes *pending_closes;
     uint64_t capabilities;
     int64_t span;                    // nanoseconds an operation may take
     size_t pending;                  // bytes of the packet that is being looked at
@@ -51,7 +51,7 @@ struct mysql_link {
     uint32_t closes; // ride already
     uint32_t last;   // the statement that was prepared last
     bool last_open;  // … and was not closed
-    unsigned born;   // in which process it was opened: in a child of fork the conversation is the parent's
+    unsigned born;   // in which process it was opened: in a child of fork the connection is the parent's
     uint16_t status;
     uint16_t settled; // what of it holds for the session, once it is set up
     bool changed;     // the server said that something in the session has changed since
@@ -91,7 +91,7 @@ struct mysql_exchange {
 // the stream is closed, unless it `gives` and got no further than to build its request.
 VALUE mysql_exchange(struct mysql_exchange *exchange);
 
-// Whether it is the conversation of the process that this one was forked from.
+// Whether it is the connection of the process that this one was forked from.
 bool mysql_forked(const struct mysql_link *link);
 
 // Closes its socket in this process, without a word to the server.
@@ -111,15 +111,15 @@ void mysql_reply_end(struct mysql_link *link);
 void mysql_ask(struct mysql_link *link, uint8_t command, const void *bytes, size_t length);
 
 // The closes of statements that nobody holds any more, ahead of whatever is asked next.
-void mysql_close_buried(struct mysql_link *link);
+void mysql_send_pending_closes(struct mysql_link *link);
 
 // The same of what mysql_build_execute has put into link->request.
 void mysql_ask_built(struct mysql_link *link);
 
 // The close of a statement rides with the next request.
 void mysql_close_later(struct mysql_link *link, uint32_t id);
-void mysql_bury(struct mysql_graveyard *graveyard, uint32_t id);
-void mysql_graveyard_release(struct mysql_graveyard *graveyard);
+void mysql_close_pending(struct mysql_pending_closes *pending_closes, uint32_t id);
+void mysql_pending_closes_release(struct mysql_pending_closes *pending_closes);
 
 // Closes the stream, and raises Heddle::DB::ProtocolError.
 RBIMPL_ATTR_NORETURN()
@@ -159,7 +159,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
 struct mysql_statement {
     VALUE columns;         // nil for one without a result
     VALUE parameter_types; // as Columns; nil where nobody asked for them, or there are none
-    struct mysql_graveyard *graveyard;
+    struct mysql_pending_closes *pending_closes;
     uint32_t id;
     uint16_t parameters;
     bool open;

@@ -21,8 +21,8 @@ static void mark(void *pointer)
 static void release(void *pointer)
 {
     struct mysql_statement *statement = pointer;
-    if (statement->open) mysql_bury(statement->graveyard, statement->id);
-    mysql_graveyard_release(statement->graveyard);
+    if (statement->open) mysql_close_pending(statement->pending_closes, statement->id);
+    mysql_pending_closes_release(statement->pending_closes);
     xfree(statement);
 }
 
@@ -51,8 +51,8 @@ VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *p
     statement->parameter_types = types;
     statement->id = prepared->id;
     statement->parameters = prepared->parameters;
-    statement->graveyard = link->graveyard;
-    link->graveyard->references++;
+    statement->pending_closes = link->pending_closes;
+    link->pending_closes->references++;
     statement->open = true;
     return self;
 }

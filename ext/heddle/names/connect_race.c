@@ -20,7 +20,7 @@ static const int64_t RESOLUTION_DELAY = 50 * MILLISECONDS; // that IPv6 addresse
 
 enum { IPV6, IPV4 }; // sources
 
-static const int families[WAITER_LOOKUPS] = {[IPV6] = AF_INET6, [IPV4] = AF_INET};
+static const int families[LOOKUP_WAIT_MOST] = {[IPV6] = AF_INET6, [IPV4] = AF_INET};
 
 // ---- names
 
@@ -59,16 +59,16 @@ static void find_addresses(struct connect_race *race)
         divide(race, known);
         return;
     }
-    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+    for (int i = 0; i < LOOKUP_WAIT_MOST; i++) {
         race->sources[i].lookup = lookup_name(race->host, families[i]);
         if (!race->sources[i].lookup) rb_memerror();
-        waiter_submit(&race->waiter, race->sources[i].lookup);
+        lookup_wait_submit(&race->waiter, race->sources[i].lookup);
     }
 }
 
 static void take_answers(struct connect_race *race, deadline_t now)
 {
-    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+    for (int i = 0; i < LOOKUP_WAIT_MOST; i++) {
         struct source *source = &race->sources[i];
         const struct answer *answer = source->ended ? NULL : lookup_answer(source->lookup);
         if (!answer) continue;
@@ -92,7 +92,7 @@ static bool looking_up(const struct connect_race *race)
 static size_t addresses_left(const struct connect_race *race)
 {
     size_t count = 0;
-    for (int i = 0; i < WAITER_LOOKUPS; i++)
+    for (int i = 0; i < LOOKUP_WAIT_MOST; i++)
         count += race->sources[i].count - race->sources[i].next;
     return count;
 }
@@ -220,13 +220,13 @@ static void wait_for_next(struct connect_race *race, deadline_t now)
         deadline_t next = race->attempts ? race->next_attempt_at : race->grace_until;
         if (next < until) until = next;
     }
-    struct lookup *lookups[WAITER_LOOKUPS];
-    for (int i = 0; i < WAITER_LOOKUPS; i++)
+    struct lookup *lookups[LOOKUP_WAIT_MOST];
+    for (int i = 0; i < LOOKUP_WAIT_MOST; i++)
         lookups[i] = race->sources[i].ended ? NULL : race->sources[i].lookup;
     for (size_t i = 0; i < race->in_flight_count; i++)
         race->polled[i] = (struct pollfd){.fd = race->in_flight[i].descriptor, .events = POLLOUT};
     int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
-    waiter_wait(&race->waiter, race->polled, race->in_flight_count, span, lookups);
+    lookup_wait_any(&race->waiter, race->polled, race->in_flight_count, span, lookups);
     harvest(race);
 }
 
@@ -278,11 +278,11 @@ bool connect_race_run(struct connect_race *race)
 
 void connect_race_end(struct connect_race *race)
 {
-    for (int i = 0; i < WAITER_LOOKUPS; i++) {
+    for (int i = 0; i < LOOKUP_WAIT_MOST; i++) {
         if (race->sources[i].lookup) lookup_end(race->sources[i].lookup);
         race->sources[i].lookup = NULL;
     }
-    waiter_close(&race->waiter);
+    lookup_wait_close(&race->waiter);
     for (size_t i = 0; i < race->in_flight_count; i++)
         close(race->in_flight[i].descriptor);
     race->in_flight_count = 0;

@@ -3,7 +3,7 @@
 #ifndef HEDDLE_NAMES_CONNECT_RACE_H
 #define HEDDLE_NAMES_CONNECT_RACE_H
 
-#include "names/waiter.h"
+#include "names/lookup_wait.h"
 
 enum race_failure {
     RACE_LOOKUP,   // `error` is EAI_…, `system_error` an errno with EAI_SYSTEM
@@ -22,7 +22,7 @@ struct connect_race {
     bool reuse_local;              // SO_REUSEADDR for that
     int64_t resolve_span;
     int64_t connect_span;
-    struct waiter waiter;
+    struct lookup_wait waiter;
 
     // What comes of it.
     int descriptor; // of the connection; -1 once it is taken
@@ -39,7 +39,7 @@ struct connect_race {
         const struct socket_address *list; // of one family
         size_t count, next;
         bool ended; // nothing is waited for any more
-    } sources[WAITER_LOOKUPS];
+    } sources[LOOKUP_WAIT_MOST];
     struct attempt {
         int descriptor;
         struct socket_address address;

@@ -2,7 +2,7 @@
 
 #include "names/bindings.h"
 #include "names/hosts_file.h"
-#include "names/waiter.h"
+#include "names/lookup_wait.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ VALUE names_error(int error, int system_error, const char *call)
 // ---- one look-up
 
 struct asking {
-    struct waiter waiter;
+    struct lookup_wait waiter;
     struct lookup *lookup;
     VALUE (*result)(const struct answer *answer);
 };
@@ -30,12 +30,12 @@ struct asking {
 static VALUE ask_body(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
-    waiter_submit(&asking->waiter, asking->lookup);
-    struct lookup *lookups[WAITER_LOOKUPS] = {asking->lookup};
+    lookup_wait_submit(&asking->waiter, asking->lookup);
+    struct lookup *lookups[LOOKUP_WAIT_MOST] = {asking->lookup};
     struct pollfd room;
     const struct answer *answer;
     while (!(answer = lookup_answer(asking->lookup)))
-        waiter_wait(&asking->waiter, &room, 0, DEADLINE_NEVER, lookups);
+        lookup_wait_any(&asking->waiter, &room, 0, DEADLINE_NEVER, lookups);
     return asking->result(answer);
 }
 
@@ -43,7 +43,7 @@ static VALUE ask_end(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
     lookup_end(asking->lookup);
-    waiter_close(&asking->waiter);
+    lookup_wait_close(&asking->waiter);
     return Qnil;
 }
 
@@ -101,7 +101,7 @@ VALUE names_addresses(struct loop *loop, VALUE host)
     struct addresses *known = known_addresses(name);
     if (known) {
         VALUE texts = rb_ensure(take_texts, (VALUE)known, free_addresses, (VALUE)known);
-        loop_courtesy(loop);
+        loop_use_budget(loop);
         return texts;
     }
     return ask(loop, lookup_name(name, AF_UNSPEC), addresses_found);

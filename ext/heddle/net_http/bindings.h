@@ -4,8 +4,8 @@
 
 #include <ruby.h>
 
-void Init_heddle_http_io(void);
-void Init_heddle_http_tls(void);
+void Init_heddle_net_http_io(void);
+void Init_heddle_net_http_tls(void);
 void Init_heddle_net_http(void);
 
 #endif

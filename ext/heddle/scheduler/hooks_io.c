@@ -400,7 +400,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
     int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
     if (found < 0) rb_sys_fail("IO.select");
     if (found || has_buffered || span == 0) {
-        loop_courtesy(loop);
+        loop_use_budget(loop);
     } else {
         found = loop_wait_any(loop, asked, (size_t)count, span);
         if (found < 0) loop_raise_wait_error(-found, "waiting for an IO");

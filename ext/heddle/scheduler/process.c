@@ -78,7 +78,7 @@ static VALUE kill_and_join(VALUE thread)
 
 static VALUE kill_thread(VALUE argument)
 {
-    return scope_shelter(kill_and_join, ((struct waiting *)argument)->thread);
+    return deadline_shield(kill_and_join, ((struct waiting *)argument)->thread);
 }
 
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)

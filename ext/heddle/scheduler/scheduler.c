@@ -12,11 +12,11 @@
 #include "scope/thread_scope.h"
 #include "shims.h"
 #include "task/cancel.h"
+#include "task/carrier.h"
 #include "task/closing.h"
 #include "task/current.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
-#include "task/worker.h"
 
 static VALUE deadlock_error(struct loop *loop);
 
@@ -114,7 +114,7 @@ static VALUE close_scheduler(VALUE self)
  */
 static VALUE accept_posts(VALUE self)
 {
-    worker_open_porter(loop_entered(self));
+    inbox_open(loop_entered(self));
     return self;
 }
 
@@ -144,7 +144,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     // Neither the running task's deadline nor its run: a library starts its driver in whichever task asks first.
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, false);
     task_list(task_of(task), task_loop_of(loop)->run);
-    return worker_start(loop, task_of(task), true, options);
+    return carrier_start(loop, task_of(task), true, options);
 }
 
 /*

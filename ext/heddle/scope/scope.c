@@ -74,11 +74,11 @@ static struct scope *take_spare(void)
 
 // For one that has been left: scope_new may give it out again, as making the object is most of what a scope costs. Not
 // one of which anybody else may know: an exception and the helper know none that has not expired, and a fiber only a
-// stranger. Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope
+// other_fiber. Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope
 // is somebody else's.
 static void hand_back(struct scope *scope, uint32_t uses)
 {
-    if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->stranger) return;
+    if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->other_fiber) return;
     if (!NIL_P(scope->sent) || !NIL_P(scope->fiber) || !NIL_P(scope->watcher) || spare_count == SPARES) return;
     *scope = (struct scope){.self = scope->self, .outer = spares, .uses = uses + 1};
     spares = scope;
@@ -152,25 +152,25 @@ static struct scope_chain *chain_with_scopes(void)
 }
 
 // Nobody leaves these: they must not pile up, nor keep the helper busy.
-static void close_lost(struct scope_chain *chain)
+static void close_abandoned(struct scope_chain *chain)
 {
     for (struct scope *scope = chain->innermost, *outer; scope; scope = outer) {
         outer = scope->outer;
-        if (scope->stranger && scope_lost(scope)) scope_close(scope);
+        if (scope->other_fiber && scope_abandoned(scope)) scope_close(scope);
     }
 }
 
 static bool made_to_hide(const struct scope *scope)
 {
-    return scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_SHELTER;
+    return scope->kind == SCOPE_SHIELD || scope->kind == SCOPE_DEADLINE_SHIELD;
 }
 
 bool scope_hides_outer(const struct scope *scope)
 {
-    return made_to_hide(scope) && !scope_aside(scope);
+    return made_to_hide(scope) && !scope_suspended(scope);
 }
 
-// What scope_due and scope_in_force ask in each wait. A stranger may bind or not: with one open they go through all.
+// What scope_due and scope_in_force ask in each wait. A other_fiber may bind or not: with one open they go through all.
 static void sum_up(struct scope *scope)
 {
     const struct scope *outer = made_to_hide(scope) ? NULL : scope->outer;
@@ -183,12 +183,12 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
 {
     scope->at = at;
     scope_note_fiber(scope, chain);
-    if (scope->stranger) close_lost(chain);
+    if (scope->other_fiber) close_abandoned(chain);
     if (chain->host->arm) chain->host->arm(scope, chain);
     scope->chain = chain;
     scope->outer = chain->innermost;
     chain->innermost = scope;
-    chain->strangers += scope->stranger;
+    chain->other_fibers += scope->other_fiber;
     sum_up(scope);
     if (chain->host->opened) chain->host->opened(scope);
 }
@@ -234,7 +234,7 @@ void scope_close(struct scope *scope)
     } else {
         unlink_from_middle(chain, scope);
     }
-    chain->strangers -= scope->stranger;
+    chain->other_fibers -= scope->other_fiber;
     scope->chain = NULL;
     if (chain->host->closed) chain->host->closed(scope, chain, uncovers);
 }
@@ -248,10 +248,10 @@ void scope_close_all(struct scope_chain *chain)
 deadline_t scope_in_force(const struct scope_chain *chain)
 {
     if (!chain->innermost) return DEADLINE_NEVER;
-    if (!chain->strangers) return chain->innermost->limit;
+    if (!chain->other_fibers) return chain->innermost->limit;
     deadline_t earliest = DEADLINE_NEVER;
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
-        if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest && !scope_aside(scope)) earliest = scope->at;
+        if (scope->kind != SCOPE_TIMEOUT && scope->at < earliest && !scope_suspended(scope)) earliest = scope->at;
         if (scope_hides_outer(scope)) break;
     }
     return earliest;
@@ -268,7 +268,7 @@ bool scope_timed(const struct scope_chain *chain)
 bool scope_shielded(const struct scope_chain *chain)
 {
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
-        if (scope->kind == SCOPE_SHIELD && !scope_aside(scope)) return true;
+        if (scope->kind == SCOPE_SHIELD && !scope_suspended(scope)) return true;
     }
     return false;
 }
@@ -284,7 +284,7 @@ static bool counts(const struct scope *scope)
     return scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures);
 }
 
-// Without strangers: no Ruby code runs, and those that lie outside of all that is over are not looked at.
+// Without other_fibers: no Ruby code runs, and those that lie outside of all that is over are not looked at.
 static struct scope *due_of_ones_own(const struct scope_chain *chain, deadline_t now)
 {
     struct scope *due = NULL;
@@ -299,12 +299,12 @@ static struct scope *due_of_ones_own(const struct scope_chain *chain, deadline_t
 struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
 {
     if (now < chain->passed) now = chain->passed;
-    if (!chain->strangers) return due_of_ones_own(chain, now);
+    if (!chain->other_fibers) return due_of_ones_own(chain, now);
     struct scope *due = NULL;
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
         VALUE self = scope->self;
         if (scope->at <= now) scope_expire(scope);
-        bool binds = counts(scope) && !scope_aside(scope);
+        bool binds = counts(scope) && !scope_suspended(scope);
         bool hides = scope_hides_outer(scope);
         // Asked by the helper, both may let the thread run, which closes the scope and forgets it.
         if (scope->chain != chain) return NULL;
@@ -461,11 +461,11 @@ static VALUE close_scope(VALUE scope)
     return Qnil;
 }
 
-VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument)
+VALUE deadline_shield(VALUE (*body)(VALUE), VALUE argument)
 {
     struct scope_chain *chain = scope_chain_current();
     if (!chain->innermost) return body(argument);
-    struct scope *scope = scope_new(SCOPE_SHELTER, DEADLINE_NEVER);
+    struct scope *scope = scope_new(SCOPE_DEADLINE_SHIELD, DEADLINE_NEVER);
     VALUE self = scope->self;
     scope_open(scope, chain, DEADLINE_NEVER);
     VALUE result = rb_ensure(body, argument, close_scope, (VALUE)scope);

@@ -13,10 +13,10 @@
 struct scope_chain;
 
 enum scope_kind {
-    SCOPE_DEADLINE, // every wait fails from its instant on
-    SCOPE_SHIELD,   // the same, and hides what lies outside of it
-    SCOPE_SHELTER,  // hides deadlines and timeouts that lie outside, but no cancellation
-    SCOPE_TIMEOUT   // an exception of the caller's, raised once
+    SCOPE_DEADLINE,        // every wait fails from its instant on
+    SCOPE_SHIELD,          // the same, and hides what lies outside of it
+    SCOPE_DEADLINE_SHIELD, // hides deadlines and timeouts that lie outside, but no cancellation
+    SCOPE_TIMEOUT          // an exception of the caller's, raised once
 };
 
 // Lives in an object of its own, which its chain marks: a fiber that is abandoned inside takes its stack with it, but
@@ -42,7 +42,7 @@ struct scope {
     bool expired;
     bool sending;                  // the helper is in Thread#raise
     bool inherited;                // bound a task from its start
-    bool stranger;                 // opened in another fiber than its chain's, see scope_fiber.c
+    bool other_fiber;              // opened in another fiber than its chain's, see scope_fiber.c
     const struct scope_exit *exit; // SCOPE_TIMEOUT without an exception of the caller's; else NULL
 };
 
@@ -79,7 +79,7 @@ struct scope_chain {
     VALUE thread;             // the plain thread that runs the code, or 0
     VALUE root;               // the thread's root fiber, once it has opened one; or 0
     VALUE sent;               // the last deadline's error that the helper raised in the thread, or 0
-    uint32_t strangers;       // how many are open
+    uint32_t other_fibers;    // how many are open
     deadline_t passed;        // an instant that is known to be over: a task's clock stands still while it runs
 };
 
@@ -139,6 +139,6 @@ void scope_raise(struct scope *scope);
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument);
 
 // For clean-up of our own that must wait although a deadline has passed. The body must bound its waits by itself.
-VALUE scope_shelter(VALUE (*body)(VALUE), VALUE argument);
+VALUE deadline_shield(VALUE (*body)(VALUE), VALUE argument);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static VALUE strangers; // ObjectSpace::WeakMap: of a scope's address the fiber; a chain must not keep a fiber alive
+static VALUE other_fibers; // ObjectSpace::WeakMap: of a scope's address the fiber; a chain must not keep a fiber alive
 static VALUE fiber_to_s, eFiberError;
 static ID id_set, id_get, id_bind_call;
 
@@ -35,22 +35,22 @@ bool fiber_can_yield(VALUE fiber)
 
 void scope_note_fiber(struct scope *scope, struct scope_chain *chain)
 {
-    scope->stranger = false;
+    scope->other_fiber = false;
     if (scope->inherited) return;
     VALUE fiber = rb_fiber_current();
     if (chain->host->is_home(chain, fiber)) return;
-    rb_funcall(strangers, id_set, 2, ULL2NUM((uintptr_t)scope), fiber);
-    scope->stranger = true;
+    rb_funcall(other_fibers, id_set, 2, ULL2NUM((uintptr_t)scope), fiber);
+    scope->other_fiber = true;
 }
 
 static VALUE fiber_of(const struct scope *scope)
 {
-    return rb_funcall(strangers, id_get, 1, ULL2NUM((uintptr_t)scope));
+    return rb_funcall(other_fibers, id_get, 1, ULL2NUM((uintptr_t)scope));
 }
 
-bool scope_lost(const struct scope *scope)
+bool scope_abandoned(const struct scope *scope)
 {
-    return scope->stranger && scope->chain && NIL_P(fiber_of(scope));
+    return scope->other_fiber && scope->chain && NIL_P(fiber_of(scope));
 }
 
 // Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and it
@@ -63,7 +63,7 @@ static bool ends_with(VALUE description, const char *state)
     return RSTRING_LEN(description) >= length && memcmp(end - length, state, (size_t)length) == 0;
 }
 
-bool scope_stranger_aside(const struct scope *scope)
+bool scope_other_fiber_suspended(const struct scope *scope)
 {
     const struct scope_chain *chain = scope->chain;
     if (!chain) return false;
@@ -84,6 +84,6 @@ void Init_heddle_scope_fiber(void)
     fiber_to_s = rb_funcall(heddle_cFiber, rb_intern("instance_method"), 1, ID2SYM(rb_intern("to_s")));
     rb_gc_register_mark_object(fiber_to_s);
     rb_gc_register_mark_object(eFiberError = rb_path2class("FiberError"));
-    strangers = rb_class_new_instance(0, NULL, rb_path2class("ObjectSpace::WeakMap"));
-    rb_gc_register_mark_object(strangers);
+    other_fibers = rb_class_new_instance(0, NULL, rb_path2class("ObjectSpace::WeakMap"));
+    rb_gc_register_mark_object(other_fibers);
 }

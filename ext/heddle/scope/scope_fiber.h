@@ -1,7 +1,7 @@
 // In which fiber a scope was opened, and whether its code is on its way: a fiber that yields in the middle of a scope
 // (an Enumerator that is asked for its next element) takes the scope with it, until it is resumed.
 //
-// That is asked of strangers only: scopes that a nested fiber opened. The fiber that a task or a thread begins with
+// That is asked of other_fibers only: scopes that a nested fiber opened. The fiber that a task or a thread begins with
 // cannot yield.
 #ifndef HEDDLE_SCOPE_SCOPE_FIBER_H
 #define HEDDLE_SCOPE_SCOPE_FIBER_H
@@ -15,17 +15,17 @@ void scope_note_fiber(struct scope *scope, struct scope_chain *chain);
 // microseconds. May raise an interrupt.
 bool fiber_can_yield(VALUE fiber);
 
-// Of a stranger: scope_aside.
-bool scope_stranger_aside(const struct scope *scope);
+// Of a other_fiber: scope_suspended.
+bool scope_other_fiber_suspended(const struct scope *scope);
 
-// Whether its fiber has yielded, or nobody can resume it any more: it binds nobody then. Any thread. Of a stranger it
+// Whether its fiber has yielded, or nobody can resume it any more: it binds nobody then. Any thread. Of a other_fiber it
 // calls Ruby methods.
-static inline bool scope_aside(const struct scope *scope)
+static inline bool scope_suspended(const struct scope *scope)
 {
-    return scope->stranger && scope_stranger_aside(scope);
+    return scope->other_fiber && scope_other_fiber_suspended(scope);
 }
 
 // Whether its fiber is gone: nobody will ever leave it.
-bool scope_lost(const struct scope *scope);
+bool scope_abandoned(const struct scope *scope);
 
 #endif

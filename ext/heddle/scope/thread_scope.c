@@ -49,7 +49,7 @@ static VALUE helper; // the thread, or 0
 static bool program_ends;
 static unsigned forks;
 static uint64_t armed; // how many scopes ever were, to know an idle second
-static bool (*chore)(deadline_t now);
+static bool (*periodic)(deadline_t now);
 
 // A thread that has ended, and a fiber in it that nobody resumes any more, leave what they had open.
 static void mark_heap(void *unused)
@@ -191,10 +191,10 @@ static void fire(struct scope *scope)
     struct scope_chain *chain = scope->chain;
     VALUE thread = chain->thread; // has the chain
     scope_expire(scope);
-    if (scope_lost(scope)) scope_close(scope);
+    if (scope_abandoned(scope)) scope_close(scope);
     if (!scope->chain) return;
-    if (!chain->strangers && !open_and_due(scope) &&
-        scope_due(chain, 0)) { // whether a stranger is due may change at any time
+    if (!chain->other_fibers && !open_and_due(scope) &&
+        scope_due(chain, 0)) { // whether a other_fiber is due may change at any time
         watch_due(chain);
         return;
     }
@@ -231,8 +231,8 @@ static VALUE watch(VALUE unused)
     for (;;) {
         fire_due();
         deadline_t now = deadline_now();
-        if (chore && !chore(now)) chore = NULL;
-        if (heap.size || chore || seen != armed) idle_since = now;
+        if (periodic && !periodic(now)) periodic = NULL;
+        if (heap.size || periodic || seen != armed) idle_since = now;
         seen = armed;
         if (now - idle_since >= SECOND) return Qnil;
         deadline_t next = timer_next(&heap);
@@ -275,7 +275,7 @@ static void abandon_parents_side(void)
     memset(&heap, 0, sizeof(heap));
     forks = fork_count();
     helper = last_thread = 0;
-    chore = NULL;
+    periodic = NULL;
     init_sleeper();
     for (uint32_t i = 0; i < parents.size; i++)
         parents.nodes[i]->place = 0;
@@ -312,10 +312,10 @@ VALUE thread_scope_helper(void)
     return forks == fork_count() ? helper : 0;
 }
 
-void thread_scope_chore(bool (*wanted)(deadline_t now))
+void thread_scope_periodic(bool (*wanted)(deadline_t now))
 {
     need_helper();
-    chore = wanted;
+    periodic = wanted;
 }
 
 // ---- the host of a thread's scopes

@@ -18,10 +18,10 @@ bool thread_scopes_open(void);
 // whatever Thread.handle_interrupt says. Other interrupts that arrive meanwhile are raised.
 void thread_scope_take_back(struct scope *scope);
 
-// Has the helper call `chore` now and again, at least once a second, until it returns false; there is one for all who
+// Has the helper call `periodic` now and again, at least once a second, until it returns false; there is one for all who
 // ask. It has the GVL, and must neither wait, nor raise, nor let another thread run. Not in a child of fork, where it
 // is to be asked for anew. Raises ThreadError when no thread can be started.
-void thread_scope_chore(bool (*chore)(deadline_t now));
+void thread_scope_periodic(bool (*periodic)(deadline_t now));
 
 // The helper, or 0.
 VALUE thread_scope_helper(void);

@@ -27,8 +27,8 @@ struct stream {
     VALUE peer;    // for messages: "127.0.0.1:11211"
     int descriptor;
     struct stream_buffer in, out;
-    struct stream_buffer riding; // what goes in front of the next message
-    uint32_t riding_count;
+    struct stream_buffer piggybacked; // what goes in front of the next message
+    uint32_t piggybacked_count;
     uint32_t owed;                 // replies
     uint32_t since_wait;           // operations …
     size_t bytes_since_wait;       // … and bytes: the budget of budget.h, of this stream
@@ -82,7 +82,7 @@ void stream_enter(struct stream *stream, enum stream_side side);
 
 // Begins an exchange of the running fiber, or one within it. Raises Heddle::StreamBusy while another fiber is in one.
 // Returns what `conversing` is at its end.
-VALUE stream_converse(struct stream *stream);
+VALUE stream_exchange(struct stream *stream);
 
 // Closes the descriptor and gives back the buffers, whatever happens; may raise what was sent to this thread.
 void stream_shut(struct stream *stream, bool politely);
@@ -130,7 +130,7 @@ static inline void stream_served(struct stream *stream)
 
 // To be called by operations that found their bytes without waiting: lets others have their turn once in a while, and
 // interrupts and deadlines theirs.
-void stream_courtesy(struct stream *stream, enum stream_side side, struct stream_limit *limit);
+void stream_spend(struct stream *stream, enum stream_side side, struct stream_limit *limit);
 
 // ---- reading.c
 void stream_reading_init(void);

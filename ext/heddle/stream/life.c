@@ -16,7 +16,7 @@ static void adopt(struct stream *stream)
 {
     stream->forks = fork_count();
     bool at_rest = !stream->owed && !stream->busy[SIDE_READ] && !stream->busy[SIDE_WRITE] &&
-                   !buffer_used(&stream->out) && !buffer_used(&stream->riding);
+                   !buffer_used(&stream->out) && !buffer_used(&stream->piggybacked);
     stream->busy[SIDE_READ] = stream->busy[SIDE_WRITE] = false;
     stream->foreign_waits = 0;
     if (stream->conversing != rb_fiber_current()) stream->conversing = 0; // its thread is the parent's
@@ -26,7 +26,7 @@ static void adopt(struct stream *stream)
         return;
     }
     buffer_release(&stream->out);
-    buffer_release(&stream->riding);
+    buffer_release(&stream->piggybacked);
     stream->tls = Qnil; // its goodbye would end the parent's
     stream_poison(stream, "this process was forked while it was in use by its parent");
 }
@@ -67,7 +67,7 @@ static void refuse(const struct stream *stream, const char *others)
              stream->peer);
 }
 
-VALUE stream_converse(struct stream *stream)
+VALUE stream_exchange(struct stream *stream)
 {
     stream_adopt(stream);
     VALUE before = stream->conversing;
@@ -127,7 +127,7 @@ void stream_shut(struct stream *stream, bool politely)
     stream->descriptor = -1;
     buffer_release(&stream->in);
     buffer_release(&stream->out);
-    buffer_release(&stream->riding);
+    buffer_release(&stream->piggybacked);
     VALUE before = rb_errinfo();
     int state = 0, other = 0;
     VALUE other_error = Qnil;
@@ -160,7 +160,7 @@ void stream_fail(struct stream *stream, int error, const char *doing)
     rb_syserr_fail_str(error, message);
 }
 
-// ---- the conversation
+// ---- exchanges of requests and replies
 
 void stream_expect(struct stream *stream, unsigned replies)
 {

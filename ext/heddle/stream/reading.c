@@ -63,7 +63,7 @@ static void await(struct stream *stream, struct stream_limit *limit)
         bool unsent = stream_send_first(stream);
         if (buffer_used(&stream->in) != before || stream->ended) return; // another thread received it while it wrote
         if (!stream->likely_empty || (!NIL_P(stream->tls) && tls_pending(stream))) {
-            stream_courtesy(stream, SIDE_READ, limit);
+            stream_spend(stream, SIDE_READ, limit);
             return;
         }
         short found = stream_wait_to_read(stream, unsent, limit);
@@ -76,7 +76,7 @@ static void await(struct stream *stream, struct stream_limit *limit)
 // Who reads on and on where nothing more will come never waits: also he is to notice that his time is over.
 static bool at_end(struct stream *stream, struct stream_limit *limit)
 {
-    if (stream->ended) stream_courtesy(stream, SIDE_READ, limit);
+    if (stream->ended) stream_spend(stream, SIDE_READ, limit);
     return stream->ended;
 }
 

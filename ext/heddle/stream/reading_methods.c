@@ -148,7 +148,7 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
     if (!buffer_used(&stream->in) && !stream->ended) {
         struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_READ};
         stream_check_time(stream, SIDE_READ);
-        stream_courtesy(stream, SIDE_READ, &limit);
+        stream_spend(stream, SIDE_READ, &limit);
         stream_send_first(stream);
         ssize_t count = stream_receive(stream, NULL, 0, most < BUFFER_KEEP ? most : BUFFER_KEEP);
         if (count == -EAGAIN) {

@@ -2,7 +2,7 @@
 //
 // Whatever says that it may wait may run other fibers and threads, raise what was sent to this one, and move the buffers: a
 // pointer into them is good until the next call of one of these. When anything is raised in a wait, the stream has been
-// closed: where a conversation stands after half an operation nobody knows.
+// closed: nobody knows where an exchange stands after half an operation.
 //
 // A question and its answer, in three system calls (send, poll, receive):
 //
@@ -78,9 +78,9 @@ void stream_flush(struct stream *stream);
 // Sends what rides, as much of it as is taken at once: for another thread than the one that uses the stream, between two of
 // its operations. Never waits and lets nobody else run; raises IOError for a closed stream. False when it could not: over
 // TLS, in the middle of a message, or when the connection is lost, which its user is told by the next operation.
-bool stream_send_riding(struct stream *stream);
+bool stream_send_piggybacked(struct stream *stream);
 
-// ---- the conversation
+// ---- exchanges of requests and replies
 
 // So many replies more are owed. A stream that is owed some is not healthy: it is not to be handed on.
 void stream_expect(struct stream *stream, unsigned replies);

@@ -27,14 +27,14 @@ static void release(void *pointer)
     struct stream *stream = pointer;
     buffer_release(&stream->in);
     buffer_release(&stream->out);
-    buffer_release(&stream->riding);
+    buffer_release(&stream->piggybacked);
     xfree(stream); // the socket is closed by its own object
 }
 
 static size_t memsize(const void *pointer)
 {
     const struct stream *stream = pointer;
-    return sizeof(*stream) + stream->in.capacity + stream->out.capacity + stream->riding.capacity;
+    return sizeof(*stream) + stream->in.capacity + stream->out.capacity + stream->piggybacked.capacity;
 }
 
 static const rb_data_type_t stream_type = {
@@ -138,7 +138,7 @@ static VALUE secure(VALUE self)
                  stream->peer);
     stream_enter(stream, SIDE_READ);
     stream_enter(stream, SIDE_WRITE);
-    struct securing securing = {.stream = stream, .conversing = stream_converse(stream)};
+    struct securing securing = {.stream = stream, .conversing = stream_exchange(stream)};
     stream->securing = true;
     return rb_ensure(rb_yield, self, end_securing, (VALUE)&securing);
 }
@@ -275,7 +275,7 @@ static VALUE closed_p(VALUE self)
  */
 static VALUE poison(VALUE self)
 {
-    stream_poison(stream_get(self), "its user gave it up in the middle of a conversation");
+    stream_poison(stream_get(self), "its user gave it up in the middle of an exchange");
     return Qnil;
 }
 
@@ -303,7 +303,7 @@ static VALUE healthy_p(VALUE self)
     return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eIOError, rb_eSystemCallError, tls_error(), (VALUE)0);
 }
 
-// ---- the conversation
+// ---- exchanges of requests and replies
 
 /* call-seq: stream.owed -> Integer. How many replies the peer still has to give. */
 static VALUE owed(VALUE self)
@@ -337,7 +337,7 @@ static VALUE replied(int argc, VALUE *argv, VALUE self)
     return UINT2NUM(stream->owed);
 }
 
-struct conversation {
+struct exchange {
     VALUE self;
     struct stream *stream;
     VALUE conversing; // before
@@ -349,23 +349,23 @@ struct conversation {
 
 static VALUE converse(VALUE argument)
 {
-    struct conversation *conversation = (struct conversation *)argument;
-    stream_expect(conversation->stream, conversation->replies);
-    VALUE value = rb_yield(conversation->self);
-    conversation->complete = true;
+    struct exchange *exchange = (struct exchange *)argument;
+    stream_expect(exchange->stream, exchange->replies);
+    VALUE value = rb_yield(exchange->self);
+    exchange->complete = true;
     return value;
 }
 
-static VALUE end_conversation(VALUE argument)
+static VALUE end_exchange(VALUE argument)
 {
-    const struct conversation *conversation = (const struct conversation *)argument;
-    struct stream *stream = conversation->stream;
-    stream->until = conversation->until;
-    stream->conversing = conversation->conversing;
-    if (conversation->complete) {
+    const struct exchange *exchange = (const struct exchange *)argument;
+    struct stream *stream = exchange->stream;
+    stream->until = exchange->until;
+    stream->conversing = exchange->conversing;
+    if (exchange->complete) {
         // Its own replies have been read. What #expect announced in it and #replied did not take back is still to come.
-        bool more = stream->owed > conversation->owed && stream->owed - conversation->owed > conversation->replies;
-        stream->owed = more ? stream->owed - conversation->replies : conversation->owed;
+        bool more = stream->owed > exchange->owed && stream->owed - exchange->owed > exchange->replies;
+        stream->owed = more ? stream->owed - exchange->replies : exchange->owed;
     } else {
         stream_poison(stream, "an exchange did not come to its end");
     }
@@ -393,19 +393,19 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
     unsigned count = replies_of(replies);
     int64_t span = deadline_span(timeout);
     struct stream *stream = stream_of(self);
-    VALUE conversing = stream_converse(stream);
+    VALUE conversing = stream_exchange(stream);
     deadline_t before = stream->until;
     if (span != DEADLINE_NEVER) {
         deadline_t until = deadline_after(deadline_now(), span);
         if (until < before) stream->until = until;
     }
-    struct conversation conversation = {.self = self,
-                                        .stream = stream,
-                                        .conversing = conversing,
-                                        .until = before,
-                                        .owed = stream->owed,
-                                        .replies = count};
-    return rb_ensure(converse, (VALUE)&conversation, end_conversation, (VALUE)&conversation);
+    struct exchange exchange = {.self = self,
+                                .stream = stream,
+                                .conversing = conversing,
+                                .until = before,
+                                .owed = stream->owed,
+                                .replies = count};
+    return rb_ensure(converse, (VALUE)&exchange, end_exchange, (VALUE)&exchange);
 }
 
 // ---- numbers
@@ -449,7 +449,7 @@ static VALUE buffered(VALUE self)
 static VALUE capacity(VALUE self)
 {
     const struct stream *stream = stream_get(self);
-    return SIZET2NUM(stream->in.capacity + stream->out.capacity + stream->riding.capacity);
+    return SIZET2NUM(stream->in.capacity + stream->out.capacity + stream->piggybacked.capacity);
 }
 
 void Init_heddle_stream(void)

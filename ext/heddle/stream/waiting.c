@@ -245,7 +245,7 @@ static VALUE give_way(VALUE unused)
     return Qnil;
 }
 
-void stream_courtesy(struct stream *stream, enum stream_side side, struct stream_limit *limit)
+void stream_spend(struct stream *stream, enum stream_side side, struct stream_limit *limit)
 {
     if (++stream->since_wait < BUDGET_OPERATIONS && stream->bytes_since_wait < BUDGET_BYTES) return;
     renew_budget(stream);

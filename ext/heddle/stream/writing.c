@@ -7,21 +7,21 @@
 #include <string.h>
 
 enum {
-    FLUSH_AT = 64 << 10,     // what is gathered beyond this is sent
-    UNCOPIED = 32 << 10,     // a String of this size is sent from where it is
-    RIDING_BYTES = 64 << 10, // what may wait for the next message
-    RIDING_COUNT = 128,
+    FLUSH_AT = 64 << 10,          // what is gathered beyond this is sent
+    UNCOPIED = 32 << 10,          // a String of this size is sent from where it is
+    PIGGYBACKED_BYTES = 64 << 10, // what may wait for the next message
+    PIGGYBACKED_COUNT = 128,
     RECORDS_A_WAIT = 16 // of TLS, to be read while what is written cannot be sent
 };
 
 // ---- gathering
 
-static void append_riding(struct stream *stream)
+static void append_piggybacked(struct stream *stream)
 {
-    if (!buffer_used(&stream->riding)) return;
-    buffer_append(&stream->out, buffer_front(&stream->riding), buffer_used(&stream->riding));
-    buffer_consume(&stream->riding, buffer_used(&stream->riding));
-    stream->riding_count = 0;
+    if (!buffer_used(&stream->piggybacked)) return;
+    buffer_append(&stream->out, buffer_front(&stream->piggybacked), buffer_used(&stream->piggybacked));
+    buffer_consume(&stream->piggybacked, buffer_used(&stream->piggybacked));
+    stream->piggybacked_count = 0;
 }
 
 // What rides goes in front of a message, never into one.
@@ -29,7 +29,7 @@ static void begin_message(struct stream *stream)
 {
     if (!stream->between_messages) return;
     stream_enter(stream, SIDE_WRITE);
-    append_riding(stream);
+    append_piggybacked(stream);
     stream->between_messages = false;
     stream->author = rb_fiber_current();
 }
@@ -137,7 +137,7 @@ static bool send_some(struct sending *sending)
     sending->complete = !buffer_used(&stream->out) && sending->offset == sending->length;
     if (sending->complete) return true;
     if (count >= 0 && !NIL_P(stream->tls)) { // a record at a time
-        stream_courtesy(stream, SIDE_WRITE, sending->limit);
+        stream_spend(stream, SIDE_WRITE, sending->limit);
     } else {
         wait_to_send(stream, sending->limit);
     }
@@ -165,7 +165,7 @@ static void send_all(struct stream *stream, VALUE tail, size_t offset, struct st
     struct sending sending = {.stream = stream, .limit = limit, .tail = tail, .offset = offset};
     sending.length = tail ? (size_t)RSTRING_LEN(tail) : 0;
     if (!buffer_used(&stream->out) && !sending.length) return;
-    stream_courtesy(stream, SIDE_WRITE, limit);
+    stream_spend(stream, SIDE_WRITE, limit);
     stream->statistics.flushes++;
     rb_ensure(send_rest, (VALUE)&sending, sending_end, (VALUE)&sending);
     // What answers it has not arrived yet.
@@ -182,7 +182,7 @@ void stream_send_written(struct stream *stream, struct stream_limit *limit)
 void stream_flush_within(struct stream *stream, struct stream_limit *limit)
 {
     stream_enter(stream, SIDE_WRITE);
-    if (end_message(stream)) append_riding(stream);
+    if (end_message(stream)) append_piggybacked(stream);
     send_all(stream, 0, 0, limit);
 }
 
@@ -195,31 +195,32 @@ void stream_flush(struct stream *stream)
 void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length)
 {
     stream_adopt(stream);
-    if (buffer_used(&stream->riding) + length > stream->buffer_limit)
+    if (buffer_used(&stream->piggybacked) + length > stream->buffer_limit)
         rb_raise(rb_const_get(heddle_module, rb_intern("BufferLimitExceeded")),
                  "%zu bytes more cannot ride in front of the next message to %" PRIsVALUE
                  ", where %zu do and %zu may (buffer_limit:): end the message that was begun, with a flush",
-                 length, stream->peer, buffer_used(&stream->riding), stream->buffer_limit);
-    buffer_append(&stream->riding, bytes, length);
-    stream->riding_count++;
-    bool too_much = buffer_used(&stream->riding) > RIDING_BYTES || stream->riding_count > RIDING_COUNT;
+                 length, stream->peer, buffer_used(&stream->piggybacked), stream->buffer_limit);
+    buffer_append(&stream->piggybacked, bytes, length);
+    stream->piggybacked_count++;
+    bool too_much =
+        buffer_used(&stream->piggybacked) > PIGGYBACKED_BYTES || stream->piggybacked_count > PIGGYBACKED_COUNT;
     if (too_much && stream->between_messages && !stream->busy[SIDE_WRITE]) stream_flush(stream);
 }
 
-bool stream_send_riding(struct stream *stream)
+bool stream_send_piggybacked(struct stream *stream)
 {
     stream_adopt(stream);
     bool at_rest = stream->between_messages && !stream->busy[SIDE_WRITE] && !buffer_used(&stream->out);
     if (!at_rest || !NIL_P(stream->tls)) return false;
-    size_t length = buffer_used(&stream->riding);
+    size_t length = buffer_used(&stream->piggybacked);
     if (!length) return true;
     stream->statistics.sends++;
-    ssize_t count = io_transmit(stream->descriptor, buffer_front(&stream->riding), length);
+    ssize_t count = io_transmit(stream->descriptor, buffer_front(&stream->piggybacked), length);
     if (count == -EAGAIN) return true; // the next message takes them along
     if (count < 0) return false;
     stream->statistics.sent += (uint64_t)count;
-    buffer_consume(&stream->riding, (size_t)count); // the rest of one that was cut comes first in the next message
-    if ((size_t)count == length) stream->riding_count = 0;
+    buffer_consume(&stream->piggybacked, (size_t)count); // the rest of one that was cut comes first in the next message
+    if ((size_t)count == length) stream->piggybacked_count = 0;
     return true;
 }
 
@@ -245,7 +246,7 @@ bool stream_send_first(struct stream *stream)
 ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length)
 {
     struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_WRITE};
-    stream_courtesy(stream, SIDE_WRITE, &limit);
+    stream_spend(stream, SIDE_WRITE, &limit);
     begin_message(stream);
     ssize_t count;
     do {

@@ -9,7 +9,7 @@ void Init_heddle_foreign(void);
 void Init_heddle_relock(void);
 void Init_heddle_run(void);
 void Init_heddle_task_run(void);
-void Init_heddle_worker(void);
+void Init_heddle_carrier(void);
 void spawn_define(VALUE task_class);
 
 #endif

@@ -121,5 +121,5 @@ static VALUE next_round(VALUE argument)
 void cancel_and_wait(struct cancelling *cancelling)
 {
     // A deadline that has passed must not keep us from waiting for the tasks that it ends.
-    scope_shelter(next_round, (VALUE)cancelling);
+    deadline_shield(next_round, (VALUE)cancelling);
 }

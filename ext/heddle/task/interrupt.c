@@ -70,7 +70,7 @@ void task_arm_deadlines(struct task *task)
 {
     if (!task->chain->owner) return; // a thread's: the helper watches over them
     for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
-        if (scope->timer.place && !task->chain->strangers) break; // then those outside have theirs, too
+        if (scope->timer.place && !task->chain->other_fibers) break; // then those outside have theirs, too
         if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
             scope->timer.expire = expire_scope;
             timer_add(&task->owner.loop->timers, &scope->timer, scope->at);

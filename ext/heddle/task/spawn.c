@@ -3,17 +3,17 @@
 #include "shims.h"
 #include "task/bindings.h"
 #include "task/cancel.h"
+#include "task/carrier.h"
 #include "task/current.h"
 #include "task/foreign.h"
 #include "task/task_loop.h"
-#include "task/worker.h"
 
 static ID keyword_ids[1];
 
 static void start(struct task *task)
 {
     if (task->owner.loop) {
-        worker_start(task->owner.loop, task, false, Qnil);
+        carrier_start(task->owner.loop, task, false, Qnil);
     } else {
         foreign_start(task);
     }

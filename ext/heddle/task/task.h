@@ -12,13 +12,13 @@ struct task {
     struct wait_owner owner; // first: a loop knows the owner alone
     VALUE block;
     VALUE name;
-    VALUE result;                     // value or exception
-    VALUE waiters;                    // those that wait for its end, see join.h
-    VALUE scheduler;                  // where it runs
-    VALUE storage;                    // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
-    VALUE run;                        // the Heddle::Run it belongs to, or nil
-    VALUE on_end;                     // called with the task once it has ended; may return a queued one, to go on with; or nil
-    struct task *prev, *next;         // in the loop
+    VALUE result;             // value or exception
+    VALUE waiters;            // those that wait for its end, see join.h
+    VALUE scheduler;          // where it runs
+    VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
+    VALUE run;                // the Heddle::Run it belongs to, or nil
+    VALUE on_end;             // called with the task once it has ended; may return a queued one, to go on with; or nil
+    struct task *prev, *next; // in the loop
     struct task *run_prev, *run_next; // in the run
     struct scope_chain scopes;
     struct scope_chain *chain; // the scopes above; of what runs outside of any task: those of its thread
@@ -28,7 +28,7 @@ struct task {
     bool held;         // nothing is raised in it: it is inside of what must come to its end
     bool killed;       // by Fiber#kill: no `rescue` is to stop it
     bool started;      // its block was called
-    bool posted;       // another thread's, on its way to the porter
+    bool posted;       // another thread's, on its way to the inbox
     bool claimed;      // somebody asked for its value
 };
 

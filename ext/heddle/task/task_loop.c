@@ -50,7 +50,7 @@ static void abandon(struct loop *loop)
     }
     tasks->head = tasks->tail = NULL;
     tasks->count = 0;
-    tasks->drain_fiber = tasks->porter = 0;
+    tasks->drain_fiber = tasks->inbox = 0;
     tasks->posted = tasks->fatal = tasks->run = Qnil;
 }
 
@@ -70,12 +70,12 @@ static void mark(void *pointer)
     struct task_loop *tasks = pointer;
     loop_mark(&tasks->loop);
     if (tasks->drain_fiber) rb_gc_mark(tasks->drain_fiber);
-    if (tasks->porter) rb_gc_mark(tasks->porter);
+    if (tasks->inbox) rb_gc_mark(tasks->inbox);
     rb_gc_mark(tasks->run);
     rb_gc_mark(tasks->posted);
     rb_gc_mark(tasks->fatal);
     task_mark(&tasks->root);
-    task_mark(&tasks->attendant);
+    task_mark(&tasks->system);
     for (struct task *task = tasks->head; task; task = task->next)
         rb_gc_mark(task->owner.self);
 }
@@ -102,8 +102,8 @@ VALUE task_loop_allocate(VALUE klass)
 {
     struct task_loop *tasks;
     VALUE self = TypedData_Make_Struct(klass, struct task_loop, &task_loop_type, tasks);
-    struct task *stand_ins[] = {&tasks->root, &tasks->attendant};
-    loop_init(&tasks->loop, self, &owners, &tasks->root.owner, &tasks->attendant.owner);
+    struct task *stand_ins[] = {&tasks->root, &tasks->system};
+    loop_init(&tasks->loop, self, &owners, &tasks->root.owner, &tasks->system.owner);
     for (int i = 0; i < 2; i++) {
         task_init(stand_ins[i], &tasks->loop, self, &task_scope_host);
         stand_ins[i]->status = TASK_RUNNING;
@@ -223,7 +223,7 @@ void task_loop_post(struct loop *loop, VALUE task)
     struct task_loop *tasks = task_loop_of(loop);
     if (NIL_P(tasks->posted)) tasks->posted = rb_ary_new();
     rb_ary_push(tasks->posted, task);
-    loop_unblock_parked(loop, tasks->porter);
+    loop_unblock_parked(loop, tasks->inbox);
 }
 
 VALUE task_loop_next_posted(struct loop *loop)

@@ -8,11 +8,11 @@
 struct task_loop {
     struct loop loop;         // first: the loop's room knows nothing of the rest
     struct task root;         // stands for what runs outside of any task: the caller of the outermost run
-    struct task attendant;    // stands for fibers between two tasks, and for the porter: no interrupt is theirs
+    struct task system;       // stands for fibers between two tasks, and for the inbox: no interrupt is theirs
     struct task *head, *tail; // all that have not ended, in order of their start
     size_t count;
     VALUE run;         // the Heddle::Run that set this scheduler: what Fiber.schedule starts belongs to it; or nil
-    VALUE porter;      // starts what other threads post, see worker.h; or 0
+    VALUE inbox;       // starts what other threads post, see worker.h; or 0
     VALUE posted;      // Array of tasks for it, or nil
     VALUE fatal;       // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
     VALUE drain_fiber; // waits for the last task to end, or 0
@@ -47,7 +47,7 @@ static inline struct task_loop *tasks_of(VALUE scheduler)
 // The stand-in for what runs between two tasks is the owner of the running fiber from now on.
 static inline void task_loop_between_tasks(struct loop *loop)
 {
-    loop->owner = loop->attendant;
+    loop->owner = loop->system;
 }
 
 // ---- the tasks that have not ended
@@ -70,10 +70,10 @@ void task_forget(struct task *task);
 
 // ---- work from other threads
 
-// Any thread. The porter starts the task when the loop runs next. There must be one.
+// Any thread. The inbox starts the task when the loop runs next. There must be one.
 void task_loop_post(struct loop *loop, VALUE task);
 
-// Called by the porter: the next posted task, when there is one.
+// Called by the inbox: the next posted task, when there is one.
 VALUE task_loop_next_posted(struct loop *loop);
 
 #endif

@@ -22,7 +22,7 @@ require_relative "mysql/session_state"
 
 module Heddle
   module DB
-    # MySQL and MariaDB. Packets, parameters and rows are in C (ext/heddle/wire/mysql.c, ext/heddle/mysql).
+    # MySQL and MariaDB. Packets, parameters and rows are in C (ext/heddle/wire/wire_mysql.c, ext/heddle/mysql).
     module MySQL
       # @api private Ruby's encodings, and numbers of a collation, by the server's names.
       CHARSETS = {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],

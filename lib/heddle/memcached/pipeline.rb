@@ -9,7 +9,7 @@ module Heddle
       SET = 1
       DELETE = 2
       ARITHMETIC = 3
-      # Of ext/heddle/wire/memcached.h.
+      # Of ext/heddle/wire/wire_memcached.h.
       HD = 0
       VA = 1
       NF = 5

@@ -30,7 +30,7 @@ module Heddle
         def displace(place, name, method)
           others = @displaced.fetch(name, []).reject { |other, _| other.equal?(place) }
           @displaced = @displaced.merge(name => method ? [*others, [place, method]] : others).reject { |_, all| all.empty? }
-          Flavour.displaced = !@displaced.empty?
+          Library.displaced = !@displaced.empty?
         end
       end
 

@@ -12,7 +12,7 @@ module Heddle
       class << self
         def define(front, http, space)
           front.define_method(:connect) do
-            unless Flavour.fast?(self)
+            unless Library.fast?(self)
               kept = Aliases.kept(self, :connect)
               return kept ? kept.bind_call(self) : super()
             end
@@ -25,7 +25,7 @@ module Heddle
             address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
             complete = false
             begin
-              socket = Flavour.connect(klass, address, port, @open_timeout)
+              socket = Library.connect(klass, address, port, @open_timeout)
               return Connecting.bounded(@open_timeout) { super() } if socket.nil?
               raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
               Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
@@ -69,7 +69,7 @@ module Heddle
         # One limit for the look-up and all addresses; under a scheduler that is not ours also where there is none, for others to go on.
         def bounded(seconds, &block)
           scheduler = Fiber.current_scheduler
-          (seconds || (scheduler && !scheduler.is_a?(Scheduler))) ? Flavour.with_bounded_look_up(&block) : yield
+          (seconds || (scheduler && !scheduler.is_a?(Scheduler))) ? Library.with_bounded_look_up(&block) : yield
         end
 
         # Whether TCPSocket.open or Socket.tcp are Ruby's own, or ours: a program that has put something in their place, as

@@ -25,14 +25,14 @@ module Heddle
         end
       end
 
-      # @return [Array<Flavour>]
-      attr_reader :flavours
+      # @return [Array<Library>]
+      attr_reader :libraries
 
       def initialize(http)
         @http = http
         @space = Object.const_get(http.name.delete_suffix("::HTTP"))
         @pristine = Pristine.new(http, @space)
-        @flavours = []
+        @libraries = []
       end
 
       def enabled?
@@ -42,18 +42,18 @@ module Heddle
       def enable(segment)
         unless @shadow
           @previous = @http.const_get(:BufferedIO, false) if @http.const_defined?(:BufferedIO, false)
-          @shadow, @flavour = @all ||= shadow
+          @shadow, @library = @all ||= shadow
           replace(@shadow)
         end
-        @flavour.set(:segment, segment)
-        @flavour.set(:enabled, true)
+        @library.set(:segment, segment)
+        @library.set(:enabled, true)
         prepend_fronts
       end
 
       def disable
         return unless @shadow
 
-        @flavour.set(:enabled, false)
+        @library.set(:enabled, false)
         replace(@previous) if @http.const_get(:BufferedIO, false) == @shadow
         @shadow = @previous = nil
         empty_fronts
@@ -89,18 +89,18 @@ module Heddle
 
       def shadow(parent = @previous || @space::BufferedIO)
         klass = Class.new(parent)
-        Flavour.define_buffered(klass)
-        flavour = Flavour.new
-        flavour.set(:shadow, klass)
-        describe(flavour)
-        @flavours << flavour
-        [klass, flavour]
+        Library.define_buffered(klass)
+        library = Library.new
+        library.set(:shadow, klass)
+        describe(library)
+        @libraries << library
+        [klass, library]
       end
 
       def single
         @single ||= shadow(@space::BufferedIO).first.tap do
-          @flavours.last.set(:segment, 1 << 20)
-          @flavours.last.set(:enabled, true)
+          @libraries.last.set(:segment, 1 << 20)
+          @libraries.last.set(:enabled, true)
           prepend_fronts
         end
       end
@@ -129,7 +129,7 @@ module Heddle
       end
 
       def fill_fronts
-        @fronts.each { |subject, front| Flavour.public_send(:"define_#{subject}", front) unless subject == :start }
+        @fronts.each { |subject, front| Library.public_send(:"define_#{subject}", front) unless subject == :start }
         Starting.define(@fronts[:start])
         Connecting.define(@fronts[:transport], @http, @space)
         Making.define(@fronts[:transport], @http) if @pristine.groups[:making]
@@ -145,35 +145,35 @@ module Heddle
         end
       end
 
-      def describe(flavour)
-        flavour.set(:http, @http)
-        flavour.set(:read_timeout, @space::ReadTimeout)
-        flavour.set(:write_timeout, @space::WriteTimeout)
-        flavour.set(:open_timeout, @space::OpenTimeout)
-        flavour.set(:bad_response, @space::HTTPBadResponse)
-        flavour.set(:read_limit_exceeded, @space.const_defined?(:ReadLimitExceeded) ? @space::ReadLimitExceeded : nil)
-        describe_responses(flavour)
-        describe_requests(flavour)
+      def describe(library)
+        library.set(:http, @http)
+        library.set(:read_timeout, @space::ReadTimeout)
+        library.set(:write_timeout, @space::WriteTimeout)
+        library.set(:open_timeout, @space::OpenTimeout)
+        library.set(:bad_response, @space::HTTPBadResponse)
+        library.set(:read_limit_exceeded, @space.const_defined?(:ReadLimitExceeded) ? @space::ReadLimitExceeded : nil)
+        describe_responses(library)
+        describe_requests(library)
       end
 
       # What a new response looks like differs by version, and so does what ends a head: both are tried.
-      def describe_responses(flavour)
+      def describe_responses(library)
         response = @space::HTTPResponse
-        flavour.set(:response, response)
-        flavour.set(:code_to_object, response::CODE_TO_OBJ)
-        flavour.set(:code_class_to_object, response::CODE_CLASS_TO_OBJ)
-        flavour.set(:unknown_response, @space::HTTPUnknownResponse)
-        flavour.set(:response_template, variables(response.new("1.1", "200", "OK")))
-        flavour.set(:blank_ends, !fields("a: b\n \nc: d\n\n").key?("c"))
-        flavour.set(:folds_skip_empty, fields("a: b\n \0\n\n")["a"] == ["b"])
+        library.set(:response, response)
+        library.set(:code_to_object, response::CODE_TO_OBJ)
+        library.set(:code_class_to_object, response::CODE_CLASS_TO_OBJ)
+        library.set(:unknown_response, @space::HTTPUnknownResponse)
+        library.set(:response_template, variables(response.new("1.1", "200", "OK")))
+        library.set(:blank_ends, !fields("a: b\n \nc: d\n\n").key?("c"))
+        library.set(:folds_skip_empty, fields("a: b\n \0\n\n")["a"] == ["b"])
       end
 
-      def describe_requests(flavour)
+      def describe_requests(library)
         request = @space::HTTPGenericRequest.new("GET", false, true, "/")
-        flavour.set(:request, @space::HTTPGenericRequest)
-        flavour.set(:request_template, variables(request))
-        flavour.set(:request_fields, request.to_hash.flat_map { |name, values| [name, values.first] })
-        flavour.set(:inflates, request.decode_content)
+        library.set(:request, @space::HTTPGenericRequest)
+        library.set(:request_template, variables(request))
+        library.set(:request_fields, request.to_hash.flat_map { |name, values| [name, values.first] })
+        library.set(:inflates, request.decode_content)
       end
 
       # The library's classes of requests and of responses.
@@ -209,13 +209,13 @@ module Heddle
       # Tells what may be done fast.
       def judge
         {known_requests: known(requests, asked: [:initialize]), known_responses: known(responses)}.each do |name, classes|
-          @flavours.each { |flavour| flavour.set(name, classes) }
+          @libraries.each { |library| library.set(name, classes) }
         end
         @pristine.groups.each do |name, as_shipped|
-          @flavours.each { |flavour| flavour.set(:"#{name}_pristine", as_shipped) }
+          @libraries.each { |library| library.set(:"#{name}_pristine", as_shipped) }
         end
       end
     end
-    private_constant :Installation, :Flavour
+    private_constant :Installation, :Library
   end
 end

@@ -28,7 +28,7 @@ module Heddle
         def configurable?(http) = http.respond_to?(:default_configuration)
 
         def text(http, values)
-          wanted = "Flavour.makes?(self)#{" && !self.class.default_configuration" if configurable?(http)}"
+          wanted = "Library.makes?(self)#{" && !self.class.default_configuration" if configurable?(http)}"
           <<~RUBY
             def initialize(address, port = nil)
               unless #{wanted}

@@ -14,7 +14,7 @@ module Heddle
             return kept.bind_call(self, address, *arguments, &block) if kept
 
             options = Hash.try_convert(arguments.last)
-            return super(address, *arguments, &block) unless options && arguments.size <= 6 && Flavour.fast?(allocate)
+            return super(address, *arguments, &block) unless options && arguments.size <= 6 && Library.fast?(allocate)
 
             port, *proxy = arguments[0...-1]
             port ||= https_default_port if options[:use_ssl]

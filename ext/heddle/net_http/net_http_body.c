@@ -1,0 +1,193 @@
+// The body of a response, of known length, chunked, or up to the end of the file. What has to be inflated is left to stock's
+// Inflater, on top of the fast socket.
+#include "net_http/net_http_methods.h"
+
+#include "budget.h"
+#include "wire/wire_http.h"
+
+enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
+
+static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof, iv_end_owed;
+static VALUE content_length, content_range, content_encoding, transfer_encoding;
+
+// Small chunks come through the buffer, by the thousand.
+static void fill(struct net_http_io *io)
+{
+    if (!net_http_io_fill(io, ROOM)) net_http_raise_eof();
+}
+
+// The next line without its end. Until anything else runs; `whole` is what to consume.
+static struct wire_http_span chunk_line(struct net_http_io *io, size_t *whole)
+{
+    size_t seen = 0;
+    for (;;) {
+        struct net_http_pending pending = net_http_io_pending(io);
+        const uint8_t *end = pending.length > seen ? memchr(pending.at + seen, '\n', pending.length - seen) : NULL;
+        *whole = end ? (size_t)(end - pending.at) + 1 : pending.length;
+        if (*whole > LONGEST_LINE) rb_raise(io->library->bad_response, "response line too long");
+        if (end) return (struct wire_http_span){pending.at, wire_http_chopped(pending.at, *whole)};
+        seen = pending.length;
+        fill(io);
+    }
+}
+
+// The two bytes behind a chunk, whatever they are.
+static void skip_end_of_chunk(struct net_http_io *io)
+{
+    while (net_http_io_pending(io).length < 2)
+        fill(io);
+    net_http_io_consume(io, 2);
+}
+
+struct chunk {
+    struct net_http_io *io;
+    uint64_t length;
+    VALUE destination;
+    bool complete;
+};
+
+static VALUE read_chunk(VALUE argument)
+{
+    struct chunk *chunk = (struct chunk *)argument;
+    if (!net_http_io_read(chunk->io, chunk->length, chunk->destination)) net_http_raise_eof();
+    chunk->complete = true;
+    return Qnil;
+}
+
+// What is in flight may also be a throw or a kill, which is no object of Ruby's.
+static bool is_of_reading(const struct net_http_io *io, VALUE error)
+{
+    if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
+    return RTEST(rb_obj_is_kind_of(error, rb_eIOError)) || RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)) ||
+           (io->tls && RTEST(rb_obj_is_kind_of(error, io->library->ssl_error)));
+}
+
+static VALUE after_chunk(VALUE argument)
+{
+    const struct chunk *chunk = (const struct chunk *)argument;
+    struct net_http_io *io = chunk->io;
+    if (chunk->complete) return Qnil;
+    if (io->calling) {
+        rb_ivar_set(io->self, iv_end_owed, Qtrue);
+    } else if (is_of_reading(io, rb_errinfo())) {
+        skip_end_of_chunk(io);
+    }
+    return Qnil;
+}
+
+// Stock skips the end of a chunk also where the chunk could not be read, and is told of another error then: of the end of
+// the file where it was a reset, or one of TLS. It does so, too, where the caller's block is left (by break, throw, or what it
+// raises), so that the library, which then reads the rest of the body, or a second read_body, goes on behind it. It may
+// wait for those two bytes for as long as read_timeout, which would hold up a cancel: here who reads on skips them.
+static void read_chunk_and_end(struct net_http_io *io, uint64_t length, VALUE destination)
+{
+    struct chunk chunk = {.io = io, .length = length, .destination = destination};
+    rb_ensure(read_chunk, (VALUE)&chunk, after_chunk, (VALUE)&chunk);
+    skip_end_of_chunk(io);
+}
+
+static void skip_owed_end(struct net_http_io *io)
+{
+    if (!RTEST(rb_attr_get(io->self, iv_end_owed))) return;
+    rb_ivar_set(io->self, iv_end_owed, Qfalse);
+    skip_end_of_chunk(io);
+}
+
+// rb_raise cannot print every byte.
+static void raise_bad_response(const struct net_http_io *io, VALUE message)
+{
+    rb_exc_raise(rb_exc_new_str(io->library->bad_response, message));
+}
+
+static void read_chunked(struct net_http_io *io, VALUE destination)
+{
+    size_t whole;
+    struct wire_http_span line;
+    skip_owed_end(io);
+    for (;;) {
+        uint64_t size;
+        line = chunk_line(io, &whole);
+        if (!wire_http_chunk_size(line.at, line.at + line.length, &size)) {
+            VALUE text = rb_str_new((const char *)line.at, (long)line.length);
+            net_http_io_consume(io, whole);
+            raise_bad_response(io, rb_str_append(rb_utf8_str_new_cstr("wrong chunk size line: "), text));
+        }
+        net_http_io_consume(io, whole);
+        if (size == 0) break;
+        read_chunk_and_end(io, size == UINT64_MAX ? size - 1 : size, destination);
+        budget_spend(0);
+    }
+    do {
+        budget_spend(0);
+        line = chunk_line(io, &whole);
+        net_http_io_consume(io, whole);
+    } while (line.length);
+    if (RB_TYPE_P(destination, T_STRING) && !OBJ_FROZEN(destination)) net_http_trim(destination);
+}
+
+// The field's one value; nil when there is none, Qundef for several.
+static VALUE value_of(VALUE header, VALUE name)
+{
+    VALUE values = rb_hash_lookup(header, name);
+    if (NIL_P(values)) return Qnil;
+    if (!RB_TYPE_P(values, T_ARRAY) || RARRAY_LEN(values) != 1) return Qundef;
+    VALUE value = rb_ary_entry(values, 0);
+    return RB_TYPE_P(value, T_STRING) ? value : Qundef;
+}
+
+enum framing { CHUNKED, SIZED, TO_THE_END, STRANGE };
+
+static enum framing framing_of(VALUE self, uint64_t *length)
+{
+    VALUE header = rb_attr_get(self, iv_header);
+    if (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, content_range))) return STRANGE;
+    if (RTEST(rb_attr_get(self, iv_decode_content)) && !NIL_P(rb_hash_lookup(header, content_encoding))) return STRANGE;
+    VALUE coding = value_of(header, transfer_encoding);
+    if (coding == Qundef) return STRANGE;
+    if (!NIL_P(coding)) {
+        return RSTRING_LEN(coding) == 7 && strncasecmp(RSTRING_PTR(coding), "chunked", 7) == 0 ? CHUNKED : STRANGE;
+    }
+    VALUE digits = value_of(header, content_length);
+    if (NIL_P(digits)) return TO_THE_END;
+    if (digits == Qundef) return STRANGE;
+    const uint8_t *at = (const uint8_t *)RSTRING_PTR(digits);
+    return wire_http_plain_number(at, at + RSTRING_LEN(digits), length) ? SIZED : STRANGE;
+}
+
+// read_body_0(destination), private: reads the body to where it is to go.
+static VALUE read_body_0(VALUE self, VALUE destination)
+{
+    VALUE socket = rb_attr_get(self, iv_socket);
+    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    uint64_t length = 0;
+    enum framing framing = STRANGE;
+    if (library && library->response_pristine && !NIL_P(rb_hash_lookup(library->known_responses, CLASS_OF(self))))
+        framing = framing_of(self, &length);
+    struct net_http_io io;
+    if (framing == STRANGE || !net_http_io_open(&io, socket))
+        return net_http_behind(self, 1, &destination, RB_NO_KEYWORDS);
+    if (framing == CHUNKED) {
+        read_chunked(&io, destination);
+    } else if (framing == TO_THE_END) {
+        net_http_io_read(&io, UINT64_MAX, destination);
+    } else if (!net_http_io_read(&io, length, destination)) {
+        bool strict = RTEST(rb_ivar_defined(self, iv_ignore_eof)) && !RTEST(rb_attr_get(self, iv_ignore_eof));
+        if (strict) net_http_raise_eof();
+    }
+    return Qnil;
+}
+
+void net_http_body_define(VALUE response)
+{
+    rb_define_private_method(response, "read_body_0", read_body_0, 1);
+    if (content_length) return;
+    iv_socket = rb_intern("@socket");
+    iv_end_owed = rb_intern("heddle_end_of_chunk_owed"); // without @: nobody sees it
+    iv_header = rb_intern("@header");
+    iv_decode_content = rb_intern("@decode_content");
+    iv_ignore_eof = rb_intern("@ignore_eof");
+    content_range = net_http_constant("content-range");
+    content_encoding = net_http_constant("content-encoding");
+    transfer_encoding = net_http_constant("transfer-encoding");
+    content_length = net_http_constant("content-length");
+}

@@ -1,0 +1,161 @@
+#include "net_http/net_http_library.h"
+
+#include "net_http/net_http_methods.h"
+
+// Few, and never taken away: sockets of a library that was switched off live on.
+static struct net_http_library *libraries;
+
+struct net_http_library *net_http_library_of_shadow(VALUE klass)
+{
+    struct net_http_library *library = libraries;
+    while (library && library->shadow != klass)
+        library = library->next;
+    return library;
+}
+
+static struct net_http_library *library_by(VALUE object, size_t member)
+{
+    for (struct net_http_library *library = libraries; library; library = library->next) {
+        VALUE klass = *(VALUE *)((char *)library + member);
+        if (klass && RTEST(rb_obj_is_kind_of(object, klass))) return library; // 0: not described yet
+    }
+    return NULL;
+}
+
+struct net_http_library *net_http_library_of_http(VALUE object)
+{
+    return library_by(object, offsetof(struct net_http_library, http));
+}
+
+struct net_http_library *net_http_library_of_request(VALUE object)
+{
+    return library_by(object, offsetof(struct net_http_library, request));
+}
+
+bool net_http_library_knows_request(const struct net_http_library *library, VALUE request)
+{
+    return !NIL_P(rb_hash_lookup(library->known_requests, CLASS_OF(request)));
+}
+
+static void mark(void *pointer)
+{
+    struct net_http_library *library = pointer;
+    for (VALUE *value = &library->shadow; value <= &library->request_fields; value++)
+        rb_gc_mark(*value); // pinned: their addresses are compared
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct net_http_library);
+}
+
+static const rb_data_type_t library_type = {
+    .wrap_struct_name = "Heddle::NetHTTP::Library",
+    .function = {.dmark = mark, .dsize = memsize},
+};
+
+static VALUE allocate(VALUE klass)
+{
+    net_http_io_know_sockets();
+    struct net_http_library *library = calloc(1, sizeof *library);
+    if (!library) rb_memerror();
+    VALUE self = TypedData_Wrap_Struct(klass, &library_type, library);
+    rb_gc_register_mark_object(self);
+    library->segment = 1 << 20;
+    library->next = libraries;
+    libraries = library;
+    return self;
+}
+
+static struct net_http_library *library_of(VALUE self)
+{
+    return rb_check_typeddata(self, &library_type);
+}
+
+struct member {
+    const char *name;
+    size_t at;
+};
+
+#define MEMBER(name)                                   \
+    {                                                  \
+#name, offsetof(struct net_http_library, name) \
+    }
+
+static const struct member values[] = {
+    MEMBER(shadow),
+    MEMBER(http),
+    MEMBER(read_timeout),
+    MEMBER(write_timeout),
+    MEMBER(open_timeout),
+    MEMBER(bad_response),
+    MEMBER(read_limit_exceeded),
+    MEMBER(ssl_socket),
+    MEMBER(code_to_object),
+    MEMBER(unknown_response),
+    MEMBER(code_class_to_object),
+    MEMBER(request),
+    MEMBER(known_requests),
+    MEMBER(response_template),
+    MEMBER(request_template),
+    MEMBER(request_fields),
+    MEMBER(response),
+    MEMBER(known_responses),
+};
+
+static const struct member flags[] = {
+    MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
+    MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
+    MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
+    MEMBER(making_pristine),
+};
+
+// library.set(name, value): private to lib/heddle/net_http.
+static VALUE set(VALUE self, VALUE name, VALUE value)
+{
+    struct net_http_library *library = library_of(self);
+    const char *wanted = rb_id2name(rb_sym2id(name));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        if (strcmp(values[i].name, wanted) == 0) {
+            *(VALUE *)((char *)library + values[i].at) = NIL_P(value) ? 0 : value;
+            return value;
+        }
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (strcmp(flags[i].name, wanted) == 0) {
+            *(bool *)((char *)library + flags[i].at) = RTEST(value);
+            return value;
+        }
+    }
+    if (strcmp("segment", wanted) != 0) rb_raise(rb_eArgError, "a library has no %s", wanted);
+    library->segment = NUM2SIZET(value);
+    return value;
+}
+
+static VALUE fast(VALUE self)
+{
+    return ULL2NUM(library_of(self)->fast);
+}
+
+static VALUE fallbacks(VALUE self)
+{
+    static const char *const names[HTTP_FALLBACKS] = {"disabled", "override", "debug_output",
+                                                      "io",       "buffered", "arguments"};
+    VALUE counts = rb_hash_new();
+    for (int i = 0; i < HTTP_FALLBACKS; i++) {
+        uint64_t count = library_of(self)->fallbacks[i];
+        if (count) rb_hash_aset(counts, ID2SYM(rb_intern(names[i])), ULL2NUM(count));
+    }
+    return counts;
+}
+
+void Init_heddle_net_http_library(VALUE net_http)
+{
+    VALUE klass = rb_define_class_under(net_http, "Library", rb_cObject);
+    rb_define_alloc_func(klass, allocate);
+    rb_define_method(klass, "set", set, 2);
+    rb_define_method(klass, "fast", fast, 0);
+    rb_define_method(klass, "fallbacks", fallbacks, 0);
+    net_http_methods_define(klass);
+}

@@ -1,0 +1,150 @@
+#include "net_http/net_http_nogvl.h"
+
+#include "gvl.h"
+#include "portable.h"
+#include "scope/deadline_scope.h"
+#include "shims.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep the GVL for: a tenth of a quantum
+static const int64_t LONGEST_WITHOUT_LOOK =
+    100000000; // … that it may move bytes for before deadlines and interrupts are looked at
+
+enum { PAGE = 4096, POPULATED = 1 << 20 };
+
+struct region {
+    struct net_http_nogvl *bulk;
+    deadline_t until; // what is allowed altogether
+    deadline_t over;
+    deadline_t hold_until; // with the GVL held; 0 without it
+    deadline_t pause_at;   // without it: when a peer that never lets us wait has had enough; 0 with it
+    int result;
+};
+
+static int wait_for_more(const struct region *region)
+{
+    struct net_http_nogvl *bulk = region->bulk;
+    if (region->hold_until) {
+        struct pollfd more = {.fd = bulk->descriptor, .events = bulk->events};
+        return gvl_look(&more, 1) > 0 ? 0 : -EAGAIN;
+    }
+    deadline_t now = deadline_now();
+    if (bulk->until == 0) bulk->until = deadline_after(now, bulk->span);
+    if (now >= region->until) return -ETIMEDOUT;
+    deadline_t until = region->until < bulk->until ? region->until : bulk->until;
+    int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
+    struct pollfd asked = {.fd = bulk->descriptor, .events = bulk->events};
+    int found = gvl_poll(&asked, 1, span);
+    return found == 0 ? -ETIMEDOUT : found < 0 ? found : 0;
+}
+
+static VALUE transfer(void *argument)
+{
+    struct region *region = argument;
+    struct net_http_nogvl *bulk = region->bulk;
+    region->result = 0;
+    while (bulk->moved < bulk->length) {
+        ssize_t count = bulk->move(bulk, bulk->moved);
+        if (count > 0) {
+            bulk->moved += (size_t)count;
+            bulk->until = 0;
+            deadline_t now = deadline_now();
+            if (region->hold_until && now > region->hold_until) {
+                region->result = -EAGAIN;
+                break;
+            }
+            if (region->pause_at && now > region->pause_at && bulk->moved < bulk->length) {
+                region->result = -EINTR;
+                break;
+            }
+            continue;
+        }
+        if (count == 0) break;
+        if (errno == EINTR) continue;
+        region->result = -errno;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) break;
+        region->result = wait_for_more(region);
+        if (region->result < 0) break;
+    }
+    if (bulk->moved == bulk->length) region->result = 1;
+    region->over = deadline_now();
+    return Qnil;
+}
+
+// `holds`: the GVL may be held for it, which a disk could make last.
+static void run(struct net_http_nogvl *bulk, bool holds)
+{
+    deadline_t in_force = deadline_in_force();
+    // Beside a thread that computes: what is here, or comes at once, is had before that thread would give the GVL back.
+    if (holds && gvl_contended()) {
+        struct region held = {.bulk = bulk, .until = in_force, .hold_until = deadline_after(deadline_now(), HOLD)};
+        transfer(&held);
+        bulk->result = held.result;
+        if (held.result != -EAGAIN) return;
+    }
+    for (;;) {
+        struct region region = {
+            .bulk = bulk, .until = in_force, .pause_at = deadline_after(deadline_now(), LONGEST_WITHOUT_LOOK)};
+        gvl_without(bulk->socket, bulk->descriptor, transfer, &region, &region.over);
+        bulk->result = region.result;
+        if (region.result != 1 && in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
+        if (region.result != -EINTR) return;
+        rb_io_descriptor(bulk->socket); // raises when it is closed
+    }
+}
+
+// Two thirds of a large body's cost are page faults on fresh memory. Asked for in one go, a MiB before it is received into,
+// they cost less; where the kernel cannot do that (before Linux 5.14) they come one by one.
+static void populate(uint8_t *at, size_t length)
+{
+#ifdef HEDDLE_HAS_POPULATE_WRITE
+    uintptr_t from = ((uintptr_t)at + PAGE - 1) & ~(uintptr_t)(PAGE - 1), to = (uintptr_t)(at + length);
+    if (from < to) madvise((void *)from, (to - from) & ~(size_t)(PAGE - 1), MADV_POPULATE_WRITE);
+#else
+    (void)at, (void)length;
+#endif
+}
+
+static ssize_t receive(struct net_http_nogvl *bulk, size_t done)
+{
+    size_t most = bulk->length - done, ahead = POPULATED - done % POPULATED;
+    if (bulk->length >= POPULATED) {
+        if (most > ahead) most = ahead;
+        if (ahead == POPULATED) populate(bulk->bytes + done, most);
+    }
+    return recv(bulk->descriptor, bulk->bytes + done, most, MSG_DONTWAIT);
+}
+
+void net_http_nogvl_receive(struct net_http_nogvl *bulk)
+{
+    bulk->events = POLLIN;
+    bulk->move = receive;
+    run(bulk, true);
+}
+
+static ssize_t transmit(struct net_http_nogvl *bulk, size_t done)
+{
+    return send(bulk->descriptor, bulk->bytes + done, bulk->length - done, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
+}
+
+void net_http_nogvl_send(struct net_http_nogvl *bulk)
+{
+    bulk->events = POLLOUT;
+    bulk->move = transmit;
+    run(bulk, true);
+}
+
+static ssize_t transmit_file(struct net_http_nogvl *bulk, size_t done)
+{
+    return portable_send_file(bulk->descriptor, bulk->file, bulk->length - done);
+}
+
+void net_http_nogvl_send_file(struct net_http_nogvl *bulk)
+{
+    bulk->events = POLLOUT;
+    bulk->move = transmit_file;
+    run(bulk, false);
+}

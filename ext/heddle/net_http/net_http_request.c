@@ -1,0 +1,261 @@
+// Requests: made with the fields that each has, and written as one String, together with the body.
+#include "net_http/net_http_methods.h"
+
+#include "net_http/net_http_upload.h"
+#include "wire/wire_http.h"
+
+#include <ruby/encoding.h>
+
+enum { LONGEST_NAME = 1024, LONGEST_VALUE = 65536 };
+
+static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_header, iv_decode_content, iv_body,
+    iv_body_stream, iv_body_data, iv_continue_timeout, id_set_content_length, id_delete, id_supply_content_type,
+    id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
+static VALUE transfer_encoding, expect, accept_encoding, range;
+
+// ---- writing
+
+// Subclasses and singletons of String may say for themselves what they look like in upper and lower case.
+static bool plain(VALUE string)
+{
+    return !SPECIAL_CONST_P(string) && CLASS_OF(string) == rb_cString && rb_enc_str_asciionly_p(string);
+}
+
+struct head {
+    VALUE text;
+    bool strange; // something in it is for stock
+};
+
+static void add(struct head *head, VALUE string)
+{
+    rb_str_cat(head->text, RSTRING_PTR(string), RSTRING_LEN(string));
+}
+
+static int add_field(VALUE name, VALUE values, VALUE argument)
+{
+    struct head *head = (struct head *)argument;
+    head->strange = true;
+    if (!plain(name) || RSTRING_LEN(name) > LONGEST_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
+    uint8_t capitalized[LONGEST_NAME];
+    size_t length = wire_http_capitalize((const uint8_t *)RSTRING_PTR(name), (size_t)RSTRING_LEN(name), capitalized);
+    rb_str_cat(head->text, (const char *)capitalized, (long)length);
+    rb_str_cat(head->text, ": ", 2);
+    for (long i = 0; i < RARRAY_LEN(values); i++) {
+        VALUE value = rb_ary_entry(values, i);
+        if (!plain(value)) return ST_STOP;
+        if (i > 0) rb_str_cat(head->text, ", ", 2);
+        add(head, value);
+    }
+    rb_str_cat(head->text, "\r\n", 2);
+    head->strange = false;
+    return ST_CONTINUE;
+}
+
+static bool has_line_end(VALUE string)
+{
+    return memchr(RSTRING_PTR(string), '\r', (size_t)RSTRING_LEN(string)) ||
+           memchr(RSTRING_PTR(string), '\n', (size_t)RSTRING_LEN(string));
+}
+
+// nil: for stock.
+static VALUE head_of(VALUE self, VALUE version, VALUE path)
+{
+    VALUE method = rb_attr_get(self, iv_method), header = rb_attr_get(self, iv_header);
+    if (!plain(method) || !plain(version) || !plain(path) || !RB_TYPE_P(header, T_HASH)) return Qnil;
+    if (has_line_end(method) || has_line_end(version) || has_line_end(path)) return Qnil;
+    struct head head = {.text = rb_str_buf_new(512)};
+    add(&head, method);
+    rb_str_cat(head.text, " ", 1);
+    add(&head, path);
+    rb_str_cat(head.text, " HTTP/", 6);
+    add(&head, version);
+    rb_str_cat(head.text, "\r\n", 2);
+    rb_hash_foreach(header, add_field, (VALUE)&head);
+    rb_str_cat(head.text, "\r\n", 2);
+    return head.strange ? Qnil : head.text;
+}
+
+// Whether the client waits for the server's word before it sends the body.
+static bool asks_first(VALUE self, VALUE socket)
+{
+    VALUE header = rb_attr_get(self, iv_header);
+    return RTEST(rb_attr_get(socket, iv_continue_timeout)) &&
+           (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, expect)));
+}
+
+static void supply_content_type(VALUE self)
+{
+    if (rb_obj_respond_to(self, id_supply_content_type, 1)) rb_funcall(self, id_supply_content_type, 0);
+}
+
+// Whoever uses aws-sdk's way to say by how much a body shall be read.
+static bool asked_for_pieces(void)
+{
+    return !NIL_P(rb_thread_local_aref(rb_thread_current(), id_override_body_stream_chunk));
+}
+
+static VALUE send_stream(struct net_http_io *io, VALUE self, VALUE version, VALUE path,
+                         const struct net_http_source *source)
+{
+    bool sized = RTEST(rb_funcall(self, id_content_length, 0)), chunked = RTEST(rb_funcall(self, id_chunked, 0));
+    if (!sized && !chunked) return Qfalse;
+    supply_content_type(self);
+    VALUE head = head_of(self, version, path);
+    if (NIL_P(head)) return Qfalse;
+    net_http_io_write(io, 1, &head);
+    if (asks_first(self, io->self)) rb_funcall(self, id_wait_for_continue, 2, io->self, version);
+    net_http_upload(io, source, chunked);
+    RB_GC_GUARD(head);
+    return Qtrue;
+}
+
+static VALUE send_string(struct net_http_io *io, VALUE self, VALUE version, VALUE path, VALUE body)
+{
+    if (RTEST(body)) {
+        rb_funcall(self, id_set_content_length, 1, LONG2NUM(RSTRING_LEN(body)));
+        rb_funcall(self, id_delete, 1, transfer_encoding);
+        supply_content_type(self);
+    }
+    VALUE head = head_of(self, version, path);
+    if (NIL_P(head)) return Qfalse;
+    VALUE parts[2] = {head, body};
+    net_http_io_write(io, RTEST(body) ? 2 : 1, parts);
+    RB_GC_GUARD(head);
+    return Qtrue;
+}
+
+// Qfalse, with nothing sent: for stock.
+static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
+{
+    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    if (!library || !library->request_pristine) return Qfalse;
+    if (!net_http_library_knows_request(library, self)) return Qfalse;
+    struct net_http_io io;
+    VALUE body = rb_attr_get(self, iv_body), stream = rb_attr_get(self, iv_body_stream);
+    if (RTEST(body)) {
+        if (!RB_TYPE_P(body, T_STRING) || asks_first(self, socket)) return Qfalse;
+    } else if (RTEST(stream)) {
+        struct net_http_source source;
+        if (!library->upload_pristine || asked_for_pieces() || !net_http_source_of(stream, &source)) return Qfalse;
+        return net_http_io_open(&io, socket) ? send_stream(&io, self, version, path, &source) : Qfalse;
+    } else if (RTEST(rb_attr_get(self, iv_body_data))) {
+        return Qfalse;
+    }
+    return net_http_io_open(&io, socket) ? send_string(&io, self, version, path, body) : Qfalse;
+}
+
+// exec(socket, version, path): writes the request. A body that is a String goes with the head, unless somebody wants to
+// wait between the two.
+static VALUE exec(VALUE self, VALUE socket, VALUE version, VALUE path)
+{
+    VALUE arguments[3] = {socket, version, path};
+    return RTEST(send_request(self, socket, version, path)) ? Qnil
+                                                            : net_http_behind(self, 3, arguments, RB_NO_KEYWORDS);
+}
+
+// ---- making
+
+struct fields {
+    VALUE header;
+    bool strange;
+    bool coded; // says what encodings are accepted
+};
+
+static int take_field(VALUE name, VALUE value, VALUE argument)
+{
+    struct fields *fields = (struct fields *)argument;
+    fields->strange = true;
+    if (!plain(name) || !plain(value) || RSTRING_LEN(value) > LONGEST_VALUE) return ST_STOP;
+    size_t length = (size_t)RSTRING_LEN(name);
+    if (length == 0 || length > LONGEST_NAME || has_line_end(value)) return ST_STOP;
+    char lower[LONGEST_NAME];
+    for (size_t i = 0; i < length; i++) {
+        char byte = RSTRING_PTR(name)[i];
+        if (byte < ' ' || byte == 0x7f || byte == ':') return ST_STOP;
+        lower[i] = byte >= 'A' && byte <= 'Z' ? (char)(byte + 0x20) : byte;
+    }
+    VALUE key = rb_enc_interned_str(lower, (long)length, rb_enc_get(name));
+    if (!NIL_P(rb_hash_lookup(fields->header, key))) return ST_STOP; // stock warns
+    const char *at = RSTRING_PTR(value);
+    long from = 0, to = RSTRING_LEN(value);
+    while (from < to && (at[from] == 0 || at[from] == ' ' || (at[from] >= '\t' && at[from] <= '\r')))
+        from++;
+    while (to > from && (at[to - 1] == 0 || at[to - 1] == ' ' || (at[to - 1] >= '\t' && at[to - 1] <= '\r')))
+        to--;
+    VALUE stripped = rb_enc_str_new(at + from, to - from, rb_enc_get(value));
+    rb_hash_aset(fields->header, key, rb_ary_new_from_values(1, &stripped));
+    if (rb_str_equal(key, accept_encoding) || rb_str_equal(key, range)) fields->coded = true;
+    fields->strange = false;
+    return ST_CONTINUE;
+}
+
+// initialize(method, has_body, response_has_body, path, header = nil)
+static VALUE initialize(int argc, VALUE *argv, VALUE self)
+{
+    struct net_http_library *library = net_http_library_of_request(self);
+    if (argc < 4 || argc > 5 || rb_keyword_given_p() || !library || !library->enabled || !library->request_pristine ||
+        !net_http_library_knows_request(library, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
+        return net_http_behind(self, argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+    }
+    struct fields fields = {.header = rb_hash_new()};
+    if (argc > 4 && !NIL_P(argv[4])) {
+        if (!SPECIAL_CONST_P(argv[4]) && CLASS_OF(argv[4]) == rb_cHash) {
+            rb_hash_foreach(argv[4], take_field, (VALUE)&fields);
+        } else {
+            fields.strange = true;
+        }
+        if (fields.strange) return net_http_behind(self, argc, argv, RB_NO_KEYWORDS);
+    }
+    bool decode = library->inflates && !fields.coded && RTEST(argv[2]);
+    VALUE constant = library->request_fields;
+    for (long i = 0; i < RARRAY_LEN(constant); i += 2) {
+        VALUE name = rb_ary_entry(constant, i);
+        if (fields.coded && rb_str_equal(name, accept_encoding)) continue;
+        if (!NIL_P(rb_hash_lookup(fields.header, name))) continue;
+        VALUE value = rb_str_dup(rb_ary_entry(constant, i + 1));
+        rb_hash_aset(fields.header, name, rb_ary_new_from_values(1, &value));
+    }
+    VALUE template = library->request_template;
+    for (long i = 0; i < RARRAY_LEN(template); i += 2) {
+        ID name = rb_sym2id(rb_ary_entry(template, i));
+        VALUE value = rb_ary_entry(template, i + 1);
+        if (name == iv_method) value = argv[0];
+        if (name == iv_request_has_body) value = argv[1];
+        if (name == iv_response_has_body) value = argv[2];
+        if (name == iv_path) value = rb_str_dup(argv[3]);
+        if (name == iv_header) value = fields.header;
+        if (name == iv_decode_content) value = decode ? Qtrue : Qfalse;
+        rb_ivar_set(self, name, value);
+    }
+    return Qnil;
+}
+
+void net_http_request_define(VALUE request)
+{
+    rb_define_method(request, "exec", exec, 3);
+    if (!RTEST(rb_funcall(request, rb_intern("private_method_defined?"), 2, ID2SYM(rb_intern("initialize")), Qfalse))) {
+        rb_define_private_method(request, "initialize", initialize, -1); // never taken away, see installation.rb
+    }
+    if (accept_encoding) return;
+    iv_method = rb_intern("@method");
+    iv_request_has_body = rb_intern("@request_has_body");
+    iv_response_has_body = rb_intern("@response_has_body");
+    iv_path = rb_intern("@path");
+    iv_header = rb_intern("@header");
+    iv_decode_content = rb_intern("@decode_content");
+    iv_body = rb_intern("@body");
+    iv_body_stream = rb_intern("@body_stream");
+    iv_body_data = rb_intern("@body_data");
+    iv_continue_timeout = rb_intern("@continue_timeout");
+    id_set_content_length = rb_intern("content_length=");
+    id_delete = rb_intern("delete");
+    id_supply_content_type = rb_intern("supply_default_content_type");
+    id_content_length = rb_intern("content_length");
+    id_chunked = rb_intern("chunked?");
+    id_wait_for_continue = rb_intern("wait_for_continue");
+    id_override_body_stream_chunk = rb_intern("net_http_override_body_stream_chunk");
+    transfer_encoding = net_http_constant("transfer-encoding");
+    expect = net_http_constant("expect");
+    range = net_http_constant("range");
+    accept_encoding = net_http_constant("accept-encoding");
+}

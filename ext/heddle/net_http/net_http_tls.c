@@ -1,0 +1,79 @@
+#include "net_http/net_http_tls.h"
+
+#include "net_http/bindings.h"
+
+#include <poll.h>
+#include <string.h>
+
+enum { MANY = 4 }; // records, from which on it pays to look at methods
+
+static ID id_read_nonblock, id_sysread_nonblock, id_write_nonblock, id_owner, id_source_location, iv_rbuffer;
+static VALUE sym_wait_readable, sym_wait_writable;
+static VALUE without_exceptions; // {exception: false}
+
+// What SSLSocket itself has read ahead, for gets and the like, comes first.
+static bool read_ahead(const struct net_http_io *io)
+{
+    VALUE buffer = rb_attr_get(io->io, iv_rbuffer);
+    return !RB_TYPE_P(buffer, T_STRING) || RSTRING_LEN(buffer) != 0;
+}
+
+VALUE net_http_tls_send(const struct net_http_io *io, VALUE string)
+{
+    VALUE arguments[2] = {string, without_exceptions};
+    return rb_funcallv_kw(io->io, id_write_nonblock, 2, arguments, RB_PASS_KEYWORDS);
+}
+
+short net_http_tls_awaited(VALUE got)
+{
+    if (got == sym_wait_writable) return POLLOUT;
+    return got == sym_wait_readable ? POLLIN : 0;
+}
+
+static VALUE method_of(const struct net_http_io *io, ID name)
+{
+    return rb_obj_method(io->io, ID2SYM(name));
+}
+
+static bool is_of_openssl(VALUE location)
+{
+    static const char file[] = "/openssl/buffering.rb";
+    VALUE path = RB_TYPE_P(location, T_ARRAY) ? rb_ary_entry(location, 0) : Qnil;
+    if (!RB_TYPE_P(path, T_STRING) || (size_t)RSTRING_LEN(path) < sizeof file - 1) return false;
+    return memcmp(RSTRING_END(path) - (sizeof file - 1), file, sizeof file - 1) == 0;
+}
+
+// Whether read_nonblock does nothing but ask that buffer before it calls the method that receives, and may be passed by: it costs
+// two Hashes a record. One is in Ruby, the other in C. A program may have put others in their place, which want to be asked.
+static bool as_shipped(const struct net_http_io *io)
+{
+    if (!RB_TYPE_P(rb_attr_get(io->io, iv_rbuffer), T_STRING) || !rb_obj_respond_to(io->io, id_sysread_nonblock, true))
+        return false;
+    VALUE asked = method_of(io, id_read_nonblock), receives = method_of(io, id_sysread_nonblock);
+    return is_of_openssl(rb_funcall(asked, id_source_location, 0)) &&
+           rb_funcall(receives, id_owner, 0) == io->library->ssl_socket &&
+           NIL_P(rb_funcall(receives, id_source_location, 0));
+}
+
+VALUE net_http_tls_receive(struct net_http_io *io, size_t most, VALUE buffer)
+{
+    if (io->records < MANY && ++io->records == MANY) io->passes_by = as_shipped(io);
+    VALUE arguments[3] = {SIZET2NUM(most), buffer, without_exceptions};
+    ID method = io->passes_by && !read_ahead(io) ? id_sysread_nonblock : id_read_nonblock;
+    return rb_funcallv_kw(io->io, method, 3, arguments, RB_PASS_KEYWORDS);
+}
+
+void Init_heddle_net_http_tls(void)
+{
+    id_read_nonblock = rb_intern("read_nonblock");
+    id_sysread_nonblock = rb_intern("sysread_nonblock");
+    id_write_nonblock = rb_intern("write_nonblock");
+    id_owner = rb_intern("owner");
+    id_source_location = rb_intern("source_location");
+    iv_rbuffer = rb_intern("@rbuffer");
+    sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
+    sym_wait_writable = ID2SYM(rb_intern("wait_writable"));
+    without_exceptions = rb_hash_new();
+    rb_hash_aset(without_exceptions, ID2SYM(rb_intern("exception")), Qfalse);
+    rb_gc_register_mark_object(without_exceptions);
+}

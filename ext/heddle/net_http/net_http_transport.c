@@ -1,0 +1,176 @@
+// What Net::HTTP does before each request: is the connection still there, and does the environment name a proxy.
+#include "net_http/net_http_methods.h"
+
+#include "deadline.h"
+
+#include <ruby/encoding.h>
+
+static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
+    iv_proxy_uri, iv_transporting, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port,
+    id_aset, id_aref, id_include_p, id_env;
+static VALUE host, request_method, net_http_proxy, upper_http_proxy;
+
+static bool idle_for_too_long(VALUE self, VALUE last)
+{
+    double limit = NUM2DBL(last) + NUM2DBL(rb_attr_get(self, iv_keep_alive_timeout));
+    return limit < (double)deadline_now() / 1e9;
+}
+
+static bool ended(struct net_http_io *io)
+{
+    return !net_http_io_quiet(io) && net_http_io_ended(io) == 1;
+}
+
+// false stands in @last_communicated from the beginning of a request that the library makes to its end: it sets it to a time when
+// the reply has been read, to nil when it has connected, and takes false for nil. Where it stands at the beginning of another,
+// something that the library does not rescue (Thread#raise, a cancel, a throw or a break out of the block) has ended the
+// one before in the middle, and what comes on that connection answers another question.
+static bool left_in_the_middle(VALUE last)
+{
+    return last == Qfalse;
+}
+
+static void connect_again(VALUE self, VALUE socket)
+{
+    rb_funcall(socket, id_close, 0);
+    rb_funcall(self, id_connect, 0);
+}
+
+// Who calls begin_transport by itself, as net-http-pipeline does, may have several requests on their way.
+static VALUE begun(VALUE self)
+{
+    if (RTEST(rb_attr_get(self, iv_transporting))) rb_ivar_set(self, iv_last_communicated, Qfalse);
+    return Qnil;
+}
+
+static VALUE begin_by_stock(VALUE self, VALUE request)
+{
+    net_http_behind(self, 1, &request, RB_NO_KEYWORDS);
+    return begun(self);
+}
+
+// The field Host, where there is none yet.
+static void supply_host(const struct net_http_library *library, VALUE self, VALUE request)
+{
+    VALUE header = rb_attr_get(request, iv_header);
+    if (RB_TYPE_P(header, T_HASH) && !NIL_P(rb_hash_lookup(header, host))) return;
+    VALUE name_and_port = rb_funcall(self, id_addr_port, 0);
+    if (RB_TYPE_P(header, T_HASH) && library->request_pristine && net_http_library_knows_request(library, request) &&
+        !SPECIAL_CONST_P(name_and_port) && CLASS_OF(name_and_port) == rb_cString &&
+        !memchr(RSTRING_PTR(name_and_port), '\r', (size_t)RSTRING_LEN(name_and_port)) &&
+        !memchr(RSTRING_PTR(name_and_port), '\n', (size_t)RSTRING_LEN(name_and_port))) {
+        rb_hash_aset(header, host, rb_ary_new_from_values(1, &name_and_port));
+    } else {
+        rb_funcall(request, id_aset, 2, host, name_and_port);
+    }
+}
+
+// begin_transport(request), private. Whether the server has closed meanwhile is found without waiting and without
+// giving up the GVL, and nothing is read away.
+static VALUE begin_transport(VALUE self, VALUE request)
+{
+    VALUE socket = rb_attr_get(self, iv_socket);
+    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    VALUE last = rb_attr_get(self, iv_last_communicated);
+    if (!library || !library->enabled || !library->transport_pristine)
+        return net_http_behind(self, 1, &request, RB_NO_KEYWORDS);
+    if (net_http_io_closed(socket)) return begin_by_stock(self, request);
+    struct net_http_io io;
+    if (left_in_the_middle(last)) {
+        connect_again(self, socket);
+    } else if (RTEST(rb_attr_get(self, iv_close_on_empty_response)) || (RTEST(last) && idle_for_too_long(self, last)) ||
+               !net_http_io_open(&io, socket)) {
+        return begin_by_stock(self, request);
+    } else if (RTEST(last) && ended(&io)) {
+        connect_again(self, socket);
+    }
+    if (!library->request_pristine || RTEST(rb_attr_get(request, iv_uri))) {
+        rb_funcall(request, id_update_uri, 3, rb_funcall(self, id_address, 0), rb_funcall(self, id_port, 0),
+                   rb_funcall(self, id_use_ssl, 0));
+    }
+    supply_host(library, self, request);
+    return begun(self);
+}
+
+struct transport {
+    VALUE self, request;
+};
+
+static VALUE transport(VALUE argument)
+{
+    struct transport *transport = (struct transport *)argument;
+    return net_http_behind(transport->self, 1, &transport->request, RB_NO_KEYWORDS);
+}
+
+static VALUE transported(VALUE self)
+{
+    return rb_ivar_set(self, iv_transporting, Qfalse);
+}
+
+// transport_request(request), private: says that it is the library that begins.
+static VALUE transport_request(VALUE self, VALUE request)
+{
+    rb_ivar_set(self, iv_transporting, Qtrue);
+    struct transport argument = {self, request};
+    return rb_ensure(transport, (VALUE)&argument, transported, self);
+}
+
+static VALUE variable(VALUE environment, VALUE name)
+{
+    return rb_funcall(environment, id_aref, 1, name);
+}
+
+// In the order in which URI asks, and as it does: tests put methods, or a Hash, in the place of ENV's.
+static bool may_name_a_proxy(void)
+{
+    VALUE environment = rb_const_get(rb_cObject, id_env);
+    return RTEST(rb_funcall(environment, id_include_p, 1, request_method)) ||
+           RTEST(variable(environment, net_http_proxy)) || RTEST(variable(environment, upper_http_proxy));
+}
+
+// proxy_uri: without any of the variables that name one there is none.
+static VALUE proxy_uri(VALUE self)
+{
+    VALUE known = rb_attr_get(self, iv_proxy_uri);
+    if (RTEST(known)) return known;
+    if (known == Qfalse) return Qnil;
+    struct net_http_library *library = net_http_library_of_http(self);
+    if (!library || !library->enabled || !library->transport_pristine || may_name_a_proxy()) {
+        return net_http_behind(self, 0, NULL, RB_NO_KEYWORDS);
+    }
+    rb_ivar_set(self, iv_proxy_uri, Qfalse);
+    return Qnil;
+}
+
+void net_http_transport_define(VALUE http)
+{
+    rb_define_private_method(http, "begin_transport", begin_transport, 1);
+    rb_define_private_method(http, "transport_request", transport_request, 1);
+    rb_define_method(http, "proxy_uri", proxy_uri, 0);
+    if (host) return;
+    iv_socket = rb_intern("@socket");
+    iv_last_communicated = rb_intern("@last_communicated");
+    iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
+    iv_close_on_empty_response = rb_intern("@close_on_empty_response");
+    iv_header = rb_intern("@header");
+    iv_uri = rb_intern("@uri");
+    iv_proxy_uri = rb_intern("@proxy_uri");
+    iv_transporting = rb_intern("heddle_transporting"); // without @: nobody sees it
+    id_connect = rb_intern("connect");
+    id_close = rb_intern("close");
+    id_address = rb_intern("address");
+    id_port = rb_intern("port");
+    id_use_ssl = rb_intern("use_ssl?");
+    id_update_uri = rb_intern("update_uri");
+    id_addr_port = rb_intern("addr_port");
+    id_aset = rb_intern("[]=");
+    id_aref = rb_intern("[]");
+    id_include_p = rb_intern("include?");
+    id_env = rb_intern("ENV");
+    request_method = net_http_constant("REQUEST_METHOD");
+    net_http_proxy = net_http_constant("http_proxy");
+    upper_http_proxy = net_http_constant("HTTP_PROXY");
+    VALUE name = rb_enc_interned_str_cstr("host", rb_utf8_encoding());
+    rb_gc_register_mark_object(name);
+    host = name;
+}

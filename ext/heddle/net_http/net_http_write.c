@@ -1,0 +1,108 @@
+// Sends Strings: several in one system call, records of TLS one by one, what is large without the GVL.
+#include "budget.h"
+#include "net_http/net_http_io.h"
+#include "net_http/net_http_nogvl.h"
+#include "net_http/net_http_tls.h"
+#include "net_http/net_http_wait.h"
+#include "portable.h"
+#include "shims.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { NOGVL = 65536 }; // what is left beyond that is sent without the GVL
+
+static size_t write_tls(struct net_http_io *io, VALUE string)
+{
+    size_t sent = 0, length = (size_t)RSTRING_LEN(string);
+    VALUE rest = string;
+    while (sent < length) {
+        VALUE got = net_http_tls_send(io, rest);
+        short awaited = net_http_tls_awaited(got);
+        if (awaited) {
+            net_http_io_wait_to_write(io, awaited);
+        } else {
+            sent += NUM2SIZET(got);
+            budget_spend(NUM2SIZET(got));
+            if (sent < length) rest = rb_str_subseq(string, (long)sent, (long)(length - sent));
+        }
+    }
+    return sent;
+}
+
+enum { VECTORS = 8 };
+
+// Fills in what is left of the strings beyond the first `sent` bytes; returns how many vectors that took.
+static int vectors_of(struct iovec *vectors, int count, const VALUE *strings, size_t sent)
+{
+    int used = 0;
+    for (int i = 0; i < count && used < VECTORS; i++) {
+        size_t length = (size_t)RSTRING_LEN(strings[i]);
+        if (sent >= length) {
+            sent -= length;
+            continue;
+        }
+        vectors[used++] = (struct iovec){RSTRING_PTR(strings[i]) + sent, length - sent};
+        sent = 0;
+    }
+    return used;
+}
+
+// The last `left` bytes of a large String. It may be changed by others meanwhile, and be sent by several threads at once: what is sent
+// is a frozen one that shares its bytes.
+static void send_nogvl(struct net_http_io *io, VALUE string, size_t left)
+{
+    VALUE frozen = rb_str_new_frozen(string);
+    struct net_http_nogvl bulk = {.socket = io->io,
+                                  .descriptor = io->descriptor,
+                                  .bytes = (uint8_t *)RSTRING_END(frozen) - left,
+                                  .length = left,
+                                  .span = net_http_io_write_span(io)};
+    net_http_nogvl_send(&bulk);
+    if (bulk.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
+    if (bulk.result < 0) net_http_raise_errno(-bulk.result);
+    io->descriptor = rb_io_descriptor(io->io);
+    RB_GC_GUARD(frozen);
+}
+
+size_t net_http_io_write(struct net_http_io *io, int count, const VALUE *strings)
+{
+    size_t sent = 0, all = 0;
+    for (int i = 0; i < count; i++)
+        all += (size_t)RSTRING_LEN(strings[i]);
+    if (io->tls) {
+        if (count > 1 && all <= HTTP_RECORD) { // one record instead of several
+            VALUE joined = rb_str_buf_new((long)all);
+            for (int i = 0; i < count; i++)
+                rb_str_cat(joined, RSTRING_PTR(strings[i]), RSTRING_LEN(strings[i]));
+            return write_tls(io, joined);
+        }
+        for (int i = 0; i < count; i++)
+            sent += write_tls(io, strings[i]);
+        return sent;
+    }
+    net_http_io_look_again(io); // what was sent is asked of Ruby code now and then
+    while (sent < all) {
+        struct iovec vectors[VECTORS];
+        struct msghdr message = {.msg_iov = vectors};
+        message.msg_iovlen = (size_t)vectors_of(vectors, count, strings, sent);
+        if (message.msg_iovlen == 0) break; // somebody made a String shorter while we waited
+        ssize_t moved = sendmsg(io->descriptor, &message, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
+        if (moved >= 0) {
+            sent += (size_t)moved;
+            if (sent < all) net_http_io_use_budget(io, (size_t)moved);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            size_t left = all - sent;
+            if (left >= NOGVL && left <= (size_t)RSTRING_LEN(strings[count - 1]) && !net_http_scheduled()) {
+                send_nogvl(io, strings[count - 1], left);
+                return all;
+            }
+            net_http_io_wait_to_write(io, POLLOUT);
+        } else if (errno != EINTR) {
+            net_http_raise_errno(errno);
+        }
+    }
+    return sent;
+}

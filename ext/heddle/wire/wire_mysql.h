@@ -1,0 +1,123 @@
+// The client/server protocol of MySQL and MariaDB: packets in, numbers and spans of bytes out. Plain C, without ruby.h;
+// nothing is allocated and nothing is kept. The formats are those of MySQL's and MariaDB's protocol documentation
+// (dev.mysql.com/doc/dev/mysql-server, mariadb.com/kb/en/clientserver-protocol).
+#ifndef HEDDLE_WIRE_WIRE_MYSQL_H
+#define HEDDLE_WIRE_WIRE_MYSQL_H
+
+#include "wire/wire_mysql_numbers.h"
+
+enum {
+    MYSQL_HEADER = 4,                // bytes in front of each packet
+    MYSQL_LARGEST_PACKET = 0xffffff, // what is longer is cut, and ends with a packet that is shorter than this
+    MYSQL_SCRAMBLE = 20
+};
+
+// What client and server can do; those above 32 bits are MariaDB's own.
+#define MYSQL_CAN_LONG_PASSWORD      (UINT64_C(1) << 0) // unset by MariaDB, to tell that it is one
+#define MYSQL_CAN_CONNECT_WITH_DB    (UINT64_C(1) << 3)
+#define MYSQL_CAN_PROTOCOL_41        (UINT64_C(1) << 9)
+#define MYSQL_CAN_TLS                (UINT64_C(1) << 11)
+#define MYSQL_CAN_TRANSACTIONS       (UINT64_C(1) << 13)
+#define MYSQL_CAN_SECURE_CONNECTION  (UINT64_C(1) << 15)
+#define MYSQL_CAN_MULTI_RESULTS      (UINT64_C(1) << 17)
+#define MYSQL_CAN_PS_MULTI_RESULTS   (UINT64_C(1) << 18)
+#define MYSQL_CAN_PLUGIN_AUTH        (UINT64_C(1) << 19)
+#define MYSQL_CAN_CONNECT_ATTRIBUTES (UINT64_C(1) << 20)
+#define MYSQL_CAN_AUTH_LENENC        (UINT64_C(1) << 21)
+#define MYSQL_CAN_TRACK_SESSION      (UINT64_C(1) << 23)
+#define MYSQL_CAN_DEPRECATE_EOF      (UINT64_C(1) << 24)
+#define MYSQL_CAN_CACHE_METADATA     (UINT64_C(1) << 36)
+
+enum mysql_status {
+    MYSQL_IN_TRANSACTION = 0x0001,
+    MYSQL_AUTOCOMMIT = 0x0002,
+    MYSQL_MORE_RESULTS = 0x0008,
+    MYSQL_CURSOR_EXISTS = 0x0040,
+    MYSQL_LAST_ROW_SENT = 0x0080,
+    MYSQL_NO_BACKSLASH_ESCAPES = 0x0200,
+    MYSQL_SESSION_CHANGED = 0x4000
+};
+
+// ---- packets
+
+// The four bytes at `p`: how many follow, and which packet of its exchange it is.
+static inline uint32_t mysql_packet_length(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
+}
+
+static inline uint8_t mysql_packet_sequence(const uint8_t *p)
+{
+    return p[3];
+}
+
+static inline void mysql_put_header(uint8_t *p, size_t length, uint8_t sequence)
+{
+    p[0] = (uint8_t)length;
+    p[1] = (uint8_t)(length >> 8);
+    p[2] = (uint8_t)(length >> 16);
+    p[3] = sequence;
+}
+
+// Writes a number in one to nine bytes; returns how many.
+size_t mysql_put_number(uint8_t *p, uint64_t number);
+
+// All that follows takes the payload of a packet, whole, and is false when that is not what it should be.
+
+struct mysql_greeting {
+    struct mysql_span version;
+    struct mysql_span plugin; // how it would like us to log in
+    uint8_t scramble[MYSQL_SCRAMBLE];
+    uint64_t capabilities;
+    uint32_t thread; // by which KILL knows this connection
+    uint16_t status;
+    bool mariadb;
+};
+bool mysql_greeting(const uint8_t *p, const uint8_t *end, struct mysql_greeting *greeting);
+
+enum mysql_reply {
+    MYSQL_REPLY_OK,
+    MYSQL_REPLY_ERROR,
+    MYSQL_REPLY_END,    // of columns or rows
+    MYSQL_REPLY_INFILE, // it wants a file of ours
+    MYSQL_REPLY_OTHER,  // a number of columns, a row
+    MYSQL_REPLY_INVALID
+};
+// What a packet is where a result may begin, and where a row may come.
+enum mysql_reply mysql_reply(const uint8_t *p, const uint8_t *end);
+enum mysql_reply mysql_row_reply(const uint8_t *p, const uint8_t *end, bool text, bool deprecate_eof);
+
+struct mysql_ok {
+    uint64_t affected, last_id;
+    uint16_t status, warnings;
+};
+// Both of OK and of the end of rows in its new form, which differ in their first byte only.
+bool mysql_ok(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok);
+// The end of columns or rows in its old form.
+bool mysql_end(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok);
+
+struct mysql_error {
+    uint16_t code;
+    struct mysql_span state; // five characters, or none
+    struct mysql_span message;
+};
+bool mysql_error(const uint8_t *p, const uint8_t *end, struct mysql_error *error);
+
+struct mysql_prepared {
+    uint32_t id;
+    uint16_t columns, parameters;
+};
+bool mysql_prepared(const uint8_t *p, const uint8_t *end, struct mysql_prepared *prepared);
+
+// How many columns a result has; with `announced`, whether their definitions follow is said, too.
+bool mysql_result_head(const uint8_t *p, const uint8_t *end, bool announced, uint32_t *columns, bool *definitions);
+
+struct mysql_column {
+    struct mysql_span schema, table, original_table, name, original_name;
+    uint32_t length;
+    uint16_t charset, flags;
+    uint8_t type, decimals;
+};
+bool mysql_column(const uint8_t *p, const uint8_t *end, struct mysql_column *column);
+
+#endif

@@ -1,0 +1,66 @@
+// Numbers and strings as the protocol of MySQL and MariaDB writes them. Those that read move *p behind what they have taken,
+// and are false when there is too little.
+#ifndef HEDDLE_WIRE_WIRE_MYSQL_NUMBERS_H
+#define HEDDLE_WIRE_WIRE_MYSQL_NUMBERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct mysql_span {
+    const uint8_t *at;
+    size_t length;
+};
+
+// Of at most eight bytes, the lowest first: one load where their number is known to the compiler.
+static inline uint64_t mysql_little(const uint8_t *p, size_t bytes)
+{
+    uint64_t number = 0;
+    memcpy(&number, p, bytes);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    number = __builtin_bswap64(number);
+#endif
+    return number;
+}
+
+static inline bool mysql_take(const uint8_t **p, const uint8_t *end, size_t bytes, uint64_t *number)
+{
+    if ((size_t)(end - *p) < bytes) return false;
+    *number = mysql_little(*p, bytes);
+    *p += bytes;
+    return true;
+}
+
+static inline bool mysql_take_16(const uint8_t **p, const uint8_t *end, uint16_t *number)
+{
+    uint64_t taken;
+    if (!mysql_take(p, end, 2, &taken)) return false;
+    *number = (uint16_t)taken;
+    return true;
+}
+
+// A number in one to nine bytes.
+static inline bool mysql_number(const uint8_t **p, const uint8_t *end, uint64_t *number)
+{
+    if (*p >= end) return false;
+    uint8_t first = *(*p)++;
+    if (first < 0xfb) {
+        *number = first;
+        return true;
+    }
+    if (first == 0xfb || first == 0xff) return false; // NULL, an error
+    return mysql_take(p, end, first == 0xfc ? 2 : first == 0xfd ? 3 : 8, number);
+}
+
+// Bytes behind such a number, which says how many.
+static inline bool mysql_string(const uint8_t **p, const uint8_t *end, struct mysql_span *span)
+{
+    uint64_t length;
+    if (!mysql_number(p, end, &length) || length > (uint64_t)(end - *p)) return false;
+    *span = (struct mysql_span){*p, (size_t)length};
+    *p += length;
+    return true;
+}
+
+#endif

@@ -1,0 +1,152 @@
+// The values of rows in the protocol of MySQL and MariaDB: those of prepared statements are binary, those of COM_QUERY text.
+#ifndef HEDDLE_WIRE_WIRE_MYSQL_ROWS_H
+#define HEDDLE_WIRE_WIRE_MYSQL_ROWS_H
+
+#include "wire/wire_mysql.h"
+
+enum mysql_type {
+    MYSQL_DECIMAL = 0,
+    MYSQL_TINY = 1,
+    MYSQL_SHORT = 2,
+    MYSQL_LONG = 3,
+    MYSQL_FLOAT = 4,
+    MYSQL_DOUBLE = 5,
+    MYSQL_NULL = 6,
+    MYSQL_TIMESTAMP = 7,
+    MYSQL_LONGLONG = 8,
+    MYSQL_INT24 = 9,
+    MYSQL_DATE = 10,
+    MYSQL_TIME = 11,
+    MYSQL_DATETIME = 12,
+    MYSQL_YEAR = 13,
+    MYSQL_NEWDATE = 14,
+    MYSQL_VARCHAR = 15,
+    MYSQL_BIT = 16,
+    MYSQL_JSON = 245,
+    MYSQL_NEWDECIMAL = 246,
+    MYSQL_ENUM = 247,
+    MYSQL_SET = 248,
+    MYSQL_TINY_BLOB = 249,
+    MYSQL_MEDIUM_BLOB = 250,
+    MYSQL_LONG_BLOB = 251,
+    MYSQL_BLOB = 252,
+    MYSQL_VAR_STRING = 253,
+    MYSQL_STRING = 254,
+    MYSQL_GEOMETRY = 255
+};
+
+enum { MYSQL_FLAG_UNSIGNED = 0x20, MYSQL_CHARSET_BINARY = 63 };
+
+enum mysql_kind {
+    MYSQL_IS_NULL, // also dates without a month or a day, which no calendar has
+    MYSQL_IS_INTEGER,
+    MYSQL_IS_UNSIGNED,
+    MYSQL_IS_BOOLEAN, // an integer
+    MYSQL_IS_FLOAT,
+    MYSQL_IS_DECIMAL, // its digits
+    MYSQL_IS_BYTES,
+    MYSQL_IS_DATE,
+    MYSQL_IS_DATETIME,
+    MYSQL_IS_TIME // signed, in microseconds
+};
+
+struct mysql_moment {
+    uint32_t microsecond;
+    uint16_t year;
+    uint8_t month, day, hour, minute, second;
+};
+
+struct mysql_value {
+    enum mysql_kind kind;
+    union {
+        int64_t integer; // of MYSQL_IS_TIME, too
+        uint64_t unsigned_integer;
+        double number;
+        struct mysql_span bytes;
+        struct mysql_moment moment;
+    };
+};
+
+// What of a column's definition its values depend on.
+struct mysql_field {
+    uint8_t type;
+    bool is_unsigned;
+    bool is_boolean; // of MYSQL_TINY, where it is taken for one
+};
+
+struct mysql_row {
+    const uint8_t *p, *end;
+    const uint8_t *nulls; // of a binary row
+    uint32_t column, columns;
+    bool text;
+};
+
+bool mysql_row_begin(struct mysql_row *row, const uint8_t *p, const uint8_t *end, uint32_t columns, bool text);
+
+// The value that the row stands at: of a row of text, and of a binary one what mysql_row_next does not read itself.
+bool mysql_row_text(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
+bool mysql_row_binary(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
+
+static inline bool mysql_row_null(const struct mysql_row *row)
+{
+    uint32_t bit = row->column + 2;
+    return row->nulls[bit / 8] >> (bit % 8) & 1;
+}
+
+static inline bool mysql_row_integer(struct mysql_row *row, size_t bytes, bool is_unsigned, struct mysql_value *value)
+{
+    uint64_t number;
+    if (!mysql_take(&row->p, row->end, bytes, &number)) return false;
+    value->kind = is_unsigned ? MYSQL_IS_UNSIGNED : MYSQL_IS_INTEGER;
+    if (is_unsigned) {
+        value->unsigned_integer = number;
+    } else {
+        unsigned unused = (unsigned)(64 - 8 * bytes);
+        value->integer = (int64_t)(number << unused) >> unused;
+    }
+    return true;
+}
+
+// The next column, of which `field` tells. What most rows consist of is read in place: a call a value would cost as much
+// again.
+static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
+{
+    if (row->column == row->columns) return false;
+    bool valid = true;
+    if (row->text) {
+        valid = mysql_row_text(row, field, value);
+    } else if (mysql_row_null(row)) {
+        value->kind = MYSQL_IS_NULL;
+    } else {
+        switch (field->type) {
+        case MYSQL_LONG:
+            valid = mysql_row_integer(row, 4, field->is_unsigned, value);
+            break;
+        case MYSQL_LONGLONG:
+            valid = mysql_row_integer(row, 8, field->is_unsigned, value);
+            break;
+        case MYSQL_VAR_STRING:
+        case MYSQL_STRING:
+        case MYSQL_BLOB:
+            valid = mysql_string(&row->p, row->end, &value->bytes);
+            value->kind = MYSQL_IS_BYTES;
+            break;
+        default:
+            valid = mysql_row_binary(row, field, value);
+            break;
+        }
+    }
+    row->column++;
+    return valid;
+}
+
+// All columns were read, and nothing is left.
+static inline bool mysql_row_complete(const struct mysql_row *row)
+{
+    return row->column == row->columns && row->p == row->end;
+}
+
+// Days since 1970-01-01.
+int64_t mysql_days(const struct mysql_moment *moment);
+
+#endif

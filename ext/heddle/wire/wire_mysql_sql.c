@@ -1,0 +1,163 @@
+#include "wire/wire_mysql_sql.h"
+
+#include <string.h>
+
+static bool is_word(uint8_t byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           byte == '_' || byte == '$' || byte >= 0x80;
+}
+
+static const uint8_t *line_end(const uint8_t *p, const uint8_t *end)
+{
+    const uint8_t *newline = memchr(p, '\n', (size_t)(end - p));
+    return newline ? newline + 1 : end;
+}
+
+// Behind the comment that begins at `p`, or `p` when none does. NULL for one that some servers execute.
+static const uint8_t *behind_comment(const uint8_t *p, const uint8_t *end)
+{
+    if (*p == '#') return line_end(p, end);
+    if (end - p < 2) return p;
+    // The two dashes of 5--1 are none.
+    if (p[0] == '-' && p[1] == '-' && (end - p == 2 || p[2] <= ' ')) return line_end(p, end);
+    if (p[0] != '/' || p[1] != '*') return p;
+    if (end - p > 2 && (p[2] == '!' || (p[2] == 'M' && end - p > 3 && p[3] == '!'))) return NULL;
+    for (p += 2; end - p >= 2; p++)
+        if (p[0] == '*' && p[1] == '/') return p + 2;
+    return end;
+}
+
+int mysql_sql_parameters(const uint8_t *p, const uint8_t *end)
+{
+    int count = 0;
+    while (p < end) {
+        const uint8_t *behind = behind_comment(p, end);
+        if (!behind) return -1;
+        if (behind != p) {
+            p = behind;
+            continue;
+        }
+        uint8_t byte = *p++;
+        if (byte == '\\') return -1;
+        if (byte == '?') {
+            if (++count > UINT16_MAX) return -1;
+        } else if (byte == '\'' || byte == '"' || byte == '`') {
+            const uint8_t *close = memchr(p, byte, (size_t)(end - p));
+            // What a backslash in quotes means is a matter of sql_mode.
+            if (!close || (byte != '`' && memchr(p, '\\', (size_t)(close - p)))) return -1;
+            p = close + 1; // a doubled one opens the next part at once
+        }
+    }
+    return count;
+}
+
+// The next word, without what comes before it; empty at the end.
+static size_t next_word(const uint8_t **p, const uint8_t *end)
+{
+    while (*p < end) {
+        const uint8_t *behind = behind_comment(*p, end);
+        if (!behind) behind = *p + 2; // what is in it is executed
+        if (behind != *p) {
+            *p = behind;
+        } else if (is_word(**p)) {
+            break;
+        } else {
+            (*p)++;
+        }
+    }
+    size_t length = 0;
+    while ((size_t)(end - *p) > length && is_word((*p)[length]))
+        length++;
+    return length;
+}
+
+static bool same(const uint8_t *p, size_t length, const char *word)
+{
+    if (strlen(word) != length) return false;
+    for (size_t i = 0; i < length; i++) {
+        uint8_t byte = p[i] >= 'A' && p[i] <= 'Z' ? (uint8_t)(p[i] | 0x20) : p[i];
+        if (byte != (uint8_t)word[i]) return false;
+    }
+    return true;
+}
+
+static bool among(const uint8_t *p, size_t length, const char *const *words)
+{
+    for (; *words; words++)
+        if (same(p, length, *words)) return true;
+    return false;
+}
+
+static const char *const plain[] = {"select", "insert", "update", "delete", "replace", "with", "values", NULL};
+
+// MySQL 8.0 and MariaDB 10.11, "statements that cause an implicit commit", and those that do so by their nature.
+static const char *const commits[] = {"alter",    "analyze", "begin",    "cache",     "change", "check",    "commit",
+                                      "create",   "drop",    "flush",    "grant",     "import", "install",  "lock",
+                                      "optimize", "rename",  "repair",   "reset",     "revoke", "rollback", "shutdown",
+                                      "start",    "stop",    "truncate", "uninstall", "unlock", "xa",       NULL};
+
+// MariaDB's ANALYZE SELECT … (UPDATE, …) runs the statement and says what it cost, and BEGIN NOT ATOMIC begins a block: neither
+// ends a transaction as ANALYZE TABLE and BEGIN do. `p` is at the first word, of `length`.
+static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const uint8_t *end)
+{
+    static const char *const tables[] = {"table", "tables", "local", "no_write_to_binlog", NULL};
+    bool begin = same(p, length, "begin");
+    p += length;
+    length = next_word(&p, end);
+    if (begin) return same(p, length, "not") ? MYSQL_SQL_OTHER : MYSQL_SQL_COMMIT;
+    return among(p, length, tables) ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
+}
+
+// Whether it may set a variable of the user's (@name), or take a lock by name: the server does not report that as a change of
+// the session. Names in texts and comments count, too.
+static bool mentions_session(const uint8_t *p, const uint8_t *end)
+{
+    for (const uint8_t *at = p; (at = memchr(at, '@', (size_t)(end - at))); at++) {
+        if (at > p && (at[-1] == '@' || is_word(at[-1]))) continue; // @@name is the server's
+        if (at + 1 < end && at[1] != '@') return true;
+    }
+    for (const uint8_t *at = p; (at = memchr(at, '_', (size_t)(end - at))); at++)
+        if (at - p >= 3 && end - at >= 5 && same(at - 3, 3, "get") && same(at + 1, 4, "lock")) return true;
+    return false;
+}
+
+enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
+{
+    size_t length = next_word(&p, end);
+    // A version's number, as in /*!50003 create …
+    while (length && *p >= '0' && *p <= '9') {
+        p += length;
+        length = next_word(&p, end);
+    }
+    if (among(p, length, plain)) return mentions_session(p, end) ? MYSQL_SQL_SESSION : MYSQL_SQL_PLAIN;
+    if (!among(p, length, commits)) {
+        if (!same(p, length, "load") && !same(p, length, "set")) return MYSQL_SQL_OTHER;
+        bool set = same(p, length, "set");
+        p += length;
+        length = next_word(&p, end);
+        bool ends = set ? same(p, length, "password") || same(p, length, "autocommit") || same(p, length, "default")
+                        : same(p, length, "index");
+        return ends ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
+    }
+    if (same(p, length, "analyze") || same(p, length, "begin")) return second_word_commits(p, length, end);
+    bool rollback = same(p, length, "rollback"), drop = same(p, length, "drop"),
+         table = same(p, length, "create") || same(p, length, "drop");
+    p += length;
+    length = next_word(&p, end);
+    if (table && same(p, length, "or")) { // replace
+        p += length;
+        length = next_word(&p, end);
+        p += length;
+        length = next_word(&p, end);
+    }
+    if (table && same(p, length, "temporary")) return MYSQL_SQL_OTHER;
+    if (drop && same(p, length, "prepare")) return MYSQL_SQL_OTHER;
+    if (rollback && (same(p, length, "to") || same(p, length, "work"))) {
+        if (same(p, length, "to")) return MYSQL_SQL_OTHER;
+        p += length;
+        length = next_word(&p, end);
+        if (same(p, length, "to")) return MYSQL_SQL_OTHER;
+    }
+    return MYSQL_SQL_COMMIT;
+}
