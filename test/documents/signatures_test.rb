@@ -9,8 +9,8 @@ class SignaturesTest < Minitest::Test
 
   # Modules and methods that are offered to nobody. In Ruby a comment says so, see #internal?; these are from C.
   INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver NetHTTPAuto
-    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#start Task#started? Task.prepare Scheduler.retire_if
-    Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child Task.withdrawals].freeze
+    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#start Task#started? Task.prepare Scheduler.retire_if
+    .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child Task.withdrawals].freeze
 
   def setup
     require "rbs"
