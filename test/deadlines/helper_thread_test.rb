@@ -111,6 +111,39 @@ class HelperThreadTest < Minitest::Test
     assert_equal "Heddle::DeadlineExceeded\n", out
   end
 
+  # Its exception is made by Ruby code, during which the thread starts a pool's loop.
+  def test_a_timeout_strikes_its_own_fiber_and_no_task_that_has_started_meanwhile
+    out = assert_child(<<~RUBY)
+      require "heddle/timeout"
+      $making = $in_task = $over = false
+
+      class Slow < StandardError
+        def self.exception(*)
+          $making = true
+          Thread.pass until $in_task
+          super
+        end
+      end
+
+      begin
+        Timeout.timeout(0.02, Slow) do
+          Thread.pass until $making
+          Heddle::FiberPool.new(1).map([1]) do
+            $in_task = true
+            100.times { Thread.pass }
+            sleep(10)
+          rescue Slow
+            puts "in the task"
+            raise
+          end
+        end
+      rescue Slow
+        puts "in its own fiber"
+      end
+    RUBY
+    assert_equal "in its own fiber\n", out
+  end
+
   # Whatever its masks say, nothing may come out after the block.
   def test_a_raise_that_is_held_up_by_a_mask_is_taken_back
     Thread.handle_interrupt(Timeout::Error => :never) do

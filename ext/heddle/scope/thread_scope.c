@@ -155,6 +155,8 @@ static void send_error(struct scope *scope)
 {
     VALUE error = scope_error(scope);
     if (!scope->chain) return;
+    // The caller's class made it, in Ruby code: by now the thread may run a loop, and Thread#raise strike any task of it.
+    if (loops_interrupt_root(scope->chain->thread)) return;
     scope->sent = error;
     if (scope->kind != SCOPE_TIMEOUT) scope->chain->sent = error;
     scope->sending = true;
