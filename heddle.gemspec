@@ -14,12 +14,20 @@ Gem::Specification.new do |spec|
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1.2"
 
+  spec.homepage = "https://heddle.example"
+  spec.metadata = {
+    "source_code_uri" => "#{spec.homepage}/source",
+    "changelog_uri" => "#{spec.homepage}/source/CHANGELOG.md",
+    "documentation_uri" => "#{spec.homepage}/api",
+    "bug_tracker_uri" => "#{spec.homepage}/issues",
+    "rubygems_mfa_required" => "true"
+  }
+
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.rbs", "doc/limits.md", "doc/adr/*.md", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
-      ".yardopts"].sort
+    Dir["lib/**/*.rb", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.{rbs,yaml}", "guides/*.md", "doc/*.md", "doc/adr/*.md", "LICENSE", "README.md",
+      "CHANGELOG.md", "SECURITY.md", ".yardopts"].sort
   end
-  spec.add_dependency "bigdecimal" # DECIMAL columns; Ruby 3.4 no longer has it of its own
+  spec.add_dependency "bigdecimal", ">= 3.1", "< 5" # DECIMAL columns; Ruby 3.4 no longer has it of its own
   spec.extensions = ["ext/heddle/extconf.rb"]
   spec.require_paths = ["lib"]
-  spec.metadata["rubygems_mfa_required"] = "true"
 end

@@ -14,11 +14,18 @@ Gem::Specification.new do |spec|
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1.2"
 
-  spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.rb", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE"].sort }
+  spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.rb", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort }
   spec.bindir = "exe"
   spec.executables = ["heddle"]
   spec.require_paths = ["lib"]
-  spec.metadata["rubygems_mfa_required"] = "true"
+  spec.homepage = "https://heddle.example"
+  spec.metadata = {
+    "source_code_uri" => "#{spec.homepage}/source",
+    "changelog_uri" => "#{spec.homepage}/source/CHANGELOG.md",
+    "documentation_uri" => "#{spec.homepage}/api",
+    "bug_tracker_uri" => "#{spec.homepage}/issues",
+    "rubygems_mfa_required" => "true"
+  }
 
   spec.add_dependency "heddle", "= #{Heddle::VERSION}"
 end

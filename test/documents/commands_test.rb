@@ -4,8 +4,8 @@ require "test_helper"
 require "net/http"
 require "support/fresh_clone"
 
-# Every command of README.md, CONTRIBUTING.md and bench/README.md that is no bench runs in a fresh clone: with fewer rounds, and
-# with a file or a Ruby that is there in place of one that is made up.
+# Every command of README.md, the guides, CONTRIBUTING.md and bench/README.md that is no bench runs in a fresh clone: with fewer
+# rounds, and with a file or a Ruby that is there in place of one that is made up.
 class CommandsTest < Minitest::Test
   include FreshClone
 
@@ -28,8 +28,33 @@ class CommandsTest < Minitest::Test
       run_there("bin/setup")
       run_there(at_hand(command))
     when %r{\Abin/heddle serve} then serve(command)
+    when "gem install heddle" then install_gem
+    when /\Aapt-get install/ then assert_packages(command.split.drop(3))
     else flunk "nobody knows how #{command.inspect} is tried"
     end
+  end
+
+  # From the package that the clone makes. The signatures are those of the installed gem.
+  def install_gem
+    Dir.mktmpdir("heddle-gems") do |gems|
+      package = File.join(gems, "heddle.gem")
+      run_there("gem build --strict --output #{package} heddle.gemspec")
+      run_there("gem install --local --no-document --ignore-dependencies --install-dir #{gems} #{package}")
+      folder, = Dir["#{gems}/gems/heddle-*"]
+      paths = Gem.path.join(":")
+      installed = {**environment, "GEM_HOME" => gems, "GEM_PATH" => "#{gems}:#{paths}"}
+      [["-e", 'require "heddle"; puts Heddle.run { $".grep(/heddle\.so/) }'], %w[-S rbs -r heddle validate]].each do |arguments|
+        out, status = Open3.capture2e(installed, RbConfig.ruby, *arguments, chdir: gems)
+        assert_predicate status, :success?, out
+        assert_includes out, folder if arguments.first == "-e"
+      end
+    end
+  end
+
+  # script/newcomer installs them on a fresh Debian.
+  def assert_packages(packages)
+    known = File.read(File.join(ROOT, "script/setup.sh"))[/^packages_to_build=\(.*?\)/m]
+    packages.each { |package| assert_match(/(?<![\w-])#{package}(?![\w-])/, known) }
   end
 
   def at_hand(command)

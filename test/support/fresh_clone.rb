@@ -4,10 +4,10 @@ require "fileutils"
 require "open3"
 require "tmpdir"
 
-# The commands of README.md, CONTRIBUTING.md and bench/README.md, and a fresh clone to run them in.
+# The commands of README.md, the guides, CONTRIBUTING.md and bench/README.md, and a fresh clone to run them in.
 module FreshClone
   ROOT = File.expand_path("../..", __dir__)
-  COMMANDS = %w[README.md CONTRIBUTING.md bench/README.md].flat_map { |document|
+  COMMANDS = ["README.md", "CONTRIBUTING.md", "bench/README.md", *Dir.glob("guides/*.md", base: ROOT).sort].flat_map { |document|
     text = File.read(File.join(ROOT, document))
     blocks = text.scan(/^```sh\n(.*?)^```$/m).flatten.flat_map(&:lines) + text.lines.grep(/\A    bin/)
     blocks.map { |line| line.strip.sub(/ +#.*/, "") }
