@@ -14,8 +14,3 @@ desc "Lay out the C files as .clang-format has it"
 task :format do
   sh "clang-format", "-i", *FileList["{ext,lab/ext}/**/*.{c,h}"]
 end
-
-desc "Write the documentation to doc/api"
-task :doc do
-  sh "yard", "doc", "--quiet"
-end

@@ -36,13 +36,31 @@ module Heddle
       #
       # @param url [String, URI] <tt>mysql://user:password@host:port/base</tt>; characters such as / # ? @ % in the password are
       #   written %2F %23 %3F %40 %25
-      # @param options see also {MySQL::Driver.connect}
       # @option options [Numeric, nil] :timeout (nil) seconds that any one operation may take in all: a query with all its
       #   rows, a connect
       # @option options [Numeric, nil] :connect_timeout (timeout) seconds for look-up, connect, TLS and log-in together
       # @option options [:transaction, :always, :never] :statement_cache (:transaction) when a statement stays prepared to be
       #   used again
       # @option options [Integer] :statement_cache_size (100) how many do, at most
+      # @option options [String] :host ("127.0.0.1")
+      # @option options [Integer] :port (3306)
+      # @option options [String, nil] :socket the path of a UNIX socket, instead of host and port
+      # @option options [String] :user
+      # @option options [String, nil] :password
+      # @option options [String, nil] :database
+      # @option options [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] :tls (false) see {Stream::TLS.start}; with TLS nothing
+      #   is sent in the clear
+      # @option options [:utc, :local] :time_zone (:utc) that of DATETIME columns and of the connection: UTC, or that of this
+      #   process. A server that does not know the process's zone refuses the log-in, and the error says what to do
+      # @option options [Boolean] :booleans (false) whether a TINYINT(1) is true or false; otherwise it is a number
+      # @option options [String] :charset ("utf8mb4") also "utf8", "latin1", "ascii" or "binary"; with "binary" text is passed
+      #   on as bytes, both ways
+      # @option options [Boolean] :clear_password (false) whether a server may have the password itself (PAM, LDAP); under
+      #   TLS only
+      # @option options [String, :ask, nil] :server_public_key for caching_sha2_password without TLS: the server's RSA key
+      #   (PEM), or :ask to believe the one that it sends
+      # @option options [Boolean] :kill_queries (true) whether the server is told to stop what was interrupted, by a
+      #   connection of its own
       # @return [Connection]
       # @raise [ArgumentError] for what is no URL, or an option that is not known, or has no such value
       # @raise [LoginFailed, ConnectionLost, ConnectTimeout, SystemCallError, SocketError, OpenSSL::SSL::SSLError] each is an

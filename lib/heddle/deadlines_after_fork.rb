@@ -2,6 +2,8 @@
 
 module Heddle
   # The thread that keeps the deadlines of plain threads is not there in a child of fork; what is open there needs another.
+  #
+  # @api private
   module DeadlinesAfterFork
     def _fork
       super.tap { |pid| Heddle.keep_deadlines if pid.zero? }

@@ -363,6 +363,8 @@ module Heddle
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
     # One call of {FiberPool#map} or {FiberPool#each}.
+    #
+    # @api private
     class Batch
       GRACE = 15 # seconds for the clean-up of tasks that were cancelled
 

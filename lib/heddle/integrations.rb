@@ -3,6 +3,8 @@
 module Heddle
   # What is shipped for libraries that hold fibers by identity, loaded only where the library is: when heddle is loaded,
   # and, for a library that comes later, when the first loop starts.
+  #
+  # @api private
   module Integrations
     def self.load
       return if @active_record || !defined?(::ActiveSupport)

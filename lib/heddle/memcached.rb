@@ -42,13 +42,20 @@ module Heddle
 
     # What is known of an item beside its value.
     #
-    # @!attribute value [Object]
-    # @!attribute flags [Integer] what the client stored beside it
-    # @!attribute cas [Integer] changes with every change
-    # @!attribute ttl [Integer, nil] seconds left; nil: for ever
-    # @!attribute idle [Integer] seconds since it was last asked for
-    # @!attribute hit [Boolean] whether it had been asked for before
-    # @!attribute stale [Boolean] whether #delete marked it stale
+    # @!attribute value
+    #   @return [Object] the value
+    # @!attribute flags
+    #   @return [Integer] what the client stored beside it
+    # @!attribute cas
+    #   @return [Integer] changes with every change
+    # @!attribute ttl
+    #   @return [Integer, nil] seconds left; nil: for ever
+    # @!attribute idle
+    #   @return [Integer] seconds since it was last asked for
+    # @!attribute hit
+    #   @return [Boolean] whether it had been asked for before
+    # @!attribute stale
+    #   @return [Boolean] whether {Memcached#delete} marked it stale
     Entry = Struct.new(:value, :flags, :cas, :ttl, :idle, :hit, :stale, keyword_init: true)
 
     require_relative "memcached/errors"

@@ -33,7 +33,7 @@ module Heddle
 
     refuse_eventmachine
 
-    # A {Heddle::FiberPool} whose {#spawn} never waits: what finds no free fiber is queued, however much that is.
+    # A {Heddle::FiberPool} whose `spawn` never waits: what finds no free fiber is queued, however much that is.
     class FiberPool < Heddle::FiberPool
       UNBOUNDED = 1 << 62
       private_constant :UNBOUNDED
@@ -60,5 +60,7 @@ module Heddle
   end
 end
 
+# NeverBlock's own name for itself.
 NB = Heddle::NeverBlock unless defined?(NB)
+# In place of EventMachine, see {Heddle::NeverBlock::Reactor}.
 EM = Heddle::NeverBlock::Reactor unless defined?(EM)

@@ -25,7 +25,7 @@ module Heddle
     # @yield the work
     # @return [Object] the block's value
     # @raise [TaskCancelled] when the block's own task was cancelled
-    # @raise [BackendUnavailable, ArgumentError] see {Scheduler.new}
+    # @raise [BackendUnavailable, ArgumentError] see {Scheduler}
     def run(grace: 5, &block)
       raise ArgumentError, "Heddle.run needs a block: the work to run" unless block
       scheduler = Fiber.scheduler

@@ -13,6 +13,8 @@ module Heddle
   # scheduler nothing changes.
   module TimeoutSupport
     # In front of Timeout's own; `timeout` is in scheduler/timeout.c.
+    #
+    # @api private
     module Front; end
 
     ::Timeout.singleton_class.prepend(Front)

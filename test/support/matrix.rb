@@ -136,6 +136,7 @@ class TestMatrix
   def checks
     step("style", 200, *with(FLOOR), "rake", "--quiet", "style")
     step("signatures", 100, *with(FLOOR), "rake", "--quiet", "rbs")
+    step("documentation", 100, *with(FLOOR), "rake", "--quiet", "doc")
     step("warnings", 600, *with(FLOOR), "rake", "--quiet", "warnings")
     step("portability", 600, *with(FLOOR), "rake", "--quiet", "portability")
     step("load server", 100, "make", "--silent", "-C", "lab/ext/server")

@@ -133,11 +133,13 @@ static VALUE set(VALUE self, VALUE name, VALUE value)
     return value;
 }
 
+/* @api private How many steps were done fast. */
 static VALUE fast(VALUE self)
 {
     return ULL2NUM(library_of(self)->fast);
 }
 
+/* @api private How many steps stock did, by reason. */
 static VALUE fallbacks(VALUE self)
 {
     static const char *const names[HTTP_FALLBACKS] = {"disabled", "override", "debug_output",

@@ -170,6 +170,11 @@ static VALUE claimed_p(VALUE self)
     return task_of(self)->claimed ? Qtrue : Qfalse;
 }
 
+/*
+ * call-seq: inspect -> String
+ *
+ * The task's name and status.
+ */
 static VALUE inspect(VALUE self)
 {
     struct task *task = task_of(self);

@@ -8,6 +8,8 @@ module Heddle
     # at before it is used again. ActiveRecord gives it back to its pool as it is. On PostgreSQL the query still runs,
     # and whoever gets the connection waits for its end; mysql2 and Trilogy have closed theirs, which ActiveRecord does not
     # notice where what has struck is no StandardError.
+    #
+    # @api private
     module Adapter
       # What was done with its raw connection comes back to the pool with it.
       #
@@ -39,6 +41,8 @@ module Heddle
     end
 
     # In front of the adapters whose connections have to be prepared.
+    #
+    # @api private
     module Preparation
       private
 
@@ -50,6 +54,8 @@ module Heddle
     end
 
     # In front of ActiveRecord's ConnectionPool.
+    #
+    # @api private
     module Returns
       def checkin(connection)
         connection.heddle_returned

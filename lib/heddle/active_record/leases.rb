@@ -12,6 +12,8 @@ module Heddle
     # ActiveRecord gives that connection to every fiber of the thread. Two that talk on it at once read each other's
     # answers, and libpq crashes. So as long as a task holds it, or waits for it, other tasks are refused. What runs
     # outside of tasks is not: it cannot run while the thread's loop does.
+    #
+    # @api private
     module Holders
       TABLE = :heddle_active_record_holders
       private_constant :TABLE
@@ -60,6 +62,8 @@ module Heddle
     private_constant :Holders
 
     # In front of ActiveRecord's ConnectionPool.
+    #
+    # @api private
     module Leases
       # The two names of one method: ActiveRecord 7.1 has the first only, 8.0 the second.
       %i[connection lease_connection].each do |name|

@@ -7,6 +7,8 @@ module Heddle
     # each for as long as the timeout allows, and the look-up has no bound. Here all addresses are raced, as RFC 8305 has it,
     # and only the calling task waits. The methods are in C: ext/heddle/names/connect.c and connect_race.c; this is what Ruby's
     # versions say when it fails.
+    #
+    # @api private
     module Connect
       # What Ruby calls the look-up in its errors.
       LOOK_UP = (RUBY_VERSION < "3.4") ? "getaddrinfo" : "getaddrinfo(3)"

@@ -50,6 +50,7 @@ module Heddle
       def hash
         microseconds.hash
       end
+      # Whether the other is a Duration of as many microseconds.
       alias_method :eql?, :==
 
       # @return [String] "-12:34:56.789000", without the fraction where there is none

@@ -62,6 +62,30 @@ module Heddle
         end
       end
 
+      # @!method query(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Result] see {Connection#query}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
+      # @!method exec(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Integer] see {Connection#exec}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
+      # @!method query_value(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Object] see {Connection#query_value}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
+      # @!method query_row(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Array] see {Connection#query_row}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
+      # @!method query_maybe_row(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Array, nil] see {Connection#query_maybe_row}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
+      # @!method query_list(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Array] see {Connection#query_list}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
       %i[query exec query_value query_row query_maybe_row query_list].each do |name|
         define_method(name) { |sql, *arguments| with { |connection| connection.public_send(name, sql, *arguments) } }
       end

@@ -2,7 +2,7 @@
 
 module Heddle
   class Memcached
-    # @api private What is asked of servers and not of keys. Each server is asked, also when one fails, whose error is raised in the end.
+    # What is asked of servers and not of keys. Each server is asked, also when one fails, whose error is raised in the end.
     module Administration
       # @return [Hash{String => String}] by the servers' names
       def version
@@ -74,5 +74,6 @@ module Heddle
         Numbers.unsigned(:delay, delay).zero? ? "flush_all\r\n" : "flush_all #{delay}\r\n"
       end
     end
+    private_constant :Administration
   end
 end

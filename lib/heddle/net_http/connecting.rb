@@ -5,6 +5,8 @@ module Heddle
     # `Net::HTTP#connect` without TLS: to an address with a poll that knows when to end, instead of a timer around it; to a
     # name within one deadline, which bounds the look-up, too. What fails is left to stock to report. With TLS, or from an address
     # of its own, stock connects, and open_timeout bounds the look-up all the same.
+    #
+    # @api private
     module Connecting
       @judged = {}
       @by_socket = {}

@@ -13,6 +13,8 @@ module Heddle
     #
     # The class that `connect` means by BufferedIO is shadowed by a constant of Net::HTTP itself: no method is patched for it, and
     # Net::SMTP and the others keep theirs.
+    #
+    # @api private
     class Installation
       # The class whose `connect` makes the sockets: WebMock and others put subclasses in Net::HTTP's place, and httplog makes it public.
       #

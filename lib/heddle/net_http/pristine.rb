@@ -4,6 +4,8 @@ module Heddle
   module NetHTTP
     # Whether the methods whose work is done in C are still those that the library shipped. Where a program has overridden one,
     # by reopening the class or by a module in front of it, its own is called, by stock.
+    #
+    # @api private
     class Pristine
       # Module, the methods that are asked about, and those of its singleton, by what depends on them.
       METHODS = {

@@ -4,6 +4,8 @@ module Heddle
   module NetHTTP
     # `Net::HTTP.start` with options. Stock asks a new object for the names of all its methods, some three hundred, to find the
     # setters that the options name; here they are known.
+    #
+    # @api private
     module Starting
       @setters = {}
 

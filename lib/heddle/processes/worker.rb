@@ -85,6 +85,8 @@ module Heddle
       end
 
       # In front of Process._fork, through which every fork of Ruby code goes.
+      #
+      # @api private
       module AfterFork
         def _fork
           super.tap { |pid| Worker.forget_all if pid.zero? }

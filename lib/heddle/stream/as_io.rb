@@ -174,6 +174,55 @@ module Heddle
       end
       alias_method :tty?, :isatty
 
+      # @!group Methods of the socket
+      # @!method setsockopt(level, name, value)
+      #   The socket's own.
+      #   @return [0]
+      # @!method getsockopt(level, name)
+      #   The socket's own.
+      #   @return [Socket::Option]
+      # @!method addr(reverse_lookup = nil)
+      #   The socket's own.
+      #   @return [Array]
+      # @!method peeraddr(reverse_lookup = nil)
+      #   The socket's own.
+      #   @return [Array]
+      # @!method local_address
+      #   The socket's own.
+      #   @return [Addrinfo]
+      # @!method remote_address
+      #   The socket's own.
+      #   @return [Addrinfo]
+      # @!method getsockname
+      #   The socket's own.
+      #   @return [String]
+      # @!method getpeername
+      #   The socket's own.
+      #   @return [String]
+      # @!method shutdown(how = Socket::SHUT_RDWR)
+      #   The socket's own.
+      #   @return [0]
+      # @!method fcntl(command, argument = 0)
+      #   The socket's own.
+      #   @return [Integer]
+      # @!method ioctl(command, argument = 0)
+      #   The socket's own.
+      #   @return [Integer]
+      # @!method close_on_exec=(close)
+      #   The socket's own.
+      #   @return [Boolean]
+      # @!method close_on_exec?
+      #   The socket's own.
+      #   @return [Boolean]
+      # @!method autoclose?
+      #   The socket's own.
+      #   @return [Boolean]
+      # @!method do_not_reverse_lookup
+      #   The socket's own.
+      #   @return [Boolean]
+      # @!method do_not_reverse_lookup=(off)
+      #   The socket's own.
+      #   @return [Boolean]
       %i[setsockopt getsockopt addr peeraddr local_address remote_address getsockname getpeername shutdown fcntl ioctl
         close_on_exec= close_on_exec? autoclose? do_not_reverse_lookup do_not_reverse_lookup=].each do |name|
         define_method(name) { |*arguments, &block| to_io.public_send(name, *arguments, &block) }

@@ -3,8 +3,8 @@
 module Heddle
   module DB
     module MySQL
-      # What {Connection} needs of a server of MySQL or MariaDB. Methods that ask the server return what it refused, a
-      # {ServerError}, and raise everything else.
+      # @api private What {Connection} needs of a server of MySQL or MariaDB. Methods that ask the server return what it refused,
+      #   a {ServerError}, and raise everything else.
       class Driver
         PORT = 3306
         # Seconds that the last words may take.
@@ -48,23 +48,7 @@ module Heddle
         end
         private_constant :Server
 
-        # @param host [String]
-        # @param port [Integer]
-        # @param socket [String, nil] the path of a UNIX socket, instead of them
-        # @param user [String]
-        # @param password [String, nil]
-        # @param database [String, nil]
-        # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] see {Stream::TLS.start}. Nothing is said in the clear then
-        # @param time_zone [:utc, :local] that of DATETIME columns, and of this connection: UTC, or that of this process. A server
-        #   that does not know the process's zone refuses the log-in, with what to do
-        # @param booleans [Boolean] whether a TINYINT(1) is true or false; it is a number otherwise
-        # @param charset [String] "utf8mb4", "utf8", "latin1", "ascii" or "binary"; the last: text is passed on as the bytes that
-        #   it is, both ways
-        # @param clear_password [Boolean] whether a server may have the password itself (PAM, LDAP); under TLS only
-        # @param server_public_key [String, :ask, nil] for caching_sha2_password without TLS: the server's RSA key (PEM), or
-        #   :ask to believe the one it sends
-        # @param kill_queries [Boolean] whether the server is told to stop what was interrupted, by a connection of its own
-        # @param timeout [Numeric, nil] see {DB.connect}
+        # @param options see {DB.connect}, as {Options} has checked them
         # @return [Driver]
         def self.connect(**options) = new(options)
 
@@ -264,7 +248,7 @@ module Heddle
 
         private
 
-        # @param options as {Options} has checked them
+        # The options as {Options} has checked them.
         def set_up(host: "127.0.0.1", port: PORT, socket: nil, tls: nil, timeout: nil, connect_timeout: timeout,
           time_zone: :utc, charset: "utf8mb4", booleans: false, kill_queries: true, session: true, **login)
           @link = Link.new

@@ -24,7 +24,8 @@ module Heddle
         ROUNDS = 64
         # Bytes that a server makes up, for the proof of a password to be good for one log-in alone.
         SCRAMBLE = 20
-        private_constant(*constants)
+        private_constant :LONG_PASSWORD, :CONNECT_WITH_DB, :PROTOCOL_41, :TLS, :PLUGIN_AUTH, :CONNECT_ATTRIBUTES,
+          :TRACK_SESSION, :CACHE_METADATA, :WANTED, :ROUNDS, :SCRAMBLE
 
         # @return [String] the server's version
         attr_reader :version

@@ -14,7 +14,7 @@ module Heddle
         UNSEEN = /\b(?:lock|flush|handler|call|execute|backup|xa|temporary|set\s+transaction)\b/i
         INIT_DB = 0x02
         RESET = 0x1f
-        private_constant(*constants)
+        private_constant :TRACKING, :COLLATIONS, :UNSEEN, :INIT_DB, :RESET
 
         # @param link [Link]
         # @param login [Login] that has been performed

@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+require "yard"
+
+# Tells YARD for which class a variable of our C code stands. YARD takes that from an assignment in a file that it has read
+# before, or guesses it from the name; many of ours are parameters of functions that another file calls with the class.
+class ClassesInC
+  DEFINED = /\b(\w+) = rb_(?:define_(?:class|module)_under\((\w+), "(\w+)"|const_get\((\w+), rb_intern\("(\w+)"\))/
+  FUNCTION = /^(?:static )?(?:void|VALUE) (\w+)\(VALUE (\w+)\)\n\{/
+  MODULE = "heddle_module"
+
+  # @param files [Array<String>]
+  def initialize(files)
+    @sources = files.to_h { |file| [file, File.read(file)] }
+    @everywhere = {MODULE => "Heddle"}
+    @in_file = Hash.new { |classes, file| classes[file] = {} }
+    @sources.each { |file, text| define(file, text) }
+    nil while follow_calls
+  end
+
+  # @return [String, nil] the name of the class
+  def name(file, variable)
+    @in_file[file][variable] || @everywhere[variable]
+  end
+
+  private
+
+  # A variable that all files know has the project's name in front.
+  def define(file, text)
+    text.scan(DEFINED) do |variable, outer, name, other, constant|
+      outer = (outer || other == "module") ? self.name(file, outer || MODULE) : self.name(file, other)
+      (variable.start_with?("heddle_") ? @everywhere : @in_file[file])[variable] = "#{outer}::#{name || constant}" if outer
+    end
+  end
+
+  # @return [Boolean] whether a parameter became known
+  def follow_calls
+    functions = @sources.flat_map { |file, text| text.scan(FUNCTION).map { |function, parameter| [file, function, parameter] } }
+    unknown = functions.reject { |file, _, parameter| name(file, parameter) }
+    unknown.count { |file, function, parameter| @in_file[file][parameter] = given_to(function) }.positive?
+  end
+
+  # @return [String, nil] the class that all calls name
+  def given_to(function)
+    given = @sources.filter_map do |file, text|
+      variable = text[/^ +#{function}\((\w+)\);/, 1]
+      name(file, variable) if variable
+    end
+    given.first if given.uniq.size == 1
+  end
+
+  class << self
+    # @return [YARD::CodeObjects::NamespaceObject]
+    def object(name)
+      return YARD::Registry.at(name) if YARD::Registry.at(name)
+
+      outer, _, last = name.rpartition("::")
+      return YARD::CodeObjects::ModuleObject.new(:root, last) if outer.empty?
+
+      YARD::CodeObjects::ClassObject.new(object(outer), last)
+    end
+  end
+
+  # In front of YARD's own look-up.
+  module Lookup
+    def namespace_for_variable(variable)
+      name = CLASSES.name(statement.file, variable)
+      name ? ClassesInC.object(name) : super
+    end
+  end
+
+  CLASSES = new(Dir["ext/heddle/**/*.c"].sort)
+  private_constant :DEFINED, :FUNCTION, :MODULE, :CLASSES, :Lookup
+  YARD::Handlers::C::Base.prepend(Lookup)
+end

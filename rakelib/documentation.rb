@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "rbs"
+require "yard"
+require_relative "classes_in_c"
+require_relative "documentation_links"
+
+# The API pages that YARD makes of the comments in lib/ and ext/, and the methods that have none.
+class Documentation
+  # YARD knows no classes but ours, and warns where a module of ours is mixed into another's.
+  module OtherPeoplesClasses
+    def process
+      super unless statement[0].source.start_with?("::")
+    end
+  end
+  private_constant :OtherPeoplesClasses
+  YARD::Handlers::Ruby::MixinHandler.prepend(OtherPeoplesClasses)
+
+  # The methods of a private module are public methods of the classes that include it.
+  YARD::Parser::SourceParser.after_parse_list do
+    YARD::Registry.all(:class).flat_map(&:instance_mixins).grep(YARD::CodeObjects::ModuleObject).each do |mixin|
+      mixin.visibility = :public unless mixin.has_tag?(:api)
+    end
+  end
+
+  FOLDER = "doc/api"
+  private_constant :FOLDER
+
+  # Writes the pages. Ends the process at a warning.
+  #
+  # @return [void]
+  def build
+    YARD::CLI::Yardoc.run("--fail-on-warning", "--no-cache", "--no-stats")
+    copy_pictures
+    DocumentationLinks.new(FOLDER).relink
+  end
+
+  # @return [Array<String>] the public methods and classes without a comment, and those of sig/ that YARD does not see
+  def gaps
+    (undocumented + unseen).uniq.sort
+  end
+
+  private
+
+  def copy_pictures
+    File.read("README.md").scan(/!\[[^\]]*\]\(([^)]+)\)/).flatten.each do |path|
+      FileUtils.mkdir_p(File.dirname(File.join(FOLDER, path)))
+      FileUtils.cp(path, File.join(FOLDER, path))
+    end
+  end
+
+  # Asks for what .yardopts lets be shown.
+  def undocumented
+    shown = YARD::CLI::Stats.new.tap { |stats| stats.parse_arguments("--quiet") }.all_objects
+    shown.select { |object| %i[class method].include?(object.type) && object.docstring.blank? && ours?(object) }.map(&:path)
+  end
+
+  def ours?(object)
+    object.path.start_with?("Heddle") && !object.path.start_with?("Heddle::Compat")
+  end
+
+  def unseen
+    Dir["sig/**/*.rbs"].flat_map do |file|
+      RBS::Parser.parse_signature(File.read(file)).last.flat_map { |declaration| unseen_in(declaration, []) }
+    end
+  end
+
+  def unseen_in(declaration, outer)
+    return [] if !declaration.respond_to?(:members) || declaration.is_a?(RBS::AST::Declarations::Interface)
+
+    path = [*outer, declaration.name.to_s]
+    declaration.members.flat_map do |member|
+      case member
+      when RBS::AST::Members::MethodDefinition then unseen_method(path, member.name, member.kind)
+      when RBS::AST::Members::Attribute then unseen_method(path, member.name, member.kind)
+      else unseen_in(member, path)
+      end
+    end
+  end
+
+  def shown?(object)
+    [object, *namespaces(object)].all? { |one| one.visibility == :public && !one.tag(:api)&.text.to_s.start_with?("private") }
+  end
+
+  def namespaces(object)
+    object.namespace.root? ? [] : [object.namespace, *namespaces(object.namespace)]
+  end
+
+  # Ruby itself says what `initialize`, and a Struct's methods, are.
+  def unseen_method(path, name, kind)
+    name = "#{(kind == :singleton) ? "." : "#"}#{name}"
+    namespace = YARD::Registry.at(path.join("::")) or return [path.join("::") + name]
+    found = YARD::Registry.resolve(namespace, name, true)
+    return [] if name == "#initialize" || (found && !found.docstring.blank? && shown?(found))
+
+    [path.join("::") + name]
+  end
+end
