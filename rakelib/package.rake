@@ -1,9 +1,18 @@
 # frozen_string_literal: true
 
-desc "Build both gems into pkg/"
+desc "Build both gems into pkg/; a warning is an error"
 task :package do
   mkdir_p "pkg", verbose: false
-  sh "gem", "build", "--output", "pkg/heddle.gem", "heddle.gemspec"
+  sh "gem", "build", "--strict", "--output", "pkg/heddle.gem", "heddle.gemspec"
   output = File.expand_path("pkg/heddle-lab.gem")
-  chdir("lab", verbose: false) { sh "gem", "build", "--output", output, "heddle-lab.gemspec" }
+  chdir("lab", verbose: false) { sh "gem", "build", "--strict", "--output", output, "heddle-lab.gemspec" }
+end
+
+namespace :release do
+  desc "Check that this tree may be released: CONTRIBUTING.md has the steps that this cannot check"
+  task check: %i[style rbs doc package] do
+    require_relative "release_check"
+    problems = ReleaseCheck.new(Rake.original_dir).problems
+    raise "not ready:\n  #{problems.join("\n  ")}" if problems.any?
+  end
 end
