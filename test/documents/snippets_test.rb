@@ -150,12 +150,12 @@ class SnippetsTest < Minitest::Test
     end
   end
 
-  # A table below the name of a file of results has that file's figures, rounded.
+  # A table below the names of files of results has their figures, rounded.
   def test_tables_have_the_figures_of_the_benches
-    tables = DOCUMENTS.flat_map { |document| File.read(File.join(ROOT, document)).scan(/^<!-- (bench\S+) -->\n\n((?:\|.*\n)+)/) }
+    tables = DOCUMENTS.flat_map { |document| File.read(File.join(ROOT, document)).scan(/^<!-- (bench.+) -->\n\n((?:\|.*\n)+)/) }
     assert_operator tables.size, :>=, 4
     tables.each do |results, table|
-      measured = File.read(File.join(ROOT, results)).scan(/(?<![\d.])\d+(?:\.\d+)?(?= \()/).map(&:to_f)
+      measured = results.split.flat_map { |path| File.read(File.join(ROOT, path)).scan(/(?<![\d.])\d+(?:\.\d+)?(?= [(\[])/).map(&:to_f) }
       shown = table.lines.drop(2).flat_map { |row| row.split("|").drop(2).join("|").scan(/\d+(?:\.\d+)?/) }
       unknown = shown.uniq.reject do |figure|
         digits = figure[/\.(\d+)/, 1].to_s.size
@@ -163,6 +163,33 @@ class SnippetsTest < Minitest::Test
       end
       assert_empty unknown, results
     end
+  end
+
+  # The classes of the tables of errors, and what they inherit from. What Heddle offers is in a table.
+  def test_errors
+    require "heddle"
+    rows = Dir["#{ROOT}/guides/*.md"].flat_map do |document|
+      File.read(document).scan(/^\| (?:error|`Heddle::(\w+)::…`) \|.*\n\|.*\n((?:\|.*\n)+)/).flat_map do |room, table|
+        table.lines.flat_map { |row| row[/\A\| (.*?) \|/, 1].scan(/`([\w:]+)`(?: < ([\w:]+))?/).map { |name, parent| [room, name, parent] } }
+      end
+    end
+    rows.reject! { |_, name, _| name.match?(/\A(?:Errno|IO|Net|OpenSSL)::/) } # Ruby's, of which not every version has all
+    assert_operator rows.size, :>, 40
+    named = rows.map { |room, name, parent| error_class(room, name).tap { |found| assert_equal parent, found.superclass.name.delete_prefix("Heddle::") if parent } }
+    rooms = [Heddle, Heddle::DB, Heddle::Memcached]
+    offered = rooms.flat_map { |room| room.constants.map { |name| room.const_get(name) } }.grep(Class).select { |found| found <= Heddle::Error }
+    assert_empty offered - named
+  end
+
+  def test_options
+    require "heddle"
+    tables = %w[memcached databases].to_h do |guide|
+      [guide, File.read("#{ROOT}/guides/#{guide}.md").scan(/^\| option \|.*\n\|.*\n((?:\|.*\n)+)/).flatten.first.scan(/^\| (.*?) \|/).join.scan(/`(\w+)`/).flatten]
+    end
+    memcached = Heddle::Memcached.instance_method(:initialize).parameters.filter_map { |kind, name| name.to_s if kind == :key }
+    assert_empty tables["memcached"] - memcached
+    database = assert_raises(ArgumentError) { Heddle::DB.connect("mysql://localhost", none: 1) }.message[/there are (.*)/, 1].split(", ")
+    assert_equal database.sort, tables["databases"].sort
   end
 
   def test_links
@@ -176,6 +203,10 @@ class SnippetsTest < Minitest::Test
   end
 
   private
+
+  def error_class(room, name)
+    [*(Heddle.const_get(room) if room), Heddle, Object].find { |owner| owner.const_defined?(name, owner == Object) }.const_get(name)
+  end
 
   def at_hand(block)
     block.gsub(/"10\.0\.0\.1[^"]*"/, 'ENV.fetch("CACHE")').gsub(%r{"mysql://[^"]*"}, 'ENV.fetch("DATABASE")')
