@@ -14,7 +14,9 @@ Gem::Specification.new do |spec|
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1.2"
 
-  spec.files = Dir.chdir(__dir__) { Dir["lib/**/*.rb", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort }
+  spec.files = Dir.chdir(__dir__) do
+    Dir["lib/**/*.rb", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort
+  end
   spec.bindir = "exe"
   spec.executables = ["heddle"]
   spec.require_paths = ["lib"]

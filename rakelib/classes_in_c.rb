@@ -2,8 +2,8 @@
 
 require "yard"
 
-# Tells YARD for which class a variable of our C code stands. YARD takes that from an assignment in a file that it has read
-# before, or guesses it from the name; many of ours are parameters of functions that another file calls with the class.
+# Tells YARD for which class a variable of our C code stands. YARD takes that from an assignment in a file that it has
+# read before, or guesses it from the name; many of ours are parameters of functions that another file calls with the class.
 class ClassesInC
   DEFINED = /\b(\w+) = rb_(?:define_(?:class|module)_under\((\w+), "(\w+)"|const_get\((\w+), rb_intern\("(\w+)"\))/
   FUNCTION = /^(?:static )?(?:void|VALUE) (\w+)\(VALUE (\w+)\)\n\{/
@@ -35,7 +35,7 @@ class ClassesInC
 
   # @return [Boolean] whether a parameter became known
   def follow_calls
-    functions = @sources.flat_map { |file, text| text.scan(FUNCTION).map { |function, parameter| [file, function, parameter] } }
+    functions = @sources.flat_map { |file, text| text.scan(FUNCTION).map { |name_and_parameter| [file, *name_and_parameter] } }
     unknown = functions.reject { |file, _, parameter| name(file, parameter) }
     unknown.count { |file, function, parameter| @in_file[file][parameter] = given_to(function) }.positive?
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Links between the documents, which are written for the repository, become links between the pages that YARD makes of them. Files
-# that have no page are in the repository, where the gemspec says.
+# Links between the documents, which are written for the repository, become links between the pages that YARD makes of
+# them. Files that have no page are in the repository, where the gemspec says.
 class DocumentationLinks
   LINK = /href="(?!https?:|file\.|#)([^"#]+)(?:#([^"]*))?"/
 
@@ -29,14 +29,16 @@ class DocumentationLinks
 
     path = path.gsub(%r{\A(?:\.\./)+}, "")
     page = "file.#{File.basename(path, ".*")}.html"
-    return "#{@source}/#{path}" unless path.end_with?(".md") && documents.include?(path) && File.exist?(File.join(@folder, page))
+    return "#{@source}/#{path}" unless documents.include?(path) && File.exist?(File.join(@folder, page))
 
     anchor ? "#{page}##{heading(page, anchor)}" : page
   end
 
   # Paths in a folder are written without it by others of that folder.
   def documents
-    @documents ||= Dir["*.md", "{guides,doc}/**/*.md"].flat_map { |path| [path, path.delete_prefix("doc/"), File.basename(path)] }
+    @documents ||= Dir["*.md", "{guides,doc}/**/*.md"].flat_map do |path|
+      [path, path.delete_prefix("doc/"), File.basename(path)]
+    end
   end
 
   # Of the letters and digits alone both are the same.

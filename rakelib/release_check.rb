@@ -22,13 +22,16 @@ class ReleaseCheck
   end
 
   def long_entries
-    read("CHANGELOG.md").lines.grep(/\A  \S/).map { |line| "CHANGELOG.md: one line an entry, not #{line.strip[0, 40].inspect}" }
+    longer = read("CHANGELOG.md").lines.grep(/\A  \S/)
+    longer.map { |line| "CHANGELOG.md: one line an entry, not #{line.strip[0, 40].inspect}" }
   end
 
   # Names that RFC 2606 keeps for examples stand for the addresses that the project will have.
   def addresses
-    %w[heddle.gemspec lab/heddle-lab.gemspec guides/getting_started.md].select { |file| read(file).include?("heddle.example") }
-      .map { |file| "#{file}: put the repository's address in place of heddle.example" }
+    unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec guides/getting_started.md].select do |file|
+      read(file).include?("heddle.example")
+    end
+    unfinished.map { |file| "#{file}: put the repository's address in place of heddle.example" }
   end
 
   def left_over

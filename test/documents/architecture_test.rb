@@ -40,6 +40,15 @@ class ArchitectureTest < Minitest::Test
     assert_includes File.read(File.join(ROOT, "CONTRIBUTING.md")), Architecture.new(ROOMS).picture
   end
 
+  def test_the_guide_draws_them_in_their_order
+    drawing = File.read(File.join(ROOT, "guides/how_it_works.md"))[/^```text\n(.*?)^```/m, 1]
+    drawn = drawing.scan(/^│ (\w+) /).flatten
+    rows = Architecture::ROWS.flatten - [""]
+    assert_equal rows.sort, (drawn - ["lib"]).sort
+    heights = drawn.filter_map { |room| Architecture::ROWS.index { |row| row.include?(room) } }
+    assert_equal heights.sort.reverse, heights
+  end
+
   private
 
   def with_rooms

@@ -3,10 +3,9 @@
 require "test_helper"
 require "support/loop_helpers"
 require "support/servers"
-require "heddle/lab"
 
-# The Ruby of README.md and the guides runs as it stands there, each block in a program of its own: only its addresses become those
-# of servers that are there, and its limits of time longer.
+# The Ruby of README.md and the guides runs as it stands there, each block in a program of its own: only its addresses become
+# those of servers that are there, and its limits of time longer.
 class SnippetsTest < Minitest::Test
   include LoopHelpers
 
@@ -17,8 +16,8 @@ class SnippetsTest < Minitest::Test
   # By the document and the heading above them.
   BLOCKS = DOCUMENTS.flat_map { |document|
     File.read(File.join(ROOT, document)).split(/^\#{1,3} (?=[^\n]*\n\n)/).drop(1).flat_map do |part|
-      blocks = part.scan(/^```ruby\n(.*?)^```$/m).flatten
-      blocks.map.with_index(1) { |block, number| ["#{File.basename(document, ".md")}: #{part.lines.first.strip} #{number}", block] }
+      place = "#{File.basename(document, ".md")}: #{part.lines.first.strip}"
+      part.scan(/^```ruby\n(.*?)^```$/m).flatten.map.with_index(1) { |block, number| ["#{place} #{number}", block] }
     end
   }.to_h.freeze
 
@@ -28,8 +27,8 @@ class SnippetsTest < Minitest::Test
     def …(*) = nil
   RUBY
 
-  # What a reader has before the block, what shows that it has done something, what that prints, and how often the page was
-  # asked for.
+  # What a reader has before the block, what shows that it has done something, what that prints, and how often the page
+  # was asked for.
   Reader = Struct.new(:before, :after, :prints, :requests)
 
   TABLES = <<~RUBY
@@ -67,13 +66,15 @@ class SnippetsTest < Minitest::Test
     "getting_started: Use it as Ruby's scheduler 1" => Reader.new(ONE_PAGE, "", "page\n", 1),
     "getting_started: Call code that blocks 1" =>
       Reader.new(%(require "heddle"; require "tempfile"; path = Tempfile.create.path), "", ""),
-    "getting_started: See what tasks wait for 1" => Reader.new(%(require "heddle"), "", /2 tasks on .*sleeper.* waits for /m),
+    "getting_started: See what tasks wait for 1" =>
+      Reader.new(%(require "heddle"), "", /2 tasks on .*sleeper.* waits for /m),
     "getting_started: In a Rails app 1" =>
       Reader.new(RAILS, "p config.active_support.isolation_level, Heddle::NetHTTP.enabled?", ":fiber\ntrue\n"),
     "deadlines_and_cancellation: Deadlines 1" => Reader.new(ONE_PAGE, "", "", 1),
     "deadlines_and_cancellation: Clean-up 1" => Reader.new(<<~RUBY, "p cache.get(key)", "42\n"),
       require "heddle"
-      cache = Heddle::Memcached.new(ENV.fetch("CACHE")); db = Heddle::DB.connect(ENV.fetch("DATABASE")); key, sql = "readme", "select 42"
+      cache = Heddle::Memcached.new(ENV.fetch("CACHE")); db = Heddle::DB.connect(ENV.fetch("DATABASE"))
+      key, sql = "readme", "select 42"
       cache.delete(key)
     RUBY
     "deadlines_and_cancellation: Cancellation 1" => Reader.new(%(require "heddle"), "", "cancelled\n"),
@@ -114,7 +115,8 @@ class SnippetsTest < Minitest::Test
     "databases: MySQL and MariaDB 2" => Reader.new(%(require "heddle"\n#{TABLES}), "", "2\n"),
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
-    "databases: Sequel 1" => Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),
+    "databases: Sequel 1" =>
+      Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.look_first?", /\A\[:.*\]\nfalse\n\z/),
     "how_it_works: Fibers are used again 1" => Reader.new("", "", ""),
@@ -127,7 +129,8 @@ class SnippetsTest < Minitest::Test
       reader = READERS.fetch(name) { flunk "nobody reads the block below #{name.inspect}: READERS says what it takes" }
       requests = with_page do |page|
         program = [EVERYBODYS, reader.before, at_hand(block), reader.after].join("\n")
-        out = assert_child(program, env: {"PAGE" => page, **servers(program)}, gems: program.match?(/DB|ActiveSupport|active_support|sequel/))
+        gems = program.match?(/DB|ActiveSupport|active_support|sequel/)
+        out = assert_child(program, env: {"PAGE" => page, **servers(program)}, gems: gems)
         assert_match reader.prints, out.gsub(/\b(\w+): (?=")/, ':\1=>') # as a Hash looks before Ruby 3.4
       end
       assert_equal reader.requests || 0, requests
@@ -139,74 +142,7 @@ class SnippetsTest < Minitest::Test
     assert_equal DOCUMENTS.sum { |document| File.read(File.join(ROOT, document)).scan(/^```ruby$/).size }, BLOCKS.size
   end
 
-  # With options that there are.
-  def test_commands
-    commands = DOCUMENTS.flat_map { |document| File.read(File.join(ROOT, document)).scan(%r{^bin/(heddle .*?)(?:  +#.*)?$}).flatten }
-    assert_operator commands.size, :>, 10
-    commands.map { |command| command.split }.group_by { |_, command, name| (command == "bench") ? [command, name] : [command] }.each do |words, uses|
-      help = StringIO.new
-      assert_equal 0, Heddle::Lab::CLI.run([*words, "--help"], out: help)
-      uses.flatten.grep(/\A--/).each { |option| assert_match(/#{option}\b/, help.string) }
-    end
-  end
-
-  # A table below the names of files of results has their figures, rounded.
-  def test_tables_have_the_figures_of_the_benches
-    tables = DOCUMENTS.flat_map { |document| File.read(File.join(ROOT, document)).scan(/^<!-- (bench.+) -->\n\n((?:\|.*\n)+)/) }
-    assert_operator tables.size, :>=, 4
-    tables.each do |results, table|
-      measured = results.split.flat_map { |path| File.read(File.join(ROOT, path)).scan(/(?<![\d.])\d+(?:\.\d+)?(?= [(\[])/).map(&:to_f) }
-      shown = table.lines.drop(2).flat_map { |row| row.split("|").drop(2).join("|").scan(/\d+(?:\.\d+)?/) }
-      unknown = shown.uniq.reject do |figure|
-        digits = figure[/\.(\d+)/, 1].to_s.size
-        measured.any? { |value| value.round(digits).to_s == (digits.zero? ? figure : figure.to_f.to_s) }
-      end
-      assert_empty unknown, results
-    end
-  end
-
-  # The classes of the tables of errors, and what they inherit from. What Heddle offers is in a table.
-  def test_errors
-    require "heddle"
-    rows = Dir["#{ROOT}/guides/*.md"].flat_map do |document|
-      File.read(document).scan(/^\| (?:error|`Heddle::(\w+)::…`) \|.*\n\|.*\n((?:\|.*\n)+)/).flat_map do |room, table|
-        table.lines.flat_map { |row| row[/\A\| (.*?) \|/, 1].scan(/`([\w:]+)`(?: < ([\w:]+))?/).map { |name, parent| [room, name, parent] } }
-      end
-    end
-    rows.reject! { |_, name, _| name.match?(/\A(?:Errno|IO|Net|OpenSSL)::/) } # Ruby's, of which not every version has all
-    assert_operator rows.size, :>, 40
-    named = rows.map { |room, name, parent| error_class(room, name).tap { |found| assert_equal parent, found.superclass.name.delete_prefix("Heddle::") if parent } }
-    rooms = [Heddle, Heddle::DB, Heddle::Memcached]
-    offered = rooms.flat_map { |room| room.constants.map { |name| room.const_get(name) } }.grep(Class).select { |found| found <= Heddle::Error }
-    assert_empty offered - named
-  end
-
-  def test_options
-    require "heddle"
-    tables = %w[memcached databases].to_h do |guide|
-      [guide, File.read("#{ROOT}/guides/#{guide}.md").scan(/^\| option \|.*\n\|.*\n((?:\|.*\n)+)/).flatten.first.scan(/^\| (.*?) \|/).join.scan(/`(\w+)`/).flatten]
-    end
-    memcached = Heddle::Memcached.instance_method(:initialize).parameters.filter_map { |kind, name| name.to_s if kind == :key }
-    assert_empty tables["memcached"] - memcached
-    database = assert_raises(ArgumentError) { Heddle::DB.connect("mysql://localhost", none: 1) }.message[/there are (.*)/, 1].split(", ")
-    assert_equal database.sort, tables["databases"].sort
-  end
-
-  def test_links
-    Dir["#{ROOT}/{*.md,doc/**/*.md,guides/*.md,lab/*.md}"].each do |document|
-      File.read(document).scan(/\]\((?!https?:)([^)#]*)(#[^)]*)?\)/) do |path, anchor|
-        file = path.empty? ? document : File.expand_path(path, File.dirname(document))
-        assert_path_exists file, "#{document} links to it"
-        assert_includes anchors(file), anchor, "#{document} links to it" if anchor
-      end
-    end
-  end
-
   private
-
-  def error_class(room, name)
-    [*(Heddle.const_get(room) if room), Heddle, Object].find { |owner| owner.const_defined?(name, owner == Object) }.const_get(name)
-  end
 
   def at_hand(block)
     block.gsub(/"10\.0\.0\.1[^"]*"/, 'ENV.fetch("CACHE")').gsub(%r{"mysql://[^"]*"}, 'ENV.fetch("DATABASE")')
@@ -237,7 +173,4 @@ class SnippetsTest < Minitest::Test
     with_server(answer) { |port| yield "http://127.0.0.1:#{port}/" }
     requests.size
   end
-
-  # As the forges make them of headings.
-  def anchors(file) = File.readlines(file).grep(/\A#/).map { |line| "##{line[/\A#+ (.*)/, 1].downcase.gsub(/[^\w\- ]/, "").tr(" ", "-")}" }
 end

@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "heddle"
+require "heddle/lab"
+
+# What README.md and the guides say of commands, figures, errors and options is so, and what they link to is there.
+class GuidesTest < Minitest::Test
+  ROOT = File.expand_path("../..", __dir__)
+  GUIDES = Dir["#{ROOT}/guides/*.md"].sort.to_h { |path| [File.basename(path, ".md"), File.read(path)] }.freeze
+  TEXTS = [File.read("#{ROOT}/README.md"), *GUIDES.values].freeze
+  ROWS = /\|.*\n\|.*\n((?:\|.*\n)+)/ # below the names of the columns
+  TABLE_OF_RESULTS = /^<!-- (bench.+) -->\n\n#{ROWS}/
+  TABLE_OF_ERRORS = /^(?=\| (?:error|`Heddle::(\w+)::…`) \|)#{ROWS}/
+  TABLE_OF_OPTIONS = /^(?=\| option \|)#{ROWS}/
+
+  # With options that there are.
+  def test_commands
+    commands = TEXTS.flat_map { |text| text.scan(%r{^bin/(heddle .*?)(?:  +#.*)?$}).flatten }.map(&:split)
+    assert_operator commands.size, :>, 10
+    named = commands.group_by { |_, command, name| (command == "bench") ? [command, name] : [command] }
+    named.each do |words, uses|
+      help = StringIO.new
+      assert_equal 0, Heddle::Lab::CLI.run([*words, "--help"], out: help)
+      uses.flatten.grep(/\A--/).each { |option| assert_match(/#{option}\b/, help.string) }
+    end
+  end
+
+  # A table below the names of files of results has their figures, rounded.
+  def test_tables_have_the_figures_of_the_benches
+    tables = TEXTS.flat_map { |text| text.scan(TABLE_OF_RESULTS) }
+    assert_operator tables.size, :>, 5
+    tables.each do |results, rows|
+      figures = rows.lines.flat_map { |row| row.split("|").drop(2).join("|").scan(/\d+(?:\.\d+)?/) }
+      refute_empty figures
+      measured = results.split.flat_map { |path| medians(path) }
+      assert_empty figures.uniq.reject { |figure| measured.any? { |value| shown?(value, figure) } }, results
+    end
+  end
+
+  # Each class of an error that Heddle raises is in a table, with what it inherits from.
+  def test_errors
+    named = error_tables.flat_map do |room, rows|
+      rows.lines.flat_map { |row| row[/\A\| (.*?) \|/, 1].scan(/`([\w:]+)`(?: < ([\w:]+))?/) }.filter_map do |name, parent|
+        next if name.match?(/\A(?:Errno|IO|Net|OpenSSL)::/) # Ruby's, of which not every version has all
+
+        found = error_class(room, name)
+        assert_equal parent, found.superclass.name.delete_prefix("Heddle::"), name if parent
+        found
+      end
+    end
+    rooms = [Heddle, Heddle::DB, Heddle::Memcached]
+    classes = rooms.flat_map { |room| room.constants.map { |name| room.const_get(name) } }.grep(Class)
+    assert_empty classes.select { |found| found <= Heddle::Error } - named
+  end
+
+  def test_options
+    taken = Heddle::Memcached.instance_method(:initialize).parameters.filter_map { |kind, name| name.to_s if kind == :key }
+    refute_empty options("memcached")
+    assert_empty options("memcached") - taken
+    refusal = assert_raises(ArgumentError) { Heddle::DB.connect("mysql://localhost", none: 1) }
+    assert_equal refusal.message[/there are (.*)/, 1].split(", ").sort, options("databases").sort
+  end
+
+  def test_links
+    Dir["#{ROOT}/{*.md,doc/**/*.md,guides/*.md,lab/*.md}"].each do |document|
+      File.read(document).scan(/\]\((?!https?:)([^)#]*)(#[^)]*)?\)/) do |path, anchor|
+        file = path.empty? ? document : File.expand_path(path, File.dirname(document))
+        assert_path_exists file, "#{document} links to it"
+        assert_includes anchors(file), anchor, "#{document} links to it" if anchor
+      end
+    end
+  end
+
+  private
+
+  # The figures that stand before their spread or interval.
+  def medians(path) = File.read(File.join(ROOT, path)).scan(/(?<![\d.])\d+(?:\.\d+)?(?= [(\[])/).map(&:to_f)
+
+  def shown?(value, figure)
+    digits = figure[/\.(\d+)/, 1].to_s.size
+    figure == format("%.#{digits}f", value.round(digits))
+  end
+
+  def error_tables = GUIDES.values.flat_map { |text| text.scan(TABLE_OF_ERRORS) }
+
+  def error_class(room, name)
+    owners = [*(Heddle.const_get(room) if room), Heddle, Object]
+    owners.find { |owner| owner.const_defined?(name, owner == Object) }.const_get(name)
+  end
+
+  # Of the first table of options.
+  def options(guide) = GUIDES.fetch(guide)[TABLE_OF_OPTIONS, 1].scan(/^\| (.*?) \|/).join.scan(/`(\w+)`/).flatten
+
+  # As the forges make them of headings.
+  def anchors(file)
+    headings = File.readlines(file).grep(/\A#/).map { |line| line[/\A#+ (.*)/, 1] }
+    headings.map { |heading| "##{heading.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-")}" }
+  end
+end
