@@ -31,6 +31,11 @@ class LabRunnerTest < Minitest::Test
     assert_within(15) { assert_equal "no answer after 1.5 s: stopped", trouble("hang", deadline: 1.5) }
   end
 
+  def test_a_cell_that_hangs_is_measured_once
+    _, summary = TrialBench.run(%w[good hang], rounds: 2, deadline: 1.5)
+    assert_equal %w[x1 x2], summary.record.rounds.filter_map { |round| round.case if round.model == "hang" }.sort
+  end
+
   def test_a_cell_that_crashes
     assert_equal "the process killed by SIGKILL without a result: about to fall", trouble("crash")
   end

@@ -1,6 +1,7 @@
 // What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for
-// which), parking.c (how a fiber waits), unblock.c (how a blocked one goes on), fall_back.c (when the kernel refuses a
-// backend), loop.c (the loop's life).
+// which), parking.c (how a fiber waits), selection.c (for several descriptors), starting.c (how a fiber starts another
+// one), admission.c (what ends without parking), unblock.c (how a blocked fiber goes on), outside.c (what others do to a
+// fiber that waits), fall_back.c (when the kernel refuses a backend), loop.c (the loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -34,15 +35,48 @@ void switch_to(struct loop *loop, VALUE fiber, VALUE argument);
 
 // ---- parking.c
 
-// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop
-// is detached from its thread.
-void recheck_blocked(struct loop *loop);
+// What park leaves behind for its caller; the record itself is recycled by then.
+struct parking {
+    struct loop *loop;
+    struct loop_wait *wait;
+    int64_t span;
+    short revents;
+    int error;
+    bool completed;
+    bool keeps_result;            // the turn is given away after an operation whose result is not to be lost
+    struct loop_wait *outer_wait; // of the same task: a trap handler that waits
+    VALUE start;                  // a fiber to run at once, or 0; its block gets …
+    VALUE argument;               // … this
+    void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
+    void *enter_argument;
+    VALUE exception; // was raised in the waiting fiber by somebody, or 0
+    VALUE blocker;   // of a WAIT_BLOCK: what for, or 0
+    bool timed_out;
+    unsigned forks; // where the record belongs
+};
+
+// Takes the record of a wait, once what is pending was raised.
+void parking_begin(struct parking *parking, enum wait_kind kind);
+
+// Until the wait is over; releases its record. Raises what was sent to the owner only if the wait did not complete:
+// whoever completed it (a Mutex that was handed over, a byte that arrived) must not be forgotten. The next wait raises
+// then.
+void park(struct parking *parking);
+
+// However the fiber got here: nothing may point to the record any more.
+void parking_detach(struct loop *loop, struct loop_wait *wait);
+
+// ---- starting.c
 
 // Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a
 // fiber.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
 
 // ---- unblock.c
+
+// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop
+// is detached from its thread.
+void recheck_blocked(struct loop *loop);
 
 // Whether it waits for a thread that lives. A wake-up too many must not end such a wait: Thread#join of Ruby 3.3 takes
 // it for the end of its limit, with or without one, and returns nil.

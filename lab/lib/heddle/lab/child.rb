@@ -96,7 +96,7 @@ module Heddle
       end
 
       def interpret(answer, status, log)
-        return {"error" => "no answer after #{@deadline} s: stopped"} unless answer
+        return {"error" => "no answer after #{@deadline} s: stopped", "late" => true} unless answer
 
         JSON.parse(answer)
       rescue JSON::ParserError

@@ -57,12 +57,19 @@ module Heddle
         Plan.new(cases: @bench.cases, models: models + twins, rounds: @rounds, seed: @seed)
       end
 
+      # A model that once took all the time that it may take for a case is not measured there again: each round would wait
+      # as long for it.
       def measure(plan, record)
         cells = plan.select { |cell| @bench.applies?(cell.model, cell.bench_case) && wanted?(cell) }
         progress = Progress.new(@progress, cells.size)
+        late = []
         cells.each do |cell|
           progress.step("round #{cell.round}, #{cell.bench_case.name}, #{cell.model.name}")
-          record.rounds << measure_cell(cell)
+          next if late.include?([cell.model.name, cell.bench_case.name])
+
+          round, was_late = measure_cell(cell)
+          record.rounds << round
+          late << [cell.model.name, cell.bench_case.name] if was_late
         end
       ensure
         progress&.clear
@@ -74,8 +81,9 @@ module Heddle
         answer = @bench.around(cell) do
           @child.run(job(cell.model, @bench.params(cell.bench_case)), environment: cell.model.environment, launcher: @bench.launcher(cell.bench_case))
         end
-        Record::Round.new(round: cell.round, case: cell.bench_case.name, model: cell.model.name, twin: cell.model.twin?,
+        round = Record::Round.new(round: cell.round, case: cell.bench_case.name, model: cell.model.name, twin: cell.model.twin?,
           measures: answer["measures"], error: answer["error"])
+        [round, answer["late"]]
       end
 
       def job(model, params)

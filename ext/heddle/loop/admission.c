@@ -1,0 +1,65 @@
+// What ends without parking: how long a deadline lets it go on, and when it gives the turn to the others.
+#include "loop/internals.h"
+
+#include "budget.h"
+
+#include <sys/stat.h>
+
+static bool budget_left(struct loop *loop, size_t bytes)
+{
+    loop->bytes_since_switch += bytes;
+    return ++loop->since_switch < BUDGET_OPERATIONS && loop->bytes_since_switch < BUDGET_BYTES;
+}
+
+void loop_spend(struct loop *loop, size_t bytes)
+{
+    if (budget_left(loop, bytes)) return;
+    poll_if_late(loop);
+    loop_yield(loop);
+}
+
+// What is ready always: no peer decides whether the task waits for it.
+static bool never_waits(int descriptor)
+{
+    struct stat status;
+    return descriptor >= 0 && fstat(descriptor, &status) == 0 && (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
+}
+
+void loop_admit(struct loop *loop, int descriptor)
+{
+    struct wait_owner *owner = loop->owner;
+    if (!owner->cancel_pending && !*owner->innermost) return;
+    if (!loop->owners->interrupted(owner)) {
+        owner->admitted = 0;
+    } else if (owner->admitted < ADMITTED_AT_MOST) {
+        owner->admitted++;
+    } else if (!never_waits(descriptor)) {
+        loop->owners->raise_pending(owner);
+    }
+}
+
+void loop_admit_start(struct loop *loop)
+{
+    loop->owners->raise_cancellation(loop->owner);
+    loop_admit(loop, -1);
+}
+
+void loop_give_turn(struct loop *loop, size_t bytes)
+{
+    if (budget_left(loop, bytes)) return;
+    poll_if_late(loop);
+    if (!loop->ready_head && !poll_due(loop)) {
+        loop->since_poll++;
+        return;
+    }
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true};
+    parking_begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
+void loop_use_budget(struct loop *loop)
+{
+    loop_admit(loop, -1);
+    loop_give_turn(loop, 0);
+}

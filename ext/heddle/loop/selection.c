@@ -1,0 +1,82 @@
+// Waiting for several descriptors at once, and for what native threads find out.
+#include "loop/internals.h"
+
+#include "os/fork.h"
+
+#include <errno.h>
+#include <poll.h>
+
+struct selection {
+    struct parking parking;
+    struct pollfd *asked;
+    struct loop_wait **members;
+    size_t count;
+    size_t made;
+    bool parked;
+    void (*expect)(void *argument, uint64_t key);
+    void *argument;
+};
+
+static VALUE selection_body(VALUE argument)
+{
+    struct selection *selection = (struct selection *)argument;
+    struct loop *loop = selection->parking.loop;
+    for (size_t i = 0; i < selection->count; i++) {
+        struct pollfd *asked = &selection->asked[i];
+        struct loop_wait *member = wait_acquire(&loop->waits, WAIT_MEMBER);
+        selection->members[selection->made++] = member;
+        member->parent = selection->parking.wait;
+        member->descriptor = asked->fd;
+        member->events = asked->events;
+        int error = descriptor_arm(loop, member);
+        if (error) descriptor_fire(loop, member, error == EPERM ? asked->events : 0, error == EPERM ? 0 : error);
+    }
+    selection->parked = true;
+    if (selection->expect) selection->expect(selection->argument, wait_key(selection->parking.wait));
+    park(&selection->parking);
+    return Qnil;
+}
+
+static VALUE selection_end(VALUE argument)
+{
+    struct selection *selection = (struct selection *)argument;
+    struct loop *loop = selection->parking.loop;
+    if (selection->parking.forks != fork_count()) return Qnil; // in a child: the records are of the parent's
+    for (size_t i = 0; i < selection->made; i++) {
+        struct loop_wait *member = selection->members[i];
+        selection->asked[i].revents = member->revents;
+        if (member->error && !selection->parking.error) selection->parking.error = member->error;
+        parking_detach(loop, member);
+        wait_release(&loop->waits, member);
+    }
+    if (!selection->parked) {
+        parking_detach(loop, selection->parking.wait);
+        wait_release(&loop->waits, selection->parking.wait);
+    }
+    return Qnil;
+}
+
+int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
+                          void (*expect)(void *argument, uint64_t key), void *argument)
+{
+    VALUE holder;
+    struct selection selection = {.parking = {.loop = loop, .span = span},
+                                  .asked = descriptors,
+                                  .count = count,
+                                  .expect = expect,
+                                  .argument = argument};
+    selection.members = ALLOCV_N(struct loop_wait *, holder, count + 1);
+    parking_begin(&selection.parking, count ? WAIT_SELECT : WAIT_NATIVE);
+    rb_ensure(selection_body, (VALUE)&selection, selection_end, (VALUE)&selection);
+    ALLOCV_END(holder);
+    if (selection.parking.error) return -selection.parking.error;
+    int ready = 0;
+    for (size_t i = 0; i < count; i++)
+        ready += descriptors[i].revents != 0;
+    return ready;
+}
+
+int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
+{
+    return loop_wait_any_or_note(loop, descriptors, count, span, NULL, NULL);
+}

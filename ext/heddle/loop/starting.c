@@ -1,0 +1,73 @@
+// Starting fibers, and keeping idle ones.
+#include "loop/internals.h"
+
+#include "os/fork.h"
+
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument)
+{
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument};
+    parking_begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
+{
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument};
+    parking_begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner)
+{
+    struct loop_wait *worker = loop->idle;
+    VALUE fiber = worker->fiber;
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = Qnil};
+    parking_begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    loop->idle = worker->next;
+    loop->idle_count--;
+    worker->next = NULL;
+    worker->owner = owner;
+    worker->state = WAIT_RUNNING;
+    park(&parking);
+    return fiber;
+}
+
+static VALUE idle_body(VALUE argument)
+{
+    struct parking *parking = (struct parking *)argument;
+    struct loop *loop = parking->loop;
+    parking->wait->next = loop->idle;
+    loop->idle = parking->wait;
+    loop->idle_count++;
+    switch_away(loop, parking->wait);
+    return Qnil;
+}
+
+static VALUE idle_end(VALUE argument)
+{
+    struct parking *parking = (struct parking *)argument;
+    struct loop *loop = parking->loop;
+    if (parking->forks != fork_count()) return Qnil; // in a child: the record is of the parent's
+    if (parking->wait->state == WAIT_PARKED) {       // somebody raised in it
+        struct loop_wait **link = &loop->idle;
+        while (*link != parking->wait)
+            link = &(*link)->next;
+        *link = parking->wait->next;
+        loop->idle_count--;
+    }
+    wait_release(&loop->waits, parking->wait);
+    return Qnil;
+}
+
+void loop_idle(struct loop *loop)
+{
+    struct parking parking = {.loop = loop, .forks = fork_count()};
+    loop->owner = loop->system; // its own task is over
+    parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
+    parking.wait->owner = loop->system;
+    parking.wait->fiber = rb_fiber_current();
+    rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);
+}
