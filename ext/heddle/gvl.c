@@ -149,29 +149,29 @@ int gvl_wait(struct gvl_wait *wait, int64_t span)
 }
 
 /*
- * call-seq: Heddle.look_first = boolean
+ * call-seq: Heddle.spin_before_release = boolean
  *
  * Beside a thread that computes, each time that Ruby's lock is given up costs up to 100 ms. Where regaining it took more than a
  * millisecond, the next waits of plain threads, in streams and clients of Heddle's and in an accelerated Net::HTTP, first look
  * for the reply, for at most 200 microseconds, while they hold it; for a second, then one wait finds out anew. false switches
  * that off.
  */
-static VALUE set_look_first(VALUE self, VALUE wanted)
+static VALUE set_spin(VALUE self, VALUE wanted)
 {
     (void)self;
     looking = RTEST(wanted);
     return wanted;
 }
 
-/* call-seq: Heddle.look_first? -> true or false */
-static VALUE look_first_p(VALUE self)
+/* call-seq: Heddle.spin_before_release? -> true or false */
+static VALUE spins_p(VALUE self)
 {
     (void)self;
     return looking ? Qtrue : Qfalse;
 }
 
 /*
- * call-seq: Heddle.lock_statistics -> Hash
+ * call-seq: Heddle.gvl_statistics -> Hash
  *
  * How often the process's plain threads have given up Ruby's lock in Heddle's own waits (+:releases+), how often it took more than
  * a millisecond to regain it (+:slow+), and how often they looked for a reply with the lock held (+:looks+). Ruby's own methods,
@@ -189,7 +189,12 @@ static VALUE statistics(VALUE self)
 
 void Init_heddle_gvl(void)
 {
-    rb_define_singleton_method(heddle_module, "look_first=", set_look_first, 1);
-    rb_define_singleton_method(heddle_module, "look_first?", look_first_p, 0);
-    rb_define_singleton_method(heddle_module, "lock_statistics", statistics, 0);
+    rb_define_singleton_method(heddle_module, "spin_before_release=", set_spin, 1);
+    rb_define_singleton_method(heddle_module, "spin_before_release?", spins_p, 0);
+    rb_define_singleton_method(heddle_module, "gvl_statistics", statistics, 0);
+    // Their names before 0.1.0's release; they go with 1.0.
+    VALUE singleton = rb_singleton_class(heddle_module);
+    rb_define_alias(singleton, "look_first=", "spin_before_release=");
+    rb_define_alias(singleton, "look_first?", "spin_before_release?");
+    rb_define_alias(singleton, "lock_statistics", "gvl_statistics");
 }

@@ -22,8 +22,8 @@ module Heddle
     TIMEOUT = 1
     # Connections to each server at most.
     POOL = 16
-    # Bytes of an item, see +value_max_bytes+.
-    VALUE_MOST = 1 << 20
+    # Bytes of an item, see +max_value_bytes+.
+    MAX_VALUE_BYTES = 1 << 20
     # Bytes of memcached's own in an item, beside key and value.
     ITEM_OVERHEAD = 63
     # Seconds that #fetch leaves to whoever makes a value.
@@ -38,7 +38,7 @@ module Heddle
     WAITING = 1 << 8
     # How many servers beside its own a key may move to.
     DETOURS = 19
-    private_constant :VALUE_MOST, :ITEM_OVERHEAD, :LOCK, :GRACE, :PAUSES, :WON, :STALE, :WAITING, :DETOURS
+    private_constant :MAX_VALUE_BYTES, :ITEM_OVERHEAD, :LOCK, :GRACE, :PAUSES, :WON, :STALE, :WAITING, :DETOURS
 
     # What is known of an item beside its value.
     #
@@ -87,14 +87,14 @@ module Heddle
     # @param namespace [String, Proc, nil] in front of every key, with +namespace_separator+ between
     # @param serializer [:marshal, :json, :string, #dump & #load] Strings in UTF-8 or without an encoding are stored as they
     #   are, unless +plain_strings+ is false
-    # @param compress [Boolean] values of +compress_from+ bytes and more
+    # @param compress [Boolean] values of +min_compress_bytes+ bytes and more
     # @param compressor [#compress & #decompress, nil] zlib, unless it is set
-    # @param decompressed_most [Integer] bytes that a value may have once it is decompressed; all those of one
+    # @param max_decompressed_bytes [Integer] bytes that a value may have once it is decompressed; all those of one
     #   reply may have four times as many
-    # @param value_max_bytes [Integer, nil] the servers' limit for items, their option -I: what is larger is not sent
+    # @param max_value_bytes [Integer, nil] the servers' limit for items, their option -I: what is larger is not sent
     # @param failover [Boolean] whether the keys of a server that is down go to another
     # @param failures [Integer] in a row until a server counts as down
-    # @param retry_after [Numeric] seconds that it is left alone then, at first; doubled each time up to +retry_most+
+    # @param retry_after [Numeric] seconds that it is left alone then, at first; doubled each time up to +max_retry_after+
     # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext] see {Stream.connect}; for all servers but sockets of this machine
     # @param username [String, nil] of servers that were started with -Y, with +password+
     # @param keepalive [Boolean] whether the kernel asks now and then if the peer is still there
@@ -102,20 +102,20 @@ module Heddle
     # @raise [ArgumentError]
     def initialize(servers = nil, timeout: TIMEOUT, connect_timeout: nil, ttl: nil, pool: POOL, pool_timeout: nil,
       namespace: nil, namespace_separator: ":", digest: nil, serializer: :marshal, plain_strings: true, compress: true,
-      compress_from: Codec::COMPRESS_FROM, compressor: nil, decompressed_most: Codec::DECOMPRESSED_MOST,
-      value_max_bytes: VALUE_MOST, failover: true, failures: 2, retry_after: 1, retry_most: 30, tls: false, username: nil,
+      min_compress_bytes: Codec::MIN_COMPRESS_BYTES, compressor: nil, max_decompressed_bytes: Codec::MAX_DECOMPRESSED_BYTES,
+      max_value_bytes: MAX_VALUE_BYTES, failover: true, failures: 2, retry_after: 1, max_retry_after: 30, tls: false, username: nil,
       password: nil, keepalive: false)
       addresses = Address.all(servers)
       @keys = Keys.new(namespace: namespace, separator: namespace_separator, digest: digest)
       @codec = Codec.new(serializer: serializer, plain_strings: plain_strings, compressor: compressor, compress: compress,
-        compress_from: compress_from, decompressed_most: decompressed_most)
+        min_compress_bytes: min_compress_bytes, max_decompressed_bytes: max_decompressed_bytes)
       @timeout = timeout
       @ttl = Expiry.seconds(ttl) && ttl
-      @value_max_bytes = value_max_bytes || Float::INFINITY
+      @max_value_bytes = max_value_bytes || Float::INFINITY
       @failover = failover
       @servers = addresses.map do |address|
         Server.new(address, pool: pool, pool_timeout: pool_timeout, connect_timeout: connect_timeout, tls: tls, username: username,
-          password: password, keepalive: keepalive, failures: failures, retry_after: retry_after, retry_most: retry_most)
+          password: password, keepalive: keepalive, failures: failures, retry_after: retry_after, max_retry_after: max_retry_after)
       end
       set_up(@servers, Ring.points(addresses), @codec, timeout, @keys.fixed_prefix)
     end
@@ -403,7 +403,7 @@ module Heddle
 
     def put(key, value, ttl, mode, cas, raw, compress = nil)
       bytes, flags = encoded(value, raw, compress)
-      check_size(key, bytes) if bytes.bytesize + 500 > @value_max_bytes
+      check_size(key, bytes) if bytes.bytesize + 500 > @max_value_bytes
       store(key, bytes, flags, Expiry.seconds(ttl), mode, Numbers.unsigned(:cas, cas))
     end
 
@@ -416,9 +416,9 @@ module Heddle
 
     def check_size(key, bytes)
       size = bytes.bytesize + key.to_s.bytesize + ITEM_OVERHEAD
-      return if size <= @value_max_bytes
+      return if size <= @max_value_bytes
 
-      raise ValueTooLarge, "an item of #{size} bytes (#{bytes.bytesize} of them the value) is more than the #{@value_max_bytes} that servers take: compress it, store it in parts, or raise value_max_bytes and the servers' -I"
+      raise ValueTooLarge, "an item of #{size} bytes (#{bytes.bytesize} of them the value) is more than the #{@max_value_bytes} that servers take: compress it, store it in parts, or raise max_value_bytes and the servers' -I"
     end
 
     def decoded(bytes, flags, raw)

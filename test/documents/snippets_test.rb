@@ -118,7 +118,7 @@ class SnippetsTest < Minitest::Test
     "databases: Sequel 1" =>
       Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
-    "measuring: The GVL 1" => Reader.new("", "p Heddle.look_first?", /\A\[:.*\]\nfalse\n\z/),
+    "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
     "how_it_works: Fibers are used again 1" => Reader.new("", "", ""),
     "upgrading_and_versions: Versions 1" => Reader.new("", "", /\A\d+\.\d+\.\d+\n\z/),
     "upgrading_and_versions: Versions 2" => Reader.new("def gem(*, **) = nil", "", "")

@@ -218,7 +218,7 @@ class MemcachedBreakerTest < Minitest::Test
   def test_a_caller_who_gives_up_finding_out
     silent = true
     with_server(silent: -> { silent }) do |address, asked|
-      cache = client_of(address, failures: 1, retry_after: 0.05, retry_most: 1000)
+      cache = client_of(address, failures: 1, retry_after: 0.05, max_retry_after: 1000)
       cache.send(:time_limit=, 0.05)
       assert_raises(Heddle::DeadlineExceeded) { cache.get("key") }
       cache.send(:time_limit=, 10)
@@ -236,7 +236,7 @@ class MemcachedBreakerTest < Minitest::Test
   # Operations that were under way together are one failure of the server: its pause is not doubled for each of them.
   def test_failures_at_once_are_one_pause
     with_server do |address|
-      cache = client_of(address, failures: 2, retry_after: 1, retry_most: 1000)
+      cache = client_of(address, failures: 2, retry_after: 1, max_retry_after: 1000)
       cache.send(:time_limit=, 0.2)
       Array.new(8) { Thread.new { cache.get("key") rescue $! } }.each(&:join) # standard:disable Style/RescueModifier
       assert_equal 1, server_of(cache).instance_variable_get(:@pause)

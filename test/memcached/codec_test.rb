@@ -48,7 +48,7 @@ class MemcachedCodecTest < Minitest::Test
   # Each of them is within the limit for one value.
   def test_values_of_one_reply_that_become_too_much_together
     bomb = Zlib.deflate("\0" * 900_000)
-    cache = client(decompressed_most: 1 << 20)
+    cache = client(max_decompressed_bytes: 1 << 20)
     keys = Array.new(6) { |i| "bomb#{i}" }
     keys.each { |key| cache.send(:store, key, bomb, Heddle::Memcached::Codec::COMPRESSED, nil, "S", nil) }
     assert_equal [900_000] * 4, cache.get_multi(*keys.first(4)).values.map(&:bytesize)
@@ -116,7 +116,7 @@ class MemcachedCodecTest < Minitest::Test
   end
 
   def test_a_compressor_of_ones_own
-    cache = client(compressor: Reverser, compress_from: 4)
+    cache = client(compressor: Reverser, min_compress_bytes: 4)
     cache.set("key", "abcdef?")
     assert_equal ["?fedcb", 6], [cache.get("key", raw: true), cache.get_entry("key", raw: true).flags]
     plain = client(compressor: Reverser, compress: false)
@@ -126,7 +126,7 @@ class MemcachedCodecTest < Minitest::Test
       def self.compress(bytes) = "x"
       def self.decompress(bytes, max_bytes:) = max_bytes.to_s
     end
-    cache = client(compressor: limited, compress_from: 1, decompressed_most: 77)
+    cache = client(compressor: limited, min_compress_bytes: 1, max_decompressed_bytes: 77)
     cache.set("key", "abc")
     assert_equal "77", cache.get("key")
   end
@@ -134,10 +134,10 @@ class MemcachedCodecTest < Minitest::Test
   # 1 MiB on the wire could stand for 1 GiB.
   def test_what_grows_too_large_is_given_up
     most = 1 << 20
-    writer = client(value_max_bytes: nil)
+    writer = client(max_value_bytes: nil)
     {most => nil, most + 1 => Heddle::Memcached::DecodeError, 200 << 20 => Heddle::Memcached::DecodeError}.each do |size, error|
       writer.set("key", "\0".b * size)
-      cache = client(decompressed_most: most)
+      cache = client(max_decompressed_bytes: most)
       if error
         before = peak_memory
         assert_match(/beyond #{most} bytes/, assert_raises(error) { cache.get("key") }.message)
@@ -148,7 +148,7 @@ class MemcachedCodecTest < Minitest::Test
       end
       assert_at_rest(cache)
     end
-    assert_equal 200 << 20, client(decompressed_most: 256 << 20).get("key").bytesize
+    assert_equal 200 << 20, client(max_decompressed_bytes: 256 << 20).get("key").bytesize
   end
 
   def peak_memory

@@ -55,7 +55,7 @@ class MemcachedSeveralServersTest < Minitest::Test
   %i[thread fiber].each do |wait|
     define_method(:"test_one_is_killed_and_restarted_under_load_of_#{wait}s") do
       start(3)
-      cache = client_of(*names, timeout: 2, retry_after: 0.1, retry_most: 0.2)
+      cache = client_of(*names, timeout: 2, retry_after: 0.1, max_retry_after: 0.2)
       cache.set_multi(KEYS.to_h { |key| [key, key] })
       theirs = KEYS - owned_by(cache, 1)
       over = false

@@ -113,7 +113,7 @@ class MemcachedStoreTest < Minitest::Test
   end
 
   def test_write_multi_stores_what_write_stores
-    cache = store(value_max_bytes: 4000)
+    cache = store(max_value_bytes: 4000)
     values = {"nil" => nil, "text" => "ä", "large" => Random.bytes(5000), "hash" => {a: 1}}
     cache.write_multi(values, expires_in: 100)
     assert_equal values.except("large"), cache.read_multi(*values.keys), "what is too large is not stored, the others are"

@@ -40,7 +40,7 @@ class NetHTTPComputingThreadTest < Minitest::Test
     let_go = lambda do |count, &block|
       Array.new(count) { before = turns; block.call; turns == before ? 0 : 1 }.sum
     end
-    releases = -> { Heddle.lock_statistics.fetch(:releases) }
+    releases = -> { Heddle.gvl_statistics.fetch(:releases) }
   RUBY
 
   def beside(code, **env)
@@ -73,9 +73,9 @@ class NetHTTPComputingThreadTest < Minitest::Test
       http.call.start do |one|
         ask.call(one)
         compute.call
-        before = Heddle.lock_statistics
+        before = Heddle.gvl_statistics
         let_go = let_go.call(200) { ask.call(one) }
-        after = Heddle.lock_statistics
+        after = Heddle.gvl_statistics
         print [let_go, after[:releases] - before[:releases], after[:looks] - before[:looks]].inspect
       end
     RUBY
@@ -131,10 +131,10 @@ class NetHTTPComputingThreadTest < Minitest::Test
       http.call.start do |one|
         ask.call(one)
         compute.call
-        Heddle.look_first = false
-        before = Heddle.lock_statistics
+        Heddle.spin_before_release = false
+        before = Heddle.gvl_statistics
         10.times { ask.call(one) }
-        after = Heddle.lock_statistics
+        after = Heddle.gvl_statistics
         print [after[:releases] - before[:releases], after[:looks] - before[:looks]].inspect
       end
     RUBY

@@ -200,7 +200,7 @@ module MemcachedBehaviour
   end
 
   def test_a_value_that_is_too_large_for_the_server
-    with_client(value_max_bytes: nil, compress: false) do |cache|
+    with_client(max_value_bytes: nil, compress: false) do |cache|
       cache.set("large", "before")
       cache.set("other", "other")
       assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set("large", "x" * (2 << 20)) }

@@ -296,7 +296,7 @@ class StreamHazardsTest < Minitest::Test
       stream = Heddle::Stream.connect("127.0.0.1", server.addr[1], timeout: 50)
       ask = -> { stream.write("get\\n") && stream.gets }
       ask.call
-      Heddle.look_first = ARGV.empty?
+      Heddle.spin_before_release = ARGV.empty?
       stop = false
       spinner = Thread.new { nil until stop }
       ask.call
@@ -314,7 +314,7 @@ class StreamHazardsTest < Minitest::Test
     # Giving up the lock each time allows ten a second; on Ruby 3.1 it is now and then kept by luck.
     assert_operator looks, :>, 0
     assert_operator count, :>, 200, "#{count} requests in 3 s beside a thread that computes"
-    assert_equal true, Heddle.look_first?
+    assert_equal true, Heddle.spin_before_release?
   end
 
   # One call, of which each wait is answered by a look, in which somebody else wants something of this thread. Packets have each
@@ -323,7 +323,7 @@ class StreamHazardsTest < Minitest::Test
     assert_equal "in the middle", assert_child(<<~RUBY, timeout: 25)
       packets = 200
       stream, peer = Socket.pair(:UNIX, :SEQPACKET).map { |socket| Heddle::Stream.new(socket) }
-      numbers = -> { [stream.statistics[:looks], Heddle.lock_statistics[:releases]] }
+      numbers = -> { [stream.statistics[:looks], Heddle.gvl_statistics[:releases]] }
       interrupted = nil
       trap(:USR1) { interrupted = numbers.call[0] }
       parent = Process.pid

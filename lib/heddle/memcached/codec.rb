@@ -36,8 +36,8 @@ module Heddle
         end
       end
 
-      COMPRESS_FROM = 4 << 10
-      DECOMPRESSED_MOST = 128 << 20
+      MIN_COMPRESS_BYTES = 4 << 10
+      MAX_DECOMPRESSED_BYTES = 128 << 20
       # Values of that size that the values of one reply may come to together.
       REPLY_OF_VALUES = 4
 
@@ -53,15 +53,15 @@ module Heddle
       # @param plain_strings [Boolean] whether Strings are stored as they are, with their encoding if it is UTF-8
       # @param compressor [#compress & #decompress, nil] nil: {Compressor}
       # @param compress [Boolean]
-      # @param compress_from [Integer] bytes
-      # @param decompressed_most [Integer] bytes that a value may have once it is decompressed
-      def initialize(serializer: :marshal, plain_strings: true, compressor: nil, compress: true, compress_from: COMPRESS_FROM,
-        decompressed_most: DECOMPRESSED_MOST)
+      # @param min_compress_bytes [Integer] bytes
+      # @param max_decompressed_bytes [Integer] bytes that a value may have once it is decompressed
+      def initialize(serializer: :marshal, plain_strings: true, compressor: nil, compress: true, min_compress_bytes: MIN_COMPRESS_BYTES,
+        max_decompressed_bytes: MAX_DECOMPRESSED_BYTES)
         @serializer = known(serializer)
         @plain_strings = plain_strings || serializer == :string
         @compressor = compressor || Compressor
-        @compress_from = compress ? compress_from : Float::INFINITY
-        @decompressed_most = decompressed_most
+        @min_compress_bytes = compress ? min_compress_bytes : Float::INFINITY
+        @max_decompressed_bytes = max_decompressed_bytes
         @limited = @compressor.method(:decompress).parameters.any? { |kind, name| name == :max_bytes && %i[key keyreq].include?(kind) }
       end
 
@@ -69,14 +69,14 @@ module Heddle
       # @raise [EncodeError]
       def dump(value, compress: nil)
         bytes, flags = serialized(value)
-        return [bytes, flags] if compress == false || bytes.bytesize < (compress ? 1 : @compress_from)
+        return [bytes, flags] if compress == false || bytes.bytesize < (compress ? 1 : @min_compress_bytes)
 
         smaller = @compressor.compress(bytes)
         (smaller.bytesize < bytes.bytesize) ? [smaller, flags | COMPRESSED] : [bytes, flags]
       end
 
       # @return [Allowance] for the values of one reply
-      def allowance = Allowance.new(REPLY_OF_VALUES * @decompressed_most)
+      def allowance = Allowance.new(REPLY_OF_VALUES * @max_decompressed_bytes)
 
       # @param bytes [String] may be changed
       # @param flags [Integer]
@@ -138,7 +138,7 @@ module Heddle
       end
 
       def decompressed(bytes, allowance)
-        most = allowance ? [@decompressed_most, allowance.left].min : @decompressed_most
+        most = allowance ? [@max_decompressed_bytes, allowance.left].min : @max_decompressed_bytes
         whole = decompress(bytes, most)
         spend(allowance, whole.bytesize) if allowance
         whole
@@ -158,8 +158,8 @@ module Heddle
         allowance.left -= size
         return unless allowance.left.negative?
 
-        raise DecodeError, "the values of one reply grew beyond #{REPLY_OF_VALUES * @decompressed_most} bytes when they were decompressed: " \
-          "ask for fewer at once, or raise decompressed_most"
+        raise DecodeError, "the values of one reply grew beyond #{REPLY_OF_VALUES * @max_decompressed_bytes} bytes when they were decompressed: " \
+          "ask for fewer at once, or raise max_decompressed_bytes"
       end
 
       # Another thread may raise an error in this one while it works (Thread#raise, a Timeout with a class), which goes on as it is and

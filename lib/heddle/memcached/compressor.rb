@@ -36,7 +36,7 @@ module Heddle
         def within(out, max_bytes)
           return if out.bytesize <= max_bytes
 
-          raise DecodeError, "a value grew beyond #{max_bytes} bytes while it was decompressed: raise decompressed_most, or find out who stored it"
+          raise DecodeError, "a value grew beyond #{max_bytes} bytes while it was decompressed: raise max_decompressed_bytes, or find out who stored it"
         end
       end
     end

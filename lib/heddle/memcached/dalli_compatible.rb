@@ -29,8 +29,8 @@ module Heddle
       # Dalli's options that mean the same here by another name.
       OPTIONS = {
         socket_timeout: :timeout, connect_timeout: :connect_timeout, namespace: :namespace, namespace_separator: :namespace_separator,
-        digest_class: :digest, serializer: :serializer, compress: :compress, compressor: :compressor, compression_min_size: :compress_from,
-        decompressed_max_bytes: :decompressed_most, value_max_bytes: :value_max_bytes, failover: :failover,
+        digest_class: :digest, serializer: :serializer, compress: :compress, compressor: :compressor, compression_min_size: :min_compress_bytes,
+        decompressed_max_bytes: :max_decompressed_bytes, value_max_bytes: :max_value_bytes, failover: :failover,
         socket_max_failures: :failures, ssl_context: :tls, username: :username, password: :password, keepalive: :keepalive,
         string_fastpath: :plain_strings, pool_size: :pool
       }.freeze
@@ -52,7 +52,7 @@ module Heddle
 
         ours = OPTIONS.filter_map { |theirs, name| [name, options[theirs]] if options.key?(theirs) }.to_h
         ours[:plain_strings] = false unless ours.key?(:plain_strings)
-        ours[:retry_after] = ours[:retry_most] = options[:down_retry_delay] if options.key?(:down_retry_delay)
+        ours[:retry_after] = ours[:max_retry_after] = options[:down_retry_delay] if options.key?(:down_retry_delay)
         @expires_in = whole(options[:expires_in]) if options[:expires_in]
         @cache_nils = options[:cache_nils]
         @raw = options[:raw]

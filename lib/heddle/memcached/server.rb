@@ -26,9 +26,9 @@ module Heddle
       # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext]
       # @param failures [Integer] in a row until it counts as down
       # @param retry_after [Numeric] seconds that it is left alone then, at first
-      # @param retry_most [Numeric] … doubled each time, up to this
+      # @param max_retry_after [Numeric] … doubled each time, up to this
       def initialize(address, pool:, pool_timeout:, connect_timeout:, tls:, username:, password:, keepalive:, failures:, retry_after:,
-        retry_most:)
+        max_retry_after:)
         @address = address
         @name = address.name
         @tls = tls
@@ -37,7 +37,7 @@ module Heddle
         @keepalive = keepalive
         @failures_allowed = failures
         @retry_after = retry_after
-        @retry_most = retry_most
+        @max_retry_after = max_retry_after
         @failures = 0
         self.limit = pool
         self.turn_limit = pool_timeout
@@ -114,7 +114,7 @@ module Heddle
         if @pause.nil?
           @pause = @retry_after
         elsif @tried
-          @pause = [@pause * 2, @retry_most].min
+          @pause = [@pause * 2, @max_retry_after].min
         else
           return
         end
