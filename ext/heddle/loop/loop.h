@@ -51,7 +51,7 @@ struct loop {
     struct timer_heap timers;
     struct wait_slab waits;
     struct fiber_index blocked; // waits that an unblock ends
-    struct fiber_index parked;  // the others, but for idle workers, and for a task's own fiber that gave its turn away
+    struct fiber_index parked;  // the others, but for idle carriers, and for a task's own fiber that gave its turn away
     struct fiber_index running; // owners that have started and have not ended, by the fiber that each has for itself
     struct descriptor *descriptors;
     bool *drained; // by descriptor: the last read took all there was, the next would find nothing yet

@@ -16,10 +16,10 @@ static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
 // They have no index: each task that starts or ends would pay for what is hardly ever asked.
 static struct loop_wait *idle_wait(const struct loop *loop, VALUE fiber)
 {
-    struct loop_wait *worker = loop->idle;
-    while (worker && worker->fiber != fiber)
-        worker = worker->next;
-    return worker;
+    struct loop_wait *carrier = loop->idle;
+    while (carrier && carrier->fiber != fiber)
+        carrier = carrier->next;
+    return carrier;
 }
 
 static struct loop_wait *own_wait_of_fiber(struct loop *loop, VALUE fiber)

@@ -21,16 +21,16 @@ void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
 
 VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner)
 {
-    struct loop_wait *worker = loop->idle;
-    VALUE fiber = worker->fiber;
+    struct loop_wait *carrier = loop->idle;
+    VALUE fiber = carrier->fiber;
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = Qnil};
     parking_begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
-    loop->idle = worker->next;
+    loop->idle = carrier->next;
     loop->idle_count--;
-    worker->next = NULL;
-    worker->owner = owner;
-    worker->state = WAIT_RUNNING;
+    carrier->next = NULL;
+    carrier->owner = owner;
+    carrier->state = WAIT_RUNNING;
     park(&parking);
     return fiber;
 }

@@ -17,7 +17,7 @@ enum wait_kind {
     WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
     WAIT_NATIVE,     // ended by a native thread (resolver)
     WAIT_TURN,       // ready at once: gave its turn away
-    WAIT_IDLE,       // a worker between two tasks
+    WAIT_IDLE,       // a carrier between two tasks
     WAIT_KINDS
 };
 
@@ -32,7 +32,7 @@ struct loop_wait {
     };
     VALUE exception;                     // to be raised in the fiber when it wakes, unless the wait has completed; or 0
     struct wait_owner *owner;            // whom an expiry or a cancel is raised in
-    struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle workers
+    struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle carriers
     struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor
     uint32_t index;
     uint32_t generation;

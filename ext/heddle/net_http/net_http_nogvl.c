@@ -16,7 +16,7 @@ static const int64_t LONGEST_WITHOUT_LOOK =
 enum { PAGE = 4096, POPULATED = 1 << 20 };
 
 struct region {
-    struct net_http_nogvl *bulk;
+    struct net_http_nogvl *transfer;
     deadline_t until; // what is allowed altogether
     deadline_t over;
     deadline_t hold_until; // with the GVL held; 0 without it
@@ -26,37 +26,37 @@ struct region {
 
 static int wait_for_more(const struct region *region)
 {
-    struct net_http_nogvl *bulk = region->bulk;
+    struct net_http_nogvl *transfer = region->transfer;
     if (region->hold_until) {
-        struct pollfd more = {.fd = bulk->descriptor, .events = bulk->events};
+        struct pollfd more = {.fd = transfer->descriptor, .events = transfer->events};
         return gvl_look(&more, 1) > 0 ? 0 : -EAGAIN;
     }
     deadline_t now = deadline_now();
-    if (bulk->until == 0) bulk->until = deadline_after(now, bulk->span);
+    if (transfer->until == 0) transfer->until = deadline_after(now, transfer->span);
     if (now >= region->until) return -ETIMEDOUT;
-    deadline_t until = region->until < bulk->until ? region->until : bulk->until;
+    deadline_t until = region->until < transfer->until ? region->until : transfer->until;
     int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
-    struct pollfd asked = {.fd = bulk->descriptor, .events = bulk->events};
+    struct pollfd asked = {.fd = transfer->descriptor, .events = transfer->events};
     int found = gvl_poll(&asked, 1, span);
     return found == 0 ? -ETIMEDOUT : found < 0 ? found : 0;
 }
 
-static VALUE transfer(void *argument)
+static VALUE move_some(void *argument)
 {
     struct region *region = argument;
-    struct net_http_nogvl *bulk = region->bulk;
+    struct net_http_nogvl *transfer = region->transfer;
     region->result = 0;
-    while (bulk->moved < bulk->length) {
-        ssize_t count = bulk->move(bulk, bulk->moved);
+    while (transfer->moved < transfer->length) {
+        ssize_t count = transfer->move(transfer, transfer->moved);
         if (count > 0) {
-            bulk->moved += (size_t)count;
-            bulk->until = 0;
+            transfer->moved += (size_t)count;
+            transfer->until = 0;
             deadline_t now = deadline_now();
             if (region->hold_until && now > region->hold_until) {
                 region->result = -EAGAIN;
                 break;
             }
-            if (region->pause_at && now > region->pause_at && bulk->moved < bulk->length) {
+            if (region->pause_at && now > region->pause_at && transfer->moved < transfer->length) {
                 region->result = -EINTR;
                 break;
             }
@@ -69,30 +69,31 @@ static VALUE transfer(void *argument)
         region->result = wait_for_more(region);
         if (region->result < 0) break;
     }
-    if (bulk->moved == bulk->length) region->result = 1;
+    if (transfer->moved == transfer->length) region->result = 1;
     region->over = deadline_now();
     return Qnil;
 }
 
 // `holds`: the GVL may be held for it, which a disk could make last.
-static void run(struct net_http_nogvl *bulk, bool holds)
+static void run(struct net_http_nogvl *transfer, bool holds)
 {
     deadline_t in_force = deadline_in_force();
     // Beside a thread that computes: what is here, or comes at once, is had before that thread would give the GVL back.
     if (holds && gvl_contended()) {
-        struct region held = {.bulk = bulk, .until = in_force, .hold_until = deadline_after(deadline_now(), HOLD)};
-        transfer(&held);
-        bulk->result = held.result;
+        struct region held = {
+            .transfer = transfer, .until = in_force, .hold_until = deadline_after(deadline_now(), HOLD)};
+        move_some(&held);
+        transfer->result = held.result;
         if (held.result != -EAGAIN) return;
     }
     for (;;) {
         struct region region = {
-            .bulk = bulk, .until = in_force, .pause_at = deadline_after(deadline_now(), LONGEST_WITHOUT_LOOK)};
-        gvl_without(bulk->socket, bulk->descriptor, transfer, &region, &region.over);
-        bulk->result = region.result;
+            .transfer = transfer, .until = in_force, .pause_at = deadline_after(deadline_now(), LONGEST_WITHOUT_LOOK)};
+        gvl_without(transfer->socket, transfer->descriptor, move_some, &region, &region.over);
+        transfer->result = region.result;
         if (region.result != 1 && in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
         if (region.result != -EINTR) return;
-        rb_io_descriptor(bulk->socket); // raises when it is closed
+        rb_io_descriptor(transfer->socket); // raises when it is closed
     }
 }
 
@@ -108,43 +109,44 @@ static void populate(uint8_t *at, size_t length)
 #endif
 }
 
-static ssize_t receive(struct net_http_nogvl *bulk, size_t done)
+static ssize_t receive(struct net_http_nogvl *transfer, size_t done)
 {
-    size_t most = bulk->length - done, ahead = POPULATED - done % POPULATED;
-    if (bulk->length >= POPULATED) {
+    size_t most = transfer->length - done, ahead = POPULATED - done % POPULATED;
+    if (transfer->length >= POPULATED) {
         if (most > ahead) most = ahead;
-        if (ahead == POPULATED) populate(bulk->bytes + done, most);
+        if (ahead == POPULATED) populate(transfer->bytes + done, most);
     }
-    return recv(bulk->descriptor, bulk->bytes + done, most, MSG_DONTWAIT);
+    return recv(transfer->descriptor, transfer->bytes + done, most, MSG_DONTWAIT);
 }
 
-void net_http_nogvl_receive(struct net_http_nogvl *bulk)
+void net_http_nogvl_receive(struct net_http_nogvl *transfer)
 {
-    bulk->events = POLLIN;
-    bulk->move = receive;
-    run(bulk, true);
+    transfer->events = POLLIN;
+    transfer->move = receive;
+    run(transfer, true);
 }
 
-static ssize_t transmit(struct net_http_nogvl *bulk, size_t done)
+static ssize_t transmit(struct net_http_nogvl *transfer, size_t done)
 {
-    return send(bulk->descriptor, bulk->bytes + done, bulk->length - done, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
+    return send(transfer->descriptor, transfer->bytes + done, transfer->length - done,
+                MSG_DONTWAIT | PORTABLE_NOSIGNAL);
 }
 
-void net_http_nogvl_send(struct net_http_nogvl *bulk)
+void net_http_nogvl_send(struct net_http_nogvl *transfer)
 {
-    bulk->events = POLLOUT;
-    bulk->move = transmit;
-    run(bulk, true);
+    transfer->events = POLLOUT;
+    transfer->move = transmit;
+    run(transfer, true);
 }
 
-static ssize_t transmit_file(struct net_http_nogvl *bulk, size_t done)
+static ssize_t transmit_file(struct net_http_nogvl *transfer, size_t done)
 {
-    return portable_send_file(bulk->descriptor, bulk->file, bulk->length - done);
+    return portable_send_file(transfer->descriptor, transfer->file, transfer->length - done);
 }
 
-void net_http_nogvl_send_file(struct net_http_nogvl *bulk)
+void net_http_nogvl_send_file(struct net_http_nogvl *transfer)
 {
-    bulk->events = POLLOUT;
-    bulk->move = transmit_file;
-    run(bulk, false);
+    transfer->events = POLLOUT;
+    transfer->move = transmit_file;
+    run(transfer, false);
 }

@@ -18,12 +18,12 @@ struct net_http_nogvl {
     int64_t until; // when the wait that is under way ends, 0: none is; a signal does not make it longer
     int result;    // 1: all of it; 0: the end of the file, or of what comes; -ETIMEDOUT, or another -errno
     short events;
-    ssize_t (*move)(struct net_http_nogvl *bulk, size_t done);
+    ssize_t (*move)(struct net_http_nogvl *transfer, size_t done);
 };
 
 // Each fills in `moved` and `result`. Interrupts may raise, Heddle::DeadlineExceeded may be raised, and `moved` is right then, too.
-void net_http_nogvl_receive(struct net_http_nogvl *bulk);
-void net_http_nogvl_send(struct net_http_nogvl *bulk);
-void net_http_nogvl_send_file(struct net_http_nogvl *bulk);
+void net_http_nogvl_receive(struct net_http_nogvl *transfer);
+void net_http_nogvl_send(struct net_http_nogvl *transfer);
+void net_http_nogvl_send_file(struct net_http_nogvl *transfer);
 
 #endif

@@ -37,7 +37,7 @@ struct target {
     bool high;
     bool ended;
     VALUE scratch; // for records of TLS
-    struct net_http_nogvl bulk;
+    struct net_http_nogvl transfer;
 };
 
 // The bytes were put behind the end already.
@@ -109,7 +109,7 @@ static VALUE end_nogvl(VALUE argument)
 {
     struct target *target = (struct target *)argument;
     rb_str_unlocktmp(target->string);
-    arrived(target, target->bulk.moved);
+    arrived(target, target->transfer.moved);
     return Qnil;
 }
 
@@ -117,15 +117,15 @@ static VALUE end_nogvl(VALUE argument)
 static void receive_nogvl(struct target *target, size_t room)
 {
     struct net_http_io *io = target->io;
-    target->bulk = (struct net_http_nogvl){.socket = io->io,
-                                           .descriptor = io->descriptor,
-                                           .bytes = (uint8_t *)RSTRING_END(target->string),
-                                           .length = room,
-                                           .span = net_http_io_read_span(io)};
+    target->transfer = (struct net_http_nogvl){.socket = io->io,
+                                               .descriptor = io->descriptor,
+                                               .bytes = (uint8_t *)RSTRING_END(target->string),
+                                               .length = room,
+                                               .span = net_http_io_read_span(io)};
     rb_str_locktmp(target->string);
-    rb_ensure(run_nogvl, (VALUE)&target->bulk, end_nogvl, (VALUE)target);
-    budget_spend(target->bulk.moved);
-    int result = target->bulk.result;
+    rb_ensure(run_nogvl, (VALUE)&target->transfer, end_nogvl, (VALUE)target);
+    budget_spend(target->transfer.moved);
+    int result = target->transfer.result;
     if (result == 0) {
         target->ended = true;
     } else if (result == -ETIMEDOUT) {

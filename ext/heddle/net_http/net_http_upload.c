@@ -140,20 +140,20 @@ static int send_file_here(struct upload *upload)
 static int send_file_outside(struct upload *upload)
 {
     struct net_http_io *io = upload->io;
-    struct net_http_nogvl bulk;
+    struct net_http_nogvl transfer;
     do {
-        bulk = (struct net_http_nogvl){.socket = io->io,
-                                       .descriptor = io->descriptor,
-                                       .file = upload->file,
-                                       .length = NOGVL,
-                                       .span = net_http_io_write_span(io)};
-        net_http_nogvl_send_file(&bulk);
-        budget_spend(bulk.moved);
+        transfer = (struct net_http_nogvl){.socket = io->io,
+                                           .descriptor = io->descriptor,
+                                           .file = upload->file,
+                                           .length = NOGVL,
+                                           .span = net_http_io_write_span(io)};
+        net_http_nogvl_send_file(&transfer);
+        budget_spend(transfer.moved);
         io->descriptor = rb_io_descriptor(io->io);
         check_open(upload);
-    } while (bulk.result == 1);
-    if (bulk.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
-    return bulk.result;
+    } while (transfer.result == 1);
+    if (transfer.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
+    return transfer.result;
 }
 
 // sendfile(2) knows no MSG_DONTWAIT.

@@ -55,14 +55,14 @@ static int vectors_of(struct iovec *vectors, int count, const VALUE *strings, si
 static void send_nogvl(struct net_http_io *io, VALUE string, size_t left)
 {
     VALUE frozen = rb_str_new_frozen(string);
-    struct net_http_nogvl bulk = {.socket = io->io,
-                                  .descriptor = io->descriptor,
-                                  .bytes = (uint8_t *)RSTRING_END(frozen) - left,
-                                  .length = left,
-                                  .span = net_http_io_write_span(io)};
-    net_http_nogvl_send(&bulk);
-    if (bulk.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
-    if (bulk.result < 0) net_http_raise_errno(-bulk.result);
+    struct net_http_nogvl transfer = {.socket = io->io,
+                                      .descriptor = io->descriptor,
+                                      .bytes = (uint8_t *)RSTRING_END(frozen) - left,
+                                      .length = left,
+                                      .span = net_http_io_write_span(io)};
+    net_http_nogvl_send(&transfer);
+    if (transfer.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
+    if (transfer.result < 0) net_http_raise_errno(-transfer.result);
     io->descriptor = rb_io_descriptor(io->io);
     RB_GC_GUARD(frozen);
 }

@@ -9,7 +9,7 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
-// After a burst: so many idle workers keep the stack that they have touched, so that they start the next tasks without page
+// After a burst: so many idle carriers keep the stack that they have touched, so that they start the next tasks without page
 // faults; so many are kept at all.
 enum { WARM_LIMIT = 1024, IDLE_LIMIT = 4096 };
 

@@ -1,4 +1,4 @@
-// The fibers that tasks run on. A worker runs one task after another: a fiber that ends keeps its stack until the next
+// The fibers that tasks run on. A carrier runs one task after another: a fiber that ends keeps its stack until the next
 // GC, and each new one pays for maps, page faults and cold caches. Between two tasks nothing of the first is left.
 #ifndef HEDDLE_TASK_CARRIER_H
 #define HEDDLE_TASK_CARRIER_H
@@ -6,7 +6,7 @@
 #include "loop/loop.h"
 #include "task/task.h"
 
-// Runs the task at once, on an idle worker if there is one and `fresh` is not asked for. `options`: what Fiber.new takes
+// Runs the task at once, on an idle carrier if there is one and `fresh` is not asked for. `options`: what Fiber.new takes
 // beside its block, or nil. Returns its fiber. Raises Heddle::LimitReached when no fiber can be had.
 VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE options);
 

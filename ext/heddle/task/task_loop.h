@@ -12,7 +12,7 @@ struct task_loop {
     struct task *head, *tail; // all that have not ended, in order of their start
     size_t count;
     VALUE run;         // the Heddle::Run that set this scheduler: what Fiber.schedule starts belongs to it; or nil
-    VALUE inbox;       // starts what other threads post, see worker.h; or 0
+    VALUE inbox;       // starts what other threads post, see carrier.h; or 0
     VALUE posted;      // Array of tasks for it, or nil
     VALUE fatal;       // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
     VALUE drain_fiber; // waits for the last task to end, or 0
