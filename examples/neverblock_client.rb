@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Twenty GETs of one second each, in about one second: the client of "Ruby Networking on Steroids", the post of 2008 that
-# showed NeverBlock's sockets (by Mohammad A. Ali, with Ruby 1.9's fibers and EventMachine). The calls are the post's, the
-# Net::HTTP is Ruby's own, and so are the sockets now.
+# Twenty GETs of one second each, in about one second: the client of "Ruby Networking on Steroids", the post of 2008
+# that showed NeverBlock's sockets (by Mohammad A. Ali, with Ruby 1.9's fibers and EventMachine). The calls are those of
+# the post; Net::HTTP and the sockets are Ruby's own now.
 #
 #   ruby examples/neverblock_server.rb &
 #   ruby -Ilib examples/neverblock_client.rb

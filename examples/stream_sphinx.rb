@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Full-text search by riddle, Sphinx's client, which knows nothing of Heddle::Stream: it sends and receives on whatever its
-# `connection` gives it. Its own timeout covers the connect alone, and a server that falls silent, or drips, keeps it for
-# ever; over a stream each read ends in time, and the deadline around a query bounds the whole of it.
+# Full-text search by riddle, Sphinx's client, which knows nothing of Heddle::Stream: riddle sends and receives on
+# whatever its `connection` returns. Its own timeout covers only the connect, and a server that falls silent, or drips,
+# keeps it waiting for ever. Over a stream each read ends in time, and the deadline around a query bounds the query.
 #
 #   ruby -Ilib examples/stream_sphinx.rb HOST PORT WORDS
 

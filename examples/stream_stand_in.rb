@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Clients that know nothing of Heddle::Stream, handed one in place of a socket. What they ask of the stream ends in time, and
-# what was interrupted is closed. Net::HTTP's classes wait for the socket itself, past the stream: around them a
-# Heddle.deadline bounds both, and a server that drips cannot draw it out.
+# Clients that know nothing of Heddle::Stream, and get a stream in place of a socket. Their reads and writes end in
+# time, and an interrupted stream is closed. Net::HTTP's classes wait for the socket itself, past the stream: a
+# Heddle.deadline around them bounds both waits, and a server that drips cannot prolong it.
 #
 #   ruby -Ilib examples/stream_stand_in.rb HOST PORT [PATH]
 

@@ -9,8 +9,8 @@ require_relative "heddle/offload"
 require_relative "heddle/map"
 require_relative "heddle/integrations"
 
-# Ruby networking that does not block, stall or burn CPU. Everything starts at {Heddle.run}, or at {Heddle.deadline} where there are
-# only threads; the README has the whole of it.
+# Ruby networking that does not block, stall or burn CPU. Start with {Heddle.run}, or in a program of plain threads with
+# {Heddle.deadline}. The README is the overview.
 module Heddle
   autoload :Memcached, File.expand_path("heddle/memcached", __dir__)
 

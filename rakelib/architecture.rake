@@ -2,7 +2,7 @@
 
 require_relative "architecture"
 
-desc "Check that no room of the C code knows a room above it, and draw the rooms"
+desc "Check that no room of the C code includes a room above it, and draw the rooms"
 task :architecture do
   architecture = Architecture.new(Architecture::GROUND)
   puts architecture.picture

@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
-# The rooms of the C code: the folders of ext/heddle, and which may call which. A room's headers may be included from the
-# same room and from rooms above it. The compiler refuses a call without a declaration, so includes show all calls.
+# The rooms of the C code, which are the folders of ext/heddle, and the calls allowed between them. Only the same room,
+# and rooms above it, may include a room's headers. The compiler refuses a call without a declaration, so includes show
+# all calls.
 class Architecture
-  # From the ground up; rooms of one row do not know each other. "" is ext/heddle itself.
+  # From the bottom up; rooms of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
-    [""], ["os"], ["loop"], ["scope"], ["task"], ["names"], ["scheduler"], ["stream", "wire"], ["net_http"], ["memcached", "mysql"]
+    [""], ["os"], ["loop"], ["scope"], ["task"], ["names"], ["scheduler"], ["stream", "wire"], ["net_http"],
+    ["memcached", "mysql", "postgresql"]
   ].freeze
   # heddle.c loads all rooms.
   EXCEPT = %w[heddle.c].freeze
@@ -18,19 +20,22 @@ class Architecture
     @root = root
   end
 
-  # @return [Array<String>] one line for each include that goes up or sideways, and for each folder that is no room
+  # @return [Array<String>] one line for each include that goes up or sideways, and for each folder that is not a room
   def violations
     strangers = includes.flat_map { |include| [include.room, include.target] }.uniq - ROWS.flatten
     strangers.map { |room| "#{room}/ has no place in #{self.class}::ROWS" } +
       includes.reject { |include| allowed?(include) }.map do |include|
-        "#{include.file}:#{include.line} includes #{include.included}: #{name(include.room)} may not know #{name(include.target)}"
+        "#{include.file}:#{include.line} includes #{include.included}: " \
+          "#{name(include.room)} may not know #{name(include.target)}"
       end
   end
 
   # @return [String] the rooms, the highest first, each with the rooms that it uses
   def picture
     width = ROWS.flatten.map { |room| name(room).size }.max
-    ROWS.reverse.flatten.map { |room| "#{name(room).ljust(width)}  #{uses(room).map { |used| name(used) }.join(", ")}".rstrip }.join("\n")
+    ROWS.reverse.flatten.map do |room|
+      "#{name(room).ljust(width)}  #{uses(room).map { |used| name(used) }.join(", ")}".rstrip
+    end.join("\n")
   end
 
   private
@@ -48,7 +53,9 @@ class Architecture
   end
 
   def uses(room)
-    ROWS.flatten.reverse & includes.filter_map { |include| include.target if include.room == room && include.target != room }
+    ROWS.flatten.reverse & includes.filter_map do |include|
+      include.target if include.room == room && include.target != room
+    end
   end
 
   def includes

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What extconf.rb found out for this Ruby: the compiler's -D options, from the Makefile that it wrote.
+# The results of extconf.rb for this Ruby: the compiler's -D options, from the Makefile that it wrote.
 module BuildDefinitions
   def self.of_this_ruby
     makefile = Dir["tmp/*/heddle/#{RUBY_VERSION}/Makefile"].max_by { |path| File.mtime(path) }

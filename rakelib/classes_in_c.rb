@@ -2,8 +2,9 @@
 
 require "yard"
 
-# Tells YARD for which class a variable of our C code stands. YARD takes that from an assignment in a file that it has
-# read before, or guesses it from the name; many of ours are parameters of functions that another file calls with the class.
+# Tells YARD the class of a variable in our C code. YARD learns the class from an assignment in a file that it read
+# before, or guesses it from the name. Many of our variables are parameters of functions that another file calls with
+# the class.
 class ClassesInC
   DEFINED = /\b(\w+) = rb_(?:define_(?:class|module)_under\((\w+), "(\w+)"|const_get\((\w+), rb_intern\("(\w+)"\))/
   FUNCTION = /^(?:static )?(?:void|VALUE) (\w+)\(VALUE (\w+)\)\n\{/
@@ -25,22 +26,26 @@ class ClassesInC
 
   private
 
-  # A variable that all files know has the project's name in front.
+  # The names of global variables begin with the project's name.
   def define(file, text)
     text.scan(DEFINED) do |variable, outer, name, other, constant|
       outer = (outer || other == "module") ? self.name(file, outer || MODULE) : self.name(file, other)
-      (variable.start_with?("heddle_") ? @everywhere : @in_file[file])[variable] = "#{outer}::#{name || constant}" if outer
+      if outer
+        (variable.start_with?("heddle_") ? @everywhere : @in_file[file])[variable] = "#{outer}::#{name || constant}"
+      end
     end
   end
 
-  # @return [Boolean] whether a parameter became known
+  # @return [Boolean] whether the class of another parameter was found
   def follow_calls
-    functions = @sources.flat_map { |file, text| text.scan(FUNCTION).map { |name_and_parameter| [file, *name_and_parameter] } }
+    functions = @sources.flat_map do |file, text|
+      text.scan(FUNCTION).map { |name_and_parameter| [file, *name_and_parameter] }
+    end
     unknown = functions.reject { |file, _, parameter| name(file, parameter) }
     unknown.count { |file, function, parameter| @in_file[file][parameter] = given_to(function) }.positive?
   end
 
-  # @return [String, nil] the class that all calls name
+  # @return [String, nil] the class that all calls pass
   def given_to(function)
     given = @sources.filter_map do |file, text|
       variable = text[/^ +#{function}\((\w+)\);/, 1]
@@ -61,7 +66,7 @@ class ClassesInC
     end
   end
 
-  # In front of YARD's own look-up.
+  # Prepended to YARD's own look-up.
   module Lookup
     def namespace_for_variable(variable)
       name = CLASSES.name(statement.file, variable)

@@ -6,13 +6,13 @@ require "rake/extensiontask"
 ENV["MAKEFLAGS"] ||= "-j#{Etc.nprocessors}"
 
 Rake::ExtensionTask.new("heddle", Gem::Specification.load("heddle.gemspec")) do |ext|
-  # One checkout serves several Rubies, so each minor version has a folder; lib/heddle/native.rb knows them.
+  # One checkout serves several Rubies, so each minor version has a folder, which lib/heddle/native.rb finds.
   ext.lib_dir = "lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}"
   ext.source_pattern = "**/*.{c,h}"
 end
 
 namespace :compile do
-  # Other builds of the same code, each in a folder of its own, which HEDDLE_NATIVE_DIR then names.
+  # Other builds of the same code, each in a folder of its own for HEDDLE_NATIVE_DIR.
   {
     debug: ["with assertions", {"HEDDLE_DEBUG" => "1"}],
     portable: ["without any probe of the kernel", {"HEDDLE_PORTABLE" => "1"}],
@@ -41,7 +41,7 @@ namespace :compile do
   end
 end
 
-# extconf.rb lists the sources when it runs: a file that is new, or gone, wants new Makefiles.
+# extconf.rb lists the sources when it runs: after a file was added or removed, it must run again.
 sources = "tmp/sources"
 names = FileList["ext/heddle/**/*.c"].sort.join("\n")
 unless File.exist?(sources) && File.read(sources) == names

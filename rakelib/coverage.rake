@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
-desc "Run the tests of the loop on every backend and list the lines of C that none of them ran"
+desc "Run the tests of the loop on every backend and list the lines of C that no test ran"
 task coverage: "compile:coverage" do
   folder = File.expand_path("tmp/native/coverage/#{RUBY_VERSION}")
   rm_f FileList["#{folder}/*.gcda", "#{folder}/*.gcov"], verbose: false
   %w[uring epoll poll].each do |backend|
     environment = {"HEDDLE_NATIVE_DIR" => folder, "HEDDLE_BACKEND" => backend}
-    sh(environment, RbConfig.ruby, "test/support/driver.rb", *ENV.fetch("FILES", "test/loop test/hazards").split, verbose: false) { nil }
+    sh(environment, RbConfig.ruby, "test/support/driver.rb",
+      *ENV.fetch("FILES", "test/loop test/hazards").split, verbose: false) { nil }
   end
   counts = FileList["#{folder}/*.gcda"].flat_map do |data|
     chdir(folder, verbose: false) { `gcov --stdout #{File.basename(data)} 2>/dev/null` }.lines

@@ -6,9 +6,9 @@ require "yard"
 require_relative "classes_in_c"
 require_relative "documentation_links"
 
-# The API pages that YARD makes of the comments in lib/ and ext/, and the methods that have none.
+# Writes API pages by YARD from the comments in lib/ and ext/, and lists the methods without a page.
 class Documentation
-  # YARD knows no classes but ours, and warns where a module of ours is mixed into another's.
+  # YARD knows only our classes, and warns when a foreign class includes one of our modules.
   module OtherPeoplesClasses
     def process
       super unless statement[0].source.start_with?("::")
@@ -27,7 +27,7 @@ class Documentation
   FOLDER = "doc/api"
   private_constant :FOLDER
 
-  # Writes the pages. Ends the process at a warning.
+  # Writes the pages. A warning ends the process.
   #
   # @return [void]
   def build
@@ -36,7 +36,7 @@ class Documentation
     DocumentationLinks.new(FOLDER).relink
   end
 
-  # @return [Array<String>] the public methods and classes without a comment, and those of sig/ that YARD does not see
+  # @return [Array<String>] the public methods and classes without a comment, and methods of sig/ that YARD does not see
   def gaps
     (undocumented + unseen).uniq.sort
   end
@@ -50,10 +50,13 @@ class Documentation
     end
   end
 
-  # Asks for what .yardopts lets be shown.
+  # Returns the objects that .yardopts shows.
   def undocumented
     shown = YARD::CLI::Stats.new.tap { |stats| stats.parse_arguments("--quiet") }.all_objects
-    shown.select { |object| %i[class method].include?(object.type) && object.docstring.blank? && ours?(object) }.map(&:path)
+    shown.select { |object|
+      %i[class
+        method].include?(object.type) && object.docstring.blank? && ours?(object)
+    }.map(&:path)
   end
 
   def ours?(object)
@@ -80,14 +83,16 @@ class Documentation
   end
 
   def shown?(object)
-    [object, *namespaces(object)].all? { |one| one.visibility == :public && !one.tag(:api)&.text.to_s.start_with?("private") }
+    [object, *namespaces(object)].all? do |one|
+      one.visibility == :public && !one.tag(:api)&.text.to_s.start_with?("private")
+    end
   end
 
   def namespaces(object)
     object.namespace.root? ? [] : [object.namespace, *namespaces(object.namespace)]
   end
 
-  # Ruby itself says what `initialize`, and a Struct's methods, are.
+  # Ruby's own documentation describes `initialize` and a Struct's methods.
   def unseen_method(path, name, kind)
     name = "#{(kind == :singleton) ? "." : "#"}#{name}"
     namespace = YARD::Registry.at(path.join("::")) or return [path.join("::") + name]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Links between the documents, which are written for the repository, become links between the pages that YARD makes of
-# them. Files that have no page are in the repository, where the gemspec says.
+# Turns the documents' links, which are written for the repository, into links between the pages that YARD makes. A link
+# to a file without a page leads to the repository that the gemspec names.
 class DocumentationLinks
   LINK = /href="(?!https?:|file\.|#)([^"#]+)(?:#([^"]*))?"/
 
@@ -12,7 +12,7 @@ class DocumentationLinks
   end
 
   # @return [void]
-  # @raise [RuntimeError] for a link to a heading that there is not
+  # @raise [RuntimeError] for a link to a missing heading
   def relink
     pages = Dir["#{@folder}/{index,file.*}.html"]
     pages.each do |page|
@@ -23,7 +23,7 @@ class DocumentationLinks
 
   private
 
-  # @return [String, nil] nil: it is a page of YARD's own
+  # @return [String, nil] nil for one of YARD's own pages
   def target(path, anchor)
     return if File.exist?(File.join(@folder, path))
 
@@ -34,14 +34,14 @@ class DocumentationLinks
     anchor ? "#{page}##{heading(page, anchor)}" : page
   end
 
-  # Paths in a folder are written without it by others of that folder.
+  # Files of a folder link to each other without the folder's name.
   def documents
     @documents ||= Dir["*.md", "{guides,doc}/**/*.md"].flat_map do |path|
       [path, path.delete_prefix("doc/"), File.basename(path)]
     end
   end
 
-  # Of the letters and digits alone both are the same.
+  # The two differ only in characters that are not letters or digits.
   def heading(page, anchor)
     ids = File.read(File.join(@folder, page)).scan(/<h\d id="([^"]+)"/).flatten
     ids.find { |id| bare(id) == bare(anchor) } || raise("#{page} has no heading ##{anchor}")

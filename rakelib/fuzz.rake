@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The parsers of ext/heddle/wire alone, under sanitizers, against changed files of test/fuzz/corpus.
+# Runs the parsers of ext/heddle/wire alone, under sanitizers, on mutated files of test/fuzz/corpus.
 namespace :test do
   fuzzers = FileList["test/fuzz/*_fuzz.c"].to_h do |source|
     name = source.pathmap("%n").delete_suffix("_fuzz")
@@ -8,7 +8,8 @@ namespace :test do
     parsers = FileList["ext/heddle/wire/wire_#{name}{,_*}.c"]
     file program => [source, "test/fuzz/fuzz.h", *parsers, *FileList["ext/heddle/wire/*.h"]] do
       mkdir_p "tmp/fuzz", verbose: false
-      sh "gcc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-Wall", "-Wextra",
+      sh "gcc", "-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined", "-Wall", "-Wextra",
         "-Iext/heddle", source, *parsers, "-lm", "-o", program, verbose: false
     end
     [name, program]

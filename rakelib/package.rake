@@ -9,7 +9,7 @@ task :package do
 end
 
 namespace :release do
-  desc "Check that this tree may be released: CONTRIBUTING.md has the steps that this cannot check"
+  desc "Check that this tree may be released; CONTRIBUTING.md lists the steps that this task cannot check"
   task check: %i[style rbs doc package] do
     require_relative "release_check"
     problems = ReleaseCheck.new(Rake.original_dir).problems

@@ -2,37 +2,48 @@
 
 require_relative "build_definitions"
 
-# Whether the core compiles where this machine is not: without anything of Linux's own, and with another C library.
+# Checks that the core compiles for other systems: without any of Linux's own features, and with another C library.
 namespace :portability do
-  # Headers and names that macOS, or one of the BSDs, does not have. They belong behind a probe of extconf.rb.
+  # Headers and names that macOS, or one of the BSDs, lacks. Our code may use them only behind a probe of extconf.rb.
   linux_headers = %w[
-    byteswap.h endian.h error.h features.h liburing.h malloc.h syscall.h values.h linux/errqueue.h linux/filter.h linux/futex.h
-    linux/if_tun.h linux/io_uring.h linux/sockios.h linux/tcp.h linux/time_types.h sys/auxv.h sys/epoll.h sys/eventfd.h sys/inotify.h
-    sys/pidfd.h sys/prctl.h sys/random.h sys/sendfile.h sys/signalfd.h sys/syscall.h sys/sysinfo.h sys/sysmacros.h sys/timerfd.h
+    byteswap.h endian.h error.h features.h liburing.h malloc.h syscall.h values.h linux/errqueue.h linux/filter.h
+    linux/futex.h
+    linux/if_tun.h linux/io_uring.h linux/sockios.h linux/tcp.h linux/time_types.h sys/auxv.h sys/epoll.h sys/eventfd.h
+    sys/inotify.h
+    sys/pidfd.h sys/prctl.h sys/random.h sys/sendfile.h sys/signalfd.h sys/syscall.h sys/sysinfo.h sys/sysmacros.h
+    sys/timerfd.h
   ]
   linux_names = %w[
-    accept4 dup3 pipe2 ppoll epoll_create1 eventfd timerfd_create signalfd prctl syscall gettid sendfile sendmmsg recvmmsg mremap
+    accept4 dup3 pipe2 ppoll epoll_create1 eventfd timerfd_create signalfd prctl syscall gettid sendfile sendmmsg
+    recvmmsg mremap
     getrandom sched_getaffinity sched_getcpu memfd_create
-    pthread_condattr_setclock pthread_cond_clockwait pthread_setname_np pthread_getname_np pthread_getattr_np pthread_timedjoin_np
+    pthread_condattr_setclock pthread_cond_clockwait pthread_setname_np pthread_getname_np pthread_getattr_np
+    pthread_timedjoin_np
     memrchr rawmemchr mempcpy strchrnul secure_getenv qsort_r program_invocation_name program_invocation_short_name
-    htobe16 htobe32 htobe64 htole16 htole32 htole64 be16toh be32toh be64toh le16toh le32toh le64toh bswap_16 bswap_32 bswap_64
+    htobe16 htobe32 htobe64 htole16 htole32 htole64 be16toh be32toh be64toh le16toh le32toh le64toh bswap_16 bswap_32
+    bswap_64
     SOCK_CLOEXEC SOCK_NONBLOCK MSG_NOSIGNAL MSG_MORE MSG_ERRQUEUE MSG_ZEROCOPY MSG_CMSG_CLOEXEC MSG_FASTOPEN POLLRDHUP
-    TCP_INFO TCP_QUICKACK TCP_CORK TCP_USER_TIMEOUT TCP_KEEPIDLE TCP_DEFER_ACCEPT TCP_FASTOPEN TCP_FASTOPEN_CONNECT TCP_ULP
+    TCP_INFO TCP_QUICKACK TCP_CORK TCP_USER_TIMEOUT TCP_KEEPIDLE TCP_DEFER_ACCEPT TCP_FASTOPEN TCP_FASTOPEN_CONNECT
+    TCP_ULP
     SO_PEERCRED SO_BINDTODEVICE SO_BUSY_POLL SO_DOMAIN SO_PROTOCOL SO_INCOMING_CPU SO_ATTACH_FILTER ucred
     O_PATH O_TMPFILE O_DIRECT O_NOATIME F_SETPIPE_SZ F_GETPIPE_SZ F_OFD_SETLK F_OFD_GETLK
-    MAP_POPULATE MAP_NORESERVE MAP_STACK MAP_GROWSDOWN MADV_DONTNEED MADV_POPULATE_READ MADV_POPULATE_WRITE MADV_HUGEPAGE
+    MAP_POPULATE MAP_NORESERVE MAP_STACK MAP_GROWSDOWN MADV_DONTNEED MADV_POPULATE_READ MADV_POPULATE_WRITE
+    MADV_HUGEPAGE
     CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC_RAW CLOCK_REALTIME_COARSE CLOCK_BOOTTIME st_atim st_mtim st_ctim
     EBADFD ECOMM EHWPOISON EISNAM EKEYEXPIRED ELIBBAD ENOTUNIQ ERESTART ESTRPIPE EUNATCH
   ]
-  # These may be asked for by #ifdef: constants of getaddrinfo that some systems leave out, and which C library it is.
+  # Our code may test these by #ifdef: constants of getaddrinfo that some systems lack, and the name of the C library.
   undefined = %w[EAI_NODATA EAI_ADDRFAMILY __GLIBC__]
 
-  # Read before the names are forbidden, as they stand in them. That all are read in every file also finds functions of ours that
-  # are called as one of the system's, like wait(), which comes with macOS's <stdlib.h>.
+  # Included before the names are forbidden, since these headers use the names. Every file includes all of them, which
+  # also finds functions of ours that are named like a system's, such as wait() in macOS's <stdlib.h>.
   posix_headers = %w[
-    arpa/inet.h ctype.h errno.h fcntl.h limits.h locale.h math.h net/if.h netdb.h netinet/in.h netinet/tcp.h poll.h pthread.h
-    resolv.h sched.h signal.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h strings.h sys/ioctl.h sys/mman.h
-    sys/resource.h sys/select.h sys/socket.h sys/stat.h sys/time.h sys/types.h sys/uio.h sys/un.h sys/wait.h time.h unistd.h
+    arpa/inet.h ctype.h errno.h fcntl.h limits.h locale.h math.h net/if.h netdb.h netinet/in.h netinet/tcp.h poll.h
+    pthread.h
+    resolv.h sched.h signal.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h strings.h sys/ioctl.h
+    sys/mman.h
+    sys/resource.h sys/select.h sys/socket.h sys/stat.h sys/time.h sys/types.h sys/uio.h sys/un.h sys/wait.h time.h
+    unistd.h
   ]
   ruby_headers = %w[ruby.h ruby/encoding.h ruby/io.h ruby/io/buffer.h ruby/thread.h ruby/version.h]
 
@@ -56,7 +67,7 @@ namespace :portability do
         #endif
       C
     end
-    # Ruby's asks for all that glibc has.
+    # Ruby's own definition enables everything in glibc.
     write.call("ruby/config.h", "#include_next <ruby/config.h>\n#undef _GNU_SOURCE\n#undef __USE_GNU\n")
     include_all = ->(names) { names.map { |name| "#include <#{name}>\n" }.join }
     write.call("elsewhere.h", <<~C)
@@ -77,7 +88,8 @@ namespace :portability do
       object = source.pathmap("#{folder}/#{kind}/#{RUBY_VERSION}/%X.o")
       file object => [source, *FileList["#{sources}/**/*.h"], "ext/heddle/extconf.rb", __FILE__, *needed] do
         mkdir_p File.dirname(object), verbose: false
-        sh compiler, "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", *options.call(source), "-I#{sources}", "-c", source,
+        sh compiler, "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", *options.call(source),
+          "-I#{sources}", "-c", source,
           "-o", object, verbose: false
       end
       object
@@ -88,15 +100,16 @@ namespace :portability do
     objects = compile.call("elsewhere-#{compiler}", compiler, "ext/heddle", [headers]) do |source|
       own = BuildDefinitions.of_this_ruby.grep(/-DHAVE_RB_/) # what Ruby has; of the system there is nothing
       own << "-DHEDDLE_WITH_RUBY" unless source.include?("/wire/")
-      [*own, "-U__linux__", "-U__linux", "-Ulinux", *[made, *ruby_folders].flat_map { |path| ["-isystem", path] }, "-include", headers]
+      [*own, "-U__linux__", "-U__linux", "-Ulinux",
+        *[made, *ruby_folders].flat_map { |path| ["-isystem", path] }, "-include", headers]
     end
     multitask "elsewhere_#{compiler}" => objects
   end
 
-  desc "Compile without anything of Linux's own: its headers and names are errors"
+  desc "Compile without Linux's own features: their headers and names are errors"
   task elsewhere: %w[elsewhere_gcc elsewhere_clang]
 
-  # The kernel's own headers, which come with every C library for Linux.
+  # The kernel's own headers, which every C library for Linux includes.
   kernel = "#{folder}/kernel"
   file kernel do
     mkdir_p kernel, verbose: false
@@ -109,12 +122,13 @@ namespace :portability do
 
   newer_than_musl = /EPOLL_PWAIT2|POPULATE_WRITE/
   core = compile.call("musl", "musl-gcc", "ext/heddle", [kernel]) do
-    [*BuildDefinitions.of_this_ruby.grep_v(newer_than_musl), *[*ruby_folders, kernel].flat_map { |path| ["-isystem", path] }]
+    [*BuildDefinitions.of_this_ruby.grep_v(newer_than_musl),
+      *[*ruby_folders, kernel].flat_map { |path| ["-isystem", path] }]
   end
   load_server = compile.call("musl", "musl-gcc", "lab/ext/server", [kernel]) { ["-D_GNU_SOURCE", "-isystem", kernel] }
   desc "Compile with musl, as on Alpine Linux"
   multitask musl: core + load_server
 end
 
-desc "Compile for systems that are not here: without anything of Linux's own, and with musl"
+desc "Compile for other systems: without Linux's own features, and with musl"
 task portability: %w[portability:elsewhere portability:musl]

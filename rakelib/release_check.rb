@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Whether the tree may be released as the version that it names.
+# Checks that the tree may be released as its version.
 class ReleaseCheck
   # @param root [String]
   def initialize(root)
@@ -26,7 +26,7 @@ class ReleaseCheck
     longer.map { |line| "CHANGELOG.md: one line an entry, not #{line.strip[0, 40].inspect}" }
   end
 
-  # Names that RFC 2606 keeps for examples stand for the addresses that the project will have.
+  # Domains that RFC 2606 reserves for examples stand for the project's future addresses.
   def addresses
     unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec guides/getting_started.md].select do |file|
       read(file).include?("heddle.example")
@@ -37,7 +37,8 @@ class ReleaseCheck
   def left_over
     changed = git("status", "--porcelain")
     tag = git("tag", "--list", "v#{version}")
-    [("git: uncommitted changes" unless changed.empty?), ("git: v#{version} is there already" unless tag.empty?)].compact
+    [("git: uncommitted changes" unless changed.empty?), ("git: v#{version} is there already" unless tag.empty?)]
+      .compact
   end
 
   def git(*arguments) = IO.popen(["git", *arguments], chdir: @root, &:read)

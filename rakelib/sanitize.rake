@@ -1,26 +1,32 @@
 # frozen_string_literal: true
 
-# The tests on builds that look for mistakes, each in a folder of its own under tmp/native, chosen by HEDDLE_NATIVE_DIR.
-# FILES=test/loop narrows what runs.
+# Runs the tests on builds that detect errors. HEDDLE_NATIVE_DIR chooses a build; each has a folder under tmp/native.
+# FILES=test/loop selects tests.
 namespace :test do
   native = ->(build) { File.expand_path("tmp/native/#{build}/#{RUBY_VERSION}") }
   library = ->(name) { `#{ENV.fetch("CC", "gcc")} -print-file-name=#{name}`.strip }
 
-  # What says most about memory and undefined behaviour in little time; bin/test runs it by `rake test:sanitizers`.
+  # The tests that find most errors of memory and undefined behaviour in little time; bin/test runs them by
+  # `rake test:sanitizers`.
   short = %w[
     test/hazards/closed_behind_our_back_test.rb test/hazards/contract_io_test.rb test/hazards/interruptions_test.rb
     test/hazards/nested_fibers_test.rb test/loop/descriptor_reuse_test.rb test/loop/socket_methods_test.rb
-    test/loop/standing_timer_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
+    test/loop/timerfd_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
   ].freeze
   shortest = %w[test/hazards/contract_io_test.rb test/loop/descriptor_reuse_test.rb].freeze
-  # Fibers switch stacks, Ruby gives each thread a signal stack, and keeps what ASAN would call leaks; io_uring's mappings are shared with the kernel, which
-  # neither ASAN nor valgrind sees write.
+  # These settings exist because fibers switch stacks, and Ruby gives each thread a signal stack, and keeps memory that
+  # ASAN would report as leaks. The kernel writes to io_uring's mappings, which neither ASAN nor valgrind sees.
+  # With verbosity=1 ASAN opens its report when a process starts. Later, tests that count descriptors would find one
+  # more.
   settings = {
     asan: -> {
       {"LD_PRELOAD" => library.call("libasan.so"), "HEDDLE_BACKEND" => "epoll",
-       "ASAN_OPTIONS" => "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:halt_on_error=1:exitcode=99:log_path=#{native.call(:asan)}/report"}
+       "ASAN_OPTIONS" => "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:halt_on_error=1:" \
+                         "verbosity=1:exitcode=99:log_path=#{native.call(:asan)}/report"}
     },
-    ubsan: -> { {"LD_PRELOAD" => library.call("libubsan.so"), "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"} },
+    ubsan: -> {
+      {"LD_PRELOAD" => library.call("libubsan.so"), "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"}
+    },
     debug: -> { {} },
     portable: -> { {"HEDDLE_BACKEND" => "poll"} }
   }
@@ -38,19 +44,23 @@ namespace :test do
     end
   end
   valgrind = lambda do |files|
-    # Ruby looks through its stacks for what might be pointers: what it reads there was never written. Invalid reads and
-    # writes are what is looked for. A step of the stack pointer by more than 4 MiB is a switch to
-    # another fiber, whose stacks are made that large; by less, a frame: a thread's first takes 1 MiB.
-    command = %w[valgrind --quiet --undef-value-errors=no --error-exitcode=99 --max-stackframe=4194304 --suppressions=test/support/valgrind.supp]
+    # Ruby scans its stacks for pointers, and so reads undefined values: only invalid reads and writes are reported. A
+    # step of the stack pointer by more than 4 MiB is a switch to another fiber, since fibers' stacks are made larger
+    # than that; a smaller step is a frame: a thread's first frame takes 1 MiB.
+    command = %w[valgrind --quiet --undef-value-errors=no --error-exitcode=99 --max-stackframe=4194304
+      --suppressions=test/support/valgrind.supp]
     environment = {"HEDDLE_BACKEND" => "epoll", "HEDDLE_TEST_TIMEOUT" => "600", "HEDDLE_TEST_FILE_TIMEOUT" => "1800",
                    "HEDDLE_NATIVE_DIR" => native.call(:debug), "RUBY_FIBER_MACHINE_STACK_SIZE" => (8 << 20).to_s}
     sh environment, *command, RbConfig.ruby, "test/support/driver.rb", *files, verbose: false
   end
   chosen = -> { ENV.fetch("FILES", "test/loop test/hazards").split }
-  # ASAN keeps what is freed for a while, so that memory grows.
-  without_growth = -> { ENV.key?("FILES") ? chosen.call : FileList["test/{loop,hazards}/**/*_test.rb"].exclude(/growth_test/).to_a }
+  # ASAN keeps freed memory for a while, so that memory grows.
+  without_growth = -> {
+    ENV.key?("FILES") ? chosen.call : FileList["test/{loop,hazards}/**/*_test.rb"].exclude(/growth_test/).to_a
+  }
 
-  {asan: "AddressSanitizer", ubsan: "UndefinedBehaviorSanitizer", debug: "assertions", portable: "nothing of Linux's own"}.each do |build, what|
+  {asan: "AddressSanitizer", ubsan: "UndefinedBehaviorSanitizer", debug: "assertions",
+   portable: "nothing of Linux's own"}.each do |build, what|
     desc "Run the tests of the loop with #{what}"
     task(build => "compile:#{build}") { run.call(build, (build == :asan) ? without_growth.call : chosen.call) }
   end

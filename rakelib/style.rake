@@ -1,8 +1,12 @@
 # frozen_string_literal: true
 
-desc "Check the style of the Ruby files"
+require_relative "columns"
+
+desc "Check the style of the Ruby files, and the width of all lines"
 task :style do
   sh "standardrb", "--format", "quiet"
+  complaints = Columns.complaints
+  abort complaints.join("\n") unless complaints.empty?
 end
 
 desc "Check the signatures in sig/"

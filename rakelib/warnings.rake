@@ -2,8 +2,8 @@
 
 require_relative "build_definitions"
 
-# Every C file of ours, by every compiler that is here, with the warnings of the conventions as errors. What the compiler
-# is told of Ruby and of the kernel comes from the Makefile that extconf.rb wrote, so that the same code is looked at.
+# Compiles our C files by every installed compiler, with warnings as errors. The options for Ruby and the kernel come
+# from the Makefile that extconf.rb wrote, so that the same code is checked.
 namespace :warnings do
   compilers = %w[gcc clang].select do |name|
     ENV["PATH"].split(":").any? { |folder| File.executable?(File.join(folder, name)) }
@@ -16,7 +16,8 @@ namespace :warnings do
       object = source.pathmap("tmp/warnings/#{RUBY_VERSION}/#{compiler}/%X.o")
       file object => [source, *headers] do
         mkdir_p File.dirname(object), verbose: false
-        sh compiler, "-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", *BuildDefinitions.of_this_ruby, *ruby_headers,
+        sh compiler, "-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror",
+          *BuildDefinitions.of_this_ruby, *ruby_headers,
           "-Iext/heddle", "-c", source, "-o", object, verbose: false
       end
       object

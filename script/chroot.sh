@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Chroots of Debian, for script/with-ruby and script/newcomer. To be sourced after script/setup.sh, and used as root, in a
-# mount namespace: what is mounted here vanishes with that.
+# Chroots of Debian, for script/with-ruby and script/newcomer. Source this after script/setup.sh, and call its functions
+# as root in a mount namespace: their mounts vanish with the namespace.
 
-# mirror SUITES: the first archive that this machine's apt would update which carries one of the suites ("sid|unstable").
+# mirror SUITES: the first of this machine's apt archives that carries one of the suites ("sid|unstable").
 mirror() {
   apt-get --print-uris update 2>/dev/null | sed -nE "s,^'(https?://[^' ]+)/dists/($1)/.*,\1,p" | head -n 1
 }
@@ -12,14 +12,14 @@ own_debian() {
   mirror "$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")|stable|testing|unstable|sid"
 }
 
-# apt_source URI SUITE: a line of sources.list. An archive may be a snapshot, past the date to which its index calls itself
-# valid; its signature is checked all the same.
+# apt_source URI SUITE: a line of sources.list. A snapshot archive's index may have expired (Valid-Until); apt still
+# checks its signature.
 apt_source() {
   echo "deb [check-valid-until=no signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 $2 main"
 }
 
-# bootstrap SUITE FOLDER URI: the smallest Debian, which starts no daemon and reaches its archives as this machine does. Its
-# sources.list is the caller's to write.
+# bootstrap SUITE FOLDER URI: the smallest Debian, which starts no daemon and reaches its archives as this machine does.
+# The caller writes its sources.list.
 bootstrap() {
   install_packages debootstrap debian-archive-keyring ca-certificates || return
   # debootstrap goes through wget, which does not read apt's proxy.
@@ -35,7 +35,7 @@ bootstrap() {
   chmod 755 "$2/usr/sbin/policy-rc.d"
 }
 
-copy_settings() { # copy_settings ROOT: what this machine knows about its network, for the programs inside
+copy_settings() { # copy_settings ROOT: gives programs inside this machine's settings of the network
   local file
   for file in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt "${SSL_CERT_FILE:-}" /etc/gemrc "$HOME/.gemrc" \
     "$HOME/.bundle/config"; do
@@ -44,7 +44,10 @@ copy_settings() { # copy_settings ROOT: what this machine knows about its networ
     mkdir -p "$1$(dirname "$file")"
     cp -L --remove-destination "$file" "$1$file"
   done
-  { cat /etc/hosts 2>/dev/null; grep -qE '^127\.0\.0\.1.*\blocalhost\b' /etc/hosts || echo "127.0.0.1 localhost"; } >"$1/etc/hosts.new"
+  {
+    cat /etc/hosts 2>/dev/null
+    grep -qE '^127\.0\.0\.1.*\blocalhost\b' /etc/hosts || echo "127.0.0.1 localhost"
+  } >"$1/etc/hosts.new"
   cmp -s "$1/etc/hosts.new" "$1/etc/hosts" && rm "$1/etc/hosts.new" || mv "$1/etc/hosts.new" "$1/etc/hosts"
   mkdir -p "$1$HOME"
 }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Set-up that bin/test, bin/try, bin/setup and script/with-ruby share. To be sourced, with $tree naming the working tree.
+# Functions that bin/test, bin/try, bin/setup and script/with-ruby share. Source this with the working tree in $tree.
 
 heddle_cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
 
-ruby_version() { # of the Ruby on PATH: "3.1"; nothing where there is none
+ruby_version() { # the version of the Ruby on PATH, such as "3.1"; nothing without a Ruby
   ruby -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
 }
 
@@ -11,13 +11,13 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Whether as_root will work; asks for a password where somebody can give one.
+# Whether as_root will work. Asks for a password at a terminal.
 may_be_root() {
   [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; }
 }
 
-# with_progress WHAT COMMAND...: after a second says what is being done, and every five seconds the last line that the
-# command printed; all of its output when it fails.
+# with_progress WHAT COMMAND...: prints WHAT after a second, then the last line of the command's output every five
+# seconds, and all of the output if the command fails.
 with_progress() {
   local what=$1 output ticker status=0 shell=$BASHPID
   shift
@@ -40,7 +40,7 @@ with_progress() {
 # install_packages NAME...: those Debian packages that are missing, without starting a daemon.
 install_packages() {
   local missing=() name policy=/usr/sbin/policy-rc.d ours= status=0
-  command -v dpkg-query >/dev/null || return 0 # no Debian: whoever misses something says so
+  command -v dpkg-query >/dev/null || return 0 # not Debian: a missing program is reported by its user
   for name in "$@"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
   done
@@ -56,25 +56,26 @@ install_packages() {
   fi
   { with_progress "looking for packages" as_root apt-get -q -o Acquire::Check-Valid-Until=false update &&
     with_progress "installing ${missing[*]}" \
-      as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}"; } || status=1
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}"
+  } || status=1
   [ -z "$ours" ] || as_root rm -f "$policy"
   if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
     for name in "${missing[@]}"; do
       case $name in
-        postgresql | memcached | redis-server) as_root systemctl disable --quiet --now "$name" || true ;;
+        postgresql | pgbouncer | memcached | redis-server) as_root systemctl disable --quiet --now "$name" || true ;;
       esac
     done
   fi
   return $status
 }
 
-# What building the gem and the load server takes.
+# The packages that building the gem and the load server needs.
 packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburing-dev git ca-certificates)
 
-# The servers and headers that the tests of unmodified libraries take, and what makes the chroot of newer Rubies.
-packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang musl-tools
-  mariadb-server-core mariadb-client-core postgresql memcached redis-server openssl curl procps util-linux valgrind debootstrap
-  debian-archive-keyring)
+# The servers and headers for the tests of unmodified libraries, and the tools for the chroot of newer Rubies.
+packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang
+  musl-tools mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl procps
+  util-linux valgrind debootstrap debian-archive-keyring)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.
 install_node() {
@@ -86,8 +87,8 @@ install_node() {
 
 # compile VERSION: the gem, for that Ruby, and the load server.
 compile() {
-  with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" bundle exec rake --quiet --rakefile "$tree/Rakefile" \
-    --directory "$tree" compile compile:server
+  with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" \
+    bundle exec rake --quiet --rakefile "$tree/Rakefile" --directory "$tree" compile compile:server
 }
 
 # use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.

@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
-# Every test file starts with `require "test_helper"` and can be run by itself:
+# Every test file starts with `require "test_helper"` and can be run alone:
 #
 #   ruby -Ilib -Itest test/loop/sleep_test.rb --seed 1
 #
-# The library is not loaded here, so that a test of the lab can do without: a test file says `require "heddle"`.
+# This file does not load the library, so that the lab's tests can run without it: a test file that needs the library
+# says `require "heddle"`.
 
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__), File.expand_path("../lab/lib", __dir__), __dir__)
 $LOAD_PATH.uniq!
@@ -13,8 +14,8 @@ require "minitest/autorun"
 require "support/record"
 require "support/watchdog"
 
-# No test runs in parallel with others of its process. Minitest's threads for that would start while the watchdog is forked,
-# and a child of a process in which another thread is just allocating stands still under AddressSanitizer.
+# No test runs in parallel with others of its process. Minitest would start threads for that while the watchdog is
+# forked, and under AddressSanitizer a child hangs if another thread of its parent was allocating at the fork.
 Minitest.parallel_executor = Minitest::Parallel::Executor.new(0)
 
 # What tests of every suite need. Times are in seconds.
@@ -27,9 +28,9 @@ module TestHelpers
     end
   end
 
-  # The block must end within +seconds+, and not before +at_least+. The machine may have been busy, so a block that was
-  # late is measured again, +remeasure+ times. Not (remeasure: 0) where what the first time has left lets the second be
-  # quick: the end of a thread, a task's value, bytes that have arrived. Returns the block's value.
+  # The block must end within +seconds+, and not before +at_least+. A block that is late is measured again, up to
+  # +remeasure+ times, since the machine may have been busy. Pass remeasure: 0 where the first run makes the second
+  # one fast: an ended thread, a task's value, bytes that have arrived. Returns the block's value.
   def assert_within(seconds, at_least: 0, remeasure: 1)
     took = value = nil
     (remeasure + 1).times do
@@ -43,11 +44,11 @@ module TestHelpers
     value
   end
 
-  # Waits until the block is true, and returns what it gave.
+  # Waits until the block returns a true value, and returns that value.
   def wait_until(timeout = 10, what: "the condition")
     deadline = monotonic + timeout
     until (value = yield)
-      flunk "#{what} has not come true in #{timeout} s" if monotonic > deadline
+      flunk "waited #{timeout} s in vain for #{what}" if monotonic > deadline
       sleep 0.002
     end
     value
@@ -57,7 +58,7 @@ module TestHelpers
     Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 
-  # How many descriptors this process has open. The one that reads the folder is not counted.
+  # The number of open descriptors of this process, without the one that reads the folder.
   def descriptor_count
     Dir.children("/dev/fd").size - 1
   end
@@ -77,7 +78,8 @@ module TestHelpers
     RUBY_PLATFORM.include?("linux")
   end
 
-  # Whether the compiled code uses nothing of Linux's own: elsewhere, and here where it was made so (rake compile:portable).
+  # Whether the compiled code uses nothing that only Linux has: on other systems, and here in a build by rake
+  # compile:portable.
   def portable_build?
     !linux? || TestRecord.column.include?("portable")
   end

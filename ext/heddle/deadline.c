@@ -42,7 +42,7 @@ int64_t deadline_span(VALUE seconds)
         if (whole < 0) rb_raise(rb_eArgError, "a time span must not be negative: got %ld seconds", whole);
         return whole > INT64_MAX / NANOSECONDS ? DEADLINE_NEVER : (int64_t)whole * NANOSECONDS;
     }
-    // As Kernel#sleep: numbers, and what divides like one.
+    // Like Kernel#sleep: accepts numbers, and objects with a divmod.
     if (!RTEST(rb_obj_is_kind_of(seconds, rb_cNumeric))) {
         if (!rb_respond_to(seconds, rb_intern("divmod"))) {
             rb_raise(rb_eTypeError, "can't convert %" PRIsVALUE " into a time span: pass seconds as a number, or nil",

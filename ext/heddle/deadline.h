@@ -1,5 +1,5 @@
-// The one notion of time: an absolute instant of CLOCK_MONOTONIC in nanoseconds. A timeout becomes a deadline
-// once, when it enters, and is never restarted.
+// Heddle's only notion of time: an absolute instant of CLOCK_MONOTONIC in nanoseconds. A timeout becomes a deadline
+// once, on entry, and is never restarted.
 #ifndef HEDDLE_DEADLINE_H
 #define HEDDLE_DEADLINE_H
 
@@ -11,11 +11,11 @@ typedef int64_t deadline_t;
 
 deadline_t deadline_now(void);
 
-// The same clock at a quarter of the price, as of the kernel's last tick (1 to 10 ms ago). For rough intervals only.
+// The same clock at the kernel's last tick (1 to 10 ms ago), at a quarter of the price. For rough intervals only.
 deadline_t deadline_recently(void);
 
-// A span in nanoseconds from what a Ruby caller passed: nil is DEADLINE_NEVER, as is Infinity and anything
-// beyond 292 years. Raises TypeError for what is no number, ArgumentError for NaN and for negative spans.
+// Converts a Ruby caller's seconds to a span in nanoseconds. nil, Infinity and anything beyond 292 years become
+// DEADLINE_NEVER. Raises TypeError for an object that is not a number, ArgumentError for NaN and for a negative span.
 int64_t deadline_span(VALUE seconds);
 
 // A span as poll(2) and epoll_wait(2) take it: milliseconds, rounded up; -1 for DEADLINE_NEVER.

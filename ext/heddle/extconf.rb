@@ -2,8 +2,11 @@
 
 require "mkmf"
 
-# Sources live in folders, one a layer (see the design: an arrow only points down).
-LAYERS = ["", "os", "loop", "scope", "task", "names", "scheduler", "stream", "wire", "net_http", "memcached", "mysql"].freeze
+# The rooms, each a folder of sources. CONTRIBUTING.md draws which room may use which.
+LAYERS = [
+  "", "os", "loop", "scope", "task", "names", "scheduler", "stream", "wire", "net_http", "memcached", "mysql",
+  "postgresql"
+].freeze
 root = __dir__
 $srcs = LAYERS.flat_map { |layer| Dir[File.join(root, layer, "*.c")].map { |path| File.basename(path) } }.sort
 $VPATH.concat(LAYERS.reject(&:empty?).map { |layer| "$(srcdir)/#{layer}" })
@@ -37,9 +40,9 @@ $warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parame
 have_struct_member("rb_io_t", "rbuf", "ruby/io.h") # hidden from Ruby 4.1 on
 abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")
 
-# What not every system has. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1 looks
-# for none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children). The names are ours,
-# HEDDLE_HAS_…, because Ruby's own config.h defines HAVE_… whatever we look for.
+# What not every system has. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1
+# looks for none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children). The
+# names are ours, HEDDLE_HAS_…, because Ruby's own config.h defines HAVE_… whatever we look for.
 def feature(name, headers, statement)
   return if ENV["HEDDLE_PORTABLE"] == "1"
 
@@ -52,7 +55,8 @@ end
 feature "EVENTFD", "sys/eventfd.h", "eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)"
 feature "TIMERFD", %w[time.h sys/timerfd.h], "timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)"
 feature "EPOLL", "sys/epoll.h", "epoll_create1(EPOLL_CLOEXEC)"
-feature "EPOLL_PWAIT2", "sys/epoll.h", "epoll_pwait2(0, 0, 0, 0, 0)" # glibc >= 2.35; without it timers round up to a millisecond
+# glibc >= 2.35; without it timers round up to a millisecond
+feature "EPOLL_PWAIT2", "sys/epoll.h", "epoll_pwait2(0, 0, 0, 0, 0)"
 feature "PPOLL", "poll.h", "ppoll(0, 0, 0, 0)" # without it timers of streams in threads round up to a millisecond
 feature "PIDFD", %w[sys/syscall.h unistd.h], "syscall(SYS_pidfd_open, 1, 0)"
 feature "SOCKET_FLAGS", "sys/socket.h", "socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)"

@@ -7,20 +7,20 @@
 #include <sched.h>
 #include <time.h>
 
-static const int64_t SLOW = 1000000;        // nanoseconds to regain the GVL that somebody else must have used
-static const int64_t LOOK = 200000;         // how long a look may take
-static const int64_t REMEMBER = 1000000000; // then one wait finds out anew: the other thread may be done
+static const int64_t SLOW_REGAIN = 1000000;      // nanoseconds: a slower regain means that another thread used the GVL
+static const int64_t SPIN = 200000;              // nanoseconds that one spin may take
+static const int64_t CONTENDED_FOR = 1000000000; // then the next wait releases the GVL at once: the thread may be done
 
-// Of the process, guarded by the GVL.
-static bool looking = true; // unless it was switched off
+// Shared by the whole process, guarded by the GVL.
+static bool spin_allowed = true; // false after Heddle.spin_before_release = false
 static deadline_t contended_until;
 static struct {
-    uint64_t releases; // by us: Ruby's own methods count nowhere
-    uint64_t looks;    // with the GVL, where releasing it would have been slow
+    uint64_t releases; // by Heddle's waits: Ruby's own methods are not counted
+    uint64_t looks;    // waits that polled with the GVL held, because releasing it had been slow
     uint64_t slow;     // releases after which it took more than a millisecond to regain it
 } counts;
 
-// Of each thread, since its last wait.
+// Per thread, since its last wait.
 static _Thread_local struct {
     uint32_t operations;
     size_t bytes;
@@ -42,7 +42,7 @@ bool gvl_spend(size_t bytes)
 
 bool gvl_contended(void)
 {
-    return looking && contended_until != 0 && deadline_now() < contended_until;
+    return spin_allowed && contended_until != 0 && deadline_now() < contended_until;
 }
 
 int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
@@ -60,8 +60,8 @@ int gvl_poll(struct pollfd *descriptors, size_t count, int64_t span)
     return found;
 }
 
-// One system call that sleeps, not a hundred that find nothing: on one core the peer needs the processor to answer.
-static int look(struct pollfd *descriptors, size_t count, int64_t span)
+// One system call that sleeps instead of a hundred polls: on one core the peer needs the processor to answer.
+static int spin(struct pollfd *descriptors, size_t count, int64_t span)
 {
 #ifdef HEDDLE_HAS_PPOLL
     return gvl_poll(descriptors, count, span);
@@ -75,19 +75,19 @@ static int look(struct pollfd *descriptors, size_t count, int64_t span)
 #endif
 }
 
-int gvl_look(struct pollfd *descriptors, size_t count)
+int gvl_spin(struct pollfd *descriptors, size_t count)
 {
     counts.looks++;
-    return look(descriptors, count, LOOK);
+    return spin(descriptors, count, SPIN);
 }
 
 static void regained(deadline_t over)
 {
     deadline_t now = deadline_now();
-    bool slow = over && now - over > SLOW; // 0: it was not run at all
+    bool slow = over && now - over > SLOW_REGAIN; // 0: the function did not run
     counts.releases++;
     counts.slow += slow;
-    contended_until = slow ? now + REMEMBER : 0;
+    contended_until = slow ? now + CONTENDED_FOR : 0;
 }
 
 void gvl_without(VALUE io, int descriptor, VALUE (*function)(void *), void *argument, const deadline_t *over)
@@ -120,6 +120,8 @@ static void *poll_alone(void *argument)
 static int wait_without(struct gvl_wait *wait, int64_t span)
 {
     struct released released = {.wait = wait, .span = span, .found = -EINTR};
+    // Raises an interrupt that Thread.handle_interrupt holds back until a wait: Ruby would check only after the wait.
+    rb_thread_check_ints();
     wait->waits++;
     renew_budget();
     if (!NIL_P(wait->io)) {
@@ -140,26 +142,27 @@ int gvl_wait(struct gvl_wait *wait, int64_t span)
     if (!gvl_contended()) return wait_without(wait, span);
     wait->looks++;
     counts.looks++;
-    int found = look(wait->descriptors, wait->count, span < LOOK ? span : LOOK);
-    // Who is always answered within a look would else keep out other threads, signals and Timeout for all of a long transfer.
+    int found = spin(wait->descriptors, wait->count, span < SPIN ? span : SPIN);
+    // A peer that always answers within one spin would otherwise keep other threads, signals and Timeout waiting for a
+    // whole transfer.
     rb_thread_check_ints();
     if (found != 0 && found != -EINTR) return found;
-    if (span <= LOOK) return found;
-    return wait_without(wait, span == DEADLINE_NEVER ? span : span - LOOK);
+    if (span <= SPIN) return found;
+    return wait_without(wait, span == DEADLINE_NEVER ? span : span - SPIN);
 }
 
 /*
  * call-seq: Heddle.spin_before_release = boolean
  *
- * Beside a thread that computes, each time that Ruby's lock is given up costs up to 100 ms. Where regaining it took more than a
- * millisecond, the next waits of plain threads, in streams and clients of Heddle's and in an accelerated Net::HTTP, first look
- * for the reply, for at most 200 microseconds, while they hold it; for a second, then one wait finds out anew. false switches
- * that off.
+ * Beside a CPU-bound thread, each release of the GVL costs up to 100 ms. When regaining the GVL took more than a
+ * millisecond, each wait of the next second first polls for the reply with the GVL held, for at most 200 microseconds.
+ * Then one wait releases the GVL at once, to find out whether the other thread still computes. This concerns waits of
+ * plain threads in Heddle's streams and clients and in an accelerated Net::HTTP. false switches the polling off.
  */
 static VALUE set_spin(VALUE self, VALUE wanted)
 {
     (void)self;
-    looking = RTEST(wanted);
+    spin_allowed = RTEST(wanted);
     return wanted;
 }
 
@@ -167,15 +170,15 @@ static VALUE set_spin(VALUE self, VALUE wanted)
 static VALUE spins_p(VALUE self)
 {
     (void)self;
-    return looking ? Qtrue : Qfalse;
+    return spin_allowed ? Qtrue : Qfalse;
 }
 
 /*
  * call-seq: Heddle.gvl_statistics -> Hash
  *
- * How often the process's plain threads have given up Ruby's lock in Heddle's own waits (+:releases+), how often it took more than
- * a millisecond to regain it (+:slow+), and how often they looked for a reply with the lock held (+:looks+). Ruby's own methods,
- * and schedulers', are not in it.
+ * Counts of the process's plain threads in Heddle's own waits: how often a wait released the GVL (+:releases+), how
+ * often regaining the GVL took more than a millisecond (+:slow+), and how often a wait first polled with the GVL held
+ * (+:looks+). Waits in Ruby's own methods and in schedulers are not counted.
  */
 static VALUE statistics(VALUE self)
 {
@@ -192,7 +195,7 @@ void Init_heddle_gvl(void)
     rb_define_singleton_method(heddle_module, "spin_before_release=", set_spin, 1);
     rb_define_singleton_method(heddle_module, "spin_before_release?", spins_p, 0);
     rb_define_singleton_method(heddle_module, "gvl_statistics", statistics, 0);
-    // Their names before 0.1.0's release; they go with 1.0.
+    // Names from before 0.1.0; they end with 1.0.
     VALUE singleton = rb_singleton_class(heddle_module);
     rb_define_alias(singleton, "look_first=", "spin_before_release=");
     rb_define_alias(singleton, "look_first?", "spin_before_release?");

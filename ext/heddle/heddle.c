@@ -4,6 +4,7 @@
 #include "loop/bindings.h"
 #include "memcached/bindings.h"
 #include "mysql/bindings.h"
+#include "postgresql/bindings.h"
 #include "names/bindings.h"
 #include "net_http/bindings.h"
 #include "os/bindings.h"
@@ -61,6 +62,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_timeout();
     Init_heddle_callers();
     Init_heddle_early_wake();
+    Init_heddle_deferred();
     Init_heddle_trap_handlers();
     Init_heddle_relock();
     Init_heddle_scheduler();
@@ -81,4 +83,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_net_http();
     Init_heddle_memcached();
     Init_heddle_mysql();
+    Init_heddle_postgresql();
 }

@@ -1,5 +1,5 @@
-// What every part of the extension shares: the module and the errors, which lib/heddle/errors.rb defines
-// (their documentation stands there).
+// The module and the error classes that every part of the extension shares. lib/heddle/errors.rb defines and documents
+// the errors.
 #ifndef HEDDLE_H
 #define HEDDLE_H
 
@@ -19,13 +19,13 @@ extern VALUE heddle_eSchedulerMissing;   // spawn without a scheduler
 extern VALUE heddle_eSchedulerClosed;    // a hook of a scheduler that was closed
 extern VALUE heddle_eWrongThread;        // a scheduler used from a thread that does not own it
 extern VALUE heddle_eLimitReached;       // descriptors, memory maps, fibers
-extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names one that this kernel or build has not
+extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names a backend that this kernel or build lacks
 
-// What rb_protect caught is an exception; or what no rescue stops, such as Thread#kill, which Ruby keeps in rb_errinfo as
-// something else.
+// Returns whether rb_protect caught an exception, rather than something that no rescue stops: for Thread#kill, for
+// example, Ruby keeps a value of another kind in rb_errinfo.
 bool is_exception(VALUE errinfo);
 
-// Compiled in with HEDDLE_DEBUG=1: a wrong assumption becomes a crash where it is made.
+// Active with HEDDLE_DEBUG=1: a wrong assumption crashes at the line that made it.
 #ifdef HEDDLE_DEBUG
 #define HEDDLE_ASSERT(condition)                                                                          \
     do {                                                                                                  \

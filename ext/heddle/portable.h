@@ -1,5 +1,5 @@
-// Every difference between the systems that we compile on. extconf.rb probes for each feature and defines HEDDLE_HAS_…; with
-// HEDDLE_PORTABLE=1 it defines none, and the way that POSIX has is compiled on Linux, too.
+// All differences between operating systems. extconf.rb probes for each feature and defines HEDDLE_HAS_…; with
+// HEDDLE_PORTABLE=1 it defines none of them, so that the plain POSIX code is compiled on Linux, too.
 #ifndef HEDDLE_PORTABLE_H
 #define HEDDLE_PORTABLE_H
 
@@ -14,22 +14,24 @@
 #include <sys/sendfile.h>
 #endif
 
-// Without it a peer that has gone raises SIGPIPE, which Ruby ignores unless the program has given it back to the system.
+// Without MSG_NOSIGNAL, writing to a peer that has closed raises SIGPIPE. Ruby ignores SIGPIPE unless the program has
+// restored the system's default.
 #ifdef HEDDLE_HAS_NOSIGNAL
 #define PORTABLE_NOSIGNAL MSG_NOSIGNAL
 #else
 #define PORTABLE_NOSIGNAL 0
 #endif
 
-// The peer has shut its side down, though bytes may lie before that. Without it only POLLHUP tells: that both sides are.
+// The peer has shut down its side; unread bytes may still come before the end. Without POLLRDHUP only POLLHUP tells,
+// when both sides are shut down.
 #ifdef HEDDLE_HAS_POLLRDHUP
 #define PORTABLE_POLLRDHUP POLLRDHUP
 #else
 #define PORTABLE_POLLRDHUP 0
 #endif
 
-// A stream socket that does not block and is closed by exec; -1 with errno. Call it with the GVL: where that takes several
-// steps, Ruby does not fork between them.
+// Returns a non-blocking stream socket that exec closes, or -1 with errno. Call it with the GVL: where several steps
+// are needed, Ruby then does not fork between them.
 static inline int portable_stream_socket(int family)
 {
 #ifdef HEDDLE_HAS_SOCKET_FLAGS
@@ -45,8 +47,8 @@ static inline int portable_stream_socket(int family)
 #endif
 }
 
-// Moves bytes of a file, from its position on, to a socket that does not block; -1 with ENOSYS where that takes a read and a
-// write.
+// Sends bytes of a file, from its current position, to a non-blocking socket. Returns -1 with ENOSYS where only a read
+// and a write can do that.
 static inline ssize_t portable_send_file(int socket, int file, size_t length)
 {
 #ifdef HEDDLE_HAS_SENDFILE
@@ -58,7 +60,7 @@ static inline ssize_t portable_send_file(int socket, int file, size_t length)
 #endif
 }
 
-// Whether a file was last written to at the same moment.
+// Returns whether the two files were last modified at the same moment.
 static inline bool portable_same_mtime(const struct stat *one, const struct stat *other)
 {
 #if defined(HEDDLE_HAS_ST_MTIM)

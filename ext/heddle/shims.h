@@ -1,4 +1,4 @@
-// Every difference between the Rubies that we support. Each says which version ends the need for it.
+// All differences between the supported Ruby versions. Each comment names the version that ends the need for the shim.
 #ifndef HEDDLE_SHIMS_H
 #define HEDDLE_SHIMS_H
 
@@ -11,18 +11,18 @@
 #include <ruby/thread.h>
 #include <ruby/version.h>
 
-// Declared nowhere, exported since 3.1; public from 3.3 on. # RUBY_VERSION >= 3.3
+// No header declares it; exported since 3.1, public from 3.3 on. # RUBY_VERSION >= 3.3
 #if RUBY_API_VERSION_CODE < 30300
 int rb_io_descriptor(VALUE io);
 #endif
 
-// Declared nowhere, exported for Ruby's own extensions: whether the handler of a signal is still to be run.
+// No header declares it; exported for Ruby's own extensions. Whether a signal's handler is still to be run.
 int rb_thread_check_trap_pending(void);
 
-// The descriptor of an IO, -1 for a closed one: rb_io_descriptor raises for that. Needed where IO#close does not tell
-// the scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
+// The descriptor of an IO, or -1 for a closed IO, for which rb_io_descriptor raises. Needed where IO#close does not
+// tell the scheduler. # HAVE_RB_IO_T_RBUF: Ruby 4.1 hides the members of rb_io_t
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of `fd` and `mode`, for which there is no other way
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // for `fd` and `mode`, which no function returns
 static inline int shim_open_descriptor(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -32,8 +32,9 @@ static inline int shim_open_descriptor(VALUE io)
 #endif
 }
 
-// Whether a close of the IO has begun, or ended. Interrupted in the middle, where it waits for those who use the IO in
-// other threads, Ruby 4.0 never closes the descriptor. # RUBY_VERSION < 4.0: begins with giving up the descriptor
+// Returns whether a close of the IO has begun or ended. IO#close waits until other threads have stopped using the IO;
+// when that wait is interrupted, Ruby 4.0 never closes the descriptor. # RUBY_VERSION < 4.0: IO#close gives up the
+// descriptor first
 static inline bool shim_close_began(VALUE io)
 {
 #if RUBY_API_VERSION_CODE < 40000
@@ -43,16 +44,16 @@ static inline bool shim_close_began(VALUE io)
 #endif
 }
 
-// Whether IO#close in a trap handler raises ThreadError instead of waiting for the threads that use the IO, which crash
-// then. # RUBY_VERSION >= 4.0
+// Whether IO#close in a trap handler raises ThreadError instead of waiting for the threads that use the IO, which then
+// crash. # RUBY_VERSION >= 4.0
 #define SHIM_TRAP_BREAKS_CLOSE (RUBY_API_VERSION_CODE >= 30200 && RUBY_API_VERSION_CODE < 40000)
 
-// IO#autoclose?, whether IO#close closes the descriptor of an open IO, and IO#autoclose=, also of a frozen one. Needed
-// where IOClose is. # RUBY_VERSION >= 4.1: cannot be told
+// IO#autoclose? (whether IO#close closes the descriptor of an open IO) and IO#autoclose=, also for a frozen IO. Needed
+// where IOClose is. # RUBY_VERSION >= 4.1: unknown
 static inline bool shim_autoclose(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
-    return !(RFILE(io)->fptr->mode & 0x00010000); // FMODE_EXTERNAL from 3.3 on; before, it has no public name
+    return !(RFILE(io)->fptr->mode & 0x00010000); // FMODE_EXTERNAL from 3.3 on; no public name before
 #else
     (void)io;
     return false;
@@ -69,9 +70,9 @@ static inline void shim_set_autoclose(VALUE io, bool closes)
 #endif
 }
 
-// Takes the number from an IO whose close has begun. One that was interrupted keeps it on Ruby 4.0: another close of
-// the IO would have the loops end the waits of whatever file has the number by then. # RUBY_VERSION < 4.0: it has none
-// any more
+// Takes the descriptor number from an IO whose close has begun. On Ruby 4.0 an interrupted close keeps the number:
+// closing the IO again would make the loops end the waits on whichever file has that number by then. # RUBY_VERSION <
+// 4.0: the IO has already lost its number
 static inline void shim_give_up_descriptor(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -82,9 +83,10 @@ static inline void shim_give_up_descriptor(VALUE io)
 }
 #pragma GCC diagnostic pop
 
-// A socket object of this class that owns the number, as BasicSocket.for_fd makes one. `numeric`:
-// do_not_reverse_lookup. No method is called, in which Ruby would look for interrupts: either this raises and the
-// number is the caller's, or it is the object's and `*descriptor` is -1. # RUBY_VERSION >= 3.3: rb_io_open_descriptor
+// Makes a socket object of this class that owns the descriptor, as BasicSocket.for_fd does. `numeric`:
+// do_not_reverse_lookup. Calls no method, because Ruby checks for interrupts there. Either this function raises and the
+// caller keeps the descriptor, or the object owns the descriptor and `*descriptor` is -1. # RUBY_VERSION >= 3.3:
+// rb_io_open_descriptor
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline VALUE shim_new_socket(VALUE klass, int *descriptor, bool numeric)
@@ -107,7 +109,7 @@ static inline VALUE shim_new_socket(VALUE klass, int *descriptor, bool numeric)
 }
 #pragma GCC diagnostic pop
 
-// The IO's own timeout, IO#timeout=; or nil. # RUBY_VERSION < 3.2: always nil
+// IO#timeout of this IO, or nil. # RUBY_VERSION < 3.2: always nil
 static inline VALUE shim_timeout(VALUE io)
 {
 #if RUBY_API_VERSION_CODE < 30200
@@ -123,7 +125,7 @@ static inline bool shim_has_timeout(VALUE io)
     return !NIL_P(shim_timeout(io));
 }
 
-// Raises what Ruby does when that is over. # RUBY_VERSION < 3.2: never is
+// Raises the error that Ruby raises when IO#timeout is over. # RUBY_VERSION < 3.2: does nothing, there is no IO#timeout
 static inline void shim_raise_timeout(void)
 {
 #if RUBY_API_VERSION_CODE >= 30200
@@ -131,7 +133,8 @@ static inline void shim_raise_timeout(void)
 #endif
 }
 
-// What the hook io_wait answers when it is over. # RUBY_VERSION < 3.4: raises, for Ruby makes Errno::EAGAIN of false
+// The result of the hook io_wait when IO#timeout is over. # RUBY_VERSION < 3.4: raises, since Ruby turns false into
+// Errno::EAGAIN
 static inline VALUE shim_answer_timeout(void)
 {
 #if RUBY_API_VERSION_CODE < 30400
@@ -140,7 +143,7 @@ static inline VALUE shim_answer_timeout(void)
     return Qfalse;
 }
 
-// Whether these bytes are, or may be, in a buffer of the IO itself. # RUBY_VERSION >= 4.1: cannot be told
+// Returns whether these bytes lie, or may lie, in the IO's own buffer. # RUBY_VERSION >= 4.1: unknown
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline bool shim_own_buffer(VALUE io, const void *bytes)
@@ -156,8 +159,8 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 #endif
 }
 
-// The descriptor of an open IO whose bytes can be received as they come: nothing is read ahead, nothing converted,
-// nothing that has to be sent first, and there is no timeout. -1 for another. # RUBY_VERSION >= 4.1: cannot be told
+// The descriptor of an open IO whose bytes can be received directly: no read-ahead, no conversion, no unsent bytes, no
+// timeout. Otherwise -1. # RUBY_VERSION >= 4.1: unknown
 static inline int shim_plain_reader(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -171,7 +174,7 @@ static inline int shim_plain_reader(VALUE io)
 #endif
 }
 
-// Whether it is open for reading, which IO#close_read ends. # RUBY_VERSION >= 4.1: cannot be told
+// Returns whether the IO is open for reading, which IO#close_read ends. # RUBY_VERSION >= 4.1: unknown
 static inline bool shim_reads(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -182,8 +185,7 @@ static inline bool shim_reads(VALUE io)
 #endif
 }
 
-// As shim_plain_reader, for bytes that are to be sent: none are held back, none converted. # RUBY_VERSION >= 4.1:
-// cannot be told
+// Like shim_plain_reader, for sending: no bytes held back, no conversion. # RUBY_VERSION >= 4.1: unknown
 static inline int shim_plain_writer(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -200,7 +202,7 @@ static inline int shim_plain_writer(VALUE io)
 #endif
 }
 
-// What such an IO was opened as, for errors; or nil. # RUBY_VERSION >= 3.2: rb_io_path
+// The path that the IO was opened with, for error messages; or nil. # RUBY_VERSION >= 3.2: rb_io_path
 static inline VALUE shim_path(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
@@ -212,9 +214,9 @@ static inline VALUE shim_path(VALUE io)
 }
 #pragma GCC diagnostic pop
 
-// Runs a function without the GVL; IO#close in another thread interrupts it, and interrupts are raised afterwards.
-// Declared nowhere, exported for Ruby's own extensions: the first since 1.9, the second, which IO#close knows of, since
-// 4.0. # RUBY_VERSION >= 4.0
+// Runs a function without the GVL. IO#close in another thread interrupts the function; pending interrupts are raised
+// afterwards. No header declares the two functions, which are exported for Ruby's own extensions: the first since 1.9,
+// the second, which IO#close can interrupt, since 4.0. # RUBY_VERSION >= 4.0
 #if RUBY_API_VERSION_CODE < 40000
 VALUE rb_thread_io_blocking_region(VALUE (*function)(void *), void *argument, int descriptor);
 #else
@@ -231,23 +233,23 @@ static inline VALUE shim_io_blocking_region(VALUE io, VALUE (*function)(void *),
 #endif
 }
 
-// Whether threads of Ruby's may change their native threads between two calls: with RUBY_MN_THREADS=1, all but the main
-// one. # RUBY_VERSION < 3.3: never
+// Returns whether Ruby threads may move between native threads: with RUBY_MN_THREADS=1, all but the main thread. #
+// RUBY_VERSION < 3.3: never
 static inline bool shim_threads_migrate(void)
 {
     const char *wanted = getenv("RUBY_MN_THREADS");
     return RUBY_API_VERSION_CODE >= 30300 && wanted && atoi(wanted) != 0;
 }
 
-// After rb_protect: whether a kill ends this thread, and Ruby will neither close its scheduler nor announce its end, as it does for
-// a thread that comes to its end by itself. # RUBY_VERSION >= 3.3
+// After rb_protect: whether a kill ends this thread, and Ruby will neither close the thread's scheduler nor announce
+// the thread's end, as Ruby does for a thread that ends normally. # RUBY_VERSION >= 3.3
 static inline bool shim_thread_dies_silently(void)
 {
     return RUBY_API_VERSION_CODE < 30300 && FIXNUM_P(rb_errinfo());
 }
 
-// Has this thread call a function when it looks for interrupts next: a postponed job, during which Ruby runs no trap
-// handler. False where Ruby has no room for another one. # RUBY_VERSION >= 3.3: rb_postponed_job_trigger
+// Makes this thread call a function when it next checks for interrupts: a postponed job, during which Ruby runs no trap
+// handler. False when Ruby has no room for another job. # RUBY_VERSION >= 3.3: rb_postponed_job_trigger
 static inline bool shim_postpone(void (*function)(void *))
 {
 #if RUBY_API_VERSION_CODE < 30300
@@ -260,8 +262,9 @@ static inline bool shim_postpone(void (*function)(void *))
 #endif
 }
 
-// Whether Ruby calls io_read and its like with (offset, length) for a single transfer, as 4.1 does; before, it is
-// (length, offset) for as many as that takes. The version of IO::Buffer tells. # RUBY_VERSION >= 4.1
+// Returns whether Ruby calls io_read and similar hooks with (offset, length) for a single transfer, as 4.1 does.
+// Earlier versions pass (length, offset) and expect as many transfers as that takes. The version of IO::Buffer tells
+// which. # RUBY_VERSION >= 4.1
 static inline bool shim_single_transfers(void)
 {
     ID version = rb_intern("VERSION");

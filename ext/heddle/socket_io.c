@@ -11,8 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-// For a descriptor that is no socket and not O_NONBLOCK (inherited pipes, terminals, files): how many bytes can be
-// moved without blocking, or -EAGAIN. A pipe that poll calls writable has room for PIPE_BUF bytes at least.
+// For a descriptor that is not a socket and not O_NONBLOCK (inherited pipes, terminals, files): how many bytes can be
+// moved without blocking, or -EAGAIN. A pipe that poll reports as writable has room for at least PIPE_BUF bytes.
 static ssize_t room(int descriptor, short events, size_t length)
 {
     int flags = fcntl(descriptor, F_GETFL);
@@ -84,7 +84,7 @@ ssize_t io_receive_two(int descriptor, void *first, size_t first_length, void *s
 ssize_t io_transmit_two(int descriptor, const void *first, size_t first_length, const void *second,
                         size_t second_length)
 {
-    // sendmsg(2) does not write to what iov_base points to, which is not const for recvmsg's sake.
+    // sendmsg(2) does not write to the memory at iov_base; iov_base is not const because recvmsg writes there.
     struct iovec pieces[2] = {{(void *)(uintptr_t)first, first_length}, {(void *)(uintptr_t)second, second_length}};
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
     ssize_t count;

@@ -5,32 +5,31 @@ require "active_support"
 require "active_support/lazy_load_hooks"
 
 module Heddle
-  # Keeps each task to a connection of its own.
+  # Makes each task use a connection of its own.
   #
   # With isolation level :thread, which is Rails' default, ActiveRecord gives one connection to all tasks of a thread.
-  # The second task that asks for it is refused with a SharedConnection, which says what line to write.
+  # A second task that asks for the connection gets a SharedConnection error, whose message has the line to write.
   #
   # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber
-  # that checked it out. A task that ends without giving it back leaves that to ActiveRecord's reaper, which takes
-  # back what a *dead* fiber owns. A fiber that Heddle used again would stay alive, and its next task would find the
-  # connection, and any transaction open on it, as its own. So a fiber that owns a connection at the end of its task
-  # runs no other: it dies, the connection is reaped, and the next task checks out another.
+  # that checked it out. If a task ends without returning its connection, ActiveRecord's reaper takes the connection
+  # back, but only from a *dead* fiber. A reused fiber would stay alive, and its next task would inherit the connection
+  # with any open transaction. So a fiber that owns a connection at the end of its task is not reused: the fiber dies,
+  # the connection is reaped, and the next task checks out another.
   #
-  # What interrupts a query, in a task or in a thread, ends it on PostgreSQL, too, and no connection goes back to its
-  # pool in the middle of a conversation.
+  # An interrupted query, in a task or in a thread, is also cancelled on a PostgreSQL server, and no connection returns
+  # to its pool in the middle of an exchange.
   #
-  # Loaded by itself where ActiveSupport was loaded before +heddle+, as in Rails, or before a Heddle.run or the making
-  # of a pool; otherwise, and always safely:
+  # Loaded automatically if ActiveSupport was loaded before +heddle+, as in Rails, or before a Heddle.run or the
+  # creation of a pool. Otherwise, and always safely:
   #
   #   require "heddle/active_record"
   #
-  # ActiveRecord 7.1 and later. In 7.0 a connection belongs to the thread whatever the isolation level, so no fiber ever
-  # owns one, and all tasks of a thread would share it: do not run concurrent tasks on ActiveRecord 7.0.
+  # Needs ActiveRecord 7.1 or later. In 7.0 a connection belongs to the thread at every isolation level, so that all
+  # tasks of a thread share it: do not run concurrent tasks on ActiveRecord 7.0.
   module ActiveRecordSupport
     class << self
-      # Starts to retire the fibers that own a connection, to refuse connections that another task is at work on, and
-      # to end the queries that were interrupted. Called once ActiveRecord::Base is loaded; a second call does
-      # nothing.
+      # Retires fibers that own a connection, refuses connections that another task uses, and ends interrupted queries,
+      # from now on. Called when ActiveRecord::Base is loaded; a second call does nothing.
       #
       # @return [void]
       def install
@@ -48,7 +47,7 @@ module Heddle
         end
       end
 
-      # Says once what a Rails program that loads its classes when they are first used meets on Ruby 3.1.
+      # Warns once about a danger of lazy class loading on Ruby 3.1, in a Rails program without eager_load.
       #
       # @param app [Rails::Application]
       # @return [void]
@@ -60,8 +59,8 @@ module Heddle
           "config.eager_load = true in config/environments/#{Rails.env}.rb"
       end
 
-      # Does this fiber own a connection of any ActiveRecord pool? Never waits: while another fiber or thread is at work
-      # inside a pool the answer is yes, since a fiber retired in vain is cheap, and a connection inherited is not.
+      # Whether this fiber owns a connection of any ActiveRecord pool. Never waits: returns true while another fiber or
+      # thread works inside a pool, since a needlessly retired fiber is cheap, and an inherited connection is dangerous.
       #
       # @param fiber [Fiber]
       # @return [Boolean]
@@ -72,7 +71,7 @@ module Heddle
 
       private
 
-      # Base.connection_handler says the same of the current fiber, and leaves a Hash on it each time.
+      # Base.connection_handler would return the same, but leaves a Hash on the current fiber each time.
       def pools(fiber)
         state = fiber.active_support_execution_state
         handler = (state && state[:active_record_connection_handler]) || ::ActiveRecord::Base.default_connection_handler
@@ -83,7 +82,7 @@ module Heddle
       def leases_to?(pool, fiber)
         return true unless pool.mon_try_enter
         begin
-          # No list at all: the pool was discarded after a fork.
+          # The pool has no list after it was discarded by a fork.
           pool.connections&.any? { |connection| connection.owner.equal?(fiber) }
         ensure
           pool.mon_exit

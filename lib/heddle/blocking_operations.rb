@@ -4,28 +4,27 @@ require "heddle" unless defined?(Heddle::Scheduler)
 require_relative "worker_threads"
 
 module Heddle
-  # Runs what blocks without asking the scheduler on a few Ruby threads, so that other tasks go on meanwhile: opening,
-  # closing and looking up files on slow file systems, IO.copy_stream, zlib, arithmetic on huge numbers.
+  # Runs operations that would block the loop on a few Ruby threads, while other tasks continue: opening, closing and
+  # looking up files on slow file systems, IO.copy_stream, zlib, arithmetic on huge numbers.
   #
-  # Off unless it is required, which is for the whole process:
+  # Active only if a program requires this file, and then for the whole process:
   #
   #   require "heddle/blocking_operations"
   #
-  # Most such calls are over in microseconds, and the hop to a thread and back costs more than that: it pays where files
-  # are on a network, or much is compressed. Ruby 3.4 and later ask for it (the hook blocking_operation_wait); earlier ones
-  # never do.
+  # Most such calls take microseconds, less than the hop to a thread and back. The threads pay off for files on a
+  # network, or for much compression. Ruby 3.4 and later call the hook, blocking_operation_wait; earlier Rubies do not.
   module BlockingOperations
-    # How many run at once, at most; the others wait for their turn.
+    # The most operations that run at once; others queue.
     THREADS = 4
 
     WORKERS = WorkerThreads.new("heddle blocking operations", THREADS)
     private_constant :WORKERS
 
-    # What Ruby >= 3.4 calls. The operation lives on the stack of the caller, which so has to wait for its end whatever
-    # happens.
+    # The hook of Ruby >= 3.4. The operation lies on the caller's stack, so the caller must wait until the operation has
+    # ended, whatever happens.
     #
     # @param operation [#call]
-    # @return [Object] what the operation returned
+    # @return [Object] the operation's value
     def blocking_operation_wait(operation)
       WORKERS.run(operation)
     end

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
-# Mends what the running Ruby gets wrong under a fiber scheduler: a file a defect, loaded only where the defect is.
+# Works around defects of the running Ruby under a fiber scheduler: one file for each defect, loaded only on Rubies that
+# have the defect.
 #
-# Each patch asks whether a Heddle::Scheduler is in charge and otherwise leaves Ruby's own way; a test shows each defect
-# with the patch off (HEDDLE_COMPAT=off).
+# Each patch changes only code that runs under a Heddle::Scheduler. A test shows each defect with the patches off
+# (HEDDLE_COMPAT=off).
 module Heddle
-  # @api private Named for Ruby's defects, one a file.
+  # @api private Has a module for each defect, in a file of its own.
   module Compat; end
 end
 
@@ -26,10 +27,13 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   end
   require_relative "compat/abandoned_waiters"
   require_relative "compat/io_close"
-  require_relative "compat/timeout_class" if defined?(::Timeout::VERSION) && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
+  if defined?(::Timeout::VERSION) && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
+    require_relative "compat/timeout_class"
+  end
   require_relative "compat/sysread"
   require_relative "compat/fiber_raise"
   require_relative "compat/fiber_kill" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 3]) >= 0
+  require_relative "compat/interrupt_proxy" if (RUBY_VERSION.split(".").map(&:to_i) <=> [4, 1]) >= 0
   require_relative "compat/fiber_transfer"
   require_relative "compat/connect"
   require_relative "compat/address_names"

@@ -4,10 +4,10 @@ require_relative "stream"
 require_relative "db/errors"
 
 module Heddle
-  # Databases, by a client of our own that knows their wire: every statement is prepared, what was prepared is closed without
-  # a packet of its own, transactions nest, and everything ends in time.
+  # Database clients that speak the wire protocol themselves. Every statement is prepared, closes of prepared statements
+  # need no packets of their own, transactions nest, and every operation ends in time.
   #
-  # A kind of database is a file lib/heddle/db/SCHEME.rb that registers a driver; {Connection} has what all have in common.
+  # Each database has a file lib/heddle/db/SCHEME.rb that registers a driver; {Connection} is their common part.
   #
   # @example
   #   db = Heddle::DB.connect("mysql://user:password@127.0.0.1/base", timeout: 2)
@@ -15,76 +15,139 @@ module Heddle
   #   db.transaction { db.exec("update t set name = ? where id = ?", "x", 7) }
   module DB
     autoload :Address, File.expand_path("db/address", __dir__)
+    autoload :BoundStatement, File.expand_path("db/bound_statement", __dir__)
     autoload :Column, File.expand_path("db/column", __dir__)
     autoload :Connection, File.expand_path("db/connection", __dir__)
+    autoload :Driver, File.expand_path("db/driver", __dir__)
     autoload :Duration, File.expand_path("db/duration", __dir__)
+    autoload :Fields, File.expand_path("db/fields", __dir__)
+    autoload :List, File.expand_path("db/list", __dir__)
     autoload :Options, File.expand_path("db/options", __dir__)
     autoload :Pipeline, File.expand_path("db/pipeline", __dir__)
+    autoload :Placeholders, File.expand_path("db/placeholders", __dir__)
+    autoload :PoolStatement, File.expand_path("db/pool_statement", __dir__)
     autoload :Pool, File.expand_path("db/pool", __dir__)
+    autoload :QueryEvent, File.expand_path("db/query_event", __dir__)
+    autoload :QueryListener, File.expand_path("db/query_listener", __dir__)
+    autoload :QueryListeners, File.expand_path("db/query_listeners", __dir__)
+    autoload :QueryWatch, File.expand_path("db/query_watch", __dir__)
     autoload :Result, File.expand_path("db/result", __dir__)
     autoload :Statement, File.expand_path("db/statement", __dir__)
     autoload :StatementCache, File.expand_path("db/statement_cache", __dir__)
+    autoload :Tables, File.expand_path("db/tables", __dir__)
     autoload :Transactions, File.expand_path("db/transactions", __dir__)
+    autoload :VirtualStatement, File.expand_path("db/virtual_statement", __dir__)
 
     @drivers = {}
 
     class << self
       # Connects to a database.
       #
-      # Each option can also stand behind a "?" in the URL: <tt>?socket=/run/mysqld.sock&tls=true&timeout=2</tt>. A keyword
-      # goes before the URL.
+      # Each option may also follow a "?" in the URL: <tt>?socket=/run/mysqld.sock&tls=true&timeout=2</tt>. A keyword
+      # takes precedence over the URL.
       #
-      # @param url [String, URI] <tt>mysql://user:password@host:port/base</tt>; characters such as / # ? @ % in the password are
-      #   written %2F %23 %3F %40 %25
-      # @option options [Numeric, nil] :timeout (nil) seconds that any one operation may take in all: a query with all its
-      #   rows, a connect
+      # @param url [String, URI] <tt>mysql://user:password@host:port/base</tt>; characters such as / # ? @ % in the
+      #   password are written %2F %23 %3F %40 %25
+      # @option options [Numeric, nil] :timeout (nil) seconds for a whole operation: a query with all its rows, a
+      #   connect
       # @option options [Numeric, nil] :connect_timeout (timeout) seconds for look-up, connect, TLS and log-in together
-      # @option options [:transaction, :always, :never] :statement_cache (:transaction) when a statement stays prepared to be
-      #   used again
-      # @option options [Integer] :statement_cache_size (100) how many do, at most
+      # @option options [:transaction, :always, :never] :statement_cache (:transaction) when a statement stays prepared
+      #   for reuse
+      # @option options [Integer] :statement_cache_size (100) the most statements that stay prepared
+      # @option options [Array<String>, String] :init ([]) statements that are run first, such as
+      #   "set lock_timeout = '1s'"; in a pool on each new connection, and again when the pool has put its session back
       # @option options [String] :host ("127.0.0.1")
       # @option options [Integer] :port (3306)
       # @option options [String, nil] :socket the path of a UNIX socket, instead of host and port
       # @option options [String] :user
       # @option options [String, nil] :password
       # @option options [String, nil] :database
-      # @option options [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] :tls (false) see {Stream::TLS.start}; with TLS nothing
-      #   is sent in the clear
-      # @option options [:utc, :local] :time_zone (:utc) that of DATETIME columns and of the connection: UTC, or that of this
-      #   process. A server that does not know the process's zone refuses the log-in, and the error says what to do
-      # @option options [Boolean] :booleans (false) whether a TINYINT(1) is true or false; otherwise it is a number
-      # @option options [String] :charset ("utf8mb4") also "utf8", "latin1", "ascii" or "binary"; with "binary" text is passed
-      #   on as bytes, both ways
-      # @option options [Boolean] :clear_password (false) whether a server may have the password itself (PAM, LDAP); under
-      #   TLS only
-      # @option options [String, :ask, nil] :server_public_key for caching_sha2_password without TLS: the server's RSA key
-      #   (PEM), or :ask to believe the one that it sends
-      # @option options [Boolean] :kill_queries (true) whether the server is told to stop what was interrupted, by a
-      #   connection of its own
+      # @option options [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] :tls (false) see {Stream::TLS.start}; with TLS
+      #   nothing is sent in clear text
+      # @option options [:utc, :local] :time_zone (:utc) the time zone of DATETIME columns and of the connection: UTC,
+      #   or the zone of this process. If the server does not know this zone, {LoginFailed} says what to do
+      # @option options [Boolean] :booleans (false) whether a TINYINT(1) becomes true or false instead of a number
+      # @option options [String] :charset ("utf8mb4") also "utf8", "latin1", "ascii" or "binary"; with "binary" text is
+      #   passed unchanged as bytes, both ways
+      # @option options [Boolean] :clear_password (false) whether the server may get the password in clear text (PAM,
+      #   LDAP); over TLS only
+      # @option options [String, :ask, nil] :server_public_key for caching_sha2_password without TLS: the server's RSA
+      #   key (PEM), or :ask to trust the key that the server sends
+      # @option options [Boolean] :kill_queries (true) whether a second connection tells the server to stop an
+      #   interrupted query
       # @return [Connection]
-      # @raise [ArgumentError] for what is no URL, or an option that is not known, or has no such value
-      # @raise [LoginFailed, ConnectionLost, ConnectTimeout, SystemCallError, SocketError, OpenSSL::SSL::SSLError] each is an
-      #   {Error} too
-      # @raise [DeadlineExceeded] of a deadline around it
+      # @raise [ArgumentError] for a malformed URL, an unknown option, or an invalid value
+      # @raise [LoginFailed, ConnectionLost, ConnectTimeout, SystemCallError, SocketError, OpenSSL::SSL::SSLError] each
+      #   is an {Error} too
+      # @raise [DeadlineExceeded] when a deadline around the call ends
       def connect(url, **options)
         connect_with(*settings(url, options))
       end
+
+      # Calls the block after each statement of each connection of this process, see {Connection#on_query}.
+      #
+      # @yieldparam event [QueryEvent]
+      # @return [QueryListener] its #close ends this
+      def on_query(&handler) = QueryListeners.add(self, handler)
+
+      # @api private
+      attr_accessor :query_listeners
+
+      # One statement with a text for each database. It replaces the SQL in calls of {Connection} and {Pool}. Each
+      # connection that runs it keeps it prepared, among the statements of +statement_cache_size+, unless
+      # +statement_cache+ is :never.
+      #
+      # @param texts [Hash{Symbol => String}] :mysql, :mariadb (else :mysql is used), :postgresql
+      # @yieldparam database_type [:mysql, :mariadb, :postgresql]
+      # @yieldreturn [String] the text; the block is called once for each database
+      # @return [VirtualStatement]
+      # @raise [ArgumentError] without texts and block, or with an unknown database
+      # @example
+      #   NOW = Heddle::DB.virtual_statement(mysql: "select sysdate()", postgresql: "select clock_timestamp()")
+      #   db.query_value(NOW)
+      def virtual_statement(**texts, &block) = VirtualStatement.new(texts, block)
+
+      # A statement with the values of its parameters. It takes the place of SQL and values in the methods of
+      # {Connection} and {Pool}, on any connection, any number of times.
+      #
+      # @param sql [String, VirtualStatement]
+      # @param arguments the values, or keywords for parameters such as +:name+
+      # @return [BoundStatement]
+      # @example
+      #   cheap = Heddle::DB.bind("select name from items where price < :most", most: 10)
+      #   db.query_list(cheap)
+      def bind(sql, *arguments) = BoundStatement.new(sql, arguments)
+      ruby2_keywords :bind
+
+      # The values of <tt>in (…)</tt>: one parameter becomes as many as there are values. It is the value of a named
+      # parameter, or of a statement of {.bind}.
+      #
+      # @param values [Array]
+      # @return [List]
+      # @raise [ArgumentError] without values: SQL has no empty list
+      # @example
+      #   db.query("select * from items where id in (:ids)", ids: Heddle::DB.list([7, 8]))
+      def list(values) = List.new(values)
 
       # @api private What a URL and options stand for, once for many connections.
       #
       # @return [Array(Object, Hash)] for {.connect_with}
       def settings(url, options)
-        address = Address.options(url)
-        driver = driver_for(address.delete(:scheme))
-        options = {statement_cache: :transaction, statement_cache_size: 100, timeout: nil}.merge!(Options.checked(address.merge(options)))
+        driver = driver_for(Address.scheme(url))
+        options = {statement_cache: :transaction, statement_cache_size: 100, timeout: nil}
+          .merge!(driver.settings(url, options))
         options[:connect_timeout] = options[:timeout] unless options.key?(:connect_timeout)
         [driver, options]
       end
 
       # @api private
       def connect_with(driver, options)
-        own = options.slice(:statement_cache, :statement_cache_size)
-        Connection.new(driver.connect(**options.except(*own.keys)), **own)
+        own = options.slice(:statement_cache, :statement_cache_size, :init)
+        connection = Connection.new(driver.connect(**options.except(*own.keys)), **own)
+        connection.set_up
+        complete = connection
+      ensure
+        connection&.close unless complete
       end
 
       # @api private
@@ -97,7 +160,9 @@ module Heddle
       def driver_for(scheme)
         @drivers[scheme] || begin
           known = /\A[a-z0-9]+\z/.match?(scheme) && File.exist?(File.expand_path("db/#{scheme}.rb", __dir__))
-          raise ArgumentError, "there is no driver for #{scheme.inspect}: mysql and mariadb are known" unless known
+          unless known
+            raise ArgumentError, "no driver for #{scheme.inspect}: the schemes are mysql, mariadb and postgresql"
+          end
 
           require_relative "db/#{scheme}"
           @drivers.fetch(scheme)

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Heddle
-  # The thread that keeps the deadlines of plain threads is not there in a child of fork; what is open there needs another.
+  # A child of fork lacks the helper thread that keeps the deadlines of plain threads. Starts another helper if the
+  # child has open deadlines.
   #
   # @api private
   module DeadlinesAfterFork
@@ -9,7 +10,7 @@ module Heddle
       super.tap { |pid| Heddle.keep_deadlines if pid.zero? }
     end
 
-    # Does not go through _fork.
+    # Process.daemon does not call _fork.
     def daemon(...)
       super.tap { Heddle.keep_deadlines }
     end

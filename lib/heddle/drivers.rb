@@ -1,28 +1,29 @@
 # frozen_string_literal: true
 
 module Heddle
-  # The connections of other gems to databases, and what becomes of one whose query was interrupted: by a deadline, a
-  # cancel, Timeout.timeout, Thread#raise, Thread#kill. Neither ActiveRecord nor Sequel look after it: the connection
-  # goes back to its pool with its query running, or closed.
+  # Repairs connections of other gems to databases after an interrupted query: by a deadline, a cancel, Timeout.timeout,
+  # Thread#raise or Thread#kill. ActiveRecord and Sequel do not: they return the connection to its pool with the query
+  # still running, or closed.
   #
-  # One file a gem, loaded with the first connection of that gem. Each says of a connection:
+  # Each gem has one file, which is loaded with the first connection of that gem, and defines these methods:
   #
-  # [prepare]  Makes it ready for {Drivers} before its first query; the block returns the settings (Hash) that the
-  #            program made it with.
+  # [prepare]  Prepares a connection before its first query; the block returns the settings (Hash) with which the
+  #            program made the connection.
   # [query]    Calls its block, which talks to the database.
-  # [settled?] Stops what a query left running that did not return, but left by an error, or by none (a throw, the end of
-  #            its thread). Is it clean, and may it be used as it is?
-  # [clean?]   The same where no query is known to have been interrupted.
-  # [closed?]  Is it closed?
-  # [idle?]    As far as the driver knows: does the server work for it, or keep a transaction open for it?
-  # [close]    Closes it, whatever state it is in.
+  # [settled?] Stops a query that did not return: an error left it, or a throw, or the end of its thread. Returns
+  #            whether the connection is clean and may be used again.
+  # [clean?]   Whether the connection is clean, where no query is known to have been interrupted.
+  # [closed?]  Whether the connection is closed.
+  # [idle?]    Whether, as far as the driver knows, the server neither works for the connection nor keeps a transaction
+  #            open for it.
+  # [close]    Closes the connection in any state.
   #
   # @api private
   module Drivers
-    # Seconds for the cancel of a query, the rest of its answer and the proof. A connection that takes longer is closed.
+    # Seconds to cancel a query, read the rest of its answer and check the connection. A slower connection is closed.
     TIME = 2
 
-    # A connection of a gem that is not known here: it is left alone.
+    # A connection of an unknown gem: Heddle does not touch it.
     class Unknown
       def prepare(_raw) = nil
 
@@ -39,20 +40,21 @@ module Heddle
       def close(_raw) = nil
     end
 
-    GEMS = {"PG::Connection" => [:PG, "pg"], "Mysql2::Client" => [:Mysql2, "mysql2"], "Trilogy" => [:Trilogy, "trilogy"],
-            "SQLite3::Database" => [:SQLite3, "sqlite3"]}.freeze
+    GEMS =
+      {"PG::Connection" => [:PG, "pg"], "Mysql2::Client" => [:Mysql2, "mysql2"], "Trilogy" => [:Trilogy, "trilogy"],
+       "SQLite3::Database" => [:SQLite3, "sqlite3"]}.freeze
     private_constant :Unknown, :GEMS
 
     @of = {}.compare_by_identity
 
     class << self
-      # @param raw [Object] a connection of whichever gem; nil: there is none
-      # @return [Object] what knows its gem
+      # @param raw [Object, nil] a connection of any gem, or nil
+      # @return [Object] the driver of that gem
       def of(raw) = @of[raw.class] || (@of = @of.merge(raw.class => find(raw.class)).compare_by_identity)[raw.class]
 
-      # Did this end a query in its middle? An error that the server or the driver reports did not.
+      # Returns whether the error interrupted a query. An error that the server or the driver reports did not.
       #
-      # @param error [Exception, nil] what left the query; nil: no exception did, as at the end of a thread
+      # @param error [Exception, nil] the error that left the query; nil without one, as at the end of a thread
       def struck?(error)
         return Thread.current.status == "aborting" unless error
 

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Heddle
-  # @api private What all tasks are doing: name, state, what each waits for, since when, and where.
+  # @api private Lists all tasks: name, state, what each waits for, since when, and where.
   module Dump
     module_function
 
     # @param scheduler [Scheduler]
-    # @param backtrace [Boolean] also where each task is
+    # @param backtrace [Boolean] whether to add each task's backtrace
     # @return [String]
     def text(scheduler, backtrace: true)
       tasks = scheduler.tasks
@@ -18,22 +18,22 @@ module Heddle
     def describe(task, backtrace)
       waiting = task.waits_for
       line = "#{task.inspect}#{format(" waits for %s, for %.3f s", waiting, task.waits_since) if waiting}"
-      places = task.backtrace&.reject { |place| place.start_with?(__FILE__) } if backtrace # of who asks, the asking
+      places = task.backtrace&.reject { |place| place.start_with?(__FILE__) } if backtrace # not this file's
       [line, *places&.map { |place| "    from #{place}" }]
     end
     private_class_method :describe
   end
 
   class << self
-    # Writes what all tasks of this thread's scheduler are doing: name, state, what each waits for, since when, where.
+    # Lists all tasks of this thread's scheduler: name, state, what each waits for, since when, and where.
     #
     # @param io [IO, #write]
     # @return [nil]
-    # @raise [SchedulerMissing] when this thread has none of ours
+    # @raise [SchedulerMissing] when this thread has no {Scheduler}
     def dump(io = $stderr)
       scheduler = Fiber.scheduler
       unless scheduler.is_a?(Scheduler)
-        raise SchedulerMissing, "there are no tasks to dump: no Heddle::Scheduler is active on this thread"
+        raise SchedulerMissing, "no tasks to dump: this thread has no active Heddle::Scheduler"
       end
 
       io.write(Dump.text(scheduler) << "\n")
@@ -43,12 +43,12 @@ module Heddle
     # Dumps the main thread's tasks whenever the process gets the signal.
     #
     # @param signal [String] as Signal.trap takes it: "USR1", "INFO"
-    # @return [Object] the handler that was there before
+    # @return [Object] the previous handler
     def dump_on(signal, io = $stderr)
       Signal.trap(signal) { dump(io) if Fiber.scheduler.is_a?(Scheduler) }
     end
 
-    # @return [Hash, nil] {Scheduler#statistics} of this thread's scheduler; nil when it has none of ours
+    # @return [Hash, nil] {Scheduler#statistics} of this thread's scheduler; nil without a {Scheduler}
     def stats
       scheduler = Fiber.scheduler
       scheduler.statistics if scheduler.is_a?(Scheduler)
@@ -56,7 +56,7 @@ module Heddle
 
     # @api private
     def deadlock_error(scheduler)
-      Deadlock.new("nothing can wake these tasks any more, no timer, descriptor, child process or other thread is left:\n" \
+      Deadlock.new("no timer, descriptor, child process or other thread is left to wake these tasks:\n" \
         "#{Dump.text(scheduler)}")
     end
   end

@@ -3,27 +3,27 @@
 require "timeout"
 
 module Heddle
-  # Every error of Heddle's own includes this module; each inherits from what a caller would rescue anyway.
+  # Every error of Heddle's own includes this module, and inherits from a class that callers rescue anyway.
   module Error; end
 
-  # Raised inside a task that was cancelled, so that its `ensure` blocks run. Not a StandardError: a `rescue => error`
-  # around a retry must not keep a cancelled task alive. Swallowing it lets the task go on.
+  # Raised inside a cancelled task, so that its `ensure` blocks run. Not a StandardError: a `rescue => error` around a
+  # retry must not keep a cancelled task alive. A task that rescues Cancellation itself continues.
   class Cancellation < Exception # rubocop:disable Lint/InheritException
     include Error
   end
 
-  # A wait in the block of a {Heddle.deadline} whose time is over, and whatever error leaves that block afterwards (its
-  # cause then). The connection that waited is in mid-conversation: close it.
+  # Raised by a wait in the block of a {Heddle.deadline} whose time is over. Also replaces any other error that leaves
+  # the block afterwards, and has that error as its cause. The connection that waited is in mid-exchange: close it.
   class DeadlineExceeded < Timeout::Error
     include Error
   end
 
-  # {Task#value} of a task that was cancelled.
+  # Raised by {Task#value} of a cancelled task.
   class TaskCancelled < StandardError
     include Error
   end
 
-  # {Heddle.spawn} where no scheduler is active.
+  # {Heddle.spawn} was called where no scheduler is active.
   class SchedulerMissing < RuntimeError
     include Error
   end
@@ -38,17 +38,18 @@ module Heddle
     include Error
   end
 
-  # The system has no room for another fiber; the message names the limit. What runs already goes on.
+  # The system cannot create another fiber; the message names the limit. Running tasks continue.
   class LimitReached < FiberError
     include Error
   end
 
-  # HEDDLE_BACKEND names a backend that this build or this kernel has not.
+  # HEDDLE_BACKEND names a backend that this build or this kernel does not have.
   class BackendUnavailable < NotImplementedError
     include Error
   end
 
-  # Every task waits for another one, and nothing is left that could wake any; raised from {Heddle.run}, with a dump.
+  # Every task waits for another task, and no timer, descriptor or thread can wake any. Raised from {Heddle.run}; the
+  # message lists the tasks.
   class Deadlock < ThreadError
     include Error
   end
@@ -58,11 +59,11 @@ module Heddle
     include Error
   end
 
-  # A worker process ended before its work was done, or sent what is no answer. See {Processes}.
+  # A worker process ended before its work was done, or sent a malformed answer. See {Processes}.
   class WorkerLost < RuntimeError
     include Error
 
-    # @return [Array] the items that it had; what was to be done with them may have been done in part
+    # @return [Array] the worker's items; their work may be partly done
     attr_reader :items
 
     # @return [Process::Status, nil] nil when it is not known
@@ -80,7 +81,7 @@ module Heddle
     include Error
   end
 
-  # An operation on a {Stream} that was closed because an earlier one did not come to its end; the message says why.
+  # The {Stream} is closed because an earlier operation was interrupted; the message says why.
   class StreamClosed < IOError
     include Error
   end
@@ -90,13 +91,13 @@ module Heddle
     include Error
   end
 
-  # The peer of a {Stream} closed the connection in the middle of what it had begun to send. The stream is closed.
+  # The peer of a {Stream} closed the connection in the middle of a message. The stream is closed.
   class UnexpectedEnd < EOFError
     include Error
   end
 
-  # The peer of a {Stream} sent more than may be held at once: a line without an end, or replies to a client that only
-  # writes. The stream is closed.
+  # The peer of a {Stream} sent more than `buffer_limit` bytes: a line without an end, or replies to a client that never
+  # reads. The stream is closed.
   class BufferLimitExceeded < IOError
     include Error
   end

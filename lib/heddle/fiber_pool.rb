@@ -5,14 +5,14 @@ require_relative "integrations"
 require_relative "items"
 
 module Heddle
-  # Runs blocks on at most `size` fibers at once; what does not fit waits in a bounded queue, and when that is full,
+  # Runs blocks on at most `size` fibers at once. Further blocks wait in a bounded queue; while the queue is full,
   # {#spawn} makes its caller wait. Fibers are reused.
   #
-  # Inside {Heddle.run}, or under a foreign scheduler (async), a pool works on the scheduler of the thread that made it.
-  # Elsewhere it has a loop of its own, which runs inside {#map}, {#each}, {#wait} and {#close}, and inside {#spawn} until
-  # the block waits for the first time, or while the queue is full; all of that in the thread that made it. Other threads may
-  # {#spawn}: what they do runs when that thread is in one of these. When that thread ends, what has not ended is cancelled.
-  # A child of fork has the pool without its tasks, as if it had been made there.
+  # Inside {Heddle.run}, or under a foreign scheduler (async), a pool uses the scheduler of the thread that made it.
+  # Elsewhere the pool has a loop of its own. That loop runs only in the thread that made the pool, inside {#map},
+  # {#each}, {#wait} and {#close}, and inside {#spawn} until the block waits for the first time, or while the queue is
+  # full. Other threads may {#spawn}: their blocks run when the pool's thread is in one of these methods. When that
+  # thread ends, unfinished tasks are cancelled. In a child of fork the pool has no tasks, as if it had been made there.
   #
   # @example
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
@@ -21,24 +21,26 @@ module Heddle
     LOCK_SECONDS = 5
     private_constant :FAILURES_KEPT, :LOCK_SECONDS
 
-    # Registers a block that is asked after each task whether its fiber must not be used again, because a library holds it
-    # by its identity. It is called with the fiber, on it, and must not wait.
+    # Registers a block that decides after each task whether its fiber must end instead of being reused, because a
+    # library identifies something by that fiber. The block is called on the fiber, and must not wait.
     #
     # @yieldparam fiber [Fiber]
-    # @yieldreturn [Boolean] true when the fiber has to end
+    # @yieldreturn [Boolean] true when the fiber must end
     # @return [Proc] the block
     def self.retire_if(&block)
-      raise ArgumentError, "Heddle::FiberPool.retire_if needs a block: it is asked whether to retire a fiber" unless block
+      unless block
+        raise ArgumentError, "Heddle::FiberPool.retire_if needs a block that decides whether to retire a fiber"
+      end
 
       Scheduler.retire_if(block)
     end
 
-    # @return [Integer] how many blocks run at once, at most
+    # @return [Integer] the most blocks that run at once
     attr_reader :size
 
-    # @param size [Integer] how many blocks run at once, at most
-    # @param queue [Integer] how many more may wait for their turn before {#spawn} waits
-    # @param name [String, nil] for the names of its tasks
+    # @param size [Integer] the most blocks that run at once
+    # @param queue [Integer] the most blocks in the queue, before {#spawn} waits
+    # @param name [String, nil] the start of its tasks' names
     def initialize(size = 50, queue: size, name: nil)
       @size = count("size", size, 1)
       @queue_limit = count("queue", queue, 0)
@@ -48,51 +50,52 @@ module Heddle
       begin_here
     end
 
-    # Runs the block on one of the pool's fibers: at once if one is free, else when its turn comes. Waits while the queue is
-    # full. Safe to call from other threads (not under a foreign scheduler).
+    # Runs the block on one of the pool's fibers: at once if a fiber is free, else when its turn comes. Waits while the
+    # queue is full. Other threads may call this too, but not under a foreign scheduler.
     #
     # @return [Task]
     # @raise [PoolClosed] after {#close}
-    # @raise [WrongThread] from another thread under a foreign scheduler; of a pool with a loop of its own whose thread is gone
+    # @raise [WrongThread] from another thread under a foreign scheduler; or when the pool has a loop of its own whose
+    #   thread has ended
     def spawn(&block)
-      raise ArgumentError, "Heddle::FiberPool#spawn needs a block: the work to do" unless block
+      raise ArgumentError, "Heddle::FiberPool#spawn needs a block to run" unless block
 
       check_process
       check_thread
       attached { submit(false, method(:ended), &block) }
     end
 
-    # Calls the block with each item, on the pool's fibers. The first error cancels the rest and is raised once all have
-    # ended.
+    # Calls the block with each item, on the pool's fibers. The first error cancels the other tasks, and is raised when
+    # all have ended.
     #
-    # @param items [#each] what it yields as several values (`each_with_index`) is one item, an Array of them
+    # @param items [#each] if `each` yields several values at once (`each_with_index`), their Array is one item
     # @return [Array] the blocks' values, in the order of the items
-    # @raise [TaskCancelled] when the task of an item was cancelled: there is no value
+    # @raise [TaskCancelled] when the task of an item was cancelled, so that the item has no value
     # @raise [PoolClosed] after {#close}
-    # @raise [WrongThread] from another thread than a pool's that has a loop of its own
-    # @raise [TypeError] for items that have no `each`
+    # @raise [WrongThread] when the pool has a loop of its own, and this is not its thread
+    # @raise [TypeError] for items without a method `each`
     def map(items, &block)
-      raise ArgumentError, "Heddle::FiberPool#map needs a block: it is called with each item" unless block
+      raise ArgumentError, "Heddle::FiberPool#map needs a block to call with each item" unless block
 
       batch(items, keep: true, &block)
     end
 
-    # As {#map}, without keeping the values: `items` may be endless.
+    # Like {#map}, but drops the values: `items` may be endless.
     #
     # @param items [#each]
     # @return [self]
     def each(items, &block)
-      raise ArgumentError, "Heddle::FiberPool#each needs a block: it is called with each item" unless block
+      raise ArgumentError, "Heddle::FiberPool#each needs a block to call with each item" unless block
 
       batch(items, keep: false, &block)
       self
     end
 
-    # Waits until everything spawned so far has ended. A pool with a loop of its own then raises the first error that
-    # nobody asked for; inside a run that is the run's to do.
+    # Waits until all tasks spawned so far have ended. A pool with a loop of its own then raises the first error that no
+    # {Task#value} has raised; inside a run, the run raises that error.
     #
     # @param timeout [Numeric, nil] seconds
-    # @return [self, nil] nil when the timeout is over first
+    # @return [self, nil] nil when the timeout ends first
     def wait(timeout = nil)
       check_process
       deadline = timeout && now + timeout
@@ -109,14 +112,14 @@ module Heddle
       self
     end
 
-    # Waits as {#wait}, and takes no more work. Closing twice is harmless.
+    # Takes no more work, and waits like {#wait}. Closing twice is harmless.
     #
     # @return [self]
     def close
       check_process
       @closed = true
       @ended.open
-      @lock.synchronize { @turns.each_key(&:open) }
+      Heddle.shield(LOCK_SECONDS) { @lock.synchronize { @turns.each_key(&:open) } }
       wait
       self
     ensure
@@ -126,7 +129,7 @@ module Heddle
     # @return [Boolean]
     def closed? = @closed
 
-    # @return [Hash{Symbol => Integer}] `size`; `running` and `queued` now; `spawned` since the start
+    # @return [Hash{Symbol => Integer}] `size`; `running` and `queued` tasks now; `spawned` tasks in all
     def statistics
       check_process
       {size: @size, running: @running.size, queued: @queue.size, spawned: @spawned}
@@ -134,13 +137,15 @@ module Heddle
 
     # @return [String]
     def inspect
-      "#<#{self.class}#{" #{@name.inspect}" if @name} #{@running.size} of #{@size} running, #{@queue.size} queued#{", closed" if @closed}>"
+      name = " #{@name.inspect}" if @name
+      closed = ", closed" if @closed
+      "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"
     end
 
-    # @api private Takes a block in, once there is room and those who waited before have had theirs.
+    # @api private Accepts a block when there is room and earlier waiters have had their turn.
     #
-    # @param wanted [#call, nil] asked after a wait; with false for an answer the block is not taken
-    # @param tasks [Hash, nil] gets the task as a key before it can start: an exception may come before it is returned
+    # @param wanted [#call, nil] called after a wait; if it returns false, the block is not accepted
+    # @param tasks [Hash, nil] gets the task as a key before the task can start: an exception may prevent its return
     # @return [Task, nil]
     def submit(claimed, on_end, wanted = nil, tasks = nil, &block)
       task = place = queued = turn = nil
@@ -149,7 +154,8 @@ module Heddle
           task = prepare(claimed, on_end, block)
           task.enlist
           tasks[task] = true if tasks
-          # Both at once, with nothing in between where Ruby looks for interrupts: what strikes later gives the place back.
+          # One expression, in which Ruby does not check for interrupts. If an exception strikes later, `ensure` frees
+          # the place.
           (@running.size < @size) ? @running[task] = place = true : queued = @queue << task
         else
           raise_closed if @closed
@@ -178,7 +184,7 @@ module Heddle
     end
 
     # @api private Called on a fiber whose task has ended.
-    # @return [Task, nil] what goes on there
+    # @return [Task, nil] the next task of this fiber
     def ended(task)
       keep_failure(task) if @own && task.error && !task.claimed?
       pass_on_place(task)
@@ -186,7 +192,7 @@ module Heddle
 
     private
 
-    # What a pool has from the thread, and the scheduler, that it works on.
+    # Sets the state that depends on the pool's thread and scheduler.
     def begin_here
       @thread = Thread.current
       @queue = []
@@ -205,18 +211,19 @@ module Heddle
       @forks = Heddle.forks
     end
 
-    # A child of fork has none of its parent's tasks: their places would never be free there.
+    # A child of fork has none of its parent's tasks: their places would never become free in the child.
     def check_process
       begin_here unless @forks == Heddle.forks
     end
 
-    # A thread that cannot run the pool's own loop would wait until another one does, which may be never.
+    # A thread that cannot run the pool's own loop would wait for the pool's thread, perhaps for ever.
     def batch(items, keep:, &block)
       Items.check(items)
       check_process
       if @own && Thread.current != @thread
-        raise WrongThread, "#{inspect} has a loop of its own, which runs in #{@thread.inspect} only: make a pool in this " \
-          "thread, or hand over single blocks with spawn"
+        raise WrongThread,
+          "#{inspect} has a loop of its own, which runs only in #{@thread.inspect}: make a pool in this " \
+          "thread, or pass single blocks to spawn"
       end
 
       attached { Batch.new(self, keep: keep).run(items, &block) }
@@ -228,15 +235,15 @@ module Heddle
       leave_place(task) unless task.started?
     end
 
-    # What keeps a task from its start (no room for another fiber, a loop that has ended, an interrupt) leaves its place to others.
+    # Frees the place of a task that cannot start (no room for another fiber, an ended loop, an interrupt).
     def leave_place(task)
-      successor = pass_on_place(task)
+      successor = Heddle.shield(LOCK_SECONDS) { pass_on_place(task) }
       task.cancel # its run must not wait for it
       start(successor) if successor
     end
 
-    # The task's place is free: for the queued task that is next, which is returned, or for whoever comes. Called again where an
-    # interrupt has ended the first call: the second does what is left to do, and returns the same.
+    # Frees the task's place, and gives it to the next queued task, which is returned. May be called again after an
+    # interrupt ended the first call: the second call completes the work, and returns the same task.
     def pass_on_place(task)
       successor = nil
       @lock.synchronize do
@@ -245,7 +252,7 @@ module Heddle
         if !@running.key?(task)
           successor = successor_of(task)
         elsif successor
-          # All at once, with nothing in between where Ruby looks for interrupts.
+          # One expression, in which Ruby does not check for interrupts.
           @running[@queue.shift] = task
           @running.delete(task)
         else
@@ -262,8 +269,8 @@ module Heddle
       nil
     end
 
-    # Yields, under the lock, when the turn has come. Whatever ends the wait, its place is not lost to the others: a turn that
-    # nobody waits for would keep one for good.
+    # Yields, under the lock, when the turn has come. An exception that ends the wait passes the turn on: an abandoned
+    # turn would hold a place for ever.
     def in_turn(turn)
       @lock.synchronize do
         raise_closed if @closed
@@ -286,8 +293,8 @@ module Heddle
       end
     end
 
-    # Under the lock, to those who have waited longest: as many turns as there are places. An exception in between would
-    # lose a place.
+    # Gives a turn for each free place, to the longest waiters first. Call this under the lock. An exception in here
+    # would lose a place.
     def give_turns
       return if @turns.empty?
 
@@ -300,7 +307,7 @@ module Heddle
       end
     end
 
-    # Under the lock. Tasks that were cancelled while they were queued take no room.
+    # Call this under the lock. Tasks that were cancelled in the queue take no room.
     def room?
       return true if @running.size + @queue.size + @promised.size < @size + @queue_limit
       return false if @withdrawals == (withdrawals = Task.withdrawals)
@@ -310,45 +317,52 @@ module Heddle
       @running.size + @queue.size + @promised.size < @size + @queue_limit
     end
 
-    # Under the lock.
+    # Call this under the lock.
     def prepare(claimed, on_end, block)
       raise_closed if @closed
 
-      Task.prepare(@scheduler, @name, on_end, claimed, &block).tap { @spawned += 1 } # a cancel while it waits for the lock leaves none
+      Task.prepare(@scheduler, @name, on_end, claimed, &block)
+        .tap { @spawned += 1 } # a cancel while it waits for the lock leaves none
     end
 
     def raise_closed
-      raise PoolClosed, "#{inspect} takes no more work: it was closed"
+      raise PoolClosed, "#{inspect} is closed and takes no more work"
     end
 
     def count(what, value, least)
-      raise TypeError, "a pool's #{what} is a whole number, not #{value.inspect}" unless value.is_a?(Integer)
-      raise ArgumentError, "a pool's #{what} is #{least} or more, not #{value}" if value < least
+      raise TypeError, "a pool's #{what} must be an Integer, not #{value.inspect}" unless value.is_a?(Integer)
+      raise ArgumentError, "a pool's #{what} must be at least #{least}, not #{value}" if value < least
 
       value
     end
 
-    # Tasks that were cancelled while they were queued need no room.
+    # Tasks that were cancelled in the queue do not count.
     def idle?
       @running.empty? && @queue.all?(&:ended?)
     end
 
-    # Sets the pool's own loop for the time of the block, where it has one and it is not set.
+    # Sets the pool's own loop, if it has one, as the thread's scheduler during the block.
     def attached(&block)
       return yield if !@own || Fiber.scheduler == @scheduler
       return yield if Thread.current != @thread
-      raise ThreadError, "#{inspect} has a loop of its own and cannot run it under #{Fiber.scheduler}: make the pool there" if Fiber.scheduler
+      if Fiber.scheduler
+        raise ThreadError,
+          "#{inspect} has a loop of its own, which cannot run under #{Fiber.scheduler}: make the pool in that thread"
+      end
       return yield if @scheduler.closed?
 
       @scheduler.attached(&block)
     end
 
-    # Nobody else can run the loop of its own.
+    # Only the pool's thread can run the pool's own loop.
     def check_thread
-      raise WrongThread, "#{inspect} has a loop of its own, whose thread has ended: make a pool in a thread that lives" if @own && !@thread.alive?
+      if @own && !@thread.alive?
+        raise WrongThread,
+          "#{inspect} has a loop of its own, whose thread has ended: make a new pool in a live thread"
+      end
     end
 
-    # One is raised: of very many, the first are enough.
+    # Only one error is raised, so a few failures are enough to keep.
     def keep_failure(task)
       @failures.reject!(&:claimed?) if @failures.size >= FAILURES_KEPT
       @failures << task if @failures.size < FAILURES_KEPT
@@ -420,7 +434,7 @@ module Heddle
       def cancel_all
         @tasks.keys.each do |task|
           task.cancel
-          @tasks.delete(task) if task.ended? # was queued: nobody calls back
+          @tasks.delete(task) if task.ended? # it was queued: no code calls back
         end
       end
     end

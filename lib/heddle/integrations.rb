@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Heddle
-  # What is shipped for libraries that hold fibers by identity, loaded only where the library is: when heddle is loaded,
-  # and, for a library that comes later, when the first loop starts.
+  # Support for libraries that identify things by their fiber. Loaded only beside the library: when heddle is loaded,
+  # or, for libraries that are loaded later, when the first loop starts.
   #
   # @api private
   module Integrations

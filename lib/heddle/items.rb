@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Heddle
-  # What {FiberPool} and {Processes} take items from.
+  # Checks the items that {FiberPool} and {Processes} receive.
   module Items
-    # Before anything is started for them.
+    # Call this before anything is started for the items.
     #
-    # @raise [TypeError] for what has no `each`
+    # @raise [TypeError] when items have no method `each`
     def self.check(items)
       return if items.respond_to?(:each)
 

@@ -7,15 +7,15 @@ module Heddle
     # Calls the block with each item, many at once: on `fibers` fibers in each of `processes` processes.
     #
     # With one process it is {FiberPool#map}, in this process. With more, the block runs in children of this one
-    # ({Processes#map}): what it changes in memory is not seen here, and items and values have to be fit for Marshal.
+    # ({Processes#map}): its changes in memory are not visible here, and Marshal must be able to dump items and values.
     #
-    # @param items [#each] what it yields as several values (`each_with_index`) is one item, an Array of them
+    # @param items [#each] if `each` yields several values at once (`each_with_index`), their Array is one item
     # @param fibers [Integer] how many items a process has at once
     # @param processes [Integer]
     # @return [Array] the blocks' values, in the order of the items
     # @raise [Exception] the first error, which cancels the rest
     def map(items, fibers: 50, processes: 1, &block)
-      raise ArgumentError, "Heddle.map needs a block: it is called with each item" unless block
+      raise ArgumentError, "Heddle.map needs a block to call with each item" unless block
 
       workers = Processes.new(processes, fibers: fibers)
       return workers.map(items, &block) if processes > 1

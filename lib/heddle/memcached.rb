@@ -3,59 +3,61 @@
 require "heddle"
 
 module Heddle
-  # A client of memcached, for threads and fibers, whose every operation ends in time. Keys are spread over several servers as
-  # dalli spreads them, and values are stored so that dalli can read them and the other way round.
+  # A client of memcached for threads and fibers. Every operation ends within its timeout. The client spreads keys over
+  # several servers as dalli does, and each of the two clients can read the other's values.
   #
-  # An operation that fails in a way that trying again may help (its server has restarted, or is gone and another takes its
-  # keys) is tried again within its time, unless it may have been done already and must not be done twice: add, replace,
-  # append, prepend, incr, decr, and whatever names a CAS. Whatever ends an operation in the middle closes its connection.
+  # If a retry may help (the server restarted, or has gone and another server takes its keys), the client retries an
+  # operation within its timeout. It does not retry an operation that the server may have executed and must not execute
+  # twice: add, replace, append, prepend, incr, decr, and any operation with a CAS. An operation that is interrupted
+  # closes its connection.
   #
-  # Times to live (+ttl+) are seconds, also more than 30 days, or a Time; nil and 0: for ever.
+  # Times to live (+ttl+) are seconds, also more than 30 days, or a Time; nil and 0 mean for ever.
   #
-  # Values are read with Marshal unless another serializer is set: whoever can write to the servers can run code here.
+  # Marshal reads values unless another serializer is set: anyone who can write to the servers can run code in this
+  # program.
   #
   # @example
   #   cache = Heddle::Memcached.new("127.0.0.1:11211", timeout: 0.25)
   #   cache.fetch("front page", ttl: 60) { render }
   class Memcached
-    # Seconds that an operation may take, all tries together, unless the client says otherwise.
+    # Seconds for an operation with all its retries, by default.
     TIMEOUT = 1
-    # Connections to each server at most.
+    # The most connections to each server.
     POOL = 16
-    # Bytes of an item, see +max_value_bytes+.
+    # The most bytes of an item, see +max_value_bytes+.
     MAX_VALUE_BYTES = 1 << 20
-    # Bytes of memcached's own in an item, beside key and value.
+    # Bytes that memcached adds to an item's key and value.
     ITEM_OVERHEAD = 63
-    # Seconds that #fetch leaves to whoever makes a value.
+    # Seconds that #fetch gives the caller that computes a value.
     LOCK = 10
-    # Seconds that cleaning up may take after a block has failed.
+    # Seconds for the clean-up after a block has failed.
     GRACE = 0.5
-    # Pauses of those who wait for another to make a value, in seconds: the first and the longest.
+    # Pauses of callers that wait for another to compute a value, in seconds: the first and the longest.
     PAUSES = [0.005, 0.1].freeze
     # Of ext/heddle/wire/wire_memcached.h.
     WON = 1 << 6
     STALE = 1 << 7
     WAITING = 1 << 8
-    # How many servers beside its own a key may move to.
+    # The most other servers that a key may move to.
     DETOURS = 19
     private_constant :MAX_VALUE_BYTES, :ITEM_OVERHEAD, :LOCK, :GRACE, :PAUSES, :WON, :STALE, :WAITING, :DETOURS
 
-    # What is known of an item beside its value.
+    # An item's value with its metadata.
     #
     # @!attribute value
     #   @return [Object] the value
     # @!attribute flags
-    #   @return [Integer] what the client stored beside it
+    #   @return [Integer] the flags that the client stored with the value
     # @!attribute cas
-    #   @return [Integer] changes with every change
+    #   @return [Integer] a number that changes with every change of the item
     # @!attribute ttl
-    #   @return [Integer, nil] seconds left; nil: for ever
+    #   @return [Integer, nil] seconds left to live; nil: for ever
     # @!attribute idle
-    #   @return [Integer] seconds since it was last asked for
+    #   @return [Integer] seconds since the last read
     # @!attribute hit
-    #   @return [Boolean] whether it had been asked for before
+    #   @return [Boolean] whether the item was read before
     # @!attribute stale
-    #   @return [Boolean] whether {Memcached#delete} marked it stale
+    #   @return [Boolean] whether {Memcached#delete} marked the item stale
     Entry = Struct.new(:value, :flags, :cas, :ttl, :idle, :hit, :stale, keyword_init: true)
 
     require_relative "memcached/errors"
@@ -71,68 +73,71 @@ module Heddle
 
     include Administration
 
-    # The methods in C: get, get_multi and what the others are made of.
+    # The methods in C: get, get_multi and the building blocks of the others.
     Heddle.send(:define_memcached)
 
     autoload :DalliCompatible, File.expand_path("memcached/dalli_compatible", __dir__)
 
-    # Connects to nothing yet.
+    # Opens no connection yet.
     #
-    # @param servers [String, Array<String>, nil] see {Address}; nil: those of MEMCACHE_SERVERS, or the one on this machine
-    # @param timeout [Numeric, nil] seconds that an operation may take, connecting and trying again included
-    # @param connect_timeout [Numeric, nil] seconds that connecting may take, if that is less
-    # @param ttl [Numeric, nil] time to live of what is stored without one
-    # @param pool [Integer] connections to each server at most; who comes when all are in use waits for the next
-    # @param pool_timeout [Numeric, nil] seconds that waiting for a connection may take, if that is less than +timeout+
-    # @param namespace [String, Proc, nil] in front of every key, with +namespace_separator+ between
-    # @param serializer [:marshal, :json, :string, #dump & #load] Strings in UTF-8 or without an encoding are stored as they
-    #   are, unless +plain_strings+ is false
-    # @param compress [Boolean] values of +min_compress_bytes+ bytes and more
-    # @param compressor [#compress & #decompress, nil] zlib, unless it is set
-    # @param max_decompressed_bytes [Integer] bytes that a value may have once it is decompressed; all those of one
-    #   reply may have four times as many
-    # @param max_value_bytes [Integer, nil] the servers' limit for items, their option -I: what is larger is not sent
-    # @param failover [Boolean] whether the keys of a server that is down go to another
-    # @param failures [Integer] in a row until a server counts as down
-    # @param retry_after [Numeric] seconds that it is left alone then, at first; doubled each time up to +max_retry_after+
-    # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext] see {Stream.connect}; for all servers but sockets of this machine
-    # @param username [String, nil] of servers that were started with -Y, with +password+
-    # @param keepalive [Boolean] whether the kernel asks now and then if the peer is still there
-    # @param digest [#hexdigest, nil] for keys that are too long; MD5 by itself
+    # @param servers [String, Array<String>, nil] see {Address}; nil: the servers in MEMCACHE_SERVERS, or 127.0.0.1
+    # @param timeout [Numeric, nil] seconds for an operation, with connects and retries
+    # @param connect_timeout [Numeric, nil] seconds for a connect, if less than +timeout+
+    # @param ttl [Numeric, nil] the default time to live
+    # @param pool [Integer] the most connections to each server; when all are in use, callers wait for the next
+    # @param pool_timeout [Numeric, nil] seconds to wait for a connection, if less than +timeout+
+    # @param namespace [String, Proc, nil] a prefix of every key, followed by +namespace_separator+
+    # @param serializer [:marshal, :json, :string, #dump & #load] Strings in UTF-8 or without an encoding are stored
+    #   unchanged, unless +plain_strings+ is false
+    # @param compress [Boolean] whether to compress values of +min_compress_bytes+ bytes and more
+    # @param compressor [#compress & #decompress, nil] nil: zlib
+    # @param max_decompressed_bytes [Integer] the most bytes of a decompressed value; all values of one reply together
+    #   may have four times as many
+    # @param max_value_bytes [Integer, nil] the servers' limit for items, their option -I: larger items are not sent
+    # @param failover [Boolean] whether the keys of a server that is down move to another server
+    # @param failures [Integer] failures in a row until a server counts as down
+    # @param retry_after [Numeric] seconds until a server that is down is tried again; doubled at each failure up to
+    #   +max_retry_after+
+    # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext] see {Stream.connect}; for all servers except UNIX sockets
+    # @param username [String, nil] for servers that were started with -Y, with +password+
+    # @param keepalive [Boolean] whether the kernel probes now and then if the peer is still there
+    # @param digest [#hexdigest, nil] for keys that are too long; nil: MD5
     # @raise [ArgumentError]
     def initialize(servers = nil, timeout: TIMEOUT, connect_timeout: nil, ttl: nil, pool: POOL, pool_timeout: nil,
       namespace: nil, namespace_separator: ":", digest: nil, serializer: :marshal, plain_strings: true, compress: true,
-      min_compress_bytes: Codec::MIN_COMPRESS_BYTES, compressor: nil, max_decompressed_bytes: Codec::MAX_DECOMPRESSED_BYTES,
-      max_value_bytes: MAX_VALUE_BYTES, failover: true, failures: 2, retry_after: 1, max_retry_after: 30, tls: false, username: nil,
-      password: nil, keepalive: false)
+      min_compress_bytes: Codec::MIN_COMPRESS_BYTES, compressor: nil,
+      max_decompressed_bytes: Codec::MAX_DECOMPRESSED_BYTES, max_value_bytes: MAX_VALUE_BYTES, failover: true,
+      failures: 2, retry_after: 1, max_retry_after: 30, tls: false, username: nil, password: nil, keepalive: false)
       addresses = Address.all(servers)
       @keys = Keys.new(namespace: namespace, separator: namespace_separator, digest: digest)
-      @codec = Codec.new(serializer: serializer, plain_strings: plain_strings, compressor: compressor, compress: compress,
-        min_compress_bytes: min_compress_bytes, max_decompressed_bytes: max_decompressed_bytes)
+      @codec =
+        Codec.new(serializer: serializer, plain_strings: plain_strings, compressor: compressor, compress: compress,
+          min_compress_bytes: min_compress_bytes, max_decompressed_bytes: max_decompressed_bytes)
       @timeout = timeout
       @ttl = Expiry.seconds(ttl) && ttl
       @max_value_bytes = max_value_bytes || Float::INFINITY
       @failover = failover
       @servers = addresses.map do |address|
-        Server.new(address, pool: pool, pool_timeout: pool_timeout, connect_timeout: connect_timeout, tls: tls, username: username,
-          password: password, keepalive: keepalive, failures: failures, retry_after: retry_after, max_retry_after: max_retry_after)
+        Server.new(address, pool: pool, pool_timeout: pool_timeout, connect_timeout: connect_timeout,
+          tls: tls, username: username, password: password, keepalive: keepalive, failures: failures,
+          retry_after: retry_after, max_retry_after: max_retry_after)
       end
       set_up(@servers, Ring.points(addresses), @codec, timeout, @keys.fixed_prefix)
     end
 
     # @!group Reading
 
-    # An item with all that is known of it.
+    # Reads an item with its metadata.
     #
     # @param key [#to_s]
-    # @param raw [Boolean] the bytes as they are stored, whatever they stand for
+    # @param raw [Boolean] whether to return the stored bytes without deserializing them
     # @return [Entry, nil]
     def get_entry(key, raw: false)
       bytes, flags, cas, ttl, idle, hit, state = look(key, nil)
       return if bytes.nil?
 
-      Entry.new(value: decoded(bytes, flags, raw), flags: flags, cas: cas, ttl: (ttl unless ttl == -1), idle: idle, hit: hit,
-        stale: state.anybits?(STALE))
+      Entry.new(value: decoded(bytes, flags, raw), flags: flags, cas: cas,
+        ttl: (ttl unless ttl == -1), idle: idle, hit: hit, stale: state.anybits?(STALE))
     end
 
     # @param raw [Boolean] see {#get_entry}
@@ -142,7 +147,7 @@ module Heddle
       entry && [entry.value, entry.cas]
     end
 
-    # Reads and gives it another time to live.
+    # Reads an item and sets its time to live.
     #
     # @param raw [Boolean] see {#get_entry}
     # @return [Object, nil]
@@ -151,9 +156,9 @@ module Heddle
       bytes && decoded(bytes, flags, raw)
     end
 
-    # Gives it another time to live.
+    # Sets an item's time to live.
     #
-    # @return [Boolean] whether it was there
+    # @return [Boolean] whether the item existed
     def touch(key, ttl = @ttl)
       touched(key, Expiry.seconds(ttl) || 0)
     end
@@ -162,7 +167,7 @@ module Heddle
 
     # @param value [Object]
     # @param ttl [Numeric, Time, nil] see {Memcached}
-    # @param cas [Integer, nil] only if it is there and has this
+    # @param cas [Integer, nil] stores the value only if the item exists and has this CAS
     # @param raw [Boolean] whether the value is a String of bytes that are stored as they are
     # @return [Boolean] true; false when +cas+ did not match
     # @raise [ValueTooLarge, EncodeError]
@@ -170,63 +175,63 @@ module Heddle
       put(key, value, ttl, "S", cas, raw) ? true : false
     end
 
-    # Stores it unless there is one.
+    # Stores the value unless the key has one.
     #
-    # @return [Boolean] whether it was stored
+    # @return [Boolean] whether the value was stored
     def add(key, value, ttl: @ttl, raw: false)
       put(key, value, ttl, "E", nil, raw) ? true : false
     end
 
-    # Stores it only if there is one.
+    # Stores the value only if the key has one.
     #
-    # @return [Boolean] whether it was stored
+    # @return [Boolean] whether the value was stored
     def replace(key, value, ttl: @ttl, raw: false)
       put(key, value, ttl, "R", nil, raw) ? true : false
     end
 
-    # Puts bytes behind what is there.
+    # Appends bytes to the stored value.
     #
-    # @return [Boolean] whether there was something
+    # @return [Boolean] whether the key had a value
     def append(key, bytes)
       store(key, bytes.to_s, 0, nil, "A", nil) ? true : false
     end
 
-    # Puts bytes in front of what is there.
+    # Prepends bytes to the stored value.
     #
-    # @return [Boolean] whether there was something
+    # @return [Boolean] whether the key had a value
     def prepend(key, bytes)
       store(key, bytes.to_s, 0, nil, "P", nil) ? true : false
     end
 
-    # @param cas [Integer, nil] only if it has this
-    # @param stale_for [Numeric, nil] seconds: marks it stale instead, so that #fetch has one caller make it anew, and gives the
-    #   others the old value meanwhile
-    # @return [Boolean] whether it was there (and had the CAS)
+    # @param cas [Integer, nil] deletes the item only if it has this CAS
+    # @param stale_for [Numeric, nil] seconds: marks the item stale instead of deleting it. Then #fetch lets one caller
+    #   compute a new value, and returns the old value to the others meanwhile
+    # @return [Boolean] whether the item existed (and had the CAS)
     def delete(key, cas: nil, stale_for: nil)
       remove(key, Numbers.unsigned(:cas, cas), Expiry.seconds(stale_for)) == true
     end
 
-    # Adds to a number, which is stored as its digits; beyond 64 bits it begins at 0 again.
+    # Adds to a number, which is stored as digits. The number wraps around at 64 bits.
     #
     # @param by [Integer]
-    # @param initial [Integer, nil] what to begin with if there is none
-    # @return [Integer, nil] the number then; nil: there is none
+    # @param initial [Integer, nil] the number to store if the key has none
+    # @return [Integer, nil] the new number; nil: the key has none
     # @raise [NotANumber]
     def incr(key, by = 1, initial: nil, ttl: @ttl)
       count(key, "I", Numbers.unsigned(:by, by), Numbers.unsigned(:initial, initial), Expiry.seconds(ttl))
     end
 
-    # Takes away from a number, down to 0.
+    # Subtracts from a number, down to 0.
     #
     # @return [Integer, nil] see {#incr}
     def decr(key, by = 1, initial: nil, ttl: @ttl)
       count(key, "D", Numbers.unsigned(:by, by), Numbers.unsigned(:initial, initial), Expiry.seconds(ttl))
     end
 
-    # Changes a value unless somebody else does: the block is given the value and returns the new one.
+    # Changes a value unless another client changes it meanwhile. The block gets the value and returns the new value.
     #
     # @yieldparam value [Object]
-    # @return [Boolean, nil] whether it was stored; nil: there was none, the block was not called
+    # @return [Boolean, nil] whether the new value was stored; nil: the key has no value, and the block was not called
     def cas(key, ttl: @ttl)
       value, cas = get_cas(key)
       return if cas.nil?
@@ -234,13 +239,14 @@ module Heddle
       set(key, yield(value), ttl: ttl, cas: cas)
     end
 
-    # What is stored, or else what the block makes, which is then stored. However many ask at once, in however many processes,
-    # one of them makes it: the others wait, or get the old value if there is one.
+    # Returns the stored value, or calls the block and stores its value. When many callers in any number of processes
+    # miss the same key at once, only one calls its block. The others wait, or get the old value if there is one.
     #
     # @param ttl [Numeric, Time, nil] see {Memcached}
-    # @param refresh [Numeric, nil] seconds: once less is left of its time, one caller makes it anew while the others still
-    #   get the old value
-    # @param lock [Numeric] seconds: how long the others wait for whoever makes it; then the next one does
+    # @param refresh [Numeric, nil] seconds: once the item has less time left, one caller computes a new value, while
+    #   the others still get the old value
+    # @param lock [Numeric] seconds that the others wait for the caller that computes the value; then the next caller
+    #   computes it
     # @param raw [Boolean] whether the value is a String of bytes that are stored as they are
     # @return [Object]
     def fetch(key, ttl: @ttl, refresh: nil, lock: LOCK, raw: false)
@@ -266,7 +272,7 @@ module Heddle
 
     # @!group Many at once
 
-    # Stores all of them, at once on all servers. What went wrong is raised in the end; others may be stored then.
+    # Stores all pairs, on all servers at once. Raises the first error at the end, when other pairs may be stored.
     #
     # @param pairs [Hash]
     # @param raw [Boolean] whether the values are Strings of bytes that are stored as they are
@@ -286,12 +292,12 @@ module Heddle
     end
 
     # @param keys [Array]
-    # @return [Integer] how many of them there were
+    # @return [Integer] how many of the keys existed
     def delete_multi(*keys)
       remove_all(keys.flatten)
     end
 
-    # Commands that are sent together when the block ends, at once to all servers.
+    # Collects commands, and sends them to all servers at once when the block ends.
     #
     # @example
     #   cache.pipelined do |batch|
@@ -300,7 +306,7 @@ module Heddle
     #   end                             #=> [true, 0]
     # @yieldparam batch [Pipeline]
     # @return [Array] the results, in order
-    # @raise the first error of a command, once all are done
+    # @raise the first error of a command, when all commands are done
     def pipelined
       batch = Pipeline.new(@codec, @ttl)
       yield batch
@@ -315,7 +321,7 @@ module Heddle
 
     # @!group Connections
 
-    # Closes all connections; those in use when their operations are over. The client cannot be used afterwards.
+    # Closes all connections; those in use are closed after their operations. The client cannot be used afterwards.
     #
     # @return [nil]
     def close
@@ -323,7 +329,7 @@ module Heddle
       nil
     end
 
-    # Closes the connections that nobody uses. The client stays usable.
+    # Closes the idle connections. The client stays usable.
     #
     # @return [nil]
     def disconnect
@@ -331,7 +337,7 @@ module Heddle
       nil
     end
 
-    # For programs that take clients from a connection_pool: this one is a pool by itself.
+    # For programs that take clients from a connection_pool: this client has a pool of its own, and yields itself.
     #
     # @yieldparam cache [Memcached]
     def with
@@ -351,7 +357,7 @@ module Heddle
       @keys.wire(key)
     end
 
-    # The server for a key when its own may be down. With failover, keys go where dalli's would.
+    # The server for a key when its own may be down. With failover, keys move to the same server as dalli's.
     def route(key)
       server = server_for(key)
       return server if server.usable?
@@ -362,7 +368,8 @@ module Heddle
           return other if other.usable?
         end
       end
-      raise NoServerAvailable, "no server is up that may have the key: #{server.name} failed with #{server.error.inspect}", cause: server.error
+      raise NoServerAvailable,
+        "no server for this key is up: #{server.name} failed with #{server.error.inspect}", cause: server.error
     end
 
     def recover(server, error, key, again)
@@ -372,8 +379,8 @@ module Heddle
       route(key)
     end
 
-    # A look at a stale item has taken the right to make it anew, which belongs to #fetch: it is given back, unless somebody
-    # has stored another one meanwhile. Without its CAS, looks again.
+    # A plain read of a stale item took the right to compute the new value, which only #fetch may hold. Returns that
+    # right, unless another client stored a new value meanwhile. Reads again if the CAS is unknown.
     def rearm(key, cas = nil)
       unless cas
         _, _, cas, *, state = read(key, false, nil, nil, nil)
@@ -384,7 +391,7 @@ module Heddle
 
     # ----
 
-    # What is known of an item that is only looked at; nil also for one that is being made.
+    # Reads an item with its metadata. Returns nil also for an item whose first value is being computed.
     def look(key, ttl)
       entry = read(key, true, ttl, nil, nil)
       bytes, _, cas, *, state = entry
@@ -394,7 +401,7 @@ module Heddle
       entry
     end
 
-    # The same for what a batch has read.
+    # The same for the items that a batch read.
     def rearm_all(batch, replies)
       replies.each_with_index do |(_, bytes, *, state), index|
         rearm(batch.keys[index]) if bytes && state.allbits?(WON | STALE)
@@ -409,7 +416,7 @@ module Heddle
 
     def encoded(value, raw, compress = nil)
       return @codec.dump(value, compress: compress) unless raw
-      raise EncodeError, "raw: true stores Strings only: got a #{value.class}" unless value.is_a?(String)
+      raise EncodeError, "raw: true takes a String, not a #{value.class}" unless value.is_a?(String)
 
       [value, 0]
     end
@@ -418,14 +425,16 @@ module Heddle
       size = bytes.bytesize + key.to_s.bytesize + ITEM_OVERHEAD
       return if size <= @max_value_bytes
 
-      raise ValueTooLarge, "an item of #{size} bytes (#{bytes.bytesize} of them the value) is more than the #{@max_value_bytes} that servers take: compress it, store it in parts, or raise max_value_bytes and the servers' -I"
+      raise ValueTooLarge, "an item of #{size} bytes (value: #{bytes.bytesize}) " \
+        "exceeds max_value_bytes (#{@max_value_bytes}): compress the value, split it, " \
+        "or raise max_value_bytes and the servers' option -I"
     end
 
     def decoded(bytes, flags, raw)
       (flags.zero? || raw) ? bytes : @codec.load(bytes, flags)
     end
 
-    # Somebody makes the value for the first time: there is nothing yet but a mark.
+    # Another caller computes the first value: the item is only a mark yet.
     def making?(bytes, state)
       bytes.empty? && state.anybits?(WON | WAITING) && !state.anybits?(STALE)
     end
@@ -440,7 +449,7 @@ module Heddle
       value = yield
       stored, flags = encoded(value, raw)
       check_size(key, stored)
-      # Not over what somebody stored, or in place of what somebody deleted, meanwhile.
+      # Does not overwrite a value that was stored meanwhile, nor restore an item that was deleted.
       store(key, stored, flags, Expiry.seconds(ttl), "S", cas)
       complete = true
       value
@@ -448,7 +457,8 @@ module Heddle
       give_up(key, cas, making?(bytes, state)) if !complete && bytes
     end
 
-    # So that the others need not wait until the lock is over; where there is an old value, the next who fetches makes the new one.
+    # Releases the lock, so that the others need not wait for its end. If there is an old value, the next #fetch
+    # computes the new one.
     def give_up(key, cas, placeholder)
       Heddle.shield(GRACE) { remove(key, cas, placeholder ? nil : true) }
     rescue

@@ -5,30 +5,32 @@ require "mysql2"
 require_relative "offload"
 
 module Heddle
-  # Has Mysql2::Client wait on a thread, so that neither a query nor a connect stops the loop, and gives both deadlines.
+  # Makes Mysql2::Client wait on a thread, so that neither a query nor a connect stops the loop, and both keep
+  # deadlines.
   #
   #   require "heddle/mysql2"
   #
-  # libmariadb reads a reply in a loop of its own: after the first byte neither a scheduler nor an exception reaches it
-  # before the last. So wherever a scheduler or a {Heddle.deadline} is in force, each call that talks to the server runs on a
-  # thread of its own, as {Heddle.offload} has them but without a limit, and an exception that ends the caller's wait (a deadline, a cancel, an interrupt) shuts
-  # the socket down under the call. The client is then closed and stays unusable ({Unusable}): nobody is handed the rest of an
-  # answer that was meant for somebody else. Everywhere else mysql2 is as it was.
+  # libmariadb reads a reply in a loop of its own: between the first byte and the last, neither a scheduler nor an
+  # exception reaches it. So under a scheduler or a {Heddle.deadline}, each call that talks to the server runs on a
+  # thread of its own; these threads are like {Heddle.offload}'s, but without a limit. An exception that ends the
+  # caller's wait (a deadline, a cancel, an interrupt) shuts down the socket that the call uses. The client is closed
+  # then, and stays unusable ({Unusable}): no later call can read the rest of an earlier answer. Elsewhere mysql2 is
+  # unchanged.
   #
   # Covers connecting (`Mysql2::Client.new`), `query`, `prepare`, `Statement#execute`, `ping`, `select_db`,
-  # `set_server_option`, `async_result`, `store_result`, `next_result` and `abandon_results!`. Not the rows of `stream: true`,
-  # which `each` reads from the network: wrap query and `each` in one {Heddle.offload}.
+  # `set_server_option`, `async_result`, `store_result`, `next_result` and `abandon_results!`. Not the rows of `stream:
+  # true`, which `each` reads from the network: wrap query and `each` in one {Heddle.offload}.
   module MySQL2
-    # A client that gave up in the middle of a call. `ping` says false, as for any lost connection.
+    # The client gave up in the middle of a call. `ping` returns false, as for any lost connection.
     class Unusable < ::Mysql2::Error::ConnectionError
       include Error
     end
 
-    # Seconds: a wait that the deadline, which is over, ends at once.
+    # Seconds of a wait that only serves to raise an expired deadline's error: that deadline ends it at once.
     PATIENCE = 1
 
-    # As many as there are calls. Whoever holds a lock in the database needs a thread to let go of it, while all who wait for that
-    # lock have theirs: with any fewer the last one would wait for the first, and they for it.
+    # As many threads as calls. The holder of a lock in the database needs a thread to release the lock, while all calls
+    # that wait for the lock occupy theirs: any limit could deadlock.
     WORKERS = WorkerThreads.new("heddle mysql2", Float::INFINITY)
     private_constant :PATIENCE, :WORKERS
 
@@ -51,7 +53,7 @@ module Heddle
             line.finish
           end
           value = WORKERS.run(work, grace: Offload::GRACE, interrupt: line.method(:cut))
-          # A ping says false of a socket that was shut down at the deadline. A wait says what is the matter.
+          # `ping` returns false for a socket that was shut down at the deadline. A wait raises the deadline's error.
           sleep(PATIENCE) if line.cut? && Heddle.remaining&.zero?
           value
         ensure
@@ -59,7 +61,7 @@ module Heddle
         end
       end
 
-      # @return [Boolean] whether calls are to be made on a thread here
+      # @return [Boolean] whether calls must run on a thread here
       def hop? = !!(Fiber.current_scheduler || Heddle.remaining)
 
       # @return [Boolean]
@@ -70,15 +72,16 @@ module Heddle
       def refuse(client)
         return unless unusable?(client)
 
-        raise Unusable, "this Mysql2::Client gave up in the middle of a call (#{client.instance_variable_get(:@heddle_given_up)}) " \
+        raise Unusable,
+          "this Mysql2::Client gave up in the middle of a call (#{client.instance_variable_get(:@heddle_given_up)}) " \
           "and its connection was shut down: make a new client"
       end
     end
 
-    # A hold of a client's socket from outside of the call that uses it. Some calls of mysql2 wait while they hold Ruby's
-    # lock, so that no thread could do anything at the deadline: {SocketGuard} does not need one.
+    # Shuts down a client's socket from outside of the call that uses it. Some calls of mysql2 wait while they hold the
+    # GVL, so that no Ruby thread could act at the deadline: {SocketGuard} needs no Ruby thread.
     class Line
-      # Seconds by which Ruby is let go first, so that the call ends with the deadline's error.
+      # Seconds that the guard waits beyond the deadline, so that Ruby's own deadline raises its error first.
       LATER = 0.01
       private_constant :LATER
 
@@ -86,13 +89,14 @@ module Heddle
         @client = client
       end
 
-      # To be called where {#release} follows, whatever strikes: a guard that nobody releases would shut the socket down in
+      # Call this only where {#release} follows in any case: a guard that is not released would shut down the socket in
       # the middle of a later call.
       def hold
         number = @client.socket
         @guard = SocketGuard.allocate
         @guard.watch(number, Heddle.remaining&.+(LATER))
-        let_go unless @client.socket == number # another thread closed the client, and the number may have been another file's
+        # Another thread closed the client: the number may already belong to another file.
+        let_go unless @client.socket == number
       rescue ::Mysql2::Error
         let_go # not connected
       end
@@ -100,7 +104,7 @@ module Heddle
       # @return [Boolean]
       def cut? = @cut || !!@guard&.cut?
 
-      # Ends whatever waits for the server.
+      # Ends all waits for the server.
       def cut(error)
         @cut = true
         @reason = error.message
@@ -108,12 +112,12 @@ module Heddle
         @guard&.cut
       end
 
-      # To be called when the call has ended, on its thread: after a cut the client is of no use to anybody.
+      # Call this when the call has ended, on its thread: after a cut the client is unusable.
       def finish
         @client.close if mark
       end
 
-      # To be called when nobody waits for the call any more.
+      # Call this when the caller has stopped waiting.
       def release
         @guard&.release
         mark
@@ -147,7 +151,9 @@ module Heddle
 
       def select_db(name) = MySQL2.guard(self) { super }
 
-      def set_server_option(option) = MySQL2.guard(self) { super } # rubocop:disable Naming/AccessorMethodName -- mysql2's name
+      # rubocop:disable Naming/AccessorMethodName -- mysql2's name
+      def set_server_option(option) = MySQL2.guard(self) { super }
+      # rubocop:enable Naming/AccessorMethodName
 
       def async_result = MySQL2.guard(self) { super }
 
@@ -159,8 +165,8 @@ module Heddle
 
       private
 
-      # Until the server has answered there is no socket to shut down: the library's own limit, in whole seconds, ends a
-      # thread that nobody waits for any more.
+      # Until the server has answered there is no socket to shut down: the library's own limit, in whole seconds, ends
+      # the thread after its caller has given up.
       def connect(*)
         left = Heddle.remaining
         self.connect_timeout = [left.ceil + 1, @query_options[:connect_timeout] || CONNECT_TIMEOUT].min if left
@@ -171,7 +177,7 @@ module Heddle
     # @api private Prepended to Mysql2::Statement.
     module Statement
       def execute(*, **)
-        # One that was prepared before this file was loaded knows no client.
+        # A statement that was prepared before this file was loaded has no client.
         @heddle_client ? MySQL2.guard(@heddle_client) { super } : super
       end
     end

@@ -2,7 +2,7 @@
 
 # Loads the compiled part of Heddle.
 if (folder = ENV["HEDDLE_NATIVE_DIR"]) && !folder.empty?
-  # A build of another kind (with assertions, under a sanitizer, without the probes of the kernel) in a folder of its own.
+  # Another build (with assertions, under a sanitizer, without probes of the kernel) lies in a folder of its own.
   require File.expand_path("heddle.so", folder)
 else
   begin
@@ -10,8 +10,8 @@ else
     # version of Ruby crashes, or fails to load, in another.
     require "heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle"
   rescue LoadError => error
-    # `gem install` compiles for the one Ruby that it runs on and knows no such folder. A library that is there and does
-    # not load has another path in its error: that one has to be seen.
+    # `gem install` compiles for one Ruby, and makes no folder for its version. A compiled library that exists but does
+    # not load raises an error with another path, which must not be hidden.
     raise unless error.path == "heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle"
 
     begin
@@ -19,8 +19,8 @@ else
     rescue LoadError => missing
       raise unless missing.path == "heddle/heddle"
 
-      raise LoadError, "heddle is not compiled for Ruby #{RUBY_VERSION}: in a checkout run `bundle exec rake compile` with this Ruby, " \
-        "else install the gem with it", cause: nil
+      raise LoadError, "heddle is not compiled for Ruby #{RUBY_VERSION}: with this Ruby, run " \
+        "`bundle exec rake compile` in a checkout, or install the gem", cause: nil
     end
   end
 end

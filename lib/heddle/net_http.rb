@@ -5,13 +5,13 @@ require_relative "scheduler"
 require_relative "net_http/installation"
 
 module Heddle
-  # Net::HTTP with less work, under callers that do not know of it: open-uri, faraday, aws-sdk, net-http-persistent and whatever
-  # else sits on Net::HTTP. Requiring this file switches it on for all connections made from then on.
+  # Net::HTTP with less work, for unmodified callers: open-uri, faraday, aws-sdk, net-http-persistent and all other
+  # users of Net::HTTP. Requiring this file enables it for all later connections.
   #
-  # Answers, errors, encodings and what may be overridden stay as they were; where a program has overridden what would be
-  # done faster, asked for `debug_output`, or put a socket of its own in place, stock does the work, and {stats} says so.
-  # One thing is different: the block of `read_body` is given what has arrived, up to 1 MiB at once, where stock stops
-  # at 16 KiB. `enable(segment: 16_384)` has it as in stock.
+  # Answers, errors, encodings and overridable methods stay the same. Where a program has overridden an accelerated
+  # method, set `debug_output`, or replaced the socket, stock Net::HTTP does the work, and {stats} counts that. One
+  # difference: the block of `read_body` gets all bytes that have arrived, up to 1 MiB at once, while stock gives at
+  # most 16 KiB. `enable(segment: 16_384)` restores stock's size.
   module NetHTTP
     SEGMENT = 1 << 20
     private_constant :SEGMENT
@@ -20,20 +20,22 @@ module Heddle
     @lock = Mutex.new
 
     class << self
-      # Switches it on. Connections that are open already stay as they are.
+      # Accelerates new connections. Open connections do not change.
       #
-      # @param klass [Class] Net::HTTP, a subclass, or a copy of it such as Gem::Net::HTTP; with Net::HTTP its subclasses are meant, too
-      # @param segment [Integer] bytes that a block of `read_body` is given at once at most
+      # @param klass [Class] Net::HTTP, a subclass, or a copy such as Gem::Net::HTTP; Net::HTTP includes its subclasses
+      # @param segment [Integer] the most bytes that a block of `read_body` gets at once
       # @return [nil]
-      # @raise [ArgumentError] for a class that is no Net::HTTP
+      # @raise [ArgumentError] when the class is not a Net::HTTP
       def enable(klass = ::Net::HTTP, segment: SEGMENT)
-        raise ArgumentError, "a segment must be of 1 byte at least: got #{segment.inspect}" unless segment.is_a?(Integer) && segment > 0
+        unless segment.is_a?(Integer) && segment > 0
+          raise ArgumentError, "a segment must have at least 1 byte, not #{segment.inspect}"
+        end
 
         @lock.synchronize { installation(klass).enable(segment) }
         nil
       end
 
-      # Switches it off: new connections are stock's own, and open ones behave as such.
+      # Restores stock Net::HTTP: new connections are stock's own, and open connections behave as such.
       #
       # @param klass [Class] as for {enable}
       # @return [nil]
@@ -48,9 +50,9 @@ module Heddle
         @lock.synchronize { installation(klass).enabled? }
       end
 
-      # How many steps (a read, a line, a write, a head) were done fast, and how many stock did, by reason: `:override` of a
-      # method, `:debug_output`, `:io` of an unknown class or closed, `:buffered` by the IO itself, `:arguments` that only stock
-      # can judge, `:disabled`.
+      # Counts the steps (a read, a line, a write, a head) that were accelerated, and those that stock did, by reason:
+      # `:override` of a method, `:debug_output`, `:io` of an unknown class or closed, `:buffered` by the IO itself,
+      # `:arguments` that only stock understands, `:disabled`.
       #
       # @return [Hash{Symbol => Object}] `{fast: Integer, fallback: {Symbol => Integer}}`
       def stats
@@ -59,7 +61,7 @@ module Heddle
         {fast: libraries.sum(&:fast), fallback: fallback}
       end
 
-      # Has one object work fast, whether or not it is switched on for all.
+      # Accelerates one object, whether or not its class is accelerated.
       #
       # @param http [Net::HTTP] started or not
       # @return [Net::HTTP] the same
@@ -71,7 +73,8 @@ module Heddle
       private
 
       def installation(klass)
-        owner = Installation.owner(klass) or raise ArgumentError, "#{klass.inspect} is no Net::HTTP: it has no method `connect` that makes a BufferedIO"
+        owner = Installation.owner(klass) or
+          raise ArgumentError, "#{klass.inspect} is not a Net::HTTP: no method `connect` of it makes a BufferedIO"
         @installations[owner] ||= Installation.new(owner)
       end
     end

@@ -3,14 +3,14 @@
 require "heddle" unless defined?(Heddle::FiberPool)
 
 module Heddle
-  # `require "heddle/neverblock"` beside EventMachine.
+  # `require "heddle/neverblock"` was called while EventMachine was loaded.
   class ReactorLoaded < LoadError
     include Error
   end
 
-  # The names by which programs for NeverBlock (Mohammad A. Ali, 2008) call it, so that its clients run as they are written:
-  # <tt>NB::FiberPool</tt> and <tt>EM.run</tt>. No socket class is replaced for that: Ruby's own let other fibers run
-  # when they wait.
+  # Defines the names that clients of NeverBlock (Mohammad A. Ali, 2008) use, <tt>NB::FiberPool</tt> and
+  # <tt>EM.run</tt>, so that these clients run unmodified. Replaces no socket class: Ruby's own sockets let other fibers
+  # run while they wait.
   #
   # @example
   #   require "heddle/neverblock"
@@ -26,31 +26,31 @@ module Heddle
     def self.refuse_eventmachine
       return unless defined?(::EventMachine)
 
-      raise ReactorLoaded, "heddle/neverblock stands in for EventMachine's EM.run, and EventMachine is loaded: its reactor would " \
-        "hold the thread, and no fiber of Heddle could run. Use one of the two: drop `require \"eventmachine\"`, or run the " \
-        "reactor in a process of its own"
+      raise ReactorLoaded, "heddle/neverblock replaces EventMachine's EM.run, but EventMachine is loaded: its " \
+        "reactor would block the thread, and no fiber of Heddle could run. Use only one of them: drop " \
+        "`require \"eventmachine\"`, or run the reactor in a process of its own"
     end
 
     refuse_eventmachine
 
-    # A {Heddle::FiberPool} whose `spawn` never waits: what finds no free fiber is queued, however much that is.
+    # A {Heddle::FiberPool} whose `spawn` never waits: its queue has no bound.
     class FiberPool < Heddle::FiberPool
       UNBOUNDED = 1 << 62
       private_constant :UNBOUNDED
 
-      # @param count [Integer] how many blocks run at once, at most
+      # @param count [Integer] the most blocks that run at once
       def initialize(count = 50)
         super(count, queue: UNBOUNDED)
       end
     end
 
-    # What EventMachine was to NeverBlock's clients.
+    # Replaces EventMachine for NeverBlock's clients.
     module Reactor
       class << self
-        # {Heddle.run}: returns once the block and all that was spawned inside have ended. There is no need to stop it.
+        # Calls {Heddle.run}, which returns when the block and all tasks spawned inside have ended. Needs no `stop`.
         #
         # @return [Object] the block's value
-        # @raise [ReactorLoaded] when EventMachine was loaded meanwhile
+        # @raise [ReactorLoaded] when EventMachine was loaded since the `require`
         def run(&block)
           NeverBlock.refuse_eventmachine
           Heddle.run(&block)
@@ -62,5 +62,5 @@ end
 
 # NeverBlock's own name for itself.
 NB = Heddle::NeverBlock unless defined?(NB)
-# In place of EventMachine, see {Heddle::NeverBlock::Reactor}.
+# Replaces EventMachine, see {Heddle::NeverBlock::Reactor}.
 EM = Heddle::NeverBlock::Reactor unless defined?(EM)

@@ -3,10 +3,10 @@
 require "heddle" unless defined?(Heddle::FiberPool)
 require "sequel"
 
-# Loads the extension +heddle+ (lib/sequel/extensions/heddle.rb) into each Sequel::Database that is made from now on:
+# Loads the extension +heddle+ (lib/sequel/extensions/heddle.rb) into each later Sequel::Database:
 #
 #   require "heddle/sequel"
 #   DB = Sequel.connect("postgres://…")
 #
-# For a single one, <tt>DB.extension(:heddle)</tt>.
+# To load it into one database only, call <tt>DB.extension(:heddle)</tt>.
 Sequel::Database.extension(:heddle)

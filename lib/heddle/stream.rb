@@ -5,15 +5,15 @@ require_relative "scheduler"
 require_relative "stream/as_io"
 
 module Heddle
-  # Bytes with a deadline, over TCP, UNIX sockets and TLS, in tasks and in plain threads: every operation, a whole line as
-  # much as a connect, has a time in which it is over. Stands in for a TCPSocket.
+  # Bytes with a deadline, over TCP, UNIX sockets and TLS, in tasks and in plain threads. Every operation, from a
+  # connect to a whole line, ends within its timeout. Can replace a TCPSocket.
   #
-  # Timeouts bound whole operations, not single waits: a server that sends a byte now and then does not draw them out.
-  # Whatever interrupts an operation (its timeout, a {Heddle.deadline}, a cancel, Thread#raise) closes the stream, for nobody
-  # knows where the conversation stands then.
+  # Timeouts bound whole operations, not single waits: a server that sends a byte now and then does not prolong them. An
+  # interrupted operation (by its timeout, a {Heddle.deadline}, a cancel, Thread#raise) closes the stream, since the
+  # state of the exchange is unknown then.
   #
-  # What is written is gathered until {#flush}, or until a read has to wait. A client that writes and never reads needs
-  # +sync: true+.
+  # The stream buffers written bytes until {#flush}, or until a read must wait. A client that writes and never reads
+  # needs +sync: true+.
   #
   # The methods that read and write are in C: ext/heddle/stream.
   #
@@ -23,7 +23,7 @@ module Heddle
   class Stream
     include AsIO
 
-    # Bytes that a stream holds at most: of a line, of {#peek}, of replies that arrive while more is written.
+    # The most bytes that a stream holds: of a line, of {#peek}, of replies that arrive during a write.
     BUFFER_LIMIT = 64 << 20
 
     private_class_method :allocate
@@ -31,14 +31,14 @@ module Heddle
     class << self
       # Connects to a TCP server.
       #
-      # @param host [String] a name or an address; all addresses of a name are raced
+      # @param host [String] a name or an address; connects race over all addresses of a name
       # @param port [Integer, String]
-      # @param timeout [Numeric, nil] seconds, for each of the three that is not given
+      # @param timeout [Numeric, nil] seconds, the default of the other three timeouts
       # @param connect_timeout [Numeric, nil] seconds for look-up, connect and TLS handshake together
-      # @param read_timeout [Numeric, nil] seconds that an operation that reads may take in all
-      # @param write_timeout [Numeric, nil] seconds that an operation that sends may take in all
+      # @param read_timeout [Numeric, nil] seconds for a whole operation that reads
+      # @param write_timeout [Numeric, nil] seconds for a whole operation that sends
       # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext] see {TLS.start}; true: the system's authorities
-      # @param keepalive [Boolean] whether the kernel asks now and then if the peer is still there
+      # @param keepalive [Boolean] whether the kernel probes now and then if the peer is still there
       # @param local_host [String, nil] the address to connect from, with +local_port+
       # @return [Stream]
       # @raise [DeadlineExceeded] when connecting takes longer than connect_timeout
@@ -61,17 +61,19 @@ module Heddle
       # Connects to a UNIX socket.
       #
       # @param path [String]
-      # @param timeout [Numeric, nil] seconds, see {.connect}, as the other three
+      # @param timeout [Numeric, nil] seconds; all four timeouts are those of {.connect}
       # @return [Stream]
       def unix(path, timeout: nil, connect_timeout: timeout, read_timeout: timeout, write_timeout: timeout, **options)
         Heddle.deadline(connect_timeout) do
           socket = UNIXSocket.new(path)
-          dressed(socket) { new(socket, peer: path, read_timeout: read_timeout, write_timeout: write_timeout, **options) }
+          dressed(socket) do
+            new(socket, peer: path, read_timeout: read_timeout, write_timeout: write_timeout, **options)
+          end
         end
       end
 
-      # Connects to a TCP server and does a TLS handshake, both within +connect_timeout+. The peer's certificate and name are
-      # verified.
+      # Connects to a TCP server and does a TLS handshake, both within +connect_timeout+. The peer's certificate and
+      # name are verified.
       #
       # @param tls [Hash, OpenSSL::SSL::SSLContext, true] see {TLS.start}
       # @return [Stream] see {.connect} for the rest
@@ -81,7 +83,7 @@ module Heddle
 
       private
 
-      # A socket is not left open by what fails before its stream is there.
+      # Closes the socket if an error prevents its stream.
       def dressed(socket)
         complete = false
         stream = yield
@@ -92,12 +94,13 @@ module Heddle
       end
     end
 
-    # Puts a stream on a socket that somebody else made; bytes that it has read ahead are taken over. Nobody else may read
-    # from it or write to it from now on. Bytes that it has not sent yet are sent, within the write timeout.
+    # Puts a stream on an existing socket. The stream takes over bytes that the socket has read ahead, and sends bytes
+    # that the socket has buffered, within the write timeout. No other code may read from the socket or write to it from
+    # now on.
     #
     # @param io [IO, #to_io] a socket, or a pipe
-    # @param peer [String, nil] what to call the other side in messages
-    # @param timeout [Numeric, nil] seconds, for both of the next two
+    # @param peer [String, nil] the peer's name, for messages
+    # @param timeout [Numeric, nil] seconds, the default of both other timeouts
     # @param sync [Boolean] whether each write is sent at once
     # @param buffer_limit [Integer] bytes, see {BUFFER_LIMIT}
     def initialize(io, peer: nil, timeout: nil, read_timeout: timeout, write_timeout: timeout, sync: false,
@@ -110,26 +113,26 @@ module Heddle
       self.sync = sync
     end
 
-    # @param seconds [Numeric, nil] for operations that read as for those that send
+    # @param seconds [Numeric, nil] for operations that read and for operations that send
     def timeout=(seconds)
       self.read_timeout = self.write_timeout = seconds
     end
 
-    # Goes on with TLS, as protocols do that ask for it in the clear first.
+    # Starts TLS on a connection that began in clear text (STARTTLS).
     #
-    # @param host [String, nil] whose certificate it has to be
+    # @param host [String, nil] the name that the certificate must have
     # @param tls [Hash, OpenSSL::SSL::SSLContext, true] see {TLS.start}
     # @param timeout [Numeric, nil] seconds for the handshake, the read timeout unless given
     # @return [self]
-    # @raise [IOError] when bytes have arrived in the clear that were not read, for somebody may have put them there: the stream
-    #   is closed. When TLS has begun already: it goes on
-    # @raise [StreamBusy] while somebody else uses the stream, which goes on
+    # @raise [IOError] when unread bytes arrived in clear text, since an attacker may have inserted them: the stream is
+    #   closed. Also when TLS has already begun: the stream stays open
+    # @raise [StreamBusy] while another fiber or thread uses the stream, which stays open
     def start_tls(host, tls = true, timeout: read_timeout)
       secure { Heddle.deadline(timeout) { attach_tls(TLS.start(self, host, tls)) } }
       self
     end
 
-    # @return [Boolean] whether what is sent is encrypted
+    # @return [Boolean] whether TLS encrypts the stream
     def tls?
       !tls.nil?
     end
@@ -147,7 +150,7 @@ module Heddle
       address = io.remote_address
       return address.inspect_sockaddr if address.ip?
 
-      # Of a pair, and of who has connected to a server, it is empty.
+      # A socket pair, and a client accepted by a server, have an empty path.
       address.unix_path.empty? ? io.inspect : address.unix_path
     rescue NoMethodError, SystemCallError, SocketError
       io.inspect

@@ -3,15 +3,15 @@
 require_relative "scheduler"
 
 module Heddle
-  # A few Ruby threads that run blocks for others, which wait meanwhile. They are started as they are needed and end when
-  # there has been nothing to do for a second.
+  # A few Ruby threads that run blocks for callers that wait. Threads start on demand and end after an idle second.
   #
-  # Each block runs on its thread's root fiber. In a Fiber of its own it would crash the children of a fork that happens
-  # meanwhile: Ruby forgets the stack of a thread that the child does not have only where the thread is on its root fiber,
-  # and else marks memory that is unmapped or, before Ruby 3.3, that another thread uses for its stack.
+  # Each block runs on its thread's root fiber. A block in a Fiber of its own would crash children that are forked
+  # meanwhile: for threads that the child does not have, Ruby forgets the stack only if the thread was on its root
+  # fiber. Otherwise Ruby marks memory that is unmapped or, before Ruby 3.3, is another thread's stack.
   #
   # Between two blocks the fiber's locals and instance variables are removed; its storage (Ruby >= 3.2) is a copy of the
-  # caller's. A thread whose fiber a library knows by its identity ({FiberPool.retire_if}) runs no other block.
+  # caller's. If a library identifies something by the thread's fiber ({FiberPool.retire_if}), the thread runs no other
+  # block.
   class WorkerThreads
     IDLE_SECONDS = 1
     GRACE_OF_GRACE = 1
@@ -19,18 +19,18 @@ module Heddle
     RESETTING = Thread::Mutex.new # several threads of a child may be the first
     private_constant :IDLE_SECONDS, :GRACE_OF_GRACE, :FOR_EVER, :RESETTING
 
-    # @return [Integer] how many there are at most
+    # @return [Integer] the most threads
     attr_reader :limit
 
-    # @param name [String] of the threads
-    # @param limit [Integer] how many there are at most; the others' blocks wait for their turn
+    # @param name [String] the threads' name
+    # @param limit [Integer] the most threads; further blocks queue
     def initialize(name, limit)
       @name = name
       @limit = limit
       reset
     end
 
-    # @param count [Integer] how many there may be from now on
+    # @param count [Integer] the most threads from now on
     def limit=(count)
       @lock.synchronize do
         @limit = count
@@ -38,19 +38,22 @@ module Heddle
       end
     end
 
-    # Runs the work on one of the threads; the caller, a fiber or a thread, waits for its end.
+    # Runs the work on one of the threads. The caller, a fiber or a thread, waits until the work ends.
     #
-    # When an exception ends the wait, one that has not begun is dropped, and another gets the exception too; the caller
-    # then waits for its end, but no longer than +grace+. After that the thread is left alone with it, and another may
-    # take its place.
+    # When an exception ends the wait, work that has not begun is dropped; work that has begun gets the exception too,
+    # and the caller waits for its end, but no longer than +grace+. After that the work is abandoned, and another thread
+    # may take the place of its thread.
     #
     # @param work [#call]
     # @param grace [Numeric, nil] seconds; nil to wait for as long as it takes
-    # @param interrupt [#call, nil] called with the exception, in the caller, in place of raising it in the work's thread
-    # @return [Object] what the work returned
-    # @raise [Exception] what the work raised
+    # @param interrupt [#call, nil] called with the exception, in the caller, in place of raising it in the work's
+    #   thread
+    # @return [Object] the work's value
+    # @raise [Exception] the work's error
     def run(work, grace: nil, interrupt: nil)
-      RESETTING.synchronize { reset unless @pid == Process.pid } unless @pid == Process.pid # a child of fork has none of the threads
+      unless @pid == Process.pid # a child of fork has none of the threads
+        RESETTING.synchronize { reset unless @pid == Process.pid }
+      end
       job = Job.new(work, interrupt)
       begin
         submit(job)
@@ -74,14 +77,17 @@ module Heddle
       @pid = Process.pid # last: from now on nobody resets it
     end
 
+    # Thread#raise and Thread#kill must not strike between the count of a thread and its start: its place would be lost.
     def submit(job)
-      starts = @lock.synchronize do
-        @queue << job
-        next @offered.signal && false if @idle >= @queue.size
+      Thread.handle_interrupt(Exception => :never) do
+        starts = @lock.synchronize do
+          @queue << job
+          next @offered.signal && false if @idle >= @queue.size
 
-        @threads < @limit && (@threads += 1)
+          @threads < @limit && (@threads += 1)
+        end
+        start_thread if starts
       end
-      start_thread if starts
     end
 
     def start_thread
@@ -89,7 +95,7 @@ module Heddle
       started.name = @name
       started.report_on_exception = false
     ensure
-      @lock.synchronize { @threads -= 1 } unless started
+      Heddle.shield(GRACE_OF_GRACE) { @lock.synchronize { @threads -= 1 } } unless started
     end
 
     # An exception for a job must strike within that job alone.
@@ -111,7 +117,7 @@ module Heddle
       false
     end
 
-    # Those that are queued must not wait for a thread that is no more.
+    # Queued jobs must not wait for a thread that has ended.
     def replace(job)
       starts = @lock.synchronize do
         leave(job)
@@ -122,8 +128,8 @@ module Heddle
       nil # the process ends, and no thread starts any more
     end
 
-    # nil when the thread has to end. It no longer counts then: one that still did would keep #submit from starting another,
-    # while it takes no job itself.
+    # Returns nil when the thread must end, and no longer counts the thread: otherwise #submit would not start another
+    # thread, although this one takes no more jobs.
     def next_job(last)
       @lock.synchronize do
         wait_for_job if @queue.empty? && stays?(last)
@@ -131,7 +137,7 @@ module Heddle
       end
     end
 
-    # Asked again after a wait: the limit may be another then.
+    # Called again after each wait: the limit may have changed.
     def stays?(last) = !last&.abandoned && @threads <= @limit
 
     def wait_for_job
@@ -159,7 +165,7 @@ module Heddle
       end
     end
 
-    # As many as there may be threads get a substitute. Beyond that they hold on to their places.
+    # Starts substitutes for abandoned threads, up to as many as the limit. Further abandoned threads keep counting.
     def abandon(job, error, grace)
       starts = @lock.synchronize do
         next if job.ended? || @abandoned >= @limit
@@ -170,13 +176,13 @@ module Heddle
         @queue.any? && (@threads += 1)
       end
       start_thread if starts
-      warn "heddle: an offloaded block goes on although its caller has given up (#{error.class}: #{error&.message}); #{grace} s " \
-        "after it was told so it is still at\n    #{Array(job.backtrace).first(5).join("\n    ")}"
+      warn "heddle: the caller of an offloaded block gave up (#{error.class}: #{error&.message}); #{grace} s after " \
+        "the block was interrupted, it still runs at\n    #{Array(job.backtrace).first(5).join("\n    ")}"
     end
 
     # One block and its outcome.
     class Job
-      # @return [Boolean, nil] whether nobody waits for it any more; under the lock of its {WorkerThreads}
+      # @return [Boolean, nil] whether the caller gave up waiting; guarded by the lock of the {WorkerThreads}
       attr_accessor :abandoned
 
       def initialize(work, interrupt)
@@ -188,7 +194,7 @@ module Heddle
         @ending = Gate.new
       end
 
-      # Runs it, on the current thread.
+      # Runs the block on the current thread.
       def perform
         return unless @lock.synchronize { @state == :waiting && (@thread = Thread.current) && (@state = :running) }
 
@@ -207,7 +213,7 @@ module Heddle
       end
 
       # @param timeout [Numeric, nil] seconds
-      # @return [Boolean] whether it has ended
+      # @return [Boolean] whether the job has ended
       def wait(timeout = nil)
         deadline = timeout && now + timeout
         until (seen = @ending.openings) && ended?
@@ -219,19 +225,19 @@ module Heddle
         true
       end
 
-      # Comes back when it has ended, whatever else happens; what came meanwhile is raised then.
+      # Returns only when the job has ended. Raises exceptions that arrived during the wait afterwards.
       def wait_for_end
         wait
       ensure
         wait_for_end unless ended?
       end
 
-      # @return [Boolean] whether it had not begun, and now never will
+      # @return [Boolean] whether the job had not begun, and now never will
       def withdraw
         @lock.synchronize { @state == :waiting && (@state = :withdrawn) && true }
       end
 
-      # Tells the work of an exception in its caller.
+      # Passes an exception in the caller on to the work.
       def interrupt(error)
         @lock.synchronize do
           next unless @state == :running
@@ -246,11 +252,11 @@ module Heddle
       # @return [Boolean]
       def ended? = @state == :ended
 
-      # @return [Array<String>, nil] where its thread is
+      # @return [Array<String>, nil] its thread's backtrace
       def backtrace = @thread&.backtrace
 
       # @return [Object]
-      # @raise [Exception] where it came from, and then where it was waited for
+      # @raise [Exception] the work's error; its backtrace has the work's lines above the caller's
       def value
         return @value unless @error
 
@@ -260,8 +266,8 @@ module Heddle
 
       private
 
-      # A child that the work forked, and in which the work went on: whoever waits for this job is in the parent. The child
-      # ends as it would have in a thread of its own: with the work's error, and after the at_exit blocks.
+      # Ends a child that the work forked and in which the work returned: the caller exists only in the parent. The
+      # child ends as a thread's child would: with the work's error, and after the at_exit blocks.
       def end_child(error)
         Thread.handle_interrupt(Exception => :immediate) { Scheduler.end_child(error) }
       end
@@ -275,7 +281,7 @@ module Heddle
         discard_interrupts
       end
 
-      # What #interrupt raised too late to strike.
+      # Drops exceptions that #interrupt raised too late to reach the work.
       def discard_interrupts
         while Thread.pending_interrupt?
           begin

@@ -13,14 +13,19 @@ class MySQLCollectionsTest < Minitest::Test
       require "date"
       require "heddle/db"
       db = Heddle::DB.connect(ENV.fetch("SERVER"), timeout: 40)
-      db.query("create temporary table t (id int primary key auto_increment, a varchar(100), b double, c datetime(6), d decimal(20,5), e blob, f time, g date, h bigint unsigned)")
+      db.query("create temporary table t (id int primary key auto_increment, a varchar(100), b double, c " \
+        "datetime(6), d decimal(20,5), e blob, f time, g date, h bigint unsigned)")
       insert = "insert into t (a, b, c, d, e, f, g, h) values (?, ?, ?, ?, ?, ?, ?, ?)"
-      row = ["näme", 1.5, Time.utc(2024, 1, 2, 3, 4, 5), BigDecimal("12.34567"), "\0\xff".b * 50, nil, Date.new(2024, 5, 6), 2**63 + 1]
+      row = ["näme", 1.5, Time.utc(2024, 1, 2, 3, 4, 5), BigDecimal("12.34567"), "\0\xff".b * 50, nil,
+        Date.new(2024, 5, 6), 2**63 + 1]
       right = []
       stress(true) { db.query(insert, *row) }
       stress(1) { 4.times { db.query(insert, *row) } }
       columns = "a, b, c, d, e, f, g, h"
-      stress(true) { right << (db.query("select #{columns} from t where id = ?", 1).to_a.map { |found| found.to_a.flatten.last } == [2**63 + 1]) }
+      stress(true) do
+        right << (db.query("select #{columns} from t where id = ?", 1).to_a.map { |found| found.to_a.flatten.last } ==
+          [2**63 + 1])
+      end
       rows = stress(1) { db.query("select #{columns} from t where id > ?", 0).to_a }
       right << (rows.size == 5 && rows.uniq.size == 1 && rows.first.inspect.include?("näme"))
       right << (stress(1) { db.transaction { db.query_value("select count(*) from t") } } == 5)
@@ -34,6 +39,6 @@ class MySQLCollectionsTest < Minitest::Test
 
   private
 
-  # The child does without RubyGems, which knows where it is.
+  # The child runs without RubyGems, so the path is passed to it.
   def bigdecimal = Gem::Specification.find_by_name("bigdecimal").full_require_paths.join(":")
 end

@@ -4,7 +4,8 @@ require "test_helper"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 
-# What can go wrong before a connection is there: every failure is a Heddle::DB::Error, says what to do, and shows no secret.
+# What can fail before a connection exists: every failure is a Heddle::DB::Error, says what to do, and shows no
+# secret.
 class MySQLConnectingTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -29,9 +30,9 @@ class MySQLConnectingTest < Minitest::Test
     assert_raises(*classes) { DB.connect(url, timeout: 10, **options) }
   end
 
-  # ---- nobody there
+  # ---- no server
 
-  def test_a_database_that_is_down
+  def test_a_server_that_is_down
     port = refused_port
     error = failure(Errno::ECONNREFUSED, "mysql://me:hush@127.0.0.1:#{port}/base")
     assert_kind_of DB::Error, error
@@ -51,7 +52,7 @@ class MySQLConnectingTest < Minitest::Test
     refute_includes error.full_message, "hush"
   end
 
-  def test_a_stranger_behind_tls
+  def test_a_server_with_an_untrusted_certificate
     error = failure(OpenSSL::SSL::SSLError, mariadb.url, tls: true)
     assert_kind_of DB::Error, error
     assert_includes error.message, "127.0.0.1"
@@ -74,7 +75,7 @@ class MySQLConnectingTest < Minitest::Test
       assert_match(/127\.0\.0\.1:#{server.port}.*log-in/, error.message)
       error = assert_raises(DB::ConnectTimeout) { DB.connect("#{server.url}?timeout=0.2&tls=yes") }
       assert_match(/127\.0\.0\.1:#{server.port}.*TLS/, error.message)
-      # A deadline around it is the caller's own.
+      # A deadline around the connect is the caller's own.
       error = assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { DB.connect(server.url, timeout: 10) } }
       refute_kind_of DB::ConnectTimeout, error
     end
@@ -82,7 +83,7 @@ class MySQLConnectingTest < Minitest::Test
 
   # ---- URLs
 
-  def test_a_password_that_is_not_encoded
+  def test_a_password_that_is_not_percent_encoded
     ["a/b", "a#b", "12/3", "1#2", "1?2", "a?b", "1/2#3", "a@b/c"].each do |password|
       error = failure(ArgumentError, "mysql://me:#{password}@127.0.0.1/base")
       assert_match(/%2F.*%23/, error.message, password)
@@ -100,7 +101,7 @@ class MySQLConnectingTest < Minitest::Test
     refute_includes error.message, "hush"
   end
 
-  def test_what_is_no_url
+  def test_invalid_urls
     [nil, 7, :mysql, [], "", "127.0.0.1", {host: "x"}].each do |url|
       error = failure(ArgumentError, url)
       assert_includes error.message, "mysql://user:password@host/base", url.inspect
@@ -125,7 +126,9 @@ class MySQLConnectingTest < Minitest::Test
   end
 
   def test_every_option_works_in_a_url
-    url = "#{mariadb.url}?timeout=9&connect_timeout=8&statement_cache=always&statement_cache_size=2&time_zone=utc&charset=latin1&booleans=true"
+    options = {timeout: 9, connect_timeout: 8, statement_cache: "always", statement_cache_size: 2, time_zone: "utc",
+               charset: "latin1", booleans: true}
+    url = "#{mariadb.url}?#{URI.encode_www_form(options)}"
     db = DB.connect(url)
     3.times { |n| db.query("select #{n}") }
     assert_equal 2, db.cached_statements
@@ -135,9 +138,11 @@ class MySQLConnectingTest < Minitest::Test
     assert_match(/hue.*timeout/m, failure(ArgumentError, mariadb.url, hue: "red").message)
   end
 
-  def test_values_that_options_do_not_have
-    {timeout: [-1, 0, "soon", Float::NAN, []], connect_timeout: [0, "x", -0.5], port: [0, 70_000, "x"], host: [7, "a b", []], socket: [7],
-     user: [7], password: [7, []], database: [7], tls: [7, "x"], time_zone: [7, :mars, nil], charset: [nil, "sjis", 7], statement_cache: [7, "sometimes"],
+  def test_invalid_values_of_options
+    {timeout: [-1, 0, "soon", Float::NAN, []], connect_timeout: [0, "x", -0.5], port: [0, 70_000, "x"],
+     host: [7, "a b", []], socket: [7],
+     user: [7], password: [7, []], database: [7], tls: [7, "x"], time_zone: [7, :mars, nil], charset: [nil, "sjis", 7],
+     statement_cache: [7, "sometimes"],
      statement_cache_size: [0, "x", 1.5], server_public_key: [7, "no key", :tell]}.each do |name, values|
       values.each do |value|
         error = assert_raises(ArgumentError, "#{name}: #{value.inspect}") { DB.connect(mariadb.url, name => value) }
@@ -149,7 +154,8 @@ class MySQLConnectingTest < Minitest::Test
   end
 
   def test_options_of_tls
-    {{hue: 1} => /hue/, {ca_file: "/no/such"} => /ca_file.*\/no\/such/, {ca_path: "/no/such"} => /ca_path.*\/no\/such/, {ca_file: "/"} => /ca_file/,
+    {{hue: 1} => /hue/, {ca_file: "/no/such"} => /ca_file.*\/no\/such/, {ca_path: "/no/such"} => /ca_path.*\/no\/such/,
+     {ca_file: "/"} => /ca_file/,
      {cert: "x"} => /cert:/, {key: "x"} => /key:/}.each do |options, pattern|
       assert_match(pattern, failure(ArgumentError, mariadb.url, tls: options).message)
     end
@@ -160,14 +166,15 @@ class MySQLConnectingTest < Minitest::Test
 
   # ---- secrets
 
-  # Every object that can be reached from a connection, as it shows itself, and in a NoMethodError.
+  # Every object that can be reached from a connection, by its inspect, and in a NoMethodError.
   def test_nothing_shows_a_password
     url = mariadb.url
     secret = url[/:([^:@\/]+)@/, 1]
     pool = DB::Pool.new(url, timeout: 10)
     db = pool.with { |connection| connection }
     key = OpenSSL::PKey::RSA.new(2048)
-    with_secrets = DB.connect(url, timeout: 10, tls: {verify: false, hostname: "x-hidden-x"}, server_public_key: key.public_to_pem)
+    with_secrets = DB.connect(url,
+      timeout: 10, tls: {verify: false, hostname: "x-hidden-x"}, server_public_key: key.public_to_pem)
     cache = Heddle::Memcached.const_get(:Address).all(["memcached://me:#{secret}@127.0.0.1:1"]).first
     [pool, db, db.driver, db.driver.stream, with_secrets, with_secrets.driver, cache].each do |object|
       texts = [object.inspect, object.to_s, assert_raises(NoMethodError) { object.no_such_method }.full_message]
@@ -191,21 +198,23 @@ class MySQLConnectingTest < Minitest::Test
 
   # ---- keys and scrambles
 
-  # Where it asks the terminal, it reads the answer from there, not from us.
-  def test_a_key_with_a_password_asks_nobody
+  # Where OpenSSL asks the terminal, it reads the answer from there, not from us.
+  def test_an_encrypted_key_never_prompts_for_its_password
     pem = OpenSSL::PKey::RSA.new(2048).to_pem(OpenSSL::Cipher.new("aes-128-cbc"), "hush")
     certificate, = Certificates.server
     in_child_without_terminal do
       error = failure(ArgumentError, mariadb.url, tls: {verify: false, cert: certificate.to_pem, key: pem})
       assert_match(/key_password/, error.message)
       refute_includes error.message, "PRIVATE"
-      error = failure(ArgumentError, mariadb.url, tls: {verify: false, cert: certificate.to_pem, key: pem, key_password: "wrong"})
+      error = failure(ArgumentError, mariadb.url,
+        tls: {verify: false, cert: certificate.to_pem, key: pem, key_password: "wrong"})
       assert_match(/key_password/, error.message)
       assert_match(/server_public_key/, failure(ArgumentError, mariadb.url, server_public_key: pem).message)
     end
     certificate, key = Certificates.server
     locked = key.to_pem(OpenSSL::Cipher.new("aes-128-cbc"), "hush")
-    db = DB.connect(mariadb.url, timeout: 10, tls: {verify: false, cert: certificate.to_pem, key: locked, key_password: "hush"})
+    db = DB.connect(mariadb.url,
+      timeout: 10, tls: {verify: false, cert: certificate.to_pem, key: locked, key_password: "hush"})
     assert_predicate db.driver.stream, :tls?
     db.close
   end
@@ -230,7 +239,7 @@ class MySQLConnectingTest < Minitest::Test
     end
   end
 
-  # ---- what a hostile server says
+  # ---- answers of a hostile server
 
   ESCAPES = "\e[2J\e]0;owned\a\r\x7f\u009b31m line\nnext\ttab é"
   HARMLESS = "\\x1B[2J\\x1B]0;owned\\x07\\x0D\\x7F\\x9B31m line\nnext\ttab é"
@@ -263,10 +272,10 @@ class MySQLConnectingTest < Minitest::Test
     end
   end
 
-  # MariaDB takes a prepare and its execution together, and answers the first alone.
+  # MariaDB takes a prepare and its execution together, and answers only the first.
   MARIADB = {version: "10.11.4-MariaDB", capabilities: ScriptedMySQL::CAPABILITIES & ~1}.freeze
 
-  # Errors after which a server closes the connection by itself.
+  # Errors after which a server closes the connection itself.
   def test_an_error_that_ends_the_connection
     [1053, 1078, 1153, 1156, 1159, 1160, 1927, 3169, 4031].product([{}, MARIADB]) do |code, options|
       play = proc do |peer|

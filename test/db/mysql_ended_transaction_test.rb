@@ -5,7 +5,8 @@ require "support/stream_helpers"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 
-# The server rolls a transaction back with an error, and what is sent after that would be committed by itself.
+# The server rolls a transaction back with an error, and statements that are sent after that would be committed on
+# their own.
 class MySQLEndedTransactionTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -27,7 +28,8 @@ class MySQLEndedTransactionTest < Minitest::Test
     @db.close
   end
 
-  # Another has changed much, and waits for the row that this transaction has changed: with the next step this one is the victim.
+  # Another transaction has changed much, and waits for the row that this one has changed: with its next step this one
+  # becomes the victim.
   def with_a_deadlock_ahead
     other = connect
     @db.exec("update counters set n = 1 where id = 1")
@@ -43,13 +45,16 @@ class MySQLEndedTransactionTest < Minitest::Test
     other&.close
   end
 
-  # Not by innodb_trx, which shows nothing new to one who looks more often than ten times a second.
+  # Not by innodb_trx, which shows nothing new to clients that ask more often than ten times a second.
   def wait_for_a_lock(watcher)
-    wait_until(what: "the wait for a lock") { watcher.query_row("show global status like 'Innodb_row_lock_current_waits'")[1] == "1" }
+    wait_until(what: "the wait for a lock") do
+      watcher.query_row("show global status like 'Innodb_row_lock_current_waits'")[1] == "1"
+    end
   end
 
   def fall_with(pipeline)
-    [pipeline.query("update counters set n = 9 where id = 2"), pipeline.query("insert into log values (?)", "by itself"),
+    [pipeline.query("update counters set n = 9 where id = 2"),
+      pipeline.query("insert into log values (?)", "by itself"),
       pipeline.query("select count(*) from log")]
   end
 
@@ -74,7 +79,7 @@ class MySQLEndedTransactionTest < Minitest::Test
         end
       end
     end
-    assert_match(/nothing more can be done in this transaction/, error.message)
+    assert_match(/this transaction failed and must be rolled back/, error.message)
     assert_equal 0, lines
     assert_predicate @db, :healthy?
   end
@@ -82,7 +87,9 @@ class MySQLEndedTransactionTest < Minitest::Test
   def test_a_pipeline_in_a_savepoint
     assert_raises(Heddle::DB::TransactionError) do
       @db.transaction do
-        @db.transaction { with_a_deadlock_ahead { assert_stopped(@db.pipeline(limit: 2) { |pipeline| fall_with(pipeline) }) } }
+        @db.transaction do
+          with_a_deadlock_ahead { assert_stopped(@db.pipeline(limit: 2) { |pipeline| fall_with(pipeline) }) }
+        end
       end
     end
     assert_equal 0, lines
@@ -94,11 +101,11 @@ class MySQLEndedTransactionTest < Minitest::Test
     assert_equal 0, lines
   end
 
-  def test_a_pipeline_that_begins_it
+  def test_a_pipeline_that_begins_a_transaction
     other = connect
     other.exec("begin")
     other.exec("update counters set n = 2 where id between 2 and 100")
-    # The wait of the other can only begin once this one has its row.
+    # The wait of the other can begin only once this one has its row.
     waiter = Thread.new do
       watcher = connect
       wait_for_a_lock(watcher)
@@ -116,13 +123,15 @@ class MySQLEndedTransactionTest < Minitest::Test
     other&.close
   end
 
-  # Error 1020, which no list of errors that end transactions has had.
+  # Error 1020, which has been on no list of errors that end transactions.
   def test_a_row_that_has_changed_since_the_snapshot
     @db.exec("set innodb_snapshot_isolation = 1")
     @db.start_transaction
     @db.query("select * from counters")
     connect.then { |other| other.exec("update counters set n = 7 where id = 5") && other.close }
-    futures = @db.pipeline { |p| [p.query("update counters set n = 8 where id = 5"), p.query("insert into log values ('by itself')")] }
+    futures = @db.pipeline { |p|
+      [p.query("update counters set n = 8 where id = 5"), p.query("insert into log values ('by itself')")]
+    }
     assert_equal 1020, assert_raises(Heddle::DB::ServerError) { futures[0].value }.code
     ended = !@db.in_transaction?
     assert_raises(Heddle::DB::TransactionError) { futures[1].value } if ended
@@ -134,11 +143,12 @@ class MySQLEndedTransactionTest < Minitest::Test
     skip "this MariaDB has no innodb_snapshot_isolation"
   end
 
-  # An error that leaves the transaction as it is stops nothing.
-  def test_a_pipeline_goes_on_after_an_error_that_ends_nothing
+  # An error that leaves the transaction open stops nothing.
+  def test_a_pipeline_continues_after_an_error_that_does_not_end_the_transaction
     @db.transaction do
       futures = @db.pipeline do |p|
-        [p.query("insert into counters values (1, 1)"), p.query("insert into log values ('after it')"), p.query("select ?"), p.query("select count(*) from log")]
+        [p.query("insert into counters values (1, 1)"), p.query("insert into log values ('after it')"),
+          p.query("select ?"), p.query("select count(*) from log")]
       end
       assert_equal 1062, assert_raises(Heddle::DB::ServerError) { futures[0].value }.code
       assert_equal 1, futures[1].value.affected_rows
@@ -152,7 +162,7 @@ class MySQLEndedTransactionTest < Minitest::Test
   S = ScriptedMySQL
 
   # 1206, the table of locks is full: the server has rolled back, and says so when it is asked.
-  def test_the_server_is_asked_after_any_error
+  def test_the_transactions_state_is_checked_after_any_error
     server = S.new do |peer|
       peer.welcome
       assert_equal "\x03START TRANSACTION", peer.request

@@ -4,7 +4,8 @@ require "test_helper"
 require "support/stream_helpers"
 require "support/mariadb_server"
 
-# A child of fork has its parent's sockets, but no part in what is said there: with both using one, each would read the other's rows.
+# A child of fork has its parent's sockets, but must not use them: with both using one, each would read the other's
+# rows.
 class MySQLForkTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -15,7 +16,7 @@ class MySQLForkTest < Minitest::Test
     Heddle::DB.connect(mariadb.url, timeout: 10, **options)
   end
 
-  # @return what the block gives in a child, or what it raised
+  # @return the block's value in a child, or the error that it raised
   def in_child
     reader, writer = IO.pipe
     pid = fork do
@@ -45,19 +46,21 @@ class MySQLForkTest < Minitest::Test
   end
 
   def assert_refused(*messages)
-    messages.flatten.each { |message| assert_match(/forked from.*connect again in the child/, message) }
+    messages.flatten.each do |message|
+      assert_match(/belongs to the parent process.*connect again in the child/, message)
+    end
   end
 
   def with_connection(**options)
     db = connect(**options)
     thread = db.query_value("select connection_id()")
     yield db
-    assert_equal thread, db.query_value("select connection_id()"), "the parent's connection goes on"
+    assert_equal thread, db.query_value("select connection_id()"), "the parent's connection still works"
     assert_predicate db, :healthy?
     db.close
   end
 
-  def test_each_has_its_own_rows
+  def test_parent_and_child_read_their_own_rows
     with_connection(statement_cache: :always) do |db|
       db.query_value("select ?", "warm")
       messages = in_child { Array.new(3) { |n| refused { db.query_value("select ?", "child #{n}") } } }
@@ -102,7 +105,9 @@ class MySQLForkTest < Minitest::Test
       db.exec("create temporary table forked (n int)")
       db.transaction do
         db.exec("insert into forked values (1)")
-        messages = in_child { [refused { db.transaction { db.query("select 1") } }, refused { db.exec("insert into forked values (2)") }] }
+        messages = in_child {
+          [refused { db.transaction { db.query("select 1") } }, refused { db.exec("insert into forked values (2)") }]
+        }
         assert_refused messages
         assert_predicate db, :in_transaction?
       end
@@ -110,7 +115,7 @@ class MySQLForkTest < Minitest::Test
     end
   end
 
-  # The block itself is left in the child: neither COMMIT nor ROLLBACK may come from there.
+  # The child leaves the block itself: it must send neither COMMIT nor ROLLBACK.
   def test_a_child_that_leaves_the_block
     with_connection do |db|
       db.exec("create temporary table forked (n int)")
@@ -204,7 +209,7 @@ class MySQLForkTest < Minitest::Test
     exit!(0)
   end
 
-  # What the child's thread that keeps deadlines would send, after a second, were the parent's statements its own.
+  # After a second the child's thread that keeps deadlines would send closes, if the parent's statements were its own.
   def test_no_close_comes_from_a_child
     with_connection do |db|
       statement = db.prepare("select ? + 1")

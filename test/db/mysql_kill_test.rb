@@ -5,7 +5,7 @@ require "support/stream_helpers"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 
-# KILL QUERY takes a number, which names another connection on another server. Nobody else's query may be stopped.
+# KILL QUERY takes a number, which names another connection on another server. No other client's query may be killed.
 class MySQLKillTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -28,7 +28,7 @@ class MySQLKillTest < Minitest::Test
 
   def sleepers(db) = db.query_value("select count(*) from information_schema.processlist where state = 'User sleep'")
 
-  def test_what_was_interrupted_is_stopped
+  def test_an_interrupted_query_is_killed
     watcher = connect
     ways = {tcp: {}, tls: {tls: {ca_file: mariadb.ca_file}}, unix: {socket: mariadb.socket}}
     ways.each do |name, way|
@@ -54,7 +54,7 @@ class MySQLKillTest < Minitest::Test
     watcher.close
   end
 
-  # Sends each connection to the next of the servers, and what comes after the last of them to that one.
+  # Sends each connection to the next of the servers, and connections after the last to the last server.
   class Balancer
     attr_reader :port
 
@@ -84,7 +84,7 @@ class MySQLKillTest < Minitest::Test
     end
   end
 
-  # @return the first connection whose number is no less
+  # @return the first connection with that number or a higher one
   def count_to(number, url)
     loop do
       db = connect(url)
@@ -94,7 +94,7 @@ class MySQLKillTest < Minitest::Test
     end
   end
 
-  # The killing connection comes to another server, where the number is an innocent's.
+  # The killing connection reaches another server, where the number belongs to an innocent client.
   def test_behind_a_balancer
     other = TestMariaDB.new.start
     count_to(connect(other.url).driver.thread + 5, mariadb.url)
@@ -116,7 +116,7 @@ class MySQLKillTest < Minitest::Test
     other&.stop
   end
 
-  # Plays a server: its first connection is asked, and does not answer; what comes on others is noted.
+  # Plays a server: its first connection gets a query, and does not answer; requests on others are recorded.
   def with_server(thread: 8, first: ->(_) { sleep }, rows: [])
     asked = Thread::Queue.new
     connections = 0
@@ -144,7 +144,7 @@ class MySQLKillTest < Minitest::Test
 
   def all(queue) = Array.new(queue.size) { queue.pop }
 
-  def test_nothing_is_killed_that_the_server_does_not_run
+  def test_only_a_query_that_the_server_runs_is_killed
     with_server do |server, asked|
       interrupt(connect(server.url))
       wait_for_killer
@@ -153,7 +153,7 @@ class MySQLKillTest < Minitest::Test
     end
   end
 
-  def test_what_the_server_runs_is_killed
+  def test_a_query_that_the_server_runs_is_killed
     with_server(rows: ["\1" + "1"]) do |server, asked|
       db = connect(server.url)
       port = db.driver.stream.to_io.local_address.ip_port
@@ -167,8 +167,8 @@ class MySQLKillTest < Minitest::Test
     end
   end
 
-  # Numbers only grow: the server was started anew.
-  def test_a_server_that_was_restarted_is_asked_nothing
+  # Numbers only grow: a lower one means that the server was restarted.
+  def test_nothing_is_killed_on_a_restarted_server
     with_server(thread: 3, rows: ["\1" + "1"]) do |server, asked|
       interrupt(connect(server.url))
       wait_for_killer
@@ -177,8 +177,8 @@ class MySQLKillTest < Minitest::Test
     end
   end
 
-  # Whoever was told that the connection has ended need not stop anything.
-  def test_a_lost_connection_is_nobodys_to_kill
+  # A client that was told that its connection has ended need not kill anything.
+  def test_nothing_is_killed_after_a_lost_connection
     endings = {close: :close.to_proc, nonsense: ->(peer) { peer.raw("\1\0\0\5x") && sleep }}
     endings.each do |name, ending|
       with_server(first: ending, rows: ["\1" + "1"]) do |server, asked|
@@ -190,8 +190,8 @@ class MySQLKillTest < Minitest::Test
     end
   end
 
-  # Many at once are told by one connection, or by few one after another.
-  def test_few_connections_tell_of_many_queries
+  # One connection kills for many interrupted queries at once, or few do one after another.
+  def test_few_connections_kill_many_queries
     watcher = connect
     dbs = Array.new(30) { connect }
     made = watcher.query_row("show global status like 'Connections'")[1].to_i
@@ -202,8 +202,8 @@ class MySQLKillTest < Minitest::Test
     watcher.close
   end
 
-  # A child does not tell of what was interrupted in its parent.
-  def test_a_child_of_fork_kills_nothing_of_its_parents
+  # A child does not kill queries that were interrupted in its parent.
+  def test_a_child_of_fork_kills_no_query_of_its_parent
     with_server(rows: ["\1" + "1"]) do |server, asked|
       db = connect(server.url)
       Process.wait(fork do

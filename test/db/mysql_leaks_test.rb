@@ -4,7 +4,7 @@ require "test_helper"
 require "support/stream_helpers"
 require "support/mariadb_server"
 
-# What an interrupted query leaves behind: the thread that sends closes later must not hold its connection for ever.
+# Leftovers of an interrupted query: the thread that sends closes later must not hold its connection for ever.
 class MySQLLeaksTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -13,7 +13,7 @@ class MySQLLeaksTest < Minitest::Test
 
   QUERIES = 40
 
-  # Each has a close that waits, and owes an answer.
+  # Each has a pending close, and an unread answer.
   def interrupt_one
     db = Heddle::DB.connect(mariadb.url, timeout: 10)
     db.prepare("select 1").close
@@ -24,14 +24,16 @@ class MySQLLeaksTest < Minitest::Test
   def alive
     GC.start
     mysql = Heddle::DB::MySQL
-    [Heddle::DB::Connection, mysql::Driver, mysql.const_get(:Link), Heddle::Stream].map { |kind| ObjectSpace.each_object(kind).count }
+    [Heddle::DB::Connection, mysql::Driver, mysql.const_get(:Link), Heddle::Stream].map do |kind|
+      ObjectSpace.each_object(kind).count
+    end
   end
 
   def assert_all_go
-    Heddle::DB.connect(mariadb.url, timeout: 10).close # loads what there is to load
+    Heddle::DB.connect(mariadb.url, timeout: 10).close # loads all files that are loaded lazily
     before = alive
     yield
-    # A few may be on the machine's stack still.
+    # A few may still be referred to from the machine's stack.
     wait_until(20, what: "the connections to go") { alive.zip(before).all? { |now, then_| now <= then_ + 8 } }
   end
 
@@ -43,7 +45,7 @@ class MySQLLeaksTest < Minitest::Test
     assert_all_go { Heddle.run { QUERIES.times { Heddle.spawn { interrupt_one }.value } } }
   end
 
-  def test_connections_that_are_dropped_with_closes_that_wait
+  def test_dropped_connections_with_pending_closes
     assert_all_go do
       QUERIES.times do
         db = Heddle::DB.connect(mariadb.url, timeout: 10)
@@ -53,7 +55,7 @@ class MySQLLeaksTest < Minitest::Test
   end
 
   # Of a pipeline whose answers nobody reads.
-  def test_connections_that_are_dropped_while_they_owe
+  def test_dropped_connections_with_unread_answers
     assert_all_go do
       QUERIES.times do
         db = Heddle::DB.connect(mariadb.url, timeout: 10)

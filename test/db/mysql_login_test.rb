@@ -5,16 +5,16 @@ require "support/mariadb_server"
 require "support/scripted_mysql"
 require "uri"
 
-# Ways to log in. What only MySQL has is tried on a scripted server: the protocol's documentation is its source, and what it
-# expects to be proved was computed by Python's hashlib, not by code of ours.
+# Login methods. Those that only MySQL has run against a scripted server: the protocol's documentation is its source,
+# and Python's hashlib computed the expected proofs, not our code.
 class MySQLLoginTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
 
   hard_deadline 60
 
-  # SHA1(password) XOR SHA1(scramble + SHA1(SHA1(password))); SHA256(password) XOR SHA256(SHA256(SHA256(password)) + scramble),
-  # of "secret" and ScriptedMySQL::SCRAMBLE.
+  # SHA1(password) XOR SHA1(scramble + SHA1(SHA1(password))); SHA256(password) XOR SHA256(SHA256(SHA256(password)) +
+  # scramble), of "secret" and ScriptedMySQL::SCRAMBLE.
   NATIVE = "8817c50fa779daef010ee7577825b0847df9842e"
   SHA2 = "c76e2898612a4cf042c77fa8c4702c4c64c0c2c557c53c4d75595aaa6abae809"
 
@@ -52,7 +52,9 @@ class MySQLLoginTest < Minitest::Test
 
   def assert_refused(server, pattern, **options)
     before = descriptor_count
-    error = assert_raises(Heddle::DB::LoginFailed, Heddle::DB::ProtocolError, Heddle::DB::ConnectionLost) { connect(server, **options) }
+    error = assert_raises(Heddle::DB::LoginFailed, Heddle::DB::ProtocolError, Heddle::DB::ConnectionLost) {
+      connect(server, **options)
+    }
     assert_match pattern, error.message
     wait_until(what: "the close of the socket") { descriptor_count <= before + 1 }
     error
@@ -64,7 +66,8 @@ class MySQLLoginTest < Minitest::Test
     play = serve do |peer|
       peer.greet(plugin: "caching_sha2_password")
       answer = peer.response
-      assert_equal [["me", "base", "caching_sha2_password", 45], SHA2], [answer.values_at(:user, :database, :plugin, :charset), answer[:proof].unpack1("H*")]
+      assert_equal [["me", "base", "caching_sha2_password", 45], SHA2],
+        [answer.values_at(:user, :database, :plugin, :charset), answer[:proof].unpack1("H*")]
       assert_equal 0, answer[:capabilities] & (1 << 7 | 1 << 16), "neither files of ours nor several statements at once"
       peer.write(answer[:sequence] + 1, "\x01\x03")
       finish(peer, answer[:sequence] + 2)
@@ -95,8 +98,8 @@ class MySQLLoginTest < Minitest::Test
     with_server(full(key, asked: false)) { |server| assert_logs_in(server, server_public_key: key.public_to_pem) }
   end
 
-  # Whoever sits between would give a key of its own.
-  def test_caching_sha2_believes_no_key_unless_told_to
+  # An attacker in between would send his own key.
+  def test_caching_sha2_accepts_no_key_by_default
     play = serve do |peer|
       peer.greet(plugin: "caching_sha2_password")
       peer.write(peer.response[:sequence] + 1, "\x01\x04")
@@ -157,8 +160,8 @@ class MySQLLoginTest < Minitest::Test
       peer.greet
       assert_raises(EOFError, Errno::ECONNRESET) { ask.call(peer, peer.response[:sequence]) }
     end
-    with_server(open) { |server| assert_refused(server, /in the clear/) }
-    with_server(open) { |server| assert_refused(server, /in the clear/, clear_password: true) }
+    with_server(open) { |server| assert_refused(server, /in clear text/) }
+    with_server(open) { |server| assert_refused(server, /in clear text/, clear_password: true) }
     secret = serve do |peer|
       peer.greet
       assert peer.response[:tls]
@@ -167,11 +170,14 @@ class MySQLLoginTest < Minitest::Test
       assert_equal "secret\0", password
       finish(peer, sequence + 1)
     end
-    with_server(secret) { |server| assert_logs_in(server, tls: {ca_file: Certificates.authority_file}, clear_password: true) }
+    with_server(secret) do |server|
+      assert_logs_in(server, tls: {ca_file: Certificates.authority_file}, clear_password: true)
+    end
   end
 
-  def test_ways_that_are_not_known
-    {"\xfe" => /before 2004/, "\xfedialog\0abc" => /dialog/, "\x01abc" => /not known/, "\x05" => /something else/}.each do |packet, pattern|
+  def test_unknown_login_methods
+    {"\xfe" => /before 2004/, "\xfedialog\0abc" => /dialog/, "\x01abc" => /unknown request/,
+     "\x05" => /unexpected packet/}.each do |packet, pattern|
       play = serve do |peer|
         peer.greet
         peer.write(peer.response[:sequence] + 1, packet.b)
@@ -182,22 +188,26 @@ class MySQLLoginTest < Minitest::Test
   end
 
   def test_tls_that_is_not_offered
-    with_server(serve { |peer| peer.greet(capabilities: ScriptedMySQL::CAPABILITIES & ~(1 << 11)) && peer.read }) do |server|
+    with_server(serve { |peer|
+      peer.greet(capabilities: ScriptedMySQL::CAPABILITIES & ~(1 << 11)) && peer.read
+    }) do |server|
       assert_refused(server, /does not offer TLS/, tls: true)
     end
   end
 
-  # Bytes that came before TLS are nobody's.
-  def test_what_is_sent_before_tls
+  # Bytes that came before TLS are not trusted.
+  def test_bytes_sent_before_tls
     play = serve do |peer|
       peer.raw(ScriptedMySQL.packets(0, ScriptedMySQL.greeting) + ScriptedMySQL.packets(2, ScriptedMySQL.ok))
       peer.read
       start_tls(peer)
     end
-    with_server(play) { |server| assert_refused(server, /in the clear before TLS/, tls: {ca_file: Certificates.authority_file}) }
+    with_server(play) do |server|
+      assert_refused(server, /in clear text before TLS/, tls: {ca_file: Certificates.authority_file})
+    end
   end
 
-  def test_a_stranger_behind_tls
+  def test_a_server_with_an_untrusted_certificate
     play = serve do |peer|
       peer.greet
       peer.response
@@ -209,18 +219,21 @@ class MySQLLoginTest < Minitest::Test
     end
   end
 
-  def test_greetings_that_are_none
-    ["SSH-2.0-OpenSSH_9\r\n", "\0" * 30, "\x05\0\0\0\x0aabcd", "\x01\0\0\0\x09", "\x04\0\0\x05\x0a5.5", "\xff\xff\xff\0" + "x" * 100].each do |bytes|
+  def test_malformed_greetings
+    ["SSH-2.0-OpenSSH_9\r\n", "\0" * 30, "\x05\0\0\0\x0aabcd", "\x01\0\0\0\x09", "\x04\0\0\x05\x0a5.5",
+      "\xff\xff\xff\0" + "x" * 100].each do |bytes|
       play = serve do |peer|
         peer.raw(bytes.b)
         peer.close
       end
       with_server(play) { |server| assert_refused(server, /127/) }
     end
-    with_server(serve { |peer| peer.error(0, 1040, "08004", "Too many connections") }) { |server| assert_refused(server, /Too many connections \(1040\)/) }
+    with_server(serve { |peer| peer.error(0, 1040, "08004", "Too many connections") }) do |server|
+      assert_refused(server, /Too many connections \(1040\)/)
+    end
   end
 
-  # ---- the real one
+  # ---- the real server
 
   def test_a_wrong_password
     url = mariadb.url.sub(/:[^:@]+@/, ":wrong@")
@@ -240,13 +253,17 @@ class MySQLLoginTest < Minitest::Test
   end
 
   def test_urls
-    db = Heddle::DB.connect("mysql://heddle:heddle-test@localhost/heddle?socket=#{URI.encode_www_form_component(mariadb.socket)}&timeout=10")
+    db = Heddle::DB.connect(
+      "mysql://heddle:heddle-test@localhost/heddle?socket=#{URI.encode_www_form_component(mariadb.socket)}&timeout=10"
+    )
     assert_equal "heddle", db.query_value("select database()")
     db.close
     user = "o'br%ién@x"
     admin = Heddle::DB.connect(mariadb.url, timeout: 10)
     admin.driver.command("create or replace user 'o''br%ién@x'@'%' identified by 'p@ss:w/ö rd+'")
-    db = Heddle::DB.connect("mariadb://#{URI.encode_www_form_component(user)}:#{URI.encode_www_form_component("p@ss:w/ö rd+").gsub("+", "%20")}@127.0.0.1:#{mariadb.port}", timeout: 10)
+    password = URI.encode_www_form_component("p@ss:w/ö rd+").gsub("+", "%20")
+    url = "mariadb://#{URI.encode_www_form_component(user)}:#{password}@127.0.0.1:#{mariadb.port}"
+    db = Heddle::DB.connect(url, timeout: 10)
     assert_nil db.query_value("select database()")
     db.close
     admin.close
@@ -263,16 +280,19 @@ class MySQLLoginTest < Minitest::Test
     assert_raises(ArgumentError) { Heddle::DB.connect(mariadb.url, time_zone: :mars) }
   end
 
-  def test_a_server_that_says_nothing
+  def test_a_silent_server
     with_server(serve { |_| sleep }) do |server|
-      assert_within(2, at_least: 0.2) { assert_raises(Heddle::DeadlineExceeded) { Heddle::DB.connect(server.url, connect_timeout: 0.25) } }
+      assert_within(2, at_least: 0.2) do
+        assert_raises(Heddle::DeadlineExceeded) { Heddle::DB.connect(server.url, connect_timeout: 0.25) }
+      end
     end
   end
 
   private
 
   def start_tls(peer, pair = Certificates.server)
-    peer.socket = OpenSSL::SSL::SSLSocket.new(peer.socket, Certificates.context(pair)).tap { |tls| tls.sync_close = true }
+    peer.socket = OpenSSL::SSL::SSLSocket.new(peer.socket, Certificates.context(pair))
+      .tap { |tls| tls.sync_close = true }
     peer.socket.accept
   end
 end

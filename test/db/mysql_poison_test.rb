@@ -5,8 +5,8 @@ require "support/stream_helpers"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 
-# A conversation is broken at every byte of what the server says, from its greeting to the last row, in every way; and servers
-# that do not keep to the protocol. What follows is the right answer, or an error, in time, and a closed connection.
+# An exchange is broken at every byte of the server's answers, from its greeting to the last row, in every way; and
+# servers that violate the protocol. The result is the right answer, or an error, in time, and a closed connection.
 class MySQLPoisonTest < Minitest::Test
   include StreamHelpers
 
@@ -18,14 +18,15 @@ class MySQLPoisonTest < Minitest::Test
   COLUMNS = [S.column("a", 8), S.column("b", 253, charset: 45)].freeze
   BINARY = ["\0\0\1\0\0\0\0\0\0\0\4eins".b, "\0\x08\2\0\0\0\0\0\0\0".b].freeze
 
-  # What the server says, and how many requests it waits for before.
+  # The server's answers, and how many requests it waits for before each.
   REPLIES = {
     # A MariaDB: prepare and execution come together.
     one_flight: [
       [0, S.packets(0, S.greeting(version: "5.5.5-10.11.6-MariaDB", capabilities: S::CAPABILITIES & ~1))],
       [1, S.packets(2, S.ok)],
       [1, S.packets(1, S.ok)],
-      [2, S.packets(1, S.prepared(2, 1), S.column("?", 253), *COLUMNS) + S.packets(1, "\2".b, *COLUMNS, *BINARY, S.ok(first: 0xfe))]
+      [2, S.packets(1, S.prepared(2, 1), S.column("?", 253), *COLUMNS) + S.packets(1, "\2".b, *COLUMNS, *BINARY,
+        S.ok(first: 0xfe))]
     ],
     # A MySQL.
     two_flights: [
@@ -70,7 +71,7 @@ class MySQLPoisonTest < Minitest::Test
     end
   end
 
-  # Asks, and says what came of it.
+  # Asks, and returns the outcome.
   def ask(server, timeout: 5)
     db = Heddle::DB.connect(server.url, timeout: timeout)
     [db, db.query(SQL, 3).rows]
@@ -84,12 +85,12 @@ class MySQLPoisonTest < Minitest::Test
     [nil, error]
   end
 
-  # Where all of the answer comes, it is only to be had before the time is over.
+  # Where the whole answer comes, it comes only before the time is over.
   def time_for(replies, offset) = (offset < total(replies)) ? TIME : 5
 
   def total(replies) = replies.sum { |_, bytes| bytes.bytesize }
 
-  # One try: the right answer only when all of it came.
+  # One try: the right answer only when all of it arrived.
   def break_at(replies, offset, ending, **options)
     server = S.new(&play(replies, offset, ending))
     db, outcome = yield(server, options)
@@ -118,7 +119,7 @@ class MySQLPoisonTest < Minitest::Test
       end
     end
 
-    # Many at a time, for each lasts.
+    # Many at a time, since each takes long.
     define_method(:"test_silence_in_#{name}_in_tasks") do
       outcomes = Heddle::FiberPool.new(100).map((0..total(replies)).to_a) do |offset|
         break_at(replies, offset, :stall) { |server, _| ask(server, timeout: time_for(replies, offset)) }
@@ -160,7 +161,7 @@ class MySQLPoisonTest < Minitest::Test
         server = S.new(&play(replies, offset, :stall))
         db = nil
         task = Heddle.spawn { (db = Heddle::DB.connect(server.url)).query(SQL, 3) }
-        sleep(0.002) # wherever that is
+        sleep(0.002) # at whatever byte that is
         task.cancel
         assert task.wait(5)
         assert_predicate db, :closed? if db
@@ -170,7 +171,7 @@ class MySQLPoisonTest < Minitest::Test
     end
   end
 
-  # ---- servers that mean harm
+  # ---- malicious servers
 
   # Answers the query with these bytes.
   def answer(bytes, replies = REPLIES[:one_flight])
@@ -196,24 +197,24 @@ class MySQLPoisonTest < Minitest::Test
 
   def result(*packets) = prepared + S.packets(1, "\2", *COLUMNS, *packets)
 
-  def test_files_of_ours_are_never_given
+  def test_local_files_are_never_sent
     assert_violation(/LOCAL INFILE/, prepared + S.packets(1, "\xfb/etc/passwd"))
   end
 
   def test_packets_out_of_turn
-    assert_violation(/out of turn/, S.packets(0, S.prepared(2, 1)))
-    assert_violation(/out of turn/, S.packets(2, S.prepared(2, 1)))
-    assert_violation(/out of turn/, prepared + S.packets(1, "\2") + S.packets(3, COLUMNS[0]))
-    assert_violation(/out of turn/, [0xffffff, 9].pack("Vx0")[0, 3] + "\x09" + "x" * 100)
+    assert_violation(/out of sequence/, S.packets(0, S.prepared(2, 1)))
+    assert_violation(/out of sequence/, S.packets(2, S.prepared(2, 1)))
+    assert_violation(/out of sequence/, prepared + S.packets(1, "\2") + S.packets(3, COLUMNS[0]))
+    assert_violation(/out of sequence/, [0xffffff, 9].pack("Vx0")[0, 3] + "\x09" + "x" * 100)
   end
 
-  def test_packets_that_are_something_else
+  def test_packets_of_the_wrong_kind
     assert_violation(/prepare/, S.packets(1, "\2"))
     assert_violation(/prepare/, S.packets(1, "\0\1"))
     assert_violation(/definition/, S.packets(1, S.prepared(2, 0), "abc"))
-    assert_violation(/began a result|no result/, prepared + S.packets(1, ""))
-    assert_violation(/began a result/, prepared + S.packets(1, "\xfe" + "\xff" * 8))
-    assert_violation(/began a result/, prepared + S.packets(1, "\2\1\1"))
+    assert_violation(/malformed result header|not a result/, prepared + S.packets(1, ""))
+    assert_violation(/malformed result header/, prepared + S.packets(1, "\xfe" + "\xff" * 8))
+    assert_violation(/malformed result header/, prepared + S.packets(1, "\2\1\1"))
     assert_violation(/row/, result("\0\0\1\0\0\0\0\0\0\0\x05eins"))
     assert_violation(/row/, result("\0\0\1\0\0\0\0\0\0\0\4eins!"))
     assert_violation(/row/, result("\0\0\1"))
@@ -223,7 +224,7 @@ class MySQLPoisonTest < Minitest::Test
     assert_violation(/error/, prepared + S.packets(1, "\xff"))
   end
 
-  # Lengths that nobody will ever fulfil cost no memory.
+  # Lengths that will never be filled cost no memory.
   def test_giant_lengths
     before = rss_kib
     giant = result + [0xfffffe | 4 << 24].pack("V") + "\0\0" + "x" * 10
@@ -238,9 +239,10 @@ class MySQLPoisonTest < Minitest::Test
     assert_violation(/row/, result("\0\0\1\0\0\0\0\0\0\0\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"))
   end
 
-  # What comes after the answer belongs to nobody: the connection is not handed on.
-  def test_more_than_was_asked_for
-    server = S.new(&play([*REPLIES[:one_flight][0..-2], [2, REPLIES[:one_flight].last.last + S.packets(1, S.ok)]], 1 << 40, :stall))
+  # Bytes behind the answer belong to no request: the connection is not handed on.
+  def test_bytes_behind_the_answer
+    server = S.new(&play([*REPLIES[:one_flight][0..-2], [2, REPLIES[:one_flight].last.last + S.packets(1, S.ok)]],
+      1 << 40, :stall))
     db, outcome = ask(server)
     assert_equal ROWS, outcome
     wait_until { !db.healthy? }
@@ -249,7 +251,7 @@ class MySQLPoisonTest < Minitest::Test
     server&.close
   end
 
-  # The real one, ended when it has the COMMIT before it, and nothing was said yet.
+  # The real server, killed when it has the COMMIT and has not answered.
   def test_a_mariadb_that_is_killed_in_a_commit
     server = TestMariaDB.new.start
     db = Heddle::DB.connect(server.url, timeout: 20)
@@ -259,7 +261,7 @@ class MySQLPoisonTest < Minitest::Test
       db.transaction do
         db.exec("insert into t values (1)")
         Process.kill(:STOP, server.pid)
-        wait_until(what: "the server to stand still") { stopped?(server.pid) }
+        wait_until(what: "the server to stall") { stopped?(server.pid) }
         sent = db.driver.stream.statistics[:bytes_sent]
         killer = Thread.new do
           wait_until(what: "the COMMIT") { db.driver.stream.statistics[:bytes_sent] > sent }
@@ -268,7 +270,7 @@ class MySQLPoisonTest < Minitest::Test
       end
       flunk "it was said to be committed"
     end
-    assert_match(/not known/, error.message)
+    assert_match(/may or may not/, error.message)
     assert_predicate db, :closed?
   rescue Servers::Unavailable => error
     skip error.message
@@ -278,12 +280,12 @@ class MySQLPoisonTest < Minitest::Test
     server&.stop
   end
 
-  # The signal is sent before all of the process' threads have it.
+  # The signal is sent before all of the process's threads have it.
   def stopped?(pid)
     Dir["/proc/#{pid}/task/*/stat"].all? { |path| File.read(path)[/.*\) (\S)/, 1] == "T" }
   end
 
-  # A COMMIT that was not answered is not said to have happened.
+  # A COMMIT without an answer is not reported as done.
   def test_a_server_that_dies_in_a_commit
     [0, 3, 10].each do |offset|
       server = S.new do |peer|
@@ -296,7 +298,7 @@ class MySQLPoisonTest < Minitest::Test
       end
       db = Heddle::DB.connect(server.url, timeout: 5)
       error = assert_raises(Heddle::DB::ConnectionLost) { db.transaction { :value } }
-      assert_match(/not known/, error.message)
+      assert_match(/may or may not/, error.message)
       assert_predicate db, :closed?
       assert_equal 0, db.transaction_depth
       assert_empty server.errors

@@ -5,7 +5,7 @@ require "support/stream_helpers"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 
-# What one borrower of a pool's connection sets must not be there for the next.
+# Settings of one borrower of a pool's connection must not exist for the next.
 class MySQLSessionTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -31,7 +31,8 @@ class MySQLSessionTest < Minitest::Test
     variable: ["set @left = 1", "select @left"],
     variable_in_a_select: ["select @left := 1", "select @left"],
     variable_of_a_row: ["select 1 into @left", "select @left"],
-    names: ["set names latin1", "select concat(@@character_set_client, @@collation_connection, @@character_set_results)"],
+    names: ["set names latin1",
+      "select concat(@@character_set_client, @@collation_connection, @@character_set_results)"],
     time_zone: ["set time_zone = '+05:00'", "select @@time_zone"],
     isolation: ["set session transaction isolation level serializable", "select @@tx_isolation"],
     foreign_keys: ["set foreign_key_checks = 0", "select @@foreign_key_checks"],
@@ -42,7 +43,7 @@ class MySQLSessionTest < Minitest::Test
   }.freeze
 
   CHANGES.each do |name, (change, check, *arguments)|
-    define_method(:"test_#{name}_is_put_back") do
+    define_method(:"test_#{name}_is_restored") do
       with_pool do |pool|
         thread, before = pool.with { |db| [db.driver.thread, db.query_value(check)] }
         3.times do
@@ -74,7 +75,7 @@ class MySQLSessionTest < Minitest::Test
     end
   end
 
-  # Of a connection without a database USE cannot be taken back.
+  # On a connection without a database, USE cannot be undone.
   def test_a_database_where_there_was_none
     pool = Heddle::DB::Pool.new(mariadb.url.sub(%r{/heddle\z}, "/"), size: 1, timeout: 10)
     assert_nil pool.query_value("select database()")
@@ -86,8 +87,8 @@ class MySQLSessionTest < Minitest::Test
     pool.close
   end
 
-  # Nothing is sent for a session that is as it was.
-  def test_nothing_is_reset_where_nothing_has_changed
+  # Nothing is sent for an unchanged session.
+  def test_an_unchanged_session_is_not_reset
     with_pool(statement_cache: :always) do |pool|
       db = pool.with { |connection| connection }
       link = db.driver.instance_variable_get(:@link)
@@ -122,8 +123,8 @@ class MySQLSessionTest < Minitest::Test
     end
   end
 
-  # A server that knows no COM_RESET_CONNECTION: the connection is closed, and the next is a new one.
-  def test_a_session_that_cannot_be_put_back
+  # A server without COM_RESET_CONNECTION: the connection is closed, and the next is a new one.
+  def test_a_session_that_cannot_be_reset
     with_pool do |pool|
       thread = pool.query_value("select connection_id()")
       pool.with do |db|
@@ -137,7 +138,7 @@ class MySQLSessionTest < Minitest::Test
 
   S = ScriptedMySQL
 
-  # Without tracking whatever is not plain counts as a change.
+  # Without tracking every statement that is not plain counts as a change.
   def test_a_server_that_does_not_report_changes
     asked = Thread::Queue.new
     server = S.new do |peer|
@@ -163,7 +164,7 @@ class MySQLSessionTest < Minitest::Test
 
   # ---- transactions of a pool
 
-  def test_what_the_pool_does_in_its_transaction_joins_it
+  def test_queries_of_the_pool_join_its_transaction
     [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].each do |host|
       host.call do
         with_pool do |pool|
@@ -205,8 +206,8 @@ class MySQLSessionTest < Minitest::Test
     end
   end
 
-  # A connection that is lost in a transaction is nobody's any more.
-  def test_after_a_lost_connection_there_is_nothing_to_join
+  # A connection that is lost in a transaction belongs to no transaction any more.
+  def test_after_a_lost_connection_no_transaction_can_be_joined
     with_pool do |pool|
       pool.with do |db|
         db.start_transaction

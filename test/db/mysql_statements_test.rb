@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/mariadb_server"
 
-# What preparing and closing costs, and what becomes of it when the server has as many statements as it may.
+# The cost of preparing and closing, and what happens when the server has as many statements as it allows.
 class MySQLStatementsTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -29,7 +29,7 @@ class MySQLStatementsTest < Minitest::Test
     db&.close
   end
 
-  # As the server counts them; without a statement of our own.
+  # As the server counts them; without our own statement.
   def on_server
     @admin.driver.command("show global status like 'Prepared_stmt_count'").rows[0][1].to_i
   end
@@ -69,7 +69,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_closes_ride_with_the_next_request
+  def test_closes_piggyback_on_the_next_request
     with_connection do |db|
       before = on_server
       100.times { |n| db.query("select #{n}") }
@@ -78,7 +78,7 @@ class MySQLStatementsTest < Minitest::Test
       statement = db.prepare("select 1")
       spent = spent(db) { statement.close }
       assert_equal 0, spent[:system_calls]
-      assert_equal before + 1, on_server # that one alone, still: the prepare took the other along
+      assert_equal before + 1, on_server # still that one alone: the prepare took the other along
       db.query("select 1")
       assert_equal before + 1, on_server
       db.flush_closes
@@ -87,7 +87,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  # Nobody asks for anything any more: by the thread that watches over deadlines.
+  # No request follows: the thread that keeps deadlines sends them.
   def test_closes_of_an_idle_connection_are_sent_after_a_second
     with_connection(tls: {ca_file: @server.ca_file}) do |encrypted|
       encrypted.query("select 1")
@@ -118,7 +118,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  # The conversation is the parent's.
+  # The exchange belongs to the parent.
   def test_a_child_sends_no_closes_of_its_parents_connections
     with_connection do |db|
       db.query("select 1")
@@ -133,11 +133,12 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  # One alone would be a packet for each query: it waits for the next request, or for a second. Over TLS nobody sends it later.
+  # One alone would be a packet for each query: it waits for the next request, or for a second. Over TLS it is not
+  # sent later.
   def test_closes_of_a_connection_that_goes_back_to_its_pool
     [[{}, 1], [{tls: {ca_file: @server.ca_file}}, 0]].each do |options, left|
       pool = Heddle::DB::Pool.new(@server.url, size: 1, timeout: 20, **options)
-      # Else what the server hears late of connections that are gone would look like closes.
+      # Otherwise late reports of closed connections would look like closes.
       wait_until(what: "the end of former connections") { on_server.zero? }
       db = pool.with { |connection| connection.tap { connection.query("select 1") } }
       assert_equal left, link(db).closes
@@ -149,7 +150,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_not_too_many_wait_to_be_closed
+  def test_the_number_of_pending_closes_is_bounded
     with_connection do |db|
       before = on_server
       statements = Array.new(150) { |n| db.prepare("select #{n}") }
@@ -160,7 +161,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_statements_that_nobody_holds_are_closed
+  def test_collected_statements_are_closed
     with_connection do |db|
       before = on_server
       make = -> { 100.times { |n| db.prepare("select #{n}").query } && nil }
@@ -205,10 +206,12 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_the_cache_gives_up_what_was_used_longest_ago
+  def test_the_cache_evicts_the_least_recently_used
     with_connection(statement_cache: :always, statement_cache_size: 2) do |db|
       released = []
-      db.driver.define_singleton_method(:release) { |handle| super(handle.tap { released << handle.columns.names.first }) }
+      db.driver.define_singleton_method(:release) do |handle|
+        super(handle.tap { released << handle.columns.names.first })
+      end
       %w[a b a a].each { |name| assert_equal 1, db.query("select ? as #{name}", 1)[0][0] }
       db.query("select ? as c", 1)
       assert_equal %w[b], released
@@ -220,7 +223,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  # The columns of a prepare are defined anew by the first execution, never those that a result has already.
+  # The first execution defines the columns of a prepare again, and never those that a result already has.
   def test_a_result_keeps_its_columns_when_its_statement_gets_others
     with_connection(statement_cache: :always) do |db|
       results = [1, "text", 2.5, nil, 3].map { |value| db.query("select ? as a, 7 as b", value) }
@@ -231,19 +234,21 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_what_a_result_has_not
+  def test_values_of_a_result_that_are_nil
     with_connection do |db|
       db.query("create temporary table numbered (id int auto_increment primary key, a tinyint)")
       result = db.query("insert into numbered (a) values (?)", 1)
-      assert_equal [1, 1, 0, nil, false], [result.last_insert_id, result.affected_rows, result.warnings, result.following, result.rows?]
+      assert_equal [1, 1, 0, nil, false],
+        [result.last_insert_id, result.affected_rows, result.warnings, result.following, result.rows?]
       result = db.query("select 1/?", 0)
-      assert_equal [nil, 0, 1, nil, true], [result.last_insert_id, result.affected_rows, result.warnings, result.following, result.rows?]
+      assert_equal [nil, 0, 1, nil, true],
+        [result.last_insert_id, result.affected_rows, result.warnings, result.following, result.rows?]
     end
   end
 
-  # ---- the limit of the server
+  # ---- the server's limit
 
-  def test_at_the_limit_statements_without_arguments_go_on
+  def test_at_the_limit_statements_without_arguments_still_work
     limit(0)
     with_connection do |db|
       assert_equal 7, db.query_value("select 7")
@@ -255,7 +260,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_at_the_limit_the_cache_gives_room
+  def test_at_the_limit_the_cache_closes_statements
     with_connection(statement_cache: :always) do |db|
       20.times { |n| db.query("select #{n} + ?", n) }
       assert_equal 20, db.cached_statements
@@ -266,8 +271,8 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  # MariaDB takes an execution of "the last statement" for one of the statement before when the prepare that comes with it was
-  # refused for the limit: it would run that one again.
+  # When MariaDB refuses a prepare for the limit, it takes the execution of "the last statement" that comes with it
+  # for one of the previous statement: it would run that one again.
   def test_at_the_limit_no_other_statement_is_run
     %i[always never].each do |mode|
       with_connection(statement_cache: mode) do |db|
@@ -294,9 +299,9 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  # ---- statements that went stale
+  # ---- outdated statements
 
-  def test_a_statement_that_the_server_does_not_know_any_more
+  def test_a_statement_that_the_server_has_forgotten
     with_connection(statement_cache: :always) do |db|
       assert_equal 2, db.query_value("select ? + 1", 1)
       statement = db.prepare("select ? + 2")
@@ -311,7 +316,7 @@ class MySQLStatementsTest < Minitest::Test
         link(db).receive_text
       end
     rescue Heddle::DB::TransactionError
-      # The reset has ended it, which is seen.
+      # The reset has ended it, which is noticed.
       assert_equal 5, db.query_value("select ? + 1", 4)
     end
   end
@@ -330,7 +335,7 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_what_cannot_be_prepared
+  def test_statements_that_cannot_be_prepared
     with_connection do |db|
       assert_operator db.query("show warnings").size, :>=, 0
       assert_operator db.query("explain select 1").size, :>=, 1
@@ -340,15 +345,20 @@ class MySQLStatementsTest < Minitest::Test
     end
   end
 
-  def test_kept_statements_of_which_each_execution_has_other_types
+  def test_a_statement_whose_executions_have_different_types
     with_connection(statement_cache: :always) do |db|
       values = [1, 1.5, "x", nil, 2, BigDecimal("1.25"), Date.new(2024, 1, 1), "y".b, 3]
-      3.times { values.each { |value| value.nil? ? assert_nil(db.query_value("select ?", value)) : assert_equal(value, db.query_value("select ?", value)) } }
+      3.times do
+        values.each do |value|
+          value.nil? ? assert_nil(db.query_value("select ?", value)) : assert_equal(value,
+            db.query_value("select ?", value))
+        end
+      end
       assert_equal 1, db.cached_statements
     end
   end
 
-  # Interrupted at any moment by the GC.
+  # With the GC at any moment.
   def test_under_gc_stress
     with_connection(statement_cache: :always) do |db|
       run = lambda do

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/mariadb_server"
 
-# Each type of MariaDB, both ways: what is bound comes back, and what prepared statements give (binary) is what the server's
-# own text says.
+# Each type of MariaDB, both ways: a bound value comes back unchanged, and prepared statements (binary) return the
+# values of the server's own text.
 class MySQLTypesTest < Minitest::Test
   include StreamHelpers
   include MariaDBHelpers
@@ -24,7 +24,7 @@ class MySQLTypesTest < Minitest::Test
 
   UTC = ->(random) { Time.at(random.rand(-62_167_219_200..253_402_300_799), random.rand(1_000_000)).utc }
 
-  # A column's type, and what makes values of it.
+  # A column's type, and the conversion of its values.
   COLUMNS = {
     "tinyint" => ->(r) { r.rand(-128..127) },
     "tinyint unsigned" => ->(r) { r.rand(0..255) },
@@ -70,8 +70,10 @@ class MySQLTypesTest < Minitest::Test
       assert_equal values, text
       assert_equal values.map(&:class), binary.map(&:class)
       assert_equal values.grep(String).map(&:encoding), binary.grep(String).map(&:encoding)
-      # What was read can be bound again, and is found.
-      values.compact.first(5).each { |value| assert_operator @db.query_value("select count(*) from t where v = ?", value), :>=, 1, value.inspect }
+      # A value that was read can be bound again, and is found.
+      values.compact.first(5).each do |value|
+        assert_operator @db.query_value("select count(*) from t where v = ?", value), :>=, 1, value.inspect
+      end
     end
   end
 
@@ -88,8 +90,12 @@ class MySQLTypesTest < Minitest::Test
   def test_days_that_no_calendar_has_are_nil
     @db.exec("set sql_mode = 'ALLOW_INVALID_DATES'")
     @db.exec("create temporary table t (d date, e datetime, f timestamp null)")
-    ["0000-00-00", "2024-00-00", "2024-01-00", "2023-02-31"].each { |day| @db.exec("insert into t (d, e) values (?, ?)", day, day) }
-    [@db.query("select d, e from t"), @db.driver.command("select d, e from t")].each { |result| assert_equal [[nil, nil]] * 4, result.rows }
+    ["0000-00-00", "2024-00-00", "2024-01-00", "2023-02-31"].each do |day|
+      @db.exec("insert into t (d, e) values (?, ?)", day, day)
+    end
+    [@db.query("select d, e from t"), @db.driver.command("select d, e from t")].each do |result|
+      assert_equal [[nil, nil]] * 4, result.rows
+    end
     assert_equal 4, @db.query_value("select count(*) from t")
   end
 
@@ -98,7 +104,8 @@ class MySQLTypesTest < Minitest::Test
     query = "select yes, small, more from t order by id"
     [[@server.url, {booleans: true}], ["#{@server.url}?booleans=true", {}]].each do |url, options|
       db = DB.connect(url, timeout: 20, **options)
-      db.exec("create temporary table t (id int auto_increment primary key, yes boolean, small tinyint(4), more smallint)")
+      db.exec("create temporary table t (id int auto_increment primary key, yes boolean, small tinyint(4), more " \
+        "smallint)")
       rows.each { |row| db.exec("insert into t (yes, small, more) values (?, ?, ?)", *row) }
       assert_equal rows, db.query(query).rows
       assert_equal rows, db.driver.command(query).rows
@@ -111,7 +118,7 @@ class MySQLTypesTest < Minitest::Test
   end
 
   # They come as bytes, or as text.
-  def test_points_networks_and_numbers_of_objects
+  def test_points_inet6_and_uuid
     point = [0, 1, 1, 1.5, -2.0].pack("VCVEE")
     ["select point(?, ?)", "select point(1.5, -2.0)"].zip([[1.5, -2.0], []]) do |sql, arguments|
       assert_equal [point, Encoding::BINARY], @db.query_value(sql, *arguments).then { |value| [value, value.encoding] }
@@ -130,7 +137,8 @@ class MySQLTypesTest < Minitest::Test
     big = (1 << 64) + 5
     assert_equal [1, 0, -5, 1 << 63, BigDecimal(big), BigDecimal("1.5"), "sym"],
       @db.query_row("select ?, ?, ?, ?, ?, ?, ?", true, false, -5, 1 << 63, big, BigDecimal("1.5"), :sym)
-    assert_equal [-(1 << 63), (1 << 63) - 1, (1 << 64) - 1], @db.query_row("select ?, ?, ?", -(1 << 63), (1 << 63) - 1, (1 << 64) - 1)
+    assert_equal [-(1 << 63), (1 << 63) - 1, (1 << 64) - 1],
+      @db.query_row("select ?, ?, ?", -(1 << 63), (1 << 63) - 1, (1 << 64) - 1)
     assert_equal [[nil] * 20], @db.query("select #{(["?"] * 20).join(", ")}", *([nil] * 20)).rows
   end
 
@@ -144,18 +152,21 @@ class MySQLTypesTest < Minitest::Test
     assert_equal Date.new(2024, 2, 29), @db.query_value("select ?", Date.new(2024, 2, 29))
     assert_equal "1582-10-14", @db.query_value("select cast(? as char)", Date.new(1582, 10, 4))
     assert_equal "-00:00:01.5", DB::Duration.parse("-0:00:01.5").to_s.sub(/0+\z/, "")
-    assert_equal DB::Duration.parse("838:59:59.000001"), @db.query_value("select cast(? as time(6))", "838:59:59.000001")
+    assert_equal DB::Duration.parse("838:59:59.000001"),
+      @db.query_value("select cast(? as time(6))", "838:59:59.000001")
   end
 
-  # The server's tables have no zones unless somebody loads them: here the years around this one.
+  # The server's tables have no time zones unless somebody loads them: here the years around this one.
   def load_berlin
     @db.exec("delete from mysql.time_zone_name where name = 'Europe/Berlin'")
     id = @db.query("insert into mysql.time_zone (use_leap_seconds) values ('N')").last_insert_id
     @db.exec("insert into mysql.time_zone_name values ('Europe/Berlin', ?)", id)
-    @db.exec("insert into mysql.time_zone_transition_type values (?, 0, 3600, 0, 'CET'), (?, 1, 7200, 1, 'CEST')", id, id)
+    @db.exec("insert into mysql.time_zone_transition_type values (?, 0, 3600, 0, 'CET'), (?, 1, 7200, 1, 'CEST')", id,
+      id)
     (2000..2037).flat_map { |year| [[year, 3, 1], [year, 10, 0]] }.each do |year, month, type|
       sunday = Date.new(year, month, -1).then { |day| day - day.wday }
-      @db.exec("insert into mysql.time_zone_transition values (?, ?, ?)", id, Time.utc(sunday.year, sunday.month, sunday.day, 1).to_i, type)
+      @db.exec("insert into mysql.time_zone_transition values (?, ?, ?)", id,
+        Time.utc(sunday.year, sunday.month, sunday.day, 1).to_i, type)
     end
   end
 
@@ -171,7 +182,7 @@ class MySQLTypesTest < Minitest::Test
     ENV["TZ"] = zone
   end
 
-  # What the server itself converts (TIMESTAMP, now()) is in the zone of the process, in summer and winter.
+  # What the server itself converts (TIMESTAMP, now()) is in the process's zone, in summer and winter.
   def test_the_servers_time_is_local_too
     load_berlin
     moments = [Time.utc(2024, 7, 1, 12, 30, 15), Time.utc(2024, 1, 1, 12, 30, 15)]
@@ -198,7 +209,7 @@ class MySQLTypesTest < Minitest::Test
     end
   end
 
-  # As ActiveSupport::TimeWithZone does, it calls itself a Time and is none.
+  # Like ActiveSupport::TimeWithZone, it claims to be a Time and is not.
   class ZonedTime
     def initialize(time) = @time = time
 
@@ -207,44 +218,52 @@ class MySQLTypesTest < Minitest::Test
     def is_a?(klass) = klass == Time || super
   end
 
-  def test_times_that_are_no_time
+  def test_objects_that_only_look_like_a_time
     moment = Time.utc(2024, 2, 29, 23, 59, 58)
     assert_equal moment, @db.query_value("select ?", ZonedTime.new(moment))
     assert_equal moment, @db.query_value("select ?", ZonedTime.new(moment.getlocal("+05:30")))
     assert_raises(TypeError) { @db.query("select ?", ZonedTime.new("2024")) }
   end
 
-  # The text that is shortest is the number that was meant.
-  def test_single_floats_are_the_numbers_that_were_written
+  # The shortest text is the number that was written.
+  def test_single_floats_read_as_they_were_written
     @db.exec("create temporary table t (id int auto_increment primary key, v float)")
     random = Random.new(Minitest.seed)
-    written = [1.1, -1.1, 0.1, 3.14, 99.99, 1.0e-5, 123456.7, 1.0e10, 3.4e38, 1.5e-38, 1.0e-45, 16_777_216.0, 0.3, 1e22, 7e-20] +
+    written = [1.1, -1.1, 0.1, 3.14, 99.99, 1.0e-5, 123456.7, 1.0e10, 3.4e38, 1.5e-38, 1.0e-45, 16_777_216.0, 0.3, 1e22,
+      7e-20] +
       Array.new(200) { "#{random.rand(-999_999..999_999)}e#{random.rand(-35..30)}".to_f }
     @db.pipeline { |p| written.each { |value| p.query("insert into t (v) values (?)", value) } }
     assert_equal written, @db.query_list("select v from t order by id")
-    singles = Array.new(2000) { [random.rand(1 << 32)].pack("L").unpack1("e") }.reject { |value| value.nan? || value.infinite? }
+    singles = Array.new(2000) { [random.rand(1 << 32)].pack("L").unpack1("e") }
+      .reject { |value| value.nan? || value.infinite? }
     singles.each_slice(500) do |some|
-      rows = @db.pipeline { |p| some.map { |value| p.query("select cast(? as float)", value) } }.map { |future| future.value[0][0] }
+      rows = @db.pipeline { |p| some.map { |value| p.query("select cast(? as float)", value) } }
+        .map { |future| future.value[0][0] }
       assert_equal some, rows.map { |value| [value].pack("e").unpack1("e") }
-      rows.each { |value| assert_operator value.to_s[/\A[^e]*/].delete("-.").sub(/\A0+/, "").sub(/0+\z/, "").size, :<=, 9, value.to_s }
+      rows.each do |value|
+        assert_operator value.to_s[/\A[^e]*/].delete("-.").sub(/\A0+/, "").sub(/0+\z/, "").size, :<=, 9, value.to_s
+      end
     end
   end
 
-  # The server takes its largest number for them, and says nothing.
-  def test_numbers_that_are_too_large_for_the_server
+  # The server would store its largest number instead, without an error.
+  def test_numbers_too_large_for_the_server
     [BigDecimal("1e70000"), BigDecimal("-1e65"), 10**65, -(10**65), 10**5000].each do |number|
       error = assert_raises(ArgumentError) { @db.query("select ?", number) }
       assert_match(/65 digits/, error.message)
     end
-    [BigDecimal("1e-70000"), BigDecimal("-1e-700000000")].each { |number| assert_raises(ArgumentError) { @db.query("select ?", number) } }
-    [BigDecimal(0), BigDecimal("1e-30"), BigDecimal("9" * 65), BigDecimal("-#{"9" * 65}"), 10**65 - 1, 1 - 10**65, BigDecimal("1e64")].each do |number|
+    [BigDecimal("1e-70000"), BigDecimal("-1e-700000000")].each do |number|
+      assert_raises(ArgumentError) { @db.query("select ?", number) }
+    end
+    [BigDecimal(0), BigDecimal("1e-30"), BigDecimal("9" * 65), BigDecimal("-#{"9" * 65}"), 10**65 - 1, 1 - 10**65,
+      BigDecimal("1e64")].each do |number|
       assert_equal number, @db.query_value("select ?", number)
     end
     assert_raises(ArgumentError) { @db.query("select ?", BigDecimal("NaN")) }
     assert_raises(ArgumentError) { @db.query("select ?", BigDecimal("-Infinity")) }
   end
 
-  # Text that is not converted, in SQL as in values.
+  # Text that is not converted, in SQL and in values.
   def test_the_charset_binary
     db = DB.connect(@server.url, timeout: 20, charset: "binary")
     assert_equal "grün".b, db.query_value("select 'grün'")
@@ -272,7 +291,8 @@ class MySQLTypesTest < Minitest::Test
     db = DB.connect(url, timeout: 20, charset: "latin1")
     assert_equal "grün".encode("Windows-1252"), db.query_value("select database()")
     db.close
-    assert_match(/charset/, assert_raises(ArgumentError) { DB.connect(@server.url, charset: "ascii", database: "grün") }.message)
+    assert_match(/charset/,
+      assert_raises(ArgumentError) { DB.connect(@server.url, charset: "ascii", database: "grün") }.message)
   ensure
     @db.exec("drop database if exists `gr\u00fcn`")
   end
@@ -297,20 +317,22 @@ class MySQLTypesTest < Minitest::Test
     assert_equal "grün", @db.query_value("select 'grün'".encode("UTF-16LE").encode("UTF-8"))
     assert_equal "grün", @db.query_value("select 'grün'".encode("ISO-8859-1"))
     db = DB.connect(@server.url, timeout: 20, charset: "latin1")
-    assert_equal ["grün".encode("Windows-1252"), Encoding::Windows_1252], db.query_value("select ?", "grün").then { |s| [s, s.encoding] }
+    assert_equal ["grün".encode("Windows-1252"), Encoding::Windows_1252],
+      db.query_value("select ?", "grün").then { |s| [s, s.encoding] }
     assert_raises(Encoding::UndefinedConversionError) { db.query("select ?", "日本") }
     assert_equal 1, db.query_value("select 1")
     db.close
     assert_raises(ArgumentError) { DB.connect(@server.url, charset: "sjis") }
   end
 
-  def test_bytes_that_are_no_text
+  def test_bytes_that_are_not_text
     assert_equal Encoding::BINARY, @db.query_value("select x'ff00'").encoding
     assert_equal "\xff\x00".b, @db.query_value("select ?", "\xff\x00".b)
   end
 
-  def test_what_columns_say
-    @db.exec("create temporary table t (id int unsigned not null, price decimal(10,2), name varchar(5) character set utf8mb4, raw blob)")
+  def test_metadata_of_columns
+    @db.exec("create temporary table t (id int unsigned not null, price decimal(10,2), name varchar(5) character set " \
+      "utf8mb4, raw blob)")
     id, price, name, raw = @db.query("select id, price, name as called, raw from t as u").columns
     assert_equal [:integer, true, false, "u"], [id.type, id.unsigned, id.nullable, id.table]
     assert_equal [:decimal, 2, true], [price.type, price.scale, price.nullable]
@@ -337,12 +359,13 @@ class MySQLTypesTest < Minitest::Test
     @db&.exec("drop procedure if exists two_results")
   end
 
-  # Rows that do not go through the stream's buffer, of which the last value may share what it came in: whoever changes it
-  # changes nothing else.
+  # Rows that bypass the stream's buffer, whose last value may share the row's memory: changing that value changes
+  # nothing else.
   def test_large_values_among_others
     text, bytes = "é" * 60_000, Random.new(1).bytes(300_000)
     day, price = Date.new(2024, 2, 29), BigDecimal("1.5")
-    [[1, text, bytes], [bytes, text], [text, day, bytes], [day, bytes, price], [bytes, 2], [text, "short"], [nil, bytes]].each do |row|
+    [[1, text, bytes], [bytes, text], [text, day, bytes], [day, bytes, price], [bytes, 2], [text, "short"],
+      [nil, bytes]].each do |row|
       result = @db.query("select #{row.map { "?" }.join(", ")} from seq_1_to_2", *row)
       assert_equal [row.compact.map(&:class)] * 2, result.rows.map { |values| values.compact.map(&:class) }
       assert result.rows == [row, row], row.map(&:class).inspect
@@ -352,12 +375,13 @@ class MySQLTypesTest < Minitest::Test
       assert result[1] == row
       assert_equal row.grep(String).map { |value| value.bytesize + 1 }, result[0].grep(String).map(&:bytesize)
     end
-    assert_equal [["x" * 100_000, day]], @db.driver.command("select repeat('x', 100000), cast('2024-02-29' as date)").rows
+    assert_equal [["x" * 100_000, day]],
+      @db.driver.command("select repeat('x', 100000), cast('2024-02-29' as date)").rows
   end
 
-  # More than what one packet holds, in both directions.
+  # More than one packet holds, in both directions.
   def test_packets_of_16_mib
-    @db.exec("set global max_allowed_packet = 64 << 20") # what a session has it takes when it connects
+    @db.exec("set global max_allowed_packet = 64 << 20") # a session takes its settings when it connects
     db = DB.connect(@server.url, timeout: 60)
     sizes = [(1 << 24) - 1 - 100, (1 << 24) - 1, (1 << 24) + 7, 2 * ((1 << 24) - 1)]
     sizes.each do |size|

@@ -49,8 +49,8 @@ class AbandonedScopeTest < Minitest::Test
     end
   end
 
-  # Scopes that nothing came of are used again: by then the one that is left once more may be another block's.
-  def test_one_that_a_continuation_leaves_twice
+  # Scopes that were never used are reused: the scope that is left a second time may then belong to another block.
+  def test_a_scope_that_a_continuation_leaves_twice
     out = assert_child(<<~RUBY, timeout: 20)
       require "continuation"
       $times = 0
@@ -84,7 +84,7 @@ class AbandonedScopeTest < Minitest::Test
     assert failed
   end
 
-  # A program's folder and its methods may have the names that Ruby has for what a fiber does.
+  # A program's folder and its methods may have the names that Ruby uses for a fiber's operations.
   FOLDERS = ["(terminated)", "x (suspended)", "plain (suspended)>"].freeze
   BODIES = [
     "Heddle.deadline(0.05) { Fiber.new { sleep(0.5) }.resume }",
@@ -92,7 +92,7 @@ class AbandonedScopeTest < Minitest::Test
     "Fiber.new { Heddle.deadline(0.05) { Fiber.new { Fiber.new { sleep(0.5) }.resume }.resume } }.resume"
   ].freeze
 
-  def test_names_that_look_like_what_a_fiber_does
+  def test_names_like_those_of_fiber_operations
     FOLDERS.each do |folder|
       Dir.mktmpdir do |parent|
         path = File.join(parent, folder, "program.rb")
@@ -113,8 +113,7 @@ class AbandonedScopeTest < Minitest::Test
     end
   end
 
-  # A method of a program's own that is called as those are which resume fibers; and one that Ruby cannot ask by its
-  # label.
+  # A program's own method with the name of one that resumes fibers; and one whose label Ruby cannot ask for.
   test_both(:one_that_yields_from_a_method_named_resume) do
     resume = Class.new { define_method(:resume) { Fiber.yield } }.new
     fiber = Fiber.new { Heddle.deadline(0.02) { resume.resume } }
@@ -124,7 +123,7 @@ class AbandonedScopeTest < Minitest::Test
     assert_nil Heddle.remaining
   end
 
-  # Between the fiber that has the deadline and the one that waits is a third, and what resumes is C code:
+  # A third fiber is between the one that has the deadline and the one that waits, and C code resumes it:
   # Enumerator::Lazy, zip.
   test_both(:one_that_is_resumed_by_c_code) do
     assert_within(5) do
@@ -153,8 +152,9 @@ class AbandonedScopeTest < Minitest::Test
     assert_nil Heddle.remaining
   end
 
-  # Only Ruby's own switches are known: not a fiber's that the program transfers to. Its root binds all the same.
-  def test_one_around_a_transfer
+  # Only Ruby's own switches are known, not those to a fiber that the program transfers to. Its root fiber's scope
+  # applies all the same.
+  def test_a_scope_around_a_transfer
     in_thread do
       assert_within(5) do
         root = Fiber.current
@@ -163,13 +163,15 @@ class AbandonedScopeTest < Minitest::Test
     end
   end
 
-  # No scope of the fiber that a task or thread begins with has Ruby asked about anything: between a wait that was
-  # decided and its begin no other code may run.
+  # A scope of the fiber that a task or thread begins with never asks Ruby anything: between the decision to wait and
+  # the wait no other code may run.
   test_both(:waits_in_nested_fibers_ask_ruby_nothing) do
     calls = []
     Heddle.deadline(20) do
       Fiber.new do
-        TracePoint.new(:c_call) { |point| calls << point.method_id }.enable(target_thread: Thread.current) { 3.times { sleep(0.001) } }
+        TracePoint.new(:c_call) { |point| calls << point.method_id }.enable(target_thread: Thread.current) do
+          3.times { sleep(0.001) }
+        end
       end.resume
     end
     assert_empty calls & %i[to_s bind_call backtrace_locations base_label alive?]
@@ -185,8 +187,8 @@ class AbandonedScopeTest < Minitest::Test
     end
   end
 
-  # Nor does it keep the helper, or the fiber, for ever.
-  def test_what_nobody_can_leave_is_forgotten
+  # Nor does it keep the helper thread, or the fiber, for ever.
+  def test_a_scope_that_cannot_be_left_is_forgotten
     out = assert_child(<<~RUBY, timeout: 50)
       fibers = ObjectSpace::WeakMap.new
       make = lambda do

@@ -69,7 +69,7 @@ class CancelBoundsTest < Minitest::Test
     end
   end
 
-  def test_a_cancelled_task_in_a_passed_deadline_still_cleans_up_in_a_shield
+  def test_a_task_cancelled_after_its_deadline_still_cleans_up_in_a_shield
     cleaned = []
     stderr_of do
       Heddle.run { end_a_thousand(cleaned) }
@@ -77,8 +77,8 @@ class CancelBoundsTest < Minitest::Test
     assert_equal 1000, cleaned.size
   end
 
-  # It takes the cancellation for one more error to try again after.
-  def test_a_task_that_refuses_to_end_is_given_up
+  # It takes the cancellation for one more error after which to retry.
+  def test_a_task_that_refuses_to_end_is_abandoned
     cancelled = 0
     warning = stderr_of do
       error = assert_within(5, at_least: 0.1) do
@@ -142,7 +142,7 @@ class CancelBoundsTest < Minitest::Test
     assert_equal [[:cleaned], ""], [steps, warning]
   end
 
-  def test_a_task_that_was_given_up_does_not_hurt_an_outer_run
+  def test_an_abandoned_task_does_not_harm_an_outer_run
     steps = []
     stderr_of do
       Heddle.run do
@@ -193,7 +193,7 @@ class CancelBoundsTest < Minitest::Test
     assert_equal %w[cleaning again second], out.split
   end
 
-  def test_a_scheduler_that_is_closed_by_an_interrupt_gives_up_too
+  def test_a_scheduler_closed_by_an_interrupt_abandons_such_tasks_too
     out = in_child(<<~RUBY, timeout: 40)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Fiber.schedule do

@@ -8,7 +8,7 @@ class DeadlineInTasksTest < Minitest::Test
 
   mode :fiber
 
-  # The timers of the loop are the deadlines': none may be left.
+  # The loop's timers are those of the deadlines: none may be left.
   def inside
     Heddle.run do
       yield
@@ -17,11 +17,13 @@ class DeadlineInTasksTest < Minitest::Test
     end
   end
 
-  # Of several around it a task gets the one that ends first; a Timeout.timeout is its caller's alone.
-  def test_what_a_task_inherits_of_several
+  # Of several deadlines around it a task gets the one that ends first; a Timeout.timeout applies to its caller alone.
+  def test_a_task_inherits_the_earliest_of_several_deadlines
     inside do
       error = Heddle.deadline(0.02) do
-        Heddle.deadline(60) { Timeout.timeout(60) { Heddle.spawn { assert_raises(Heddle::DeadlineExceeded) { sleep(30) } }.wait } }.value
+        Heddle.deadline(60) {
+          Timeout.timeout(60) { Heddle.spawn { assert_raises(Heddle::DeadlineExceeded) { sleep(30) } }.wait }
+        }.value
       rescue Heddle::DeadlineExceeded => error
         error
       end

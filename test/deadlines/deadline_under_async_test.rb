@@ -4,7 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/hosts"
 
-# Deadlines under another gem's scheduler, as far as its hooks go: it tells nobody of each wait, so that a fiber of ours looks.
+# Deadlines under another gem's scheduler, as far as its hooks allow: that scheduler reports no wait, so a fiber of
+# ours polls.
 class DeadlineUnderAsyncTest < Minitest::Test
   include LoopHelpers
 
@@ -25,7 +26,7 @@ class DeadlineUnderAsyncTest < Minitest::Test
     end
   end
 
-  def test_late
+  def test_a_block_that_is_late
     with_pair do |reader, _|
       {sleep: -> { sleep(20) }, read: -> { reader.read(1) }, queue: -> { Thread::Queue.new.pop }}.each do |name, wait|
         assert_within(1) { under_async { assert_raises(EXCEEDED, name.to_s) { Heddle.deadline(0.02) { wait.call } } } }
@@ -80,8 +81,12 @@ class DeadlineUnderAsyncTest < Minitest::Test
 
   def test_nested
     under_async do
-      assert_within(1, remeasure: 0) { assert_raises(EXCEEDED) { Heddle.deadline(0.02) { Heddle.deadline(20) { sleep } } } }
-      assert_within(1, remeasure: 0) { assert_raises(EXCEEDED) { Heddle.deadline(20) { Heddle.deadline(0.02) { sleep } } } }
+      assert_within(1, remeasure: 0) do
+        assert_raises(EXCEEDED) { Heddle.deadline(0.02) { Heddle.deadline(20) { sleep } } }
+      end
+      assert_within(1, remeasure: 0) do
+        assert_raises(EXCEEDED) { Heddle.deadline(20) { Heddle.deadline(0.02) { sleep } } }
+      end
     end
   end
 
@@ -92,8 +97,8 @@ class DeadlineUnderAsyncTest < Minitest::Test
     end
   end
 
-  # The one that looks must not keep the program up.
-  def test_a_deadline_that_was_left_keeps_nothing_alive
+  # The polling fiber must not keep the program alive.
+  def test_a_deadline_that_was_left_does_not_keep_the_program_alive
     assert_within(5) { under_async { Heddle.deadline(1000) { sleep(0.001) } } }
   end
 

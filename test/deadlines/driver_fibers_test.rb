@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A library that starts one fiber for all of its callers, in whichever asks first, as clients with a driver or a
-# connection that many share do: what bounds that caller must not bound the work of the others.
+# A library that starts one fiber for all of its callers, in whichever asks first, like clients with a driver or a
+# shared connection: the deadline of that caller must not bound the work of the others.
 class DriverFibersTest < Minitest::Test
   include LoopHelpers
 
@@ -12,7 +12,7 @@ class DriverFibersTest < Minitest::Test
 
   EXCEEDED = Heddle::DeadlineExceeded
 
-  # Does one request after another. Its fiber ends when there is nothing left to do, and is started by the next request.
+  # Does one request after another. Its fiber ends when nothing is left to do, and the next request starts it again.
   class Driver
     def initialize
       @requests = Thread::Queue.new
@@ -67,7 +67,7 @@ class DriverFibersTest < Minitest::Test
     assert_equal %i[rescued answered], answers
   end
 
-  def test_remaining_is_the_callers
+  def test_remaining_is_that_of_the_caller
     Heddle.run do
       seen = []
       Heddle.deadline(30) do
@@ -79,8 +79,8 @@ class DriverFibersTest < Minitest::Test
     end
   end
 
-  # Neither a wait, nor anybody's clean-up: starting it must not fail.
-  def test_it_can_be_started_after_the_deadline
+  # Neither a wait, nor a caller's clean-up: starting the fiber must not fail.
+  def test_a_driver_can_be_started_after_the_deadline
     Heddle.run do
       driver, ran = nil, []
       assert_raises(EXCEEDED) do
@@ -94,8 +94,8 @@ class DriverFibersTest < Minitest::Test
     end
   end
 
-  # A run inside another ends with its own tasks; the driver works for those outside, too.
-  def test_a_run_inside_neither_waits_for_it_nor_ends_it
+  # An inner run ends with its own tasks; the driver works for tasks outside, too.
+  def test_an_inner_run_neither_waits_for_the_driver_nor_ends_it
     Heddle.run do
       goes_on, ended = Thread::Queue.new, []
       assert_within(2, remeasure: 0) { Heddle.run { Fiber.schedule { goes_on.pop && ended << 1 } } }
@@ -106,13 +106,13 @@ class DriverFibersTest < Minitest::Test
     end
   end
 
-  def test_the_outermost_run_waits_for_it
+  def test_the_outermost_run_waits_for_the_driver
     ended = []
     Heddle.run { Heddle.run { Fiber.schedule { sleep(0.02) && ended << 1 } } }
     assert_equal [1], ended
   end
 
-  def test_its_error_is_raised_from_the_outermost_run
+  def test_the_drivers_error_is_raised_from_the_outermost_run
     inside = nil
     error = stderr_of do
       assert_raises(IOError) do
@@ -126,7 +126,7 @@ class DriverFibersTest < Minitest::Test
     assert_includes error, "the driver's"
   end
 
-  def test_a_run_under_a_plain_scheduler_leaves_it_to_the_program
+  def test_a_run_under_a_plain_scheduler_leaves_the_driver_to_the_program
     order = in_thread do
       Fiber.set_scheduler(Heddle::Scheduler.new)
       order = []

@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# The thread that keeps the deadlines of all plain threads: when it raises, and when not; its life.
+# The thread that keeps the deadlines of all plain threads: when it raises, and when it does not; its life.
 class HelperThreadTest < Minitest::Test
   include LoopHelpers
 
@@ -12,8 +12,8 @@ class HelperThreadTest < Minitest::Test
 
   EXCEEDED = Heddle::DeadlineExceeded
 
-  # Each scope ends at about its instant: sometimes before, sometimes after. What fires outside of its scope ends the
-  # thread; a wait that outlives its deadline is one that was lost.
+  # Each scope ends at about its deadline: sometimes before, sometimes after. A raise outside of its scope ends the
+  # thread; a wait that outlives its deadline has lost it.
   def test_twenty_thousand_scopes_whose_deadline_falls_at_their_end
     threads = Array.new(4) do |number|
       Thread.new do
@@ -26,7 +26,7 @@ class HelperThreadTest < Minitest::Test
           rescue EXCEEDED
             fired += 1
           end
-          Thread.pass if random.rand(10).zero? # what was left in the queue would come out here
+          Thread.pass if random.rand(10).zero? # leftovers of the queue would be raised here
         end
         fired
       end
@@ -56,7 +56,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal 3000, fired + returned
   end
 
-  def test_none_is_lost
+  def test_no_deadline_is_lost
     in_thread do
       300.times { |index| assert_raises(EXCEEDED) { Heddle.deadline(0.0001 * (index % 10)) { sleep(30) } } }
     end
@@ -74,7 +74,7 @@ class HelperThreadTest < Minitest::Test
     assert_operator Thread.list.count { |thread| thread.name == "heddle deadlines" }, :<=, 1
   end
 
-  def test_an_earlier_deadline_wakes_it
+  def test_an_earlier_deadline_wakes_the_helper
     late = Thread.new { Heddle.deadline(60) { sleep } }
     late.report_on_exception = false
     wait_until { late.stop? }
@@ -83,9 +83,10 @@ class HelperThreadTest < Minitest::Test
     late.kill.join
   end
 
-  # The helper lets other threads run in the middle of its look at a scope. A shield inside ends meanwhile, and has the
-  # helper look again, as each look does at its end. Twice in the heap, the scope would still be there after its block.
-  def test_a_shield_ends_while_the_helper_looks_at_the_scope_around_it
+  # The helper lets other threads run in the middle of its check of a scope. An inner shield ends meanwhile, and makes
+  # the helper check again, as each check does at its end. If the scope were in the heap twice, it would still be
+  # there after its block.
+  def test_a_shield_ends_while_the_helper_checks_the_scope_around_it
     out = assert_child(<<~RUBY)
       looks = 0
       left = over = false
@@ -111,7 +112,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal "Heddle::DeadlineExceeded\n", out
   end
 
-  # Its exception is made by Ruby code, during which the thread starts a pool's loop.
+  # Ruby code makes its exception, and meanwhile the thread starts a pool's loop.
   def test_a_timeout_strikes_its_own_fiber_and_no_task_that_has_started_meanwhile
     out = assert_child(<<~RUBY)
       require "heddle/timeout"
@@ -144,8 +145,8 @@ class HelperThreadTest < Minitest::Test
     assert_equal "in its own fiber\n", out
   end
 
-  # Whatever its masks say, nothing may come out after the block.
-  def test_a_raise_that_is_held_up_by_a_mask_is_taken_back
+  # Whatever the thread's masks are, nothing may be raised after the block.
+  def test_a_raise_that_a_mask_delays_is_withdrawn
     Thread.handle_interrupt(Timeout::Error => :never) do
       value = Heddle.deadline(0.01) { sleep(0.05) && :value }
       assert_equal :value, value
@@ -154,7 +155,7 @@ class HelperThreadTest < Minitest::Test
     sleep(0.005)
   end
 
-  def test_an_interrupt_of_others_that_comes_meanwhile_is_not_taken
+  def test_other_codes_interrupt_that_arrives_meanwhile_is_kept
     thread = Thread.new do
       Thread.handle_interrupt(Exception => :never) do
         begin
@@ -173,7 +174,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal :raised, thread.value
   end
 
-  def test_an_interrupt_of_others_that_a_mask_holds_up_does_not_hold_up_the_deadline
+  def test_a_masked_interrupt_of_other_code_does_not_delay_the_deadline
     entered = false
     thread = Thread.new do
       Thread.handle_interrupt(IOError => :never) do
@@ -240,13 +241,15 @@ class HelperThreadTest < Minitest::Test
     assert_equal [:shielded], seen
   end
 
-  def test_it_ends_when_it_is_idle
+  def test_the_helper_ends_when_it_is_idle
     out = assert_child(<<~RUBY)
       names = -> { Thread.list.map(&:name) }
       Heddle.deadline(0.01) { 1 }
       puts names.call.include?("heddle deadlines")
       limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 10
-      sleep 0.05 while names.call.include?("heddle deadlines") && Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+      while names.call.include?("heddle deadlines") && Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+        sleep 0.05
+      end
       puts names.call.include?("heddle deadlines")
       begin
         Heddle.deadline(0.01) { sleep }
@@ -257,8 +260,8 @@ class HelperThreadTest < Minitest::Test
     assert_equal %w[true false again], out.split
   end
 
-  # Ruby's own check, which it does when a thread goes to sleep, and the loop's.
-  def test_deadlocks_are_found_after_its_end
+  # Ruby's own check, when a thread goes to sleep, and the loop's.
+  def test_deadlocks_are_found_after_the_helper_has_ended
     out = assert_child(<<~RUBY)
       Heddle.deadline(0.01) { 1 }
       sleep 0.05 while Thread.list.size > 1
@@ -282,7 +285,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal %w[fatal Heddle::Deadlock Heddle::DeadlineExceeded], out.split
   end
 
-  def test_after_a_fork
+  def test_the_helper_after_a_fork
     out = assert_child(<<~RUBY)
       pid = nil
       begin
@@ -310,7 +313,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal ["child, inherited", "child, its own", "parent"], out.lines(chomp: true)
   end
 
-  def test_a_helper_that_somebody_kills_is_replaced
+  def test_a_killed_helper_is_replaced
     out = assert_child(<<~RUBY)
       Heddle.deadline(10) { 1 }
       Thread.list.find { |thread| thread.name == "heddle deadlines" }.kill.join
@@ -323,7 +326,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal "kept\n", out
   end
 
-  def test_a_helper_that_somebody_kills_leaves_its_deadlines_to_another
+  def test_a_killed_helper_leaves_its_deadlines_to_the_next
     out = assert_child(<<~RUBY)
       thread = Thread.new do
         Heddle.deadline(0.3) { sleep }
@@ -341,11 +344,11 @@ class HelperThreadTest < Minitest::Test
     assert_equal "kept\n", out
   end
 
-  def test_the_program_ends_though_a_deadline_is_open
+  def test_an_open_deadline_does_not_keep_the_program_alive
     assert_within(5) { assert_child("Thread.new { Heddle.deadline(1000) { sleep } }; sleep 0.05; puts 1") }
   end
 
-  def test_a_thread_in_a_closed_group_and_under_a_mask_can_start_it
+  def test_a_thread_in_a_closed_group_and_under_a_mask_can_start_the_helper
     out = assert_child(<<~RUBY)
       group = ThreadGroup.new
       thread = Thread.new do
@@ -367,7 +370,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal "kept\n", out
   end
 
-  # Nobody leaves these scopes, and nobody is left to be interrupted.
+  # Nobody leaves these scopes, and their threads have ended.
   def test_threads_that_end_with_an_abandoned_scope
     out = assert_child(<<~RUBY)
       20.times do

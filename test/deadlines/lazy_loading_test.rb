@@ -3,8 +3,9 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Net::HTTP loads OpenSSL when it first rescues an error. Ruby 3.1 crashes where several threads wait for such a load and are
-# raised at meanwhile: that is its own defect, which deadlines that end at the same time in several threads come across.
+# Net::HTTP loads OpenSSL when it first rescues an error. Ruby 3.1 crashes where several threads wait for such a load
+# and an exception is raised in them meanwhile: a defect of Ruby's, which deadlines that end together in several
+# threads trigger.
 class LazyLoadingTest < Minitest::Test
   include LoopHelpers
 
@@ -35,7 +36,7 @@ class LazyLoadingTest < Minitest::Test
   def test_ruby_crashes_without_heddle
     skip "a defect of Ruby 3.1 only" if ruby_at_least?("3.2")
 
-    # Heddle is loaded there, and not used. A race: it takes one try nearly always.
+    # This loads Heddle, and does not use it. A race: one try is nearly always enough.
     crashed = Array.new(10).any? do
       outcome = in_child("#{WAITING.sub("GET", "http.get('/')")}\n#{RAISING}")
       outcome.err.include?("[BUG]")
@@ -43,9 +44,10 @@ class LazyLoadingTest < Minitest::Test
     assert crashed, "Ruby #{RUBY_VERSION} does not crash any more: doc/limits.md says it does"
   end
 
-  def test_with_openssl_loaded_first_deadlines_of_many_threads_end_together
+  def test_with_openssl_loaded_many_threads_deadlines_end_together
     3.times do
-      out = assert_child("require 'openssl'\n#{WAITING.sub("GET", "Heddle.deadline(0.3) { http.get('/') }")}\nputs threads.map(&:value).tally.inspect")
+      out = assert_child("require 'openssl'\n#{WAITING.sub("GET", "Heddle.deadline(0.3) { http.get('/') }")}\n" \
+        "puts threads.map(&:value).tally.inspect")
       assert_equal "#{{Heddle::DeadlineExceeded => 4}.inspect}\n", out
     end
   end

@@ -4,17 +4,17 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
-# Very many scopes in each other. What is counted grows with their number, not with its square.
+# Very many nested scopes. The counts must grow with their number, not with its square.
 class NestedScopesTest < Minitest::Test
   include LoopHelpers
 
   mode :mixed
 
-  FEW, MANY = 75, 300 # no more fit onto the stack of a fiber
+  FEW, MANY = 75, 300 # more do not fit onto the stack of a fiber
 
-  # 2,000 took half a minute to unwind: the helper looked at each again and again, and asked Ruby for each that lies
-  # outside of it.
-  def test_ever_shorter_ones_in_a_thread
+  # 2,000 took half a minute to unwind: the helper checked each again and again, and asked Ruby for each scope around
+  # it.
+  def test_ever_shorter_nested_deadlines_in_a_thread
     out = assert_child(<<~RUBY, env: {"RUBY_THREAD_VM_STACK_SIZE" => "20000000"}, timeout: 50)
       def nest(count) = count.zero? ? sleep : Heddle.deadline(0.1 + count * 0.00005) { nest(count - 1) }
       [400, 1_600].each do |count|
@@ -30,13 +30,13 @@ class NestedScopesTest < Minitest::Test
     assert_operator many, :<, few * 4 * 3
   end
 
-  def test_ever_shorter_ones_in_a_task
+  def test_ever_shorter_nested_deadlines_in_a_task
     few, many = [FEW, MANY].map { |count| calls_while { Heddle.run { assert_nested_fails(count) } } }
     assert_operator many, :<, few * MANY / FEW * 3
   end
 
   # As many errors as there are scopes, each the cause of the next, each with a whole backtrace.
-  def test_the_error_passes_those_around_as_it_is
+  def test_outer_scopes_pass_the_error_on_unchanged
     [->(&block) { in_thread(&block) }, ->(&block) { Heddle.run(&block) }].each do |inside|
       error = inside.call { assert_nested_fails(MANY) }
       causes = 0
@@ -45,8 +45,8 @@ class NestedScopesTest < Minitest::Test
     end
   end
 
-  # A scope that has failed a wait itself has its own error.
-  def test_one_that_has_failed_a_wait_says_so
+  # A scope that has failed a wait itself raises its own error.
+  def test_a_scope_that_has_failed_a_wait_raises_its_own_error
     error = assert_raises(Heddle::DeadlineExceeded) do
       Heddle.run { Heddle.deadline(0.01) { rescued { sleep } && Heddle.shield(0.01) { sleep } } }
     end
@@ -54,16 +54,17 @@ class NestedScopesTest < Minitest::Test
     assert_includes error.cause.message, "Heddle.shield(0.01)"
   end
 
-  # What a wait asks of its scopes it asks of none but the innermost, where nothing is over.
-  def test_waits_inside_of_many
+  # A wait asks only the innermost scope, where no deadline has passed.
+  def test_waits_inside_of_many_scopes
     few, many = [FEW, MANY].map do |count|
       Heddle.run { nest(count, ->(_) { 30 }) { calls_while { 100.times { sleep(0) } } } }
     end
     assert_operator many, :<=, few + 50
   end
 
-  # Where an outer one is over and the inner ones are not, where each is a shield, and where a timeout was raised once.
-  def test_which_one_is_raised
+  # Where an outer deadline has passed and the inner ones have not, where each is a shield, and where a timeout was
+  # raised once.
+  def test_which_of_many_deadlines_is_raised
     [->(&block) { in_thread(&block) }, ->(&block) { Heddle.run(&block) }].each do |inside|
       inside.call do
         error = assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { nest(50, ->(_) { 30 }) { sleep } } }

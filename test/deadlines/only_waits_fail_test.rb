@@ -7,11 +7,11 @@ require "logger"
 require "tempfile"
 
 # Once a deadline has passed, or a cancel is pending, waits fail, and nothing else: what a `rescue` logs must get into
-# its file. A peer that never lets the task wait must not outrun the deadline all the same.
+# its file. Yet a peer that never lets the task wait must not outrun the deadline.
 class OnlyWaitsFailTest < Minitest::Test
   include LoopHelpers
 
-  # What a task under way comes into.
+  # What may happen to a running task.
   STATES = {
     "a deadline" => ->(work) {
       begin
@@ -24,14 +24,14 @@ class OnlyWaitsFailTest < Minitest::Test
         nil
       end
     },
-    "a deadline that nothing has failed at yet" => ->(work) {
+    "a passed deadline that has failed no wait yet" => ->(work) {
       begin
         Heddle.deadline(0.001) { spin_and { work.call } }
       rescue Heddle::DeadlineExceeded
         nil
       end
     },
-    # Whoever had its turn between the wake-up and its own cancels it.
+    # A task that had its turn between the wake-up and this task's turn cancels it.
     "a cancel" => ->(work) {
       queue = Thread::Queue.new
       task = Heddle.spawn { queue.pop && work.call }
@@ -54,16 +54,17 @@ class OnlyWaitsFailTest < Minitest::Test
     }
   }.freeze
 
-  # Computes until the time is over, and lets the loop look at its clock.
+  # Computes until the time is over, and lets the loop read its clock.
   def self.spin_and
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) - started < 0.003
     yield
   end
 
-  # What needs not to wait, and what it answers.
+  # Operations that need no wait, and their results.
   DONE_AT_ONCE = {
-    "a line in a log" => [->(ends) { Logger.new(ends.file).error("lost?").then { File.read(ends.file.path).include?("lost?") } }, true],
+    "a line in a log" =>
+      [->(ends) { Logger.new(ends.file).error("lost?").then { File.read(ends.file.path).include?("lost?") } }, true],
     "many lines" => [->(ends) { 500.times { ends.file.syswrite("line\n") }.then { File.size(ends.file.path) } }, 2500],
     "reading a file" => [->(_) { File.read(__FILE__).bytesize == File.size(__FILE__) }, true],
     "reading a file by lines" => [->(_) { File.foreach(__FILE__).count == File.readlines(__FILE__).size }, true],
@@ -72,7 +73,7 @@ class OnlyWaitsFailTest < Minitest::Test
     "a pipe with room" => [->(ends) { ends.writer.write("x") }, 1],
     "a socket with bytes" => [->(ends) { ends.near.readpartial(100) }, "hello"],
     "a pipe with bytes" => [->(ends) { ends.reader.readpartial(100) }, "hello"],
-    "a line that is there" => [->(ends) { ends.reader.read(5) }, "hello"],
+    "a line that has arrived" => [->(ends) { ends.reader.read(5) }, "hello"],
     "read_nonblock" => [->(ends) { [ends.near, ends.reader].map { |io| io.read_nonblock(10) } }, %w[hello hello]],
     "write_nonblock" => [->(ends) { [ends.near, ends.writer].map { |io| io.write_nonblock("x") } }, [1, 1]],
     "recv" => [->(ends) { ends.near.recv(10) }, "hello"],
@@ -111,7 +112,7 @@ class OnlyWaitsFailTest < Minitest::Test
       end
     end
 
-    # What starts after a cancel of all tasks would not be cancelled: its run would wait for it.
+    # A task that starts after a cancel of all tasks would not be cancelled: its run would wait for it.
     STARTS.each do |name, work|
       define_method("test_#{name}_that_is_started_after_#{state}".tr(" ,", "_")) do
         ran = []
@@ -125,7 +126,7 @@ class OnlyWaitsFailTest < Minitest::Test
       end
     end
 
-    # What must wait fails at once, however often it is tried; a cancel is raised once.
+    # An operation that must wait fails at once, however often it is tried; a cancel is raised once.
     define_method("test_waits_fail_after_#{state.tr(" ", "_")}") do
       waits = {
         "sleep" => ->(_) { sleep(1) },
@@ -148,18 +149,19 @@ class OnlyWaitsFailTest < Minitest::Test
     end
   end
 
-  # Each is always ready, and done for ever.
+  # Each is always ready, and is repeated for ever.
   ENDLESS = {
     "reading a device" => ->(ends) { ends.zero.readpartial(1000) },
     "read_nonblock of a device" => ->(ends) { ends.zero.read_nonblock(1000) },
-    "a conversation with itself" => ->(ends) { ends.far.write("x").then { ends.near.readpartial(10) } },
-    "read_nonblock of a socket" => ->(ends) { ends.far.write_nonblock("x").then { ends.near.read_nonblock(10, exception: false) } },
-    "reading what is never there" => ->(ends) { ends.far.read_nonblock(10, exception: false) },
-    "reading from a pipe what is never there" => ->(ends) { ends.empty.read_nonblock(10, exception: false) },
-    "asking for what is there" => ->(ends) { ends.near.wait_readable },
-    "asking for what is not there" => ->(ends) { ends.far.wait_readable(0) },
-    "selecting what is there" => ->(ends) { IO.select([ends.near], nil, nil, 1) },
-    "selecting what is not there" => ->(ends) { IO.select([ends.far], nil, nil, 0) },
+    "an exchange with itself" => ->(ends) { ends.far.write("x").then { ends.near.readpartial(10) } },
+    "read_nonblock of a socket" =>
+      ->(ends) { ends.far.write_nonblock("x").then { ends.near.read_nonblock(10, exception: false) } },
+    "reading bytes that never arrive" => ->(ends) { ends.far.read_nonblock(10, exception: false) },
+    "reading bytes that never arrive in a pipe" => ->(ends) { ends.empty.read_nonblock(10, exception: false) },
+    "asking for bytes that have arrived" => ->(ends) { ends.near.wait_readable },
+    "asking for bytes that have not arrived" => ->(ends) { ends.far.wait_readable(0) },
+    "selecting a ready descriptor" => ->(ends) { IO.select([ends.near], nil, nil, 1) },
+    "selecting a descriptor that is not ready" => ->(ends) { IO.select([ends.far], nil, nil, 0) },
     "starting tasks" => ->(_) { Heddle.spawn { nil } },
     "starting fibers" => ->(_) { Fiber.schedule { nil } }
   }.freeze
@@ -196,7 +198,7 @@ class OnlyWaitsFailTest < Minitest::Test
     end
   end
 
-  # The operation that is refused has taken nothing.
+  # The operation that is refused has consumed nothing.
   def test_no_bytes_are_lost_when_a_deadline_is_noticed
     with_ends do |ends|
       ends.near.readpartial(100)
@@ -211,7 +213,7 @@ class OnlyWaitsFailTest < Minitest::Test
     end
   end
 
-  # The helper raises where the thread waits. What a write to a file had to write has been written.
+  # The helper raises where the thread waits. A write to a file has written all of its bytes.
   def test_a_log_in_a_plain_thread
     Tempfile.create("log") do |file|
       file.sync = true
@@ -245,10 +247,12 @@ class OnlyWaitsFailTest < Minitest::Test
     yield ends
   ensure
     File.unlink(file.path) if file
-    [near, far, reader, writer, file, server, client, zero, empty, kept].compact.each { |io| io.close unless io.closed? }
+    [near, far, reader, writer, file, server, client, zero, empty, kept].compact.each do |io|
+      io.close unless io.closed?
+    end
   end
 
-  # Until the deadline in force, of 10 ms at most, has passed for sure.
+  # Until the deadline in force, of 10 ms at most, has certainly passed.
   def until_over
     started = monotonic
     yield while monotonic - started < 0.015

@@ -25,7 +25,7 @@ class TimeoutOnTheHelperTest < Minitest::Test
     end
   end
 
-  def test_a_hundred_thousand_that_fall_due_at_their_end
+  def test_a_hundred_thousand_timeouts_that_expire_at_their_end
     fired = Array.new(4) do |number|
       Thread.new do
         random = Random.new(number)
@@ -42,7 +42,7 @@ class TimeoutOnTheHelperTest < Minitest::Test
     assert_operator fired, :<, 100_000
   end
 
-  def test_it_can_be_undone
+  def test_shared_timers_can_be_switched_off
     Heddle::TimeoutSupport.disable
     refute_predicate Heddle::TimeoutSupport, :enabled?
     assert_raises(Timeout::Error) { Timeout.timeout(0.02) { sleep } }
@@ -52,7 +52,7 @@ class TimeoutOnTheHelperTest < Minitest::Test
     assert_raises(Timeout::Error) { Timeout.timeout(0.02) { sleep } }
   end
 
-  def test_it_does_not_reach_into_a_shield
+  def test_a_timeout_does_not_reach_into_a_shield
     steps = []
     assert_raises(Timeout::Error) do
       in_thread do
@@ -65,7 +65,7 @@ class TimeoutOnTheHelperTest < Minitest::Test
     assert_equal [:shielded], steps
   end
 
-  # The timeout of Ruby 3.1 itself, which no bundle has replaced.
+  # Ruby 3.1's own timeout, which no bundle has replaced.
   def test_with_the_timeout_that_ruby_came_with
     out = assert_child(<<~RUBY)
       require "heddle/timeout"

@@ -3,7 +3,7 @@
 require "test_helper"
 require "shared/timeouts"
 
-# Ruby's own timeouts: what the tests of ours are held against.
+# Ruby's own timeouts, with which ours are compared.
 class TimeoutStockTest < Minitest::Test
   include Shared::Timeouts
 

@@ -8,23 +8,27 @@ require "timeout"
 class TimeoutTest < Minitest::Test
   include LoopHelpers
 
-  def test_it_raises_in_every_kind_of_wait
+  def test_a_timeout_raises_in_every_kind_of_wait
     with_pair do |reader, _|
       Heddle.run do
         locked = Thread::Mutex.new
         Heddle.spawn { locked.lock && sleep(0.5) && locked.unlock }
         {
-          sleep: -> { sleep }, read: -> { reader.read(1) }, select: -> { IO.select([reader]) }, queue: -> { Thread::Queue.new.pop },
-          mutex: -> { locked.lock }, value: -> { Heddle.spawn { sleep(0.3) }.value }, process: -> { system("sleep 0.3") },
+          sleep: -> { sleep }, read: -> { reader.read(1) }, select: -> { IO.select([reader]) },
+          queue: -> { Thread::Queue.new.pop },
+          mutex: -> { locked.lock }, value: -> { Heddle.spawn { sleep(0.3) }.value },
+          process: -> { system("sleep 0.3") },
           nested: -> { Fiber.new { sleep }.resume }, yielding: -> { loop { sleep(0) } }
         }.each do |name, wait|
-          assert_within(0.25, at_least: 0.02) { assert_raises(Timeout::Error, name.to_s) { Timeout.timeout(0.02) { wait.call } } }
+          assert_within(0.25, at_least: 0.02) do
+            assert_raises(Timeout::Error, name.to_s) { Timeout.timeout(0.02) { wait.call } }
+          end
         end
       end
     end
   end
 
-  def test_it_returns_the_value_in_time
+  def test_a_block_in_time_returns_its_value
     Heddle.run do
       assert_equal :value, Timeout.timeout(10) { sleep(0.001) && :value }
       assert_equal :value, Timeout.timeout(nil) { :value }
@@ -33,7 +37,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_a_class_of_ones_own_with_and_without_a_message
+  def test_an_exception_class_with_and_without_a_message
     late = Class.new(StandardError)
     Heddle.run do
       assert_equal "too late", assert_raises(late) { Timeout.timeout(0.005, late, "too late") { sleep } }.message
@@ -41,7 +45,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_with_a_class_it_can_be_rescued_inside_and_comes_once
+  def test_with_a_class_it_can_be_rescued_inside_and_is_raised_once
     Heddle.run do
       result = Timeout.timeout(0.01, IOError) do
         sleep
@@ -95,7 +99,7 @@ class TimeoutTest < Minitest::Test
     Heddle.run do
       assert_raises(outer) { Timeout.timeout(0.01, outer) { Timeout.timeout(10, inner) { sleep } } }
       assert_equal 0, Fiber.scheduler.statistics[:timers]
-      # Both are over at once: the outer one includes the inner.
+      # Both have expired at once: the outer one includes the inner.
       assert_raises(outer) do
         Timeout.timeout(0.01, outer) do
           Timeout.timeout(0.01, inner) do
@@ -108,7 +112,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_many_tasks_have_one_each
+  def test_many_tasks_have_their_own_timeouts
     Heddle.run do
       outcomes = Array.new(500) do |index|
         Heddle.spawn do
@@ -122,7 +126,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_nothing_fires_after_the_block_was_left
+  def test_nothing_fires_after_the_block_has_ended
     Heddle.run do
       200.times { Timeout.timeout(0.001) { sleep(0) } }
       sleep(0.01)
@@ -136,7 +140,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_break_next_and_throw_leave_it
+  def test_break_next_and_throw_leave_the_block
     Heddle.run do
       assert_equal :thrown, catch(:out) { Timeout.timeout(10) { throw :out, :thrown } }
       [1].each { Timeout.timeout(10) { break } }
@@ -152,7 +156,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_of_a_task_does_not_touch_the_others
+  def test_a_timeout_of_a_task_does_not_strike_the_others
     Heddle.run do
       other = Heddle.spawn { sleep(0.03) && :unharmed }
       assert_raises(Timeout::Error) { Timeout.timeout(0.01) { other.value } }
@@ -175,7 +179,7 @@ class TimeoutTest < Minitest::Test
     server&.close
   end
 
-  def test_outside_of_a_task_it_is_rubys_own
+  def test_outside_of_a_task_timeout_is_rubys_own
     assert_raises(Timeout::Error) { Timeout.timeout(0.01) { sleep } }
   end
 end

@@ -4,31 +4,32 @@ require "test_helper"
 require "tmpdir"
 require_relative "../../rakelib/architecture"
 
-# The rooms of the C code stack: an include that goes up is found, and CONTRIBUTING draws them as they are.
+# The rooms of the C code stack: an upward include is found, and CONTRIBUTING draws them as they are.
 class ArchitectureTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
   ROOMS = File.join(ROOT, "ext/heddle")
 
-  def test_no_room_knows_a_room_above_it
+  def test_no_room_includes_a_room_above_it
     assert_empty Architecture.new(ROOMS).violations
   end
 
-  def test_an_include_that_goes_up_is_found
+  def test_an_upward_include_is_found
     with_rooms do |rooms|
       File.write(File.join(rooms, "loop/wait.h"), %(#include "task/task.h"\n), mode: "a")
       assert_equal 1, Architecture.new(rooms).violations.size
-      assert_match %r{\Aloop/wait\.h:\d+ includes task/task\.h: loop may not know task\z}, Architecture.new(rooms).violations.first
+      assert_match %r{\Aloop/wait\.h:\d+ includes task/task\.h: loop may not know task\z},
+        Architecture.new(rooms).violations.first
     end
   end
 
-  def test_rooms_beside_each_other_do_not_know_each_other
+  def test_rooms_of_one_level_do_not_include_each_other
     with_rooms do |rooms|
       File.write(File.join(rooms, "mysql/mysql_link.h"), %(#include "memcached/memcached.h"\n), mode: "a")
       assert_match(/mysql may not know memcached/, Architecture.new(rooms).violations.join)
     end
   end
 
-  def test_a_folder_without_a_place_is_found
+  def test_an_unlisted_folder_is_found
     with_rooms do |rooms|
       Dir.mkdir(File.join(rooms, "attic"))
       File.write(File.join(rooms, "attic/box.h"), %(#include "heddle.h"\n))
@@ -40,7 +41,7 @@ class ArchitectureTest < Minitest::Test
     assert_includes File.read(File.join(ROOT, "CONTRIBUTING.md")), Architecture.new(ROOMS).picture
   end
 
-  def test_the_guide_draws_them_in_their_order
+  def test_the_guide_draws_the_rooms_in_their_order
     drawing = File.read(File.join(ROOT, "guides/how_it_works.md"))[/^```text\n(.*?)^```/m, 1]
     drawn = drawing.scan(/^│ (\w+) /).flatten
     rows = Architecture::ROWS.flatten - [""]

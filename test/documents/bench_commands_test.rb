@@ -10,7 +10,7 @@ class BenchCommandsTest < Minitest::Test
 
   hard_deadline 240 # the first compiles
 
-  # What makes a bench quick, by how its command begins. The report has a line for the first of the models.
+  # Options that make a bench quick, by how its command begins. The report has a line for the first of the models.
   QUICK = {
     "bench delay --processes" => "--requests 20 --delays 0 --models heddle",
     "bench delay" => "--requests 20 --delays 0 --models heddle,async",
@@ -20,12 +20,13 @@ class BenchCommandsTest < Minitest::Test
     "bench deadlines" => "--models heddle --clients redis-client",
     "bench memcached" => "--scale 0.01 --models heddle,dalli --operations get --no-system-calls",
     "bench db" => "--scale 0.01 --models heddle,trilogy --operations new",
+    "bench postgresql" => "--scale 0.01 --models heddle,pg --operations new",
     "bench stall" => "--scale 0.01 --models one_flight",
     "bench names" => "--models heddle --deadline 10",
     "bench s3" => "--requests 5 --delay 1 --models pool:5",
     "bench http" => "--size 1000 --models heddle,stock"
   }.freeze
-  # What bin/heddle does not install: it says that bin/setup does.
+  # Libraries that bin/heddle does not install: it says that bin/setup does.
   MORE_GEMS = /bench (?:s3|deadlines)/
 
   FreshClone::COMMANDS.grep(/heddle bench/).each do |command|
@@ -35,22 +36,27 @@ class BenchCommandsTest < Minitest::Test
   private
 
   def bench(command)
-    return assert_match(/^  stall one_flight: heddle/, run_there("bin/heddle #{command} stall")) if command == "bench doctor"
+    if command == "bench doctor"
+      return assert_match(/^  stall one_flight: heddle/, run_there("bin/heddle #{command} stall"))
+    end
 
     run_there("bin/setup") if command.match?(MORE_GEMS)
     _, options = QUICK.find { |start, _| command.start_with?(start) } || flunk("QUICK does not know #{command}")
     options = "--sites local #{options}" if command.start_with?("bench http") && !command.include?("://")
     with_page_for(command) do |asked|
-      out = run_there("bin/heddle #{asked} --rounds 1 #{options}", attempts: 2) # some have a limit of time that a busy machine may not keep
+      # Some have a time limit that a busy machine may exceed.
+      out = run_there("bin/heddle #{asked} --rounds 1 #{options}", attempts: 2)
       assert_match(/^#{options[/--models ([^, ]+)/, 1]}: .*heddle/, out)
       refute_match(/What went wrong/, out)
     end
   end
 
-  # A page of this machine in place of one that somebody else keeps.
+  # A page of this machine instead of one on another host.
   def with_page_for(command)
     return yield(command.sub("bench/results", "results")) unless command.include?("https://example.com/file")
 
-    Heddle::Lab::LoadServer.start { |server| yield command.sub("https://example.com/file", "http://127.0.0.1:#{server.port}/b/1000") }
+    Heddle::Lab::LoadServer.start do |server|
+      yield command.sub("https://example.com/file", "http://127.0.0.1:#{server.port}/b/1000")
+    end
   end
 end

@@ -4,8 +4,8 @@ require "test_helper"
 require "net/http"
 require "support/fresh_clone"
 
-# Every command of README.md, the guides, CONTRIBUTING.md and bench/README.md that is no bench runs in a fresh clone: with fewer
-# rounds, and with a file or a Ruby that is there in place of one that is made up.
+# Every command of README.md, the guides, CONTRIBUTING.md and bench/README.md other than benches runs in a fresh
+# clone: with fewer rounds, and with an existing file or Ruby instead of an invented one.
 class CommandsTest < Minitest::Test
   include FreshClone
 
@@ -21,16 +21,19 @@ class CommandsTest < Minitest::Test
 
   def try(command)
     case command
-    when "bin/try" then assert_match(/^heddle /, run_there("bin/try --requests 20 --delays 0 --rounds 1 --models heddle,async"))
+    when "bin/try"
+      assert_match(/^heddle /, run_there("bin/try --requests 20 --delays 0 --rounds 1 --models heddle,async"))
     when "bin/setup" then run_there(command)
-    when %r{\Abin/test} then assert_match(/\d+ runs, .* 0 failures, 0 errors/, run_there("bin/test --ruby #{RUBY} --no-checks test/lab/plan_test.rb"))
+    when %r{\Abin/test}
+      out = run_there("bin/test --ruby #{RUBY} --no-checks test/lab/plan_test.rb")
+      assert_match(/\d+ runs, .* 0 failures, 0 errors/, out)
     when %r{\Ascript/with-ruby}
       run_there("bin/setup")
       run_there(at_hand(command))
     when %r{\Abin/heddle serve} then serve(command)
     when "gem install heddle" then install_gem
     when /\Aapt-get install/ then assert_packages(command.split.drop(3))
-    else flunk "nobody knows how #{command.inspect} is tried"
+    else flunk "no rule for how to try #{command.inspect}"
     end
   end
 
@@ -43,7 +46,8 @@ class CommandsTest < Minitest::Test
       folder, = Dir["#{gems}/gems/heddle-*"]
       paths = Gem.path.join(":")
       installed = {**environment, "GEM_HOME" => gems, "GEM_PATH" => "#{gems}:#{paths}"}
-      [["-e", 'require "heddle"; puts Heddle.run { $".grep(/heddle\.so/) }'], %w[-S rbs -r heddle validate]].each do |arguments|
+      [["-e", 'require "heddle"; puts Heddle.run { $".grep(/heddle\.so/) }'],
+        %w[-S rbs -r heddle validate]].each do |arguments|
         out, status = Open3.capture2e(installed, RbConfig.ruby, *arguments, chdir: gems)
         assert_predicate status, :success?, out
         assert_includes out, folder if arguments.first == "-e"
@@ -58,11 +62,13 @@ class CommandsTest < Minitest::Test
   end
 
   def at_hand(command)
-    command.sub(/(?<=with-ruby )\S+/, RUBY).sub("test/loop/some_test.rb", "test/loop/timers_test.rb").sub("/pipe/", "/sleep/")
+    command.sub(/(?<=with-ruby )\S+/, RUBY).sub("test/loop/some_test.rb", "test/loop/timers_test.rb").sub("/pipe/",
+      "/sleep/")
   end
 
   def serve(command)
-    Open3.popen2(environment, *command.sub("--port 3307", "--port 0").split, chdir: FreshClone.folder) do |_, out, process|
+    Open3.popen2(environment, *command.sub("--port 3307", "--port 0").split,
+      chdir: FreshClone.folder) do |_, out, process|
       port = out.gets.to_s[/listening on 127\.0\.0\.1:(\d+)$/, 1]
       assert port, "it does not listen"
       assert_equal "done", Net::HTTP.get("127.0.0.1", "/0", port.to_i) unless command.include?("--proxy")

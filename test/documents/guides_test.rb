@@ -4,7 +4,7 @@ require "test_helper"
 require "heddle"
 require "heddle/lab"
 
-# What README.md and the guides say of commands, figures, errors and options is so, and what they link to is there.
+# What README.md and the guides say of commands, figures, errors and options is true, and their links lead somewhere.
 class GuidesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
   GUIDES = Dir["#{ROOT}/guides/*.md"].sort.to_h { |path| [File.basename(path, ".md"), File.read(path)] }.freeze
@@ -14,7 +14,7 @@ class GuidesTest < Minitest::Test
   TABLE_OF_ERRORS = /^(?=\| (?:error|`Heddle::(\w+)::…`) \|)#{ROWS}/
   TABLE_OF_OPTIONS = /^(?=\| option \|)#{ROWS}/
 
-  # With options that there are.
+  # With existing options.
   def test_commands
     commands = TEXTS.flat_map { |text| text.scan(%r{^bin/(heddle .*?)(?:  +#.*)?$}).flatten }.map(&:split)
     assert_operator commands.size, :>, 10
@@ -26,7 +26,7 @@ class GuidesTest < Minitest::Test
     end
   end
 
-  # A table below the names of files of results has their figures, rounded.
+  # A table below the names of result files has their figures, rounded.
   def test_tables_have_the_figures_of_the_benches
     tables = TEXTS.flat_map { |text| text.scan(TABLE_OF_RESULTS) }
     assert_operator tables.size, :>, 5
@@ -38,10 +38,11 @@ class GuidesTest < Minitest::Test
     end
   end
 
-  # Each class of an error that Heddle raises is in a table, with what it inherits from.
+  # A table lists each class of an error that Heddle raises, with its superclass.
   def test_errors
     named = error_tables.flat_map do |room, rows|
-      rows.lines.flat_map { |row| row[/\A\| (.*?) \|/, 1].scan(/`([\w:]+)`(?: < ([\w:]+))?/) }.filter_map do |name, parent|
+      rows.lines
+        .flat_map { |row| row[/\A\| (.*?) \|/, 1].scan(/`([\w:]+)`(?: < ([\w:]+))?/) }.filter_map do |name, parent|
         next if name.match?(/\A(?:Errno|IO|Net|OpenSSL)::/) # Ruby's, of which not every version has all
 
         found = error_class(room, name)
@@ -55,11 +56,12 @@ class GuidesTest < Minitest::Test
   end
 
   def test_options
-    taken = Heddle::Memcached.instance_method(:initialize).parameters.filter_map { |kind, name| name.to_s if kind == :key }
+    taken = Heddle::Memcached.instance_method(:initialize).parameters
+      .filter_map { |kind, name| name.to_s if kind == :key }
     refute_empty options("memcached")
     assert_empty options("memcached") - taken
     refusal = assert_raises(ArgumentError) { Heddle::DB.connect("mysql://localhost", none: 1) }
-    assert_equal refusal.message[/there are (.*)/, 1].split(", ").sort, options("databases").sort
+    assert_equal refusal.message[/the options are (.*)/, 1].split(", ").sort, options("databases").sort
   end
 
   def test_links
@@ -74,7 +76,7 @@ class GuidesTest < Minitest::Test
 
   private
 
-  # The figures that stand before their spread or interval.
+  # The figures before their spread or interval.
   def medians(path) = File.read(File.join(ROOT, path)).scan(/(?<![\d.])\d+(?:\.\d+)?(?= [(\[])/).map(&:to_f)
 
   def shown?(value, figure)
@@ -92,7 +94,7 @@ class GuidesTest < Minitest::Test
   # Of the first table of options.
   def options(guide) = GUIDES.fetch(guide)[TABLE_OF_OPTIONS, 1].scan(/^\| (.*?) \|/).join.scan(/`(\w+)`/).flatten
 
-  # As the forges make them of headings.
+  # As forges make them from headings.
   def anchors(file)
     headings = File.readlines(file).grep(/\A#/).map { |line| line[/\A#+ (.*)/, 1] }
     headings.map { |heading| "##{heading.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-")}" }

@@ -5,7 +5,7 @@ require "fileutils"
 require "open3"
 require "tmpdir"
 
-# The gems have in them what the repository has for them.
+# The gems contain the files that the repository has for them.
 class PackagesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
 
@@ -17,7 +17,7 @@ class PackagesTest < Minitest::Test
     assert_packed "lab/heddle-lab.gemspec", %w[lab/lib lab/ext lab/exe], %w[heddle]
   end
 
-  # Whoever uses a checkout with another Ruby than he compiled it for.
+  # A user of a checkout with another Ruby than it was compiled for.
   def test_a_checkout_that_is_not_compiled_says_so
     Dir.mktmpdir do |folder|
       sources = Dir.glob("lib/**/*.rb", base: ROOT)
@@ -26,20 +26,23 @@ class PackagesTest < Minitest::Test
       command = [RbConfig.ruby, "--disable=gems", "-I#{folder}/lib", "-e", "require 'heddle'"]
       said, status = Open3.capture2e({"RUBYOPT" => nil, "RUBYLIB" => nil, "HEDDLE_NATIVE_DIR" => nil}, *command)
       refute status.success?
-      assert_includes said, "heddle is not compiled for Ruby #{RUBY_VERSION}: in a checkout run `bundle exec rake compile`"
+      assert_includes said,
+        "heddle is not compiled for Ruby #{RUBY_VERSION}: with this Ruby, run `bundle exec rake compile` in a checkout"
     end
   end
 
   private
 
-  # Compiled code is not asked for, nor are files that git ignores.
+  # Neither compiled code nor files that git ignores are expected.
   def assert_packed(path, folders, dependencies)
     spec = Gem::Specification.load(File.join(ROOT, path))
-    tracked = Dir.chdir(ROOT) { IO.popen(["git", "ls-files", "-z", *folders], err: File::NULL) { |list| list.read.split("\0") } }
+    tracked = Dir.chdir(ROOT) {
+      IO.popen(["git", "ls-files", "-z", *folders], err: File::NULL) { |list| list.read.split("\0") }
+    }
     skip "this is no checkout of the repository" if tracked.empty?
 
     tracked.map! { |file| file.delete_prefix("#{File.dirname(path)}/") }
-    tracked -= ["ext/server/.gitignore"] # for those who work here
+    tracked -= ["ext/server/.gitignore"] # for developers of the gem
     assert_empty tracked - spec.files, "is missing"
     assert_empty spec.files.grep(/\.so\z|\.o\z|\.rbc\z/)
     assert_empty %w[LICENSE README.md] - spec.files

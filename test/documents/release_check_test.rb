@@ -5,7 +5,8 @@ require "fileutils"
 require "tmpdir"
 require_relative "../../rakelib/release_check"
 
-# A tree is ready when its changelog has the version's date, its gemspecs have addresses, and git has nothing left to do.
+# A tree is ready when its changelog has the version's date, its gemspecs have addresses, and git has no changes to
+# commit.
 class ReleaseCheckTest < Minitest::Test
   FILES = {
     "lib/heddle/version.rb" => %(VERSION = "1.2.3"\n), "CHANGELOG.md" => "## 1.2.3 - 2030-01-31\n- one\n- two\n",
@@ -16,9 +17,10 @@ class ReleaseCheckTest < Minitest::Test
     assert_empty problems
   end
 
-  def test_what_is_not
+  def test_trees_that_are_not_ready
     {
-      {"CHANGELOG.md" => "## 1.2.3\n"} => /## 1\.2\.3 - YYYY/, {"CHANGELOG.md" => "## 1.2.2 - 2030-01-31\n"} => /## 1\.2\.3 - YYYY/,
+      {"CHANGELOG.md" => "## 1.2.3\n"} => /## 1\.2\.3 - YYYY/,
+      {"CHANGELOG.md" => "## 1.2.2 - 2030-01-31\n"} => /## 1\.2\.3 - YYYY/,
       {"CHANGELOG.md" => "## 1.2.3 - 2030-01-31\n- one\n  more\n"} => /one line an entry/,
       {"heddle.gemspec" => "https://heddle.example"} => /heddle\.gemspec: put/
     }.each do |change, message|
@@ -33,7 +35,7 @@ class ReleaseCheckTest < Minitest::Test
     assert_match(/v1\.2\.3 is there/, problems { |folder| git(folder, "tag", "v1.2.3") }.join)
   end
 
-  # The changelog of this tree, too, has a line an entry.
+  # This tree's changelog, too, has one line an entry.
   def test_our_changelog
     assert_empty ReleaseCheck.new(File.expand_path("../..", __dir__)).problems.grep(/one line/)
   end

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# The programs of doc/ruby.md print what is written beneath them, on the Rubies that are named there. One that prints something
-# else now has been mended in Ruby, or was never true.
+# The programs of doc/ruby.md print what is written beneath them, on the Rubies that are named there. If one prints
+# something else, Ruby has fixed it, or the page was never right.
 class RubyDocumentTest < Minitest::Test
   include LoopHelpers
 
@@ -22,13 +22,13 @@ class RubyDocumentTest < Minitest::Test
     end
   end
 
-  def test_each_program_says_what_the_newest_ruby_does
+  def test_each_program_prints_what_the_newest_ruby_does
     programs = TEXT.scan(/^```ruby\n(.*?)^```/m).flatten
     refute_empty programs
     programs.each { |program| assert_includes program.scan(SAYS).map(&:first), "4.0", program }
   end
 
-  def test_each_file_that_it_names_is_there
+  def test_each_named_file_exists
     TEXT.scan(%r{`((?:test|lib)/[\w/.]+)`}).flatten.each { |path| assert_path_exists "#{ROOT}/#{path}" }
   end
 end

@@ -3,31 +3,36 @@
 require "test_helper"
 require "heddle"
 
-# sig/ has what Heddle offers its users: all of it, and nothing else.
+# sig/ has all that Heddle offers its users, and nothing else.
 class SignaturesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
 
-  # Modules and methods that are offered to nobody. In Ruby a comment says so, see #internal?; these are from C.
-  INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver NetHTTPAuto
-    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#start Task#started? Task.prepare Scheduler.retire_if
-    .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child Task.withdrawals].freeze
+  # Modules and methods that are internal. In Ruby a comment marks them, see #internal?; these are from C.
+  INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache DB::PostgreSQL::Link
+    DB::PostgreSQL::Columns DB::PostgreSQL::CopyOut DB::PostgreSQL::CopyIn.of DB::PostgreSQL::CopyIn#finish
+    DB::PostgreSQL::Prepared NetHTTPAuto
+    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#start Task#started? Task.prepare
+    Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
+    Task.withdrawals].freeze
 
   def setup
     require "rbs"
-    %w[timeout net_http neverblock blocking_operations active_record memcached].each { |name| require "heddle/#{name}" }
+    %w[timeout net_http neverblock blocking_operations active_record
+      memcached db/postgresql].each { |name| require "heddle/#{name}" }
   rescue LoadError => error
     raise if error.path.start_with?("heddle")
 
     skip "#{error.path} is not installed"
   end
 
-  def test_all_that_is_offered_has_a_signature
+  def test_every_public_method_has_a_signature
     assert_empty offered.flat_map { |mod| signed?(mod) ? unsigned_methods(mod) : [mod.name] }
   end
 
-  def test_all_signatures_are_of_something
+  def test_every_signature_has_a_method
     strangers = offered.select { |mod| signed?(mod) }.flat_map do |mod|
-      instance = own(builder.build_instance(type(mod)), mod).reject { |name| mod.method_defined?(name) || mod.private_method_defined?(name) }
+      instance = own(builder.build_instance(type(mod)), mod)
+        .reject { |name| mod.method_defined?(name) || mod.private_method_defined?(name) }
       singleton = own(builder.build_singleton(type(mod)), mod).reject { |name| mod.respond_to?(name, true) }
       instance.map { |name| "#{mod}##{name}" } + singleton.map { |name| "#{mod}.#{name}" }
     end
@@ -37,13 +42,18 @@ class SignaturesTest < Minitest::Test
     assert_empty names - offered.map(&:name) - elsewhere
   end
 
-  # The keywords that there are, and as many arguments.
+  # The existing keywords, and as many arguments.
   def test_arguments
     wrong = offered.select { |mod| signed?(mod) }.flat_map do |mod|
       definition = builder.build_instance(type(mod))
-      own(definition, mod).select { |name| mod.method_defined?(name, false) && mod.instance_method(name).source_location }
-        .reject { |name| definition.methods[name].method_types.any? { |kind| fits?(kind.type, mod.instance_method(name).parameters) } }
-        .map { |name| "#{mod}##{name}" }
+      in_ruby = own(definition, mod).select do |name|
+        mod.method_defined?(name, false) && mod.instance_method(name).source_location
+      end
+      unfit = in_ruby.reject do |name|
+        parameters = mod.instance_method(name).parameters
+        definition.methods[name].method_types.any? { |kind| fits?(kind.type, parameters) }
+      end
+      unfit.map { |name| "#{mod}##{name}" }
     end
     assert_empty wrong
   end
@@ -55,8 +65,10 @@ class SignaturesTest < Minitest::Test
     keywords = [*kinds[:key], *kinds[:keyreq]].sort
     signed = (function.required_keywords.keys + function.optional_keywords.keys).sort
     most = [*kinds[:req], *kinds[:opt]].size
-    positionals = function.required_positionals.size + function.optional_positionals.size + function.trailing_positionals.size
-    (kinds[:keyrest] || function.rest_keywords || keywords == signed) && (kinds[:rest] || function.rest_positionals || most == positionals)
+    positionals = function.required_positionals.size + function.optional_positionals.size +
+      function.trailing_positionals.size
+    (kinds[:keyrest] || function.rest_keywords || keywords == signed) &&
+      (kinds[:rest] || function.rest_positionals || most == positionals)
   end
 
   def offered
@@ -65,35 +77,42 @@ class SignaturesTest < Minitest::Test
     end
   end
 
-  # A file that is loaded by its constant's name may make that constant private.
+  # A file that autoload loads may make its constant private.
   def constants_of(mod)
     mod.constants(false).each { |name| mod.const_get(name) }
     mod.constants(false).map { |name| mod.const_get(name) }
   end
 
   def ours?(mod)
-    mod.name&.start_with?("Heddle::") && !mod.name.start_with?("Heddle::Compat") && !INTERNAL.include?(mod.name.delete_prefix("Heddle::")) && !internal?(*Object.const_source_location(mod.name))
+    mod.name&.start_with?("Heddle::") && !mod.name.start_with?("Heddle::Compat") &&
+      !INTERNAL.include?(mod.name.delete_prefix("Heddle::")) && !internal?(*Object.const_source_location(mod.name))
   end
 
-  # Ruby says what the hooks of a scheduler are, and what a Struct can do.
+  # Ruby documents the hooks of a scheduler, and the methods of a Struct.
   def unsigned_methods(mod)
     return [] if mod <= Struct
 
     instance = builder.build_instance(type(mod)).methods
     singleton = builder.build_singleton(type(mod)).methods
     missing = methods_of(mod).reject { |method| instance.key?(method.name) }.map { |method| "#{mod}##{method.name}" }
-    missing += mod.singleton_methods(false).map { |name| mod.method(name) }.reject { |method| singleton.key?(method.name) || internal?(*method.source_location) }
+    missing += mod.singleton_methods(false).map { |name| mod.method(name) }
+      .reject { |method| singleton.key?(method.name) || internal?(*method.source_location) }
       .map { |method| "#{mod}.#{method.name}" }
     missing.reject { |name| INTERNAL.include?(name.delete_prefix("Heddle").delete_prefix("::")) }
   end
 
   # With those of its own modules.
   def methods_of(mod)
-    ancestors = mod.ancestors.select { |ancestor| ancestor == mod || (ancestor.name.nil? || ancestor.name.start_with?("Heddle")) }
+    ancestors = mod.ancestors
+      .select { |ancestor| ancestor == mod || (ancestor.name.nil? || ancestor.name.start_with?("Heddle")) }
     names = ancestors.flat_map { |ancestor| ancestor.public_instance_methods(false) }.uniq
     names -= %i[inspect to_s hash eql? == <=>]
     methods = names.map { |name| mod.instance_method(name) }.reject { |method| internal?(*method.source_location) }
-    (mod == Heddle::Scheduler) ? methods.select { |method| method.name.to_s.match?(/\A(?:backend|statistics|close|closed\?|tasks)\z/) } : methods
+    if mod == Heddle::Scheduler
+      methods.select { |method| method.name.to_s.match?(/\A(?:backend|statistics|close|closed\?|tasks)\z/) }
+    else
+      methods
+    end
   end
 
   # Whether the comment above says "@api private".
@@ -101,14 +120,17 @@ class SignaturesTest < Minitest::Test
     return false unless file.to_s.end_with?(".rb")
 
     @lines ||= Hash.new { |lines, path| lines[path] = File.readlines(path) }
-    @lines[file][0...line - 1].reverse.take_while { |text| text.lstrip.start_with?("#") }.any? { |text| text.include?("@api private") }
+    @lines[file][0...line - 1].reverse.take_while { |text| text.lstrip.start_with?("#") }.any? do |text|
+      text.include?("@api private")
+    end
   end
 
   def signed?(mod) = environment.class_decls.key?(type(mod))
 
-  # What its own signature says, and not that of an ancestor.
+  # Its own signature, not an ancestor's.
   def own(definition, mod)
-    definition.methods.select { |_, method| method.implemented_in == type(mod) && method.accessibility == :public }.keys - [:new]
+    definition.methods
+      .select { |_, method| method.implemented_in == type(mod) && method.accessibility == :public }.keys - [:new]
   end
 
   def type(mod)
@@ -116,7 +138,8 @@ class SignaturesTest < Minitest::Test
     RBS::TypeName.new(name: name.to_sym, namespace: RBS::Namespace.new(path: outer.map(&:to_sym), absolute: true))
   end
 
-  def builder = @@builder ||= RBS::DefinitionBuilder.new(env: environment) # rubocop:disable Style/ClassVars -- it takes seconds
+  # It takes seconds to make.
+  def builder = @@builder ||= RBS::DefinitionBuilder.new(env: environment) # rubocop:disable Style/ClassVars
 
   def environment
     @@environment ||= begin # rubocop:disable Style/ClassVars

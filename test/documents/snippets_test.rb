@@ -4,12 +4,12 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/servers"
 
-# The Ruby of README.md and the guides runs as it stands there, each block in a program of its own: only its addresses become
-# those of servers that are there, and its limits of time longer.
+# The Ruby of README.md and the guides runs as written, each block in a program of its own: only its addresses become
+# those of existing servers, and its time limits longer.
 class SnippetsTest < Minitest::Test
   include LoopHelpers
 
-  hard_deadline 120 # a cold machine makes a database first
+  hard_deadline 120 # a cold machine creates a database first
 
   DOCUMENTS = ["README.md", *Dir.glob("guides/*.md", base: ROOT)].sort.freeze
 
@@ -21,14 +21,14 @@ class SnippetsTest < Minitest::Test
     end
   }.to_h.freeze
 
-  # An ellipsis is, to Ruby, the name of a method.
+  # To Ruby an ellipsis is the name of a method.
   EVERYBODYS = <<~RUBY
     require "net/http"
     def …(*) = nil
   RUBY
 
-  # What a reader has before the block, what shows that it has done something, what that prints, and how often the page
-  # was asked for.
+  # What a reader has before the block, what shows that it worked, what that prints, and how often the page was
+  # requested.
   Reader = Struct.new(:before, :after, :prints, :requests)
 
   TABLES = <<~RUBY
@@ -113,20 +113,44 @@ class SnippetsTest < Minitest::Test
       p db.query_row("select stock, (select count(*) from log) from items where id = 7")
     AFTER
     "databases: MySQL and MariaDB 2" => Reader.new(%(require "heddle"\n#{TABLES}), "", "2\n"),
+    "databases: Names, lists and bound statements 1" =>
+      Reader.new(<<~RUBY, "p db.query_list(cheap)", %(["lamp"]\n)),
+        require "heddle"
+        #{TABLES}
+        db = Heddle::DB.connect(ENV.fetch("DATABASE"))
+      RUBY
+    "databases: Results as hashes and groups 1" => Reader.new(<<~RUBY, "p items.group(:price)", '[[9, [[7, "lamp"]]]]'),
+      require "heddle"
+      #{TABLES}
+      db = Heddle::DB.connect(ENV.fetch("DATABASE"))
+    RUBY
+    "databases: Statements of a pool 1" =>
+      Reader.new(%(require "heddle"\n#{TABLES}), "p find.query(7).first, pool.query_value(now).class",
+        %(["lamp"]\nTime\n)),
+    "databases: Logs and measures 1" => Reader.new(<<~RUBY, "db.query(\"select 1\")", "select 1, 1 rows\n"),
+      require "heddle"
+      db = Heddle::DB.connect(ENV.fetch("DATABASE"))
+      logger = Object.new.tap { |log| def log.info(line) = puts(line.sub(/ [0-9.e-]+ s/, "")) }
+    RUBY
+    "databases: PostgreSQL: COPY, notifications, notices 1" => Reader.new(<<~RUBY, "", "1 one\n2 \n7\n"),
+      require "heddle"
+      db = Heddle::DB.connect(ENV.fetch("POSTGRESQL"))
+      db.query("drop table if exists items; create table items (id int, name text)")
+    RUBY
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
     "databases: Sequel 1" =>
       Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
-    "how_it_works: Fibers are used again 1" => Reader.new("", "", ""),
+    "how_it_works: Fibers are reused 1" => Reader.new("", "", ""),
     "upgrading_and_versions: Versions 1" => Reader.new("", "", /\A\d+\.\d+\.\d+\n\z/),
     "upgrading_and_versions: Versions 2" => Reader.new("def gem(*, **) = nil", "", "")
   }.freeze
 
   BLOCKS.each do |name, block|
     define_method(:"test_#{name.downcase.gsub(/\W+/, "_")}") do
-      reader = READERS.fetch(name) { flunk "nobody reads the block below #{name.inspect}: READERS says what it takes" }
+      reader = READERS.fetch(name) { flunk "no reader runs the block below #{name.inspect}: add it to READERS" }
       requests = with_page do |page|
         program = [EVERYBODYS, reader.before, at_hand(block), reader.after].join("\n")
         gems = program.match?(/DB|ActiveSupport|active_support|sequel/)
@@ -137,7 +161,7 @@ class SnippetsTest < Minitest::Test
     end
   end
 
-  def test_all_readers_have_their_block
+  def test_every_reader_has_its_block
     assert_empty READERS.keys - BLOCKS.keys
     assert_equal DOCUMENTS.sum { |document| File.read(File.join(ROOT, document)).scan(/^```ruby$/).size }, BLOCKS.size
   end
@@ -146,23 +170,24 @@ class SnippetsTest < Minitest::Test
 
   def at_hand(block)
     block.gsub(/"10\.0\.0\.1[^"]*"/, 'ENV.fetch("CACHE")').gsub(%r{"mysql://[^"]*"}, 'ENV.fetch("DATABASE")')
+      .gsub(%r{"postgresql://[^"]*"}, 'ENV.fetch("POSTGRESQL")')
       .gsub('"cache.example", 11211', '*ENV.fetch("CACHE").split(":")')
       .gsub(/(timeout: |deadline\()([\d.]+)/) { "#{$1}#{20 * $2.to_f}" }
   end
 
   # Those that the program asks for.
   def servers(program)
-    {"CACHE" => :memcached, "DATABASE" => :mariadb}.filter_map do |name, kind|
+    {"CACHE" => :memcached, "DATABASE" => :mariadb, "POSTGRESQL" => :postgresql}.filter_map do |name, kind|
       next unless program.include?(name)
 
       server = Servers.public_send(kind)
-      [name, (kind == :mariadb) ? server.url : "#{server.host}:#{server.port}"]
+      [name, (kind != :memcached) ? server.url : "#{server.host}:#{server.port}"]
     end.to_h
   rescue Servers::Unavailable => error
     skip error.message
   end
 
-  # @return [Integer] how often it was asked for
+  # @return [Integer] how often it was requested
   def with_page
     requests = Thread::Queue.new
     answer = lambda do |connection|

@@ -6,8 +6,8 @@ require "support/servers"
 require "support/shaping_proxy"
 require "net/http"
 
-# Connections that break in every place of a reply, under unmodified clients in tasks: whoever waits there is told what
-# Ruby tells without Heddle, the others get their answers, and the next request is right.
+# Connections that break at every place of a reply, under unmodified clients in tasks: the waiting task gets the error
+# that Ruby raises without Heddle, the others get their answers, and the next request succeeds.
 class BrokenConnectionsTest < Minitest::Test
   include LoopHelpers
   include ShapingProxies
@@ -19,7 +19,7 @@ class BrokenConnectionsTest < Minitest::Test
   PLACES = [0, 5, 30, 50_000].freeze
   OTHERS = 10
 
-  # A client of one kind before a server: it connects, and reads what the block is told is right.
+  # A client of one kind with a server: it connects, and reads what the block is told is right.
   HTTPClient = Struct.new(:port) do
     def self.server = Servers.load
 
@@ -44,7 +44,9 @@ class BrokenConnectionsTest < Minitest::Test
   RedisReader = Struct.new(:port) do
     def self.server
       require "redis_client"
-      Servers.redis.tap { |server| RedisClient.new(host: server.host, port: server.port).call("SET", "faults", "x" * BYTES) }
+      Servers.redis.tap do |server|
+        RedisClient.new(host: server.host, port: server.port).call("SET", "faults", "x" * BYTES)
+      end
     end
 
     def initialize(port)
@@ -60,13 +62,17 @@ class BrokenConnectionsTest < Minitest::Test
 
   {http: HTTPClient, redis: RedisReader}.each do |name, client|
     %i[reset_at close_at].each do |ending|
-      define_method(:"test_#{ending.to_s.delete_suffix("_at")}_in_every_place_under_#{name}") { breaks_in_every_place(client, ending) }
+      define_method(:"test_#{ending.to_s.delete_suffix("_at")}_in_every_place_under_#{name}") do
+        breaks_in_every_place(client, ending)
+      end
     end
   end
 
   def test_a_server_that_ends_its_side_and_still_reads
     heard = Thread::Queue.new
-    with_server(->(connection) { connection.write("bye").then { connection.close_write }.then { heard << connection.read } }) do |port|
+    with_server(->(connection) {
+      connection.write("bye").then { connection.close_write }.then { heard << connection.read }
+    }) do |port|
       proxy = shaping_proxy(Struct.new(:host, :port).new("127.0.0.1", port))
       Heddle.run do
         socket = TCPSocket.new("127.0.0.1", proxy.port)
@@ -134,7 +140,7 @@ class BrokenConnectionsTest < Minitest::Test
       assert_equal [[true] * 3] * OTHERS, others.map(&:value)
     end
     GC.start
-    assert_operator descriptor_count, :<=, before + OTHERS + 8 # what clients keep open, nothing for each fault
+    assert_operator descriptor_count, :<=, before + OTHERS + 8 # what clients keep open, but nothing for each fault
   rescue Servers::Unavailable, LoadError => error
     skip error.message
   end

@@ -4,8 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/servers"
 
-# More requests at once than there are descriptors: those that get none are told so, the others are answered, and when
-# descriptors are free again everything is as before.
+# More requests at once than descriptors: requests without a descriptor get an error, the others are answered, and
+# when descriptors are free again everything works as before.
 class DescriptorLimitTest < Minitest::Test
   include LoopHelpers
 
@@ -39,11 +39,12 @@ class DescriptorLimitTest < Minitest::Test
     assert_equal ['[["Errno::EMFILE", "done"], true, 200]', {"done" => 20}.inspect, "0"] * 3, out.lines(chomp: true)
   end
 
-  def test_a_pool_of_the_right_size_never_meets_it
+  def test_a_pool_of_the_right_size_never_reaches_the_limit
     port = Servers.load.port
     out = assert_child(<<~RUBY, rlimit_nofile: [80, 80])
       require "net/http"
-      bodies = Heddle::FiberPool.new(30).map(1..300) { Net::HTTP.start("127.0.0.1", #{port}) { |http| http.get("/10").body } }
+      bodies = Heddle::FiberPool.new(30)
+        .map(1..300) { Net::HTTP.start("127.0.0.1", #{port}) { |http| http.get("/10").body } }
       puts bodies.tally.inspect
     RUBY
     assert_equal "#{{"done" => 300}.inspect}\n", out

@@ -5,8 +5,8 @@ require "support/loop_helpers"
 require "support/servers"
 require "support/shaping_proxy"
 
-# SIGTERM in the middle of a thousand requests: every one is cancelled and its clean-up runs, and the process
-# ends as one that the signal has ended.
+# SIGTERM in the middle of a thousand requests: every one is cancelled and its clean-up runs, and the process ends by
+# the signal.
 class SignalUnderLoadTest < Minitest::Test
   include LoopHelpers
   include ShapingProxies
@@ -48,7 +48,9 @@ class SignalUnderLoadTest < Minitest::Test
     killed = nil
     outcome = in_child("#{REQUESTS}\n#{program.gsub("PORT", proxy.port.to_s)}") do |pid, _|
       # Each request has some 60 bytes or more: all of them are under way.
-      wait_until(20, what: "a thousand requests") { proxy.stats.values_at("open", "request_bytes").then { |open, bytes| open == COUNT && bytes > COUNT * 60 } }
+      wait_until(20, what: "a thousand requests") do
+        proxy.stats.values_at("open", "request_bytes").then { |open, bytes| open == COUNT && bytes > COUNT * 60 }
+      end
       killed = monotonic
       Process.kill(signal, pid)
     end

@@ -1,5 +1,5 @@
-// What fuzzers of parsers share: NAME_fuzz CORPUS INPUTS SEED throws files of the corpus, each changed a little, at try_input,
-// in memory of exactly their size, so that a sanitizer sees the first byte beyond.
+// Shared by the fuzzers of parsers: NAME_fuzz CORPUS INPUTS SEED passes files of the corpus, each changed a little, to
+// try_input, in memory of exactly their size, so that a sanitizer sees the first access beyond.
 #ifndef HEDDLE_FUZZ_H
 #define HEDDLE_FUZZ_H
 
@@ -12,11 +12,11 @@
 
 static void try_input(const uint8_t *p, const uint8_t *end);
 
-// Bytes that mean something to the parser.
+// Bytes that have a meaning for the parser.
 static const uint8_t *telling;
 static size_t telling_count;
 
-// Of so many cuts that are drawn one is made: 1 for a parser of short pieces, more for one that shall get further in.
+// One of so many chances to cut an input is taken: 1 for a parser of short pieces, more to get further into long ones.
 static uint32_t cut_one_in;
 
 static uint64_t state;

@@ -1,7 +1,7 @@
 // Throws bytes at the parsers of wire/wire_http.c, alone, under sanitizers: http_fuzz CORPUS INPUTS SEED
 //
-// Each input is a file of the corpus, changed a little, in memory of exactly its size. Besides what the sanitizers see, what
-// a parser answers must lie within what it was given.
+// Each input is a file of the corpus, changed a little, in memory of exactly its size. The sanitizers check accesses;
+// this checks that a parser's answer lies within its input.
 #include "wire/wire_http.h"
 
 #include "fuzz.h"

@@ -4,14 +4,14 @@
 #
 #   SEED=7 SECONDS=60 script/with-ruby 3.4 bundle exec ruby -Ilib test/hazards/api_fuzz.rb
 #
-# The work is a sequence of rounds. A round starts tasks and threads ("actors") that do operations, each of which
-# checks its own result; round and actor alone decide which, so SEED=7 ROUND=12 does round 12 of seed 7 again and
-# again. Who meets whom, and when, is up to the machine.
+# The work is a sequence of rounds. A round starts tasks and threads ("actors") that run operations, each of which
+# checks its own result. The round and the actor alone determine them, so SEED=7 ROUND=12 repeats round 12 of seed 7.
+# The machine determines which actors meet, and when.
 #
-# What must hold whatever happens: no crash; each round ends; no wait goes on for two seconds after its cause has
-# come; no value is lost or comes twice; no exception is raised outside of its scope; all tasks have ended when their
-# run has; the exit status of a child is its own; at the end neither descriptors nor threads are left. The exit status
-# says whether all did: 0 or 1.
+# Whatever happens: no crash; each round ends; no wait lasts two seconds longer than its cause; no value is lost or
+# comes twice; no exception is raised outside of its scope; all tasks have ended when their run has; the exit status
+# of a child is its own; at the end neither descriptors nor threads are left. The exit status tells whether all of
+# that held: 0 or 1.
 #
 # SEED, SECONDS (20), ROUND, ONLY=deadline,offload (operations), OFFSET (of the first round), VERBOSE=1 (each round).
 

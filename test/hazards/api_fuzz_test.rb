@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Random sequences of the public API among kills and strikes: see api_fuzz.rb, which says what to do with the seed
-# that a failure names.
+# Random sequences of the public API among kills and strikes. See api_fuzz.rb for what to do with the seed that a
+# failure prints.
 class ApiFuzzTest < Minitest::Test
   include LoopHelpers
 

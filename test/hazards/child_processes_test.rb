@@ -5,7 +5,8 @@ require "support/loop_helpers"
 require "open3"
 require "timeout"
 
-# Child processes beside tasks: awaited by their own task only, reaped once, and never in the way of the others.
+# Child processes beside tasks: only their own task awaits them, they are reaped once, and they never disturb the
+# others.
 class ChildProcessesTest < Minitest::Test
   include LoopHelpers
 

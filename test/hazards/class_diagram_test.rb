@@ -5,15 +5,16 @@ require "support/loop_helpers"
 require "tmpdir"
 
 # Ruby's socket classes and what each can do: {TCPSocket, TCPServer, UDPSocket, UNIXSocket, UNIXServer, Socket} ×
-# {connect, accept, accept_nonblock, read, gets, write, recv, send}. Inside a run each call parks its own fiber alone;
-# outside all work as always.
+# {connect, accept, accept_nonblock, read, gets, write, recv, send}. Inside a run each call parks only its own fiber;
+# outside of a run all work as without Heddle.
 class ClassDiagramTest < Minitest::Test
   include LoopHelpers
 
   CLASSES = %w[TCPSocket TCPServer UDPSocket UNIXSocket UNIXServer Socket].freeze
   OPERATIONS = %w[connect accept accept_nonblock read gets write recv send].freeze
 
-  # What a class has not, Ruby itself has not (a server neither reads nor connects, a datagram is not accepted).
+  # Methods that a class lacks are missing in Ruby itself (a server neither reads nor connects, nothing accepts a
+  # datagram).
   CELLS = {
     "TCPSocket" => %w[connect read gets write recv send],
     "TCPServer" => %w[accept accept_nonblock],
@@ -52,10 +53,13 @@ class ClassDiagramTest < Minitest::Test
     end
   end
 
-  # What remains is not in Ruby, or fails at once: a server inherits from IO what it cannot do.
-  (CLASSES.product(OPERATIONS) - CELLS.flat_map { |name, operations| [name].product(operations) }).each do |name, operation|
-    define_method("test_#{name}_#{operation}_is_nothing_that_waits") do
-      next refute(Object.const_get(name).method_defined?(operation)) unless Object.const_get(name).method_defined?(operation)
+  # The remaining pairs are not in Ruby, or fail at once: a server inherits methods from IO that it cannot perform.
+  (CLASSES.product(OPERATIONS) -
+    CELLS.flat_map { |name, operations| [name].product(operations) }).each do |name, operation|
+    define_method("test_#{name}_#{operation}_does_not_wait") do
+      unless Object.const_get(name).method_defined?(operation)
+        next refute(Object.const_get(name).method_defined?(operation))
+      end
 
       with_folder do
         server, = listen(name)
@@ -78,8 +82,8 @@ class ClassDiagramTest < Minitest::Test
     @closing.each { |io| io.close unless io.closed? }
   end
 
-  # Before the other end does its part. Inside a run it lasts until the third fiber has run as well, which a loaded machine
-  # may not let it do in so short a time.
+  # Before the other end does its part. Inside a run the pause lasts until the third fiber has run as well, which a
+  # busy machine may delay.
   def pause
     from = @beats
     sleep(PAUSE)
@@ -87,7 +91,7 @@ class ClassDiagramTest < Minitest::Test
     true
   end
 
-  # The block beside what follows: in another task, or in another thread.
+  # Runs the block beside what follows: in another task, or in another thread.
   def beside(inside, &block)
     inside ? Heddle.spawn(&block) : Thread.new(&block)
   end
@@ -97,7 +101,7 @@ class ClassDiagramTest < Minitest::Test
     ios.one? ? ios.first : ios
   end
 
-  # A server of the class's family, and where it listens.
+  # A server of the class's family, and its address.
   def listen(name)
     case name
     when "TCPSocket", "TCPServer"
@@ -127,7 +131,7 @@ class ClassDiagramTest < Minitest::Test
     closing(client, peer.is_a?(Array) ? peer.first : peer)
   end
 
-  # A connect that does not end at once: the backlog is full, until somebody accepts.
+  # A connect that does not end at once: the backlog is full, until the server accepts.
   def connect_of(name, inside:)
     if name == "UDPSocket"
       socket, peer = connected(name)
@@ -163,7 +167,9 @@ class ClassDiagramTest < Minitest::Test
   end
 
   def read_of(name, inside:)
-    receive(name, inside, %w[one two]) { |socket| (name == "UDPSocket") ? socket.readpartial(3) + socket.readpartial(3) : socket.read(6) }
+    receive(name, inside, %w[one two]) do |socket|
+      (name == "UDPSocket") ? socket.readpartial(3) + socket.readpartial(3) : socket.read(6)
+    end
       .then { |text| assert_equal "onetwo", text }
   end
 
@@ -193,7 +199,8 @@ class ClassDiagramTest < Minitest::Test
     transmit(name, inside) { |socket, text| socket.send(text, 0) }
   end
 
-  # More than fits into the kernel's buffers, while the other end takes its time; a datagram fits or does not.
+  # More bytes than fit into the kernel's buffers, while the other end reads slowly; a datagram either fits or does
+  # not.
   def transmit(name, inside)
     socket, peer = connected(name)
     if name == "UDPSocket"

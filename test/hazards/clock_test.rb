@@ -5,7 +5,7 @@ require "support/loop_helpers"
 require "timeout"
 require "tmpdir"
 
-# Timers far away, in masses, cancelled; and a wall clock that jumps.
+# Many timers far in the future, cancelled; and a wall clock that jumps.
 class ClockTest < Minitest::Test
   include LoopHelpers
 
@@ -21,12 +21,14 @@ class ClockTest < Minitest::Test
     end
   end
 
-  def test_what_is_no_time
+  def test_times_that_are_not_numbers
     Heddle.run do
       assert_raises(ArgumentError) { sleep(-1) }
       assert_raises(TypeError) { sleep("1") }
       scheduler = Fiber.scheduler
-      [Float::NAN].each { |span| assert_raises(ArgumentError, FloatDomainError, RangeError) { scheduler.kernel_sleep(span) } }
+      [Float::NAN].each do |span|
+        assert_raises(ArgumentError, FloatDomainError, RangeError) { scheduler.kernel_sleep(span) }
+      end
       endless = Heddle.spawn { scheduler.kernel_sleep(Float::INFINITY) }
       sleep(0.002)
       assert_equal :waiting, endless.status
@@ -34,7 +36,7 @@ class ClockTest < Minitest::Test
     end
   end
 
-  # A hundred for each of a thousand tasks: a task each would need 100 000 stacks.
+  # A hundred timers for each of a thousand tasks: one task each would need 100 000 stacks.
   def test_a_hundred_thousand_timers_cancelled_in_random_order
     Heddle.run do
       scheduler = Fiber.scheduler
@@ -89,12 +91,14 @@ class ClockTest < Minitest::Test
     }
   C
 
-  # The wall clock is another one, months off, at each look. (A library in front of libc stands in for settimeofday, which
-  # would disturb the whole machine.)
+  # The wall clock is months off at each reading. (A library in front of libc stands in for settimeofday, which would
+  # disturb the whole machine.)
   def test_a_wall_clock_that_jumps
     Dir.mktmpdir do |folder|
       File.write("#{folder}/clock.c", JUMPING_CLOCK)
-      skip "there is no C compiler" unless system("cc", "-shared", "-fPIC", "-o", "#{folder}/clock.so", "#{folder}/clock.c")
+      unless system("cc", "-shared", "-fPIC", "-o", "#{folder}/clock.so", "#{folder}/clock.c")
+        skip "there is no C compiler"
+      end
       out = assert_child(<<~RUBY, env: {"LD_PRELOAD" => [ENV["LD_PRELOAD"], "#{folder}/clock.so"].compact.join(":")})
         require "timeout"
         jumps = Array.new(10) { Time.now.to_i }.uniq.size

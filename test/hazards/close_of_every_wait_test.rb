@@ -10,31 +10,31 @@ require "openssl"
 require "pty"
 
 # IO#close under every kind of wait, from another task, from other threads and from a trap handler: the wait ends with
-# IOError, or with what the client documents, and nobody else notices.
+# IOError, or with the error that the client documents, and nobody else notices.
 class CloseOfEveryWaitTest < Minitest::Test
   include StreamHelpers
 
   MESSAGE = "stream closed in another thread" # Ruby's own
-  BOUND = 10 # seconds, for what takes less than one millisecond
+  BOUND = 10 # seconds, for a wait that takes less than one millisecond
   FLOOD = "x" * 8_000_000 # more than any socket or pipe takes
 
   # @!attribute io [IO, #call] what is closed; a Proc finds it once the wait has begun
   # @!attribute wait [Proc]
-  # @!attribute error [Class] that the wait raises
-  # @!attribute message [String, Regexp] of it
-  # @!attribute begun [Proc, nil] whether the wait that is meant has begun
+  # @!attribute error [Class] the error that the wait raises
+  # @!attribute message [String, Regexp] the error's message
+  # @!attribute begun [Proc, nil] whether the wait has begun
   Kind = Struct.new(:io, :wait, :error, :message, :begun, keyword_init: true) do
     def initialize(error: IOError, message: MESSAGE, **others) = super
   end
 
-  # A block a kind, run in the test; it returns a Kind.
+  # One block a kind, run in the test; it returns a Kind.
   KINDS = {}
 
   def self.kind(name, &block)
     KINDS[name] = block
   end
 
-  # Kinds that differ in the method alone.
+  # Kinds that differ only in the method.
   def self.kinds(methods, on:)
     methods.each do |name, wait|
       kind("#{name} on #{on}") { send(on).then { |io| Kind.new(io: io, wait: -> { wait.call(io) }) } }
@@ -117,7 +117,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     kind("TLS #{name}, its socket closed") do
       secure_socket.then { |secure| Kind.new(io: secure.to_io, wait: -> { wait.call(secure) }) }
     end
-    next if name == "write" # SSLSocket#close sends first what was written, and waits for that itself
+    next if name == "write" # SSLSocket#close first sends the written bytes, and waits for that itself
 
     kind("TLS #{name}, closed itself") do
       secure_socket.then { |secure| Kind.new(io: secure, wait: -> { wait.call(secure) }) }
@@ -165,7 +165,7 @@ class CloseOfEveryWaitTest < Minitest::Test
         got = Thread::Queue.new
         port = serve { |peer| peer.gets("\r\n\r\n") && peer.write(bytes) && (got << true) && sleep }
         get = -> { Net::HTTP.start("127.0.0.1", port, nil, max_retries: 0) { |http| http.get("/") } }
-        # Behind a chunk Net::HTTP reads on in an `ensure`, which has its own say.
+        # Behind a chunk Net::HTTP reads on in an `ensure`, whose error is the one that is seen.
         Kind.new(io: -> { socket_to(port) }, wait: get, message: /#{MESSAGE}|closed stream/o,
           begun: -> { got.size > 0 && (Heddle::NetHTTP.stats[:fast] > before) == (switch == :enable) })
       end
@@ -190,21 +190,21 @@ class CloseOfEveryWaitTest < Minitest::Test
     server = keep(ScriptedMySQL.new { |peer| peer.welcome && (asked << peer.request) && sleep })
     query = -> { Heddle::DB.connect(server.url, timeout: 30).query("select 1") }
     Kind.new(io: -> { socket_to(server.port) }, wait: query, begun: -> { asked.size > 0 },
-      error: Heddle::DB::ConnectionLost, message: /#{MESSAGE}.*whether what was asked last was done is not known/o)
+      error: Heddle::DB::ConnectionLost, message: /#{MESSAGE}.*may or may not have executed the last request/o)
   end
 
   kind("offload that reads") do
     socket.then { |io| Kind.new(io: io, wait: -> { Heddle.offload { io.read(1) } }, begun: -> { threads_in("read") }) }
   end
 
-  # What ends where its worker's socket is closed is the call, not the process that calls.
+  # Closing the worker's socket ends the call, not the process that calls.
   kind("Heddle.map over processes") do
     before = ObjectSpace.each_object(UNIXSocket).to_a
     ours = -> { ObjectSpace.each_object(UNIXSocket).find { |io| !before.include?(io) && !io.closed? } }
     Kind.new(io: ours, wait: -> { Heddle.map(1..4, fibers: 1, processes: 2) { sleep } }, begun: ours, message: /closed/)
   end
 
-  # Each gets the block that closes, and comes back when it has.
+  # Each gets the block that closes, and returns when the block has.
   CLOSERS = {
     "another task" => ->(close) { Heddle.spawn(&close).value },
     "the task that waits for it" => ->(close) { close.call },
@@ -225,7 +225,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     end
   }.freeze
 
-  # In plain threads these wait by Heddle's own methods; what the others do there is Ruby's.
+  # In plain threads these wait by Heddle's own methods; the others wait by Ruby's.
   OURS = /\A(Stream|accelerated|memcached|MySQL|Heddle\.map)/
 
   KINDS.each do |name, build|
@@ -242,7 +242,7 @@ class CloseOfEveryWaitTest < Minitest::Test
   end
 
   # In its own loop, in another thread's, and in plain threads.
-  def test_all_who_wait_for_one_io
+  def test_close_ends_all_waits_for_one_io
     {READS => :socket, WRITES => :full_socket}.each do |waits, on|
       Heddle.run do
         io = send(on)
@@ -266,7 +266,8 @@ class CloseOfEveryWaitTest < Minitest::Test
     end
   end
 
-  # Neither in what the loop does, nor in how often Ruby asks it (Ruby >= 4.0), nor in Ruby's own methods.
+  # Neither the loop's work, nor the number of Ruby's hook calls (Ruby >= 4.0), nor Ruby's own methods may depend on
+  # it.
   def test_a_close_costs_the_same_however_many_others_wait
     few, many = work_of_closes(others: 10), work_of_closes(others: 2000)
     assert_equal few.except(:calls), many.except(:calls)
@@ -275,7 +276,7 @@ class CloseOfEveryWaitTest < Minitest::Test
   end
 
   def setup
-    GC.start # what other tests left is not to be closed in the midst of this one
+    GC.start # descriptors of earlier tests must not be closed in the middle of this one
     @kept = []
     @threads = []
   end
@@ -293,7 +294,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     kind = instance_exec(&build)
     witness, other_end = pair
     others = [-> { witness.readpartial(1) }]
-    # Of threads, one may come when the byte is gone.
+    # Of several threads, one may come when the byte is gone.
     others.push(-> { witness.wait_readable(30) }, -> { IO.select([witness], nil, nil, 30) }) if Fiber.scheduler
     others.map! { |other| waiter_of(other, &start) }
     waiter = waiter_of(kind.wait, &start)
@@ -306,7 +307,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     assert_match kind.message, error.message
     assert others.all? { |other| waits?(other) }, "another was disturbed"
     other_end.write("x")
-    others.rotate.each { |other| refute_kind_of Exception, outcome(other) } # who takes the byte comes last
+    others.rotate.each { |other| refute_kind_of Exception, outcome(other) } # the one that takes the byte comes last
   end
 
   def waiter_of(wait)
@@ -317,7 +318,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     end)
   end
 
-  # A thread may look again whether it has to wait on.
+  # A thread may check again whether it still has to wait.
   def waits?(waiter) = waiter.is_a?(Thread) ? waiter.alive? : waiter.status == :waiting
 
   # What it raised, or returned.
@@ -348,7 +349,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     end
   end
 
-  # It has done all that it can do and waits for what never comes.
+  # It has done all that it can do and waits for something that never comes.
   def begun(kind, waiter)
     wait_until(what: "the wait") { kind.begun.call } if kind.begun
     20.times { sleep(0) }
@@ -356,7 +357,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     assert waits?(waiter), "it has ended: #{outcome(waiter).inspect}" unless waits?(waiter)
   end
 
-  # What is closed at the end of the test, unless it was before.
+  # Closed at the end of the test, unless it was before.
   def keep(io)
     @kept << io
     io
@@ -388,7 +389,7 @@ class CloseOfEveryWaitTest < Minitest::Test
 
   def stream = Heddle::Stream.new(socket)
 
-  # Behind the handshake, and behind the byte that comes after all that the server's TLS sends by itself (tickets).
+  # After the handshake, and after the byte that follows all that the server's TLS sends on its own (tickets).
   def secure_socket
     near, far = pair
     peer = in_background { tls_peer(far) }
@@ -413,7 +414,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     end
   end
 
-  # The port of a server that lets anybody connect, and says nothing.
+  # The port of a server that accepts connections, and sends nothing.
   def silent_server = tcp_server.local_address.ip_port
 
   # The port of a server that serves one connection with the block.
@@ -436,7 +437,7 @@ class CloseOfEveryWaitTest < Minitest::Test
     Thread.list.any? { |thread| thread.stop? && thread.backtrace&.first.to_s.match?(/\b#{method}'/) }
   end
 
-  # Takes all that the kernel takes.
+  # Writes all that the kernel takes.
   def fill(io)
     [FLOOD, "x"].each { |bytes| nil until io.write_nonblock(bytes, exception: false) == :wait_writable }
     io

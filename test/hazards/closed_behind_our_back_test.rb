@@ -5,20 +5,21 @@ require "support/loop_helpers"
 require "support/native_calls"
 require "io/wait"
 
-# A C extension closes a descriptor by close(2), which tells nobody, while a fiber waits for it; the number then names
-# another file.
+# A C extension closes a descriptor by close(2), which notifies nobody, while a fiber waits for it; the number then
+# names another file.
 class ClosedBehindOurBackTest < Minitest::Test
   include LoopHelpers
 
-  # What other tests left would be closed in the middle of one, and its lower number be used in place of the one that is meant.
+  # Descriptors of earlier tests would be closed in the middle of a test, and their lower number would be reused
+  # instead of the expected one.
   def setup
     GC.start
   end
 
-  # What happens to the waiter itself: poll sees the bad number at its next look. epoll and io_uring say nothing, since the
-  # kernel forgot the registration, or keeps the old file for as long as it is polled: the wait lasts until its timeout or
-  # a cancel, as it would in a thread.
-  def test_nobody_else_hangs_and_the_waiter_can_be_cancelled
+  # What happens to the waiter itself: poll sees the bad number at its next call. epoll and io_uring report nothing,
+  # since the kernel forgot the registration, or keeps the old file for as long as it is polled: the wait lasts until
+  # its timeout or a cancel, as in a thread.
+  def test_no_other_task_hangs_and_the_waiter_can_be_cancelled
     with_open_pairs(2) do |(reader, _), (other, other_writer)|
       Heddle.run do
         waiter = await_gone(reader)
@@ -46,9 +47,9 @@ class ClosedBehindOurBackTest < Minitest::Test
     end
   end
 
-  # The number names another connection at once. Its own waiter gets its own bytes, all of them, whatever becomes of the
-  # wait on the file that is gone.
-  def test_the_number_used_again_at_once
+  # The number names another connection at once. That connection's waiter gets all of its own bytes, whatever happens
+  # to the wait for the old file.
+  def test_the_descriptor_number_reused_at_once
     with_open_pairs(1) do |(old, old_writer)|
       Heddle.run do
         waiter = await_gone(old)
@@ -73,7 +74,7 @@ class ClosedBehindOurBackTest < Minitest::Test
     end
   end
 
-  # The old wait must not eat what the kernel has to say of the new file, also when it is the only one that waits.
+  # The old wait must not consume the kernel's events of the new file, also when it is the only one that waits.
   def test_a_stale_wait_that_ends_later_leaves_the_new_one_armed
     with_open_pairs(1) do |(old, _)|
       Heddle.run do
@@ -93,7 +94,7 @@ class ClosedBehindOurBackTest < Minitest::Test
     end
   end
 
-  def test_many_numbers_come_and_go
+  def test_many_descriptor_numbers_are_reused
     Heddle.run do
       200.times do |index|
         reader, writer = UNIXSocket.pair
@@ -112,7 +113,7 @@ class ClosedBehindOurBackTest < Minitest::Test
   end
 
   # dup2 puts another file under the number: neither close nor open.
-  def test_replaced_by_dup2
+  def test_a_file_replaced_by_dup2
     with_open_pairs(2) do |(reader, _), (other, other_writer)|
       Heddle.run do
         stale = await_gone(reader)
@@ -128,7 +129,7 @@ class ClosedBehindOurBackTest < Minitest::Test
 
   private
 
-  # poll sees the number that stands for nothing, epoll learns of the change when the number is asked for again.
+  # poll sees the number without a file; epoll notices the change when the number is registered again.
   def await_gone(io, timeout = 10)
     Heddle.spawn do
       io.wait_readable(timeout)
@@ -137,7 +138,7 @@ class ClosedBehindOurBackTest < Minitest::Test
     end
   end
 
-  # Pairs of sockets, of which the block may close some numbers by itself.
+  # Pairs of sockets, of which the block may close some numbers itself.
   def with_open_pairs(count)
     pairs = Array.new(count) { UNIXSocket.pair }
     yield(*pairs)

@@ -3,12 +3,12 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Each patch of heddle/compat: the program goes right with it, and the running Ruby has the defect without it. A Ruby
+# Each patch of heddle/compat: the program works with it, and the running Ruby has the defect without it. A Ruby
 # without the defect must not load the patch.
 class CompatTest < Minitest::Test
   include LoopHelpers
 
-  # A program a patch, which prints "right" where the defect is not.
+  # One program a patch; it prints "right" where the defect is absent.
   PROGRAMS = {
     "io_select" => <<~RUBY,
       reader, writer = IO.pipe
@@ -97,7 +97,7 @@ class CompatTest < Minitest::Test
         Heddle.spawn { mutex.synchronize { sleep(0.1) } }
         sleep(0.05)
         task.cancel.wait
-        puts task.status == :cancelled ? "right" : "it went on after its wait: \#{task.status}"
+        puts task.status == :cancelled ? "right" : "it continued after its wait: \#{task.status}"
       end
     RUBY
     "thread_pass" => <<~RUBY,
@@ -181,9 +181,10 @@ class CompatTest < Minitest::Test
     RUBY
   }.freeze
 
-  # These are shown beside what else is tested of them.
+  # Other tests show these defects.
   ELSEWHERE = {
-    "connect" => "names/unanswered_test.rb", "address_names" => "names/address_names_test.rb", "service_names" => "names/service_names_test.rb"
+    "connect" => "names/unanswered_test.rb", "address_names" => "names/address_names_test.rb",
+    "service_names" => "names/service_names_test.rb", "interrupt_proxy" => "hazards/contract_hooks_test.rb"
   }.freeze
 
   PROGRAMS.each do |patch, program|
@@ -194,9 +195,11 @@ class CompatTest < Minitest::Test
     define_method("test_#{patch}_is_loaded_where_the_defect_shows") do
       text = in_child(program, env: {"HEDDLE_COMPAT" => "off"}).out.lines.last.to_s.chomp
       if loaded?(patch)
-        refute_equal "right", text, "Ruby #{RUBY_VERSION} p#{RUBY_PATCHLEVEL} has not the defect: the patch need not be loaded"
+        refute_equal "right", text,
+          "Ruby #{RUBY_VERSION} p#{RUBY_PATCHLEVEL} does not have the defect: the patch need not be loaded"
       else
-        assert_equal "right", text, "Ruby #{RUBY_VERSION} p#{RUBY_PATCHLEVEL} has the defect, and the patch is not loaded"
+        assert_equal "right", text,
+          "Ruby #{RUBY_VERSION} p#{RUBY_PATCHLEVEL} has the defect, and the patch is not loaded"
       end
     end
   end
@@ -207,7 +210,7 @@ class CompatTest < Minitest::Test
     ELSEWHERE.each_value { |file| assert File.exist?("#{ROOT}/test/#{file}"), file }
   end
 
-  # Where Heddle is not in charge a patch leaves Ruby's way.
+  # Where Heddle is not in charge, a patch keeps Ruby's behaviour.
   def test_patches_leave_other_code_alone
     out = assert_child(<<~RUBY)
       thread = Thread.new { sleep }
@@ -231,8 +234,9 @@ class CompatTest < Minitest::Test
   private
 
   def loaded?(patch)
-    # In a child as the programs run in: the gems of this process may be newer than Ruby's own.
-    @@loaded ||= assert_child("puts $LOADED_FEATURES.grep(%r{/heddle/compat/})").lines.map { |line| File.basename(line.chomp, ".rb") }
+    # In a child, like the programs: the gems of this process may be newer than Ruby's own.
+    @@loaded ||= assert_child("puts $LOADED_FEATURES.grep(%r{/heddle/compat/})").lines
+      .map { |line| File.basename(line.chomp, ".rb") }
     @@loaded.include?(patch)
   end
 end

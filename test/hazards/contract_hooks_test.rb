@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Contract test: hooks that only newer Rubies call, called here as they would.
+# Contract test: hooks that only newer Rubies call, called here as those Rubies would.
 class ContractHooksTest < Minitest::Test
   include LoopHelpers
 
@@ -19,7 +19,7 @@ class ContractHooksTest < Minitest::Test
     end
   end
 
-  def test_contract_yield_with_nobody_else
+  def test_contract_yield_without_other_fibers
     Heddle.run { assert Fiber.scheduler.yield }
   end
 
@@ -51,7 +51,8 @@ class ContractHooksTest < Minitest::Test
     with_pair do |reader, writer|
       Heddle.run do
         fiber = nil
-        task = Heddle.spawn { (fiber = Fiber.current) && Thread::Queue.new.then { |queue| Fiber.scheduler.block(queue) } }
+        task =
+          Heddle.spawn { (fiber = Fiber.current) && Thread::Queue.new.then { |queue| Fiber.scheduler.block(queue) } }
         Fiber.scheduler.unblock(nil, fiber)
         Fiber.scheduler.fiber_interrupt(fiber, IOError.new("late"))
         assert_equal true, task.value # what was handed over is not lost
@@ -61,17 +62,18 @@ class ContractHooksTest < Minitest::Test
     end
   end
 
-  def test_contract_fiber_interrupt_of_one_that_does_not_wait
+  def test_contract_fiber_interrupt_of_a_fiber_that_does_not_wait
     Heddle.run do
       ended = Fiber.schedule {}
       idle = nil
       Heddle.spawn { idle = Fiber.current }
-      assert_equal [false] * 4, [ended, idle, Fiber.current, Fiber.new {}].map { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("x")) }
+      assert_equal [false] * 4, [ended, idle, Fiber.current, Fiber.new {}]
+        .map { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("x")) }
       assert_equal :works, Heddle.spawn { sleep(0) && :works }.value
     end
   end
 
-  # The hook of Ruby >= 3.4 is there only where a program asks for it.
+  # The hook of Ruby >= 3.4 exists only where a program asks for it.
   def test_contract_blocking_operation_wait_is_off
     assert_child("exit!(Heddle::Scheduler.method_defined?(:blocking_operation_wait) ? 1 : 0)")
   end
@@ -85,8 +87,11 @@ class ContractHooksTest < Minitest::Test
         threads = []
         ticks = 0
         ticker = Heddle.spawn { loop { sleep(0.002); ticks += 1 } }
-        operations = Array.new(10) { |index| -> { threads << Thread.current; Fiber.new(blocking: true) { sleep(0.02) }.resume; index } }
-        puts operations.map { |operation| Heddle.spawn { scheduler.blocking_operation_wait(operation) } }.map(&:value).inspect
+        operations = Array.new(10) { |index|
+          -> { threads << Thread.current; Fiber.new(blocking: true) { sleep(0.02) }.resume; index }
+        }
+        puts operations.map { |operation| Heddle.spawn { scheduler.blocking_operation_wait(operation) } }
+          .map(&:value).inspect
         puts threads.uniq.size, threads.include?(main), ticks > 5
         begin
           scheduler.blocking_operation_wait(-> { raise IOError, "inside" })
@@ -138,11 +143,62 @@ class ContractHooksTest < Minitest::Test
       require "heddle/blocking_operations"
       require "zlib"
       calls = 0
-      Heddle::Scheduler.prepend(Module.new { define_method(:blocking_operation_wait) { |operation| (calls += 1) && super(operation) } })
+      Heddle::Scheduler.prepend(Module.new {
+        define_method(:blocking_operation_wait) { |operation| (calls += 1) && super(operation) }
+      })
       text = "heddle" * 200_000
       puts Heddle.run { Zlib.inflate(Zlib.deflate(text)) == text }, calls > 0
     RUBY
     assert_equal %w[true true], out.split
+  end
+
+  # Ruby >= 4.1 passes a proxy, whose raise reaches the fiber while its operation lasts, and past Heddle's Fiber#raise.
+  def test_contract_fiber_interrupt_of_a_proxy
+    out = assert_child(<<~RUBY, heddle: false)
+      require "socket"
+      RAISE = Fiber.instance_method(:raise)
+      require "heddle"
+      require "heddle/compat/interrupt_proxy"
+      Proxy = Struct.new(:fiber, :active) do
+        alias_method :alive?, :active
+        def raise(error) = active ? RAISE.bind_call(fiber, error) : nil
+      end
+      near, far = UNIXSocket.pair
+      wait = lambda do
+        $proxies << proxy = Proxy.new(Fiber.current, true)
+        near.wait_readable(30)
+      rescue IOError => error
+        error.message
+      ensure
+        proxy.active = false
+      end
+      $proxies = Thread::Queue.new
+      Heddle.run do
+        scheduler = Fiber.scheduler
+        # By a fiber of the same thread, which continues.
+        task = Heddle.spawn(&wait)
+        scheduler.fiber_interrupt($proxies.pop, IOError.new("closed here"))
+        puts task.value
+        # From another thread.
+        task = Heddle.spawn(&wait)
+        proxy = $proxies.pop
+        Thread.new { scheduler.fiber_interrupt(proxy, IOError.new("closed elsewhere")) }.join
+        puts task.value
+        # Too late: the operation is over, and nobody is struck.
+        scheduler.fiber_interrupt(proxy, IOError.new("late"))
+        Thread.new { scheduler.fiber_interrupt(proxy, IOError.new("late")) }.join
+        puts Heddle.spawn { sleep(0.01) && "not struck" }.value
+      end
+      puts "ended"
+    RUBY
+    assert_equal ["closed here", "closed elsewhere", "not struck", "ended"], out.lines.map(&:chomp)
+  end
+
+  # Ruby >= 4.1 calls these where a scheduler has them, and works as before where it does not: Heddle's own methods of
+  # sockets do the work.
+  def test_contract_hooks_of_sockets_are_left_to_ruby
+    hooks = %i[socket_recv socket_send socket_connect socket_accept]
+    assert_empty hooks.select { |hook| Heddle::Scheduler.method_defined?(hook) }
   end
 
   # Ruby >= 4.1 warns of an alias whose original is a prepended module's method, and will take the class's own later.
@@ -155,14 +211,16 @@ class ContractHooksTest < Minitest::Test
           super
         end
       end)
-      %w[heddle heddle/net_http heddle/timeout heddle/memcached heddle/db heddle/neverblock].each { |name| require name }
+      %w[heddle heddle/net_http heddle/timeout heddle/memcached heddle/db heddle/neverblock].each do |name|
+        require name
+      end
       3.times { Heddle::NetHTTP.enable && Heddle::NetHTTP.disable }
       Class.new { prepend(Module.new { def shown = nil }) && alias_method(:other, :shown) }
     RUBY
     assert_match(/\A#<Class:\S+>#shown\n\z/, out)
   end
 
-  # Ruby < 4.0 calls neither, so the mends in heddle/compat do.
+  # Ruby < 4.0 calls neither; heddle/compat calls them instead.
   def test_contract_every_hook_is_there
     hooks = %i[close scheduler_close block unblock kernel_sleep io_wait process_wait fiber timeout_after address_resolve
       io_read io_write io_pread io_pwrite io_select yield fiber_interrupt]

@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "tempfile"
 
-# Contract test: calls the hooks that move bytes as each Ruby does, whichever Ruby runs this.
+# Contract test: calls the hooks that move bytes as each Ruby version does, whichever Ruby runs this.
 class ContractIOTest < Minitest::Test
   include LoopHelpers
 
@@ -14,7 +14,8 @@ class ContractIOTest < Minitest::Test
       Heddle.run do
         scheduler = Fiber.scheduler
         buffer = IO::Buffer.new(16)
-        assert_equal(-Errno::EAGAIN::Errno, scheduler.io_read(reader, buffer, 0, 0)) # what is there: the caller waits, or not
+        # EAGAIN while there is data: the caller decides whether to wait.
+        assert_equal(-Errno::EAGAIN::Errno, scheduler.io_read(reader, buffer, 0, 0))
         scheduler.io_write(writer, buffer_of("a"), 0)
         assert_equal 1, scheduler.io_read(reader, buffer, 0, 0)
         buffer.clear
@@ -64,10 +65,11 @@ class ContractIOTest < Minitest::Test
     assert_equal swapped?, same
   end
 
-  # The version of IO::Buffer tells, wherever it comes from.
+  # The version of IO::Buffer decides, wherever it comes from.
   def test_contract_the_contract_of_4_1_is_detected
     Tempfile.create(["version", ".rb"]) do |file|
-      file.write("IO::Buffer.send(:remove_const, :VERSION) if IO::Buffer.const_defined?(:VERSION)\nIO::Buffer::VERSION = 3")
+      file.write("IO::Buffer.send(:remove_const, :VERSION) if IO::Buffer.const_defined?(:VERSION)\n" \
+        "IO::Buffer::VERSION = 3")
       file.close
       out = assert_child(<<~'RUBY', env: {"RUBYOPT" => "-r#{file.path}"})
         %w[read write pread pwrite].each do |name|

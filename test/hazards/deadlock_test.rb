@@ -5,11 +5,11 @@ require "support/loop_helpers"
 require "minitest/mock"
 require "open3"
 
-# When nothing is left that could wake any task, the run says so instead of hanging.
+# When nothing is left that could wake any task, the run raises instead of hanging.
 class DeadlockTest < Minitest::Test
   include LoopHelpers
 
-  # Sends what a child waits for once it says so.
+  # Sends what a child waits for, once it says so.
   def stop_when_told(pid, output)
     {"waits" => :USR1, "told" => :TERM}.each do |line, signal|
       wait_until(what: line) { File.read(output.path).include?(line) }
@@ -17,8 +17,8 @@ class DeadlockTest < Minitest::Test
     end
   end
 
-  # In a process of its own: any other thread might wake somebody, so there must be none.
-  def test_two_tasks_that_wait_for_each_others_lock
+  # In a process of its own: any other thread might wake a task, so there must be none.
+  def test_two_tasks_waiting_for_each_others_lock
     out = assert_child(<<~RUBY)
       one, two = Thread::Mutex.new, Thread::Mutex.new
       begin
@@ -45,13 +45,14 @@ class DeadlockTest < Minitest::Test
       end
     RUBY
     assert_match(/"reader".*Queue|"reader"/, out)
-    assert_includes out, "deadlock" unless out.include?("nothing can wake")
+    assert_includes out, "deadlock" unless out.include?("to wake these tasks")
   end
 
-  # A Mutex#sleep without a limit, and what rests on it, waits for another fiber like a Queue does.
+  # A Mutex#sleep without a limit, and methods built on it, waits for another fiber like a Queue does.
   {
     "Mutex#sleep" => "Thread::Mutex.new.then { |mutex| mutex.synchronize { mutex.sleep } }",
-    "ConditionVariable#wait" => "Thread::Mutex.new.then { |mutex| mutex.synchronize { Thread::ConditionVariable.new.wait(mutex) } }",
+    "ConditionVariable#wait" =>
+      "Thread::Mutex.new.then { |mutex| mutex.synchronize { Thread::ConditionVariable.new.wait(mutex) } }",
     "a Monitor's condition" => "Monitor.new.then { |monitor| monitor.synchronize { monitor.new_cond.wait } }"
   }.each do |name, wait|
     define_method(:"test_#{name.downcase.gsub(/\W+/, "_")}_that_nobody_ends") do
@@ -67,7 +68,7 @@ class DeadlockTest < Minitest::Test
     end
   end
 
-  # Ruby lets a plain sleep last, whoever is left; also after a Mutex that is not ours refused to be slept on.
+  # Ruby lets a plain sleep last, whichever fibers are left; also after another object's Mutex refused to sleep.
   def test_a_sleep_is_no_deadlock
     out = assert_child(<<~RUBY)
       Heddle.run do
@@ -84,7 +85,7 @@ class DeadlockTest < Minitest::Test
     assert_equal "refused\nthe end of a sleep\n", out
   end
 
-  # Of threads that wait for tasks whose loop nobody runs, Ruby itself says so.
+  # Where threads wait for tasks whose loop nobody runs, Ruby itself reports the deadlock.
   def test_threads_that_wait_for_a_loop_that_nobody_runs
     out = assert_child(<<~RUBY)
       pool = Heddle::FiberPool.new(1)
@@ -97,8 +98,8 @@ class DeadlockTest < Minitest::Test
     assert_equal "fatal\nNo live threads left. Deadlock?\n", out
   end
 
-  # A signal may be the only thing that wakes the tasks. The handlers are what they were afterwards.
-  def test_a_handler_of_a_signal_may_wake_them
+  # A signal may be the only thing that wakes the tasks. Afterwards the handlers are the same as before.
+  def test_a_signal_handler_may_wake_the_tasks
     out = assert_child(<<~RUBY) { |pid, output| stop_when_told(pid, output) }
       queue = Thread::Queue.new
       trap(:USR1) { queue << :told }
@@ -119,9 +120,9 @@ class DeadlockTest < Minitest::Test
     assert_equal %w[waits told stop IGNORE Proc Proc DEFAULT Heddle::Deadlock], out.split
   end
 
-  # Its signals come at any moment, also while the run looks whether there is a deadlock. What it raises then must get to whoever
-  # called the run.
-  def test_a_handler_that_raises_while_a_deadlock_is_looked_for
+  # Its signals come at any moment, also while the run checks for a deadlock. The error that the handler raises must
+  # then reach the caller of the run.
+  def test_a_handler_that_raises_during_the_deadlock_check
     out = assert_child(<<~RUBY)
       Struck = Class.new(StandardError)
       waits = false
@@ -155,9 +156,8 @@ class DeadlockTest < Minitest::Test
     assert_equal %w[ensured reported], out.split
   end
 
-  # What may end a wait: a timer, a descriptor, a child, another thread.
-  # The look itself lets other threads run.
-  def test_what_a_thread_hands_over_while_a_deadlock_is_looked_for
+  # What may end a wait: a timer, a descriptor, a child, another thread. The check itself lets other threads run.
+  def test_an_item_pushed_by_a_thread_during_the_deadlock_check
     queue = Thread::Queue.new
     original = Thread.method(:list)
     looks = 0
@@ -167,7 +167,7 @@ class DeadlockTest < Minitest::Test
       Thread.pass while pusher&.alive?
       threads
     end
-    keeper = Thread.new { sleep } # else there would be nothing to wait for
+    keeper = Thread.new { sleep } # otherwise there would be nothing to wait for
     value = Thread.stub(:list, list) { Heddle.run { Heddle.spawn { queue.pop }.value } }
     assert_equal :there, value
     assert_operator looks, :>, 0
@@ -188,8 +188,15 @@ class DeadlockTest < Minitest::Test
       end
       queue = Thread::Queue.new
       passes("timer") { Heddle.run { Heddle.spawn { sleep(0.01); queue << 1 }; queue.pop } }
-      passes("descriptor") { r, w = IO.pipe; pid = fork { sleep 0.02; w << 2 }; w.close; Heddle.run { Heddle.spawn { r.read; queue << 2 }; queue.pop } }
-      passes("child") { Heddle.run { pid = spawn("sleep 0.02"); Heddle.spawn { Process.wait(pid); queue << 3 }; queue.pop } }
+      passes("descriptor") do
+        r, w = IO.pipe
+        pid = fork { sleep 0.02; w << 2 }
+        w.close
+        Heddle.run { Heddle.spawn { r.read; queue << 2 }; queue.pop }
+      end
+      passes("child") do
+        Heddle.run { pid = spawn("sleep 0.02"); Heddle.spawn { Process.wait(pid); queue << 3 }; queue.pop }
+      end
       passes("thread") { Heddle.run { Thread.new { sleep 0.02; queue << 4 }; queue.pop } }
       passes("name") { Heddle.run { Heddle.spawn { Addrinfo.getaddrinfo("localhost", 80); queue << 5 }; queue.pop } }
       passes("timeout") { require "timeout"; Heddle.run { Timeout.timeout(0.01) { queue.pop } rescue 6 } }
@@ -204,6 +211,7 @@ class DeadlockTest < Minitest::Test
       passes("sleep that a task ends") { Heddle.run { Heddle.spawn { sleep }.cancel; 12 } }
     RUBY
     assert_equal ["timer 1", "descriptor 2", "child 3", "thread 4", "name 5", "timeout 6", "condition 7",
-      "thread's condition 8", "condition with a limit 9", "condition within a limit 10", "sleep 11", "sleep that a task ends 12"], out.lines(chomp: true)
+      "thread's condition 8", "condition with a limit 9", "condition within a limit 10", "sleep 11",
+      "sleep that a task ends 12"], out.lines(chomp: true)
   end
 end

@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# An unblock that comes before its fiber has parked: Ruby lists a fiber among those that wait for a Mutex, a Queue or a
+# An unblock that comes before its fiber has parked: Ruby lists a fiber among the waiters of a Mutex, a Queue or a
 # condition, and another thread may run before the fiber calls a hook. The wake-up must not be lost, and one too many
 # must do no harm.
 class EarlyUnblockTest < Minitest::Test
@@ -11,7 +11,7 @@ class EarlyUnblockTest < Minitest::Test
 
   mode :fiber
 
-  # Tasks whose errors are looked at report them all the same.
+  # Tasks report their errors although the test looks at them.
   def setup
     @stderr, $stderr = $stderr, StringIO.new
   end
@@ -20,8 +20,7 @@ class EarlyUnblockTest < Minitest::Test
     $stderr = @stderr
   end
 
-  # Lets other threads run after each unblock: in the middle of what Ruby does when it unlocks a Mutex in order to
-  # sleep.
+  # Lets other threads run after each unblock: in the middle of Ruby's unlocking a Mutex in order to sleep.
   class Slow < Heddle::Scheduler
     def unblock(*)
       super.tap { 5.times { Thread.pass } }
@@ -66,11 +65,13 @@ class EarlyUnblockTest < Minitest::Test
   def test_mutex_sleep_and_a_conditions_wait_end_early
     [->(mutex) { mutex.sleep }, ->(mutex) { Thread::ConditionVariable.new.wait(mutex) }].each do |wait|
       mutex = Thread::Mutex.new
-      after_an_unblock { assert_within(5, remeasure: 0) { Heddle.deadline(10) { mutex.synchronize { wait.call(mutex) } } } }
+      after_an_unblock do
+        assert_within(5, remeasure: 0) { Heddle.deadline(10) { mutex.synchronize { wait.call(mutex) } } }
+      end
     end
   end
 
-  def test_a_sleep_lasts
+  def test_a_sleep_is_not_ended_by_an_early_unblock
     after_an_unblock do
       assert_within(5, at_least: 0.03, remeasure: 0) { sleep(0.03) }
       assert_within(5, at_least: 0.03, remeasure: 0) { Kernel.sleep(0.03) }
@@ -79,13 +80,13 @@ class EarlyUnblockTest < Minitest::Test
     end
   end
 
-  # A pool whose one task waits for the other task, with no room for another.
+  # A pool whose one task waits for the other task, for which there is no room.
   def full(task)
     Heddle.shield(60) { Heddle::FiberPool.new(1, queue: 0).tap { |pool| pool.spawn { task.wait } } }
   end
 
-  # What else waits looks again, or waits for something else than an unblock.
-  def test_what_nobody_wakes_waits_on
+  # The remaining waits check again, or wait for something else than an unblock.
+  def test_an_early_unblock_ends_no_other_wait
     reader, writer = IO.pipe
     held = Thread::Mutex.new
     thread = Thread.new { held.synchronize { sleep } }
@@ -121,10 +122,14 @@ class EarlyUnblockTest < Minitest::Test
   def test_limits_are_kept_after_an_early_unblock
     thread = Thread.new { sleep }
     after_an_unblock { assert_within(5, at_least: 0.03, remeasure: 0) { assert_nil thread.join(0.03) } }
-    after_an_unblock { assert_within(5, at_least: 0.03, remeasure: 0) { assert_nil Heddle.spawn { sleep(0.1) }.wait(0.03) } }
+    after_an_unblock do
+      assert_within(5, at_least: 0.03, remeasure: 0) { assert_nil Heddle.spawn { sleep(0.1) }.wait(0.03) }
+    end
     return unless ruby_at_least?("3.2")
 
-    after_an_unblock { assert_within(5, at_least: 0.03, remeasure: 0) { assert_nil Thread::Queue.new.pop(timeout: 0.03) } }
+    after_an_unblock do
+      assert_within(5, at_least: 0.03, remeasure: 0) { assert_nil Thread::Queue.new.pop(timeout: 0.03) }
+    end
   ensure
     thread&.kill&.join
   end
@@ -145,7 +150,7 @@ class EarlyUnblockTest < Minitest::Test
     end
   end
 
-  def test_the_next_task_on_the_fiber_does_not_get_it
+  def test_the_next_task_on_the_fiber_does_not_get_the_unblock
     Heddle.run do
       fiber = Heddle.spawn { Fiber.current.tap { |current| Fiber.scheduler.unblock(:early, current) } }.value
       second = Heddle.spawn { [Fiber.current, Fiber.scheduler.block(:me, 0.01)] }.value
@@ -180,8 +185,8 @@ class EarlyUnblockTest < Minitest::Test
     skip "this Ruby cannot compact its heap"
   end
 
-  # It is counted by the loop that it was kept for, and must not hide from the next loop that there is one again.
-  def test_one_that_an_earlier_loop_left
+  # The earlier loop counted the wake-up, which must not hide from the next loop that there is one.
+  def test_an_unblock_left_by_an_earlier_loop
     in_thread do
       kept = Array.new(2) do
         scheduler = Heddle::Scheduler.new
@@ -196,8 +201,8 @@ class EarlyUnblockTest < Minitest::Test
     end
   end
 
-  # The child has the fiber, with what was kept for it.
-  def test_one_that_was_kept_before_a_fork
+  # The child has the fiber, with its kept wake-up.
+  def test_an_unblock_kept_before_a_fork
     out = assert_child(<<~RUBY)
       twice = lambda do |scheduler|
         Fiber.set_scheduler(scheduler)
@@ -212,7 +217,7 @@ class EarlyUnblockTest < Minitest::Test
     assert_equal ["[true, false]"] * 2, out.lines(chomp: true)
   end
 
-  def test_what_is_no_fiber_is_ignored
+  def test_unblock_of_something_other_than_a_fiber_is_ignored
     Heddle.run do
       [nil, 1, Object.new, Thread.current, Fiber.new {}.freeze].each do |thing|
         assert_nil Fiber.scheduler.unblock(:me, thing)

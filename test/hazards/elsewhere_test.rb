@@ -4,8 +4,8 @@ require "test_helper"
 require "heddle"
 require "support/loop_helpers"
 
-# Ruby code of ours that counts on what Linux alone has: its constants are taken away, and files under /proc and /sys are not there.
-# For the C code there is `rake portability`.
+# Our Ruby code that relies on features that only Linux has: its constants are removed, and files under /proc and /sys
+# are missing. `rake portability` checks the C code.
 class ElsewhereTest < Minitest::Test
   include LoopHelpers
 
@@ -16,11 +16,16 @@ class ElsewhereTest < Minitest::Test
     require "heddle/db"
     require "heddle/net_http"
 
-    LINUX = /\A(SO_PEERCRED|SO_DOMAIN|SO_PROTOCOL|SO_BINDTODEVICE|SO_BUSY_POLL|SO_INCOMING_CPU|SO_ATTACH_FILTER|SO_MARK|SO_PASSCRED|
-      TCP_INFO|TCP_QUICKACK|TCP_CORK|TCP_USER_TIMEOUT|TCP_KEEPIDLE|TCP_DEFER_ACCEPT|TCP_FASTOPEN|SOCK_CLOEXEC|SOCK_NONBLOCK|
+    LINUX = /\A(SO_PEERCRED|SO_DOMAIN|SO_PROTOCOL|SO_BINDTODEVICE|SO_BUSY_POLL|SO_INCOMING_CPU|SO_ATTACH_FILTER|
+      SO_MARK|SO_PASSCRED|TCP_INFO|TCP_QUICKACK|TCP_CORK|TCP_USER_TIMEOUT|TCP_KEEPIDLE|TCP_DEFER_ACCEPT|TCP_FASTOPEN|
+      SOCK_CLOEXEC|SOCK_NONBLOCK|
       MSG_NOSIGNAL|MSG_MORE|MSG_ERRQUEUE|MSG_CMSG_CLOEXEC|MSG_FASTOPEN|AF_PACKET|PF_PACKET|SCM_CREDENTIALS)\z/x
-    [Socket, Socket::Constants].each { |place| place.constants(false).grep(LINUX).each { |name| place.send(:remove_const, name) } }
-    %i[DIRECT NOATIME TMPFILE].each { |name| File::Constants.send(:remove_const, name) if File::Constants.const_defined?(name, false) }
+    [Socket, Socket::Constants].each do |place|
+      place.constants(false).grep(LINUX).each { |name| place.send(:remove_const, name) }
+    end
+    %i[DIRECT NOATIME TMPFILE].each do |name|
+      File::Constants.send(:remove_const, name) if File::Constants.const_defined?(name, false)
+    end
     hidden = Module.new do
       %i[open read readlines foreach readlink children entries exist? stat new].each do |name|
         define_method(name) do |*arguments, **options, &block|
@@ -32,21 +37,25 @@ class ElsewhereTest < Minitest::Test
     [File, IO, Dir].each { |klass| klass.singleton_class.prepend(hidden) }
   RUBY
 
-  def test_constants_are_gone_there
-    assert_equal "NameError", assert_child("#{WITHOUT_LINUX}\nbegin; Socket::TCP_INFO; rescue => error; print error.class; end")
+  def test_constants_of_linux_are_missing
+    assert_equal "NameError",
+      assert_child("#{WITHOUT_LINUX}\nbegin; Socket::TCP_INFO; rescue => error; print error.class; end")
     outcome = in_child("#{WITHOUT_LINUX}\nFile.read('/proc/self/status')")
     assert_includes outcome.err, "Linux's own: /proc/self/status"
   end
 
-  def test_tasks_names_sockets_and_children
+  def test_tasks_names_sockets_and_children_work_without_linux
     out = assert_child(<<~RUBY)
       #{WITHOUT_LINUX}
       server = TCPServer.new("127.0.0.1", 0)
       path = Dir.mktmpdir + "/socket"
       local = UNIXServer.new(path)
       Heddle.run do
-        [server, local].each { |listener| Heddle.spawn { listener.accept.then { |peer| peer.write(peer.gets) && peer.close } } }
-        p Heddle::Stream.connect("localhost", server.local_address.ip_port, timeout: 5).then { |stream| stream.write("tcp\\n") && stream.gets }
+        [server, local].each do |listener|
+          Heddle.spawn { listener.accept.then { |peer| peer.write(peer.gets) && peer.close } }
+        end
+        p Heddle::Stream.connect("localhost", server.local_address.ip_port, timeout: 5)
+          .then { |stream| stream.write("tcp\\n") && stream.gets }
         p Heddle::Stream.unix(path, timeout: 5).then { |stream| stream.write("unix\\n") && stream.gets }
         p Heddle.offload { 3 }
         p Process.wait2(spawn("exit 4")).last.exitstatus
@@ -58,8 +67,8 @@ class ElsewhereTest < Minitest::Test
     assert_equal ['"tcp\n"', '"unix\n"', "3", "4", "Heddle::DeadlineExceeded", "Hash", "[6, 7]"], out.lines(chomp: true)
   end
 
-  # Which process a server is cannot be asked then: its queries are not killed.
-  def test_a_database_at_a_unix_socket_has_no_mark
+  # There the server's process is unknown, so its queries are not killed.
+  def test_queries_on_a_unix_socket_are_not_killed
     out = assert_child(<<~RUBY)
       #{WITHOUT_LINUX}
       require "heddle/db/mysql/killer"

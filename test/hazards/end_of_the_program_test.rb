@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# The end of a program (or thread) that has set a scheduler by itself, while a fiber waits that would wait for ever.
+# The end of a program (or thread) that has set a scheduler itself, while a fiber waits that would never end.
 class EndOfTheProgramTest < Minitest::Test
   include LoopHelpers
 
@@ -21,9 +21,10 @@ class EndOfTheProgramTest < Minitest::Test
     end
   RUBY
 
-  # How the main program ends, its status, and what stderr has to begin with.
+  # How the main program ends, its status, and how stderr must begin.
   ENDS = {
-    "exit" => ["exit(3)", 3, ""], "exit_with_success" => ["exit", 0, ""], "abort" => ["abort('aborted')", 1, "aborted\n"],
+    "exit" => ["exit(3)", 3, ""], "exit_with_success" => ["exit", 0, ""],
+    "abort" => ["abort('aborted')", 1, "aborted\n"],
     "an_error" => ["raise IOError, 'boom'", 1, "-e:"], "a_throw" => ["throw :nowhere", 1, "-e:"]
   }.freeze
 
@@ -54,8 +55,8 @@ class EndOfTheProgramTest < Minitest::Test
     end
   end
 
-  # As for other errors, its own code goes on.
-  def test_a_rescued_signal_is_no_end
+  # As after other errors, the program's own code continues.
+  def test_a_rescued_signal_does_not_end_the_program
     out = assert_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Fiber.schedule { sleep(0.3); puts "ended" }
@@ -65,12 +66,12 @@ class EndOfTheProgramTest < Minitest::Test
       rescue Interrupt
         Fiber.set_scheduler(nil)
       end
-      puts "went on"
+      puts "continued"
     RUBY
-    assert_equal "ended\nwent on\n", out
+    assert_equal "ended\ncontinued\n", out
   end
 
-  def test_a_normal_end_waits
+  def test_a_normal_end_waits_for_the_fibers
     out = assert_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Fiber.schedule { sleep(1.3); puts "ended" }
@@ -78,8 +79,8 @@ class EndOfTheProgramTest < Minitest::Test
     assert_equal "ended\n", out
   end
 
-  # The error is over: the program goes on.
-  def test_a_rescued_error_is_no_end
+  # The error is over: the program continues.
+  def test_a_rescued_error_does_not_end_the_program
     out = assert_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Fiber.schedule { sleep(1.3); puts "ended" }
@@ -88,25 +89,26 @@ class EndOfTheProgramTest < Minitest::Test
       rescue IOError
         Fiber.set_scheduler(nil)
       end
-      puts "went on"
+      puts "continued"
     RUBY
-    assert_equal "ended\nwent on\n", out
+    assert_equal "ended\ncontinued\n", out
   end
 
-  def test_exit_in_a_fiber
+  def test_exit_in_a_fiber_ends_the_program
     outcome = in_child("#{START}\nstart.call\nFiber.schedule { sleep(0.01); exit(6) }", timeout: 10)
     assert_equal 6, outcome.status.exitstatus
     assert_equal %w[slept ensured at_exit], outcome.out.lines(chomp: true).first(3)
     assert_operator Float(outcome.out.lines.last), :<, 3.0
   end
 
-  def test_the_main_programs_error_goes_before_a_fibers_exit
-    outcome = in_child("#{START}\nstart.call\nFiber.schedule { sleep(0.01); exit(6) }\nraise IOError, 'boom'", timeout: 10)
+  def test_the_main_programs_error_takes_precedence_over_a_fibers_exit
+    outcome = in_child("#{START}\nstart.call\nFiber.schedule { sleep(0.01); exit(6) }\nraise IOError, 'boom'",
+      timeout: 10)
     assert_equal 1, outcome.status.exitstatus
     assert_includes outcome.err, "boom (IOError)"
   end
 
-  # Clean-up that fails says so, and changes nothing of how the program ends.
+  # Clean-up that fails reports its error, and does not change how the program ends.
   def test_an_error_in_the_clean_up
     outcome = in_child(<<~RUBY, timeout: 10)
       Fiber.set_scheduler(Heddle::Scheduler.new)
@@ -117,9 +119,9 @@ class EndOfTheProgramTest < Minitest::Test
     assert_includes outcome.err, "in the clean-up"
   end
 
-  # Ruby closes the scheduler of a thread that ends with an error, or is killed, since 3.3 or 3.4; before, it forgets
+  # Since 3.3 or 3.4 Ruby closes the scheduler of a thread that ends with an error, or is killed; before, it forgets
   # the fibers.
-  def test_threads
+  def test_the_end_of_a_thread
     {"raise IOError, 'boom'" => 1, "exit(4)" => 4, "Thread.current.kill" => 0}.each do |code, status|
       outcome = in_child("#{START}\nThread.new { start.call; #{code} }.join", timeout: 10)
       assert_equal status, outcome.status.exitstatus, code

@@ -3,18 +3,18 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# fiber_switch of Ruby's cont.c looks, once it is back, at the fiber that it had switched to, to which it keeps a
-# pointer only: where that fiber has ended and was collected meanwhile, it frees a stack that is freed already.
+# After a switch, fiber_switch in Ruby's cont.c looks at the fiber that it had switched to, to which it keeps only a
+# pointer: if that fiber has ended and was collected meanwhile, it frees a stack twice.
 class EndedFibersTest < Minitest::Test
   include LoopHelpers
 
   mode :fiber
 
-  # Freed memory of malloc is filled with ones: what is left of a collected fiber is not taken for a fiber.
+  # malloc fills freed memory with ones, so that the remains of a collected fiber are not taken for a fiber.
   FREED_IS_GARBAGE = {"MALLOC_PERTURB_" => "255", "GLIBC_TUNABLES" => "glibc.malloc.tcache_count=0"}.freeze
 
-  # The only fiber that parks is the starter, so that it is the starter that dispatches the fiber that it has started.
-  def test_a_fiber_that_has_ended_lives_until_the_fiber_that_entered_it_is_back
+  # Only the starter parks, so that the starter dispatches the fiber that it has started.
+  def test_an_ended_fiber_lives_until_control_returns_to_its_enterer
     left = assert_child(<<~RUBY, env: FREED_IS_GARBAGE)
       STARTED = ObjectSpace::WeakMap.new
       GATE = Queue.new
@@ -48,7 +48,7 @@ class EndedFibersTest < Minitest::Test
     assert_equal 30, left.to_i, "ended fibers that others will come back from"
   end
 
-  def test_fibers_that_end_in_masses_among_collections
+  def test_many_fibers_that_end_during_collections
     assert_child(<<~RUBY, env: FREED_IS_GARBAGE)
       ended = 0
       ending = ->(index) { sleep(0.01 + (index % 100) / 1000.0) && (ended += 1) % 50 == 0 && GC.start }

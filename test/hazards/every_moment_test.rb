@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Each way to strike at each moment of a task's life. The run ends by what struck, every `ensure` has run, once, nothing is left in
-# the loop, and the next run works.
+# Each way to strike at each moment of a task's life. The run ends with the strike's error, every `ensure` has run
+# once, nothing is left in the loop, and the next run works.
 class EveryMomentTest < Minitest::Test
   include LoopHelpers
 
@@ -25,9 +25,13 @@ class EveryMomentTest < Minitest::Test
       starting: -> { victim { strike && sleep } },
       reused: -> { Heddle.spawn { sleep(0) }.wait && victim { strike && sleep } },
       nested: -> { victim { Fiber.new(blocking: false) { strike && sleep }.resume } },
-      nested_and_waiting: -> { victim { Fiber.new(blocking: false) { ($fiber = Fiber.current) && sleep }.resume }.tap { |task| strike(task) } },
+      nested_and_waiting: -> {
+        victim { Fiber.new(blocking: false) { ($fiber = Fiber.current) && sleep }.resume }.tap { |task| strike(task) }
+      },
       waiting: -> { victim { sleep }.tap { |task| strike(task) } },
-      ready: -> { Thread::Queue.new.then { |queue| victim { queue.pop && sleep }.tap { |task| (queue << 1) && strike(task) } } },
+      ready: -> {
+        Thread::Queue.new.then { |queue| victim { queue.pop && sleep }.tap { |task| (queue << 1) && strike(task) } }
+      },
       ensuring: -> { victim { begin; raise IOError; rescue IOError; ensure; strike && sleep; end } },
       ending: -> { victim { sleep(0.001) && strike } },
       polling: lambda do
@@ -48,7 +52,12 @@ class EveryMomentTest < Minitest::Test
     end
 
     def bystanders(reader)
-      waits = {sleep: -> { sleep }, read: -> { reader.readpartial(1) }, pop: -> { Thread::Queue.new.pop }, nested: -> { Fiber.new { sleep }.resume }}
+      waits = {
+        sleep: -> { sleep },
+        read: -> { reader.readpartial(1) },
+        pop: -> { Thread::Queue.new.pop },
+        nested: -> { Fiber.new { sleep }.resume }
+      }
       waits.map do |name, wait|
         Heddle.spawn do
           wait.call
@@ -81,22 +90,30 @@ class EveryMomentTest < Minitest::Test
 
     MOMENTS.each_key do |moment|
       $ensured = []
-      result = THREAD ? Thread.new { tried(moment) }.then { |thread| outcome { thread.value || "killed" } } : outcome { tried(moment) }
-      again = Heddle.run { Heddle.spawn { sleep(0.001) && Fiber.scheduler.statistics.values_at(:tasks, :timers) }.value }
+      result = THREAD ? Thread.new { tried(moment) }.then { |thread| outcome { thread.value || "killed" } } : outcome {
+        tried(moment)
+      }
+      again =
+        Heddle.run { Heddle.spawn { sleep(0.001) && Fiber.scheduler.statistics.values_at(:tasks, :timers) }.value }
       puts [moment, result, $ensured.sort.join(","), again.join(",")].join(" ")
     end
   RUBY
 
-  # How the victim's block is called, what strikes (`task` is nil where the victim does it itself), what comes out of the run, and
-  # where that may be something else: a limit that is over after the last wait ends nothing (doc/adr/0004…), but a machine under
-  # load may have it over before.
+  # How the victim's block is called, what strikes (`task` is nil where the victim strikes itself), the run's outcome,
+  # and where the outcome may differ: a limit that passes after the last wait ends nothing (doc/adr/0004…), but on a
+  # busy machine it may pass before.
   WAYS = {
     "cancel" => ["block.call", "(task || Heddle::Task.current).cancel", "cancelled"],
-    "fiber_raise" => ["block.call", "thread ? $scheduler.fiber_interrupt($fiber, Struck.new) : (task ? $fiber.raise(Struck) : raise(Struck))", "Struck"],
+    "fiber_raise" => ["block.call",
+      "thread ? $scheduler.fiber_interrupt($fiber, Struck.new) : (task ? $fiber.raise(Struck) : raise(Struck))",
+      "Struck"],
     "timeout" => ["Timeout.timeout(0.02, Struck, &block)", "thread || burn(0.03)", "Struck", {ending: "done"}],
-    "deadline" => ["Heddle.deadline(0.02, &block)", "thread || burn(0.03)", "Heddle::DeadlineExceeded", {ending: "done"}],
-    "thread_raise" => ["block.call", "(thread || Thread.current).then { |it| Thread.new { it.raise(Struck) } } && burn", "Struck"],
-    "thread_kill" => ["block.call", "(thread || Thread.current).then { |it| Thread.new { it.kill } } && burn", "killed"],
+    "deadline" => ["Heddle.deadline(0.02, &block)", "thread || burn(0.03)", "Heddle::DeadlineExceeded",
+      {ending: "done"}],
+    "thread_raise" => ["block.call", "(thread || Thread.current).then { |it| Thread.new { it.raise(Struck) } } && burn",
+      "Struck"],
+    "thread_kill" => ["block.call", "(thread || Thread.current).then { |it| Thread.new { it.kill } } && burn",
+      "killed"],
     "exit" => ["block.call", "exit(7)", "SystemExit"],
     "abort" => ["block.call", "abort", "SystemExit"],
     "sigint" => ["block.call", "Process.kill(:INT, $$) && burn", "Interrupt"],

@@ -3,12 +3,12 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# exit, abort, signals, Thread#raise and Thread#kill, wherever the fibers are when they strike. (That they come to the
-# caller of the outermost run while the loop polls is tested with the loop.)
+# exit, abort, signals, Thread#raise and Thread#kill, wherever the fibers are when they strike. (Tests of the loop
+# check that they reach the caller of the outermost run while the loop polls.)
 class ExitsTest < Minitest::Test
   include LoopHelpers
 
-  # How the process is to end, what its status tells, and whether text on stderr is due.
+  # How the process is to end, its status, and whether it must print to stderr.
   ENDS = {
     "exit" => ["exit(7)", 7],
     "abort" => ["abort('aborted')", 1],
@@ -29,7 +29,7 @@ class ExitsTest < Minitest::Test
     "in_a_pool" => "Heddle::FiberPool.new(4).map(1..4) { |n| n == 3 ? (%s) : sleep }"
   }.freeze
 
-  # Not each end at each place, since each takes a process of its own.
+  # Not each end at each place, since each takes its own process.
   SOME = %w[after_a_wait in_ensure in_a_pool].freeze
 
   ENDS.each do |name, (code, status)|
@@ -43,7 +43,7 @@ class ExitsTest < Minitest::Test
             Heddle.spawn { begin; sleep; ensure; puts "ensured"; end }
             #{template % code}
           end
-          puts "went on"
+          puts "continued"
         RUBY
         ended = outcome.status.exitstatus || outcome.status.termsig
         assert_empty outcome.err, place if name == "exit"
@@ -84,8 +84,8 @@ class ExitsTest < Minitest::Test
     refute_includes outcome.err, "[BUG]"
   end
 
-  # Thread#kill passes by every rescue; only ensure sees it.
-  def test_thread_kill_wherever_the_thread_is
+  # Thread#kill bypasses every rescue; only ensure sees it.
+  def test_thread_kill_at_every_place
     seen = Thread::Queue.new
     bodies = {
       waiting: ->(ready) { Heddle.spawn { begin sleep ensure seen << :waiting end } && ready.call && sleep },
@@ -103,7 +103,7 @@ class ExitsTest < Minitest::Test
       ready.pop
       2.times { Thread.pass }
       thread.kill
-      assert thread.join(10), "#{name}: the thread has not ended"
+      assert thread.join(10), "#{name}: the thread did not end"
       assert_equal name, seen.pop
     end
     assert_equal 1, Heddle.run { Heddle.spawn { 1 }.value }
@@ -130,7 +130,7 @@ class ExitsTest < Minitest::Test
     assert_equal 1, Heddle.run { Heddle.spawn { sleep(0.001) && 1 }.value }
   end
 
-  # A handler that works: spawns, waits, raises.
+  # A handler that uses the loop: it spawns, waits, raises.
   def test_trap_handlers_that_use_the_loop
     out = assert_child(<<~RUBY)
       Heddle.run do

@@ -3,13 +3,13 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A server's run lasts for months: what fails in it must not be kept for its end.
+# A server's run lasts for months: it must not keep failures until its end.
 class FailuresInMassesTest < Minitest::Test
   include LoopHelpers
 
   class Marked < StandardError; end
 
-  def test_failures_that_were_asked_for_are_forgotten
+  def test_claimed_failures_are_forgotten
     Heddle.run do
       2000.times { assert_raises(Marked) { Heddle.spawn { sleep(0) && raise(Marked) }.value } }
       GC.start
@@ -17,7 +17,7 @@ class FailuresInMassesTest < Minitest::Test
     end
   end
 
-  def test_failures_that_nobody_asks_for_are_not_all_kept
+  def test_not_all_unclaimed_failures_are_kept
     silently do
       error = assert_raises(Marked) do
         Heddle.run do
@@ -44,7 +44,7 @@ class FailuresInMassesTest < Minitest::Test
     end
   end
 
-  def test_a_pool_with_a_loop_of_its_own
+  def test_failures_in_a_pool_with_its_own_loop
     silently do
       pool = Heddle::FiberPool.new(10)
       2000.times { |index| pool.spawn { raise Marked, index.to_s } }
@@ -56,7 +56,7 @@ class FailuresInMassesTest < Minitest::Test
 
   private
 
-  # Each failure is reported, as those of threads are.
+  # Each failure is reported, as failures of threads are.
   def silently
     in_thread do
       Thread.current.report_on_exception = false

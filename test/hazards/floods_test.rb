@@ -8,16 +8,17 @@ require "zlib"
 require "support/flooding_server"
 require "support/scripted_mysql"
 
-# Peers that always have something more to say, so that their client never has to wait: only waits notice a deadline and let others
-# run. Within bounded work the deadline is noticed, other tasks and threads have their turn, and the connection is closed.
+# Peers that always send more, so that their client never has to wait: only waits notice a deadline and let others
+# run. Within bounded work the deadline is noticed, other tasks and threads have their turn, and the connection is
+# closed.
 class FloodsTest < Minitest::Test
   mode :fiber
 
   LIMIT = 0.5 # seconds
-  PAUSE = 0.01 # of the one who is not to be kept waiting
+  PAUSE = 0.01 # of the task that must not be delayed
   ATTEMPTS = 3
-  TURNS = {task: 2, thread: 1}.freeze # beside a thread that computes, others have theirs each 100 ms
-  TURNS_OF_STOCK = 1 # what it does with 16 KiB of small chunks takes it 20 ms
+  TURNS = {task: 2, thread: 1}.freeze # beside a thread that computes, others have their turn every 100 ms
+  TURNS_OF_STOCK = 1 # 16 KiB of small chunks take 20 ms to process
 
   HEAD = "HTTP/1.1 200 OK\r\n"
   CHUNKED = "#{HEAD}Transfer-Encoding: chunked\r\n\r\n"
@@ -25,7 +26,7 @@ class FloodsTest < Minitest::Test
   CASES = {} # rubocop:disable Style/MutableConstant
 
   # @param steps [Array<Array>] what the server does first, see FloodingServer
-  # @param repeated [String] what it says then, again and again
+  # @param repeated [String] what it sends then, again and again
   def self.flood(name, steps, repeated, with, &work)
     CASES[name] = [steps, repeated]
     %i[task thread].each do |mode|
@@ -49,7 +50,8 @@ class FloodsTest < Minitest::Test
 
   bomb = Zlib::Deflate.new(9, 31)
   start = bomb.deflate("\0" * 1024, Zlib::FULL_FLUSH)
-  flood(:compressed_zeros, [*asked, [:write, "#{HEAD}Content-Encoding: gzip\r\n\r\n".b + start]], bomb.deflate("\0" * (4 << 20), Zlib::FULL_FLUSH), :pieces)
+  flood(:compressed_zeros, [*asked, [:write, "#{HEAD}Content-Encoding: gzip\r\n\r\n".b + start]],
+    bomb.deflate("\0" * (4 << 20), Zlib::FULL_FLUSH), :pieces)
 
   # ---- Heddle::Stream
 
@@ -58,7 +60,9 @@ class FloodsTest < Minitest::Test
   flood(:small_reads, [], "line\r\n", :stream) { |stream| loop { stream.read(5) } }
   flood(:large_reads, [], "line\r\n", :stream) { |stream| loop { stream.read(1 << 20) } }
   flood(:parts, [], "line\r\n", :stream) { |stream| loop { stream.readpartial(1 << 16) } }
-  flood(:reads_that_never_wait, [], "line\r\n", :stream) { |stream| loop { stream.read_nonblock(1 << 16, exception: false) } }
+  flood(:reads_that_never_wait, [], "line\r\n", :stream) do |stream|
+    loop { stream.read_nonblock(1 << 16, exception: false) }
+  end
   flood(:skipped, [], "line\r\n", :stream) { |stream| stream.skip(1 << 40) }
 
   # ---- memcached
@@ -73,13 +77,15 @@ class FloodsTest < Minitest::Test
   column = server.column("a", 253)
   in_turn = ->(first, payload) { server.packets(first, *[payload] * 256) }
   greeting = [[:write, server.packets(0, server.greeting)], [:packet]]
-  welcome = [*greeting, [:write, server.packets(2, server.ok)], [:packet], [:write, server.packets(1, server.ok)], [:packet]]
+  welcome = [*greeting, [:write, server.packets(2, server.ok)], [:packet], [:write, server.packets(1, server.ok)],
+    [:packet]]
   prepared = [*welcome, [:write, server.packets(1, server.prepared(1), column)], [:packet]]
   flood(:rows, [*prepared, [:write, server.packets(1, "\x01", column)]], in_turn.call(3, "\0\0\x01x"), :database)
   flood(:results, prepared, in_turn.call(1, server.ok(status: 10)), :database)
 
-  # Ruby's own Net::HTTP reads without waiting as long as there is something, and no hook tells of that.
-  {interim_answers: :get, chunks: :get, chunks_to_a_block: :pieces, trailers: :get, body_to_the_end: :pieces}.each do |name, with|
+  # Ruby's own Net::HTTP reads without waiting as long as there is data, and calls no hook for that.
+  {interim_answers: :get, chunks: :get, chunks_to_a_block: :pieces, trailers: :get,
+   body_to_the_end: :pieces}.each do |name, with|
     define_method(:"test_#{name}_of_stock_in_a_task") do
       Heddle::NetHTTP.disable
       assert_bounded(name, :task, least: TURNS_OF_STOCK) { |port| send(with, port) }
@@ -88,20 +94,20 @@ class FloodsTest < Minitest::Test
     end
   end
 
-  # What it asks to log in by is never the last.
+  # What the server asks for at login is never the last.
   def test_ways_to_log_in
     switch = "\xfemysql_native_password\0".b + "#{ScriptedMySQL::SCRAMBLE}\0"
     answers = (0..127).map { |i| ScriptedMySQL.packets(2 + 2 * i, switch) }.join
     server = FloodingServer.new([[:write, ScriptedMySQL.packets(0, ScriptedMySQL.greeting)], [:packet]], answers)
     error = assert_raises(Heddle::DB::LoginFailed) { Heddle.deadline(10) { database(server.port) } }
-    assert_match(/again and again/, error.message)
+    assert_match(/keeps asking/, error.message)
     assert server.left?
   ensure
     server&.close
   end
 
   # Neither of them waits.
-  def test_a_reader_that_takes_all
+  def test_a_reader_of_an_endless_reply
     listener = TCPServer.new("127.0.0.1", 0)
     pid = fork do
       loop do
@@ -137,7 +143,7 @@ class FloodsTest < Minitest::Test
     server&.close
   end
 
-  # Where the machine was busy, it is measured again.
+  # Measured again where the machine was busy.
   def assert_ends(mode, least = TURNS.fetch(mode), &work)
     turns = took = 0
     ATTEMPTS.times do
@@ -148,7 +154,7 @@ class FloodsTest < Minitest::Test
       break if took <= 3 * LIMIT && turns >= least
     end
     assert_operator took, :<=, 3 * LIMIT, "#{LIMIT} s took #{took.round(3)} s"
-    assert_operator turns, :>=, least, "nobody else had a turn"
+    assert_operator turns, :>=, least, "no other task or thread had a turn"
   end
 
   def beside_a_task(turn, &work)
@@ -178,7 +184,9 @@ class FloodsTest < Minitest::Test
   end
 
   def pieces(port)
-    Net::HTTP.start("127.0.0.1", port) { |http| http.request(Net::HTTP::Get.new("/")) { |response| response.read_body { |piece| piece.bytesize } } }
+    Net::HTTP.start("127.0.0.1", port) do |http|
+      http.request(Net::HTTP::Get.new("/")) { |response| response.read_body { |piece| piece.bytesize } }
+    end
   end
 
   def stream(port)

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A fork while other threads are at work: the child has none of them, and Ruby's garbage collector, the locks and the
-# queues must not meet what they left behind.
+# A fork while other threads work: the child has none of them, and Ruby's garbage collector, the locks and the queues
+# must not trip over what they left behind.
 class ForkBesideThreadsTest < Minitest::Test
   include LoopHelpers
 
@@ -41,7 +41,7 @@ class ForkBesideThreadsTest < Minitest::Test
     end
   RUBY
 
-  # The fault is Ruby's: no Heddle in this program. Without it the next test would show nothing.
+  # The fault is Ruby's: this program does not use Heddle. Without it the next test would show nothing.
   def test_ruby_before_3_3_crashes_a_child_that_was_forked_beside_fibers_in_threads
     skip "Ruby 3.3 and later allocate the VM stack of a thread apart from its C stack" if ruby_at_least?("3.3")
 
@@ -55,7 +55,7 @@ class ForkBesideThreadsTest < Minitest::Test
     assert_equal "true\n8\n", out
   end
 
-  def test_children_that_are_forked_beside_offloaded_blocks
+  def test_children_forked_beside_offloaded_blocks
     out = assert_child(<<~RUBY, timeout: 60)
       #{CHILDREN}
       Heddle.run do
@@ -68,8 +68,8 @@ class ForkBesideThreadsTest < Minitest::Test
     assert_equal({0 => 20}.inspect, out.chomp)
   end
 
-  # Such a block is on its thread's root fiber no longer. A limit.
-  def test_children_that_are_forked_beside_offloaded_blocks_that_are_inside_a_fiber
+  # Such a block no longer runs on its thread's root fiber. A limit.
+  def test_children_forked_beside_offloaded_blocks_inside_a_fiber
     out = assert_child(<<~RUBY, timeout: 60)
       #{CHILDREN}
       Heddle.run do
@@ -83,7 +83,7 @@ class ForkBesideThreadsTest < Minitest::Test
   end
 
   # More stacks than the C library keeps (40 MB): it unmaps them once a thread of the child has ended.
-  def test_children_that_are_forked_beside_a_hundred_jobs
+  def test_children_forked_beside_a_hundred_jobs
     out = assert_child(<<~RUBY, timeout: 60)
       #{CHILDREN}
       workers = Heddle.const_get(:WorkerThreads).new("test", 100)
@@ -99,8 +99,9 @@ class ForkBesideThreadsTest < Minitest::Test
     assert_equal({0 => 5}.inspect, out.chomp)
   end
 
-  # Every way to a child, while offloaded blocks, look-ups, deadlines of plain threads and sockets are busy. Each child does the
-  # same work once and has to end with status 0 in time: what a thread of the parent held must not keep it waiting.
+  # Every way to make a child, while offloaded blocks, look-ups, deadlines of plain threads and sockets are busy. Each
+  # child does the same work once and must exit with status 0 in time: locks that threads of the parent held must not
+  # block it.
   EVERY_WAY = <<~'RUBY'
     PORT = (server = TCPServer.new("127.0.0.1", 0)).addr[1]
     WAYS = %w[task thread offload popen _fork grandchild trap daemon system]
@@ -191,7 +192,7 @@ class ForkBesideThreadsTest < Minitest::Test
     exit!(0)
   RUBY
 
-  def test_every_way_to_a_child_while_all_is_busy
+  def test_every_way_to_make_a_child_under_load
     out = assert_child("#{CHILDREN}\n#{EVERY_WAY}", timeout: 100)
     assert_equal 27, out.lines.size
     assert_empty out.lines.grep_v(/: true$/)

@@ -3,12 +3,12 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A process that forks while its loop runs: the child has no scheduler and lets the parent's descriptors and ring be; the
-# parent goes on.
+# A process that forks while its loop runs: the child has no scheduler and leaves the parent's descriptors and ring
+# alone; the parent continues.
 class ForkTest < Minitest::Test
   include LoopHelpers
 
-  def test_the_child_has_no_scheduler_and_works_as_always
+  def test_a_child_has_no_scheduler_and_works_normally
     out = assert_child(<<~RUBY)
       Heddle.run do
         reader, writer = UNIXSocket.pair
@@ -34,7 +34,7 @@ class ForkTest < Minitest::Test
     assert_equal "nil,nil,piped\nparent\n", out
   end
 
-  def test_the_child_can_run_a_loop_of_its_own
+  def test_a_child_can_run_its_own_loop
     out = assert_child(<<~RUBY)
       Heddle.run do
         reader, writer = UNIXSocket.pair
@@ -61,8 +61,8 @@ class ForkTest < Minitest::Test
     assert_equal "child\nparent\n", out
   end
 
-  # Where its fiber is a copy that nobody runs.
-  def test_the_child_asks_for_the_value_of_a_task_of_its_parents
+  # There the task's fiber is a copy that nobody runs.
+  def test_a_child_that_reads_the_value_of_its_parents_task
     out = assert_child(<<~RUBY)
       Heddle.run do
         task = Heddle.spawn(name: "parent's") { sleep(0.05) && 7 }
@@ -80,13 +80,14 @@ class ForkTest < Minitest::Test
         puts task.value
       end
     RUBY
-    refusal = %("parent's" waiting> never ends here: its scheduler was closed, or is that of the process which forked this one)
+    refusal =
+      %("parent's" waiting> cannot end in this process: its scheduler was closed, or belongs to the parent process)
     assert_equal [6, refusal, refusal, 7].join("\n"), out.chomp
   end
 
-  # The child closes what it has inherited, runs its at_exit, collects its garbage: none of it reaches the parent's side
-  # of the kernel.
-  def test_a_child_that_ends_in_order_disturbs_nothing
+  # The child closes what it inherited, runs its at_exit blocks, collects its garbage: none of it reaches the parent's
+  # side of the kernel.
+  def test_a_childs_normal_exit_does_not_disturb_the_parent
     out = assert_child(<<~RUBY)
       at_exit { $stdout.flush }
       Heddle.run do
@@ -111,7 +112,7 @@ class ForkTest < Minitest::Test
   end
 
   # Without a block, the code after fork runs in both.
-  def test_a_child_that_goes_on_after_fork_ends_quietly
+  def test_a_child_that_continues_after_fork_ends_quietly
     outcome = in_child(<<~'RUBY')
       PARENT = $$
       Heddle.run do
@@ -132,10 +133,11 @@ class ForkTest < Minitest::Test
     assert_equal ["after", "child ended", "in the child", "task of true"], outcome.out.lines(chomp: true).sort
   end
 
-  # With the status, and after the at_exit blocks, that it would have without a loop.
-  def test_a_child_that_ends_by_itself_after_fork
+  # With the status that it would have without a loop, and after its at_exit blocks.
+  def test_a_child_that_exits_by_itself_after_fork
     ends = {"exit(3)" => 3, "raise('in the child')" => 1, "abort('in the child')" => 1, "nil" => 0}
-    places = ["pid = fork || %s", "pid = Heddle.spawn { fork || %s }.value", "pid = nil; Fiber.schedule { pid = fork || %s }",
+    places = ["pid = fork || %s", "pid = Heddle.spawn { fork || %s }.value",
+      "pid = nil; Fiber.schedule { pid = fork || %s }",
       "pid = Heddle.run { fork || %s }", "pid = Heddle::FiberPool.new(1).map([1]) { fork || %s }.first"]
     ends.to_a.product(places.first(2)).concat(ends.first(1).product(places.drop(2))).each do |(code, status), place|
       outcome = in_child(<<~RUBY)
@@ -155,7 +157,7 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # A signal's handler runs in a fiber that waits, and the child comes back into that wait.
+  # A signal handler runs in a fiber that waits, and the child returns into that wait.
   def test_a_fork_in_a_trap_handler
     {"exit(3)" => 3, "nil" => 1}.each do |code, status|
       out = assert_child(<<~RUBY)
@@ -168,14 +170,14 @@ class ForkTest < Minitest::Test
           sleep(0.001) until pid
           puts Process.wait2(pid).last.exitstatus
         end
-        puts "went on"
+        puts "continued"
       RUBY
       *tasks, last = out.lines(chomp: true)
-      assert_equal [[status.to_s, "true"], "went on"], [tasks.sort, last], code
+      assert_equal [[status.to_s, "true"], "continued"], [tasks.sort, last], code
     end
   end
 
-  # The child unwinds a wait for several descriptors, with the kernel's side of the loop gone.
+  # The child unwinds a wait for several descriptors, while the kernel's side of the loop is gone.
   def test_a_fork_in_a_trap_handler_while_the_thread_selects
     out = assert_child(<<~RUBY)
       pid = nil
@@ -196,7 +198,7 @@ class ForkTest < Minitest::Test
     assert_equal "exit 3\n", out
   end
 
-  def test_a_child_that_leaves_a_timeout
+  def test_a_child_that_leaves_a_timeout_block
     out = assert_child(<<~RUBY)
       require "timeout"
       Heddle.run do
@@ -216,8 +218,8 @@ class ForkTest < Minitest::Test
     assert_equal ["7", "timed out"], out.lines(chomp: true)
   end
 
-  # Process.daemon forks without Process._fork, and goes on in the child.
-  def test_daemon
+  # Process.daemon forks without Process._fork, and continues in the child.
+  def test_daemon_continues_in_the_child
     Tempfile.create("heddle") do |file|
       assert_child(<<~RUBY)
         path = #{file.path.dump}
@@ -239,7 +241,7 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # The thread that keeps the deadlines of plain threads is the parent's.
+  # The thread that keeps the deadlines of plain threads belongs to the parent.
   def test_a_daemon_keeps_the_deadline_that_it_is_under
     Tempfile.create("heddle") do |file|
       assert_child(<<~RUBY)
@@ -256,8 +258,8 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # fork(2) by a C extension: Ruby is told nothing.
-  def test_a_fork_that_ruby_does_not_see
+  # fork(2) by a C extension: Ruby does not see it.
+  def test_a_fork_by_a_c_extension
     out = assert_child(<<~RUBY)
       require #{File.expand_path("../support/native_calls", __dir__).dump}
       Heddle.run do

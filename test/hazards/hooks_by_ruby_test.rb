@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Each hook, called by the running Ruby itself and not by a test in its stead. The programs run in children, in which
-# the hooks of Heddle::Scheduler note that they were called.
+# Each hook, called by the running Ruby itself and not by a test. The programs run in children, in which the hooks of
+# Heddle::Scheduler record their calls.
 class HooksByRubyTest < Minitest::Test
   include LoopHelpers
 
@@ -65,7 +65,7 @@ class HooksByRubyTest < Minitest::Test
     RUBY
     blocking_operation_wait: ["3.4", 'require "heddle/blocking_operations"; require "zlib"
       Heddle.run { puts(Zlib.inflate(Zlib.deflate("x" * 1_000_000)).bytesize == 1_000_000 ? "right" : "wrong") }'],
-    # Where it has handled an interrupt on its way to a system call without the GVL.
+    # Where Ruby has handled an interrupt on its way to a system call without the GVL.
     yield: ["4.0", <<~RUBY],
       handled = turns = 0
       trap(:USR1) { handled += 1 }
@@ -93,7 +93,7 @@ class HooksByRubyTest < Minitest::Test
     end
   end
 
-  # What a buffer still holds is written by the hook, and with it the others have their turns while a pipe is full.
+  # The hook writes what a buffer still holds, and so the others have their turns while a pipe is full.
   def test_io_write_when_what_is_buffered_is_flushed_by_close
     skip "Ruby before 4.0 calls write(2) for that" unless ruby_at_least?("4.0")
     assert_called(:io_write, <<~RUBY)
@@ -111,15 +111,15 @@ class HooksByRubyTest < Minitest::Test
     RUBY
   end
 
-  # The same through the thread that Ruby closes the scheduler of, when it ends.
+  # The same through the thread whose scheduler Ruby closes when the thread ends.
   def test_scheduler_close
     assert_called(:scheduler_close, <<~RUBY)
       Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new); Fiber.schedule { sleep(0.001) && puts("right") } }.join
     RUBY
   end
 
-  # A child has none any more, by Ruby since 4.0, and may have one of its own.
-  def test_a_child_of_fork_has_no_scheduler
+  # Since 4.0 Ruby itself removes a child's scheduler; the child may set its own.
+  def test_a_child_of_a_fork_has_no_scheduler
     out = assert_child(<<~RUBY)
       Heddle.run do
         Heddle.spawn { sleep(0.01) }
@@ -130,7 +130,7 @@ class HooksByRubyTest < Minitest::Test
     assert_equal "3", out.chomp
   end
 
-  # Its own Ractors have loops of their own to wait in.
+  # Its own Ractors have their own loops to wait in.
   def test_a_task_that_waits_for_a_ractors_port
     skip "Ractor::Port came with Ruby 4.0" unless ruby_at_least?("4.0")
     out = assert_child(<<~RUBY)

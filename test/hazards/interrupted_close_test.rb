@@ -3,9 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# IO#close waits until those who wait for the IO have gone. A deadline that has passed, or a cancel, must not end that
-# wait: the
-# descriptor would stay open, and the others would never get away from it.
+# IO#close waits until the fibers that wait for the IO have left. A passed deadline or a cancel must not end that
+# wait: the descriptor would stay open, and the others would never leave it.
 class InterruptedCloseTest < Minitest::Test
   include LoopHelpers
 
@@ -33,7 +32,7 @@ class InterruptedCloseTest < Minitest::Test
       define_method("test_a_cancel_when_a_#{kind}_is_closed_under_#{name}") do
         closes_under(make, read) do |io|
           closer = Heddle.spawn { io.close }
-          closer.cancel.wait(5) || flunk("the close has not ended")
+          closer.cancel.wait(5) || flunk("the close did not end")
         end
       end
     end
@@ -42,6 +41,7 @@ class InterruptedCloseTest < Minitest::Test
   private
 
   def closes_under(make, read)
+    GC.start # closes what earlier tests left, which would make the count smaller
     before = descriptor_count
     5.times do
       Heddle.run do
@@ -53,7 +53,7 @@ class InterruptedCloseTest < Minitest::Test
         end
         yield pair[0]
         assert_predicate pair[0], :closed?
-        assert reader.wait(5), "the reader has not come away"
+        assert reader.wait(5), "the reader still waits"
         assert_kind_of IOError, reader.value
         pair[1].close
       end

@@ -4,15 +4,15 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_mysql"
 
-# Whoever has a connection of a pool, or waits for one, is interrupted by a deadline or a cancel, and finds the lock of the
-# pool in the hands of another thread: the place goes to others all the same.
+# A task that has a pool's connection, or waits for one, is interrupted by a deadline or a cancel while another thread
+# holds the pool's lock: the place goes to others all the same.
 class InterruptedPoolsTest < Minitest::Test
   include LoopHelpers
 
   mode :fiber
 
   SPAN = 0.2 # seconds until the interrupt
-  HELD = 0.6 # … that the lock is held, from before it on
+  HELD = 0.6 # … for which the lock is held, from before the interrupt on
 
   def setup
     @server = ScriptedMySQL.new { |peer| peer.welcome && loop { peer.read } }
@@ -25,7 +25,7 @@ class InterruptedPoolsTest < Minitest::Test
     @server.close
   end
 
-  # How what waits inside of the block is ended.
+  # How the wait inside of the block is ended.
   IN_TASKS = {
     "deadline" => ->(work) { Heddle.run { Heddle.deadline(SPAN, &work) } },
     "cancel" => lambda do |work|
@@ -42,14 +42,14 @@ class InterruptedPoolsTest < Minitest::Test
   }.freeze
 
   WAYS.each do |name, way|
-    define_method("test_who_gives_back_after_a_#{name}") do
+    define_method("test_a_return_to_the_pool_after_a_#{name}") do
       using = Thread::Queue.new
       interrupted(way, -> { using.pop }) { @pool.with { using.push(true) && sleep } }
       assert_equal({connections: 1, free: 1, waiting: 0}, @pool.stats)
       assert_usable
     end
 
-    define_method("test_who_waits_until_a_#{name}") do
+    define_method("test_a_wait_for_a_connection_until_a_#{name}") do
       waiting = @pool.instance_variable_get(:@waiting)
       @pool.with do
         interrupted(way, -> { Thread.pass while waiting.empty? }) { @pool.with { flunk } }
@@ -59,8 +59,8 @@ class InterruptedPoolsTest < Minitest::Test
     end
   end
 
-  # A thread that is struck while it waits for a file that another one loads leaves the next one waiting for ever.
-  def test_nothing_is_left_to_be_loaded_by_whoever_connects
+  # A thread that is struck while it waits for a file that another thread loads leaves the next one waiting for ever.
+  def test_connecting_loads_no_more_files
     out = assert_child(<<~RUBY, gems: true)
       require "heddle/db"
       Heddle::DB::Pool.new("mysql://127.0.0.1:1/base")
@@ -71,7 +71,7 @@ class InterruptedPoolsTest < Minitest::Test
 
   private
 
-  # Another thread takes the lock once +ready+ has returned, and has it when the block is interrupted.
+  # Another thread takes the lock once +ready+ has returned, and holds it when the block is interrupted.
   def interrupted(way, ready, &work)
     lock = @pool.instance_variable_get(:@lock)
     holder = in_background do

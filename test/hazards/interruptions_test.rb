@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
-# What can be raised in a task from outside (cancel, Fiber#raise, Timeout), whatever state it is in.
+# What can be raised in a task from outside (cancel, Fiber#raise, Timeout), in each of the task's states.
 class InterruptionsTest < Minitest::Test
   include LoopHelpers
 
@@ -63,7 +63,7 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  def test_cancel_of_a_task_that_is_ready_but_has_not_run
+  def test_cancel_of_a_ready_task_that_has_not_run
     Heddle.run do
       steps = []
       task = Heddle.spawn do
@@ -107,7 +107,7 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  def test_what_is_raised_in_ensure_strikes_there
+  def test_an_exception_raised_during_ensure_strikes_there
     Heddle.run do
       steps = []
       fiber = nil
@@ -125,7 +125,7 @@ class InterruptionsTest < Minitest::Test
       end
       task.cancel
       sleep(0.001)
-      task.cancel # asked for once is enough: clean-up is left alone
+      task.cancel # one request is enough: clean-up is not interrupted
       sleep(0.001)
       assert_equal [:cleaning], steps
       fiber.raise(IOError, "again")
@@ -216,13 +216,13 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  # A worker between two tasks is no task of anybody.
-  def test_fiber_raise_in_an_idle_worker_hurts_nobody
+  # A carrier between two tasks belongs to no task.
+  def test_fiber_raise_in_an_idle_carrier_does_no_harm
     Heddle.run do
       fiber = nil
       Heddle.spawn { fiber = Fiber.current }
       begin
-        fiber.raise(IOError, "to nobody")
+        fiber.raise(IOError, "to no fiber")
       rescue IOError, FiberError
         nil
       end
@@ -246,7 +246,7 @@ class InterruptionsTest < Minitest::Test
             @raised = error.class
             raise
           end
-          3.times { sleep(0) } # those that start a task first come to their wait now
+          3.times { sleep(0) } # tasks that start a task first reach their wait now
           assert_equal :waiting, @task.status
           yield @task, fiber
           assert @task.wait(5), "not interrupted"

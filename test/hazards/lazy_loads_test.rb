@@ -33,7 +33,7 @@ class LazyLoadsTest < Minitest::Test
     super
   end
 
-  def test_another_task_has_half_a_class_on_ruby_3_1
+  def test_another_task_sees_half_a_class_on_ruby_3_1
     File.write(File.join(@folder, "half_loaded.rb"), format(SOURCE, name: "HalfLoaded"))
     Object.autoload(:HalfLoaded, File.join(@folder, "half_loaded.rb"))
     first, second = Heddle.run { both }
@@ -43,7 +43,7 @@ class LazyLoadsTest < Minitest::Test
     Object.send(:remove_const, :HalfLoaded)
   end
 
-  def test_rails_is_advised_once_on_ruby_3_1
+  def test_rails_is_warned_once_on_ruby_3_1
     begin
       require "heddle/active_record"
     rescue LoadError

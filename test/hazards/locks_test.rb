@@ -61,7 +61,7 @@ class LocksTest < Minitest::Test
     end
   end
 
-  # A signal must reach one that waits, not one that was cancelled.
+  # A signal must reach a fiber that waits, not one that was cancelled.
   def test_a_signal_after_a_cancel_reaches_the_next
     mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
     Heddle.run do
@@ -101,7 +101,7 @@ class LocksTest < Minitest::Test
     end
   end
 
-  # It can only be taken again when the other lets go; the cancelled one waits for that.
+  # The wait can take the Mutex again only when the other fiber unlocks it; the cancelled fiber waits for that.
   def test_a_cancelled_condition_wait_whose_mutex_is_held_by_another
     mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
     Heddle.run do

@@ -33,7 +33,8 @@ class NestedFibersTest < Minitest::Test
 
   def test_ten_levels_deep
     Heddle.run do
-      nest = ->(level) { level.zero? ? (sleep(0.001) && :deep) : Fiber.new(blocking: false) { nest.call(level - 1) }.resume }
+      nest =
+        ->(level) { level.zero? ? (sleep(0.001) && :deep) : Fiber.new(blocking: false) { nest.call(level - 1) }.resume }
       assert_equal [:deep] * 20, Array.new(20) { Heddle.spawn { nest.call(10) } }.map(&:value)
     end
   end
@@ -50,7 +51,7 @@ class NestedFibersTest < Minitest::Test
     end
   end
 
-  # A limit: the thread stands still while such an enumerator's body waits.
+  # A limit: the thread stops while such an enumerator's body waits.
   def test_io_in_enumerator_next_blocks_the_thread_on_ruby_3_1
     skip "from Ruby 3.2 on it parks its fiber, see the test before" unless BLOCKING_ENUMERATORS
     with_pair do |reader, writer|
@@ -126,7 +127,7 @@ class NestedFibersTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_inside_the_nested_fiber_leaves_the_outer_be
+  def test_a_timeout_inside_the_nested_fiber_does_not_strike_the_outer
     Heddle.run do
       value = Fiber.new do
         Timeout.timeout(0.01) { sleep }
@@ -137,7 +138,7 @@ class NestedFibersTest < Minitest::Test
     end
   end
 
-  def test_a_nested_fiber_that_is_left_behind
+  def test_a_nested_fiber_that_is_abandoned
     Heddle.run do
       100.times do
         Heddle.spawn do

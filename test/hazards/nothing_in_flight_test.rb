@@ -5,15 +5,16 @@ require "support/loop_helpers"
 require "support/native_calls"
 require "support/refusals"
 
-# A fiber that waits for bytes may be cancelled, killed, collected: nothing may write into its memory afterwards. The kernel
-# is never given any to keep (doc/adr/0002-the-ring-carries-polls-only.md), and no sanitizer would see it write.
+# A fiber that waits for bytes may be cancelled, killed, collected: nothing may write into its memory afterwards. The
+# kernel never gets an address to keep (doc/adr/0002-the-ring-carries-polls-only.md), and no sanitizer would see its
+# write.
 class NothingInFlightTest < Minitest::Test
   include LoopHelpers
   include Refusals
 
   PAGE = 4096
 
-  # What ends a read in its middle, given the task and its fiber.
+  # What ends a read in the middle, given the task and its fiber.
   ENDS = {
     "cancel" => ->(task, _) { task.cancel },
     "fiber_raise" => ->(_, fiber) { fiber.raise(IOError, "struck") },
@@ -21,8 +22,8 @@ class NothingInFlightTest < Minitest::Test
     "timeout" => ->(task, _) { task.wait } # its own is over first
   }.freeze
 
-  # The buffer is of three pages: the first asked for, the one that is read into, which nobody may touch once the fiber is gone, and
-  # a neighbour.
+  # The buffer has three pages: the first, which may be used; the one that is read into, which nobody may touch once
+  # the fiber is gone; and a neighbour.
   ENDS.each do |name, strike|
     define_method("test_a_buffer_after_a_#{name}") do
       assert_untouched do |reader, buffer|
@@ -32,7 +33,7 @@ class NothingInFlightTest < Minitest::Test
           Timeout.timeout((name == "timeout") ? 0.01 : 60) { read_some(reader, buffer) }
         end
         strike.call(task, fiber)
-        assert task.wait(5), "the read goes on"
+        assert task.wait(5), "the read did not end"
         begin
           task.value
         rescue Heddle::TaskCancelled, IOError, Timeout::Error
@@ -52,17 +53,17 @@ class NothingInFlightTest < Minitest::Test
     end
   end
 
-  # A socket is closed under its reader, and its number is another's.
+  # A socket is closed under its reader, and another file gets its number.
   def test_a_buffer_after_a_close
     assert_untouched do |reader, buffer|
       copy = reader.dup
       task = Heddle.spawn { assert_raises(IOError) { read_some(copy, buffer) } }
       copy.close
-      assert task.wait(5), "the read goes on"
+      assert task.wait(5), "the read did not end"
     end
   end
 
-  # What is handed to io_uring, all of it, in a kernel that is told to refuse everything but polls.
+  # Everything that is handed to io_uring, in a kernel that is told to refuse everything but polls.
   def test_the_ring_carries_polls_only
     watching_the_ring do |environment, log|
       assert_equal "right\n", assert_child(<<~'RUBY', env: environment)
@@ -94,7 +95,8 @@ class NothingInFlightTest < Minitest::Test
 
           reader, writer = UNIXSocket.pair
           kinds = {
-            gets: -> { reader.gets }, read: -> { reader.read(5) }, readpartial: -> { reader.readpartial(5) }, recv: -> { reader.recv(5) },
+            gets: -> { reader.gets }, read: -> { reader.read(5) }, readpartial: -> { reader.readpartial(5) },
+            recv: -> { reader.recv(5) },
             recvmsg: -> { reader.recvmsg }, read_nonblock: -> { reader.wait_readable && reader.read_nonblock(9) },
             select: -> { IO.select([reader]) && reader.gets }, urgent: -> { reader.wait_priority(0.001) || reader.gets }
           }
@@ -119,7 +121,7 @@ class NothingInFlightTest < Minitest::Test
     end
   end
 
-  # That kernel does refuse, and the library does look.
+  # That kernel does refuse, and the library does check.
   def test_the_ring_is_watched
     watching_the_ring("IO_URING_REFUSE" => "polls") do |environment, log|
       outcome = in_child("Heddle.run { UNIXSocket.pair.first.wait_readable(1) }", env: environment)
@@ -131,10 +133,11 @@ class NothingInFlightTest < Minitest::Test
   private
 
   def read_some(reader, buffer)
-    ruby_at_least?("3.2") ? Fiber.scheduler.io_read(reader, buffer, 1, PAGE) : Fiber.scheduler.io_read(reader, buffer.slice(PAGE, PAGE), 1)
+    ruby_at_least?("3.2") ? Fiber.scheduler.io_read(reader, buffer, 1, PAGE) : Fiber.scheduler.io_read(reader,
+      buffer.slice(PAGE, PAGE), 1)
   end
 
-  # The block ends a read in its middle. Its page is put out of reach then, bytes arrive, and the loop runs.
+  # The block ends a read in the middle. Then its page is made inaccessible, bytes arrive, and the loop runs.
   def assert_untouched
     with_pair do |reader, writer|
       buffer = IO::Buffer.new(3 * PAGE, IO::Buffer::MAPPED)

@@ -6,14 +6,14 @@ require "monitor"
 require "timeout"
 
 # Mutex#sleep, and so ConditionVariable#wait and a Monitor's conditions, take the Mutex again before they return or
-# raise. Ruby lets nothing interrupt that; a deadline or a cancel must not, either: the caller has the Mutex afterwards,
-# whatever happens.
+# raise. Ruby lets nothing interrupt that; neither must a deadline or a cancel, nor Fiber#raise, Fiber#kill or the
+# hook fiber_interrupt: afterwards the caller holds the Mutex, whatever happens.
 class RelockTest < Minitest::Test
   include LoopHelpers
 
   mode :fiber
 
-  # Tasks whose errors are looked at report them all the same.
+  # Tasks report their errors although the test looks at them.
   def setup
     @stderr, $stderr = $stderr, StringIO.new
   end
@@ -34,8 +34,8 @@ class RelockTest < Minitest::Test
     }
   end
 
-  # Another task takes the lock while the first sleeps, and holds it until the block has returned.
-  # Returns what the first one owned after its wait, and its task.
+  # Another task takes the lock while the first sleeps, and holds it until the block has returned. Returns what the
+  # first one owned after its wait, and its task.
   def contend(lock, wait, owned, limit, around: ->(&block) { block.call })
     let_go = Thread::Queue.new
     states = []
@@ -55,7 +55,7 @@ class RelockTest < Minitest::Test
     let_go << true
     assert holder.wait(5), "the holder still waits"
     assert waiter.wait(5), "the waiter still waits for its lock"
-    assert Heddle.spawn { lock.synchronize { true } }.tap { |task| task.wait(5) }.value, "the lock is nobody's"
+    assert Heddle.spawn { lock.synchronize { true } }.tap { |task| task.wait(5) }.value, "the lock is still locked"
     [states, waiter]
   end
 
@@ -127,8 +127,112 @@ class RelockTest < Minitest::Test
     end
   end
 
-  # Taking a Mutex is not the same: what waits in Mutex#lock can be cancelled at once.
-  def test_a_lock_that_is_taken_first_can_be_interrupted
+  STRIKES = {
+    raise: ->(fiber, error) { fiber.raise(error) },
+    interrupt: ->(fiber, error) { Fiber.scheduler.fiber_interrupt(fiber, error) } # Ruby 4.0 does, from IO#close
+  }.freeze
+
+  # The fiber that waits: the task's own, or one that the task has resumed.
+  def struck_in_the_relock(limit: 0.01, nested: false)
+    ways.each do |name, (lock, wait, owned)|
+      Heddle.run do
+        fiber = nil
+        within = lambda do |&block|
+          body = -> { (fiber = Fiber.current) && block.call }
+          nested ? Fiber.new(&body).resume : body.call
+        end
+        states, waiter = contend(lock, wait, owned, limit, around: within) { yield fiber }
+        assert_equal [true], states, name
+        error = assert_raises(IOError) { waiter.value }
+        yield nil, [error, error.cause]
+      end
+    end
+  end
+
+  STRIKES.each do |how, strike|
+    [false, true].each do |nested|
+      define_method("test_#{how}_in_the_relock#{"_of_a_nested_fiber" if nested}") do
+        struck_in_the_relock(nested: nested) do |fiber, errors|
+          next assert_equal("struck", errors.first.message) unless fiber
+
+          sleep(0.02)
+          strike.call(fiber, IOError.new("struck"))
+          sleep(0.001)
+        end
+      end
+    end
+
+    # The first ends the sleep; the second arrives while the lock is taken again because of the first.
+    define_method("test_#{how}_in_the_sleep_and_again_in_the_relock") do
+      struck_in_the_relock(limit: nil) do |fiber, errors|
+        next assert_equal(%w[second first], errors.map(&:message)) unless fiber
+
+        sleep(0.001)
+        strike.call(fiber, IOError.new("first"))
+        sleep(0.001)
+        strike.call(fiber, IOError.new("second"))
+        sleep(0.001)
+      end
+    end
+
+    define_method("test_#{how}_of_a_fiber_that_takes_its_lock_first") do
+      mutex = Thread::Mutex.new
+      Heddle.run do
+        holder = Heddle.spawn { mutex.synchronize { sleep } }
+        fiber = nil
+        waiter = Heddle.spawn { (fiber = Fiber.current) && mutex.synchronize {} }
+        strike.call(fiber, IOError.new("struck"))
+        assert waiter.wait(5), "it still waits"
+        assert_equal "struck", assert_raises(IOError) { waiter.value }.message
+        holder.cancel
+      end
+    end
+  end
+
+  def test_several_that_come_in_the_relock_are_raised_one_after_the_other
+    mutex = Thread::Mutex.new
+    Heddle.run do
+      fiber = nil
+      errors = []
+      waiter = Heddle.spawn do
+        fiber = Fiber.current
+        mutex.synchronize { mutex.sleep(0.01) }
+      rescue IOError => error
+        errors << error.message
+        begin
+          sleep
+        rescue IOError => error
+          errors << error.message
+        end
+      end
+      mutex.synchronize do
+        sleep(0.02)
+        3.times { |number| fiber.raise(IOError, number.to_s) }
+      end
+      assert waiter.wait(5)
+      assert_equal %w[0 1], errors
+      reused = Heddle.spawn { sleep(0.001) && Fiber.current }
+      assert_same fiber, reused.value, "no later wait gets the rest"
+    end
+  end
+
+  if Fiber.method_defined?(:kill)
+    def test_a_nested_fiber_that_is_killed_in_the_relock
+      ways.each do |name, (lock, wait, owned)|
+        Heddle.run do
+          fiber = nil
+          within = ->(&block) { Fiber.new { (fiber = Fiber.current) && block.call }.resume }
+          states, waiter = contend(lock, wait, owned, 0.01, around: within) do
+            sleep(0.02) && fiber.kill && sleep(0.001)
+          end
+          assert_equal [[true], :completed, false], [states, waiter.status, fiber.alive?], name
+        end
+      end
+    end
+  end
+
+  # Taking a Mutex is different: a wait in Mutex#lock can be cancelled at once.
+  def test_the_first_lock_of_a_mutex_can_be_interrupted
     mutex, monitor = Thread::Mutex.new, Monitor.new
     waits = [-> { mutex.lock }, -> { mutex.synchronize {} }, -> { monitor.enter }, -> { monitor.synchronize {} }]
     waits.each do |wait|
@@ -145,7 +249,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  # A scheduler that inherits, and does more than to call super.
+  # A subclass of the scheduler that does more than call super.
   class Instrumented < Heddle::Scheduler
     def measured = yield
 
@@ -153,7 +257,7 @@ class RelockTest < Minitest::Test
     define_method(:kernel_sleep) { |*arguments| [1].each { measured { super(*arguments) } } }
   end
 
-  def test_under_a_scheduler_that_inherits
+  def test_under_a_subclass_of_the_scheduler
     ways.each do |name, (lock, wait, owned)|
       in_thread do
         Fiber.set_scheduler(Instrumented.new)
@@ -169,7 +273,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  # As ActiveRecord's pool waits for a connection: many, of which some give up, on one Monitor.
+  # As ActiveRecord's pool waits for a connection: many waiters, some of which give up, on one Monitor.
   def test_a_pool_behind_a_monitor_under_deadlines_and_cancels
     monitor = Monitor.new
     condition = monitor.new_cond
@@ -202,7 +306,7 @@ class RelockTest < Minitest::Test
     end
     assert_equal [Heddle::DeadlineExceeded], errors.keys
     assert_equal [1, 2], free.sort
-    assert monitor.mon_try_enter, "the monitor is somebody's"
+    assert monitor.mon_try_enter, "the monitor is still locked"
     monitor.mon_exit
   end
 end

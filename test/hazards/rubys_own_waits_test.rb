@@ -4,8 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "tmpdir"
 
-# Waits of Ruby's that are not asked of the scheduler as others are: loading, and what blocking fibers (a thread's root, an
-# Enumerator's on Ruby 3.1) wait for beside a loop.
+# Waits of Ruby's that reach the scheduler in other ways: loading, and waits of blocking fibers (a thread's root
+# fiber, an Enumerator's on Ruby 3.1) beside a loop.
 class RubysOwnWaitsTest < Minitest::Test
   include LoopHelpers
 
@@ -16,7 +16,7 @@ class RubysOwnWaitsTest < Minitest::Test
     enumerator: ->(&wait) { Thread.new { Heddle.run { Enumerator.new { |yielder| yielder << wait.call }.next } } }
   }.freeze
 
-  # Ruby must wake the thread there, not tell the scheduler, which knows nothing of such a wait.
+  # Ruby must wake the thread there, not the scheduler, which does not know of such a wait.
   BLOCKING.each do |where, start|
     define_method("test_a_#{where}_that_waits_is_woken_by_another_thread") do
       queue, mutex, condition = Thread::Queue.new, Thread::Mutex.new, Thread::ConditionVariable.new
@@ -24,7 +24,7 @@ class RubysOwnWaitsTest < Minitest::Test
         -> { Thread::Mutex.new.then { |own| own.synchronize { condition.wait(own) } } && :signalled }]
       mutex.lock
       threads = waits.map { |wait| start.call(&wait) }
-      # An Enumerator's fiber waits in the loop, where Ruby lets it.
+      # An Enumerator's fiber waits in the loop, where Ruby allows that.
       wait_until { threads.values_at(0, 1, 3).all? { |thread| thread.status == "sleep" } }
       queue << :popped
       mutex.unlock
@@ -34,7 +34,7 @@ class RubysOwnWaitsTest < Minitest::Test
     end
   end
 
-  # Nobody could unlock it meanwhile. Ruby says so in one way or the other.
+  # Nobody could unlock it meanwhile. Ruby reports that in one way or the other.
   def test_a_blocking_fiber_cannot_wait_for_a_lock_of_a_task
     out = assert_child(<<~RUBY)
       mutex = Thread::Mutex.new
@@ -62,8 +62,8 @@ class RubysOwnWaitsTest < Minitest::Test
     Object.send(:remove_const, :HeddleRequired)
   end
 
-  # Up to Ruby 3.1 a lazy load belongs to a thread: its other fibers are taken for the one that loads, to which the constant is
-  # not known yet (https://github.com/ruby/ruby/pull/5788). A limit.
+  # Up to Ruby 3.1 a lazy load belongs to a thread: Ruby takes the thread's other fibers for the loading one, which
+  # does not see the constant yet (https://github.com/ruby/ruby/pull/5788). A limit.
   def test_a_file_that_waits_while_several_tasks_need_its_constant
     with_feature("sleep(0.02)\nHeddleLoadedLazily = 1") do |path|
       Object.autoload(:HeddleLoadedLazily, path)

@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "io/wait"
 
-# One open file under several numbers, in several threads, in several processes.
+# One open file with several numbers, in several threads, in several processes.
 class SharedDescriptorsTest < Minitest::Test
   include LoopHelpers
 
@@ -67,7 +67,7 @@ class SharedDescriptorsTest < Minitest::Test
     end
   end
 
-  # A child that inherits the descriptor keeps the file open: the kernel goes on telling of it after we closed it.
+  # A child that inherits the descriptor keeps the file open: the kernel still reports its events after we closed it.
   def test_shared_with_a_child_that_keeps_it_open
     with_pair do |reader, writer|
       Heddle.run do
@@ -84,7 +84,7 @@ class SharedDescriptorsTest < Minitest::Test
         fresh, fresh_writer = UNIXSocket.pair
         assert_equal number, fresh.fileno
         waiter = Heddle.spawn { fresh.readpartial(10) }
-        writer.write("for nobody")
+        writer.write("unread")
         sleep(0.01)
         assert_equal :waiting, waiter.status, "woken by a file that was closed"
         fresh_writer.write("new")

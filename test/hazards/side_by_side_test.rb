@@ -29,7 +29,8 @@ class SideBySideTest < Minitest::Test
 
   def test_loops_in_threads_that_migrate
     skip "Ruby 3.4 crashes when fibers of such threads wait: see doc/limits.md" if ruby_at_least?("3.4")
-    out = assert_child("#{MIGRATING}\nputs Array.new(8) { Thread.new(&work) }.map(&:value).uniq", env: {"RUBY_MN_THREADS" => "1"})
+    out = assert_child("#{MIGRATING}\nputs Array.new(8) { Thread.new(&work) }.map(&:value).uniq",
+      env: {"RUBY_MN_THREADS" => "1"})
     assert_equal "435\n", out
   end
 
@@ -37,7 +38,9 @@ class SideBySideTest < Minitest::Test
     values = Array.new(8) do |index|
       Thread.new do
         Heddle.run do
-          Array.new(50) { |n| Heddle.spawn { with_pair { |r, w| w.write(n.to_s) && sleep(0.001) && r.readpartial(9).to_i * index } } }.sum(&:value)
+          Array.new(50) { |n|
+            Heddle.spawn { with_pair { |r, w| w.write(n.to_s) && sleep(0.001) && r.readpartial(9).to_i * index } }
+          }.sum(&:value)
         end
       end
     end.map(&:value)
@@ -61,7 +64,7 @@ class SideBySideTest < Minitest::Test
     assert_operator descriptor_count, :<=, before
   end
 
-  # A thread under another scheduler hands work to and fro with one under ours.
+  # A thread under another scheduler exchanges work with one under ours.
   def test_a_foreign_scheduler_in_another_thread
     load_async
     there, back = Thread::Queue.new, Thread::Queue.new
@@ -94,7 +97,7 @@ class SideBySideTest < Minitest::Test
     end
   end
 
-  # Threads leave their scheduler to its own close; here nobody closes it: it is not set, only used.
+  # Threads leave the close to their scheduler; here nobody closes it: it is used without being set.
   def test_a_scheduler_collected_without_close
     out = assert_child(<<~RUBY)
       def leave_some
@@ -131,9 +134,9 @@ class SideBySideTest < Minitest::Test
     RUBY
   end
 
-  # Ruby lets no Ractor but the main one call into a C extension that does not declare itself safe; ours does not, since
-  # its loops are listed under the lock of all threads.
-  def test_ractors_refuse
+  # Ruby lets only the main Ractor call into a C extension that does not declare itself safe; ours does not, since the
+  # lock of all threads protects the list of its loops.
+  def test_other_ractors_are_refused
     out = assert_child(<<~RUBY)
       Warning[:experimental] = false
       ractor = Ractor.new { Heddle::Scheduler.new }
@@ -148,7 +151,7 @@ class SideBySideTest < Minitest::Test
     assert_equal ["Ractor::UnsafeError", "main"], out.split
   end
 
-  # Work that needs no scheduler goes on in a Ractor beside a loop.
+  # Work that needs no scheduler continues in a Ractor beside a loop.
   def test_a_ractor_beside_a_loop
     out = assert_child(<<~RUBY)
       Warning[:experimental] = false
@@ -159,7 +162,8 @@ class SideBySideTest < Minitest::Test
     assert_equal %w[looped 500500], out.split
   end
 
-  # The IO#close that wakes fibers is every Ractor's. A number that is closed there is not one that a loop here waits for.
+  # The IO#close that wakes fibers is the same in every Ractor. A number that is closed there is not one that a loop
+  # here waits for.
   def test_ractors_close_ios
     out = assert_child(<<~RUBY)
       Warning[:experimental] = false
@@ -168,7 +172,8 @@ class SideBySideTest < Minitest::Test
         waiter = Heddle.spawn { reader.read }
         ractor = Ractor.new do
           ends = IO.pipe.each(&:close)
-          [ends.map(&:closed?), File.open("/dev/null") { |file| file.read }, Array.new(1000) { IO.pipe.each(&:close) }.size]
+          [ends.map(&:closed?), File.open("/dev/null") { |file| file.read },
+            Array.new(1000) { IO.pipe.each(&:close) }.size]
         end
         p(ractor.respond_to?(:value) ? ractor.value : ractor.take)
         writer.close
@@ -182,6 +187,6 @@ class SideBySideTest < Minitest::Test
 
   def load_async
     require "async"
-    IO.define_method(:timeout) {} unless IO.method_defined?(:timeout) # async calls it on Ruby 3.1 too, which has none
+    IO.define_method(:timeout) {} unless IO.method_defined?(:timeout) # async calls it also on Ruby 3.1, which lacks it
   end
 end

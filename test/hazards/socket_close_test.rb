@@ -4,12 +4,12 @@ require "test_helper"
 require "support/loop_helpers"
 require "openssl"
 
-# IO#close of a socket beside other threads closes its descriptor itself, to keep Ruby's lock: once, whatever happens meanwhile, and
-# never another's.
+# Beside other threads IO#close of a socket closes its descriptor itself, to keep the GVL: once, whatever happens
+# meanwhile, and never another owner's descriptor.
 class SocketCloseTest < Minitest::Test
   include LoopHelpers
 
-  # While there is one thread only, Ruby does it all. Threads that Ruby's own tests or libraries have left would do, too.
+  # With a single thread Ruby does it all. Leftover threads of Ruby's own tests or libraries count, too.
   def setup
     @other = Thread.new { sleep }
   end
@@ -18,7 +18,7 @@ class SocketCloseTest < Minitest::Test
     @other.kill.join
   end
 
-  # As a socket: a sanitizer's report takes the number at once.
+  # A socket takes the number: otherwise a sanitizer's report would take it at once.
   def open?(number)
     File.readlink("/proc/self/fd/#{number}").start_with?("socket:")
   rescue Errno::ENOENT
@@ -47,7 +47,7 @@ class SocketCloseTest < Minitest::Test
     assert_empty(numbers.select { |number| open?(number) })
   end
 
-  def test_what_is_buffered_is_sent_first
+  def test_buffered_bytes_are_sent_first
     with_pair do |one, other|
       one.sync = false
       one.write("last words")
@@ -64,7 +64,7 @@ class SocketCloseTest < Minitest::Test
     end
   end
 
-  def test_one_that_must_not_close_its_descriptor
+  def test_a_socket_that_must_not_close_its_descriptor
     with_pair do |one, other|
       alias_of_it = Socket.for_fd(one.fileno)
       alias_of_it.autoclose = false
@@ -75,7 +75,7 @@ class SocketCloseTest < Minitest::Test
     end
   end
 
-  def test_one_that_lingers
+  def test_a_socket_that_lingers
     server = TCPServer.new("127.0.0.1", 0)
     client = TCPSocket.new("127.0.0.1", server.addr[1])
     client.setsockopt(Socket::Option.linger(true, 1))
@@ -88,7 +88,7 @@ class SocketCloseTest < Minitest::Test
     server&.close
   end
 
-  def test_one_whose_number_was_closed_behind_its_back
+  def test_a_socket_whose_number_was_closed_by_other_code
     with_pair do |one, _|
       IO.for_fd(one.fileno).close
       assert_raises(Errno::EBADF) { one.close }
@@ -96,7 +96,7 @@ class SocketCloseTest < Minitest::Test
     end
   end
 
-  def test_a_class_that_closes_in_its_own_way
+  def test_a_subclass_with_its_own_close
     said = []
     klass = Class.new(UNIXSocket) do
       define_method(:close) do
@@ -113,7 +113,7 @@ class SocketCloseTest < Minitest::Test
     end
   end
 
-  def test_a_thread_that_reads_is_told_first
+  def test_a_reading_thread_is_interrupted_first
     with_pair do |one, _|
       number = one.fileno
       reader = Thread.new { assert_raises(IOError) { one.readpartial(1) } }
@@ -134,7 +134,7 @@ class SocketCloseTest < Minitest::Test
         Thread.handle_interrupt(RuntimeError => :never) do
           Thread.handle_interrupt(RuntimeError => :immediate) { one.close }
         rescue RuntimeError
-          one.close # as it says, it may have come before
+          one.close # as the test says, it may have come before
         end
       end
       Thread.pass if i.odd?
@@ -152,8 +152,9 @@ class SocketCloseTest < Minitest::Test
     end
   end
 
-  # Threads open and close as fast as they can, so that each number is another's at once: a close too many would hit one.
-  def test_no_descriptor_of_anybody_else
+  # Threads open and close as fast as they can, so that another file gets each number at once: one close too many
+  # would hit it.
+  def test_no_other_owners_descriptor_is_closed
     threads = Array.new(8) do
       Thread.new do
         150.times do
@@ -169,7 +170,7 @@ class SocketCloseTest < Minitest::Test
   end
 
   def test_as_many_are_open_afterwards_as_before
-    GC.start # what earlier tests left is not to be closed in the midst
+    GC.start # descriptors of earlier tests must not be closed in the middle
     before = descriptor_count
     100.times { UNIXSocket.pair.each(&:close) }
     assert_equal before, descriptor_count

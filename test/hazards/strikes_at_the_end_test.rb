@@ -3,9 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What strikes while a run ends (Thread#raise, Timeout.timeout, a trap handler that raises) must leave the thread
-# without a scheduler: Ruby 3.1 keeps one whose `close` raises, and on every Ruby the end may be struck before it is
-# called.
+# Strikes while a run ends (Thread#raise, Timeout.timeout, a trap handler that raises) must leave the thread without a
+# scheduler: Ruby 3.1 keeps one whose `close` raises, and on every Ruby the end may be struck before it is called.
 class StrikesAtTheEndTest < Minitest::Test
   include LoopHelpers
 

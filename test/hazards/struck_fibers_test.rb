@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What other code does to a fiber that waits, through Fiber's own methods: whoever calls them goes on, and the fiber's
-# `ensure` blocks run.
+# What other code does to a waiting fiber through Fiber's own methods: the caller continues, and the fiber's `ensure`
+# blocks run.
 class StruckFibersTest < Minitest::Test
   include LoopHelpers
 
@@ -36,7 +36,7 @@ class StruckFibersTest < Minitest::Test
       end
     end
 
-    def test_what_fiber_schedule_started_is_killed_too
+    def test_a_fiber_of_fiber_schedule_can_be_killed
       Heddle.run do
         steps = []
         fiber = Fiber.schedule do
@@ -68,7 +68,7 @@ class StruckFibersTest < Minitest::Test
       assert_equal [[:waited], :cancelled], [steps, task.status]
     end
 
-    def test_a_shield_holds_a_kill_up
+    def test_a_shield_delays_a_kill
       Heddle.run do
         steps = []
         fiber = nil
@@ -106,7 +106,7 @@ class StruckFibersTest < Minitest::Test
       end
     end
 
-    def test_a_fiber_that_a_task_has_made_is_killed_alone
+    def test_a_fiber_made_by_a_task_is_killed_alone
       Heddle.run do
         steps = []
         inner = nil
@@ -140,7 +140,7 @@ class StruckFibersTest < Minitest::Test
       end
     end
 
-    def test_killing_twice_and_what_is_dead
+    def test_killing_twice_and_killing_dead_fibers
       Heddle.run do
         steps = []
         fiber = nil
@@ -217,7 +217,7 @@ class StruckFibersTest < Minitest::Test
     end
   end
 
-  def test_what_an_error_of_transfer_says
+  def test_the_message_of_a_refused_transfer
     Heddle.run do
       fiber = nil
       task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) }
@@ -252,7 +252,7 @@ class StruckFibersTest < Minitest::Test
     end
   end
 
-  def test_a_fiber_that_waits_is_found_among_many
+  def test_a_waiting_fiber_is_found_among_many
     [-> { sleep }, -> { IO.pipe.first.wait_readable }].each do |wait|
       few, many = [50, 5000].map { |others| raise_beside(others, wait) }
       few, many = [50, 5000].map { |others| raise_beside(others, wait) } if many > 3 * few
@@ -262,7 +262,7 @@ class StruckFibersTest < Minitest::Test
 
   private
 
-  # Processor time.
+  # CPU time.
   def raise_beside(others, wait)
     Heddle.run do
       rest = Array.new(others) { Heddle.spawn { sleep } }

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Thread#raise or Thread#kill strikes a thread that is in Heddle.map, at each moment at which Ruby lets one in. The call ends, and so
-# have all its blocks, of which most wait for ever: none is left without its cancel.
+# Thread#raise or Thread#kill strikes a thread that is in Heddle.map, at each moment at which Ruby lets one in. The
+# call ends, and so do all its blocks, most of which would wait for ever: each is cancelled.
 class StruckMapTest < Minitest::Test
   include LoopHelpers
 
@@ -14,7 +14,7 @@ class StruckMapTest < Minitest::Test
   Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[return c_return b_return].freeze
-  # Ruby's own instructions do these, in which it looks for no interrupt; the last Ruby calls by itself.
+  # Ruby's own instructions perform these, and check for no interrupt; Ruby itself calls the last one.
   OPERATORS = %i[+ - < > <= ! == [] []= << key? empty? size first backtrace].freeze
 
   STRIKES = {raise: -> { raise Struck }, kill: -> { Thread.current.kill }}.freeze
@@ -44,7 +44,7 @@ class StruckMapTest < Minitest::Test
     rescue Struck, RuntimeError
       nil
     end
-    assert thread.join(10), "it has not ended after a strike at #{place}; #{living.size} blocks wait"
+    assert thread.join(10), "it did not end after a strike at #{place}; #{living.size} blocks wait"
     assert_empty living, "blocks have not ended after a strike at #{place}"
     place
   end

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# An exception of another thread (Thread#raise, a Timeout) that strikes FiberPool#spawn, at each moment at which Ruby lets one in.
-# Whoever was struck has no task, or one that runs; the pool has all its places again.
+# Another thread's exception (Thread#raise, a Timeout) strikes FiberPool#spawn, at each moment at which Ruby lets one
+# in. The struck thread has no task, or one that runs; the pool has all its places again.
 class StruckPoolTest < Minitest::Test
   include LoopHelpers
 
@@ -13,10 +13,10 @@ class StruckPoolTest < Minitest::Test
   Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[line call return c_call c_return b_call b_return].freeze
-  # Ruby's own instructions do these, in which it looks for no interrupt; a TracePoint sees calls.
+  # Ruby's own instructions perform these, and check for no interrupt; a TracePoint sees calls.
   OPERATORS = %i[+ < ! == []].freeze
 
-  # What the pool does already, for each way that a task may take.
+  # What the pool is doing already, for each way that a task may take.
   WAYS = {
     "a free place" => {queue: 1, busy: 0},
     "a place in the queue" => {queue: 1, busy: 1},
@@ -34,7 +34,7 @@ class StruckPoolTest < Minitest::Test
     end
   end
 
-  # Its caller may be another thread than the loop's, which ends what it has.
+  # Its caller may be another thread than the loop's, which ends its tasks.
   def test_a_task_that_is_cancelled_before_its_start
     in_thread do
       pool = Heddle::FiberPool.new(1)
@@ -66,7 +66,10 @@ class StruckPoolTest < Minitest::Test
   def spawn_struck_at(moment, pool)
     seen, where, root = 0, nil, Fiber.current
     trace = TracePoint.new(*EVENTS) do |point|
-      next unless point.path&.end_with?("fiber_pool.rb") && root.equal?(Fiber.current) && !OPERATORS.include?(point.method_id)
+      unless point.path&.end_with?("fiber_pool.rb") && root.equal?(Fiber.current) &&
+          !OPERATORS.include?(point.method_id)
+        next
+      end
       next unless (seen += 1) == moment
 
       where = [point.event, point.lineno, point.method_id].inspect

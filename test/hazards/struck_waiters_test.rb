@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A plain thread is woken and, before it runs, struck: by a deadline, Timeout.timeout, Thread#raise or Thread#kill. Ruby
-# lets it leave with what it was woken for. These tests fail on a Ruby that wakes the next one in its place.
+# A plain thread is woken and, before it runs, struck: by a deadline, Timeout.timeout, Thread#raise or Thread#kill.
+# Ruby lets it leave with the wake-up. These tests fail on a Ruby that wakes the next waiter instead.
 class StruckWaitersTest < Minitest::Test
   include LoopHelpers
 
@@ -57,7 +57,7 @@ class StruckWaitersTest < Minitest::Test
 
   private
 
-  # Two, the first of which waits for longer.
+  # Two threads, the first of which waits for longer.
   def waiting_threads(&wait)
     Array.new(2) { in_background(&wait).tap { |thread| wait_until { thread.stop? } } }
   end

@@ -3,7 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A thread that ends while fibers of its pools wait: Ruby crashes on a fiber that is left in the list of a Mutex or a thread.
+# A thread that ends while fibers of its pools wait: Ruby crashes on a fiber that is left in the list of a Mutex or a
+# thread.
 class ThreadEndTest < Minitest::Test
   include LoopHelpers
 
@@ -14,7 +15,7 @@ class ThreadEndTest < Minitest::Test
     "a_queue" => ["queue.pop", "queue << 1"]
   }.freeze
 
-  # How the fiber comes to be there when the thread ends.
+  # How the fiber comes to exist when the thread ends.
   LEFT = {
     "in_map" => "Heddle::FiberPool.new(2).map([1]) { Heddle.spawn { wait.call }; ready << 1; sleep }",
     "by_spawn" => "pool = Heddle::FiberPool.new(2); pool.spawn { wait.call }; ready << 1; %s"
@@ -41,7 +42,7 @@ class ThreadEndTest < Minitest::Test
   end
 
   # They wait for a loop that nobody runs any more.
-  def test_other_threads_hear_of_it
+  def test_other_threads_learn_of_the_end
     outcome = in_child(<<~RUBY, timeout: 20)
       pools = Queue.new
       owner = Thread.new { Heddle::FiberPool.new(1, queue: 1).tap { |pool| pools << pool }.map([1]) { sleep } }
@@ -61,7 +62,7 @@ class ThreadEndTest < Minitest::Test
     assert_equal "Heddle::TaskCancelled\nHeddle::SchedulerClosed\n", outcome.out
   end
 
-  # Where the thread is killed: in a task's own code, and in the pool's, which notes its end.
+  # Where the thread is killed: in a task's own code, and in the pool's, which records its end.
   STRIKES = {
     "in_a_task" => "ready << 1; nil while true",
     "in_the_pools_code" => "$strike = Thread.current; ready << 1; $struck.pop"
@@ -95,8 +96,8 @@ class ThreadEndTest < Minitest::Test
     end
   end
 
-  # It was for the thread, not for the pool.
-  def test_what_strikes_in_the_pools_code_is_raised_in_the_thread
+  # The strike was for the thread, not for the pool.
+  def test_an_exception_in_the_pools_code_is_raised_in_the_thread
     output = assert_child(<<~RUBY, timeout: 20)
       Heddle::FiberPool.prepend(Module.new do
         def pass_on_place(task)

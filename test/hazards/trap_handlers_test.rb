@@ -3,18 +3,23 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Before a deadlock is reported, the loop looks whether the program has handlers of signals, which may wake a task. Ruby tells a handler
-# only to whoever sets another one: whatever comes in the middle of that, every handler must be there afterwards.
+# Before a deadlock is reported, the loop checks whether the program has signal handlers, which may wake a task. Ruby
+# reveals a handler only to code that sets another one: whatever happens in the middle of that, every handler must be
+# there afterwards.
 class TrapHandlersTest < Minitest::Test
   include LoopHelpers
 
-  # Sets a handler of each kind, and later says which of them are others.
+  # Sets a handler of each kind, and later reports which of them have changed.
   HANDLERS = <<~RUBY
     Struck = Class.new(StandardError)
-    HANDLERS = {HUP: "DEFAULT", INT: "DEFAULT", QUIT: "EXIT", TRAP: "IGNORE", ALRM: nil, WINCH: "SYSTEM_DEFAULT", TERM: "DEFAULT"}
+    HANDLERS = {
+      HUP: "DEFAULT", INT: "DEFAULT", QUIT: "EXIT", TRAP: "IGNORE", ALRM: nil, WINCH: "SYSTEM_DEFAULT", TERM: "DEFAULT"
+    }
     HANDLERS.each { |signal, handler| trap(signal, handler) }
 
-    def handlers = HANDLERS.keys.to_h { |signal| [signal, trap(signal, "DEFAULT").tap { |handler| trap(signal, handler) }] }
+    def handlers
+      HANDLERS.keys.to_h { |signal| [signal, trap(signal, "DEFAULT").tap { |handler| trap(signal, handler) }] }
+    end
 
     BEFORE = handlers
 
@@ -27,7 +32,7 @@ class TrapHandlersTest < Minitest::Test
     end
   RUBY
 
-  # Calls +strike+ once in a look, in another one for each place: before or after a change of a handler.
+  # Calls +strike+ once during a check, at a different place in each check: before or after a change of a handler.
   STRIKER = <<~RUBY
     module Striker
       class << self
@@ -57,7 +62,7 @@ class TrapHandlersTest < Minitest::Test
     Signal.singleton_class.prepend(Striker)
   RUBY
 
-  def test_a_handler_that_raises_in_the_middle_of_the_look
+  def test_a_handler_that_raises_during_the_check
     out = assert_child(HANDLERS + STRIKER + <<~RUBY)
       handled = 0
       Kernel.trap(:URG) { (handled += 1) && raise(Struck) }
@@ -67,8 +72,8 @@ class TrapHandlersTest < Minitest::Test
     assert_equal "{}\n20\n", out
   end
 
-  # A handler that was called before may have started a thread.
-  def test_a_thread_that_raises_in_the_middle_of_the_look
+  # A handler that ran before may have started a thread.
+  def test_a_thread_that_raises_during_the_check
     out = assert_child(HANDLERS + STRIKER + <<~RUBY)
       main = Thread.current
       Striker.each_place(-> { Thread.new { main.raise(Struck) }.join })
@@ -77,7 +82,7 @@ class TrapHandlersTest < Minitest::Test
     assert_equal "{}\n", out
   end
 
-  def test_a_kill_in_the_middle_of_the_look
+  def test_a_kill_during_the_check
     out = assert_child(HANDLERS + STRIKER + <<~RUBY)
       main = Thread.current
       at_exit { p changed }
@@ -90,8 +95,8 @@ class TrapHandlersTest < Minitest::Test
     assert_equal "{}\n", out
   end
 
-  # Each signal is sent when the handler has run for the one before.
-  def test_no_signal_is_lost_among_looks
+  # Each signal is sent when the handler of the previous one has run.
+  def test_no_signal_is_lost_during_checks
     %i[HUP INT USR1 TERM].each do |signal|
       out = assert_child(HANDLERS + <<~RUBY)
         HANDLERS.delete(:#{signal})
@@ -123,8 +128,8 @@ class TrapHandlersTest < Minitest::Test
     end
   end
 
-  # Where it looks, Ruby runs no trap handler: the look must not wait for that.
-  def test_a_look_in_a_finalizer
+  # Where the check runs, Ruby runs no trap handler: the check must not wait for that.
+  def test_a_check_in_a_finalizer
     out = assert_child(HANDLERS + <<~RUBY)
       seen = []
       200.times { ObjectSpace.define_finalizer(Object.new, ->(_) { seen << deadlock }) }
@@ -134,8 +139,8 @@ class TrapHandlersTest < Minitest::Test
     assert_equal "[Heddle::Deadlock]\n{}\n", out
   end
 
-  def test_a_handler_that_is_code
-    out = assert_child(<<~RUBY) { |pid, output| wait_until { File.read(output.path).include?("waits") } && Process.kill(:USR1, pid) }
+  def test_a_handler_given_as_a_string_of_code
+    out = assert_child(<<~RUBY, &signal_at("waits", :USR1))
       $queue = Thread::Queue.new
       trap(:USR1, "$queue << :told")
       Heddle.run { puts("waits") || puts($queue.pop) }
@@ -143,8 +148,8 @@ class TrapHandlersTest < Minitest::Test
     assert_equal "waits\ntold\n", out
   end
 
-  # Its handlers run no more.
-  def test_a_thread_that_is_left_when_the_main_thread_has_ended
+  # Its handlers no longer run.
+  def test_a_thread_that_outlives_the_main_thread
     out = assert_child(HANDLERS + <<~RUBY)
       Kernel.trap(:TERM) { nil }
       ready = Thread::Queue.new

@@ -4,10 +4,11 @@ require "test_helper"
 require "heddle"
 require "support/wait_stress"
 
-# Tasks and threads hand work to each other through each of Ruby's means, through ActiveRecord's pool of connections
-# and Heddle's own pools, some of them interrupted by deadlines and cancels: no wake-up is lost.
+# Tasks and threads hand work to each other through each of Ruby's means, through ActiveRecord's connection pool and
+# Heddle's own pools, some of them interrupted by deadlines and cancels: no wake-up is lost.
 #
-# HEDDLE_STRESS: how many seconds each test runs (0.5); minutes find more. HEDDLE_STRESS_SEED: as a failure printed it.
+# HEDDLE_STRESS: how many seconds each test runs (0.5); minutes find more. HEDDLE_STRESS_SEED: as a failure printed
+# it.
 class WakeUpsTest < Minitest::Test
   mode :fiber
 

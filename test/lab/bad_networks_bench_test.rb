@@ -5,14 +5,15 @@ require "json"
 require "stringio"
 require "heddle/lab"
 
-# The benches of bad networks, run once with little: what they say is bounded loosely, as in every test.
+# The benches of bad networks, run once with little work: their figures are bounded loosely, as in every test.
 class BadNetworksBenchTest < Minitest::Test
   hard_deadline 180
 
   # @return [Array<Hash>] the rounds
   def bench(*argv)
     out, err = StringIO.new, StringIO.new
-    status = Heddle::Lab::CLI.run(["bench", *argv, "--rounds", "1", "--deadline", "30", "-o", "json"], out: out, err: err)
+    status = Heddle::Lab::CLI.run(["bench", *argv, "--rounds", "1", "--deadline", "30", "-o", "json"],
+      out: out, err: err)
     skip err.string if status == 69
     assert_equal [0, ""], [status, err.string], out.string
     JSON.parse(out.string)["rounds"]
@@ -30,14 +31,14 @@ class BadNetworksBenchTest < Minitest::Test
     end
   end
 
-  # The client's own timeout holds for one wait: it does not end a drip.
-  def test_deadlines_shows_who_keeps_none
+  # The client's own timeout bounds one wait: it does not end a drip.
+  def test_deadlines_shows_clients_that_keep_none
     measures = bench("deadlines", "--clients", "redis-client", "--models", "own").first["measures"]
     assert_includes 0.99..1.5, measures["silent"]
     assert_operator measures["drip"], :>=, 10
   end
 
-  # A gap may be the machine's: only one that is there a second time is the loop's.
+  # A gap may be the machine's: only one that appears a second time is the loop's.
   def test_names
     rounds = bench("names", "--models", "heddle_deadline")
     assert_equal 8, rounds.size

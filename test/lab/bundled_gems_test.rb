@@ -5,18 +5,19 @@ require "fileutils"
 require "open3"
 require "tmpdir"
 
-# The processes that a bench starts load the gems of the lock file, not the newest that the machine has.
+# The processes that a bench starts load the gems of the lock file, not the newest on the machine.
 class LabBundledGemsTest < Minitest::Test
   LAB = File.expand_path("../../lab/lib", __dir__)
   LIBRARY = File.expand_path("../../lib", __dir__)
 
-  # A bench's process that says which versions it gets.
+  # A bench's process that reports which versions it gets.
   BENCH = <<~RUBY
     require "heddle/lab"
     class GemsBench < Heddle::Lab::Bench
       bench "gems", about: "", default_models: [], kinds: {}
     end
-    answer = Heddle::Lab::Child.new(paths: [__dir__]).run({"bench" => "gems", "kind" => "", "params" => {}, "probe" => true})
+    answer = Heddle::Lab::Child.new(paths: [__dir__])
+      .run({"bench" => "gems", "kind" => "", "params" => {}, "probe" => true})
     puts answer["error"] || answer["versions"]
   RUBY
   WORKLOAD = <<~RUBY
@@ -68,7 +69,9 @@ class LabBundledGemsTest < Minitest::Test
     write(folder, "heddle/lab/workload/gems.rb", WORKLOAD)
     write(folder, "bench.rb", BENCH)
     env = ENV.keys.grep(/\A(BUNDLE|RUBY(OPT|LIB)\z|GEM_)/).to_h { |name| [name, nil] } # this process's own bundle
-    env.update("GEM_HOME" => "#{folder}/gems", "BUNDLE_GEMFILE" => "#{folder}/Gemfile", "BUNDLE_APP_CONFIG" => "#{folder}/config")
+    env.update(
+      "GEM_HOME" => "#{folder}/gems", "BUNDLE_GEMFILE" => "#{folder}/Gemfile", "BUNDLE_APP_CONFIG" => "#{folder}/config"
+    )
     out, status = Open3.capture2e(env, RbConfig.ruby, *options, "-I", LAB, "-I", LIBRARY, "#{folder}/bench.rb")
     assert status.success?, out
     out.lines(chomp: true)

@@ -17,9 +17,9 @@ class LabCLITest < Minitest::Test
 
   def test_help_and_version
     assert_equal [0, "heddle-lab #{Heddle::Lab::VERSION}\n", ""], cli("--version")
-    [%w[--help], %w[bench --help], %w[bench delay --help], %w[bench scheduler --help], %w[bench s3 --help],
-      %w[bench names --help], %w[bench deadlines --help], %w[bench http --help], %w[bench report --help], %w[bench doctor --help], %w[serve --help]].each do |argv|
-      status, out, = cli(*argv)
+    benches = %w[delay scheduler s3 names deadlines http report doctor].map { |name| ["bench", name] }
+    [[], ["bench"], *benches, ["serve"]].each do |argv|
+      status, out, = cli(*argv, "--help")
       assert_equal 0, status
       assert_match(/Usage: heddle/, out)
     end
@@ -27,17 +27,24 @@ class LabCLITest < Minitest::Test
     assert_match(/^delay .*\n^scheduler /, list)
   end
 
-  def test_wrong_command_lines_say_what_there_is
+  def test_wrong_command_lines_list_the_choices
     {
-      [] => /no command given/, %w[brew] => /unknown command "brew"; there are bench and serve/,
-      %w[bench] => /no bench given; there are delay, scheduler/, %w[bench tea] => /unknown bench "tea"; there are delay, scheduler/,
-      %w[bench delay --models tea] => /unknown model "tea"; there are blocking, threads/,
-      %w[bench delay --models heddle@kqueue] => /unknown backend "kqueue"/, %w[bench delay --rounds 0] => /--rounds must be at least 1/,
-      %w[bench delay --requests 0] => /--requests must be at least 1/, %w[bench delay --delays soon] => /--delays takes milliseconds, not "soon"/,
-      %w[bench delay --delays -5] => /--delays takes milliseconds/, %w[bench delay --deadline 0] => /--deadline must be above 0/,
+      [] => /no command given/, %w[brew] => /unknown command "brew"; the commands are bench and serve/,
+      %w[bench] => /no bench given; the benches are delay, scheduler/,
+      %w[bench tea] => /unknown bench "tea"; choose from delay, scheduler/,
+      %w[bench delay --models tea] => /unknown model "tea"; choose from blocking, threads/,
+      %w[bench delay --models heddle@kqueue] => /unknown backend "kqueue"/,
+      %w[bench delay --rounds 0] => /--rounds must be at least 1/,
+      %w[bench delay --requests 0] => /--requests must be at least 1/,
+      %w[bench delay --delays soon] => /--delays takes milliseconds, not "soon"/,
+      %w[bench delay --delays -5] => /--delays takes milliseconds/,
+      %w[bench delay --deadline 0] => /--deadline must be above 0/,
       %w[bench delay --nope] => /invalid option: --nope/, %w[bench delay extra] => /unexpected argument "extra"/,
-      %w[bench delay -o xml] => /invalid argument: -o xml/, %w[bench scheduler --operations tea] => /unknown operation "tea"/,
-      %w[bench scheduler --scale 0] => /--scale must be above 0/, %w[bench doctor tea] => /unknown bench "tea"; there are delay, scheduler/, %w[serve extra] => /unexpected argument "extra"/
+      %w[bench delay -o xml] => /invalid argument: -o xml/,
+      %w[bench scheduler --operations tea] => /unknown operation "tea"/,
+      %w[bench scheduler --scale 0] => /--scale must be above 0/,
+      %w[bench doctor tea] => /unknown bench "tea"; choose from delay, scheduler/,
+      %w[serve extra] => /unexpected argument "extra"/
     }.each do |argv, message|
       status, out, err = cli(*argv)
       assert_equal [64, ""], [status, out], argv.inspect
@@ -45,7 +52,7 @@ class LabCLITest < Minitest::Test
     end
   end
 
-  def test_the_doctor_looks_at_the_machine_and_at_who_is_installed
+  def test_the_doctor_checks_the_machine_and_the_installed_peers
     status, out, err = cli("bench", "doctor", "stall")
     assert_equal [0, ""], [status, err]
     assert_match(/^This machine\n  .*\nWhat to mend\n.*\nModels\n(  stall \S+: .+\n)+\z/m, out)
@@ -53,7 +60,10 @@ class LabCLITest < Minitest::Test
 
   def test_a_delay_bench_writes_everything
     Dir.mktmpdir do |directory|
-      argv = %w[bench delay --requests 20 --delays 0,20 --models blocking,threads,threads:5 --rounds 1 --seed 4 -o json --name trial --out]
+      argv = %w[
+        bench delay --requests 20 --delays 0,20 --models blocking,threads,threads:5 --rounds 1 --seed 4 -o json --name
+        trial --out
+      ]
       status, out, err = cli(*argv, directory)
       assert_equal [0, ""], [status, err]
       record = JSON.parse(out)
@@ -72,7 +82,7 @@ class LabCLITest < Minitest::Test
     assert_includes out, "* extrapolated from a smaller sample"
   end
 
-  def test_a_server_that_is_not_there_is_a_row_that_says_so
+  def test_a_missing_server_is_a_row_with_an_error
     port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
     status, out, err = cli(*%w[bench delay --requests 5 --delays 0 --models blocking --rounds 1 --port], port.to_s)
     assert_equal 1, status
@@ -80,8 +90,8 @@ class LabCLITest < Minitest::Test
     assert_equal "heddle: measurements of blocking failed; the report says how\n", err
   end
 
-  # A program that runs the benches is not to fail because somebody else's library does.
-  def test_a_peer_that_fails_is_a_row_and_no_failure
+  # A program that runs the benches must not fail because another library does.
+  def test_a_failing_peer_is_a_row_and_not_a_failure
     port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
     status, out, err = cli(*%w[bench delay --requests 5 --delays 0 --models async --rounds 1 --port], port.to_s)
     assert_match(/5 errors, the first: Errno::ECONNREFUSED/, out)
@@ -107,7 +117,8 @@ class LabCLITest < Minitest::Test
 
   def test_serve_as_a_proxy
     Heddle::Lab::LoadServer.start do |server|
-      Open3.popen2(EXE, "serve", "--proxy", "127.0.0.1:#{server.port}", "--stall-at", "5", "--control") do |input, out, process|
+      Open3.popen2(EXE, "serve", "--proxy", "127.0.0.1:#{server.port}", "--stall-at", "5",
+        "--control") do |input, out, process|
         port = out.gets[/\Alistening on 127\.0\.0\.1:(\d+)$/, 1]
         TCPSocket.open("127.0.0.1", port) do |socket|
           socket.write("GET /1 HTTP/1.0\r\n\r\n")

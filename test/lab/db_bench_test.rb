@@ -5,14 +5,15 @@ require "json"
 require "stringio"
 require "heddle/lab"
 
-# The benches of databases, run once with little.
+# The benches of databases, run once with little work.
 class DBBenchTest < Minitest::Test
   hard_deadline 120
 
   # @return [Hash{String => Hash}] measures by model and case
   def bench(*argv)
     out, err = StringIO.new, StringIO.new
-    status = Heddle::Lab::CLI.run(["bench", *argv, "--rounds", "1", "--deadline", "30", "-o", "json"], out: out, err: err)
+    status = Heddle::Lab::CLI.run(["bench", *argv, "--rounds", "1", "--deadline", "30", "-o", "json"],
+      out: out, err: err)
     skip err.string if status == 69
     assert_equal [0, ""], [status, err.string], out.string
     JSON.parse(out.string)["rounds"].to_h { |round| [[round["model"], round["case"]], round["measures"]] }
@@ -22,21 +23,31 @@ class DBBenchTest < Minitest::Test
     rounds = bench("db", "--models", "raw,heddle", "--scale", "0.01")
     assert_equal({"heddle" => 5, "raw" => 3}, rounds.keys.map(&:first).tally)
     rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
-    # The floor of rows makes as many objects as the rows have.
-    made, floor = %w[heddle raw].map { |model| rounds.fetch([model, "1000 rows of int, varchar, datetime"]) }.map { |m| m["allocations"].fdiv(m["operations"]) }
+    # The bench's floor makes as many objects as the rows have.
+    made, floor = %w[heddle raw].map { |model| rounds.fetch([model, "1000 rows of int, varchar, datetime"]) }
+      .map { |m| m["allocations"].fdiv(m["operations"]) }
     assert_in_delta 3000, made, 100
     assert_in_delta made, floor, 100
   end
 
-  # How many segments a statement takes depends on no clock.
-  SEGMENTS = {"nagle_flushed" => 3, "nodelay_flushed" => 3, "nodelay_riding" => 2, "one_flight" => 1, "mysql2" => 3, "mysql2_text" => 1, "racket" => 2}.freeze
+  def test_postgresql
+    rounds = bench("postgresql", "--models", "heddle,pg", "--scale", "0.01")
+    assert_equal({"heddle" => 6, "pg" => 6}, rounds.keys.map(&:first).tally)
+    rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
+  end
+
+  # The number of segments of a statement does not depend on a clock.
+  SEGMENTS = {
+    "nagle_flushed" => 3, "nodelay_flushed" => 3, "nodelay_riding" => 2, "one_flight" => 1, "mysql2" => 3,
+    "mysql2_text" => 1, "racket" => 2
+  }.freeze
 
   def test_stall
     rounds = bench("stall", "--models", SEGMENTS.keys.join(","), "--scale", "0.05").transform_keys(&:first)
-    assert_operator rounds.size, :>=, 4 # the rest is of others, and may not be installed
+    assert_operator rounds.size, :>=, 4 # the rest belongs to other libraries, and may not be installed
     rounds.each do |model, measures|
       assert_equal SEGMENTS.fetch(model), (measures.fetch("segments").to_f / measures["operations"]).round, model
-      next unless measures["system_calls"] # where nobody may trace
+      next unless measures["system_calls"] # where tracing is not allowed
 
       assert_includes (model == "racket") ? 4..40 : 2..12, measures["system_calls"].fdiv(measures["operations"]), model
     end

@@ -18,7 +18,7 @@ class DeadNetworkTest < Minitest::Test
     skip "no network of our own: #{reason}" if reason
   end
 
-  def test_names_are_what_the_zone_says
+  def test_names_resolve_as_in_the_zone
     network = Heddle::Lab::DeadNetwork.new(zone: ZONE)
     assert_equal %w[192.0.2.1 192.0.2.2], addresses("two.test", network)
     assert_equal %w[2001:db8::1 127.0.0.1].sort, addresses("slow.test", network).sort
@@ -47,7 +47,7 @@ class DeadNetworkTest < Minitest::Test
     assert_empty network.questions
   end
 
-  def test_nobody_answers
+  def test_addresses_that_do_not_answer
     network = Heddle::Lab::DeadNetwork.new
     %w[192.0.2.1 2001:db8::1].each do |address|
       text = run_inside("print Socket.tcp('#{address}', 80, connect_timeout: 0.2) rescue print $!.class", network)
@@ -55,7 +55,7 @@ class DeadNetworkTest < Minitest::Test
     end
   end
 
-  def test_own_addresses_refuse_what_nobody_listens_on
+  def test_own_addresses_refuse_closed_ports
     network = Heddle::Lab::DeadNetwork.new
     Heddle::Lab::DeadNetwork::OWN_ADDRESSES.each_value do |address|
       text = run_inside("print Socket.tcp('#{address}', 1, connect_timeout: 1) rescue print $!.class", network)
@@ -83,6 +83,7 @@ class DeadNetworkTest < Minitest::Test
   end
 
   def addresses(name, network)
-    run_inside("puts Addrinfo.getaddrinfo('#{name}', 80, nil, :STREAM).map(&:ip_address) rescue nil", network).lines(chomp: true)
+    run_inside("puts Addrinfo.getaddrinfo('#{name}', 80, nil, :STREAM).map(&:ip_address) rescue nil",
+      network).lines(chomp: true)
   end
 end

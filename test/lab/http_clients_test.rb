@@ -7,13 +7,13 @@ require "openssl"
 require "socket"
 require "heddle/lab"
 
-# Every client that `heddle bench http` measures does what it is asked, whichever library it is.
+# Every client that `heddle bench http` measures does what it is told, whichever library it is.
 class HTTPClientsTest < Minitest::Test
   SIZE = 3 * 1024 * 1024 + 12_345
   Tests = Heddle::Lab::Bench::HTTP::Tests
 
-  # What a client of the bench does, in a process of its own: its libraries are nobody else's business, and the custom
-  # ones change Net::HTTP.
+  # What a client of the bench does, in a separate process: its libraries must not affect others, and the custom ones
+  # change Net::HTTP.
   SCRIPT = <<~'RUBY'
     require "json"
     require "heddle/lab/workload/http"
@@ -26,7 +26,9 @@ class HTTPClientsTest < Minitest::Test
       puts JSON.generate("missing" => error.message)
       exit
     end
-    client = ->(base, path, gzip = false) { Client.fetch(kind).new(URI("#{base}#{path}"), ca_file: (ca if base == tls), gzip: gzip) }
+    client = ->(base, path, gzip = false) {
+      Client.fetch(kind).new(URI("#{base}#{path}"), ca_file: (ca if base == tls), gzip: gzip)
+    }
     digest = ->(bytes) { [bytes.bytesize, Zlib.crc32(bytes)] }
     body = File.join(directory, "body")
     results = wanted.to_h do |name, params|
@@ -46,7 +48,8 @@ class HTTPClientsTest < Minitest::Test
           fetched.file(body)
           digest.call(File.binread(body))
         in {from: "file"} then client.call(plain, "/u").upload_file(File.join(directory, "original")).strip
-        in {from: "string"} then client.call(plain, "/u").upload_string(File.binread(File.join(directory, "original"))).strip
+        in {from: "string"}
+          client.call(plain, "/u").upload_string(File.binread(File.join(directory, "original"))).strip
         in {small:}
           bodies = []
           client.call(plain, "/0").small(small) { |answer| (bodies << answer).size < 5 }
@@ -70,8 +73,8 @@ class HTTPClientsTest < Minitest::Test
   end
 
   # What all implementations that need no gem can do everywhere; the others may be missing, and say why.
-  BUILT_IN = %w[stock custom-16kbuffer custom-16kbuffer-notimeout custom-16kbuffer-select custom-16kbuffer-selectwithsysread
-    custom-64kbuffer-notimeout custom-64kbuffer-select raw].freeze
+  BUILT_IN = %w[stock custom-16kbuffer custom-16kbuffer-notimeout custom-16kbuffer-select
+    custom-16kbuffer-selectwithsysread custom-64kbuffer-notimeout custom-64kbuffer-select raw].freeze
 
   (Heddle::Lab::Bench::HTTP::IMPLEMENTATIONS - ["heddle"]).each do |kind|
     define_method("test_#{kind}") do
@@ -87,13 +90,15 @@ class HTTPClientsTest < Minitest::Test
     end
   end
 
-  def test_the_customs_read_as_much_as_their_names_say
+  def test_custom_clients_read_as_much_as_their_names_say
     block = every_test.select { |test| test.params.values_at("shape", "to") == %w[length block] }
-    %w[stock custom-16kbuffer-select].each { |kind| assert_operator ask(kind, block)["results"].values.first.last["largest_chunk"], :<=, 16_384 }
+    %w[stock custom-16kbuffer-select].each do |kind|
+      assert_operator ask(kind, block)["results"].values.first.last["largest_chunk"], :<=, 16_384
+    end
     assert_operator ask("custom-64kbuffer-select", block)["results"].values.first.last["largest_chunk"], :>, 16_384
   end
 
-  def test_nobody_trusts_a_certificate_that_was_not_named
+  def test_no_client_trusts_an_unknown_certificate
     servers = self.class.servers
     socket = TCPSocket.new(servers[:tls].host, servers[:tls].port)
     context = OpenSSL::SSL::SSLContext.new.tap(&:set_params)
@@ -127,7 +132,9 @@ class HTTPClientsTest < Minitest::Test
   def every_test
     Tests.new.tap do |tests|
       OptionParser.new { |parser| tests.define_options(parser) }
-        .parse(%w[--shapes length,chunked,gzip,tls --dest block,string,file --upload string,file --small keep-alive,start,option])
+        .parse(%w[
+          --shapes length,chunked,gzip,tls --dest block,string,file --upload string,file --small keep-alive,start,option
+        ])
     end.to_a
   end
 
@@ -136,7 +143,8 @@ class HTTPClientsTest < Minitest::Test
     plain, tls = servers.values_at(:plain, :tls)
     Dir.mktmpdir do |directory|
       File.symlink(File.join(servers[:directory], "original"), File.join(directory, "original"))
-      spec = [kind, "http://127.0.0.1:#{plain.port}", "https://127.0.0.1:#{tls.port}", tls.ca_file, SIZE, directory, tests.to_h { |test| [test.name, test.params] }]
+      spec = [kind, "http://127.0.0.1:#{plain.port}", "https://127.0.0.1:#{tls.port}", tls.ca_file, SIZE, directory,
+        tests.to_h { |test| [test.name, test.params] }]
       paths = %w[lab/lib lib].flat_map { |path| ["-I", File.expand_path("../../#{path}", __dir__)] }
       out, err, = Open3.capture3(RbConfig.ruby, *paths, "-e", SCRIPT, JSON.generate(spec))
       JSON.parse(out)

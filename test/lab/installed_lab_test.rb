@@ -5,13 +5,13 @@ require "fileutils"
 require "open3"
 require "tmpdir"
 
-# heddle-lab as a gem that root has installed, in the hands of another user.
+# heddle-lab as a gem that root has installed, used by another user.
 class InstalledLabTest < Minitest::Test
   LAB = File.expand_path("../../lab", __dir__)
   NOBODY = 65_534
 
   # Its sources belong to root: the load server is built in the user's cache, once.
-  def test_the_load_server_of_a_gem_that_is_not_ones_own
+  def test_the_load_server_of_a_gem_owned_by_root
     installed do |gem, cache|
       out = in_users_hands(gem, cache, <<~RUBY)
         require "heddle/lab"
@@ -47,11 +47,13 @@ class InstalledLabTest < Minitest::Test
     end
   end
 
-  # root may write everywhere, so the program becomes somebody else where this is root.
+  # root may write everywhere, so the program becomes another user where this is root.
   def in_users_hands(gem, cache, program)
-    leave_root = "if Process.euid.zero?; Process::GID.change_privilege(#{NOBODY}); Process::UID.change_privilege(#{NOBODY}); end"
-    out, status = Open3.capture2e({"XDG_CACHE_HOME" => cache, "RUBYOPT" => nil}, RbConfig.ruby, "--disable=gems", "-I", "#{gem}/lib", "-e",
-      "#{leave_root}\n#{program}", chdir: "/")
+    leave_root =
+      "if Process.euid.zero?; Process::GID.change_privilege(#{NOBODY}); Process::UID.change_privilege(#{NOBODY}); end"
+    env = {"XDG_CACHE_HOME" => cache, "RUBYOPT" => nil}
+    command = [RbConfig.ruby, "--disable=gems", "-I", "#{gem}/lib", "-e", "#{leave_root}\n#{program}"]
+    out, status = Open3.capture2e(env, *command, chdir: "/")
     assert status.success?, out
     out.lines(chomp: true)
   end

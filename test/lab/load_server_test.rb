@@ -34,7 +34,9 @@ class LoadServerTest < Minitest::Test
     end
   end
 
-  def get(path, *headers) = exchange("GET #{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n#{headers.map { |header| "#{header}\r\n" }.join}\r\n")
+  def get(path, *headers) =
+    exchange("GET #{path} HTTP/1.1\r\nHost: x\r\nConnection: " \
+      "close\r\n#{headers.map { |header| "#{header}\r\n" }.join}\r\n")
 
   def status_of(answer) = answer[/\AHTTP\/1\.1 (\d+) /, 1]
 
@@ -78,7 +80,8 @@ class LoadServerTest < Minitest::Test
   end
 
   # Where a chunk, the pattern and the compressed form's pieces begin and end.
-  SIZES = [0, 1, 41, 42, 57, 58, 59, 73, 74, 75, 16_383, 16_384, 16_385, 70_000, LoadServer::PATTERN_SIZE - 1, LoadServer::PATTERN_SIZE,
+  SIZES = [0, 1, 41, 42, 57, 58, 59, 73, 74, 75, 16_383, 16_384, 16_385, 70_000, LoadServer::PATTERN_SIZE - 1,
+    LoadServer::PATTERN_SIZE,
     LoadServer::PATTERN_SIZE + 17, 3 * LoadServer::PATTERN_SIZE + 12_345].freeze
 
   def test_bodies_in_chunks
@@ -96,7 +99,8 @@ class LoadServerTest < Minitest::Test
       assert_equal [16_384] * (bytes / 16_384) + [bytes % 16_384, 0].uniq, sizes
       assert_empty body.read
     end
-    assert_match(/\r\nContent-Length: 100\r\n.*\r\n\r\n.{100}\z/m, exchange("GET /c/100 HTTP/1.0\r\n\r\n"), "1.0 knows no chunks")
+    assert_match(/\r\nContent-Length: 100\r\n.*\r\n\r\n.{100}\z/m, exchange("GET /c/100 HTTP/1.0\r\n\r\n"),
+      "1.0 knows no chunks")
   end
 
   def test_compressed_bodies
@@ -111,7 +115,9 @@ class LoadServerTest < Minitest::Test
   end
 
   def test_the_head_of_a_chunked_or_compressed_body_alone
-    %w[/c/100 /z/100].each { |path| assert_match(/\AHTTP.*\r\n\r\n\z/m, exchange("HEAD #{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) }
+    %w[/c/100 /z/100].each do |path|
+      assert_match(/\AHTTP.*\r\n\r\n\z/m, exchange("HEAD #{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    end
   end
 
   def test_uploads_are_counted_and_compared
@@ -132,9 +138,10 @@ class LoadServerTest < Minitest::Test
     assert_equal 2, @server.stats["connections"]
   end
 
-  def test_uploads_byte_by_byte_and_with_everything_that_chunks_may_have
+  def test_uploads_byte_by_byte_and_with_every_feature_of_chunks
     socket = open
-    "PUT /u HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0A;name=value\r\n0000000000\r\n6\r\n00000\n\r\n0\r\nA: b\r\n\r\n".each_char { |byte| socket.write(byte) }
+    "PUT /u HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0A;name=value\r\n0000000000\r\n6\r\n00000\n\r\n" \
+      "0\r\nA: b\r\n\r\n".each_char { |byte| socket.write(byte) }
     assert_equal %({"bytes":16,"right":true}\n), read_answer(socket).last
     socket.write("PUT /u HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n00GET /0 HTTP/1.1\r\nHost: x\r\n\r\n")
     assert_equal [%({"bytes":2,"right":true}\n), "done"], [read_answer(socket).last, read_answer(socket).last]
@@ -144,14 +151,17 @@ class LoadServerTest < Minitest::Test
     assert_equal %({"bytes":2,"right":true}\n), read_answer(socket).last
   end
 
-  def test_uploads_that_make_no_sense
+  def test_invalid_uploads
     head = "PUT /u HTTP/1.1\r\nHost: x\r\n"
     {
       "Transfer-Encoding: chunked\r\n\r\nx\r\n" => "400", "Transfer-Encoding: chunked\r\n\r\n2\r\n000\r\n" => "400",
-      "Transfer-Encoding: chunked\r\n\r\n\r\n" => "400", "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" => "400",
+      "Transfer-Encoding: chunked\r\n\r\n\r\n" => "400",
+      "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" => "400",
       "Transfer-Encoding: chunked\r\n\r\n1;#{"x" * 9000}" => "400", "Transfer-Encoding: gzip\r\n\r\n" => "400",
-      "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" => "400", "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" => "400",
-      "Content-Length: -1\r\n\r\n" => "400", "Content-Length: \r\n\r\n" => "400", "Content-Length: 9999999999999999\r\n\r\n" => "400"
+      "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" => "400",
+      "Content-Length: 1\r\nContent-Length: 2\r\n\r\n" => "400",
+      "Content-Length: -1\r\n\r\n" => "400", "Content-Length: \r\n\r\n" => "400",
+      "Content-Length: 9999999999999999\r\n\r\n" => "400"
     }.each { |rest, status| assert_equal status, status_of(exchange(head + rest)), rest[0, 60].inspect }
     assert_equal "405", status_of(exchange("POST /0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
   end
@@ -161,7 +171,7 @@ class LoadServerTest < Minitest::Test
     wait_until { @server.stats.values_at("open", "requests").then { |open, requests| open == 1 && requests > 1 } }
   end
 
-  def test_keep_alive_is_the_rule_in_1_1_and_the_exception_in_1_0
+  def test_keep_alive_is_the_default_in_1_1_only
     socket = open
     2.times do
       socket.write("GET /0 HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -176,7 +186,8 @@ class LoadServerTest < Minitest::Test
   end
 
   def test_pipelined_requests_are_answered_in_order
-    answers = exchange("GET /60 HTTP/1.1\r\nHost: x\r\n\r\nGET /b/3 HTTP/1.1\r\nHost: x\r\n\r\nGET /0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answers = exchange("GET /60 HTTP/1.1\r\nHost: x\r\n\r\nGET /b/3 HTTP/1.1\r\nHost: x\r\n\r\nGET /0 HTTP/1.1\r\n" \
+      "Host: x\r\nConnection: close\r\n\r\n")
     assert_equal %w[done 000 done], answers.split(/HTTP.*?\r\n\r\n/m).drop(1)
   end
 
@@ -283,7 +294,7 @@ class LoadServerTest < Minitest::Test
   end
 end
 
-# The same on a server that ends with an error at the first wrong access or leak.
+# The same on a server built to stop with an error at the first invalid access or leak.
 class SanitizedLoadServerTest < LoadServerTest
   include SanitizedServer
 

@@ -5,7 +5,8 @@ require "json"
 require "stringio"
 require "heddle/lab"
 
-# The bench of memcached's clients, once with little: that each does what it says, not how fast this machine is.
+# The bench of memcached's clients, once with little work: that each does what it claims, not how fast this machine
+# is.
 class MemcachedBenchTest < Minitest::Test
   hard_deadline 240 # some forty processes, each with the libraries of its client
 
@@ -23,10 +24,12 @@ class MemcachedBenchTest < Minitest::Test
   def test_system_calls_are_counted
     skip "strace is not installed" unless system("strace", "-V", out: File::NULL)
     out, err = StringIO.new, StringIO.new
-    status = Heddle::Lab::CLI.run(%w[bench memcached --models heddle --operations get --rounds 1 --scale 0.02 --deadline 100], out: out, err: err)
+    status = Heddle::Lab::CLI.run(
+      %w[bench memcached --models heddle --operations get --rounds 1 --scale 0.02 --deadline 100], out: out, err: err
+    )
     skip err.string if status == 69
     shown = out.string[/^System calls.*?^heddle\s+(\S+)/m, 1]
     skip "this machine does not let strace trace" if shown == "–"
-    assert_in_delta 3, Float(shown), 0.5, out.string # send, wait, receive; who is interrupted waits again
+    assert_in_delta 3, Float(shown), 0.5, out.string # send, wait, receive; after an interrupt it waits again
   end
 end

@@ -4,7 +4,8 @@ require "test_helper"
 require "heddle/lab"
 
 class LabModelTest < Minitest::Test
-  KINDS = {"threads" => :optional, "pool" => :required, "heddle" => :none, "heddle_deadline" => :none, "async" => :none}.freeze
+  KINDS = {"threads" => :optional, "pool" => :required, "heddle" => :none, "heddle_deadline" => :none,
+           "async" => :none}.freeze
 
   def parse(name) = Heddle::Lab::Model.parse(name, KINDS)
 
@@ -26,9 +27,11 @@ class LabModelTest < Minitest::Test
   end
 
   def test_bad_names
-    {"nope" => /unknown model "nope"; there are threads, pool/, "pool" => /needs a number, as in pool:100/, "heddle:3" => /takes no number/,
+    {"nope" => /unknown model "nope"; choose from threads, pool/, "pool" => /needs a number, as in pool:100/,
+     "heddle:3" => /takes no number/,
      "pool:0" => /at least 1/, "heddle@kqueue" => /unknown backend "kqueue"; it has uring, epoll, poll/,
-     "threads@epoll" => /threads has none to choose/, "heddle+jit" => /unknown model/, "" => /unknown model ""/}.each do |name, message|
+     "threads@epoll" => /threads has none to choose/, "heddle+jit" => /unknown model/,
+     "" => /unknown model ""/}.each do |name, message|
       assert_match message, assert_raises(Heddle::Lab::UsageError) { parse(name) }.message
     end
   end

@@ -9,7 +9,9 @@ class LabPlanTest < Minitest::Test
 
   def plan(seed: 3, rounds: 4) = Heddle::Lab::Plan.new(cases: CASES, models: MODELS, rounds: rounds, seed: seed)
 
-  def order(cells, round, name) = cells.select { |cell| cell.round == round && cell.bench_case.name == name }.map { |cell| cell.model.kind }
+  def order(cells, round, name)
+    cells.select { |cell| cell.round == round && cell.bench_case.name == name }.map { |cell| cell.model.kind }
+  end
 
   def test_every_model_once_a_case_and_round
     cells = plan.to_a

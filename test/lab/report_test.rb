@@ -11,20 +11,24 @@ class LabReportTest < Minitest::Test
 
   def summary
     record = Heddle::Lab::Record.new({
-      "bench" => "trial", "seed" => 1, "rounds_asked" => 3, "cases" => %w[x1 x2], "models" => [{"name" => "good"}, {"name" => "heddle"}]
+      "bench" => "trial", "seed" => 1, "rounds_asked" => 3, "cases" => %w[x1 x2],
+      "models" => [{"name" => "good"}, {"name" => "heddle"}]
     })
     add(record, "good", "x1", [100, 100, 100])
     add(record, "good", "x1", [99, 101, 100], twin: true)
     add(record, "heddle", "x1", [150, 160, 170])
     add(record, "good", "x2", [100, 110, 120])
     add(record, "heddle", "x2", [101, 109, 120])
-    record.rounds << Heddle::Lab::Record::Round.new(round: 4, case: "x2", model: "heddle", twin: false, error: "no answer, \"at all\"")
+    record.rounds <<
+      Heddle::Lab::Record::Round.new(round: 4, case: "x2", model: "heddle", twin: false, error: "no answer, \"at all\"")
     Heddle::Lab::Summary.new(record)
   end
 
   def add(record, model, name, values, twin: false)
     values.each.with_index(1) do |value, round|
-      record.rounds << Heddle::Lab::Record::Round.new(round: round, case: name, model: model, twin: twin, measures: {"operations" => value, "extrapolated" => model == "good"})
+      measures = {"operations" => value, "extrapolated" => model == "good"}
+      record.rounds << Heddle::Lab::Record::Round.new(round: round, case: name, model: model, twin: twin,
+        measures: measures)
     end
   end
 
@@ -42,15 +46,18 @@ class LabReportTest < Minitest::Test
   end
 
   # In the case in which the first has failed the second is the reference.
-  def test_the_next_is_the_reference_where_one_has_failed
+  def test_the_next_model_is_the_reference_where_the_first_failed
     record = summary.record
     record.header["models"].unshift({"name" => "peer"})
     add(record, "peer", "x1", [50, 50, 50])
-    record.rounds << Heddle::Lab::Record::Round.new(round: 1, case: "x2", model: "peer", twin: false, error: "undefined method")
+    record.rounds <<
+      Heddle::Lab::Record::Round.new(round: 1, case: "x2", model: "peer", twin: false, error: "undefined method")
     ratios = TrialBench.new.tables(Heddle::Lab::Summary.new(record))[1]
     rows = ratios.rows.map { |row| row.map(&:to_s) }
-    assert_equal [["peer", "1", "–"], ["good", "2.00 [2.00–2.00]", "1"], ["heddle", "3.20 [3.00–3.40]", "≈ 1.00 [0.99–1.01]"]], rows
-    assert_equal ["noise floor (peer against itself): x1 –", "noise floor (good against itself): x2 –"], ratios.notes.first(2)
+    assert_equal [["peer", "1", "–"], ["good", "2.00 [2.00–2.00]", "1"],
+      ["heddle", "3.20 [3.00–3.40]", "≈ 1.00 [0.99–1.01]"]], rows
+    assert_equal ["noise floor (peer against itself): x1 –", "noise floor (good against itself): x2 –"],
+      ratios.notes.first(2)
   end
 
   def test_a_case_shows_its_unit_where_the_metric_has_none
@@ -87,17 +94,21 @@ class LabReportTest < Minitest::Test
   def test_svg_is_well_formed_and_has_a_bar_a_value
     series = [Report::BarChart::Series.new(name: "a & <b>", values: [10.0, nil], lows: [9.0, nil], highs: [12.0, nil]),
       Report::BarChart::Series.new(name: "c", values: [-5.0, 200.0])]
-    document = REXML::Document.new(Report::BarChart.new(title: "T < U", unit: "u", clusters: %w[x y], series: series).to_svg)
+    document =
+      REXML::Document.new(Report::BarChart.new(title: "T < U", unit: "u", clusters: %w[x y], series: series).to_svg)
     assert_equal 3, REXML::XPath.match(document, "//svg:rect[svg:title]", "svg" => "http://www.w3.org/2000/svg").size
     assert_includes document.to_s, "a &amp; &lt;b&gt;"
   end
 
   def test_long_labels_lean_and_stay_inside
     clusters = ["a" * 40] + Array.new(15) { |i| "a label of some length #{i}" }
-    chart = Report::BarChart.new(title: "T", unit: "u", clusters: clusters, series: [Report::BarChart::Series.new(name: "a", values: [1] * 16)])
+    chart = Report::BarChart.new(
+      title: "T", unit: "u", clusters: clusters, series: [Report::BarChart::Series.new(name: "a", values: [1] * 16)]
+    )
     document = REXML::Document.new(chart.to_svg)
     left, _, width, height = document.root.attributes["viewBox"].split.map(&:to_f)
-    labels = REXML::XPath.match(document, "//svg:text[starts-with(@transform, 'rotate(-35')]", "svg" => "http://www.w3.org/2000/svg")
+    labels = REXML::XPath.match(document, "//svg:text[starts-with(@transform, 'rotate(-35')]",
+      "svg" => "http://www.w3.org/2000/svg")
     assert_equal clusters, labels.map(&:text)
     labels.each do |label|
       assert_operator label.attributes["x"].to_f - label.text.size * 6 * Math.cos(35 * Math::PI / 180), :>=, left
@@ -107,25 +118,40 @@ class LabReportTest < Minitest::Test
   end
 
   def test_svg_of_nothing
-    chart = Report::BarChart.new(title: "T", unit: "u", clusters: %w[x], series: [Report::BarChart::Series.new(name: "a", values: [nil])])
+    chart = Report::BarChart.new(
+      title: "T", unit: "u", clusters: %w[x], series: [Report::BarChart::Series.new(name: "a", values: [nil])]
+    )
     assert REXML::Document.new(chart.to_svg).root
   end
 
   private
 
-  # As much of JSON Schema as the record's uses: type, required, properties, additionalProperties, items, const.
+  # As much of JSON Schema as the record's schema uses: type, required, properties, additionalProperties, items,
+  # const.
   def assert_schema(schema, value, where)
-    types = {"object" => [Hash], "array" => [Array], "string" => [String], "integer" => [Integer], "number" => [Numeric], "boolean" => [true, false]}
+    types = {
+      "object" => [Hash], "array" => [Array], "string" => [String], "integer" => [Integer], "number" => [Numeric],
+      "boolean" => [true, false]
+    }
     assert_equal schema["const"], value, where if schema.key?("const")
     allowed = Array(schema["type"]).flat_map { |type| types.fetch(type) }
-    assert allowed.any? { |type| type === value }, "#{where} is a #{value.class}" if allowed.any? # rubocop:disable Style/CaseEquality
+    if allowed.any?
+      fits = allowed.any? { |type| type === value } # rubocop:disable Style/CaseEquality
+      assert fits, "#{where} is a #{value.class}"
+    end
     case value
     when Hash
       assert_empty schema.fetch("required", []) - value.keys, "missing in #{where}"
-      assert_empty value.keys - schema["properties"].keys, "not in the schema of #{where}" if schema["additionalProperties"] == false
-      schema.fetch("properties", {}).each { |key, inner| assert_schema(inner, value[key], "#{where}.#{key}") if value.key?(key) }
+      if schema["additionalProperties"] == false
+        assert_empty value.keys - schema["properties"].keys, "not in the schema of #{where}"
+      end
+      schema.fetch("properties", {}).each do |key, inner|
+        assert_schema(inner, value[key], "#{where}.#{key}") if value.key?(key)
+      end
     when Array
-      value.each_with_index { |item, index| assert_schema(schema["items"], item, "#{where}[#{index}]") } if schema["items"]
+      if schema["items"]
+        value.each_with_index { |item, index| assert_schema(schema["items"], item, "#{where}[#{index}]") }
+      end
     end
   end
 end

@@ -20,14 +20,14 @@ class LabRunnerTest < Minitest::Test
     assert_operator measures["peak_rss_kib"], :>, 1000
   end
 
-  def test_what_comes_out_the_same_each_time_is_measured_once
+  def test_a_deterministic_case_is_measured_once
     bench, summary = TrialBench.run(%w[good], constant: "x2")
     assert_equal [4, 1], %w[x1 x2].map { |name| summary.record.rounds.count { |round| round.case == name } }
     assert_equal 20.0, summary.spread("good", "x2", TrialBench::OPERATIONS).median
     bench.tables(summary) # without a noise floor for that
   end
 
-  def test_a_cell_that_hangs_is_stopped_and_said_so
+  def test_a_hanging_cell_is_stopped_and_reported
     assert_within(15) { assert_equal "no answer after 1.5 s: stopped", trouble("hang", deadline: 1.5) }
   end
 
@@ -52,9 +52,10 @@ class LabRunnerTest < Minitest::Test
     assert_equal "1 errors, the first: wrong answer: \"dome\"", trouble("wrong")
   end
 
-  def test_a_model_that_is_not_there_is_named_and_left_out
+  def test_a_missing_model_is_named_and_left_out
     _, summary = TrialBench.run(%w[good absent], rounds: 1)
-    assert_equal [{"name" => "absent", "reason" => "LoadError: cannot load such file -- absent"}], summary.record.header["missing"]
+    assert_equal [{"name" => "absent", "reason" => "LoadError: cannot load such file -- absent"}],
+      summary.record.header["missing"]
     assert_equal %w[good], summary.models
   end
 
@@ -71,12 +72,13 @@ class LabRunnerTest < Minitest::Test
   def test_the_reference_is_measured_against_itself
     _, summary = TrialBench.run(%w[good wrong])
     twins = summary.record.rounds.select(&:twin)
-    assert_equal [%w[good x1], %w[good x1], %w[good x2], %w[good x2]], twins.map { |round| [round.model, round.case] }.sort
+    assert_equal [%w[good x1], %w[good x1], %w[good x2], %w[good x2]],
+      twins.map { |round| [round.model, round.case] }.sort
     assert_equal 0.0, summary.floor("good", "x1", TrialBench::OPERATIONS)
     assert_in_delta 0.9, summary.compare("wrong", "good", "x1", TrialBench::OPERATIONS).ratio.median
   end
 
-  def test_one_failing_round_leaves_the_others_be
+  def test_one_failing_round_does_not_stop_the_others
     _, summary = TrialBench.run(%w[good fail])
     assert_equal 10.0, summary.spread("good", "x1", TrialBench::OPERATIONS).median
     assert_nil summary.spread("fail", "x1", TrialBench::OPERATIONS).median

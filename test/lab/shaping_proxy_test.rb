@@ -9,7 +9,7 @@ require "support/dead_network"
 require "support/sanitized_server"
 require "tmpdir"
 
-# Each setting of the proxy, before real servers. Times are bounded loosely above, and strictly below: bytes never come
+# Each setting of the proxy, with real servers. Times are bounded loosely above, and strictly below: bytes never come
 # too early.
 class ShapingProxyTest < Minitest::Test
   include DeadNetworkHelpers
@@ -31,14 +31,15 @@ class ShapingProxyTest < Minitest::Test
     assert statuses.compact.all?(&:success?), "a proxy ended with #{statuses.inspect}"
   end
 
-  # The HTTP server behind, or what the block is: it serves each connection in a thread.
+  # The HTTP server behind, or the block, which serves each connection in a thread.
   def proxy(upstream = nil, **settings, &serve)
     upstream ||= "127.0.0.1:#{serve ? serve_with(serve) : load_server.port}"
     ShapingProxy.start(upstream, program: @program, **settings).tap { |started| @proxies << started }
   end
 
   def load_server
-    @load_server ||= LoadServer.start.tap { |server| @closing << Struct.new(:server) { def close = server.stop }.new(server) }
+    @load_server ||= LoadServer.start
+      .tap { |server| @closing << Struct.new(:server) { def close = server.stop }.new(server) }
   end
 
   def serve_with(serve)
@@ -63,7 +64,7 @@ class ShapingProxyTest < Minitest::Test
 
   def get(proxy, path) = Net::HTTP.start(proxy.host, proxy.port, nil) { |http| http.get(path).body }
 
-  # What comes within the time, and how it ended: :open, :end or :reset.
+  # What arrives within the time, and how it ended: :open, :end or :reset.
   def receive(socket, within)
     bytes, limit = +"", monotonic + within
     loop do
@@ -81,7 +82,7 @@ class ShapingProxyTest < Minitest::Test
   ECHO = ->(connection) { IO.copy_stream(connection, connection) }
   ALPHABET = ->(connection) { connection.write("abcdefghij") while connection.gets }
 
-  def test_passes_everything_on_byte_by_byte
+  def test_every_byte_is_passed_on
     through = proxy
     [0, 1, 70_000, 10 << 20].each do |bytes|
       assert_equal LoadServer.body(bytes), get(through, "/b/#{bytes}").b, "a body of #{bytes} bytes"
@@ -129,7 +130,9 @@ class ShapingProxyTest < Minitest::Test
   end
 
   def test_jitter_keeps_the_order
-    through = proxy(delay: 0.02, jitter: 0.05) { |connection| 100.times { |i| connection.write(format("%03d", i)) && sleep(0.001) } }
+    through = proxy(delay: 0.02, jitter: 0.05) { |connection|
+      100.times { |i| connection.write(format("%03d", i)) && sleep(0.001) }
+    }
     assert_equal Array.new(100) { |i| format("%03d", i) }.join, connect_to(through).read
   end
 
@@ -141,7 +144,7 @@ class ShapingProxyTest < Minitest::Test
     assert_within(1.5, at_least: 0.35) { assert_equal 20, receive_some(through, 20).bytesize }
   end
 
-  def test_drip
+  def test_replies_drip_byte_by_byte
     through = proxy(drip: 0.05, &ALPHABET)
     assert_within(1.2, at_least: 0.44) { assert_equal "abcdefghij", receive_some(through, 10) }
   end
@@ -166,21 +169,21 @@ class ShapingProxyTest < Minitest::Test
     assert_operator written, :>, 55 << 20
   end
 
-  def test_stall
+  def test_replies_stall
     socket = connect_to(proxy(stall_at: 4, &ALPHABET))
     socket.puts
     assert_equal ["abcd", :open], receive(socket, 0.4)
-    socket.close_write # neither its end comes back
+    socket.close_write # nor does its end arrive
     assert_equal ["", :open], receive(socket, 0.3)
   end
 
-  def test_stall_at_nothing_is_silence
+  def test_a_stall_at_zero_bytes_is_silence
     socket = connect_to(proxy(stall_at: 0, &ALPHABET))
     socket.puts
     assert_equal ["", :open], receive(socket, 0.3)
   end
 
-  def test_reset
+  def test_the_client_is_reset
     outcome = Thread::Queue.new
     through = proxy(reset_at: 4) do |connection|
       ALPHABET.call(connection)
@@ -193,18 +196,18 @@ class ShapingProxyTest < Minitest::Test
     assert_equal Errno::ECONNRESET, outcome.pop # the server behind gets one, too
   end
 
-  def test_reset_in_place_of_the_first_byte_or_of_the_end
+  def test_a_reset_instead_of_the_first_byte_or_the_end
     socket = connect_to(proxy(reset_at: 0, &ALPHABET))
     assert_equal ["", :open], receive(socket, 0.1)
     socket.puts
     assert_equal ["", :reset], receive(socket, 5)
-    # The line says that the client has seen itself connected: a reset before that is an error of its connect.
+    # The line proves that the client has seen itself connected: a reset before that is an error of its connect.
     socket = connect_to(proxy(reset_at: 3) { |connection| connection.gets && connection.write("abc") })
     socket.puts
     assert_equal ["abc", :reset], receive(socket, 5)
   end
 
-  # Bytes that the client is slow to take are not lost to the reset behind them.
+  # The reset does not overtake bytes that the client is slow to read.
   def test_a_reset_does_not_overtake
     bytes = 1 << 20
     socket = connect_to(proxy(reset_at: bytes) { |connection| connection.gets && connection.write("x" * bytes * 2) })
@@ -220,7 +223,7 @@ class ShapingProxyTest < Minitest::Test
     assert_equal ["abcd", :end], receive(socket, 5)
   end
 
-  def test_close_ends_the_server_behind
+  def test_close_also_ends_the_servers_connection
     ended = Thread::Queue.new
     socket = connect_to(proxy(close_at: 0) { |connection| connection.write("x") && ended.push(connection.read) })
     assert_equal ["", :end], receive(socket, 5)
@@ -264,7 +267,7 @@ class ShapingProxyTest < Minitest::Test
     assert_equal Errno::ECONNRESET, seen.pop
   end
 
-  # Its end has come before; the reset is seen all the same, while the replies stall.
+  # The client's end came before; its reset is seen all the same, while the replies stall.
   def test_a_reset_after_a_half_close
     through = proxy(stall_at: 1) { |connection| connection.read.then { connection.write("abc") } && sleep }
     socket = connect_to(through)
@@ -285,8 +288,8 @@ class ShapingProxyTest < Minitest::Test
     socket.close
   end
 
-  def test_a_server_that_is_not_there_is_a_reset_and_a_message
-    # Bound, and not listening: nobody else gets the port.
+  def test_a_missing_server_causes_a_reset_and_a_message
+    # Bound, and not listening: no other program gets the port.
     nobody = Socket.new(:INET, :STREAM).tap { |socket| socket.bind(Addrinfo.tcp("127.0.0.1", 0)) && @closing << socket }
     through = proxy("127.0.0.1:#{nobody.local_address.ip_port}")
     2.times do
@@ -297,7 +300,7 @@ class ShapingProxyTest < Minitest::Test
     assert_equal [2, 0], through.stats.values_at("failed", "open")
   end
 
-  def test_a_unix_socket_behind
+  def test_a_server_on_a_unix_socket
     Dir.mktmpdir do |folder|
       path = File.join(folder, "socket")
       server = UNIXServer.new(path)
@@ -317,13 +320,15 @@ class ShapingProxyTest < Minitest::Test
     end
   end
 
-  def test_a_name_behind
+  def test_a_server_given_by_name
     assert_equal "done", get(proxy("localhost:#{load_server.port}"), "/0")
   end
 
   # localhost is ::1 first where Debian's installer wrote the hosts file, and servers listen on 127.0.0.1.
   def test_a_name_whose_first_addresses_refuse
-    network = dead_network(hosts: {"::1" => ["several.example"], "127.0.0.2" => ["several.example"], "127.0.0.1" => ["several.example"]})
+    network = dead_network(
+      hosts: {"::1" => ["several.example"], "127.0.0.2" => ["several.example"], "127.0.0.1" => ["several.example"]}
+    )
     program = <<~RUBY
       require "heddle/lab"
       require "net/http"
@@ -355,7 +360,7 @@ class ShapingProxyTest < Minitest::Test
     other = connect_to(through)
     other.puts
     assert_equal ["abc", :open], receive(other, 0.3)
-    through.pass # what was held back comes
+    through.pass # the held bytes arrive
     assert_equal "defghij", socket.read(7)
     through.reset
     assert_equal ["", :reset], receive(socket, 5)
@@ -391,11 +396,12 @@ class ShapingProxyTest < Minitest::Test
     Process.setrlimit(:NOFILE, *before) if before
   end
 
-  # It rests while descriptors are out, and goes on when some are free again.
+  # It pauses while no descriptor is free, and continues when some are free again.
   def test_the_descriptor_limit
     launcher = File.join(Dir.tmpdir, "heddle-few-descriptors-#{Process.pid}")
     File.write(launcher, "#!/bin/sh\nulimit -n 40\nexec #{@program} \"$@\"\n", perm: 0o755)
-    through = ShapingProxy.start("127.0.0.1:#{load_server.port}", program: launcher).tap { |started| @proxies << started }
+    through = ShapingProxy.start("127.0.0.1:#{load_server.port}", program: launcher)
+      .tap { |started| @proxies << started }
     sockets = Array.new(100) { connect_to(through) }
     served = sockets.count do |socket|
       socket.write("GET /0 HTTP/1.0\r\n\r\n")
@@ -414,13 +420,15 @@ class ShapingProxyTest < Minitest::Test
       {delay: 4000} => /delay and jitter take milliseconds, at most 3600000/, {drip: 0} => /drip takes milliseconds/,
       {rate: 0} => /rate takes bytes a second, at least 1/, {rate: 1, drip: 1} => /rate and drip exclude each other/,
       {stall_at: 1, reset_at: 2} => /exclude each other/, {stall_at: -1} => /take a number of bytes/,
-      {direction: "up"} => /direction is replies, requests or both/
+      {direction: "up"} => /direction must be replies, requests or both/
     }.each do |settings, message|
       assert_match message, assert_raises(Heddle::Lab::Error) { proxy("127.0.0.1:1", **settings) }.message
     end
     through = proxy
-    assert_match(/the proxy refused "rate 0": rate takes/, assert_raises(Heddle::Lab::Error) { through.shape(rate: 0) }.message)
-    assert_match(/unknown setting :speed; there are delay/, assert_raises(ArgumentError) { through.shape(speed: 1) }.message)
+    assert_match(/the proxy refused "rate 0": rate takes/,
+      assert_raises(Heddle::Lab::Error) { through.shape(rate: 0) }.message)
+    assert_match(/unknown setting :speed; choose from delay/,
+      assert_raises(ArgumentError) { through.shape(speed: 1) }.message)
     assert_equal "done", get(through, "/0")
     {"nowhere" => /HOST:PORT or unix:PATH/, "unix:" => /needs a path/, "unix:/#{"x" * 200}" => /107 bytes/,
      "no.such.name.invalid:80" => /no.such.name.invalid:80/}.each do |upstream, message|
@@ -437,12 +445,12 @@ class ShapingProxyTest < Minitest::Test
       Process.kill(:TERM, io.pid)
       answers
     end
-    assert_equal ["ok\n", "ok\n", "error: a line has at most 511 bytes\n", "ok\n"], output.first(4)
-    assert_match(/\Aerror: there are delay, .*; or pass, reset, stats alone\n\z/, output.last)
+    assert_equal ["ok\n", "ok\n", "error: a line can have at most 511 bytes\n", "ok\n"], output.first(4)
+    assert_match(/\Aerror: unknown setting: use delay, .*; or pass, reset, stats alone\n\z/, output.last)
   end
 end
 
-# The same on a proxy that ends with an error at the first wrong access or leak.
+# The same on a proxy built to stop with an error at the first invalid access or leak.
 class SanitizedShapingProxyTest < ShapingProxyTest
   include SanitizedServer
 end

@@ -5,13 +5,15 @@ require "json"
 require "stringio"
 require "heddle/lab"
 
-# The bench of streams, once with one round: that it measures what it says, not how fast this machine is.
+# The bench of streams, once with one round: that it measures what it claims, not how fast this machine is.
 class StreamBenchTest < Minitest::Test
   hard_deadline 240
 
-  def test_each_way_answers_right_in_each_place
+  def test_each_model_answers_correctly_in_each_place
     out, err = StringIO.new, StringIO.new
-    status = Heddle::Lab::CLI.run(%w[bench stream --models raw,io_stream_timeout,stream,stream_deadline --scale 0.05 --rounds 1 --deadline 60 -o json], out: out, err: err)
+    status = Heddle::Lab::CLI.run(%w[
+      bench stream --models raw,io_stream_timeout,stream,stream_deadline --scale 0.05 --rounds 1 --deadline 60 -o json
+    ], out: out, err: err)
     skip err.string if status == 69
     assert_equal [0, ""], [status, err.string], out.string
     rounds = JSON.parse(out.string)["rounds"].reject { |round| round["twin"] }

@@ -2,7 +2,7 @@
 
 require "heddle/lab"
 
-# A bench of two cases whose models go wrong on demand.
+# A bench of two cases whose models fail on demand.
 class TrialBench < Heddle::Lab::Bench
   bench "trial", about: "tests the runner", default_models: %w[good], peers: %w[peer],
     kinds: %w[good heddle wrong hang crash leave fail peer absent].to_h { |kind| [kind, :none] }
@@ -11,7 +11,8 @@ class TrialBench < Heddle::Lab::Bench
   PATHS = [File.expand_path("workloads", __dir__)].freeze
 
   def cases
-    @cases ||= [1, 2].map { |factor| Heddle::Lab::Case.new(name: "x#{factor}", unit: "mm", params: {"factor" => factor}) }
+    @cases ||=
+      [1, 2].map { |factor| Heddle::Lab::Case.new(name: "x#{factor}", unit: "mm", params: {"factor" => factor}) }
   end
 
   def title = "A trial"
@@ -21,9 +22,10 @@ class TrialBench < Heddle::Lab::Bench
     [matrix.values(OPERATIONS), matrix.ratios(OPERATIONS), matrix.troubles].compact
   end
 
-  OPERATIONS = Heddle::Lab::Metric.new(key: :operations, title: "Operations", better: :higher, value: ->(m) { m["operations"] })
+  OPERATIONS = Heddle::Lab::Metric
+    .new(key: :operations, title: "Operations", better: :higher, value: ->(m) { m["operations"] })
 
-  # Name of the case that comes out the same each time, or nil.
+  # Name of the case whose result is the same each time, or nil.
   attr_accessor :constant
 
   def repeats?(bench_case) = bench_case.name != constant
@@ -33,7 +35,8 @@ class TrialBench < Heddle::Lab::Bench
     bench.model_names = models
     bench.constant = constant
     child = Heddle::Lab::Child.new(deadline: deadline, paths: PATHS)
-    record = Heddle::Lab::Runner.new(bench, rounds: rounds, seed: seed, child: child, affinity: Heddle::Lab::Affinity.new(cores: []),
+    affinity = Heddle::Lab::Affinity.new(cores: [])
+    record = Heddle::Lab::Runner.new(bench, rounds: rounds, seed: seed, child: child, affinity: affinity,
       argv: ["bench", "trial"], progress: StringIO.new).run
     [bench, Heddle::Lab::Summary.new(record)]
   end

@@ -3,23 +3,24 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What a task allocates has to be collected, and each collection marks the stacks of all fibers that wait.
+# The GC has to collect what a task allocates, and each collection marks the stacks of all fibers that wait.
 class AllocationsTest < Minitest::Test
   include LoopHelpers
 
   COUNT = 1000
 
-  def test_a_fresh_fiber_comes_with_its_task_and_the_callers_block_alone
+  def test_a_new_fiber_allocates_only_its_task_and_the_block
     Heddle.run do
       each = allocated { COUNT.times { Fiber.schedule { nil } } }
       assert_operator each, :<, 4.5 # the fiber, the task, the block's Proc with its environment
     end
   end
 
-  def test_a_fiber_that_is_used_again_comes_without_a_new_one
+  def test_a_reused_fiber_allocates_no_fiber
     Heddle.run do
       each = allocated { COUNT.times { Heddle.spawn { nil } } }
-      assert_operator each, :<, 4.5 # the task, the Proc, its environment, the names of what the task before left behind
+      # the task, the Proc, its environment, the names of what the previous task left behind
+      assert_operator each, :<, 4.5
     end
   end
 

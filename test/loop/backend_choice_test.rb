@@ -8,7 +8,8 @@ class BackendChoiceTest < Minitest::Test
   include LoopHelpers
   include Refusals
 
-  ASK = "puts Heddle::Scheduler.backends.join(' '), Heddle.run { Heddle.spawn { sleep(0.001) }.value && Fiber.scheduler.backend }"
+  ASK = "puts Heddle::Scheduler.backends.join(' '), Heddle.run { Heddle.spawn { sleep(0.001) }.value && " \
+    "Fiber.scheduler.backend }"
 
   def test_the_forced_backend_is_used
     Heddle::Scheduler.backends.each do |name|
@@ -16,7 +17,7 @@ class BackendChoiceTest < Minitest::Test
     end
   end
 
-  def test_without_one_the_best_is_used
+  def test_without_a_forced_backend_the_best_is_used
     [nil, ""].each do |value|
       names, used = assert_child(ASK, env: {"HEDDLE_BACKEND" => value}).lines(chomp: true)
       assert_equal names.split.first, used
@@ -33,15 +34,17 @@ class BackendChoiceTest < Minitest::Test
     assert_empty outcome.out
   end
 
-  def test_a_kernel_that_refuses_io_uring_and_nothing_forced
+  def test_a_refused_io_uring_with_no_backend_forced
     [Errno::EPERM, Errno::ENOSYS].each do |error|
-      names, used = refusing(IO_URING_SETUP, error) { |launcher| assert_child(ASK, env: {"HEDDLE_BACKEND" => nil}, launcher: launcher) }.lines(chomp: true)
+      names, used = refusing(IO_URING_SETUP, error) { |launcher|
+        assert_child(ASK, env: {"HEDDLE_BACKEND" => nil}, launcher: launcher)
+      }.lines(chomp: true)
       refute_includes names.split, "uring"
       assert_equal (Heddle::Scheduler.backends - ["uring"]).first, used
     end
   end
 
-  def test_a_kernel_that_refuses_io_uring_which_is_forced
+  def test_a_refused_io_uring_that_was_forced
     skip "this build has no io_uring" unless Heddle::Scheduler.backends.include?("uring")
     outcome = refusing(IO_URING_SETUP, Errno::EPERM) do |launcher|
       in_child(<<~RUBY, env: {"HEDDLE_BACKEND" => "uring"}, launcher: launcher)

@@ -5,8 +5,8 @@ require "support/loop_helpers"
 require "support/refusals"
 require "support/system_calls"
 
-# What the kernel allowed when the loop began it refuses later: a sandbox is entered, or somebody closes descriptors
-# that are not theirs. No task has done anything wrong, so none may notice.
+# What the kernel allowed when the loop began it later refuses: the process enters a sandbox, or other code closes the
+# backend's descriptors. No task has caused that, so none may notice.
 class BackendFailureTest < Minitest::Test
   include LoopHelpers
   include Refusals
@@ -14,7 +14,7 @@ class BackendFailureTest < Minitest::Test
   IO_URING_ENTER = 426
   EPOLL_WAITS = [232, 281, 441].freeze # epoll_wait, epoll_pwait, epoll_pwait2, on x86-64
 
-  # Everything that can be waited for is waited for when it happens: FAILURE. Then each wait ends as it should.
+  # The FAILURE happens while tasks wait for everything that can be waited for. Then each wait ends as it should.
   WAITS = <<~'RUBY'
     require "support/system_calls"
     require "tempfile"
@@ -46,7 +46,8 @@ class BackendFailureTest < Minitest::Test
       cancelled.wait
       after = Array.new(20) { |index| Heddle.spawn { sleep(0.001) && index } }
       raise "later tasks fail" unless after.map(&:value) == [*0...20]
-      puts [began_with, Fiber.scheduler.backend, both.map(&:value), selecting.value, cancelled.status, closed.value, slept.value, popped.value].flatten.join(" ")
+      puts [began_with, Fiber.scheduler.backend, both.map(&:value), selecting.value, cancelled.status, closed.value,
+        slept.value, popped.value].flatten.join(" ")
     end
   RUBY
 
@@ -64,20 +65,23 @@ class BackendFailureTest < Minitest::Test
       assert_falls_back(backend, next_best, "SystemCalls.close(#{descriptor_of(backend)})")
     end
 
-    # The number is a file's of the program's by then, and must not be closed with the backend.
+    # By then the number is a file of the program's, and must not be closed with the backend.
     define_method("test_#{backend}_leaves_the_file_that_got_its_number") do
       failure = <<~RUBY
         victim = Tempfile.new
         number = #{descriptor_of(backend)}
         SystemCalls.dup2(victim.fileno, number)
-        at_exit { victim.syswrite("x"); puts File.identical?(victim.path, "/proc/self/fd/\#{number}") ? "kept" : "closed" }
+        at_exit do
+          victim.syswrite("x")
+          puts File.identical?(victim.path, "/proc/self/fd/\#{number}") ? "kept" : "closed"
+        end
       RUBY
       assert_falls_back(backend, next_best, failure, more: "kept\n")
     end
   end
 
-  # A filter that knows neither eventfd nor eventfd2 leaves a pipe.
-  def test_without_eventfd
+  # Under a filter that knows neither eventfd nor eventfd2 a pipe remains.
+  def test_without_eventfd_a_pipe_wakes_the_loop
     [Errno::EPERM, Errno::ENOSYS].each do |error|
       refusing(290, error) do |launcher|
         assert_equal "popped\n", assert_child(<<~RUBY, launcher: launcher)
@@ -105,6 +109,6 @@ class BackendFailureTest < Minitest::Test
     outcome = in_child(WAITS.sub("FAILURE") { failure }, env: environment)
     assert_equal "#{backend} #{next_best} #{ENDS}#{more}", outcome.out, outcome.err
     assert outcome.status.success?, outcome.err
-    assert_match(/heddle: the kernel refuses #{backend} from now on \(.*\); going on with #{next_best}/, outcome.err)
+    assert_match(/heddle: the kernel refuses #{backend} from now on \(.*\); continuing with #{next_best}/, outcome.err)
   end
 end

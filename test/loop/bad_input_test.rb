@@ -4,11 +4,11 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
-# Each a specific error that says what to do; nothing hangs, and what runs goes on.
+# Each raises a specific error that says what to do; nothing hangs, and other tasks continue.
 class BadInputTest < Minitest::Test
   include LoopHelpers
 
-  def test_blocks_missing
+  def test_methods_without_their_block
     assert_includes assert_raises(ArgumentError) { Heddle.run }.message, "needs a block"
     assert_includes assert_raises(ArgumentError) { Heddle::FiberPool.retire_if }.message, "needs a block"
     Heddle.run do
@@ -28,7 +28,9 @@ class BadInputTest < Minitest::Test
     assert_kind_of Heddle::Error, error
     Heddle.run {}
     assert_raises(Heddle::SchedulerMissing) { Heddle.spawn { flunk } }
-    assert_raises(Heddle::SchedulerMissing) { Thread.new { Heddle.spawn { flunk } }.tap { |thread| thread.report_on_exception = false }.value }
+    assert_raises(Heddle::SchedulerMissing) do
+      Thread.new { Heddle.spawn { flunk } }.tap { |thread| thread.report_on_exception = false }.value
+    end
   end
 
   def test_arguments_of_spawn
@@ -40,13 +42,14 @@ class BadInputTest < Minitest::Test
     end
   end
 
-  def test_tasks_cannot_be_made_otherwise
+  def test_tasks_cannot_be_made_without_spawn
     assert_raises(NoMethodError) { Heddle::Task.new }
     assert_raises(TypeError, NoMethodError) { Heddle::Task.allocate }
   end
 
   NOT_SPANS = {
-    "a String" => "1", "a Symbol" => :soon, "an Array" => [1], "an Object" => Object.new, "a Range" => (1..2), "true" => true
+    "a String" => "1", "a Symbol" => :soon, "an Array" => [1], "an Object" => Object.new, "a Range" => (1..2),
+    "true" => true
   }.freeze
 
   NOT_SPANS.each do |name, value|
@@ -57,11 +60,12 @@ class BadInputTest < Minitest::Test
     end
   end
 
-  {"minus one" => -1, "a negative Float" => -0.001, "minus infinity" => -Float::INFINITY, "NaN" => Float::NAN}.each do |name, value|
+  {"minus one" => -1, "a negative Float" => -0.001, "minus infinity" => -Float::INFINITY,
+   "NaN" => Float::NAN}.each do |name, value|
     define_method("test_#{name}_as_a_span".tr(" ", "_")) do
       with_pair do |reader, _|
         in_every_wait(reader) do |kind, wait|
-          # Ruby itself hands `block` what is left of a time, which may be less than nothing.
+          # Ruby itself passes `block` the rest of a time, which may be negative.
           next assert_equal(false, wait.call(value)) if kind == "block" && value < 0
 
           assert_raises(ArgumentError, FloatDomainError, RangeError, kind) { wait.call(value) }
@@ -82,14 +86,14 @@ class BadInputTest < Minitest::Test
     end
   end
 
-  def test_a_span_of_nil
+  def test_a_time_span_of_nil
     Heddle.run do
       assert_equal 1, Heddle.spawn { 1 }.wait(nil).value
     end
   end
 
-  # As Kernel#sleep: what divides like a number is a span.
-  def test_a_span_that_is_no_number
+  # As Kernel#sleep: anything that responds to divmod like a number is a span.
+  def test_a_time_span_that_is_not_a_number
     span = Object.new
     def span.divmod(_) = [0, 0.01]
     Heddle.run { assert_within(1, at_least: 0.01) { assert_equal false, Fiber.scheduler.block(:me, span) } }
@@ -115,7 +119,7 @@ class BadInputTest < Minitest::Test
     end
   end
 
-  def test_things_that_are_no_io
+  def test_objects_that_are_not_io
     Heddle.run do
       [nil, 1, "io", Object.new].each do |thing|
         assert_raises(TypeError, NoMethodError) { Fiber.scheduler.io_wait(thing, IO::READABLE, 1) }
@@ -127,7 +131,7 @@ class BadInputTest < Minitest::Test
     end
   end
 
-  def test_things_that_are_no_fiber
+  def test_objects_that_are_not_fibers
     Heddle.run do
       [nil, 1, Object.new, Fiber.new {}].each { |thing| assert_nil Fiber.scheduler.unblock(:me, thing) }
       assert_equal :fine, Heddle.spawn { sleep(0) && :fine }.value
@@ -135,7 +139,10 @@ class BadInputTest < Minitest::Test
   end
 
   def test_sizes_of_pools
-    {0 => ArgumentError, -1 => ArgumentError, nil => TypeError, 1.5 => TypeError, "2" => TypeError, Float::INFINITY => TypeError}.each do |size, kind|
+    {
+      0 => ArgumentError, -1 => ArgumentError, nil => TypeError, 1.5 => TypeError, "2" => TypeError,
+      Float::INFINITY => TypeError
+    }.each do |size, kind|
       error = assert_raises(kind) { Heddle::FiberPool.new(size) }
       assert_includes error.message, "size"
     end
@@ -165,7 +172,9 @@ class BadInputTest < Minitest::Test
     pool = nil
     Heddle.run { (pool = Heddle::FiberPool.new(1)).spawn { 1 }.value }
     assert_includes assert_raises(Heddle::SchedulerClosed) { pool.spawn { flunk } }.message, "has ended"
-    assert_raises(Heddle::SchedulerClosed) { Thread.new { pool.spawn { flunk } }.tap { |thread| thread.report_on_exception = false }.value }
+    assert_raises(Heddle::SchedulerClosed) do
+      Thread.new { pool.spawn { flunk } }.tap { |thread| thread.report_on_exception = false }.value
+    end
   end
 
   def test_a_closed_scheduler
@@ -196,18 +205,20 @@ class BadInputTest < Minitest::Test
     end
   end
 
-  def test_errors_are_what_one_would_rescue
+  def test_errors_inherit_from_what_a_caller_would_rescue
     assert_operator Heddle::LimitReached, :<, FiberError
     assert_operator Heddle::PoolClosed, :<, ClosedQueueError
     assert_operator Heddle::WrongThread, :<, ThreadError
     refute_operator Heddle::Cancellation, :<, StandardError
-    [Heddle::Cancellation, Heddle::TaskCancelled, Heddle::SchedulerMissing, Heddle::SchedulerClosed, Heddle::WrongThread,
-      Heddle::LimitReached, Heddle::BackendUnavailable, Heddle::PoolClosed].each { |error| assert_includes error, Heddle::Error }
+    [Heddle::Cancellation, Heddle::TaskCancelled, Heddle::SchedulerMissing, Heddle::SchedulerClosed,
+      Heddle::WrongThread, Heddle::LimitReached, Heddle::BackendUnavailable, Heddle::PoolClosed].each do |error|
+      assert_includes error, Heddle::Error
+    end
   end
 
   private
 
-  # What takes a span in seconds, each with a wait that goes on beside it.
+  # Methods that take a span in seconds, each with a wait that continues beside them.
   def in_every_wait(reader)
     Heddle.run do
       beside = Heddle.spawn { sleep(0.02) && :went_on }

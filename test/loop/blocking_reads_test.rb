@@ -3,8 +3,9 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# IO#readpartial and its like: the hook says that nothing is there, for it cannot know IO#read_nonblock from them, and they wait
-# by io_wait. Those of sockets read nothing in vain after a read that took all there was.
+# IO#readpartial and similar reads: the hook returns that nothing is there, since it cannot tell them from
+# IO#read_nonblock, and they wait by io_wait. Reads of sockets make no system call in vain after a read that took all
+# bytes.
 class BlockingReadsTest < Minitest::Test
   include LoopHelpers
 
@@ -26,7 +27,7 @@ class BlockingReadsTest < Minitest::Test
     end
   end
 
-  def test_a_conversation_reads_nothing_in_vain
+  def test_an_exchange_makes_no_read_in_vain
     with_pair do |near, far|
       Heddle.run do
         before = Fiber.scheduler.statistics
@@ -44,8 +45,8 @@ class BlockingReadsTest < Minitest::Test
     end
   end
 
-  # What a poll finds before all that is ready had its turn would have to wait for them.
-  def test_many_that_converse_are_looked_at_once_a_turn_of_all
+  # A poll before all ready fibers had their turn would find bytes that then have to wait for those fibers.
+  def test_many_exchanging_fibers_are_polled_once_a_round
     pairs = Array.new(20) { UNIXSocket.pair }
     Heddle.run do
       before = Fiber.scheduler.statistics
@@ -65,12 +66,12 @@ class BlockingReadsTest < Minitest::Test
     assert_equal %i[io_read io_wait io_read], calls { |reader| assert_equal "late", reader.readpartial(100) }
   end
 
-  # A C extension that closes the IO behind our back frees that buffer: a wait must not keep its address.
+  # A C extension that closes the IO without our knowledge frees that buffer: a wait must not keep its address.
   def test_a_read_into_the_buffer_of_the_io_itself_waits_in_ruby
     assert_equal %i[io_read io_wait io_read], calls { |reader| assert_equal "late", reader.gets }.first(3)
   end
 
-  def test_what_has_come_meanwhile_is_read_and_so_is_the_end
+  def test_bytes_and_the_end_that_arrive_meanwhile_are_read
     with_pair do |reader, writer|
       Heddle.run do
         %w[a b c].each do |text|
@@ -85,7 +86,7 @@ class BlockingReadsTest < Minitest::Test
     end
   end
 
-  def test_a_number_used_again_inherits_nothing_that_harms
+  def test_a_reused_descriptor_number_inherits_no_harmful_state
     Heddle.run do
       2.times do
         with_pair do |reader, writer|
@@ -98,7 +99,7 @@ class BlockingReadsTest < Minitest::Test
     end
   end
 
-  # Ruby makes room in it again before each read.
+  # Ruby makes room in the String again before each read.
   def test_the_string_may_be_changed_while_a_fiber_waits_to_fill_it
     with_pair do |reader, writer|
       Heddle.run do
@@ -128,7 +129,7 @@ class BlockingReadsTest < Minitest::Test
 
   private
 
-  # The hooks that a read calls for which there is nothing yet.
+  # The hooks that a read without data calls.
   def calls
     with_pair do |reader, writer|
       in_thread do

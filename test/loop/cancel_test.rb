@@ -7,8 +7,9 @@ require "timeout"
 class CancelTest < Minitest::Test
   include LoopHelpers
 
-  # A collection at every allocation: a full one for a part of the tasks, the quicker minor one (1) for the others. In a
-  # process of its own, whose heap is small; ten at a time, for each collection looks at the stacks of all that wait.
+  # A collection at every allocation: a full one for some of the tasks, the faster minor one (1) for the others. In a
+  # process of its own, whose heap is small; ten tasks at a time, since each collection scans the stacks of all that
+  # wait.
   def test_a_thousand_tasks_cancelled_in_mid_read_under_gc_stress
     assert_equal "1000 1000\n", assert_child(<<~'RUBY', timeout: 50)
       ensured = intact = 0
@@ -153,7 +154,7 @@ class CancelTest < Minitest::Test
     end
   end
 
-  def test_a_cancellation_that_is_swallowed_lets_the_task_go_on
+  def test_a_swallowed_cancellation_lets_the_task_continue
     Heddle.run do
       task = Heddle.spawn do
         sleep
@@ -166,7 +167,7 @@ class CancelTest < Minitest::Test
     end
   end
 
-  def test_a_rescue_of_standard_errors_does_not_stop_it
+  def test_a_rescue_of_standard_error_does_not_catch_a_cancellation
     Heddle.run do
       task = Heddle.spawn do
         sleep
@@ -177,7 +178,7 @@ class CancelTest < Minitest::Test
     end
   end
 
-  def test_an_error_in_the_clean_up_is_the_tasks_error
+  def test_an_error_in_clean_up_becomes_the_tasks_error
     Heddle.run do
       task = Heddle.spawn do
         sleep
@@ -194,13 +195,13 @@ class CancelTest < Minitest::Test
     Heddle.run do
       task = Heddle.spawn do
         Heddle::Task.current.cancel
-        flunk "it went on"
+        flunk "it continued"
       end
       assert_equal :cancelled, task.status
     end
   end
 
-  def test_a_task_that_runs_is_cancelled_at_its_next_wait
+  def test_a_running_task_is_cancelled_at_its_next_wait
     Heddle.run do
       victim = reached = nil
       victim = Heddle.spawn do

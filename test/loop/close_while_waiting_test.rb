@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "io/wait"
 
-# An IO that is closed under a fiber that waits for it: the wait ends in IOError, as in a thread.
+# An IO that is closed while a fiber waits for it: the wait ends in IOError, as in a thread.
 class CloseWhileWaitingTest < Minitest::Test
   include LoopHelpers
 
@@ -48,7 +48,7 @@ class CloseWhileWaitingTest < Minitest::Test
     end
   end
 
-  def test_the_others_that_wait_are_not_disturbed
+  def test_other_waiters_are_not_disturbed
     with_pair do |reader, writer|
       with_pair do |other_reader, other_writer|
         Heddle.run do
@@ -76,7 +76,7 @@ class CloseWhileWaitingTest < Minitest::Test
   end
 
   # Closed where Ruby does not see it.
-  def test_a_number_that_stands_for_nothing_is_refused_at_once
+  def test_an_unused_descriptor_number_is_refused_at_once
     with_pair do |reader, _|
       Heddle.run do
         sleep(0) # the loop has its own descriptors

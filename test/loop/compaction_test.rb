@@ -55,12 +55,17 @@ class CompactionTest < Minitest::Test
     GC.auto_compact = before unless before.nil?
   end
 
-  # Moves every object that may move and looks at each reference after it. In a process of its own: it doubles the heap.
+  # Moves every object that can move and then checks each reference. In a process of its own, since it doubles the
+  # heap.
   def test_every_reference_after_a_compaction
     skip "this Ruby has no GC.verify_compaction_references" unless GC.respond_to?(:verify_compaction_references)
     out = assert_child(<<~'RUBY')
       verify = lambda do
-        (RUBY_VERSION < "3.2") ? GC.verify_compaction_references(double_heap: true, toward: :empty) : GC.verify_compaction_references(expand_heap: true, toward: :empty)
+        if RUBY_VERSION < "3.2"
+          GC.verify_compaction_references(double_heap: true, toward: :empty)
+        else
+          GC.verify_compaction_references(expand_heap: true, toward: :empty)
+        end
       rescue ArgumentError
         GC.verify_compaction_references
       end
@@ -68,12 +73,14 @@ class CompactionTest < Minitest::Test
       values = Heddle.run do
         pool = Heddle::FiberPool.new(3, queue: 50, name: "pool")
         pooled = Array.new(20) { |index| pool.spawn { sleep(0.01) && index } }
-        tasks = Array.new(20) { |index| Heddle.spawn(name: "t#{index}") { index.odd? ? reader.readpartial(1) : sleep(0.02) } }
+        tasks =
+          Array.new(20) { |index| Heddle.spawn(name: "t#{index}") { index.odd? ? reader.readpartial(1) : sleep(0.02) } }
         timed = Heddle.spawn { Fiber.scheduler.timeout_after(0.05, IOError, "late") { sleep } rescue $!.message }
         verify.call
         10.times { writer.write("x") && sleep(0) }
         verify.call
-        [tasks.count { |task| task.value == "x" }, pooled.sum(&:value), timed.value, Heddle.spawn { sleep(0) && 1 }.value]
+        [tasks.count { |task| task.value == "x" }, pooled.sum(&:value), timed.value,
+          Heddle.spawn { sleep(0) && 1 }.value]
       end
       verify.call
       puts values.join(" ")
@@ -81,7 +88,7 @@ class CompactionTest < Minitest::Test
     assert_equal "10 190 late 1\n", out
   end
 
-  # Where the scheduler is another gem's, no loop of ours marks the tasks: queued ones are known to their pool alone.
+  # Under another gem's scheduler no loop of ours marks the tasks: only their pool knows the queued ones.
   def test_queued_tasks_under_another_scheduler
     reason = Hosts.missing(:async)
     skip reason if reason
@@ -93,10 +100,17 @@ class CompactionTest < Minitest::Test
         gate = Queue.new
         results = []
         2.times { pool.spawn { gate.pop } }
-        2_000.times { |index| 20.times { Object.new } && Heddle.deadline(60 + index) { pool.spawn { results << [Heddle::Task.current.status, index] } } }
+        2_000.times do |index|
+          20.times { Object.new } &&
+            Heddle.deadline(60 + index) { pool.spawn { results << [Heddle::Task.current.status, index] } }
+        end
         GC.start
         begin
-          (RUBY_VERSION < "3.2") ? GC.verify_compaction_references(double_heap: true, toward: :empty) : GC.verify_compaction_references(expand_heap: true, toward: :empty)
+          if RUBY_VERSION < "3.2"
+            GC.verify_compaction_references(double_heap: true, toward: :empty)
+          else
+            GC.verify_compaction_references(expand_heap: true, toward: :empty)
+          end
         rescue ArgumentError, NotImplementedError, NoMethodError
           3.times { GC.compact }
         end
@@ -110,7 +124,7 @@ class CompactionTest < Minitest::Test
 
   private
 
-  # Leaves holes between what is made, so that there is something to move.
+  # Leaves holes between the objects, so that the GC has something to move.
   def churn
     Array.new(100) do |index|
       made = yield(index)

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# poll(2) refuses more entries than the process may have descriptors. Fewer descriptors than that may be waited for more
-# often: by several tasks, or named twice in one IO.select. And the limit may be lowered afterwards.
+# poll(2) refuses more entries than the process may have descriptors. Yet fewer descriptors than that may be waited
+# for more often: by several tasks, or named twice in one IO.select. And the limit may be lowered afterwards.
 class DescriptorLimitTest < Minitest::Test
   include LoopHelpers
 
@@ -23,7 +23,7 @@ class DescriptorLimitTest < Minitest::Test
     RUBY
   end
 
-  def test_selects_that_name_a_descriptor_often
+  def test_selects_that_list_a_descriptor_many_times
     [0, 5].each do |timeout|
       assert_equal "nil 100\n", assert_child(<<~RUBY)
         Process.setrlimit(:NOFILE, 64, 64)
@@ -37,7 +37,7 @@ class DescriptorLimitTest < Minitest::Test
     end
   end
 
-  # As a program does that opens what it needs, then gives up the right to open more.
+  # As a program that opens what it needs, then gives up the right to open more.
   def test_a_limit_that_is_lowered_later
     assert_equal "[:completed] 20 popped true\n", assert_child(<<~RUBY)
       require "io/wait"
@@ -60,8 +60,8 @@ class DescriptorLimitTest < Minitest::Test
     RUBY
   end
 
-  # Those that wait for different things on one descriptor share its entry.
-  def test_what_one_waits_for_is_not_lost_when_another_is_done
+  # Fibers that wait for different events on one descriptor share its entry.
+  def test_a_wait_is_not_lost_when_another_on_its_descriptor_ends
     near, far = UNIXSocket.pair
     fill = -> { loop { near.write_nonblock("x" * 100_000) } }
     assert_raises(IO::WaitWritable, &fill)

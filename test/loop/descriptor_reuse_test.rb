@@ -5,11 +5,11 @@ require "support/loop_helpers"
 require "support/native_calls"
 require "io/wait"
 
-# Descriptor numbers come back at once; what the kernel knows of the file before must not be taken for the one after.
+# Descriptor numbers are reused at once; the kernel's state of the old file must not be taken for the new one.
 class DescriptorReuseTest < Minitest::Test
   include LoopHelpers
 
-  def test_a_number_used_again_after_close
+  def test_a_descriptor_number_reused_after_close
     Heddle.run do
       numbers = Array.new(200) do |index|
         reader, writer = UNIXSocket.pair
@@ -24,13 +24,13 @@ class DescriptorReuseTest < Minitest::Test
     end
   end
 
-  def test_the_new_file_is_not_taken_for_the_old
+  def test_a_new_file_is_not_mistaken_for_the_old
     Heddle.run do
       first_reader, first_writer = UNIXSocket.pair
       number = first_reader.fileno
       first_writer.write("x")
       assert first_reader.wait_readable(5)
-      first_reader.close # readable when it went
+      first_reader.close # was readable when it was closed
       second_reader, second_writer = UNIXSocket.pair
       assert_equal number, second_reader.fileno
       refute second_reader.wait_readable(0.02)
@@ -42,8 +42,8 @@ class DescriptorReuseTest < Minitest::Test
     end
   end
 
-  # The kernel still knows the old file under the number, because a copy of it is alive.
-  def test_a_number_used_again_while_a_copy_of_the_old_file_is_alive
+  # The kernel still knows the old file by the number, because a copy of it is open.
+  def test_a_descriptor_number_reused_while_a_copy_of_the_old_file_is_open
     Heddle.run do
       old_reader, old_writer = UNIXSocket.pair
       number = old_reader.fileno
@@ -54,7 +54,7 @@ class DescriptorReuseTest < Minitest::Test
       assert_equal number, new_reader.fileno
 
       waiter = Heddle.spawn { Fiber.scheduler.io_wait(new_reader, IO::READABLE, 0.1) }
-      old_writer.write("old") # fires what was registered under this number
+      old_writer.write("old") # what was registered under this number fires
       assert_equal false, waiter.value
 
       waiter = Heddle.spawn { new_reader.readpartial(8) }
@@ -84,8 +84,8 @@ class DescriptorReuseTest < Minitest::Test
     end
   end
 
-  # The number goes from a socket to a file, which the kernel does not wait for, and back to the socket, of which it knows.
-  def test_a_number_that_comes_back_to_its_first_file
+  # The number goes from a socket to a file, for which epoll does not wait, and back to the socket, which epoll knows.
+  def test_a_descriptor_number_that_returns_to_its_first_file
     Heddle.run do
       socket, writer = UNIXSocket.pair
       copy = socket.dup
@@ -118,8 +118,8 @@ class DescriptorReuseTest < Minitest::Test
     end
   end
 
-  # dup2 puts another file under a number without any close that Ruby would tell of.
-  def test_reopen
+  # dup2 puts another file under a number without any close that Ruby sees.
+  def test_reopen_puts_another_file_under_the_number
     with_pair do |reader, writer|
       with_pair do |other_reader, other_writer|
         Heddle.run do
@@ -134,7 +134,7 @@ class DescriptorReuseTest < Minitest::Test
     end
   end
 
-  # As C extensions make them: another IO object for the same number at each wait.
+  # As C extensions do: another IO object for the same number at each wait.
   def test_several_io_objects_for_one_descriptor
     with_pair do |reader, writer|
       Heddle.run do
@@ -150,14 +150,16 @@ class DescriptorReuseTest < Minitest::Test
     end
   end
 
-  # A cancelled wait must not hold the file open in the kernel: the peer would wait for its end in vain.
+  # A cancelled wait must not hold the file open in the kernel: the peer would never see the end.
   def test_the_peer_sees_the_end_of_a_socket_closed_after_a_cancelled_wait
     with_pair do |reader, writer|
       Heddle.run do
         waiter = Heddle.spawn { reader.readpartial(1) }
         waiter.cancel.wait
         reader.close
-        assert_nil assert_within(2, remeasure: 0) { writer.wait_readable(5) && writer.read_nonblock(1, exception: false) }
+        assert_nil assert_within(2, remeasure: 0) {
+          writer.wait_readable(5) && writer.read_nonblock(1, exception: false)
+        }
       end
     end
   end
@@ -167,7 +169,9 @@ class DescriptorReuseTest < Minitest::Test
       Heddle.run do
         refute reader.wait_readable(0.005)
         reader.close
-        assert_nil assert_within(2, remeasure: 0) { writer.wait_readable(5) && writer.read_nonblock(1, exception: false) }
+        assert_nil assert_within(2, remeasure: 0) {
+          writer.wait_readable(5) && writer.read_nonblock(1, exception: false)
+        }
       end
     end
   end

@@ -6,26 +6,28 @@ require "support/loop_helpers"
 class FiberPoolTest < Minitest::Test
   include LoopHelpers
 
-  # What holds in a run and outside of any.
+  # Behaviour inside a run and outside of any run.
   module Behaviour
     def test_map_keeps_the_order
       in_host do
-        assert_equal (0...30).map { |index| index * 2 }, Heddle::FiberPool.new(5).map(0...30) { |index| sleep(0.001 * (index % 3)) && index * 2 }
+        assert_equal (0...30).map { |index| index * 2 },
+          Heddle::FiberPool.new(5).map(0...30) { |index| sleep(0.001 * (index % 3)) && index * 2 }
         assert_equal [], Heddle::FiberPool.new(5).map([]) { flunk }
         assert_equal [[1, 2], [3, 4]], Heddle::FiberPool.new(5).map({1 => 2, 3 => 4}) { |pair| pair }
-        assert_equal [["a", 0], ["b", 1]], Heddle::FiberPool.new(5).map(%w[a b].each_with_index) { |letter, index| [letter, index] }
+        assert_equal [["a", 0], ["b", 1]],
+          Heddle::FiberPool.new(5).map(%w[a b].each_with_index) { |letter, index| [letter, index] }
         assert_equal [nil, nil], Heddle::FiberPool.new(5).map([1, 2]) {}
       end
     end
 
-    def test_what_has_no_items
+    def test_map_and_each_of_something_without_items
       in_host do
         error = assert_raises(TypeError) { Heddle::FiberPool.new(2).map(nil) {} }
         assert_includes error.message, "nil has no method each"
       end
     end
 
-    def test_no_more_than_its_size_run_at_once
+    def test_no_more_tasks_than_the_size_run_at_once
       in_host do
         now = most = 0
         Heddle::FiberPool.new(4).map(0...40) do
@@ -57,9 +59,11 @@ class FiberPoolTest < Minitest::Test
     def test_an_error_before_the_first_wait
       in_host do
         pool = Heddle::FiberPool.new(2)
-        report = stderr_of { assert_equal "at once", assert_raises(IOError) { pool.map(0...10) { raise IOError, "at once" } }.message }
+        report = stderr_of {
+          assert_equal "at once", assert_raises(IOError) { pool.map(0...10) { raise IOError, "at once" } }.message
+        }
         assert_empty report
-        assert_equal [1, 2], pool.map([1, 2]) { |number| number } # it goes on
+        assert_equal [1, 2], pool.map([1, 2]) { |number| number } # it continues
       end
     end
 
@@ -115,7 +119,7 @@ class FiberPoolTest < Minitest::Test
       end
     end
 
-    def test_a_queue_of_none
+    def test_a_queue_without_places
       in_host do
         pool = Heddle::FiberPool.new(1, queue: 0)
         order = []
@@ -208,7 +212,7 @@ class FiberPoolTest < Minitest::Test
       end
     end
 
-    def test_fibers_are_used_again
+    def test_fibers_are_reused
       in_host do
         assert_operator Heddle::FiberPool.new(3).map(0...100) { sleep(0) && Fiber.current }.uniq.size, :<=, 4
       end
@@ -217,8 +221,11 @@ class FiberPoolTest < Minitest::Test
     def test_spawn_from_eight_threads_at_once
       in_host do
         pool = Heddle::FiberPool.new(5, queue: 10)
-        threads = Array.new(8) { |number| Thread.new { Array.new(100) { |index| pool.spawn { sleep(0) && number * 100 + index } }.map(&:value) } }
-        # Outside a run the pool's loop runs in its own calls only. Between two of them the threads must get Ruby's lock.
+        threads = Array.new(8) { |number|
+          Thread.new { Array.new(100) { |index| pool.spawn { sleep(0) && number * 100 + index } }.map(&:value) }
+        }
+        # Outside a run the pool's loop runs only in the pool's own calls. Between two of them the threads must get
+        # the GVL.
         pool.wait(0.05) while threads.any?(&:alive?) && sleep(0.0005)
         assert_equal [*0...800], threads.flat_map(&:value)
         assert_equal 800, pool.wait.statistics[:spawned]
@@ -227,7 +234,8 @@ class FiberPoolTest < Minitest::Test
 
     def test_a_pool_in_a_pool
       in_host do
-        sums = Heddle::FiberPool.new(3).map(1..5) { |outer| Heddle::FiberPool.new(2).map(1..4) { |inner| sleep(0.0005) && outer * inner }.sum }
+        sums = Heddle::FiberPool.new(3)
+          .map(1..5) { |outer| Heddle::FiberPool.new(2).map(1..4) { |inner| sleep(0.0005) && outer * inner }.sum }
         assert_equal [10, 20, 30, 40, 50], sums
       end
     end
@@ -249,9 +257,9 @@ class FiberPoolTest < Minitest::Test
 
     mode :fiber
 
-    # Its last wait was over before the cancel. What starts after a cancel of all tasks would be waited for, for the run's
-    # grace.
-    def test_a_cancelled_task_starts_nothing_in_a_pool
+    # Its last wait was over before the cancel. A task that starts after the cancel of all tasks would be waited for
+    # until the run's grace is over.
+    def test_a_cancelled_task_cannot_start_pool_tasks
       Heddle.run do
         pool = Heddle::FiberPool.new(2)
         queue = Thread::Queue.new
@@ -268,12 +276,15 @@ class FiberPoolTest < Minitest::Test
 
     def in_host(&block) = Heddle.run(&block)
 
-    def test_an_error_that_nobody_asks_for_is_raised_from_the_run
-      report = stderr_of { assert_equal "unasked", assert_raises(IOError) { Heddle.run { Heddle::FiberPool.new(2).spawn { raise IOError, "unasked" } } }.message }
+    def test_an_unclaimed_error_is_raised_from_the_run
+      report = stderr_of {
+        assert_equal "unasked",
+          assert_raises(IOError) { Heddle.run { Heddle::FiberPool.new(2).spawn { raise IOError, "unasked" } } }.message
+      }
       assert_includes report, "unasked"
     end
 
-    def test_the_run_waits_for_what_the_pool_has_queued
+    def test_the_run_waits_for_tasks_queued_in_the_pool
       ended = []
       Heddle.run do
         pool = Heddle::FiberPool.new(1, queue: 10)
@@ -282,7 +293,7 @@ class FiberPoolTest < Minitest::Test
       assert_equal [0, 1, 2, 3, 4], ended
     end
 
-    def test_an_error_in_the_block_cancels_what_the_pool_has_queued
+    def test_an_error_in_the_block_cancels_tasks_queued_in_the_pool
       ran = []
       assert_raises(IOError) do
         Heddle.run do
@@ -294,7 +305,7 @@ class FiberPoolTest < Minitest::Test
       assert_equal [0], ran
     end
 
-    # A nil among the values would pass for the block's own.
+    # A nil among the values would look like the block's own.
     def test_an_item_that_is_cancelled_has_no_value
       in_host do
         pool = Heddle::FiberPool.new(3)
@@ -326,7 +337,7 @@ class FiberPoolTest < Minitest::Test
       end
     end
 
-    # The caller is cancelled between the pool's making and its first task.
+    # The caller is cancelled between the pool's creation and its first task.
     def test_a_caller_that_is_cancelled_before_its_first_task_starts
       Heddle.run do
         pool = nil
@@ -338,7 +349,7 @@ class FiberPoolTest < Minitest::Test
       end
     end
 
-    # They are cancelled before the loop has come to them; the pool's places are for others then.
+    # They are cancelled before the loop has reached them; the pool's places are then free for others.
     def test_tasks_of_another_thread_cancelled_before_they_start
       in_host do
         pool = Heddle::FiberPool.new(1)
@@ -396,7 +407,7 @@ class FiberPoolTest < Minitest::Test
       assert_nil Fiber.scheduler
     end
 
-    def test_tasks_go_on_in_the_next_call
+    def test_tasks_continue_in_the_next_call
       pool = Heddle::FiberPool.new(2)
       ended = []
       tasks = Array.new(2) { |index| pool.spawn { sleep(0.001) && ended << index } }
@@ -405,10 +416,11 @@ class FiberPoolTest < Minitest::Test
       assert_equal [0, 1], ended.sort
     end
 
-    # Between two calls Ruby has no scheduler to tell of a signal, a push, an unlock.
-    def test_what_wakes_a_task_between_two_calls
+    # Between two calls Ruby has no scheduler that it could tell of a signal, a push, an unlock.
+    def test_wake_ups_of_a_task_between_two_calls
       pool = Heddle::FiberPool.new(6)
-      lock, mutex, condition, queue = Thread::Mutex.new, Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
+      lock, mutex, condition, queue = Thread::Mutex.new, Thread::Mutex.new, Thread::ConditionVariable.new,
+        Thread::Queue.new
       due = false
       lock.lock
       tasks = [
@@ -427,7 +439,7 @@ class FiberPoolTest < Minitest::Test
       pool.close
     end
 
-    def test_a_join_goes_on_over_several_calls
+    def test_a_join_lasts_over_several_calls
       lock = Thread::Mutex.new.tap(&:lock)
       helper = Thread.new { lock.synchronize { :its_value } }
       pool = Heddle::FiberPool.new(3)
@@ -438,7 +450,7 @@ class FiberPoolTest < Minitest::Test
       pool.close
     end
 
-    def test_an_error_that_nobody_asks_for_is_raised_from_wait
+    def test_an_unclaimed_error_is_raised_from_wait
       pool = Heddle::FiberPool.new(2)
       report = stderr_of do
         pool.spawn { sleep(0.001) && raise(IOError, "unasked") }
@@ -450,10 +462,11 @@ class FiberPoolTest < Minitest::Test
     end
 
     def test_in_a_thread
-      assert_equal [2, 4], Thread.new { Heddle::FiberPool.new(2).map([1, 2]) { |number| sleep(0.001) && number * 2 } }.value
+      assert_equal [2, 4],
+        Thread.new { Heddle::FiberPool.new(2).map([1, 2]) { |number| sleep(0.001) && number * 2 } }.value
     end
 
-    # It would wait for the loop to run in a thread that may never do so.
+    # It would wait for the loop to run in a thread that may never run it.
     def test_a_map_in_another_thread_than_the_pools
       pool = Heddle::FiberPool.new(2)
       %i[map each].each do |method|
@@ -473,14 +486,14 @@ class FiberPoolTest < Minitest::Test
       assert_same pool, pool.wait
     end
 
-    def test_made_outside_and_used_in_a_run
+    def test_a_pool_made_outside_and_used_in_a_run
       pool = Heddle::FiberPool.new(2)
       error = assert_raises(ThreadError) { Heddle.run { pool.map([1]) {} } }
-      assert_includes error.message, "make the pool there"
+      assert_includes error.message, "make the pool in that thread"
     end
 
-    # What a block has spawned is no block of the pool's, and close waits for it.
-    def test_close_runs_what_blocks_have_spawned_under_the_pools_scheduler
+    # A task that a block has spawned is not the pool's, and close waits for it.
+    def test_close_runs_tasks_spawned_under_the_pools_scheduler
       reader, writer = UNIXSocket.pair
       schedulers = []
       pool = Heddle::FiberPool.new(2)
@@ -507,10 +520,11 @@ class FiberPoolTest < Minitest::Test
       assert_nil Fiber.scheduler
     end
 
-    def test_without_close_it_is_collected
+    def test_a_pool_without_close_is_collected
       before = descriptor_count
       out = assert_child(<<~RUBY)
-        # In a thread that is gone then: what it left on its stack would keep a pool, and with it those made just before.
+        # In a thread that is gone then: what it left on its stack would keep a pool, and with it those made just
+        # before.
         Thread.new { 300.times { Heddle::FiberPool.new(2).map([1, 2]) { sleep(0) } } }.join
         GC.start
         puts Dir.children("/proc/self/fd").size < 100
@@ -520,7 +534,7 @@ class FiberPoolTest < Minitest::Test
     end
   end
 
-  # Its parent's tasks have their places, and a queue that is full.
+  # The parent's tasks occupy its places, and the queue is full.
   def test_a_child_of_fork
     out = assert_child(<<~RUBY)
       def in_fork = Process.wait(fork { yield && exit!(0) })

@@ -3,11 +3,11 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Heddle.spawn and pools use their fibers again. What a task must not find there of the one before.
+# Heddle.spawn and pools reuse their fibers. A task must not find state of the previous task there.
 class FiberReuseTest < Minitest::Test
   include LoopHelpers
 
-  def test_the_fiber_is_used_again
+  def test_the_fiber_is_reused
     Heddle.run do
       first = Heddle.spawn { Fiber.current }.value
       second = Heddle.spawn { Fiber.current }.value
@@ -36,7 +36,7 @@ class FiberReuseTest < Minitest::Test
     end
   end
 
-  # What defines state on the fiber by an accessor, as ActiveSupport does.
+  # An accessor on Fiber defines the state, as ActiveSupport does.
   def test_state_behind_an_accessor_is_gone
     Fiber.attr_accessor :heddle_test_state
     Heddle.run do
@@ -84,7 +84,7 @@ class FiberReuseTest < Minitest::Test
     end
   end
 
-  def test_storage_in_a_pool_is_that_of_who_spawned
+  def test_storage_in_a_pool_is_the_spawners
     skip "fibers have had a storage since Ruby 3.2" unless ruby_at_least?("3.2")
     Heddle.run do
       pool = Heddle::FiberPool.new(1, queue: 10)
@@ -96,8 +96,9 @@ class FiberReuseTest < Minitest::Test
     end
   end
 
-  def test_no_warning_of_storage
-    assert_empty in_child("Heddle.run { 3.times { Heddle.spawn { Thread.current[:a] = 1 } } }", launcher: ["env", "RUBYOPT=-W:experimental"]).err
+  def test_storage_causes_no_warning
+    assert_empty in_child("Heddle.run { 3.times { Heddle.spawn { Thread.current[:a] = 1 } } }",
+      launcher: ["env", "RUBYOPT=-W:experimental"]).err
   end
 
   def test_an_exception_leaves_nothing_to_the_next_task
@@ -117,30 +118,34 @@ class FiberReuseTest < Minitest::Test
     Heddle.run do
       first = Heddle.spawn { mutex.lock && Fiber.current }.value
       assert_predicate mutex, :locked?
-      # The next task of that fiber is taken for the owner …
-      second = Heddle.spawn { [Fiber.current, mutex.owned?, (mutex.lock rescue $!.class)] }.value # rubocop:disable Style/RescueModifier
+      # Ruby takes the next task of that fiber for the owner …
+      second = Heddle.spawn { [Fiber.current, mutex.owned?, assert_raises(ThreadError) { mutex.lock }.class] }.value
       assert_equal [first, true, ThreadError], second
-      # … and may unlock it; others cannot.
+      # … so that it may unlock the Mutex; others cannot.
       assert_raises(ThreadError) { mutex.unlock }
-      assert_nil assert_within(1, remeasure: 0) { Heddle.spawn { sleep(0) }.wait && Heddle.spawn { mutex.unlock }.wait && nil }
+      assert_nil assert_within(1, remeasure: 0) {
+        Heddle.spawn { sleep(0) }.wait && Heddle.spawn { mutex.unlock }.wait && nil
+      }
       refute_predicate mutex, :locked?
     end
   end
 
-  def test_a_mutex_left_locked_by_a_fiber_that_is_not_used_again
+  def test_a_mutex_left_locked_by_a_fiber_that_is_not_reused
     mutex = Thread::Mutex.new
     Heddle.run do
       Fiber.schedule { mutex.lock }
-      # A dead fiber's lock stays locked while its thread lives: as in any Ruby program.
+      # A dead fiber's lock stays locked while its thread lives, as in any Ruby program.
       assert_predicate mutex, :locked?
       refute mutex.try_lock
     end
   end
 
-  def test_retire_if
+  def test_retire_if_decides_which_fibers_are_not_reused
     wanted = []
     retired = []
-    Heddle::FiberPool.retire_if { |fiber| retired << fiber if wanted.include?(Fiber.current) && fiber.equal?(Fiber.current) }
+    Heddle::FiberPool.retire_if do |fiber|
+      retired << fiber if wanted.include?(Fiber.current) && fiber.equal?(Fiber.current)
+    end
     Heddle.run do
       first = Heddle.spawn { Fiber.current }.value
       second = Heddle.spawn { (wanted << Fiber.current) && Fiber.current }.value
@@ -153,7 +158,7 @@ class FiberReuseTest < Minitest::Test
     end
   end
 
-  def test_a_retire_if_that_raises_retires_and_says_so
+  def test_a_retire_if_that_raises_retires_the_fiber_and_reports_it
     out = in_child(<<~RUBY)
       Heddle::FiberPool.retire_if { |fiber| raise IOError, "cannot tell" if $on }
       Heddle.run do

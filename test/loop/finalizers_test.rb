@@ -3,12 +3,12 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# After a collection Ruby leaves finalizers to be run by the fiber that was at work; while they wait it refuses to let go
-# of its lock, and a loop that only looks for interrupts would spin.
+# After a collection the current fiber has to run Ruby's finalizers; while they are pending Ruby refuses to release
+# the GVL, and a loop that only checks for interrupts would spin.
 class FinalizersTest < Minitest::Test
   include LoopHelpers
 
-  # With one thread, which is how it showed; in a process of its own, since test runners have several.
+  # With one thread, as it was first seen; in a process of its own, since test runners have several threads.
   def test_the_loop_sleeps_after_a_collection_in_a_fiber_that_ended
     out = assert_child(<<~RUBY, timeout: 20)
       finalized = 0
@@ -36,7 +36,7 @@ class FinalizersTest < Minitest::Test
       make = ->(number) { ObjectSpace.define_finalizer(Object.new, proc { seen << number if sleep(0) }) }
       Heddle.spawn { 100.times(&make) }
       Array.new(1000) { Object.new }
-      # What a register or a stack still points at stays for a collection more.
+      # An object that a register or a stack still points at survives one more collection.
       wait_until { (GC.start if seen.empty?) || seen.size > 50 }
     end
   end

@@ -5,7 +5,7 @@ require "support/loop_helpers"
 require "support/hosts"
 require "support/least_scheduler"
 
-# Run, tasks and pools under another gem's scheduler, through its public hooks.
+# Runs, tasks and pools under another gem's scheduler, through its public hooks.
 class ForeignSchedulerTest < Minitest::Test
   include LoopHelpers
 
@@ -45,12 +45,17 @@ class ForeignSchedulerTest < Minitest::Test
 
   def test_run_waits_for_its_tasks
     ended = []
-    assert_equal :value, under_async { 3.times { |index| Heddle.spawn { sleep(0.001 * (3 - index)) && ended << index } } && :value }
+    assert_equal :value,
+      under_async { 3.times { |index| Heddle.spawn { sleep(0.001 * (3 - index)) && ended << index } } && :value }
     assert_equal [0, 1, 2], ended.sort
   end
 
   def test_many_tasks_at_once
-    under_async { assert_within(1.5) { assert_equal [*0...200], Array.new(200) { |index| Heddle.spawn { sleep(0.1) && index } }.map(&:value) } }
+    under_async do
+      assert_within(1.5) do
+        assert_equal [*0...200], Array.new(200) { |index| Heddle.spawn { sleep(0.1) && index } }.map(&:value)
+      end
+    end
   end
 
   def test_an_error_that_leaves_the_block_cancels_the_tasks
@@ -70,9 +75,11 @@ class ForeignSchedulerTest < Minitest::Test
     assert_equal [0, 1], ensured.sort
   end
 
-  def test_an_error_in_a_task
+  def test_an_error_in_a_task_is_its_value
     report = stderr_of do
-      assert_equal "in a task", assert_raises(IOError) { under_async { Heddle.spawn(name: "unlucky") { sleep(0.001) && raise(IOError, "in a task") } } }.message
+      assert_equal "in a task", assert_raises(IOError) {
+        under_async { Heddle.spawn(name: "unlucky") { sleep(0.001) && raise(IOError, "in a task") } }
+      }.message
     end
     assert_includes report, "unlucky"
     under_async { assert_raises(IOError) { Heddle.spawn { sleep(0.001) && raise(IOError) }.value } }
@@ -126,7 +133,9 @@ class ForeignSchedulerTest < Minitest::Test
 
   def test_a_run_inside_a_task_of_async
     skip "the gem async is not installed" unless defined?(Async)
-    result = Async { |task| Array.new(3) { |index| task.async { Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }.map(&:wait) }.wait
+    result = Async { |task|
+      Array.new(3) { |index| task.async { Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }.map(&:wait)
+    }.wait
     assert_equal [0, 1, 2], result
   end
 
@@ -135,7 +144,7 @@ class ForeignSchedulerTest < Minitest::Test
   def under_async(&block) = Hosts.run(:async) { block.call }
 end
 
-# The same under schedulers that offer one way to raise in a fiber, or none: then it is Ruby's own.
+# The same under schedulers that offer one way to raise in a fiber, or none: then Ruby's own is used.
 class LeastSchedulerTest < Minitest::Test
   include LoopHelpers
 
@@ -148,7 +157,8 @@ class LeastSchedulerTest < Minitest::Test
   WAYS.each do |name, scheduler|
     define_method("test_values_and_cancels_by_#{name}") do
       assert_equal [1, [:cancelled, true], [:cancelled, true], :late], under(scheduler) {
-        [Heddle.spawn { sleep(0.001) && 1 }.value, cancelled { sleep }, cancelled { Thread::Queue.new.pop }, bounded { sleep }]
+        [Heddle.spawn { sleep(0.001) && 1 }.value, cancelled { sleep }, cancelled { Thread::Queue.new.pop },
+          bounded { sleep }]
       }
     end
 

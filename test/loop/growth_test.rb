@@ -57,15 +57,19 @@ class GrowthTest < Minitest::Test
   end
 
   def test_runs_in_threads
-    assert_no_growth(2_000, warm_up: 1) { |count| (count / 4).times { Array.new(4) { Thread.new { Heddle.run { Heddle.spawn { sleep(0) } } } }.each(&:join) } }
+    assert_no_growth(2_000, warm_up: 1) do |count|
+      (count / 4).times { Array.new(4) { Thread.new { Heddle.run { Heddle.spawn { sleep(0) } } } }.each(&:join) }
+    end
   end
 
-  # Tasks that wait all at once, as a burst of requests does, and then go deep one after another, as the reading of a reply does.
+  # Tasks that all wait at once, like a burst of requests, and then use deep stacks one after another, like the
+  # reading of replies.
   def test_a_burst_leaves_most_stacks_as_small_as_they_were
     skip "a stack's pages can be given back on Linux only" if portable_build?
     out = assert_child(<<~RUBY)
       rss = -> { File.read("/proc/self/status")[/^VmRSS:\\s+(\\d+)/, 1].to_i }
-      deep = ->(level) { catch { level.zero? || deep.call(level - 1) } } # each takes a kilobyte of the stack that is C's
+      # each takes a kilobyte of the stack that is C's
+      deep = ->(level) { catch { level.zero? || deep.call(level - 1) } }
       GC.disable # it would free the dead ones'
       Heddle.run do
         go = Thread::Queue.new
@@ -78,14 +82,14 @@ class GrowthTest < Minitest::Test
     RUBY
     growth, completed = out.split.map(&:to_i)
     assert_equal 4000, completed
-    # About 44 KiB each, if all kept what they have touched; 1024 do.
+    # About 44 KiB each, if all kept the pages that they touched; 1024 do.
     assert_operator growth, :<, 100 * 1024
   end
 
   private
 
-  # A part of it warms up: Ruby's heap has its size then. The C library's heaps, one for each thread that was busy at a
-  # time, may grow once more; what leaks grows each time.
+  # A part of the work warms up, so that Ruby's heap has its size. The C library's heaps, one for each thread that was
+  # busy at a time, may grow once more; a leak grows each time.
   def assert_no_growth(count = 100_000, warm_up: 10)
     yield(count / warm_up)
     GC.start

@@ -5,7 +5,7 @@ require "support/loop_helpers"
 require "io/wait"
 require "objspace"
 
-# What a loop says of itself: its tasks and what each waits for, its counters, its memory.
+# What a loop reports of itself: its tasks and what each waits for, its counters, its memory.
 class InspectionTest < Minitest::Test
   include LoopHelpers
 
@@ -26,15 +26,19 @@ class InspectionTest < Minitest::Test
     true
   end
 
-  def test_the_dump_says_what_each_task_waits_for
+  def test_the_dump_names_what_each_task_waits_for
     pairs = Array.new(WAITS.size) { UNIXSocket.pair }
     text = Heddle.run do
-      tasks = WAITS.values.zip(pairs).map.with_index { |(wait, (io, _)), index| Heddle.spawn(name: "waiter #{index}") { wait.call(io) } }
+      tasks = WAITS.values.zip(pairs).map
+        .with_index { |(wait, (io, _)), index| Heddle.spawn(name: "waiter #{index}") { wait.call(io) } }
       sleep(0.01)
       dumped.tap { (Fiber.scheduler.tasks - [Heddle::Task.current]).each(&:cancel) && tasks.each(&:wait) }
     end
     WAITS.keys.zip(pairs).each_with_index do |(words, (io, _)), index|
-      assert_match(/"waiter #{index}" waiting> waits for #{Regexp.escape(format(words, io.fileno))}, for \d\.\d{3} s\n    from \S/, text)
+      assert_match(
+        /"waiter #{index}" waiting> waits for #{Regexp.escape(format(words, io.fileno))}, for \d\.\d{3} s\n    from \S/,
+        text
+      )
     end
     # The block's own task, which writes the dump, and the one that waiter 2 waits for.
     assert_match(/\A#{WAITS.size + 2} tasks on #<Heddle::Scheduler/, text)
@@ -42,7 +46,7 @@ class InspectionTest < Minitest::Test
     pairs.flatten.each(&:close)
   end
 
-  def test_a_task_that_is_ready_waits_for_its_turn
+  def test_a_ready_task_waits_for_its_turn
     Heddle.run do
       queue = Thread::Queue.new
       task = Heddle.spawn { queue.pop }
@@ -55,14 +59,14 @@ class InspectionTest < Minitest::Test
     end
   end
 
-  # What the dump itself does to find out is no part of it.
-  def test_the_dump_of_who_asks_begins_where_it_asks
+  # The frames of the dump itself are not part of it.
+  def test_the_dumping_tasks_backtrace_begins_at_its_call
     text = Heddle.run { dumped }
     refute_includes text, "heddle/dump.rb"
     assert_includes text, __FILE__
   end
 
-  # Where it is: in the fiber that the task has resumed.
+  # The backtrace is that of the fiber that the task has resumed.
   def test_the_dump_shows_the_nested_fiber_that_waits
     Heddle.run do
       task = Heddle.spawn { Fiber.new(blocking: false) { a_place_to_wait }.resume }
@@ -72,7 +76,7 @@ class InspectionTest < Minitest::Test
   end
 
   def test_a_dump_on_a_signal_while_all_wait
-    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:USR1, pid) }
+    outcome = in_child(<<~RUBY, &signal_at("ready", :USR1))
       previous = Heddle.dump_on("USR1")
       puts previous
       Heddle.run do
@@ -81,14 +85,14 @@ class InspectionTest < Minitest::Test
         Heddle.spawn { sleep(0.01) until File.size?("/proc/self/fd/2"); writer.write("x") }
         puts "ready"
       end
-      puts "went on"
+      puts "continued"
     RUBY
     assert_predicate outcome.status, :success?
-    assert_equal %w[DEFAULT ready went\ on], outcome.out.lines(chomp: true)
+    assert_equal %w[DEFAULT ready continued], outcome.out.lines(chomp: true)
     assert_match(/"reader" waiting> waits for descriptor \d+ to be readable/, outcome.err)
   end
 
-  def test_without_a_loop_there_is_nothing_to_say
+  def test_without_a_loop_the_dump_is_empty
     assert_nil Heddle.stats
     assert_raises(Heddle::SchedulerMissing) { Heddle.dump(StringIO.new) }
     assert_child(<<~RUBY)
@@ -116,8 +120,12 @@ class InspectionTest < Minitest::Test
         tasks.each(&:wait)
         3.times { Heddle.spawn { sleep(0) }.wait }
         after = Heddle.stats
-        %i[sleep block io select turn].each { |kind| assert_operator after[:waits][kind], :>, before[:waits][kind], kind.to_s }
-        %i[switches polls sleeps system_calls spawned reused].each { |counter| assert_operator after[counter], :>, before[counter], counter.to_s }
+        %i[sleep block io select turn].each do |kind|
+          assert_operator after[:waits][kind], :>, before[:waits][kind], kind.to_s
+        end
+        %i[switches polls sleeps system_calls spawned reused].each do |counter|
+          assert_operator after[counter], :>, before[counter], counter.to_s
+        end
         assert_operator after[:empty_polls], :<=, after[:polls]
         assert_equal [1, 0], after.values_at(:tasks, :timers)
         assert_operator after[:idle], :>, 0
@@ -148,7 +156,7 @@ class InspectionTest < Minitest::Test
     end
   end
 
-  def test_memory_that_ruby_does_not_see_is_told
+  def test_memory_outside_of_ruby_is_reported_to_the_gc
     assert_operator ObjectSpace.memsize_of(Heddle::Scheduler.new), :>, 40
     Heddle.run do
       before = ObjectSpace.memsize_of(Fiber.scheduler)

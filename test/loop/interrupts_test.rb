@@ -4,8 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
-# Signals, Thread#raise and Thread#kill that arrive while the loop polls go to the caller of the outermost run, which ends
-# its tasks in order; never to the task that happened to poll.
+# Signals, Thread#raise and Thread#kill that arrive while the loop polls go to the caller of the outermost run, which
+# ends its tasks in order; never to the task whose wait polled.
 class InterruptsTest < Minitest::Test
   include LoopHelpers
 
@@ -30,14 +30,17 @@ class InterruptsTest < Minitest::Test
       watch.call("slow") { Thread::Queue.new.pop }
     end
   RUBY
-  ENSURED = %w[reader:Heddle::Cancellation reader:ensured sleeper:Heddle::Cancellation sleeper:ensured slow:Heddle::Cancellation slow:ensured].freeze
+  ENSURED = %w[
+    reader:Heddle::Cancellation reader:ensured sleeper:Heddle::Cancellation sleeper:ensured slow:Heddle::Cancellation
+    slow:ensured
+  ].freeze
 
   def test_sigint_ends_the_run_in_order
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY, &signal_at("ready", :INT))
       #{TASKS}
       begin
         Heddle.run { start.call; puts "ready"; sleep }
-        puts "went on"
+        puts "continued"
       rescue Interrupt => error
         puts error.class, $seen.sort
       end
@@ -46,7 +49,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigint_while_the_block_has_ended_and_tasks_are_awaited
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY, &signal_at("ready", :INT))
       #{TASKS}
       begin
         Heddle.run { start.call; puts "ready" }
@@ -58,7 +61,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigterm_ends_the_run_in_order_and_the_process_by_the_signal
-    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:TERM, pid) }
+    outcome = in_child(<<~RUBY, &signal_at("ready", :TERM))
       #{TASKS}
       at_exit { puts $seen.sort }
       Heddle.run { start.call; puts "ready"; sleep }
@@ -68,7 +71,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigterm_under_a_plain_scheduler
-    outcome = in_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:TERM, pid) }
+    outcome = in_child(<<~RUBY, &signal_at("ready", :TERM))
       #{TASKS}
       at_exit { puts $seen.sort }
       Fiber.set_scheduler(Heddle::Scheduler.new)
@@ -89,7 +92,7 @@ class InterruptsTest < Minitest::Test
       start.call
       Process.kill(:TERM, $$)
       Thread.pass
-      puts "went on"
+      puts "continued"
     RUBY
     assert_equal ENSURED, outcome.out.split
     assert_equal Signal.list["TERM"], outcome.status.termsig
@@ -125,8 +128,8 @@ class InterruptsTest < Minitest::Test
     assert_equal %w[ready cleaning ended], out.split
   end
 
-  def test_a_trap_handler_runs_and_the_tasks_go_on
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:USR1, pid) }
+  def test_a_trap_handler_runs_and_the_tasks_continue
+    out = assert_child(<<~RUBY, &signal_at("ready", :USR1))
       Heddle.run do
         queue = Thread::Queue.new
         trap("USR1") { queue << "trapped" }
@@ -139,9 +142,9 @@ class InterruptsTest < Minitest::Test
     assert_equal %w[ready trapped slept], out.split
   end
 
-  # A task that computes is where Ruby itself delivers a signal.
+  # Ruby itself delivers a signal to a task that computes.
   def test_sigint_in_running_ruby_code
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY, &signal_at("ready", :INT))
       #{TASKS}
       begin
         Heddle.run do
@@ -157,7 +160,7 @@ class InterruptsTest < Minitest::Test
   end
 
   def test_sigint_in_a_task_that_computes
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY, &signal_at("ready", :INT))
       #{TASKS}
       begin
         Heddle.run do
@@ -184,7 +187,7 @@ class InterruptsTest < Minitest::Test
     seen = []
     thread, = running_thread(seen)
     thread.kill
-    assert thread.join(10), "the thread has not ended"
+    assert thread.join(10), "the thread did not end"
     assert_nil thread.value
     assert_equal %i[a_cancelled b_cancelled], seen.sort
   end
@@ -199,9 +202,9 @@ class InterruptsTest < Minitest::Test
     assert_equal %i[a_cancelled b_cancelled], seen.sort
   end
 
-  # A pool has a fiber of its own, which waits for work from other threads and belongs to no task.
+  # A pool has its own fiber, which waits for work from other threads and belongs to no task.
   def test_sigint_with_a_pool_in_the_run
-    out = assert_child(<<~RUBY) { |pid, file| wait_until { File.read(file.path).include?("ready\n") } && Process.kill(:INT, pid) }
+    out = assert_child(<<~RUBY, &signal_at("ready", :INT))
       #{TASKS}
       begin
         Heddle.run do
@@ -223,7 +226,7 @@ class InterruptsTest < Minitest::Test
     assert_equal ["ready", "Interrupt", "pooled", *ENSURED], out.split
   end
 
-  def test_thread_wakeup_disturbs_nobody
+  def test_thread_wakeup_disturbs_no_task
     queue = Thread::Queue.new
     thread = Thread.new { Heddle.run { Heddle.spawn { queue.pop }.value } }
     wait_until { thread.status == "sleep" }

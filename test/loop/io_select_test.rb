@@ -6,7 +6,7 @@ require "support/loop_helpers"
 class IOSelectTest < Minitest::Test
   include LoopHelpers
 
-  def test_others_run_meanwhile
+  def test_other_tasks_run_during_a_select
     with_pair do |reader, writer|
       Heddle.run do
         selector = Heddle.spawn { IO.select([reader], nil, nil, 10) }
@@ -40,7 +40,9 @@ class IOSelectTest < Minitest::Test
     with_pair do |reader, _|
       Heddle.run do
         [0, 0.0].each { |zero| assert_nil IO.select([reader], nil, nil, zero) }
-        [0.02, 1/50r].each { |timeout| assert_nil assert_within(1, at_least: 0.02) { IO.select([reader], nil, nil, timeout) } }
+        [0.02, 1/50r].each do |timeout|
+          assert_nil assert_within(1, at_least: 0.02) { IO.select([reader], nil, nil, timeout) }
+        end
         assert_nil IO.select(nil, nil, nil, 0.001)
         assert_nil IO.select([], [], [], 0.001)
         assert_equal 0, Fiber.scheduler.statistics[:timers]
@@ -61,7 +63,7 @@ class IOSelectTest < Minitest::Test
     end
   end
 
-  def test_without_end
+  def test_a_select_without_a_timeout
     with_pair do |reader, writer|
       Heddle.run do
         selectors = [Heddle.spawn { IO.select([reader]) }, Heddle.spawn { IO.select([reader], nil, nil, nil) }]
@@ -72,7 +74,7 @@ class IOSelectTest < Minitest::Test
     end
   end
 
-  # Bytes that Ruby has read ahead: the kernel knows nothing of them.
+  # Ruby has read the bytes ahead: the kernel knows nothing of them.
   def test_buffered_data
     with_pair do |reader, writer|
       with_pair do |empty, _|
@@ -100,7 +102,7 @@ class IOSelectTest < Minitest::Test
     end
   end
 
-  def test_many
+  def test_a_select_of_many_descriptors
     with_descriptors(2_300, least: 300) do |limit|
       ends = Array.new([1000, (limit - 100) / 2].min) { UNIXSocket.pair }
       Heddle.run do
@@ -131,7 +133,7 @@ class IOSelectTest < Minitest::Test
     end
   end
 
-  # What is asked for has a to_io, and what comes back is what was asked for.
+  # The arguments respond to to_io, and the result contains the arguments themselves.
   def test_objects_with_to_io
     wrapper = Struct.new(:to_io)
     with_pair do |reader, writer|
@@ -151,7 +153,7 @@ class IOSelectTest < Minitest::Test
     end
   end
 
-  def test_a_list_that_changes_while_it_is_waited_for
+  def test_a_list_that_changes_during_the_select
     with_pair do |reader, writer|
       Heddle.run do
         list = [reader]
@@ -177,7 +179,7 @@ class IOSelectTest < Minitest::Test
     end
   end
 
-  def test_outside_of_a_run_it_is_rubys_own
+  def test_outside_of_a_run_rubys_own_method_is_called
     with_pair do |reader, writer|
       assert_nil IO.select([reader], nil, nil, 0.001)
       writer.write("x")

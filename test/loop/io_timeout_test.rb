@@ -4,8 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "socket"
 
-# IO#timeout= (Ruby 3.2 and later) holds in tasks as it does without a scheduler. Ruby asks the scheduler to wait for as long
-# as it takes, and leaves it to the hook to look.
+# IO#timeout= (Ruby 3.2 and later) holds in tasks as it does without a scheduler. Ruby asks the scheduler for a wait
+# without a limit, and leaves it to the hook to look at the timeout.
 class IOTimeoutTest < Minitest::Test
   include LoopHelpers
 
@@ -25,7 +25,7 @@ class IOTimeoutTest < Minitest::Test
           writer.write("ten bytes\n")
           asked.value
         end
-        assert_includes Array(answer), (name == :getc) ? "t" : "ten bytes\n", "the next read goes on as ever"
+        assert_includes Array(answer), (name == :getc) ? "t" : "ten bytes\n", "the next read works as before"
       end
     end
   end
@@ -52,7 +52,7 @@ class IOTimeoutTest < Minitest::Test
     end
   end
 
-  # Before Ruby 3.4 there is no telling a wait of the program's from one of Ruby's own reads, which has to raise.
+  # Before Ruby 3.4 a hook cannot tell the program's own wait from one of Ruby's reads, which has to raise.
   def test_a_wait
     UNIXSocket.pair do |reader, _|
       reader.timeout = 0.05
@@ -62,8 +62,8 @@ class IOTimeoutTest < Minitest::Test
     end
   end
 
-  # A wait's own limit is the one that holds.
-  def test_a_limit_of_the_call
+  # A wait's own limit takes precedence.
+  def test_a_timeout_given_in_the_call
     UNIXSocket.pair do |reader, _|
       reader.timeout = 60
       assert_within(0.55, at_least: 0.05) { assert_nil(Heddle.run { reader.wait_readable(0.05) }) }
@@ -72,7 +72,7 @@ class IOTimeoutTest < Minitest::Test
 
   private
 
-  # A buffer is said to be experimental.
+  # Ruby warns that IO::Buffer is experimental.
   def quietly
     before, Warning[:experimental] = Warning[:experimental], false
     yield

@@ -27,7 +27,8 @@ class IOWaitTimeoutsTest < Minitest::Test
     define_method("test_a_timeout_of_#{timeout.inspect}_ends_by_itself") do
       with_pair do |reader, _|
         Heddle.run do
-          result = assert_within(timeout + 0.5, at_least: timeout) { Fiber.scheduler.io_wait(reader, IO::READABLE, timeout) }
+          result =
+            assert_within(timeout + 0.5, at_least: timeout) { Fiber.scheduler.io_wait(reader, IO::READABLE, timeout) }
           assert_equal false, result
           assert_equal 0, Fiber.scheduler.statistics[:timers]
         end
@@ -35,7 +36,7 @@ class IOWaitTimeoutsTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_of_zero_tells_the_truth
+  def test_a_timeout_of_zero_reports_readiness_correctly
     with_pair do |reader, writer|
       Heddle.run do
         [0, 0.0, 0r].each do |zero|
@@ -50,8 +51,8 @@ class IOWaitTimeoutsTest < Minitest::Test
     end
   end
 
-  # What Net::HTTP asks of a connection that it kept: has the server hung up?
-  def test_wait_readable_zero_is_honest
+  # What Net::HTTP asks of a kept connection: has the server hung up?
+  def test_wait_readable_zero_sees_a_hang_up
     with_pair do |reader, writer|
       Heddle.run do
         refute reader.wait_readable(0)
@@ -65,13 +66,13 @@ class IOWaitTimeoutsTest < Minitest::Test
     end
   end
 
-  def test_data_that_was_there_before_the_wait_is_seen
+  def test_data_that_arrived_before_the_wait_is_seen
     with_pair do |reader, writer|
       writer.write("xx")
       Heddle.run do
         3.times { assert_equal IO::READABLE, Fiber.scheduler.io_wait(reader, IO::READABLE, nil) }
         assert_equal "x", reader.read_nonblock(1)
-        # Left over, with no edge to come.
+        # Left from before, with no edge to come.
         assert_equal IO::READABLE, Fiber.scheduler.io_wait(reader, IO::READABLE, 5)
       end
     end

@@ -177,7 +177,7 @@ class KindsOfIOTest < Minitest::Test
     end
   end
 
-  # Pipes are O_NONBLOCK unless somebody changed that; Ruby copies to one that is not in a system call of its own.
+  # Pipes are O_NONBLOCK unless the program changed that; Ruby copies to a blocking pipe by its own system call.
   def test_copy_stream_between_sockets_and_pipes
     with_pair do |reader, writer|
       pipe(true) do |out, into|

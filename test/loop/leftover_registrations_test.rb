@@ -5,9 +5,9 @@ require "support/loop_helpers"
 require "support/system_calls"
 require "io/wait"
 
-# Libraries close their sockets with close(2), of which neither Ruby nor the loop hears. What a backend has asked the
-# kernel for must be gone once nobody waits: a poll that is left in an io_uring keeps the socket open, so that its peer
-# never sees the end, and a registration that fires for nobody, again and again, burns the CPU.
+# Libraries close their sockets with close(2), which neither Ruby nor the loop sees. Once nobody waits, what a backend
+# has asked the kernel for must be gone: a poll that is left in an io_uring keeps the socket open, so that its peer
+# never sees the end, and a registration that fires for nobody, again and again, burns CPU time.
 class LeftoverRegistrationsTest < Minitest::Test
   include LoopHelpers
 
@@ -17,9 +17,9 @@ class LeftoverRegistrationsTest < Minitest::Test
     skip "the numbers of system calls are those of Linux on x86-64" unless SystemCalls.here?
   end
 
-  # Ways in which a wait for +near+ comes to its end. What the peer sends meanwhile is not read.
+  # Ways in which a wait for +near+ ends. Nothing reads what the peer sends meanwhile.
   WAITS = {
-    # As pg waits. What arrives while the poll is being removed makes it go on.
+    # As pg waits. Bytes that arrive while the poll is being removed complete it.
     "urgent data, and more arrives" => ->(near, far) {
       waiter = Heddle.spawn { near.wait(IO::READABLE | IO::PRIORITY, 1) }
       Heddle.spawn { far.write("a").then { sleep(0) }.then { far.write("b") } }
@@ -80,7 +80,7 @@ class LeftoverRegistrationsTest < Minitest::Test
     end
   end
 
-  # Closes and removals of more than the queues of an io_uring hold.
+  # More closes and removals than the queues of an io_uring hold.
   def test_thousands_at_once
     with_descriptors(6000, least: 5000) do
       Heddle.run do
@@ -102,8 +102,8 @@ class LeftoverRegistrationsTest < Minitest::Test
     end
   end
 
-  # The file lives on in the copy, and epoll knows it still by the number that it had.
-  def test_a_copy_does_not_keep_the_loop_busy
+  # The file stays open by its copy, and epoll still knows it by the old number.
+  def test_a_duplicated_descriptor_does_not_keep_the_loop_busy
     Heddle.run do
       near, far = UNIXSocket.pair
       copy = near.dup
@@ -141,7 +141,7 @@ class LeftoverRegistrationsTest < Minitest::Test
 
   # A connection that is closed with bytes unread is reset.
   def assert_sees_the_end(far, name)
-    assert far.wait_readable(5), "the peer has not seen the end after #{name}"
+    assert far.wait_readable(5), "the peer did not see the end after #{name}"
     begin
       assert_nil far.read_nonblock(100, exception: false)
     rescue Errno::ECONNRESET
@@ -161,7 +161,7 @@ class LeftoverRegistrationsTest < Minitest::Test
     File.read(ring.sub("/fd/", "/fdinfo/"))[/^PollList:.*?(?=^\S|\z)/m].scan("op=").size
   end
 
-  # While everything waits, the loop sleeps.
+  # The loop sleeps while all tasks wait.
   def assert_quiet
     before = Fiber.scheduler.statistics[:polls]
     5.times do

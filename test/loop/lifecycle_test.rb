@@ -26,7 +26,7 @@ class LifecycleTest < Minitest::Test
     assert_equal [:value, %i[child grandchild scheduled]], [value, ended.sort]
   end
 
-  def test_no_scheduler_is_left
+  def test_no_scheduler_is_left_after_a_run
     Heddle.run { assert_kind_of Heddle::Scheduler, Fiber.scheduler }
     assert_nil Fiber.scheduler
     assert_raises(IOError) { Heddle.run { raise IOError } }
@@ -61,7 +61,7 @@ class LifecycleTest < Minitest::Test
     assert_nil Heddle::Task.current
   end
 
-  def test_a_value_can_be_asked_for_many_times_and_after_the_run
+  def test_a_value_can_be_read_many_times_and_after_the_run
     task = Heddle.run do
       task = Heddle.spawn { sleep(0.001) && :value }
       assert_equal [:value] * 3, Array.new(3) { Heddle.spawn { task.value } }.map(&:value)
@@ -72,16 +72,17 @@ class LifecycleTest < Minitest::Test
     assert_same task, task.wait(0)
   end
 
-  def test_a_value_asked_for_from_another_thread
+  def test_a_value_read_from_another_thread
     tasks = Thread::Queue.new
     runner = Thread.new { Heddle.run { tasks << Heddle.spawn { sleep(0.02) && :value } } }
     assert_equal :value, tasks.pop.value
     runner.join
   end
 
-  # What is to work when nothing else of Heddle's was required.
+  # What must work with nothing else of Heddle's required.
   ALONE = {
-    "scheduler" => "Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new); Fiber.schedule { sleep(0) && Heddle.deadline(1) {} } }.join",
+    "scheduler" => "Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new); Fiber.schedule { sleep(0) && " \
+      "Heddle.deadline(1) {} } }.join",
     "timeout" => "Timeout.timeout(1) {}",
     "run" => "Heddle.run { Heddle.spawn { sleep(0) }.value }",
     "fiber_pool" => "Heddle::FiberPool.new(1).map([1]) {}",
@@ -127,14 +128,14 @@ class LifecycleTest < Minitest::Test
     end
   end
 
-  # Printing it fails; the task must end all the same.
+  # Printing the error fails; the task must end all the same.
   def test_an_error_that_cannot_be_reported
     error = IOError.new("unprintable")
     def error.full_message(**) = raise(ArgumentError, "no words")
     assert_same error, assert_raises(IOError) { Heddle.run { Heddle.spawn { raise error } && sleep(0.001) } }
   end
 
-  def test_an_error_in_a_task_leaves_the_others_be
+  def test_an_error_in_a_task_does_not_stop_the_others
     others = []
     error = nil
     report = stderr_of do
@@ -152,7 +153,7 @@ class LifecycleTest < Minitest::Test
   end
 
   # Before the run's end: as soon as the others have had their turn.
-  def test_the_report_comes_at_once
+  def test_an_error_is_reported_at_once
     stderr_of do
       assert_raises(IOError) do
         Heddle.run do
@@ -165,7 +166,7 @@ class LifecycleTest < Minitest::Test
     end
   end
 
-  def test_an_error_whose_value_was_asked_for_meanwhile_is_not_raised_again
+  def test_an_error_that_was_claimed_meanwhile_is_not_raised_again
     report = stderr_of do
       Heddle.run do
         task = Heddle.spawn { sleep(0.01) && raise(IOError, "asked for") }
@@ -175,8 +176,8 @@ class LifecycleTest < Minitest::Test
     assert_empty report
   end
 
-  # A task runs at once: nobody can have asked before.
-  def test_an_error_whose_value_is_asked_for_as_soon_as_it_can_be
+  # A task runs at once, so nobody can have asked for its value before.
+  def test_an_error_that_is_claimed_at_the_first_opportunity
     report = stderr_of do
       Heddle.run do
         assert_raises(IOError) { Heddle.spawn { raise IOError, "at once" }.value }
@@ -186,15 +187,15 @@ class LifecycleTest < Minitest::Test
   end
 
   # Also when the block ends without ever giving way.
-  def test_all_are_reported_before_the_run_ends
+  def test_all_errors_are_reported_before_the_run_ends
     report = stderr_of do
       assert_raises(IOError) { Heddle.run { 3.times { |index| Heddle.spawn { raise IOError, "number #{index}" } } } }
     end
     assert_equal %w[0 1 2], report.scan(/number (\d)/).flatten
   end
 
-  # Printed since nobody waited then; not raised, since somebody asked in time.
-  def test_an_error_whose_value_is_asked_for_later
+  # Printed, since nobody waited at that time; not raised, since the value was asked for before the run's end.
+  def test_an_error_that_is_claimed_later
     report = stderr_of do
       Heddle.run do
         task = Heddle.spawn { raise IOError, "early" }
@@ -205,7 +206,7 @@ class LifecycleTest < Minitest::Test
     assert_includes report, "early"
   end
 
-  def test_wait_does_not_take_the_error_off_the_run
+  def test_wait_does_not_claim_the_error
     stderr_of do
       assert_raises(IOError) { Heddle.run { Heddle.spawn { sleep(0.01) && raise(IOError) }.wait } }
     end
@@ -253,7 +254,7 @@ class LifecycleTest < Minitest::Test
     assert_empty report
   end
 
-  # None of them can leave its fiber: Ruby says so, as it does of threads.
+  # None of them can leave its fiber: Ruby raises, as in threads.
   def test_break_throw_and_return_out_of_the_block
     ensured = []
     leave = {
@@ -350,7 +351,7 @@ class LifecycleTest < Minitest::Test
     assert_equal [1, 2, 3], Array.new(3) { |index| Thread.new { Heddle.run { sleep(0.01) && index + 1 } } }.map(&:value)
   end
 
-  def test_in_a_fiber_that_is_not_the_root
+  def test_a_run_in_a_fiber_that_is_not_the_root
     fiber = Fiber.new do
       got = Heddle.run { Heddle.spawn { sleep(0.001) && :inside }.value }
       Fiber.yield(got)
@@ -360,8 +361,9 @@ class LifecycleTest < Minitest::Test
     assert_equal :ended, fiber.resume
   end
 
-  def test_in_an_enumerators_fiber
-    numbers = Enumerator.new { |y| 3.times { |index| y << Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }
+  def test_a_run_in_an_enumerators_fiber
+    numbers =
+      Enumerator.new { |y| 3.times { |index| y << Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }
     assert_equal [0, 1, 2], [numbers.next, numbers.next, numbers.next]
   end
 

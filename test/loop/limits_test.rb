@@ -3,11 +3,11 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What the system refuses is said in the place where it is asked for; what runs already goes on.
+# An error of the system's is raised where the request was made; tasks that run already continue.
 class LimitsTest < Minitest::Test
   include LoopHelpers
 
-  def test_the_descriptor_limit_is_named_and_the_others_go_on
+  def test_the_descriptor_limit_is_named_and_other_tasks_continue
     out = assert_child(<<~RUBY, rlimit_nofile: [64, 64])
       puts(Heddle.run do
         reader, writer = UNIXSocket.pair
@@ -19,13 +19,14 @@ class LimitsTest < Minitest::Test
           error
         end
         writer.write("here")
-        [failed.value.class, failed.value.message.downcase.include?("too many open files"), opened.size > 20, echo.value].join(" ")
+        [failed.value.class, failed.value.message.downcase.include?("too many open files"), opened.size > 20,
+          echo.value].join(" ")
       end)
     RUBY
     assert_equal "Errno::EMFILE true true here\n", out
   end
 
-  def test_a_scheduler_that_gets_no_descriptor_says_so
+  def test_a_scheduler_without_descriptors_raises_a_clear_error
     out = assert_child(<<~RUBY, rlimit_nofile: [40, 40])
       open = []
       begin
@@ -43,8 +44,8 @@ class LimitsTest < Minitest::Test
     assert_equal "Errno::EMFILE\n2\n", out
   end
 
-  # The one for waking it up is there, the backend's own not. A pipe in its place takes two.
-  def test_a_loop_that_gets_but_one_descriptor
+  # There is a descriptor for wake-ups, but none for the backend. The pipe that is tried instead needs two.
+  def test_a_loop_that_gets_only_one_descriptor
     out = assert_child(<<~RUBY, rlimit_nofile: [40, 40])
       Heddle::Scheduler.backends # asks the kernel while there is room
       open = []
@@ -64,7 +65,7 @@ class LimitsTest < Minitest::Test
     RUBY
     first, last = out.lines(chomp: true)
     used = Heddle::Scheduler.new.backend
-    used = "heddle: cannot make a descriptor to wake the loop" if portable_build?
+    used = "heddle: cannot make a file descriptor to wake the loop" if portable_build?
     expected = (used == "poll") ? "ran" : "Too many open files - #{used}"
     assert_equal [expected, "later"], [first, last]
   end
@@ -85,7 +86,7 @@ class LimitsTest < Minitest::Test
     assert_equal "3\n", out
   end
 
-  def test_the_map_limit_is_named_and_the_others_go_on
+  def test_the_memory_map_limit_is_named_and_other_tasks_continue
     out = assert_child(<<~RUBY, timeout: 50)
       Heddle.run do
         reader, writer = UNIXSocket.pair
@@ -96,7 +97,8 @@ class LimitsTest < Minitest::Test
           200_000.times { tasks << Heddle.spawn { begin; sleep; ensure; ended += 1; end } }
           puts "no limit"
         rescue Heddle::LimitReached => error
-          puts error.is_a?(FiberError), error.message.include?("vm.max_map_count"), error.message.include?(File.read("/proc/sys/vm/max_map_count").strip)
+          puts error.is_a?(FiberError), error.message.include?("vm.max_map_count"),
+            error.message.include?(File.read("/proc/sys/vm/max_map_count").strip)
         end
         writer.write("here")
         puts echo.value

@@ -15,7 +15,7 @@ class ManySocketsTest < Minitest::Test
       received = Heddle.run do
         readers = ends.map { |reader, _| Heddle.spawn { reader.readpartial(16) } }
         assert_equal count, readers.count { |task| task.status == :waiting }
-        # In another order than they were asked for.
+        # In another order than the waits began.
         ends.each_index.to_a.shuffle(random: Random.new(1)).each { |index| ends[index].last.write(index.to_s) }
         readers.map(&:value)
       end
@@ -25,7 +25,7 @@ class ManySocketsTest < Minitest::Test
     end
   end
 
-  def test_one_ready_among_thousands_is_found_and_the_others_stay
+  def test_one_ready_among_thousands_is_found_and_the_others_still_wait
     with_descriptors(8_200, least: 2_400) do |limit|
       ends = Array.new([4000, (limit - 200) / 2].min) { UNIXSocket.pair }
       Heddle.run do
@@ -42,7 +42,7 @@ class ManySocketsTest < Minitest::Test
     end
   end
 
-  def test_nothing_is_left_open
+  def test_no_descriptor_is_left_open
     Heddle.run { Heddle.spawn { sleep 0 } } # what the process opens once
     before = descriptor_count
     20.times do

@@ -9,12 +9,12 @@ require "openssl"
 require "pty"
 require "tmpdir"
 
-# What ends in _nonblock never waits, whatever it is called on: a server's self-pipe that is drained until nothing is
-# left would hang. In a task and under a plain scheduler each answers as Ruby does without one.
+# Methods that end in _nonblock never wait, whatever their receiver: a server that drains its self-pipe until it is
+# empty would hang. In a task and under a plain scheduler each answers as Ruby does without a scheduler.
 class NonblockingMethodsTest < Minitest::Test
   include LoopHelpers
 
-  # Its hooks may be its own: Ruby's methods call them.
+  # A subclass of the scheduler may have its own hooks, which Ruby's methods call.
   class Derived < Heddle::Scheduler
   end
 
@@ -43,7 +43,9 @@ class NonblockingMethodsTest < Minitest::Test
     blocking_pipe: ->(_) { IO.pipe.each { |io| io.nonblock = false } },
     fifo: ->(folder) {
       File.mkfifo(path = "#{folder}/#{rand(1 << 60)}")
-      [File.open(path, File::RDONLY | File::NONBLOCK), File.open(path, File::WRONLY | File::NONBLOCK)].each { |io| io.sync = true }
+      [File.open(path, File::RDONLY | File::NONBLOCK), File.open(path, File::WRONLY | File::NONBLOCK)].each do |io|
+        io.sync = true
+      end
     },
     terminal: ->(_) { PTY.open.reverse.each { |io| io.raw!.sync = true } },
     master: ->(_) { PTY.open.each { |io| io.sync = true }.tap { |_, slave| slave.raw! } },
@@ -74,11 +76,13 @@ class NonblockingMethodsTest < Minitest::Test
     "read_nonblock, a String" => ->(near) { [near.read_nonblock(5, text = +"old", exception: false), text] },
     "read_nonblock, no bytes" => ->(near) { near.read_nonblock(0, exception: false) },
     "read_nonblock, a frozen String" => ->(near) { near.read_nonblock(5, "frozen", exception: false) },
-    "read_nonblock until nothing is left" => ->(near) {
+    "read_nonblock until no bytes are left" => ->(near) {
       Array.new(5) { near.read_nonblock(2, exception: false) }.take(3)
     },
-    "read_nonblock beside what is read ahead" => ->(near) { near.ungetbyte("z").then { Array.new(2) { near.read_nonblock(9, exception: false) } } },
-    "read_nonblock of IO itself" => ->(near) { IO.instance_method(:read_nonblock).bind_call(near, 5, exception: false) },
+    "read_nonblock with bytes read ahead" =>
+      ->(near) { near.ungetbyte("z").then { Array.new(2) { near.read_nonblock(9, exception: false) } } },
+    "read_nonblock of IO itself" =>
+      ->(near) { IO.instance_method(:read_nonblock).bind_call(near, 5, exception: false) },
     "wait_readable(0)" => ->(near) { near.wait_readable(0).nil? },
     "IO.select, 0" => ->(near) { IO.select([near], nil, nil, 0)&.first&.size }
   }.freeze
@@ -87,7 +91,8 @@ class NonblockingMethodsTest < Minitest::Test
     "recv_nonblock" => ->(near) { near.recv_nonblock(5) },
     "recv_nonblock, no exception" => ->(near) { near.recv_nonblock(5, exception: false) },
     "recvmsg_nonblock" => ->(near) { near.recvmsg_nonblock(5).first },
-    "recvmsg_nonblock, no exception" => ->(near) { near.recvmsg_nonblock(5, exception: false).then { |got| got.is_a?(Array) ? got.first : got } },
+    "recvmsg_nonblock, no exception" =>
+      ->(near) { near.recvmsg_nonblock(5, exception: false).then { |got| got.is_a?(Array) ? got.first : got } },
     "recvfrom_nonblock" => ->(near) { near.respond_to?(:recvfrom_nonblock) && near.recvfrom_nonblock(5).first }
   }.freeze
 
@@ -95,7 +100,11 @@ class NonblockingMethodsTest < Minitest::Test
     "write_nonblock" => ->(io) { io.write_nonblock("abc") },
     "write_nonblock, no exception" => ->(io) { io.write_nonblock("abc", exception: false) },
     "write_nonblock, nothing" => ->(io) { io.write_nonblock("", exception: false) },
-    "write_nonblock, much" => ->(io) { io.write_nonblock("x" * 10_000_000, exception: false).then { |count| count.is_a?(Symbol) ? count : count.positive? } },
+    "write_nonblock, much" => ->(io) {
+      io.write_nonblock("x" * 10_000_000, exception: false).then do |count|
+        count.is_a?(Symbol) ? count : count.positive?
+      end
+    },
     "wait_writable(0)" => ->(io) { io.wait_writable(0).nil? }
   }.freeze
 
@@ -104,16 +113,16 @@ class NonblockingMethodsTest < Minitest::Test
     "sendmsg_nonblock, no exception" => ->(io) { io.sendmsg_nonblock("abc", exception: false) }
   }.freeze
 
-  # What is read from.
+  # Receivers of reads.
   SOURCES = {
     "nothing there" => ->(_, _) {},
     "some there" => ->(_, far) { far.syswrite("hello") },
     "the end" => ->(_, far) { far.close },
-    "some, then the end" => ->(_, far) { far.syswrite("hello").then { far.close } },
-    "what is closed" => ->(near, _) { near.close }
+    "some bytes, then the end" => ->(_, far) { far.syswrite("hello").then { far.close } },
+    "closed" => ->(near, _) { near.close }
   }.freeze
 
-  # The kernel moves bytes on, and makes more room, a moment later: until it has stayed full for a while.
+  # The kernel moves bytes on a moment later, and so makes room: fills it until it has stayed full for a while.
   FILL = ->(io) {
     full = 0
     while full < 5
@@ -124,12 +133,12 @@ class NonblockingMethodsTest < Minitest::Test
     end
   }
 
-  # What is written to.
+  # Receivers of writes.
   SINKS = {
     "room" => ->(_, _) {},
     "no room" => ->(_, far) { FILL.call(far) },
-    "nobody reads" => ->(near, _) { near.close },
-    "what is closed" => ->(_, far) { far.close }
+    "a closed reader" => ->(near, _) { near.close },
+    "closed" => ->(_, far) { far.close }
   }.freeze
 
   SOCKETS = %i[unix datagrams tcp udp].freeze
@@ -138,24 +147,27 @@ class NonblockingMethodsTest < Minitest::Test
     define_method("test_reading_from_#{kind}") do
       reads = SOCKETS.include?(kind) ? {**READS, **SOCKET_READS} : READS
       reads.to_a.product(SOURCES.to_a).each do |(name, work), (state, prepare)|
-        assert_as_without_a_scheduler("#{name}: #{state}", kind, ->(near, far) { prepare.call(near, far).then { work.call(near) } })
+        assert_as_without_a_scheduler("#{name}: #{state}", kind,
+          ->(near, far) { prepare.call(near, far).then { work.call(near) } })
       end
     end
 
     define_method("test_writing_to_#{kind}") do
       writes = SOCKETS.include?(kind) ? {**WRITES, **SOCKET_WRITES} : WRITES
-      # Files have always room, terminals and TCP make more a moment later, and datagrams to nobody are lost at once or later.
+      # Files always have room; terminals and TCP make room a moment later; datagrams without a receiver are lost at
+      # once or later.
       sinks = %i[file zero null terminal master tcp].include?(kind) ? SINKS.except("no room") : SINKS
-      sinks = sinks.except("no room", "nobody reads") if kind == :udp
+      sinks = sinks.except("no room", "a closed reader") if kind == :udp
       writes.to_a.product(sinks.to_a).each do |(name, work), (state, prepare)|
-        next if kind == :terminal && state == "nobody reads" # a hang-up comes later
+        next if kind == :terminal && state == "a closed reader" # a hang-up comes later
 
-        assert_as_without_a_scheduler("#{name}: #{state}", kind, ->(near, far) { prepare.call(near, far).then { work.call(far) } })
+        assert_as_without_a_scheduler("#{name}: #{state}", kind,
+          ->(near, far) { prepare.call(near, far).then { work.call(far) } })
       end
     end
   end
 
-  # What waits without a scheduler waits in a task, and others run meanwhile.
+  # Methods that wait without a scheduler wait in a task, and others run meanwhile.
   WAITING_READS = {
     "readpartial" => ->(near) { near.readpartial(5) },
     "sysread" => ->(near) { near.sysread(5) },
@@ -168,7 +180,7 @@ class NonblockingMethodsTest < Minitest::Test
   }.freeze
 
   (KINDS.keys - %i[file zero null]).each do |kind|
-    define_method("test_what_waits_still_waits_on_#{kind}") do
+    define_method("test_blocking_methods_still_wait_on_#{kind}") do
       WAITING_READS.each do |name, work|
         assert_as_without_a_scheduler(name, kind, ->(near, far) {
           writer = Thread.new { sleep(0.005) && far.syswrite("hello") }
@@ -180,7 +192,7 @@ class NonblockingMethodsTest < Minitest::Test
     next if kind == :udp # has always room
 
     define_method("test_syswrite_waits_for_room_on_#{kind}") do
-      # Before 3.2 Ruby's own says EAGAIN where the descriptor is O_NONBLOCK.
+      # Before 3.2 Ruby's own method raises EAGAIN where the descriptor is O_NONBLOCK.
       expected = (RUBY_VERSION < "3.2") ? 5 : nil
       assert_as_without_a_scheduler("syswrite", kind, expected: expected, work: ->(near, far) {
         (kind == :blocking_pipe) ? far.write_nonblock("x" * 65_536) : FILL.call(far)
@@ -204,7 +216,7 @@ class NonblockingMethodsTest < Minitest::Test
       "syswrite" => ->(_, far) { FILL.call(far).then { far.syswrite("x") } }
     }
     waits.to_a.product(%i[pipe unix]).each do |(name, work), kind|
-      # Ruby's own, those of a pipe, wait for ever on Ruby 4.0.
+      # On Ruby 4.0 Ruby's own waits for a pipe never end.
       assert_as_without_a_scheduler(name, kind, expected: IO::TimeoutError, work: ->(near, far) {
         near.timeout = far.timeout = 0.01
         begin
@@ -263,7 +275,8 @@ class NonblockingMethodsTest < Minitest::Test
           answer = bounded(-> {
             way.call(-> {
               none = [server.accept_nonblock(exception: false), told { server.accept_nonblock }]
-              client = (kind == :unix) ? UNIXSocket.new(server.path) : TCPSocket.new("127.0.0.1", server.local_address.ip_port)
+              client =
+                (kind == :unix) ? UNIXSocket.new(server.path) : TCPSocket.new("127.0.0.1", server.local_address.ip_port)
               wait_until { IO.select([server], nil, nil, 0) }
               accepted = server.accept_nonblock(exception: false)
               accepted = accepted.first if accepted.is_a?(Array) # and the address; an IO is Enumerable
@@ -286,7 +299,8 @@ class NonblockingMethodsTest < Minitest::Test
         way.call(-> {
           first = told { socket.connect_nonblock(server.local_address, exception: false) }
           socket.wait_writable(5)
-          [first, told { socket.connect_nonblock(server.local_address, exception: false) }, told { socket.connect_nonblock(server.local_address) }]
+          [first, told { socket.connect_nonblock(server.local_address, exception: false) },
+            told { socket.connect_nonblock(server.local_address) }]
         })
       })
     ensure
@@ -300,11 +314,18 @@ class NonblockingMethodsTest < Minitest::Test
   TLS = {
     "nothing there" => ->(near, _) { near.read_nonblock(5, exception: false) },
     "nothing there, an exception" => ->(near, _) { near.read_nonblock(5) },
-    "some there" => ->(near, far) { far.write("hello").then { near.to_io.wait_readable(5) }.then { Array.new(2) { near.read_nonblock(3, exception: false) } } },
-    "the end" => ->(near, far) { far.close.then { near.to_io.wait_readable(5) }.then { near.read_nonblock(5, exception: false) } },
+    "some there" => ->(near, far) {
+      far.write("hello").then { near.to_io.wait_readable(5) }.then do
+        Array.new(2) { near.read_nonblock(3, exception: false) }
+      end
+    },
+    "the end" =>
+      ->(near, far) { far.close.then { near.to_io.wait_readable(5) }.then { near.read_nonblock(5, exception: false) } },
     "room" => ->(near, _) { near.write_nonblock("abc", exception: false) },
-    "no room" => ->(near, _) { 5000.times.find { near.write_nonblock("x" * 20_000, exception: false) == :wait_writable }.positive? },
-    "what is closed" => ->(near, _) { near.close.then { near.read_nonblock(5, exception: false) } }
+    "no room" => ->(near, _) {
+      5000.times.find { near.write_nonblock("x" * 20_000, exception: false) == :wait_writable }.positive?
+    },
+    "closed" => ->(near, _) { near.close.then { near.read_nonblock(5, exception: false) } }
   }.freeze
 
   def test_tls
@@ -327,7 +348,11 @@ class NonblockingMethodsTest < Minitest::Test
     client = OpenSSL::SSL::SSLSocket.new(near, client_context)
     server = OpenSSL::SSL::SSLSocket.new(far, Certificates.context)
     client.sync_close = server.sync_close = true
-    steps = Array.new(20) { [client.connect_nonblock(exception: false), server.accept_nonblock(exception: false)].map { |step| step.is_a?(Symbol) ? step : :done } }
+    steps = Array.new(20) {
+      [client.connect_nonblock(exception: false), server.accept_nonblock(exception: false)].map do |step|
+        step.is_a?(Symbol) ? step : :done
+      end
+    }
     raise "no handshake" unless steps.last == %i[done done]
 
     # Session tickets are read with the first bytes.
@@ -336,7 +361,7 @@ class NonblockingMethodsTest < Minitest::Test
     [near, far].compact.each(&:close)
   end
 
-  # Or as +expected+, where Ruby's own answer is another one.
+  # Or as +expected+, where Ruby's own answer differs.
   def assert_as_without_a_scheduler(name, kind, task = nil, work: task, expected: nil)
     Dir.mktmpdir do |folder|
       answers = WAYS.transform_values do |way|
@@ -355,7 +380,7 @@ class NonblockingMethodsTest < Minitest::Test
     answers.each { |way, answer| assert_equal answers[:thread].inspect, answer.inspect, "#{what}: in a #{way}" }
   end
 
-  # What came of it: the result, or the exception's class and text.
+  # The result, or the exception's class and text.
   def told
     yield
   rescue => error

@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/refusals"
 
-# What older kernels do not have, and queues of the kernel that are full.
+# Older kernels without newer features, and full kernel queues.
 class OtherKernelsTest < Minitest::Test
   include LoopHelpers
   include Refusals
@@ -30,29 +30,35 @@ class OtherKernelsTest < Minitest::Test
       started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       sleep(0.0202)
       exact = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started >= 0.0202
-      [echoes.map(&:value).uniq, cancelled.each(&:wait).map(&:status).uniq, closed.value, slept.map(&:value).uniq, popped.value, none.value, exact, Fiber.scheduler.backend].flatten.join(" ")
+      [echoes.map(&:value).uniq, cancelled.each(&:wait).map(&:status).uniq, closed.value, slept.map(&:value).uniq,
+        popped.value, none.value, exact, Fiber.scheduler.backend].flatten.join(" ")
     end)
   RUBY
   EXPECTED = "true cancelled closed slept popped nil true"
 
   # Before 6.1 the kernel interrupts the thread for completions.
   def test_io_uring_before_6_1
-    with_other_io_uring("IO_URING_OF" => "5.15") { |environment| assert_equal "#{EXPECTED} uring\n", assert_child(MEDLEY, env: environment) }
+    with_other_io_uring("IO_URING_OF" => "5.15") do |environment|
+      assert_equal "#{EXPECTED} uring\n", assert_child(MEDLEY, env: environment)
+    end
   end
 
-  def test_io_uring_before_5_11_is_no_choice
+  def test_io_uring_before_5_11_is_not_offered
     with_other_io_uring("IO_URING_OF" => "5.10") do |environment|
       assert_equal "#{EXPECTED} epoll\n", assert_child(MEDLEY, env: {**environment, "HEDDLE_BACKEND" => nil})
       outcome = in_child(MEDLEY, env: environment)
-      assert_match(/HEDDLE_BACKEND=uring: this kernel refuses it \(Function not implemented\)/, outcome.err)
+      assert_match(/HEDDLE_BACKEND=uring: this kernel refuses that backend \(Function not implemented\)/, outcome.err)
     end
   end
 
   def test_full_queues
-    with_other_io_uring("IO_URING_ENTRIES" => "2") { |environment| assert_equal "#{EXPECTED} uring\n", assert_child(MEDLEY, env: environment) }
+    with_other_io_uring("IO_URING_ENTRIES" => "2") do |environment|
+      assert_equal "#{EXPECTED} uring\n", assert_child(MEDLEY, env: environment)
+    end
   end
 
-  # The poll for it tells of ordinary data, too, and the kernel ends it when there is no room for one more completion.
+  # The poll for urgent data also reports ordinary data, and the kernel ends the poll when there is no room for one
+  # more completion.
   def test_urgent_data_after_a_full_queue
     with_other_io_uring("IO_URING_ENTRIES" => "2") do |environment|
       assert_equal "true\n", assert_child(<<~RUBY, env: environment)
@@ -75,7 +81,7 @@ class OtherKernelsTest < Minitest::Test
     end
   end
 
-  # Before 5.11, and in containers whose filters are older: what is left are whole milliseconds, rounded up.
+  # Before 5.11, and in containers with older filters, only whole milliseconds are possible; times are rounded up.
   def test_epoll_without_nanoseconds
     skip "this build has no epoll" unless Heddle::Scheduler.backends.include?("epoll")
     refusing(EPOLL_PWAIT2, Errno::ENOSYS) do |launcher|

@@ -8,7 +8,7 @@ require "json"
 class PlainSchedulerTest < Minitest::Test
   include LoopHelpers
 
-  def test_what_is_scheduled_runs_to_its_end_when_the_thread_ends
+  def test_scheduled_fibers_run_to_their_end_when_the_thread_ends
     ended = []
     Thread.new do
       Fiber.set_scheduler(Heddle::Scheduler.new)
@@ -18,14 +18,14 @@ class PlainSchedulerTest < Minitest::Test
     assert_equal [:thread_block, 2, 1, 0], ended
   end
 
-  def test_what_is_scheduled_runs_to_its_end_when_the_program_ends
+  def test_scheduled_fibers_run_to_their_end_when_the_program_ends
     assert_equal "0\n1\n2\n", assert_child(<<~RUBY)
       Fiber.set_scheduler(Heddle::Scheduler.new)
       3.times { |index| Fiber.schedule { sleep(0.01 * index); puts index } }
     RUBY
   end
 
-  def test_what_is_scheduled_runs_to_its_end_when_the_scheduler_is_unset
+  def test_scheduled_fibers_run_to_their_end_when_the_scheduler_is_unset
     ended = []
     in_thread do
       scheduler = Heddle::Scheduler.new
@@ -43,7 +43,11 @@ class PlainSchedulerTest < Minitest::Test
       Fiber.schedule { puts Fiber.scheduler.backend }
     RUBY
     assert_includes Heddle::Scheduler.backends, out.strip
-    script = 'require "heddle/scheduler"; Fiber.set_scheduler(Heddle::Scheduler.new); Fiber.schedule { sleep 0.001; puts :slept }'
+    script = <<~RUBY
+      require "heddle/scheduler"
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      Fiber.schedule { sleep 0.001; puts :slept }
+    RUBY
     assert_equal "slept\n", IO.popen([RbConfig.ruby, "-I#{ROOT}/lib", "-e", script], &:read)
   end
 
@@ -85,7 +89,7 @@ class PlainSchedulerTest < Minitest::Test
   end
 
   # The root fiber is blocking: Ruby's own waits stop the thread there, Heddle's run the loop.
-  def test_a_value_asked_for_in_the_root_fiber
+  def test_a_value_read_in_the_root_fiber
     value = in_thread do
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Heddle.spawn { sleep(0.001) && :value }.value
@@ -93,7 +97,36 @@ class PlainSchedulerTest < Minitest::Test
     assert_equal :value, value
   end
 
-  def test_an_error_in_a_scheduled_fiber_is_reported_and_leaves_the_others_be
+  # An error that nothing waits for is printed before the task has ended: the print may wait, and be cancelled.
+  def test_a_cancel_and_a_kill_while_an_error_is_reported
+    ways = {cancel: ->(task, _) { task.cancel }}
+    ways[:kill] = ->(_, fiber) { fiber.kill } if Fiber.method_defined?(:kill)
+    ways.each do |way, strike|
+      entered = Thread::Queue.new
+      slow = Object.new
+      slow.define_singleton_method(:write) { |_| entered.push(true) && sleep }
+      stderr, $stderr = $stderr, slow
+      ended = []
+      in_thread do
+        Fiber.set_scheduler(Heddle::Scheduler.new)
+        Thread.current.report_on_exception = true
+        task = fiber = nil
+        Fiber.schedule do
+          task = Heddle.spawn { (fiber = Fiber.current) && sleep(0) && raise(IOError) }
+          entered.pop
+          strike.call(task, fiber)
+          ended << :striker
+        end
+        Fiber.set_scheduler(nil)
+        assert_instance_of IOError, task.error, way
+      end
+      assert_equal [:striker], ended, way
+    ensure
+      $stderr = stderr
+    end
+  end
+
+  def test_an_error_in_a_scheduled_fiber_is_reported_and_the_others_continue
     ended = []
     report = stderr_of do
       in_thread do
@@ -130,8 +163,10 @@ class PlainSchedulerTest < Minitest::Test
 
   # With the timeout that comes with this Ruby.
   def test_a_client_that_tries_again_ends_with_its_timeout
-    {"Timeout.timeout(0.02)" => [0, "Timeout::Error: execution expired"], "Object.new.extend(Timeout).send(:timeout, 0.02)" => [0, "Timeout::Error: execution expired"],
-     "Timeout.timeout(0.02, nil, 'late')" => [0, "Timeout::Error: late"], "Timeout.timeout(0.02, Timeout::Error)" => [1, "slept"]}.each do |call, expected|
+    {"Timeout.timeout(0.02)" => [0, "Timeout::Error: execution expired"],
+     "Object.new.extend(Timeout).send(:timeout, 0.02)" => [0, "Timeout::Error: execution expired"],
+     "Timeout.timeout(0.02, nil, 'late')" => [0, "Timeout::Error: late"],
+     "Timeout.timeout(0.02, Timeout::Error)" => [1, "slept"]}.each do |call, expected|
       out = assert_child(<<~RUBY)
         require "timeout"
         Fiber.set_scheduler(Heddle::Scheduler.new)
@@ -175,8 +210,8 @@ class PlainSchedulerTest < Minitest::Test
     end
   end
 
-  # What is scheduled is awaited at the end of the thread, where an interrupt cancels it.
-  def test_thread_raise_while_what_is_scheduled_is_awaited
+  # At the end of the thread Ruby waits for what is scheduled, and an interrupt cancels it.
+  def test_thread_raise_while_scheduled_fibers_are_awaited
     ensured = []
     thread = Thread.new do
       Fiber.set_scheduler(Heddle::Scheduler.new)
@@ -218,7 +253,9 @@ class PlainSchedulerTest < Minitest::Test
   def test_use_from_another_thread
     Heddle.run do
       scheduler = Fiber.scheduler
-      error = assert_raises(Heddle::WrongThread) { Thread.new { scheduler.kernel_sleep(0) }.tap { |t| t.report_on_exception = false }.value }
+      error = assert_raises(Heddle::WrongThread) {
+        Thread.new { scheduler.kernel_sleep(0) }.tap { |t| t.report_on_exception = false }.value
+      }
       assert_includes error.message, "FiberPool"
     end
   end

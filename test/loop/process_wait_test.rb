@@ -21,7 +21,9 @@ class ProcessWaitTest < Minitest::Test
 
   def test_a_hundred_children_at_once
     Heddle.run do
-      statuses = Array.new(100) { |index| Heddle.spawn { Process.wait2(Process.spawn("exit #{index}")).last.exitstatus } }.map(&:value)
+      statuses = Array.new(100) { |index|
+        Heddle.spawn { Process.wait2(Process.spawn("exit #{index}")).last.exitstatus }
+      }.map(&:value)
       assert_equal [*0...100], statuses
     end
     assert_no_children
@@ -29,7 +31,8 @@ class ProcessWaitTest < Minitest::Test
 
   def test_any_child_in_one_task_while_another_waits_for_its_own
     if Heddle::Scheduler.backends == ["poll"] && !ruby_at_least?("3.3")
-      skip "without pidfds threads wait, and Ruby 3.1 loses the one that waits for any child beside one that waits for its own"
+      skip "without pidfds threads wait, and Ruby 3.1 loses the one that waits for any child beside one that waits " \
+        "for its own"
     end
 
     Heddle.run do
@@ -73,7 +76,8 @@ class ProcessWaitTest < Minitest::Test
       assert_equal 4, $?.exitstatus
       assert_equal "piped\n", IO.popen("sleep 0.05; echo piped", &:read)
       assert_predicate $?, :success?
-      assert_equal ["IN", "", 6], Open3.capture3("tr a-z A-Z; exit 6", stdin_data: "in").then { |out, err, status| [out, err, status.exitstatus] }
+      assert_equal ["IN", "", 6],
+        Open3.capture3("tr a-z A-Z; exit 6", stdin_data: "in").then { |out, err, status| [out, err, status.exitstatus] }
       assert_operator ticks, :>=, 3
       ticker.cancel
     end

@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What grows with the square of the number of tasks or of waiters passes each test that uses few. Switches are counted,
+# Work that grows with the square of the number of tasks or waiters passes every test with few. This counts switches,
 # for n and for 2n.
 class QuadraticPathsTest < Minitest::Test
   include LoopHelpers
@@ -69,7 +69,7 @@ class QuadraticPathsTest < Minitest::Test
     end
   end
 
-  def test_room_is_given_in_the_order_in_which_it_was_asked_for
+  def test_room_is_given_in_the_order_of_requests
     Heddle.run do
       pool = Heddle::FiberPool.new(2, queue: 1)
       order = []
@@ -80,8 +80,8 @@ class QuadraticPathsTest < Minitest::Test
     end
   end
 
-  # Who is cancelled, or out of time, just as it was given room leaves that to the next.
-  def test_no_room_is_lost_where_those_who_wait_for_it_go_away
+  # A task that is cancelled, or out of time, just as it was given room leaves the room to the next.
+  def test_no_room_is_lost_when_waiters_give_up
     Heddle.run do
       random = Random.new(Minitest.seed)
       20.times do
@@ -105,7 +105,7 @@ class QuadraticPathsTest < Minitest::Test
     end
   end
 
-  def test_who_waits_for_room_is_told_that_the_pool_was_closed
+  def test_waiters_for_room_learn_that_the_pool_was_closed
     Heddle.run do
       pool = Heddle::FiberPool.new(1, queue: 0)
       pool.spawn { sleep(0.01) }

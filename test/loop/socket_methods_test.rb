@@ -5,58 +5,89 @@ require "support/loop_helpers"
 require "io/wait"
 require "tmpdir"
 
-# Sockets' readpartial and write go straight to the kernel in a task. Whatever they are asked, they answer as Ruby's own do.
+# In a task readpartial and write of sockets go straight to the kernel. They must answer exactly as Ruby's own
+# methods.
 class SocketMethodsTest < Minitest::Test
   include LoopHelpers
 
-  # Its hooks may be its own: Ruby's methods call them.
+  # A subclass of the scheduler may have its own hooks, which Ruby's methods call.
   class Derived < Heddle::Scheduler
   end
 
   # What is done to one end of a connection, +near+, by name.
   CASES = {
-    "bytes that are there" => ->(near, far) { far.write("hello").then { [near.readpartial(3), near.readpartial(100)] } },
+    "bytes that are there" =>
+      ->(near, far) { far.write("hello").then { [near.readpartial(3), near.readpartial(100)] } },
     "their encoding" => ->(near, far) { far.write("é").then { near.readpartial(9).encoding } },
     "many bytes" => ->(near, far) { far.write("x" * 100_000).then { near.readpartial(50_000).bytesize.positive? } },
     "the end" => ->(near, far) { far.close.then { near.readpartial(10) } },
     "no bytes asked for" => ->(near, _) { near.readpartial(0) },
-    "less than none" => ->(near, _) { near.readpartial(-1) },
-    "what is no number" => ->(near, _) { near.readpartial("7") },
-    "a String of the caller's" => ->(near, far) { far.write("abc").then { [near.readpartial(10, text = +"old"), text] } },
+    "a negative number" => ->(near, _) { near.readpartial(-1) },
+    "something other than a number" => ->(near, _) { near.readpartial("7") },
+    "a String of the caller's" =>
+      ->(near, far) { far.write("abc").then { [near.readpartial(10, text = +"old"), text] } },
     "bytes read ahead" => ->(near, far) { far.write("a\nbc").then { [near.gets, near.readpartial(10)] } },
-    "a byte put back" => ->(near, far) { near.ungetbyte("z").then { far.write("y") }.then { [near.readpartial(10), near.readpartial(10)] } },
-    "a character put back" => ->(near, far) { near.set_encoding("UTF-16LE:UTF-8").then { near.ungetc("zz") }.then { far.write("y") }.then { near.readpartial(10) } },
-    "what was held back goes first" => ->(near, far) { (near.sync = false).then { [near.write("q"), far.write("a"), near.readpartial(10), far.readpartial(10)] } },
-    "reading what is frozen" => ->(near, far) { far.write("y").then { near.freeze.readpartial(1) } },
-    "writing what is frozen" => ->(near, _) { near.freeze.write("x") },
-    "reading what is closed" => ->(near, _) { near.close.then { near.readpartial(1) } },
-    "reading what is closed for it" => ->(near, _) { near.close_read.then { near.readpartial(1) } },
-    "looking into what is closed for it" => ->(near, _) { near.close_read.then { [near.read_nonblock(1, exception: false)] } },
-    "looking into what is frozen" => ->(near, far) { far.write("y").then { near.freeze.read_nonblock(1, exception: false) } },
-    "looking where something is held back" => ->(near, far) { (near.sync = false).then { [near.write("q"), near.read_nonblock(1, exception: false), far.read_nonblock(10, exception: false)] } },
-    "looking into a character put back" => ->(near, far) { near.set_encoding("UTF-16LE:UTF-8").then { near.ungetc("zz") }.then { near.read_nonblock(1, exception: false) } },
-    "reading what was never opened" => ->(near, _) { near.class.allocate.readpartial(1) },
-    "bytes that are there, without waiting" => ->(near, far) { far.write("hello").then { [near.read_nonblock(3, exception: false), near.read_nonblock(100, exception: false)] } },
-    "none that are there" => ->(near, _) { near.read_nonblock(100, exception: false) },
-    "none that are there, as an error" => ->(near, _) { near.read_nonblock(100) },
-    "without waiting, their encoding" => ->(near, far) { far.write("é").then { near.read_nonblock(9, exception: false).encoding } },
-    "without waiting, many bytes" => ->(near, far) { far.write("x" * 100_000).then { [16_384, 16_385, 7].map { |most| near.read_nonblock(most, exception: false).bytesize } } },
-    "without waiting, the end" => ->(near, far) { far.close.then { [near.read_nonblock(10, exception: false), near.read_nonblock(10, text = +"old", exception: false), text] } },
+    "a byte put back" => ->(near, far) {
+      near.ungetbyte("z").then { far.write("y") }.then { [near.readpartial(10), near.readpartial(10)] }
+    },
+    "a character put back" => ->(near, far) {
+      near.set_encoding("UTF-16LE:UTF-8").then { near.ungetc("zz") }.then { far.write("y") }
+        .then { near.readpartial(10) }
+    },
+    "buffered bytes go first" => ->(near, far) {
+      (near.sync = false).then { [near.write("q"), far.write("a"), near.readpartial(10), far.readpartial(10)] }
+    },
+    "reading from a frozen socket" => ->(near, far) { far.write("y").then { near.freeze.readpartial(1) } },
+    "writing to a frozen socket" => ->(near, _) { near.freeze.write("x") },
+    "reading from a closed socket" => ->(near, _) { near.close.then { near.readpartial(1) } },
+    "reading after close_read" => ->(near, _) { near.close_read.then { near.readpartial(1) } },
+    "read_nonblock after close_read" =>
+      ->(near, _) { near.close_read.then { [near.read_nonblock(1, exception: false)] } },
+    "read_nonblock of a frozen socket" =>
+      ->(near, far) { far.write("y").then { near.freeze.read_nonblock(1, exception: false) } },
+    "read_nonblock with buffered output" => ->(near, far) {
+      (near.sync = false).then do
+        [near.write("q"), near.read_nonblock(1, exception: false), far.read_nonblock(10, exception: false)]
+      end
+    },
+    "read_nonblock with a character put back" => ->(near, far) {
+      near.set_encoding("UTF-16LE:UTF-8").then { near.ungetc("zz") }.then { near.read_nonblock(1, exception: false) }
+    },
+    "reading from a socket that was never opened" => ->(near, _) { near.class.allocate.readpartial(1) },
+    "without waiting, bytes that have arrived" => ->(near, far) {
+      far.write("hello").then { [near.read_nonblock(3, exception: false), near.read_nonblock(100, exception: false)] }
+    },
+    "without waiting, no bytes" => ->(near, _) { near.read_nonblock(100, exception: false) },
+    "without waiting, no bytes, as an error" => ->(near, _) { near.read_nonblock(100) },
+    "without waiting, their encoding" =>
+      ->(near, far) { far.write("é").then { near.read_nonblock(9, exception: false).encoding } },
+    "without waiting, many bytes" => ->(near, far) {
+      far.write("x" * 100_000).then do
+        [16_384, 16_385, 7].map { |most| near.read_nonblock(most, exception: false).bytesize }
+      end
+    },
+    "without waiting, the end" => ->(near, far) {
+      far.close.then do
+        [near.read_nonblock(10, exception: false), near.read_nonblock(10, text = +"old", exception: false), text]
+      end
+    },
     "without waiting, the end as an error" => ->(near, far) { far.close.then { near.read_nonblock(10) } },
     "without waiting, no bytes asked for" => ->(near, _) { near.read_nonblock(0, exception: false) },
-    "without waiting, less than none" => ->(near, _) { near.read_nonblock(-1, exception: false) },
-    "without waiting, what is no number" => ->(near, _) { near.read_nonblock("7", exception: false) },
+    "without waiting, a negative number" => ->(near, _) { near.read_nonblock(-1, exception: false) },
+    "without waiting, something other than a number" => ->(near, _) { near.read_nonblock("7", exception: false) },
     "without waiting, a String of the caller's" => ->(near, far) {
       far.write("abc" * 50)
       texts = [+"old", +"é", String.new(capacity: 9), +"x" * 30]
-      texts.map { |text| [near.read_nonblock(20, text, exception: false).equal?(text), text, text.encoding] } << near.read_nonblock(10, texts[3], exception: false)
+      texts.map { |text| [near.read_nonblock(20, text, exception: false).equal?(text), text, text.encoding] } <<
+        near.read_nonblock(10, texts[3], exception: false)
     },
     "without waiting, a part of another String" => ->(near, far) {
       far.write("abc")
       [near.read_nonblock(1000, text = (whole = "w" * 400)[100..], exception: false), text, whole]
     },
-    "without waiting, a String that is frozen" => ->(near, far) { far.write("abc").then { near.read_nonblock(10, "old", exception: false) } },
-    "bytes are left that a frozen String did not take" => ->(near, far) {
+    "without waiting, a String that is frozen" =>
+      ->(near, far) { far.write("abc").then { near.read_nonblock(10, "old", exception: false) } },
+    "bytes for a frozen String are not lost" => ->(near, far) {
       far.write("abc")
       begin
         near.read_nonblock(10, "old", exception: false)
@@ -64,10 +95,12 @@ class SocketMethodsTest < Minitest::Test
         [error.class, near.read_nonblock(10, exception: false)]
       end
     },
-    "without waiting, into what is no String" => ->(near, _) { near.read_nonblock(10, 7, exception: false) },
-    "without waiting, bytes read ahead" => ->(near, far) { far.write("a\nbc").then { [near.gets, near.read_nonblock(10, exception: false)] } },
-    "without waiting, what is closed" => ->(near, _) { near.close.then { near.read_nonblock(1, exception: false) } },
-    "without waiting, what is closed for it" => ->(near, _) { near.close_read.then { [near.read_nonblock(1, exception: false)] } },
+    "without waiting, into something else than a String" => ->(near, _) { near.read_nonblock(10, 7, exception: false) },
+    "without waiting, bytes read ahead" =>
+      ->(near, far) { far.write("a\nbc").then { [near.gets, near.read_nonblock(10, exception: false)] } },
+    "without waiting, a closed socket" => ->(near, _) { near.close.then { near.read_nonblock(1, exception: false) } },
+    "without waiting, after close_read" =>
+      ->(near, _) { near.close_read.then { [near.read_nonblock(1, exception: false)] } },
     "without waiting, where the connection was reset" => ->(near, far) {
       near.write("unread")
       far.close # with bytes that it has not read
@@ -77,13 +110,20 @@ class SocketMethodsTest < Minitest::Test
     "several objects sent" => ->(near, far) { [near.write("a", 1, :b, nil), far.readpartial(10)] },
     "no String" => ->(near, far) { [near.write(12), far.readpartial(10)] },
     "nothing" => ->(near, _) { [near.write, near.write("")] },
-    "characters that become others" => ->(near, far) { near.set_encoding("UTF-16LE").then { [near.write("ab"), far.readpartial(10)] } },
-    "lines that become others" => ->(near, far) { near.set_encoding("UTF-8", crlf_newline: true).then { [near.write("a\n"), far.readpartial(10)] } },
-    "bytes held back" => ->(near, far) { (near.sync = false).then { [near.write("ab"), near.sync = true, near.write("c"), near.flush && nil, far.readpartial(10)] } },
+    "characters that are converted" =>
+      ->(near, far) { near.set_encoding("UTF-16LE").then { [near.write("ab"), far.readpartial(10)] } },
+    "line ends that are converted" => ->(near, far) {
+      near.set_encoding("UTF-8", crlf_newline: true).then { [near.write("a\n"), far.readpartial(10)] }
+    },
+    "bytes that are buffered" => ->(near, far) {
+      (near.sync = false).then do
+        [near.write("ab"), near.sync = true, near.write("c"), near.flush && nil, far.readpartial(10)]
+      end
+    },
     "a line by puts" => ->(near, far) { near.puts("a", 2).then { far.readpartial(10) } },
-    "writing where nobody reads" => ->(near, far) { far.close.then { 3.times { near.write("x") } } },
-    "writing what is closed" => ->(near, _) { near.close.then { near.write("x") } },
-    "writing what is closed for it" => ->(near, _) { near.close_write.then { near.write("x") } }
+    "writing to a closed peer" => ->(near, far) { far.close.then { 3.times { near.write("x") } } },
+    "writing to a closed socket" => ->(near, _) { near.close.then { near.write("x") } },
+    "writing after close_write" => ->(near, _) { near.close_write.then { near.write("x") } }
   }.freeze
 
   # In a task, under a subclass of the scheduler and without a loop.
@@ -112,7 +152,7 @@ class SocketMethodsTest < Minitest::Test
     }
   }.freeze
 
-  def test_everything_is_answered_as_by_ruby
+  def test_every_call_behaves_as_rubys_own
     Dir.mktmpdir do |folder|
       CASES.to_a.product(CONNECTIONS.to_a).each do |(name, work), (kind, connect)|
         answers = WAYS.transform_values { |way| answer(connect.call(folder), work, way) }
@@ -135,7 +175,7 @@ class SocketMethodsTest < Minitest::Test
     assert_equal [answers[:thread]], answers.values.uniq
   end
 
-  def test_no_more_than_the_string_is_made
+  def test_a_read_allocates_only_the_string
     with_pair do |near, far|
       Heddle.run do
         exchange = -> { near.write("ping").then { far.readpartial(100) } }
@@ -147,8 +187,8 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
-  # As Net::HTTP reads: it holds its buffer while it waits, and each of them would take a page of memory.
-  def test_where_nothing_has_come_no_room_is_made
+  # Net::HTTP holds its buffer while it waits, and each such buffer would take a page of memory.
+  def test_a_read_that_waits_allocates_no_buffer
     skip "this Ruby hides what tells whether a read is an ordinary one" if ruby_at_least?("4.1")
     skip "elsewhere IO's own method reads" unless BasicSocket.method_defined?(:read_nonblock, false)
     require "objspace"
@@ -165,7 +205,7 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
-  def test_what_is_sent_is_what_the_string_was
+  def test_a_write_sends_the_string_as_it_was_at_the_call
     with_pair do |near, far|
       Heddle.run do
         text = "a" * 3_000_000
@@ -179,7 +219,7 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
-  def test_a_close_ends_both
+  def test_a_close_ends_reader_and_writer
     %i[readpartial write].each do |method|
       with_pair do |near, _far|
         Heddle.run do
@@ -193,8 +233,8 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
-  # As a thread that waits has it: what is shut for reading has come to its end.
-  def test_being_closed_for_reading_is_the_end
+  # As in a waiting thread: a socket that was shut for reading has reached its end.
+  def test_close_read_under_a_reader_is_the_end_of_the_file
     with_pair do |near, _far|
       Heddle.run do
         waiting = Heddle.spawn { near.readpartial(10) }
@@ -205,8 +245,8 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
-  # What another fiber puts back while this one waits stands before what the kernel has.
-  def test_a_byte_that_is_put_back_meanwhile
+  # What another fiber puts back during the wait comes before what the kernel has.
+  def test_a_byte_that_is_pushed_back_during_a_read
     with_pair do |near, far|
       Heddle.run do
         woken = []
@@ -220,7 +260,7 @@ class SocketMethodsTest < Minitest::Test
     end
   end
 
-  def test_a_method_of_the_programs_own_comes_first
+  def test_a_programs_own_method_is_called_first
     shouting = Class.new(UNIXSocket) do
       def readpartial(...) = super.upcase
 
@@ -244,7 +284,9 @@ class SocketMethodsTest < Minitest::Test
       $called = []
       Heddle.run { near.write("a"); far.readpartial(9) } # by ours
       IO.prepend(Noting)
-      $stdout.singleton_class.define_method(:write) { |*bytes| IO.instance_method(:syswrite).bind_call(self, bytes.join) }
+      $stdout.singleton_class.define_method(:write) do |*bytes|
+        IO.instance_method(:syswrite).bind_call(self, bytes.join)
+      end
       Heddle.run(&exchange)
       exchange.call
     RUBY
@@ -263,8 +305,8 @@ class SocketMethodsTest < Minitest::Test
     RUBY
   end
 
-  # Nor does a line of its backtraces tell.
-  def test_a_program_without_a_scheduler_has_rubys_own_alone
+  # Nor do lines of its backtraces show Heddle.
+  def test_without_a_scheduler_only_rubys_own_methods_exist
     assert_equal "[IO, IO]\n[BasicSocket, BasicSocket]\n", assert_child(<<~RUBY)
       require "heddle"
       owners = -> { p %i[readpartial write].map { |name| UDPSocket.instance_method(name).owner } }
@@ -291,7 +333,7 @@ class SocketMethodsTest < Minitest::Test
 
   private
 
-  # What came of it: the result, or the exception's class and text.
+  # The result, or the exception's class and text.
   def answer(ends, work, way)
     way.call(lambda do
       work.call(*ends)

@@ -30,7 +30,7 @@ class StarvationTest < Minitest::Test
       with_pair do |reader, writer|
         beside(busy) do
           waiter = Heddle.spawn { reader.readpartial(1) }
-          # Not from a thread: it would get Ruby's lock but each tenth of a second.
+          # Not from a thread: it would get the GVL only every tenth of a second.
           Heddle.spawn { sleep(0.01) && writer.write("x") }
           assert_equal "x", assert_within(2, remeasure: 0) { waiter.value }
         end

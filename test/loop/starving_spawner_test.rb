@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Whoever starts tasks must not wait for a whole round of the others at each of them, nor keep them from their turns.
-# Turns are counted, not time: one is what a busy task does between two waits.
+# A task that starts tasks must neither wait for a whole round of the others at each of them, nor keep them from their
+# turns. This counts turns, not time: a turn is what a busy task does between two waits.
 class StarvingSpawnerTest < Minitest::Test
   include LoopHelpers
 
@@ -30,7 +30,7 @@ class StarvingSpawnerTest < Minitest::Test
     end
   end
 
-  def test_the_others_have_their_turns_beside_a_task_that_spawns_without_end
+  def test_other_tasks_have_turns_beside_an_endless_spawner
     among_busy_tasks do
       before = @turns
       320.times { Heddle.spawn {} }
@@ -38,8 +38,8 @@ class StarvingSpawnerTest < Minitest::Test
     end
   end
 
-  # Each of these spawns two more before it ends, and none waits.
-  def test_the_others_have_their_turns_beside_a_tree_of_tasks
+  # Each of these tasks spawns two more before it ends, and none waits.
+  def test_other_tasks_have_turns_beside_a_tree_of_tasks
     among_busy_tasks do
       before = @turns
       grow(10)
@@ -56,7 +56,7 @@ class StarvingSpawnerTest < Minitest::Test
         20.times { pool.spawn { starts << @turns } }
         posted = true
       end
-      nil until posted # without a turn for the others: all are posted in one
+      nil until posted # gives the others no turn: all are posted in one
       pool.wait
       poster.join
       assert_equal 20, starts.size
@@ -77,8 +77,8 @@ class StarvingSpawnerTest < Minitest::Test
     [server, *clients].compact.each(&:close)
   end
 
-  # A task whose answer is there comes to its end before many more are started.
-  def test_what_is_in_flight_finishes_before_more_is_started
+  # A task whose answer has arrived finishes before many more are started.
+  def test_tasks_with_an_answer_finish_before_new_ones_start
     in_flight = most = 0
     Heddle.run do
       500.times do

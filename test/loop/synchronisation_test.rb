@@ -26,7 +26,7 @@ class SynchronisationTest < Minitest::Test
     assert_equal [1, 200], [most, total]
   end
 
-  def test_a_mutex_goes_to_those_who_wait_in_their_order
+  def test_a_mutex_serves_its_waiters_in_order
     mutex = Thread::Mutex.new
     order = []
     Heddle.run do
@@ -158,7 +158,7 @@ class SynchronisationTest < Minitest::Test
     end
   end
 
-  # Until Ruby 3.3 it never timed out (https://github.com/ruby/ruby/pull/7903).
+  # Before Ruby 3.3 it never timed out (https://github.com/ruby/ruby/pull/7903).
   def test_a_join_with_a_timeout
     gate = Thread::Queue.new
     thread = Thread.new { gate.pop }

@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
-# A million timers that are all cancelled: what tombstones would leave behind shows here.
+# A million timers that are all cancelled: leftovers in the heap would show here.
 class TimerGrowthTest < Minitest::Test
   include LoopHelpers
 

@@ -7,7 +7,7 @@ require "timeout"
 class TimersTest < Minitest::Test
   include LoopHelpers
 
-  # A task may lose the processor between the reading of its clock and that of the loop.
+  # A task may lose the CPU between its own reading of the clock and the loop's.
   SLACK = 0.02
 
   def test_sleepers_wake_in_the_order_of_their_deadlines
@@ -27,13 +27,13 @@ class TimersTest < Minitest::Test
     woken.each_cons(2) { |earlier, later| assert_operator later, :>, earlier - SLACK }
   end
 
-  # One look at the clock for all of them: their deadlines differ, their order is what is tested.
-  def test_equal_deadlines_are_served_in_the_order_of_their_coming
+  # The clock is read once for all of them: their deadlines differ, and the test is of their order.
+  def test_equal_deadlines_fire_in_the_order_of_their_creation
     woken = []
     Heddle.run do
       200.times { |index| Heddle.spawn { sleep(0.05) and woken << index } }
       busy_until = monotonic + 0.1
-      nil while monotonic < busy_until # all of them are due at the next look
+      nil while monotonic < busy_until # all of them are due at the next poll
     end
     assert_equal Array.new(200) { |index| index }, woken
   end
@@ -47,7 +47,7 @@ class TimersTest < Minitest::Test
   end
 
   def test_sleep_returns_the_seconds_as_ruby_does
-    # Whole seconds, counted on the clock's face: a moment may span two of them.
+    # Whole seconds by the wall clock: a short sleep may span two of them.
     whole = Heddle.run { [sleep(0), sleep(0.01), sleep(1)] }
     assert_includes [0, 1], whole[1]
     assert_includes [1, 2], whole[2]

@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Fibers are switched by transfer (doc/adr/0001-transfer-not-resume.md): what that gives, and what it costs.
+# Fibers are switched by transfer (doc/adr/0001-transfer-not-resume.md): its benefits and its costs.
 class TransferTest < Minitest::Test
   include LoopHelpers
 
@@ -52,8 +52,9 @@ class TransferTest < Minitest::Test
     end
   end
 
-  # On Ruby 3.1 an Enumerator's own fiber is a blocking one: its waits do not reach the scheduler, and stop the thread.
-  def test_whether_others_run_while_an_enumerators_own_fiber_waits
+  # On Ruby 3.1 an Enumerator's own fiber is a blocking one: its waits do not reach the scheduler, and stop the
+  # thread.
+  def test_other_tasks_run_while_an_enumerators_own_fiber_waits
     Heddle.run do
       ticks = 0
       ticker = Heddle.spawn { loop { sleep(0.005) && ticks += 1 } }
@@ -72,13 +73,14 @@ class TransferTest < Minitest::Test
 
   def test_lazy_enumerators_and_generators
     Heddle.run do
-      values = (1..Float::INFINITY).lazy.map { |number| sleep(0) && number * 2 }.select { |number| number % 3 == 0 }.first(3)
+      values = (1..Float::INFINITY).lazy.map { |number| sleep(0) && number * 2 }.select { |number| number % 3 == 0 }
+        .first(3)
       assert_equal [6, 12, 18], values
       assert_equal [1, 2], Enumerator.produce(1) { |last| sleep(0) && last + 1 }.take(2)
     end
   end
 
-  def test_an_error_in_a_nested_fiber_comes_to_who_resumed_it
+  def test_an_error_in_a_nested_fiber_reaches_its_resumer
     Heddle.run do
       task = Heddle.spawn do
         Fiber.new { sleep(0.001) && raise(IOError, "nested") }.resume
@@ -118,8 +120,8 @@ class TransferTest < Minitest::Test
     end
   end
 
-  # The price: nobody resumed a task's fiber, so there is nobody to yield to.
-  def test_fiber_yield_directly_in_a_task_is_an_error_that_says_why
+  # The cost: nobody resumed a task's fiber, so there is nobody to yield to.
+  def test_fiber_yield_directly_in_a_task_raises_a_clear_error
     Heddle.run do
       error = Heddle.spawn { assert_raises(FiberError) { Fiber.yield } }.value
       assert_match(/yield/, error.message)
@@ -138,7 +140,7 @@ class TransferTest < Minitest::Test
     end
   end
 
-  def test_fiber_raise_reaches_a_fiber_that_waits_and_the_caller_goes_on
+  def test_fiber_raise_reaches_a_waiting_fiber_and_the_caller_continues
     Heddle.run do
       fiber = nil
       task = Heddle.spawn do
@@ -165,7 +167,7 @@ class TransferTest < Minitest::Test
     end
   end
 
-  def test_an_abandoned_nested_fiber_that_waits_harms_nobody
+  def test_an_abandoned_waiting_nested_fiber_does_no_harm
     Heddle.run do
       20.times do
         task = Heddle.spawn { Fiber.new { sleep }.resume }

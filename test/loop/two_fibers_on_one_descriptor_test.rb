@@ -7,7 +7,7 @@ require "io/wait"
 class TwoFibersOnOneDescriptorTest < Minitest::Test
   include LoopHelpers
 
-  def test_same_direction_both_are_woken
+  def test_two_readers_are_both_woken
     with_pair do |reader, writer|
       Heddle.run do
         waiters = Array.new(3) { Heddle.spawn { reader.wait_readable(10) } }
@@ -18,7 +18,7 @@ class TwoFibersOnOneDescriptorTest < Minitest::Test
     end
   end
 
-  def test_same_direction_each_byte_goes_to_one_of_them
+  def test_two_readers_get_each_byte_once
     with_pair do |reader, writer|
       Heddle.run do
         readers = Array.new(10) { Heddle.spawn { reader.readpartial(1) } }
@@ -43,7 +43,7 @@ class TwoFibersOnOneDescriptorTest < Minitest::Test
     end
   end
 
-  def test_the_reader_goes_on_waiting_when_the_writer_may_write
+  def test_the_reader_still_waits_when_the_writer_may_write
     with_pair do |here, there|
       Heddle.run do
         fill(here)
@@ -58,7 +58,7 @@ class TwoFibersOnOneDescriptorTest < Minitest::Test
     end
   end
 
-  def test_the_writer_goes_on_waiting_when_the_reader_may_read
+  def test_the_writer_still_waits_when_the_reader_may_read
     with_pair do |here, there|
       Heddle.run do
         fill(here)
@@ -88,7 +88,7 @@ class TwoFibersOnOneDescriptorTest < Minitest::Test
     end
   end
 
-  def test_one_is_cancelled_and_the_other_goes_on
+  def test_one_waiter_is_cancelled_and_the_other_still_waits
     with_pair do |reader, writer|
       Heddle.run do
         first, second, third = Array.new(3) { Heddle.spawn { reader.wait_readable(10) } }
@@ -99,7 +99,7 @@ class TwoFibersOnOneDescriptorTest < Minitest::Test
     end
   end
 
-  def test_one_times_out_and_the_other_goes_on
+  def test_one_waiter_times_out_and_the_other_still_waits
     with_pair do |reader, writer|
       Heddle.run do
         patient = Heddle.spawn { reader.wait_readable(10) }

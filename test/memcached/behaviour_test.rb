@@ -3,7 +3,7 @@
 require "test_helper"
 require "shared/memcached_behaviour"
 
-# In each of the ways to wait, over each of the ways to a server.
+# In each way to wait, with each kind of connection to a server.
 {thread: %i[tcp unix tls], fiber: %i[tcp tls]}.each do |wait, ways|
   ways.each do |way|
     test = Class.new(Minitest::Test) do

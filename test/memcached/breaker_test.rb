@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/memcached_helpers"
 
-# What counts against a server: its own silence, refusals, resets and garbage. What a caller does to its own operation
-# (a deadline, a cancel, a kill, an exception raised into it) must not keep others from the server.
+# Failures that count against a server: its own silence, refusals, resets and garbage. What a caller does to its own
+# operation (a deadline, a cancel, a kill, an exception raised in it) must not keep others from the server.
 class MemcachedBreakerTest < Minitest::Test
   include MemcachedHelpers
 
@@ -12,10 +12,10 @@ class MemcachedBreakerTest < Minitest::Test
 
   class Interruption < StandardError; end
 
-  # Async's scheduler asks IO#timeout, which Ruby has since 3.2.
+  # Async's scheduler calls IO#timeout, which Ruby has since 3.2.
   WAITS = [:thread, :fiber, (:async if IO.method_defined?(:timeout))].compact.freeze
 
-  # Accepts connections and answers "version"; `silent`: nothing else. Yields the listener's address and what was asked.
+  # Accepts connections and answers "version"; `silent`: nothing else. Yields the listener's address and the requests.
   def with_server(silent: -> { true })
     listener = TCPServer.new("127.0.0.1", 0)
     asked = Queue.new
@@ -82,7 +82,9 @@ class MemcachedBreakerTest < Minitest::Test
             2.times { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.03) { operation.call(cache) } } }
             assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(1e-6) { operation.call(cache) } }
             assert_raises(Timeout::Error) { Timeout.timeout(0.03) { operation.call(cache) } }
-            error = assert_raises(Errno::ETIMEDOUT) { Timeout.timeout(0.25, Errno::ETIMEDOUT, "mine") { operation.call(cache) } }
+            error = assert_raises(Errno::ETIMEDOUT) {
+              Timeout.timeout(0.25, Errno::ETIMEDOUT, "mine") { operation.call(cache) }
+            }
             assert_match(/mine/, error.message)
           end
           assert_untroubled(cache)
@@ -91,8 +93,8 @@ class MemcachedBreakerTest < Minitest::Test
       end
     end
 
-    # An error of a connection's classes that was raised into the thread is neither swallowed nor the server's.
-    define_method(:"test_what_is_raised_into_a_thread_#{name}") do
+    # An error of a connection's classes that was raised in the thread is neither swallowed nor blamed on the server.
+    define_method(:"test_an_exception_raised_in_a_thread_#{name}") do
       with_server do |address, asked|
         cache = client_of(address, failures: 1)
         [Interruption, IOError, Errno::ECONNRESET, Timeout::Error].each do |error|
@@ -121,8 +123,8 @@ class MemcachedBreakerTest < Minitest::Test
     end
   end
 
-  # A connect that the caller's deadline cuts off; the queue of connections is full, so nobody answers.
-  def test_a_connect_that_the_caller_cuts_off
+  # A connect that the caller's deadline ends; the queue of connections is full, so the server does not answer.
+  def test_a_connect_ended_by_the_callers_deadline
     with_a_full_listener do |address|
       %i[thread fiber].each do |wait|
         cache = client_of(address, failures: 1)
@@ -152,7 +154,10 @@ class MemcachedBreakerTest < Minitest::Test
     loop do
       filler = Socket.new(:INET, :STREAM)
       fillers << filler
-      break if filler.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false) == :wait_writable && !filler.wait_writable(0.1)
+      if filler.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false) == :wait_writable &&
+          !filler.wait_writable(0.1)
+        break
+      end
     end
     yield "127.0.0.1:#{port}"
   ensure
@@ -160,7 +165,7 @@ class MemcachedBreakerTest < Minitest::Test
     fillers&.each(&:close)
   end
 
-  # The other side: what a server does itself still counts.
+  # The other side: the server's own failures still count.
   OPERATIONS.each do |name, operation|
     define_method(:"test_silence_of_the_server_counts_#{name}") do
       with_server do |address|
@@ -199,7 +204,7 @@ class MemcachedBreakerTest < Minitest::Test
     assert_instance_of Errno::ECONNREFUSED, server_of(cache).error
   end
 
-  # Too few descriptors in this process say nothing of the server, whose other connections go on.
+  # A lack of descriptors in this process proves nothing about the server, whose other connections continue.
   def test_a_process_without_descriptors
     cache = client(failures: 1)
     cache.set("key", 1)
@@ -213,9 +218,9 @@ class MemcachedBreakerTest < Minitest::Test
     assert_equal [1, 1], idle
   end
 
-  # The one operation that is to find out whether a server is up again belongs to a caller who has less time: the next
-  # one finds out, at once.
-  def test_a_caller_who_gives_up_finding_out
+  # The one operation that probes whether a server is up again belongs to a caller with less time: the next one probes
+  # at once.
+  def test_a_caller_that_abandons_the_probe
     silent = true
     with_server(silent: -> { silent }) do |address, asked|
       cache = client_of(address, failures: 1, retry_after: 0.05, max_retry_after: 1000)
@@ -233,7 +238,8 @@ class MemcachedBreakerTest < Minitest::Test
     end
   end
 
-  # Operations that were under way together are one failure of the server: its pause is not doubled for each of them.
+  # Operations that were under way together count as one failure of the server: its pause is not doubled for each of
+  # them.
   def test_failures_at_once_are_one_pause
     with_server do |address|
       cache = client_of(address, failures: 2, retry_after: 1, max_retry_after: 1000)

@@ -4,13 +4,13 @@ require "test_helper"
 require "support/memcached_helpers"
 require "zlib"
 
-# What becomes of values on their way: serializers, compressors, and what may come of a few bytes.
+# Values on their way: serializers, compressors, and how large a few bytes may become.
 class MemcachedCodecTest < Minitest::Test
   include MemcachedHelpers
 
   hard_deadline 60
 
-  # Turns bytes round, and says so.
+  # Reverses bytes, and notes that it did.
   module Reverser
     def self.compress(bytes) = bytes.reverse.b[0...-1]
     def self.decompress(bytes) = "#{bytes}?".reverse
@@ -46,7 +46,7 @@ class MemcachedCodecTest < Minitest::Test
   end
 
   # Each of them is within the limit for one value.
-  def test_values_of_one_reply_that_become_too_much_together
+  def test_values_of_one_reply_that_are_too_large_together
     bomb = Zlib.deflate("\0" * 900_000)
     cache = client(max_decompressed_bytes: 1 << 20)
     keys = Array.new(6) { |i| "bomb#{i}" }
@@ -59,11 +59,15 @@ class MemcachedCodecTest < Minitest::Test
     assert_at_rest(cache)
   end
 
-  # The error is another thread's, and says nothing of the value.
-  def test_what_other_threads_raise_in_the_middle_of_a_value
+  # The error is another thread's, and proves nothing about the value.
+  def test_an_exception_from_another_thread_during_decoding
     struck = Class.new(StandardError)
     own = Class.new do
-      define_singleton_method(:strike) { Thread.current[:strike].tap { Thread.current[:strike] = nil }&.then { |error| Thread.new(Thread.current) { |thread| thread.raise(error) }.join } }
+      define_singleton_method(:strike) do
+        Thread.current[:strike].tap { Thread.current[:strike] = nil }&.then do |error|
+          Thread.new(Thread.current) { |thread| thread.raise(error) }.join
+        end
+      end
       define_singleton_method(:dump) { |value| strike || Marshal.dump(value) }
       define_singleton_method(:load) { |bytes| strike || Marshal.load(bytes) }
       define_singleton_method(:compress) { |bytes| strike || Zlib.deflate(bytes) }
@@ -72,7 +76,12 @@ class MemcachedCodecTest < Minitest::Test
     cache = client(serializer: own, compressor: own)
     cache.set("key", [1])
     cache.set("long", ["x" * 9000])
-    strikes = {dump: -> { cache.set("key", [2]) }, load: -> { cache.get("key") }, decompress: -> { cache.get("long") }, load_many: -> { cache.get_multi("key") }}
+    strikes = {
+      dump: -> { cache.set("key", [2]) },
+      load: -> { cache.get("key") },
+      decompress: -> { cache.get("long") },
+      load_many: -> { cache.get_multi("key") }
+    }
     strikes.each do |name, work|
       Thread.current[:strike] = struck
       assert_raises(struck, name.to_s, &work)
@@ -83,8 +92,27 @@ class MemcachedCodecTest < Minitest::Test
     Thread.current[:strike] = nil
   end
 
-  # Neither what JSON.load takes beside JSON, nor (before json 3) objects of the class that the bytes name.
-  def test_json_is_json
+  # The second exception comes while the codec repeats the work, to see whether the value is at fault.
+  def test_two_exceptions_from_other_threads_during_decoding
+    struck = Class.new(StandardError)
+    strikes = 0
+    serializer = Class.new do
+      define_singleton_method(:dump) { |value| Marshal.dump(value) }
+      define_singleton_method(:load) do |bytes|
+        Thread.new(Thread.current) { |thread| thread.raise(struck) }.join if (strikes -= 1) >= 0
+        Marshal.load(bytes)
+      end
+    end
+    cache = client(serializer: serializer)
+    cache.set("key", [1])
+    strikes = 2
+    assert_raises(struck) { cache.get("key") }
+    assert_at_rest(cache)
+    assert_equal [1], cache.get("key")
+  end
+
+  # Neither JSON.load's extensions of JSON, nor (before json 3) objects of a class that the bytes name.
+  def test_the_json_serializer_reads_only_json
     require "json/add/range"
     cache = client(serializer: :json)
     value = {"json_class" => "Range", "a" => [1, 3, false]}
@@ -97,7 +125,7 @@ class MemcachedCodecTest < Minitest::Test
     assert_raises(Heddle::Memcached::EncodeError) { cache.set("key", Float::NAN) }
   end
 
-  def test_what_cannot_be_read_or_written
+  def test_values_that_cannot_be_read_or_written
     cache = client(serializer: Failing.new)
     assert_raises(Heddle::Memcached::EncodeError) { cache.set("key", 1) }
     writer = client
@@ -106,7 +134,8 @@ class MemcachedCodecTest < Minitest::Test
     assert_includes error.message, "no load"
     assert_raises(Heddle::Memcached::DecodeError) { cache.get_multi("key") }
     writer.set("compressed", "x" * 10_000)
-    assert_equal Heddle::Memcached::Codec::COMPRESSED, writer.get_entry("compressed", raw: true).flags & Heddle::Memcached::Codec::COMPRESSED
+    assert_equal Heddle::Memcached::Codec::COMPRESSED,
+      writer.get_entry("compressed", raw: true).flags & Heddle::Memcached::Codec::COMPRESSED
     writer.append("compressed", "?")
     broken = writer.get("compressed", raw: true)
     writer.send(:store, "compressed", broken.byteslice(0, 8), 2, nil, "S", nil)
@@ -115,7 +144,7 @@ class MemcachedCodecTest < Minitest::Test
     assert_equal [1], writer.get("key")
   end
 
-  def test_a_compressor_of_ones_own
+  def test_a_programs_own_compressor
     cache = client(compressor: Reverser, min_compress_bytes: 4)
     cache.set("key", "abcdef?")
     assert_equal ["?fedcb", 6], [cache.get("key", raw: true), cache.get_entry("key", raw: true).flags]
@@ -132,10 +161,11 @@ class MemcachedCodecTest < Minitest::Test
   end
 
   # 1 MiB on the wire could stand for 1 GiB.
-  def test_what_grows_too_large_is_given_up
+  def test_decompression_stops_at_the_limit
     most = 1 << 20
     writer = client(max_value_bytes: nil)
-    {most => nil, most + 1 => Heddle::Memcached::DecodeError, 200 << 20 => Heddle::Memcached::DecodeError}.each do |size, error|
+    {most => nil, most + 1 => Heddle::Memcached::DecodeError,
+     200 << 20 => Heddle::Memcached::DecodeError}.each do |size, error|
       writer.set("key", "\0".b * size)
       cache = client(max_decompressed_bytes: most)
       if error
@@ -165,9 +195,15 @@ class MemcachedCodecTest < Minitest::Test
     server = real_server
     [Heddle::Memcached, Heddle::Memcached::DalliCompatible].each do |klass|
       made = Queue.new
-      pool = ConnectionPool.new(size: 2, timeout: 5) { klass.new("#{server.host}:#{server.port}").tap { |cache| made << cache } }
+      pool = ConnectionPool.new(size: 2, timeout: 5) {
+        klass.new("#{server.host}:#{server.port}").tap { |cache| made << cache }
+      }
       threads = Array.new(6) do |i|
-        Thread.new { Array.new(20) { pool.with { |cache| cache.with { |same| same.set("pooled #{i}", i) && same.get("pooled #{i}") } } }.uniq }
+        Thread.new do
+          Array.new(20) {
+            pool.with { |cache| cache.with { |same| same.set("pooled #{i}", i) && same.get("pooled #{i}") } }
+          }.uniq
+        end
       end
       assert_equal Array.new(6) { |i| [i] }, threads.map(&:value)
       assert_operator made.size, :<=, 2

@@ -4,7 +4,7 @@ require "test_helper"
 require "support/memcached_helpers"
 require "logger"
 
-# What a program that was written for dalli rescues, passes and traces, held against a real dalli.
+# What a program written for dalli rescues, passes and traces, compared with a real dalli.
 class MemcachedDalliFailuresTest < Minitest::Test
   include MemcachedHelpers
 
@@ -26,7 +26,8 @@ class MemcachedDalliFailuresTest < Minitest::Test
 
   def of_real_server(**options)
     server = real_server
-    Array.new(2) { |i| both("#{server.host}:#{server.port}", namespace: "#{name}#{rand(1 << 30)}", **options)[i] } # no keys in common
+    # no keys in common
+    Array.new(2) { |i| both("#{server.host}:#{server.port}", namespace: "#{name}#{rand(1 << 30)}", **options)[i] }
   end
 
   def outcome
@@ -35,7 +36,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
     error.class
   end
 
-  # Answers every request by one line, but for those that are about no key.
+  # Answers every request by one line, except those without a key.
   def with_answer(answer)
     listener = TCPServer.new("127.0.0.1", 0)
     threads = [Thread.new { accept(listener, answer, threads) }]
@@ -61,10 +62,15 @@ class MemcachedDalliFailuresTest < Minitest::Test
     nil
   end
 
-  ONE_KEY = {get: ->(cache) { cache.get("k") }, set: ->(cache) { cache.set("k", 1) }, add: ->(cache) { cache.add("k", 1) },
-             incr: ->(cache) { cache.incr("k") }, fetch: ->(cache) { cache.fetch("k") { 1 } }, get_cas: ->(cache) { cache.get_cas("k") },
+  ONE_KEY = {get: ->(cache) { cache.get("k") }, set: ->(cache) { cache.set("k", 1) },
+             add: ->(cache) { cache.add("k", 1) },
+             incr: ->(cache) { cache.incr("k") }, fetch: ->(cache) { cache.fetch("k") { 1 } },
+             get_cas: ->(cache) { cache.get_cas("k") },
              quiet: ->(cache) { cache.quiet { cache.set("k", 1) } }, alive: ->(cache) { cache.alive! }}.freeze
-  MANY_KEYS = {get_multi: [->(cache) { cache.get_multi("k", "l") }, {}], set_multi: [->(cache) { cache.set_multi({"k" => 1}) }, nil]}.freeze
+  MANY_KEYS = {
+    get_multi: [->(cache) { cache.get_multi("k", "l") }, {}],
+    set_multi: [->(cache) { cache.set_multi({"k" => 1}) }, nil]
+  }.freeze
 
   # Servers that refuse connections, and one that accepts and never answers.
   def test_no_server_is_left
@@ -74,7 +80,10 @@ class MemcachedDalliFailuresTest < Minitest::Test
       ONE_KEY.each do |name, operation|
         2.times do # also before the breaker has opened
           ours = Heddle::Memcached::DalliCompatible.new(servers, socket_timeout: 0.1)
-          2.times { assert_match(/No server available|no server answers/, assert_raises(Dalli::RingError, name) { operation.call(ours) }.message) }
+          2.times do
+            assert_match(/No server available|no server answers/,
+              assert_raises(Dalli::RingError, name) { operation.call(ours) }.message)
+          end
         end
       end
       MANY_KEYS.each do |name, (operation, nothing)|
@@ -82,15 +91,17 @@ class MemcachedDalliFailuresTest < Minitest::Test
         assert_equal [name, nothing, nothing], [name, operation.call(ours), operation.call(ours)]
       end
     end
-    assert_kind_of Dalli::RingError, (Dalli::Client.new("127.0.0.1:#{Servers.free_port}", protocol: :meta).get("k") rescue $!) # standard:disable Style/RescueModifier
+    assert_raises(Dalli::RingError) { Dalli::Client.new("127.0.0.1:#{Servers.free_port}", protocol: :meta).get("k") }
   ensure
     silent&.close
   end
 
-  def test_a_server_that_says_it_cannot
+  def test_a_server_that_answers_server_error
     with_answer("SERVER_ERROR out of memory\r\n") do |address|
       %i[get add incr fetch get_cas].each do |name|
-        error = assert_raises(Dalli::ServerError, name) { ONE_KEY[name].call(Heddle::Memcached::DalliCompatible.new(address)) }
+        error = assert_raises(Dalli::ServerError, name) {
+          ONE_KEY[name].call(Heddle::Memcached::DalliCompatible.new(address))
+        }
         assert_match(/\ASERVER_ERROR out of memory/, error.message)
       end
       assert_raises(Dalli::ServerError) { Heddle::Memcached::DalliCompatible.new(address).stats }
@@ -98,7 +109,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
   end
 
   # doc/limits.md says so.
-  def test_what_differs_on_purpose
+  def test_intended_differences_from_dalli
     {"NONSENSE\r\n" => {}, "SERVER_ERROR out of memory\r\n" => Dalli::ServerError}.each do |answer, expected|
       with_answer(answer) do |address|
         assert_equal [{}, expected], both(address).map { |cache| outcome { cache.get_multi("k", "l") } }
@@ -112,7 +123,8 @@ class MemcachedDalliFailuresTest < Minitest::Test
 
   def test_options
     address = "127.0.0.1:#{Servers.free_port}"
-    Heddle::Memcached::DalliCompatible.new(address, socket_failure_delay: 0.01, otel_db_statement: :include, otel_peer_service: "cache")
+    Heddle::Memcached::DalliCompatible.new(address,
+      socket_failure_delay: 0.01, otel_db_statement: :include, otel_peer_service: "cache")
     ["soon", :soon, Object.new, Float::NAN].each do |bad|
       assert_raises(ArgumentError, bad.inspect) { Heddle::Memcached::DalliCompatible.new(address, expires_in: bad) }
     end
@@ -125,14 +137,15 @@ class MemcachedDalliFailuresTest < Minitest::Test
         cache.set("nil", nil)
         [cache.not_found?(nil), cache.not_found?(Dalli::NOT_FOUND), cache.not_found?(1), cache.cache_nils,
           cache.get("none", cache_nils: true), cache.get("nil", cache_nils: true), cache.get("none"),
-          cache.fetch("nil") { 5 }, cache.fetch("new") { nil }, cache.fetch("new") { 6 }, (cache.cas("nil") { 1 }.class if Dalli::VERSION.to_i >= 5)]
+          cache.fetch("nil") { 5 }, cache.fetch("new") { nil }, cache.fetch("new") { 6 },
+          (cache.cas("nil") { 1 }.class if Dalli::VERSION.to_i >= 5)]
       end
       assert_equal theirs, ours
     end
   end
 
-  # One that is too large or cannot be stored does not keep the others back.
-  def test_many_of_which_some_cannot_be_stored
+  # A value that is too large or cannot be stored does not keep the others back.
+  def test_set_multi_with_some_values_that_cannot_be_stored
     cache = of_real_server.last
     assert_raises(Dalli::ValueOverMaxSize) { cache.set_multi({"big" => Random.bytes(2 << 20), "a" => 1}) }
     assert_raises(Dalli::MarshalError) { cache.set_multi({"proc" => proc {}, "b" => 2}) }
@@ -161,7 +174,8 @@ class MemcachedDalliFailuresTest < Minitest::Test
   end
 
   def described(span)
-    attributes = span.attributes.transform_values { |value| value.is_a?(String) ? value.gsub(/#{name}\d+:/, "") : value }
+    attributes = span.attributes
+      .transform_values { |value| value.is_a?(String) ? value.gsub(/#{name}\d+:/, "") : value }
     [span.name, attributes, span.kind, span.status.code, span.instrumentation_scope.name, span.events&.map(&:name)]
   end
 

@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/memcached_helpers"
 
-# What goes wrong beside the wire: servers that answer with errors, or not at all, pools that are used up, clients that are closed.
+# Failures outside of the wire: servers that answer with errors, or not at all, exhausted pools, closed clients.
 class MemcachedFailuresTest < Minitest::Test
   include MemcachedHelpers
 
@@ -11,7 +11,7 @@ class MemcachedFailuresTest < Minitest::Test
 
   class Interruption < StandardError; end
 
-  # Answers each line that is no "version" by one text, or never (nil).
+  # Answers each line other than "version" by one text, or never (nil).
   def scripted(answer)
     listener = TCPServer.new("127.0.0.1", 0)
     threads = Queue.new
@@ -47,7 +47,7 @@ class MemcachedFailuresTest < Minitest::Test
     end
   end
 
-  # An error after which nobody knows where the conversation stands ends all of it, and is no answer.
+  # An error that leaves the state of the exchange unknown ends all of it, and is no answer.
   def test_an_error_ends_a_batch
     address, = scripted("CLIENT_ERROR bad data chunk\r\n")
     cache = client_of(address)
@@ -59,8 +59,8 @@ class MemcachedFailuresTest < Minitest::Test
     assert_equal [0, 0], connections(cache)
   end
 
-  # Who waits for a connection in vain has learnt nothing of the server.
-  def test_a_pool_that_is_used_up_is_not_a_server_that_is_down
+  # A caller that waits for a connection in vain has learnt nothing about the server.
+  def test_an_exhausted_pool_is_not_a_dead_server
     address, asked = scripted(nil)
     cache = client_of(address, pool: 1, failures: 1)
     holder = Thread.new { cache.get("key") }
@@ -78,7 +78,7 @@ class MemcachedFailuresTest < Minitest::Test
     holder&.kill&.join
   end
 
-  def test_a_wait_for_a_connection_has_a_limit_of_its_own
+  def test_a_wait_for_a_connection_has_its_own_limit
     address, asked = scripted(nil)
     cache = client_of(address, pool: 1, pool_timeout: 0.05, failures: 1)
     holder = Thread.new { cache.get("key") }
@@ -98,7 +98,7 @@ class MemcachedFailuresTest < Minitest::Test
     holder&.kill&.join
   end
 
-  # Threads, fibers and those of another scheduler wait in one line, and each is woken in its own way.
+  # Threads, fibers and fibers of another scheduler wait in one line, and each is woken in its own way.
   def test_all_kinds_of_waiters_share_a_pool
     require "async"
     cache = client(pool: 1)
@@ -116,14 +116,15 @@ class MemcachedFailuresTest < Minitest::Test
     cache.set("key", 1)
     cache.close
     2.times do
-      [-> { cache.get("key") }, -> { cache.set("key", 1) }, -> { cache.get_multi("key") }, -> { cache.version }].each do |work|
+      [-> { cache.get("key") }, -> { cache.set("key", 1) }, -> { cache.get_multi("key") },
+        -> { cache.version }].each do |work|
         error = assert_raises(IOError, &work)
-        assert_equal "the client was closed: make a new one", error.message
+        assert_equal "the client is closed: make a new one", error.message
       end
     end
   end
 
-  # What is raised in the closing of one connection does not keep the others from being counted off.
+  # An error while one connection is closed does not keep the others from being counted off.
   def test_an_interruption_while_connections_are_closed
     addresses = Array.new(2) { scripted(nil).first }
     cache = client_of(*addresses, failures: 100)
@@ -140,12 +141,14 @@ class MemcachedFailuresTest < Minitest::Test
     asking = Thread.new { cache.get_multi(keys) }
     asking.report_on_exception = false
     wait_until { connections(cache).first == 2 }
-    ObjectSpace.each_object(Heddle::Stream) { |stream| stream.extend(interrupting) if !stream.closed? && peers.any? { |peer| stream.inspect.match?(peer) } }
+    ObjectSpace.each_object(Heddle::Stream) do |stream|
+      stream.extend(interrupting) if !stream.closed? && peers.any? { |peer| stream.inspect.match?(peer) }
+    end
     assert_raises(Interruption) { asking.value }
     assert_equal [0, 0], connections(cache)
   end
 
-  # One that is down does not keep the others from hearing it.
+  # A server that is down does not keep the others from being asked.
   def test_every_server_is_asked
     address, = scripted("OK\r\n")
     gone = "127.0.0.1:#{Servers.free_port}"
@@ -160,7 +163,8 @@ class MemcachedFailuresTest < Minitest::Test
   end
 
   def test_another_protocol
-    [["HTTP/1.1 400 Bad Request\r\n\r\n", Heddle::Memcached::ProtocolError], ["ERROR\r\n", Heddle::Memcached::ClientError],
+    [["HTTP/1.1 400 Bad Request\r\n\r\n", Heddle::Memcached::ProtocolError],
+      ["ERROR\r\n", Heddle::Memcached::ClientError],
       ["SERVER_ERROR out of memory\r\n", Heddle::Memcached::ServerError]].each do |answer, error|
       cache = client_of(scripted(answer).first, failures: 100)
       assert_raises(error, answer) { cache.get("key") }

@@ -3,7 +3,7 @@
 require "test_helper"
 require "shared/memcached_poison"
 
-# Every answer is broken off at every byte of it, in the clear.
+# Every answer is broken off at every byte, in the clear.
 class MemcachedPoisonTest < Minitest::Test
   include MemcachedPoison
   extend MemcachedPoison::Definitions

@@ -5,7 +5,8 @@ require "support/memcached_helpers"
 require "logger"
 require "stringio"
 
-# Rails' own store on dalli; the same on Heddle in dalli's place; and Heddle's own store: the same calls, the same answers.
+# Rails' own store on dalli; the same on Heddle instead of dalli; and Heddle's own store: the same calls, the same
+# answers.
 class MemcachedRailsStoresTest < Minitest::Test
   include MemcachedHelpers
 
@@ -29,7 +30,7 @@ class MemcachedRailsStoresTest < Minitest::Test
     @log = StringIO.new
   end
 
-  # As a program does that keeps Rails' store: one method.
+  # As a program that keeps Rails' store: one method.
   def self.on_heddle
     return const_get(:OnHeddle) if const_defined?(:OnHeddle, false)
 
@@ -45,7 +46,8 @@ class MemcachedRailsStoresTest < Minitest::Test
   def stores(address)
     [ActiveSupport::Cache::MemCacheStore, self.class.on_heddle, ActiveSupport::Cache::HeddleStore].map do |klass|
       dalli = (klass <= ActiveSupport::Cache::MemCacheStore) ? {protocol: :meta} : {}
-      klass.new(address, namespace: "#{name}#{rand(1 << 30)}", **dalli).tap { |cache| cache.logger = Logger.new(@log, level: :error) }
+      klass.new(address, namespace: "#{name}#{rand(1 << 30)}", **dalli)
+        .tap { |cache| cache.logger = Logger.new(@log, level: :error) }
     end
   end
 
@@ -73,11 +75,14 @@ class MemcachedRailsStoresTest < Minitest::Test
         values.map { |value| [cache.write("value", value), cache.read("value"), cache.exist?("value")] },
         cache.delete("value"), cache.delete("value"), cache.exist?("value"),
         cache.write("large", Random.bytes(2 << 20)), cache.read("large"), cache.write("after", 1), cache.read("after"),
-        cache.fetch("f") { 1 }, cache.fetch("f") { 2 }, cache.fetch("f", force: true) { 3 }, cache.fetch("nil", skip_nil: true) { nil }, cache.exist?("nil"),
+        cache.fetch("f") { 1 }, cache.fetch("f") { 2 }, cache.fetch("f", force: true) { 3 },
+        cache.fetch("nil", skip_nil: true) { nil }, cache.exist?("nil"),
         outcome { cache.fetch("failing") { raise KeyError } }, cache.exist?("failing"),
         cache.write("once", 1, unless_exist: true), cache.write("once", 2, unless_exist: true), cache.read("once"),
-        cache.write("versioned", 1, version: 1), cache.read("versioned", version: 1), cache.read("versioned", version: 2), cache.read("versioned"),
-        cache.write("short", 1, expires_in: -1) && nil, cache.read("short"), cache.write("timed", 1, expires_in: 100), cache.read("timed"),
+        cache.write("versioned", 1, version: 1), cache.read("versioned", version: 1),
+        cache.read("versioned", version: 2), cache.read("versioned"),
+        cache.write("short", 1, expires_in: -1) && nil, cache.read("short"), cache.write("timed", 1, expires_in: 100),
+        cache.read("timed"),
         cache.write("old", 1, expires_in: 0.01, race_condition_ttl: 10) && sleep(0.02) && nil, cache.read("old"),
         cache.fetch("kept", compress: true) { "z" * 10_000 }, cache.read("kept"), outcome { cache.read(nil) }
       ]
@@ -89,7 +94,8 @@ class MemcachedRailsStoresTest < Minitest::Test
     assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
       cache.write_multi({"a" => 1, "b" => {c: 2}, "with space" => nil})
       [
-        cache.read_multi("a", "b", "none", "with space"), cache.read_multi, cache.fetch_multi("a", "new") { |key| "made #{key}" }, cache.read("new"),
+        cache.read_multi("a", "b", "none", "with space"), cache.read_multi,
+        cache.fetch_multi("a", "new") { |key| "made #{key}" }, cache.read("new"),
         cache.delete_multi(%w[a b none]), cache.read_multi("a", "b"), cache.delete_multi([]),
         cache.write_multi({"r" => 1, "s" => "text"}, raw: true) && nil, cache.read_multi("r", "s", raw: true)
       ]
@@ -103,15 +109,17 @@ class MemcachedRailsStoresTest < Minitest::Test
       cache.write("word", "word", raw: true)
       cache.write("object", 7)
       [
-        cache.increment("up"), cache.increment("up", 3), cache.decrement("up", 2), cache.decrement("down"), cache.decrement("down", 5), cache.increment("down"),
-        cache.increment("raw"), cache.read("raw", raw: true), cache.decrement("raw", 100), cache.increment("word"), cache.read("word", raw: true),
+        cache.increment("up"), cache.increment("up", 3), cache.decrement("up", 2), cache.decrement("down"),
+        cache.decrement("down", 5), cache.increment("down"),
+        cache.increment("raw"), cache.read("raw", raw: true), cache.decrement("raw", 100), cache.increment("word"),
+        cache.read("word", raw: true),
         cache.increment("object"), cache.read("object"), cache.increment("timed", 1, expires_in: 100)
       ]
     end
   end
 
-  # What is there, but no entry of Rails', is a miss.
-  def test_what_cannot_be_read
+  # A value that is not an entry of Rails' is a miss.
+  def test_entries_that_cannot_be_read
     server = real_server
     assert_same_answers(stores("#{server.host}:#{server.port}")) do |cache|
       cache.write("torn", "\x04\bo:".b, raw: true)
@@ -120,7 +128,7 @@ class MemcachedRailsStoresTest < Minitest::Test
     end
   end
 
-  # What Rails promises of every store, held against each, and against Rails' own store on Redis.
+  # What Rails promises of every store, compared with each, and with Rails' own store on Redis.
   def each_store
     memcached = real_server
     cached = stores("#{memcached.host}:#{memcached.port}")
@@ -185,17 +193,21 @@ class MemcachedRailsStoresTest < Minitest::Test
     end
   end
 
-  # A server that is gone is a miss, and is told to whoever listens.
+  # A server that is gone is a miss, and reported to subscribers.
   def test_a_server_that_is_gone
     address = "127.0.0.1:#{Servers.free_port}"
     reported = []
-    subscriber = Class.new { define_method(:report) { |error, severity:, source:, **| reported << [error.class.name, severity, source] } }.new
+    subscriber = Class.new {
+      define_method(:report) { |error, severity:, source:, **| reported << [error.class.name, severity, source] }
+    }.new
     reporter = ActiveSupport::ErrorReporter.new(subscriber) if ActiveSupport.respond_to?(:error_reporter)
     before = ActiveSupport.error_reporter if reporter
     ActiveSupport.error_reporter = reporter if reporter
     assert_same_answers(stores(address)) do |cache|
-      [cache.read("a"), cache.write("a", 1), cache.exist?("a"), cache.fetch("a") { 2 }, cache.read_multi("a", "b"), cache.delete("a"), cache.increment("a"), cache.decrement("a"),
-        cache.write("a", 1, unless_exist: true), cache.write_multi({"a" => 1}) && nil, cache.fetch_multi("a") { 3 }, outcome { cache.clear }]
+      [cache.read("a"), cache.write("a", 1), cache.exist?("a"), cache.fetch("a") { 2 }, cache.read_multi("a", "b"),
+        cache.delete("a"), cache.increment("a"), cache.decrement("a"),
+        cache.write("a", 1, unless_exist: true), cache.write_multi({"a" => 1}) && nil, cache.fetch_multi("a") { 3 },
+        outcome { cache.clear }]
     end
     refute_empty @log.string
     skip "this Rails has no error reporter" unless reporter

@@ -36,7 +36,7 @@ class MemcachedSeveralServersTest < Minitest::Test
     KEYS.select { |key| cache.send(:server_for, key).name == names[index] }
   end
 
-  def test_keys_are_spread_and_asked_for_at_once
+  def test_keys_are_spread_over_servers_that_are_asked_at_once
     start(3)
     cache = client_of(*names)
     cache.set_multi(KEYS.to_h { |key| [key, key.upcase] }, ttl: 100)
@@ -51,7 +51,8 @@ class MemcachedSeveralServersTest < Minitest::Test
     assert_at_rest(cache)
   end
 
-  # Only the dead server's keys are lost, each operation ends in its time, and it is used again once it is back.
+  # Only the dead server's keys are lost, each operation ends in its time, and the server is used again once it is
+  # back.
   %i[thread fiber].each do |wait|
     define_method(:"test_one_is_killed_and_restarted_under_load_of_#{wait}s") do
       start(3)
@@ -77,7 +78,7 @@ class MemcachedSeveralServersTest < Minitest::Test
           end
           slowest = [slowest, monotonic - started].max
           rounds << nil
-          sleep 0.005 # eight that never let go leave nobody the lock to start a server with
+          sleep 0.005 # eight threads that never release the GVL would leave no time to start a server
         end
       end
       scenario = lambda do
@@ -114,7 +115,7 @@ class MemcachedSeveralServersTest < Minitest::Test
     end
   end
 
-  # What the pool holds is dead; who comes next must not see it.
+  # The pool's connections are dead; the next caller must not notice.
   def test_a_restart_behind_idle_connections
     start(1)
     cache = client_of(*names)
@@ -123,7 +124,7 @@ class MemcachedSeveralServersTest < Minitest::Test
     assert_nil cache.get("key")
     assert_equal true, cache.set("key", 1)
     restart(0)
-    assert_equal 1, cache.incr("count", 1, initial: 1), "what must not be done twice is not sent to a dead connection"
+    assert_equal 1, cache.incr("count", 1, initial: 1), "a call that must not run twice is not resent"
     restart(0)
     assert_equal({}, cache.get_multi(KEYS))
     assert_at_rest(cache)
@@ -141,10 +142,12 @@ class MemcachedSeveralServersTest < Minitest::Test
     assert_equal 1, cache.get(mine)
   end
 
-  def test_a_pool_that_is_used_up
+  def test_an_exhausted_pool
     start(1)
     cache = client_of(*names, pool: 2, timeout: 5)
-    values = Heddle.run { Array.new(50) { |i| Heddle.spawn { cache.set("key #{i}", i) && cache.get("key #{i}") } }.map(&:value) }
+    values = Heddle.run {
+      Array.new(50) { |i| Heddle.spawn { cache.set("key #{i}", i) && cache.get("key #{i}") } }.map(&:value)
+    }
     assert_equal Array.new(50) { |i| i }, values
     assert_equal [2, 2], connections(cache)
     threads = Array.new(10) { |i| Thread.new { 50.times.map { cache.get("key #{i}") }.uniq } }
@@ -152,7 +155,7 @@ class MemcachedSeveralServersTest < Minitest::Test
     assert_equal [2, 2], connections(cache)
   end
 
-  def test_a_child_of_fork_has_connections_of_its_own
+  def test_a_child_of_fork_has_its_own_connections
     start(1)
     cache = client_of(*names)
     cache.set("key", "parent")
@@ -179,17 +182,20 @@ class MemcachedSeveralServersTest < Minitest::Test
     cache = client_of(address, username: "heddle", password: "s3cret")
     cache.set("key", 1)
     assert_equal 1, cache.get("key")
-    assert_raises(Heddle::Memcached::AuthenticationFailed) { client_of(address, username: "heddle", password: "wrong").get("key") }
+    assert_raises(Heddle::Memcached::AuthenticationFailed) do
+      client_of(address, username: "heddle", password: "wrong").get("key")
+    end
     assert_raises(Heddle::Memcached::AuthenticationFailed) { client_of(address).get("key") }
     assert_equal 1, client_of("memcached://heddle:s3cret@#{address}").get("key")
   rescue Servers::Unavailable => error
     skip error.message
   end
 
-  # A URL without a host was taken for one of this machine, or of nobody.
+  # A URL without a host was taken for one of this machine, or of none.
   def test_a_url_without_a_host
     %w[memcached:// memcached://:11211 memcached://me:secret@ memcached:///path].each do |url|
-      assert_match(/is no address of a server/, assert_raises(ArgumentError, url) { Heddle::Memcached.new(url) }.message)
+      assert_match(/is not the address of a server/,
+        assert_raises(ArgumentError, url) { Heddle::Memcached.new(url) }.message)
     end
   end
 end

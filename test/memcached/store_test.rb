@@ -5,7 +5,7 @@ require "support/memcached_helpers"
 require "minitest/mock"
 require "stringio"
 
-# What ActiveSupport documents of its cache stores.
+# ActiveSupport's documented behaviour of cache stores.
 class MemcachedStoreTest < Minitest::Test
   include MemcachedHelpers
 
@@ -27,7 +27,8 @@ class MemcachedStoreTest < Minitest::Test
 
   def store(**options)
     server = real_server
-    ActiveSupport::Cache.lookup_store(:heddle_store, "#{server.host}:#{server.port}", {namespace: "#{name}#{rand(1 << 30)}", timeout: 10, **options})
+    ActiveSupport::Cache.lookup_store(:heddle_store, "#{server.host}:#{server.port}",
+      {namespace: "#{name}#{rand(1 << 30)}", timeout: 10, **options})
   end
 
   def test_read_write_exist_delete
@@ -116,7 +117,8 @@ class MemcachedStoreTest < Minitest::Test
     cache = store(max_value_bytes: 4000)
     values = {"nil" => nil, "text" => "ä", "large" => Random.bytes(5000), "hash" => {a: 1}}
     cache.write_multi(values, expires_in: 100)
-    assert_equal values.except("large"), cache.read_multi(*values.keys), "what is too large is not stored, the others are"
+    assert_equal values.except("large"), cache.read_multi(*values.keys),
+      "what is too large is not stored, the others are"
     cache.write_multi({"raw" => 7, "ю" => "ä\r\n"}, raw: true)
     assert_equal 8, cache.increment("raw")
     assert_equal "ä\r\n".b, cache.read("ю", raw: true).b
@@ -126,11 +128,13 @@ class MemcachedStoreTest < Minitest::Test
     wait_until { cache.read("short").nil? }
     cache.write_multi({"old" => 1}, expires_in: 0.05, race_condition_ttl: 10)
     sleep 0.06
-    assert_equal 2, cache.fetch("old", race_condition_ttl: 10, expires_in: 10) { cache.read("old") ? 2 : flunk("the others have nothing meanwhile") }
+    assert_equal 2, cache.fetch("old", race_condition_ttl: 10, expires_in: 10) {
+      cache.read("old") ? 2 : flunk("the others have nothing meanwhile")
+    }
     assert_equal({}, cache.write_multi({}))
   end
 
-  def test_the_local_cache_knows_what_write_multi_wrote
+  def test_the_local_cache_has_the_values_of_write_multi
     cache = store
     cache.with_local_cache do
       cache.write_multi({"a" => 1, "b" => 2})
@@ -146,12 +150,16 @@ class MemcachedStoreTest < Minitest::Test
   end
 
   def test_pools_as_rails_writes_them
-    {{} => [16, nil], {pool: true} => [16, nil], {pool: nil} => [16, nil], {pool: false} => [1, nil], {pool: 7} => [7, nil],
-     {pool: {size: 3, timeout: 2}} => [3, 2.0], {pool: {size: "3", timeout: "0.5"}} => [3, 0.5], {pool: {timeout: 2}} => [16, 2.0],
+    {{} => [16, nil], {pool: true} => [16, nil], {pool: nil} => [16, nil], {pool: false} => [1, nil],
+     {pool: 7} => [7, nil],
+     {pool: {size: 3, timeout: 2}} => [3, 2.0], {pool: {size: "3", timeout: "0.5"}} => [3, 0.5],
+     {pool: {timeout: 2}} => [16, 2.0],
      {pool: {}} => [16, nil], {pool_size: "4", pool_timeout: "1"} => [4, 1.0]}.each do |options, (size, seconds)|
       made = nil
       create = Heddle::Memcached.method(:new)
-      Heddle::Memcached.stub(:new, ->(*servers, **given) { create.call(*servers, **(made = given)) }) { store(**options) }
+      Heddle::Memcached.stub(:new, ->(*servers, **given) { create.call(*servers, **(made = given)) }) do
+        store(**options)
+      end
       assert_equal [size, seconds], [made.fetch(:pool, Heddle::Memcached::POOL), made[:pool_timeout]], "of #{options}"
     end
     assert_raises(ArgumentError) { store(pool: {connections: 1}) }
@@ -172,7 +180,9 @@ class MemcachedStoreTest < Minitest::Test
     assert_equal 1, cache.read("key")
     cache.write("old", "old", expires_in: 0.05, race_condition_ttl: 10)
     sleep 0.06
-    assert_equal "new", cache.fetch("old", race_condition_ttl: 10, expires_in: 10) { cache.read("old") ? "new" : flunk("the others have nothing meanwhile") }
+    assert_equal "new", cache.fetch("old", race_condition_ttl: 10, expires_in: 10) {
+      cache.read("old") ? "new" : flunk("the others have nothing meanwhile")
+    }
   end
 
   def test_counting_raw_and_versions
@@ -204,7 +214,8 @@ class MemcachedStoreTest < Minitest::Test
       end
       assert_nil cache.read("key")
     end
-    assert_equal [["cache_read.active_support", true], ["cache_read.active_support", true], ["cache_read.active_support", false]], events
+    assert_equal [["cache_read.active_support", true], ["cache_read.active_support", true],
+      ["cache_read.active_support", false]], events
   end
 
   def test_a_server_that_is_gone_is_a_miss

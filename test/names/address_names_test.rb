@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/dead_network"
 
-# What an address is called: asked for in a task, a slow answer holds nobody else up.
+# The names of addresses: while a task waits for a slow answer, other tasks run.
 class AddressNamesTest < Minitest::Test
   include LoopHelpers
   include DeadNetworkHelpers
@@ -28,10 +28,10 @@ class AddressNamesTest < Minitest::Test
   def test_without_the_mend
     text, gap = beside_a_heartbeat(WAYS["Addrinfo"], env: {"HEDDLE_COMPAT" => "off"})
     assert_equal '["nine.test", "http"]', text
-    assert_operator gap, :>, 0.35, "Ruby #{RUBY_VERSION} has not the defect: the patch need not be loaded"
+    assert_operator gap, :>, 0.35, "Ruby #{RUBY_VERSION} does not have the defect: the patch need not be loaded"
   end
 
-  def test_what_is_said_is_what_ruby_says
+  def test_answers_equal_rubys
     program = <<~RUBY
       puts [Addrinfo.tcp("192.0.2.8", 80).getnameinfo, Addrinfo.udp("192.0.2.8", 514).getnameinfo].inspect
       puts Addrinfo.tcp("192.0.2.7", 1).getnameinfo(Socket::NI_NUMERICSERV).inspect
@@ -50,7 +50,9 @@ class AddressNamesTest < Minitest::Test
     program = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       client = TCPSocket.new("127.0.0.1", server.addr[1])
-      [nil, true, false, :hostname, :numeric].each { |wanted| puts client.peeraddr(*wanted)[2], client.addr(*wanted)[2] }
+      [nil, true, false, :hostname, :numeric].each do |wanted|
+        puts client.peeraddr(*wanted)[2], client.addr(*wanted)[2]
+      end
       client.do_not_reverse_lookup = false
       puts client.peeraddr[2], client.peeraddr(:numeric)[2], (client.peeraddr(:wrong) rescue $!.class)
     RUBY
@@ -61,7 +63,7 @@ class AddressNamesTest < Minitest::Test
 
   private
 
-  # What the Ruby code gives, and the longest that another task had to wait meanwhile.
+  # The result of the Ruby code, and the longest time that another task had to wait meanwhile.
   def beside_a_heartbeat(code, env: {})
     network = dead_network(zone: ZONE)
     out = assert_child(<<~RUBY, launcher: network.launcher, env: {"RUBYOPT" => nil, **env})

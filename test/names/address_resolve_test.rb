@@ -6,7 +6,7 @@ require "support/loop_helpers"
 class AddressResolveTest < Minitest::Test
   include LoopHelpers
 
-  def test_localhost_out_of_the_hosts_file
+  def test_localhost_from_the_hosts_file
     Heddle.run do
       addresses = Fiber.scheduler.address_resolve("localhost")
       assert_empty addresses - %w[127.0.0.1 ::1]
@@ -14,15 +14,18 @@ class AddressResolveTest < Minitest::Test
     end
   end
 
-  # nsswitch and /etc/hosts are honoured, as by every program of the machine.
-  def test_the_name_of_this_machine_is_what_getaddrinfo_says
+  # nsswitch and /etc/hosts apply, as in every program of the machine.
+  def test_this_machines_name_resolves_as_by_getaddrinfo
     name = Socket.gethostname
     expected = begin
       Addrinfo.getaddrinfo(name, nil, nil, :STREAM).map { |address| address.ip_address.sub(/%.*/, "") }.uniq
     rescue SocketError
       skip "this machine does not know its own name"
     end
-    Heddle.run { assert_equal expected.sort, Fiber.scheduler.address_resolve(name).map { |address| address.sub(/%.*/, "") }.uniq.sort }
+    Heddle.run do
+      assert_equal expected.sort,
+        Fiber.scheduler.address_resolve(name).map { |address| address.sub(/%.*/, "") }.uniq.sort
+    end
   end
 
   def test_addresses_are_their_own_names
@@ -32,7 +35,7 @@ class AddressResolveTest < Minitest::Test
     end
   end
 
-  def test_a_name_that_nobody_has
+  def test_an_unknown_name
     Heddle.run do
       error = assert_raises(SocketError) { Addrinfo.getaddrinfo("no-such-name.invalid", 80) }
       refute_empty error.message
@@ -40,7 +43,7 @@ class AddressResolveTest < Minitest::Test
     end
   end
 
-  # Those of hosts do not, see resolver.c.
+  # Names of hosts do not, see resolver.c.
   def test_names_of_interfaces_differ_in_case
     Heddle.run do
       assert_equal ["fe80::1%lo"], Fiber.scheduler.address_resolve("FE80::1%lo")
@@ -55,7 +58,7 @@ class AddressResolveTest < Minitest::Test
       assert_raises(ArgumentError) { Fiber.scheduler.address_resolve("a\0b") }
       assert_nil Fiber.scheduler.address_resolve("x" * 300 + ".invalid")
     rescue SocketError
-      nil # the machine's resolver has its own words for a name that is too long
+      nil # the machine's resolver has its own message for a name that is too long
     end
   end
 
@@ -66,7 +69,7 @@ class AddressResolveTest < Minitest::Test
     end
   end
 
-  def test_no_ruby_thread_is_made
+  def test_look_ups_make_no_ruby_thread
     Heddle.run do
       before = Thread.list.size
       tasks = Array.new(20) { Heddle.spawn { Fiber.scheduler.address_resolve("localhost") } }
@@ -75,7 +78,7 @@ class AddressResolveTest < Minitest::Test
     end
   end
 
-  def test_a_look_up_that_is_cancelled
+  def test_a_cancelled_look_up
     Heddle.run do
       tasks = Array.new(50) { Heddle.spawn { Fiber.scheduler.address_resolve("no-such-name.invalid") } }
       tasks.each(&:cancel).each(&:wait)
@@ -120,7 +123,7 @@ class AddressResolveTest < Minitest::Test
     reader.close
   end
 
-  def test_outside_of_a_run_ruby_asks_itself
+  def test_outside_of_a_run_ruby_looks_up_itself
     assert_includes %w[127.0.0.1 ::1], Addrinfo.getaddrinfo("localhost", 80).first.ip_address
   end
 end

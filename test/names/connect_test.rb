@@ -5,15 +5,15 @@ require "json"
 require "support/loop_helpers"
 require "support/dead_network"
 
-# TCPSocket.new, TCPSocket.open and Socket.tcp with a name, in a task: what comes out is what Ruby's own give, and what
-# ends them early leaves nothing open.
+# TCPSocket.new, TCPSocket.open and Socket.tcp with a name, in a task: their results are those of Ruby's own methods,
+# and an early end leaves nothing open.
 class ConnectTest < Minitest::Test
   include LoopHelpers
   include DeadNetworkHelpers
 
   WAYS = [TCPSocket.method(:new), TCPSocket.method(:open), Socket.method(:tcp)].freeze
 
-  # A class of its own, as wrappers have.
+  # A subclass, as wrappers have.
   class WithInitialize < TCPSocket
     attr_reader :name
 
@@ -26,21 +26,22 @@ class ConnectTest < Minitest::Test
   class Plain < TCPSocket
   end
 
-  # ---- what comes out
+  # ---- results
 
   def test_the_winner_is_connected_once
     accepted = Queue.new
     with_server(->(connection) { accepted << connection.readpartial(1) }) do |port|
       Heddle.run do
         WAYS.each { |way| way.call("localhost", port).tap { |socket| socket.write("x") }.close }
-        Array.new(10) { Heddle.spawn { TCPSocket.new("localhost", port).tap { |socket| socket.write("x") }.close } }.each(&:value)
+        Array.new(10) { Heddle.spawn { TCPSocket.new("localhost", port).tap { |socket| socket.write("x") }.close } }
+          .each(&:value)
       end
       13.times { assert_equal "x", accepted.pop }
     end
     assert_empty accepted
   end
 
-  def test_a_socket_is_as_ruby_makes_it
+  def test_a_socket_has_the_same_state_as_rubys
     with_server(->(connection) { connection.read }) do |port|
       WAYS.each do |way|
         ours = Heddle.run { traits(way.call("localhost", port)) }
@@ -52,7 +53,8 @@ class ConnectTest < Minitest::Test
   def test_blocks
     with_server(->(connection) { connection.read }) do |port|
       Heddle.run do
-        sockets = [TCPSocket.open("localhost", port) { |socket| socket }, Socket.tcp("localhost", port) { |socket| socket }]
+        sockets = [TCPSocket.open("localhost", port) { |socket| socket },
+          Socket.tcp("localhost", port) { |socket| socket }]
         assert_equal [true, true], sockets.map(&:closed?)
         assert_equal 7, TCPSocket.open("localhost", port) { |socket| socket.close || 7 }
         assert_raises(KeyError) { TCPSocket.open("localhost", port) { |socket| sockets << socket && raise(KeyError) } }
@@ -61,7 +63,7 @@ class ConnectTest < Minitest::Test
     end
   end
 
-  # As IO.open: what somebody else has closed by then is no error, any other that closing raises is.
+  # As IO.open: an IO that other code has closed by then is no error; any other error of the close is raised.
   def test_an_error_of_the_close_after_the_block
     with_server(->(connection) { connection.read }) do |port|
       ["closed stream", "no space"].each do |message|
@@ -103,7 +105,7 @@ class ConnectTest < Minitest::Test
     end
   end
 
-  # The loopback device has no route for link-local addresses; that the scope is understood shows in the error.
+  # The loopback device has no route for link-local addresses; the error shows that the scope is understood.
   def test_an_address_with_a_scope
     expected = assert_raises(SystemCallError) { TCPSocket.new("fe80::1%lo", 80) }
     Heddle.run do
@@ -115,9 +117,10 @@ class ConnectTest < Minitest::Test
 
   # ---- errors
 
-  # In the words of the running Ruby.
+  # With the message of the running Ruby.
   def test_errors_are_rubys_own
-    # Bound, and not listening: nobody else gets the port, and no connection to it gets itself at the other end.
+    # Bound, and not listening: no other program gets the port, and a connection to the port does not connect to
+    # itself.
     nobody = Socket.new(:INET, :STREAM).tap { |socket| socket.bind(Addrinfo.tcp("127.0.0.1", 0)) }
     free = nobody.local_address.ip_port
     taken = TCPServer.new("127.0.0.1", 0)
@@ -136,7 +139,7 @@ class ConnectTest < Minitest::Test
     [nobody, taken].each { |socket| socket&.close }
   end
 
-  def test_a_name_that_nobody_has
+  def test_an_unknown_name
     zone = {"nothing.test" => {}, "failing.test" => {"failure" => "servfail"}}
     %w[nobody.test nothing.test failing.test].each do |name|
       program = <<~RUBY
@@ -154,7 +157,9 @@ class ConnectTest < Minitest::Test
   end
 
   def test_timeouts
-    network = dead_network(zone: {"two.test" => {"a" => %w[192.0.2.1 192.0.2.2]}, "late.test" => {"a" => ["127.0.0.1"], "delay" => 2}})
+    network = dead_network(
+      zone: {"two.test" => {"a" => %w[192.0.2.1 192.0.2.2]}, "late.test" => {"a" => ["127.0.0.1"], "delay" => 2}}
+    )
     program = <<~RUBY
       require "json"
       def took
@@ -164,7 +169,8 @@ class ConnectTest < Minitest::Test
         [error.class.name, Process.clock_gettime(Process::CLOCK_MONOTONIC) - start]
       end
       Heddle.run do
-        tries = [["two.test", {connect_timeout: 0.3}], ["late.test", {resolv_timeout: 0.3}], ["late.test", {connect_timeout: 0.3}]]
+        tries = [["two.test", {connect_timeout: 0.3}], ["late.test", {resolv_timeout: 0.3}],
+          ["late.test", {connect_timeout: 0.3}]]
         tasks = tries.product([TCPSocket.method(:new), Socket.method(:tcp)]).map do |(host, options), way|
           Heddle.spawn { took { way.call(host, 80, **options) } }
         end
@@ -181,9 +187,9 @@ class ConnectTest < Minitest::Test
     assert_empty outcomes.map(&:first) - ["Errno::ETIMEDOUT", "IO::TimeoutError"]
   end
 
-  # ---- whom it leaves alone
+  # ---- what stays Ruby's
 
-  def test_classes_with_an_initialize_of_their_own_run_it
+  def test_subclasses_with_their_own_initialize_run_it
     with_server(->(connection) { connection.read }) do |port|
       Heddle.run do
         socket = WithInitialize.new("localhost", port)
@@ -194,22 +200,23 @@ class ConnectTest < Minitest::Test
     end
   end
 
-  def test_where_it_is_not_in_charge_ruby_connects
+  def test_outside_of_tasks_and_deadlines_ruby_connects
     with_server(->(connection) { connection.read }) do |port|
       assert_equal [], asked { TCPSocket.new("localhost", port).close }
       assert_equal [], asked { in_thread { TCPSocket.new("localhost", port).close } }
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
       assert_equal [TCPSocket], asked { Heddle.deadline(5) { TCPSocket.new("localhost", port).close } }
       assert_equal [], asked { TCPSocket.new("127.0.0.1", port).close }
-      # A deadline may strike Ruby 4.0's own at a moment at which it closes descriptor 0.
+      # A deadline may strike Ruby 4.0's own connect at a moment at which it closes descriptor 0.
       by_us = (RUBY_VERSION >= "4.0") ? [TCPSocket] : []
       assert_equal by_us, asked { Heddle.deadline(5) { TCPSocket.new("127.0.0.1", port).close } }
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("127.0.0.1", port).close } }
-      assert_equal [], asked { Heddle.run { assert_raises(ArgumentError) { TCPSocket.new("localhost", port, nil, nil, 1) } } }
+      assert_equal [],
+        asked { Heddle.run { assert_raises(ArgumentError) { TCPSocket.new("localhost", port, nil, nil, 1) } } }
     end
   end
 
-  # As Ruby's own method ends with it, however the address is written.
+  # As Ruby's own method does with a literal address, in any notation.
   def test_addresses_in_a_task
     with_server(->(connection) { connection.write("hello") }) do |port|
       outcome = lambda do |way, host, *rest|
@@ -221,7 +228,8 @@ class ConnectTest < Minitest::Test
         socket&.close
       end
       calls = %w[127.0.0.1 127.1 0x7f.1 2130706433 ::1 ::ffff:127.0.0.1 127.0.0.300 1:2:3].product([port, port.to_s, 1])
-      calls += [["127.0.0.1", port, "127.0.0.1"], ["127.0.0.1", port, "::1"], ["127.0.0.1", 1, "127.0.0.1"], ["0.0.0.0", port], ["255.255.255.255", port]]
+      calls += [["127.0.0.1", port, "127.0.0.1"], ["127.0.0.1", port, "::1"], ["127.0.0.1", 1, "127.0.0.1"],
+        ["0.0.0.0", port], ["255.255.255.255", port]]
       calls.product([TCPSocket.method(:new), Socket.method(:tcp)]).each do |arguments, way|
         ours, rubys = [true, false].map do |fast|
           Heddle.fast_fallback = fast
@@ -234,7 +242,7 @@ class ConnectTest < Minitest::Test
     Heddle.fast_fallback = true
   end
 
-  def test_it_can_be_switched_off
+  def test_the_fast_connect_can_be_switched_off
     assert Heddle.fast_fallback
     Heddle.fast_fallback = false
     with_server(->(connection) { connection.read }) do |port|
@@ -257,23 +265,26 @@ class ConnectTest < Minitest::Test
     Socket.tcp_fast_fallback = true if Socket.respond_to?(:tcp_fast_fallback)
   end
 
-  # Minitest's stub aliases the method, defines it anew and aliases it back. What is replaced here stays replaced for the
-  # process, so that a child does it.
-  def test_others_may_replace_the_methods
+  # Minitest's stub aliases the method, defines it again and aliases it back. A method that is replaced here stays
+  # replaced for the process, so a child does it.
+  def test_other_code_may_replace_the_methods
     out = assert_child(<<~RUBY, gems: true)
       require "minitest/mock"
       server = TCPServer.new("127.0.0.1", 0) # without a name it is closed by the next collection
       port = server.addr[1]
       [[TCPSocket, :new], [TCPSocket, :open], [Socket, :tcp]].each do |kind, name|
-        puts kind.stub(name, :stub) { [kind.send(name, "127.0.0.1", port), Heddle.run { kind.send(name, "localhost", port) }].inspect }
+        puts kind.stub(name, :stub) {
+          [kind.send(name, "127.0.0.1", port), Heddle.run { kind.send(name, "localhost", port) }].inspect
+        }
         puts kind.send(name, "127.0.0.1", port).class, Heddle.run { kind.send(name, "localhost", port) }.class
       end
     RUBY
-    assert_equal %w[TCPSocket TCPSocket Socket].flat_map { |kind| ["[:stub, :stub]", kind, kind] }, out.lines(chomp: true)
+    assert_equal %w[TCPSocket TCPSocket Socket].flat_map { |kind| ["[:stub, :stub]", kind, kind] },
+      out.lines(chomp: true)
   end
 
-  # Both those on the class itself and those in front of it.
-  def test_what_others_replaced_before_is_called
+  # Both replacements on the class itself and modules in front of it.
+  def test_methods_that_other_code_replaced_before_are_called
     Tempfile.create(["patches", ".rb"]) do |patches|
       patches.write(<<~RUBY)
         require "socket"
@@ -306,7 +317,7 @@ class ConnectTest < Minitest::Test
     assert_equal "true\n", out
   end
 
-  # ---- ends that come early
+  # ---- early ends
 
   # Cancelled, timed out, past a deadline, interrupted from another thread: at whatever point, no descriptor is left.
   # The kernel does not give up meanwhile, however slow the machine is.
@@ -319,10 +330,12 @@ class ConnectTest < Minitest::Test
       1000.times { (open_ones > before) ? sleep(0.01) : break }
       [open_ones - before, 0].max
     end
-    Heddle.run { [Heddle.spawn { TCPSocket.new("two.test", 80) }.tap { sleep 0.01 }, Heddle.spawn { sleep }].each(&:cancel) }
+    Heddle.run do
+      [Heddle.spawn { TCPSocket.new("two.test", 80) }.tap { sleep 0.01 }, Heddle.spawn { sleep }].each(&:cancel)
+    end
   RUBY
 
-  def test_a_thousand_that_are_cancelled_leave_nothing_open
+  def test_a_thousand_cancelled_connects_leave_nothing_open
     out = assert_child(<<~RUBY, launcher: dead_network(**NOBODY_ANSWERS).launcher, timeout: 50)
       #{OPEN_ONES}
       Heddle.run do
@@ -338,7 +351,7 @@ class ConnectTest < Minitest::Test
     assert_equal ["true", "[:cancelled]", "0"], out.lines(chomp: true)
   end
 
-  def test_those_that_run_out_of_time_leave_nothing_open
+  def test_connects_that_time_out_leave_nothing_open
     out = assert_child(<<~RUBY, launcher: dead_network(**NOBODY_ANSWERS).launcher)
       #{OPEN_ONES}
       require "timeout"
@@ -354,7 +367,7 @@ class ConnectTest < Minitest::Test
     assert_equal [{Heddle::DeadlineExceeded => 20, Timeout::Error => 10}.inspect, "0"], out.lines(chomp: true)
   end
 
-  def test_threads_that_are_interrupted_leave_nothing_open
+  def test_interrupted_threads_leave_nothing_open
     out = assert_child(<<~RUBY, launcher: dead_network(**NOBODY_ANSWERS).launcher)
       #{OPEN_ONES}
       before = open_ones
@@ -397,16 +410,20 @@ class ConnectTest < Minitest::Test
     server.listen(0)
     port = server.local_address.ip_port
     waiting = Array.new(3) do
-      Socket.new(:INET, :STREAM).tap { |socket| socket.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false) }
+      Socket.new(:INET, :STREAM).tap do |socket|
+        socket.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false)
+      end
     end
     wait_until(what: "a full queue") { waiting.any? { |socket| socket.wait_writable(0) } }
     before = descriptor_count
     Heddle.run do
-      assert_within(0.8) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { TCPSocket.new("localhost", port) } } }
+      assert_within(0.8) do
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { TCPSocket.new("localhost", port) } }
+      end
       late = Heddle.spawn { TCPSocket.new("localhost", port) }
       sleep 0.02
       accepter = Heddle.spawn { loop { server.accept } }
-      late.value.close # the kernel asks again after a second
+      late.value.close # the kernel tries again after a second
       accepter.cancel
     end
     GC.start
@@ -418,8 +435,10 @@ class ConnectTest < Minitest::Test
   private
 
   def traits(socket)
-    [socket.class, socket.remote_address.ip_address, socket.sync, socket.binmode?, socket.do_not_reverse_lookup, socket.close_on_exec?,
-      socket.fcntl(3), socket.external_encoding, socket.getsockopt(:TCP, :NODELAY).int, socket.inspect.sub(/fd \d+/, "").gsub(/\d{4,}/, "")]
+    [socket.class, socket.remote_address.ip_address, socket.sync, socket.binmode?, socket.do_not_reverse_lookup,
+      socket.close_on_exec?,
+      socket.fcntl(3), socket.external_encoding, socket.getsockopt(:TCP, :NODELAY).int,
+      socket.inspect.sub(/fd \d+/, "").gsub(/\d{4,}/, "")]
   ensure
     socket.close
   end
@@ -430,10 +449,12 @@ class ConnectTest < Minitest::Test
     assert_equal [expected.class, expected.message], [error.class, error.message]
   end
 
-  # The classes that the mend was about to connect.
+  # The classes whose connects Heddle replaces.
   def asked
     classes = []
-    trace = TracePoint.new(:call) { |point| classes << point.binding.local_variable_get(:tcp_class) if point.method_id == :plain? }
+    trace = TracePoint.new(:call) { |point|
+      classes << point.binding.local_variable_get(:tcp_class) if point.method_id == :plain?
+    }
     trace.enable { yield }
     classes
   end

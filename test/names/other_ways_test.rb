@@ -5,8 +5,8 @@ require "json"
 require "support/loop_helpers"
 require "support/dead_network"
 
-# Every other way that Ruby has to a name: which of them leave the other tasks running while a name server takes its time, and
-# which do not. Where this changes, doc/limits.md has to.
+# Every other way in which Ruby looks up a name: which of them let the other tasks run while a name server is slow,
+# and which do not. When this changes, doc/limits.md has to change.
 class OtherWaysTest < Minitest::Test
   include LoopHelpers
   include DeadNetworkHelpers
@@ -30,14 +30,14 @@ class OtherWaysTest < Minitest::Test
     "a local host" => "TCPSocket.new('localhost', PORT, 'late.test', 0).close"
   }.freeze
 
-  def test_these_let_the_others_run
+  def test_look_ups_that_let_other_tasks_run
     gaps = gaps_of(FREE)
     again = gaps.select { |_, gap| gap > 0.2 } # the machine may have been busy
     gaps.update(gaps_of(FREE.slice(*again.keys))) if again.any?
     gaps.each { |name, gap| assert_operator gap, :<, 0.2, name }
   end
 
-  def test_these_stop_them
+  def test_look_ups_that_stop_other_tasks
     stopping = {"Socket.gethostbyaddr" => "Socket.gethostbyaddr([192, 0, 2, 9].pack('C4'))"}
     if ruby_at_least?("3.4")
       stopping["an initialize of its own"] = <<~RUBY
@@ -62,13 +62,13 @@ class OtherWaysTest < Minitest::Test
         puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
       end
     RUBY
-    # Ruby 3.3 and later look up in a thread that can be left.
+    # Ruby 3.3 and later look up in a thread that can be abandoned.
     assert_operator out.to_f, ruby_at_least?("3.3") ? :< : :>, 0.35, "doc/limits.md says otherwise"
   end
 
   private
 
-  # The longest that another task had to wait beside each, in seconds.
+  # The longest time that another task had to wait beside each, in seconds.
   def gaps_of(ways)
     network = dead_network(zone: ZONE)
     out = assert_child(<<~RUBY, launcher: network.launcher)

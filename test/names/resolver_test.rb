@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/dead_network"
 
-# The look-ups themselves: shared, kept, given up, and by whom the name server is asked.
+# The look-ups themselves: shared, cached, abandoned, and which process asks the name server.
 class ResolverTest < Minitest::Test
   include LoopHelpers
   include DeadNetworkHelpers
@@ -28,7 +28,7 @@ class ResolverTest < Minitest::Test
     def resolver_threads = Dir["/proc/self/task/*/comm"].size
   RUBY
 
-  def test_who_asks_for_the_same_at_the_same_time_shares_the_answer
+  def test_simultaneous_look_ups_of_a_name_share_the_answer
     out, questions = inside(<<~RUBY)
       tasks = Array.new(100) { Heddle.spawn { look_up("host.test") } }
       puts tasks.map(&:value).uniq.inspect
@@ -37,7 +37,7 @@ class ResolverTest < Minitest::Test
     assert_equal ["a host.test", "aaaa host.test"], questions.sort
   end
 
-  def test_one_that_is_cancelled_does_not_harm_the_others
+  def test_a_cancelled_look_up_does_not_harm_the_others
     out, questions = inside(<<~RUBY)
       tasks = Array.new(10) { Heddle.spawn { look_up("host.test") } }
       sleep 0.02
@@ -48,7 +48,7 @@ class ResolverTest < Minitest::Test
     assert_equal 2, questions.size
   end
 
-  def test_what_nobody_waits_for_any_more_is_not_begun
+  def test_an_abandoned_look_up_is_not_begun
     names = Array.new(200) { |n| "silent-#{n}.test" }
     out, questions = inside(<<~RUBY, zone: ZONE.merge(names.to_h { |name| [name, {"failure" => "silent"}] }))
       tasks = #{names.inspect}.map { |name| Heddle.spawn { look_up(name) } }
@@ -64,7 +64,7 @@ class ResolverTest < Minitest::Test
     assert_operator questions.uniq.size, :<=, 64
   end
 
-  def test_threads_that_have_nothing_to_do_end
+  def test_idle_threads_of_the_resolver_end
     out, = inside(<<~RUBY)
       before = resolver_threads
       10.times.map { |n| Heddle.spawn { look_up("nobody-\#{n}.test") } }.each(&:value)
@@ -75,7 +75,7 @@ class ResolverTest < Minitest::Test
     assert_equal ["true", "true", '["192.0.2.6"]'], out.lines(chomp: true)
   end
 
-  def test_a_deadline_covers_it
+  def test_a_deadline_covers_a_look_up
     out, = inside(<<~RUBY)
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       begin
@@ -88,7 +88,7 @@ class ResolverTest < Minitest::Test
     assert_equal "true\n[\"192.0.2.5\"]\n", out
   end
 
-  def test_answers_are_kept_as_long_as_is_said
+  def test_answers_are_cached_for_the_configured_time
     out, questions = inside(<<~RUBY)
       Heddle.resolver_cache = 60
       3.times { %w[host nothing nobody failing].each { |name| look_up("\#{name}.test") } }
@@ -98,19 +98,20 @@ class ResolverTest < Minitest::Test
       Heddle.resolver_cache = nil
       p Heddle.resolver_cache, look_up("host.test"), look_up("nothing.test")
     RUBY
-    assert_equal ["0.05", "nil", '["192.0.2.5"]', '"getaddrinfo: No address associated with hostname"'], out.lines(chomp: true)
+    assert_equal ["0.05", "nil", '["192.0.2.5"]', '"getaddrinfo: No address associated with hostname"'],
+      out.lines(chomp: true)
     counts = questions.grep(/\Aa /).tally
     assert_equal [2, 2, 1, 2], counts.values_at("a host.test", "a nothing.test", "a nobody.test", "a other.test")
-    assert_operator counts["a failing.test"], :>=, 3, "that nobody could be asked is no answer"
+    assert_operator counts["a failing.test"], :>=, 3, "a failure to ask is not cached"
   end
 
-  def test_nothing_is_kept_unless_it_is_asked_for
+  def test_nothing_is_cached_by_default
     _, questions = inside('3.times { look_up("other.test") }')
     assert_equal 3, questions.count("a other.test")
   end
 
-  # Two thousand answers, of which 1024 are kept: the first are asked for again, the last are not.
-  def test_what_is_kept_is_bounded
+  # Two thousand answers, of which 1024 are cached: the first are asked for again, the last are not.
+  def test_the_cache_is_bounded
     _, questions = inside(<<~RUBY)
       Heddle.resolver_cache = 60
       1100.times { |n| look_up("nobody-\#{n}.test") }
@@ -121,17 +122,27 @@ class ResolverTest < Minitest::Test
     assert_equal 1, questions.count("a nobody-1099.test")
   end
 
-  def test_bad_times
+  def test_invalid_cache_times
     assert_raises(ArgumentError) { Heddle.resolver_cache = -1 }
     assert_raises(TypeError) { Heddle.resolver_cache = "long" }
     assert_nil Heddle.resolver_cache
   end
 
-  # As getaddrinfo has them: whatever the case, with every name of a line and no word of a comment, and anew when it changes.
+  # As getaddrinfo reads it: in any case, with every name of a line and no word of a comment, and again after a
+  # change.
   def test_the_hosts_file
-    network = {hosts: {"127.0.0.7" => ["seven", "Seven.Test"], "::7" => ["seven6", "# remark"], "127.0.0.8" => ["both"], "::8" => ["both"]}}
+    network = {
+      hosts: {
+        "127.0.0.7" => ["seven", "Seven.Test"],
+        "::7" => ["seven6", "# remark"],
+        "127.0.0.8" => ["both"],
+        "::8" => ["both"]
+      }
+    }
     program = <<~RUBY
-      %w[seven SEVEN seven.test seven6 both localhost].each { |name| puts Addrinfo.getaddrinfo(name, 80, nil, :STREAM).map(&:ip_address).inspect }
+      %w[seven SEVEN seven.test seven6 both localhost].each do |name|
+        puts Addrinfo.getaddrinfo(name, 80, nil, :STREAM).map(&:ip_address).inspect
+      end
       puts((Addrinfo.getaddrinfo("remark", 80).size rescue "none"))
     RUBY
     out, questions = inside(program, **network)
@@ -150,8 +161,8 @@ class ResolverTest < Minitest::Test
     assert_equal ['["127.0.0.7"]', '["127.0.0.77"]'], out.lines(chomp: true)
   end
 
-  # Such as one that is cut short between the look at its size and the reading. One of sysfs is always.
-  def test_a_hosts_file_that_is_shorter_than_its_size
+  # Like a file that is truncated between the look at its size and the reading. Files of sysfs always are.
+  def test_a_hosts_file_shorter_than_its_stated_size
     out, = inside(<<~RUBY)
       require #{File.expand_path("../support/native_calls", __dir__).dump}
       system("umount", "/etc/hosts", exception: true)
@@ -163,15 +174,16 @@ class ResolverTest < Minitest::Test
     assert_equal ["true", '["192.0.2.6"]'], out.lines(chomp: true)
   end
 
-  def test_where_the_hosts_file_is_not_asked_first_the_name_server_is
+  def test_a_configuration_without_the_hosts_file_asks_the_name_server
     zone = {"seven" => {"a" => ["192.0.2.7"]}}
-    out, questions = inside('puts look_up("seven").inspect', zone: zone, hosts: {"127.0.0.7" => ["seven"]}, nsswitch: "dns files")
+    out, questions = inside('puts look_up("seven").inspect',
+      zone: zone, hosts: {"127.0.0.7" => ["seven"]}, nsswitch: "dns files")
     assert_equal "[\"192.0.2.7\"]\n", out
     refute_empty questions
   end
 
-  # The threads, the lock, the answers and the C library's socket to the name server are the parent's: who reads from that one
-  # as well takes the answers away, and both have to ask again after five seconds.
+  # The threads, the lock, the answers and the C library's socket to the name server belong to the parent: a child
+  # that also reads from that socket takes the answers away, and both have to ask again after five seconds.
   def test_in_a_child_of_fork_while_look_ups_go_on
     out, = inside(<<~RUBY)
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -191,11 +203,15 @@ class ResolverTest < Minitest::Test
     assert_equal ['["192.0.2.6"]', '[["192.0.2.5"]]', "true"], out.lines(chomp: true)
   end
 
-  # Reads, writes and compares what several threads ask at once.
+  # Reads, writes and compares what several threads look up at once.
   def test_several_threads_with_loops_of_their_own
     out, questions = inside(<<~RUBY)
       threads = Array.new(4) do
-        Thread.new { Heddle.run { Array.new(50) { |n| Heddle.spawn { look_up(n.odd? ? "host.test" : "other.test") } }.map(&:value).uniq } }
+        Thread.new do
+          Heddle.run do
+            Array.new(50) { |n| Heddle.spawn { look_up(n.odd? ? "host.test" : "other.test") } }.map(&:value).uniq
+          end
+        end
       end
       puts threads.map(&:value).uniq.inspect
     RUBY

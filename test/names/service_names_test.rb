@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Ports by the name of their service, where the scheduler answers for the host.
+# Ports by service name, where the scheduler looks up the host.
 class ServiceNamesTest < Minitest::Test
   include LoopHelpers
 
@@ -17,7 +17,7 @@ class ServiceNamesTest < Minitest::Test
     end
   end
 
-  def test_what_is_no_service_is_left_to_ruby
+  def test_an_unknown_service_is_left_to_ruby
     Heddle.run do
       assert_equal 8080, Addrinfo.tcp("localhost", "8080").ip_port
       assert_equal 8080, Addrinfo.tcp("localhost", 8080).ip_port
@@ -27,7 +27,7 @@ class ServiceNamesTest < Minitest::Test
     end
   end
 
-  def test_outside_of_a_run_ruby_asks_itself
+  def test_outside_of_a_run_ruby_looks_up_itself
     assert_equal 80, Addrinfo.tcp("localhost", "http").ip_port
   end
 
@@ -35,6 +35,6 @@ class ServiceNamesTest < Minitest::Test
     out = in_child(<<~RUBY, env: {"HEDDLE_COMPAT" => "off"}).out
       Heddle.run { puts((Addrinfo.tcp("localhost", "http").ip_port rescue $!.message)) }
     RUBY
-    refute_equal "80\n", out, "Ruby #{RUBY_VERSION} has not the defect: the patch need not be loaded"
+    refute_equal "80\n", out, "Ruby #{RUBY_VERSION} does not have the defect: the patch need not be loaded"
   end
 end

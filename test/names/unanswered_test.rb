@@ -5,8 +5,8 @@ require "json"
 require "support/loop_helpers"
 require "support/dead_network"
 
-# Hosts that do not answer and names that come late, asked for with a second to do it in: the deadline is kept, an address
-# that works is found behind one that does not, and whoever else runs in the thread is not held up.
+# Hosts that do not answer and names that resolve slowly, with one second for each connect: the deadline holds, a
+# working address behind a silent one is found, and other tasks of the thread are not held up.
 class UnansweredTest < Minitest::Test
   include LoopHelpers
   include DeadNetworkHelpers
@@ -25,7 +25,7 @@ class UnansweredTest < Minitest::Test
     "eleventh-works.test" => {"a" => ["127.0.0.1"], "aaaa" => (1..3).map { |n| "2001:db8::#{n}" }}
   }.freeze
 
-  # How long each takes at least and at most, in seconds, and whether there is a connection in the end.
+  # How long each takes at least and at most, in seconds, and whether it connects in the end.
   ROWS = {
     "192.0.2.1" => [0.9..1.5, false],
     "one.test" => [0.9..1.5, false],
@@ -112,7 +112,8 @@ class UnansweredTest < Minitest::Test
         run_rows(way, <<~RUBY)
           Heddle.run do
             gap = beside_a_heartbeat do
-              rows.map { |host| [host, Heddle.spawn { try(host, way) }] }.each { |host, task| answers[host] = task.value }
+              rows.map { |host| [host, Heddle.spawn { try(host, way) }] }
+                .each { |host, task| answers[host] = task.value }
             end
           end
         RUBY
@@ -126,15 +127,16 @@ class UnansweredTest < Minitest::Test
         check do
           run_rows(WAYS[name], <<~RUBY)
             gap = 0
-            rows.map { |host| [host, Thread.new { try(host, way) }] }.each { |host, thread| answers[host] = thread.value }
+            rows.map { |host| [host, Thread.new { try(host, way) }] }
+              .each { |host, thread| answers[host] = thread.value }
           RUBY
         end
       end
     end.each(&:value)
   end
 
-  # What it is all for: without it, two addresses that do not answer stop every task on Ruby 3.4, or, before, take the whole
-  # second; on Ruby 3.1.2, which tries the second one with a second of its own, two.
+  # The reason for the patch: without it, two addresses that do not answer stop every task on Ruby 3.4, or, before,
+  # take the whole second; on Ruby 3.1.2, which gives the second address a second of its own, two.
   def test_without_the_mend
     results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["two.test"], env: {"HEDDLE_COMPAT" => "off"})
       Heddle.run { gap = beside_a_heartbeat { answers["two.test"] = try("two.test", way) } }
@@ -156,8 +158,9 @@ class UnansweredTest < Minitest::Test
     assert_operator results["answers"]["six-dead.test"].last, :>, 0.9, results
   end
 
-  # Each takes a thread for each family, for as long as the C library asks for it, which is longer than anybody waits.
-  def test_names_that_nobody_answers_leave_threads_to_the_others
+  # Each look-up takes a thread for each family, for as long as the C library asks, which is longer than any caller
+  # waits.
+  def test_unanswered_names_leave_threads_for_other_look_ups
     bursts = {
       "one name" => %w[silent.test Silent.test SILENT.TEST] * 100,
       "many names" => Array.new(40) { |number| "silent#{number}.test" }
@@ -169,7 +172,8 @@ class UnansweredTest < Minitest::Test
         server = TCPServer.new("127.0.0.1", 0)
         port = server.addr[1]
         Heddle.run do
-          tasks = #{names.inspect}.map { |name| Heddle.spawn { Heddle.deadline(20) { TCPSocket.new(name, port) } rescue nil } }
+          tasks = #{names.inspect}
+            .map { |name| Heddle.spawn { Heddle.deadline(20) { TCPSocket.new(name, port) } rescue nil } }
           sleep(0.1)
           start = now
           TCPSocket.new("eleventh-works.test", port).close
@@ -199,7 +203,7 @@ class UnansweredTest < Minitest::Test
     JSON.parse(outcome.out)
   end
 
-  # The machine may have been busy: what was late is measured again.
+  # The machine may have been busy: late results are measured again.
   def check
     faults = nil
     3.times { break if (faults = faults_of(yield)).empty? }

@@ -6,8 +6,8 @@ require "support/scripted_http_server"
 require "heddle/net_http"
 require "heddle"
 
-# A socket that the program's own code closes, out of a block or out of what it uploads: its number is soon another's, from whom
-# nothing may be read and to whom nothing may be sent.
+# A socket that the program's own code closes, in a block or in what it uploads: another file soon gets its number,
+# from which nothing may be read and to which nothing may be sent.
 class NetHTTPClosedMeanwhileTest < Minitest::Test
   include LoopHelpers
 
@@ -18,7 +18,7 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
   SIZED = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nhello"], ending: nil}.freeze
   REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
 
-  # Calls the block before it gives its first bytes.
+  # Calls the block before it returns its first bytes.
   class Source
     def initialize(&block)
       @block = block
@@ -80,7 +80,7 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
     end
   end
 
-  # Between two small chunks, where the reader gives its turn away, with the beginning of a large one received already.
+  # Between two small chunks, where the reader gives its turn away, after the beginning of a large one was received.
   def test_another_task_that_closes_between_two_chunks
     small = "1\r\na\r\n" * 500
     @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n#{small}400\r\nbb"], ending: nil}]])
@@ -99,8 +99,8 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
     end
   end
 
-  # As with stock: it is in @rbuf.
-  def test_what_was_received_already_can_still_be_read
+  # As with stock: the bytes are in @rbuf.
+  def test_bytes_that_were_already_received_can_still_be_read
     %i[disable enable].each do |switch|
       Heddle::NetHTTP.public_send(switch)
       @server.play([[REPLY]])
@@ -109,7 +109,8 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
         socket.write("GET / HTTP/1.1\r\n\r\n")
         assert_equal "HTTP/1.1 200 OK", socket.readline
         socket.close
-        assert_equal "Content-Length: 5\r\n\r\nhello", socket.readuntil("\n") + socket.readline + "\r\n" + socket.read(5), switch.to_s
+        assert_equal "Content-Length: 5\r\n\r\nhello",
+          socket.readuntil("\n") + socket.readline + "\r\n" + socket.read(5), switch.to_s
         assert_equal "closed stream", assert_raises(IOError) { socket.read(1) }.message
       end
     end
@@ -117,7 +118,7 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
 
   private
 
-  # With stock, and fast in a thread and in a task.
+  # With stock, and accelerated in a thread and in a task.
   def each_mode
     Heddle::NetHTTP.disable
     yield
@@ -131,7 +132,7 @@ class NetHTTPClosedMeanwhileTest < Minitest::Test
     Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, max_retries: 0, &block)
   end
 
-  # Gives the number to one end of a pair, and the block the other end.
+  # Gives the number to one end of a pair, and yields the other end.
   def close(http)
     io = http.instance_variable_get(:@socket).io
     number = io.fileno

@@ -4,13 +4,13 @@ require "test_helper"
 require "support/loop_helpers"
 require "net/http"
 
-# Beside a thread that computes, each time Ruby's lock is given up may cost 100 ms: an accelerated Net::HTTP gives it up once for
-# a reply that takes its time, and not at all to connect, to see whether the connection is still there, or to close.
+# Beside a thread that computes, each release of the GVL may cost 100 ms: an accelerated Net::HTTP releases it once
+# for a late reply, and not at all to connect, to check whether the connection is still open, or to close.
 class NetHTTPComputingThreadTest < Minitest::Test
   include LoopHelpers
 
-  # A server in a process of its own that answers after so many seconds; a thread that counts as fast as it can; and what tells
-  # whether it was let at it: a block that never gave up the lock leaves its count as it was.
+  # A server in its own process that answers after so many seconds; a thread that counts as fast as it can; and the
+  # check whether that thread ran: a block that never released the GVL leaves the count unchanged.
   SETTING = <<~RUBY
     require "net/http"
     require "heddle/net_http" unless ENV["STOCK"]
@@ -44,7 +44,8 @@ class NetHTTPComputingThreadTest < Minitest::Test
   RUBY
 
   def beside(code, **env)
-    eval(assert_child(SETTING + code, env: env.transform_keys(&:to_s), timeout: 50, gems: true)) # standard:disable Security/Eval
+    printed = assert_child(SETTING + code, env: env.transform_keys(&:to_s), timeout: 50, gems: true)
+    eval(printed) # standard:disable Security/Eval
   end
 
   CONNECT_AND_CLOSE = <<~RUBY
@@ -53,22 +54,22 @@ class NetHTTPComputingThreadTest < Minitest::Test
     print(let_go.call(20) { http.call.start {} })
   RUBY
 
-  # A quantum may end in the middle of one or two.
-  def test_connecting_and_closing_keep_the_lock
+  # A time slice may end in the middle of one or two.
+  def test_connecting_and_closing_keep_the_gvl
     assert_operator beside(CONNECT_AND_CLOSE), :<=, 8
   end
 
-  def test_so_do_they_by_a_name_that_the_hosts_file_has
+  def test_connecting_by_a_name_of_the_hosts_file_keeps_the_gvl
     assert_operator beside(CONNECT_AND_CLOSE, HOST: "localhost"), :<=, 8
   end
 
-  # That the count shows it: Ruby 3.4 hands the lock over each time.
-  def test_stock_gives_it_up_each_time
+  # Proves that the count shows a release: Ruby 3.4 hands the GVL over each time.
+  def test_stock_releases_the_gvl_each_time
     skip "before Ruby 3.4 it is luck who gets the lock" unless ruby_at_least?("3.4")
     assert_operator beside(CONNECT_AND_CLOSE, STOCK: "1"), :>=, 15
   end
 
-  def test_requests_on_one_connection_look_for_their_replies
+  def test_requests_on_one_connection_poll_for_their_replies
     count, releases, looks = beside(<<~RUBY)
       http.call.start do |one|
         ask.call(one)
@@ -79,13 +80,13 @@ class NetHTTPComputingThreadTest < Minitest::Test
         print [let_go, after[:releases] - before[:releases], after[:looks] - before[:looks]].inspect
       end
     RUBY
-    # The first finds out that the other thread computes; a loaded machine's server is late now and then.
+    # The first finds out that the other thread computes; a busy machine's server is late now and then.
     assert_operator count, :<=, 100
     assert_operator releases, :<=, 100
     assert_operator looks, :>=, 100
   end
 
-  def test_late_replies_on_one_connection_cost_one_release_each
+  def test_late_replies_on_one_connection_cost_one_gvl_release_each
     releases = beside(<<~RUBY, LATE: "0.02")
       http.call.start do |one|
         ask.call(one)
@@ -98,8 +99,8 @@ class NetHTTPComputingThreadTest < Minitest::Test
     assert_equal 10, releases
   end
 
-  # Connection and all. What Ruby's own methods would add to connect and to close, the tests above would see.
-  def test_a_late_reply_on_a_connection_of_its_own_costs_one_release
+  # Including the connection. The tests above would show releases that Ruby's own methods add to connect and close.
+  def test_a_late_reply_on_its_own_connection_costs_one_gvl_release
     releases = beside(<<~RUBY, LATE: "0.06")
       http.call.start { |one| ask.call(one) }
       compute.call
@@ -110,8 +111,8 @@ class NetHTTPComputingThreadTest < Minitest::Test
     assert_equal 10, releases
   end
 
-  # Of a body that is received without the lock, because it is large: what has arrived needs no release, nor what comes at once.
-  def test_a_body_that_has_arrived_costs_no_release_of_its_own
+  # A large body is received without the GVL: bytes that have arrived, or arrive at once, need no release.
+  def test_a_body_that_has_arrived_costs_no_gvl_release
     releases = beside(<<~RUBY, LATE: "0.02", SIZE: "120000")
       http.call.start do |one|
         body = -> { one.request_get("/") { |response| sleep(0.01) && response.read_body }.body }
@@ -123,10 +124,10 @@ class NetHTTPComputingThreadTest < Minitest::Test
         print releases.call - before
       end
     RUBY
-    assert_operator releases, :<=, 14 # one each for the head; without the look it is twenty
+    assert_operator releases, :<=, 14 # one each for the head; without the poll it is twenty
   end
 
-  def test_looking_can_be_switched_off
+  def test_polling_can_be_switched_off
     releases, looks = beside(<<~RUBY)
       http.call.start do |one|
         ask.call(one)
@@ -139,6 +140,6 @@ class NetHTTPComputingThreadTest < Minitest::Test
       end
     RUBY
     assert_equal 0, looks
-    assert_includes 1..10, releases # now and then a reply is there before it is waited for
+    assert_includes 1..10, releases # now and then a reply arrives before the wait for it
   end
 end

@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A body of small chunks that comes faster than it is read, and never ends: whoever reads it never waits, and is to notice all the
-# same that his time is over, and to let others have their turn.
+# A body of small chunks that arrives faster than it is read, and never ends: its reader never waits, and must notice
+# all the same that its time is over, and let others have their turn.
 class NetHTTPEndlessBodyTest < Minitest::Test
   include LoopHelpers
 
@@ -28,13 +28,14 @@ class NetHTTPEndlessBodyTest < Minitest::Test
     outcome = ->(&block) { block.call && "a body" rescue $!.class.name }
   RUBY
 
-  def test_in_a_thread_its_time_ends
+  def test_a_deadline_in_a_thread_ends_an_endless_body
     assert_equal "FloatDomainError", assert_child(SETTING + <<~RUBY, timeout: 8)
-      print outcome.call { Timeout.timeout(0.2, FloatDomainError) { read.call } } # Net::HTTP would ask again after a Timeout::Error
+      # Net::HTTP would ask again after a Timeout::Error
+      print outcome.call { Timeout.timeout(0.2, FloatDomainError) { read.call } }
     RUBY
   end
 
-  def test_in_a_thread_others_are_let_at_it
+  def test_other_threads_run_during_an_endless_body
     assert_equal "interrupted", assert_child(SETTING + <<~RUBY, timeout: 8)
       reader = Thread.new { read.call rescue $!.message }
       sleep(0.2) # in which it has come to the body
@@ -42,7 +43,7 @@ class NetHTTPEndlessBodyTest < Minitest::Test
     RUBY
   end
 
-  def test_in_a_fiber_its_time_ends_and_others_have_their_turn
+  def test_a_deadline_in_a_task_ends_an_endless_body_and_others_run
     ended, turns = eval(assert_child(SETTING + <<~RUBY, timeout: 8)) # standard:disable Security/Eval
       turns = 0
       Heddle.run do
@@ -53,6 +54,6 @@ class NetHTTPEndlessBodyTest < Minitest::Test
       end
     RUBY
     assert_equal "Heddle::DeadlineExceeded", ended
-    assert_operator turns, :>, 3 # without a turn of theirs it is one at most
+    assert_operator turns, :>, 3 # if they had no turn it is one at most
   end
 end

@@ -10,8 +10,8 @@ rescue LoadError
   nil
 end
 
-# A request that something ends in the middle, at each byte of its reply: it ends at once, and nobody is given on that
-# connection what was the answer to it.
+# A request that is ended in the middle, at each byte of its reply: it ends at once, and no later request on that
+# connection gets its answer.
 class NetHTTPInterruptionsTest < Minitest::Test
   include LoopHelpers
 
@@ -25,7 +25,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
   }.freeze
   FRESH = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfresh"], ending: nil}.freeze
 
-  # Not a StandardError: the library does not rescue it, and leaves the connection as it is.
+  # Not a StandardError: the library does not rescue it, and leaves the connection open.
   class Stop < Exception # rubocop:disable Lint/InheritException
   end
 
@@ -72,9 +72,10 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
   end
 
-  # A record may be there in part, or have been read and hold more than was asked for.
+  # A TLS record may have arrived in part, or hold more bytes than were read.
   {
-    "deadline" => ->(test, http) { test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { http.get("/") } } },
+    "deadline" =>
+      ->(test, http) { test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { http.get("/") } } },
     "raise" => ->(test, http) { test.raised(http) },
     "cancel" => ->(test, http) { test.cancelled(http) }
   }.each do |name, ending|
@@ -86,7 +87,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
   end
 
-  # The same as with stock, in threads and in tasks, and nobody is given what is not theirs.
+  # The same as with stock, in threads and in tasks, and no request gets another's answer.
   REPLIES.each_key do |shape|
     %i[close reset].each do |ending|
       define_method(:"test_#{ending}_at_each_byte_#{shape}") do
@@ -96,7 +97,8 @@ class NetHTTPInterruptionsTest < Minitest::Test
           stock = ended_after(reply.byteslice(0, offset), ending)
           Heddle::NetHTTP.enable
           assert_equal stock, ended_after(reply.byteslice(0, offset), ending), "after #{offset} bytes"
-          assert_equal stock, Heddle.run { ended_after(reply.byteslice(0, offset), ending) }, "after #{offset} bytes, in a task"
+          assert_equal stock, Heddle.run { ended_after(reply.byteslice(0, offset), ending) },
+            "after #{offset} bytes, in a task"
         end
       end
     end
@@ -119,8 +121,11 @@ class NetHTTPInterruptionsTest < Minitest::Test
       deadline: ->(http) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { http.post("/", body) } } },
       raise: ->(http) { raised_in_a_write { http.post("/", body) } },
       timeout: ->(http) { assert_raises(Net::WriteTimeout) { http.post("/", body) } },
-      deadline_in_a_task: ->(http) { Heddle.run { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { http.post("/", body) } } } },
-      cancel: ->(http) { Heddle.run { Heddle.spawn { http.post("/", body) }.tap { |task| sleep(0.05) && task.cancel }.wait } }
+      deadline_in_a_task: ->(http) {
+        Heddle.run { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { http.post("/", body) } } }
+      },
+      cancel:
+        ->(http) { Heddle.run { Heddle.spawn { http.post("/", body) }.tap { |task| sleep(0.05) && task.cancel }.wait } }
     }
     with_server(serve) do |port|
       ends.each do |name, ending|
@@ -135,7 +140,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
     assert_equal 2 * ends.size, connections
   end
 
-  # Of the block that is given the response, in the middle of the body.
+  # Of the block that gets the response, in the middle of the body.
   def test_break_and_throw
     bodies = {
       break: ->(http) { http.request_get("/") { |_| break } },
@@ -152,7 +157,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
   end
 
-  # One that has been read may be followed by another in the block of its own.
+  # A response that was read may be followed by another request in its block.
   def test_a_request_in_the_block_of_another
     @server.play([[FRESH] * 3] * 3)
     Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
@@ -195,15 +200,16 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
   end
 
-  # What is owed comes with the next request on the same connection.
+  # Unread bytes arrive with the next request on the same connection.
   def converse(reply, offset, server = @server)
     first = {pieces: [reply.byteslice(0, offset)], ending: nil}
     second = {pieces: [reply.byteslice(offset..) + reply], ending: nil}
     server.play([[first, second], [FRESH] * 3, [FRESH] * 3])
-    Net::HTTP.start("127.0.0.1", server.port, nil, nil, nil, nil, use_ssl: server == @tls, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| yield http }
+    Net::HTTP.start("127.0.0.1", server.port, nil, nil, nil, nil,
+      use_ssl: server == @tls, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| yield http }
   end
 
-  # What the client is told, and what it is told next.
+  # The client's result, and that of its next request.
   def ended_after(bytes, ending)
     @server.play([[{pieces: [bytes].reject(&:empty?), ending: ending}], [FRESH] * 3, [FRESH] * 3])
     Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
@@ -227,7 +233,7 @@ class NetHTTPInterruptionsTest < Minitest::Test
     assert_raises(Stop) { writer.value }
   end
 
-  # Waits until the server has sent what it will send, and the reader waits for more.
+  # Waits until the server has sent all that it will send, and the reader waits for more.
   def stalled(reader = nil)
     server = @tls || @server
     wait_until { server.received.any? && server.quiet }

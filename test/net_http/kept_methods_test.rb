@@ -5,8 +5,8 @@ require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
-# Programs keep a method under another name and put their own in its place, which goes on to the one that was kept: httplog does so with
-# connect, stubs with anything. What they keep is never a method that comes back to theirs.
+# Programs keep a method under another name and put their own in its place, which calls the one that they kept: httplog
+# does so with connect, stubs with any method. Their method, ours and the library's are each called once.
 class NetHTTPKeptMethodsTest < Minitest::Test
   include LoopHelpers
 
@@ -14,11 +14,13 @@ class NetHTTPKeptMethodsTest < Minitest::Test
 
   REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
 
-  # Every method that has one of ours in front, by who has it.
+  # Every method that ours replaces, by its class.
   METHODS = <<~RUBY
     METHODS = {
-      Net::HTTP => %i[connect begin_transport transport_request proxy_uri initialize], Net::HTTP.singleton_class => %i[start],
-      Net::HTTPResponse.singleton_class => %i[read_new], Net::HTTPResponse => %i[read_body_0], Net::HTTPGenericRequest => %i[exec initialize]
+      Net::HTTP => %i[connect begin_transport transport_request proxy_uri initialize],
+      Net::HTTP.singleton_class => %i[start],
+      Net::HTTPResponse.singleton_class => %i[read_new], Net::HTTPResponse => %i[read_body_0],
+      Net::HTTPGenericRequest => %i[exec initialize]
     }
     def each_method(&block) = METHODS.each { |place, names| names.each { |name| block.call(place, name) } }
   RUBY
@@ -27,25 +29,32 @@ class NetHTTPKeptMethodsTest < Minitest::Test
   PATCHES = {
     "alias" => <<~RUBY,
       place.alias_method :"kept_\#{name}", name
-      place.send(:private, :"kept_\#{name}")
-      place.define_method(name) { |*arguments, **options, &block| ($called << [place, name]) && send(:"kept_\#{name}", *arguments, **options, &block) }
+      place.define_method(name) do |*arguments, **options, &block|
+        ($called << [place, name]) && send(:"kept_\#{name}", *arguments, **options, &block)
+      end
     RUBY
     "object" => <<~RUBY,
       kept = (place == Net::HTTP.singleton_class) ? Net::HTTP.method(name).unbind : place.instance_method(name)
-      place.define_method(name) { |*arguments, **options, &block| ($called << [place, name]) && kept.bind_call(self, *arguments, **options, &block) }
+      place.define_method(name) do |*arguments, **options, &block|
+        ($called << [place, name]) && kept.bind_call(self, *arguments, **options, &block)
+      end
     RUBY
     "module" => <<~RUBY
-      place.prepend(Module.new { define_method(name) { |*arguments, **options, &block| ($called << [place, name]) && super(*arguments, **options, &block) } })
+      place.prepend(Module.new {
+        define_method(name) do |*arguments, **options, &block|
+          ($called << [place, name]) && super(*arguments, **options, &block)
+        end
+      })
     RUBY
   }.freeze
 
-  # As minitest's and RSpec's stubs do it: the last step is to alias back.
+  # As the stubs of minitest and RSpec do: the last step aliases the method back.
   UNDO = <<~RUBY
     place.alias_method name, :"kept_\#{name}"
     place.remove_method :"kept_\#{name}"
   RUBY
 
-  # As RSpec's any_instance does it: what was not the class's own when the stub began is not aliased back, but lies behind.
+  # As RSpec's any_instance does: a method is aliased back only if it was the class's own when the stub began.
   REMOVED = <<~RUBY
     owner = place.instance_method(name).owner
     visibility = place.private_method_defined?(name) ? :private : :public
@@ -61,7 +70,7 @@ class NetHTTPKeptMethodsTest < Minitest::Test
     raise "\#{name} is not \#{visibility}" unless place.public_send(:"\#{visibility}_method_defined?", name)
   RUBY
 
-  # With an object in place of a name.
+  # With an object instead of a name.
   OBJECT = <<~RUBY
     kept = place.instance_method(name)
     place.define_method(name) { |*| raise "a stub" }
@@ -88,7 +97,7 @@ class NetHTTPKeptMethodsTest < Minitest::Test
     end
   end
 
-  def test_what_is_put_back
+  def test_a_restored_method
     [PATCHES["alias"] + UNDO, OBJECT].each do |patch|
       out = child(:after, "$called = nil\neach_method { |place, name| #{patch} }")
       assert_equal %w[hello hello true], out
@@ -96,33 +105,50 @@ class NetHTTPKeptMethodsTest < Minitest::Test
   end
 
   %i[before after].each do |order|
-    define_method(:"test_what_is_removed_again_#{order}") do
+    define_method(:"test_a_removed_override_#{order}") do
       out = child(order, "$called = nil\neach_method { |place, name| #{REMOVED} }")
       assert_equal ["hello"] * 12 + ["true"], out
     end
   end
 
-  # By way of alias, with the whole of a stub's life around it.
+  # OpenTelemetry puts a module in front of connect, httplog keeps it: both call ours, which still does the work.
+  %w[alias object module].each do |how|
+    define_method(:"test_#{how}_keeps_the_fast_path") do
+      out = child(:after, <<~RUBY)
+        fast = -> { Heddle::NetHTTP.const_get(:Library).starts?(Net::HTTP) }
+        puts fast.call
+        $called = []
+        each_method { |place, name| #{PATCHES[how]} }
+        puts fast.call
+      RUBY
+      assert_equal %w[true true], out.first(2)
+    end
+  end
+
+  # By alias, with the whole life of a stub around it.
   def test_minitests_stub
     library = Gem.loaded_specs.fetch("minitest").full_require_paths.join(":")
     out = child(:after, <<~RUBY, env: {"RUBYLIB" => [library, *ENV["RUBYLIB"]].join(":")})
       require "minitest"
       require "minitest/mock"
       $called = nil
-      stubbed = Net::HTTP.stub(:start, :stubbed) { [Net::HTTP.start("x"), Net::HTTP.start("127.0.0.1", 1, open_timeout: 1)] }
+      stubbed =
+        Net::HTTP.stub(:start, :stubbed) { [Net::HTTP.start("x"), Net::HTTP.start("127.0.0.1", 1, open_timeout: 1)] }
       raise stubbed.inspect unless stubbed == %i[stubbed stubbed]
     RUBY
     assert_equal %w[hello hello true], out
   end
 
-  # As tests do it by hand. That what is put back goes on to the one that was kept is as good as another method.
-  def test_start_by_hand
+  # As tests do it by hand. A restored method that calls the saved one is as good as any other method.
+  def test_start_replaced_by_hand
     out = child(:after, <<~RUBY)
       original = Net::HTTP.method(:start)
       2.times do
         Net::HTTP.singleton_class.define_method(:start) { |*| :stubbed }
         raise "not stubbed" unless ask == :stubbed
-        Net::HTTP.singleton_class.define_method(:start) { |*arguments, **options, &block| original.call(*arguments, **options, &block) }
+        Net::HTTP.singleton_class.define_method(:start) do |*arguments, **options, &block|
+          original.call(*arguments, **options, &block)
+        end
         puts ask
         Net::HTTP.singleton_class.define_method(:start, original)
       end
@@ -138,7 +164,9 @@ class NetHTTPKeptMethodsTest < Minitest::Test
         $called = []
         start = Net::HTTP.method(:start)
         Heddle::NetHTTP.disable
-        Net::HTTP.define_singleton_method(:start) { |*arguments, **options, &block| start.call(*arguments, **options, &block) }
+        Net::HTTP.define_singleton_method(:start) do |*arguments, **options, &block|
+          start.call(*arguments, **options, &block)
+        end
         each_method { |place, name| #{PATCHES[how]} }
         Heddle::NetHTTP.enable
         Heddle::NetHTTP.disable
@@ -157,7 +185,9 @@ class NetHTTPKeptMethodsTest < Minitest::Test
     assert_child(<<~RUBY, **options).split("\n")
       require "net/http"
       #{METHODS}
-      def ask = Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 5) { |http| http.get("/").body }
+      def ask
+        Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 5) { |http| http.get("/").body }
+      end
       #{steps.join("\n")}
       before = Heddle::NetHTTP.stats[:fast]
       puts ask, Net::HTTP.get(URI("http://127.0.0.1:#{@server.port}/"))

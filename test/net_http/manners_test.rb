@@ -8,7 +8,8 @@ require "support/scripted_http_server"
 require "heddle/net_http"
 require "heddle"
 
-# What programs know of Net::HTTP beyond bodies and heads, each asked of stock, and of ours in a thread and in a task.
+# What programs rely on in Net::HTTP beyond bodies and heads, compared between stock and ours, in a thread and in a
+# task.
 class NetHTTPMannersTest < Minitest::Test
   include LoopHelpers
 
@@ -17,7 +18,7 @@ class NetHTTPMannersTest < Minitest::Test
   OK = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
   LARGE = "0123456789abcdef" * 30_000
   SIZED = "HTTP/1.1 200 OK\r\nContent-Length: #{LARGE.bytesize}\r\n\r\n"
-  NOBODY = 0.15 # seconds that a reader waits for what nobody sends
+  NOBODY = 0.15 # seconds that a reader waits for bytes that never come
 
   def setup
     Heddle::NetHTTP.enable
@@ -27,7 +28,7 @@ class NetHTTPMannersTest < Minitest::Test
 
   # --- bodies
 
-  def test_what_may_be_read_when
+  def test_when_a_body_may_be_read
     same([OK, OK, OK]) do |http|
       kept = nil
       errors = [
@@ -35,11 +36,12 @@ class NetHTTPMannersTest < Minitest::Test
         error_of { http.request_get("/") { |response| (kept = response).read_body(+"") && response.read_body(+"") } },
         error_of { kept.read_body { nil } }
       ]
-      errors << [kept.read_body, kept.body] << error_of { http.request_get("/") { |response| http.finish || response.read_body } }
+      errors << [kept.read_body, kept.body] <<
+        error_of { http.request_get("/") { |response| http.finish || response.read_body } }
     end
   end
 
-  def test_a_body_out_of_its_block
+  def test_a_body_outside_of_its_block
     same([OK, OK]) do |http|
       kept = nil
       http.request_get("/") { |response| break kept = response }
@@ -48,7 +50,7 @@ class NetHTTPMannersTest < Minitest::Test
     end
   end
 
-  def test_what_a_block_does_to_its_strings
+  def test_strings_that_the_block_changes
     same([[SIZED, LARGE].join] * 3) do |http|
       %i[clear freeze upcase!].map do |change|
         bytes = +""
@@ -63,12 +65,13 @@ class NetHTTPMannersTest < Minitest::Test
     end
   end
 
-  def test_where_it_may_go
+  def test_destinations_of_a_body
     frozen = "before"
     same([[SIZED, LARGE].join] * 8) do |http|
       Tempfile.create("body") do |file|
         taken = Class.new { def <<(piece) = (@bytes = (@bytes || +"") << piece) && self }.new
-        [StringIO.new, StringIO.new(+"xyz"), file, [], +"\u00e4", (+"").force_encoding("UTF-16LE"), taken, frozen].map do |destination|
+        [StringIO.new, StringIO.new(+"xyz"), file, [], +"\u00e4", (+"").force_encoding("UTF-16LE"), taken,
+          frozen].map do |destination|
           outcome = error_of { http.request_get("/") { |response| response.read_body(destination) && nil } }
           http.finish if outcome
           http.start unless http.started?
@@ -78,7 +81,7 @@ class NetHTTPMannersTest < Minitest::Test
     end
   end
 
-  def test_an_encoding_that_was_asked_for
+  def test_a_requested_encoding
     skip "net-http #{Net::HTTP::VERSION} asks for none" unless Net::HTTP.method_defined?(:response_body_encoding=)
 
     reply = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=iso-8859-1\r\nContent-Length: 7\r\n\r\nh\xe4ll\xf6!!".b
@@ -93,8 +96,9 @@ class NetHTTPMannersTest < Minitest::Test
 
   # --- time
 
-  def test_a_read_timeout_that_is_changed_on_the_way
-    [->(response, &block) { response.read_body(&block) }, ->(response, &block) { block.call && response.read_body }].each do |read|
+  def test_a_read_timeout_that_changes_during_the_body
+    [->(response, &block) { response.read_body(&block) },
+      ->(response, &block) { block.call && response.read_body }].each do |read|
       same([[SIZED, LARGE.byteslice(0, 300_000)].join], keep: true) do |http|
         http.read_timeout = 30
         http.max_retries = 0
@@ -110,7 +114,7 @@ class NetHTTPMannersTest < Minitest::Test
     end
   end
 
-  # Of the server's word, which does not come.
+  # For the server's "100 Continue", which does not come.
   def test_a_continue_timeout
     bodies = {string: ->(put) { put.body = "abc" }, stream: ->(put) { put.body_stream = StringIO.new("abc") },
               form: ->(put) { put.set_form([%w[a b]], "multipart/form-data", boundary: "b") }}
@@ -142,8 +146,11 @@ class NetHTTPMannersTest < Minitest::Test
         file.write("<part>")
         file.rewind
         first = Net::HTTP::Post.new("/").tap { |post| post.set_form_data("a" => ["b", "c d"], "\u00e4" => "&") }
-        second = Net::HTTP::Post.new("/").tap { |post| post.set_form([["a", "b"], ["f", file, {filename: "x.txt"}]], "multipart/form-data", boundary: "limit") }
-        third = Net::HTTP::Post.new("/").tap { |post| post.set_form([["s", StringIO.new("part")]], "multipart/form-data", boundary: "limit") }
+        second = Net::HTTP::Post.new("/").tap { |post|
+          post.set_form([["a", "b"], ["f", file, {filename: "x.txt"}]], "multipart/form-data", boundary: "limit")
+        }
+        third = Net::HTTP::Post.new("/")
+          .tap { |post| post.set_form([["s", StringIO.new("part")]], "multipart/form-data", boundary: "limit") }
         third["Transfer-Encoding"] = "chunked"
         fourth = Net::HTTP::Post.new("/").tap { |post| post.set_form({"a" => "b"}) }
         [first, second, third, fourth].map { |post| http.request(post).body }
@@ -154,37 +161,46 @@ class NetHTTPMannersTest < Minitest::Test
   def test_verbs_and_fields
     same([OK] * 10) do |http|
       verbs = [Net::HTTP::Patch, Net::HTTP::Options, Net::HTTP::Propfind, Net::HTTP::Delete].map do |klass|
-        request = klass.new("/path?a=b", "x-some-thing" => " spaced ", "CAPITALS" => "1", :symbol => "2", "Accept" => nil)
+        request = klass.new("/path?a=b",
+          "x-some-thing" => " spaced ", "CAPITALS" => "1", :symbol => "2", "Accept" => nil)
         request.body = "body" if request.request_body_permitted?
         request.basic_auth("user", "password")
         request.add_field("x-some-thing", "more")
         http.request(request).body
       end
-      verbs << http.request(Net::HTTPGenericRequest.new("BREW", true, true, "/pot", "X-Number" => "5"), "beans").body << http.send_request("GET", "/sent", nil, {"a" => "b"}).body
+      verbs << http.request(Net::HTTPGenericRequest.new("BREW", true, true, "/pot", "X-Number" => "5"), "beans").body <<
+        http.send_request("GET", "/sent", nil, {"a" => "b"}).body
       verbs << http.put("/", "given", {}).body << http.delete("/").body
     end
   end
 
-  def test_requests_that_are_none
+  def test_invalid_requests
     same([OK] * 8) do |http|
-      [-> { http.get("/", "X" => "a\r\nb") }, -> { http.get("/", "" => "a") }, -> { http.get("/", "a" => 5) }, -> { http.get("") }, -> { http.get("/", "a:b" => "c") }, -> { http.get("/ \r\nX: y") },
-        -> { http.post("/", nil) && nil }, -> { Net::HTTP::Get.new("relative") && nil }, -> { http.request(Object.new) }, -> { http.get(URI("/")) && nil }, -> { http.get("/", [%w[a b]]) && nil }].map { |ask| error_of(&ask) }
+      [-> { http.get("/", "X" => "a\r\nb") }, -> { http.get("/", "" => "a") }, -> { http.get("/", "a" => 5) },
+        -> { http.get("") }, -> { http.get("/", "a:b" => "c") }, -> { http.get("/ \r\nX: y") },
+        -> { http.post("/", nil) && nil }, -> { Net::HTTP::Get.new("relative") && nil },
+        -> { http.request(Object.new) }, -> { http.get(URI("/")) && nil },
+        -> { http.get("/", [%w[a b]]) && nil }].map { |ask| error_of(&ask) }
     end
   end
 
   # --- connections
 
   def test_upgrades
-    same(["HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nfirst words\nmore"], keep: true) do |http|
-      answer = error_of { http.get("/", "Upgrade" => "x", "Connection" => "upgrade").code } # older ones go on to the next
+    same(["HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nfirst words\nmore"],
+      keep: true) do |http|
+      # Older versions continue with the next.
+      answer = error_of { http.get("/", "Upgrade" => "x", "Connection" => "upgrade").code }
       socket = http.instance_variable_get(:@socket)
       [answer, socket.closed? || [socket.readline, socket.read(4), socket.io.class]]
     end
   end
 
   def test_kept_or_closed
-    ["HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
-      "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\nProxy-Connection: close\r\nContent-Length: 5\r\n\r\nhello"].each do |reply|
+    ["HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+      "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
+      "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+      "HTTP/1.1 200 OK\r\nProxy-Connection: close\r\nContent-Length: 5\r\n\r\nhello"].each do |reply|
       same([reply] * 3) do |http|
         Array.new(3) { [http.get("/").body, http.instance_variable_get(:@socket).closed?] }
       end
@@ -194,12 +210,15 @@ class NetHTTPMannersTest < Minitest::Test
   def test_a_connection_that_was_idle_for_too_long
     same([OK] * 3) do |http|
       http.keep_alive_timeout = 0
-      [http.get("/").body, http.instance_variable_get(:@socket).io.fileno.class].tap { sleep 0.01 } << http.get("/").body
+      [http.get("/").body, http.instance_variable_get(:@socket).io.fileno.class].tap { sleep 0.01 } <<
+        http.get("/").body
     end
   end
 
-  def test_what_is_tried_again
-    same([nil, OK, nil, nil, OK]) { |http| [http.get("/1").body, error_of { http.post("/2", "x") }, error_of { http.get("/3").body }] }
+  def test_requests_that_are_retried
+    same([nil, OK, nil, nil, OK]) do |http|
+      [http.get("/1").body, error_of { http.post("/2", "x") }, error_of { http.get("/3").body }]
+    end
     same([nil, nil, OK]) do |http|
       http.max_retries = 0
       [error_of { http.get("/") }, error_of { http.get("/") }, http.get("/").body]
@@ -211,7 +230,8 @@ class NetHTTPMannersTest < Minitest::Test
       port = http.port
       through = Net::HTTP.new("192.0.2.1", 81, "127.0.0.1", port, "user", "pass")
       [through.start { |proxied| proxied.get("/a").body }, Net::HTTP.Proxy("127.0.0.1", port).get("192.0.2.1", "/b"),
-        Net::HTTP.new("127.0.0.1", port, "192.0.2.9", 1, nil, nil, "127.0.0.1,192.0.2.9").start { |direct| direct.get("/c").body }]
+        Net::HTTP.new("127.0.0.1", port, "192.0.2.9", 1, nil, nil, "127.0.0.1,192.0.2.9")
+          .start { |direct| direct.get("/c").body }]
     end
   end
 
@@ -237,7 +257,7 @@ class NetHTTPMannersTest < Minitest::Test
     end
   end
 
-  def test_what_is_shown
+  def test_debug_output_is_that_of_stock
     same([OK, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"], fast: false) do |http|
       log = StringIO.new
       http.finish
@@ -245,17 +265,21 @@ class NetHTTPMannersTest < Minitest::Test
       http.start
       2.times { http.get("/") }
       http.finish
-      log.string.gsub(http.port.to_s, "PORT").gsub(/Conn.*/, "") # reading and waiting are told in pieces of chance
+      log.string.gsub(http.port.to_s, "PORT").gsub(/Conn.*/, "") # the split into reads and waits is random
     end
   end
 
-  def test_what_can_be_said_of_a_response
-    reply = "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-4/10\r\nContent-Length: 5\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Type: text/html; charset=x\r\nConnection: close\r\n\r\nhello"
+  def test_methods_of_a_response
+    reply = "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-4/10\r\nContent-Length: 5\r\nSet-Cookie: a\r\n" \
+      "Set-Cookie: b\r\nContent-Type: text/html; charset=x\r\nConnection: close\r\n\r\nhello"
     same([reply]) do |http|
       response = http.get("/")
-      [response.to_hash, response.get_fields("set-cookie"), response.content_range, response.range_length, response.content_length, response.type_params, response.sub_type,
-        response.each_capitalized.to_a, response.canonical_each.to_a, response.connection_close?, response.chunked?, response.inspect, response.msg, response.uri, response.key?("ETag"),
-        response.to_hash.keys.map(&:frozen?), response.to_hash.values.flatten.map(&:frozen?), response.instance_variables, Marshal.load(Marshal.dump(response)).body]
+      [response.to_hash, response.get_fields("set-cookie"), response.content_range, response.range_length,
+        response.content_length, response.type_params, response.sub_type,
+        response.each_capitalized.to_a, response.canonical_each.to_a, response.connection_close?, response.chunked?,
+        response.inspect, response.msg, response.uri, response.key?("ETag"),
+        response.to_hash.keys.map(&:frozen?), response.to_hash.values.flatten.map(&:frozen?),
+        response.instance_variables, Marshal.load(Marshal.dump(response)).body]
     end
   end
 
@@ -272,7 +296,8 @@ class NetHTTPMannersTest < Minitest::Test
     assert_operator Heddle::NetHTTP.stats[:fast], :>, before if fast
   end
 
-  # A server that gives these replies in turn, one a request (nil: it closes instead), to a client of whom it keeps what it was sent.
+  # A server that sends these replies in turn, one a request (nil: it closes instead), to a client whose requests it
+  # keeps.
   def same(replies, keep: false, ask: nil, fast: true)
     each_way(fast: fast) do
       left, received = replies.dup, []

@@ -6,7 +6,8 @@ require "support/scripted_http_server"
 require "heddle/net_http"
 require "objspace"
 
-# What C keeps of Ruby's objects, while the GC takes and moves what it can; and a process that has two of everything.
+# C code's references to Ruby objects, while the GC frees and moves what it can; and a process in which everything
+# exists twice.
 class NetHTTPMemoryTest < Minitest::Test
   include LoopHelpers
 
@@ -16,11 +17,12 @@ class NetHTTPMemoryTest < Minitest::Test
   HEAD = "HTTP/1.1 200 OK\r\nX-One: #{"a" * 300}\r\nX-Two: b\r\n folded\r\nX-Two: again\r\n"
   REPLIES = {
     sized: "#{HEAD}Content-Length: #{BODY.bytesize}\r\n\r\n#{BODY}",
-    chunked: "#{HEAD}Transfer-Encoding: chunked\r\n\r\n#{BODY.scan(/.{1,1700}/).map { |part| "#{part.bytesize.to_s(16)}\r\n#{part}\r\n" }.join}0\r\n\r\n",
+    chunked: "#{HEAD}Transfer-Encoding: chunked\r\n" \
+      "\r\n#{BODY.scan(/.{1,1700}/).map { |part| "#{part.bytesize.to_s(16)}\r\n#{part}\r\n" }.join}0\r\n\r\n",
     inflated: "#{HEAD}Content-Encoding: gzip\r\nContent-Length: #{Zlib.gzip(BODY).bytesize}\r\n\r\n".b + Zlib.gzip(BODY)
   }.freeze
 
-  # What the client does in a process of its own, told the port and the scheme.
+  # What the client does in its own process, given the port and the scheme.
   CLIENT = <<~RUBY
     require "heddle/net_http"
     require "openssl"
@@ -76,7 +78,7 @@ class NetHTTPMemoryTest < Minitest::Test
     end
   end
 
-  # A body that is read without Ruby's lock while other threads allocate and collect.
+  # A body that is read without the GVL while other threads allocate and collect.
   def test_collecting_beside_a_large_body
     body = "0123456789abcdef" * 300_000
     with_scripted(false, "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}") do |port|
@@ -90,28 +92,30 @@ class NetHTTPMemoryTest < Minitest::Test
     end
   end
 
-  # A collection frees bit by bit while objects are made, and a body of many MiB makes hardly any.
-  def test_what_was_collected_is_free_before_much_more_is_reserved
+  # A collection frees bit by bit as objects are made, and a body of many MiB makes hardly any.
+  def test_garbage_is_freed_before_much_more_is_allocated
     assert_collected_meanwhile("response.read_body { |segment| states << at_work.call }")
   end
 
-  def test_what_was_collected_is_free_before_the_next_string_is_reserved
+  def test_garbage_is_freed_before_the_next_string_is_allocated
     assert_collected_meanwhile("at_work.call; response.read_body", "at_work.call")
   end
 
-  def test_a_disabled_gc_stays_so
+  def test_a_disabled_gc_stays_disabled
     body = "0123456789abcdef" * 500_000
     with_scripted(false, "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}") do |port|
       assert_child(<<~RUBY)
         #{CLIENT}
         GC.disable
-        client(#{port}, false).start { |http| http.request_get("/") { |response| response.read_body { |segment| segment } } }
+        client(#{port}, false).start do |http|
+          http.request_get("/") { |response| response.read_body { |segment| segment } }
+        end
         raise "enabled" unless GC.disable
       RUBY
     end
   end
 
-  # A connection that was open before belongs to the parent; the child makes its own.
+  # A connection that was open before belongs to the parent; the child opens its own.
   def test_fork
     with_scripted(false, REPLIES[:sized]) do |port|
       assert_child(<<~RUBY)
@@ -131,8 +135,8 @@ class NetHTTPMemoryTest < Minitest::Test
     end
   end
 
-  # Thousands may wait at once: a page each, if room for a reply were made before it comes.
-  def test_who_waits_in_a_task_holds_no_room_for_the_reply
+  # Thousands may wait at once: a page each, if a buffer for the reply were made before the reply arrives.
+  def test_a_waiting_task_holds_no_buffer_for_the_reply
     skip "elsewhere IO's own method reads" unless BasicSocket.method_defined?(:read_nonblock, false)
     server = TCPServer.new("127.0.0.1", 0)
     %i[disable enable].each do |switch|
@@ -143,7 +147,8 @@ class NetHTTPMemoryTest < Minitest::Test
         socket = server.accept
         socket.readpartial(1000)
         sleep(0) until request.status == :waiting
-        assert_operator ObjectSpace.memsize_of(http.instance_variable_get(:@socket).instance_variable_get(:@rbuf)), :<, 1000, switch
+        assert_operator ObjectSpace.memsize_of(http.instance_variable_get(:@socket).instance_variable_get(:@rbuf)), :<,
+          1000, switch
         socket.write("HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n#{BODY * 8}")
         assert_equal BODY * 8, request.value
       ensure
@@ -157,7 +162,7 @@ class NetHTTPMemoryTest < Minitest::Test
 
   private
 
-  # The child begins a collection as soon as the head is there, and it is not done by itself when the body is.
+  # The child begins a collection as soon as the head has arrived; it would not finish by itself before the body has.
   def assert_collected_meanwhile(reading, after = "states.last")
     body = "0123456789abcdef" * 400_000
     with_scripted(false, "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}") do |port|
@@ -170,7 +175,7 @@ class NetHTTPMemoryTest < Minitest::Test
           begun = true
           GC.latest_gc_info(:state)
         end
-        raise "collected at once: the test is none" unless at_work.call == :sweeping
+        raise "the collection ended at once: the test proves nothing" unless at_work.call == :sweeping
         begun = false
         GC.start
         states = []

@@ -6,8 +6,8 @@ require "support/dead_network"
 require "support/hosts"
 require "support/loop_helpers"
 
-# open_timeout where nobody answers: it bounds the look-up and all addresses together, with TLS as without, in plain threads as
-# in tasks, and is reported in stock's words.
+# open_timeout where no host answers: it bounds the look-up and all addresses together, with and without TLS, in plain
+# threads and in tasks, and its error has stock's message.
 class NetHTTPOpenTimeoutTest < Minitest::Test
   include DeadNetworkHelpers
   include LoopHelpers
@@ -15,9 +15,13 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
   hard_deadline 120
   mode :thread
 
-  ZONE = {"one.test" => {"a" => ["192.0.2.1"]}, "three.test" => {"a" => %w[192.0.2.1 192.0.2.2 192.0.2.3]}, "silent.test" => {"failure" => "silent"}}.freeze
+  ZONE = {
+    "one.test" => {"a" => ["192.0.2.1"]},
+    "three.test" => {"a" => %w[192.0.2.1 192.0.2.2 192.0.2.3]},
+    "silent.test" => {"failure" => "silent"}
+  }.freeze
 
-  # What is said to the Net::HTTP before it starts.
+  # What is set on the Net::HTTP before it starts.
   WAYS = {
     "plain" => "",
     "tls" => "http.use_ssl = true",
@@ -49,24 +53,27 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
 
   def test_in_threads
     assert_all_in_time(outcomes(<<~RUBY))
-      outcomes = #{TRIES}.map { |way, host| [way, host, Thread.new { try(host, #{WAYS}[way]) }] }.map { |way, host, thread| [way, host, thread.value] }
+      outcomes = #{TRIES}.map { |way, host| [way, host, Thread.new { try(host, #{WAYS}[way]) }] }
+        .map { |way, host, thread| [way, host, thread.value] }
     RUBY
   end
 
   def test_in_tasks
     assert_all_in_time(outcomes(<<~RUBY))
       outcomes = Heddle.run do
-        #{TRIES}.map { |way, host| [way, host, Heddle.spawn { try(host, #{WAYS}[way]) }] }.map { |way, host, task| [way, host, task.value] }
+        #{TRIES}.map { |way, host| [way, host, Heddle.spawn { try(host, #{WAYS}[way]) }] }
+          .map { |way, host, task| [way, host, task.value] }
       end
     RUBY
   end
 
-  # Another's scheduler, which goes on meanwhile: Ruby 3.4 and later do not ask it for TCPSocket.open.
+  # Another gem's scheduler, which keeps running: Ruby 3.4 and later do not call it for TCPSocket.open.
   def test_under_async
     reason = Hosts.missing(:async)
     skip reason if reason
 
-    all = outcomes(<<~RUBY, gems: true, env: {"RUBYLIB" => [File.expand_path("..", __dir__), *ENV["RUBYLIB"]].join(":")})
+    load_path = [File.expand_path("..", __dir__), *ENV["RUBYLIB"]].join(":")
+    all = outcomes(<<~RUBY, gems: true, env: {"RUBYLIB" => load_path})
       require "support/hosts"
       late, threads = 0, Thread.list.size
       now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
@@ -89,27 +96,30 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
     assert_all_in_time(all)
   end
 
-  # One address: stock tries several one after another before net-http 0.2.1.
-  def test_in_stocks_words
+  # One address: stock before net-http 0.2.1 tries several one after another.
+  def test_errors_have_stocks_message
     stock, ours = %w[disable enable].map do |switch|
-      outcomes("Heddle::NetHTTP.#{switch}\noutcomes = {'one.test' => try('one.test', ''), 'tls' => try('one.test', 'http.use_ssl = true')}")
+      outcomes("Heddle::NetHTTP.#{switch}\noutcomes = {'one.test' => try('one.test', ''), 'tls' => try('one.test', " \
+        "'http.use_ssl = true')}")
     end
-    assert_equal stock.transform_values { |outcome| outcome.first(2) }, ours.transform_values { |outcome| outcome.first(2) }
+    assert_equal stock.transform_values { |outcome| outcome.first(2) },
+      ours.transform_values { |outcome| outcome.first(2) }
   end
 
   # The kernel gives up after 3 s, once.
-  def test_where_the_kernel_gives_up
+  def test_the_kernels_own_connect_timeout
     stock, ours = %w[disable enable].map do |switch|
       in_background do
-        outcomes("Heddle::NetHTTP.#{switch}\noutcomes = [try('192.0.2.1', 'http.open_timeout = nil'), try('192.0.2.1', 'http.open_timeout = 20')]")
+        outcomes("Heddle::NetHTTP.#{switch}\noutcomes = [try('192.0.2.1', 'http.open_timeout = nil'), " \
+          "try('192.0.2.1', 'http.open_timeout = 20')]")
       end
     end.map(&:value)
     assert_equal stock.map { |outcome| outcome.first(2) }, ours.map { |outcome| outcome.first(2) }
     ours.each { |_, _, seconds| assert_operator seconds, :<, 5.5 }
   end
 
-  # What was claimed for one connect is not left behind for another that never asked.
-  def test_others_connect_as_before
+  # The timeout of one connect does not stay for another that set none.
+  def test_other_connects_are_unaffected
     out = assert_child(<<~RUBY, launcher: network.launcher)
       #{PROGRAM}
       try("127.0.0.1", "http.use_ssl = true") # refused, an address: nothing is looked up

@@ -5,7 +5,8 @@ require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
-# What a program overrides is called, wherever it does so: in a subclass, one object, a String of its own, a module in front.
+# A program's override is called, wherever it is: in a subclass, on one object, in its own String, in a module in
+# front.
 class NetHTTPOverridesTest < Minitest::Test
   include LoopHelpers
 
@@ -13,6 +14,7 @@ class NetHTTPOverridesTest < Minitest::Test
 
   REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
   CONNECTS = (Net::HTTP::VERSION == "0.2.0") ? "Socket" : "TCPSocket"
+  AT_EXIT = "at_exit { print $called }"
 
   # How programs keep the case of names.
   class CaseSensitive < Net::HTTP::Get
@@ -61,7 +63,7 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_includes head_of(CaseSensitive.new("/", "soapAction" => "x")), "\r\nsoapAction: x\r\n"
   end
 
-  def test_names_that_keep_their_case
+  def test_header_names_keep_their_case
     assert_includes head_of(Net::HTTP::Get.new("/", Untouched.new("soapAction") => "x")), "\r\nsoapAction: x\r\n"
     request = Net::HTTP::Get.new("/")
     request.instance_variable_get(:@header)[Untouched.new("soapAction")] = ["x"]
@@ -72,14 +74,14 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_includes head_of(WithField.new("/")), "\r\nX-Added: 1\r\n"
   end
 
-  def test_one_request
+  def test_a_method_of_one_request
     request = Net::HTTP::Get.new("/", "soapaction" => "x")
     request.define_singleton_method(:capitalize, &:upcase)
     assert_includes head_of(request), "\r\nSOAPACTION: x\r\n"
   end
 
-  # As net-http-pipeline does it.
-  def test_requests_that_are_begun_before_the_first_is_answered
+  # As net-http-pipeline does.
+  def test_requests_begun_before_the_first_is_answered
     Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
       socket = http.instance_variable_get(:@socket)
       requests = Array.new(2) { Net::HTTP::Get.new("/") }
@@ -95,19 +97,35 @@ class NetHTTPOverridesTest < Minitest::Test
     end
   end
 
-  # In processes of their own, for what is reopened stays so; before it is switched on, and after.
+  # In separate processes, since reopened classes stay so; before Heddle is switched on, and after.
   {
     "a class of responses" => ["Net::HTTPResponse.class_eval { def content_length = 1 }", "h"],
-    "one class of responses" => ["Net::HTTPOK.class_eval { private def read_body_0(dest) = (super; dest.upcase!) }", "HELLO"],
-    "a class of one status" => ["Net::HTTPOK.class_eval { def chunked? = ($called = true) && super }; at_exit { print $called }", "hellotrue"],
-    "how responses are chosen" => ["Net::HTTPResponse.singleton_class.prepend(Module.new { def response_class(*) = Class.new(super) { def body = 'other' } })", "other"],
-    "requests" => ["Net::HTTPGenericRequest.class_eval { def capitalize(name) = ($called = true) && name.upcase }; at_exit { print $called }", "hellotrue"],
-    "a class of requests" => ["Net::HTTP::Get.class_eval { def write_header(*) = ($called = true) && super }; at_exit { print $called }", "hellotrue"],
-    "what makes a client" => ["Net::HTTP.class_eval { def initialize(address, port) = (@address, @port, @path, @open_timeout = address, port, 1, 5) }; at_exit { print $made }", "hello5"],
-    "what connects" => ["#{CONNECTS}.prepend(Module.new { def initialize(*, **) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
-    "what reads a socket" => ["#{CONNECTS}.prepend(Module.new { def read_nonblock(...) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
-    "what writes to any socket" => ["BasicSocket.prepend(Module.new { def write_nonblock(...) = ($called = true) && super }); at_exit { print $called }", "hellotrue"],
-    "what a socket is" => ["#{CONNECTS}.class_eval { def read_nonblock(...) = ($called = true) && super }; at_exit { print $called }", "hellotrue"]
+    "one class of responses" => ["Net::HTTPOK.class_eval { private def read_body_0(dest) = (super; dest.upcase!) }",
+      "HELLO"],
+    "a class of one status" =>
+      ["Net::HTTPOK.class_eval { def chunked? = ($called = true) && super }; #{AT_EXIT}", "hellotrue"],
+    "how responses are chosen" =>
+      ["Net::HTTPResponse.singleton_class.prepend(Module.new { " \
+        "def response_class(*) = Class.new(super) { def body = 'other' } })", "other"],
+    "requests" =>
+      ["Net::HTTPGenericRequest.class_eval { def capitalize(name) = ($called = true) && name.upcase }; #{AT_EXIT}",
+        "hellotrue"],
+    "a class of requests" =>
+      ["Net::HTTP::Get.class_eval { def write_header(*) = ($called = true) && super }; #{AT_EXIT}", "hellotrue"],
+    "the method that makes a client" =>
+      ["Net::HTTP.class_eval { def initialize(address, port) = " \
+        "(@address, @port, @path, @open_timeout = address, port, 1, 5) }; at_exit { print $made }", "hello5"],
+    "the method that connects" =>
+      ["#{CONNECTS}.prepend(Module.new { def initialize(*, **) = ($called = true) && super }); #{AT_EXIT}",
+        "hellotrue"],
+    "the method that reads a socket" =>
+      ["#{CONNECTS}.prepend(Module.new { def read_nonblock(...) = ($called = true) && super }); #{AT_EXIT}",
+        "hellotrue"],
+    "the method that writes to any socket" =>
+      ["BasicSocket.prepend(Module.new { def write_nonblock(...) = ($called = true) && super }); #{AT_EXIT}",
+        "hellotrue"],
+    "the class of a socket" =>
+      ["#{CONNECTS}.class_eval { def read_nonblock(...) = ($called = true) && super }; #{AT_EXIT}", "hellotrue"]
   }.each do |what, (patch, expected)|
     %i[before after].each do |order|
       define_method(:"test_#{what.tr(" ", "_")}_#{order}") do
@@ -116,15 +134,17 @@ class NetHTTPOverridesTest < Minitest::Test
         out = assert_child(<<~RUBY)
           require "net/http"
           #{steps.join("\n")}
-          print Net::HTTP.start("127.0.0.1", #{@server.port}, nil) { |http| ($made = http.open_timeout) && http.get("/").body }
+          print Net::HTTP.start("127.0.0.1", #{@server.port}, nil) { |http|
+            ($made = http.open_timeout) && http.get("/").body
+          }
         RUBY
         assert_equal expected, out
       end
     end
   end
 
-  # A stub that is over leaves nothing behind.
-  def test_a_method_that_is_taken_away_again
+  # A stub that has ended leaves nothing behind.
+  def test_a_method_that_is_removed_again
     out = assert_child(<<~RUBY)
       require "heddle/net_http"
       fast = lambda do
@@ -147,7 +167,7 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_equal "[true, false, true, false, true]\n", out
   end
 
-  # A proxy is looked for where stock looks, through whatever stands there.
+  # A proxy is looked up where stock does, through any override there.
   {
     "method" => "ENV.singleton_class.prepend(Module.new { def [](name) = (name == 'http_proxy') ? PROXY : super })",
     "hash" => "Object.send(:remove_const, :ENV); ENV = {'http_proxy' => PROXY}",
@@ -166,7 +186,7 @@ class NetHTTPOverridesTest < Minitest::Test
     end
   end
 
-  # Classes that were looked at are watched; what another Ractor does with its own is no matter.
+  # Classes that were checked are watched; other Ractors' changes to their own do not matter.
   def test_classes_of_other_ractors
     out = assert_child(<<~RUBY)
       require "heddle/net_http"
@@ -177,18 +197,19 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_equal "[:foo]\n", out
   end
 
-  # Nothing in a new client tells who made it.
-  def test_new_clients_are_stocks
+  # Nothing in a new client shows who made it.
+  def test_new_clients_look_like_stock
     subclass = Class.new(Net::HTTP)
     made = [-> { Heddle::NetHTTP.disable }, -> { Heddle::NetHTTP.enable }].map do |switch|
       switch.call
-      [Net::HTTP.new("host"), Net::HTTP.new("host", 81), subclass.new("host"), Net::HTTP.new("host", nil, "proxy", 80)].map { |http| http.instance_variables.to_h { |name| [name, http.instance_variable_get(name)] }.to_a }
+      [Net::HTTP.new("host"), Net::HTTP.new("host", 81), subclass.new("host"), Net::HTTP.new("host", nil, "proxy", 80)]
+        .map { |http| http.instance_variables.to_h { |name| [name, http.instance_variable_get(name)] }.to_a }
     end
     assert_equal made.first, made.last
   end
 
   # Where stock has to start it, stock makes it.
-  def test_one_client_is_made
+  def test_only_one_client_is_made
     out = assert_child(<<~RUBY)
       require "heddle/net_http"
       Net::HTTP.class_eval { def proxy? = false }
@@ -224,7 +245,7 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_operator Integer(out), :<, 12
   end
 
-  def test_objects_know_no_public_require
+  def test_objects_have_no_public_require
     out = assert_child("p Object.new.respond_to?(:require)", env: {"RUBYOPT" => "-I#{ROOT}/lib -rheddle/net_http/auto"})
     assert_equal "false\n", out
   end

@@ -7,8 +7,8 @@ require "support/scripted_http_server"
 require "tempfile"
 require "heddle/net_http"
 
-# Bodies that are read into files and the like: those have taken the bytes when << returns, and the next ones come into the same
-# memory. What may keep a String gets one of its own each time.
+# Bodies that are read into files and similar destinations: those have taken the bytes when << returns, so the next
+# bytes use the same memory. A destination that may keep a String gets a new one each time.
 class NetHTTPSinksTest < Minitest::Test
   include LoopHelpers
 
@@ -18,7 +18,8 @@ class NetHTTPSinksTest < Minitest::Test
     chunks = (0...body.bytesize).step(50_000).map { |at| body.byteslice(at, 50_000) }
     {
       sized: "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n".b + body,
-      chunked: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".b + chunks.sum("".b) { |chunk| "#{chunk.bytesize.to_s(16)}\r\n".b << chunk << "\r\n" } << "0\r\n\r\n",
+      chunked: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".b +
+        chunks.sum("".b) { |chunk| "#{chunk.bytesize.to_s(16)}\r\n".b << chunk << "\r\n" } << "0\r\n\r\n",
       to_the_end: "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".b + body
     }
   end
@@ -35,9 +36,9 @@ class NetHTTPSinksTest < Minitest::Test
     @servers&.each(&:close)
   end
 
-  # What malloc was asked for meanwhile is less than the body, where Strings that are given away add up to all of it beside what
-  # the server, in this process, too, needs for itself.
-  def test_memory_is_used_again
+  # What malloc was asked for meanwhile is less than the body. Strings that are given away would add up to all of it,
+  # beside what the server, also in this process, needs for itself.
+  def test_memory_is_reused
     large = Random.new(2).bytes(4 << 20)
     self.class.replies(large).each do |shape, reply|
       [Tempfile.create("body"), Tempfile.new("body"), File.open(File::NULL, "wb")].each do |file|
@@ -54,7 +55,7 @@ class NetHTTPSinksTest < Minitest::Test
     end
   end
 
-  def test_what_comes_to_files_pipes_and_string_ios
+  def test_bodies_to_files_pipes_and_string_ios
     each_way do |shape, tls|
       Tempfile.create("body") do |file|
         fetch(shape, tls, file.binmode)
@@ -88,8 +89,8 @@ class NetHTTPSinksTest < Minitest::Test
     assert_equal BODY, got
   end
 
-  # Such methods may keep what they are given.
-  def test_what_a_program_has_put_a_method_on
+  # Such methods may keep their argument.
+  def test_destinations_with_a_programs_own_method
     each_way do |shape, tls|
       Tempfile.create("body") do |file|
         kept = []
@@ -139,14 +140,16 @@ class NetHTTPSinksTest < Minitest::Test
 
   private
 
-  # The scripted server breaks TLS off, which is no end of a body.
+  # The scripted server breaks TLS off, which does not end a body.
   def each_way(ways = [false, true])
     REPLIES.each_key { |shape| ways.each { |tls| yield shape, tls unless tls && shape == :to_the_end } }
   end
 
   def server(tls, reply)
     (@servers ||= []) << (made = ScriptedHTTPServer.new(tls: tls))
-    made.play([[{pieces: (0...reply.bytesize).step(1 << 18).map { |at| reply.byteslice(at, 1 << 18) }, ending: :close}]] * 2)
+    made.play(
+      [[{pieces: (0...reply.bytesize).step(1 << 18).map { |at| reply.byteslice(at, 1 << 18) }, ending: :close}]] * 2
+    )
     made
   end
 
@@ -159,7 +162,7 @@ class NetHTTPSinksTest < Minitest::Test
     http.start { http.request_get("/") { |reply| reply.read_body(destination) } }
   end
 
-  # Bytes; nothing else of this process is to take much meanwhile.
+  # Bytes; no other code of this process may allocate much meanwhile.
   def reserved_while
     GC.start
     GC.disable

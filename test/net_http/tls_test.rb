@@ -8,7 +8,8 @@ require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
-# What TLS does that plain sockets do not: records without data, reads that a write waits for, and an end that is not announced.
+# What TLS does and plain sockets do not: records without data, reads that a write waits for, and an end without
+# close_notify.
 class NetHTTPTLSTest < Minitest::Test
   include LoopHelpers
 
@@ -16,14 +17,16 @@ class NetHTTPTLSTest < Minitest::Test
 
   REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
 
-  # openssl's own server, which sends what it is told on its input; "k" has it send a record without data.
+  # openssl's own server, which sends its input; "k" makes it send a record without data.
   class Server
     attr_reader :port
 
     def initialize
       context = ScriptedHTTPServer.tls_context
-      @files = [context.cert, context.key].map { |part| Tempfile.new("pem").tap { |file| file.write(part.to_pem) && file.flush } }
-      @input, @output, @process = Open3.popen2e("openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", @files[0].path, "-key", @files[1].path)
+      @files = [context.cert, context.key]
+        .map { |part| Tempfile.new("pem").tap { |file| file.write(part.to_pem) && file.flush } }
+      @input, @output, @process = Open3.popen2e("openssl", "s_server", "-accept", "127.0.0.1:0", "-cert",
+        @files[0].path, "-key", @files[1].path)
       @seen = +""
       wait_for(/ACCEPT.*:(\d+)/)
       @port = @seen[/ACCEPT.*:(\d+)/, 1].to_i
@@ -50,8 +53,8 @@ class NetHTTPTLSTest < Minitest::Test
     Heddle::NetHTTP.enable
   end
 
-  # https://github.com/ruby/net-http/issues/233: stock asks whether the file has ended, and waits for data without limit
-  # where all that has come is a record of the handshake: a session ticket, or new keys, as here.
+  # https://github.com/ruby/net-http/issues/233: stock checks for the end of the file, and waits for data without
+  # limit where only a handshake record has arrived: a session ticket, or new keys, as here.
   def test_a_record_without_data_before_a_request
     server = Server.new
     http = client(server.port)
@@ -71,8 +74,8 @@ class NetHTTPTLSTest < Minitest::Test
     server&.close
   end
 
-  # net-protocol before 0.4 asks again and again, with all of a processor, while a write waits for something to read.
-  def test_a_write_that_waits_for_something_to_read
+  # net-protocol before 0.4 retries in a busy loop while a write waits for data to read.
+  def test_a_write_that_waits_for_data_to_read
     server = ScriptedHTTPServer.new(tls: true)
     server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}] * 3])
     out = assert_child(<<~RUBY, gems: true)
@@ -107,11 +110,13 @@ class NetHTTPTLSTest < Minitest::Test
     server&.close
   end
 
-  # A server that is connected to, and does not speak.
-  def test_a_handshake_that_does_not_end
+  # A server that accepts the connection, and does not speak.
+  def test_a_handshake_that_never_ends
     with_server(->(connection) { connection.read }) do |port|
       assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { client(port).start } } }
-      assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.1) { client(port).start } } } }
+      assert_within(2) do
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.1) { client(port).start } } }
+      end
       impatient = client(port)
       impatient.open_timeout = 0.1
       assert_within(2) { assert_raises(Net::OpenTimeout) { impatient.start } }
@@ -134,14 +139,18 @@ class NetHTTPTLSTest < Minitest::Test
     server = ScriptedHTTPServer.new(tls: true)
     body = "x" * 300_000
     server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n", body], ending: nil}] * 2] * 10)
-    bodies = Heddle.run { Array.new(10) { Heddle.spawn { client(server.port).start { |http| [http.get("/").body, http.post("/", body).body] } } }.map(&:value) }
+    bodies = Heddle.run {
+      Array.new(10) {
+        Heddle.spawn { client(server.port).start { |http| [http.get("/").body, http.post("/", body).body] } }
+      }.map(&:value)
+    }
     assert_equal [[body, body]] * 10, bodies
   ensure
     server&.close
   end
 
-  # Nothing is reserved beyond the body where its length is known: it would count as garbage later.
-  def test_a_body_takes_no_more_memory_than_it_has_bytes
+  # Where the length of the body is known, nothing is allocated beyond it: that would count as garbage later.
+  def test_a_body_takes_no_more_memory_than_its_bytes
     body = "0123456789abcdef" * 350_000
     with_bodies(body) do |port|
       fetched = client(port).start { |http| http.get("/").body }
@@ -150,8 +159,9 @@ class NetHTTPTLSTest < Minitest::Test
     end
   end
 
-  # SSLSocket's method in Ruby is passed by where that shows nowhere. What it has read ahead comes first all the same.
-  def test_bytes_that_are_pushed_back_come_first
+  # SSLSocket's Ruby method is bypassed where that has no visible effect. What it has read ahead comes first all the
+  # same.
+  def test_pushed_back_bytes_come_first
     body = "0123456789abcdef" * 50_000
     pieces = lambda do |port|
       seen = []
@@ -169,12 +179,16 @@ class NetHTTPTLSTest < Minitest::Test
     end
   end
 
-  # In processes of their own, for what is reopened stays so.
+  # In separate processes, since reopened classes stay so.
   {
-    "in front of read_nonblock" => "OpenSSL::SSL::SSLSocket.prepend(Module.new { def read_nonblock(...) = ($called += 1) && super })",
-    "in front of sysread_nonblock" => "OpenSSL::SSL::SSLSocket.prepend(Module.new { private def sysread_nonblock(...) = ($called += 1) && super })",
-    "in the place of Buffering's" => "OpenSSL::Buffering.module_eval { alias_method :as_it_was, :read_nonblock; def read_nonblock(...) = ($called += 1) && as_it_was(...) }",
-    "in the place of SSLSocket's" => "OpenSSL::SSL::SSLSocket.class_eval { alias_method :as_it_was, :sysread_nonblock; private def sysread_nonblock(...) = ($called += 1) && as_it_was(...) }"
+    "in front of read_nonblock" =>
+      "OpenSSL::SSL::SSLSocket.prepend(Module.new { def read_nonblock(...) = ($called += 1) && super })",
+    "in front of sysread_nonblock" =>
+      "OpenSSL::SSL::SSLSocket.prepend(Module.new { private def sysread_nonblock(...) = ($called += 1) && super })",
+    "in the place of Buffering's" => "OpenSSL::Buffering.module_eval { alias_method :as_it_was, :read_nonblock; def " \
+      "read_nonblock(...) = ($called += 1) && as_it_was(...) }",
+    "in the place of SSLSocket's" => "OpenSSL::SSL::SSLSocket.class_eval { alias_method :as_it_was, " \
+      ":sysread_nonblock; private def sysread_nonblock(...) = ($called += 1) && as_it_was(...) }"
   }.each do |where, patch|
     define_method(:"test_a_method_#{where.tr(" '", "_")}_is_called_for_each_record") do
       body = "0123456789abcdef" * 50_000
@@ -184,7 +198,9 @@ class NetHTTPTLSTest < Minitest::Test
           require "openssl"
           $called = 0
           #{patch}
-          Net::HTTP.start("127.0.0.1", #{port}, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| print http.get("/").body.bytesize, " " }
+          Net::HTTP.start("127.0.0.1", #{port}, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) do |http|
+            print http.get("/").body.bytesize, " "
+          end
           print $called > #{body.bytesize / 16_384}
         RUBY
         assert_equal "#{body.bytesize} true", out
@@ -194,10 +210,13 @@ class NetHTTPTLSTest < Minitest::Test
 
   private
 
-  # In records that do not end where memory is reserved to.
+  # In records that do not end at the end of a buffer.
   def with_bodies(body)
     server = ScriptedHTTPServer.new(tls: true)
-    server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n", body[0, 9000], body[9000..]], ending: nil}]])
+    server.play([[{
+      pieces: ["HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n", body[0, 9000], body[9000..]],
+      ending: nil
+    }]])
     yield server.port
   ensure
     server&.close

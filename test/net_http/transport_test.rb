@@ -36,18 +36,26 @@ class NetHTTPTransportTest < Minitest::Test
     assert_operator Heddle::NetHTTP.stats[:fast] - @before, :>, 60
   end
 
-  # Another's scheduler, through its public hooks.
+  # Another gem's scheduler, through its public hooks.
   def test_under_async
     reason = Hosts.missing(:async)
     skip reason if reason
 
     @servers << tls = ScriptedHTTPServer.new(tls: true)
     zipped = Zlib.gzip("hello" * 1000)
-    tls.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: #{zipped.bytesize}\r\n\r\n", zipped], ending: nil}]] * 10)
+    tls.play([[{
+      pieces: ["HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: #{zipped.bytesize}\r\n\r\n", zipped],
+      ending: nil
+    }]] * 10)
     bodies = Hosts.run(:async) do |spawn|
-      plain = Array.new(10) { |i| spawn.call { Net::HTTP.get(URI("http://#{i.even? ? "127.0.0.1" : "localhost"}:#{@server.port}/")) } }
+      plain = Array.new(10) { |i|
+        spawn.call { Net::HTTP.get(URI("http://#{i.even? ? "127.0.0.1" : "localhost"}:#{@server.port}/")) }
+      }
       sealed = Array.new(10) do
-        spawn.call { Net::HTTP.start("localhost", tls.port, nil, nil, nil, nil, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| http.post("/", "x" * 100_000).body } }
+        spawn.call do
+          Net::HTTP.start("localhost", tls.port, nil, nil, nil, nil,
+            use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) { |http| http.post("/", "x" * 100_000).body }
+        end
       end
       (plain + sealed).map(&:value)
     end
@@ -93,33 +101,44 @@ class NetHTTPTransportTest < Minitest::Test
   end
 
   def test_options_as_in_stock
-    options = {:read_timeout => 7, :open_timeout => 3, :keep_alive_timeout => 9, "write_timeout" => 1, :no_such => 1, :max_retries => 0}
+    options = {
+      :read_timeout => 7, :open_timeout => 3, :keep_alive_timeout => 9, "write_timeout" => 1, :no_such => 1,
+      :max_retries => 0
+    }
     seen = [-> { Heddle::NetHTTP.enable }, -> { Heddle::NetHTTP.disable }].map do |switch|
       switch.call
       Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, options) do |http|
-        %i[read_timeout open_timeout keep_alive_timeout write_timeout max_retries proxy? proxy_address].map { |name| http.public_send(name) }
+        %i[read_timeout open_timeout keep_alive_timeout write_timeout max_retries proxy? proxy_address].map do |name|
+          http.public_send(name)
+        end
       end
     end
     assert_equal [7, 3, 9, 60, 0, false, nil], seen.first
     assert_equal seen.last, seen.first
   end
 
-  def test_an_option_whose_setter_comes_late
+  def test_an_option_whose_setter_is_defined_late
     klass = Class.new(Net::HTTP)
     klass.start("127.0.0.1", @server.port, nil, nil, nil, nil, read_timeout: 1) { nil }
     klass.attr_accessor :late
     klass.start("127.0.0.1", @server.port, nil, nil, nil, nil, late: 5) { |http| assert_equal 5, http.late }
   end
 
-  def test_to_an_address_without_a_timer
+  def test_connecting_to_an_address_sets_no_timer
     called = []
-    trace = TracePoint.new(:call, :c_call) { |point| called << point.method_id if %i[timeout open tcp].include?(point.method_id) }
+    trace = TracePoint.new(:call, :c_call) { |point|
+      called << point.method_id if %i[timeout open tcp].include?(point.method_id)
+    }
     trace.enable(target_thread: Thread.current) { Net::HTTP.start("127.0.0.1", @server.port, nil) { nil } }
     assert_empty called
   end
 
-  def test_a_stub_of_what_connects_is_asked
-    opener = (Net::HTTP::VERSION == "0.2.0") ? "Socket.singleton_class.prepend(Module.new { def tcp(*, **) = ($called = true) && super })" : "def TCPSocket.open(*, **) = ($called = true) && super"
+  def test_a_stub_of_the_connecting_method_is_called
+    opener = if Net::HTTP::VERSION == "0.2.0"
+      "Socket.singleton_class.prepend(Module.new { def tcp(*, **) = ($called = true) && super })"
+    else
+      "def TCPSocket.open(*, **) = ($called = true) && super"
+    end
     out = assert_child(<<~RUBY)
       require "heddle/net_http"
       #{opener}
@@ -131,7 +150,11 @@ class NetHTTPTransportTest < Minitest::Test
   def test_a_read_timeout
     @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe"], ending: nil}, REPLY]])
     error = assert_within(2, at_least: 0.19) do
-      assert_raises(Net::ReadTimeout) { Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, read_timeout: 0.2, max_retries: 0) { |http| http.get("/") } }
+      assert_raises(Net::ReadTimeout) do
+        Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, read_timeout: 0.2, max_retries: 0) do |http|
+          http.get("/")
+        end
+      end
     end
     assert_match(/\ANet::ReadTimeout with #<(TCP)?Socket/, error.message)
   end
@@ -140,7 +163,9 @@ class NetHTTPTransportTest < Minitest::Test
     @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nX: "], ending: nil}, REPLY]] * 5)
     url = URI("http://127.0.0.1:#{@server.port}/")
     assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { Net::HTTP.get(url) } } }
-    assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.2) { Net::HTTP.get(url) } } } }
+    assert_within(2) do
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.2) { Net::HTTP.get(url) } } }
+    end
   end
 
   # https://github.com/ruby/net-http/issues/315
@@ -159,7 +184,7 @@ class NetHTTPTransportTest < Minitest::Test
     end
   end
 
-  # Pieces that end in the middle of a line leave something behind each time.
+  # Pieces that end in the middle of a line leave a rest each time.
   def test_lines_without_end
     endless = lambda do |connection|
       connection.gets("\r\n\r\n")
@@ -176,17 +201,20 @@ class NetHTTPTransportTest < Minitest::Test
     end
   end
 
-  # What is left of a large body is waited for without the GVL, and a signal ends each wait.
-  def test_signals_make_no_read_timeout_longer
+  # The rest of a large body is waited for without the GVL, and a signal ends each wait.
+  def test_signals_do_not_extend_the_read_timeout
     @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhe"], ending: nil}, REPLY]])
     out = assert_child(<<~RUBY, timeout: 20)
       require "rbconfig"
       require "heddle/net_http"
       trap(:USR1) { nil }
-      signals = Process.spawn(RbConfig.ruby, "--disable=gems", "-e", "200.times { sleep 0.05; Process.kill(:USR1, \#{Process.pid}) }", err: File::NULL)
+      signals = Process.spawn(RbConfig.ruby, "--disable=gems", "-e",
+        "200.times { sleep 0.05; Process.kill(:USR1, \#{Process.pid}) }", err: File::NULL)
       began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       begin
-        Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 0.5, max_retries: 0) { |http| http.get("/") }
+        Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 0.5, max_retries: 0) do |http|
+          http.get("/")
+        end
       rescue Net::ReadTimeout
         puts Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
       end
@@ -195,8 +223,8 @@ class NetHTTPTransportTest < Minitest::Test
     assert_operator Float(out), :<, 5
   end
 
-  # https://github.com/ruby/net-http/issues/233: a session ticket of TLS 1.3 is no end of the file, and no data.
-  def test_a_connection_of_tls_is_used_again
+  # https://github.com/ruby/net-http/issues/233: a session ticket of TLS 1.3 is neither the end of the file nor data.
+  def test_a_tls_connection_is_reused
     @servers << tls = ScriptedHTTPServer.new(tls: true)
     tls.play([[REPLY] * 5])
     http = Net::HTTP.new("127.0.0.1", tls.port, nil)
@@ -231,14 +259,18 @@ class NetHTTPTransportTest < Minitest::Test
 
   private
 
-  # A socket that listens and whose queue is full: nobody is answered.
+  # A listening socket whose queue is full: no connect is answered.
   def with_full_backlog
     server = Socket.new(:INET, :STREAM)
     server.bind(Addrinfo.tcp("127.0.0.1", 0))
     server.listen(0)
     port = server.local_address.ip_port
-    fillers = Array.new(4) { Socket.new(:INET, :STREAM).tap { |socket| socket.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false) } }
-    sleep 0.05 while fillers.first(1).none? { |socket| socket.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_INFO).data.getbyte(0) == 1 }
+    fillers = Array.new(4) {
+      Socket.new(:INET, :STREAM).tap do |socket|
+        socket.connect_nonblock(Addrinfo.tcp("127.0.0.1", port), exception: false)
+      end
+    }
+    sleep 0.05 until fillers.first.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_INFO).data.getbyte(0) == 1
     yield port
   ensure
     [server, *fillers].compact.each(&:close)

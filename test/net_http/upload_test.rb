@@ -10,8 +10,8 @@ require "support/scripted_http_server"
 require "heddle/net_http"
 require "heddle"
 
-# Bodies sent out of what reads: the same bytes arrive as with stock, whatever they come from, and what is read is left where stock
-# leaves it.
+# Request bodies from readers: the same bytes arrive as with stock, from any source, and the source is left at the
+# same position as by stock.
 class NetHTTPUploadTest < Minitest::Test
   include LoopHelpers
 
@@ -21,7 +21,7 @@ class NetHTTPUploadTest < Minitest::Test
   REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
   SMALL_BUFFER = [16_384].pack("i").freeze
 
-  # Knows one of the two methods that are asked, and gives less than it is asked for.
+  # Has one of the two methods that are called, and returns less than it is asked for.
   class Reader
     attr_reader :asked
 
@@ -48,7 +48,7 @@ class NetHTTPUploadTest < Minitest::Test
     def readpartial(length, buffer) = take(length, buffer) || raise(EOFError, "that was all")
   end
 
-  # Ends by an empty String, as some do.
+  # Ends with an empty String, as some do.
   class ReaderOfNothing < Reader
     def read(length, buffer) = take(length, buffer) || buffer.clear
   end
@@ -81,7 +81,11 @@ class NetHTTPUploadTest < Minitest::Test
     "stringio" => ->(_) { StringIO.new(BYTES) },
     "stringio in the middle" => ->(_) { StringIO.new(BYTES).tap { |io| io.seek(2_000_001) } },
     "stringio beyond its end" => ->(_) { StringIO.new("abc").tap { |io| io.seek(10) } },
-    "stringio with a method" => ->(_) { StringIO.new("abc").tap { |io| io.define_singleton_method(:readpartial) { |*arguments| super(*arguments).upcase! } } },
+    "stringio with a method" => ->(_) {
+      StringIO.new("abc").tap do |io|
+        io.define_singleton_method(:readpartial) { |*arguments| super(*arguments).upcase! }
+      end
+    },
     "read" => ->(_) { ReaderByRead.new(BYTES) },
     "readpartial" => ->(_) { ReaderByReadpartial.new(BYTES) },
     "read of nothing" => ->(_) { ReaderByRead.new("") },
@@ -112,7 +116,8 @@ class NetHTTPUploadTest < Minitest::Test
   def test_in_tasks
     @server.play(Array.new(8) { [REPLY] })
     Heddle.run do
-      Array.new(8) { |i| Heddle.spawn { i.even? ? put(File.open(path, "rb")) : put(StringIO.new(BYTES)) } }.each { |task| assert_equal "200", task.value.code }
+      Array.new(8) { |i| Heddle.spawn { i.even? ? put(File.open(path, "rb")) : put(StringIO.new(BYTES)) } }
+        .each { |task| assert_equal "200", task.value.code }
     end
     assert_equal [Zlib.crc32(BYTES)] * 8, @server.received.map { |_, body| Zlib.crc32(body) }
   end
@@ -132,25 +137,32 @@ class NetHTTPUploadTest < Minitest::Test
     assert_operator fast, :>, 0
   end
 
-  # Without either of the two, and with what is none of both.
+  # Without either method, and with objects that have neither.
   def test_errors_as_in_stock
-    [[StringIO.new("abc"), {}], [Object.new, {"Content-Length" => "3"}], [File.open(path, "rb").tap(&:close), {"Content-Length" => "3"}],
-      [StringIO.new("abc").tap(&:close_read), {"Content-Length" => "3"}], [File.open(File::NULL, "w"), {"Content-Length" => "3"}],
-      [File.open("/"), {"Content-Length" => "3"}], ["/no/such/file", {"Content-Length" => "3"}]].each do |stream, header|
+    [[StringIO.new("abc"), {}], [Object.new, {"Content-Length" => "3"}],
+      [File.open(path, "rb").tap(&:close), {"Content-Length" => "3"}],
+      [StringIO.new("abc").tap(&:close_read), {"Content-Length" => "3"}],
+      [File.open(File::NULL, "w"), {"Content-Length" => "3"}],
+      [File.open("/"), {"Content-Length" => "3"}],
+      ["/no/such/file", {"Content-Length" => "3"}]].each do |stream, header|
       stock, ours = [:disable, :enable].map do |how|
         Heddle::NetHTTP.public_send(how)
         @server.play([[REPLY]] * 3)
         request = Net::HTTP::Put.new("/", "Content-Type" => "x/y", **header)
         request.body_stream = stream
-        error = assert_raises(StandardError, stream.inspect) { Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, max_retries: 0) { |http| http.request(request) } }
+        error = assert_raises(StandardError, stream.inspect) {
+          Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, max_retries: 0) do |http|
+            http.request(request)
+          end
+        }
         [error.class, error.message.gsub(/0x\h+/, "")]
       end
       assert_equal stock, ours, stream.inspect
     end
   end
 
-  # sendfile and the like are seen by nothing but what is asked of the source.
-  def test_is_not_read_by_ruby
+  # Ruby code sees sendfile and similar calls only by the calls of the source's methods.
+  def test_a_file_is_not_read_by_ruby
     @server.play([[REPLY]])
     source = File.open(path, "rb")
     def source.read(*) = raise("asked")
@@ -167,10 +179,15 @@ class NetHTTPUploadTest < Minitest::Test
     listener.setsockopt(Socket::SOL_SOCKET, Socket::SO_RCVBUF, SMALL_BUFFER)
     Tempfile.create("large") do |large|
       large.truncate(30_000_000)
-      [-> { File.open(large.path, "rb") }, -> { StringIO.new(BYTES * 10) }, -> { ReaderByRead.new(BYTES * 10, most: 1 << 20) }].each do |source|
+      [-> { File.open(large.path, "rb") }, -> { StringIO.new(BYTES * 10) },
+        -> { ReaderByRead.new(BYTES * 10, most: 1 << 20) }].each do |source|
         [false, true].each do |in_a_task|
           error = assert_within(4, at_least: 0.19) do
-            run = -> { assert_raises(Net::WriteTimeout) { put(source.call, port: listener.local_address.ip_port, write_timeout: 0.2) } }
+            run = -> {
+              assert_raises(Net::WriteTimeout) do
+                put(source.call, port: listener.local_address.ip_port, write_timeout: 0.2)
+              end
+            }
             in_a_task ? Heddle.run(&run) : run.call
           end
           assert_kind_of BasicSocket, error.io
@@ -185,14 +202,22 @@ class NetHTTPUploadTest < Minitest::Test
     listener = TCPServer.new("127.0.0.1", 0)
     Tempfile.create("large") do |large|
       large.truncate(50_000_000)
-      assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { put(File.open(large.path, "rb"), port: listener.addr[1]) } } }
-      assert_within(2) { assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.2) { put(File.open(large.path, "rb"), port: listener.addr[1]) } } } }
+      assert_within(2) do
+        assert_raises(Heddle::DeadlineExceeded) do
+          Heddle.deadline(0.2) { put(File.open(large.path, "rb"), port: listener.addr[1]) }
+        end
+      end
+      assert_within(2) do
+        assert_raises(Heddle::DeadlineExceeded) do
+          Heddle.run { Heddle.deadline(0.2) { put(File.open(large.path, "rb"), port: listener.addr[1]) } }
+        end
+      end
     end
   ensure
     listener&.close
   end
 
-  # While a thread sends it without the lock.
+  # While a thread sends it without the GVL.
   def test_interrupting_and_closing
     listener = TCPServer.new("127.0.0.1", 0)
     Tempfile.create("interrupted") do |large|
@@ -211,8 +236,8 @@ class NetHTTPUploadTest < Minitest::Test
     listener&.close
   end
 
-  # The server's word comes first, and may be no.
-  def test_expecting_to_go_on
+  # The server's answer comes first, and may be a refusal.
+  def test_expect_100_continue
     @server.close
     @servers.clear
     heard = Queue.new
@@ -232,7 +257,7 @@ class NetHTTPUploadTest < Minitest::Test
     assert_equal BYTES, heard.pop
   end
 
-  # A continue_timeout alone, which aws-sdk always sets, makes nobody wait.
+  # A continue_timeout alone, which aws-sdk always sets, makes no request wait.
   def test_a_string_goes_with_the_head
     @server.play([[REPLY] * 2])
     Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, continue_timeout: 1) do |http|
@@ -242,8 +267,8 @@ class NetHTTPUploadTest < Minitest::Test
     end
   end
 
-  # One that reads as much as it is asked for, and slowly, is sent as it comes.
-  def test_what_comes_slowly
+  # A source that returns as much as it is asked for, and slowly, is sent as its bytes come.
+  def test_a_slow_source
     slow = ReaderByRead.new("x" * 200_000, most: 1 << 20)
     slow.define_singleton_method(:read) { |*arguments| sleep(0.01) && super(*arguments) }
     quick = ReaderByRead.new("x" * 2_000_000, most: 1 << 20)
@@ -256,7 +281,7 @@ class NetHTTPUploadTest < Minitest::Test
     assert_operator quick.asked.max, :>, 100_000
   end
 
-  def test_what_a_program_has_overridden
+  def test_overridden_methods_of_a_source
     @server.play([[REPLY] * 2])
     called = []
     patch = Module.new do
@@ -269,7 +294,8 @@ class NetHTTPUploadTest < Minitest::Test
         super(*arguments)
       end
     end
-    requests = [Class.new(Net::HTTP::Put) { prepend patch }, Net::HTTP::Put].map { |klass| klass.new("/", "Content-Type" => "x/y", "Content-Length" => "3") }
+    requests = [Class.new(Net::HTTP::Put) { prepend patch }, Net::HTTP::Put]
+      .map { |klass| klass.new("/", "Content-Type" => "x/y", "Content-Length" => "3") }
     requests.last.extend(patch)
     requests.each { |request| request.body_stream = StringIO.new("abc") }
     Net::HTTP.start("127.0.0.1", @server.port, nil) { |http| requests.each { |request| http.request(request) } }
@@ -292,10 +318,11 @@ class NetHTTPUploadTest < Minitest::Test
 
   def fast = Heddle::NetHTTP.stats[:fast] - @before[:fast]
 
-  # @return [Array] what came, and where the source was left
+  # @return [Array] what arrived, and the source's position
   def sent(source, framing)
     @server.play([[REPLY]])
-    put(source, chunked: framing == "chunked", length: (BYTES.bytesize if source.is_a?(String) || source.is_a?(Pathname)) || left_in(source))
+    length = (source.is_a?(String) || source.is_a?(Pathname)) ? BYTES.bytesize : left_in(source)
+    put(source, chunked: framing == "chunked", length: length)
     head, body = @server.settle.first
     [head, body.bytesize, Zlib.crc32(body), *position_of(source)]
   end
@@ -322,7 +349,9 @@ class NetHTTPUploadTest < Minitest::Test
     chunked ? request["Transfer-Encoding"] = "chunked" : request.content_length = length || left_in(stream)
     return http.request(request) if http
 
-    Net::HTTP.start("127.0.0.1", port, nil, nil, nil, nil, write_timeout: write_timeout, max_retries: 0) { |started| started.request(request) }
+    Net::HTTP.start("127.0.0.1", port, nil, nil, nil, nil, write_timeout: write_timeout, max_retries: 0) do |started|
+      started.request(request)
+    end
   end
 
   # A thread that sends the file, and waits for a server that does not read.

@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 
-# Libraries that sit on Net::HTTP or patch it, loaded before Heddle and after it: the fast path is taken either way.
+# Libraries that use or patch Net::HTTP, loaded before Heddle and after it: the fast path is taken either way.
 class NetHTTPAnyOrderTest < Minitest::Test
   include LoopHelpers
 
@@ -12,14 +12,22 @@ class NetHTTPAnyOrderTest < Minitest::Test
 
   REPLY = {pieces: ["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], ending: nil}.freeze
 
-  # Gem, what loads it, and what is asked through it.
+  # Gem, the code that loads it, and the code that makes a request with it.
   LIBRARIES = {
-    "net-http-persistent" => ["require 'net/http/persistent'", "Net::HTTP::Persistent.new(name: 'x').request(URI(URL)).body"],
-    "faraday-net_http" => ["require 'faraday'; require 'faraday/net_http'", "Faraday.new(URL) { |builder| builder.adapter :net_http }.get.body"],
-    "aws-sdk-core" => ["require '#{ROOT}/test/support/aws_beside_others'; require 'seahorse/client/net_http/patches'; Seahorse::Client::NetHttp::Patches.apply!", <<~RUBY],
+    "net-http-persistent" => ["require 'net/http/persistent'",
+      "Net::HTTP::Persistent.new(name: 'x').request(URI(URL)).body"],
+    "faraday-net_http" => ["require 'faraday'; require 'faraday/net_http'",
+      "Faraday.new(URL) { |builder| builder.adapter :net_http }.get.body"],
+    "aws-sdk-core" => [<<~LOAD, <<~RUBY],
+      require '#{ROOT}/test/support/aws_beside_others'
+      require 'seahorse/client/net_http/patches'
+      Seahorse::Client::NetHttp::Patches.apply!
+    LOAD
       request = Net::HTTP::Put.new("/", "Content-Type" => "x/y", "Content-Length" => "3")
       request.body_stream = StringIO.new("abc")
-      Net::HTTP.start("127.0.0.1", URI(URL).port, nil, nil, nil, nil, continue_timeout: 1) { |http| http.request(request).body }
+      Net::HTTP.start("127.0.0.1", URI(URL).port, nil, nil, nil, nil, continue_timeout: 1) do |http|
+        http.request(request).body
+      end
     RUBY
     nil => ["require 'open-uri'", "URI(URL).open(&:read)"]
   }.freeze
@@ -31,7 +39,7 @@ class NetHTTPAnyOrderTest < Minitest::Test
 
   def teardown = @server.close
 
-  # All at once, for most of the time is what loading them takes.
+  # All at once, since loading them takes most of the time.
   %i[before after].each do |order|
     define_method(:"test_loaded_#{order}") do
       missing = LIBRARIES.keys.compact.find { |gem| Gem::Specification.find_all_by_name(gem).empty? }

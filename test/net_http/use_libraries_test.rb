@@ -12,7 +12,7 @@ require "heddle/net_http"
 require "heddle"
 require "heddle/lab/load_server"
 
-# Libraries that sit on Net::HTTP, before real servers: they get what they ask for, and all of it the fast way.
+# Libraries that use Net::HTTP, with real servers: they get what they ask for, and all of it by the fast path.
 class NetHTTPLibrariesTest < Minitest::Test
   hard_deadline 180
   mode :thread
@@ -36,9 +36,11 @@ class NetHTTPLibrariesTest < Minitest::Test
   def test_open_uri
     assert_equal body(SIZE), URI("#{url}/b/#{SIZE}").open(&:read)
     assert_equal body(SIZE), URI("#{url}/c/#{SIZE}").open(&:read)
-    assert_equal body(SIZE), URI("#{url}/z/#{SIZE}").open(&:read) # it asks for gzip by itself
+    assert_equal body(SIZE), URI("#{url}/z/#{SIZE}").open(&:read) # it asks for gzip itself
     arrived = []
-    URI("#{url}/b/#{SIZE}").open(content_length_proc: ->(length) { arrived << length }, progress_proc: ->(length) { arrived << length }, &:read)
+    URI("#{url}/b/#{SIZE}").open(
+      content_length_proc: ->(length) { arrived << length }, progress_proc: ->(length) { arrived << length }, &:read
+    )
     assert_equal [SIZE, SIZE], [arrived.first, arrived.last]
     assert_raises(OpenURI::HTTPError) { URI("#{url}/nothing").open }
   end
@@ -72,14 +74,14 @@ class NetHTTPLibrariesTest < Minitest::Test
     request = Net::HTTP::Put.new("/u", "Content-Type" => "x/y")
     request.body = body(SIZE)
     assert_equal %({"bytes":#{SIZE},"right":true}\n), http.request(URI("#{url}/u"), request).body
-    assert_equal 2, connections_of_server - connections, "its own, and that of the question"
+    assert_equal 2, connections_of_server - connections, "its own, and that of the request"
     bodies = Heddle.run { Array.new(10) { Heddle.spawn { http.request(URI("#{url}/20")).body } }.map(&:value) }
     assert_equal ["done"] * 10, bodies
   ensure
     http&.shutdown
   end
 
-  # Up and down, from a file and to one, from a String and to one.
+  # Up and down, from a file and to a file, from a String and to a String.
   def test_aws_sdk_s3
     client = s3
     with_file(LARGE) do |file|
@@ -121,9 +123,9 @@ class NetHTTPLibrariesTest < Minitest::Test
   def s3
     library "aws-sdk-s3", "aws-sdk-s3"
     @s3 = Servers.s3
-    Aws::S3::Client.new(endpoint: "http://127.0.0.1:#{@s3.port}", region: "us-east-1", force_path_style: true, retry_limit: 0,
-      access_key_id: @s3.access_key, secret_access_key: @s3.secret_key, request_checksum_calculation: "when_required",
-      response_checksum_validation: "when_required")
+    Aws::S3::Client.new(endpoint: "http://127.0.0.1:#{@s3.port}", region: "us-east-1", force_path_style: true,
+      retry_limit: 0, access_key_id: @s3.access_key, secret_access_key: @s3.secret_key,
+      request_checksum_calculation: "when_required", response_checksum_validation: "when_required")
   rescue Servers::Unavailable => e
     skip e.message
   end

@@ -8,8 +8,8 @@ require "tmpdir"
 require "zlib"
 require "support/loop_helpers"
 
-# RubyGems' own client before an index of gems: it finds, fetches and installs what is there, all the fast way. Its Net::HTTP is
-# Ruby's own, and a copy in newer versions.
+# RubyGems' own client with an index of gems: it finds, fetches and installs gems, all by the fast path. Its Net::HTTP
+# is Ruby's own, and a copy in newer versions.
 class NetHTTPRubyGemsTest < Minitest::Test
   include LoopHelpers
 
@@ -38,7 +38,8 @@ class NetHTTPRubyGemsTest < Minitest::Test
         nil until connection.gets == "\r\n"
         @asked << path
         body = @files[path]
-        connection.write("HTTP/1.1 #{body ? "200 OK" : "404 Not Found"}\r\nContent-Length: #{body.to_s.bytesize}\r\nETag: \"#{Zlib.crc32(body.to_s)}\"\r\n\r\n")
+        connection.write("HTTP/1.1 #{body ? "200 OK" : "404 Not Found"}\r\nContent-Length: #{body.to_s.bytesize}\r\n" \
+          "ETag: \"#{Zlib.crc32(body.to_s)}\"\r\n\r\n")
         connection.write(body) if body && verb != "HEAD"
       end
     rescue SystemCallError
@@ -59,21 +60,29 @@ class NetHTTPRubyGemsTest < Minitest::Test
         spec.files = files.keys
         dependencies.each { |other, requirement| spec.add_dependency(other, requirement) }
       end
-      add(specification, Dir.chdir(folder) { Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) { File.binread(Gem::Package.build(specification, true)) } })
+      add(specification, Dir.chdir(folder) {
+        Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) { File.binread(Gem::Package.build(specification, true)) }
+      })
     end
 
     def add(specification, packed)
       (@specifications ||= []) << specification
       @files["/gems/#{specification.full_name}.gem"] = packed
       @files["/quick/Marshal.4.8/#{specification.full_name}.gemspec.rz"] = Zlib.deflate(Marshal.dump(specification))
-      @files["/info/#{specification.name}"] = "---\n#{specification.version} " \
-        "#{specification.dependencies.map { |other| "#{other.name}:#{other.requirement}" }.join(",")}|checksum:#{Digest::SHA256.hexdigest(packed)}\n"
+      dependencies = specification.dependencies.map { |other| "#{other.name}:#{other.requirement}" }.join(",")
+      @files["/info/#{specification.name}"] =
+        "---\n#{specification.version} #{dependencies}|checksum:#{Digest::SHA256.hexdigest(packed)}\n"
     end
 
     def list
       named = @specifications.map { |specification| [specification.name, specification.version, "ruby"] }
-      {"specs" => named, "latest_specs" => named, "prerelease_specs" => []}.each { |name, list| @files["/#{name}.4.8.gz"] = Zlib.gzip(Marshal.dump(list)) }
-      versions = @specifications.map { |specification| "#{specification.name} #{specification.version} #{Digest::MD5.hexdigest(@files["/info/#{specification.name}"])}\n" }
+      {"specs" => named, "latest_specs" => named, "prerelease_specs" => []}.each do |name, list|
+        @files["/#{name}.4.8.gz"] = Zlib.gzip(Marshal.dump(list))
+      end
+      versions = @specifications.map { |specification|
+        "#{specification.name} #{specification.version} " \
+          "#{Digest::MD5.hexdigest(@files["/info/#{specification.name}"])}\n"
+      }
       @files["/versions"] = "created_at: 2026-01-01T00:00:00Z\n---\n#{versions.join}"
     end
   end
@@ -90,20 +99,24 @@ class NetHTTPRubyGemsTest < Minitest::Test
   def test_gem_install
     with_index do |index, port, folder|
       installed = File.join(folder, "home")
-      run_gem(folder, "install", "heddle-branch", "--no-document", "--install-dir", installed, "--clear-sources", "--source", "http://127.0.0.1:#{port}")
+      run_gem(folder, "install", "heddle-branch", "--no-document", "--install-dir", installed, "--clear-sources",
+        "--source", "http://127.0.0.1:#{port}")
       assert_equal PAYLOAD, File.binread(File.join(installed, "gems/heddle-leaf-1.2.0/payload.bin"))
       assert_equal "BRANCH = 5\n", File.read(File.join(installed, "gems/heddle-branch-0.5.0/lib/heddle_branch.rb"))
       assert_includes index.asked, "/gems/heddle-leaf-1.2.0.gem"
     end
   end
 
-  # In a task other requests of RubyGems' go on beside it.
+  # In a task other requests of RubyGems' run beside it.
   def test_fetches_side_by_side
     with_index do |_, port, folder|
       out = rubygems(folder, <<~RUBY)
         require "rubygems/remote_fetcher"
         fetcher = Gem::RemoteFetcher.fetcher
-        leaf = Heddle.run { Array.new(10) { Heddle.spawn { fetcher.fetch_path("http://127.0.0.1:#{port}/gems/heddle-leaf-1.2.0.gem") } }.map(&:value) }
+        leaf = Heddle.run {
+          Array.new(10) { Heddle.spawn { fetcher.fetch_path("http://127.0.0.1:#{port}/gems/heddle-leaf-1.2.0.gem") } }
+            .map(&:value)
+        }
         puts leaf.map(&:bytesize).uniq.size, leaf.first.bytesize > 700_000
       RUBY
       assert_equal %w[1 true], out.lines(chomp: true).first(2)
@@ -123,9 +136,10 @@ class NetHTTPRubyGemsTest < Minitest::Test
     rubygems(folder, "require 'rubygems/gem_runner'\nGem::GemRunner.new.run(#{arguments.inspect})")
   end
 
-  # A process that knows no settings and no gems, and answers by the fast way alone.
+  # A process without settings and gems, which answers by the fast path alone.
   def rubygems(folder, code)
-    env = {"HOME" => folder, "GEM_HOME" => File.join(folder, "gem_home"), "GEM_PATH" => nil, "GEMRC" => nil, "BUNDLE_GEMFILE" => nil,
+    env = {"HOME" => folder, "GEM_HOME" => File.join(folder, "gem_home"), "GEM_PATH" => nil, "GEMRC" => nil,
+           "BUNDLE_GEMFILE" => nil,
            "RUBYOPT" => nil, "RUBYLIB" => nil, "http_proxy" => nil, "HTTP_PROXY" => nil, "no_proxy" => nil}
     out = assert_child(<<~RUBY, gems: true, env: env, chdir: folder, timeout: 60)
       require "json"

@@ -6,8 +6,8 @@ require "tmpdir"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 
-# WebMock and VCR put classes of their own in Net::HTTP's place. Whichever is loaded first: what is stubbed is answered by the stub, what
-# is not goes the fast way, and each can be switched off without the other.
+# WebMock and VCR put their own classes in Net::HTTP's place. Whichever is loaded first: stubs answer stubbed
+# requests, the others take the fast path, and each can be switched off without the other.
 class NetHTTPStubsTest < Minitest::Test
   include LoopHelpers
 
@@ -53,7 +53,8 @@ class NetHTTPStubsTest < Minitest::Test
         seen << fast { get("#{url}") } << Net::HTTP.const_defined?(:BufferedIO, false)
         puts JSON.generate(seen)
       RUBY
-      assert_equal ["stubbed", ["hello", true], "stubbed", ["hello", false], ["hello", true], "stubbed", ["hello", true], ["hello", false], false], JSON.parse(out)
+      assert_equal ["stubbed", ["hello", true], "stubbed", ["hello", false], ["hello", true], "stubbed",
+        ["hello", true], ["hello", false], false], JSON.parse(out)
     end
   end
 
@@ -84,7 +85,10 @@ class NetHTTPStubsTest < Minitest::Test
   def requires(*names) = names.map { |name| "require #{name.inspect}" }.join("\n")
 
   def child(code, *gems)
-    gems.each { |gem| Gem.loaded_specs.key?(gem) || !Gem::Specification.find_all_by_name(gem).empty? || skip("the gem #{gem} is not installed (gem install #{gem})") }
+    gems.each do |gem|
+      Gem.loaded_specs.key?(gem) || !Gem::Specification.find_all_by_name(gem).empty? ||
+        skip("the gem #{gem} is not installed (gem install #{gem})")
+    end
     assert_child("#{HELPERS}\n#{code}", gems: true).lines.last
   end
 end

@@ -6,8 +6,9 @@ require "heddle"
 require "heddle/net_http"
 require "zlib"
 
-# A block of read_body may be left in many ways, after each piece and in every framing. The library then reads the rest of the body,
-# unless the request is left, too. Stock and accelerated Net::HTTP answer the same, and the next request gets an answer of its own.
+# A block of read_body may be left in many ways, after each piece and in every framing. The library then reads the
+# rest of the body, unless the request is left, too. Stock and accelerated Net::HTTP behave the same, and the next
+# request gets its own answer.
 class NetHTTPWaysOutTest < Minitest::Test
   hard_deadline 200
   mode :thread
@@ -45,10 +46,16 @@ class NetHTTPWaysOutTest < Minitest::Test
     break: ->(response, last) { response.read_body { |piece| break if last.call(piece) } },
     throw: ->(response, last) { catch(:enough) { response.read_body { |piece| throw :enough if last.call(piece) } } },
     return: ->(response, last) { leave(response, last) },
-    error: ->(response, last) { rescued(ArgumentError) { response.read_body { |piece| raise ArgumentError if last.call(piece) } } },
+    error: ->(response, last) {
+      rescued(ArgumentError) { response.read_body { |piece| raise ArgumentError if last.call(piece) } }
+    },
     exception: ->(response, last) { rescued(Stop) { response.read_body { |piece| raise Stop if last.call(piece) } } },
-    io_error: ->(response, last) { rescued(Errno::ENOSPC) { response.read_body { |piece| raise Errno::ENOSPC if last.call(piece) } } },
-    raise_of_another: ->(response, last) { rescued(Stop) { response.read_body { |piece| Thread.current.raise(Stop) if last.call(piece) } } },
+    io_error: ->(response, last) {
+      rescued(Errno::ENOSPC) { response.read_body { |piece| raise Errno::ENOSPC if last.call(piece) } }
+    },
+    raise_of_another: ->(response, last) {
+      rescued(Stop) { response.read_body { |piece| Thread.current.raise(Stop) if last.call(piece) } }
+    },
     deadline: ->(response, last) { Heddle.deadline(0.2) { response.read_body { |piece| sleep if last.call(piece) } } }
   }.freeze
 
@@ -75,7 +82,9 @@ class NetHTTPWaysOutTest < Minitest::Test
 
   FRAMINGS.each_key do |framing|
     define_method(:"test_#{framing}_within_the_request") do
-      compare(framing, within: true) { |http, way, last| http.request(Net::HTTP::Get.new("/")) { |response| WAYS.fetch(way).call(response, last) } }
+      compare(framing, within: true) do |http, way, last|
+        http.request(Net::HTTP::Get.new("/")) { |response| WAYS.fetch(way).call(response, last) }
+      end
     end
 
     define_method(:"test_#{framing}_out_of_the_request") do
@@ -83,20 +92,23 @@ class NetHTTPWaysOutTest < Minitest::Test
     end
   end
 
-  # As a response, whose body is that of a request: the block is left and the request with it.
+  # As a response, whose body is read in the request's block: the block is left and the request with it.
   Asking = Struct.new(:http) do
     def read_body(&block)
       http.request(Net::HTTP::Get.new("/")) { |response| response.read_body(&block) }
     end
   end
 
-  # What is owed behind a chunk is not waited for by who leaves.
-  def test_who_leaves_does_not_wait
-    @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst"], ending: nil}], [FRESH]])
+  # Leaving the block does not wait for the rest behind a chunk.
+  def test_a_block_that_is_left_does_not_wait
+    @server.play([[{pieces: ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst"], ending: nil}],
+      [FRESH]])
     Heddle::NetHTTP.enable
     Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
       http.read_timeout = 30
-      assert_within(3, remeasure: 0) { catch(:enough) { http.request_get("/") { |response| response.read_body { throw :enough } } } }
+      assert_within(3, remeasure: 0) do
+        catch(:enough) { http.request_get("/") { |response| response.read_body { throw :enough } } }
+      end
       assert_equal "fresh", http.get("/").body
     end
   end
@@ -110,22 +122,25 @@ class NetHTTPWaysOutTest < Minitest::Test
       Heddle::NetHTTP.enable
       ours, answer = outcome(framing, way, count, &ask)
       in_task, answer_in_task = Heddle.run { outcome(framing, way, count, &ask) }
-      # Accelerated, a connection that was left in the middle is not used again: stock hands out what is left on it.
+      # With acceleration, a connection that was left in the middle is not reused: stock returns the rest that is left
+      # on it.
       next if [ours, in_task].all?(stock) && [answer, answer_in_task].all?("fresh")
 
-      "#{way} after #{count}: stock #{stock}, accelerated #{ours}, then #{answer}; in a task #{in_task}, then #{answer_in_task}"
+      "#{way} after #{count}: stock #{stock}, accelerated #{ours}, then #{answer}; in a task #{in_task}, then " \
+        "#{answer_in_task}"
     end
     assert_empty problems, problems.join("\n")
   end
 
-  # What came of it, and what the next request on that Net::HTTP is answered.
+  # The outcome, and the answer to the next request on that Net::HTTP.
   def outcome(framing, way, count, &ask)
-    @server.play([[{pieces: FRAMINGS.fetch(framing), ending: (framing == :until_close) ? :close : nil}, FRESH], [FRESH], [FRESH]])
+    @server.play([[{pieces: FRAMINGS.fetch(framing), ending: (framing == :until_close) ? :close : nil}, FRESH], [FRESH],
+      [FRESH]])
     Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
       http.read_timeout = READ_TIMEOUT
       http.max_retries = 0
       pieces = []
-      # Stock gives the block what its buffer held, nothing that is, before it reads.
+      # Stock gives the block the rest of its buffer, an empty String, before it reads.
       last = ->(piece) { !piece.empty? && (pieces << piece.dup).size == count }
       told = told { ask.call(http, way, last) }
       [[pieces, told], answer_of(http)]
@@ -134,7 +149,7 @@ class NetHTTPWaysOutTest < Minitest::Test
 
   def answer_of(http)
     http.get("/").body
-  rescue => error # of stock, whatever it takes the rest for
+  rescue => error # stock's, whatever it takes the rest for
     error.class
   end
 

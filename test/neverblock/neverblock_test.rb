@@ -52,13 +52,13 @@ class NeverBlockTest < Minitest::Test
     assert_equal ["value", "out of run", "50"], out.lines(chomp: true)
   end
 
-  def test_a_clear_error_beside_eventmachine
+  def test_eventmachine_loaded_before_raises_a_clear_error
     outcome = in_child("require 'eventmachine'; require 'heddle/neverblock'", gems: true)
     refute_predicate outcome.status, :success?
     assert_match(/EventMachine is loaded.*\(Heddle::ReactorLoaded\)/m, outcome.err)
   end
 
-  def test_a_clear_error_when_eventmachine_comes_later
+  def test_eventmachine_loaded_later_raises_a_clear_error
     outcome = in_child("require 'heddle/neverblock'; reactor = EM; module EventMachine; end; reactor.run {}")
     assert_match(/EventMachine is loaded.*\(Heddle::ReactorLoaded\)/m, outcome.err)
   end

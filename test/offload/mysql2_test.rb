@@ -11,7 +11,7 @@ class Mysql2OffloadTest < Minitest::Test
   include LoopHelpers
   include ShapingProxies
 
-  hard_deadline 120 # a cold machine makes a database first
+  hard_deadline 120 # a cold machine creates a database first
 
   ROWS = "select seq, repeat('x', 50) as text from seq_1_to_100"
 
@@ -45,7 +45,7 @@ class Mysql2OffloadTest < Minitest::Test
     end
 
     FAULTS.each do |name, shape|
-      # mysql2 reads the rows of a statement while it holds Ruby's lock: one after the other.
+      # mysql2 reads the rows of a statement while it holds the GVL: one after the other.
       define_method(:"test_#{name}_in_a_prepared_statement") do
         in_host do
           statement = nil
@@ -54,20 +54,25 @@ class Mysql2OffloadTest < Minitest::Test
       end
     end
 
-    def test_silence_in_whatever_talks_to_the_server
+    def test_silence_during_each_kind_of_call
       in_host do
-        [:ping, [:prepare, "select 1"], [:select_db, "heddle"], [:set_server_option, Mysql2::Client::OPTION_MULTI_STATEMENTS_ON]].each do |call|
+        [:ping, [:prepare, "select 1"], [:select_db, "heddle"],
+          [:set_server_option, Mysql2::Client::OPTION_MULTI_STATEMENTS_ON]].each do |call|
           assert_gives_up({stall_at: 0}, seconds: 0.2) { |client| client.public_send(*call) }
         end
       end
     end
 
-    def test_silence_before_the_log_in
+    def test_silence_before_the_login
       in_host do
         @proxy.shape(stall_at: 0)
-        assert_within(1.5, at_least: 0.95) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(1) { connect } } }
+        assert_within(1.5, at_least: 0.95) do
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(1) { connect } }
+        end
         @proxy.shape(stall_at: 20) # in the greeting
-        assert_within(1.5, at_least: 0.95) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(1) { connect } } }
+        assert_within(1.5, at_least: 0.95) do
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(1) { connect } }
+        end
       end
     end
 
@@ -92,7 +97,7 @@ class Mysql2OffloadTest < Minitest::Test
       end
     end
 
-    # Nobody is left to wait, and nothing stays open.
+    # Nothing is left waiting, and nothing stays open.
     def test_no_descriptor_and_no_thread_is_left
       in_host do
         assert_gives_up({stall_at: 1000}, seconds: 0.1) { |client| client.query(ROWS) }
@@ -109,7 +114,7 @@ class Mysql2OffloadTest < Minitest::Test
 
     mode :fiber
 
-    def test_other_tasks_go_on
+    def test_other_tasks_keep_running
       @proxy.shape(drip: 0.002)
       gap = nil
       3.times { break if (gap = gap_beside_a_query) < 0.1 } # the machine may be busy
@@ -138,16 +143,21 @@ class Mysql2OffloadTest < Minitest::Test
       end
     end
 
-    # As many as Heddle.offload has threads, and who could let them go on.
-    def test_those_who_wait_for_a_lock_leave_its_holder_a_thread
+    # As many as Heddle.offload has threads, and the one that could release the lock.
+    def test_waiters_for_a_lock_leave_a_thread_for_its_holder
       count = Heddle::Offload.threads
       Heddle.run do
         holder, *others = Array.new(count + 1) { connect }
         assert_equal 1, holder.query("select get_lock('heddle', 0) as had").first["had"]
         tasks = others.map do |client|
-          Heddle.spawn { client.query("select get_lock('heddle', 8) as had").first["had"].tap { client.query("select release_lock('heddle')") } }
+          Heddle.spawn do
+            client.query("select get_lock('heddle', 8) as had").first["had"].tap do
+              client.query("select release_lock('heddle')")
+            end
+          end
         end
-        wait_until { holder.query("select count(*) as number from information_schema.processlist where state = 'User lock'").first["number"] == count }
+        waiting = "select count(*) as number from information_schema.processlist where state = 'User lock'"
+        wait_until { holder.query(waiting).first["number"] == count }
         holder.query("select release_lock('heddle')")
         assert_equal [1] * count, tasks.map(&:value)
         [holder, *others].each(&:close)
@@ -156,7 +166,9 @@ class Mysql2OffloadTest < Minitest::Test
 
     def test_twenty_queries_at_once
       Heddle.run do
-        tasks = Array.new(20) { |index| Heddle.spawn { connect.query("select #{index} as number, sleep(0.1)").first["number"] } }
+        tasks = Array.new(20) { |index|
+          Heddle.spawn { connect.query("select #{index} as number, sleep(0.1)").first["number"] }
+        }
         assert_within(1.5, remeasure: 0) { assert_equal [*0...20], tasks.map(&:value) }
       end
     end
@@ -187,9 +199,11 @@ class Mysql2OffloadTest < Minitest::Test
 
     mode :thread
 
-    # Without a deadline nothing changes: no other thread comes in.
-    def test_outside_of_deadlines_mysql2_is_as_it_was
-      wait_until(what: "the end of other tests' threads") { Thread.list.none? { |thread| thread.name == "heddle mysql2" } }
+    # Without a deadline nothing changes: no other thread is involved.
+    def test_outside_of_deadlines_mysql2_is_unchanged
+      wait_until(what: "the end of other tests' threads") do
+        Thread.list.none? { |thread| thread.name == "heddle mysql2" }
+      end
       client = connect
       assert_equal 1, client.query("select 1 as one").first["one"]
       assert(Thread.list.none? { |thread| thread.name == "heddle mysql2" })
@@ -203,7 +217,8 @@ class Mysql2OffloadTest < Minitest::Test
   private
 
   def connect(proxy = @proxy)
-    Mysql2::Client.new(host: proxy.host, port: proxy.port, username: @server.username, password: @server.password, database: @server.database)
+    Mysql2::Client.new(host: proxy.host, port: proxy.port, username: @server.username, password: @server.password,
+      database: @server.database)
   end
 
   def assert_gives_up(shape, seconds: 1, before: nil, proxy: @proxy)

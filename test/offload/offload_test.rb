@@ -7,8 +7,8 @@ require "timeout"
 class OffloadTest < Minitest::Test
   include LoopHelpers
 
-  # Ruby's own sleep in a thread that has no scheduler, as a C library waits.
-  def test_the_others_go_on_meanwhile
+  # Ruby's own sleep in a thread without a scheduler, as a C library waits.
+  def test_other_tasks_run_during_an_offload
     Heddle.run do
       ticks = 0
       ticker = Heddle.spawn { loop { sleep(0.002) && ticks += 1 } }
@@ -18,7 +18,7 @@ class OffloadTest < Minitest::Test
     end
   end
 
-  def test_without_a_scheduler_the_block_simply_runs
+  def test_without_a_scheduler_the_block_runs_directly
     thread = nil
     assert_equal 3, Heddle.offload { (thread = Thread.current) && 3 }
     assert_same Thread.current, thread
@@ -32,7 +32,7 @@ class OffloadTest < Minitest::Test
     assert(error.backtrace.any? { |line| line.include?(__method__.to_s) }, error.backtrace.join("\n"))
   end
 
-  def test_errors_that_are_no_standard_errors
+  def test_errors_beyond_standard_error
     Heddle.run do
       assert_raises(NotImplementedError) { Heddle.offload { raise NotImplementedError } }
       assert_raises(SystemExit) { Heddle.offload { exit(3) } }
@@ -102,7 +102,7 @@ class OffloadTest < Minitest::Test
     assert_reaches_the_block(Heddle::DeadlineExceeded) { |&work| Heddle.deadline(0.02, &work) }
   end
 
-  def test_what_waits_for_its_turn_is_dropped
+  def test_a_block_that_waits_for_a_thread_can_be_cancelled
     Heddle.run do
       before, Heddle::Offload.threads = Heddle::Offload.threads, 1
       gate = Thread::Queue.new
@@ -119,7 +119,7 @@ class OffloadTest < Minitest::Test
     end
   end
 
-  # It will not end: its caller goes on, and its place is taken by another thread.
+  # The block will not end: its caller continues, and another thread takes its place.
   def test_a_block_that_refuses_to_end_is_left_alone
     release = Thread::Queue.new
     report = stderr_of do
@@ -129,20 +129,22 @@ class OffloadTest < Minitest::Test
         task = Heddle.spawn { Heddle.offload { (started << 1) && refuse(release) } }
         started.pop
         task.cancel
-        assert task.wait(10), "the caller has not given up"
+        assert task.wait(10), "the caller did not give up"
         assert_equal 2, Heddle.offload { 2 }
       ensure
         Heddle::Offload.threads = before
       end
     end
-    assert_match(/an offloaded block goes on although its caller has given up \(Heddle::Cancellation/, report)
+    assert_match(/the caller of an offloaded block gave up \(Heddle::Cancellation/, report)
     assert_includes report, "refuse"
   ensure
     release << 1
-    wait_until(what: "the end of the abandoned thread") { Thread.list.none? { |thread| thread.name == "heddle offload" } }
+    wait_until(what: "the end of the abandoned thread") do
+      Thread.list.none? { |thread| thread.name == "heddle offload" }
+    end
   end
 
-  # An exception that comes as the block ends must not strike the next block on that thread.
+  # An exception that arrives as the block ends must not strike the next block on that thread.
   def test_an_interrupt_never_strikes_another_block
     before, Heddle::Offload.threads = Heddle::Offload.threads, 1
     Heddle.run do
@@ -181,10 +183,12 @@ class OffloadTest < Minitest::Test
     end
   end
 
-  # As ActiveRecord's pool does, which takes back the connections of dead fibers only.
-  def test_a_fiber_that_a_library_wants_dead_runs_no_other_block
+  # As ActiveRecord's pool does, which takes back only the connections of dead fibers.
+  def test_a_fiber_that_a_library_retires_runs_no_other_block
     out = assert_child(<<~RUBY)
-      Heddle::FiberPool.retire_if { |fiber| fiber.instance_variable_get(:@owner) || fiber.instance_variable_get(:@fails)&.upcase }
+      Heddle::FiberPool.retire_if do |fiber|
+        fiber.instance_variable_get(:@owner) || fiber.instance_variable_get(:@fails)&.upcase
+      end
       Heddle::Offload.threads = 1
       Heddle.run do
         [:@owner, :@fails].each do |name|
@@ -209,7 +213,7 @@ class OffloadTest < Minitest::Test
   def test_a_block_that_ends_its_thread_does_not_strand_the_next
     before, Heddle::Offload.threads = Heddle::Offload.threads, 1
     Heddle.run do
-      assert_equal :done, Heddle.offload { :done } # the thread is there
+      assert_equal :done, Heddle.offload { :done } # the thread exists
       20.times do |index|
         first = Heddle.spawn { assert_raises(ThreadError) { Heddle.offload { sleep(0.001) && Thread.exit } } }
         assert_equal index, Heddle.deadline(5) { Heddle.offload { index } }
@@ -220,14 +224,17 @@ class OffloadTest < Minitest::Test
     Heddle::Offload.threads = before
   end
 
-  # Nor their blocks, with all that these refer to, for as long as another keeps the threads busy.
-  def test_those_who_gave_up_are_not_kept_in_the_queue
+  # Nor may their blocks, with all objects that these refer to, be kept for as long as other blocks keep the threads
+  # busy.
+  def test_abandoned_blocks_are_removed_from_the_queue
     workers = Heddle.const_get(:WorkerThreads).new("test", 1)
     release = Thread::Queue.new
     Heddle.run do
       busy = Heddle.spawn { workers.run(-> { release.pop }) }
       wait_until(what: "the thread's start") { release.num_waiting == 1 }
-      tasks = Array.new(50) { Heddle.spawn { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.01) { workers.run(-> {}) } } } }
+      tasks = Array.new(50) {
+        Heddle.spawn { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.01) { workers.run(-> {}) } } }
+      }
       tasks.each(&:value)
       assert_equal 0, workers.instance_variable_get(:@queue).size
       release << :released
@@ -237,7 +244,11 @@ class OffloadTest < Minitest::Test
   end
 
   def test_in_several_threads_at_once
-    threads = Array.new(4) { |number| Thread.new { Heddle.run { Array.new(20) { |index| Heddle.spawn { Heddle.offload { number * index } } }.map(&:value) } } }
+    threads = Array.new(4) { |number|
+      Thread.new do
+        Heddle.run { Array.new(20) { |index| Heddle.spawn { Heddle.offload { number * index } } }.map(&:value) }
+      end
+    }
     assert_equal Array.new(4) { |number| Array.new(20) { |index| number * index } }, threads.map(&:value)
   end
 
@@ -252,15 +263,17 @@ class OffloadTest < Minitest::Test
     assert_equal "7\n", out
   end
 
-  # With the status, and after the at_exit blocks, that it would have in a thread. Nobody in the child waits for the block.
+  # With the status that it would have in a thread, and after its at_exit blocks. Nobody in the child waits for the
+  # block.
   def test_a_child_that_goes_on_after_a_fork_in_the_block
     outcome = in_child(<<~'RUBY')
       PARENT = $$
       at_exit { puts "at_exit" unless $$ == PARENT }
-      {"nil" => 0, "raise('in the child')" => 1, "exit(3)" => 3, "abort('aborts')" => 1, "Thread.exit" => 0}.each do |code, status|
+      {"nil" => 0, "raise('in the child')" => 1, "exit(3)" => 3, "abort('aborts')" => 1,
+       "Thread.exit" => 0}.each do |code, status|
         Heddle.run do
           pid = Heddle.offload { fork || eval(code) }
-          puts "the caller goes on in the child" unless $$ == PARENT
+          puts "the caller continues in the child" unless $$ == PARENT
           ended = Process.wait2(pid).last.exitstatus
           puts "#{code}: #{ended}" unless ended == status
         end
@@ -270,7 +283,7 @@ class OffloadTest < Minitest::Test
     assert_includes outcome.err, "in the child (RuntimeError)"
   end
 
-  # Whose first calls find the parent's threads noted, all of them.
+  # Its first calls find all of the parent's threads still recorded.
   def test_in_several_threads_of_a_child_of_fork
     out = assert_child(<<~RUBY)
       workers = Heddle.const_get(:WorkerThreads).new("test", 4)
@@ -292,7 +305,9 @@ class OffloadTest < Minitest::Test
   end
 
   def test_the_process_ends_while_a_block_runs
-    assert_equal "ensured\n", assert_child("Heddle.run { Heddle.spawn { begin Heddle.offload { sleep }; ensure; puts 'ensured' end }; exit }", timeout: 10)
+    assert_equal "ensured\n",
+      assert_child("Heddle.run { Heddle.spawn { begin Heddle.offload { sleep }; ensure; puts 'ensured' end }; exit }",
+        timeout: 10)
   end
 
   private
@@ -319,8 +334,8 @@ class OffloadTest < Minitest::Test
     end
   end
 
-  # What the limit raises ends an offloaded block, whose +ensure+ runs. A block that did not begin within the limit, on a busy
-  # machine, shows nothing: once more.
+  # The limit's exception ends an offloaded block, whose +ensure+ runs. A block that did not begin within the limit,
+  # on a busy machine, proves nothing: it runs again.
   def assert_reaches_the_block(error, &limit)
     events = []
     Heddle.run do

@@ -5,11 +5,11 @@ require "support/loop_helpers"
 require "support/native_calls"
 require "io/nonblock"
 
-# Contract test: what shuts a socket down while no thread of Ruby can.
+# Contract test: the guard that shuts a socket down while no Ruby thread can run.
 class SocketGuardTest < Minitest::Test
   include LoopHelpers
 
-  def test_it_shuts_down_at_its_time
+  def test_a_guard_shuts_its_socket_down_in_time
     with_pair do |one, other|
       guard = nil
       assert_within(1, at_least: 0.05, remeasure: 0) do
@@ -22,9 +22,10 @@ class SocketGuardTest < Minitest::Test
     end
   end
 
-  def test_several_in_any_order
+  def test_several_guards_in_any_order
     pairs = Array.new(20) { UNIXSocket.pair }
-    guards = pairs.map.with_index { |(one, _), index| Heddle::SocketGuard.new(one.fileno, 0.01 + 0.01 * (index * 7 % 20)) }
+    guards = pairs.map
+      .with_index { |(one, _), index| Heddle::SocketGuard.new(one.fileno, 0.01 + 0.01 * (index * 7 % 20)) }
     guards.each_slice(2) { |_, second| second.release }
     pairs.each_slice(2) { |(_, other), _| assert_nil other.read(1) }
     assert_equal [true, false] * 10, guards.map(&:cut?)
@@ -34,7 +35,7 @@ class SocketGuardTest < Minitest::Test
     pairs.flatten.each(&:close)
   end
 
-  def test_it_holds_the_connection_and_not_the_number
+  def test_a_guard_holds_the_connection_and_not_the_number
     one, other = UNIXSocket.pair
     guard = Heddle::SocketGuard.new(one.fileno, 0.05)
     number = one.fileno
@@ -65,7 +66,7 @@ class SocketGuardTest < Minitest::Test
     end
   end
 
-  def test_cut_now_and_twice
+  def test_cutting_at_once_and_twice
     with_pair do |one, other|
       guard = Heddle::SocketGuard.new(one.fileno, nil)
       assert_same guard, guard.cut.cut
@@ -76,12 +77,12 @@ class SocketGuardTest < Minitest::Test
     end
   end
 
-  def test_released_ones_leave_no_descriptor
+  def test_released_guards_leave_no_descriptor
     with_pair do |one, other|
       before = descriptor_count
       50.times { Heddle::SocketGuard.new(one.fileno, 60).release }
       100.times { Heddle::SocketGuard.new(one.fileno, 60) }
-      wait_until(what: "the collection of those that were forgotten") { GC.start || descriptor_count <= before + 5 }
+      wait_until(what: "the collection of the abandoned ones") { GC.start || descriptor_count <= before + 5 }
       guard = Heddle::SocketGuard.new(one.fileno, 60)
       one.write("x")
       assert_equal "x", other.read(1)
@@ -89,7 +90,7 @@ class SocketGuardTest < Minitest::Test
     end
   end
 
-  def test_its_thread_ends_and_comes_again
+  def test_the_guards_thread_ends_and_starts_again
     tasks = -> { Dir.children("/proc/self/task").size }
     with_pair do |one, other|
       Heddle::SocketGuard.new(one.fileno, 0.02).release
@@ -119,8 +120,8 @@ class SocketGuardTest < Minitest::Test
     assert_equal "5\ntrue\n", out
   end
 
-  # The reason that it is there: recv in C with Ruby's lock held.
-  def test_while_ruby_stands_still
+  # The reason for the guard: recv in C with the GVL held.
+  def test_a_guard_fires_while_the_gvl_is_held
     with_pair do |one, _|
       one.nonblock = false
       guard = Heddle::SocketGuard.new(one.fileno, 0.05)

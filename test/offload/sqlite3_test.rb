@@ -4,13 +4,14 @@ require "test_helper"
 require "support/loop_helpers"
 require "tempfile"
 
-# What doc/limits.md says of sqlite3: it keeps Ruby's lock while it works and while it waits for another process's lock, so that
-# neither the other tasks nor other threads run. The heartbeat of another task tells.
+# doc/limits.md on sqlite3: it holds the GVL while it works and while it waits for another process's lock, so that
+# neither other tasks nor other threads run. The heartbeat of another task shows it.
 class SQLite3Test < Minitest::Test
   include LoopHelpers
 
-  # Counted so far that it takes LONG seconds.
-  COUNTING = "with recursive counted(n) as (select 1 union all select n + 1 from counted where n < %d) select sum(n) from counted"
+  # Counts so far that it takes LONG seconds.
+  COUNTING = "with recursive counted(n) as (select 1 union all select n + 1 from counted where n < %d) select sum(n) " \
+    "from counted"
   LONG = 0.3
 
   def setup
@@ -29,14 +30,14 @@ class SQLite3Test < Minitest::Test
     @file&.close!
   end
 
-  def test_a_query_stops_the_loop_and_offload_does_not_help
+  def test_a_query_stops_the_loop_even_when_offloaded
     count, sum = counting_for(LONG)
     query = -> { assert_equal sum, @database.execute(format(COUNTING, count))[0][0] }
     assert_stops(&query)
     assert_stops { Heddle.offload(&query) }
   end
 
-  def test_so_does_its_own_wait_for_a_lock
+  def test_sqlites_own_wait_for_a_lock_stops_the_loop
     @database.busy_timeout = (LONG * 1000).round
     refused = -> { assert_raises(SQLite3::BusyException) { @database.execute("insert into numbers values (1)") } }
     while_locked do
@@ -46,14 +47,15 @@ class SQLite3Test < Minitest::Test
   end
 
   # The handler is Ruby's, and its sleep the scheduler's.
-  def test_a_wait_for_a_lock_in_ruby_does_not
+  def test_a_wait_for_a_lock_in_a_ruby_handler_does_not_stop_the_loop
     until_when = nil
     @database.busy_handler { |_| sleep(0.001) && monotonic < until_when }
     while_locked do
       gap = took = nil
       3.times do # the machine may be busy
         until_when = monotonic + LONG
-        gap, took = gap_and_time { assert_raises(SQLite3::BusyException) { @database.execute("insert into numbers values (1)") } }
+        gap, took =
+          gap_and_time { assert_raises(SQLite3::BusyException) { @database.execute("insert into numbers values (1)") } }
         assert_operator took, :>, LONG * 0.9
         break if gap < LONG / 2
       end
@@ -61,7 +63,7 @@ class SQLite3Test < Minitest::Test
     end
   end
 
-  # Each has a connection of its own, which is what SQLite asks of threads.
+  # Each has its own connection, as SQLite requires of threads.
   def test_many_tasks_read_and_write
     @database.execute("pragma journal_mode = wal")
     Heddle.run do
@@ -77,15 +79,17 @@ class SQLite3Test < Minitest::Test
     assert_equal [*0...100], @database.execute("select n from numbers order by n").flatten
   end
 
-  # A process of its own is what helps.
-  def test_in_other_processes
+  # A separate process is the remedy.
+  def test_queries_in_other_processes
     count, sum = counting_for(LONG)
     path = @file.path
-    @database.close # no connection may go through a fork
+    @database.close # no connection may be used across a fork
     gap = nil
     3.times do
       gap, = gap_and_time do
-        sums = Heddle.map([count, count], processes: 2) { |n| SQLite3::Database.new(path).execute(format(COUNTING, n))[0][0] }
+        sums = Heddle.map([count, count], processes: 2) { |n|
+          SQLite3::Database.new(path).execute(format(COUNTING, n))[0][0]
+        }
         assert_equal [sum, sum], sums
       end
       break if gap < LONG / 2
@@ -110,11 +114,12 @@ class SQLite3Test < Minitest::Test
   # Nearly as long as the block takes.
   def assert_stops
     gap, took = gap_and_time { yield }
-    assert_operator gap, :>, took * 0.8, "it is no limit any more: doc/limits.md"
+    assert_operator gap, :>, took * 0.8, "it is no longer a limit: doc/limits.md"
     assert_operator gap, :>, LONG / 2
   end
 
-  # Seconds: the longest that another task had to wait for its turn while the block ran, and what the block took.
+  # Seconds: the longest time that another task had to wait for its turn while the block ran, and the block's own
+  # time.
   def gap_and_time
     longest = took = 0
     Heddle.run do

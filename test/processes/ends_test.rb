@@ -8,7 +8,7 @@ class ProcessesEndsTest < Minitest::Test
   include LoopHelpers
 
   module Behaviour
-    def test_a_killed_worker_is_noticed_and_its_items_named
+    def test_a_killed_worker_is_reported_with_its_items
       in_host do
         error = assert_raises(Heddle::WorkerLost) do
           Heddle.map(1..6, fibers: 3, processes: 2) { |item| (item == 4) ? Process.kill(:KILL, $$) : sleep }
@@ -16,7 +16,8 @@ class ProcessesEndsTest < Minitest::Test
         assert_includes error.items, 4
         assert_operator error.items.size, :<=, 3
         assert_equal Signal.list["KILL"], error.status.termsig
-        assert_match(/\Aworker process \d+ was killed by SIGKILL with \d items in work, which may have been done in part: .*item 3 \(4\)/, error.message)
+        assert_match(/\Aworker process \d+ was killed by SIGKILL with \d items in work, /, error.message)
+        assert_match(/ in work, which may be partly done: .*item 3 \(4\)/, error.message)
         assert_no_child
       end
     end
@@ -25,13 +26,15 @@ class ProcessesEndsTest < Minitest::Test
       in_host do
         reader, writer = IO.pipe
         killer = Thread.new { Process.kill(:KILL, Integer(reader.gets)) }
-        assert_raises(Heddle::WorkerLost) { Heddle.map(1..2, fibers: 1, processes: 2) { |item| (item == 1 || writer.puts($$).nil?) && sleep } }
+        assert_raises(Heddle::WorkerLost) do
+          Heddle.map(1..2, fibers: 1, processes: 2) { |item| (item == 1 || writer.puts($$).nil?) && sleep }
+        end
         killer.join
         assert_no_child
       end
     end
 
-    # Some child of the worker has its socket: no end of the connection tells.
+    # A child of the worker has its socket: the connection does not end.
     def test_a_killed_worker_whose_own_child_lives_on
       in_host do
         assert_lost_with_a_child do |lose|
@@ -40,7 +43,7 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
-    # Nor is it quiet: the other worker goes on without end.
+    # Nor is it quiet: the other worker runs without end.
     def test_a_killed_worker_whose_own_child_lives_on_beside_a_busy_one
       in_host do
         assert_lost_with_a_child do |lose|
@@ -50,7 +53,7 @@ class ProcessesEndsTest < Minitest::Test
     end
 
     # A child that this process forks meanwhile has our ends of the workers' sockets.
-    def test_workers_end_at_once_though_another_child_has_their_sockets
+    def test_workers_end_at_once_though_another_child_inherited_their_sockets
       in_host do
         other = nil
         items = [1, 2, 3].lazy.map { |item| item.tap { other ||= fork { sleep(30) && exit!(0) } if item == 2 } }
@@ -63,7 +66,7 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
-    # It leaves the call by its exit, which must not end the workers that it knows of.
+    # The child leaves the call by its exit, which must not end the workers that it knows.
     def test_another_child_that_leaves_the_call_ends_no_worker
       in_host do
         items = Enumerator.new do |taker|
@@ -83,7 +86,8 @@ class ProcessesEndsTest < Minitest::Test
     def test_exit_and_abort_end_the_worker_in_order
       in_host do
         {"exit(7)" => 7, "exit!(8)" => 8, "abort" => 1}.each do |code, status|
-          error = assert_raises(Heddle::WorkerLost) { Heddle.map(%w[a b], processes: 2) { |item| (item == "b") ? eval(code) : sleep } } # rubocop:disable Security/Eval
+          work = ->(item) { (item == "b") ? eval(code) : sleep } # rubocop:disable Security/Eval
+          error = assert_raises(Heddle::WorkerLost) { Heddle.map(%w[a b], processes: 2, &work) }
           assert_equal [["b"], status], [error.items, error.status.exitstatus]
           assert_match(/ended with status #{status} with one item in work, .*item 1 \("b"\)/, error.message)
         end
@@ -93,14 +97,18 @@ class ProcessesEndsTest < Minitest::Test
 
     def test_a_worker_that_a_signal_ends
       in_host do
-        error = assert_raises(Heddle::WorkerLost) { Heddle.map(1..2, processes: 2) { |item| (item == 2) ? Process.kill(:TERM, $$) && sleep : sleep } }
+        error = assert_raises(Heddle::WorkerLost) {
+          Heddle.map(1..2, processes: 2) { |item| (item == 2) ? Process.kill(:TERM, $$) && sleep : sleep }
+        }
         assert_equal Signal.list["TERM"], error.status.termsig
       end
     end
 
     def test_a_worker_whose_thread_ends
       in_host do
-        assert_raises(Heddle::WorkerLost) { Heddle.map(1..2, processes: 2) { |item| (item == 2) ? Thread.exit : sleep } }
+        assert_raises(Heddle::WorkerLost) do
+          Heddle.map(1..2, processes: 2) { |item| (item == 2) ? Thread.exit : sleep }
+        end
         assert_no_child
       end
     end
@@ -121,21 +129,21 @@ class ProcessesEndsTest < Minitest::Test
     end
 
     # Each has its own end of its own socket, and none of the others'.
-    def test_a_worker_has_no_others_sockets
+    def test_a_worker_inherits_no_other_workers_sockets
       in_host do
-        sockets = -> { Dir.children("/proc/self/fd").filter_map { |name| File.readlink("/proc/self/fd/#{name}") rescue nil }.grep(/\Asocket:/) } # rubocop:disable Style/RescueModifier
-        before = sockets.call
-        seen = Heddle::Processes.new(4, fibers: 1).map(1..4) { sleep(0.02) && (sockets.call - before).size }
+        before = open_sockets
+        seen = Heddle::Processes.new(4, fibers: 1).map(1..4) { sleep(0.02) && (open_sockets - before).size }
         assert_equal [1, 1, 1, 1], seen
       end
     end
 
-    def test_another_child_has_no_workers_sockets
+    def test_another_child_inherits_no_workers_sockets
       in_host do
-        sockets = -> { Dir.children("/proc/self/fd").filter_map { |name| File.readlink("/proc/self/fd/#{name}") rescue nil }.grep(/\Asocket:/) } # rubocop:disable Style/RescueModifier
-        before = sockets.call
+        before = open_sockets
         reader, writer = IO.pipe
-        items = [1, 2, 3].lazy.map { |item| item.tap { Process.wait(fork { writer.puts((sockets.call - before).size) && exit!(0) }) if item == 3 } }
+        items = [1, 2, 3].lazy.map { |item|
+          item.tap { Process.wait(fork { writer.puts((open_sockets - before).size) && exit!(0) }) if item == 3 }
+        }
         Heddle::Processes.new(2).each(items) { |item| item }
         assert_equal "0\n", reader.gets
       end
@@ -143,7 +151,9 @@ class ProcessesEndsTest < Minitest::Test
 
     def test_break_out_of_a_stream
       in_host do
-        value = Heddle::Processes.new(2, fibers: 2).stream(Enumerator.produce(1) { |last| last + 1 }) { |item| item * 2 }.each { |twice| break twice if twice == 10 }
+        value =
+          Heddle::Processes.new(2, fibers: 2).stream(Enumerator.produce(1) { |last| last + 1 }) { |item| item * 2 }
+            .each { |twice| break twice if twice == 10 }
         assert_equal 10, value
         assert_no_child
       end
@@ -160,12 +170,13 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
-    def test_a_stream_is_in_order_and_takes_only_so_much_ahead
+    def test_a_stream_is_in_order_and_reads_ahead_only_a_bounded_number
       in_host do
         taken = most = delivered = 0
         items = Enumerator.new { |yielder| 200.times { |item| (taken += 1) && yielder << item } }
         values = []
-        Heddle::Processes.new(2, fibers: 4).stream(items, ahead: 10) { |item| sleep((item % 50 == 0) ? 0.02 : 0.0002) && item }.each do |value|
+        Heddle::Processes.new(2, fibers: 4)
+          .stream(items, ahead: 10) { |item| sleep((item % 50 == 0) ? 0.02 : 0.0002) && item }.each do |value|
           values << value
           delivered += 1
           most = [most, taken - delivered].max
@@ -178,14 +189,26 @@ class ProcessesEndsTest < Minitest::Test
     def test_an_error_comes_out_of_a_stream
       in_host do
         seen = []
-        assert_raises(IOError) { Heddle::Processes.new(1, fibers: 1).stream(1..9) { |item| (item == 4) ? raise(IOError) : item }.each { |value| seen << value } }
+        assert_raises(IOError) do
+          Heddle::Processes.new(1, fibers: 1).stream(1..9) { |item| (item == 4) ? raise(IOError) : item }
+            .each { |value| seen << value }
+        end
         assert_equal [1, 2, 3], seen
       end
     end
 
     private
 
-    # Yields what a worker calls to leave a child behind, which has its socket, and be killed.
+    def open_sockets
+      names = Dir.children("/proc/self/fd").filter_map do |name|
+        File.readlink("/proc/self/fd/#{name}")
+      rescue Errno::ENOENT
+        nil
+      end
+      names.grep(/\Asocket:/)
+    end
+
+    # Yields a callable with which a worker leaves a child behind, which has its socket, and is killed.
     def assert_lost_with_a_child
       reader, writer = IO.pipe
       lose = lambda do
@@ -218,7 +241,7 @@ class ProcessesEndsTest < Minitest::Test
     def in_host = yield
   end
 
-  # What happens to whole programs.
+  # The end of whole programs.
   class Programs < ProcessesEndsTest
     PLACES = {"blocking" => "%s", "in a run" => "Heddle.run { %s }"}.freeze
 
@@ -234,7 +257,8 @@ class ProcessesEndsTest < Minitest::Test
     def test_a_signal_to_the_parent_ends_the_workers_in_order
       PLACES.each_value do |place|
         %w[TERM INT].each do |signal|
-          outcome = in_child("at_exit { puts 'at_exit' }\n#{place % WORK}", timeout: 10) { |pid, out| at_work(out) && Process.kill(signal, pid) }
+          outcome = in_child("at_exit { puts 'at_exit' }\n#{place % WORK}",
+            timeout: 10) { |pid, out| at_work(out) && Process.kill(signal, pid) }
           assert_equal Signal.list[signal], outcome.status.termsig, outcome.err
           assert_equal [4, 1], [outcome.out.scan("ensured").size, outcome.out.scan("at_exit").size]
           assert_gone(outcome.out)
@@ -243,7 +267,7 @@ class ProcessesEndsTest < Minitest::Test
     end
 
     # As service managers do. The clean-up of the items waits, and is not cut short.
-    def test_sigterm_to_the_whole_group
+    def test_sigterm_to_the_whole_process_group
       work = WORK.sub('puts "ensured"', 'sleep(0.1); puts "ensured"')
       outcome = in_child(work, timeout: 10, pgroup: true) { |pid, out| at_work(out) && Process.kill("TERM", -pid) }
       assert_equal [Signal.list["TERM"], 4], [outcome.status.termsig, outcome.out.scan("ensured").size]
@@ -251,7 +275,7 @@ class ProcessesEndsTest < Minitest::Test
     end
 
     # Ctrl-C reaches all processes of a terminal.
-    def test_an_interrupt_of_the_whole_group
+    def test_sigint_to_the_whole_process_group
       outcome = in_child(WORK, timeout: 10, pgroup: true) { |pid, out| at_work(out) && Process.kill("INT", -pid) }
       assert_equal [Signal.list["INT"], 4], [outcome.status.termsig, outcome.out.scan("ensured").size]
       refute_includes outcome.err, "worker process"
@@ -264,9 +288,10 @@ class ProcessesEndsTest < Minitest::Test
       assert_gone(outcome.out)
     end
 
-    # One that decides to go on has its workers go on.
-    def test_handlers_of_the_parent_are_its_own
-      out = assert_child(<<~RUBY, timeout: 20, pgroup: true) { |pid, file| at_work(file, items: 2, workers: 2) && Process.kill("INT", -pid) }
+    # A parent that decides to continue lets its workers continue.
+    def test_signal_handlers_stay_in_the_parent
+      interrupt = ->(pid, file) { at_work(file, items: 2, workers: 2) && Process.kill("INT", -pid) }
+      out = assert_child(<<~RUBY, timeout: 20, pgroup: true, &interrupt)
         handled = 0
         trap("INT") { puts "handled"; handled += 1 }
         trap("TERM") { puts "not in a worker" }
@@ -275,7 +300,8 @@ class ProcessesEndsTest < Minitest::Test
           sleep(0.005) until handled > 0
           yielder << 2
         end
-        values = Heddle.map(items, fibers: 2, processes: 2) { |item| puts("worker \#{$$}") && sleep(0.01); puts "worker \#{$$}"; item }
+        values = Heddle.map(items,
+          fibers: 2, processes: 2) { |item| puts("worker \#{$$}") && sleep(0.01); puts "worker \#{$$}"; item }
         puts values.inspect
         begin
           Heddle.map(1..2, processes: 2) { |item| item == 1 ? sleep : sleep(0.2) && raise(IOError) }
@@ -283,11 +309,12 @@ class ProcessesEndsTest < Minitest::Test
           puts "ended"
         end
       RUBY
-      assert_equal [1, 1, 1, 0], ["handled\n", "[0, 1, 2]\n", "ended\n", "not in a worker"].map { |text| out.scan(text).size }
+      assert_equal [1, 1, 1, 0],
+        ["handled\n", "[0, 1, 2]\n", "ended\n", "not in a worker"].map { |text| out.scan(text).size }
     end
 
-    # The worker is held up in its fork, where it has the parent's handlers, until the signal has been sent.
-    def test_a_signal_before_a_worker_is_at_work
+    # The worker is held in its fork, where it has the parent's handlers, until the signal was sent.
+    def test_a_signal_before_a_worker_has_started
       %w[INT TERM].each do |name|
         out = assert_child(<<~RUBY, timeout: 20)
           trap("#{name}") { puts "not in a worker" }
@@ -314,7 +341,7 @@ class ProcessesEndsTest < Minitest::Test
     end
 
     # Timeout.timeout and Thread#raise strike anywhere, and a fork takes milliseconds.
-    def test_what_strikes_in_the_middle_of_a_fork_leaves_no_worker
+    def test_an_exception_during_a_fork_leaves_no_worker
       PLACES.each_value do |place|
         out = assert_child(<<~RUBY, timeout: 20)
           Process.singleton_class.prepend(Module.new do
@@ -328,7 +355,8 @@ class ProcessesEndsTest < Minitest::Test
           begin
             puts "a child: \#{Process.wait(-1, Process::WNOHANG)}"
           rescue Errno::ECHILD
-            puts "no child", Dir.children("/proc/self/fd").count { |name| File.readlink("/proc/self/fd/\#{name}").start_with?("socket:") rescue nil }
+            puts "no child", Dir.children("/proc/self/fd")
+              .count { |name| File.readlink("/proc/self/fd/\#{name}").start_with?("socket:") rescue nil }
           end
         RUBY
         assert_equal ["struck", "no child", "0"], out.lines(chomp: true)
@@ -355,7 +383,7 @@ class ProcessesEndsTest < Minitest::Test
       assert_equal "raised\nno child\n", out
     end
 
-    def test_a_worker_runs_no_at_exit_and_writes_what_was_printed_once
+    def test_a_worker_runs_no_at_exit_and_flushes_output_once
       PLACES.each_value do |place|
         Tempfile.create("heddle") do |file|
           outcome = in_child(<<~RUBY, timeout: 20)
@@ -373,11 +401,12 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
-    # What a process needs for a hundred values of 1 MiB each is a few of them.
+    # For a hundred values of 1 MiB each a process needs the memory of a few.
     def test_a_hundred_mebibytes_of_values_in_bounded_memory
       out = assert_child(<<~RUBY, timeout: 50)
         def rss = File.read("/proc/self/status")[/^VmHWM:\\s+(\\d+)/, 1].to_i / 1024
-        stream = Heddle::Processes.new(2, fibers: 4).stream(1..100) { |item| (item % 9 == 0) && sleep(0.02); item.to_s * (1_048_576 / item.to_s.size) }
+        stream = Heddle::Processes.new(2, fibers: 4)
+          .stream(1..100) { |item| (item % 9 == 0) && sleep(0.02); item.to_s * (1_048_576 / item.to_s.size) }
         before, bytes = rss, 0
         stream.each { |value| bytes += value.bytesize; sleep(0.001); GC.start if bytes % 7 == 0 }
         puts bytes / 1_000_000, rss - before

@@ -3,14 +3,14 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# What a block does to the connection of its worker process: writes to it, reads from it, closes it, is stopped or killed
-# in the middle of an answer. The call ends with an error that names the items, in bounded time.
+# What a block does to its worker's connection: it writes to it, reads from it, closes it, or is stopped or killed in
+# the middle of an answer. The call ends with an error that names the items, in bounded time.
 class ProcessesForeignBytesTest < Minitest::Test
   include LoopHelpers
 
   SECONDS = 3 # within which the parent has to notice
 
-  # Says that it has five gigabytes.
+  # Claims to have five gigabytes.
   LARGE = (+"").tap { |text| text.define_singleton_method(:bytesize) { 5 << 30 } }
 
   # Each is called in a worker with the number of its connection's descriptor.
@@ -21,7 +21,8 @@ class ProcessesForeignBytesTest < Minitest::Test
     "a frame of four gigabytes" => ->(io) { io.syswrite([1, 0, 4 << 30].pack("CQ>Q>")) },
     "an answer for an item of another worker" => ->(io) { io.syswrite(frames.header(frames::VALUE, 99, "") + "") },
     "an item" => ->(io) { io.syswrite(frames.header(frames::ITEM, 0, "") + "") },
-    "an answer whose payload does not fit its check" => ->(io) { io.syswrite(frames.header(frames::VALUE, 0, "a") + "b") },
+    "an answer whose payload does not fit its check" =>
+      ->(io) { io.syswrite(frames.header(frames::VALUE, 0, "a") + "b") },
     "a frame beyond the limit" => ->(io) { io.syswrite(frames.header(frames::VALUE, 0, LARGE)) }
   }.freeze
 
@@ -44,13 +45,17 @@ class ProcessesForeignBytesTest < Minitest::Test
             end
           end
           assert_equal [2], error.items
-          assert_match(/\Aworker process \d+ sent what is no answer .*descriptor \d+.* with one item in work.*item 1 \(2\)/, error.message)
+          assert_match(
+            /\Aworker process \d+ sent a malformed answer .*descriptor \d+.* with one item in work.*item 1 \(2\)/,
+            error.message
+          )
         end
       end
     end
 
-    # Other answers are on their way: what stands before the foreign bytes counts, and what comes after is not taken for one.
-    def test_bytes_between_answers
+    # Other answers are on their way: those before the foreign bytes count, and bytes after them are not taken for an
+    # answer.
+    def test_foreign_bytes_between_answers
       in_host do
         taken = []
         error = assert_lost do
@@ -78,7 +83,8 @@ class ProcessesForeignBytesTest < Minitest::Test
         stolen = lambda do |item|
           next item unless item == 1
 
-          connection = UNIXSocket.for_fd(ProcessesForeignBytesTest.connection.fileno).tap { |socket| socket.autoclose = false }
+          connection = UNIXSocket.for_fd(ProcessesForeignBytesTest.connection.fileno)
+            .tap { |socket| socket.autoclose = false }
           writer.puts("reads")
           nil while connection.recv_nonblock(3, exception: false) == :wait_readable # before the worker can
           sleep
@@ -91,7 +97,7 @@ class ProcessesForeignBytesTest < Minitest::Test
       in_host do
         error = assert_lost do
           Heddle.map(1..2, fibers: 1, processes: 2) do |item|
-            (3..200).each { |number| IO.for_fd(number).close rescue nil } if item == 1 # rubocop:disable Style/RescueModifier
+            close_all if item == 1
             sleep
           end
         end
@@ -117,7 +123,7 @@ class ProcessesForeignBytesTest < Minitest::Test
       end
     end
 
-    # It takes no SIGTERM until it goes on. Its `ensure` blocks run all the same when the call ends.
+    # It gets no SIGTERM until it continues. Its `ensure` blocks run all the same when the call ends.
     def test_a_worker_that_is_stopped
       in_host do
         reader, writer = IO.pipe
@@ -144,7 +150,7 @@ class ProcessesForeignBytesTest < Minitest::Test
       end
     end
 
-    # What is on the way when it stops: items that the socket does not take, and half an answer.
+    # What is in transit when it stops: items that the socket does not take, and half an answer.
     def test_a_worker_that_stops_in_the_middle_of_an_answer
       in_host do
         assert_raises(Heddle::DeadlineExceeded) do
@@ -161,8 +167,8 @@ class ProcessesForeignBytesTest < Minitest::Test
       end
     end
 
-    # The copy goes on after fork, in the middle of the block.
-    def test_a_block_that_forks_and_goes_on_in_both
+    # The copy continues after fork, in the middle of the block.
+    def test_a_block_that_forks_and_continues_in_both
       in_host do
         values = Heddle.map(1..6, fibers: 3, processes: 2) do |item|
           pid = fork
@@ -187,21 +193,25 @@ class ProcessesForeignBytesTest < Minitest::Test
           begin
             Heddle.map([1], processes: 2) { raise "z" * 20_000 }
           rescue Heddle::NotMarshalable => error
-            puts error.message[/takes .*/]
+            puts error.message[/its dump has .*/]
           end
           p Heddle.map([1, 2], processes: 2) { "y" * 9000 }.map(&:size)
         CODE
       RUBY
-      assert_match(/\Aitem 0 \(\) cannot be sent to a worker process: .*takes 200\d\d bytes/, out.lines[0])
-      assert_match(/\Athe value of item 0 \(\), a String, cannot be sent from its worker process: .*takes 200\d\d bytes/, out.lines[1])
-      assert_match(/takes \d+ bytes/, out.lines[2])
+      assert_match(/\Aitem 0 \(\) cannot be sent to a worker process: .*its dump has 200\d\d bytes/, out.lines[0])
+      assert_match(
+        /\Athe value of item 0 \(\), a String, cannot be sent from its worker process: .*its dump has 200\d\d bytes/,
+        out.lines[1]
+      )
+      assert_match(/its dump has \d+ bytes/, out.lines[2])
       assert_equal "[9000, 9000]\n", out.lines[3]
     end
 
-    # User code runs in Marshal.load: what it raises says which item it was.
-    def test_what_a_load_raises
+    # User code runs in Marshal.load: its error says which item it was.
+    def test_errors_raised_while_loading_a_value
       in_host do
-        {NoMemoryError => "failed to allocate", LoadError => "no such file", NotImplementedError => "not here"}.each do |kind, message|
+        {NoMemoryError => "failed to allocate", LoadError => "no such file",
+         NotImplementedError => "not here"}.each do |kind, message|
           error = assert_raises(Heddle::NotMarshalable) do
             Heddle.map([1], processes: 2) { Bomb.new(kind, message) }
           end
@@ -210,8 +220,8 @@ class ProcessesForeignBytesTest < Minitest::Test
       end
     end
 
-    # Of what a worker says of an error nothing is taken on trust.
-    def test_errors_whose_methods_do_not_do_as_they_should
+    # Nothing that a worker reports about an error is trusted.
+    def test_errors_with_misbehaving_methods
       in_host do
         assert_raises(BadBacktrace) { Heddle.map([1], processes: 2) { raise BadBacktrace } }
         error = assert_raises(BadMessage) { Heddle.map([1], processes: 2) { raise BadMessage } }
@@ -222,9 +232,17 @@ class ProcessesForeignBytesTest < Minitest::Test
 
     private
 
+    def close_all
+      (3..200).each do |number|
+        IO.for_fd(number).close
+      rescue # not open, or one of Ruby's own
+        nil
+      end
+    end
+
     def assert_lost(&work)
       started = monotonic
-      # Raised in the thread, and so also where the code under test waits for ever.
+      # Raised in the thread, and so also where the code under test would wait for ever.
       error = assert_raises(Heddle::WorkerLost) { Heddle.deadline(20, &work) }
       assert_operator monotonic - started, :<, SECONDS
       assert_no_child
@@ -243,12 +261,12 @@ class ProcessesForeignBytesTest < Minitest::Test
     def marshal_load(parts) = raise(*parts)
   end
 
-  # Its backtrace holds what Marshal refuses.
+  # Its backtrace holds an object that Marshal refuses.
   class BadBacktrace < StandardError
     def backtrace = [-> {}]
   end
 
-  # Its message raises no StandardError.
+  # Its message raises an exception beyond StandardError.
   class BadMessage < StandardError
     def message = raise(NotImplementedError, "no message")
   end

@@ -26,14 +26,15 @@ class ProcessesMapTest < Minitest::Test
     end
   end
 
-  # No StandardError.
+  # Not a StandardError.
   class Grave < Exception # rubocop:disable Lint/InheritException
   end
 
   module Behaviour
     def test_values_in_order_from_several_processes
       in_host do
-        values = Heddle.map(0...40, fibers: 4, processes: 3) { |item| sleep(0.001 * (item % 5)) && [item * 2, Process.pid] }
+        values =
+          Heddle.map(0...40, fibers: 4, processes: 3) { |item| sleep(0.001 * (item % 5)) && [item * 2, Process.pid] }
         assert_equal (0...40).map { |item| item * 2 }, values.map(&:first)
         pids = values.map(&:last).uniq
         assert_equal 3, pids.size
@@ -46,7 +47,8 @@ class ProcessesMapTest < Minitest::Test
       in_host do
         assert_equal [], Heddle.map([], processes: 2) { flunk }
         assert_equal [[:a, 1], [:b, 2]], Heddle.map({a: 1, b: 2}, processes: 2) { |pair| pair }
-        assert_equal [["a", 0], ["b", 1]], Heddle.map(%w[a b].each_with_index, processes: 2) { |letter, index| [letter, index] }
+        assert_equal [["a", 0], ["b", 1]],
+          Heddle.map(%w[a b].each_with_index, processes: 2) { |letter, index| [letter, index] }
         assert_equal [[["a", 0]], [["b", 1]]], Heddle.map(%w[a b].each_with_index, processes: 2) { |pair| [pair] }
         assert_equal [nil, nil], Heddle.map([nil, false], processes: 2) {}
         assert_equal [1, 2, 3], Heddle.map((1..3).lazy, processes: 2) { |item| item }
@@ -57,19 +59,26 @@ class ProcessesMapTest < Minitest::Test
 
     def test_one_process_is_this_one
       in_host do
-        assert_equal [[1, Process.pid], [2, Process.pid]], Heddle.map(1..2, fibers: 2) { |item| sleep(0.001) && [item, Process.pid] }
-        assert_equal "two", assert_raises(IOError) { Heddle.map(1..3) { |item| (item == 2) ? raise(IOError, "two") : item } }.message
+        assert_equal [[1, Process.pid], [2, Process.pid]],
+          Heddle.map(1..2, fibers: 2) { |item| sleep(0.001) && [item, Process.pid] }
+        assert_equal "two",
+          assert_raises(IOError) { Heddle.map(1..3) { |item| (item == 2) ? raise(IOError, "two") : item } }.message
       end
     end
 
     def test_one_worker
-      in_host { assert_equal [false, false], Heddle::Processes.new(1, fibers: 2).map(1..2) { Process.pid }.map { |pid| pid == Process.pid } }
+      in_host do
+        assert_equal [false, false],
+          Heddle::Processes.new(1, fibers: 2).map(1..2) { Process.pid }.map { |pid| pid == Process.pid }
+      end
     end
 
     # Fifty items of 20 ms each would take a second one after another.
     def test_a_worker_runs_its_items_at_once
       in_host do
-        assert_within(0.9) { assert_equal 50, Heddle.map(1..50, fibers: 25, processes: 2) { |item| sleep(0.04) && item }.size }
+        assert_within(0.9) do
+          assert_equal 50, Heddle.map(1..50, fibers: 25, processes: 2) { |item| sleep(0.04) && item }.size
+        end
       end
     end
 
@@ -85,8 +94,8 @@ class ProcessesMapTest < Minitest::Test
       end
     end
 
-    # Fixed slices would leave one worker with all that is slow.
-    def test_items_are_dealt_out_as_workers_ask
+    # Fixed slices would leave one worker with all slow items.
+    def test_items_are_handed_out_on_demand
       in_host do
         done, tell = IO.pipe
         pids = Heddle::Processes.new(2, fibers: 1).map(0...41) do |item|
@@ -110,8 +119,11 @@ class ProcessesMapTest < Minitest::Test
 
     def test_an_error_has_its_class_its_fields_and_the_workers_backtrace
       in_host do
-        error = assert_raises(Refused) { Heddle.map(1..20, fibers: 2, processes: 2) { |item| (item == 7) ? refuse(item) : sleep(0.001) } }
-        assert_equal ["item 7", 7, "the reason", ArgumentError], [error.message, error.code, error.cause&.message, error.cause.class]
+        error = assert_raises(Refused) {
+          Heddle.map(1..20, fibers: 2, processes: 2) { |item| (item == 7) ? refuse(item) : sleep(0.001) }
+        }
+        assert_equal ["item 7", 7, "the reason", ArgumentError],
+          [error.message, error.code, error.cause&.message, error.cause.class]
         assert_includes error.backtrace.first, "refuse"
         assert_includes error.cause.backtrace.first, "refuse"
         assert(error.backtrace.any? { |line| line.include?(__method__.to_s) })
@@ -131,14 +143,15 @@ class ProcessesMapTest < Minitest::Test
             end
           end
           began, ended = Dir.children(folder).partition { |name| name.start_with?("began") }
-          assert_equal began.map { |name| name.delete_prefix("began") }.sort, ended.map { |name| name.delete_prefix("ended") }.sort
+          assert_equal began.map { |name| name.delete_prefix("began") }.sort,
+            ended.map { |name| name.delete_prefix("ended") }.sort
           assert_equal 8, ended.size
         end
         assert_no_child
       end
     end
 
-    def test_exceptions_that_are_no_standard_errors
+    def test_exceptions_beyond_standard_error
       in_host do
         [Grave, NotImplementedError, SystemStackError, Timeout::Error].each do |kind|
           assert_equal "grave", assert_raises(kind) { Heddle.map(1..3, processes: 2) { raise kind, "grave" } }.message
@@ -148,19 +161,28 @@ class ProcessesMapTest < Minitest::Test
       end
     end
 
-    def test_what_marshal_refuses
+    def test_values_that_marshal_refuses
       in_host do
         error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1, -> {}], processes: 2) { 1 } }
         assert_match(/\Aitem 1 \(#<Proc.*\) cannot be sent to a worker process: no _dump_data/, error.message)
 
-        error = assert_raises(Heddle::NotMarshalable) { Heddle.map(%w[a b], processes: 2) { |item| (item == "b") ? $stdout : item } }
-        assert_match(/\Athe value of item 1 \("b"\), a IO, cannot be sent from its worker process: (?:instance of IO|can.t dump IO)/, error.message)
+        error = assert_raises(Heddle::NotMarshalable) {
+          Heddle.map(%w[a b], processes: 2) { |item| (item == "b") ? $stdout : item }
+        }
+        assert_match(
+          /\Athe value of item 1 \("b"\), a IO, cannot be sent from its worker process: (?:instance of|can.t dump) IO/,
+          error.message
+        )
 
         error = assert_raises(Heddle::NotMarshalable) { Heddle.map(%w[a], processes: 2) { raise Holding, "tight" } }
-        assert_match(/\Aitem 0 \("a"\) raised .*Holding: tight, which cannot be sent from its worker process: no _dump_data/, error.message)
+        assert_match(
+          /\Aitem 0 \("a"\) raised .*Holding: tight, which cannot be sent from its worker process: no _dump_data/,
+          error.message
+        )
         assert_includes error.backtrace.first, __method__.to_s
 
-        error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1], processes: 2) { raise OnlyThere.define, "unknown" } }
+        error =
+          assert_raises(Heddle::NotMarshalable) { Heddle.map([1], processes: 2) { raise OnlyThere.define, "unknown" } }
         assert_match(/\Aitem 0 \(1\) raised .*OnlyThere::Error: unknown, which .*: undefined class/, error.message)
 
         error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1], processes: 2) { OnlyThere.define.new("x") } }
@@ -169,7 +191,7 @@ class ProcessesMapTest < Minitest::Test
       end
     end
 
-    def test_each_keeps_nothing
+    def test_each_returns_no_values
       in_host do
         reader, writer = IO.pipe
         workers = Heddle::Processes.new(2, fibers: 3)
@@ -181,7 +203,8 @@ class ProcessesMapTest < Minitest::Test
 
     def test_calls_at_once_and_nested
       in_host do
-        values = Heddle.map(1..4, processes: 2) { |item| Heddle.map(1..3, fibers: 1, processes: 2) { |inner| item * inner } }
+        values =
+          Heddle.map(1..4, processes: 2) { |item| Heddle.map(1..3, fibers: 1, processes: 2) { |inner| item * inner } }
         assert_equal [[1, 2, 3], [2, 4, 6], [3, 6, 9], [4, 8, 12]], values
         assert_no_child
       end
@@ -206,9 +229,11 @@ class ProcessesMapTest < Minitest::Test
       end
     end
 
-    def test_a_deadline_bounds_it
+    def test_a_deadline_bounds_map
       in_host do
-        assert_within(1.5) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { Heddle.map(1..4, processes: 2) { sleep } } } }
+        assert_within(1.5) do
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { Heddle.map(1..4, processes: 2) { sleep } } }
+        end
         left = Heddle.deadline(30) { Heddle.map(1..4, processes: 2) { Heddle.remaining } }
         assert_operator left.min, :>, 10
         assert_operator left.max, :<=, 30
@@ -222,7 +247,7 @@ class ProcessesMapTest < Minitest::Test
 
     mode :fiber
 
-    def test_other_tasks_go_on
+    def test_other_tasks_keep_running
       Heddle.run do
         ticks = 0
         ticker = Heddle.spawn { loop { sleep(0.002) && ticks += 1 } }
@@ -234,7 +259,9 @@ class ProcessesMapTest < Minitest::Test
 
     def test_several_tasks_at_once
       Heddle.run do
-        tasks = Array.new(5) { |number| Heddle.spawn { Heddle.map(1..6, fibers: 1, processes: 2) { |item| sleep(0.002) && number * item } } }
+        tasks = Array.new(5) { |number|
+          Heddle.spawn { Heddle.map(1..6, fibers: 1, processes: 2) { |item| sleep(0.002) && number * item } }
+        }
         assert_equal Array.new(5) { |number| (1..6).map { |item| number * item } }, tasks.map(&:value)
       end
       assert_no_child
@@ -262,7 +289,9 @@ class ProcessesMapTest < Minitest::Test
     mode :blocking
 
     def test_several_threads_at_once
-      threads = Array.new(4) { |number| Thread.new { Heddle.map(1..6, fibers: 1, processes: 2) { |item| sleep(0.002) && number * item } } }
+      threads = Array.new(4) { |number|
+        Thread.new { Heddle.map(1..6, fibers: 1, processes: 2) { |item| sleep(0.002) && number * item } }
+      }
       assert_equal Array.new(4) { |number| (1..6).map { |item| number * item } }, threads.map(&:value)
       assert_no_child
     end

@@ -3,15 +3,15 @@
 require "support/loop_helpers"
 require "timeout"
 
-# What Heddle.deadline and Heddle.shield do, in tasks as in plain threads. Who includes it says where: #inside calls a block
-# there and returns its value or raises its error.
+# What Heddle.deadline and Heddle.shield do, in tasks and in plain threads. The including class defines #inside, which
+# calls a block there and returns its value or raises its error.
 module Shared
   module Deadlines
     include LoopHelpers
 
     EXCEEDED = Heddle::DeadlineExceeded
 
-    def test_it_returns_the_value_in_time
+    def test_a_block_in_time_returns_its_value
       inside do
         assert_equal :value, Heddle.deadline(10) { sleep(0.001) && :value }
         assert_equal :value, Heddle.deadline(nil) { sleep(0.001) && :value }
@@ -21,7 +21,7 @@ module Shared
       end
     end
 
-    def test_it_fails_in_every_kind_of_wait
+    def test_every_kind_of_wait_fails
       with_pair do |reader, _|
         locked = Thread::Mutex.new
         holder = Thread.new { locked.synchronize { sleep } }
@@ -29,7 +29,8 @@ module Shared
         condition, held = Thread::ConditionVariable.new, Thread::Mutex.new
         {
           sleep: -> { sleep }, timed_sleep: -> { sleep(20) }, read: -> { reader.read(1) }, gets: -> { reader.gets },
-          wait: -> { reader.wait_readable(20) }, select: -> { IO.select([reader]) }, queue: -> { Thread::Queue.new.pop },
+          wait: -> { reader.wait_readable(20) }, select: -> { IO.select([reader]) },
+          queue: -> { Thread::Queue.new.pop },
           mutex: -> { locked.lock }, condition: -> { held.synchronize { condition.wait(held) } },
           join: -> { holder.join }, process: -> { system("exec sleep 0.5") }, nested: -> { Fiber.new { sleep }.resume },
           many: -> { loop { sleep(0.001) } }
@@ -45,9 +46,11 @@ module Shared
       end
     end
 
-    def test_the_message_says_how_much_time_there_was
-      assert_includes assert_raises(EXCEEDED) { inside { Heddle.deadline(0.015) { sleep } } }.message, "Heddle.deadline(0.015)"
-      assert_includes assert_raises(EXCEEDED) { inside { Heddle.shield(0.015) { sleep } } }.message, "Heddle.shield(0.015)"
+    def test_the_message_names_the_limit
+      assert_includes assert_raises(EXCEEDED) { inside { Heddle.deadline(0.015) { sleep } } }.message,
+        "Heddle.deadline(0.015)"
+      assert_includes assert_raises(EXCEEDED) { inside { Heddle.shield(0.015) { sleep } } }.message,
+        "Heddle.shield(0.015)"
     end
 
     def test_later_waits_fail_at_once
@@ -68,7 +71,7 @@ module Shared
       assert_equal 10, tries
     end
 
-    def test_waits_in_ensure_fail_too
+    def test_waits_in_ensure_after_the_deadline_fail
       reached = []
       assert_within(1) do
         assert_raises(EXCEEDED) do
@@ -86,7 +89,7 @@ module Shared
       assert_equal [:ensure], reached.uniq
     end
 
-    def test_a_shield_gives_clean_up_time_of_its_own
+    def test_a_shield_gives_clean_up_its_own_time
       steps = []
       assert_raises(EXCEEDED) do
         inside do
@@ -118,7 +121,7 @@ module Shared
       assert_includes error.cause.message, "Heddle.shield(0.03)"
     end
 
-    def test_a_shield_before_the_deadline_has_passed
+    def test_a_shield_that_begins_before_the_deadline
       steps = []
       assert_raises(EXCEEDED) do
         inside do
@@ -132,14 +135,18 @@ module Shared
       assert_equal [:shielded], steps
     end
 
-    def test_nested_the_earlier_wins
-      error = assert_within(1) { assert_raises(EXCEEDED) { inside { Heddle.deadline(10) { Heddle.deadline(0.02) { sleep } } } } }
+    def test_of_nested_deadlines_the_earlier_wins
+      error = assert_within(1) {
+        assert_raises(EXCEEDED) { inside { Heddle.deadline(10) { Heddle.deadline(0.02) { sleep } } } }
+      }
       assert_includes error.message, "deadline(0.02)"
-      error = assert_within(1) { assert_raises(EXCEEDED) { inside { Heddle.deadline(0.02) { Heddle.deadline(10) { sleep } } } } }
+      error = assert_within(1) {
+        assert_raises(EXCEEDED) { inside { Heddle.deadline(0.02) { Heddle.deadline(10) { sleep } } } }
+      }
       assert_includes error.message, "deadline(0.02)"
     end
 
-    def test_the_inner_one_can_be_rescued_outside_of_its_block
+    def test_the_inner_deadline_can_be_rescued_outside_of_its_block
       inside do
         result = Heddle.deadline(10) do
           Heddle.deadline(0.02) { sleep }
@@ -156,8 +163,8 @@ module Shared
       assert_equal [IOError, "a client's own"], [error.cause.class, error.cause.message]
     end
 
-    # Left to itself, Ruby takes for the cause what is being rescued around the block.
-    def test_the_cause_is_what_left_the_block_also_within_a_rescue
+    # Without Heddle's doing, Ruby would take the exception that is rescued around the block for the cause.
+    def test_the_cause_is_the_error_that_left_the_block_also_within_a_rescue
       error = assert_raises(EXCEEDED) do
         inside do
           raise ArgumentError, "rescued before"
@@ -168,12 +175,12 @@ module Shared
       assert_equal "a client's own", error.cause.message
     end
 
-    def test_an_error_that_leaves_in_time_is_not
+    def test_an_error_that_leaves_in_time_is_not_converted
       assert_raises(IOError) { inside { Heddle.deadline(10) { raise IOError } } }
       assert_raises(Timeout::Error) { inside { Heddle.deadline(10) { Timeout.timeout(0.01) { sleep } } } }
     end
 
-    def test_what_is_no_standard_error_passes
+    def test_an_exception_beyond_standard_error_is_not_converted
       spend = -> { sleep rescue nil } # standard:disable Style/RescueModifier
       inside do
         assert_raises(Interrupt) { Heddle.deadline(0.01) { spend.call || raise(Interrupt) } }
@@ -256,12 +263,14 @@ module Shared
       end
     end
 
-    def test_tasks_that_are_started_inside_are_bound_to_their_end
+    def test_tasks_started_inside_keep_the_deadline_until_they_end
       inside do
         Heddle.run do
           pool = Heddle::FiberPool.new(1)
           pool.spawn { sleep(0.005) }
-          tasks = Heddle.deadline(0.03) { [Heddle.spawn { sleep }, pool.spawn { sleep }, Heddle.spawn { Heddle.spawn { sleep }.value }] }
+          tasks = Heddle.deadline(0.03) {
+            [Heddle.spawn { sleep }, pool.spawn { sleep }, Heddle.spawn { Heddle.spawn { sleep }.value }]
+          }
           assert_nil Heddle.remaining
           assert_within(1, remeasure: 0) { tasks.each(&:wait) }
           assert_equal [EXCEEDED] * 3, tasks.map { |task| assert_raises(EXCEEDED) { task.value }.class }
@@ -273,11 +282,15 @@ module Shared
     def test_a_run_inside_ends_with_all_its_tasks
       tasks = []
       assert_within(1) do
-        assert_raises(EXCEEDED) { inside { Heddle.deadline(0.03) { Heddle.run { (tasks = Array.new(3) { Heddle.spawn { sleep } }) && sleep } } } }
+        assert_raises(EXCEEDED) do
+          inside { Heddle.deadline(0.03) { Heddle.run { (tasks = Array.new(3) { Heddle.spawn { sleep } }) && sleep } } }
+        end
       end
       assert_equal [true], tasks.map(&:ended?).uniq
       assert_within(1) do
-        assert_raises(EXCEEDED) { inside { Heddle.deadline(0.03) { Heddle::FiberPool.new(3).map([1, 2, 3]) { sleep } } } }
+        assert_raises(EXCEEDED) do
+          inside { Heddle.deadline(0.03) { Heddle::FiberPool.new(3).map([1, 2, 3]) { sleep } } }
+        end
       end
     end
 
@@ -292,7 +305,7 @@ module Shared
       end
     end
 
-    def test_nothing_fires_after_the_block_was_left
+    def test_nothing_fires_after_the_block_has_ended
       inside do
         300.times do |index|
           Heddle.deadline(0.0005) { sleep(0.0002 + index * 0.000002) }
@@ -307,7 +320,7 @@ module Shared
 
     private
 
-    # Its wait has failed, and the block goes on to an error of its own.
+    # Its wait has failed, and the block then raises an error of its own.
     def fail_late
       Heddle.deadline(0.02) do
         sleep

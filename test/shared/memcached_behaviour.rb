@@ -2,7 +2,7 @@
 
 require "support/memcached_helpers"
 
-# What a client does against a real server, however it waits and however it reaches it.
+# What a client does against a real server, for each way to wait and each kind of connection.
 module MemcachedBehaviour
   include MemcachedHelpers
 
@@ -27,7 +27,8 @@ module MemcachedBehaviour
   end
 
   def test_values_of_all_kinds
-    values = ["", "\xff\x00\r\n".b, "text", "x".encode("UTF-16LE"), 1, -1.5, nil, false, {a: [1, "two", nil]}, "END\r\n", Time.at(0, 1), 1 << 80]
+    values = ["", "\xff\x00\r\n".b, "text", "x".encode("UTF-16LE"), 1, -1.5, nil, false, {a: [1, "two", nil]},
+      "END\r\n", Time.at(0, 1), 1 << 80]
     with_client do |cache|
       values.each do |value|
         cache.set("value", value)
@@ -119,7 +120,9 @@ module MemcachedBehaviour
       assert_nil cache.get_entry("key").ttl
       assert_equal false, cache.touch("none", 60)
       assert_nil cache.gat("none", 60)
-      [Float::NAN, Float::INFINITY, "60", Object.new, 1 << 40].each { |bad| assert_raises(ArgumentError, bad.inspect) { cache.set("key", 1, ttl: bad) } }
+      [Float::NAN, Float::INFINITY, "60", Object.new, 1 << 40].each do |bad|
+        assert_raises(ArgumentError, bad.inspect) { cache.set("key", 1, ttl: bad) }
+      end
     end
   end
 
@@ -135,11 +138,12 @@ module MemcachedBehaviour
     end
   end
 
-  def test_bytes_as_they_are
+  def test_raw_values_are_exact_bytes
     with_client do |cache|
       bytes = "\x04\b[\x06i\x06".b # what Marshal makes of [1]
       cache.set("key", [1])
-      assert_equal [bytes] * 4, [cache.get("key", raw: true), cache.get_entry("key", raw: true).value, cache.gat("key", 100, raw: true), cache.get_cas("key", raw: true).first]
+      assert_equal [bytes] * 4, [cache.get("key", raw: true), cache.get_entry("key", raw: true).value,
+        cache.gat("key", 100, raw: true), cache.get_cas("key", raw: true).first]
       assert_equal({"key" => bytes}, cache.get_multi_raw("key"))
       assert_equal bytes, cache.fetch("key", raw: true) { flunk "it is there" }
       assert_equal "made", cache.fetch("raw", raw: true) { "made" }
@@ -149,7 +153,8 @@ module MemcachedBehaviour
   end
 
   def test_keys_of_all_kinds
-    keys = ["a", "with space", "line\r\nend", "\x00\x7f", "ключ", "\xff\xfe".b, "x" * 250, "x" * 251, "ю" * 300, "x" * 9000, :symbol, 17]
+    keys = ["a", "with space", "line\r\nend", "\x00\x7f", "ключ", "\xff\xfe".b, "x" * 250, "x" * 251, "ю" * 300,
+      "x" * 9000, :symbol, 17]
     with_client do |cache|
       keys.each_with_index { |key, i| assert_equal true, cache.set(key, i), key.inspect }
       keys.each_with_index { |key, i| assert_equal i, cache.get(key), key.inspect }
@@ -160,8 +165,8 @@ module MemcachedBehaviour
     end
   end
 
-  # What is put together in C is what Ruby would have put together, at each length that a key can have, and beyond.
-  def test_a_namespace_that_is_asked_for_each_time_says_the_same
+  # The C code builds the same requests as Ruby code would, at each length that a key can have, and beyond.
+  def test_a_namespace_that_is_a_proc_gives_the_same_keys
     keys = ["a", "with space", "ключ", "\xff\xfe".b, :symbol, 17, *(225..252).map { |length| "x" * length }]
     with_client(namespace: :"#{name}ä") do |cache|
       asked = []
@@ -206,15 +211,21 @@ module MemcachedBehaviour
       assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set("large", "x" * (2 << 20)) }
       assert_equal "other", cache.get("other")
       refute_equal "x" * (2 << 20), cache.get("large")
-      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set_multi({"one" => 1, "large" => "x" * (2 << 20), "two" => 2}) }
+      assert_raises(Heddle::Memcached::ValueTooLarge) do
+        cache.set_multi({"one" => 1, "large" => "x" * (2 << 20), "two" => 2})
+      end
       assert_equal({"one" => 1, "two" => 2}, cache.get_multi("one", "two"))
       assert_equal 1, connections(cache).first
     end
     with_client do |cache|
       assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set("large", Random.bytes(2 << 20)) }
-      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.set_multi({"one" => 1, "large" => Random.bytes(2 << 20)}) }
-      assert_raises(Heddle::Memcached::ValueTooLarge) { cache.pipelined { |batch| batch.add("large", Random.bytes(2 << 20)) } }
-      assert_equal [0, 0], connections(cache), "nothing was worth a connection"
+      assert_raises(Heddle::Memcached::ValueTooLarge) do
+        cache.set_multi({"one" => 1, "large" => Random.bytes(2 << 20)})
+      end
+      assert_raises(Heddle::Memcached::ValueTooLarge) do
+        cache.pipelined { |batch| batch.add("large", Random.bytes(2 << 20)) }
+      end
+      assert_equal [0, 0], connections(cache), "no call needed a connection"
     end
   end
 
@@ -238,8 +249,11 @@ module MemcachedBehaviour
       assert_equal [true, {x: 1}, nil, false, true, true, true, "¡text!", 7, 4, nil, false, true], result
       assert_equal [], cache.pipelined { |_| nil }
       cache.set("word", "word")
-      assert_raises(Heddle::Memcached::NotANumber) { cache.pipelined { |batch| batch.incr("word") && batch.set("after", 1) } }
-      assert_equal Array.new(3000) { |i| i }, cache.pipelined { |batch| 3000.times { |i| batch.incr("many", 1, initial: 0) } }
+      assert_raises(Heddle::Memcached::NotANumber) do
+        cache.pipelined { |batch| batch.incr("word") && batch.set("after", 1) }
+      end
+      assert_equal Array.new(3000) { |i| i },
+        cache.pipelined { |batch| 3000.times { |i| batch.incr("many", 1, initial: 0) } }
     end
   end
 
@@ -258,17 +272,17 @@ module MemcachedBehaviour
     end
   end
 
-  def test_stale_while_it_is_made_anew
+  def test_one_reader_renews_a_stale_item_while_others_get_the_old_value
     with_client do |cache|
       cache.set("key", "old", ttl: 1000)
       cache.delete("key", stale_for: 100)
-      assert_equal "old", cache.get("key"), "who only looks gets the old value"
+      assert_equal "old", cache.get("key"), "a plain reader gets the old value"
       assert_equal ["old", true], cache.get_entry("key").to_h.values_at(:value, :stale)
       assert_equal({"key" => "old"}, cache.get_multi("none", "key"))
       assert_equal ["old"], cache.pipelined { |batch| batch.get("key") }
       assert_equal ["old"], [cache.gat("key", 1000)]
       made = cache.fetch("key", ttl: 100) do
-        assert_equal "old", cache.fetch("key") { flunk "somebody else makes it" }
+        assert_equal "old", cache.fetch("key") { flunk "another task makes the value" }
         "new"
       end
       assert_equal "new", made
@@ -278,7 +292,8 @@ module MemcachedBehaviour
     end
   end
 
-  # Who fails to make it anew gives the right to the next who wants to; all others get the old value meanwhile.
+  # A task that fails to renew the value gives the right to renew it to the next that asks; all others get the old
+  # value meanwhile.
   def test_a_block_that_fails_over_a_stale_item
     with_client do |cache|
       making_fails = [-> { raise KeyError }, -> { throw :out }, -> { Random.bytes(2 << 20) }]
@@ -304,11 +319,12 @@ module MemcachedBehaviour
       cache.set("key", "old", ttl: 1000)
       cache.delete("key", stale_for: 100)
       assert_raises(KeyError) { cache.fetch("key") { cache.set("key", "theirs") && raise(KeyError) } }
-      assert_equal ["theirs", false], cache.get_entry("key").to_h.values_at(:value, :stale), "somebody else's new value"
+      assert_equal ["theirs", false], cache.get_entry("key").to_h.values_at(:value, :stale),
+        "the new value of another client"
     end
   end
 
-  def test_the_right_to_make_it_anew_is_not_given_back_to_a_new_value
+  def test_a_failed_renewal_does_not_mark_a_newer_value_as_stale
     with_client do |cache|
       cache.set("key", "old")
       cache.delete("key", stale_for: 100)
@@ -319,7 +335,7 @@ module MemcachedBehaviour
     end
   end
 
-  def test_what_somebody_changed_while_it_was_made
+  def test_a_value_that_changed_during_its_renewal_is_kept
     with_client do |cache|
       assert_equal "mine", cache.fetch("key") { cache.set("key", "theirs") && "mine" }
       assert_equal "theirs", cache.get("key")
@@ -329,7 +345,7 @@ module MemcachedBehaviour
     end
   end
 
-  def test_one_makes_it_and_the_others_wait
+  def test_one_task_makes_the_value_and_the_others_wait
     with_client(pool: 20) do |cache|
       made = Queue.new
       work = lambda do
@@ -339,13 +355,14 @@ module MemcachedBehaviour
           "value"
         end
       end
-      values = (self.class.wait_mode == :fiber) ? Array.new(10) { Heddle.spawn(&work) }.map(&:value) : Array.new(10) { Thread.new(&work) }.map(&:value)
+      start = (self.class.wait_mode == :fiber) ? Heddle.method(:spawn) : Thread.method(:new)
+      values = Array.new(10) { start.call(&work) }.map(&:value)
       assert_equal ["value"] * 10, values
       assert_equal 1, made.size
     end
   end
 
-  def test_what_servers_say
+  def test_version_stats_and_flush
     with_client do |cache|
       name = cache.version.keys.first
       assert_match(/\A1\.6\./, cache.version[name])

@@ -2,10 +2,11 @@
 
 require "support/memcached_helpers"
 
-# A server replays what memcached answers, and breaks off at every byte of it, in every way; at every byte somebody also gives
-# up. What comes of it is the right answer or an error, in time; and what is asked next gets its own answer, or an error.
+# A server replays memcached's answers, and breaks off at every byte of them, in every way; at every byte the client
+# is also interrupted. The result is the right answer or an error, in time; and the next request gets its own answer,
+# or an error.
 #
-# A class that includes this, and extends its Definitions, says `poison(tls: …)`.
+# A class that includes this, and extends its Definitions, calls `poison(tls: …)`.
 module MemcachedPoison
   include MemcachedHelpers
 
@@ -15,7 +16,7 @@ module MemcachedPoison
 
   class Interruption < StandardError; end
 
-  # What is asked, what memcached 1.6.18 answers (%d: the opaque of the request), and what comes of it.
+  # What is asked, what memcached 1.6.18 answers (%d: the opaque of the request), and the result.
   CASES = {
     get: ["VA 5 f4 O%d\r\nvalue\r\n", ->(cache) { cache.get("key") }, "value"],
     miss: ["EN O%d\r\n", ->(cache) { cache.get("key") }, nil],
@@ -25,8 +26,9 @@ module MemcachedPoison
       ->(cache) { cache.get_multi("a", "b", "c") }, {"a" => "1", "b" => "\r\n2", "c" => "3"}]
   }.freeze
 
-  # Replays +reply+ to the first question (up to an offset, and then what +ending+ says) and answers every later one, on whatever
-  # connection, by "EN" or, if it sets, "HD", so that a value or a number that comes later belongs to the first.
+  # Replays +reply+ to the first request (up to an offset, and then does what +ending+ says) and answers every later
+  # one, on any connection, by "EN" or, for a set, "HD". So a value or a number that comes later belongs to the first
+  # request.
   class FakeServer
     attr_reader :port
 
@@ -44,7 +46,7 @@ module MemcachedPoison
       @threads = [Thread.new { accept }]
     end
 
-    # Returns once so many bytes of the reply have been sent.
+    # Returns once +offset+ bytes of the reply were sent.
     def await_offset = @arrived.pop
 
     def close
@@ -84,7 +86,7 @@ module MemcachedPoison
       raw.close
     end
 
-    # One for all servers: OpenSSL takes longer to make a context than to shake hands.
+    # One for all servers: OpenSSL takes longer to make a context than for a handshake.
     CONTEXT = StreamHelpers::Certificates.context
     private_constant :CONTEXT
 
@@ -121,7 +123,7 @@ module MemcachedPoison
         raw.setsockopt(:SOCKET, :LINGER, [1, 0].pack("ii"))
         raw.close
       when :drip then text.byteslice(@offset..).each_char { |byte| sleep(TIME / 2) && say(socket, byte) }
-      else sleep if @offset < text.bytesize # all of it: goes on answering
+      else sleep if @offset < text.bytesize # sent all of it: goes on answering
       end
     end
   end
@@ -130,7 +132,7 @@ module MemcachedPoison
     reply.gsub("%d", "1").bytesize
   end
 
-  # Asks at every offset, many side by side; each in a client and a server of its own.
+  # Asks at every offset, many side by side; each has its own client and server.
   def at_every_offset(name, ending, tls, timeout: TIME)
     reply, question, right = CASES.fetch(name)
     offsets = Queue.new
@@ -140,7 +142,8 @@ module MemcachedPoison
     threads = Array.new(SIDE_BY_SIDE) do
       Thread.new do
         while (offset = offsets.pop)
-          problem = broken(reply, offset, ending, tls, timeout, name, right) { |cache, server| yield(cache, server, question) }
+          problem =
+            broken(reply, offset, ending, tls, timeout, name, right) { |cache, server| yield(cache, server, question) }
           problems << "#{name}, #{ending} at #{offset}: #{problem}" if problem
         end
       end
@@ -149,7 +152,7 @@ module MemcachedPoison
     assert_predicate problems, :empty?, -> { Array.new(problems.size) { problems.pop }.join("\n") }
   end
 
-  # What is wrong with what came of it, or nil.
+  # Returns what is wrong with the result, or nil.
   def broken(reply, offset, ending, tls, timeout, name, right)
     server = FakeServer.new(reply, offset, ending, tls, (name == :get_multi) ? 4 : 1)
     options = tls ? {tls: {ca_file: Certificates.authority_file}} : {}
@@ -162,7 +165,7 @@ module MemcachedPoison
     return "took #{took.round(2)} s" if took > LATE
 
     later = [right]
-    # Trying again on a new connection found what the server says there.
+    # A retry on a new connection found what the server answers there.
     later << {get: nil, miss: nil, set: true, incr: nil, get_multi: {}}[name] unless name == :incr
     fine = result.is_a?(Exception) || later.include?(result) || (ending == :corrupt && corrupted?(result, right))
     return "answered #{result.inspect}" unless fine
@@ -177,16 +180,18 @@ module MemcachedPoison
     server&.close
   end
 
-  # A byte of a value that was changed on the way is the value as it came; nothing says that it is not.
+  # A byte of a value that was changed on the way: the client cannot notice, and returns the value.
   def corrupted?(result, right)
     case right
     when Integer then result.is_a?(Integer) && result.digits.size <= right.digits.size
     when String then result.is_a?(String) && result.bytesize == right.bytesize
-    when Hash then result.is_a?(Hash) && (result.keys - right.keys).empty? && result.all? { |key, value| value.bytesize == right[key].bytesize }
+    when Hash
+      result.is_a?(Hash) && (result.keys - right.keys).empty? &&
+        result.all? { |key, value| value.bytesize == right[key].bytesize }
     end
   end
 
-  # The connection is made before, with time enough.
+  # The connection is made before, with enough time.
   def warm(cache)
     server = cache.instance_variable_get(:@servers).first
     server.ask("version\r\n", LATE * 3)
@@ -203,7 +208,7 @@ module MemcachedPoison
 
   def outcome
     yield
-  rescue Heddle::DeadlineExceeded, Interruption, IOError, SystemCallError, OpenSSL::SSL::SSLError, Heddle::TaskCancelled, Heddle::Error => error
+  rescue Heddle::Error, Interruption, IOError, SystemCallError, OpenSSL::SSL::SSLError => error
     error
   end
 

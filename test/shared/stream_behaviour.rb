@@ -2,12 +2,12 @@
 
 require "support/stream_helpers"
 
-# What a stream does, however it waits and whatever it runs over. A class that includes this says its `mode` and `tls?`.
+# What a stream does, for each way to wait and each kind of connection. The including class defines `mode` and `tls?`.
 module StreamBehaviour
   include StreamHelpers
 
-  # `serve` gets the other end, in a thread; the block the stream, in the mode of the class.
-  def conversation(serve, **options, &block)
+  # `serve` gets the other end, in a thread; the block gets the stream, in the class's mode.
+  def with_served_stream(serve, **options, &block)
     in_mode(self.class.wait_mode) { with_stream(tls: tls?, serve: serve, timeout: 10, **options, &block) }
   end
 
@@ -25,7 +25,7 @@ module StreamBehaviour
     ->(peer) { loop { peer.write(peer.readpartial(65536)) } }
   end
 
-  # What Ruby's own IO makes of it.
+  # The result of Ruby's own IO.
   def read_by_ruby(text)
     reader, writer = IO.pipe
     writer << text
@@ -35,7 +35,7 @@ module StreamBehaviour
     reader.close
   end
 
-  def test_lines_as_a_socket_reads_them
+  def test_lines_are_split_as_by_a_socket
     text = "one\ntwo\r\n\n\nthree\nlast"
     {
       [] => {}, [nil] => {}, [""] => {}, ["t"] => {}, ["o\n"] => {}, [3] => {}, ["\n", 2] => {}, [nil, 5] => {}
@@ -44,8 +44,9 @@ module StreamBehaviour
         expected = read_by_ruby(text) { |io| io.each_line(*arguments, chomp: chomp).to_a }
         next if chomp && arguments != [] && arguments != ["t"] && arguments != ["o\n"] # Ruby's versions differ
 
-        conversation(saying(*text.each_char)) do |stream|
-          assert_equal expected, stream.each_line(*arguments, chomp: chomp).to_a, "each_line(#{arguments.inspect}, chomp: #{chomp})"
+        with_served_stream(saying(*text.each_char)) do |stream|
+          assert_equal expected, stream.each_line(*arguments, chomp: chomp).to_a,
+            "each_line(#{arguments.inspect}, chomp: #{chomp})"
           assert_nil stream.gets
           assert_predicate stream, :eof?
           assert_raises(EOFError) { stream.readline }
@@ -55,7 +56,7 @@ module StreamBehaviour
   end
 
   def test_a_line_that_is_too_long
-    conversation(->(peer) { peer.write("x" * 5000) && sleep }) do |stream|
+    with_served_stream(->(peer) { peer.write("x" * 5000) && sleep }) do |stream|
       error = assert_raises(Heddle::BufferLimitExceeded) { stream.gets(limit: 1000) }
       assert_includes error.message, "1000"
       assert_raises(Heddle::StreamClosed) { stream.gets }
@@ -64,7 +65,7 @@ module StreamBehaviour
 
   def test_exact_reads
     bytes = Random.bytes(300_000)
-    conversation(->(peer) { peer.write(bytes) && peer.close }) do |stream|
+    with_served_stream(->(peer) { peer.write(bytes) && peer.close }) do |stream|
       assert_equal bytes[0, 10], stream.read(10)
       assert_equal bytes[10, 5], stream.peek(5)
       assert_equal bytes[10, 100_000], stream.read(100_000)
@@ -86,13 +87,13 @@ module StreamBehaviour
     end
   end
 
-  def test_reading_all_there_is
+  def test_reading_to_the_end
     bytes = Random.bytes(1_500_000)
-    conversation(->(peer) { peer.write(bytes) && peer.close }) { |stream| assert_equal bytes, stream.read }
+    with_served_stream(->(peer) { peer.write(bytes) && peer.close }) { |stream| assert_equal bytes, stream.read }
   end
 
   def test_partial_reads
-    conversation(->(peer) { peer.write("abcdef") && peer.gets && peer.write("g") && peer.close }) do |stream|
+    with_served_stream(->(peer) { peer.write("abcdef") && peer.gets && peer.write("g") && peer.close }) do |stream|
       assert_equal "abc", stream.readpartial(3)
       assert_equal "def", stream.readpartial(100)
       assert_equal :wait_readable, stream.read_nonblock(10, exception: false)
@@ -110,17 +111,17 @@ module StreamBehaviour
 
   def test_an_end_in_the_middle
     [->(stream) { stream.read_into(+"", 10) }, ->(stream) { stream.skip(10) }].each do |read|
-      conversation(saying("abc")) do |stream|
+      with_served_stream(saying("abc")) do |stream|
         assert_raises(Heddle::UnexpectedEnd) { read.call(stream) }
         assert_predicate stream, :closed?
       end
     end
-    conversation(saying("abc")) { |stream| assert_equal "abc", stream.read(10) }
-    conversation(saying("abc")) { |stream| assert_equal "abc", stream.peek(10) }
+    with_served_stream(saying("abc")) { |stream| assert_equal "abc", stream.read(10) }
+    with_served_stream(saying("abc")) { |stream| assert_equal "abc", stream.peek(10) }
   end
 
-  def test_what_is_written_is_gathered_until_a_read_waits
-    conversation(echo) do |stream|
+  def test_writes_are_buffered_until_a_read_waits
+    with_served_stream(echo) do |stream|
       assert_equal 3, stream.write("a", :b, 3)
       stream.print("d")
       stream.puts("e", ["f\n"])
@@ -136,7 +137,7 @@ module StreamBehaviour
   end
 
   def test_sync_sends_at_once
-    conversation(echo, sync: true) do |stream|
+    with_served_stream(echo, sync: true) do |stream|
       assert stream.sync
       stream.write("a")
       stream.write("b")
@@ -145,8 +146,8 @@ module StreamBehaviour
     end
   end
 
-  def test_bytes_that_ride_go_in_front_of_the_next_message
-    conversation(echo) do |stream|
+  def test_piggybacked_bytes_precede_the_next_message
+    with_served_stream(echo) do |stream|
       stream.write("first,")
       stream.queue_no_reply("close,")
       stream.write("second;")
@@ -160,8 +161,8 @@ module StreamBehaviour
     end
   end
 
-  def test_too_many_riders_are_sent
-    conversation(echo) do |stream|
+  def test_too_many_piggybacked_bytes_are_sent_at_once
+    with_served_stream(echo) do |stream|
       129.times { stream.queue_no_reply("x") }
       assert_equal "x" * 129, stream.read(129)
       stream.queue_no_reply("y" * 65537)
@@ -169,7 +170,7 @@ module StreamBehaviour
     end
   end
 
-  # Two that only write, more than the sockets between them hold.
+  # Both sides only write, more than the sockets between them hold.
   def test_ten_mebibytes_both_ways_at_once
     bytes = Random.bytes(10 << 20)
     both = lambda do |peer|
@@ -180,12 +181,12 @@ module StreamBehaviour
       peer.write((got == bytes) ? "same" : "different")
       sleep
     end
-    conversation(both, timeout: 60) do |stream|
+    with_served_stream(both, timeout: 60) do |stream|
       assert_within(60, remeasure: 0) do
         stream.write(bytes)
         stream.flush
       end
-      # TLS gives a record of 16 KiB at a time: each is not worth a wait.
+      # TLS delivers records of 16 KiB at a time: each is not worth a wait.
       assert_operator stream.statistics[:waits], :<, bytes.bytesize / (32 << 10) if tls?
       assert_equal bytes, stream.read(bytes.bytesize)
       assert_equal "same", stream.read(4)
@@ -196,7 +197,7 @@ module StreamBehaviour
   def test_pipelined_messages_do_not_wait_for_each_other
     reply = "r" * 1000
     server = ->(peer) { peer.write(reply) while peer.gets }
-    conversation(server) do |stream|
+    with_served_stream(server) do |stream|
       20_000.times { |i| stream.write("request #{i} #{"x" * 300}\n") }
       stream.flush
       20_000.times { assert_equal reply, stream.read(1000) }
@@ -204,11 +205,11 @@ module StreamBehaviour
     end
   end
 
-  def test_a_peer_that_only_sends_is_stopped
+  def test_a_peer_that_only_sends_is_throttled
     flood = lambda do |peer|
       loop { peer.write("x" * 65536) }
     end
-    conversation(flood, buffer_limit: 1 << 20) do |stream|
+    with_served_stream(flood, buffer_limit: 1 << 20) do |stream|
       assert_raises(Heddle::BufferLimitExceeded) { loop { stream.write("y" * 65536) } }
       assert_predicate stream, :closed?
     end
@@ -216,8 +217,9 @@ module StreamBehaviour
 
   def test_timeouts_bound_whole_operations
     drip = ->(peer) { loop { peer.write("x") && sleep(0.05) } }
-    [->(s) { s.gets }, ->(s) { s.read(1000) }, ->(s) { s.read(100_000) }, ->(s) { s.read }, ->(s) { s.skip(1000) }, ->(s) { s.peek(1000) }].each do |read|
-      conversation(drip, read_timeout: 0.2) do |stream|
+    [->(s) { s.gets }, ->(s) { s.read(1000) }, ->(s) { s.read(100_000) }, ->(s) { s.read }, ->(s) { s.skip(1000) },
+      ->(s) { s.peek(1000) }].each do |read|
+      with_served_stream(drip, read_timeout: 0.2) do |stream|
         error = assert_within(2, at_least: 0.15) { assert_raises(Heddle::DeadlineExceeded) { read.call(stream) } }
         assert_includes error.message, "0.2 s"
         assert_raises(Heddle::StreamClosed) { stream.write("x") }
@@ -226,10 +228,12 @@ module StreamBehaviour
     end
   end
 
-  def test_a_deadline_around_it_bounds_it_and_is_sticky
-    skip "Heddle.deadline in a task of another scheduler is raised in that scheduler's own loop" if self.class.wait_mode == :async
+  def test_a_deadline_around_an_operation_bounds_it_and_stays_passed
+    if self.class.wait_mode == :async
+      skip "Heddle.deadline in a task of another scheduler is raised in that scheduler's own loop"
+    end
 
-    conversation(->(_) { sleep }) do |stream|
+    with_served_stream(->(_) { sleep }) do |stream|
       assert_within(2, at_least: 0.1) do
         assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { stream.gets } }
       end
@@ -238,15 +242,15 @@ module StreamBehaviour
   end
 
   def test_writing_to_a_peer_that_does_not_read
-    conversation(->(_) { sleep }, write_timeout: 0.2) do |stream|
+    with_served_stream(->(_) { sleep }, write_timeout: 0.2) do |stream|
       assert_within(5) { assert_raises(Heddle::DeadlineExceeded) { loop { stream.write("x" * 100_000) } } }
       assert_predicate stream, :closed?
     end
   end
 
-  def test_an_exchange_has_one_time_for_all_and_counts_replies
+  def test_an_exchange_has_one_timeout_and_counts_replies
     drip = ->(peer) { loop { peer.write("x\n") && sleep(0.05) } }
-    conversation(drip) do |stream|
+    with_served_stream(drip) do |stream|
       assert_equal "x\n", stream.exchange { stream.gets }
       assert_equal 0, stream.owed
       assert_raises(Heddle::DeadlineExceeded) do
@@ -256,9 +260,10 @@ module StreamBehaviour
     end
   end
 
-  # What is announced inside is not forgotten with the exchange, whatever of its own replies the block counts off itself.
-  def test_what_is_expected_inside_of_an_exchange_is_owed_after_it
-    conversation(->(peer) { peer.write("a\nb\nc\nd\n") && sleep }) do |stream|
+  # What is announced inside stays announced after the exchange, whichever of its own replies the block counts off
+  # itself.
+  def test_replies_expected_inside_an_exchange_are_owed_after_it
+    with_served_stream(->(peer) { peer.write("a\nb\nc\nd\n") && sleep }) do |stream|
       stream.exchange { stream.gets && stream.expect(2) }
       assert_equal 2, stream.owed
       refute_predicate stream, :healthy?
@@ -275,8 +280,9 @@ module StreamBehaviour
   end
 
   def test_an_exchange_that_is_left_early_closes_the_stream
-    [->(s) { s.exchange { raise "no" } }, ->(s) { catch(:out) { s.exchange { throw :out } } }, ->(s) { s.exchange { break } }].each do |leave|
-      conversation(echo) do |stream|
+    [->(s) { s.exchange { raise "no" } }, ->(s) { catch(:out) { s.exchange { throw :out } } },
+      ->(s) { s.exchange { break } }].each do |leave|
+      with_served_stream(echo) do |stream|
         begin
           leave.call(stream)
         rescue RuntimeError
@@ -289,7 +295,7 @@ module StreamBehaviour
   end
 
   def test_health
-    conversation(->(peer) { peer.gets && peer.write("unasked") && sleep }) do |stream|
+    with_served_stream(->(peer) { peer.gets && peer.write("unasked") && sleep }) do |stream|
       assert_predicate stream, :healthy?
       stream.expect
       refute_predicate stream, :healthy?
@@ -302,13 +308,13 @@ module StreamBehaviour
       stream.flush
       wait_until { !stream.healthy? }
     end
-    conversation(->(peer) { peer.close }) { |stream| wait_until { !stream.healthy? } }
+    with_served_stream(->(peer) { peer.close }) { |stream| wait_until { !stream.healthy? } }
   end
 
-  def test_close_sends_what_was_written
+  def test_close_sends_buffered_bytes
     got = nil
     reader = Thread.current
-    conversation(lambda { |peer|
+    with_served_stream(lambda { |peer|
       got = peer.read
       reader.wakeup if reader.stop?
     }) do |stream|

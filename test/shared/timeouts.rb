@@ -3,8 +3,8 @@
 require "support/loop_helpers"
 require "timeout"
 
-# What Timeout.timeout does by Ruby's own documents and tests; for Ruby's own timers and for ours, side by side. #inside calls
-# a block where the timeouts are to be tried.
+# What Timeout.timeout does by Ruby's own documents and tests; for Ruby's own timers and for ours, side by side.
+# #inside calls a block where the timeouts are tested.
 module Shared
   module Timeouts
     include LoopHelpers
@@ -28,13 +28,16 @@ module Shared
 
     def test_the_block_gets_the_seconds
       inside do
-        assert_equal [10, 2.5, 0], [Timeout.timeout(10) { |seconds| seconds }, Timeout.timeout(2.5) { |seconds| seconds }, Timeout.timeout(0) { |seconds| seconds }]
+        assert_equal [10, 2.5, 0], [Timeout.timeout(10) { |seconds| seconds },
+          Timeout.timeout(2.5) { |seconds| seconds }, Timeout.timeout(0) { |seconds| seconds }]
         assert_nil Timeout.timeout(nil) { |seconds| seconds }
       end
     end
 
-    def test_late
-      error = assert_within(1, at_least: 0.01) { assert_raises(Timeout::Error) { inside { Timeout.timeout(0.02) { sleep(20) } } } }
+    def test_a_block_that_is_late
+      error = assert_within(1, at_least: 0.01) {
+        assert_raises(Timeout::Error) { inside { Timeout.timeout(0.02) { sleep(20) } } }
+      }
       assert_equal "execution expired", error.message
       assert_instance_of Timeout::Error, error
       assert error.backtrace.any? { |line| line.include?(File.basename(__FILE__)) }
@@ -43,8 +46,10 @@ module Shared
     def test_a_class_and_a_message
       late = Class.new(StandardError)
       assert_equal "execution expired", assert_raises(late) { inside { Timeout.timeout(0.01, late) { sleep } } }.message
-      assert_equal "too late", assert_raises(late) { inside { Timeout.timeout(0.01, late, "too late") { sleep } } }.message
-      assert_equal "too late", assert_raises(Timeout::Error) { inside { Timeout.timeout(0.01, nil, "too late") { sleep } } }.message
+      assert_equal "too late",
+        assert_raises(late) { inside { Timeout.timeout(0.01, late, "too late") { sleep } } }.message
+      assert_equal "too late",
+        assert_raises(Timeout::Error) { inside { Timeout.timeout(0.01, nil, "too late") { sleep } } }.message
     end
 
     def test_a_class_that_is_no_standard_error
@@ -71,7 +76,7 @@ module Shared
       assert_equal [], rescued
     end
 
-    def test_with_a_class_it_can_be_rescued_inside_and_comes_once
+    def test_with_a_class_it_can_be_rescued_inside_and_is_raised_once
       inside do
         result = Timeout.timeout(0.02, IOError) do
           sleep
@@ -108,7 +113,7 @@ module Shared
       end
     end
 
-    def test_the_outer_one_is_not_taken_for_the_inner_one
+    def test_the_outer_timeout_is_not_mistaken_for_the_inner
       reached = []
       inside do
         assert_raises(Timeout::Error) do
@@ -122,7 +127,7 @@ module Shared
       assert_equal [], reached
     end
 
-    def test_the_inner_one_can_be_rescued_between
+    def test_the_inner_timeout_can_be_rescued_between_the_two
       inside do
         result = Timeout.timeout(10) do
           Timeout.timeout(0.02) { sleep }
@@ -134,7 +139,7 @@ module Shared
       end
     end
 
-    def test_an_exception_of_the_block
+    def test_an_exception_of_the_block_passes_through
       inside do
         assert_raises(IOError) { Timeout.timeout(10) { raise IOError } }
         assert_raises(Timeout::Error) { Timeout.timeout(10) { raise Timeout::Error, "its own" } }
@@ -178,7 +183,7 @@ module Shared
 
     private
 
-    # timeout >= 0.4.2; the oldest raises it in the block.
+    # timeout >= 0.4.2; the oldest raises the class in the block.
     def refuses_negative? = true
 
     def concurrently(&block) = Thread.new(&block)

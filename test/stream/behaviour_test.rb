@@ -3,7 +3,7 @@
 require "test_helper"
 require "shared/stream_behaviour"
 
-# In each of the ways to wait, over TCP and over TLS.
+# In each way to wait, over TCP and over TLS.
 %i[thread fiber async].each do |wait|
   [false, true].each do |tls|
     test = Class.new(Minitest::Test) do
@@ -16,7 +16,9 @@ require "shared/stream_behaviour"
 
       def setup
         async = self.class.wait_mode == :async
-        skip "async #{Gem.loaded_specs["async"]&.version} waits with IO#timeout, which Ruby #{RUBY_VERSION} has not" if async && !IO.method_defined?(:timeout)
+        if async && !IO.method_defined?(:timeout)
+          skip "async #{Gem.loaded_specs["async"]&.version} waits with IO#timeout, which Ruby #{RUBY_VERSION} lacks"
+        end
       end
     end
     Object.const_set("Stream#{wait.capitalize}#{"TLS" if tls}Test", test)

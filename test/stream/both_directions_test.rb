@@ -3,17 +3,17 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# One who reads and one who writes at the same time, and reads that have something to send first, against peers that take nothing.
+# A reader and a writer at the same time, and reads that first have to send something, with peers that read nothing.
 class StreamBothDirectionsTest < Minitest::Test
   include StreamHelpers
 
-  # A connection that holds few bytes on their way: less than is gathered before it is sent.
+  # A connection that holds few bytes in transit: less than the stream buffers before it sends.
   def with_narrow_stream(**options)
     with_stream(**options) do |stream, peer|
       stream.setsockopt(:SOCKET, :SNDBUF, 1)
       peer.setsockopt(:SOCKET, :RCVBUF, 1)
       yield stream, peer
-      stream.poison # or its close would try to send the rest
+      stream.poison # otherwise its close would try to send the rest
     end
   end
 
@@ -42,7 +42,7 @@ class StreamBothDirectionsTest < Minitest::Test
     gather(stream)
   end
 
-  def test_a_reader_that_has_something_to_send_does_not_refuse_a_writer
+  def test_a_reader_with_pending_output_does_not_refuse_a_writer
     with_narrow_stream(timeout: 20) do |stream, peer|
       gather(stream)
       reading = Thread.new { stream.gets }
@@ -57,7 +57,7 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  def test_a_reply_is_read_though_the_request_was_not_taken_whole
+  def test_a_reply_is_read_before_the_request_is_fully_sent
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_narrow_stream(timeout: 20) do |stream, peer|
@@ -70,7 +70,7 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  def test_the_read_timeout_covers_what_has_to_be_sent_first
+  def test_the_read_timeout_covers_sending_pending_output
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_narrow_stream(read_timeout: 0.2) do |stream, _|
@@ -82,7 +82,7 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  def test_the_write_timeout_counts_too_when_a_read_has_to_send
+  def test_the_write_timeout_applies_to_a_read_that_has_to_send
     with_narrow_stream(write_timeout: 0.2) do |stream, _|
       fill(stream)
       error = assert_within(2, at_least: 0.15) { assert_raises(Heddle::DeadlineExceeded) { stream.gets } }
@@ -91,8 +91,9 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  # Each piece that the peer says would give the write a new time, and a read that may take for ever one without end.
-  def test_what_arrives_meanwhile_gains_a_write_no_time
+  # Each piece that the peer sends would otherwise extend the write's time, and a read without a limit would extend it
+  # without end.
+  def test_arriving_data_does_not_extend_a_write_timeout
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_narrow_stream(write_timeout: 0.3) do |stream, peer|
@@ -112,8 +113,8 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  # A peer that takes a little now and then, less than once in a write's time the whole.
-  def test_the_write_timeout_bounds_all_that_is_written_at_once
+  # A peer that reads a little now and then, but not all of it within the write's time.
+  def test_the_write_timeout_bounds_a_whole_write
     slowly = ->(peer) { loop { peer.readpartial(65536) && sleep(0.02) } }
     writes = {
       "many Strings" => ->(stream) { stream.write(*Array.new(200) { "x" * 100_000 }) },
@@ -123,15 +124,17 @@ class StreamBothDirectionsTest < Minitest::Test
     writes.each do |name, write|
       [false, true].each do |tls|
         with_stream(tls: tls, serve: slowly, write_timeout: 0.5) do |stream|
-          stream.setsockopt(:SOCKET, :SNDBUF, 65536) # or it takes long until the socket says that it takes more
-          assert_within(4, at_least: 0.4, remeasure: 0) { assert_raises(Heddle::DeadlineExceeded, "#{name}, TLS: #{tls}") { write.call(stream) } }
+          stream.setsockopt(:SOCKET, :SNDBUF, 65536) # otherwise it takes long until the socket accepts more
+          assert_within(4, at_least: 0.4, remeasure: 0) do
+            assert_raises(Heddle::DeadlineExceeded, "#{name}, TLS: #{tls}") { write.call(stream) }
+          end
           assert_predicate stream, :closed?
         end
       end
     end
   end
 
-  def test_wait_readable_keeps_its_time_though_the_peer_takes_nothing
+  def test_wait_readable_keeps_its_timeout_though_the_peer_reads_nothing
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_narrow_stream do |stream, peer|
@@ -146,8 +149,8 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  # Each of the two calls TLS's library, which lets other threads run in the middle: neither is in the other's way.
-  def test_a_thread_that_reads_and_one_that_writes
+  # Each of the two calls TLS's library, which lets other threads run in the middle: they must not disturb each other.
+  def test_a_reading_and_a_writing_thread
     [false, true].each do |tls|
       size = 8 << 20
       echo = ->(peer) { loop { peer.write(peer.readpartial(65536)) } }
@@ -167,7 +170,7 @@ class StreamBothDirectionsTest < Minitest::Test
     end
   end
 
-  def test_a_peer_that_has_said_its_last_can_still_be_written_to
+  def test_a_half_closed_peer_can_still_be_written_to
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_stream(timeout: 10) do |stream, peer|

@@ -3,12 +3,13 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# What must neither be lost nor sent astray when a stream is closed, or looked at before it is handed on.
+# Bytes that must be neither lost nor sent to another socket when a stream is closed, or checked before it is handed
+# on.
 class StreamClosingTest < Minitest::Test
   include StreamHelpers
 
-  # The number of the socket is another's by then.
-  def test_what_was_written_goes_to_nobody_else
+  # By then the socket's number belongs to another file.
+  def test_buffered_bytes_go_to_no_other_socket
     with_pair do |near, _|
       stream = Heddle::Stream.new(near.dup)
       socket = stream.to_io
@@ -24,8 +25,8 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
-  # What Thread#raise and Timeout send may be a StandardError, too.
-  def test_what_was_sent_to_the_thread_is_not_lost_in_close
+  # Exceptions of Thread#raise and Timeout may be StandardErrors, too.
+  def test_an_exception_raised_during_close_is_not_lost
     with_stream do |stream, _|
       socket = stream.to_io
       sent = false
@@ -40,7 +41,7 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
-  def test_what_a_socket_says_of_its_own_close_is_nobodys_concern
+  def test_errors_of_a_sockets_own_close_are_ignored
     [Errno::ECONNRESET, IOError, OpenSSL::SSL::SSLError].each do |error|
       with_stream(tls: true, timeout: 10) do |stream, _|
         stream.tls.define_singleton_method(:close) { raise error, "of its own" }
@@ -51,7 +52,7 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
-  def test_what_was_sent_to_the_thread_is_not_taken_for_bad_health
+  def test_an_exception_raised_during_healthy_is_not_taken_for_bad_health
     with_stream(tls: true, timeout: 10) do |stream, _|
       stream.tls.define_singleton_method(:pending) { raise Timeout::Error, "sent" }
       assert_raises(Timeout::Error) { stream.healthy? }
@@ -62,10 +63,11 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
-  # Arguments are converted by code of their own.
+  # Arguments are converted by their own methods.
   def test_an_argument_that_closes_the_stream
     calls = {
-      read: :to_int, readpartial: :to_int, skip: :to_int, peek: :to_int, gets: :to_int, read_nonblock: :to_int, unread: :to_str
+      read: :to_int, readpartial: :to_int, skip: :to_int, peek: :to_int, gets: :to_int, read_nonblock: :to_int,
+      unread: :to_str
     }
     calls.each do |name, conversion|
       with_stream do |stream, _|

@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# Of all the times that bound an operation the earliest counts, in whichever order they were set.
+# Of all limits of an operation the earliest counts, in whichever order they were set.
 class StreamDeadlinesTest < Minitest::Test
   include StreamHelpers
 
@@ -18,7 +18,7 @@ class StreamDeadlinesTest < Minitest::Test
     error
   end
 
-  # Each row is one place for the early time; the others have the late one.
+  # Each row has the early limit in one place, and the late one in the others.
   %i[timeout exchange deadline outer_deadline outer_exchange].each do |place|
     %i[thread fiber].each do |wait|
       define_method(:"test_#{place}_is_the_earliest_in_a_#{wait}") do
@@ -42,24 +42,28 @@ class StreamDeadlinesTest < Minitest::Test
     [->(s) { s.wait_readable }, ->(s) { s.wait_readable(LATE) }, ->(s) { s.wait }].each do |look|
       %i[thread fiber].each do |wait|
         in_mode(wait) do
-          with_stream(serve: silent) { |stream| ended_early(stream) { stream.exchange(timeout: EARLY) { look.call(stream) } } }
+          with_stream(serve: silent) do |stream|
+            ended_early(stream) { stream.exchange(timeout: EARLY) { look.call(stream) } }
+          end
         end
       end
     end
   end
 
-  # Clients that wait for the socket by themselves, as Net::HTTP does, come back to the stream now and then.
+  # Clients that wait for the socket themselves, as Net::HTTP does, call the stream now and then.
   def test_an_exchange_bounds_loops_of_calls_that_do_not_wait
     with_stream(serve: silent) do |stream|
       ended_early(stream) { stream.exchange(timeout: EARLY) { loop { stream.read_nonblock(10, exception: false) } } }
     end
     with_stream(serve: silent) do |stream|
-      ended_early(stream) { stream.exchange(timeout: EARLY) { loop { stream.write_nonblock("x" * 10_000, exception: false) } } }
+      ended_early(stream) do
+        stream.exchange(timeout: EARLY) { loop { stream.write_nonblock("x" * 10_000, exception: false) } }
+      end
     end
   end
 
-  # One that never has to wait looks at the clock all the same.
-  def test_a_peer_that_floods_gains_no_time
+  # An operation that never has to wait checks the clock all the same.
+  def test_a_flooding_peer_does_not_extend_the_time
     flood = ->(peer) { loop { peer.write("x" * (1 << 20)) } }
     [->(s) { s.read }, ->(s) { s.skip(1 << 50) }].each do |read|
       %i[thread fiber].each do |wait|
@@ -70,8 +74,8 @@ class StreamDeadlinesTest < Minitest::Test
     end
   end
 
-  # Not even for what is there already: a peer that always has something would gain as much time as it likes.
-  def test_an_exchange_that_is_over_waits_for_nothing_more
+  # Not even for bytes that have arrived: a peer that always sends more would extend the time without end.
+  def test_an_exchange_out_of_time_does_not_wait
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_stream do |stream, peer|
@@ -95,7 +99,7 @@ class StreamDeadlinesTest < Minitest::Test
     end
   end
 
-  def test_each_timeout_is_that_of_all_unless_it_is_given
+  def test_each_timeout_defaults_to_the_common_one
     listener = TCPServer.new("127.0.0.1", 0)
     {
       {timeout: 7} => [7, 7], {timeout: 7, read_timeout: 3} => [3, 7], {timeout: 7, write_timeout: 3} => [7, 3],
@@ -115,8 +119,8 @@ class StreamDeadlinesTest < Minitest::Test
     listener&.close
   end
 
-  # Nothing more will come, so nothing waits: a client that goes on asking would never notice that its time is over.
-  def test_a_client_that_reads_on_and_on_at_the_end
+  # No more bytes will come, so nothing waits: a client that keeps asking would never notice that its time is over.
+  def test_a_client_that_keeps_reading_at_the_end
     reads = [->(s) { s.read(1) }, ->(s) { s.gets }, ->(s) { s.recv(1) }, ->(s) { s.eof? }, ->(s) { s.read(100_000) }]
     reads.each do |read|
       %i[thread fiber].each do |wait|
@@ -132,7 +136,7 @@ class StreamDeadlinesTest < Minitest::Test
     end
   end
 
-  def test_no_time_at_all
+  def test_a_timeout_of_zero
     with_stream(read_timeout: 0) do |stream, peer|
       peer.write("a\n")
       wait_until { stream.wait_readable(0) }

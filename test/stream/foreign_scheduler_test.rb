@@ -3,14 +3,14 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# In tasks of another scheduler, which knows nothing of streams.
+# In tasks of another scheduler, which does not know streams.
 class StreamForeignSchedulerTest < Minitest::Test
   include StreamHelpers
 
   mode :fiber
 
   def setup
-    skip "async waits with IO#timeout, which Ruby #{RUBY_VERSION} has not" unless IO.method_defined?(:timeout)
+    skip "async waits with IO#timeout, which Ruby #{RUBY_VERSION} lacks" unless IO.method_defined?(:timeout)
     require "async"
   end
 
@@ -29,7 +29,7 @@ class StreamForeignSchedulerTest < Minitest::Test
     end
   end
 
-  # Both ends of what waits have to hear of it: the reader in its task, and whoever gets the descriptor's number next.
+  # Both sides have to learn of it: the reader in its task, and whatever gets the descriptor's number next.
   def test_close_by_another_task
     Sync do |parent|
       before = descriptor_count
@@ -61,7 +61,7 @@ class StreamForeignSchedulerTest < Minitest::Test
     end
   end
 
-  def test_others_have_their_turn_and_timeouts_their_time
+  def test_others_have_their_turn_and_timeouts_hold
     Sync do |parent|
       ticks = 0
       ticking = parent.async { loop { sleep(0.01) && ticks += 1 } }

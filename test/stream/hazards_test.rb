@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# What goes wrong around a stream: two users at once, forks, garbage collection, memory, threads that compute.
+# Hazards around a stream: two users at once, forks, garbage collection, memory, threads that compute.
 class StreamHazardsTest < Minitest::Test
   include StreamHelpers
 
@@ -22,13 +22,14 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  def test_a_child_of_fork_neither_sends_what_is_its_parents_nor_ends_its_connection
+  def test_a_forked_child_neither_sends_its_parents_bytes_nor_ends_the_connection
     with_stream do |stream, peer|
       stream.write("the parent's\n")
       stream.expect
       reader, writer = IO.pipe
       pid = fork do
-        writer.write(Marshal.dump([stream.healthy?, (stream.write("x") rescue $!.class.name), stream.closed?])) # standard:disable Style/RescueModifier
+        error = assert_raises(StandardError) { stream.write("x") }
+        writer.write(Marshal.dump([stream.healthy?, error.class.name, stream.closed?]))
         writer.close
         exit!(0)
       end
@@ -59,8 +60,8 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  # What a client does first with a stream that it was handed need not be a flush.
-  def test_a_child_may_begin_with_a_message_that_rides
+  # The first call of a client on a stream that it was handed need not be a flush.
+  def test_a_child_may_begin_with_a_piggybacked_message
     with_stream do |stream, peer|
       pid = fork do
         stream.queue_no_reply("riding,")
@@ -74,7 +75,8 @@ class StreamHazardsTest < Minitest::Test
   end
 
   def test_a_string_that_is_changed_or_frozen_while_it_is_read_into
-    {RuntimeError => ->(buffer) { buffer.replace("") }, FrozenError => ->(buffer) { buffer.freeze }}.each do |error, change|
+    {RuntimeError => ->(buffer) { buffer.replace("") },
+     FrozenError => ->(buffer) { buffer.freeze }}.each do |error, change|
       with_stream do |stream, peer|
         buffer = +""
         reading = Thread.new { stream.read(1_000_000, buffer) }
@@ -84,7 +86,7 @@ class StreamHazardsTest < Minitest::Test
         change.call(buffer)
         peer.write("x")
         assert_raises(error) { reading.value }
-        assert_predicate stream, :closed?, "what it has read nobody has"
+        assert_predicate stream, :closed?, "the bytes that it read are lost"
       end
     end
   end
@@ -111,7 +113,7 @@ class StreamHazardsTest < Minitest::Test
             sending = Thread.new do
               pieces.each do |piece|
                 peer.write(piece)
-                # The next one only when this one has been looked at.
+                # Only after this one was checked comes the next.
                 wait_until { stream.closed? || stream.statistics[:bytes_received] >= piece.bytesize }
               end
             end
@@ -146,7 +148,7 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  def test_a_queue_of_messages_that_ride_is_bounded_in_bytes_and_in_number
+  def test_the_queue_of_piggybacked_messages_is_bounded_in_bytes_and_number
     with_stream(timeout: 10, buffer_limit: 1 << 20) do |stream, peer|
       100.times { stream.queue_no_reply("x" * 600) }
       assert_equal 0, stream.statistics[:sends]
@@ -159,7 +161,8 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  # A wait that a signal's handler ran in is the same wait, with the same time; the handler may use another stream.
+  # A wait during which a signal handler ran is the same wait, with the same limit; the handler may use another
+  # stream.
   def test_signals_in_the_middle_of_a_wait
     %i[thread fiber].each do |wait|
       handled = []
@@ -194,7 +197,19 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  def test_an_interrupt_passes_and_closes_the_stream
+  def test_an_interrupt_that_a_mask_holds_up_until_a_wait
+    with_stream do |stream, _peer|
+      mask = {IOError => :on_blocking}
+      waiting = Thread.new do
+        Thread.handle_interrupt(mask) { Thread.current.raise(IOError, "held up") && stream.gets }
+      rescue IOError => error
+        error.message
+      end
+      assert_equal "held up", waiting.value
+    end
+  end
+
+  def test_an_interrupt_passes_through_and_closes_the_stream
     %i[thread fiber].each do |wait|
       with_stream(timeout: 10) do |stream, _|
         asking = Thread.new do
@@ -221,7 +236,7 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  # What was sent of it is half a message: what comes next would be its other half.
+  # The sent bytes are half a message: what follows would be taken for its other half.
   def test_no_memory_in_the_middle_of_a_message
     skip "AddressSanitizer ends a process that has no memory" if ENV["ASAN_OPTIONS"]
 
@@ -284,7 +299,7 @@ class StreamHazardsTest < Minitest::Test
     end
   end
 
-  def test_a_thread_that_computes_does_not_cost_a_quantum_a_request
+  def test_a_computing_thread_does_not_cost_each_request_a_time_slice
     busy = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       pid = fork do
@@ -311,15 +326,15 @@ class StreamHazardsTest < Minitest::Test
       Process.wait(pid)
     RUBY
     count, looks = eval(assert_child(busy, timeout: 50)) # standard:disable Security/Eval
-    # Giving up the lock each time allows ten a second; on Ruby 3.1 it is now and then kept by luck.
+    # Releasing the GVL each time allows ten a second; on Ruby 3.1 the thread sometimes keeps it by luck.
     assert_operator looks, :>, 0
     assert_operator count, :>, 200, "#{count} requests in 3 s beside a thread that computes"
     assert_equal true, Heddle.spin_before_release?
   end
 
-  # One call, of which each wait is answered by a look, in which somebody else wants something of this thread. Packets have each
+  # One call whose every wait ends in a poll, during which an interrupt for this thread arrives. Packets let each
   # receive find less than it could take.
-  def test_a_long_read_whose_every_wait_is_a_look_can_be_interrupted
+  def test_a_long_read_that_only_polls_can_be_interrupted
     assert_equal "in the middle", assert_child(<<~RUBY, timeout: 25)
       packets = 200
       stream, peer = Socket.pair(:UNIX, :SEQPACKET).map { |socket| Heddle::Stream.new(socket) }

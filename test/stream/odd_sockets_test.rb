@@ -6,7 +6,7 @@ require "fcntl"
 require "pty"
 require "tempfile"
 
-# Heddle::Stream.new takes what somebody else has made, in whatever state that is.
+# Heddle::Stream.new takes sockets that other code has made, in any state.
 class StreamOddSocketsTest < Minitest::Test
   include StreamHelpers
 
@@ -21,7 +21,7 @@ class StreamOddSocketsTest < Minitest::Test
     assert_raises(TypeError) { Heddle::Stream.new("no socket") }
   end
 
-  def test_what_it_has_gathered_itself_goes_first
+  def test_bytes_in_the_sockets_own_buffer_go_first
     with_pair do |near, far|
       near.sync = false
       near.write("first ")
@@ -32,7 +32,7 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
-  # The other side of a pair has no path that messages could call it by.
+  # The other side of a pair has no path that messages could name.
   def test_a_peer_without_a_name
     with_pair do |near, _|
       stream = Heddle::Stream.new(near)
@@ -52,7 +52,7 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
-  def test_connecting_still
+  def test_a_socket_that_is_still_connecting
     each_mode do
       server = TCPServer.new("127.0.0.1", 0)
       socket = Socket.new(:INET, :STREAM)
@@ -67,7 +67,7 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
-  # Ruby's sockets are O_NONBLOCK, those of others need not be.
+  # Ruby's sockets are O_NONBLOCK; those of other code need not be.
   def test_descriptors_that_block
     each_mode do
       near, far = UNIXSocket.pair
@@ -147,7 +147,7 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
-  # The peer is gone in every way there is before the first operation.
+  # Before the first operation the peer is gone, in every way.
   def test_a_peer_that_is_gone
     each_mode do
       with_stream(timeout: 5) do |stream, peer|
@@ -167,9 +167,10 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
-  # Its number is the next socket's at once: nothing of ours may go there, nor anything of its come to us.
-  def test_a_number_that_is_anothers_by_now
-    [->(s) { s.write("x") && s.flush }, ->(s) { s.gets }, ->(s) { s.wait_readable(0) }, ->(s) { s.write_nonblock("x") }].each do |use|
+  # The next socket gets its number at once: none of our bytes may go there, and none of its may come to us.
+  def test_a_descriptor_number_that_now_belongs_to_another_socket
+    [->(s) { s.write("x") && s.flush }, ->(s) { s.gets }, ->(s) { s.wait_readable(0) },
+      ->(s) { s.write_nonblock("x") }].each do |use|
       with_stream(timeout: 5) do |stream, _|
         number = stream.fileno
         stream.to_io.close
@@ -184,7 +185,7 @@ class StreamOddSocketsTest < Minitest::Test
         [other, far].compact.each(&:close)
       end
     end
-    # … also when that happens while a fiber for which bytes have come waits for its turn.
+    # … also when that happens while a fiber whose bytes have arrived waits for its turn.
     Heddle.run do
       with_stream(timeout: 5) do |stream, peer|
         signal, signalled = UNIXSocket.pair
@@ -214,7 +215,7 @@ class StreamOddSocketsTest < Minitest::Test
     end
   end
 
-  def test_puts_writes_what_that_of_io_writes
+  def test_puts_writes_the_same_as_ios_puts
     [[], [[]], [nil], [""], ["a", ["b\n", [3]]], ["x\n\n"], [[], "y"]].each do |objects|
       reader, writer = IO.pipe
       writer.puts(*objects)
@@ -228,22 +229,26 @@ class StreamOddSocketsTest < Minitest::Test
   end
 
   # Byte by byte, character by character, and put back.
-  def test_small_reads_read_what_those_of_io_read
-    calls = [[:readbyte], [:readchar], [:ungetc, "é"], [:getc], [:getbyte], [:ungetbyte, 0x141], [:ungetbyte, nil], [:getc], [:ungetc, 0x62], [:ungetbyte, "a"],
+  def test_small_reads_return_the_same_as_ios
+    calls = [[:readbyte], [:readchar], [:ungetc, "é"], [:getc], [:getbyte], [:ungetbyte, 0x141], [:ungetbyte, nil],
+      [:getc], [:ungetc, 0x62], [:ungetbyte, "a"],
       [:readlines], [:getc], [:readchar], [:readbyte]]
     reader, writer = IO.pipe(Encoding::BINARY)
     writer.write("0é\nx\ny")
     writer.close
     with_stream(serve: ->(peer) { peer.write("0é\nx\ny") && peer.close }) do |stream|
       calls.each { |call| assert_equal outcome_of(reader, call), outcome_of(stream, call), call.inspect }
-      assert_equal [Encoding::BINARY, nil, stream, true], [stream.external_encoding, stream.internal_encoding, stream.set_encoding("utf-8"), stream.binmode?]
+      assert_equal [Encoding::BINARY, nil, stream, true],
+        [stream.external_encoding, stream.internal_encoding, stream.set_encoding("utf-8"), stream.binmode?]
     end
-    with_stream(serve: ->(peer) { peer.write("ab") && peer.close }) { |stream| assert_equal [97, 98], stream.each_byte.to_a }
+    with_stream(serve: ->(peer) { peer.write("ab") && peer.close }) do |stream|
+      assert_equal [97, 98], stream.each_byte.to_a
+    end
   end
 
-  def test_send_is_that_of_sockets_for_bytes_and_flags_alone
+  def test_send_takes_bytes_and_flags_as_sockets_do
     with_stream do |stream, peer|
-      send = ->(*arguments) { stream.send(*arguments) } # names as Strings are meant here
+      send = ->(*arguments) { stream.send(*arguments) } # names have the meaning of Strings here
       assert_equal 3, send.call("abc", 0)
       assert_equal "abc", peer.readpartial(10)
       assert_equal 1, send.call("!", Socket::MSG_OOB | Socket::MSG_NOSIGNAL)

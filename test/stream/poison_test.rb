@@ -3,8 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# A conversation is broken at every byte of its reply, in every way. What follows is the right answer or an error, in time,
-# and a closed stream: never a hang, never bytes that belong to another question.
+# An exchange is broken at every byte of its reply, in every way. The result is the right answer or an error, in time,
+# and a closed stream: never a hang, never bytes of another answer.
 class StreamPoisonTest < Minitest::Test
   include StreamHelpers
 
@@ -37,7 +37,7 @@ class StreamPoisonTest < Minitest::Test
     peer.write(REPLY[0, offset])
     peer.flush
     @sent << offset
-    # A drip goes on to the end, but too slowly.
+    # A drip continues to the end, but too slowly.
     REPLY[offset..].each_char { |byte| sleep(TIME / 2) && peer.write(byte) && peer.flush } if ending == :drip
     BY_SERVER.fetch(ending, BY_SERVER[:stall]).call(peer)
   end
@@ -58,11 +58,12 @@ class StreamPoisonTest < Minitest::Test
 
   def outcome
     yield
-  rescue Heddle::DeadlineExceeded, Interruption, IOError, SystemCallError, OpenSSL::SSL::SSLError, Heddle::TaskCancelled => error
+  rescue Heddle::DeadlineExceeded, Heddle::TaskCancelled, Interruption, IOError, SystemCallError,
+    OpenSSL::SSL::SSLError => error
     error
   end
 
-  # `client` asks in one of the ways and `interrupt` is called when so many bytes have arrived. Returns what came of it.
+  # `client` asks in one of the ways and `interrupt` is called when so many bytes have arrived. Returns the outcome.
   def break_at(offset, ending, tls, timeout: nil)
     @plan << [offset, ending]
     with_stream(tls: tls, serve: method(:serve)) do |stream|
@@ -87,7 +88,7 @@ class StreamPoisonTest < Minitest::Test
     (0..REPLY.bytesize).each(&block)
   end
 
-  # Calls the block once the stream has received so many bytes, from a thread of its own.
+  # Calls the block once the stream has received so many bytes, from its own thread.
   def when_arrived(stream, offset)
     Thread.new do
       @sent.pop

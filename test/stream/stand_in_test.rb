@@ -7,7 +7,7 @@ require "tmpdir"
 require_relative "../../examples/stream_sphinx"
 require_relative "../../examples/stream_stand_in"
 
-# Unmodified clients that are handed a stream in place of a socket.
+# Unmodified clients that get a stream instead of a socket.
 class StreamStandInTest < Minitest::Test
   include StreamHelpers
 
@@ -40,14 +40,16 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
-  # As the example has it: its waits go past the stream, and the deadline around it bounds them all the same.
+  # As in the example: its waits bypass the stream, and the deadline around it bounds them all the same.
   def test_net_http_and_a_server_that_stalls
     stall = ->(peer) { peer.write("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc") && sleep }
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_stream(serve: stall) do |stream|
           assert_within(2, at_least: 0.2) do
-            assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { stream.exchange { get_over(stream, "localhost", "/") } } }
+            assert_raises(Heddle::DeadlineExceeded) do
+              Heddle.deadline(0.3) { stream.exchange { get_over(stream, "localhost", "/") } }
+            end
           end
           assert_predicate stream, :closed?
         end
@@ -55,7 +57,8 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
-  # What searchd says, as far as riddle asks: one answer a connection. With `drip` a byte of it in so many seconds.
+  # searchd's protocol, as far as riddle uses it: one answer a connection. With `drip`, a byte of it in so many
+  # seconds.
   def searchd(drip: nil)
     word = ->(text) { [text.bytesize, text].pack("Na*") }
     lambda do |peer|
@@ -63,7 +66,9 @@ class StreamStandInTest < Minitest::Test
       peer.read(4)
       command, _, length = peer.read(8).unpack("nnN")
       request = peer.read(length)
-      raise "not a search for the words: #{request.inspect}" unless command.zero? && request.include?(word.call("lost weft"))
+      unless command.zero? && request.include?(word.call("lost weft"))
+        raise "not a search for the words: #{request.inspect}"
+      end
 
       matches = Array.new(1000) { |i| [i + 1, 100].pack("NN") }
       body = [0, 1].pack("NN") + word.call("title") + [0, matches.size, 0].pack("NNN") + matches.join +
@@ -84,29 +89,32 @@ class StreamStandInTest < Minitest::Test
     listener&.close
   end
 
-  def test_sphinxs_client
+  def test_the_client_of_sphinx
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_sphinx do |port|
           found = sphinx("127.0.0.1", port, timeout: 10).query("lost weft")
-          assert_equal [1234, {"weft" => {docs: 7, hits: 9}}, (1..1000).to_a], [found[:total_found], found[:words], found[:matches].map { |match| match[:doc] }]
+          assert_equal [1234, {"weft" => {docs: 7, hits: 9}}, (1..1000).to_a],
+            [found[:total_found], found[:words], found[:matches].map { |match| match[:doc] }]
         end
       end
     end
   end
 
-  def test_sphinxs_client_and_a_server_that_drips
+  def test_the_client_of_sphinx_and_a_server_that_drips
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_sphinx(drip: 0.05) do |port|
           client = sphinx("127.0.0.1", port, timeout: 10)
-          assert_within(2, at_least: 0.25) { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { client.query("lost weft") } } }
+          assert_within(2, at_least: 0.25) do
+            assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { client.query("lost weft") } }
+          end
         end
       end
     end
   end
 
-  # What redis-client is below its configuration: a buffer over the socket, and the protocol.
+  # The layers of redis-client below its configuration: a buffer over the socket, and the protocol.
   def test_redis_client
     redis = lambda do |peer|
       values = {}
@@ -155,7 +163,7 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
-  def test_recv_at_the_end_is_what_it_is_of_a_socket
+  def test_recv_at_the_end_returns_the_same_as_a_sockets
     ours, theirs = Array.new(2) { UNIXSocket.pair }
     [ours, theirs].each { |_, peer| peer.write("x") && peer.close }
     stream = Heddle::Stream.new(ours.first)
@@ -164,14 +172,14 @@ class StreamStandInTest < Minitest::Test
     [stream, theirs.first].each(&:close)
   end
 
-  def test_a_limit_of_nothing_is_refused_where_it_would_go_on_for_ever
+  def test_a_limit_of_zero_is_refused_where_it_would_never_end
     with_stream do |stream, _|
       assert_raises(ArgumentError) { stream.each_line(0) { flunk } }
       assert_raises(ArgumentError) { stream.readlines("\n", 0) }
     end
   end
 
-  def test_write_nonblock_counts_its_own_bytes_behind_those_that_were_gathered
+  def test_write_nonblock_counts_only_its_own_bytes
     [false, true].each do |tls|
       with_stream(tls: tls, timeout: 10) do |stream, peer|
         stream.write("a" * 20_000) # more than a record
@@ -181,9 +189,9 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
-  def test_two_pipes_in_one_are_refused
+  def test_an_io_of_two_pipes_is_refused
     IO.popen("cat", "r+") do |pipes|
-      assert_includes assert_raises(ArgumentError) { Heddle::Stream.new(pipes) }.message, "one descriptor"
+      assert_includes assert_raises(ArgumentError) { Heddle::Stream.new(pipes) }.message, "a single file descriptor"
     end
   end
 

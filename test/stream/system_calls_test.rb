@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# What a request costs: three system calls, its deadline and all.
+# The cost of a request: three system calls, including its deadline.
 class StreamSystemCallsTest < Minitest::Test
   include StreamHelpers
 
@@ -23,13 +23,13 @@ class StreamSystemCallsTest < Minitest::Test
       100.times { Heddle.deadline(5) { assert_equal "get it\r\n", ask.call } }
       used = stream.statistics.to_h { |name, number| [name, number - before[name]] }
       assert_equal [100, 100], used.values_at(:sends, :receives)
-      # A look keeps Ruby's lock where another thread has made regaining it slow: one poll more.
+      # A poll keeps the GVL where another thread has made regaining it slow: one poll more.
       assert_equal 300, used[:system_calls] - used[:looks]
       assert_operator used[:looks], :<=, 20
     end
   end
 
-  def test_a_pipeline_of_a_hundred_is_as_cheap_as_one
+  def test_a_pipeline_of_a_hundred_requests_is_as_cheap_as_one_request
     with_stream(serve: ->(peer) { peer.read(800) && peer.write("ok\r\n" * 100) && sleep }, timeout: 5) do |stream|
       100.times { stream.write("request\n") }
       100.times { assert_equal "ok\r\n", stream.gets }
@@ -41,7 +41,8 @@ class StreamSystemCallsTest < Minitest::Test
   def test_strace_counts_the_same
     skip "strace is not installed" unless system("which strace", out: File::NULL, err: File::NULL)
     trace = Tempfile.new("strace")
-    outcome = in_child(<<~RUBY, launcher: ["strace", "-f", "-qq", "-e", "trace=network,poll,ppoll,read,write", "-o", trace.path])
+    launcher = ["strace", "-f", "-qq", "-e", "trace=network,poll,ppoll,read,write", "-o", trace.path]
+    outcome = in_child(<<~RUBY, launcher: launcher)
       server = TCPServer.new("127.0.0.1", 0)
       pid = fork do
         peer = server.accept
@@ -64,7 +65,8 @@ class StreamSystemCallsTest < Minitest::Test
     assert_predicate outcome.status, :success?, outcome.err
     own = File.readlines(trace.path).grep(/\A#{outcome.out}\s/)
     start = own.rindex { |line| line.include?("measured") }
-    calls = own[start + 1..].take_while { |line| !line.include?("write(1, ") }.reject { |line| line.include?("resumed>") }
+    calls = own[start + 1..].take_while { |line| !line.include?("write(1, ") }
+      .reject { |line| line.include?("resumed>") }
     assert_operator calls.grep(/sendto|sendmsg|recvfrom|recvmsg|poll/).size, :>=, 150
     assert_operator calls.size, :<=, 160, calls.first(12).join
   end

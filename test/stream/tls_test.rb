@@ -4,11 +4,11 @@ require "test_helper"
 require "support/stream_helpers"
 require "tmpdir"
 
-# Who the peer is, how its bytes are cut, and how long a handshake may take.
+# The peer's identity, the framing of its bytes, and the time of a handshake.
 class StreamTLSTest < Minitest::Test
   include StreamHelpers
 
-  # A TLS server for one connection after another; the block gets its port, and what the server saw of each.
+  # A TLS server for one connection after another; yields its port, and what the server saw of each.
   def with_tls_server(context: Certificates.context, serve: ->(peer) { peer.write("hello\n") && peer.gets })
     listener = TCPServer.new("127.0.0.1", 0)
     seen = Queue.new
@@ -35,7 +35,7 @@ class StreamTLSTest < Minitest::Test
 
   def authority = {ca_file: Certificates.authority_file}
 
-  # Of this process, the server's too.
+  # In this process, including the server's.
   def socket_count
     Dir.children("/proc/self/fd").count do |descriptor|
       File.readlink("/proc/self/fd/#{descriptor}").start_with?("socket:")
@@ -51,7 +51,8 @@ class StreamTLSTest < Minitest::Test
       assert_predicate stream, :tls?
       assert_equal "hello\n", stream.gets
       stream.close
-      assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("localhost", port, timeout: 5) } # not the system's authorities
+      # Not the system's authorities.
+      assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("localhost", port, timeout: 5) }
       wait_until(what: "the close of the refused socket") { socket_count == before }
       stream = Heddle::Stream.tls("localhost", port, tls: {verify: false}, timeout: 5)
       assert_equal "hello\n", stream.gets
@@ -69,7 +70,27 @@ class StreamTLSTest < Minitest::Test
     end
   end
 
-  def test_the_server_hears_the_name_and_knows_the_session_again
+  # Only when it is asked for: OpenSSL's own context says false by itself.
+  def test_a_certificate_for_any_name
+    with_tls_server(context: Certificates.context(Certificates.stranger)) do |port, _|
+      stream = Heddle::Stream.tls("127.0.0.1", port, tls: {**authority, verify_hostname: false}, timeout: 5)
+      assert_equal "hello\n", stream.gets
+      stream.close
+      stream = Heddle::Stream.tls("127.0.0.1", port, tls: {"verify_hostname" => false, **authority}, timeout: 5)
+      stream.close
+      own = OpenSSL::SSL::SSLContext.new
+      own.verify_mode = OpenSSL::SSL::VERIFY_PEER
+      own.ca_file = Certificates.authority_file
+      [own, {**authority, verify_hostname: true}].each do |tls|
+        assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("127.0.0.1", port, tls: tls, timeout: 5) }
+      end
+      assert_raises(OpenSSL::SSL::SSLError) do
+        Heddle::Stream.tls("127.0.0.1", port, tls: {verify_hostname: false}, timeout: 5)
+      end
+    end
+  end
+
+  def test_the_server_gets_the_host_name_and_resumes_the_session
     names = Queue.new
     context = Certificates.context
     context.servername_cb = proc { |_, name| (names << name) && nil }
@@ -90,7 +111,9 @@ class StreamTLSTest < Minitest::Test
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         assert_within(2, at_least: 0.1) do
-          assert_raises(Heddle::DeadlineExceeded) { Heddle::Stream.tls("localhost", listener.addr[1], connect_timeout: 0.1) }
+          assert_raises(Heddle::DeadlineExceeded) do
+            Heddle::Stream.tls("localhost", listener.addr[1], connect_timeout: 0.1)
+          end
         end
       end
     end
@@ -119,7 +142,7 @@ class StreamTLSTest < Minitest::Test
     with_tls_server do |port, _|
       stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 10)
       error = assert_raises(IOError) { stream.start_tls("localhost", authority) }
-      assert_includes error.message, "TLS has begun already with localhost:#{port}"
+      assert_includes error.message, "TLS has already begun with localhost:#{port}"
       assert_equal "hello\n", stream.gets
     ensure
       stream&.close
@@ -132,14 +155,14 @@ class StreamTLSTest < Minitest::Test
     peer = listener.accept
     peer.write("OK\nand something that an attacker put here")
     assert_equal "OK\n", stream.gets
-    assert_includes assert_raises(IOError) { stream.start_tls("localhost") }.message, "in the clear"
+    assert_includes assert_raises(IOError) { stream.start_tls("localhost") }.message, "in clear text"
     assert_predicate stream, :closed?
   ensure
     [listener, peer, stream].compact.each(&:close)
   end
 
-  # What is cut off without a goodbye may have been cut off by anybody.
-  def test_an_end_without_a_goodbye_is_an_error
+  # Anybody may have cut off a connection that ends without close_notify.
+  def test_an_end_without_close_notify_is_an_error
     [true, false].each do |politely|
       serve = lambda do |peer|
         peer.write("all there is")
@@ -159,7 +182,7 @@ class StreamTLSTest < Minitest::Test
     end
   end
 
-  def test_the_peer_hears_a_goodbye
+  def test_the_peer_gets_close_notify
     heard = Queue.new
     with_tls_server(serve: ->(peer) { heard << [peer.read, peer.eof?] }) do |port, seen|
       stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
@@ -171,7 +194,7 @@ class StreamTLSTest < Minitest::Test
     end
   end
 
-  def test_tls_1_1_is_refused_unless_it_is_asked_for
+  def test_tls_1_1_is_refused_by_default
     context = Certificates.context
     begin
       context.min_version = context.max_version = OpenSSL::SSL::TLS1_1_VERSION
@@ -179,19 +202,24 @@ class StreamTLSTest < Minitest::Test
       skip "this OpenSSL does not speak it at all"
     end
     with_tls_server(context: context) do |port, _|
-      assert_raises(OpenSSL::SSL::SSLError, SystemCallError) { Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5) }
+      assert_raises(OpenSSL::SSL::SSLError, SystemCallError) do
+        Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
+      end
     end
   end
 
-  # OpenSSL's own server, which starts a handshake in the middle of a conversation (TLS 1.2), or new keys (1.3), when it is told to.
-  def test_new_keys_in_the_middle
+  # OpenSSL's own server, which on command starts a handshake in the middle of an exchange (TLS 1.2), or new keys
+  # (1.3).
+  def test_new_keys_in_the_middle_of_an_exchange
     skip "there is no openssl command" unless system("which openssl", out: File::NULL, err: File::NULL)
 
     Dir.mktmpdir do |folder|
       File.write("#{folder}/pem", Certificates.server.map(&:to_pem).join)
       {"-tls1_2" => "r", "-tls1_3" => "K"}.each do |version, command|
         port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
-        server = IO.popen(%W[openssl s_server -accept 127.0.0.1:#{port} -cert #{folder}/pem -key #{folder}/pem #{version}], "r+", err: File::NULL)
+        server =
+          IO.popen(%W[openssl s_server -accept 127.0.0.1:#{port} -cert #{folder}/pem -key #{folder}/pem #{version}],
+            "r+", err: File::NULL)
         stream = wait_until do
           Heddle::Stream.tls("localhost", port, tls: authority, timeout: 10)
         rescue Errno::ECONNREFUSED
@@ -204,7 +232,7 @@ class StreamTLSTest < Minitest::Test
               server.write("1\n")
               read.pop
               server.write("#{command}\n")
-              # What comes in one piece with a command is taken for a part of it.
+              # Bytes in the same packet as a command are taken for part of it.
               while read.empty?
                 sleep 0.05
                 server.write("2\n")
@@ -215,7 +243,7 @@ class StreamTLSTest < Minitest::Test
             assert_equal "2\n", stream.gets
             read << true
             serving.join
-            stream.readpartial(100) while stream.wait_readable(0.1) # it may have said so more than once
+            stream.readpartial(100) while stream.wait_readable(0.1) # it may have printed it more than once
             stream.write("heard\n")
             stream.flush
           end

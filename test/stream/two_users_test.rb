@@ -3,12 +3,12 @@
 require "test_helper"
 require "support/stream_helpers"
 
-# Two fibers or threads at one stream: what would mix their bytes is refused before anything is lost, and what need not be
-# refused is kept apart.
+# Two fibers or threads at one stream: calls that would mix their bytes are refused before anything is lost, and the
+# others do not disturb each other.
 class StreamTwoUsersTest < Minitest::Test
   include StreamHelpers
 
-  # In a thread beside this one, or in a task beside it. Answers to `value`.
+  # In a thread beside this one, or in a task beside it. Returns an object with a `value`.
   def beside(wait, &block)
     return Heddle.spawn(&block) if wait == :fiber
 
@@ -29,7 +29,7 @@ class StreamTwoUsersTest < Minitest::Test
           assert_equal [false, 2], [stream.closed?, stream.owed]
           peer.write("a\n")
           wait_until { stream.statistics[:waits] == 2 }
-          sleep 0.05 # as long as the refused one had
+          sleep 0.05 # for as long as the refused one had
           peer.write("b\n")
           assert_equal %W[a\n b\n], first.value
           assert_predicate stream, :healthy?
@@ -48,8 +48,9 @@ class StreamTwoUsersTest < Minitest::Test
     end
   end
 
-  # Somebody who reads, flushes or asks for the socket sends the first half of another's message; it goes on after that.
-  def test_what_rides_never_goes_into_the_middle_of_anothers_message
+  # A call that reads, flushes or asks for the socket sends the first half of another's message; that message
+  # continues afterwards.
+  def test_piggybacked_bytes_never_split_another_users_message
     sends = {
       reading: ->(stream) { stream.gets },
       looking: ->(stream) { stream.wait_readable },
@@ -93,7 +94,7 @@ class StreamTwoUsersTest < Minitest::Test
     end
   end
 
-  # Calls a method of the TLS socket, and stops in it until it may go on.
+  # Calls a method of the TLS socket, and stops in it until it may continue.
   def stopping_in(stream, name)
     entered, gate = Queue.new, Queue.new
     stream.tls.define_singleton_method(name) do |*arguments, **options|
@@ -108,8 +109,8 @@ class StreamTwoUsersTest < Minitest::Test
     gate.close
   end
 
-  # TLS's library lets other threads run in the middle of a call, also of one that a reader makes to write.
-  def test_nobody_reads_while_a_reader_sends_what_goes_first
+  # TLS's library lets other threads run in the middle of a call, also of a call that a reader makes to write.
+  def test_no_read_while_a_reader_sends_pending_output
     with_stream(tls: true, timeout: 20) do |stream, peer|
       stopping_in(stream, :write_nonblock) do |entered, go_on|
         stream.write("question\n")
@@ -124,7 +125,7 @@ class StreamTwoUsersTest < Minitest::Test
     end
   end
 
-  def test_nobody_writes_while_a_writer_reads_what_comes_meanwhile
+  def test_no_write_while_a_writer_reads_arriving_data
     with_stream(tls: true, timeout: 20) do |stream, peer|
       size = 32 << 20
       stopping_in(stream, :read_nonblock) do |entered, go_on|
@@ -144,8 +145,8 @@ class StreamTwoUsersTest < Minitest::Test
     end
   end
 
-  # What was written in the clear would go into the middle of the handshake.
-  def test_nobody_reads_or_writes_while_tls_begins
+  # Bytes written in the clear would end up in the middle of the handshake.
+  def test_no_read_or_write_while_tls_begins
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_stream(serve: ->(peer) { peer.readpartial(1000) && sleep }, timeout: 20) do |stream, _|
@@ -155,7 +156,8 @@ class StreamTwoUsersTest < Minitest::Test
             error
           end
           wait_until { stream.statistics[:waits] > 0 }
-          uses = [->(s) { s.write("x") }, ->(s) { s.flush }, ->(s) { s.gets }, ->(s) { s.exchange { flunk } }, ->(s) { s.start_tls("localhost") }]
+          uses = [->(s) { s.write("x") }, ->(s) { s.flush }, ->(s) { s.gets }, ->(s) { s.exchange { flunk } },
+            ->(s) { s.start_tls("localhost") }]
           uses.each { |use| assert_raises(Heddle::StreamBusy) { use.call(stream) } }
           refute_predicate stream, :closed?
           stream.poison
@@ -165,7 +167,7 @@ class StreamTwoUsersTest < Minitest::Test
     end
   end
 
-  def test_tls_does_not_begin_while_somebody_reads
+  def test_tls_does_not_begin_during_a_read
     with_stream(timeout: 20) do |stream, peer|
       reading = Thread.new { stream.gets }
       wait_until { stream.statistics[:waits] == 1 }

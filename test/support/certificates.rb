@@ -4,7 +4,7 @@ require "monitor"
 require "openssl"
 require "tempfile"
 
-# A certificate for "localhost" and 127.0.0.1 by an authority of its own, made once a process.
+# A certificate for "localhost" and 127.0.0.1, signed by its own authority, made once a process.
 module Certificates
   @lock = Monitor.new
   @made = {}
@@ -12,6 +12,7 @@ module Certificates
   class << self
     def authority = once(:authority) { make("/CN=Tests of Heddle", nil) }
     def server = once(:server) { make("/CN=localhost", authority, "DNS:localhost,IP:127.0.0.1") }
+    def client(name) = once([:client, name]) { make("/CN=#{name}", authority) }
     def stranger = once(:stranger) { make("/CN=elsewhere.test", authority, "DNS:elsewhere.test") }
 
     def authority_file
@@ -27,7 +28,7 @@ module Certificates
 
     private
 
-    # What two threads asked for at once would be made twice, and one's certificate would not be by the other's authority.
+    # Without the lock two threads would make it twice, and a certificate might not match the authority.
     def once(name)
       @lock.synchronize { @made[name] ||= yield }
     end

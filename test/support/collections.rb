@@ -2,12 +2,12 @@
 
 require "support/loop_helpers"
 
-# Runs code with a collection at every allocation, or at every one that moves what may be moved: whatever C code holds of Ruby's must
-# be known to it.
+# Runs code with a collection at every allocation, or with a compaction at each: the GC must know every Ruby object
+# that C code holds.
 module Collections
   include LoopHelpers
 
-  # `stress(level) { }` is the code's; it answers with what turned out right.
+  # The code calls `stress(level) { }`, and returns an Array of checks that are all true.
   PROGRAM = <<~RUBY
     GC.auto_compact = true if GC.respond_to?(:auto_compact=)
     def stress(level)
@@ -19,9 +19,9 @@ module Collections
   RUBY
   private_constant :PROGRAM
 
-  # In a process of its own, whose heap is small, and in a task.
+  # Runs it in a task of its own process, whose heap is small.
   #
-  # @param code [String] its value is an Array, of nothing but true
+  # @param code [String] its value is an Array of nothing but true
   # @param env [Hash]
   def assert_right_under_collections(code, env)
     out = assert_child("#{PROGRAM}\np Heddle.run {\n#{code}\n}.uniq", env: env, timeout: 50)

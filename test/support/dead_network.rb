@@ -2,9 +2,9 @@
 
 require "heddle/lab/dead_network"
 
-# For tests that run a program where nobody answers and names are slow; see the lab's file of that name.
+# For tests that run a program where no server answers and names are slow; see the lab's file of that name.
 module DeadNetworkHelpers
-  # A network of its own, or a skip that says why there can be none.
+  # Makes a network of the test's own, or skips with the reason.
   def dead_network(**options)
     reason = Heddle::Lab::DeadNetwork.unavailable
     skip "no network of our own: #{reason}" if reason

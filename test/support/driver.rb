@@ -1,17 +1,18 @@
 # frozen_string_literal: true
 
-# Runs test files on the Ruby that runs this, each in a process of its own with a hard deadline:
+# Runs test files on the Ruby that runs this, each in its own process with a hard deadline:
 #
 #   ruby test/support/driver.rb [--alone] test/loop test/names/hosts_test.rb
 #
-# A file fails when a test of it does, when its process crashes or is late, and when it ran no test. How each file ended
-# goes to the record (see record.rb). The processes are forked from this one, which spares each the loading of gems.
+# A file fails when one of its tests fails, when its process crashes or is late, and when it ran no test. The record
+# keeps how each file ended (see record.rb). The processes are forked from this one, so that gems are loaded only
+# once.
 #
-# Most tests wait for something most of the time, so that several files run side by side; drivers that share the folder
-# HEDDLE_TEST_SLOTS share its slots. A file that fails there is run again when the others are done, alone: times that it
-# measures are its own then. Where HEDDLE_TEST_AGAIN names a file, the names of those files go there instead, for whoever
-# started the drivers: only when all drivers are done is a file alone. That a file failed at first is shown, and stays in
-# the record; one that crashed does not get a second run.
+# Most tests mostly wait, so several files run side by side; drivers that share the folder HEDDLE_TEST_SLOTS share its
+# slots. A file that fails beside others runs again alone when the others are done: then no other file disturbs the
+# times that it measures. Where HEDDLE_TEST_AGAIN names a file, the driver writes the names of those files there
+# instead, for the program that started the drivers: only when all drivers are done does a file run alone. The first
+# failure is shown, and stays in the record; a file that crashed does not run again.
 
 require "minitest"
 require "tempfile"
@@ -22,7 +23,7 @@ require_relative "slots"
 class TestDriver
   FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT", 300))
 
-  # A test file in its process, with what it prints and records. Each has a record of its own: lines of files that run
+  # A test file in its process, with its output and its record. Each file has its own record: lines of files that run
   # side by side would mix.
   class FileRun
     attr_reader :file, :alone, :pid, :started
@@ -36,7 +37,7 @@ class TestDriver
       @log = Tempfile.new("heddle-test")
       @record = Tempfile.new("heddle-record")
       @pid = fork do
-        slot&.close # what the tests leave behind must not keep the lock of a driver that dies
+        slot&.close # the tests' leftover processes must not keep the lock of a driver that dies
         yield @log, @record
       end
     end
@@ -82,7 +83,7 @@ class TestDriver
     @failed.empty?
   end
 
-  # One after the other, each to be judged by this run.
+  # Runs them one after another; each result is final.
   def run_alone(files = @files)
     files.each { |file| run_files([file]) { :alone } }
     @failed.empty?
@@ -101,7 +102,7 @@ class TestDriver
     run_files(@files) { slots.take }
   end
 
-  # The block gives a slot, :alone, or nil while there is none.
+  # The block returns a slot, :alone, or nil while no slot is free.
   def run_files(files)
     waiting = files.dup
     running = []
@@ -140,7 +141,7 @@ class TestDriver
     return false unless status || late
 
     status ||= stop(file_run.pid)
-    signal(:KILL, file_run.pid) # what is left of its group
+    signal(:KILL, file_run.pid) # kills what is left of its process group
     judge(file_run, status, late)
     file_run.close
     true
@@ -192,14 +193,15 @@ class TestDriver
 
   def show(file_run, outcome, message, rows, runs, seconds)
     skips = rows.sum { |row| row.fetch("skips", []).size }
-    text = format("%s%-58s %4d runs%s  %.1f s%s\n", place, file_run.file, runs, skips.zero? ? "" : ", #{skips} skipped", seconds,
+    text = format("%s%-58s %4d runs%s  %.1f s%s\n", place, file_run.file, runs, skips.zero? ? "" : ", #{skips} skipped",
+      seconds,
       (outcome == "passed") ? "" : "  #{[outcome.upcase, message].compact.join(": ")}")
     # Ruby's report of a crash ends in long lists of files and of memory.
     text << file_run.output.sub(/^\* Loaded features:.*/m, "").gsub(/^/, "    ") << "\n" unless outcome == "passed"
     $stdout.syswrite(text) # at once: drivers that run side by side write to the same place
   end
 
-  # Says which driver writes, where there are several.
+  # Prefixes lines with the driver's name, where there are several drivers.
   def place
     @slots_folder ? format("%-16s ", "#{RUBY_VERSION} #{TestRecord.column}") : ""
   end

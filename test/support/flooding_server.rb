@@ -4,17 +4,18 @@ require "openssl"
 require "rbconfig"
 require "socket"
 
-# A server that never lets its client wait: after what a script says, it repeats some bytes for as long as they are taken. A process of
-# its own, for a thread of this process would wait for the GVL of the client that it floods.
+# A server that never lets its client wait: after the steps of a script it repeats some bytes for as long as the
+# client takes them. It is a process of its own, since a thread would wait for the GVL of the client that it floods.
 #
-# A script is an Array of steps: [:write, bytes], [:request] (until an empty line), [:line], [:packet] (of MySQL's), [:any].
+# A script is an Array of steps: [:write, bytes], [:request] (reads until an empty line), [:line], [:packet] (of
+# MySQL's), [:any].
 class FloodingServer
-  MOST_SECONDS = 20 # that the process lives
+  MOST_SECONDS = 20 # how long the process lives
 
   attr_reader :port
 
-  # @param script [Array<Array>] of each connection
-  # @param repeated [String] what follows, without end
+  # @param script [Array<Array>] the steps of each connection
+  # @param repeated [String] what the server sends then, without end
   # @param tls [String, nil] a PEM with a certificate and its key
   def initialize(script, repeated, tls: nil)
     reader, writer = IO.pipe
@@ -28,7 +29,7 @@ class FloodingServer
     @reader = reader
   end
 
-  # Whether the client has closed a connection of its own accord, within so many seconds.
+  # Whether the client has closed a connection itself, within +seconds+.
   def left?(seconds = 5)
     @reader.wait_readable(seconds) && @reader.gets == "left\n"
   end
@@ -39,7 +40,7 @@ class FloodingServer
     Process.wait(@pid)
   end
 
-  # In the process.
+  # Runs in the server's process.
   class Flood
     AT_ONCE = 1 << 20
 

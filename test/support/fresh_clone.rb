@@ -7,18 +7,22 @@ require "tmpdir"
 # The commands of README.md, the guides, CONTRIBUTING.md and bench/README.md, and a fresh clone to run them in.
 module FreshClone
   ROOT = File.expand_path("../..", __dir__)
-  COMMANDS = ["README.md", "CONTRIBUTING.md", "bench/README.md", *Dir.glob("guides/*.md", base: ROOT).sort].flat_map { |document|
+  DOCUMENTS = ["README.md", "CONTRIBUTING.md", "bench/README.md", *Dir.glob("guides/*.md", base: ROOT).sort].freeze
+  COMMANDS = DOCUMENTS.flat_map { |document|
     text = File.read(File.join(ROOT, document))
     blocks = text.scan(/^```sh\n(.*?)^```$/m).flatten.flat_map(&:lines) + text.lines.grep(/\A    bin/)
     blocks.map { |line| line.strip.sub(/ +#.*/, "") }
-  }.sort.reverse.uniq { |command| command.sub(/ (?:--(?:rounds|deadline) \d+ )*--out \S+/, "") }.freeze # one of a bench that both name
+  }.sort.reverse.uniq { |command| # two documents name the same bench
+    command.sub(/ (?:--(?:rounds|deadline) \d+ )*--out \S+/, "")
+  }.freeze
 
   class << self
-    # The tree as a fresh clone has it, with what is not committed yet.
+    # The tree as a fresh clone has it, with uncommitted changes.
     def folder
       @folder ||= Dir.mktmpdir("heddle-clone").tap do |made|
         Minitest.after_run { FileUtils.remove_entry(made) }
-        files = IO.popen(%w[git ls-files -z --cached --others --exclude-standard], chdir: ROOT, err: File::NULL) { |list| list.read.split("\0") }
+        files = IO.popen(%w[git ls-files -z --cached --others --exclude-standard],
+          chdir: ROOT, err: File::NULL) { |list| list.read.split("\0") }
         files.select { |file| File.file?(File.join(ROOT, file)) }.each do |file|
           FileUtils.mkdir_p(File.dirname(File.join(made, file)))
           FileUtils.cp(File.join(ROOT, file), File.join(made, file))
@@ -41,7 +45,7 @@ module FreshClone
     out
   end
 
-  # Without what points Bundler at this process's bundle.
+  # Removes the variables that point Bundler at this process's bundle.
   def environment
     ENV.keys.grep(/\A(BUNDLER?_|GEM_|RUBY(OPT|LIB)\z|HEDDLE_)/).to_h { |name| [name, nil] }
   end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The ways in which a program can have its fibers run, so that one test body can be held against each.
+# The ways in which a program can run its fibers, so that one test body can be compared under each.
 #
 #   Hosts.run(:heddle) { |spawn| Array.new(3) { |i| spawn.call { i } }.map(&:value) }   # => [0, 1, 2]
 #
@@ -30,9 +30,9 @@ module Hosts
     end
   end
 
-  # The last async that installs on Ruby 3.1 (2.24) asks every IO for its timeout, which IO has since 3.2 only: its
-  # waits without a timeout and its reads raise NoMethodError. Waits are given one that does not pass; the hook for
-  # reads is taken away, so that Ruby waits with io_wait instead.
+  # The last async that installs on Ruby 3.1 (2.24) asks every IO for its timeout, which IO has only since 3.2: its
+  # waits without a timeout and its reads raise NoMethodError. Its waits are given a timeout that never passes; its
+  # hook for reads is removed, so that Ruby waits with io_wait instead.
   module AsyncOn31
     FOREVER = 86_400
 
@@ -41,8 +41,8 @@ module Hosts
   private_constant :AsyncOn31
 
   class << self
-    # Runs the block under +host+ and returns its value. It is given a callable that starts its own block as a task and
-    # returns something with a +value+.
+    # Runs the block under +host+ and returns its value. Yields a callable that starts a block as a task and returns
+    # something with a +value+.
     def run(host, &block)
       case host
       when :heddle then Heddle.run { block.call(Heddle.method(:spawn)) }
@@ -52,7 +52,7 @@ module Hosts
       end
     end
 
-    # Why this host cannot be had, or nil.
+    # Why this host is not available, or nil.
     def missing(host)
       return unless host == :async
       require "async"

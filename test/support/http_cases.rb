@@ -3,8 +3,8 @@
 require "zlib"
 require "stringio"
 
-# Conversations with an HTTP server, good and bad, each made from a seed: what the server says on each connection, and
-# what the client asks. The same seed is the same case in every process.
+# Exchanges with an HTTP server, good and bad, each made from a seed: what the server sends on each connection, and
+# what the client asks for. The same seed gives the same case in every process.
 class HTTPCase
   Request = Struct.new(:verb, :mode, :body, :header)
 
@@ -19,7 +19,7 @@ class HTTPCase
     @requests = []
     @options = {ignore_eof: !chance(0.1), stall: false}
     @connections = [Array.new(1 + @random.rand(3)) { reply }]
-    # A client that finds its connection gone makes another one.
+    # A client that finds its connection closed opens another one.
     @connections << Array.new(2) { reply } if chance(0.5)
   end
 
@@ -68,7 +68,9 @@ class HTTPCase
   def message(verb)
     @ends = false
     head = +"".b
-    pick(0, 0, 0, 0, 0, 0, 0, 1, 2).times { head << "HTTP/1.1 10#{pick(0, 2, 3)} Wait#{line_end}#{"X-Early: yes#{line_end}" if chance(0.5)}#{line_end}" }
+    pick(0, 0, 0, 0, 0, 0, 0, 1, 2).times do
+      head << "HTTP/1.1 10#{pick(0, 2, 3)} Wait#{line_end}#{"X-Early: yes#{line_end}" if chance(0.5)}#{line_end}"
+    end
     status = pick(200, 200, 200, 200, 200, 201, 404, 500, 302, 204, 304, 299, 799)
     eol = line_end
     head << status_line(status).b << eol
@@ -87,10 +89,14 @@ class HTTPCase
 
   def status_line(status)
     if chance(0.2)
-      return pick("HTTP/1.1 #{status}", "HTTP/1.1 #{status} ", "HTTP/1.0 #{status} OK", "http/1.1  #{status}   Very  fine ", "HTTP #{status} OK",
+      return pick("HTTP/1.1 #{status}", "HTTP/1.1 #{status} ", "HTTP/1.0 #{status} OK",
+        "http/1.1  #{status}   Very  fine ", "HTTP #{status} OK",
         "HTTP/1.1 #{status} \xc3\xa4\xff", "HTTP/2.0 #{status} OK", "HTTP/11.22\t#{status}\tOK")
     end
-    return pick("HTTP/1.1 20 OK", "HTTP/1 200 OK", "HTTX/1.1 200 OK", "", "HTTP/1.1 2000 OK", "HTTP/1.1200 OK", "garbage", "HTTP/1.1 200OK") if chance(0.03)
+    if chance(0.03)
+      return pick("HTTP/1.1 20 OK", "HTTP/1 200 OK", "HTTX/1.1 200 OK", "", "HTTP/1.1 2000 OK", "HTTP/1.1200 OK",
+        "garbage", "HTTP/1.1 200OK")
+    end
 
     "HTTP/1.1 #{status} OK"
   end
@@ -124,7 +130,8 @@ class HTTPCase
       fields << "Content-Length: #{coded.bytesize}#{eol}"
       coded
     when 9..14
-      fields << "Transfer-Encoding: #{pick("chunked", "chunked", "chunked", "Chunked", "gzip, chunked", "chunked ")}#{eol}"
+      fields <<
+        "Transfer-Encoding: #{pick("chunked", "chunked", "chunked", "Chunked", "gzip, chunked", "chunked ")}#{eol}"
       chunks(coded)
     when 15
       @ends = true
@@ -145,7 +152,10 @@ class HTTPCase
 
   def wrong_length(coded, fields, eol)
     @ends = true
-    fields << "Content-Length: #{pick(coded.bytesize + 100, [coded.bytesize - 1, 0].max, "many", "", "12 34", "-5", "+3", "99999999999999999999999", "#{coded.bytesize}, #{coded.bytesize}", "5, 6")}#{eol}"
+    size = coded.bytesize
+    wrong = pick(size + 100, [size - 1, 0].max, "many", "", "12 34", "-5", "+3", "99999999999999999999999",
+      "#{size}, #{size}", "5, 6")
+    fields << "Content-Length: #{wrong}#{eol}"
     coded
   end
 
@@ -153,7 +163,8 @@ class HTTPCase
     size = pick(0, 1, 10, 100, 1000, 1000, 16_384, 20_000, 70_000, 200_000)
     size = 200_000 if size == 70_000 && chance(0.1)
     pick(
-      -> { "text " * (size / 5) }, -> { bytes(size) }, -> { "a" * size + "\u00e4" }, -> { "x" * size }, -> { "\u00e4" * (size / 2) }
+      -> { "text " * (size / 5) }, -> { bytes(size) }, -> { "a" * size + "\u00e4" }, -> { "x" * size },
+      -> { "\u00e4" * (size / 2) }
     ).call.b
   end
 
@@ -166,7 +177,7 @@ class HTTPCase
       fields << "Content-Encoding: deflate#{eol}"
       Zlib::Deflate.deflate(plain)
     when 3
-      fields << "Content-Encoding: #{pick("gzip", "identity", "none", "br")}#{eol}" # which it is not
+      fields << "Content-Encoding: #{pick("gzip", "identity", "none", "br")}#{eol}" # which does not match the body
       plain
     when 4
       fields << "Content-Encoding: gzip#{eol}"
@@ -194,15 +205,17 @@ class HTTPCase
       digits = size.to_s(16)
       digits = digits.upcase if chance(0.2)
       digits = digits.rjust(6, "0") if chance(0.1)
-      out << digits << pick("", "", "", ";name=val", " ; x", " ") << "\r\n" << rest.byteslice(0, size) << pick("\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "zz")
+      out << digits << pick("", "", "", ";name=val", " ; x", " ") << "\r\n" << rest.byteslice(0, size)
+      out << pick("\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "zz")
       rest = rest.byteslice(size..)
     end
     out << pick("zz\r\n", "xyz5\r\nabcde\r\n", "ffffffffffffffffffff\r\n") if chance(0.03)
-    out << pick("0\r\n", "0\r\n", "0\r\n", "000\r\n", "0;last\r\n", "0\n") << pick("", "", "X-Trailer: 1\r\n", "A: b\nC: d\r\n") << "\r\n"
+    out << pick("0\r\n", "0\r\n", "0\r\n", "000\r\n", "0;last\r\n", "0\n")
+    out << pick("", "", "X-Trailer: 1\r\n", "A: b\nC: d\r\n") << "\r\n"
     out
   end
 
-  # Mostly whole, sometimes in a few pieces, sometimes byte by byte for a while.
+  # Mostly in one piece, sometimes in a few, sometimes byte by byte for a while.
   def split(whole)
     return [whole] if chance(0.3)
 
@@ -211,7 +224,8 @@ class HTTPCase
       start = @random.rand(whole.bytesize + 1)
       cuts.concat((start..start + 20).to_a.select { |cut| cut < whole.bytesize })
     end
-    [0, *cuts.uniq.sort, whole.bytesize].each_cons(2).map { |from, to| whole.byteslice(from, to - from) }.reject(&:empty?)
+    [0, *cuts.uniq.sort, whole.bytesize].each_cons(2).map { |from, to| whole.byteslice(from, to - from) }
+      .reject(&:empty?)
   end
 
   def bytes(size)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# A fiber scheduler of what Ruby asks for and no more: by resume and yield, without Fiber#raise, cancel or an interrupt of its own.
+# A fiber scheduler with the hooks that Ruby requires and no more: it uses resume and yield, without Fiber#raise,
+# cancel or an interrupt of its own.
 class LeastScheduler
   def initialize
     @ready = Thread::Queue.new # other threads unblock, too

@@ -6,21 +6,21 @@ require "rbconfig"
 require "stringio"
 require "tempfile"
 
-# What tests of the loop share. Times are in seconds.
+# Helpers that tests of the loop share. Times are in seconds.
 module LoopHelpers
   ROOT = File.expand_path("../..", __dir__)
 
-  # What a child process left: the text of both its outputs, and its Process::Status.
+  # What a child process left: the text of both outputs, and its Process::Status.
   Outcome = Struct.new(:out, :err, :status)
 
-  # Runs Ruby code in a process of its own, with the library loaded. What must not happen to this process (limits,
-  # signals, exits) happens there. Gems are nine tenths of what a process takes to start, so there are none unless
-  # +gems+ says so. +options+ go to Process.spawn. A block is given the pid and the file that takes its output.
+  # Runs Ruby code in its own process, with the library loaded: code with limits, signals or exits that must not hit
+  # this process. Loading gems is nine tenths of a process's start, so no gem is loaded unless +gems+ is true.
+  # +options+ go to Process.spawn. Yields the pid and the file that takes the child's output.
   def in_child(code, env: {}, timeout: 30, launcher: [], gems: false, heddle: true, **options)
     out, err = Tempfile.new("out"), Tempfile.new("err")
     program = "$stdout.sync = true; #{"require 'heddle'; " if heddle}require 'socket'\n#{code}"
     env = {"RUBYOPT" => nil, **env} unless gems
-    # From Ruby 4.0 on fiddle, which calls functions of C for tests, is a gem.
+    # From Ruby 4.0 on fiddle, with which tests call C functions, is a gem.
     folders = ["#{ROOT}/lib", *Gem.loaded_specs["fiddle"]&.full_require_paths].map { |folder| "-I#{folder}" }
     command = [*launcher, RbConfig.ruby, *(gems ? [] : "--disable=gems"), "-W:no-experimental", *folders, "-e", program]
     pid = Process.spawn(env, *command, out: out.path, err: err.path, in: File::NULL, **options)
@@ -31,14 +31,23 @@ module LoopHelpers
     [out, err].compact.each(&:close!)
   end
 
-  # As #in_child; it must end by itself with status 0. Returns what it printed.
+  # Like #in_child, but the child must exit with status 0. Returns its output.
   def assert_child(code, **options, &block)
     outcome = in_child(code, **options, &block)
     assert outcome.status&.success?, "the child ended with #{outcome.status.inspect}: #{outcome.out}#{outcome.err}"
     outcome.out
   end
 
-  # Raises this process's limit of descriptors for the block, as far as it may. Skips with less than +least+.
+  # A block for #in_child and #assert_child: it sends +signal+ once the child has printed +line+.
+  def signal_at(line, signal)
+    lambda do |pid, out|
+      wait_until { File.read(out.path).include?("#{line}\n") }
+      Process.kill(signal, pid)
+    end
+  end
+
+  # Raises this process's limit of descriptors to +wanted+ for the block, or as far as the hard limit allows. Skips
+  # with less than +least+.
   def with_descriptors(wanted, least:)
     soft, hard = Process.getrlimit(:NOFILE)
     limit = [wanted, hard].min
@@ -58,7 +67,7 @@ module LoopHelpers
     ends&.each(&:close)
   end
 
-  # A server on a free port of loopback, whose connections the callable serves, each in a thread.
+  # A server on a free port of loopback. The callable serves each connection in a thread.
   def with_server(serve)
     server = TCPServer.new("127.0.0.1", 0)
     threads = []
@@ -81,7 +90,7 @@ module LoopHelpers
     server&.close
   end
 
-  # What the block writes to $stderr.
+  # Returns what the block writes to $stderr.
   def stderr_of
     before = $stderr
     $stderr = StringIO.new
@@ -91,13 +100,14 @@ module LoopHelpers
     $stderr = before
   end
 
-  # The block on a thread of its own, where nothing of this thread's scheduler is. Returns its value or raises its error.
+  # Runs the block on its own thread, which does not have this thread's scheduler. Returns its value or raises its
+  # error.
   def in_thread(&block)
     in_background(&block).value
   end
 
-  # Starts the block on a thread, for what mostly waits, beside others like it. Its +value+ is the block's, or raises what it
-  # raised: a failed assertion as well.
+  # Starts the block on a thread, for blocks that mostly wait, beside others like it. Its +value+ returns the block's
+  # value or raises its error, including a failed assertion.
   def in_background(&block)
     Thread.new(&block).tap { |thread| thread.report_on_exception = false }
   end
@@ -115,6 +125,6 @@ module LoopHelpers
     end
     Process.kill(:KILL, pid)
     Process.wait(pid)
-    flunk "the child has not ended in #{timeout} s"
+    flunk "the child did not end within #{timeout} s"
   end
 end

@@ -3,9 +3,9 @@
 require "support/servers"
 require "support/stream_helpers"
 
-# A MariaDB of a test file's own, which speaks TLS too, and whose global settings the tests may change.
+# A MariaDB server of a test file's own. It speaks TLS, and tests may change its global settings.
 class TestMariaDB < Servers::MariaDB
-  # @return [TestMariaDB] the one of this process
+  # @return [TestMariaDB] the server of this process
   def self.shared
     @shared ||= new.start.tap do |server|
       owner = Process.pid
@@ -13,7 +13,7 @@ class TestMariaDB < Servers::MariaDB
     end
   end
 
-  # @param options [Array<String>] further ones of the program's
+  # @param options [Array<String>] further options of the server program
   def initialize(*options)
     @options = options
   end
@@ -36,9 +36,9 @@ class TestMariaDB < Servers::MariaDB
   end
 end
 
-# For tests that need one.
+# For tests that need this server.
 module MariaDBHelpers
-  # @return [TestMariaDB] this process' own; where none can be started the test is skipped, with the reason
+  # @return [TestMariaDB] this process's server; skips the test with the reason where none can be started
   def mariadb
     TestMariaDB.shared
   rescue Servers::Unavailable => error

@@ -4,53 +4,60 @@ require "tempfile"
 require "tmpdir"
 require_relative "summary"
 
-# What bin/test does once the machine is set up: checks, builds, runs the suites on each Ruby and backend, and says what
-# ran where. Everything that it starts has a deadline.
+# What bin/test does once the machine is set up: it checks, builds, runs the suites on each Ruby and backend, and
+# prints what ran where. Everything that it starts has a deadline.
 class TestMatrix
   ROOT = File.expand_path("../..", __dir__)
   FLOOR = "3.1"
   NEWER = %w[3.3 3.4 4.0].freeze
   BACKENDS = %w[uring epoll poll].freeze
-  # `poll` is the floor of other systems: on it runs what is about the loop itself, on the newer Rubies the hazards.
+  # `poll` is the minimum that every system has: tests of the loop itself run on it, and the hazards on newer Rubies.
   ON_POLL = %w[loop hazards].freeze
   ON_NEWER_POLL = %w[hazards].freeze
-  # Hazards, too, though they are kept with the loop.
-  HAZARDS_OF_THE_LOOP = %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
-  # These are about other things than the loop, or other programs: once a Ruby, on the backend that Heddle chooses by itself.
+  # Hazards that are kept with the loop.
+  HAZARDS_OF_THE_LOOP =
+    %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
+  # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
+  # chooses.
   ONCE = %w[lab memcached db net_http stream unmodified neverblock processes offload blocking_mode documents].freeze
-  # What depends on Ruby's version, and so runs on the newer ones too.
+  # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
-  # The newest Ruby is the other end of what is supported, and has newer versions of the libraries.
+  # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "unmodified", "processes", "offload", "blocking_mode", "documents"].freeze
 
-  # Builds of their own, on the floor Ruby: with assertions; and what is left on a kernel that has nothing of Linux.
+  # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
-  # The portable floor passes everything; assertions are about the loop.
+  # The portable build runs all tests; the build with assertions runs those of the loop.
   ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream net_http]}.freeze
 
   # Programs may have a newer Net::HTTP than their Ruby came with.
   NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
   NET_HTTP_FOLDER = "tmp/net-http"
   ON_NEWEST_NET_HTTP = [FLOOR, NEWEST].freeze
-  # Not under it: other libraries, for aws-sdk-core's own patch calls a method of Net::HTTP that newer ones no longer have; and
-  # what only our own C has a part in.
+  # Not run with it: other libraries, since aws-sdk-core's own patch calls a method of Net::HTTP that newer versions
+  # lack; and tests in which only our own C takes part.
   NOT_ON_NEWEST_NET_HTTP = %r{/(use_|memory|interruptions|computing_thread)}
 
-  # Compiled Ruby is where Heddle's C meets other frames: switches of fibers and exceptions that strike in the midst of a method,
-  # methods that are prepended or replaced once their callers are compiled, and stacks that a GC scans and compacts. What is
-  # called twice is compiled; what a test starts has Ruby's own threshold.
+  GEM_INSTALL = %w[gem install --silent --no-document --ignore-dependencies --install-dir].freeze
+
+  # YJIT's compiled Ruby is where Heddle's C meets unusual frames: fiber switches and exceptions that strike inside a
+  # method, methods that are prepended or replaced after their callers were compiled, and stacks that a GC scans and
+  # compacts. The second call of a method compiles it; processes that a test starts have Ruby's own threshold.
   YJIT = {"RUBYOPT" => "--yjit --yjit-call-threshold=2", "RUBY_YJIT_ENABLE" => "1"}.freeze
-  ON_YJIT = %r{/(loop/(transfer|interrupts|cancel|finalizers|compaction|fiber_reuse)|deadlines/(deadline_in_tasks|timeout|nested_scopes)
-    |hazards/(struck_fibers|every_moment|interruptions|contract_hooks|contract_io|compat|nested_fibers|close_of_every_wait)
+  ON_YJIT = %r{/(loop/(transfer|interrupts|cancel|finalizers|compaction|fiber_reuse)
+    |deadlines/(deadline_in_tasks|timeout|nested_scopes)
+    |hazards/(struck_fibers|every_moment|interruptions|contract_hooks|contract_io|compat|nested_fibers
+             |close_of_every_wait)
     |net_http/(differential|interruptions|overrides|kept_methods|use_in_any_order|switching|sinks))_test}x
 
-  # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does not
-  # leave the processors idle.
+  # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does
+  # not leave the processors idle.
   LANES = 3
   CELL_SECONDS = 2400
 
-  # The oldest ActiveRecord whose connections belong to fibers; the newest ones are in the bundles. Its version is 7.1.x.
+  # The oldest ActiveRecord whose connections belong to fibers; the bundles have the newest ones. Its version is
+  # 7.1.x.
   OLDEST_ACTIVE_RECORD = %w[activerecord activemodel activesupport].freeze
   OLDEST_ACTIVE_RECORD_VERSION = "~> 7.1.0"
   ACTIVE_RECORD_FOLDER = "tmp/active-record"
@@ -61,11 +68,12 @@ class TestMatrix
     Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
   TEXT
 
-  # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than Ruby's own
-  # where folders of them are given.
+  # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than
+  # Ruby's own if their folders are given.
   Cell = Struct.new(:ruby, :backend, :files, :build, :libraries, :yjit) do
     def name
-      "Ruby #{ruby}, #{backend || "default"} backend#{", #{build} build" if build}#{", #{versions}" if libraries}#{", YJIT" if yjit}"
+      "Ruby #{ruby}, #{backend || "default"} " \
+        "backend#{", #{build} build" if build}#{", #{versions}" if libraries}#{", YJIT" if yjit}"
     end
 
     def versions
@@ -80,7 +88,7 @@ class TestMatrix
     @checks = true
     parse(arguments)
     @checks &&= @paths.empty?
-    @record = Tempfile.new("heddle-record") # its file goes with the object
+    @record = Tempfile.new("heddle-record") # the object's end would delete its file
     @summary = TestSummary.new(@record.path)
   end
 
@@ -121,7 +129,7 @@ class TestMatrix
     @backends.empty? ? BACKENDS : @backends
   end
 
-  # Gems and native code for one Ruby. False if it is not to be had.
+  # Sets up gems and native code for one Ruby. Returns false if that Ruby is not available.
   def prepare(ruby)
     system("script/with-ruby", ruby, "true", err: [(errors = Tempfile.new("heddle-errors")).path, "w"])
     if $?.exitstatus == 69
@@ -156,7 +164,7 @@ class TestMatrix
     end.reject { |cell| cell.files.empty? }
   end
 
-  # All that was asked for by name.
+  # Everything that was asked for by name.
   def for_backend(ruby, backend, files)
     return files unless backend == "poll" && @paths.empty?
 
@@ -164,23 +172,22 @@ class TestMatrix
     files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
   end
 
-  # Only where nothing narrows what is run.
+  # Only where no option limits what runs.
   def net_http_cells(rubies)
     rubies &= ON_NEWEST_NET_HTTP
     return [] unless rubies.any? && @paths.empty? && @backends.empty?
-    return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, "gem", "install", "--silent", "--no-document",
-      "--ignore-dependencies", "--install-dir", NET_HTTP_FOLDER, *NEWEST_NET_HTTP)
+    return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, *GEM_INSTALL, NET_HTTP_FOLDER,
+      *NEWEST_NET_HTTP)
 
     libraries = NEWEST_NET_HTTP.map { |name| newest_library(NET_HTTP_FOLDER, name) }
     files = Dir["test/net_http/**/*_test.rb"].grep_v(NOT_ON_NEWEST_NET_HTTP).sort
     rubies.map { |ruby| Cell.new(ruby, nil, files, nil, libraries) }
   end
 
-  # Only where nothing narrows what is run.
+  # Only where no option limits what runs.
   def active_record_cells(rubies)
     return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
-    return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 200, "gem", "install", "--silent", "--no-document",
-      "--ignore-dependencies", "--install-dir", ACTIVE_RECORD_FOLDER,
+    return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 200, *GEM_INSTALL, ACTIVE_RECORD_FOLDER,
       *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{OLDEST_ACTIVE_RECORD_VERSION}" })
 
     libraries = OLDEST_ACTIVE_RECORD.map { |name| newest_library(ACTIVE_RECORD_FOLDER, name) }
@@ -191,23 +198,27 @@ class TestMatrix
     Dir["#{ROOT}/#{folder}/gems/#{name}-*/lib"].max_by { |path| Gem::Version.new(path[%r{-([\d.]+)/lib\z}, 1]) }
   end
 
-  # Only where nothing narrows what is run: on the newest Ruby that was built with it.
+  # Only where no option limits what runs: on the newest Ruby that was built with it.
   def yjit_cells(rubies)
     return [] unless @paths.empty? && @backends.empty?
 
     newer = rubies & NEWER
-    found = newer.reverse.find { |ruby| system("script/with-ruby", ruby, "ruby", "--yjit", "-e", "exit(RubyVM::YJIT.enabled?)", %i[out err] => File::NULL) }
+    found = newer.reverse.find { |ruby|
+      system("script/with-ruby", ruby, "ruby", "--yjit", "-e", "exit(RubyVM::YJIT.enabled?)", %i[out err] => File::NULL)
+    }
     @summary.not_run("YJIT", "no Ruby of #{newer.join(", ")} was built with it") if newer.any? && !found
     found ? [Cell.new(found, nil, Dir["test/**/*_test.rb"].grep(ON_YJIT).sort, nil, nil, true)] : []
   end
 
-  # Only where nothing narrows what is run.
+  # Only where no option limits what runs.
   def build_cells(rubies)
     return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
 
     BUILDS.filter_map do |build, backend|
       files = files_for(FLOOR).select { |file| ON_BUILDS.fetch(build).include?(suite(file)) }
-      Cell.new(FLOOR, backend, files, build) if step("compile: #{build} build", 400, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
+      if step("compile: #{build} build", 400, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
+        Cell.new(FLOOR, backend, files, build)
+      end
     end
   end
 
@@ -229,11 +240,12 @@ class TestMatrix
     TestSummary.suite(file)
   end
 
-  # A kernel that refuses io_uring is a reason not to run; Heddle refusing it on a kernel that does not is a failure.
+  # If the kernel refuses io_uring, these do not run; if Heddle refuses it on a kernel that has it, that is a failure.
   def usable?(ruby, backend)
     return true unless backend == "uring"
 
-    # io_uring_setup, which has this number on every architecture, with a null pointer: EFAULT is a kernel that would.
+    # io_uring_setup, which has this number on every architecture, with a null pointer: EFAULT means that the kernel
+    # has io_uring.
     probe = "begin; syscall(425, 1, 0); rescue SystemCallError => error; puts error.class; end"
     refusal = IO.popen(["ruby", "-W0", "-e", probe], &:read).strip
     return true if refusal == "Errno::EFAULT"
@@ -242,7 +254,7 @@ class TestMatrix
     false
   end
 
-  # What failed beside others runs again when nothing else does.
+  # Files that failed beside others run again alone.
   def run_cells(cells, folder)
     waiting = Queue.new(cells.each_with_index.to_a).close
     again = {}
@@ -275,17 +287,22 @@ class TestMatrix
   end
 
   def run_driver(cell, arguments, environment)
-    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend, "HEDDLE_NATIVE_DIR" => native_dir(cell),
+    environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend,
+                   "HEDDLE_NATIVE_DIR" => native_dir(cell),
                    "HEDDLE_TEST_LIBRARIES" => cell.versions, **environment}
-    status = limited(CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries, yjit: cell.yjit), "ruby", "test/support/driver.rb", *arguments,
+    status = limited(CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries, yjit: cell.yjit), "ruby",
+      "test/support/driver.rb", *arguments,
       environment: environment)
-    return if status.success? || status.exitstatus == 1 # each file's own failures are in the record
+    return if status.success? || status.exitstatus == 1 # the record has each file's own failures
 
-    @summary.broken(cell.name, (status.exitstatus == 124) ? "not done after #{CELL_SECONDS} s" : "its driver ended: #{status.inspect}")
+    @summary.broken(cell.name,
+      (status.exitstatus == 124) ? "not done after #{CELL_SECONDS} s" : "its driver ended: #{status.inspect}")
   end
 
   def native_dir(cell)
-    File.dirname(Dir["#{ROOT}/tmp/native/#{cell.build}/#{cell.ruby}.*/heddle.so"].max_by { |path| File.mtime(path) }) if cell.build
+    if cell.build
+      File.dirname(Dir["#{ROOT}/tmp/native/#{cell.build}/#{cell.ruby}.*/heddle.so"].max_by { |path| File.mtime(path) })
+    end
   end
 
   def step(name, seconds, *command)
@@ -301,13 +318,13 @@ class TestMatrix
     pid = Process.spawn(environment, "timeout", "--kill-after=10", seconds.to_s, *command, in: File::NULL)
     status = Process.wait2(pid).last
   ensure
-    unless status || pid.nil? # interrupted: `timeout` has a process group of its own
+    unless status || pid.nil? # on an interrupt: `timeout` has its own process group
       Process.kill(:TERM, pid)
       Process.wait(pid)
     end
   end
 
-  # What Ruby is to know is said behind it: with-ruby drops what the environment tells the machine's own Ruby.
+  # Variables for Ruby come after with-ruby, which removes those that are meant for the machine's own Ruby.
   def with(ruby, libraries: nil, yjit: false)
     variables = {**(libraries ? {"RUBYLIB" => libraries.join(":")} : {}), **(yjit ? YJIT : {})}
     ["script/with-ruby", ruby, *(["env", *variables.map { |pair| pair.join("=") }] if variables.any?), "bundle", "exec"]

@@ -4,7 +4,7 @@ require "heddle"
 require "support/servers"
 require "support/stream_helpers"
 
-# What tests of Heddle::Memcached share: real servers, one of each kind a process, and the ways to wait.
+# Helpers that tests of Heddle::Memcached share: real servers, one of each kind a process, and the ways to wait.
 module MemcachedHelpers
   include StreamHelpers
 
@@ -43,11 +43,12 @@ module MemcachedHelpers
     skip error.message
   end
 
-  # A client of the test's own keys, closed with it.
+  # A client with a key namespace of the test's own, closed at the test's end.
   def client(way = :tcp, **options)
     server = real_server(way)
     options = {tls: {ca_file: Certificates.authority_file}}.merge(options) if way == :tls
-    client_of((way == :unix) ? server.path : "#{server.host}:#{server.port}", namespace: "#{name}-#{self.class.object_id}", **options)
+    client_of((way == :unix) ? server.path : "#{server.host}:#{server.port}",
+      namespace: "#{name}-#{self.class.object_id}", **options)
   end
 
   def client_of(*servers, **options)
@@ -60,9 +61,9 @@ module MemcachedHelpers
     [servers.sum(&:open_connections), servers.sum(&:idle_connections)]
   end
 
-  # Every connection is in the pool again, and in no conversation.
+  # Waits until every connection is back in the pool, and in no exchange.
   def assert_at_rest(cache)
     all, idle = connections(cache)
-    assert_equal all, idle, "connections that nobody gave back"
+    assert_equal all, idle, "connections that were not given back"
   end
 end

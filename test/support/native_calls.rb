@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Some gems that come with Ruby say that they will be gems of their own one day.
+# Some gems that come with Ruby warn that they will become separate gems.
 verbose, $VERBOSE = $VERBOSE, nil
 require "fiddle"
 $VERBOSE = verbose
@@ -25,14 +25,16 @@ module NativeCalls
   define "fork"
   define "mprotect", Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
 
-  # What the calling thread's last system call is said to have failed with.
+  # The errno that the calling thread's last system call appears to have set.
   def self.errno=(number)
-    Fiddle::Function.new(LIBC["__errno_location"], [], Fiddle::TYPE_VOIDP).call[0, Fiddle::SIZEOF_INT] = [number].pack("i")
+    location = Fiddle::Function.new(LIBC["__errno_location"], [], Fiddle::TYPE_VOIDP).call
+    location[0, Fiddle::SIZEOF_INT] = [number].pack("i")
   end
 
-  RECV = Fiddle::Function.new(LIBC["recv"], [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true)
+  RECV = Fiddle::Function.new(LIBC["recv"],
+    [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT], Fiddle::TYPE_INT, need_gvl: true)
   private_constant :RECV
 
-  # Waits for a byte, as an extension that does not give up Ruby's lock. No thread of Ruby runs meanwhile.
+  # Waits for a byte like an extension that keeps the GVL. No Ruby thread runs meanwhile.
   def self.recv_holding_the_lock(descriptor) = RECV.call(descriptor, "\0".b, 1, 0)
 end

@@ -1,7 +1,7 @@
-// To be preloaded: an io_uring that has less than this kernel's.
+// An LD_PRELOAD library: an io_uring with fewer features than this kernel's.
 //
 // IO_URING_OF=5.15: no IORING_SETUP_SINGLE_ISSUER and no IORING_SETUP_DEFER_TASKRUN, which came with 6.0 and 6.1.
-// IO_URING_OF=5.10: no waiting with a timeout of its own either (5.11).
+// IO_URING_OF=5.10: no timeout of a wait's own either (5.11).
 // IO_URING_ENTRIES=2: room for that many submissions, and twice as many completions.
 #define _GNU_SOURCE
 #include <dlfcn.h>

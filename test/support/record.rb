@@ -3,7 +3,7 @@
 require "json"
 
 # What ran where. Every process that runs tests appends JSON lines to the file that HEDDLE_TEST_RECORD names; bin/test
-# makes its table of them. A line is one test class in one process, or one test file as its driver saw it end.
+# makes its table from them. A line is one test class in one process, or one test file with how its driver saw it end.
 module TestRecord
   ROOT = File.expand_path("../..", __dir__)
 
@@ -20,7 +20,7 @@ module TestRecord
     (name.nil? || name.empty?) ? "default" : name
   end
 
-  # The backend, and the build, the libraries and the compiler where they are not the usual ones: "poll portable".
+  # The backend, and the build, the libraries and the compiler where they are not the defaults: "poll portable".
   def column
     folder = ENV["HEDDLE_NATIVE_DIR"]
     build = folder[%r{/native/([^/]+)/}, 1] || "other build" if folder && !folder.empty?

@@ -2,7 +2,8 @@
 
 require "tmpdir"
 
-# Commands in a kernel that refuses something, or is older than this one. What it takes is compiled on the spot.
+# Runs commands as on a kernel that refuses a system call, or is older than this one. The tools for that are compiled
+# on the spot.
 module Refusals
   # The number of this system call is the same on every architecture of Linux.
   IO_URING_SETUP = 425
@@ -10,16 +11,19 @@ module Refusals
 
   private
 
-  # Yields what is to be put before a command, so that the system call of that number fails with the SystemCallError.
+  # Yields a command prefix that makes the system call of that number fail with that SystemCallError.
   def refusing(number, error)
     compiled("refuse_syscall.c") do |launcher|
       command = [launcher, number.to_s, error::Errno.to_s]
-      skip "this machine does not let a process filter its system calls" unless system(*command, "true", err: File::NULL)
+      unless system(*command, "true", err: File::NULL)
+        skip "this machine does not let a process filter its system calls"
+      end
       yield command
     end
   end
 
-  # Yields the environment for an io_uring that has less than this kernel's; see other_io_uring.c for the settings.
+  # Yields the environment for an io_uring with fewer features than this kernel's; see other_io_uring.c for the
+  # settings.
   def with_other_io_uring(settings)
     skip "no io_uring here" unless Heddle::Scheduler.backends.include?("uring")
     compiled("other_io_uring.c", "-shared", "-fPIC") do |library|

@@ -1,5 +1,5 @@
-// refuse_syscall NUMBER ERRNO COMMAND...: runs COMMAND in a kernel that refuses one system call, as containers' seccomp
-// profiles do.
+// refuse_syscall NUMBER ERRNO COMMAND...: runs COMMAND with one system call refused, as by containers' seccomp
+// profiles.
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -2,7 +2,8 @@
 
 require "heddle/lab"
 
-# For a test class: its `program` is the server of the lab that ends with an error at the first wrong access or leak.
+# For a test class: its `program` is the lab's server, built to stop with an error at the first invalid access or
+# leak.
 module SanitizedServer
   def program = SanitizedServer.path || skip("the sanitizers are not installed: #{SanitizedServer.reason}")
 

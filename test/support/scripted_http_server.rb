@@ -4,9 +4,9 @@ require "socket"
 require "openssl"
 require "support/certificates"
 
-# An HTTP server that says, byte by byte and at the ends it is told, what a script says. A script is one Array a
+# An HTTP server that sends a script byte by byte, and ends connections as the script says. A script is one Array a
 # connection, of replies; a reply is {pieces: [String], ending: nil, :close or :reset}. A connection without a script
-# is closed. It keeps what it was sent, connection by connection: in which order two of them are read is a matter of chance.
+# is closed. The server keeps what clients sent, by connection: the order in which it reads two connections is random.
 class ScriptedHTTPServer
   PAUSE = 0.0003 # seconds between two pieces, so that they are likely to arrive one by one
   OUTSTANDING = 0x5411 # SIOCOUTQ: bytes that the other side has not acknowledged yet
@@ -29,7 +29,8 @@ class ScriptedHTTPServer
   def play(scripts)
     drop
     @lock.synchronize do
-      # One that was made at the end of the last conversation, and not accepted yet, must not take the first script of this.
+      # A connection that was made at the end of the last exchange, and is not accepted yet, must not take the first
+      # script of this one.
       while (late = @server.accept_nonblock(exception: false)) != :wait_readable
         late.close
       end
@@ -38,7 +39,7 @@ class ScriptedHTTPServer
     end
   end
 
-  # Waits until what was begun is over.
+  # Waits until the server has finished what it began.
   def settle
     @lock.synchronize { @connections.dup }.each { |thread, _| thread.join(5) }
     received
@@ -48,7 +49,7 @@ class ScriptedHTTPServer
     @lock.synchronize { @heard.flatten(1) }
   end
 
-  # Waits until the server has said all that it says before the next request.
+  # Waits until the server has sent all that comes before the next request.
   def quiet
     limit = now + 5
     until @lock.synchronize { @connections.all? { |thread, _| thread[:quiet] || !thread.alive? } }
@@ -102,7 +103,7 @@ class ScriptedHTTPServer
       stream = OpenSSL::SSL::SSLSocket.new(socket, @context)
       stream.accept
     end
-    # Without a script it reads and closes, which is the end of the file and no reset.
+    # Without a script it reads and closes, so that the client sees the end of the file and no reset.
     (script || [{pieces: [], ending: :close}]).each do |reply|
       Thread.current[:quiet] = true
       request = read_request(stream) or break
@@ -127,9 +128,9 @@ class ScriptedHTTPServer
     socket.close
   end
 
-  # Waits until the client's kernel has all: small pieces are held back by the congestion window for as long as nothing is
-  # acknowledged, the end of the file behind them, and a reset drops them. Not for a client that is gone, nor for one that does
-  # not read: it has more than anybody looks at.
+  # Waits until the client's kernel has all bytes. As long as nothing is acknowledged, the congestion window holds
+  # small pieces back, and the end of the file behind them; a reset would drop them. Not for a client that has gone,
+  # nor for one that does not read: it has more than the test looks at.
   def delivered(socket)
     left = nil
     since = now

@@ -2,21 +2,23 @@
 
 require "socket"
 
-# A server that speaks MySQL's protocol as a test tells it to, for what MariaDB does not do: MySQL 8's ways to log in, and
-# servers that mean harm. Written from the protocol's documentation ("Client/Server Protocol" of MySQL's internals).
+# A server that speaks MySQL's protocol as a test tells it to, for what MariaDB does not do: MySQL 8's login methods,
+# and malicious servers. Written from the protocol's documentation ("Client/Server Protocol" of MySQL's internals).
 class ScriptedMySQL
   SCRAMBLE = "abcdefghijklmnopqrst"
-  # All of 2018's MySQL 8.0.11.
+  # The capabilities of MySQL 8.0.11 (2018).
   CAPABILITIES = 0xdfffffff
 
   class << self
-    # Payloads behind their headers.
+    # Payloads with their headers.
     def packets(sequence, *payloads)
-      payloads.each_with_index.map { |payload, i| [payload.bytesize | ((sequence + i) & 0xff) << 24].pack("V") + payload.b }.join
+      payloads.each_with_index
+        .map { |payload, i| [payload.bytesize | ((sequence + i) & 0xff) << 24].pack("V") + payload.b }.join
     end
 
     def greeting(plugin: "mysql_native_password", capabilities: CAPABILITIES, version: "8.0.36", thread: 7)
-      [10].pack("C") + version + "\0" + [thread].pack("V") + SCRAMBLE[0, 8] + "\0" + [capabilities & 0xffff, 45, 2, capabilities >> 16, 21].pack("vCvvC") +
+      [10].pack("C") + version + "\0" + [thread].pack("V") + SCRAMBLE[0, 8] + "\0" +
+        [capabilities & 0xffff, 45, 2, capabilities >> 16, 21].pack("vCvvC") +
         "\0" * 10 + SCRAMBLE[8..] + "\0" + plugin + "\0"
     end
 
@@ -36,7 +38,7 @@ class ScriptedMySQL
 
   attr_reader :port, :errors
 
-  # The block plays the server's part of each connection, each in a thread.
+  # The block plays the server's part of each connection, in a thread each.
   def initialize(&play)
     @listener = TCPServer.new("127.0.0.1", 0)
     @port = @listener.addr[1]
@@ -83,14 +85,14 @@ class ScriptedMySQL
 
     def close = @socket.close
 
-    # @return [Array(Integer, String)] a packet's number and payload
+    # @return [Array(Integer, String)] a packet's sequence number and payload
     def read
       head = @socket.read(4) or raise EOFError
       length = head.unpack1("V") & 0xffffff
       [head.getbyte(3), @socket.read(length)]
     end
 
-    # Reads requests up to one that is answered (closes are not).
+    # Reads requests until one that needs an answer (closes need none).
     def request
       loop do
         _, payload = read
@@ -111,7 +113,7 @@ class ScriptedMySQL
       write(0, ScriptedMySQL.greeting(**options))
     end
 
-    # @return [Hash] what the client says of itself
+    # @return [Hash] the fields of the client's login packet
     def response
       sequence, payload = read
       capabilities, _, charset = payload.unpack("VVC")
@@ -120,7 +122,10 @@ class ScriptedMySQL
       user, rest = payload.byteslice(32..).split("\0", 2)
       proof = rest.byteslice(1, rest.getbyte(0))
       database, plugin, = rest.byteslice(1 + rest.getbyte(0)..).split("\0", 3)
-      {sequence: sequence, capabilities: capabilities, charset: charset, user: user, proof: proof, database: database, plugin: plugin}
+      {
+        sequence: sequence, capabilities: capabilities, charset: charset, user: user, proof: proof, database: database,
+        plugin: plugin
+      }
     end
 
     def ok(sequence = 1)
@@ -131,7 +136,7 @@ class ScriptedMySQL
       write(sequence, "\xff".b + [code].pack("v") + "##{state}#{message}".b)
     end
 
-    # Logs in anybody, and answers what comes first: the time zone.
+    # Accepts any login, and answers the first query: the time zone.
     def welcome(**options)
       greet(**options)
       answer = response

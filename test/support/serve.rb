@@ -4,8 +4,8 @@
 #
 #   ruby test/support/serve.rb script/with-ruby 3.4 ruby test/support/driver.rb test/unmodified
 #
-# Says on standard error which servers cannot be had; their tests skip. Ends as the command does. Without a command it
-# only makes what the servers keep in the cache, so that no test has to wait for it.
+# Prints to standard error which servers are not available; their tests skip. Exits with the command's status. Without
+# a command it only fills the servers' cache, so that no test has to wait for that.
 
 require_relative "servers"
 

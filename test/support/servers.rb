@@ -2,5 +2,5 @@
 
 require_relative "../../lab/lib/heddle/lab/servers"
 
-# The tests' servers are those of the lab.
+# Tests use the lab's servers.
 Servers = Heddle::Lab::Servers

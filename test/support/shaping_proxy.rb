@@ -2,7 +2,7 @@
 
 require "heddle/lab"
 
-# For test classes: proxies of the lab before the servers of Servers, ended with the test.
+# For test classes: the lab's proxies before the servers of Servers, stopped at the test's end.
 #
 #   include ShapingProxies
 #

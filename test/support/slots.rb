@@ -3,12 +3,12 @@
 require "etc"
 require "fileutils"
 
-# How many test files run at once on this machine, shared by all drivers that run side by side: one lock file a slot.
-# Most tests wait for something most of the time, hence three a core. A driver that dies gives its slots back.
+# Bounds how many test files run at once on this machine, over all drivers that run side by side: one lock file a
+# slot. Most tests mostly wait, hence three slots a core. A driver that dies gives its slots back.
 class TestSlots
   COUNT = Integer(ENV.fetch("HEDDLE_TEST_SIDE_BY_SIDE", Etc.nprocessors * 3))
 
-  # @param folder [String] the same for all that share the slots
+  # @param folder [String] the same for all drivers that share the slots
   def initialize(folder)
     FileUtils.mkdir_p(folder)
     @paths = Array.new(COUNT) { |index| File.join(folder, "slot-#{index}") }

@@ -5,14 +5,15 @@ require "monitor"
 require "socket"
 require "timeout"
 
-# A thousand tasks at once, each at something that waits, among cancels, timeouts, closes and raises by chance. Memory,
-# descriptors, fibers and timers must stay where they are after the warm-up, and every task must be accounted for.
+# Runs a thousand tasks at once, each waiting for something, among random cancels, timeouts, closes and raises. After
+# the warm-up, memory, descriptors, fibers and timers must not grow, and every task must be accounted for.
 #
 #   ruby -Ilib test/support/soak.rb SECONDS SEED
 class Soak
   TASKS = 1000
-  # What may come out of a task that was struck.
-  EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, Timeout::Error, ClosedQueueError, FloatDomainError].freeze
+  # Errors that may leave a task that was struck.
+  EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, Timeout::Error, ClosedQueueError,
+    FloatDomainError].freeze
 
   Sample = Struct.new(:second, :rss, :descriptors, :fibers, :timers, :tasks, :started)
 
@@ -43,7 +44,10 @@ class Soak
         sample if now - @start > @samples.size * 5
       end
       tasks.each(&:cancel)
-      tasks.each { |task| task.wait(10) || abort("a task does not end:\n#{task.inspect} #{task.waits_for}\n#{task.backtrace&.first(10)&.join("\n")}") }
+      tasks.each do |task|
+        task.wait(10) ||
+          abort("a task does not end:\n#{task.inspect} #{task.waits_for}\n#{task.backtrace&.first(10)&.join("\n")}")
+      end
       tasks.each { |task| account(task) }
     end
     verdict
@@ -74,7 +78,7 @@ class Soak
       else Thread.new { task.cancel }
       end
     rescue FiberError
-      nil # it had ended, or not begun
+      nil # it had ended, or not started
     end
   end
 
@@ -95,24 +99,28 @@ class Soak
     fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
     rss = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i
     timers, tasks = Fiber.scheduler.statistics.values_at(:timers, :tasks)
-    @samples << Sample.new((now - @start).round, rss, Dir.children("/proc/self/fd").size, fibers, timers, tasks, @started)
+    @samples << Sample.new((now - @start).round, rss, Dir.children("/proc/self/fd").size, fibers, timers, tasks,
+      @started)
     puts @samples.last.to_h.map { |key, value| "#{key} #{value}" }.join("  ")
   end
 
   def verdict
     faults = []
     faults << "#{@started} tasks were started, #{@ended.values.sum} ended" unless @started == @ended.values.sum
-    @unexpected.group_by { |error| [error.class, error.message] }.each { |key, all| faults << "#{all.size} times #{key.join(": ")}\n  #{all.first.backtrace&.first(5)&.join("\n  ")}" }
+    @unexpected.group_by { |error| [error.class, error.message] }.each do |key, all|
+      faults << "#{all.size} times #{key.join(": ")}\n  #{all.first.backtrace&.first(5)&.join("\n  ")}"
+    end
     half = @samples.drop(@samples.size / 3)
     before, after = half.first(half.size / 2), half.last(half.size / 2)
-    # Memory takes a step of some MiB once in a while; what leaks takes one every few seconds.
+    # Memory grows by some MiB once in a while; a leak grows every few seconds.
     {rss: [1.15, 10_240], descriptors: [1.25, 50], fibers: [1.25, 50]}.each do |what, (factor, step)|
       next if before.empty?
 
       was, is = [before, after].map { |samples| samples.sum(&what) / samples.size }
       faults << "#{what} grew from #{was} to #{is}" if is > was * factor + step
     end
-    # How many tasks are at work at once, twice as many or half, is the machine's speed; how many timers each has is nearly not.
+    # How many tasks run at once depends on the machine's speed, by a factor of two; how many timers each has hardly
+    # does.
     was, is = [before, after].map { |samples| samples.sum(&:timers).fdiv(samples.sum(&:tasks)).round(2) }
     faults << "timers of a task grew from #{was} to #{is}" if is > was * 1.5
     puts @ended.inspect
@@ -122,7 +130,7 @@ class Soak
 
   # ---- what tasks do
 
-  # As long as it takes to start some hundreds of others.
+  # As long as starting some hundreds of other tasks takes.
   def a_while = @random.rand * 2
 
   def job_sleep = sleep(a_while)
@@ -130,8 +138,10 @@ class Soak
   def job_echo
     helpers = []
     pair = UNIXSocket.pair
-    # Its end is nobody's to hear of when a second strike hits the clean-up.
-    help(helpers) { quietly { pair[1].write(pair[1].readpartial(1000)) while true } } # rubocop:disable Style/InfiniteLoop
+    # Nobody learns of its error when a second strike hits the clean-up.
+    help(helpers) do
+      quietly { pair[1].write(pair[1].readpartial(1000)) while true } # rubocop:disable Style/InfiniteLoop
+    end
     10.times do |index|
       pair[0].write("line #{index}\n")
       raise "wrong echo" unless pair[0].gets == "line #{index}\n"
@@ -215,7 +225,8 @@ class Soak
     Process.detach(pid) if pid
   end
 
-  # A task that works for the caller, who may be struck before it knows the task: it enters itself into the list.
+  # A task that works for the caller. The caller may be struck before it knows the task, so the task adds itself to
+  # the list.
   def help(helpers)
     Heddle.spawn do
       helpers << Heddle::Task.current

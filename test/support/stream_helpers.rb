@@ -6,13 +6,13 @@ require "socket"
 require "support/certificates"
 require "support/loop_helpers"
 
-# What tests of Heddle::Stream share: both ends of a connection, with and without TLS, in each of the ways to wait.
+# Helpers that tests of Heddle::Stream share: both ends of a connection, with and without TLS, in each way to wait.
 module StreamHelpers
   include LoopHelpers
 
   Certificates = ::Certificates
 
-  # How a test waits. Each runs the block and returns its value.
+  # The ways to wait. Each runs the block and returns its value.
   MODES = {
     thread: ->(block) { block.call },
     fiber: ->(block) { Heddle.run { block.call } },
@@ -26,8 +26,8 @@ module StreamHelpers
     MODES.fetch(mode).call(block)
   end
 
-  # A stream and the socket at its other end, connected by TCP, both closed after the block. The other end is served by
-  # `serve` in a thread of its own if it is given, and is not handed to the block then.
+  # A stream and the socket at its other end, connected by TCP, both closed after the block. With `serve`, a thread
+  # serves the other end, which is then not passed to the block.
   def with_stream(tls: false, serve: nil, **options)
     listener = TCPServer.new("127.0.0.1", 0)
     peer = nil
@@ -47,7 +47,7 @@ module StreamHelpers
     options[:tls] = {ca_file: Certificates.authority_file} if tls
     stream = Heddle::Stream.connect("127.0.0.1", listener.addr[1], **options)
     acceptor.join unless serve
-    wait_until(what: "the accept") { peer } # Ruby loses the socket of a thread that is killed as accept(2) returns
+    wait_until(what: "the accept") { peer } # Ruby loses the socket of a thread that is killed while accept(2) returns
     yield stream, peer
   ensure
     stream&.close

@@ -1,16 +1,18 @@
 # frozen_string_literal: true
 
-# Strikes operations that open and close descriptors at every moment at which Ruby lets an exception in, while another thread
-# opens, reads and checks files. A number that two owners close hits one of that thread's files sooner or later; one that nobody
-# owns stays open.
+# Strikes operations that open and close descriptors, at every moment at which Ruby lets an exception in, while
+# another thread opens, reads and checks files. A number with two owners sooner or later closes one of that thread's
+# files; a number without an owner stays open.
 #
 #   ruby -Ilib test/support/striker.rb SECONDS SEED [OPERATIONS [WAYS]]
 #
-# The moments of an operation are the events that a TracePoint tells of: lines, and the calls and returns of methods in Ruby and in
-# C and of blocks. Each operation is run once to count them, and then once for each of them, in an order that comes from the seed,
-# until the time is over. The way "stray" is another thread that raises whenever it likes, also inside of C code.
+# The moments of an operation are the events of a TracePoint: lines, and calls and returns of Ruby methods, C methods
+# and blocks. Each operation runs once to count them, and then once for each moment, in an order that the seed
+# determines, until the time is over. The way "stray" is another thread that raises at any time, also inside of C
+# code.
 #
-# Ends with status 1 where something was found: a file that somebody else closed, a number of two owners, a number of none.
+# Exits with status 1 where it found a fault: a file that another object closed, a number with two owners, a number
+# with none.
 
 require "socket"
 require "openssl"
@@ -30,16 +32,17 @@ class Striker
   Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[line call return c_call c_return b_call b_return].freeze
-  OF_EXCEPTIONS = %i[backtrace set_backtrace exception].freeze # "exception reentered" is what Ruby makes of a strike there
-  FORGOTTEN = 8 # objects that are not collected at the end, at most
-  UPLOADED = File.open(__FILE__) # once: each Ruby's own File.open may leave a file open where it is struck
-  # Ruby's own accept loses a connection that comes while another thread strikes.
+  # Ruby raises "exception reentered" for a strike there.
+  OF_EXCEPTIONS = %i[backtrace set_backtrace exception].freeze
+  FORGOTTEN = 8 # how many objects may be left uncollected at the end
+  UPLOADED = File.open(__FILE__) # opened once: Ruby's own File.open may leave a file open when it is struck
+  # Ruby's own accept loses a connection that arrives while another thread strikes.
   NOT_ACCEPTING = %i[timeout deadline stray].freeze
   BETWEEN_LOOKS = 8 # strikes
-  PATIENCE = 30 # seconds until an operation that was struck is taken for hanging
+  PATIENCE = 30 # seconds after which a struck operation counts as hanging
   SPAN = 0.03 # seconds of the deadlines and timeouts that strike
 
-  # Has an initialize of its own, so that Ruby connects.
+  # A subclass with its own initialize, so that Ruby connects.
   class OwnSocket < TCPSocket
     def initialize(host, port) = super
   end
@@ -52,13 +55,18 @@ class Striker
     socket_tcp: ->(at) { Socket.tcp("localhost", at.plain) { |socket| socket.sync } },
     http: ->(at) { Net::HTTP.start("127.0.0.1", at.plain) { |http| http.get("/") } },
     http_name: ->(at) { Net::HTTP.start("localhost", at.plain, open_timeout: 5) { |http| http.get("/") } },
-    https: ->(at) { Net::HTTP.start("localhost", at.tls, use_ssl: true, ca_file: at.authority) { |http| http.get("/") } },
+    https:
+      ->(at) { Net::HTTP.start("localhost", at.tls, use_ssl: true, ca_file: at.authority) { |http| http.get("/") } },
     upload: lambda do |at|
       put = Net::HTTP::Put.new("/").tap { |request| request.body_stream = UPLOADED.tap(&:rewind) }
       put["Content-Length"] = UPLOADED.size
       Net::HTTP.start("127.0.0.1", at.plain) { |http| http.request(put) }
     end,
-    stream: ->(at) { Heddle::Stream.connect("localhost", at.plain, timeout: 5).then { |stream| stream.write("PING\r\n") && stream.gets && stream.close } },
+    stream: ->(at) {
+      Heddle::Stream.connect("localhost", at.plain, timeout: 5).then do |stream|
+        stream.write("PING\r\n") && stream.gets && stream.close
+      end
+    },
     stream_tls: ->(at) { Heddle::Stream.connect("localhost", at.tls, timeout: 5, tls: {ca_file: at.authority}).close },
     stream_unix: ->(at) { Heddle::Stream.unix(at.path, timeout: 5).close },
     accept: lambda do |_at|
@@ -67,7 +75,8 @@ class Striker
       accepted = Heddle::Stream.new(server.accept)
       [client, accepted, server].each(&:close)
     end,
-    memcached: ->(at) { Heddle::Memcached.new("localhost:#{at.memcached}", timeout: 5).tap { |cache| cache.get("key") }.close },
+    memcached:
+      ->(at) { Heddle::Memcached.new("localhost:#{at.memcached}", timeout: 5).tap { |cache| cache.get("key") }.close },
     database: ->(at) { Heddle::DB.connect(at.database, timeout: 5).close },
     guard: lambda do |at|
       socket = TCPSocket.new("127.0.0.1", at.plain)
@@ -75,36 +84,42 @@ class Striker
       socket.close
     end,
     run: ->(_at) { Heddle.run { Heddle.spawn { sleep(0) }.value } },
-    scheduler: ->(_at) { Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new) && Fiber.schedule { sleep(0) } }.join },
+    scheduler:
+      ->(_at) { Thread.new { Fiber.set_scheduler(Heddle::Scheduler.new) && Fiber.schedule { sleep(0) } }.join },
     offload: ->(_at) { Heddle.run { Heddle.offload { IO.pipe.each(&:close) } } },
     child: ->(_at) { Process.wait(Process.spawn("true")) },
-    fork: ->(at) { Heddle.deadline(10) { TCPSocket.open("localhost", at.plain) { Process.wait(fork { GC.start && exit!(0) }) } } },
+    fork: ->(at) {
+      Heddle.deadline(10) { TCPSocket.open("localhost", at.plain) { Process.wait(fork { GC.start && exit!(0) }) } }
+    },
     processes: ->(_at) { Heddle.map([1, 2], processes: 2, fibers: 1) { |item| item } }
   }.freeze
 
-  # Outside of tasks and deadlines Ruby itself connects, which on 3.4 and later has faults of its own (doc/limits.md).
+  # Outside of tasks and deadlines Ruby itself connects, and its connect has its own faults on 3.4 and later
+  # (doc/limits.md).
   PLACES = {
     bare: ->(operation) { operation },
     thread: ->(operation) { ->(at) { Heddle.deadline(60) { operation.call(at) } } },
     task: ->(operation) { ->(at) { Heddle.run { operation.call(at) } } }
   }.freeze
 
-  # In a plain thread by Ruby's Timeout: struck at its beginning it may raise in the thread long after, and the main thread is
-  # there long after.
+  # In a plain thread Ruby's Timeout, struck at its beginning, may raise in the thread long after, and the main thread
+  # still exists then.
   USE_TIMEOUT = %i[http http_name https upload].freeze
 
-  # How it is struck: what is around the operation, and what happens at the moment. "trap" is for the main thread alone.
+  # The ways to strike: what is around the operation, and what happens at the moment. "trap" is for the main thread
+  # only.
   WAYS = {
     raise: [->(body) { body.call }, -> { Thread.current.raise(Struck) }],
     kill: [->(body) { body.call }, -> { Thread.current.kill }],
-    trap: [->(body) { body.call }, -> { Process.kill(:USR1, Process.pid) && linger }], # the signal may go to another native thread first
+    # The signal may go to another native thread first.
+    trap: [->(body) { body.call }, -> { Process.kill(:USR1, Process.pid) && linger }],
     timeout: [->(body) { Timeout.timeout(SPAN, &body) }, -> { linger }],
     deadline: [->(body) { Heddle.deadline(SPAN, &body) }, -> { linger }],
     cancel: [->(body) { Heddle.run { Heddle.spawn(&body).value } }, -> { Heddle::Task.current&.cancel }],
     stray: [->(body) { body.call }, nil]
   }.freeze
 
-  # Until what has a limit is over, and longer, so that whoever watches over it gets its turn.
+  # Waits until a limit is over, and longer, so that the thread that enforces it gets its turn.
   def self.linger
     from = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     Thread.pass while Process.clock_gettime(Process::CLOCK_MONOTONIC) - from < SPAN * 2
@@ -121,7 +136,7 @@ class Striker
       @struck = 0
     end
 
-    # Counts the moments; a second time, since the first fills caches and loads what is loaded lazily.
+    # Counts the moments, in the second of two runs, since the first fills caches and loads lazily loaded code.
     def prepare
       2.times { perform(0) }
       @moments = (@way == :stray) ? Array.new(200) { rand } : (1..@seen).to_a
@@ -129,7 +144,7 @@ class Striker
       @count = @moments.size
     end
 
-    # @return [Boolean] false when every moment has had its turn
+    # @return [Boolean] false once every moment was struck
     def strike
       return false unless (moment = @moments.pop)
 
@@ -149,7 +164,7 @@ class Striker
       thread = Thread.new { inside(moment) }
       thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
     rescue Struck
-      nil # arrived late: Ruby's openssl puts off what strikes in its callbacks
+      nil # arrived late: Ruby's openssl defers strikes in its callbacks
     end
 
     def inside(moment)
@@ -173,11 +188,11 @@ class Striker
       error
     ensure
       trace&.disable
-      # A run that was struck at its end leaves the thread its scheduler.
+      # A run that was struck at its end may leave its scheduler set on the thread.
       Fiber.set_scheduler(nil) if @way == :trap && Fiber.scheduler
     end
 
-    # Anywhere, also where Ruby's methods wait in C.
+    # Strikes anywhere, also where Ruby's methods wait in C.
     def stray(share)
       thread = Thread.new do
         @body.call
@@ -192,7 +207,7 @@ class Striker
     end
   end
 
-  # Opens, reads and checks files, all the time.
+  # Opens, reads and checks files, without a pause.
   class Victim
     FILES = 3
 
@@ -211,7 +226,7 @@ class Striker
       end
     end
 
-    # It has no file open during the block.
+    # No file is open during the block.
     def rest(&block) = @lock.synchronize(&block)
 
     def stop = @thread.kill.join
@@ -223,7 +238,9 @@ class Striker
       ends = IO.pipe
       identities = [*files, *ends].map { |io| io.stat.ino }
       Thread.pass
-      files.each_with_index { |file, i| fault("#{file.path} has #{file.read.inspect}") unless file.tap(&:rewind).read == "content of #{i}" }
+      files.each_with_index do |file, i|
+        fault("#{file.path} has #{file.read.inspect}") unless file.tap(&:rewind).read == "content of #{i}"
+      end
       fault("a number names another file") unless [*files, *ends].map { |io| io.stat.ino } == identities
       Thread.pass
       [*files, *ends].each(&:close)
@@ -246,7 +263,7 @@ class Striker
       next if place == :task && way == :trap && operation == :processes
       next if operation == :accept && NOT_ACCEPTING.include?(way)
       next if way == :trap && USE_TIMEOUT.include?(operation)
-      next if way == :cancel && place == :task # is in a task as it is
+      next if way == :cancel && place == :task # already runs in a task
 
       Round.new("#{operation} in a #{place} by #{way}", body_of(operation, place), way, @random)
     end
@@ -263,7 +280,8 @@ class Striker
       victim.stop
       @faults.concat(victim.faults)
       settle
-      puts "#{@rounds.sum(&:struck)} strikes in #{@rounds.count { |round| round.struck > 0 }} of #{@rounds.size} rounds, #{victim.rounds} looks at the victim's files"
+      puts "#{@rounds.sum(&:struck)} strikes in #{@rounds.count { |round| round.struck > 0 }} of #{@rounds.size} " \
+        "rounds, #{victim.rounds} looks at the victim's files"
     end
     @rounds.each { |round| puts "#{round.name}: #{round.coverage}" if ENV["VERBOSE"] }
     @faults.tally.each { |fault, times| puts "FAULT (#{times} times) #{fault}" }
@@ -286,7 +304,9 @@ class Striker
       round.prepare
       loop do
         break unless round.strike
-        @faults << "#{victim.faults.shift} (at or after #{round.name}, strike #{round.struck})" until victim.faults.empty?
+        until victim.faults.empty?
+          @faults << "#{victim.faults.shift} (at or after #{round.name}, strike #{round.struck})"
+        end
         victim.rest { look_at_owners(round) } if (round.struck % BETWEEN_LOOKS).zero?
         break if now > limit
       end
@@ -294,7 +314,7 @@ class Striker
     end
   end
 
-  # A number that no object has, or that two have.
+  # Finds numbers that no object owns, or that two own.
   def look_at_owners(round)
     unowned = unowned_descriptors
     if unowned.any?
@@ -305,11 +325,17 @@ class Striker
     end
     (unowned - @known.keys).each do |number, file|
       @known[[number, file]] = true
-      @faults << "nobody owns the descriptor of #{file.sub(/\d+/, "…")} (after #{round.name})"
+      @faults << "no object owns the descriptor of #{file.sub(/\d+/, "…")} (after #{round.name})"
     end
     owners.group_by(&:last).each_value do |some|
-      some.select! { |io, number| io.autoclose? && io.fileno == number && !io.closed? rescue false } # rubocop:disable Style/RescueModifier
-      @faults << "one descriptor belongs to #{some.map { |io, _| io.class }.join(" and ")} (after #{round.name})" if some.size > 1
+      some.select! do |io, number|
+        io.autoclose? && io.fileno == number && !io.closed?
+      rescue
+        false
+      end
+      if some.size > 1
+        @faults << "one descriptor belongs to #{some.map { |io, _| io.class }.join(" and ")} (after #{round.name})"
+      end
     end
   end
 
@@ -319,7 +345,7 @@ class Striker
     open.reject { |number, file| owned[number] || file.start_with?("anon_inode") }
   end
 
-  # The IOs that are open, and their numbers.
+  # The open IOs, and their numbers.
   def owners
     ObjectSpace.each_object(IO).filter_map do |io|
       [io, io.fileno]
@@ -337,7 +363,8 @@ class Striker
     end
   end
 
-  # What is still open when all is over. Ruby may take what is left on a stack for a reference to some IO or scheduler.
+  # Descriptors that are still open at the end. Ruby may take leftovers on a stack for a reference to an IO or a
+  # scheduler.
   def settle
     finish = now + 5
     loop do

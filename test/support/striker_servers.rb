@@ -6,7 +6,7 @@ require "tmpdir"
 require_relative "certificates"
 require_relative "scripted_mysql"
 
-# The other sides of what is struck, in a process of their own: their descriptors are not the struck process's.
+# The peers of the struck operations, in their own process: their descriptors are not the struck process's.
 class StrikerServers
   attr_reader :plain, :tls, :path, :memcached, :database, :authority
 
@@ -23,7 +23,7 @@ class StrikerServers
     @pid = fork do
       alive.close
       serve(listeners, context)
-      # Also where the struck process dies.
+      # Ends also when the struck process dies.
       @alive_end.read
     end
     [*listeners, @alive].each(&:close)
@@ -56,7 +56,7 @@ class StrikerServers
     end
   end
 
-  # Answers requests, and lines that are none.
+  # Answers HTTP requests, and lines of other protocols.
   def speak_http(socket, _context = nil)
     while (line = socket.gets)
       next socket.write("PONG\r\n") if line.start_with?("PING")

@@ -2,7 +2,8 @@
 
 require "json"
 
-# What ran where, out of the record that the test processes wrote (see record.rb), and what did not, with the reasons.
+# Tells what ran where, from the record that the test processes wrote (see record.rb), and what did not run, with the
+# reasons.
 class TestSummary
   # The suite of a test file: its folder below test/.
   def self.suite(file)
@@ -58,7 +59,7 @@ class TestSummary
     @classes ||= rows.select { |row| row["type"] == "class" }
   end
 
-  # Files that did not end as test files do. What their processes had not yet recorded is unknown.
+  # Files that did not end normally. Their processes may have left results unrecorded.
   def lost
     @lost ||= rows.select { |row| row["type"] == "file" && !%w[passed failed].include?(row["outcome"]) }
   end
@@ -78,7 +79,8 @@ class TestSummary
   end
 
   def table
-    columns = (classes + lost).map { |row| where(row) }.uniq.sort_by { |ruby, backend| [Gem::Version.new(ruby), backend] }
+    columns = (classes + lost).map { |row| where(row) }.uniq
+      .sort_by { |ruby, backend| [Gem::Version.new(ruby), backend] }
     return puts "nothing" if columns.empty?
 
     lines = [["suite", "mode", *columns.map { |ruby, backend| "#{ruby} #{backend}" }]]
@@ -122,7 +124,9 @@ class TestSummary
   # One line a test and reason, with the places.
   def skipped
     skips = classes.flat_map do |row|
-      row["skips"].map { |skip| ["#{row["class"]}##{skip["test"]}: #{skip["reason"].lines.first&.strip}", where(row).join(" ")] }
+      row["skips"].map do |skip|
+        ["#{row["class"]}##{skip["test"]}: #{skip["reason"].lines.first&.strip}", where(row).join(" ")]
+      end
     end
     skips.group_by(&:first).map { |text, places| "#{text} (#{places.map(&:last).uniq.join(", ")})" }.sort
   end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# System calls that Ruby does not see, for processes without gems (Fiddle is one from Ruby 3.5 on). The numbers are
+# System calls that Ruby does not see, for processes without gems (Fiddle is a gem from Ruby 3.5 on). The numbers are
 # those of x86-64.
 module SystemCalls
   CLOSE, DUP2, PRCTL = 3, 33, 157
@@ -12,7 +12,7 @@ module SystemCalls
 
   def self.dup2(from, to) = quietly { syscall(DUP2, from, to) }
 
-  # From now on the kernel refuses the calling thread these system calls, as when a program enters a sandbox at run
+  # From now on the kernel refuses these system calls to the calling thread, as when a program enters a sandbox at run
   # time. Raises SystemCallError where this machine does not let a process filter its system calls.
   def self.refuse(error, *numbers)
     load, equal, answer = 0x20, 0x15, 0x06 # BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K

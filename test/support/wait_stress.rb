@@ -5,17 +5,17 @@ require_relative "wait_stress/contended"
 require_relative "wait_stress/watch"
 
 # Tasks and threads that wait for each other in one way of {Contended}, beside a thread that computes, so that threads
-# change at every moment. Each wait is watched. One that lasts alone proves nothing: a Mutex is not fair, and a busy
-# machine is slow; so once a wait has lasted 2 s, or the time is over, nobody begins another, and who has missed a
-# wake-up waits on when all others are done. Where nobody has, all begin again until the time is over.
+# switch at every moment. Each wait is watched. One long wait proves nothing: a Mutex is not fair, and a busy machine
+# is slow. So once a wait has lasted 2 s, or the time is over, no worker begins another wait, and a worker that missed
+# a wake-up still waits when all others are done. If none did, all begin again until the time is over.
 class WaitStress
   PATIENCE = 2
   TASKS = 16
   THREADS = 4
   LIMIT = 60 # for a wait that nobody interrupts
 
-  # Lets other threads run between the decision to wait, which Ruby makes before it calls a hook, and the park. Not in
-  # `unblock`: where Ruby wakes several it goes through a list that must not change meanwhile.
+  # Lets other threads run between Ruby's decision to wait, which it makes before it calls a hook, and the park. Not
+  # in `unblock`: where Ruby wakes several waiters, it iterates over a list that must not change meanwhile.
   class Wide < Heddle::Scheduler
     PASS = Thread.method(:pass).then do |method|
       (method.owner == Heddle::Compat::ThreadPass) ? method.super_method : method
@@ -29,13 +29,13 @@ class WaitStress
     end
   end
 
-  # @return [Integer] waits that came to their end
+  # @return [Integer] waits that ended
   attr_reader :waits
 
   # @param contended [Class] what is waited for, see {Contended}
   # @param seconds [Numeric] how long new waits begin
-  # @param seed [Integer] decides what each worker does; who meets whom is up to the machine
-  # @param scheduler [Class, nil] of the tasks, in place of Heddle's own
+  # @param seed [Integer] decides what each worker does; the machine decides which workers meet
+  # @param scheduler [Class, nil] the tasks' scheduler, instead of Heddle's own
   # @param interrupted [Boolean] whether deadlines and cancels end some of the waits
   def initialize(contended, seconds:, seed:, scheduler: nil, interrupted: false)
     @contended = contended
@@ -46,7 +46,7 @@ class WaitStress
     @watch = Watch.new(PATIENCE)
   end
 
-  # @return [Array<String>] who has waited without cause, and where
+  # @return [Array<String>] workers that waited without a cause, and where
   def run
     computing = Thread.new { loop { compute } }
     @finish = now + @seconds
@@ -60,7 +60,7 @@ class WaitStress
 
   private
 
-  # It passes: else each hand-over would take a whole slice of time, 100 ms.
+  # This thread calls Thread.pass: otherwise each handover would take a whole time slice, 100 ms.
   def compute
     @scheduler ? 200.times { Thread.pass } : 50_000.times {}
     Thread.pass
@@ -114,7 +114,7 @@ class WaitStress
     raise unless limit
   end
 
-  # Cancelled tasks are replaced: the others count on them.
+  # Cancelled tasks are replaced, since the others depend on them.
   def keep_watch(place, tasks)
     random = Random.new(@seed)
     while now < @finish && @watch.late.empty?
@@ -127,7 +127,7 @@ class WaitStress
     end
   end
 
-  # Returns what waits on for no cause.
+  # Returns the workers that still wait without a cause.
   def finish(place, tasks, threads)
     last = now + 5 * PATIENCE
     until tasks.all?(&:ended?) && threads.none?(&:alive?)

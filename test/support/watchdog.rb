@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# A hard deadline for every test, held by another process: a test that hangs may hang in C with the GVL held, where no
-# thread of its own process could end it; and a thread for it here would keep Ruby's own deadlock check from firing.
+# A hard deadline for every test, enforced by another process: a test may hang in C with the GVL held, where no thread
+# of its own process could end it; and a thread for that would keep Ruby's own deadlock check from firing.
 #
-# When a test is late the process is asked for the backtraces of its threads and fibers (SIGUSR2). If it cannot answer it
-# gets SIGSEGV, which Ruby answers with its report of the C stack, and at last SIGKILL.
+# A late process is asked for the backtraces of its threads and fibers (SIGUSR2). If it cannot answer it gets SIGSEGV,
+# which Ruby answers with its report of the C stack, and at last SIGKILL.
 module Watchdog
   SECONDS = Float(ENV.fetch("HEDDLE_TEST_TIMEOUT", 60))
   GRACE = 4
@@ -13,7 +13,7 @@ module Watchdog
     # Runs the block; the whole process ends if that takes more than +seconds+.
     def watch(name, seconds)
       start unless @pid
-      # In a child that a test forked there is nothing to say: the deadline of its parent covers it.
+      # Does nothing in a child that a test forked: the deadline of its parent covers it.
       tell("#{seconds} #{name}\n")
       yield
     ensure
@@ -25,7 +25,7 @@ module Watchdog
     def start
       @pid = Process.pid
       reader, @writer = IO.pipe
-      # Forked twice, so that it is not our child: tests wait for every child that they have.
+      # Forked twice, so that the guard is not our child: some tests wait for every child that they have.
       between = fork do
         fork { guard(reader) }
         exit!(0)
@@ -39,7 +39,7 @@ module Watchdog
     def tell(line)
       @writer.syswrite(line) if @pid == Process.pid
     rescue SystemCallError, IOError
-      nil # the guard is gone: the driver's own deadline is left
+      nil # the guard is gone: the driver's own deadline remains
     end
 
     def guard(reader)
@@ -54,7 +54,7 @@ module Watchdog
           seconds, name = lines.last.split(" ", 2)
           deadline = seconds.to_f.zero? ? nil : now + seconds.to_f
         else
-          terminate("#{name} has not ended in time")
+          terminate("#{name} did not end in time")
         end
       end
     rescue EOFError, SystemCallError
@@ -78,7 +78,7 @@ module Watchdog
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
-    # Runs as a signal handler in whichever fiber was at work; a blocking one is needed to write past any scheduler.
+    # Runs as a signal handler in the current fiber; only a blocking fiber can write past any scheduler.
     def give_up(interrupted)
       Fiber.new(blocking: true) do
         dump("interrupted", interrupted)

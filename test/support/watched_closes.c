@@ -1,7 +1,7 @@
-// To be preloaded: counts the closes of numbers that are no descriptor, which is what the second close of a number is as long as
-// nobody has the number again.
+// An LD_PRELOAD library: reports closes of numbers that are not open. The second close of a descriptor is such a close
+// as long as no other file has the number.
 //
-// WATCHED_CLOSES=path: a line for each of them, and where it came from.
+// WATCHED_CLOSES=path: a line for each of them, with its caller.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <execinfo.h>

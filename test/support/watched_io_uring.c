@@ -1,8 +1,7 @@
-// To be preloaded: looks at all that is handed to an io_uring, and has the kernel itself refuse what is no poll.
+// An LD_PRELOAD library: checks all that is handed to an io_uring, and makes the kernel refuse everything but polls.
 //
-// IO_URING_LOG=path: a line for each ring when it is closed, and for each kind of operation that is neither a poll nor the
-// end of one, or that names memory.
-// IO_URING_REFUSE=polls: the kernel refuses those, too.
+// IO_URING_LOG=path: a line for each ring when it is closed, and for each kind of operation that is neither a poll nor
+// its removal, or that names memory. IO_URING_REFUSE=polls: the kernel refuses those, too.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -36,7 +35,7 @@ int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct i
         {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_POLL_ADD},
     };
     unsigned count = refused && strcmp(refused, "polls") == 0 ? 1 : 2;
-    // Not by liburing's functions, which a preloaded library does not see.
+    // Not through liburing's functions, whose calls a preloaded library does not see.
     if (syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_RESTRICTIONS, allowed, count) < 0 ||
         syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0) {
         abort();
@@ -46,7 +45,7 @@ int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct i
 
 static void look_at(const struct io_uring_sqe *entry)
 {
-    // An end of a poll names it by its key, in the place of an address. A poll names nothing.
+    // The removal of a poll names its key, in the place of an address. A poll names no address.
     if (entry->opcode == IORING_OP_POLL_REMOVE) {
         removals++;
     } else if (entry->opcode == IORING_OP_POLL_ADD && !entry->addr && !entry->off && !entry->addr3) {

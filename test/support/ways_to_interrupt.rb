@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# How a query is interrupted, for tests of what becomes of its connection. Each way is given the test and the query as a
-# Proc, and returns once the query was interrupted.
+# How a query is interrupted, for tests of its connection's state afterwards. Each way gets the test and the query as
+# a Proc, and returns once the query was interrupted.
 WAYS_TO_INTERRUPT = {
   "a deadline in a task" => lambda do |test, query|
     Heddle.run { test.assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2, &query) } }

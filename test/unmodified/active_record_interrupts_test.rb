@@ -3,13 +3,16 @@
 require "test_helper"
 require "unmodified/unmodified_test_case"
 require "support/ways_to_interrupt"
+require "support/shaping_proxy"
 require "minitest/mock"
 require "heddle/timeout"
 
-# A query of ActiveRecord is interrupted. Whoever is given its connection next, the only one of the pool, must not
-# wait for the rest of that query, nor find the connection broken.
+# An ActiveRecord query is interrupted. The next user of its connection, the pool's only one, must neither wait for
+# the rest of that query nor find the connection broken.
 class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
-  SECONDS = 20 # what the query would take
+  include ShapingProxies
+
+  SECONDS = 20 # how long the query takes if nothing interrupts it
   AT_ONCE = 5
 
   ADAPTERS = {
@@ -38,7 +41,7 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
 
   ADAPTERS.each_key do |adapter|
     WAYS_TO_INTERRUPT.each do |name, way|
-      next if adapter == "mysql2" && name == "Timeout in a thread" # mysql2 puts it off until the answer is there
+      next if adapter == "mysql2" && name == "Timeout in a thread" # mysql2 defers it until the answer has arrived
 
       define_method(:"test_#{name.tr(" ", "_")}_on_#{adapter}") do
         assert_usable_after(adapter) { way.call(self, proc { pool.with_connection { |c| slow(c) } }) }
@@ -58,7 +61,7 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     end
   end
 
-  def test_a_connection_of_pg_is_kept
+  def test_an_interrupted_pg_connection_is_kept
     connect("postgresql")
     before = pool.with_connection { |c| c.select_value("select pg_backend_pid()") }
     Heddle.run do
@@ -67,20 +70,21 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     assert_equal before, pool.with_connection { |c| c.select_value("select pg_backend_pid()") }
   end
 
-  def test_a_connection_of_pg_that_cannot_be_cancelled_is_thrown_away
+  def test_a_pg_connection_that_cannot_be_cancelled_is_closed
     connect("postgresql")
     before = pool.with_connection { |c| c.select_value("select pg_backend_pid()") }
     raw = pool.with_connection(&:raw_connection)
     raw.stub(:cancel, "no room for another connection") do
       assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { pool.with_connection { |c| slow(c) } } }
     end
-    after = assert_within(AT_ONCE, remeasure: 0) { pool.with_connection { |c| c.select_value("select pg_backend_pid()") } }
+    after =
+      assert_within(AT_ONCE, remeasure: 0) { pool.with_connection { |c| c.select_value("select pg_backend_pid()") } }
     refute_equal before, after
   ensure
     pool.with_connection { |c| c.select_value("select pg_terminate_backend(#{before})") } if before
   end
 
-  def test_what_was_left_running_on_a_raw_connection
+  def test_a_query_left_running_on_a_raw_connection
     connect("postgresql")
     assert_raises(Heddle::DeadlineExceeded) do
       Heddle.deadline(0.2) { pool.with_connection { |c| c.raw_connection.exec("select pg_sleep(#{SECONDS})") } }
@@ -88,8 +92,8 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     assert_within(AT_ONCE, remeasure: 0) { assert_equal 7, pool.with_connection { |c| c.select_value("select 7") } }
   end
 
-  # An error that the server reports is no interrupt: the connection stays as it is, and so does the transaction.
-  def test_errors_of_the_server_cost_no_connection
+  # An error that the server reports is no interrupt: the connection and the transaction stay as they are.
+  def test_server_errors_keep_the_connection
     ADAPTERS.each_key do |adapter|
       connect(adapter)
       id = (adapter == "postgresql") ? "select pg_backend_pid()" : "select connection_id()"
@@ -102,8 +106,24 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     end
   end
 
-  # What an error of Thread#raise's may be wrapped in.
+  # Errors that may wrap an exception of Thread#raise.
   def wrapped = [ActiveRecord::StatementInvalid]
+
+  # BEGIN has run, and its answer comes too late.
+  def test_a_deadline_in_begin
+    library "pg"
+    connect("postgresql", proxy = shaping_proxy(server(:postgresql)))
+    pool.with_connection { |connection| connection.select_value("select 1") }
+    proxy.shape(delay: 0.3)
+    Heddle.run do
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.1) { pool.with_connection { |c| c.transaction { c.select_value("select 1") } } }
+      end
+    end
+    proxy.pass
+    status = pool.with_connection { |connection| connection.raw_connection.transaction_status }
+    assert_equal PG::PQTRANS_IDLE, status, "nobody would commit what the next user does"
+  end
 
   private
 
@@ -132,12 +152,12 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     end
   end
 
-  def connect(adapter)
+  def connect(adapter, proxy = nil)
     name, library, @slow = ADAPTERS.fetch(adapter)
     library library
     db = server(name)
     ActiveRecord::Base.establish_connection(
-      adapter: adapter, host: "127.0.0.1", port: db.port, username: db.username, password: db.password,
+      adapter: adapter, host: "127.0.0.1", port: (proxy || db).port, username: db.username, password: db.password,
       database: db.database, pool: 1, checkout_timeout: AT_ONCE, reaping_frequency: 0
     )
   end

@@ -89,7 +89,7 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
   end
 
   # Rails' executor does this at the end of each piece of work.
-  def test_another_task_does_not_give_back_what_it_does_not_hold
+  def test_another_task_does_not_release_a_connection_it_does_not_hold
     Heddle.run do
       release = holding_task
       refute pool.active_connection?
@@ -100,7 +100,7 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
     assert_equal 0, pool.stat[:busy]
   end
 
-  def test_connections_checked_out_by_hand_are_each_ones_own
+  def test_connections_checked_out_by_hand_are_not_shared
     Heddle.run do
       release = holding_task
       connection = pool.checkout
@@ -111,7 +111,7 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
     end
   end
 
-  def test_isolation_by_fiber_refuses_nobody
+  def test_isolation_by_fiber_refuses_no_task
     ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
     Heddle.run do
       release = holding_task
@@ -120,7 +120,7 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
     end
   end
 
-  def test_it_loads_by_itself_in_whichever_order
+  def test_the_support_loads_by_itself_in_either_order
     ["require 'active_record'; require 'heddle'", "require 'heddle'; require 'active_record'"].each do |start|
       assert_equal "true", refused_after(start, "Heddle.run { collide }")
     end
@@ -152,7 +152,7 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
     out.chomp
   end
 
-  # Another task works on the connection until the queue that is returned is closed.
+  # Another task works on the connection until the returned queue is closed.
   def holding_task
     ready, release = Array.new(2) { Thread::Queue.new }
     Heddle.spawn do
@@ -169,6 +169,6 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
 
   def pool = ActiveRecord::Base.connection_pool
 
-  # ActiveRecord 7.1 has it by another name.
+  # ActiveRecord 7.1 has another name for it.
   def lease = pool.public_send(pool.respond_to?(:lease_connection) ? :lease_connection : :connection)
 end

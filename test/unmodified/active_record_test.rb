@@ -4,7 +4,7 @@ require "test_helper"
 require "unmodified/unmodified_test_case"
 require "minitest/mock"
 
-# ActiveRecord with connections that belong to fibers, on fibers that Heddle uses again.
+# ActiveRecord with connections that belong to fibers, on fibers that Heddle reuses.
 class UnmodifiedActiveRecordTest < UnmodifiedTestCase
   DELAY = 0.2
   POOL = COUNT
@@ -14,7 +14,9 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     super
     library "active_record", gem: "activerecord"
     library "trilogy"
-    skip "ActiveRecord #{ActiveRecord.version} keeps connections by thread" if ActiveRecord.version < Gem::Version.new("7.1")
+    if ActiveRecord.version < Gem::Version.new("7.1")
+      skip "ActiveRecord #{ActiveRecord.version} keeps connections by thread"
+    end
     require "heddle/active_record"
     @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
     ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
@@ -37,7 +39,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     assert_in_a_row(each: DELAY, expected: Array.new(COUNT) { |i| i }) { |i| query(i) }
   end
 
-  # Half the connections that the tasks want: the others wait for their turn in ActiveRecord's own queue.
+  # Half as many connections as the tasks want: the others wait for their turn in ActiveRecord's own queue.
   on_each_host "tasks that wait for a connection" do |host|
     connect(pool: COUNT / 2)
     assert_at_once(host, each: 2 * DELAY, under: 1.8, expected: Array.new(COUNT) { |i| i }) { |i| query(i) }
@@ -48,7 +50,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     assert_leak_is_reaped { lease.tap(&:verify!) }
   end
 
-  # Unlike a leased one it is in no table of the pool's by fiber: its owner alone tells.
+  # Unlike a leased connection it is in no table of the pool's by fiber: only its owner identifies it.
   def test_a_connection_checked_out_by_hand_and_leaked
     assert_leak_is_reaped { pool.checkout.tap(&:verify!) }
   end
@@ -78,7 +80,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     assert_operator pool.stat[:connections], :<=, 3
   end
 
-  # What the mend is for: without it the connection goes to the next task, whose fiber is the same.
+  # The reason for the patch: without it the connection goes to the next task, whose fiber is the same.
   def test_without_the_mend_the_next_task_inherits_the_connection
     Heddle::ActiveRecordSupport.stub(:holds?, false) do
       Heddle.run do
@@ -104,7 +106,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     assert_operator fibers.uniq(&:object_id).size, :<, 10
   end
 
-  def test_connections_by_thread_retire_no_fiber
+  def test_connections_owned_by_threads_retire_no_fiber
     ActiveSupport::IsolatedExecutionState.isolation_level = :thread
     Heddle.run do
       Heddle.spawn { lease }.value
@@ -115,7 +117,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
 
   private
 
-  # The block leaks a connection that is really connected: one that never was is thrown away by the reaper.
+  # The block leaks a connection that is really connected: the reaper removes one that never was.
   def assert_leak_is_reaped
     Heddle.run do
       leaked, fiber = Heddle.spawn { [yield, Fiber.current] }.value
@@ -140,7 +142,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     yield
   ensure
     pool.with_connection do |connection|
-      # The transaction of a test that failed may still hold the table.
+      # The transaction of a failed test may still hold the table.
       connection.execute("set session lock_wait_timeout = 5")
       connection.execute("drop table if exists leaks")
     end
@@ -148,10 +150,10 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
 
   def pool = ActiveRecord::Base.connection_pool
 
-  # ActiveRecord 7.1 has it by another name.
+  # ActiveRecord 7.1 has another name for it.
   def lease = pool.public_send(pool.respond_to?(:lease_connection) ? :lease_connection : :connection)
 
-  # The reaper's own thread is off (a frequency of 0), so that a test says when it reaps.
+  # The reaper's own thread is off (a frequency of 0), so that a test decides when it reaps.
   def connect(pool:)
     db = server(:mariadb)
     ActiveRecord::Base.establish_connection(

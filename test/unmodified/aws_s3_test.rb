@@ -5,7 +5,7 @@ require "unmodified/unmodified_test_case"
 require "support/loop_helpers"
 require "support/shaping_proxy"
 
-# s3rver answers at once: a proxy in front of it adds the distance.
+# s3rver answers at once: a proxy in front of it adds the delay.
 class UnmodifiedAwsS3Test < UnmodifiedTestCase
   include LoopHelpers
   include ShapingProxies
@@ -42,16 +42,20 @@ class UnmodifiedAwsS3Test < UnmodifiedTestCase
   def test_a_thousand_objects_through_a_pool_of_a_thousand
     with_descriptors(4096, least: 1200) do
       pool = Heddle::FiberPool.new(1000)
-      wall, cpu = times_of { pool.map(0...1000) { |i| [i, get(i % COUNT) == @expected[i % COUNT]] }.each { |i, same| assert same, "object #{i}" } }
+      wall, cpu = times_of {
+        pool.map(0...1000) { |i| [i, get(i % COUNT) == @expected[i % COUNT]] }.each do |i, same|
+          assert same, "object #{i}"
+        end
+      }
       allowed = 3 * (2 * DELAY + cpu)
       assert_operator wall, :<=, allowed, "#{wall.round(2)} s, of which #{cpu.round(2)} s are our own CPU"
-      assert_operator @proxy.stats["most_open"], :>=, 40 # side by side; a connection that is free is used again
+      assert_operator @proxy.stats["most_open"], :>=, 40 # side by side; a free connection is reused
     end
   end
 
   private
 
-  # Seconds by the clock, and of this process's CPU.
+  # Seconds by the clock, and of this process's CPU time.
   def times_of
     clocks = [Process::CLOCK_MONOTONIC, Process::CLOCK_PROCESS_CPUTIME_ID]
     before = clocks.map { |clock| Process.clock_gettime(clock) }

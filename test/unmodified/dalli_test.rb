@@ -5,7 +5,7 @@ require "unmodified/unmodified_test_case"
 require "support/shaping_proxy"
 require "json"
 
-# memcached answers at once: a proxy in front of it adds the distance.
+# memcached answers at once: a proxy in front of it adds the delay.
 class UnmodifiedDalliTest < UnmodifiedTestCase
   include ShapingProxies
 

@@ -6,10 +6,10 @@ require "support/servers"
 require "support/shaping_proxy"
 require "heddle"
 
-# Clients that know nothing of Heddle, on real servers that fall silent, stop in the middle of a reply, or send a byte every
-# half second: inside Heddle.deadline(1) each gives up, in a task and in a plain thread, and says in what state it leaves its
-# connection. What it asks for next is answered rightly: by the same client where it connects again by itself, else by a
-# new one.
+# Clients that do not know Heddle, on real servers that fall silent, stop in the middle of a reply, or send a byte
+# every half second: inside Heddle.deadline(1) each gives up, in a task and in a plain thread, and the test says in
+# what state it leaves its connection. Its next request gets the right answer: by the same client where it reconnects
+# itself, otherwise by a new one.
 class DeadlinesTest < Minitest::Test
   include LoopHelpers
   include ShapingProxies
@@ -18,11 +18,16 @@ class DeadlinesTest < Minitest::Test
   hard_deadline 120
 
   MODES = %i[fiber thread].freeze
-  # The reply stops before its first byte, within its first line, in the middle of what it carries.
-  SHAPES = {silent: {stall_at: 0}, stalled_in_the_head: {stall_at: 3}, stalled_in_the_value: {stall_at: 300}, dripping: {drip: 0.5}}.freeze
+  # The reply stops before its first byte, within its first line, in the middle of its payload.
+  SHAPES = {
+    silent: {stall_at: 0},
+    stalled_in_the_head: {stall_at: 3},
+    stalled_in_the_value: {stall_at: 300},
+    dripping: {drip: 0.5}
+  }.freeze
 
-  # Defines a test for each mode, which goes through the ways to fall silent side by side. The block is called for each, while the
-  # proxy that it asks for passes everything; it returns the request that is to fail, and the look at what is left.
+  # Defines a test for each mode, which tries the ways to fall silent side by side. The block is called for each,
+  # while its proxy passes everything; it returns the request that is to fail, and the check of the state afterwards.
   def self.on_each_fault(name, value_at: 300, &body)
     MODES.each do |mode|
       define_method(:"test_#{name}_in_a_#{mode}") do
@@ -54,7 +59,8 @@ class DeadlinesTest < Minitest::Test
     library "dalli"
     library "json"
     address = proxied(:memcached)
-    cache = Dalli::Client.new("#{address.host}:#{address.port}", socket_timeout: 30, protocol: :meta, serializer: JSON, down_retry_delay: 0)
+    cache = Dalli::Client.new("#{address.host}:#{address.port}",
+      socket_timeout: 30, protocol: :meta, serializer: JSON, down_retry_delay: 0)
     cache.set("long", "x" * 600)
     cache.set("other", "right")
     [-> { cache.get("long") }, -> { assert_equal ["right", "x" * 600], [cache.get("other"), cache.get("long")] }]
@@ -76,10 +82,13 @@ class DeadlinesTest < Minitest::Test
     library "trilogy"
     server = server(:mariadb)
     address = proxied(:mariadb)
-    connect = -> { Trilogy.new(host: address.host, port: address.port, username: server.username, password: server.password, database: server.database, read_timeout: 30) }
+    connect = lambda do
+      Trilogy.new(host: address.host, port: address.port, username: server.username, password: server.password,
+        database: server.database, read_timeout: 30)
+    end
     db = connect.call
     [-> { db.query("select repeat('x', 600)").rows }, lambda {
-      # It has closed its connection, and does not open another by itself.
+      # It has closed its connection, and does not open another itself.
       assert_raises(Trilogy::EOFError) { db.query("select 1") }
       db.close
       assert_equal [[1]], connect.call.query("select 1").rows
@@ -90,10 +99,13 @@ class DeadlinesTest < Minitest::Test
     library "pg"
     server = server(:postgresql)
     address = proxied(:postgresql)
-    connect = -> { PG.connect(host: address.host, port: address.port, user: server.username, password: server.password, dbname: server.database, sslmode: "disable", gssencmode: "disable") }
+    connect = lambda do
+      PG.connect(host: address.host, port: address.port, user: server.username, password: server.password,
+        dbname: server.database, sslmode: "disable", gssencmode: "disable")
+    end
     db = connect.call
     [-> { db.exec("select repeat('x', 600)").values }, lambda {
-      # It still waits for the reply: to be closed, or reset.
+      # It still waits for the reply: the connection must be closed, or reset.
       assert_includes [PG::PQTRANS_ACTIVE, PG::PQTRANS_UNKNOWN, PG::PQTRANS_INERROR], db.transaction_status
       db.close
       assert_equal [["1"]], connect.call.exec("select 1").values
@@ -114,7 +126,8 @@ class DeadlinesTest < Minitest::Test
             end
           end.each(&:wait)
         end
-        assert_equal [Heddle::DeadlineExceeded], tasks.map { |task| assert_raises(Heddle::DeadlineExceeded) { task.value }.class }.uniq
+        assert_equal [Heddle::DeadlineExceeded],
+          tasks.map { |task| assert_raises(Heddle::DeadlineExceeded) { task.value }.class }.uniq
         ends.each { |_, writer| writer.puts("ly") }
         assert_equal ["ly\n"], ends.map { |reader, _| reader.gets }.uniq
       end
@@ -126,7 +139,7 @@ class DeadlinesTest < Minitest::Test
   private
 
   def give_up(shape, proxy, settings, request, afterwards)
-    refute_nil request.call # all is well before
+    refute_nil request.call # all works before
     proxy.shape(**settings)
     start = monotonic
     error = assert_raises(Heddle::DeadlineExceeded, shape) { Heddle.deadline(1) { request.call } }
@@ -136,7 +149,7 @@ class DeadlinesTest < Minitest::Test
     assert_within(5, remeasure: 0) { Heddle.deadline(5) { afterwards.call } }
   end
 
-  # The block is given what starts another one beside it.
+  # The block gets a callable that starts another one beside it.
   def in_mode(mode)
     return yield(method(:in_background)) if mode == :thread
 

@@ -7,7 +7,7 @@ require "net/http"
 class UnmodifiedNetHTTPTest < UnmodifiedTestCase
   def setup
     super
-    @address = URI("http://localhost:#{server(:load).port}") # by name, so that the look-up is part of it
+    @address = URI("http://localhost:#{server(:load).port}") # by name, so that the look-up is included
   end
 
   # The first example of the NeverBlock posts.

@@ -13,7 +13,7 @@ class UnmodifiedPgTest < UnmodifiedTestCase
     @expected = Array.new(COUNT) { |i| [i.to_s] }
   end
 
-  # More leave than for the others: the log-in is 4096 rounds of SHA-256 for each connection.
+  # More time than for the others: the login is 4096 rounds of SHA-256 for each connection.
   on_each_host "twenty queries of 200 ms" do |host|
     assert_at_once(host, each: DELAY, under: 1.5, expected: @expected) { |i| query(i) }
   end
@@ -31,7 +31,8 @@ class UnmodifiedPgTest < UnmodifiedTestCase
     assert_equal ["PG::DivisionByZero", "6", "3"], results
   end
 
-  # libpq closes its sockets with close(2). A poll that is left in an io_uring keeps them in the kernel: the server sees no end.
+  # libpq closes its sockets with close(2). A poll that is left in an io_uring keeps them open in the kernel: the
+  # server sees no end.
   def test_finished_connections_leave_nothing_in_the_kernel
     Heddle.run do
       count = 100
@@ -44,11 +45,13 @@ class UnmodifiedPgTest < UnmodifiedTestCase
 
   private
 
-  # Ours, on which the server has said good-bye.
+  # Our sockets that the server has already closed.
   def sockets_without_a_descriptor
     port = format(":%04X", @server.port)
     %w[tcp tcp6].sum do |name|
-      File.readlines("/proc/net/#{name}").drop(1).map(&:split).count { |line| line[2].end_with?(port) && line[3] == "08" }
+      File.readlines("/proc/net/#{name}").drop(1).map(&:split).count do |line|
+        line[2].end_with?(port) && line[3] == "08"
+      end
     end
   end
 

@@ -22,7 +22,7 @@ class UnmodifiedRedisClientTest < UnmodifiedTestCase
     assert_in_a_row(each: DELAY, expected: [nil] * COUNT) { |i| pop(i, DELAY) }
   end
 
-  # No clock in this one: the values are pushed once the server counts twenty clients that wait.
+  # No clock here: the values are pushed once the server counts twenty waiting clients.
   on_each_host "twenty blocking pops until another task pushes" do |host|
     popped = Hosts.run(host) do |spawn|
       tasks = Array.new(COUNT) { |i| spawn.call { pop(i, PATIENCE) } }

@@ -6,10 +6,10 @@ require "support/ways_to_interrupt"
 require "minitest/mock"
 require "heddle/timeout"
 
-# A query of Sequel is interrupted. Whoever is given its connection next, the only one of the pool, must not wait for the
-# rest of that query, nor find the connection closed, nor inside a transaction.
+# A Sequel query is interrupted. The next user of its connection, the pool's only one, must neither wait for the rest
+# of that query, nor find the connection closed or inside a transaction.
 class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
-  SECONDS = 20 # what the query would take
+  SECONDS = 20 # how long the query takes if nothing interrupts it
   AT_ONCE = 5
 
   ADAPTERS = {
@@ -18,7 +18,8 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     "trilogy" => [:mariadb, "trilogy", "sleep(#{SECONDS})"]
   }.freeze
   # timed_queue, the default of Ruby 3.2 and later, needs Ruby 3.2.
-  POOLS = %i[threaded sharded_threaded single sharded_single].freeze + ((RUBY_VERSION >= "3.2") ? %i[timed_queue sharded_timed_queue] : [])
+  POOLS = %i[threaded sharded_threaded single sharded_single].freeze +
+    ((RUBY_VERSION >= "3.2") ? %i[timed_queue sharded_timed_queue] : [])
 
   def setup
     super
@@ -33,7 +34,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
 
   ADAPTERS.each_key do |adapter|
     WAYS_TO_INTERRUPT.each do |name, way|
-      next if adapter == "mysql2" && name == "Timeout in a thread" # mysql2 puts it off until the answer is there
+      next if adapter == "mysql2" && name == "Timeout in a thread" # mysql2 defers it until the answer has arrived
 
       define_method(:"test_#{name.tr(" ", "_")}_on_#{adapter}") do
         assert_usable_after(adapter) { way.call(self, proc { slow }) }
@@ -100,7 +101,18 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
       end
     end
 
-    # A raw connection's query is no business of Sequel's, until the connection comes back.
+    (POOLS - %i[single sharded_single]).each do |pool|
+      # As where Sequel is struck in its own pool, between the loan of a connection and the block.
+      define_method(:"test_a_closed_connection_that_is_lent_already_in_the_pool_#{pool}_on_#{adapter}") do
+        connect(adapter, pool_class: pool, **(pool.start_with?("sharded") ? {servers: {}} : {}))
+        lend = @db.pool.method(:acquire)
+        lent = lend.call(*[Sequel.current, :default].first(lend.arity))
+        (adapter == "postgres") ? lent.finish : lent.close
+        assert_equal 1, Heddle.deadline(AT_ONCE) { @db.get(1) }
+      end
+    end
+
+    # Sequel does not see a raw connection's query until the connection comes back.
     define_method(:"test_a_raw_connection_on_#{adapter}") do
       assert_usable_after(adapter) do
         assert_raises(Heddle::DeadlineExceeded) do
@@ -110,7 +122,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     end
 
     # An error that the server reports is no interrupt.
-    define_method(:"test_errors_of_the_server_cost_no_connection_on_#{adapter}") do
+    define_method(:"test_server_errors_keep_the_connection_on_#{adapter}") do
       connect(adapter)
       before = identity
       assert_raises(Sequel::DatabaseError) { @db.get(Sequel.lit("nothing_of_this_name")) }
@@ -127,14 +139,39 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     end
   end
 
-  def test_a_connection_of_pg_is_kept
+  # Sequel's pool turns every exception of a connect into a DatabaseConnectionError. A task that rescues StandardError,
+  # or connects again, would not end.
+  ADAPTERS.each do |adapter, (_, library)|
+    WAYS_TO_INTERRUPT.slice("a deadline in a task", "Timeout in a task", "a cancel").each do |name, way|
+      next if adapter == "mysql2" # its connect is not interrupted
+
+      define_method(:"test_#{name.tr(" ", "_")}_in_a_connect_on_#{adapter}") do
+        library library
+        silent = TCPServer.new("127.0.0.1", 0)
+        @db = Sequel.connect(adapter: adapter, host: "127.0.0.1", port: silent.addr[1], user: "user", test: false,
+          keep_reference: false)
+        rescued = nil
+        way.call(self, proc do
+          @db.get(1)
+        rescue => error
+          rescued = error
+          raise
+        end)
+        assert_nil rescued unless name == "a deadline in a task"
+      ensure
+        silent&.close
+      end
+    end
+  end
+
+  def test_an_interrupted_pg_connection_is_kept
     connect("postgres")
     before = identity
     Heddle.run { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { slow } } }
     assert_equal before, identity
   end
 
-  def test_a_connection_of_pg_that_cannot_be_cancelled_is_thrown_away
+  def test_a_pg_connection_that_cannot_be_cancelled_is_closed
     connect("postgres")
     before = identity
     raw = @db.synchronize(&:itself)
@@ -184,7 +221,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     assert_equal "7\n", IO.popen([RbConfig.ruby, "-W0", "-Ilib", "-e", script], err: %i[child out], &:read)
   end
 
-  # What an error of Thread#raise's may be wrapped in.
+  # Errors that may wrap an exception of Thread#raise.
   def wrapped = [Sequel::DatabaseError]
 
   private
@@ -216,9 +253,11 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
 
   def running(query = @slow)
     if @db.database_type == :postgres
-      @db[:pg_stat_activity].where(state: "active").where(Sequel.lit("query like '%pg_sleep(%'")).where(Sequel.lit("pid <> pg_backend_pid()")).count
+      @db[:pg_stat_activity].where(state: "active").where(Sequel.lit("query like '%pg_sleep(%'"))
+        .where(Sequel.lit("pid <> pg_backend_pid()")).count
     else
-      @db[Sequel[:information_schema][:processlist]].where(state: "User sleep").where(Sequel.like(:info, "%#{query}%")).count
+      @db[Sequel[:information_schema][:processlist]].where(state: "User sleep").where(Sequel.like(:info,
+        "%#{query}%")).count
     end
   end
 

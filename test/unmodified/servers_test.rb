@@ -3,11 +3,11 @@
 require "test_helper"
 require "support/servers"
 
-# The test servers themselves: what they promise to the tests, and to the machine.
+# The test servers themselves: what they promise the tests, and the machine.
 class ServersTest < Minitest::Test
   SUPPORT = File.expand_path("../support/servers.rb", __dir__)
 
-  # Says that it started, and never answers.
+  # Reports that it started, and never answers.
   class Mute < Servers::Server
     private
 
@@ -84,7 +84,7 @@ class ServersTest < Minitest::Test
     server.stop # does nothing
   end
 
-  def test_a_sweep_leaves_running_servers_be
+  def test_a_sweep_keeps_running_servers
     Servers::Server.sweep
     assert Dir.exist?(memcached.dir)
     assert system(RbConfig.ruby, "-e", "require #{SUPPORT.dump}; Servers::Server.sweep")
@@ -99,8 +99,8 @@ class ServersTest < Minitest::Test
     assert_ends_with_its_process("Process.kill(:KILL, Process.pid); sleep")
   end
 
-  # A forked child must not end what its parent is using.
-  def test_a_child_of_the_process_leaves_the_servers_be
+  # A forked child must not end a server that its parent uses.
+  def test_a_child_of_the_process_keeps_the_servers
     server = memcached
     pid = fork do
       Servers.stop
@@ -111,26 +111,28 @@ class ServersTest < Minitest::Test
     assert_equal "VERSION", ask(server)
   end
 
-  def test_a_program_that_ends_at_once
+  def test_a_server_program_that_exits_at_once
     error = assert_raises(Servers::StartFailed) { Ending.new.start }
     assert_match(/Ending ended while starting.*the reason/m, error.message)
   end
 
-  def test_a_program_that_never_answers
+  def test_a_server_program_that_never_answers
     error = assert_raises(Servers::StartFailed) { Hanging.new.start }
     assert_match(/Hanging did not answer on port \d+ within 0.3 s.*the reason/m, error.message)
   end
 
-  def test_a_program_that_is_not_installed
+  def test_a_server_program_that_is_not_installed
     error = assert_raises(Servers::Unavailable) { Missing.new.start }
     assert_match(/heddle-no-such-program.*no-such-package/, error.message)
   end
 
-  def test_a_failed_making_leaves_nothing_in_the_cache
+  def test_a_failed_build_leaves_nothing_in_the_cache
     name = "test-#{Process.pid}"
     assert_raises(RuntimeError) { Servers.cached(name) { raise "in the middle" } }
     refute Dir.exist?(File.join(Servers.cache_dir, name))
-    2.times { assert_equal "made", File.read(File.join(Servers.cached(name) { |dir| File.write("#{dir}/it", "made") }, "it")) }
+    2.times do
+      assert_equal "made", File.read(File.join(Servers.cached(name) { |dir| File.write("#{dir}/it", "made") }, "it"))
+    end
   ensure
     FileUtils.rm_rf(Dir[File.join(Servers.cache_dir, "#{name}*")])
   end
@@ -153,14 +155,14 @@ class ServersTest < Minitest::Test
     pid, dir = IO.popen([RbConfig.ruby, "-e", script], &:gets).to_s.split
     assert dir, "the other process did not start its server"
     wait_until(what: "the end of the server") { ended?(pid) }
-    # A process that was killed could not sweep up: the next one does.
+    # A killed process could not clean up: the next one does.
     wait_until(what: "the end of the claim") do
       Servers::Server.sweep
       !Dir.exist?(dir)
     end
   end
 
-  # A zombie has ended: nobody may be there to wait for it.
+  # A zombie has ended: no process may be left to wait for it.
   def ended?(pid)
     File.read("/proc/#{pid}/stat")[/\) (\w)/, 1] == "Z"
   rescue Errno::ENOENT, Errno::ESRCH

@@ -4,7 +4,7 @@ require "test_helper"
 require "socket"
 require "unmodified/unmodified_test_case"
 
-# Objects and settings that belong to a thread in a library, and so to all of its tasks: doc/limits.md says so.
+# Objects and settings that belong to a thread in a library, and so to all of its tasks, as doc/limits.md says.
 class UnmodifiedSharedStateTest < UnmodifiedTestCase
   def test_one_persistent_excon_object_mixes_up_answers
     library "excon"
@@ -19,7 +19,7 @@ class UnmodifiedSharedStateTest < UnmodifiedTestCase
     end
   end
 
-  def test_i18n_locale_is_the_threads_on_ruby_3_1
+  def test_i18n_locale_belongs_to_the_thread_on_ruby_3_1
     library "i18n"
     before = [I18n.enforce_available_locales, I18n.locale]
     I18n.enforce_available_locales = false
@@ -40,7 +40,7 @@ class UnmodifiedSharedStateTest < UnmodifiedTestCase
     I18n.enforce_available_locales = before.first if before
   end
 
-  def test_a_fiber_kept_past_its_task_is_another_tasks
+  def test_a_fiber_kept_past_its_task_belongs_to_another_task
     Heddle.run do
       ended = Heddle.spawn { Fiber.current }
       kept = ended.value
@@ -73,7 +73,7 @@ class UnmodifiedSharedStateTest < UnmodifiedTestCase
     tasks.map(&:value)
   end
 
-  # A server whose answers are the paths that it was asked for.
+  # A server whose answers are the requested paths.
   def echo
     server = TCPServer.new("127.0.0.1", 0)
     thread = Thread.new do

@@ -6,8 +6,8 @@ require "support/ways_to_interrupt"
 require "tmpdir"
 require "heddle/timeout"
 
-# A connection of SQLite waits for the lock that another one holds. Whoever holds it, in a task or in a thread, must be able
-# to go on; and what ends the wait must leave SQLite's own locks as they were.
+# An SQLite connection waits for the lock of another one. The lock's holder, a task or a thread, must be able to
+# continue; and whatever ends the wait must leave SQLite's own locks unchanged.
 class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
   TIMEOUT = 8 # seconds that SQLite waits for a lock
   AT_ONCE = 4
@@ -43,8 +43,8 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
     require "heddle/active_record"
     level = ActiveSupport::IsolatedExecutionState.isolation_level
     ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
-    ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: @path, timeout: (timeout * 1000).to_i, pool: 1,
-      checkout_timeout: AT_ONCE, reaping_frequency: 0)
+    ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: @path, timeout: (timeout * 1000).to_i,
+      pool: 1, checkout_timeout: AT_ONCE, reaping_frequency: 0)
     @close = lambda do
       ActiveRecord::Base.remove_connection
       ActiveSupport::IsolatedExecutionState.isolation_level = level
@@ -96,7 +96,7 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
       assert_equal 1, count.call
     end
 
-    # SQLite's lock of the connection is that of a native thread: one that was left locked stops every other thread.
+    # SQLite's lock of the connection belongs to a native thread: if it is left locked it stops every other thread.
     WAYS_TO_INTERRUPT.each do |name, way|
       define_method(:"test_#{name.tr(" ", "_")}_with_#{library}") do
         insert, count = send(:"with_#{library}")
@@ -109,7 +109,7 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
       end
     end
 
-    # Handlers of signals run while SQLite waits.
+    # Signal handlers run while SQLite waits.
     define_method(:"test_a_signal_with_#{library}") do
       insert, count = send(:"with_#{library}")
       ran = false

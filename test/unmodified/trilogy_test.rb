@@ -21,9 +21,9 @@ class UnmodifiedTrilogyTest < UnmodifiedTestCase
     assert_in_a_row(each: DELAY, expected: @expected) { |i| query(i) }
   end
 
-  # Each wait of trilogy's costs Ruby an IO, made in C the moment before, so that one time in some thousands a collection
-  # leaves finalizers due when the loop goes to sleep. Ruby refuses to sleep until they have run.
-  def test_finalizers_that_are_due_when_the_loop_goes_to_sleep
+  # Each wait of trilogy's costs Ruby an IO, made in C the moment before, so that one time in some thousands a
+  # collection leaves finalizers pending when the loop goes to sleep. Ruby refuses to sleep until they have run.
+  def test_finalizers_pending_when_the_loop_goes_to_sleep
     Heddle.run do
       db = connect
       30_000.times { |i| assert_equal 1, db.query("select #{i}").count }

@@ -5,11 +5,11 @@ require "support/hosts"
 require "support/servers"
 require "heddle"
 
-# A library that knows nothing of Heddle, against a real server: COUNT requests of some fixed delay take about one
-# delay, with the right answers, under every host; and the same requests in a row take one delay each, without which
-# the first would prove nothing.
+# A library that does not know Heddle, against a real server: COUNT requests of some fixed delay take about one delay,
+# with the right answers, under every host; and the same requests in a row take one delay each, without which the
+# first would prove nothing.
 class UnmodifiedTestCase < Minitest::Test
-  # A cold machine makes a database and installs a server within the first test.
+  # A cold machine creates a database and installs a server within the first test.
   hard_deadline 120
   mode :fiber
 
@@ -17,7 +17,7 @@ class UnmodifiedTestCase < Minitest::Test
   IN_A_ROW = 3
 
   class << self
-    # Defines one test for each host; the block is given the host.
+    # Defines one test for each host; the block gets the host.
     def on_each_host(name, hosts: Hosts::ALL, &body)
       hosts.each do |host|
         define_method(:"test_#{name.tr(" ", "_")}_on_#{host}") do
@@ -31,7 +31,7 @@ class UnmodifiedTestCase < Minitest::Test
 
   private
 
-  # A server of Servers by name; skips where it is not to be had.
+  # A server of Servers by name; skips where it is not available.
   def server(name)
     Servers.public_send(name)
   rescue Servers::Unavailable => e
@@ -46,8 +46,8 @@ class UnmodifiedTestCase < Minitest::Test
     skip "the gem #{gem} is not installed (gem install #{gem})"
   end
 
-  # COUNT runs of the block at once, each of which is known to take +each+ seconds, are over within +under+ seconds
-  # and return +expected+.
+  # COUNT runs of the block at once, each of which is known to take +each+ seconds, end within +under+ seconds and
+  # return +expected+.
   def assert_at_once(host, each:, under:, expected:, &work)
     assert_within(under, at_least: each * 0.95) { assert_equal expected, at_once(host, expected.size, &work) }
   end

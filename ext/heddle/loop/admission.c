@@ -1,4 +1,4 @@
-// What ends without parking: how long a deadline lets it go on, and when it gives the turn to the others.
+// Operations that end without parking: how many of them a passed deadline allows, and when they yield to other fibers.
 #include "loop/internals.h"
 
 #include "budget.h"
@@ -18,7 +18,7 @@ void loop_spend(struct loop *loop, size_t bytes)
     loop_yield(loop);
 }
 
-// What is ready always: no peer decides whether the task waits for it.
+// Regular files and block devices are always ready: no peer decides whether the task waits for them.
 static bool never_waits(int descriptor)
 {
     struct stat status;

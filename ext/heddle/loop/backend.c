@@ -30,9 +30,9 @@ static int verdict(size_t i)
     static bool known[BUILT];
     if (!known[i]) {
         int error = built[i]->probe();
-        // Says nothing of the kernel, and may be over soon.
+        // A shortage of descriptors says nothing about the kernel's support, and may end soon.
         if (error == EMFILE || error == ENFILE)
-            rb_syserr_fail(error, "heddle: no descriptor to ask the kernel for a backend");
+            rb_syserr_fail(error, "heddle: no file descriptor left to probe the kernel for a backend");
         verdicts[i] = error;
         known[i] = true;
     }
@@ -59,16 +59,17 @@ static const struct backend *forced(const char *name)
         if (strcmp(built[i]->name, name) != 0) continue;
         int error = verdict(i);
         if (error == 0) return built[i];
-        rb_raise(
-            heddle_eBackendUnavailable,
-            "HEDDLE_BACKEND=%s: this kernel refuses it (%s). Unset HEDDLE_BACKEND, or set it to one of: %" PRIsVALUE,
-            name, strerror(error), list_of_names());
+        rb_raise(heddle_eBackendUnavailable,
+                 "HEDDLE_BACKEND=%s: this kernel refuses that backend (%s). Unset HEDDLE_BACKEND, or set it to one of: "
+                 "%" PRIsVALUE,
+                 name, strerror(error), list_of_names());
     }
     if (strcmp(name, "uring") == 0 || strcmp(name, "epoll") == 0) {
-        rb_raise(heddle_eBackendUnavailable,
-                 "HEDDLE_BACKEND=%s: heddle was built without it (for uring, install liburing's headers and build "
-                 "again). Available here: %" PRIsVALUE,
-                 name, list_of_names());
+        rb_raise(
+            heddle_eBackendUnavailable,
+            "HEDDLE_BACKEND=%s: heddle was built without that backend (for uring, install liburing's headers and build "
+            "again). Available here: %" PRIsVALUE,
+            name, list_of_names());
     }
     rb_raise(rb_eArgError, "HEDDLE_BACKEND=%s: no such backend. Available here: %" PRIsVALUE, name, list_of_names());
 }

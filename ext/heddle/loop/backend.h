@@ -1,5 +1,4 @@
-// What a backend is to the loop: the kernel's way to say that a descriptor is ready. One backend a file; the loop
-// knows none of them by name.
+// A backend: the kernel's way to report ready descriptors. One backend a file; the loop knows none of them by name.
 #ifndef HEDDLE_LOOP_BACKEND_H
 #define HEDDLE_LOOP_BACKEND_H
 
@@ -8,46 +7,47 @@
 struct backend {
     const char *name;
 
-    // 0, or the errno with which this kernel refuses it. Leaves nothing open.
+    // Returns 0, or the errno with which this kernel refuses the backend. Leaves nothing open.
     int (*probe)(void);
 
-    // Called on the thread that will poll. Returns its state, or NULL with errno.
+    // Called on the thread that will poll. Returns the backend's state, or NULL with errno.
     void *(*open)(int wakeup_descriptor);
 
-    // `forked`: the kernel's side belongs to the parent; give up our copies and touch nothing shared.
+    // `forked`: the kernel's objects belong to the parent. Closes this process's copies and touches nothing shared.
     void (*close)(void *state, bool forked);
 
-    // Ask for wait->events on wait->descriptor, once. `all` are the waits on this descriptor, `wait` the first of them.
-    // 0; ESTALE when it is armed but the others wait for a file that had this number before; EPERM for a descriptor
-    // that is always ready (a regular file); or the errno that the wait ends with.
+    // Asks for wait->events on wait->descriptor, once. `all` lists the waits on this descriptor; `wait` is the first of
+    // them. Returns 0; ESTALE when `wait` is armed but the other waits belong to a file that had this number before;
+    // EPERM for a descriptor that is always ready (a regular file); or the errno that the wait ends with.
     int (*arm)(void *state, struct loop_wait *wait, struct loop_wait *all);
 
-    // Forget an armed wait. `rest` are the others on this descriptor, or NULL. What the kernel still says of it later
-    // names an old generation.
+    // Forgets an armed wait. `rest` lists the other waits on this descriptor, or is NULL. Events that the kernel still
+    // reports for the wait carry an old generation.
     void (*disarm)(void *state, struct loop_wait *wait, struct loop_wait *rest);
 
-    // Somebody closes this descriptor. Any thread, with the GVL. Or NULL.
+    // The descriptor is about to be closed. Any thread, with the GVL. The member may be NULL.
     void (*closing)(void *state, int descriptor);
 
-    // Let the kernel look, and wait for at most `timeout` nanoseconds (0: no waiting; DEADLINE_NEVER), which is until
-    // the instant `until`; it may end before. Touches nothing of Ruby: the loop calls it without the GVL when it may
-    // wait. Returns 0 or an errno (EINTR is none): the kernel refuses what it allowed before, and the loop goes on with
-    // another backend, which it asks for all armed waits again.
+    // Polls the kernel and waits for at most `timeout` nanoseconds (0: no waiting; DEADLINE_NEVER), which is until the
+    // instant `until`; may return earlier. Touches nothing of Ruby: the loop calls it without the GVL when it may wait.
+    // Returns 0 (also after EINTR) or an errno: the kernel refuses what it allowed before, and the loop replaces this
+    // backend by another one, in which it arms all armed waits again.
     int (*wait)(void *state, int64_t timeout, deadline_t until);
 
-    // Hand what `wait` found to loop_descriptor_ready, loop_wait_ready or loop_signalled. With the GVL. Returns how
-    // many.
+    // Hands the events that `wait` found to loop_descriptor_ready, loop_wait_ready, loop_signalled, or, for a
+    // descriptor that the kernel does not know any more, to loop_descriptor_gone. Called with the GVL. Returns the
+    // number of events.
     int (*collect)(void *state, struct loop *loop);
 };
 
-// The backend that HEDDLE_BACKEND names, else the best that the kernel allows. Raises ArgumentError for an unknown
-// name, Heddle::BackendUnavailable for one that this build or this kernel has not.
+// The backend that HEDDLE_BACKEND names, or else the best that the kernel allows. Raises ArgumentError for an unknown
+// name, Heddle::BackendUnavailable for a backend that this build or this kernel lacks.
 const struct backend *backend_choose(void);
 
-// The next best after one that failed after it was opened; NULL after the last. It has not been probed.
+// The next best backend, after a backend failed that had been opened; NULL after the last. The result is not probed.
 const struct backend *backend_after(const struct backend *failed);
 
-// Names of those that this build has, best first; each is probed once a process.
+// Names of the usable backends of this build, best first. Each backend is probed once a process.
 VALUE backend_available_names(void);
 
 #endif

@@ -1,4 +1,4 @@
-// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+// Called once, when the extension is loaded. Each function defines the Ruby methods of one file of this room.
 #ifndef HEDDLE_LOOP_BINDINGS_H
 #define HEDDLE_LOOP_BINDINGS_H
 
@@ -6,5 +6,6 @@
 
 void Init_heddle_callers(void);
 void Init_heddle_early_wake(void);
+void Init_heddle_deferred(void);
 
 #endif

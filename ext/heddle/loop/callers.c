@@ -5,9 +5,9 @@
 #include <ruby/debug.h>
 #include <string.h>
 
-// The hook itself, those of schedulers that inherit from ours and call super, and who waits. Where an exception has
-// left kernel_sleep, and Mutex#sleep takes its Mutex again on the way out, newer Rubies have the frames of kernel_sleep
-// there still.
+// Frames to search: the hook itself, hooks of schedulers that inherit from ours and call super, and the waiting method.
+// When an exception leaves kernel_sleep and Mutex#sleep relocks its Mutex on the way out, newer Rubies still have the
+// frames of kernel_sleep there.
 enum { FRAMES = 16 };
 
 enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP };
@@ -23,7 +23,7 @@ static enum caller caller_at(VALUE frame)
         {"Kernel#sleep", KERNEL_SLEEP},
         {"Kernel.sleep", KERNEL_SLEEP},
         {"Thread::Mutex#sleep", MUTEX_SLEEP},
-        {"Thread::ConditionVariable#wait", MUTEX_SLEEP}, // newer Rubies take a shorter way than Mutex#sleep
+        {"Thread::ConditionVariable#wait", MUTEX_SLEEP}, // newer Rubies bypass Mutex#sleep
         {"Thread::Mutex#lock", MUTEX_LOCK},
         {"Thread::Mutex#synchronize", MUTEX_LOCK},
         {"Monitor#enter", MUTEX_LOCK},
@@ -38,7 +38,7 @@ static enum caller caller_at(VALUE frame)
     return NOBODY_KNOWN;
 }
 
-// The innermost that is known. Mutex#lock in our own Mutex#sleep stands for the latter.
+// The innermost known caller. A Mutex#lock inside our own Mutex#sleep counts as Mutex#sleep.
 static enum caller caller_of_hook(void)
 {
     VALUE frames[FRAMES];
@@ -57,9 +57,14 @@ bool called_by_kernel_sleep(void)
     return caller_of_hook() == KERNEL_SLEEP;
 }
 
+bool is_mutex(VALUE blocker)
+{
+    return blocker && RTEST(rb_obj_is_kind_of(blocker, cMutex));
+}
+
 bool called_by_relock(VALUE blocker)
 {
-    return blocker && RTEST(rb_obj_is_kind_of(blocker, cMutex)) && caller_of_hook() == MUTEX_SLEEP;
+    return is_mutex(blocker) && caller_of_hook() == MUTEX_SLEEP;
 }
 
 void Init_heddle_callers(void)

@@ -28,7 +28,7 @@ bool loop_drained(const struct loop *loop, int descriptor)
 
 void loop_note_drained(struct loop *loop, int descriptor, bool drained)
 {
-    // One that nobody has waited for has no place yet, and needs none.
+    // A descriptor that nobody has waited for lies beyond the table, and needs no entry.
     if (descriptor < loop->descriptor_capacity) loop->drained[descriptor] = drained;
 }
 
@@ -94,7 +94,7 @@ void loop_descriptor_ready(struct loop *loop, int descriptor, short revents)
         wait->armed = false;
         descriptor_fire(loop, wait, found, 0);
     }
-    // Those that wait for something else, on the same one-shot registration, ask again.
+    // Waits for other events on the same one-shot registration are armed again.
     struct loop_wait *rest = loop->descriptors[descriptor].waits;
     if (!rest) return;
     loop->statistics.system_calls++;
@@ -109,7 +109,7 @@ bool loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error)
     short found = descriptor_answer(wait->events, revents);
     if (!found && !error) return false;
     wait->armed = false;
-    // It may have completed already: somebody closes its descriptor.
+    // The wait may have completed already, because its descriptor is being closed.
     if (!wait->completed) descriptor_fire(loop, wait, found, error);
     return true;
 }
@@ -118,7 +118,7 @@ void loop_descriptor_gone(struct loop *loop, int descriptor, int error)
 {
     if (descriptor < 0 || descriptor >= loop->descriptor_capacity) return;
     while (loop->descriptors[descriptor].waits) {
-        // Only the loop's own thread may talk to the backend: the fiber disarms when it wakes.
+        // Only the loop's own thread may talk to the backend: the fiber disarms its wait when it wakes.
         descriptor_fire(loop, loop->descriptors[descriptor].waits, 0, error);
     }
     if (loop->wakeup) wakeup_nudge(loop->wakeup);

@@ -4,9 +4,9 @@
 #include "loop/callers.h"
 #include "loop/internals.h"
 
-// A variable of the fiber itself, without an @, so that nobody sees it: it goes when the fiber goes, and cannot be
-// taken for that of another fiber that gets its address. Its value names the loop that counts it: a thread's root fiber
-// outlives its loops.
+// An instance variable of the fiber, hidden because its name has no @. The variable dies with the fiber, so that
+// another fiber at the same address cannot inherit it. Its value names the loop that counts the early wake: a thread's
+// root fiber outlives its loops.
 static ID id_early_wake;
 
 VALUE early_wake_name(void)
@@ -31,7 +31,7 @@ void early_wake_keep(struct loop *loop, VALUE fiber)
 bool early_wake_take(struct loop *loop, VALUE fiber)
 {
     if (!kept(loop, fiber)) return false;
-    rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable is there
+    rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable exists
     if (loop->early_wakes) loop->early_wakes--;
     return true;
 }

@@ -1,22 +1,22 @@
-// An unblock that comes before its fiber has parked: between the decision to wait, when Ruby lists the fiber among
-// those that wait, and its call of a hook, another thread may run. Such an unblock is kept, at most one a fiber, and
-// ends the fiber's next blocking wait at once: Ruby's own callers look again for what they wait for.
+// An early wake: an unblock that comes before its fiber has parked. Another thread may run after Ruby has listed the
+// fiber as a waiter and before Ruby calls the hook. The loop keeps at most one such unblock per fiber, which ends the
+// fiber's next blocking wait at once: Ruby's callers then check again for what they wait for.
 #ifndef HEDDLE_LOOP_EARLY_WAKE_H
 #define HEDDLE_LOOP_EARLY_WAKE_H
 
 #include "loop/loop.h"
 
-// Ignores what is no living fiber. May raise NoMemoryError.
+// Ignores an object that is not a living fiber. May raise NoMemoryError.
 void early_wake_keep(struct loop *loop, VALUE fiber);
 
-// Whether there was one for the fiber, which is then used up. To be asked only with loop->early_wakes.
+// Takes the fiber's early wake; returns whether the fiber had one. Call it only if loop->early_wakes is not 0.
 bool early_wake_take(struct loop *loop, VALUE fiber);
 
-// Whether one ends this wait, which is about to park: nothing that lets another thread run may come in between. To be
-// asked in the fiber, only with loop->early_wakes. Uses up what is there for such a wait.
+// Takes an early wake for this wait, which is about to park; returns whether there was one. Nothing that lets another
+// thread run may come between this call and parking. Call it in the waiting fiber, only if loop->early_wakes is not 0.
 bool early_wake_ends(struct loop *loop, const struct loop_wait *wait);
 
-// For a new loop.
+// The value of a new loop's early_wake_name.
 VALUE early_wake_name(void);
 
 #endif

@@ -14,15 +14,16 @@ enum { EVENTS = 256 };
 #define WAKEUP_KEY UINT64_MAX
 #define TIMER_KEY  (UINT64_MAX - 1)
 
-// One EPOLLONESHOT registration a descriptor, renewed by one MOD a wait. An edge-triggered one would save that call,
-// but a foreign wait may come before any read, with data left over in the socket: there is no edge to come.
+// Each descriptor has one EPOLLONESHOT registration, renewed by one MOD per wait. An edge-triggered registration would
+// save that system call, but a foreign wait may come before any read, with data left in the socket: then no edge would
+// ever come.
 struct registration {
-    uint32_t generation : 31; // of the newest MOD or ADD; what an older one says is about a file that is gone from here
-    uint32_t added : 1;       // as far as we know: the descriptor may have been closed behind our back
+    uint32_t generation : 31; // of the newest MOD or ADD; an older one's event is for a file that left this number
+    uint32_t added : 1;       // as far as we know: the descriptor may have been closed without our notice
 };
 
 struct epoll {
-    int descriptor; // -1 once somebody has closed it
+    int descriptor; // -1 once other code has closed it
     struct timerfd timer;
     int found;
     int capacity;
@@ -50,7 +51,7 @@ static void *open_epoll(int wakeup_descriptor)
         errno = error;
         return NULL;
     }
-    // By edge: it need not be read, and to be set anew makes it unready.
+    // Edge-triggered: the timerfd need not be read, because setting it again makes it unready.
     event = (struct epoll_event){.events = EPOLLIN | EPOLLET, .data.u64 = TIMER_KEY};
     timerfd_open(&epoll->timer);
     if (epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, epoll->timer.descriptor, &event) < 0) timerfd_close(&epoll->timer);
@@ -99,11 +100,11 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
     if (epoll_ctl(epoll->descriptor, first, wait->descriptor, &event) == 0) return 0;
 
     int error = errno;
-    if (error == ENOENT && first == EPOLL_CTL_MOD) { // closed behind our back, and the number given to another file
+    if (error == ENOENT && first == EPOLL_CTL_MOD) { // closed without our notice; the number is another file's
         if (others) event.events = EPOLLONESHOT | epoll_events(wait->events);
         if (epoll_ctl(epoll->descriptor, EPOLL_CTL_ADD, wait->descriptor, &event) == 0) return others ? ESTALE : 0;
         error = errno;
-    } else if (error == EEXIST && first == EPOLL_CTL_ADD) { // known to the kernel already: after dup and dup2
+    } else if (error == EEXIST && first == EPOLL_CTL_ADD) { // already registered in the kernel: after dup and dup2
         if (epoll_ctl(epoll->descriptor, EPOLL_CTL_MOD, wait->descriptor, &event) == 0) return 0;
         error = errno;
     }
@@ -113,20 +114,20 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
 
 static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 {
-    // Saves a call: the registration may fire once more, for nobody.
+    // Makes no system call: the registration may fire once more and wakes nobody.
     (void)state, (void)wait, (void)rest;
 }
 
-// Whether a wait until then needs no limit.
+// Keeps time for a wait until `until`. True if the wait then needs no timeout.
 static bool keep_time(struct epoll *epoll, int64_t timeout, deadline_t until)
 {
-    return standing_suffices(&epoll->timer, timeout, until) || timerfd_set(&epoll->timer, timeout, until);
+    return timerfd_suffices(&epoll->timer, timeout, until) || timerfd_set(&epoll->timer, timeout, until);
 }
 
 static void closing(void *state, int descriptor)
 {
-    // What gets the number next is unknown to the kernel: an ADD then, and not a MOD in vain before it. Where the descriptor
-    // is not closed after all, ADD says that it is known.
+    // The kernel will not know the next file with this number: arm must begin with ADD instead of a useless MOD. If the
+    // descriptor is not closed after all, ADD fails with EEXIST, and arm uses MOD.
     struct epoll *epoll = state;
     if (descriptor < epoll->capacity) epoll->registrations[descriptor].added = false;
 }
@@ -158,7 +159,7 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
     if (epoll->found >= 0) return 0;
     epoll->found = 0;
     if (errno == EINTR) return 0;
-    if (errno == EBADF || errno == EINVAL) epoll->descriptor = -1; // may be another file's by now
+    if (errno == EBADF || errno == EINVAL) epoll->descriptor = -1; // the number may be another file's by now
     return errno;
 }
 
@@ -174,7 +175,7 @@ static int collect(void *state, struct loop *loop)
             continue;
         }
         if (key == TIMER_KEY) {
-            standing_forget(&epoll->timer);
+            timerfd_forget(&epoll->timer);
             found--;
             continue;
         }

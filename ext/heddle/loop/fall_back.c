@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// What the kernel allowed at the start it may refuse later: a seccomp filter is installed, memory is short, or somebody
-// closes the descriptor of the ring. No task has done anything wrong then.
+// The kernel may refuse later what it allowed first: a seccomp filter is installed, memory is short, or other code
+// closes the ring's descriptor. No task has done anything wrong then, so the loop changes to another backend.
 
 static void forget(struct loop_wait *wait, void *unused)
 {
@@ -13,12 +13,38 @@ static void forget(struct loop_wait *wait, void *unused)
     wait->armed = false;
 }
 
-// With all that wait for it.
+struct arming {
+    struct loop *loop;
+    struct loop_wait *wait;
+    int error;
+};
+
+static VALUE arm(VALUE argument)
+{
+    struct arming *arming = (struct arming *)argument;
+    struct loop *loop = arming->loop;
+    struct loop_wait *all = loop->descriptors[arming->wait->descriptor].waits;
+    arming->error = loop->backend->arm(loop->backend_state, arming->wait, all);
+    return Qnil;
+}
+
+// Without memory the wait fails, and no other wait does: one that is not armed would never end.
+static int arm_or_fail(struct loop *loop, struct loop_wait *wait)
+{
+    struct arming arming = {.loop = loop, .wait = wait};
+    int raised = 0;
+    rb_protect(arm, (VALUE)&arming, &raised);
+    if (!raised) return arming.error;
+    rb_set_errinfo(Qnil);
+    return ENOMEM;
+}
+
+// Arms the wait and all others on its descriptor.
 static void arm_again(struct loop *loop, struct loop_wait *wait)
 {
     for (struct loop_wait *next; wait; wait = next) {
         next = wait->fd_next;
-        int error = loop->backend->arm(loop->backend_state, wait, loop->descriptors[wait->descriptor].waits);
+        int error = arm_or_fail(loop, wait);
         wait->armed = error == 0 || error == ESTALE;
         if (!wait->armed) descriptor_fire(loop, wait, error == EPERM ? wait->events : 0, error == EPERM ? 0 : error);
     }
@@ -37,7 +63,7 @@ void loop_fall_back(struct loop *loop, int error)
     wait_slab_each(&loop->waits, forget, NULL);
     for (int i = 0; i < loop->descriptor_capacity; i++)
         arm_again(loop, loop->descriptors[i].waits);
-    // Not by Kernel#warn: this may be within any wait of any fiber, where no Ruby code is to run.
-    fprintf(stderr, "heddle: the kernel refuses %s from now on (%s); going on with %s\n", failed->name, strerror(error),
-            next->name);
+    // Not Kernel#warn: this may run within any wait of any fiber, where no Ruby code must run.
+    fprintf(stderr, "heddle: the kernel refuses %s from now on (%s); continuing with %s\n", failed->name,
+            strerror(error), next->name);
 }

@@ -2,7 +2,7 @@
 
 static inline uint32_t home(const struct fiber_index *index, VALUE fiber)
 {
-    // Objects are at least 8 bytes apart; the multiplier spreads what is left (Fibonacci hashing).
+    // Objects are at least 8 bytes apart; the multiplier spreads the remaining bits (Fibonacci hashing).
     return (uint32_t)(((uint64_t)fiber >> 3) * 0x9E3779B97F4A7C15ULL >> 32) & (index->capacity - 1);
 }
 
@@ -45,7 +45,7 @@ void fiber_index_delete(struct fiber_index *index, VALUE *fiber)
     }
     index->slots[slot] = NULL;
     index->size--;
-    // Close the gap: whatever stands behind it and could have stood in it moves up.
+    // Close the gap: move up each later entry that could have stood in the gap.
     for (uint32_t probe = (slot + 1) & mask; index->slots[probe]; probe = (probe + 1) & mask) {
         uint32_t wanted = home(index, *index->slots[probe]);
         if (((probe - wanted) & mask) >= ((probe - slot) & mask)) {

@@ -1,6 +1,6 @@
-// The records of a fiber, for callers that name the fiber alone: the waits it is parked on (`unblock`, IO#close), the owner
-// that runs on it. Open addressing with linear probing; keys are the addresses of fibers, which cannot move while the loop
-// marks (and so pins) them.
+// Finds the records of a fiber for callers that know only the fiber: the waits in which the fiber is parked (`unblock`,
+// IO#close), and the owner that runs on it. Open addressing with linear probing. The keys are the addresses of fibers,
+// which cannot move because the loop's marking pins them.
 #ifndef HEDDLE_LOOP_FIBER_INDEX_H
 #define HEDDLE_LOOP_FIBER_INDEX_H
 
@@ -10,17 +10,18 @@
 #include <stddef.h>
 
 struct fiber_index {
-    VALUE **slots;     // each the member of a record that names its fiber
+    VALUE **slots;     // each points to the member of a record that names its fiber
     uint32_t capacity; // a power of two
     uint32_t size;
 };
 
 // Raises NoMemoryError before anything has changed.
 void fiber_index_add(struct fiber_index *index, VALUE *fiber);
-// Harmless for a record that is not there.
+// Does nothing for a record that is not in the index.
 void fiber_index_delete(struct fiber_index *index, VALUE *fiber);
 
-// The records of that fiber, one a call; *from is FIBER_INDEX_START at first. The index must not change in between.
+// Returns the records of that fiber, one per call; *from is FIBER_INDEX_START at first. The index must not change
+// between calls.
 #define FIBER_INDEX_START UINT32_MAX
 VALUE *fiber_index_find(const struct fiber_index *index, VALUE fiber, uint32_t *from);
 void fiber_index_free(struct fiber_index *index);

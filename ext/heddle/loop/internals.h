@@ -1,7 +1,8 @@
-// What the files of the loop share among themselves: switching.c (whose turn it is), descriptors.c (who waits for
-// which), parking.c (how a fiber waits), selection.c (for several descriptors), starting.c (how a fiber starts another
-// one), admission.c (what ends without parking), unblock.c (how a blocked fiber goes on), outside.c (what others do to a
-// fiber that waits), fall_back.c (when the kernel refuses a backend), loop.c (the loop's life).
+// Shared by the files of this room: switching.c (the ready queue and polling), descriptors.c (waits by descriptor),
+// parking.c (how a fiber waits), selection.c (waits for several descriptors), starting.c (how a fiber starts another),
+// admission.c (operations that end without parking), unblock.c (wakes blocked fibers), outside.c (raising in a waiting
+// fiber), deferred.c (exceptions that wait for a relock to end), fall_back.c (replaces a backend that the kernel
+// refuses), loop.c (a loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -9,33 +10,31 @@
 
 // ---- switching.c
 
-// Behind all that is ready.
+// Appends to the ready queue.
 void ready_push(struct loop *loop, struct loop_wait *wait);
 
-// For a fiber that starts another one: in front of what is ready, unless the others are due to have a turn.
+// For a fiber that starts another fiber: inserts at the front of the ready queue, unless the other fibers are due.
 void ready_push_starter(struct loop *loop, struct loop_wait *wait);
 void ready_remove(struct loop *loop, struct loop_wait *wait);
 
-// The wait is over, for whatever reason; its fiber runs when its turn comes.
+// Ends the wait, for whatever reason: its fiber becomes ready.
 void loop_wake(struct loop *loop, struct loop_wait *wait);
 
-// Whether what is in flight gets a look before the next ready fiber runs: after some dispatches, and after a
-// millisecond of the processor.
+// Returns whether to poll the kernel before the next ready fiber runs: after some dispatches, and after a millisecond.
 bool poll_due(const struct loop *loop);
 
-// Work that does not wait goes on for longer than dispatches do: makes a look due once a millisecond has passed, by the
-// clock.
+// Work that does not wait runs longer than a dispatch: makes a poll due once a millisecond has passed on the clock.
 void poll_if_late(struct loop *loop);
 
-// Runs others until `self` is dispatched.
+// Runs other fibers until `self` is dispatched.
 void switch_away(struct loop *loop, struct loop_wait *self);
 
-// Transfers to a fiber that has not run yet, whose block gets the argument, or is not in the ready queue.
+// Transfers to a fiber that is not in the ready queue, or has not run yet; the new fiber's block gets the argument.
 void switch_to(struct loop *loop, VALUE fiber, VALUE argument);
 
 // ---- parking.c
 
-// What park leaves behind for its caller; the record itself is recycled by then.
+// The results that park leaves for its caller; the wait record is recycled by then.
 struct parking {
     struct loop *loop;
     struct loop_wait *wait;
@@ -43,67 +42,73 @@ struct parking {
     short revents;
     int error;
     bool completed;
-    bool keeps_result;            // the turn is given away after an operation whose result is not to be lost
-    struct loop_wait *outer_wait; // of the same task: a trap handler that waits
+    bool keeps_result;            // the fiber yields after an operation whose result must not be lost
+    struct loop_wait *outer_wait; // the task's enclosing wait: a trap handler may wait inside it
     VALUE start;                  // a fiber to run at once, or 0; its block gets …
     VALUE argument;               // … this
     void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
     void *enter_argument;
-    VALUE exception; // was raised in the waiting fiber by somebody, or 0
-    VALUE blocker;   // of a WAIT_BLOCK: what for, or 0
+    VALUE exception; // raised in the waiting fiber by another fiber or thread; or 0
+    bool at_once;    // raise it even if the wait has completed
+    VALUE blocker;   // the object that a WAIT_BLOCK waits for, or 0
     bool timed_out;
-    unsigned forks; // where the record belongs
+    unsigned forks; // fork_count() when the record was taken: identifies the process that owns the record
 };
 
-// Takes the record of a wait, once what is pending was raised.
+// Acquires the wait record, after raising what is pending for the owner.
 void parking_begin(struct parking *parking, enum wait_kind kind);
 
-// Until the wait is over; releases its record. Raises what was sent to the owner only if the wait did not complete:
-// whoever completed it (a Mutex that was handed over, a byte that arrived) must not be forgotten. The next wait raises
+// Parks until the wait is over, and releases its record. Raises what is pending for the owner only if the wait did not
+// complete: a completion (a Mutex that was handed over, a byte that arrived) must not be lost. The next wait raises
 // then.
 void park(struct parking *parking);
 
-// However the fiber got here: nothing may point to the record any more.
+// Raises in the running fiber the exception that another fiber or thread raised in its wait. `relock`: the fiber waited
+// for a Mutex that it relocks; then loop_raise_deferred raises the exception.
+void raise_in_wait(struct loop *loop, VALUE exception, bool relock);
+
+// Removes every pointer to the record, however the fiber came to the end of its wait.
 void parking_detach(struct loop *loop, struct loop_wait *wait);
 
 // ---- starting.c
 
-// Calls `enter`, which switches to another fiber of this loop; the caller is ready meanwhile, as one that starts a
-// fiber.
+// Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, like a fiber that starts
+// another.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
 
 // ---- unblock.c
 
-// Lets all blocked fibers look again whether what they wait for is there: Ruby has no scheduler to tell while the loop
-// is detached from its thread.
+// Wakes all blocked fibers, so that they check again for what they wait for: while the loop is detached from its
+// thread, Ruby has no scheduler to tell.
 void recheck_blocked(struct loop *loop);
 
-// Whether it waits for a thread that lives. A wake-up too many must not end such a wait: Thread#join of Ruby 3.3 takes
-// it for the end of its limit, with or without one, and returns nil.
+// Returns whether the wait is for a living thread. A spurious wake-up must not end such a wait: Thread#join of Ruby 3.3
+// takes it for the end of its limit, even without a limit, and returns nil.
 bool waits_for_thread(const struct loop_wait *wait);
 
 // ---- descriptors.c
 
-// What `found` means to who asked for `asked`: an error or a hang-up answers whatever was asked; the next read or write
-// will tell which it is.
+// The events of `asked` that `found` answers: an error or a hang-up answers all of them, and the next read or write
+// reports it.
 short descriptor_answer(short asked, short found);
 
-// 0 or the errno that the wait ends with at once. May raise NoMemoryError; descriptor_unlink undoes what was done.
+// Returns 0, or the errno that the wait ends with at once. May raise NoMemoryError; descriptor_unlink undoes the
+// linking.
 int descriptor_arm(struct loop *loop, struct loop_wait *wait);
 
-// All that wait for it, linked by fd_next; or NULL.
+// All waits for the descriptor, linked by fd_next; or NULL.
 struct loop_wait *descriptor_waits(const struct loop *loop, int descriptor);
 
-// Harmless for a wait that is not linked.
+// Does nothing for a wait that is not linked.
 void descriptor_unlink(struct loop *loop, struct loop_wait *wait);
 
-// The wait is over, by these events or this errno.
+// Ends the wait with these events or this errno.
 void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, int error);
 
 // ---- fall_back.c
 
-// The backend's wait failed with this errno: goes on with the next best, which is asked for all that is waited for.
-// Raises SystemCallError where there is none.
+// The backend's wait failed with this errno: opens the next best backend and arms all waits there. Raises
+// SystemCallError when no backend is left.
 void loop_fall_back(struct loop *loop, int error);
 
 #endif

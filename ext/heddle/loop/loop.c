@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-// ---- all loops of the process, for what concerns each of them: a descriptor that is closed
+// ---- all loops of the process, for events that concern each of them: a descriptor that is closed
 
 static struct loop *live_loops; // under the GVL; other Ractors have no access to these schedulers
 
@@ -41,7 +41,7 @@ void loops_descriptor_closing(int descriptor)
 bool loops_interrupt_root(VALUE thread)
 {
     for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
-        if (loop->thread != thread || !loop->root->wait) continue;
+        if (loop->thread != thread || !loop->root->wait || loop->root->wait == loop->handling) continue;
         if (owner_pending(loop, loop->root)) loop_interrupt_owner(loop, loop->root);
         return true;
     }
@@ -80,12 +80,12 @@ static void close_kernel_side(struct loop *loop, bool forked)
     loop->wakeup = NULL;
 }
 
-// A child of fork holds copies of everything but has only the fiber that forked: the other fibers will never run here,
-// and the kernel's objects are the parent's.
+// A child of fork has copies of everything but only the fiber that forked: the other fibers never run in the child, and
+// the kernel's objects belong to the parent.
 static void abandon_parents_side(struct loop *loop)
 {
     close_kernel_side(loop, true);
-    // Neither slabs nor tables are freed: records of the parent's fibers point into them.
+    // Slabs and tables are not freed: records of the parent's fibers point into them.
     memset(&loop->timers, 0, sizeof(loop->timers));
     memset(&loop->waits, 0, sizeof(loop->waits));
     memset(&loop->blocked, 0, sizeof(loop->blocked));
@@ -94,13 +94,27 @@ static void abandon_parents_side(struct loop *loop)
     loop->descriptors = NULL;
     loop->drained = NULL;
     loop->descriptor_capacity = 0;
-    loop->ready_head = loop->ready_tail = loop->idle = loop->root->wait = loop->system->wait = NULL;
+    loop->ready_head = loop->ready_tail = loop->idle = loop->handling = NULL;
+    loop->root->wait = loop->system->wait = NULL;
     loop->idle_count = loop->ready_count = 0;
     loop->owners->abandon(loop);
     loop->wakeable = 0;
     loop->interrupt_due = false;
     loop->thread = 0;
     loop->fork_count = fork_count();
+}
+
+struct opening {
+    const struct backend *backend;
+    struct wakeup *wakeup;
+    void *state;
+};
+
+static VALUE open_backend(VALUE argument)
+{
+    struct opening *opening = (struct opening *)argument;
+    opening->state = opening->backend->open(opening->wakeup->reader);
+    return Qnil;
 }
 
 void loop_enter(struct loop *loop)
@@ -110,25 +124,28 @@ void loop_enter(struct loop *loop)
         if (loop->thread == rb_thread_current()) return;
         rb_raise(heddle_eWrongThread,
                  "this scheduler runs on %" PRIsVALUE
-                 ": call Heddle.spawn there, or hand work over through a Heddle::FiberPool",
+                 ": call Heddle.spawn on that thread, or hand work over through a Heddle::FiberPool",
                  loop->thread);
     }
     if (!loop->backend)
         rb_raise(rb_eArgError, "this scheduler was not initialized: make one with Heddle::Scheduler.new");
     if (loop->closed)
         rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
-    loop->owners->adopt(loop); // may raise: before there are descriptors
+    loop->owners->adopt(loop); // may raise, so it comes before descriptors are opened
     struct wakeup *wakeup = wakeup_new();
-    if (!wakeup) rb_sys_fail("heddle: cannot make a descriptor to wake the loop");
-    void *state = loop->backend->open(wakeup->reader);
-    if (!state) {
+    if (!wakeup) rb_sys_fail("heddle: cannot make a file descriptor to wake the loop");
+    struct opening opening = {.backend = loop->backend, .wakeup = wakeup};
+    int raised = 0;
+    rb_protect(open_backend, (VALUE)&opening, &raised); // NoMemoryError
+    if (!opening.state) {
         int error = errno;
         wakeup_release(wakeup);
+        if (raised) rb_jump_tag(raised);
         errno = error;
         rb_sys_fail(loop->backend->name);
     }
     loop->wakeup = wakeup;
-    loop->backend_state = state;
+    loop->backend_state = opening.state;
     loop->thread = rb_thread_current();
     loop->last_poll = deadline_now();
     list_loop(loop);
@@ -144,7 +161,8 @@ void loop_close(struct loop *loop)
 static void mark_wait(struct loop_wait *wait, void *unused)
 {
     (void)unused;
-    // Pins: fiber_index goes by the address. A fiber in a Mutex's or a Queue's list has no other owner than us.
+    // Pins the fiber, because fiber_index goes by its address. A fiber in the waiter list of a Mutex or Queue has no
+    // other reference.
     if (wait->fiber) rb_gc_mark(wait->fiber);
     if (wait->exception) rb_gc_mark(wait->exception);
     if (wait->kind == WAIT_BLOCK && wait->blocker) rb_gc_mark(wait->blocker);
@@ -153,7 +171,7 @@ static void mark_wait(struct loop_wait *wait, void *unused)
 
 void loop_mark(struct loop *loop)
 {
-    rb_gc_mark(loop->self); // pins the scheduler, which a pool's variable alone would let move
+    rb_gc_mark(loop->self); // pins the scheduler: a pool's variable alone would let it move
     rb_gc_mark(loop->thread);
     if (loop->owner->self) rb_gc_mark(loop->owner->self);
     wait_slab_each(&loop->waits, mark_wait, NULL);

@@ -1,5 +1,7 @@
-// What other fibers and threads do to a fiber that waits: raise in it, kill it, transfer to it.
+// How other fibers and threads act on a waiting fiber: wake it so that it raises what is pending, raise in it, kill it.
 #include "loop/internals.h"
+
+#include "loop/callers.h"
 
 static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
 {
@@ -7,13 +9,14 @@ static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
     uint32_t from = FIBER_INDEX_START;
     for (struct loop_wait *wait; (wait = fiber_index_next(index, fiber, &from));) {
         if (wait->state != WAIT_PARKED && wait->state != WAIT_READY) continue;
-        // Of several, the innermost is its owner's.
+        // A fiber may have several waits: the innermost is its owner's `wait`.
         if (!found || wait->owner->wait == wait) found = wait;
     }
     return found;
 }
 
-// They have no index: each task that starts or ends would pay for what is hardly ever asked.
+// Idle carriers have no index: each start and end of a task would pay for a rare question. There are at most 4096 of
+// them (IDLE_LIMIT in task/carrier.c), which takes 7 microseconds.
 static struct loop_wait *idle_wait(const struct loop *loop, VALUE fiber)
 {
     struct loop_wait *carrier = loop->idle;
@@ -32,8 +35,8 @@ static struct loop_wait *own_wait_of_fiber(struct loop *loop, VALUE fiber)
     return owner->wait && owner->wait->fiber == fiber ? owner->wait : NULL;
 }
 
-// For a fiber that has resumed another one, which waits now, the wait is that one's, as Fiber#raise has it since
-// Ruby 3.3.
+// For a fiber that has resumed another fiber, which waits now, returns the other fiber's wait, as Fiber#raise does
+// since Ruby 3.3.
 static struct loop_wait *wait_of_fiber(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *found = own_wait_of_fiber(loop, fiber);
@@ -47,30 +50,67 @@ bool loop_waits(struct loop *loop, VALUE fiber)
     return own_wait_of_fiber(loop, fiber);
 }
 
+// ---- switching to a fiber that waits
+
+static void enter_dispatched(struct loop *loop, void *argument)
+{
+    struct loop_wait *wait = argument;
+    if (wait->state == WAIT_READY) ready_remove(loop, wait);
+    wait->state = WAIT_RUNNING;
+    switch_to(loop, wait->fiber, Qnil);
+}
+
 // ---- raising
 
-struct strike {
+struct raising {
     VALUE fiber;
     VALUE exception;
 };
 
 static void enter_raising(struct loop *loop, void *argument)
 {
-    struct strike *strike = argument;
-    VALUE fiber = strike->fiber;
+    struct raising *raising = argument;
+    VALUE fiber = raising->fiber;
     loop->statistics.switches++;
-    rb_fiber_raise(fiber, 1, &strike->exception);
-    RB_GC_GUARD(fiber); // as in switch_to
+    rb_fiber_raise(fiber, 1, &raising->exception);
+    RB_GC_GUARD(fiber); // see switch_to
+}
+
+static bool waits_for_mutex(const struct loop_wait *wait)
+{
+    return wait->kind == WAIT_BLOCK && is_mutex(wait->blocker);
+}
+
+// Only the fiber itself can tell whether it relocks the Mutex.
+static void raise_at_mutex(struct loop *loop, struct loop_wait *wait, VALUE exception)
+{
+    wait->exception = exception;
+    wait->at_once = true;
+    step_aside(loop, enter_dispatched, wait);
 }
 
 bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
     if (!wait) return false;
-    // To whom it belonged it is dead; what is raised there would come out in whichever fiber its end returns to.
-    if (wait->kind == WAIT_IDLE) rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended");
-    struct strike strike = {.fiber = wait->fiber, .exception = exception};
-    step_aside(loop, enter_raising, &strike);
+    // The carrier's task has ended: an exception raised here would surface in whichever fiber the carrier's end returns
+    // to.
+    if (wait->kind == WAIT_IDLE)
+        rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can be raised in it");
+    if (waits_for_mutex(wait)) {
+        raise_at_mutex(loop, wait, exception);
+        return true;
+    }
+    struct raising raising = {.fiber = wait->fiber, .exception = exception};
+    step_aside(loop, enter_raising, &raising);
+    return true;
+}
+
+bool loop_kill(struct loop *loop, VALUE fiber)
+{
+    struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
+    if (!wait || !waits_for_mutex(wait)) return false;
+    raise_at_mutex(loop, wait, LOOP_KILL);
     return true;
 }
 
@@ -86,24 +126,14 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
 
 void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)
 {
-    // Several fibers share the system, and may end their waits in any order: its wait may be over.
+    // Several fibers share the owner `system` and end their waits in any order: its `wait` may be over.
     if (owner->wait && owner != loop->system) loop_wake(loop, owner->wait);
     if (loop->wakeup) wakeup_nudge(loop->wakeup);
 }
 
-// ---- switching to a fiber that waits
-
-static void enter_dispatched(struct loop *loop, void *argument)
+void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
 {
-    struct loop_wait *wait = argument;
-    if (wait->state == WAIT_READY) ready_remove(loop, wait);
-    wait->state = WAIT_RUNNING;
-    switch_to(loop, wait->fiber, Qnil);
-}
-
-void loop_strike(struct loop *loop, struct wait_owner *owner)
-{
-    // One whose wait has completed, or that is behind a shield, raises at its next wait.
+    // A fiber whose wait has completed, or that is behind a shield, raises at its next wait.
     struct loop_wait *wait = owner->wait;
     if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(loop, owner)) return;
     step_aside(loop, enter_dispatched, wait);

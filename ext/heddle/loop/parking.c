@@ -1,3 +1,4 @@
+// How a fiber waits: takes a record, arms timer and descriptor, lets other fibers run, and raises what came meanwhile.
 #include "loop/internals.h"
 
 #include "loop/callers.h"
@@ -14,7 +15,7 @@ static void expire_wait(struct timer *timer)
     loop_wake(wait->owner->loop, wait);
 }
 
-// What is pending is not raised in the wait for a Mutex that is taken again: it stays pending.
+// A wait that relocks a Mutex does not raise what is pending: it stays pending.
 static void prepare_wait(const struct parking *parking)
 {
     const struct loop *loop = parking->loop;
@@ -30,8 +31,11 @@ static void prepare_wait(const struct parking *parking)
 void parking_begin(struct parking *parking, enum wait_kind kind)
 {
     struct loop *loop = parking->loop;
-    // Not in place of a start: the task that is to be started would be lost. Nor of what an operation has taken.
+    // Does not raise in place of a start, because the task to be started would be lost; nor after an operation, whose
+    // result would be lost.
     bool only_waits = !parking->start && !parking->enter && !parking->keeps_result;
+    if (only_waits && loop->deferred && !(parking->blocker && called_by_relock(parking->blocker)))
+        loop_raise_deferred(loop);
     if (only_waits && (loop->owner->cancel_pending || *loop->owner->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->waits, kind);
@@ -48,7 +52,7 @@ static struct fiber_index *index_for(struct loop *loop, const struct loop_wait *
     return wait->kind <= WAIT_SLEEP ? &loop->blocked : &loop->parked;
 }
 
-// A turn of an owner's own fiber is found through the owner: turns are to cost next to nothing.
+// A yield of an owner's own fiber is found through the owner and needs no index: yields must cost next to nothing.
 static void index_wait(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->kind == WAIT_TURN && wait->fiber == wait->owner->fiber) return;
@@ -87,7 +91,7 @@ static VALUE park_body(VALUE argument)
             ready_push(loop, wait);
         }
     }
-    // Last of all before the fiber parks: whatever came before may have let another thread run, which unblocked the fiber.
+    // The last step before the fiber parks: an earlier step may have let another thread run, which unblocked the fiber.
     if (loop->early_wakes && early_wake_ends(loop, wait)) {
         wait->completed = true;
         return Qnil;
@@ -103,7 +107,7 @@ static VALUE park_body(VALUE argument)
     return Qnil;
 }
 
-// Whether something else than another fiber of this loop may end such a wait.
+// Returns whether something other than a fiber of this loop may end such a wait.
 static bool wakeable(enum wait_kind kind)
 {
     return kind != WAIT_BLOCK && kind != WAIT_IDLE;
@@ -126,7 +130,7 @@ static VALUE park_end(VALUE argument)
     struct parking *parking = (struct parking *)argument;
     struct loop *loop = parking->loop;
     struct loop_wait *wait = parking->wait;
-    if (parking->forks != fork_count()) { // in a child: the record is of the parent's
+    if (parking->forks != fork_count()) { // in a child: the record belongs to the parent
         loop->owner = wait->owner;
         wait->owner->wait = parking->outer_wait;
         return Qnil;
@@ -137,9 +141,11 @@ static VALUE park_end(VALUE argument)
     parking->error = wait->error;
     parking->completed = wait->completed;
     parking->exception = wait->exception;
+    parking->at_once = wait->at_once;
     loop->owner = wait->owner;
     wait->owner->wait = parking->outer_wait;
     if (wakeable(wait->kind)) loop->wakeable--;
+    if (loop->handling == wait) loop->handling = NULL;
     wait_release(&loop->waits, wait);
     return Qnil;
 }
@@ -152,12 +158,15 @@ void park(struct parking *parking)
     wait->owner->wait = wait;
     if (wakeable(wait->kind)) loop->wakeable++;
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
+    if (parking->exception) {
+        bool relock = parking->blocker && called_by_relock(parking->blocker);
+        if (relock || parking->at_once || !parking->completed) raise_in_wait(loop, parking->exception, relock);
+    }
     if (parking->completed) return;
-    if (parking->exception) rb_exc_raise(parking->exception);
     struct wait_owner *owner = loop->owner;
     if (!owner->cancel_pending && !*owner->innermost) return;
     if (parking->blocker && owner_pending(loop, owner) && called_by_relock(parking->blocker)) {
-        owner->deferred = true; // and looks again for its Mutex
+        owner->deferred = true; // Ruby then checks its Mutex again
     } else {
         loop->owners->raise_pending(owner);
     }
@@ -181,7 +190,7 @@ bool loop_sleep(struct loop *loop, int64_t span)
 
 void loop_yield(struct loop *loop)
 {
-    // With nobody else ready, what is due is the look at the kernel.
+    // With no other fiber ready, only a poll can be due.
     if (!loop->ready_head && !poll_due(loop) && !owner_pending(loop, loop->owner)) {
         loop->since_poll++;
         return;
@@ -207,8 +216,9 @@ void loop_raise_wait_error(int error, const char *doing)
 
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
 {
-    // What is asked for writing is nearly always there (a connect on loopback, a socket buffer with room), and a zero
-    // timeout asks for the truth now. Where something is pending for the task a wait fails, but only if it is needed.
+    // A descriptor is nearly always ready for writing (a connect on loopback, a socket buffer with room), and a zero
+    // timeout asks for the current state: so poll first. If something is pending for the task, a wait would raise; the
+    // poll avoids that where no wait is needed.
     if (span == 0 || (events & POLLOUT) || owner_pending(loop, loop->owner)) {
         int found = look(loop, descriptor, events);
         if (found || span == 0) {
@@ -226,7 +236,8 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
         if (parking.error) return -parking.error;
         if (parking.completed) return parking.revents;
         if (parking.timed_out) return 0;
-        // Woken for an exception that a trap handler's own wait took: zero would mean that the time is over.
+        // Woken for an exception that a wait in a trap handler has raised. Waits again, because 0 would mean that the
+        // time is over.
         if (deadline != DEADLINE_NEVER) {
             span = deadline - deadline_now();
             if (span <= 0) return 0;

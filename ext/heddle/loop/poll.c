@@ -5,14 +5,14 @@
 #include <poll.h>
 #include <string.h>
 
-// poll(2), which every platform has: the floor. Its cost grows with the number of waiting descriptors. One entry a
-// descriptor, however many wait for it: the kernel refuses more entries than the process may have descriptors.
+// poll(2), which every platform has. Its cost grows with the number of waiting descriptors. Each descriptor has one
+// entry, however many waits it has: the kernel refuses more entries than the process may have descriptors.
 
 struct poll_set {
-    struct pollfd *asked; // [0] is the wake-up's
+    struct pollfd *asked; // [0] is the wake-up descriptor's entry
     nfds_t count;
     nfds_t capacity;
-    nfds_t *places; // by descriptor: in `asked`, or 0
+    nfds_t *places; // by descriptor: its index in `asked`, or 0
     int place_capacity;
     int found;
 };
@@ -93,7 +93,7 @@ static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 {
     struct poll_set *set = state;
     nfds_t place = *place_of(set, wait->descriptor);
-    if (!place) return; // its number was closed, which has ended all waits for it
+    if (!place) return; // the number was closed, which has ended all waits for it
     if (rest) {
         set->asked[place].events = events_of(rest);
     } else {
@@ -118,7 +118,7 @@ static int collect(void *state, struct loop *loop)
     set->found = 0;
     if (found == 0) return 0;
     if (set->asked[0].revents) loop_signalled(loop);
-    // From the end: removing moves the last one here, and those who wait for something else ask again behind it.
+    // From the end: removing an entry moves the last entry here, and waits for other events are armed again behind it.
     for (nfds_t i = set->count; i-- > 1;) {
         struct pollfd asked = set->asked[i];
         if (!asked.revents) continue;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <sys/resource.h>
 
-enum { PAUSE = 5 }; // milliseconds between two looks at what cannot be waited for
+enum { PAUSE = 5 }; // milliseconds between two polls of the slices that are not waited for
 
 static nfds_t most_entries(void)
 {

@@ -1,4 +1,4 @@
-// Waiting for several descriptors at once, and for what native threads find out.
+// Waits for several descriptors at once, and for notes of native threads.
 #include "loop/internals.h"
 
 #include "os/fork.h"
@@ -41,7 +41,7 @@ static VALUE selection_end(VALUE argument)
 {
     struct selection *selection = (struct selection *)argument;
     struct loop *loop = selection->parking.loop;
-    if (selection->parking.forks != fork_count()) return Qnil; // in a child: the records are of the parent's
+    if (selection->parking.forks != fork_count()) return Qnil; // in a child: the records belong to the parent
     for (size_t i = 0; i < selection->made; i++) {
         struct loop_wait *member = selection->members[i];
         selection->asked[i].revents = member->revents;

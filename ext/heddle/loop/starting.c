@@ -1,4 +1,4 @@
-// Starting fibers, and keeping idle ones.
+// Starts fibers and keeps idle carriers.
 #include "loop/internals.h"
 
 #include "os/fork.h"
@@ -19,20 +19,30 @@ void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
     park(&parking);
 }
 
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner)
+struct continuing {
+    struct wait_owner *owner;
+    VALUE fiber;
+};
+
+// Only now, when nothing can raise any more, does the carrier leave the list.
+static void enter_idle(struct loop *loop, void *argument)
 {
+    struct continuing *continuing = argument;
     struct loop_wait *carrier = loop->idle;
-    VALUE fiber = carrier->fiber;
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = Qnil};
-    parking_begin(&parking, WAIT_TURN);
-    parking.wait->completed = true;
     loop->idle = carrier->next;
     loop->idle_count--;
     carrier->next = NULL;
-    carrier->owner = owner;
+    carrier->owner = continuing->owner;
     carrier->state = WAIT_RUNNING;
-    park(&parking);
-    return fiber;
+    continuing->fiber = carrier->fiber;
+    switch_to(loop, carrier->fiber, Qnil);
+}
+
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner)
+{
+    struct continuing continuing = {.owner = owner};
+    step_aside(loop, enter_idle, &continuing);
+    return continuing.fiber;
 }
 
 static VALUE idle_body(VALUE argument)
@@ -50,8 +60,8 @@ static VALUE idle_end(VALUE argument)
 {
     struct parking *parking = (struct parking *)argument;
     struct loop *loop = parking->loop;
-    if (parking->forks != fork_count()) return Qnil; // in a child: the record is of the parent's
-    if (parking->wait->state == WAIT_PARKED) {       // somebody raised in it
+    if (parking->forks != fork_count()) return Qnil; // in a child: the record belongs to the parent
+    if (parking->wait->state == WAIT_PARKED) {       // an exception was raised in it
         struct loop_wait **link = &loop->idle;
         while (*link != parking->wait)
             link = &(*link)->next;
@@ -65,7 +75,7 @@ static VALUE idle_end(VALUE argument)
 void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop, .forks = fork_count()};
-    loop->owner = loop->system; // its own task is over
+    loop->owner = loop->system; // the carrier's own task has ended
     parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
     parking.wait->owner = loop->system;
     parking.wait->fiber = rb_fiber_current();

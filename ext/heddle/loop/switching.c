@@ -1,3 +1,4 @@
+// Whose turn it is: the ready queue, when to poll the kernel, and the switch from one fiber to the next.
 #include "loop/internals.h"
 
 #include "os/fork.h"
@@ -5,12 +6,12 @@
 #include <ruby/thread.h>
 
 enum {
-    POLL_OFTEN = 4,           // dispatches, while polls bring something and few are ready
-    POLL_SELDOM = 64,         // … while they bring nothing
-    POLL_AT_MOST_AFTER = 256, // … however many are ready
-    CLOCK_EVERY = 4,          // … that the clock is looked at
-    STARTS_AT_MOST = 64,      // that fibers make in a row before all others have a turn
-    TURNS_A_START = 4,        // that the others have after each start while polls bring something
+    POLL_OFTEN = 4,           // dispatches between polls, while polls find something and few fibers are ready
+    POLL_SELDOM = 64,         // … while polls find nothing
+    POLL_AT_MOST_AFTER = 256, // … however many fibers are ready
+    CLOCK_EVERY = 4,          // dispatches between two readings of the clock
+    STARTS_AT_MOST = 64,      // starts in a row before all other fibers have a turn
+    TURNS_A_START = 4,        // turns of other fibers after each start, while polls find something
 };
 
 static const int64_t MILLISECOND = 1000000;
@@ -47,9 +48,10 @@ static void ready_insert(struct loop *loop, struct loop_wait *wait, struct loop_
     loop->ready_count++;
 }
 
-// Behind the others, a fiber among many busy ones would pay a whole round of them for each that it starts: an accept loop
-// would never catch up. Always in front, it would start thousands before one of them is finished, and a task that waits
-// costs memory: while polls bring something, some of the others have their turns after each start.
+// Where to put a fiber that has started another. At the end of the queue, a fiber among many busy ones would wait a
+// whole round for each start: an accept loop would never catch up. Always at the front, the fiber would start thousands
+// of tasks before one of them is finished, and a waiting task costs memory. So while polls find something,
+// TURNS_A_START other fibers have their turn after each start.
 void ready_push_starter(struct loop *loop, struct loop_wait *wait)
 {
     struct loop_wait *before = NULL;
@@ -88,7 +90,7 @@ void loop_wake(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->state != WAIT_PARKED) return;
     if (wait->kind == WAIT_MEMBER) {
-        wait->state = WAIT_READY; // not in the queue: has no fiber
+        wait->state = WAIT_READY; // not in the ready queue: a member has no fiber
         wait->parent->completed = true;
         loop_wake(loop, wait->parent);
     } else {
@@ -140,8 +142,8 @@ static int take_notes(struct loop *loop)
     return count;
 }
 
-// Every fiber waits for another one, and no timer, descriptor, child or thread is left that could wake any: says so where
-// the loop was started. True when it did.
+// Every fiber waits for another one, and no timer, descriptor, child process or thread can wake any of them: raises an
+// error where the loop was started. Returns whether it did.
 static bool report_deadlock(struct loop *loop)
 {
     if (!loop->deadlock_error || !loop->root->wait || atomic_load(&loop->wakeup->notes)) return false;
@@ -152,25 +154,26 @@ static bool report_deadlock(struct loop *loop)
     return true;
 }
 
-// Before all that is ready now had its turn, another look brings nothing forward: what it finds stands behind them.
+// Polling again before all fibers that are ready now had their turn gains nothing: what the poll finds queues behind
+// them.
 static uint32_t turns_until_poll(const struct loop *loop)
 {
     if (loop->ready_count < POLL_OFTEN) return POLL_OFTEN;
     return loop->ready_count < POLL_AT_MOST_AFTER ? loop->ready_count : POLL_AT_MOST_AFTER;
 }
 
-// Looks at kernel, timers and other threads' notes. With nothing ready it sleeps, without the GVL, until one of them
-// has something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
-// False when Ruby refused to let go of the GVL: rb_nogvl does for any flag of the running fiber (finalizers that are due,
-// the end of a time slice), of which rb_thread_interrupted knows two only, and none goes away before Ruby code runs on
-// that fiber. Another fiber must do the waiting.
-// Its frame is not to lie beneath every fiber that waits, as switch_away's does.
+// Polls the kernel, timers and other threads' notes. With nothing ready, sleeps without the GVL until one of them has
+// something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
+// Returns false when Ruby refused to release the GVL: rb_nogvl refuses for any flag of the running fiber (due
+// finalizers, the end of a time slice). rb_thread_interrupted knows only two of these flags, and none of them clears
+// before Ruby code runs on that fiber, so another fiber must do the waiting. Not inlined: its frame must not lie
+// beneath every waiting fiber, as switch_away's does.
 RBIMPL_ATTR_NOINLINE()
 static bool poll_kernel(struct loop *loop)
 {
-    if (!loop->backend_state) rb_raise(heddle_eSchedulerClosed, "the scheduler was closed under a fiber that waits");
-    // All of them, so not at each visit, of which a pool's spawn is one: when nothing else is to be done, and where others
-    // are always ready, after as many switches as fibers are woken.
+    if (!loop->backend_state) rb_raise(heddle_eSchedulerClosed, "the scheduler was closed while a fiber waited in it");
+    // Rechecking wakes all blocked fibers, so it does not run at each detachment (a pool's spawn is one): it runs when
+    // nothing else is ready, or after as many switches as there are fibers to wake.
     if (loop->recheck_due && (!loop->ready_head || loop->statistics.switches >= loop->recheck_at))
         recheck_blocked(loop);
     struct sleep sleep = {.loop = loop};
@@ -178,7 +181,7 @@ static bool poll_kernel(struct loop *loop)
     if (!loop->ready_head) {
         deadline_t next = timer_next(&loop->timers);
         if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return true;
-        // The look for a deadlock may let other threads run, and one of them wake a fiber.
+        // report_deadlock may let other threads run, and one of them may have woken a fiber.
         if (!loop->ready_head) sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
         sleep.until = next;
     }
@@ -187,7 +190,7 @@ static bool poll_kernel(struct loop *loop)
     if (sleep.timeout > 0) {
         loop->statistics.sleeps++;
         atomic_store(&loop->wakeup->sleeping, true);
-        // A note posted before the store above was not signalled.
+        // A note that was posted before the store above sent no signal.
         if (atomic_load(&loop->wakeup->notes)) sleep.timeout = 0;
         rb_nogvl(sleep_without_gvl, &sleep, interrupt_sleep, loop->wakeup,
                  RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
@@ -231,22 +234,27 @@ void switch_to(struct loop *loop, VALUE fiber, VALUE argument)
 {
     loop->statistics.switches++;
     rb_fiber_transfer(fiber, 1, &argument);
-    // Once it is back, rb_fiber_transfer looks at the fiber that it had switched to, and keeps no object but a pointer: one
+    // After switching back, rb_fiber_transfer reads the fiber that it had switched to, through a plain pointer: a fiber
     // that has ended meanwhile must not be collected before.
     RB_GC_GUARD(fiber);
 }
 
-// A trap handler may fork, and the child return from it into a wait of the parent's that nothing can end there.
-static void check_interrupts(const struct loop *loop)
+// A trap handler may fork, and the child may return from the handler into one of the parent's waits, which nothing can
+// end in the child.
+static void check_interrupts(struct loop *loop, struct loop_wait *self)
 {
+    struct loop_wait *before = loop->handling;
+    loop->handling = self; // park_end forgets it after an exception
     rb_thread_check_ints();
+    loop->handling = before;
     if (!loop->backend_state || loop->fork_count != fork_count())
-        rb_raise(heddle_eSchedulerClosed, "the scheduler was closed, or this process forked, under a fiber that waits");
+        rb_raise(heddle_eSchedulerClosed,
+                 "the scheduler was closed, or this process forked, while a fiber waited in it");
 }
 
-// Who gets an interrupt that came while a fiber polled: whatever runs outside of all tasks, that is, who called the
-// outermost run; never whichever task happened to poll. RUBY_VM_CHECK_INTS looks at the flags of the running fiber
-// only, rb_thread_check_ints at the thread's queue: it must be called there.
+// Delivers an interrupt that came while a fiber polled. The interrupt goes to the code outside of all tasks, which
+// called the outermost run; never to the task that happened to poll. RUBY_VM_CHECK_INTS checks the running fiber's
+// flags only; rb_thread_check_ints checks the thread's queue, and must be called on the root's fiber.
 static void deliver_interrupt(struct loop *loop, struct loop_wait *self)
 {
     struct loop_wait *root = loop->root->wait;
@@ -255,7 +263,7 @@ static void deliver_interrupt(struct loop *loop, struct loop_wait *self)
         switch_to(loop, root->fiber, Qnil);
     } else {
         loop->owner = self->owner;
-        check_interrupts(loop);
+        check_interrupts(loop, self);
     }
 }
 
@@ -264,18 +272,18 @@ static void take_interrupt(struct loop *loop, struct loop_wait *self)
     if (!loop->interrupt_due || self != loop->root->wait) return;
     loop->interrupt_due = false;
     loop->owner = self->owner;
-    check_interrupts(loop);
+    check_interrupts(loop, self);
 }
 
-// How long the fiber that parks now has run.
+// Records how long the fiber that parks now has run.
 static void measure_run(struct loop *loop)
 {
     int64_t run = deadline_now() - loop->run_began;
     if (loop->run_began && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
 }
 
-// A fiber may also come back here without being dispatched: Ruby transfers to the thread's root (or to the innermost
-// fiber that it resumes) when a fiber ends, and an interrupt brings the root back.
+// A fiber may also return here without being dispatched: Ruby transfers to the thread's root fiber (or to the innermost
+// fiber that resumes another) when a fiber ends, and an interrupt brings the root fiber back.
 void switch_away(struct loop *loop, struct loop_wait *self)
 {
     loop->since_switch = 0;

@@ -1,5 +1,5 @@
-// Timers of one loop: a 4-ary heap of intrusive nodes. A node knows its place, so that cancelling is a true
-// removal and nothing is left behind (a million cancelled timers cost no memory).
+// Timers of one loop: a 4-ary heap of intrusive nodes. A node knows its place, so that cancelling removes it: a million
+// cancelled timers cost no memory.
 #ifndef HEDDLE_LOOP_TIMER_H
 #define HEDDLE_LOOP_TIMER_H
 
@@ -8,7 +8,7 @@
 struct timer {
     deadline_t at;
     uint64_t order;                      // equal deadlines: first come, first served
-    uint32_t place;                      // 1-based index in the heap; 0 when not in it
+    uint32_t place;                      // 1-based index in the heap; 0 if not in the heap
     void (*expire)(struct timer *timer); // called with the timer already out of the heap; must not run Ruby code
 };
 
@@ -22,10 +22,10 @@ struct timer_heap {
 // Raises NoMemoryError before anything has changed.
 void timer_add(struct timer_heap *heap, struct timer *timer, deadline_t at);
 
-// Harmless for a timer that is not in the heap.
+// Does nothing for a timer that is not in the heap.
 void timer_cancel(struct timer_heap *heap, struct timer *timer);
 
-// Expires all that is due, in order. Returns how many.
+// Expires all due timers, in order. Returns how many.
 uint32_t timer_expire(struct timer_heap *heap, deadline_t now);
 
 static inline deadline_t timer_next(const struct timer_heap *heap)

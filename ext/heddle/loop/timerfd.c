@@ -5,7 +5,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-// Below, what is saved is not worth the call that sets it: sleeps of a few milliseconds, each of which has its own.
+// Sleeps of a few milliseconds each have their own deadline: for them, setting the timerfd costs more than it saves.
 static const int64_t LONG_WAIT = 10000000;
 
 void timerfd_open(struct timerfd *timer)

@@ -1,32 +1,34 @@
-// A limit on each wait has the kernel set a timer and take it back, which costs more than all else of a deadline. Where a wait
-// may last, a timer of the backend's own keeps the time: it stays set when the wait ends before, for the waits that follow, and
-// goes off once for nobody.
+// Keeps one timerfd armed across waits. With a timeout per wait the kernel sets and removes a timer each time, which
+// costs more than all other work of a deadline. For waits that may last, the backend arms this timerfd instead: it
+// stays armed for the following waits when a wait ends early, and fires once without effect.
 #ifndef HEDDLE_LOOP_TIMERFD_H
 #define HEDDLE_LOOP_TIMERFD_H
 
 #include "deadline.h"
 
 struct timerfd {
-    int descriptor; // readable from `at` on until it is set again; -1 where none can be had
-    deadline_t at;  // what it is set to, or 0
+    int descriptor; // readable from `at` on until it is set again; -1 if the system offers none
+    deadline_t at;  // the instant that it is set to, or 0
 };
 
-// Made with the loop: later, in a wait, it might get the number of a file that somebody has closed behind our back, and who
-// waits for that.
+// Opened with the loop: opened later, within a wait, the timerfd might get the number of a file that was closed without
+// our notice and that a fiber still waits for.
 void timerfd_open(struct timerfd *timer);
 void timerfd_close(struct timerfd *timer);
 
-// Whether a wait of so many nanoseconds, until that instant, needs no limit as it is set.
-static inline bool standing_suffices(const struct timerfd *timer, int64_t timeout, deadline_t until)
+// Returns whether a wait of this many nanoseconds, until that instant, needs no timeout because the timerfd fires in
+// time.
+static inline bool timerfd_suffices(const struct timerfd *timer, int64_t timeout, deadline_t until)
 {
     return timeout == DEADLINE_NEVER || (timer->at != 0 && timer->at <= until);
 }
 
-// Sets it, if that is worth a system call; false if not, or where none can be had: then a limit is needed.
+// Sets the timerfd if that is worth a system call. Returns false if not, or if there is no timerfd: the wait then needs
+// a timeout.
 bool timerfd_set(struct timerfd *timer, int64_t timeout, deadline_t until);
 
-// It went off, or nobody would be told: it counts as not set.
-static inline void standing_forget(struct timerfd *timer)
+// The timerfd fired, or its event would reach nobody: it counts as not set.
+static inline void timerfd_forget(struct timerfd *timer)
 {
     timer->at = 0;
 }

@@ -1,11 +1,11 @@
-// How fibers that are blocked go on.
+// Wakes blocked fibers.
 #include "loop/internals.h"
 
 #include "loop/early_wake.h"
 
 static bool unblock_parked(struct loop *loop, VALUE fiber)
 {
-    // All waits of that fiber: a trap handler may wait inside of another one. A wake-up too many is allowed.
+    // All waits of that fiber, since a trap handler may wait inside another wait. Spurious wake-ups are allowed.
     uint32_t from = FIBER_INDEX_START;
     bool found = false;
     for (struct loop_wait *wait; (wait = fiber_index_next(&loop->blocked, fiber, &from)); found = true) {
@@ -34,7 +34,7 @@ bool waits_for_thread(const struct loop_wait *wait)
 
 static void wake_blocked(struct loop_wait *wait, void *loop)
 {
-    // Not a sleep: it must not end early.
+    // Not a sleep, which must not end early.
     if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED || waits_for_thread(wait)) return;
     wait->completed = true;
     loop_wake(loop, wait);

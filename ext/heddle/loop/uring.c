@@ -9,32 +9,32 @@
 #include <poll.h>
 #include <string.h>
 
-// Only polls go through the ring, no reads or writes: the kernel never holds a pointer to a buffer of ours, and an
-// O_NONBLOCK descriptor would answer EAGAIN to a read at once anyway. A poll costs no system call of its own: it is
-// submitted with the next look at the ring.
+// Only polls go through the ring, no reads or writes: the kernel never holds a pointer to our buffers, and an
+// O_NONBLOCK descriptor would answer a read with EAGAIN at once anyway. A poll costs no system call of its own: the
+// next wait submits it.
 
 enum { ENTRIES = 1024 };
 
-// Keys that name no wait (an index that no slab reaches).
+// Keys that name no wait record: no slab reaches their index.
 #define WAKEUP_KEY UINT64_MAX
 #define TIMER_KEY  (UINT64_MAX - 1)
 
-// In the key of a removal, beside the key of the poll that it removes.
+// Marks the key of a poll's removal; the other bits are the poll's key.
 #define REMOVAL (UINT64_C(1) << 31)
 
 struct uring {
     struct io_uring ring;
     int wakeup_descriptor;
     bool rearm_wakeup;
-    int broken; // errno with which the kernel refuses the ring, or 0: polls may be lost, another backend must take over
+    int broken; // errno with which the kernel refuses the ring, or 0. Polls may be lost: another backend must take over
     struct timerfd timer;
 };
 
 static int setup(struct io_uring *ring, unsigned entries)
 {
-    // DEFER_TASKRUN (kernel 6.1): completions are posted when we ask for them, not by interrupting Ruby code.
-    // It needs SINGLE_ISSUER: the ring belongs to the native thread that made it.
-    // TASKRUN_FLAG: where they wait to be asked for can be seen without a system call.
+    // DEFER_TASKRUN (kernel 6.1): completions are posted when we ask for them, not by interrupting Ruby code. It needs
+    // SINGLE_ISSUER: the ring belongs to the native thread that made it. TASKRUN_FLAG: shows without a system call that
+    // completions are to be fetched.
     struct io_uring_params params = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                               IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CLAMP};
     int error = shim_threads_migrate() ? -EINVAL : io_uring_queue_init_params(entries, ring, &params);
@@ -43,7 +43,7 @@ static int setup(struct io_uring *ring, unsigned entries)
         params.flags = IORING_SETUP_CLAMP;
         error = io_uring_queue_init_params(entries, ring, &params);
     }
-    if (error == 0 && !(params.features & IORING_FEAT_EXT_ARG)) { // kernel < 5.11: no wait with a timeout of its own
+    if (error == 0 && !(params.features & IORING_FEAT_EXT_ARG)) { // kernel < 5.11: a wait cannot have its own timeout
         io_uring_queue_exit(ring);
         return ENOSYS;
     }
@@ -53,26 +53,26 @@ static int setup(struct io_uring *ring, unsigned entries)
 static int probe(void)
 {
     struct io_uring ring;
-    int error = setup(&ring, ENTRIES); // as large as the real one: locked memory may be short
+    int error = setup(&ring, ENTRIES); // as large as the real ring: locked memory may be short
     if (error == 0) io_uring_queue_exit(&ring);
     return error;
 }
 
-// Whether to enter the kernel would bring anything.
+// Returns whether entering the kernel can have any effect.
 static bool has_work(struct io_uring *ring)
 {
     if (!(ring->flags & IORING_SETUP_TASKRUN_FLAG) || io_uring_sq_ready(ring) > 0) return true;
     return IO_URING_READ_ONCE(*ring->sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW);
 }
 
-// The submission queue holds what has gathered since the last look; when it is full, it is handed over early. NULL
-// where the kernel takes nothing any more: the next wait reports the ring as broken, and the loop asks another backend
-// for all waits.
+// The submission queue gathers entries until the next wait; when it is full, it is submitted early. Returns NULL if the
+// kernel takes nothing any more: the next wait then reports the ring as broken, and the loop arms all waits in another
+// backend.
 static struct io_uring_sqe *submission(struct uring *uring)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
     if (!sqe && !uring->broken) {
-        int result = io_uring_submit_and_get_events(&uring->ring); // also makes room for completions that wait for it
+        int result = io_uring_submit_and_get_events(&uring->ring); // also makes room for completions that wait for room
         sqe = io_uring_get_sqe(&uring->ring);
         if (!sqe) uring->broken = result < 0 ? -result : EAGAIN;
     }
@@ -96,7 +96,7 @@ static void *open_uring(int wakeup_descriptor)
         errno = error;
         return NULL;
     }
-    // A child of fork must not see the queues: it would share them with the parent.
+    // A child of fork must not map the queues: it would share them with the parent.
     io_uring_ring_dontfork(&uring->ring);
     uring->wakeup_descriptor = wakeup_descriptor;
     uring->rearm_wakeup = true;
@@ -108,9 +108,9 @@ static void close_uring(void *state, bool forked)
 {
     struct uring *uring = state;
     if (forked) {
-        close(uring->ring.ring_fd); // the mappings are not in this process
+        close(uring->ring.ring_fd); // this process has no mappings of the ring
     } else {
-        // Somebody closed the ring's descriptor; the number may be another file's by now.
+        // Other code closed the ring's descriptor; the number may be another file's by now.
         if (uring->broken == EBADF || uring->broken == EOPNOTSUPP) uring->ring.ring_fd = -1;
         io_uring_queue_exit(&uring->ring);
     }
@@ -121,7 +121,7 @@ static void close_uring(void *state, bool forked)
 static void remove_poll(struct uring *uring, uint64_t key)
 {
     struct io_uring_sqe *sqe = submission(uring);
-    if (!sqe) return; // it ends with the ring
+    if (!sqe) return; // the poll ends with the ring
     io_uring_prep_poll_remove(sqe, key);
     io_uring_sqe_set_data64(sqe, key | REMOVAL);
 }
@@ -135,8 +135,8 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
         poll_once(uring, wait->descriptor, events, wait_key(wait));
         return 0;
     }
-    // Urgent data does not complete a poll for POLLPRI alone that was there before it (seen on Linux 6.18); one that
-    // asks for POLLIN, too, it does. Of those completions, the ones that nobody asked for are passed over in collect.
+    // A poll for POLLPRI alone does not complete for urgent data that was there before (seen on Linux 6.18); a poll
+    // that also asks for POLLIN does. collect skips the completions that no wait asked for.
     struct io_uring_sqe *sqe = submission(uring);
     if (!sqe) return 0;
     io_uring_prep_poll_multishot(sqe, wait->descriptor, (unsigned)(events | POLLIN));
@@ -147,15 +147,16 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
 static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
 {
     (void)rest;
-    // The kernel's poll holds the file open until it is told: without this a closed socket sends no FIN.
+    // The kernel's poll holds the file open until it is removed: without the removal a closed socket sends no FIN.
     remove_poll(state, wait_key(wait));
 }
 
-// Whether a wait until then needs no limit. While the timer is set it has a poll, which ends as it goes off.
+// Keeps time for a wait until `until`. True if the wait then needs no timeout. An armed timerfd has a poll, which
+// completes when the timerfd fires.
 static bool keep_time(struct uring *uring, int64_t timeout, deadline_t until)
 {
     struct timerfd *timer = &uring->timer;
-    if (standing_suffices(timer, timeout, until)) return true;
+    if (timerfd_suffices(timer, timeout, until)) return true;
     bool polled = timer->at != 0;
     if (!timerfd_set(timer, timeout, until)) return false;
     if (!polled) poll_once(uring, timer->descriptor, POLLIN, TIMER_KEY);
@@ -186,7 +187,8 @@ static int wait_uring(void *state, int64_t timeout, deadline_t until)
     return uring->broken;
 }
 
-// A completion repeats what woke the poll, and sockets wake with POLLPRI in it whatever arrived (sock_def_readable).
+// A completion repeats the events that woke the poll, and sockets wake with POLLPRI among them whatever arrived
+// (sock_def_readable).
 static short confirm_urgent(struct loop *loop, uint64_t key, short revents)
 {
     struct loop_wait *wait = wait_find(&loop->waits, key);
@@ -202,9 +204,9 @@ static struct loop_wait *armed_wait(struct loop *loop, uint64_t key)
     return wait && wait->armed ? wait : NULL;
 }
 
-// A poll for urgent data ends with what nobody asked for when the completion queue is full. And it goes on after its
-// wait is over: its removal, submitted already, fails where the poll is just completing, and only what the poll says
-// next tells that it is still there. Left alone it would keep the file open for ever.
+// A multishot poll for urgent data ends too early when the completion queue is full: arms it again. The poll may also
+// outlive its wait: its removal fails if the poll is just completing, and only the poll's next completion shows that
+// the poll still exists. Left alone, the poll would keep the file open for ever.
 static void end_or_arm_again(struct uring *uring, struct loop *loop, uint64_t key, bool goes_on)
 {
     struct loop_wait *wait = armed_wait(loop, key);
@@ -238,13 +240,13 @@ static int collect(void *state, struct loop *loop)
         seen++;
         uint64_t key = cqe->user_data;
         if (key == TIMER_KEY) {
-            standing_forget(&uring->timer);
+            timerfd_forget(&uring->timer);
         } else if (key == WAKEUP_KEY) {
             uring->rearm_wakeup = true;
             loop_signalled(loop);
             found++;
         } else if (key & REMOVAL) {
-            // The poll was at work just then, and may have gone back to waiting without a completion.
+            // The poll was completing just then, and may wait again without a completion.
             if (cqe->res == -EALREADY) remove_poll(uring, key & ~REMOVAL);
         } else {
             take_completion(uring, loop, cqe);

@@ -32,7 +32,7 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
     wait->events = wait->revents = 0;
     wait->kind = kind;
     wait->state = WAIT_PARKED;
-    wait->timed_out = wait->completed = wait->armed = wait->indexed = wait->starter = false;
+    wait->timed_out = wait->completed = wait->armed = wait->indexed = wait->at_once = wait->starter = false;
     wait->error = 0;
     return wait;
 }

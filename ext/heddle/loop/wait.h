@@ -1,6 +1,16 @@
-// The record of one parked fiber: what it waits for, and how that ended. Records live in slabs that are never
-// given back while the loop lives, and are recycled with a new generation: a completion that comes too late finds
-// either a record of another generation or none that is parked, and is harmless.
+// The wait record of one parked fiber: what the fiber waits for, and how the wait ended. Records live in slabs that are
+// kept for the loop's life, and are recycled with a new generation: a late completion finds a record of another
+// generation, or one that is not parked, and has no effect.
+//
+// While code holds a record of its own (from wait_acquire or parking_begin to park, selection or the release):
+// - Call nothing that may raise or throw, unless rb_ensure releases the record: nobody else would. wait_acquire itself,
+//   descriptor_arm and every allocation by Ruby may raise NoMemoryError; Ruby code and interrupt checks may raise
+//   anything. The `expect` callback (loop.h) and a timer's `expire` (timer.h) run inside and must not raise.
+// - Call nothing that may let another thread or fiber run between the last look at what the fiber waits for and park:
+//   the wake-up would come too early (early_wake.h).
+// - After a fork the record belongs to the parent (parking.forks): the child must not release it.
+// Never keep a pointer to another fiber's record across a call that may switch fibers or threads, because the record
+// may be recycled meanwhile: keep its wait_key, and ask wait_find.
 #ifndef HEDDLE_LOOP_WAIT_H
 #define HEDDLE_LOOP_WAIT_H
 
@@ -16,7 +26,7 @@ enum wait_kind {
     WAIT_SELECT,     // ended by one of its children, each a WAIT_MEMBER
     WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
     WAIT_NATIVE,     // ended by a native thread (resolver)
-    WAIT_TURN,       // ready at once: gave its turn away
+    WAIT_TURN,       // ready at once: the fiber has yielded
     WAIT_IDLE,       // a carrier between two tasks
     WAIT_KINDS
 };
@@ -27,30 +37,32 @@ struct loop_wait {
     struct timer timer;
     VALUE fiber;
     union {
-        VALUE blocker;            // what a WAIT_BLOCK waits for, for those who ask; or 0
+        VALUE blocker;            // the object that a WAIT_BLOCK waits for, for information; or 0
         struct loop_wait *parent; // of a WAIT_MEMBER
     };
-    VALUE exception;                     // to be raised in the fiber when it wakes, unless the wait has completed; or 0
-    struct wait_owner *owner;            // whom an expiry or a cancel is raised in
+    VALUE exception;                     // raised in the fiber when it wakes, unless the wait has completed; or 0
+    struct wait_owner *owner;            // where an expiry or a cancellation is raised
     struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle carriers
-    struct loop_wait *fd_prev, *fd_next; // the others that wait for this descriptor
+    struct loop_wait *fd_prev, *fd_next; // the other waits for this descriptor
     uint32_t index;
     uint32_t generation;
-    deadline_t since; // about when it began: the time of the last look at the kernel
+    deadline_t since; // roughly when the wait began: the time of the last poll
     int descriptor;
     short events; // poll(2)'s bits
     short revents;
     uint8_t kind;
     uint8_t state;
     bool timed_out;
-    bool completed; // what it waited for came
-    bool armed;     // the backend knows of it
-    bool indexed;   // can be found by its fiber
-    bool starter;   // ready in front of the others, because its fiber started another one
+    bool completed; // the event that the fiber waited for came
+    bool armed;     // the backend knows the wait
+    bool indexed;   // fiber_index can find the wait
+    bool at_once;   // raise the exception even if the wait has completed
+    bool starter;   // ready at the front, because the fiber has started another
     int error;      // errno with which the wait failed, or 0
 };
 
-// Names a record in places that outlive it (the kernel, a native thread): generation above, index below.
+// Names a record in places that outlive it (the kernel, a native thread): the generation in the upper half, the index
+// in the lower.
 static inline uint64_t wait_key(const struct loop_wait *wait)
 {
     return (uint64_t)wait->generation << 32 | wait->index;
@@ -62,11 +74,11 @@ struct wait_slab {
     struct loop_wait *free;
 };
 
-// A fresh record in state WAIT_PARKED. Raises NoMemoryError before anything has changed.
+// Returns a fresh record in state WAIT_PARKED. Raises NoMemoryError before anything has changed.
 struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind);
 void wait_release(struct wait_slab *slab, struct loop_wait *wait);
 
-// The record of that key, if it still stands for the same wait.
+// The record of that key, or NULL if it stands for another wait by now.
 struct loop_wait *wait_find(const struct wait_slab *slab, uint64_t key);
 
 void wait_slab_each(const struct wait_slab *slab, void (*visit)(struct loop_wait *wait, void *argument),

@@ -16,7 +16,7 @@ static int open_ends(struct wakeup *wakeup)
         wakeup->reader = wakeup->writer = descriptor;
         return 0;
     }
-    if (errno == EMFILE || errno == ENFILE) return -1; // a pipe would take two
+    if (errno == EMFILE || errno == ENFILE) return -1; // a pipe would need two
 #endif
     int ends[2];
     if (pipe(ends) < 0) return -1;
@@ -66,7 +66,7 @@ void wakeup_signal(struct wakeup *wakeup)
 {
     int saved = errno;
     uint64_t one = 1;
-    // EAGAIN means that it is signalled already.
+    // EAGAIN: the wake-up is signalled already.
     while (write(wakeup->writer, &one, sizeof(one)) < 0 && errno == EINTR)
         continue;
     errno = saved;

@@ -1,6 +1,6 @@
 #include "memcached/multi.h"
 
-// As lib/heddle/memcached/pipeline.rb makes them.
+// The parts of a command, as made by lib/heddle/memcached/pipeline.rb.
 enum { PART_VERB, PART_VALUE, PART_FLAGS, PART_TTL, PART_CAS, PART_MODE, PART_DELTA, PART_INITIAL, PART_STALE };
 
 void multi_read_command(const struct multi *multi, long index, struct memcached_request *request, VALUE *value)

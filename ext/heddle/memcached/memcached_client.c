@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-    FLAG_UTF8 = 4 // as dalli 5 has them: 1 serialized, 2 compressed
+    FLAG_UTF8 = 4 // the flags of dalli 5: 1 serialized, 2 compressed
 };
 
 static ID id_wire_key, id_route, id_load, id_allowance, id_recover;
@@ -70,7 +70,7 @@ static VALUE joined(VALUE prefix, VALUE key)
     return whole;
 }
 
-// In C as long as nothing but a namespace is put in front of a key, which is nearly always.
+// Done in C if the key needs only a namespace, which is nearly always.
 VALUE memcached_wire_key(const struct memcached_client *client, VALUE self, VALUE key)
 {
     VALUE prefix = client->prefix;
@@ -85,7 +85,7 @@ VALUE memcached_wire_key(const struct memcached_client *client, VALUE self, VALU
 
 // ---- the ring
 
-// The last point at or below the key's, or the very last.
+// The last point at or below the key's point, or the last point of all.
 static uint32_t server_at(const struct memcached_client *client, uint32_t value)
 {
     size_t low = 0, high = client->point_count;
@@ -121,7 +121,7 @@ VALUE memcached_recover(VALUE self, VALUE server, VALUE error, VALUE key, bool a
     return rb_funcall(self, id_recover, 4, server, error, key, again ? Qtrue : Qfalse);
 }
 
-/* @api private client.server_for(wire_key) -> Server. By the ring alone. */
+/* @api private client.server_for(wire_key) -> Server. The key's server by the ring alone. */
 static VALUE server_for_method(VALUE self, VALUE wire_key)
 {
     return server_for(memcached_client_of(self), StringValue(wire_key));
@@ -133,7 +133,7 @@ VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint3
 {
     if (flags == 0) return bytes;
     if (flags == FLAG_UTF8) {
-        // Nobody else has seen the String yet, and it is binary.
+        // No other code has seen the String yet, and it is binary.
         RB_ENCODING_SET_INLINED(bytes, rb_utf8_encindex());
         return bytes;
     }
@@ -151,8 +151,9 @@ static int by_value(const void *one, const void *other)
 }
 
 /*
- * @api private client.set_up(servers, points, codec, timeout, prefix). The points are pairs of a value and the index of a
- * server, or none for a single server. What goes in front of each key, a String, or nil where #wire_key has to be asked.
+ * @api private client.set_up(servers, points, codec, timeout, prefix). The points are pairs of a value and a server's
+ * index, or empty for a single server. The prefix is a String that precedes each key, or nil if #wire_key must be
+ * called.
  */
 static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE timeout, VALUE prefix)
 {
@@ -164,15 +165,17 @@ static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE 
         memcached_server_of(rb_ary_entry(servers, i));
     int64_t span = deadline_span(timeout);
     long count = RARRAY_LEN(points);
-    if (server_count < 1 || (server_count > 1 && count < 1)) rb_raise(rb_eArgError, "there is no server");
-    if (client->points) rb_raise(rb_eArgError, "this client is initialized already");
+    if (server_count < 1 || (server_count > 1 && count < 1))
+        rb_raise(rb_eArgError, "a client needs at least one server");
+    if (client->points) rb_raise(rb_eArgError, "this client is already initialized");
     client->points = count ? ALLOC_N(struct ring_point, count) : NULL;
     for (long i = 0; i < count; i++) {
         VALUE pair = rb_ary_entry(points, i);
         Check_Type(pair, T_ARRAY);
         client->points[i].value = NUM2UINT(rb_ary_entry(pair, 0));
         client->points[i].server = NUM2UINT(rb_ary_entry(pair, 1));
-        if ((long)client->points[i].server >= server_count) rb_raise(rb_eArgError, "a point of no server");
+        if ((long)client->points[i].server >= server_count)
+            rb_raise(rb_eArgError, "a point of the ring names a server that does not exist");
     }
     if (count) qsort(client->points, (size_t)count, sizeof *client->points, by_value);
     client->point_count = (size_t)count;
@@ -183,7 +186,7 @@ static VALUE set_up(VALUE self, VALUE servers, VALUE points, VALUE codec, VALUE 
     return self;
 }
 
-/* @api private client.time_limit = seconds or nil. That an operation may take, from the next one on. */
+/* @api private client.time_limit = seconds or nil. The time for each operation, from the next one on. */
 static VALUE set_time_limit(VALUE self, VALUE seconds)
 {
     int64_t span = deadline_span(seconds);
@@ -191,7 +194,7 @@ static VALUE set_time_limit(VALUE self, VALUE seconds)
     return seconds;
 }
 
-/* @api private Heddle::Memcached.key_fits?(key) -> true or false. Whether these bytes can be sent as a key. */
+/* @api private Heddle::Memcached.key_fits?(key) -> true or false. Returns whether the bytes can be sent as a key. */
 static VALUE key_fits_p(VALUE klass, VALUE key)
 {
     (void)klass;

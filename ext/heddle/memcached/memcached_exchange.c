@@ -15,16 +15,16 @@ static VALUE attempt(VALUE argument)
     memcached_ask(stream, stream_object, &exchange->request, exchange->key, exchange->value, &exchange->sent);
     struct memcached_reply *reply = &exchange->reply;
     memcached_read_reply(stream, reply);
-    bool goes_on = true;
-    exchange->error = memcached_reply_error(server, reply, &goes_on);
+    bool in_sync = true;
+    exchange->error = memcached_reply_error(server, reply, &in_sync);
     if (NIL_P(exchange->error)) memcached_check_reply(stream, &exchange->request, reply);
     exchange->bytes = memcached_take_value(stream, reply);
     stream_replied(stream, 1);
     size_t more;
     stream_buffered(stream, &more);
-    if (more) memcached_nonsense(stream, "more than it was asked for");
+    if (more) memcached_protocol_error(stream, "more bytes than were requested");
     stream_bound(stream, DEADLINE_NEVER);
-    exchange->sound = goes_on;
+    exchange->in_sync = in_sync;
     RB_GC_GUARD(stream_object);
     return Qnil;
 }
@@ -37,12 +37,12 @@ static bool is_a(VALUE error, VALUE klass)
 static VALUE end_lease(VALUE argument)
 {
     struct exchange *exchange = (struct exchange *)argument;
-    if (!exchange->sound) exchange->interrupted = memcached_lease_interrupted(&exchange->lease);
-    memcached_lease_end(&exchange->lease, exchange->sound);
+    if (!exchange->in_sync) exchange->interrupted = memcached_lease_interrupted(&exchange->lease);
+    memcached_lease_end(&exchange->lease, exchange->in_sync);
     return Qnil;
 }
 
-// The lease is over, whatever came of it.
+// Ends the lease in any case.
 static VALUE leased_attempt(VALUE argument)
 {
     return rb_ensure(attempt, argument, end_lease, argument);
@@ -53,13 +53,13 @@ bool memcached_is_failure(VALUE error)
     if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
     if (is_a(error, rb_eIOError) || is_a(error, rb_eSystemCallError)) return true;
     if (is_a(error, rb_path2class("Timeout::Error")) || is_a(error, rb_path2class("SocketError"))) return true;
-    // Loaded with the first stream that speaks TLS.
+    // Loaded with the first stream that uses TLS.
     return rb_const_defined(rb_cObject, rb_intern("OpenSSL")) && is_a(error, rb_path2class("OpenSSL::SSL::SSLError"));
 }
 
-bool memcached_callers_doing(const struct lease *lease, bool interrupted, VALUE error)
+bool memcached_failed_by_caller(const struct lease *lease, bool interrupted, VALUE error)
 {
-    // Our own scope, around a connect, raises into waits too.
+    // Our own deadline around a connect raises into waits, too.
     if (is_a(error, rb_path2class("Timeout::Error")))
         return deadline_now() < lease->limit || deadline_in_force() < lease->limit;
     return interrupted || deadline_raised(error); // by Timeout.timeout(seconds, error)
@@ -67,8 +67,7 @@ bool memcached_callers_doing(const struct lease *lease, bool interrupted, VALUE 
 
 bool memcached_in_time(VALUE error, deadline_t until)
 {
-    if (is_a(error, rb_path2class("Timeout::Error")))
-        return false; // ours, or somebody else's: it is not for us to go on
+    if (is_a(error, rb_path2class("Timeout::Error"))) return false; // the time is over, ours or the caller's
     return until == DEADLINE_NEVER || deadline_now() < until;
 }
 
@@ -77,7 +76,7 @@ void memcached_exchange_run(struct exchange *exchange)
     exchange->until = deadline_after(deadline_now(), exchange->client->span);
     exchange->server = memcached_route(exchange->client, exchange->self, exchange->key);
     for (int count = 1;; count++) {
-        exchange->sent = exchange->sound = exchange->interrupted = false;
+        exchange->sent = exchange->in_sync = exchange->interrupted = false;
         exchange->bytes = exchange->error = Qnil;
         exchange->lease = (struct lease){.stream = Qnil, .server = memcached_server_of(exchange->server)};
         VALUE before = rb_errinfo();
@@ -86,7 +85,7 @@ void memcached_exchange_run(struct exchange *exchange)
         if (!state) break;
         VALUE error = rb_errinfo();
         if (!memcached_is_failure(error) || !exchange->lease.had ||
-            memcached_callers_doing(&exchange->lease, exchange->interrupted, error)) {
+            memcached_failed_by_caller(&exchange->lease, exchange->interrupted, error)) {
             memcached_abandoned(exchange->lease.server);
             rb_jump_tag(state);
         }

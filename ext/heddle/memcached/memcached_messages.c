@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-enum { UNCOPIED = 32 << 10 }; // a value of this size is sent from where it is
+enum { UNCOPIED = 32 << 10 }; // a value of this size is sent without a copy
 
 VALUE memcached_eInvalidKey, memcached_eProtocolError;
 static VALUE eServerError, eClientError, eNotANumber, eValueTooLarge;
 
-// ---- asking
+// ---- requests
 
 static void prepare_key(struct memcached_request *request, VALUE key)
 {
@@ -22,7 +22,7 @@ static void prepare_key(struct memcached_request *request, VALUE key)
 void memcached_ask(struct stream *stream, VALUE stream_object, struct memcached_request *request, VALUE key,
                    VALUE value, bool *sent)
 {
-    prepare_key(request, key); // now, for somebody may have changed it while we waited for a connection
+    prepare_key(request, key); // checked now: other code may have changed the key during the wait for a connection
     bool with_value = request->verb == MEMCACHED_SET;
     if (with_value) request->value_length = (size_t)RSTRING_LEN(value);
     size_t length = request->value_length;
@@ -37,7 +37,7 @@ void memcached_ask(struct stream *stream, VALUE stream_object, struct memcached_
     }
     stream_commit(stream, written);
     if (with_value && !copied) {
-        // What is written is of the length that was announced, whatever others do to the String meanwhile.
+        // Writes exactly the announced length, whatever other code does to the String meanwhile.
         rb_funcall(stream_object, rb_intern("write"), 1, value);
         stream_append(stream, "\r\n", 2);
     }
@@ -45,12 +45,11 @@ void memcached_ask(struct stream *stream, VALUE stream_object, struct memcached_
 
 // ---- replies
 
-void memcached_nonsense(struct stream *stream, const char *what)
+void memcached_protocol_error(struct stream *stream, const char *what)
 {
-    stream_poison(stream, "its server did not keep to the protocol");
+    stream_poison(stream, "the server broke the protocol");
     rb_raise(memcached_eProtocolError,
-             "the server sent %s: the connection is closed, for what else it sends might answer another question",
-             what);
+             "the server sent %s. The connection is closed, because later bytes might answer another request", what);
 }
 
 void memcached_read_reply(struct stream *stream, struct memcached_reply *reply)
@@ -61,7 +60,7 @@ void memcached_read_reply(struct stream *stream, struct memcached_reply *reply)
         if (there) {
             enum memcached_parsed parsed = memcached_reply(p, p + there, reply);
             if (parsed == MEMCACHED_DONE) return;
-            if (parsed == MEMCACHED_INVALID) memcached_nonsense(stream, "a line that is no reply of memcached's");
+            if (parsed == MEMCACHED_INVALID) memcached_protocol_error(stream, "a line that is not a memcached reply");
         }
         stream_need(stream, there + 1);
     }
@@ -69,14 +68,14 @@ void memcached_read_reply(struct stream *stream, struct memcached_reply *reply)
 
 static void check_end(struct stream *stream, const uint8_t *end)
 {
-    if (memcmp(end, "\r\n", 2)) memcached_nonsense(stream, "a value that is longer or shorter than it said");
+    if (memcmp(end, "\r\n", 2)) memcached_protocol_error(stream, "a value whose length differs from the announced one");
 }
 
 VALUE memcached_take_value(struct stream *stream, const struct memcached_reply *reply)
 {
     size_t there, length = reply->value_length;
     const uint8_t *line = stream_buffered(stream, &there);
-    if (reply->status == MEMCACHED_VA && there >= reply->length + length + 2) { // all of it, as small ones usually are
+    if (reply->status == MEMCACHED_VA && there >= reply->length + length + 2) { // all of a short value
         check_end(stream, line + reply->length + length);
         VALUE value = rb_str_new((const char *)line + reply->length, (long)length);
         stream_consume(stream, reply->length + length + 2);
@@ -115,11 +114,11 @@ void memcached_check_reply(struct stream *stream, const struct memcached_request
     default:
         right = false;
     }
-    if (!right) memcached_nonsense(stream, "a reply to another kind of request");
-    // Older servers leave it out of EN.
+    if (!right) memcached_protocol_error(stream, "a reply to another kind of request");
+    // Older servers leave the opaque out of EN.
     bool unmarked = reply->status == MEMCACHED_EN && !(reply->fields & MEMCACHED_HAS_OPAQUE);
     if (!unmarked && (!(reply->fields & MEMCACHED_HAS_OPAQUE) || reply->opaque != request->opaque))
-        memcached_nonsense(stream, "the reply to another request");
+        memcached_protocol_error(stream, "the reply to another request");
 }
 
 static bool mentions(const struct memcached_reply *reply, const char *words)
@@ -127,10 +126,10 @@ static bool mentions(const struct memcached_reply *reply, const char *words)
     return reply->text && memmem(reply->text, reply->text_length, words, strlen(words));
 }
 
-VALUE memcached_reply_error(const struct memcached_server *server, const struct memcached_reply *reply, bool *sound)
+VALUE memcached_reply_error(const struct memcached_server *server, const struct memcached_reply *reply, bool *in_sync)
 {
     if (reply->status < MEMCACHED_ERROR) return Qnil;
-    // The text in a message: as long as it is of use, and nothing but text.
+    // The server's text for the message: not too long, and printable characters only.
     char text[160];
     size_t length = reply->text_length < sizeof text ? reply->text_length : sizeof text;
     for (size_t i = 0; i < length; i++)
@@ -138,21 +137,22 @@ VALUE memcached_reply_error(const struct memcached_server *server, const struct 
     VALUE said = rb_usascii_str_new(text, (long)length);
     VALUE name = rb_funcall(server->self, rb_intern("name"), 0);
     if (reply->status == MEMCACHED_SERVER_ERROR) {
-        *sound = true;
+        *in_sync = true;
         if (mentions(reply, "too large"))
             return rb_exc_new_str(eValueTooLarge,
                                   rb_sprintf("%" PRIsVALUE " refused the value: %" PRIsVALUE
-                                             "; its limit, option -I, counts the key and some 60 bytes too",
+                                             "; the server's limit, option -I, includes the key and some 60 bytes",
                                              name, said));
-        return rb_exc_new_str(eServerError, rb_sprintf("%" PRIsVALUE " could not do it: %" PRIsVALUE, name, said));
+        return rb_exc_new_str(eServerError,
+                              rb_sprintf("%" PRIsVALUE " failed to process the request: %" PRIsVALUE, name, said));
     }
     if (mentions(reply, "non-numeric")) {
-        *sound = true;
-        return rb_exc_new_str(eNotANumber, rb_sprintf("%" PRIsVALUE ": the value is no number: %" PRIsVALUE
+        *in_sync = true;
+        return rb_exc_new_str(eNotANumber, rb_sprintf("%" PRIsVALUE ": the value is not a number: %" PRIsVALUE
                                                       "; start counters with incr(key, by, initial: 0)",
                                                       name, said));
     }
-    *sound = false;
+    *in_sync = false;
     if (reply->status == MEMCACHED_ERROR) said = rb_str_new_cstr("ERROR");
     return rb_exc_new_str(eClientError, rb_sprintf("%" PRIsVALUE " did not understand the request: %" PRIsVALUE
                                                    "; memcached 1.6.18 or newer is needed. The connection is closed",

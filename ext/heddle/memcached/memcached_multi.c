@@ -2,7 +2,7 @@
 
 static ID id_rearm, id_recovered, id_failed, id_flatten;
 
-// ---- who is asked for what
+// ---- distributing the keys
 
 static VALUE share_out(VALUE argument)
 {
@@ -15,7 +15,7 @@ static VALUE share_out(VALUE argument)
     }
     for (long i = 0; i < multi->count; i++) {
         if (multi->finished[i]) continue;
-        // What a part of an answer said is no answer.
+        // A retried shard starts again: a part of its answers is dropped.
         if (multi->answered) multi->answered[i] = false;
         if (multi->kind == MULTI_BATCH) rb_ary_store(multi->results, i, Qnil);
         uint32_t place = 0;
@@ -23,7 +23,8 @@ static VALUE share_out(VALUE argument)
             VALUE server = memcached_route(multi->client, multi->self, rb_ary_entry(multi->keys, i));
             while (place < (uint32_t)multi->shard_count && multi->shards[place].server != server)
                 place++;
-            if (place == (uint32_t)multi->shard_count) rb_raise(rb_eArgError, "a server of another client");
+            if (place == (uint32_t)multi->shard_count)
+                rb_raise(rb_eArgError, "the ring returned a server of another client");
         }
         multi->place[i] = place;
         multi->shards[place].count++;
@@ -43,7 +44,7 @@ static VALUE share_out(VALUE argument)
     return Qnil;
 }
 
-// Where there is no server for a key, those of the others are not asked either.
+// If a key has no server, the other servers are not asked either.
 static void share_out_or_abandon(struct multi *multi)
 {
     int state = 0;
@@ -54,7 +55,7 @@ static void share_out_or_abandon(struct multi *multi)
     rb_jump_tag(state);
 }
 
-// ---- all of them
+// ---- running
 
 static VALUE run_shards(VALUE argument)
 {
@@ -68,11 +69,11 @@ static VALUE end_shards(VALUE argument)
     return Qnil;
 }
 
-// Tells the servers' keepers how it went. Returns whether something has to be asked again; raises when that is no use.
+// Reports the outcome to each server. Returns whether keys must be asked for again; raises if a retry cannot help.
 static bool conclude(struct multi *multi, int round)
 {
     bool failed = false;
-    VALUE error = Qnil; // the first that ends it
+    VALUE error = Qnil; // the first that ends the operation
     for (long l = 0; l < multi->shard_count; l++) {
         struct shard *shard = &multi->shards[l];
         if (shard->count == 0) continue;
@@ -81,7 +82,7 @@ static bool conclude(struct multi *multi, int round)
             continue;
         }
         failed = true;
-        bool again = shard->lease.had; // else it says nothing of the server
+        bool again = shard->lease.had; // otherwise it says nothing about the server
         if (again) rb_funcall(shard->server, id_failed, 1, shard->error);
         again = again && memcached_in_time(shard->error, multi->until) && round < MEMCACHED_ATTEMPTS &&
                 (multi->again || !shard->sent);
@@ -99,7 +100,7 @@ static void perform(struct multi *multi)
     multi->order = ALLOCV_N(long, buffers[0], count);
     multi->place = ALLOCV_N(uint32_t, buffers[1], count);
     multi->finished = ALLOCV_N(bool, buffers[2], count);
-    // Legs hold VALUEs: on the stack, or in memory that is looked through as if it were.
+    // Shards hold VALUEs: so they are on the stack, or in memory that the GC scans in the same way.
     multi->shards = rb_alloc_tmp_buffer(&buffers[3], (long)sizeof(struct shard) * multi->shard_count);
     MEMZERO(multi->finished, bool, count);
     multi->until = deadline_after(deadline_now(), multi->client->span);
@@ -115,7 +116,7 @@ static void perform(struct multi *multi)
 
 // ---- keys
 
-// The keys, flat and of our own.
+// The keys, flattened, in an Array of our own.
 static VALUE gathered(VALUE keys)
 {
     bool flat = true;
@@ -124,7 +125,7 @@ static VALUE gathered(VALUE keys)
     return flat ? rb_ary_dup(keys) : rb_funcall(keys, id_flatten, 0);
 }
 
-// The keys as they are sent: the same Array where that is all the same.
+// The keys as sent; the same Array if they need no change.
 static VALUE wire_keys(const struct memcached_client *client, VALUE self, VALUE keys)
 {
     VALUE wire = keys;
@@ -145,14 +146,14 @@ static struct multi prepared(VALUE self, enum multi_kind kind, VALUE keys, unsig
     multi.count = RARRAY_LEN(keys);
     multi.keys = wire_keys(multi.client, self, keys);
     multi.values = multi.flags = multi.results = multi.taken = multi.error = Qnil;
-    multi.pattern.verb = (enum memcached_verb)kind; // of a batch, each says its own
+    multi.pattern.verb = (enum memcached_verb)kind; // a batch sets the verb of each request
     multi.pattern.fields = fields;
     return multi;
 }
 
 // ---- reading
 
-// What was stale is now ours to make anew, which belongs to #fetch.
+// Gives up the right to recache stale values, which belongs to #fetch.
 static void give_back(struct multi *multi, VALUE keys)
 {
     if (NIL_P(multi->taken)) return;
@@ -160,7 +161,7 @@ static void give_back(struct multi *multi, VALUE keys)
         rb_funcall(multi->self, id_rearm, 1, rb_ary_entry(keys, NUM2LONG(rb_ary_entry(multi->taken, i))));
 }
 
-// The found ones in order, each behind its key: as many VALUEs as returned. `pairs` becomes objects from bytes.
+// Compacts `pairs` to the found keys, in order, each followed by its decoded value. Returns the number of VALUEs.
 static long found_pairs(struct multi *multi, VALUE keys, VALUE *pairs, bool raw)
 {
     long filled = 0;
@@ -192,7 +193,7 @@ static VALUE get_all(VALUE self, VALUE keys, bool with_cas, bool raw)
     perform(&multi);
     give_back(&multi, keys);
     long filled = found_pairs(&multi, keys, multi.pairs, raw);
-    rb_hash_bulk_insert(filled, multi.pairs, hash); // which makes room for all of them first
+    rb_hash_bulk_insert(filled, multi.pairs, hash); // makes room for all pairs first
     for (int i = 0; i < 4; i++)
         ALLOCV_END(buffers[i]);
     RB_GC_GUARD(multi.keys);
@@ -203,21 +204,30 @@ static VALUE get_all(VALUE self, VALUE keys, bool with_cas, bool raw)
 /*
  * call-seq: cache.get_multi(*keys) -> Hash
  *
- * What is stored under the keys, by the keys as they were given; those that are missing are left out. All servers are asked
- * at once. If a server fails and trying again does not help, its error is raised: a part of the answer is no answer.
+ * Reads the values of many keys. Returns a Hash from the given keys to their values, without the missing ones. All
+ * servers are asked at once. If a server fails and a retry does not help, its error is raised: a partial answer is
+ * never returned.
  */
 static VALUE get_multi(VALUE self, VALUE keys)
 {
     return get_all(self, gathered(keys), false, false);
 }
 
-/* call-seq: cache.get_multi_cas(*keys) -> Hash of [value, CAS]. Otherwise as #get_multi. */
+/*
+ * call-seq: cache.get_multi_cas(*keys) -> Hash
+ *
+ * Like #get_multi, but each value is [value, CAS].
+ */
 static VALUE get_multi_cas(VALUE self, VALUE keys)
 {
     return get_all(self, gathered(keys), true, false);
 }
 
-/* call-seq: cache.get_multi_raw(*keys) -> Hash of the bytes as they are stored. Otherwise as #get_multi. */
+/*
+ * call-seq: cache.get_multi_raw(*keys) -> Hash
+ *
+ * Like #get_multi, but returns the stored bytes without decoding.
+ */
 static VALUE get_multi_raw(VALUE self, VALUE keys)
 {
     return get_all(self, gathered(keys), false, true);
@@ -244,7 +254,7 @@ static VALUE store_all(VALUE self, VALUE keys, VALUE values, VALUE flags, VALUE 
     return Qnil;
 }
 
-/* @api private cache.remove_all(keys) -> Integer. How many there were, as far as the servers said. */
+/* @api private cache.remove_all(keys) -> Integer. How many entries were removed, as far as the servers reported. */
 static VALUE remove_all(VALUE self, VALUE keys)
 {
     struct multi multi = prepared(self, MULTI_DELETE, keys, MEMCACHED_QUIET);
@@ -254,27 +264,27 @@ static VALUE remove_all(VALUE self, VALUE keys)
     perform(&multi);
     long removed = multi.count;
     for (long i = 0; i < multi.count; i++)
-        removed -= multi.answered[i]; // that there was none: what was done is not reported
+        removed -= multi.answered[i]; // a quiet delete answers only for missing keys
     ALLOCV_END(buffer);
     RB_GC_GUARD(multi.keys);
     return LONG2NUM(removed);
 }
 
 /*
- * @api private cache.perform_all(keys, commands, again) -> Array of [status, …] as memcached_reply_value makes them, or an
- * exception, each.
+ * @api private cache.perform_all(keys, commands, again) -> Array. For each command: [status, …] as
+ * memcached_reply_value makes it, or an exception.
  */
 static VALUE perform_all(VALUE self, VALUE keys, VALUE commands, VALUE again)
 {
     Check_Type(commands, T_ARRAY);
     struct multi multi = prepared(self, MULTI_BATCH, keys, 0);
-    if (RARRAY_LEN(commands) != multi.count) rb_raise(rb_eArgError, "a command has no key, or a key no command");
+    if (RARRAY_LEN(commands) != multi.count) rb_raise(rb_eArgError, "keys and commands differ in number");
     multi.values = commands;
     multi.again = RTEST(again);
     multi.results = rb_ary_new_capa(multi.count);
     if (multi.count) perform(&multi);
     for (long i = 0; i < multi.count; i++) {
-        // One that was not answered, for the exchange broke off at the error before.
+        // This command has no answer, because an earlier error ended the exchange.
         if (NIL_P(rb_ary_entry(multi.results, i))) rb_exc_raise(multi.error);
     }
     RB_GC_GUARD(multi.keys);

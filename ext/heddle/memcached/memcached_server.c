@@ -3,9 +3,9 @@
 #include "os/fork.h"
 #include "task/join.h"
 
-static ID id_connect, id_greet, id_name, id_healthy, id_shift;
+static ID id_connect, id_greet, id_name, id_healthy;
 
-// Who waits for a connection: an Array of what was handed over, or nil, and of who is to be woken.
+// A waiter for a connection: an Array of what was handed over, or nil, and of the fibers to wake.
 enum { TURN_GIVEN, TURN_SLEEPERS };
 
 // ---- the object
@@ -49,31 +49,46 @@ struct memcached_server *memcached_server_of(VALUE object)
     return rb_check_typeddata(object, &server_type);
 }
 
-// A child of fork has its parent's sockets, but no part in what is said there.
+// A child of fork has its parent's sockets, but must not use them.
 static void forget_parents(struct memcached_server *server)
 {
     server->forks = fork_count();
     server->generation++;
     server->open = 0;
-    rb_ary_clear(server->idle); // the descriptors go with their objects, without a word to the server
+    rb_ary_clear(server->idle); // the sockets are closed with their objects; nothing is sent
     rb_hash_clear(server->waiters);
 }
 
 // ---- lending
 
-// Who waits longest gets it: a stream, or true for the permit to make one.
+struct first {
+    VALUE number;
+    VALUE waiter;
+};
+
+static int take_first(VALUE number, VALUE waiter, VALUE argument)
+{
+    *(struct first *)argument = (struct first){.number = number, .waiter = waiter};
+    return ST_STOP;
+}
+
+// Hands over to the longest waiting: a stream, or true for the permit to open one. Does not use Hash#shift: when a
+// method called from C returns, Ruby raises what another thread has sent, and the waiter and the stream would be lost.
 static bool hand_over(struct memcached_server *server, VALUE what)
 {
     if (RHASH_SIZE(server->waiters) == 0) return false;
-    VALUE waiter = rb_ary_entry(rb_funcall(server->waiters, id_shift, 0), 1);
-    rb_ary_store(waiter, TURN_GIVEN, what);
-    join_wake(server->self, rb_ary_entry(waiter, TURN_SLEEPERS));
+    struct first first = {.number = Qnil};
+    rb_hash_foreach(server->waiters, take_first, (VALUE)&first);
+    rb_hash_delete(server->waiters, first.number);
+    rb_ary_store(first.waiter, TURN_GIVEN, what);
+    join_wake(server->self, rb_ary_entry(first.waiter, TURN_SLEEPERS));
+    RB_GC_GUARD(first.waiter);
     return true;
 }
 
 struct turn {
     struct lease *lease;
-    VALUE number; // among the server's waiters
+    VALUE number; // key in the server's waiters
     VALUE waiter;
     deadline_t until;
 };
@@ -102,7 +117,7 @@ static VALUE await_turn(VALUE argument)
     return Qnil;
 }
 
-// Whatever ended the wait, what was handed over meanwhile is the lease's, and goes back with it.
+// However the wait ended: what was handed over meanwhile belongs to the lease, and is given back with it.
 static VALUE end_turn(VALUE argument)
 {
     const struct turn *turn = (const struct turn *)argument;
@@ -138,7 +153,7 @@ void memcached_lease_begin(struct lease *lease, VALUE object, deadline_t until, 
     struct memcached_server *server = memcached_server_of(object);
     if (server->forks != fork_count()) forget_parents(server);
     *lease = (struct lease){.server = server, .stream = Qnil, .forks = server->forks, .limit = until};
-    if (server->closed) rb_raise(rb_eIOError, "the client was closed: make a new one");
+    if (server->closed) rb_raise(rb_eIOError, "the client is closed: make a new one");
     for (;;) {
         lease->generation = server->generation;
         if (NIL_P(lease->stream) && !lease->counted) {
@@ -153,7 +168,7 @@ void memcached_lease_begin(struct lease *lease, VALUE object, deadline_t until, 
             } else {
                 wait_for_turn(lease, until);
             }
-            if (!lease->counted) rb_raise(rb_eIOError, "this process was forked while it waited for a connection");
+            if (!lease->counted) rb_raise(rb_eIOError, "this process was forked during the wait for a connection");
             lease->had = true;
             lease->generation = server->generation;
         }
@@ -161,15 +176,15 @@ void memcached_lease_begin(struct lease *lease, VALUE object, deadline_t until, 
             deadline_t limit = deadline_after(deadline_now(), server->connect_span);
             if (limit < until) lease->limit = limit;
             lease->stream = rb_funcall(object, id_connect, 1, seconds_left(lease->limit));
-            stream_of(lease->stream); // a TypeError here, not in the middle of something
+            stream_of(lease->stream); // raises a TypeError here, not in the middle of an exchange
             rb_funcall(object, id_greet, 2, lease->stream, seconds_left(lease->limit));
             lease->limit = until;
             return;
         }
         if (!proven || RTEST(rb_funcall(lease->stream, id_healthy, 0))) return;
         VALUE stream = lease->stream;
-        lease->stream = Qnil; // the permit stays
-        stream_poison(stream_of(stream), "its peer had closed it, or had said something unasked");
+        lease->stream = Qnil; // the lease keeps the permit
+        stream_poison(stream_of(stream), "the server closed the connection or sent unexpected bytes");
     }
 }
 
@@ -178,7 +193,7 @@ bool memcached_lease_interrupted(const struct lease *lease)
     return !NIL_P(lease->stream) && stream_was_interrupted(lease->stream);
 }
 
-void memcached_lease_end(struct lease *lease, bool sound)
+void memcached_lease_end(struct lease *lease, bool in_sync)
 {
     struct memcached_server *server = lease->server;
     VALUE stream = lease->stream;
@@ -186,7 +201,7 @@ void memcached_lease_end(struct lease *lease, bool sound)
     lease->stream = Qnil;
     lease->counted = false;
     if (!counted || lease->forks != fork_count()) return;
-    bool keep = sound && !NIL_P(stream) && lease->generation == server->generation && !server->closed;
+    bool keep = in_sync && !NIL_P(stream) && lease->generation == server->generation && !server->closed;
     if (keep) {
         if (!hand_over(server, stream)) rb_ary_push(server->idle, stream);
         return;
@@ -201,27 +216,27 @@ void memcached_lease_end(struct lease *lease, bool sound)
 static VALUE set_limit(VALUE self, VALUE limit)
 {
     long count = NUM2LONG(limit);
-    if (count < 1) rb_raise(rb_eArgError, "a pool has at least one connection: got %ld", count);
+    if (count < 1) rb_raise(rb_eArgError, "a pool needs at least one connection: got %ld", count);
     memcached_server_of(self)->limit = (unsigned)count;
     return limit;
 }
 
-/* @api private server.turn_limit = seconds or nil. That waiting for one of them may take. */
+/* @api private server.turn_limit = seconds or nil. The time to wait for a free connection. */
 static VALUE set_turn_limit(VALUE self, VALUE seconds)
 {
     memcached_server_of(self)->turn_span = deadline_span(seconds);
     return seconds;
 }
 
-/* @api private server.connect_limit = seconds or nil. That connecting may take. */
+/* @api private server.connect_limit = seconds or nil. The time to connect. */
 static VALUE set_connect_limit(VALUE self, VALUE seconds)
 {
     memcached_server_of(self)->connect_span = deadline_span(seconds);
     return seconds;
 }
 
-/* @api private server.abandoned? -> true or false. Whether an operation that was to show if it is up has ended without an
- * answer, since this was asked last. */
+/* @api private server.abandoned? -> true or false. Returns whether an operation that probed if the server is up has
+   ended without an answer since the last call. */
 static VALUE take_abandoned(VALUE self)
 {
     struct memcached_server *server = memcached_server_of(self);
@@ -230,7 +245,8 @@ static VALUE take_abandoned(VALUE self)
     return abandoned ? Qtrue : Qfalse;
 }
 
-/* @api private server.troubled = boolean. Operations ask the client's #route before they use it, and tell it of success. */
+/* @api private server.troubled = boolean. If true, operations call the client's #route before they use the server,
+   and report success. */
 static VALUE set_troubled(VALUE self, VALUE troubled)
 {
     struct memcached_server *server = memcached_server_of(self);
@@ -239,7 +255,7 @@ static VALUE set_troubled(VALUE self, VALUE troubled)
     return troubled;
 }
 
-/* @api private server.forget: idle connections are closed, and those that are in use when they are given back. */
+/* @api private server.forget: closes idle connections at once, and connections in use when they are given back. */
 static VALUE forget(VALUE self)
 {
     struct memcached_server *server = memcached_server_of(self);
@@ -251,14 +267,14 @@ static VALUE forget(VALUE self)
     return idle;
 }
 
-/* @api private server.shut: nobody gets a connection any more. */
+/* @api private server.shut: from now on no connection is lent. */
 static VALUE shut(VALUE self)
 {
     memcached_server_of(self)->closed = true;
     return forget(self);
 }
 
-/* @api private server.open_connections -> Integer. How many there are, idle or in use. */
+/* @api private server.open_connections -> Integer. The number of connections, idle or in use. */
 static VALUE open_connections(VALUE self)
 {
     const struct memcached_server *server = memcached_server_of(self);
@@ -278,7 +294,6 @@ void memcached_define_server(VALUE klass)
     id_greet = rb_intern("greet");
     id_name = rb_intern("name");
     id_healthy = rb_intern("healthy?");
-    id_shift = rb_intern("shift");
     rb_define_alloc_func(klass, allocate);
     rb_undef_method(klass, "initialize_copy");
     rb_define_method(klass, "limit=", set_limit, 1);

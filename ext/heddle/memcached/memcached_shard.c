@@ -3,9 +3,9 @@
 #include <string.h>
 
 enum {
-    CHUNK = 1024,         // requests of one window: what is asked for has to fit into the buffers of the sockets
+    CHUNK = 1024,         // requests of one window: their replies have to fit into the sockets' buffers
     FLUSH_AT = 256 << 10, // bytes
-    RECORD = 16000        // … of whole requests in a record of TLS, which has 16384 at most
+    RECORD = 16000        // bytes of whole requests in one TLS record, which holds at most 16384
 };
 
 struct step {
@@ -18,13 +18,13 @@ static bool quiet(const struct multi *multi)
     return multi->kind != MULTI_BATCH;
 }
 
-// The key that is asked for at this place of the window.
+// The index of the key at this place of the window.
 static long key_at(const struct multi *multi, const struct shard *shard, long place)
 {
     return multi->order[shard->first + shard->done + place];
 }
 
-// What is asked for this key, but for its opaque. All but batches ask the same of each.
+// The request for this key, without its opaque. Except for batches, it is the same for each key.
 static struct memcached_request *request_of(struct multi *multi, long index, VALUE *value)
 {
     struct memcached_request *request = &multi->pattern;
@@ -40,7 +40,7 @@ static struct memcached_request *request_of(struct multi *multi, long index, VAL
     return request;
 }
 
-// ---- asking
+// ---- sending
 
 static VALUE send_chunk(VALUE argument)
 {
@@ -58,8 +58,9 @@ static VALUE send_chunk(VALUE argument)
     shard->base = shard->lease.server->opaque + 1;
     shard->lease.server->opaque += (uint32_t)shard->chunk;
     stream_expect(stream, 1);
-    // memcached 1.6.18 never sees what a record of TLS has behind the end of a request that began in the record before: it
-    // waits for the socket, while OpenSSL holds the rest. (1.6.45 does.) So requests begin and end with records.
+    // memcached 1.6.18 overlooks the part of a TLS record behind the end of a request that began in the record before:
+    // it waits for the socket, while OpenSSL holds the rest. (1.6.45 is correct.) So requests begin and end with
+    // records.
     size_t most = stream_encrypted(stream) ? RECORD : FLUSH_AT;
     size_t pending = 0;
     for (long i = 0; i < shard->chunk; i++) {
@@ -84,16 +85,16 @@ static VALUE send_chunk(VALUE argument)
     return Qnil;
 }
 
-// ---- what comes back
+// ---- replies
 
 // The place within the window of the request that the reply answers.
 static long answered(struct multi *multi, struct shard *shard, struct stream *stream,
                      const struct memcached_reply *reply, long next)
 {
-    // Batches have an answer to each, in order; in older servers EN does not say to which.
+    // Batches get an answer to each request, in order; older servers' EN does not say to which.
     long at = reply->fields & MEMCACHED_HAS_OPAQUE ? (long)(uint32_t)(reply->opaque - shard->base) : next;
     if (at < next || at >= shard->chunk || (!quiet(multi) && at != next))
-        memcached_nonsense(stream, "the reply to another request");
+        memcached_protocol_error(stream, "the reply to another request");
     VALUE value;
     struct memcached_request *request = request_of(multi, key_at(multi, shard, at), &value);
     request->opaque = shard->base + (uint32_t)at;
@@ -104,7 +105,7 @@ static long answered(struct multi *multi, struct shard *shard, struct stream *st
 static void keep_value(struct multi *multi, long index, const struct memcached_reply *reply, VALUE bytes)
 {
     if (memcached_placeholder(reply)) return;
-    if (memcached_taken(reply)) {
+    if (memcached_recache_won(reply)) {
         if (NIL_P(multi->taken)) multi->taken = rb_ary_new();
         rb_ary_push(multi->taken, LONG2NUM(index));
     }
@@ -137,20 +138,20 @@ static void keep_result(struct multi *multi, long index, const struct memcached_
 // Ends the window, and the exchange if it is out of sync.
 static void conclude_chunk(struct multi *multi, struct shard *shard, struct stream *stream)
 {
-    if (shard->sound) {
+    if (shard->in_sync) {
         size_t more;
         stream_buffered(stream, &more);
-        if (more) memcached_nonsense(stream, "more than it was asked for");
+        if (more) memcached_protocol_error(stream, "more bytes than were requested");
         stream_replied(stream, 1);
     }
     for (long i = 0; i < shard->chunk; i++)
         multi->finished[key_at(multi, shard, i)] = true;
-    shard->done = shard->sound ? shard->done + shard->chunk : shard->count;
-    if (!shard->sound) // what was not asked is not done either: the error says so
+    shard->done = shard->in_sync ? shard->done + shard->chunk : shard->count;
+    if (!shard->in_sync) // requests that were not sent are not done either: the error says so
         for (long i = 0; i < shard->count; i++)
             multi->finished[multi->order[shard->first + i]] = true;
     shard->active = shard->done < shard->count;
-    if (!shard->active && shard->sound) stream_bound(stream, DEADLINE_NEVER);
+    if (!shard->active && shard->in_sync) stream_bound(stream, DEADLINE_NEVER);
 }
 
 static VALUE receive_chunk(VALUE argument)
@@ -160,7 +161,7 @@ static VALUE receive_chunk(VALUE argument)
     struct shard *shard = step->shard;
     VALUE stream_object = shard->lease.stream;
     struct stream *stream = stream_of(stream_object);
-    shard->sound = true;
+    shard->in_sync = true;
     for (long next = 0; quiet(multi) || next < shard->chunk;) {
         struct memcached_reply reply;
         memcached_read_reply(stream, &reply);
@@ -168,11 +169,11 @@ static VALUE receive_chunk(VALUE argument)
             stream_consume(stream, reply.length);
             break;
         }
-        VALUE error = memcached_reply_error(shard->lease.server, &reply, &shard->sound);
+        VALUE error = memcached_reply_error(shard->lease.server, &reply, &shard->in_sync);
         if (!NIL_P(error)) {
             stream_consume(stream, reply.length);
             if (NIL_P(multi->error)) multi->error = error;
-            if (!shard->sound) break; // nobody knows what the rest would answer
+            if (!shard->in_sync) break; // the answers to the rest would be uncertain
             if (!quiet(multi)) rb_ary_store(multi->results, key_at(multi, shard, next++), error);
             continue;
         }
@@ -186,25 +187,26 @@ static VALUE receive_chunk(VALUE argument)
     return Qnil;
 }
 
-// ---- all of them
+// ---- all shards
 
-// One step of a shard; what fails is kept for later, unless it is no mere error.
+// Runs one step of a shard. A connection's failure is kept for later; other exceptions are raised.
 static void take_step(struct multi *multi, struct shard *shard, VALUE (*body)(VALUE))
 {
     if (!shard->active || !NIL_P(shard->error)) return;
     struct step step = {.multi = multi, .shard = shard};
-    shard->sound = false;
+    shard->in_sync = false;
     VALUE before = rb_errinfo();
     int state = 0;
     rb_protect(body, (VALUE)&step, &state);
     if (!state) return;
     VALUE error = rb_errinfo();
     if (!memcached_is_failure(error)) rb_jump_tag(state);
-    // Nor is a deadline of the caller's, which binds the other servers' shares too.
-    if (shard->lease.had && memcached_callers_doing(&shard->lease, memcached_lease_interrupted(&shard->lease), error))
+    // A deadline of the caller's is raised, too: it binds the other servers' shards as well.
+    if (shard->lease.had &&
+        memcached_failed_by_caller(&shard->lease, memcached_lease_interrupted(&shard->lease), error))
         rb_jump_tag(state);
     rb_set_errinfo(before);
-    shard->sound = false;
+    shard->in_sync = false;
     shard->error = error;
 }
 
@@ -228,7 +230,7 @@ void multi_run_shards(struct multi *multi)
 static VALUE end_shard(VALUE argument)
 {
     struct shard *shard = (struct shard *)argument;
-    memcached_lease_end(&shard->lease, shard->sound && !shard->active);
+    memcached_lease_end(&shard->lease, shard->in_sync && !shard->active);
     return Qnil;
 }
 
@@ -240,7 +242,7 @@ void multi_end_shards(struct multi *multi)
         if (shard->active && (NIL_P(shard->error) || !shard->lease.had)) memcached_abandoned(shard->lease.server);
         if (!shard->begun) continue;
         shard->begun = false;
-        // What was sent to this thread may be raised in the closing of one; the others have to be ended too.
+        // Closing a connection may raise an interrupt of this thread; the other shards must still be ended.
         int state = 0;
         rb_protect(end_shard, (VALUE)shard, &state);
         if (state) raised = state;

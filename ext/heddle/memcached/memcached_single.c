@@ -15,7 +15,7 @@ static struct exchange prepared(VALUE self, VALUE key, enum memcached_verb verb,
 /*
  * call-seq: cache.get(key, raw: false) -> object or nil
  *
- * What is stored under the key, or nil. raw: the bytes as they are stored, whatever they stand for.
+ * Returns the value stored under the key, or nil. raw: the stored bytes, without decoding.
  *
  * Raises Heddle::DeadlineExceeded when the timeout is over, NoServerAvailable, DecodeError.
  */
@@ -33,8 +33,8 @@ static VALUE get(int argc, VALUE *argv, VALUE self)
     memcached_exchange_run(&exchange);
     RB_GC_GUARD(exchange.key);
     if (NIL_P(exchange.bytes) || memcached_placeholder(&exchange.reply)) return Qnil;
-    // Who is to make it anew is somebody who asked for that, see #fetch: this only looked.
-    if (memcached_taken(&exchange.reply)) rb_funcall(self, id_rearm, 1, key);
+    // The right to recache belongs to a caller of #fetch, not to this read, so it is given back.
+    if (memcached_recache_won(&exchange.reply)) rb_funcall(self, id_rearm, 1, key);
     return RTEST(raw) ? exchange.bytes : memcached_decode(exchange.client, exchange.bytes, exchange.reply.flags, NULL);
 }
 
@@ -58,13 +58,13 @@ static void with_cas(struct exchange *exchange, VALUE cas)
     exchange->again = false;
 }
 
-// Of everything that a reply can say.
+// Every field that a reply can have.
 static const unsigned EVERYTHING =
     MEMCACHED_WANT_FLAGS | MEMCACHED_WANT_CAS | MEMCACHED_WANT_TTL | MEMCACHED_WANT_HIT | MEMCACHED_WANT_ACCESS;
 
 /*
- * @api private cache.read(key, value, ttl, vivify, recache) -> nil or what memcached_reply_value makes. All but the key may
- * be nil: whether to have the value, and seconds.
+ * @api private cache.read(key, value, ttl, vivify, recache) -> nil or the Array of memcached_reply_value. All arguments
+ * except the key may be nil: whether to return the value, and seconds.
  */
 static VALUE read_entry(VALUE self, VALUE key, VALUE value, VALUE ttl, VALUE vivify, VALUE recache)
 {
@@ -94,7 +94,7 @@ static VALUE touched(VALUE self, VALUE key, VALUE ttl)
     return exchange.reply.status == MEMCACHED_HD ? Qtrue : Qfalse;
 }
 
-// Integer: the item's new CAS; nil: not found; false: not stored, because somebody else had changed or made it.
+// The entry's new CAS as an Integer; nil: not found; false: not stored, because another client has changed or added it.
 static VALUE change_result(const struct memcached_reply *reply)
 {
     switch (reply->status) {
@@ -108,8 +108,8 @@ static VALUE change_result(const struct memcached_reply *reply)
 }
 
 /*
- * @api private cache.store(key, bytes, flags, ttl, mode, cas) -> Integer (its CAS), nil (not found) or false. mode is what
- * the protocol has: "S", "E" (add), "R", "A", "P".
+ * @api private cache.store(key, bytes, flags, ttl, mode, cas) -> Integer (the CAS), nil (not found) or false. mode is
+ * the protocol's: "S", "E" (add), "R", "A", "P".
  */
 static VALUE store(VALUE self, VALUE key, VALUE bytes, VALUE flags, VALUE ttl, VALUE mode, VALUE cas)
 {
@@ -132,8 +132,8 @@ static VALUE store(VALUE self, VALUE key, VALUE bytes, VALUE flags, VALUE ttl, V
 }
 
 /*
- * @api private cache.remove(key, cas, stale_for) -> true, nil (not found) or false. stale_for: seconds, or true: marks it
- * stale for so long, or until its time is over.
+ * @api private cache.remove(key, cas, stale_for) -> true, nil (not found) or false. stale_for marks the entry as stale:
+ * for this many seconds, or with true until its time is over.
  */
 static VALUE remove_entry(VALUE self, VALUE key, VALUE cas, VALUE stale_for)
 {
@@ -167,7 +167,7 @@ static VALUE count(VALUE self, VALUE key, VALUE mode, VALUE delta, VALUE initial
     uint64_t number;
     const uint8_t *digits = (const uint8_t *)RSTRING_PTR(exchange.bytes);
     if (!memcached_number(digits, digits + RSTRING_LEN(exchange.bytes), &number))
-        rb_raise(memcached_eProtocolError, "the server sent %+" PRIsVALUE " as a number", exchange.bytes);
+        rb_raise(memcached_eProtocolError, "the server sent %+" PRIsVALUE ", which is not a number", exchange.bytes);
     return ULL2NUM(number);
 }
 

@@ -1,12 +1,12 @@
 #include "memcached/internals.h"
 
-// The few requests of the text protocol that the meta protocol has no other form of.
+// The few commands of the text protocol that have no form in the meta protocol.
 
 struct asking {
     VALUE server, request, lines, error;
     struct lease lease;
     deadline_t until;
-    bool sound;
+    bool in_sync;
 };
 
 static VALUE ask_body(VALUE argument)
@@ -18,29 +18,29 @@ static VALUE ask_body(VALUE argument)
     stream_bound(stream, asking->until);
     stream_expect(stream, 1);
     stream_append(stream, RSTRING_PTR(asking->request), (size_t)RSTRING_LEN(asking->request));
-    bool goes_on = true;
+    bool in_sync = true;
     for (;;) {
         struct memcached_reply reply;
         memcached_read_reply(stream, &reply);
-        asking->error = memcached_reply_error(asking->lease.server, &reply, &goes_on);
-        if (reply.status == MEMCACHED_ERROR) goes_on = true; // this server does not know the request, that is all
+        asking->error = memcached_reply_error(asking->lease.server, &reply, &in_sync);
+        if (reply.status == MEMCACHED_ERROR) in_sync = true; // an unknown command; the connection is fine
         if (!NIL_P(asking->error)) {
             stream_consume(stream, reply.length);
             break;
         }
         bool text = reply.status == MEMCACHED_VERSION || reply.status == MEMCACHED_STAT;
         bool done = reply.status == MEMCACHED_OK || reply.status == MEMCACHED_RESET || reply.status == MEMCACHED_END;
-        if (!text && !done) memcached_nonsense(stream, "a reply to another kind of request");
+        if (!text && !done) memcached_protocol_error(stream, "a reply to another kind of request");
         if (text) rb_ary_push(asking->lines, rb_str_new((const char *)reply.text, (long)reply.text_length));
         stream_consume(stream, reply.length);
         if (reply.status != MEMCACHED_STAT) break;
     }
     size_t more;
     stream_buffered(stream, &more);
-    if (more) memcached_nonsense(stream, "more than it was asked for");
+    if (more) memcached_protocol_error(stream, "more bytes than were requested");
     stream_replied(stream, 1);
     stream_bound(stream, DEADLINE_NEVER);
-    asking->sound = goes_on;
+    asking->in_sync = in_sync;
     RB_GC_GUARD(stream_object);
     return Qnil;
 }
@@ -48,12 +48,12 @@ static VALUE ask_body(VALUE argument)
 static VALUE ask_end(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
-    memcached_lease_end(&asking->lease, asking->sound);
+    memcached_lease_end(&asking->lease, asking->in_sync);
     return Qnil;
 }
 
 /*
- * @api private server.ask(request, seconds) -> Array of String. The texts of the lines that answer it: none for OK. The
+ * @api private server.ask(request, seconds) -> Array of String. The texts of the reply's lines; empty for OK. The
  * request is a whole line.
  */
 static VALUE ask(VALUE self, VALUE request, VALUE seconds)

@@ -1,4 +1,4 @@
-// What is called once, when the extension is loaded: each defines the Ruby methods of one file of this room.
+// Called once, when the extension is loaded. Each function defines the Ruby methods of one file of this room.
 #ifndef HEDDLE_MYSQL_BINDINGS_H
 #define HEDDLE_MYSQL_BINDINGS_H
 

@@ -1,5 +1,6 @@
-// The methods of Heddle::DB::MySQL::Link. Each is one exchange, or a half of one: `send_…` asks and `receive_…` reads the oldest
-// answer that is owed, so that several questions can travel together. What the server refuses is returned, not raised.
+// The methods of Heddle::DB::MySQL::Link. Each is one exchange, or one half: `send_…` sends a request and `receive_…`
+// reads the oldest outstanding reply, so that several requests can be in flight. Errors of the server are returned, not
+// raised.
 #include "mysql/mysql_link.h"
 
 #include "os/fork.h"
@@ -10,11 +11,11 @@ enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STM
 static VALUE sql_string(VALUE sql)
 {
     VALUE string = rb_check_string_type(sql);
-    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL is a String, not %+" PRIsVALUE, sql);
+    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL must be a String, not %+" PRIsVALUE, sql);
     return string;
 }
 
-// A String in the encoding of the connection.
+// The SQL as a String in the connection's encoding.
 static VALUE sql_text(struct mysql_link *link, VALUE sql)
 {
     sql = sql_string(sql);
@@ -27,7 +28,7 @@ static VALUE sql_text(struct mysql_link *link, VALUE sql)
 
 // ---- settings
 
-/* @api private link.open(stream): it talks on that stream from now on. */
+/* @api private link.open(stream): from now on the link uses that stream. */
 static VALUE open_link(VALUE self, VALUE stream)
 {
     stream_of(stream);
@@ -37,7 +38,7 @@ static VALUE open_link(VALUE self, VALUE stream)
     return self;
 }
 
-/* @api private link.configure(capabilities, encoding, local, booleans, direct): what was agreed upon. */
+/* @api private link.configure(capabilities, encoding, local, booleans, direct): the result of the login. */
 static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local, VALUE booleans, VALUE direct)
 {
     struct mysql_link *link = mysql_link_of(self);
@@ -49,7 +50,11 @@ static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE loc
     return self;
 }
 
-/* call-seq: link.timeout = seconds. What one exchange may take. */
+/*
+ * call-seq: link.timeout = seconds
+ *
+ * The time for each exchange.
+ */
 static VALUE set_timeout(VALUE self, VALUE seconds)
 {
     mysql_link_of(self)->span = deadline_span(seconds);
@@ -62,57 +67,81 @@ static VALUE stream(VALUE self)
     return mysql_link_of(self)->stream;
 }
 
-/* call-seq: link.in_transaction? -> true or false. As the server said last. */
+/*
+ * call-seq: link.in_transaction? -> true or false
+ *
+ * Returns whether a transaction is open, according to the server's last reply.
+ */
 static VALUE in_transaction_p(VALUE self)
 {
     return mysql_link_of(self)->status & MYSQL_IN_TRANSACTION ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.more_rows? -> true or false. Whether the cursor that was read last has more. */
+/*
+ * call-seq: link.more_rows? -> true or false
+ *
+ * Returns whether the cursor that was read last has more rows.
+ */
 static VALUE more_rows_p(VALUE self)
 {
     return mysql_link_of(self)->status & MYSQL_LAST_ROW_SENT ? Qfalse : Qtrue;
 }
 
-/* call-seq: link.cursor? -> true or false. Whether what was executed last has left a cursor. */
+/*
+ * call-seq: link.cursor? -> true or false
+ *
+ * Returns whether the last execution has left a cursor.
+ */
 static VALUE cursor_p(VALUE self)
 {
     return mysql_link_of(self)->status & MYSQL_CURSOR_EXISTS ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.busy? -> true or false. Somebody is in the middle of an exchange. */
+/*
+ * call-seq: link.busy? -> true or false
+ *
+ * Returns whether a fiber or thread is in the middle of an exchange.
+ */
 static VALUE busy_p(VALUE self)
 {
     return mysql_link_of(self)->busy ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.owed -> Integer. How many replies are. */
+/*
+ * call-seq: link.owed -> Integer
+ *
+ * The number of outstanding replies.
+ */
 static VALUE owed(VALUE self)
 {
     return UINT2NUM(mysql_link_of(self)->owed);
 }
 
-enum { OF_THE_SESSION = MYSQL_AUTOCOMMIT | MYSQL_NO_BACKSLASH_ESCAPES };
+enum { SESSION_STATUS = MYSQL_AUTOCOMMIT | MYSQL_NO_BACKSLASH_ESCAPES };
 
-/* @api private link.settle: as it is now the session is for everybody. */
+/* @api private link.settle: notes the session's current state as the one that every user expects. */
 static VALUE settle(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    link->settled = link->status & OF_THE_SESSION;
+    link->settled = link->status & SESSION_STATUS;
     link->changed = false;
     return Qnil;
 }
 
-/* call-seq: link.changed? -> true or false. Whether the session is another than when it was settled, as far as the server says. */
+/*
+ * call-seq: link.changed? -> true or false
+ *
+ * Returns whether the session has changed since #settle, as far as the server reports.
+ */
 static VALUE changed_p(VALUE self)
 {
     const struct mysql_link *link = mysql_link_of(self);
-    return link->changed || (link->status & OF_THE_SESSION) != link->settled ? Qtrue : Qfalse;
+    return link->changed || (link->status & SESSION_STATUS) != link->settled ? Qtrue : Qfalse;
 }
 
 /*
- * @api private link.forget_statements: the server has closed them all. Whether it still takes one of them for the last that
- * was prepared is not known, so the next is prepared by itself.
+ * @api private link.forget_statements: the server has closed all statements. It is unknown whether the server still
+ *   accepts one of them as the last prepared statement, so the next prepare is sent alone.
  */
 static VALUE forget_statements(VALUE self)
 {
@@ -126,44 +155,49 @@ static VALUE forget_statements(VALUE self)
     return Qnil;
 }
 
-/* call-seq: link.forked? -> true or false. Whether it belongs to the process that this one was forked from. */
+/*
+ * call-seq: link.forked? -> true or false
+ *
+ * Returns whether the connection belongs to the process that this one was forked from.
+ */
 static VALUE forked_p(VALUE self)
 {
     return mysql_forked(mysql_link_of(self)) ? Qtrue : Qfalse;
 }
 
-/* @api private link.leave: closes the socket in this process, a child of fork, without a word to the server. */
+/* @api private link.leave: closes the socket in this process, a child of fork, without sending anything to the
+   server. */
 static VALUE leave(VALUE self)
 {
     mysql_leave(mysql_link_of(self));
     return Qnil;
 }
 
-// ---- asking
+// ---- requests
 
 static VALUE send_query_body(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
-    exchange->gives = true;
+    exchange->unsent = true;
     VALUE sql = sql_text(link, exchange->arguments[0]);
-    exchange->gives = false;
-    mysql_ask(link, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    exchange->unsent = false;
+    mysql_request(link, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return Qnil;
 }
 
-/* @api private link.send_query(sql): answered by receive_text. */
+/* @api private link.send_query(sql). receive_text reads the reply. */
 static VALUE send_query(VALUE self, VALUE sql)
 {
     return mysql_exchange_with(self, send_query_body, sql, Qnil);
 }
 
-/* @api private link.send_command(byte, payload): answered by receive_text. */
+/* @api private link.send_command(byte, payload). receive_text reads the reply. */
 static VALUE send_command_body(struct mysql_exchange *exchange)
 {
     VALUE payload = exchange->arguments[1];
-    mysql_ask(exchange->link, (uint8_t)NUM2UINT(exchange->arguments[0]), RSTRING_PTR(payload),
-              (size_t)RSTRING_LEN(payload));
+    mysql_request(exchange->link, (uint8_t)NUM2UINT(exchange->arguments[0]), RSTRING_PTR(payload),
+                  (size_t)RSTRING_LEN(payload));
     RB_GC_GUARD(payload);
     return Qnil;
 }
@@ -177,27 +211,27 @@ static VALUE send_command(VALUE self, VALUE command, VALUE payload)
 static VALUE send_prepare_body(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
-    exchange->gives = true;
+    exchange->unsent = true;
     VALUE sql = sql_text(link, exchange->arguments[0]);
-    exchange->gives = false;
-    mysql_ask(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    exchange->unsent = false;
+    mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return Qnil;
 }
 
-/* @api private link.send_prepare(sql): answered by receive_prepared. */
+/* @api private link.send_prepare(sql). receive_prepared reads the reply. */
 static VALUE send_prepare(VALUE self, VALUE sql)
 {
     return mysql_exchange_with(self, send_prepare_body, sql, Qnil);
 }
 
-// What cannot be bound is the caller's mistake: nothing was sent yet, and the connection is as good as before.
+// A value that cannot be bound is the caller's mistake: nothing was sent yet, and the connection stays usable.
 static void build(struct mysql_exchange *exchange, uint32_t id, bool cursor)
 {
     Check_Type(exchange->arguments[1], T_ARRAY);
-    exchange->gives = true;
+    exchange->unsent = true;
     mysql_build_execute(exchange->link, id, exchange->arguments[1], cursor);
-    exchange->gives = false;
+    exchange->unsent = false;
 }
 
 static VALUE send_execute_body(struct mysql_exchange *exchange)
@@ -205,18 +239,18 @@ static VALUE send_execute_body(struct mysql_exchange *exchange)
     struct mysql_link *link = exchange->link;
     VALUE prepared = exchange->arguments[0], arguments = exchange->arguments[1];
     const struct mysql_statement *statement = mysql_statement_of(prepared);
-    exchange->gives = true;
+    exchange->unsent = true;
     Check_Type(arguments, T_ARRAY);
     if (RARRAY_LEN(arguments) != statement->parameters)
-        rb_raise(rb_eArgError, "the statement has %u parameters, and there are %ld arguments", statement->parameters,
+        rb_raise(rb_eArgError, "the statement has %u parameters, but %ld arguments were given", statement->parameters,
                  RARRAY_LEN(arguments));
     build(exchange, statement->id, exchange->number);
-    mysql_ask_built(link);
+    mysql_request_built(link);
     RB_GC_GUARD(prepared);
     return Qnil;
 }
 
-/* @api private link.send_execute(prepared, arguments, cursor): answered by receive_result. */
+/* @api private link.send_execute(prepared, arguments, cursor). receive_result reads the reply. */
 static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cursor)
 {
     struct mysql_exchange exchange = {
@@ -224,8 +258,8 @@ static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cur
     return mysql_exchange(&exchange);
 }
 
-// Whether it is sure that the server counts the parameters as we do: of another number it would take the bytes of values for
-// their types.
+// Returns whether the server certainly counts as many parameters as there are arguments: with another number it would
+// read the bytes of values as their types.
 static bool has_parameters(VALUE sql, VALUE arguments)
 {
     Check_Type(arguments, T_ARRAY);
@@ -235,21 +269,21 @@ static bool has_parameters(VALUE sql, VALUE arguments)
     return same;
 }
 
-// Both in one flight, the second of the statement that the first makes: MariaDB's own. False where that is not safe. A
-// server that keeps as many statements as it may refuses the first, and takes the second for one of the statement before, if
-// that is still open: with these arguments it would run it again.
+// Sends a prepare and its execution together, the latter for the statement that was prepared last: only MariaDB can do
+// that. Returns false if it is not safe. A server at its limit of statements refuses the prepare, and executes the
+// previous statement if that is still open: with these arguments it would run it again.
 static bool ask_new(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
-    exchange->gives = true;
+    exchange->unsent = true;
     VALUE sql = sql_text(link, exchange->arguments[0]);
     if (!link->direct || !has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
-    mysql_send_pending_closes(link);
+    mysql_queue_pending_closes(link);
     bool safe = !link->last_open && !link->owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
     if (safe) {
-        mysql_ask(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
-        mysql_ask_built(link);
+        mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+        mysql_request_built(link);
     }
     RB_GC_GUARD(sql);
     return safe;
@@ -264,11 +298,11 @@ static VALUE send_number_body(struct mysql_exchange *exchange)
         bytes[i] = (uint8_t)(id >> (8 * i));
         bytes[4 + i] = (uint8_t)(rows >> (8 * i));
     }
-    mysql_ask(exchange->link, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
+    mysql_request(exchange->link, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
     return Qnil;
 }
 
-/* @api private link.send_fetch(prepared, rows): answered by receive_fetched. */
+/* @api private link.send_fetch(prepared, rows). receive_fetched reads the reply. */
 static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
 {
     struct mysql_exchange exchange = {
@@ -276,7 +310,7 @@ static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
     return mysql_exchange(&exchange);
 }
 
-// ---- answers
+// ---- replies
 
 static VALUE receive_text_body(struct mysql_exchange *exchange)
 {
@@ -325,7 +359,7 @@ static VALUE read_new(struct mysql_exchange *exchange)
     VALUE columns;
     VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
     if (error) {
-        // An error too, and about nothing; it never comes where the server ends the connection.
+        // The execution is answered with a meaningless error, too, unless the server ends the connection.
         if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, false);
         return error;
     }
@@ -336,7 +370,7 @@ static VALUE read_new(struct mysql_exchange *exchange)
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
     RB_GC_GUARD(statement);
     if (!keep) {
-        mysql_close_later(link, prepared.id);
+        mysql_queue_close(link, prepared.id);
         return result;
     }
     return rb_assoc_new(statement, result);
@@ -348,8 +382,8 @@ static VALUE run_new_body(struct mysql_exchange *exchange)
 }
 
 /*
- * @api private link.run_new(sql, arguments, keep, cursor) -> Result or an error; if the statement is to be kept, [Prepared,
- * Result or error] or an error. nil where that takes two flights; nothing was sent then.
+ * @api private link.run_new(sql, arguments, keep, cursor) -> Result or an error. With keep, which keeps the statement,
+ * returns [Prepared, Result or error] or an error. Returns nil, with nothing sent, if that would take two round trips.
  */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE cursor)
 {
@@ -398,14 +432,18 @@ static VALUE receive_fetched(VALUE self, VALUE columns)
 
 // ---- closes
 
-/* call-seq: link.close_later(prepared). Its close rides with the next request. */
+/*
+ * call-seq: link.close_later(prepared)
+ *
+ * The statement's close is piggybacked on the next request.
+ */
 static VALUE close_later(VALUE self, VALUE prepared)
 {
     struct mysql_link *link = mysql_link_of(self);
     struct mysql_statement *statement = mysql_statement_of(prepared);
     if (!statement->open) return Qnil;
     statement->open = false;
-    if (mysql_forked(link)) return Qnil; // the parent's to close
+    if (mysql_forked(link)) return Qnil; // the parent closes it
     mysql_close_pending(statement->pending_closes, statement->id);
     if (!link->pending_closes->dead && !link->busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
@@ -418,7 +456,11 @@ static VALUE owns_p(VALUE self, VALUE prepared)
     return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->pending_closes ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.closes -> Integer. How many statements are closed for us, and not yet for the server. */
+/*
+ * call-seq: link.closes -> Integer
+ *
+ * The number of statements that are closed here and not yet on the server.
+ */
 static VALUE closes(VALUE self)
 {
     const struct mysql_link *link = mysql_link_of(self);
@@ -428,13 +470,17 @@ static VALUE closes(VALUE self)
 static VALUE flush_closes_body(struct mysql_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
-    mysql_send_pending_closes(link);
+    mysql_queue_pending_closes(link);
     stream_flush(stream_of(link->stream));
     link->closes = 0;
     return Qnil;
 }
 
-/* call-seq: link.flush_closes. Sends them in a packet of their own. */
+/*
+ * call-seq: link.flush_closes
+ *
+ * Sends the pending closes in a packet of their own.
+ */
 static VALUE flush_closes(VALUE self)
 {
     return mysql_exchange_with(self, flush_closes_body, Qnil, Qnil);
@@ -456,24 +502,45 @@ static VALUE kind_of(VALUE klass, VALUE sql)
                                               : rb_intern("other"));
 }
 
-/* @api private Link.final?(error) -> true or false. Whether the server closes the connection behind it. */
+/* @api private Link.placeholders(sql) -> Array of [name or nil, offset, length] of each ? and :name, in bytes; nil if
+   that depends on the server. */
+static VALUE placeholders(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    VALUE found = rb_ary_new();
+    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
+    struct mysql_placeholder_scan scan = {.start = start, .p = start, .end = start + RSTRING_LEN(sql)};
+    enum mysql_placeholder kind;
+    while ((kind = mysql_sql_placeholder(&scan)) != MYSQL_PLACEHOLDER_NONE) {
+        if (kind == MYSQL_PLACEHOLDER_UNKNOWN) return Qnil;
+        long length = (long)(scan.p - scan.begin);
+        VALUE name = kind == MYSQL_PLACEHOLDER_NAME ? rb_utf8_str_new((const char *)scan.begin + 1, length - 1) : Qnil;
+        rb_ary_push(found, rb_ary_new_from_args(3, name, LONG2NUM(scan.begin - start), LONG2NUM(length)));
+    }
+    RB_GC_GUARD(sql);
+    return found;
+}
+
+/* @api private Link.final?(error) -> true or false. Returns whether the server closes the connection after this
+   error. */
 static VALUE final_p(VALUE klass, VALUE error)
 {
     (void)klass;
     return mysql_error_is_final(error) ? Qtrue : Qfalse;
 }
 
-/* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
+/* @api private Link.harmless(text) -> String. Shows control characters as \\xNN. */
 static VALUE harmless(VALUE klass, VALUE text)
 {
     (void)klass;
     StringValue(text);
-    VALUE string = mysql_text(RSTRING_PTR(text), (size_t)RSTRING_LEN(text), rb_utf8_encoding());
+    VALUE string = server_text(RSTRING_PTR(text), (size_t)RSTRING_LEN(text), rb_utf8_encoding());
     RB_GC_GUARD(text);
     return string;
 }
 
-/* @api private Link.know_classes: once those that values are made of are loaded */
+/* @api private Link.know_classes: call it once the classes of values are loaded. */
 static VALUE know_classes(VALUE klass)
 {
     (void)klass;
@@ -487,6 +554,7 @@ void mysql_commands_init(void)
 {
     VALUE link = mysql_cLink;
     rb_define_singleton_method(link, "kind_of", kind_of, 1);
+    rb_define_singleton_method(link, "placeholders", placeholders, 1);
     rb_define_singleton_method(link, "final?", final_p, 1);
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);

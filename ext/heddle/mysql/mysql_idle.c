@@ -1,34 +1,36 @@
-// Closes that ride with the next request, of a connection that has no next request: after a second without one they are
-// sent, so that the server does not keep for hours what nobody needs. By the thread that watches over deadlines, which is
-// there for as long as something waits: it sends what the socket takes at once, holding the GVL, so that the connection's
-// owner sees it done or not done. Not over TLS, whose records take Ruby's code to write.
+// Closes of statements are piggybacked on the next request; how many may wait for it, lib/heddle/db/connection.rb
+// decides. If a connection makes no request for a second, its closes are sent anyway, so that the server does not keep
+// unused statements for hours. The helper thread for deadlines does that, and runs as long as closes wait. It sends
+// what the socket takes at once and holds the GVL, so that the connection's owner sees the closes either sent or not
+// sent. Not over TLS, whose records are written by Ruby code.
 #include "mysql/mysql_link.h"
 
 #include "scope/thread_scope.h"
 
 static const int64_t SECOND = 1000000000;
 
-static VALUE watched; // Links: kept until their closes are gone
+static VALUE watched; // Links whose closes are pending
 
 static VALUE send_closes(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    struct stream *stream = stream_of(link->stream); // raises when it is closed: nothing is left to do then
-    // No more than that: of too many the stream would send some, and wait.
-    while (link->pending_closes->count && link->closes < MYSQL_CLOSES_WAITING)
-        mysql_close_later(link, link->pending_closes->ids[--link->pending_closes->count]);
+    struct stream *stream = stream_of(link->stream); // raises if the stream is closed: nothing is left to do then
+    // At most MYSQL_CLOSES_AT_ONCE: with more, the stream would send some of them and wait.
+    while (link->pending_closes->count && link->closes < MYSQL_CLOSES_AT_ONCE)
+        mysql_queue_close(link, link->pending_closes->ids[--link->pending_closes->count]);
     if (!stream_send_piggybacked(stream)) return Qfalse;
     link->closes = 0;
     RB_GC_GUARD(self);
     return Qtrue;
 }
 
-// Whether it is to be looked at again.
-static bool look(VALUE self, deadline_t now)
+// Sends the closes if the link is idle. Returns whether to check it again.
+static bool send_if_idle(VALUE self, deadline_t now)
 {
     struct mysql_link *link = mysql_link_of(self);
     if (mysql_forked(link) || stream_is_closed(link->stream)) return false;
-    // The end of the exchange, or of the one that reads what is owed, has it watched again. Whoever asked may never come back.
+    // The end of the exchange, or of the one that reads the outstanding reply, watches the link again. Its user may
+    // never come back.
     if (link->busy || link->owed) return false;
     if (link->exchanges != link->seen) {
         link->seen = link->exchanges;
@@ -42,11 +44,11 @@ static bool look(VALUE self, deadline_t now)
     return !state && sent && link->pending_closes->count;
 }
 
-static bool look_at_all(deadline_t now)
+static bool check_all(deadline_t now)
 {
     for (long i = RARRAY_LEN(watched) - 1; i >= 0; i--) {
         VALUE self = RARRAY_AREF(watched, i);
-        if (look(self, now)) continue;
+        if (send_if_idle(self, now)) continue;
         mysql_link_of(self)->watched = false;
         rb_ary_delete_at(watched, i);
     }
@@ -56,7 +58,7 @@ static bool look_at_all(deadline_t now)
 static VALUE watch(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    thread_scope_periodic(look_at_all);
+    thread_scope_periodic(check_all);
     rb_ary_push(watched, self);
     link->seen = link->exchanges;
     link->idle_since = deadline_now();
@@ -71,7 +73,8 @@ void mysql_flush_when_idle(VALUE self)
     int state = 0;
     rb_protect(watch, self, &state);
     if (!state) return;
-    // No memory, or no thread: they go on waiting for the next request, whose answer this must not cost.
+    // No memory or no thread: the closes stay pending until the next request, and this exchange still returns its
+    // result.
     rb_set_errinfo(Qnil);
     link->watched = false;
 }

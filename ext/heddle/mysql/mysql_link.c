@@ -14,7 +14,8 @@ VALUE mysql_cLink;
 void mysql_bytes_reserve(struct mysql_bytes *bytes, size_t room)
 {
     if (bytes->capacity - bytes->length >= room) return;
-    if (room > SIZE_MAX / 4 - bytes->length) rb_raise(rb_eNoMemError, "a request of more than %zu bytes", SIZE_MAX / 4);
+    if (room > SIZE_MAX / 4 - bytes->length)
+        rb_raise(rb_eNoMemError, "a request cannot be longer than %zu bytes", SIZE_MAX / 4);
     size_t capacity = bytes->capacity ? bytes->capacity : 256;
     while (capacity - bytes->length < room)
         capacity *= 2;
@@ -35,13 +36,13 @@ static void mark(void *pointer)
 {
     const struct mysql_link *link = pointer;
     rb_gc_mark(link->stream);
-    rb_gc_mark(link->apart);
+    rb_gc_mark(link->separate);
 }
 
 void mysql_pending_closes_release(struct mysql_pending_closes *pending_closes)
 {
     if (!pending_closes || --pending_closes->references) return;
-    free(pending_closes->ids); // by realloc, see mysql_close_pending
+    free(pending_closes->ids); // allocated by realloc, see mysql_close_pending
     xfree(pending_closes);
 }
 
@@ -72,7 +73,7 @@ static VALUE allocate(VALUE klass)
     struct mysql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct mysql_link, &link_type, link);
     link->stream = Qnil;
-    link->apart = Qnil;
+    link->separate = Qnil;
     link->span = DEADLINE_NEVER;
     link->encoding = rb_utf8_encoding();
     link->pending_closes = ZALLOC(struct mysql_pending_closes);
@@ -92,10 +93,10 @@ static VALUE db_error(const char *name)
     return rb_path2class(name);
 }
 
-void mysql_violated(struct mysql_link *link, const char *what)
+void mysql_protocol_error(struct mysql_link *link, const char *what)
 {
     VALUE peer = rb_funcall(link->stream, rb_intern("peer"), 0);
-    stream_poison(stream_of(link->stream), "its peer broke the protocol");
+    stream_poison(stream_of(link->stream), "the server broke the protocol");
     rb_raise(db_error("Heddle::DB::ProtocolError"), "%" PRIsVALUE " %s; the connection is closed", peer, what);
 }
 
@@ -106,8 +107,9 @@ bool mysql_forked(const struct mysql_link *link)
 
 void mysql_leave(struct mysql_link *link)
 {
-    link->busy = false; // the exchange is that of a fiber or thread of the parent
-    if (!stream_is_closed(link->stream)) stream_poison(stream_of(link->stream), "it belongs to the parent process");
+    link->busy = false; // a fiber or thread of the parent runs the exchange
+    if (!stream_is_closed(link->stream))
+        stream_poison(stream_of(link->stream), "the connection belongs to the parent process");
 }
 
 RBIMPL_ATTR_NORETURN()
@@ -116,9 +118,8 @@ static void refuse_child(struct mysql_link *link)
     VALUE peer = rb_funcall(link->stream, rb_intern("peer"), 0);
     mysql_leave(link);
     rb_raise(db_error("Heddle::DB::ConnectionLost"),
-             "this connection to %" PRIsVALUE
-             " belongs to the process that this one was forked from, and is closed here: "
-             "connect again in the child, or use a Heddle::DB::Pool, which does so by itself",
+             "this connection to %" PRIsVALUE " belongs to the parent process, and is closed in this one: "
+             "connect again in the child, or use a Heddle::DB::Pool, which does that by itself",
              peer);
 }
 
@@ -135,16 +136,16 @@ static VALUE exchange_end(VALUE argument)
     const struct mysql_exchange *exchange = (const struct mysql_exchange *)argument;
     struct mysql_link *link = exchange->link;
     link->busy = false;
-    link->apart = Qnil;
+    link->separate = Qnil;
     if (!RTEST(rb_funcall(link->stream, rb_intern("closed?"), 0))) {
         struct stream *stream = stream_of(link->stream);
         if (link->pending) stream_consume(stream, link->pending);
         if (exchange->bounded) stream_bound(stream, exchange->before);
-        if (!exchange->complete && !exchange->gives) stream_poison(stream, "an exchange did not come to its end");
+        if (!exchange->complete && !exchange->unsent) stream_poison(stream, "an exchange was left unfinished");
     }
     link->pending = 0;
-    if (!exchange->complete && exchange->gives) mysql_flush_when_idle(exchange->self);
-    // What was large once need not stay.
+    if (!exchange->complete && exchange->unsent) mysql_flush_when_idle(exchange->self);
+    // Buffers that were large once are freed.
     if (link->request.capacity > (64 << 10)) {
         xfree(link->request.at);
         link->request = (struct mysql_bytes){0};
@@ -188,20 +189,20 @@ VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VA
 
 // ---- packets in
 
-static struct mysql_span span_apart(const struct mysql_link *link)
+static struct mysql_span separate_span(const struct mysql_link *link)
 {
-    return (struct mysql_span){(const uint8_t *)RSTRING_PTR(link->apart), (size_t)RSTRING_LEN(link->apart)};
+    return (struct mysql_span){(const uint8_t *)RSTRING_PTR(link->separate), (size_t)RSTRING_LEN(link->separate)};
 }
 
-// One of 16 MiB or more comes in several, the last of them shorter.
+// Joins a packet of 16 MiB or more, which comes in several packets; the last of them is shorter.
 static struct mysql_span joined_packet(struct mysql_link *link, struct stream *stream)
 {
-    link->apart = rb_obj_hide(rb_str_buf_new(MYSQL_LARGEST_PACKET));
+    link->separate = rb_obj_hide(rb_str_buf_new(MYSQL_LARGEST_PACKET));
     size_t length;
     do {
         const uint8_t *p = stream_need(stream, MYSQL_HEADER);
         length = mysql_packet_length(p);
-        if (mysql_packet_sequence(p) != link->sequence++) mysql_violated(link, "sent a packet out of turn");
+        if (mysql_packet_sequence(p) != link->sequence++) mysql_protocol_error(link, "sent a packet out of sequence");
         stream_consume(stream, MYSQL_HEADER);
         for (size_t left = length; left > 0;) {
             size_t buffered;
@@ -211,27 +212,28 @@ static struct mysql_span joined_packet(struct mysql_link *link, struct stream *s
                 continue;
             }
             if (buffered > left) buffered = left;
-            rb_str_cat(link->apart, (const char *)bytes, (long)buffered);
+            rb_str_cat(link->separate, (const char *)bytes, (long)buffered);
             stream_consume(stream, buffered);
             left -= buffered;
         }
-        if ((size_t)RSTRING_LEN(link->apart) > (size_t)1 << 31) mysql_violated(link, "sent more than 2 GiB at once");
+        if ((size_t)RSTRING_LEN(link->separate) > (size_t)1 << 31)
+            mysql_protocol_error(link, "sent more than 2 GiB at once");
     } while (length == MYSQL_LARGEST_PACKET);
-    return span_apart(link);
+    return separate_span(link);
 }
 
-// A large one is received into a String of its own: the stream's buffer would have to grow for it, and its values be copied
-// out of that.
+// Receives a large packet into a String of its own: otherwise the stream's buffer would have to grow, and values would
+// be copied out of it.
 static struct mysql_span large_packet(struct mysql_link *link, struct stream *stream, size_t length)
 {
     stream_consume(stream, MYSQL_HEADER);
-    link->apart = stream_take(stream, length);
+    link->separate = stream_take(stream, length);
     link->whole = true;
-    return span_apart(link);
+    return separate_span(link);
 }
 
-// A server need not read all packets of a request before it refuses it as too large (1153): its error has the number behind
-// that of the last packet that it has read.
+// Returns whether this is an error that the server sent before reading all packets of a request, because the request is
+// too large (1153): the error carries the number after the last packet that was read.
 static bool answers_early(const struct mysql_link *link, uint8_t number)
 {
     uint8_t last = link->owed ? link->starts[link->first % MYSQL_IN_FLIGHT] : 0;
@@ -243,7 +245,7 @@ struct mysql_span mysql_packet(struct mysql_link *link)
     struct stream *stream = stream_of(link->stream);
     if (link->pending) stream_consume(stream, link->pending);
     link->pending = 0;
-    link->apart = Qnil;
+    link->separate = Qnil;
     link->whole = false;
     size_t buffered;
     const uint8_t *p = stream_buffered(stream, &buffered);
@@ -256,7 +258,7 @@ struct mysql_span mysql_packet(struct mysql_link *link)
     if (mysql_packet_sequence(p) != link->sequence) {
         if (!length || !answers_early(link, mysql_packet_sequence(p)) ||
             stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] != 0xff)
-            mysql_violated(link, "sent a packet out of turn");
+            mysql_protocol_error(link, "sent a packet out of sequence");
         p = stream_buffered(stream, &buffered);
     }
     link->sequence++;
@@ -268,7 +270,7 @@ struct mysql_span mysql_packet(struct mysql_link *link)
 
 void mysql_reply_begin(struct mysql_link *link)
 {
-    if (!link->owed) rb_raise(rb_eRuntimeError, "no reply is owed");
+    if (!link->owed) rb_raise(rb_eRuntimeError, "no reply is outstanding");
     link->sequence = link->starts[link->first % MYSQL_IN_FLIGHT];
 }
 
@@ -286,15 +288,17 @@ void mysql_reply_end(struct mysql_link *link)
 
 static void check_room(const struct mysql_link *link)
 {
-    if (link->owed >= MYSQL_IN_FLIGHT) rb_raise(rb_eArgError, "more than %d requests at once", MYSQL_IN_FLIGHT);
+    if (link->owed >= MYSQL_IN_FLIGHT)
+        rb_raise(rb_eArgError, "cannot send more than %d requests before their replies are read", MYSQL_IN_FLIGHT);
 }
 
-// Statements that GC has freed. Between reading their list and emptying it nothing is allocated by Ruby.
-void mysql_send_pending_closes(struct mysql_link *link)
+// Queues the closes that wait, in front of the request. Ruby allocates nothing between reading their list and emptying
+// it.
+void mysql_queue_pending_closes(struct mysql_link *link)
 {
     struct mysql_pending_closes *pending_closes = link->pending_closes;
     while (pending_closes->count)
-        mysql_close_later(link, pending_closes->ids[--pending_closes->count]);
+        mysql_queue_close(link, pending_closes->ids[--pending_closes->count]);
 }
 
 static void owe(struct mysql_link *link, struct stream *stream, size_t packets)
@@ -302,16 +306,16 @@ static void owe(struct mysql_link *link, struct stream *stream, size_t packets)
     stream_expect(stream, 1);
     link->starts[(link->first + link->owed) % MYSQL_IN_FLIGHT] = (uint8_t)packets;
     link->owed++;
-    link->closes = 0; // they went ahead
+    link->closes = 0; // they are sent before this request
 }
 
 static void begin_request(struct mysql_link *link)
 {
     check_room(link);
-    mysql_send_pending_closes(link);
+    mysql_queue_pending_closes(link);
 }
 
-void mysql_ask(struct mysql_link *link, uint8_t command, const void *bytes, size_t length)
+void mysql_request(struct mysql_link *link, uint8_t command, const void *bytes, size_t length)
 {
     begin_request(link);
     struct stream *stream = stream_of(link->stream);
@@ -327,10 +331,10 @@ void mysql_ask(struct mysql_link *link, uint8_t command, const void *bytes, size
     link->request.length = 0;
     mysql_bytes_append(&link->request, &command, 1);
     mysql_bytes_append(&link->request, bytes, length);
-    mysql_ask_built(link);
+    mysql_request_built(link);
 }
 
-void mysql_ask_built(struct mysql_link *link)
+void mysql_request_built(struct mysql_link *link)
 {
     begin_request(link);
     struct stream *stream = stream_of(link->stream);
@@ -356,7 +360,8 @@ void mysql_close_pending(struct mysql_pending_closes *pending_closes, uint32_t i
 {
     if (pending_closes->dead) return;
     if (pending_closes->count == pending_closes->capacity) {
-        // Called while GC frees: nothing that could start another. What cannot be noted is lost to the server's count only.
+        // The GC calls this while it frees objects: nothing here may start another GC. A close that cannot be noted is
+        // lost; the server only counts one statement too many.
         uint32_t capacity = pending_closes->capacity ? pending_closes->capacity * 2 : 16;
         uint32_t *ids = realloc(pending_closes->ids, capacity * sizeof(*ids));
         if (!ids) return;
@@ -366,7 +371,7 @@ void mysql_close_pending(struct mysql_pending_closes *pending_closes, uint32_t i
     pending_closes->ids[pending_closes->count++] = id;
 }
 
-void mysql_close_later(struct mysql_link *link, uint32_t id)
+void mysql_queue_close(struct mysql_link *link, uint32_t id)
 {
     uint8_t message[MYSQL_HEADER + 5];
     mysql_put_header(message, 5, 0);

@@ -1,4 +1,4 @@
-// The methods of Heddle::DB::MySQL::Link for logging in: what is said there, packet by packet, is decided in Ruby
+// The login methods of Heddle::DB::MySQL::Link. Ruby decides the contents, packet by packet
 // (lib/heddle/db/mysql/login.rb).
 #include "mysql/mysql_link.h"
 
@@ -10,7 +10,7 @@ static VALUE greeting_body(struct mysql_exchange *exchange)
     if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
     struct mysql_greeting greeting;
     if (!mysql_greeting(packet.at, packet.at + packet.length, &greeting))
-        mysql_violated(link, "does not speak version 10 of the protocol of MySQL");
+        mysql_protocol_error(link, "does not speak version 10 of the MySQL protocol");
     VALUE fields[] = {
         rb_utf8_str_new((const char *)greeting.version.at, (long)greeting.version.length),
         UINT2NUM(greeting.thread),
@@ -34,7 +34,7 @@ static VALUE write_body(struct mysql_exchange *exchange)
     VALUE payload = exchange->arguments[0];
     StringValue(payload);
     size_t length = (size_t)RSTRING_LEN(payload);
-    if (length >= MYSQL_LARGEST_PACKET) rb_raise(rb_eArgError, "a packet of %zu bytes", length);
+    if (length >= MYSQL_LARGEST_PACKET) rb_raise(rb_eArgError, "a login packet cannot have %zu bytes", length);
     struct stream *stream = stream_of(link->stream);
     uint8_t header[MYSQL_HEADER];
     mysql_put_header(header, length, link->sequence++);
@@ -45,7 +45,7 @@ static VALUE write_body(struct mysql_exchange *exchange)
     return Qnil;
 }
 
-/* @api private link.write_packet(payload): while logging in. */
+/* @api private link.write_packet(payload), during the login. */
 static VALUE write_packet(VALUE self, VALUE payload)
 {
     return mysql_exchange_with(self, write_body, payload, Qnil);
@@ -59,7 +59,7 @@ static VALUE read_body(struct mysql_exchange *exchange)
     return rb_str_new((const char *)packet.at, (long)packet.length);
 }
 
-/* @api private link.read_packet -> String or an error. While logging in. */
+/* @api private link.read_packet -> String or an error, during the login. */
 static VALUE read_packet(VALUE self)
 {
     return mysql_exchange_with(self, read_body, Qnil, Qnil);

@@ -1,4 +1,4 @@
-// What is bound to the parameters of a statement: Ruby's values as the protocol's binary ones.
+// Writes Ruby values as a statement's binary parameters.
 #include "mysql/mysql_link.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 // Digits of a DECIMAL.
 enum { DECIMAL_DIGITS = 65 };
 
-// Microseconds of a TIME, either way: 838:59:59.999999.
+// The longest TIME in either direction, in microseconds: 838:59:59.999999.
 #define LONGEST_TIME INT64_C(3020399999999)
 
 static VALUE cDate, cDateTime, cBigDecimal, cDuration;
@@ -32,9 +32,9 @@ RBIMPL_ATTR_NORETURN()
 static void too_large(VALUE value)
 {
     rb_raise(rb_eArgError,
-             "a %" PRIsVALUE
-             " of more than %d digits before its point is bound to a parameter: the server's DECIMAL has "
-             "no more, and would be another number",
+             "cannot bind this %" PRIsVALUE
+             " to a parameter: it has more than %d digits before its point, and the server's DECIMAL would store "
+             "another number",
              rb_obj_class(value), DECIMAL_DIGITS);
 }
 
@@ -54,7 +54,7 @@ static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
         put_little(bytes, words[0], 8);
         return sign == 1 && words[0] > INT64_MAX ? MYSQL_LONGLONG | 0x8000 : MYSQL_LONGLONG;
     }
-    // The server would take the largest number that it has for it, and say nothing.
+    // The server would silently replace the number by its largest one.
     if (rb_absint_numwords(value, 8, NULL) > 27) too_large(value);
     VALUE digits = rb_big2str(value, 10);
     if (RSTRING_LEN(digits) - (sign < 0) > DECIMAL_DIGITS) too_large(value);
@@ -66,13 +66,13 @@ static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
 static uint16_t put_text(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
 {
     rb_encoding *encoding = rb_enc_get(value);
-    bool raw = link->encoding == rb_ascii8bit_encoding(); // text is passed on as the bytes that it is
+    bool raw = link->encoding == rb_ascii8bit_encoding(); // text is passed on as bytes
     bool binary = encoding == rb_ascii8bit_encoding();
     if (!binary && !raw && encoding != link->encoding && rb_enc_str_coderange(value) != ENC_CODERANGE_7BIT)
-        value = rb_str_encode(value, rb_enc_from_encoding(link->encoding), 0, Qnil); // raises what cannot be
+        value = rb_str_encode(value, rb_enc_from_encoding(link->encoding), 0, Qnil); // raises if that is impossible
     if (!binary && !raw && rb_enc_str_coderange(value) == ENC_CODERANGE_BROKEN)
         rb_raise(rb_eArgError,
-                 "a String that is not valid %s is bound to a parameter: it is bytes (String#b), or damaged",
+                 "cannot bind a String that is not valid %s to a parameter: pass bytes (String#b), or repair it",
                  rb_enc_name(link->encoding));
     put_string(bytes, RSTRING_PTR(value), (size_t)RSTRING_LEN(value));
     RB_GC_GUARD(value);
@@ -83,7 +83,7 @@ static uint16_t put_float(struct mysql_bytes *bytes, VALUE value)
 {
     double number = RFLOAT_VALUE(value);
     if (!isfinite(number))
-        rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: the server has no such number", value);
+        rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: the server has no such number", value);
     uint64_t bits;
     memcpy(&bits, &number, 8);
     put_little(bytes, bits, 8);
@@ -95,7 +95,7 @@ static uint16_t put_date(struct mysql_bytes *bytes, VALUE value)
     value = rb_funcall(value, id_gregorian, 0);
     int year = NUM2INT(rb_funcall(value, id_year, 0));
     if (year < 0 || year > 9999)
-        rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: years go from 0 to 9999", value);
+        rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: years go from 0 to 9999", value);
     put_little(bytes, 4, 1);
     put_little(bytes, (uint64_t)year, 2);
     put_little(bytes, NUM2UINT(rb_funcall(value, id_month, 0)), 1);
@@ -103,7 +103,7 @@ static uint16_t put_date(struct mysql_bytes *bytes, VALUE value)
     return MYSQL_DATE;
 }
 
-// Years, months and days of so many days since 1970-01-01: the inverse of mysql_days, by the same author.
+// Converts days since 1970-01-01 to a year, month and day: the inverse of mysql_days, by the same author.
 static void civil(int64_t days, int64_t *year, unsigned *month, unsigned *day)
 {
     days += 719468;
@@ -139,7 +139,7 @@ static uint16_t put_time(struct mysql_link *link, struct mysql_bytes *bytes, VAL
         second = (unsigned)rest % 60;
     }
     if (year < 0 || year > 9999)
-        rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: years go from 0 to 9999", value);
+        rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: years go from 0 to 9999", value);
     put_little(bytes, 11, 1);
     put_little(bytes, (uint64_t)year, 2);
     put_little(bytes, month | day << 8 | hour << 16 | minute << 24, 4);
@@ -154,7 +154,8 @@ static uint16_t put_duration(struct mysql_bytes *bytes, VALUE value)
     int64_t all = FIXNUM_P(number) ? FIX2LONG(number) : INT64_MAX;
     if (all > LONGEST_TIME || all < -LONGEST_TIME)
         rb_raise(rb_eArgError,
-                 "%" PRIsVALUE " is bound to a parameter: the server's TIME goes from -838:59:59 to 838:59:59", value);
+                 "cannot bind %" PRIsVALUE " to a parameter: the server's TIME goes from -838:59:59 to 838:59:59",
+                 value);
     uint64_t microseconds = all < 0 ? (uint64_t)-all : (uint64_t)all;
     uint64_t seconds = microseconds / 1000000;
     put_little(bytes, 12, 1);
@@ -174,17 +175,16 @@ static bool is_a(VALUE value, VALUE klass)
 
 static uint16_t put_decimal(struct mysql_bytes *bytes, VALUE value)
 {
-    // First: 1e70000 is 70001 digits. Of NaN, infinities and 0 it is 0.
+    // Checked first: 1e70000 has 70001 digits. The exponent of NaN, infinities and 0 is 0.
     int64_t exponent = NUM2LL(rb_funcall(value, id_exponent, 0));
     if (exponent > DECIMAL_DIGITS) too_large(value);
     if (exponent < -DECIMAL_DIGITS)
-        rb_raise(
-            rb_eArgError,
-            "a BigDecimal below 1e-%d is bound to a parameter: the server's DECIMAL has no such digits, and would be 0",
-            DECIMAL_DIGITS);
+        rb_raise(rb_eArgError,
+                 "cannot bind a BigDecimal below 1e-%d to a parameter: the server's DECIMAL would store 0",
+                 DECIMAL_DIGITS);
     VALUE digits = rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
     if (!rb_isdigit(RSTRING_PTR(digits)[RSTRING_LEN(digits) - 1]))
-        rb_raise(rb_eArgError, "%" PRIsVALUE " is bound to a parameter: the server has no such number", digits);
+        rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: the server has no such number", digits);
     put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
     RB_GC_GUARD(digits);
     return MYSQL_NEWDECIMAL;
@@ -195,11 +195,10 @@ static void refuse(VALUE value)
 {
     if (RB_TYPE_P(value, T_ARRAY) && RARRAY_LEN(value) == 0)
         rb_raise(rb_eTypeError,
-                 "an Array cannot be bound to one parameter, and an empty one to none: leave the query out, as "
-                 "nothing is in ()");
+                 "an empty Array cannot be bound to a parameter: skip the query, because no value is in an empty list");
     if (RB_TYPE_P(value, T_ARRAY))
         rb_raise(rb_eTypeError,
-                 "an Array cannot be bound to one parameter: write a ? for each of its values, as in (?, ?, ?), "
+                 "an Array cannot be bound to one parameter: write one ? for each of its values, as in (?, ?, ?), "
                  "and pass them with a *: query(sql, *values)");
     rb_raise(rb_eTypeError,
              "a %" PRIsVALUE
@@ -208,7 +207,7 @@ static void refuse(VALUE value)
              rb_obj_class(value));
 }
 
-// Of what is a time without being a Time, as ActiveSupport::TimeWithZone.
+// For objects that represent a time but are no Time, such as ActiveSupport::TimeWithZone.
 static uint16_t put_other(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
 {
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL);
@@ -216,7 +215,7 @@ static uint16_t put_other(struct mysql_link *link, struct mysql_bytes *bytes, VA
     return put_time(link, bytes, time);
 }
 
-// Returns the type, with the bit that says unsigned.
+// Returns the type, including the bit for unsigned.
 static uint16_t put_value(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
 {
     if (RB_INTEGER_TYPE_P(value)) return put_integer(bytes, value);
@@ -242,14 +241,15 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
     bytes->length = 0;
     put_little(bytes, 0x17, 1); // COM_STMT_EXECUTE
     put_little(bytes, id, 4);
-    put_little(bytes, cursor, 1); // 1: read only
-    put_little(bytes, 1, 4);      // how often
+    put_little(bytes, cursor, 1); // 1: read-only cursor
+    put_little(bytes, 1, 4);      // iteration count
     if (count == 0) return;
-    if (count > UINT16_MAX) rb_raise(rb_eArgError, "%zu parameters, but a statement has at most %d", count, UINT16_MAX);
+    if (count > UINT16_MAX)
+        rb_raise(rb_eArgError, "cannot bind %zu parameters: a statement has at most %d", count, UINT16_MAX);
     size_t nulls = bytes->length, types = nulls + (count + 7) / 8 + 1;
     mysql_bytes_reserve(bytes, types - nulls + 2 * count);
     memset(bytes->at + nulls, 0, types - nulls + 2 * count);
-    bytes->at[types - 1] = 1; // their types follow
+    bytes->at[types - 1] = 1; // the types follow
     bytes->length = types + 2 * count;
     for (size_t i = 0; i < count; i++) {
         VALUE value = RARRAY_AREF(arguments, (long)i);
@@ -261,7 +261,8 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
         }
         bytes->at[types + 2 * i] = (uint8_t)type;
         bytes->at[types + 2 * i + 1] = (uint8_t)(type >> 8);
-        if ((size_t)RARRAY_LEN(arguments) != count) rb_raise(rb_eRuntimeError, "the arguments were changed meanwhile");
+        if ((size_t)RARRAY_LEN(arguments) != count)
+            rb_raise(rb_eRuntimeError, "the arguments were changed while the query was built");
     }
 }
 

@@ -1,11 +1,11 @@
-// Whole replies: what a prepare and an execution are answered with.
+// Reads whole replies, to a prepare and to an execution.
 #include "mysql/mysql_link.h"
 
-// Rows that join the others at once.
+// Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
 
 VALUE mysql_cPrepared;
-static VALUE cResult, eServerError;
+static VALUE cResult, eServerError, error_classes;
 static ID id_columns, id_rows, id_affected, id_last_id, id_warnings, id_following, id_code, id_state;
 
 // ---- prepared statements
@@ -17,7 +17,7 @@ static void mark(void *pointer)
     rb_gc_mark(statement->parameter_types);
 }
 
-// From a finalizer: the close is only noted.
+// Called by the GC, which may only note the close.
 static void release(void *pointer)
 {
     struct mysql_statement *statement = pointer;
@@ -75,7 +75,11 @@ static VALUE columns(VALUE self)
     return mysql_statement_of(self)->columns;
 }
 
-/* call-seq: prepared.id -> Integer. The server's number for it. */
+/*
+ * call-seq: prepared.id -> Integer
+ *
+ * The server's id of the statement.
+ */
 static VALUE id(VALUE self)
 {
     return UINT2NUM(mysql_statement_of(self)->id);
@@ -87,34 +91,44 @@ static VALUE open_p(VALUE self)
     return mysql_statement_of(self)->open ? Qtrue : Qfalse;
 }
 
-/* @api private prepared.forget: the server has it no longer. */
+/* @api private prepared.forget: the server no longer has the statement. */
 static VALUE forget(VALUE self)
 {
     mysql_statement_of(self)->open = false;
     return Qnil;
 }
 
-// ---- pieces of replies
+// ---- parts of replies
 
 static bool can(const struct mysql_link *link, uint64_t capability)
 {
     return link->capabilities & capability;
 }
 
+// MySQL uses one code (1290) for all start options that forbid something.
+static VALUE error_class(int code, VALUE message)
+{
+    if (code == 1290 && !strstr(StringValueCStr(message), "read-only") &&
+        !strstr(StringValueCStr(message), "read_only"))
+        return eServerError;
+    return rb_hash_lookup2(error_classes, INT2FIX(code), eServerError);
+}
+
 VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
 {
     struct mysql_error error;
-    if (!mysql_error(packet.at, packet.at + packet.length, &error)) mysql_violated(link, "sent an error that is none");
-    VALUE state = mysql_text((const char *)error.state.at, error.state.length, rb_utf8_encoding());
-    VALUE message = mysql_text((const char *)error.message.at, error.message.length, link->encoding);
-    VALUE value = rb_exc_new_str(eServerError, message);
+    if (!mysql_error(packet.at, packet.at + packet.length, &error))
+        mysql_protocol_error(link, "sent a malformed error");
+    VALUE state = server_text((const char *)error.state.at, error.state.length, rb_utf8_encoding());
+    VALUE message = server_text((const char *)error.message.at, error.message.length, link->encoding);
+    VALUE value = rb_exc_new_str(error_class(error.code, message), message);
     rb_ivar_set(value, id_code, INT2FIX(error.code));
     rb_ivar_set(value, id_state, state);
     return value;
 }
 
-// A shutdown, packets that the server cannot read (one of more than its max_allowed_packet: 1153) or write, a session that was
-// killed, or was idle for too long.
+// A shutdown; packets that the server cannot read (longer than its max_allowed_packet: 1153) or write; a session that
+// was killed, or was idle for too long.
 bool mysql_error_is_final(VALUE error)
 {
     int code = NUM2INT(rb_ivar_get(error, id_code));
@@ -128,12 +142,12 @@ static void note_status(struct mysql_link *link, uint16_t status)
     if (status & MYSQL_SESSION_CHANGED) link->changed = true;
 }
 
-// The packet in the old form that ends columns.
+// Reads the old form of the packet that ends columns.
 static void read_end(struct mysql_link *link, struct mysql_ok *ok)
 {
     struct mysql_span packet = mysql_packet(link);
     if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
-        mysql_violated(link, "sent no end of columns");
+        mysql_protocol_error(link, "sent no end of the columns");
     note_status(link, ok->status);
 }
 
@@ -147,7 +161,7 @@ static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
 
 static void parse_ok(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
 {
-    if (!mysql_ok(packet.at, packet.at + packet.length, ok)) mysql_violated(link, "sent an OK that is none");
+    if (!mysql_ok(packet.at, packet.at + packet.length, ok)) mysql_protocol_error(link, "sent a malformed OK");
     note_status(link, ok->status);
 }
 
@@ -155,18 +169,18 @@ static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, st
 {
     bool valid = can(link, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
                                                     : mysql_end(packet.at, packet.at + packet.length, ok);
-    if (!valid) mysql_violated(link, "sent an end of rows that is none");
+    if (!valid) mysql_protocol_error(link, "sent a malformed end of rows");
     note_status(link, ok->status);
 }
 
-// The rows that have arrived whole. Nothing here lets another thread run, which could close the stream: they are read where
-// they lie, and the stream is asked once.
+// Reads the rows that have arrived completely. Reads them in place, and looks up the stream once: nothing here lets
+// another thread run, which could close the stream.
 static void read_buffered_rows(struct mysql_link *link, const struct mysql_columns *columns, VALUE rows, bool text)
 {
     struct stream *stream = stream_of(link->stream);
     if (link->pending) stream_consume(stream, link->pending);
     link->pending = 0;
-    VALUE gathered[ROWS_GATHERED]; // on the stack, where GC sees them
+    VALUE gathered[ROWS_GATHERED]; // on the stack, where the GC finds them
     long count = 0;
     size_t left;
     const uint8_t *begin = stream_buffered(stream, &left), *p = begin;
@@ -176,7 +190,7 @@ static void read_buffered_rows(struct mysql_link *link, const struct mysql_colum
         if (length == MYSQL_LARGEST_PACKET || left - MYSQL_HEADER < length ||
             mysql_packet_sequence(p) != link->sequence ||
             mysql_row_reply(payload, payload + length, text, can(link, MYSQL_CAN_DEPRECATE_EOF)) != MYSQL_REPLY_OTHER)
-            break; // what else it is, mysql_packet says
+            break; // mysql_packet handles every other packet
         link->sequence++;
         gathered[count++] = mysql_row_values(link, (struct mysql_span){payload, length}, columns, text);
         if (count == ROWS_GATHERED) {
@@ -190,7 +204,7 @@ static void read_buffered_rows(struct mysql_link *link, const struct mysql_colum
     if (p > begin) stream_consume(stream, (size_t)(p - begin));
 }
 
-// All rows up to the end into `rows`; 0, or the error that came instead of the end.
+// Reads all rows up to the end into `rows`. Returns 0, or the error that came instead of the end.
 static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool text, struct mysql_ok *ok)
 {
     const struct mysql_columns *columns = mysql_columns_of(shape);
@@ -211,7 +225,7 @@ static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool te
             more = false;
             break;
         default:
-            mysql_violated(link, "sent a row that is none");
+            mysql_protocol_error(link, "sent a malformed row");
         }
     }
     RB_GC_GUARD(shape);
@@ -232,7 +246,7 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
         return error;
     }
     if (!mysql_prepared(packet.at, packet.at + packet.length, prepared))
-        mysql_violated(link, "answered a prepare with something else");
+        mysql_protocol_error(link, "sent a malformed reply to a prepare");
     link->last = prepared->id;
     link->last_open = true;
     struct mysql_ok end;
@@ -258,30 +272,31 @@ static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
     rb_ivar_set(result, id_columns, shape);
     rb_ivar_set(result, id_rows, rows);
     rb_ivar_set(result, id_affected, ULL2NUM(ok->affected));
-    // What most results have not stays undefined: Ruby 3.1 keeps three variables in the object itself.
+    // Variables that most results do not need stay undefined: Ruby 3.1 keeps three variables in the object itself.
     if (ok->last_id) rb_ivar_set(result, id_last_id, ULL2NUM(ok->last_id));
     if (ok->warnings) rb_ivar_set(result, id_warnings, INT2FIX(ok->warnings));
     return result;
 }
 
-// Columns, and rows or a cursor.
+// Reads columns, and rows or a cursor.
 static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, bool text)
 {
     uint32_t count;
     bool follow;
     bool announced = can(link, MYSQL_CAN_CACHE_METADATA);
     if (!mysql_result_head(packet.at, packet.at + packet.length, announced, &count, &follow))
-        mysql_violated(link, "began a result with something else");
+        mysql_protocol_error(link, "sent a malformed result header");
     VALUE shape = known ? *known : Qnil;
     struct mysql_ok ok = {0};
     if (follow) {
         shape = mysql_columns_anew(shape, count);
         for (uint32_t i = 0; i < count; i++)
             mysql_columns_define(link, shape, i, mysql_packet(link));
-        // From now on these are what it leaves out, and no longer those of the prepare: ? has the type of what is bound.
+        // The server may leave out these from now on, and no longer those of the prepare: a ? has the type of the bound
+        // value.
         if (known) *known = shape;
     } else if (NIL_P(shape) || mysql_columns_of(shape)->count != count) {
-        mysql_violated(link, "left out the definitions of columns that nobody knows");
+        mysql_protocol_error(link, "left out column definitions that it never sent");
     }
     VALUE rows = rb_ary_new();
     if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) {
@@ -307,9 +322,9 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, bool text)
     case MYSQL_REPLY_OTHER:
         return read_table(link, packet, known, text);
     case MYSQL_REPLY_INFILE:
-        mysql_violated(link, "asked for a file of this machine (LOCAL INFILE), which is never given");
+        mysql_protocol_error(link, "asked for a local file (LOCAL INFILE), which is never sent");
     default:
-        mysql_violated(link, "answered with something that is no result");
+        mysql_protocol_error(link, "sent a reply that is not a result");
     }
 }
 
@@ -319,7 +334,7 @@ VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text)
     VALUE first = 0, last = 0;
     do {
         VALUE result = read_one(link, last ? NULL : known, text);
-        if (rb_obj_class(result) != cResult) { // what came before an error is of no use
+        if (rb_obj_class(result) != cResult) { // results before an error are of no use
             mysql_reply_end(link);
             return result;
         }
@@ -369,4 +384,6 @@ void mysql_results_classes(void)
     eServerError = rb_path2class("Heddle::DB::ServerError");
     rb_gc_register_mark_object(cResult);
     rb_gc_register_mark_object(eServerError);
+    error_classes = rb_const_get(rb_path2class("Heddle::DB::MySQL"), rb_intern("ERROR_CLASSES"));
+    rb_gc_register_mark_object(error_classes);
 }

@@ -1,12 +1,12 @@
-// Columns, and the values of rows as Ruby's.
+// Columns, and the values of rows as Ruby objects.
 #include "mysql/mysql_link.h"
 
 #include <string.h>
 
-// Values of a row that are read, and become an Array, at once.
+// Values of a row that are read before they are appended to an Array.
 enum { ROW_GATHERED = 64 };
 
-// Bytes from which on a value is worth not to be copied.
+// Values of at least this many bytes are shared instead of copied.
 enum { SHARED = 32 << 10 };
 
 VALUE mysql_cColumns;
@@ -72,7 +72,7 @@ VALUE mysql_columns_anew(VALUE self, uint32_t count)
 
 static bool is_text(const struct mysql_column *column)
 {
-    if (column->type == MYSQL_JSON) return true; // said to be binary, and never is
+    if (column->type == MYSQL_JSON) return true; // declared binary, and never is
     return column->charset != MYSQL_CHARSET_BINARY && column->type != MYSQL_GEOMETRY;
 }
 
@@ -81,7 +81,7 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
     struct mysql_columns *columns = mysql_columns_of(self);
     struct mysql_column column;
     if (!mysql_column(definition.at, definition.at + definition.length, &column))
-        mysql_violated(link, "sent a column's definition that is none");
+        mysql_protocol_error(link, "sent a malformed column definition");
     columns->described = link->encoding;
     columns->fields[index] =
         (struct mysql_field){.type = column.type,
@@ -109,7 +109,7 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
     RB_GC_GUARD(self);
 }
 
-// Calls the block with each definition.
+// Calls the function with each definition.
 static void each_definition(const struct mysql_columns *columns,
                             void (*each)(const struct mysql_columns *, const struct mysql_column *, VALUE), VALUE to)
 {
@@ -128,7 +128,7 @@ static VALUE text_of(const struct mysql_columns *columns, struct mysql_span span
     const char *bytes = (const char *)span.at;
     if (columns->described == rb_utf8_encoding())
         return rb_enc_interned_str(bytes, (long)span.length, rb_utf8_encoding());
-    return rb_str_to_interned_str(mysql_utf8(bytes, span.length, columns->described));
+    return rb_str_to_interned_str(server_utf8(bytes, span.length, columns->described));
 }
 
 static void add_name(const struct mysql_columns *columns, const struct mysql_column *column, VALUE names)
@@ -163,7 +163,7 @@ static VALUE names(VALUE self)
     return array;
 }
 
-/* @api private columns.descriptions: of each column name, type, flags, charset, length, decimals, table, … */
+/* @api private columns.descriptions: for each column: name, type, flags, charset, length, decimals, table, … */
 static VALUE descriptions(VALUE self)
 {
     VALUE array = rb_ary_new();
@@ -183,7 +183,7 @@ static VALUE size(VALUE self)
 static VALUE date_value(const struct mysql_moment *moment)
 {
     VALUE day = LL2NUM(mysql_days(moment) + 2440588);
-    // Ruby takes dates before the reform for Julian ones, the server has none of these.
+    // Ruby uses the Julian calendar for dates before the reform; the server does not.
     if (moment->year < 1583) return rb_funcall(cDate, id_jd, 2, day, rb_const_get(cDate, id_gregorian));
     return rb_funcall(cDate, id_jd, 1, day);
 }
@@ -204,18 +204,18 @@ static VALUE decimal_value(struct mysql_span span)
     return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new((const char *)span.at, (long)span.length));
 }
 
-// The end of a large packet that came as a String: it shares that String's bytes. Otherwise 0.
+// A value at the end of a large packet that was received as a String: shares that String's bytes. Otherwise 0.
 static VALUE shared_value(const struct mysql_link *link, struct mysql_span span)
 {
     if (!link->whole) return 0;
-    const uint8_t *begin = (const uint8_t *)RSTRING_PTR(link->apart);
-    long length = RSTRING_LEN(link->apart), before = length - (long)span.length;
-    // Small ones would keep the whole packet for themselves.
+    const uint8_t *begin = (const uint8_t *)RSTRING_PTR(link->separate);
+    long length = RSTRING_LEN(link->separate), before = length - (long)span.length;
+    // A small value would keep the whole packet alive.
     if (before > length / 4 || span.at != begin + before) return 0;
-    return rb_str_subseq(link->apart, before, (long)span.length);
+    return rb_str_subseq(link->separate, before, (long)span.length);
 }
 
-// As rb_enc_str_new gives it, without its look-ups of the encoding.
+// Like rb_enc_str_new, without looking up the encoding.
 static VALUE string_value(const struct mysql_link *link, struct mysql_span span, int encoding)
 {
     VALUE string = span.length >= SHARED ? shared_value(link, span) : 0;
@@ -259,13 +259,13 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
                        bool text)
 {
     const uint8_t *p = packet.at;
-    if (columns->copies && NIL_P(link->apart)) {
-        // Ruby code may let other threads run, and one of them close the stream, which gives back its buffer.
+    if (columns->copies && NIL_P(link->separate)) {
+        // Ruby code may let other threads run, and one of them may close the stream, which frees its buffer.
         link->row.length = 0;
         mysql_bytes_append(&link->row, p, packet.length);
         p = link->row.at;
     }
-    VALUE gathered[ROW_GATHERED]; // on the stack, where GC sees them
+    VALUE gathered[ROW_GATHERED]; // on the stack, where the GC finds them
     VALUE array = Qnil;
     struct mysql_row row;
     bool valid = mysql_row_begin(&row, p, p + packet.length, columns->count, text);
@@ -285,7 +285,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
             rb_ary_cat(array, gathered, (long)count);
         }
     }
-    if (!valid || !mysql_row_complete(&row)) mysql_violated(link, "sent a row that is none");
+    if (!valid || !mysql_row_complete(&row)) mysql_protocol_error(link, "sent a malformed row");
     return array;
 }
 

@@ -37,7 +37,7 @@ struct addresses *addresses_of(const struct addrinfo *found)
     return addresses;
 }
 
-// As most are written. getaddrinfo takes 3 KiB of stack, a page that each fiber which waits to connect would then keep.
+// The common notations. getaddrinfo takes 3 KiB of stack, a page that each fiber waiting to connect would then keep.
 static struct addresses *plain_numeric(const char *host)
 {
     struct socket_address address;
@@ -60,7 +60,7 @@ static struct addresses *plain_numeric(const char *host)
 
 struct addresses *addresses_numeric(const char *host)
 {
-    // Names end in a label that is no number; most have a letter beyond f, and none has a colon.
+    // A host name ends in a label that is not a number, so most names contain a letter beyond f; none contains a colon.
     if (!strpbrk(host, ":") && host[strspn(host, "0123456789abcdefABCDEFxX.")] != '\0') return NULL;
     struct addresses *plain = plain_numeric(host);
     if (plain) return plain;

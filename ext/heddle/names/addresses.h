@@ -1,4 +1,4 @@
-// Addresses of a host, as a look-up finds them and a connect takes them.
+// Addresses of a host, as a look-up returns them and a connect takes them.
 #ifndef HEDDLE_NAMES_ADDRESSES_H
 #define HEDDLE_NAMES_ADDRESSES_H
 
@@ -22,16 +22,16 @@ struct addresses {
     struct socket_address list[];
 };
 
-// A copy from malloc, each address once, without what is neither IPv4 nor IPv6. NULL without memory.
+// Copies the IPv4 and IPv6 addresses with malloc, each address once. NULL without memory.
 struct addresses *addresses_of(const struct addrinfo *found);
 
-// Of a host that is an address itself (also with a scope: fe80::1%eth0), without asking anybody; NULL when it is not, or
-// without memory.
+// The address of a host that is an address itself (also with a scope: fe80::1%eth0), without a look-up. NULL for a
+// name, or without memory.
 struct addresses *addresses_numeric(const char *host);
 
 void address_set_port(struct socket_address *address, uint16_t port);
 
-// The number, with its scope if it has one, into NI_MAXHOST bytes.
+// Writes the numeric address, with its scope if it has one, into NI_MAXHOST bytes.
 void address_text(const struct socket_address *address, char *text);
 
 #endif

@@ -19,20 +19,21 @@ static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
 
-// One call of TCPSocket.new or Socket.tcp. It stays on the stack while Ruby's own method waits in its place, or the
-// block runs, where each page counts: the race with its room for addresses is on the heap.
+// One call of TCPSocket.new or Socket.tcp. It stays on the stack while Ruby's own method waits instead, or while the
+// block runs, and there each page counts: so the race, with its room for addresses, is on the heap.
 struct connecting {
     struct connect_race *race;
     struct loop *loop; // NULL in a plain thread
-    VALUE klass;       // of the socket to be made
+    VALUE klass;       // class of the socket to make
     VALUE host, port, local_host, local_port;
     VALUE connect_timeout, resolv_timeout, open_timeout; // seconds or nil
     struct addresses *local;
     uint16_t port_number;
-    int port_error; // EAI_…: what was said of the service
+    int port_error; // EAI_…: the error for the service name
 };
 
-// ---- what is asked, and whether it is for us. False: Ruby's own method does it, or says what is wrong with it.
+// ---- the arguments, and whether Heddle connects. False: Ruby's own method connects, or reports what is wrong with the
+// arguments.
 
 static bool take_options(struct connecting *call, VALUE options)
 {
@@ -54,7 +55,7 @@ static bool take_options(struct connecting *call, VALUE options)
     return found == RHASH_SIZE(options);
 }
 
-// A number, or the name of a service, which is in a file as a rule. Of numbers Ruby takes the lowest 16 bits.
+// The port is a number or the name of a service, which is usually in a file. Ruby uses the lowest 16 bits of numbers.
 static bool take_port(struct connecting *call)
 {
     VALUE port = call->port;
@@ -82,13 +83,13 @@ static bool take_host(const struct connecting *call)
     if (!RB_TYPE_P(host, T_STRING) || RSTRING_LEN(host) == 0) return false;
     const char *text = RSTRING_PTR(host);
     if (text[0] == '<' || memchr(text, '\0', (size_t)RSTRING_LEN(host))) return false; // "<any>", "<broadcast>"
-    // Ruby goes about addresses well, but for those with a scope (fe80::1%eth0), of which no hook can tell it.
+    // Ruby handles addresses well, except those with a scope (fe80::1%eth0), which no hook can pass on.
     if (memchr(text, '%', (size_t)RSTRING_LEN(host))) return true;
     struct addresses *numeric = addresses_numeric(StringValueCStr(host));
     if (!numeric) return true;
-    // In a task Ruby's method would park with more stack beneath it: a page more for each fiber that waits. In a thread
-    // that has a deadline an exception may strike, at which Ruby 4.0's closes descriptor 0. What it makes of an IPv4
-    // address in IPv6's clothes differs by version, and so do its words where there is a local address.
+    // In a task, Ruby's method would park with more stack below it: a page more for each waiting fiber. In a thread
+    // with a deadline an exception may come, on which Ruby 4.0's method closes descriptor 0. Ruby's treatment of an
+    // IPv4-mapped IPv6 address differs by version, and so do its messages when there is a local address.
     const struct socket_address *first = &numeric->list[0];
     bool mapped = numeric->count && first->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&first->ipv6.sin6_addr);
     bool local = !NIL_P(call->local_host) || !NIL_P(call->local_port);
@@ -132,8 +133,8 @@ static VALUE claim_next(VALUE self)
     return self;
 }
 
-// Where the call can wait: in a fiber of ours, or in a plain thread that has a deadline, or whose caller has claimed it
-// for us. False: it is not for us.
+// Returns whether Heddle can wait for this call: in a fiber of ours, or in a plain thread that has a deadline or whose
+// caller has claimed the call.
 static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
@@ -144,7 +145,7 @@ static bool find_place(struct connecting *call)
     return true;
 }
 
-// ---- doing it
+// ---- connecting
 
 static struct addresses *local_addresses(VALUE host, VALUE port)
 {
@@ -209,7 +210,7 @@ static VALUE connect_body(VALUE argument)
     if (call->port_error) raise_lookup_error(call, call->port_error, 0);
     if (!NIL_P(call->local_host) || !NIL_P(call->local_port))
         race->local = call->local = local_addresses(call->local_host, call->local_port);
-    race->reuse_local = call->klass != cSocket; // as Ruby has it
+    race->reuse_local = call->klass != cSocket; // as Ruby does
     race->host = StringValueCStr(call->host);
     if (!connect_race_run(race)) raise_failure(call);
     return socket_take(call->klass, &race->descriptor);
@@ -231,7 +232,7 @@ static VALUE connect_to(struct connecting *call)
     return socket;
 }
 
-// Ruby's own method: the superclass's or, where the class had one itself, what compat/connect.rb has kept of it.
+// Calls Ruby's own method: the superclass's, or the class's own that compat/connect.rb has kept under another name.
 static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
 {
     if (!rb_respond_to(klass, kept)) return rb_call_super_kw(argc, argv, rb_keyword_given_p());
@@ -243,7 +244,7 @@ static VALUE close_open_socket(VALUE socket)
     return RTEST(rb_funcall(socket, id_closed_p, 0)) ? Qnil : rb_funcall(socket, id_close, 0);
 }
 
-// Somebody else has closed it meanwhile: IO.open says nothing of that either.
+// Other code has closed the socket meanwhile, which IO.open ignores as well.
 static VALUE ignore_closed(VALUE unused, VALUE error)
 {
     (void)unused;
@@ -262,15 +263,15 @@ static VALUE yield_or_return(VALUE socket)
     return rb_block_given_p() ? rb_ensure(rb_yield, socket, close_socket, socket) : socket;
 }
 
-// A class with an initialize of its own is to run it.
+// A class with its own initialize must run it.
 static bool plain(VALUE klass)
 {
     return RTEST(rb_funcall(mConnect, id_plain_p, 1, klass));
 }
 
-// A connect to a name that its caller has claimed for us, under another's scheduler, which Ruby's own methods do not
-// ask: a thread of its own waits.
-static VALUE out_of_place(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
+// A connect that its caller has claimed, under a foreign scheduler, which Ruby's own methods do not ask: a separate
+// thread waits.
+static VALUE connect_in_thread(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
 {
     bool foreign = enabled && !NIL_P(rb_fiber_scheduler_current()) && !rb_block_given_p();
     if (!foreign || !was_claimed() || !take(call, argc, argv, klass) || (method == id_open && !plain(klass)))
@@ -295,12 +296,12 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 }
 
 /*
- * call-seq: TCPSocket.open(host, port, local_host = nil, local_port = nil, **timeouts) { |socket| ... } -> socket or object
+ * call-seq: TCPSocket.open(host, port, local_host = nil, local_port = nil, **timeouts) { |s| ... } -> socket or object
  */
 static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
-    if (!find_place(&call)) return out_of_place(&call, argc, argv, klass, id_open, id_kept_open);
+    if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_open, id_kept_open);
     if (!take(&call, argc, argv, klass) || !plain(klass)) return as_ruby_does(argc, argv, klass, id_kept_open);
     return yield_or_return(connect_to(&call));
 }
@@ -311,7 +312,7 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
-    if (!find_place(&call)) return out_of_place(&call, argc, argv, klass, id_tcp, id_kept_tcp);
+    if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_tcp, id_kept_tcp);
     if (!take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
         return as_ruby_does(argc, argv, klass, id_kept_tcp);
     return yield_or_return(connect_to(&call));
@@ -320,8 +321,9 @@ static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
 /*
  * call-seq: Heddle.fast_fallback = true or false
  *
- * Whether Heddle connects to names itself, racing all addresses (as at the start). When false, TCPSocket and Socket.tcp do it
- * Ruby's way, which stops the thread's tasks on Ruby 3.4 and later, and tries one address after another before.
+ * Sets whether Heddle itself connects to names, racing all addresses (the default). When false, TCPSocket and
+ * Socket.tcp connect Ruby's way. That stops the thread's tasks on Ruby 3.4 and later; earlier versions try one address
+ * after another.
  */
 static VALUE set_fast_fallback(VALUE self, VALUE wanted)
 {

@@ -15,8 +15,8 @@
 
 // RFC 8305, section 8
 static const int64_t ATTEMPT_DELAY = 250 * MILLISECONDS;   // between two connects
-static const int64_t SHORTEST_DELAY = 10 * MILLISECONDS;   // … when the time would not do for all addresses
-static const int64_t RESOLUTION_DELAY = 50 * MILLISECONDS; // that IPv6 addresses may come after IPv4's
+static const int64_t SHORTEST_DELAY = 10 * MILLISECONDS;   // … when time is too short to try all addresses
+static const int64_t RESOLUTION_DELAY = 50 * MILLISECONDS; // how long IPv4 waits for IPv6 addresses
 
 enum { IPV6, IPV4 }; // sources
 
@@ -26,8 +26,8 @@ static const int families[LOOKUP_WAIT_MOST] = {[IPV6] = AF_INET6, [IPV4] = AF_IN
 
 static void keep_lookup_error(struct connect_race *race, int error, int system_error)
 {
-    if (race->failure != RACE_LOOKUP) return; // what came of an address tells more
-    // A name may have addresses of one family only: that is no reason where there is another one.
+    if (race->failure != RACE_LOOKUP) return; // a connect's error says more
+    // A name may have addresses of one family only: the error of the missing family does not replace another error.
     bool trifle = error == EAI_NONAME;
 #ifdef EAI_NODATA
     trifle |= error == EAI_NODATA;
@@ -40,7 +40,7 @@ static void keep_lookup_error(struct connect_race *race, int error, int system_e
     race->system_error = system_error;
 }
 
-// The addresses are known, IPv6 first.
+// Takes addresses that are known without a look-up, IPv6 first.
 static void divide(struct connect_race *race, struct addresses *known)
 {
     size_t ipv6 = 0;
@@ -72,7 +72,7 @@ static void take_answers(struct connect_race *race, deadline_t now)
         struct source *source = &race->sources[i];
         const struct answer *answer = source->ended ? NULL : lookup_answer(source->lookup);
         if (!answer) continue;
-        source->ended = true; // the look-up stays: the addresses are its
+        source->ended = true; // the look-up stays: it owns the addresses
         if (answer->error) {
             keep_lookup_error(race, answer->error, answer->system_error);
         } else {
@@ -105,18 +105,18 @@ static void fail(struct connect_race *race, const char *call, const struct socke
     race->call = call;
     race->address = *address;
     race->error = error;
-    race->next_attempt_at = 0; // the next at once
+    race->next_attempt_at = 0; // try the next address at once
 }
 
 static int new_socket(const struct connect_race *race, int family)
 {
     int descriptor = portable_stream_socket(family);
     if (descriptor >= 0 || (errno != EMFILE && errno != ENFILE) || race->in_flight_count > 0) return descriptor;
-    rb_gc(); // closes IOs that nobody holds, as Ruby does here
+    rb_gc(); // closes unreferenced IOs, as Ruby does here
     return portable_stream_socket(family);
 }
 
-// Families take turns (section 4).
+// Families alternate (section 4).
 static const struct socket_address *next_address(struct connect_race *race)
 {
     struct source *source = &race->sources[race->turn];
@@ -133,7 +133,7 @@ static const struct socket_address *local_address(const struct connect_race *rac
     return NULL;
 }
 
-// When there is little time it is shared among the addresses, so that the last one is tried, too.
+// Shares short time among the addresses, so that the last one is tried, too.
 static int64_t attempt_delay(const struct connect_race *race, deadline_t now)
 {
     deadline_t until = race->bound < race->connect_until ? race->bound : race->connect_until;
@@ -182,7 +182,7 @@ static bool may_start(const struct connect_race *race, deadline_t now)
     return now >= (race->attempts ? race->next_attempt_at : race->grace_until);
 }
 
-// What became of those that have ended.
+// Takes the results of connects that have ended.
 static void harvest(struct connect_race *race)
 {
     for (size_t i = race->in_flight_count; i-- > 0 && race->descriptor < 0;) {
@@ -202,7 +202,7 @@ static void harvest(struct connect_race *race)
     }
 }
 
-// On loopback a connect has ended by the time that it returns. True when one has.
+// A connect on loopback has ended by the time it returns. Returns whether any connect has ended.
 static bool look(struct connect_race *race)
 {
     for (size_t i = 0; i < race->in_flight_count; i++)

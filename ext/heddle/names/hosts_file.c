@@ -13,14 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LARGEST = 65536 }; // bytes: beyond that, reading it through takes longer than asking a thread
+enum { LARGEST = 65536 }; // bytes: parsing a larger file takes longer than asking a thread
 
 // A file that is read again when it has changed.
 struct watched {
     const char *path;
     struct stat seen;
-    bool known; // `seen` is of some moment, …
-    char *text; // … and this is what the file had in it then; NULL when there was nothing to be had
+    bool known; // `seen` is valid, …
+    char *text; // … and this is the text from then; NULL if the file could not be read
 };
 
 static struct watched hosts = {.path = "/etc/hosts"}, nsswitch = {.path = "/etc/nsswitch.conf"};
@@ -43,7 +43,7 @@ static char *read_whole(const char *path, size_t size)
     while (length < size) {
         ssize_t count = read(descriptor, text + length, size - length);
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) break; // it may be shorter by now than its size was
+        if (count <= 0) break; // the file may be shorter now than its size was
         length += (size_t)count;
     }
     close(descriptor);
@@ -51,7 +51,7 @@ static char *read_whole(const char *path, size_t size)
     return text;
 }
 
-// The text, NULL without one.
+// The text, or NULL.
 static const char *contents(struct watched *file)
 {
     struct stat now;
@@ -63,7 +63,7 @@ static const char *contents(struct watched *file)
     free(file->text);
     file->text = now.st_size <= LARGEST ? read_whole(file->path, (size_t)now.st_size) : NULL;
     file->seen = now;
-    file->known = file->text || now.st_size > LARGEST; // else there was no descriptor or memory: try again
+    file->known = file->text || now.st_size > LARGEST; // otherwise descriptors or memory were short: try again
     return file->text;
 }
 
@@ -92,7 +92,7 @@ static bool word_is(const char *from, const char *to, const char *word)
     return (size_t)(to - from) == strlen(word) && strncasecmp(from, word, (size_t)(to - from)) == 0;
 }
 
-// Whether nsswitch.conf has the hosts file before all others, and what is found there as the last word.
+// Returns whether nsswitch.conf asks the hosts file first, and accepts its answer as final.
 static bool asked_first(const char *text)
 {
     for (const char *line = text; *line; line = next_line(line)) {
@@ -125,7 +125,7 @@ static bool line_names(const char *at, const char *name)
 {
     for (at = skip_blanks(at); *at && *at != '\n' && *at != '#'; at = skip_blanks(at)) {
         const char *end = word_end(at);
-        if (end == at) break; // \r and the like
+        if (end == at) break; // \r and similar
         if (word_is(at, end, name)) return true;
         at = end;
     }
@@ -134,7 +134,7 @@ static bool line_names(const char *at, const char *name)
 
 enum { MOST = 64 };
 
-// Those of one family, behind what is there already.
+// Appends the addresses of one family to those already found.
 static size_t collect(const char *text, const char *name, int family, struct socket_address *found, size_t count)
 {
     for (const char *line = text; *line && count < MOST; line = next_line(line)) {

@@ -10,8 +10,8 @@ void lookup_wait_submit(struct lookup_wait *waiter, struct lookup *lookup)
 {
     if (!waiter->loop && !waiter->own) {
         waiter->own = wakeup_new();
-        if (!waiter->own) rb_sys_fail("heddle: cannot make a descriptor to wait for a name");
-        atomic_store(&waiter->own->sleeping, true); // every note is to be signalled
+        if (!waiter->own) rb_sys_fail("heddle: cannot make a file descriptor to wait for a name");
+        atomic_store(&waiter->own->sleeping, true); // every note must signal
     }
     lookup_submit(lookup, waiter->loop ? waiter->loop->wakeup : waiter->own, 0);
 }
@@ -34,10 +34,10 @@ static void expect_all(void *argument, uint64_t key)
     }
 }
 
-static void names_in_loop(struct lookup_wait *waiter, struct pollfd *descriptors, size_t count, int64_t span,
-                          struct lookup *lookups[LOOKUP_WAIT_MOST])
+static void wait_in_loop(struct lookup_wait *waiter, struct pollfd *descriptors, size_t count, int64_t span,
+                         struct lookup *lookups[LOOKUP_WAIT_MOST])
 {
-    // An answer that came while other fibers ran has had its note taken: nothing would tell of it any more.
+    // The loop has already taken the note of an answer that came while other fibers ran: no other note would come.
     if (answered(lookups)) return;
     int found = loop_wait_any_or_note(waiter->loop, descriptors, count, span, expect_all, lookups);
     if (found < 0) loop_raise_wait_error(-found, "waiting for a connection");
@@ -55,13 +55,13 @@ static void take_own_notes(struct wakeup *wakeup)
     }
 }
 
-static void names_in_thread(struct lookup_wait *waiter, struct pollfd *descriptors, size_t count, int64_t span)
+static void wait_in_thread(struct lookup_wait *waiter, struct pollfd *descriptors, size_t count, int64_t span)
 {
     struct gvl_wait wait = {.descriptors = descriptors, .count = count, .io = Qnil};
     if (waiter->own) descriptors[wait.count++] = (struct pollfd){.fd = waiter->own->reader, .events = POLLIN};
     int found = thread_wait(&wait, deadline_after(deadline_now(), span));
     if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "poll(2)");
-    if (found < 0) { // for an interrupt, which has been raised, or for nothing
+    if (found < 0) { // an interrupt, which was raised above, or a spurious return
         for (size_t i = 0; i < count; i++)
             descriptors[i].revents = 0;
     }
@@ -73,9 +73,9 @@ void lookup_wait_any(struct lookup_wait *waiter, struct pollfd *descriptors, siz
                      struct lookup *lookups[LOOKUP_WAIT_MOST])
 {
     if (waiter->loop) {
-        names_in_loop(waiter, descriptors, count, span, lookups);
+        wait_in_loop(waiter, descriptors, count, span, lookups);
     } else {
-        names_in_thread(waiter, descriptors, count, span);
+        wait_in_thread(waiter, descriptors, count, span);
     }
 }
 

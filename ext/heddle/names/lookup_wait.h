@@ -1,4 +1,4 @@
-// Waiting for descriptors and look-ups: in the running fiber of a loop or, without a loop, in the calling thread.
+// Waits for descriptors and look-ups: in the running fiber of a loop or, without a loop, in the calling thread.
 #ifndef HEDDLE_NAMES_LOOKUP_WAIT_H
 #define HEDDLE_NAMES_LOOKUP_WAIT_H
 
@@ -9,20 +9,21 @@
 
 struct lookup_wait {
     struct loop *loop;  // NULL in a plain thread …
-    struct wakeup *own; // … which has one of its own, once it has asked for a name
+    struct wakeup *own; // … which makes a wakeup of its own with its first look-up
 };
 
-enum { LOOKUP_WAIT_MOST = 2 }; // at most, at once
+enum { LOOKUP_WAIT_MOST = 2 }; // look-ups at once
 
-// Begins the look-up. Raises SystemCallError when a thread has no descriptor left for it.
+// Starts the look-up. Raises SystemCallError if a plain thread has no descriptor left for it.
 void lookup_wait_submit(struct lookup_wait *waiter, struct lookup *lookup);
 
-// Until one of the descriptors is ready, a look-up has its answer or the span is over; may come back early, and raises what
-// is sent to the task or the thread. `descriptors` has room for one more than `count`. NULLs among the look-ups are passed over.
+// Waits until a descriptor is ready, a look-up has its answer or the span is over. May return early, and raises what is
+// pending for the task or thread. `descriptors` has room for one entry more than `count`. NULLs in `lookups` are
+// skipped.
 void lookup_wait_any(struct lookup_wait *waiter, struct pollfd *descriptors, size_t count, int64_t span,
                      struct lookup *lookups[LOOKUP_WAIT_MOST]);
 
-// The look-ups are to be ended before.
+// End the look-ups before this call.
 void lookup_wait_close(struct lookup_wait *waiter);
 
 #endif

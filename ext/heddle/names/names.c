@@ -15,7 +15,7 @@ VALUE names_error(int error, int system_error, const char *call)
     if (error == EAI_SYSTEM && system_error) return rb_syserr_new(system_error, call);
     VALUE message = rb_sprintf("%s: %s", call, gai_strerror(error));
     VALUE exception = rb_exc_new_str(eResolution, message);
-    rb_ivar_set(exception, rb_intern("error_code"), INT2NUM(error)); // as Ruby keeps it
+    rb_ivar_set(exception, rb_intern("error_code"), INT2NUM(error)); // as Ruby does
     return exception;
 }
 
@@ -70,7 +70,7 @@ static VALUE texts_of(const struct addresses *addresses)
 static VALUE addresses_found(const struct answer *answer)
 {
     if (answer->error == 0) return texts_of(answer->addresses);
-    if (answer->error == EAI_NONAME) return Qnil; // lets Ruby say that the name is not known
+    if (answer->error == EAI_NONAME) return Qnil; // makes Ruby raise its error for an unknown name
     rb_exc_raise(names_error(answer->error, answer->system_error, "getaddrinfo"));
 }
 
@@ -85,7 +85,8 @@ static VALUE free_addresses(VALUE argument)
     return Qnil;
 }
 
-// What needs no look-up, or NULL. In which order two families belong is getaddrinfo's to say.
+// The addresses if no look-up is needed, or NULL. NULL for a name with both families: only getaddrinfo knows their
+// order.
 static struct addresses *known_addresses(const char *name)
 {
     struct addresses *known = addresses_numeric(name);
@@ -126,14 +127,14 @@ VALUE names_of_address(struct loop *loop, VALUE address, int flags)
 /*
  * call-seq: Heddle.resolver_cache = seconds or nil
  *
- * How long the answers to look-ups are good for, in all threads: names asked for again within that time are not looked up
- * again, nor are names that do not exist. nil, as at the start, keeps none. At most 1024 names are kept. Changing it forgets
- * them all.
+ * How long answers to look-ups are kept, in all threads. Within that time a name is not looked up again, nor is a name
+ * that does not exist. nil, the default, keeps no answers. At most 1024 names are kept. Setting it drops all kept
+ * answers.
  *
- * It concerns look-ups by tasks, and connects in a plain thread inside Heddle.deadline. What the hosts file says is never
- * kept: it is read again when it changes.
+ * Applies to look-ups by tasks, and to connects in a plain thread inside Heddle.deadline. Answers from the hosts file
+ * are not kept: the file is read again when it changes.
  *
- * Raises ArgumentError for a negative time, TypeError for what is no number.
+ * Raises ArgumentError for a negative time, TypeError for an object that is not a number.
  */
 static VALUE set_resolver_cache(VALUE self, VALUE seconds)
 {
@@ -145,7 +146,7 @@ static VALUE set_resolver_cache(VALUE self, VALUE seconds)
 /*
  * call-seq: Heddle.resolver_cache -> Float or nil
  *
- * For how many seconds answers to look-ups are kept; nil when none are.
+ * How many seconds answers to look-ups are kept; nil if they are not kept.
  */
 static VALUE resolver_cache(VALUE self)
 {

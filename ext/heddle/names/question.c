@@ -35,12 +35,12 @@ void question_ask(const struct question *question, struct answer *answer)
     (question->length ? find_name : find_addresses)(question, answer);
 }
 
-// After fork glibc hands the stack of a thread that only the parent has to a new one, and with it the state of its
-// resolver: the child would read the answers from the parent's socket, and the parent miss them. (The descriptor stays
-// open in the child: it may be somebody else's by now.)
+// After fork, glibc reuses the stack of a thread that only the parent has for a new thread, and with it the state of
+// that thread's resolver: the child would read answers from the parent's socket, and the parent would miss them. (The
+// descriptor stays open in the child: the number may belong to another file by now.)
 void question_forget_parents(void)
 {
 #ifdef __GLIBC__
-    if (_res.options & RES_INIT) memset(&_res, 0, sizeof(_res)); // as in a thread that is new
+    if (_res.options & RES_INIT) memset(&_res, 0, sizeof(_res)); // as in a new thread
 #endif
 }

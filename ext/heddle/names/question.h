@@ -5,18 +5,18 @@
 #include "names/resolver.h"
 
 struct question {
-    socklen_t length;    // of an address; 0 for a name
-    int family_or_flags; // of the addresses that are looked for; of getnameinfo
+    socklen_t length;    // of the address; 0 for a name
+    int family_or_flags; // the family of the addresses wanted; or getnameinfo's flags
     union {
         struct sockaddr_storage address;
-        char host[1]; // as long as it is
+        char host[1]; // variable length
     };
 };
 
-// Waits for the answer. On a native thread, without any lock.
+// Waits for the answer. Runs on a native thread, without any lock.
 void question_ask(const struct question *question, struct answer *answer);
 
-// On a thread that is new, before the first question.
+// Call it on a new thread, before the first question.
 void question_forget_parents(void);
 
 #endif

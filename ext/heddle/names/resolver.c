@@ -12,39 +12,39 @@
 #include <time.h>
 
 enum {
-    THREADS = 32,              // at most, but for those at slow names
-    ALL_THREADS = 256,         // at most
-    SLOW = 500000000,          // nanoseconds after which a name is slow: whoever asks for another must not wait for it
-    IDLE_SECONDS = 2,          // after which a thread ends
+    THREADS = 32,              // most threads, not counting those with slow names
+    ALL_THREADS = 256,         // most threads in all
+    SLOW = 500000000,          // nanoseconds: other names must not wait for the thread of a name that takes longer
+    IDLE_SECONDS = 2,          // after which an idle thread ends
     STACK_BYTES = 1024 * 1024, // of a thread; modules of nsswitch.conf may need some
     BUCKETS = 256,             // of the table of jobs; a power of two
 };
 
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE };
 
-// What is looked up: in the table from its first asker until it is done, and longer while its answer is kept.
+// One question. A job is in the table from its first asker until it is done, and longer while its answer is kept.
 struct job {
     atomic_int references; // the table's, and one for each asker
-    struct job *chain;     // in its bucket
-    struct job *next;      // in the queue; of those that run and are not slow; once done, of the kept ones
-    struct job *prev;      // of those that run and are not slow
+    struct job *chain;     // next in its bucket
+    struct job *next;      // in the queue; among running jobs that are not slow; once done, among kept answers
+    struct job *prev;      // among running jobs that are not slow
     deadline_t started;
     bool slow;
-    struct lookup *askers; // with the lock held
-    enum job_state state;  // with the lock held
+    struct lookup *askers; // guarded by the lock
+    enum job_state state;  // guarded by the lock
     atomic_bool answered;
     deadline_t valid_until; // of a kept answer
     struct answer answer;
-    // What was asked: the bytes after `size` say which job it is.
+    // The question: the bytes after `size` identify the job.
     size_t size;
     struct question question;
 };
 
 struct lookup {
-    struct wakeup_note note; // first: a note is a lookup
+    struct wakeup_note note; // first: a note is cast to its lookup
     atomic_int references;   // the asker's, and the note's
     struct job *job;
-    struct wakeup *wakeup;      // while it waits for the answer
+    struct wakeup *wakeup;      // while the asker waits for the answer
     struct lookup *prev, *next; // askers of the same job
     unsigned fork_count;
 };
@@ -54,10 +54,10 @@ static struct {
     pthread_cond_t arrived;
     struct job *table[BUCKETS];
     struct job *head, *tail;             // queued
-    struct job *quick_head, *quick_tail; // run and are not slow, in order of their start
-    int slow;                            // run, and are
-    bool watched;                        // while jobs are queued for want of a thread
-    struct job *kept_head, *kept_tail;   // answers, the oldest first
+    struct job *quick_head, *quick_tail; // running and not slow, in order of their start
+    int slow;                            // running and slow
+    bool watched;                        // a thread watches, while jobs are queued for lack of a thread
+    struct job *kept_head, *kept_tail;   // kept answers, oldest first
     int kept;
     int queued;
     int threads;
@@ -66,7 +66,7 @@ static struct {
     int64_t keep;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
 
-// ---- jobs and shares in them
+// ---- jobs, and the askers' shares in them
 
 static void job_release(struct job *job)
 {
@@ -115,7 +115,7 @@ struct lookup *lookup_name(const char *host, int family)
     if (!question) return NULL;
     question->family_or_flags = family;
     memcpy(question->host, host, length);
-    // Names of hosts that differ in case are one, names of interfaces are not.
+    // Host names are case-insensitive; interface names are not.
     for (char *at = question->host; *at && *at != '%'; at++) {
         if (*at >= 'A' && *at <= 'Z') *at |= 0x20;
     }
@@ -132,7 +132,7 @@ struct lookup *lookup_address(const struct sockaddr *address, socklen_t length, 
     return lookup_new(&question, offsetof(struct question, address) + length);
 }
 
-// ---- the table. With the lock held.
+// ---- the table. Call these with the lock held.
 
 static struct job **bucket_of(const struct job *job)
 {
@@ -168,8 +168,8 @@ static void table_remove(struct job *job)
     job_release(job);
 }
 
-// A child of fork has none of the threads; what they were doing is the parent's. So are its answers: the lock may have
-// been held by anybody, and what it guards may be half done.
+// A child of fork has none of the threads, and running look-ups belong to the parent. Kept answers are dropped, too:
+// any thread may have held the lock, so the data that the lock guards may be half changed.
 static void forget_parents_threads(void)
 {
     if (pool.fork_count == fork_count()) return;
@@ -181,7 +181,7 @@ static void forget_parents_threads(void)
     pool.fork_count = fork_count();
 }
 
-// ---- answers that are kept. With the lock held.
+// ---- kept answers. Call these with the lock held.
 
 static bool worth_keeping(const struct answer *answer)
 {
@@ -201,7 +201,7 @@ static void forget_oldest(void)
     table_remove(oldest);
 }
 
-// All are good for equally long, so that the oldest are over first.
+// All answers are kept for the same time, so the oldest expire first.
 static void forget_outdated(deadline_t now)
 {
     while (pool.kept_head && pool.kept_head->valid_until <= now)
@@ -232,7 +232,7 @@ void resolver_keep(int64_t span)
 {
     forget_parents_threads();
     pthread_mutex_lock(&pool.lock);
-    while (pool.kept_head) // kept for another span
+    while (pool.kept_head) // they were kept for another span
         forget_oldest();
     pool.keep = span;
     pthread_mutex_unlock(&pool.lock);
@@ -245,8 +245,8 @@ int64_t resolver_kept(void)
 
 // ---- the threads
 
-// What a slow name takes from the others is a thread of its own: the limit is of those at names that are not (yet) slow.
-// With the lock held, all of them.
+// A slow name must not take a thread from other names: the limit THREADS counts only threads whose names are not (yet)
+// slow. Call these with the lock held.
 
 static void quick_add(struct job *job)
 {
@@ -299,7 +299,7 @@ static bool thread_allowed(void)
     return pool.threads - pool.slow < THREADS && pool.threads < ALL_THREADS;
 }
 
-// With the lock held, which it lets go of while it waits.
+// Call it with the lock held; releases the lock while it waits.
 static struct job *next_job(void)
 {
     struct timespec until;
@@ -321,11 +321,11 @@ static struct job *next_job(void)
             quick_add(job);
             return job;
         }
-        table_remove(job); // all have given up
+        table_remove(job); // all askers have given up
     }
 }
 
-// With the lock held.
+// Call it with the lock held.
 static void tell_askers(struct job *job)
 {
     job->state = JOB_DONE;
@@ -336,7 +336,7 @@ static void tell_askers(struct job *job)
         struct lookup *next = asker->next;
         struct wakeup *wakeup = asker->wakeup;
         asker->wakeup = NULL;
-        wakeup_post(wakeup, &asker->note); // the asker may be gone from here on
+        wakeup_post(wakeup, &asker->note); // from here on the asker may be gone
         wakeup_release(wakeup);
         asker = next;
     }
@@ -360,7 +360,7 @@ static void *look_up(void *unused)
     return NULL;
 }
 
-// 0 or an errno. With the lock held.
+// Returns 0 or an errno. Call it with the lock held.
 static int start_thread(void)
 {
     int error = native_thread_start(look_up, STACK_BYTES);
@@ -368,7 +368,7 @@ static int start_thread(void)
     return error;
 }
 
-// Starts threads for the jobs that are queued as others turn out to be slow.
+// Starts threads for queued jobs when other jobs turn out to be slow.
 static void *watch(void *unused)
 {
     (void)unused;
@@ -390,7 +390,8 @@ static void *watch(void *unused)
     return NULL;
 }
 
-// 0 or an errno. With the lock held. A thread counts as idle until it runs; the jobs that are queued are for those.
+// Returns 0 or an errno. Call it with the lock held. A new thread counts as idle until it runs: the queued jobs are for
+// the idle threads.
 static int find_thread(void)
 {
     if (pool.queued < pool.idle) return 0;
@@ -425,7 +426,7 @@ static void join_askers(struct lookup *lookup)
     job->askers = lookup;
 }
 
-// What was asked for already takes the place of the one of our own.
+// Uses an equal job that exists already instead of the lookup's own.
 static bool join_other(struct lookup *lookup)
 {
     if (pool.keep) forget_outdated(deadline_now());
@@ -475,10 +476,10 @@ const struct answer *lookup_answer(const struct lookup *lookup)
 
 void lookup_end(struct lookup *lookup)
 {
-    if (lookup->fork_count != fork_count()) return; // the lists that it is in are the parent's
+    if (lookup->fork_count != fork_count()) return; // the lookup's lists belong to the parent
     pthread_mutex_lock(&pool.lock);
     struct wakeup *wakeup = lookup->wakeup;
-    if (wakeup) { // still waits
+    if (wakeup) { // the asker still waits
         if (lookup->next) lookup->next->prev = lookup->prev;
         if (lookup->prev) {
             lookup->prev->next = lookup->next;
@@ -486,7 +487,7 @@ void lookup_end(struct lookup *lookup)
             lookup->job->askers = lookup->next;
         }
         lookup->wakeup = NULL;
-        lookup_release(lookup); // the note's
+        lookup_release(lookup); // the note's reference
     }
     pthread_mutex_unlock(&pool.lock);
     if (wakeup) wakeup_release(wakeup);

@@ -1,13 +1,15 @@
-// The body of a response, of known length, chunked, or up to the end of the file. What has to be inflated is left to stock's
-// Inflater, on top of the fast socket.
+// Reads a response's body: of known length, chunked, or up to the end of the file. A body to be inflated is left to
+// stock's Inflater, on top of the fast socket.
 #include "net_http/net_http_methods.h"
 
 #include "budget.h"
+#include "net_http/net_http_string.h"
 #include "wire/wire_http.h"
 
 enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
 
 static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof, iv_end_owed;
+static ID id_read_body_0; // the original's name
 static VALUE content_length, content_range, content_encoding, transfer_encoding;
 
 // Small chunks come through the buffer, by the thousand.
@@ -16,7 +18,7 @@ static void fill(struct net_http_io *io)
     if (!net_http_io_fill(io, ROOM)) net_http_raise_eof();
 }
 
-// The next line without its end. Until anything else runs; `whole` is what to consume.
+// The next line without its end; valid until anything else runs. `whole`: the number of bytes to consume.
 static struct wire_http_span chunk_line(struct net_http_io *io, size_t *whole)
 {
     size_t seen = 0;
@@ -31,7 +33,7 @@ static struct wire_http_span chunk_line(struct net_http_io *io, size_t *whole)
     }
 }
 
-// The two bytes behind a chunk, whatever they are.
+// Skips the two bytes after a chunk, whatever they are.
 static void skip_end_of_chunk(struct net_http_io *io)
 {
     while (net_http_io_pending(io).length < 2)
@@ -54,7 +56,7 @@ static VALUE read_chunk(VALUE argument)
     return Qnil;
 }
 
-// What is in flight may also be a throw or a kill, which is no object of Ruby's.
+// Returns whether reading failed. The current rb_errinfo may also be a throw or a kill, which is no Ruby object.
 static bool is_of_reading(const struct net_http_io *io, VALUE error)
 {
     if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
@@ -75,10 +77,11 @@ static VALUE after_chunk(VALUE argument)
     return Qnil;
 }
 
-// Stock skips the end of a chunk also where the chunk could not be read, and is told of another error then: of the end of
-// the file where it was a reset, or one of TLS. It does so, too, where the caller's block is left (by break, throw, or what it
-// raises), so that the library, which then reads the rest of the body, or a second read_body, goes on behind it. It may
-// wait for those two bytes for as long as read_timeout, which would hold up a cancel: here who reads on skips them.
+// Stock skips the end of a chunk even if reading the chunk failed, and then reports another error: the end of the file
+// instead of a reset, or a TLS error. Stock does so, too, when the caller's block is left (by break, throw, or an
+// exception), so that a later read, by the library or by a second read_body, continues after the chunk. Waiting for
+// these two bytes may take read_timeout, which would delay a cancellation. So this function leaves them to the next
+// reader.
 static void read_chunk_and_end(struct net_http_io *io, uint64_t length, VALUE destination)
 {
     struct chunk chunk = {.io = io, .length = length, .destination = destination};
@@ -122,10 +125,10 @@ static void read_chunked(struct net_http_io *io, VALUE destination)
         line = chunk_line(io, &whole);
         net_http_io_consume(io, whole);
     } while (line.length);
-    if (RB_TYPE_P(destination, T_STRING) && !OBJ_FROZEN(destination)) net_http_trim(destination);
+    if (RB_TYPE_P(destination, T_STRING) && !OBJ_FROZEN(destination)) net_http_string_trim(destination);
 }
 
-// The field's one value; nil when there is none, Qundef for several.
+// The field's single value; nil if the field is absent, Qundef if it has several values.
 static VALUE value_of(VALUE header, VALUE name)
 {
     VALUE values = rb_hash_lookup(header, name);
@@ -135,37 +138,38 @@ static VALUE value_of(VALUE header, VALUE name)
     return RB_TYPE_P(value, T_STRING) ? value : Qundef;
 }
 
-enum framing { CHUNKED, SIZED, TO_THE_END, STRANGE };
+enum framing { CHUNKED, SIZED, TO_THE_END, FOR_STOCK };
 
 static enum framing framing_of(VALUE self, uint64_t *length)
 {
     VALUE header = rb_attr_get(self, iv_header);
-    if (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, content_range))) return STRANGE;
-    if (RTEST(rb_attr_get(self, iv_decode_content)) && !NIL_P(rb_hash_lookup(header, content_encoding))) return STRANGE;
+    if (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, content_range))) return FOR_STOCK;
+    if (RTEST(rb_attr_get(self, iv_decode_content)) && !NIL_P(rb_hash_lookup(header, content_encoding)))
+        return FOR_STOCK;
     VALUE coding = value_of(header, transfer_encoding);
-    if (coding == Qundef) return STRANGE;
+    if (coding == Qundef) return FOR_STOCK;
     if (!NIL_P(coding)) {
-        return RSTRING_LEN(coding) == 7 && strncasecmp(RSTRING_PTR(coding), "chunked", 7) == 0 ? CHUNKED : STRANGE;
+        return RSTRING_LEN(coding) == 7 && strncasecmp(RSTRING_PTR(coding), "chunked", 7) == 0 ? CHUNKED : FOR_STOCK;
     }
     VALUE digits = value_of(header, content_length);
     if (NIL_P(digits)) return TO_THE_END;
-    if (digits == Qundef) return STRANGE;
+    if (digits == Qundef) return FOR_STOCK;
     const uint8_t *at = (const uint8_t *)RSTRING_PTR(digits);
-    return wire_http_plain_number(at, at + RSTRING_LEN(digits), length) ? SIZED : STRANGE;
+    return wire_http_plain_number(at, at + RSTRING_LEN(digits), length) ? SIZED : FOR_STOCK;
 }
 
-// read_body_0(destination), private: reads the body to where it is to go.
+// read_body_0(destination), private: reads the body to its destination.
 static VALUE read_body_0(VALUE self, VALUE destination)
 {
     VALUE socket = rb_attr_get(self, iv_socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     uint64_t length = 0;
-    enum framing framing = STRANGE;
+    enum framing framing = FOR_STOCK;
     if (library && library->response_pristine && !NIL_P(rb_hash_lookup(library->known_responses, CLASS_OF(self))))
         framing = framing_of(self, &length);
     struct net_http_io io;
-    if (framing == STRANGE || !net_http_io_open(&io, socket))
-        return net_http_behind(self, 1, &destination, RB_NO_KEYWORDS);
+    if (framing == FOR_STOCK || !net_http_io_open(&io, socket))
+        return net_http_call_original(self, id_read_body_0, 1, &destination, RB_NO_KEYWORDS);
     if (framing == CHUNKED) {
         read_chunked(&io, destination);
     } else if (framing == TO_THE_END) {
@@ -181,8 +185,9 @@ void net_http_body_define(VALUE response)
 {
     rb_define_private_method(response, "read_body_0", read_body_0, 1);
     if (content_length) return;
+    id_read_body_0 = rb_intern("read_body_0_without_heddle");
     iv_socket = rb_intern("@socket");
-    iv_end_owed = rb_intern("heddle_end_of_chunk_owed"); // without @: nobody sees it
+    iv_end_owed = rb_intern("heddle_end_of_chunk_owed"); // without @, which hides the variable
     iv_header = rb_intern("@header");
     iv_decode_content = rb_intern("@decode_content");
     iv_ignore_eof = rb_intern("@ignore_eof");

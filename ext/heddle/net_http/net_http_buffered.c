@@ -1,5 +1,5 @@
-// The methods of Net::BufferedIO that move bytes. Each asks first whether the fast way is open to it, and is stock's own
-// otherwise.
+// The methods of Net::BufferedIO that move bytes. Each first checks whether the fast path applies, and otherwise calls
+// stock's own method.
 #include "net_http/net_http_methods.h"
 
 #include "shims.h"
@@ -21,7 +21,7 @@ static VALUE stock(int argc, const VALUE *argv)
     return rb_call_super_kw(argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
 }
 
-static VALUE unjudged(struct net_http_io *io, int argc, const VALUE *argv)
+static VALUE fall_back_for_arguments(struct net_http_io *io, int argc, const VALUE *argv)
 {
     io->library->fast--;
     io->library->fallbacks[HTTP_FALLBACK_ARGUMENTS]++;
@@ -31,15 +31,16 @@ static VALUE unjudged(struct net_http_io *io, int argc, const VALUE *argv)
 /*
  * call-seq: io.read(length, destination = "".b, ignore_eof = false) -> destination
  *
- * Appends the next +length+ bytes to +destination+ with <<. A String is received into without a copy.
- * Raises EOFError when there are fewer and +ignore_eof+ is false, Net::ReadTimeout.
+ * Appends the next +length+ bytes to +destination+ with <<. Receives directly into a String. Raises EOFError if there
+ * are fewer bytes and +ignore_eof+ is false, Net::ReadTimeout.
  */
 static VALUE buffered_read(int argc, VALUE *argv, VALUE self)
 {
     struct net_http_io io;
     if (!net_http_io_open(&io, self)) return stock(argc, argv);
-    if (argc < 1 || argc > 3 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) < 0) return unjudged(&io, argc, argv);
-    io.inflated = true; // for this is how the library's Inflater reads
+    if (argc < 1 || argc > 3 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) < 0)
+        return fall_back_for_arguments(&io, argc, argv);
+    io.inflated = true; // the library's Inflater reads in this way
     VALUE destination = argc > 1 ? argv[1] : rb_str_buf_new(0);
     bool complete = net_http_io_read(&io, (uint64_t)FIX2LONG(argv[0]), destination);
     if (!complete && !(argc > 2 && RTEST(argv[2]))) net_http_raise_eof();
@@ -55,7 +56,7 @@ static VALUE buffered_read_all(int argc, VALUE *argv, VALUE self)
 {
     struct net_http_io io;
     if (!net_http_io_open(&io, self)) return stock(argc, argv);
-    if (argc > 1) return unjudged(&io, argc, argv);
+    if (argc > 1) return fall_back_for_arguments(&io, argc, argv);
     io.inflated = true;
     VALUE destination = argc > 0 ? argv[0] : rb_str_buf_new(0);
     net_http_io_read(&io, UINT64_MAX, destination);
@@ -78,10 +79,10 @@ static void check_limit(const struct net_http_io *io, size_t length, size_t limi
     rb_raise(io->library->read_limit_exceeded, "exceeded the %zu byte read limit", limit);
 }
 
-// Up to the terminator; nothing where the file ended before.
+// Reads up to the terminator, or up to the end of the file with ignore_eof.
 static VALUE read_until(struct net_http_io *io, const char *terminator, size_t width, bool ignore_eof, size_t limit)
 {
-    size_t seen = 0; // of which is known that the terminator does not begin there
+    size_t seen = 0; // bytes at which the terminator cannot begin
     for (;;) {
         struct net_http_pending pending = net_http_io_pending(io);
         const uint8_t *found =
@@ -99,7 +100,7 @@ static VALUE read_until(struct net_http_io *io, const char *terminator, size_t w
     }
 }
 
-// SIZE_MAX without one, 0 for what only stock can judge.
+// The limit; SIZE_MAX without one, 0 if only stock can interpret the options.
 static size_t limit_of(const struct net_http_io *io, VALUE options)
 {
     VALUE limit = rb_hash_lookup2(options, ID2SYM(id_limit), Qundef);
@@ -111,7 +112,7 @@ static size_t limit_of(const struct net_http_io *io, VALUE options)
 /*
  * call-seq: io.readuntil(terminator, ignore_eof = false, limit: nil) -> String
  *
- * The bytes up to the terminator, and with it. Raises EOFError when there is none and +ignore_eof+ is false,
+ * Reads up to and including the terminator. Raises EOFError if there is none and +ignore_eof+ is false,
  * Net::ReadLimitExceeded where net-protocol has it, Net::ReadTimeout.
  */
 static VALUE buffered_readuntil(int argc, VALUE *argv, VALUE self)
@@ -123,7 +124,7 @@ static VALUE buffered_readuntil(int argc, VALUE *argv, VALUE self)
     if (rb_keyword_given_p()) limit = limit_of(&io, argv[--positional]);
     if (limit == 0 || positional < 1 || positional > 2 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 ||
         !rb_enc_str_asciionly_p(argv[0])) {
-        return unjudged(&io, argc, argv);
+        return fall_back_for_arguments(&io, argc, argv);
     }
     VALUE terminator = rb_str_new_frozen(argv[0]);
     VALUE line = read_until(&io, RSTRING_PTR(terminator), (size_t)RSTRING_LEN(terminator),
@@ -135,7 +136,7 @@ static VALUE buffered_readuntil(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: io.readline -> String
  *
- * The next line, without its end.
+ * Reads the next line, without its end.
  */
 static VALUE buffered_readline(VALUE self)
 {
@@ -146,7 +147,7 @@ static VALUE buffered_readline(VALUE self)
     return line;
 }
 
-// rbuf_fill, private: for code that calls it by itself.
+// rbuf_fill, private: for code that calls it directly.
 static VALUE buffered_rbuf_fill(VALUE self)
 {
     struct net_http_io io;
@@ -158,7 +159,7 @@ static VALUE buffered_rbuf_fill(VALUE self)
 /*
  * call-seq: io.write(*strings) -> Integer
  *
- * Sends all strings, in one system call where that suffices, and returns how many bytes that was. Raises
+ * Sends all strings, in one system call if the socket takes them. Returns the number of bytes. Raises
  * Net::WriteTimeout.
  */
 static VALUE buffered_write(int argc, VALUE *argv, VALUE self)
@@ -166,7 +167,7 @@ static VALUE buffered_write(int argc, VALUE *argv, VALUE self)
     struct net_http_io io;
     if (!net_http_io_open(&io, self)) return stock(argc, argv);
     for (int i = 0; i < argc; i++) {
-        if (!RB_TYPE_P(argv[i], T_STRING)) return unjudged(&io, argc, argv);
+        if (!RB_TYPE_P(argv[i], T_STRING)) return fall_back_for_arguments(&io, argc, argv);
     }
     return SIZET2NUM(net_http_io_write(&io, argc, argv));
 }
@@ -174,9 +175,9 @@ static VALUE buffered_write(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: io.eof? -> true or false
  *
- * Whether the peer has closed the connection. Stock fills a hidden buffer of the socket to find out, and with TLS 1.3 waits
- * without limit where a session ticket is all that has come; this looks, and leaves everything in its place. Waits, for
- * read_timeout at most, only where nothing at all is known.
+ * Returns whether the peer has closed the connection. Stock fills a hidden buffer of the socket to find out, and with
+ * TLS 1.3 waits without limit if only a session ticket has come. This method leaves every byte to be read. It waits,
+ * for read_timeout at most, only if nothing at all has come.
  */
 static VALUE buffered_eof(VALUE self)
 {

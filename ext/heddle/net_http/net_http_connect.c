@@ -1,5 +1,5 @@
-// A connection to an address, without a timer around it. Names are for Ruby's own methods, which Heddle mends
-// elsewhere.
+// Connects to an address without a timer around the connect. Names are left to Ruby's own methods, which Heddle
+// replaces elsewhere.
 #include "net_http/net_http_methods.h"
 
 #include "gvl.h"
@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// The length of the socket address, 0 for what is no address.
+// The length of the socket address; 0 if the text is not an address.
 static socklen_t numeric(const char *text, int port, struct sockaddr_storage *address)
 {
     struct sockaddr_in *four = (struct sockaddr_in *)address;
@@ -34,7 +34,7 @@ static socklen_t numeric(const char *text, int port, struct sockaddr_storage *ad
 }
 
 struct connecting {
-    VALUE klass, socket; // nil until it owns the number
+    VALUE klass, socket; // nil until the socket owns the descriptor
     struct sockaddr_storage address;
     socklen_t length;
     int descriptor; // -1 once the socket owns it
@@ -45,7 +45,7 @@ struct connecting {
 static bool await_connected(const struct connecting *connecting, int descriptor)
 {
     struct pollfd now = {.fd = descriptor, .events = POLLOUT};
-    if (gvl_poll(&now, 1, 0) > 0) return true; // on loopback it has ended by the time that it returns
+    if (gvl_poll(&now, 1, 0) > 0) return true; // a connect on loopback has ended by the time it returns
     return net_http_wait(connecting->socket, descriptor, POLLOUT, connecting->span);
 }
 
@@ -81,9 +81,8 @@ static VALUE connect_end(VALUE argument)
     return Qnil;
 }
 
-// Library.connect(class, address, port, seconds): a connected socket with TCP_NODELAY; false when the time is over; the
-// number of the error that was waited for; nil for anything else, which Ruby's own methods are to try again and to
-// report in their words.
+// Library.connect(class, address, port, seconds): returns a connected socket with TCP_NODELAY; false when the time is
+// over; the errno of a failed wait; nil for any other failure, which Ruby's own methods then retry and report.
 static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
 {
     (void)self;
@@ -100,22 +99,30 @@ static VALUE unclaim(VALUE unused)
     return unused;
 }
 
-// Library.with_bounded_look_up { }: the next connect to a name in the block looks it up within its timeout.
+// Library.with_bounded_look_up { }: the next connect to a name in the block looks the name up within its timeout.
 static VALUE with_bounded_look_up(VALUE self)
 {
     connect_claim_next(true);
     return rb_ensure(rb_yield, self, unclaim, Qnil);
 }
 
-// Library.fast?(http): whether what Net::HTTP itself does may be done faster for this object.
-static VALUE fast_p(VALUE self, VALUE http)
+// Library.http_of(http): the library's class Net::HTTP, if the fast path may do the work for this object; or nil.
+static VALUE http_of(VALUE self, VALUE http)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http(http);
+    return library && library->enabled && library->transport_pristine ? library->http : Qnil;
+}
+
+// Library.starts?(class): the same for objects of this class.
+static VALUE starts_p(VALUE self, VALUE klass)
+{
+    (void)self;
+    struct net_http_library *library = net_http_library_of_http_class(klass);
     return library && library->enabled && library->transport_pristine ? Qtrue : Qfalse;
 }
 
-// Library.makes?(http): whether a new object's variables may be set as they are known to be.
+// Library.makes?(http): whether a new object's variables may be set directly to their known values.
 static VALUE makes_p(VALUE self, VALUE http)
 {
     (void)self;
@@ -123,10 +130,11 @@ static VALUE makes_p(VALUE self, VALUE http)
     return library && library->enabled && library->making_pristine ? Qtrue : Qfalse;
 }
 
-void net_http_connect_define(VALUE library_class)
+void net_http_connect_init(VALUE library_class)
 {
     rb_define_singleton_method(library_class, "connect", connect_to, 4);
     rb_define_singleton_method(library_class, "with_bounded_look_up", with_bounded_look_up, 0);
-    rb_define_singleton_method(library_class, "fast?", fast_p, 1);
+    rb_define_singleton_method(library_class, "http_of", http_of, 1);
+    rb_define_singleton_method(library_class, "starts?", starts_p, 1);
     rb_define_singleton_method(library_class, "makes?", makes_p, 1);
 }

@@ -1,4 +1,4 @@
-// The head of a response: its lines are parsed in @rbuf, straight into the Hash that Net::HTTPHeader keeps.
+// Parses a response's head in @rbuf, directly into the Hash of Net::HTTPHeader.
 #include "net_http/net_http_methods.h"
 
 #include "wire/wire_http.h"
@@ -9,12 +9,13 @@ enum {
     ROOM = 16384,
     LONGEST_NAME = 1024,
     LONGEST_VALUE = 65536,
-    LARGEST_HEAD = 1 << 20 // as net-http has it since 0.10; before, a server could fill all memory
+    LARGEST_HEAD = 1 << 20 // as in net-http since 0.10; before, a server could fill all memory
 };
 
+static ID id_read_new; // the original's name
 static ID iv_http_version, iv_code, iv_message, iv_header, id_add_field;
 
-// Reads lines; what was read is consumed when more has to be received, and at the end.
+// Reads lines. Consumes them when more bytes must be received, and at the end.
 struct reader {
     struct net_http_io *io;
     size_t at;
@@ -26,7 +27,7 @@ static void settle(struct reader *reader)
     reader->at = 0;
 }
 
-// The next line, with its "\n" unless the file ends before. Points into @rbuf: until anything else runs.
+// The next line, with its "\n" unless the file ends first. Points into @rbuf: valid until anything else runs.
 static struct wire_http_span next_line(struct reader *reader, bool ignore_eof)
 {
     size_t seen = 0;
@@ -59,8 +60,8 @@ static VALUE string_of(struct wire_http_span span)
     return span.at ? rb_str_new((const char *)span.at, (long)span.length) : Qnil;
 }
 
-// Names are few: one frozen String each, as Hash makes of a key. Not inlined: where a fiber waits for a line there is to be
-// no room for a name on its stack.
+// Header names are few: one frozen String each, as Hash makes of its keys. Not inlined: a fiber that waits for a line
+// must not keep room for a name on its stack.
 __attribute__((noinline)) static VALUE name_of(struct wire_http_span name)
 {
     char lower[LONGEST_NAME];
@@ -103,9 +104,9 @@ static VALUE new_response(struct net_http_library *library, VALUE version, VALUE
     return response;
 }
 
-// A field whose lines may go on.
+// A field that may continue on the next line.
 struct open_field {
-    VALUE name; // 0: there is none
+    VALUE name; // 0: no field
     VALUE value;
     bool plain;
 };
@@ -114,7 +115,7 @@ static void add_field(VALUE response, VALUE header, struct open_field *field)
 {
     if (!field->name) return;
     if (!field->plain || !RB_TYPE_P(header, T_HASH) || RSTRING_LEN(field->value) > LONGEST_VALUE) {
-        rb_funcall(response, id_add_field, 2, field->name, field->value); // which may raise
+        rb_funcall(response, id_add_field, 2, field->name, field->value); // may raise
     } else {
         VALUE values = rb_hash_lookup(header, field->name);
         if (RB_TYPE_P(values, T_ARRAY)) {
@@ -168,7 +169,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
 /*
  * call-seq: Net::HTTPResponse.read_new(socket) -> Net::HTTPResponse
  *
- * Reads a status line and the fields behind it. Raises Net::HTTPBadResponse, also for a head of more than 1 MiB, EOFError,
+ * Reads a status line and the header fields. Raises Net::HTTPBadResponse, also for a head larger than 1 MiB, EOFError,
  * Net::ReadTimeout.
  */
 static VALUE read_new(VALUE self, VALUE socket)
@@ -176,9 +177,9 @@ static VALUE read_new(VALUE self, VALUE socket)
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     struct net_http_io io;
     if (!library || !library->response_pristine || self != library->response || !net_http_io_open(&io, socket)) {
-        return net_http_behind(self, 1, &socket, RB_NO_KEYWORDS);
+        return net_http_call_original(self, id_read_new, 1, &socket, RB_NO_KEYWORDS);
     }
-    if (net_http_io_pending(&io).length) net_http_io_use_budget(&io, 0); // of interim answers any number may be there
+    if (net_http_io_pending(&io).length) net_http_io_use_budget(&io, 0); // any number of interim responses may be there
     struct reader reader = {.io = &io};
     struct wire_http_span line = next_line(&reader, false);
     size_t length = wire_http_chopped(line.at, line.length);
@@ -199,6 +200,7 @@ static VALUE read_new(VALUE self, VALUE socket)
 void net_http_head_define(VALUE singleton_of_response)
 {
     rb_define_method(singleton_of_response, "read_new", read_new, 1);
+    id_read_new = rb_intern("read_new_without_heddle");
     iv_http_version = rb_intern("@http_version");
     iv_code = rb_intern("@code");
     iv_message = rb_intern("@message");

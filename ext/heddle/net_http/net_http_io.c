@@ -2,6 +2,7 @@
 
 #include "budget.h"
 #include "net_http/bindings.h"
+#include "net_http/net_http_string.h"
 #include "net_http/net_http_tls.h"
 #include "net_http/net_http_wait.h"
 #include "portable.h"
@@ -17,7 +18,7 @@ static ID iv_io, iv_rbuf, iv_rbuf_offset, iv_rbuf_empty, iv_read_timeout, iv_wri
 static ID id_to_io;
 static VALUE tcp_socket, unix_socket, socket_class;
 
-// ---- the view
+// ---- opening
 
 static bool fall_back(struct net_http_library *library, enum net_http_fallback reason)
 {
@@ -25,7 +26,7 @@ static bool fall_back(struct net_http_library *library, enum net_http_fallback r
     return false;
 }
 
-// OpenSSL is loaded when it is first needed.
+// OpenSSL is loaded only when it is first needed.
 static bool is_ssl_socket(struct net_http_library *library, VALUE klass)
 {
     if (klass == library->ssl_socket) return true;
@@ -39,8 +40,8 @@ bool net_http_io_open(struct net_http_io *io, VALUE self)
 {
     VALUE klass = CLASS_OF(self);
     struct net_http_library *library = net_http_library_of_shadow(klass);
-    if (!library) { // a subclass, or a singleton
-        while (klass && !(library = net_http_library_of_shadow(klass)))
+    if (!library) { // a subclass or a singleton class
+        while (!NIL_P(klass) && !(library = net_http_library_of_shadow(klass)))
             klass = rb_class_superclass(klass);
         return library ? fall_back(library, HTTP_FALLBACK_OVERRIDE) : false;
     }
@@ -50,9 +51,9 @@ bool net_http_io_open(struct net_http_io *io, VALUE self)
     io->calling = false;
     io->inflated = false;
     io->records = 0;
-    io->passes_by = false;
+    io->bypasses = false;
     io->spare = Qnil;
-    io->segments = HTTP_UNJUDGED;
+    io->segments = HTTP_UNDECIDED;
     io->self = self;
     io->library = library;
     io->io = rb_attr_get(self, iv_io);
@@ -61,7 +62,7 @@ bool net_http_io_open(struct net_http_io *io, VALUE self)
     io->tls = false;
     if (klass == tcp_socket || klass == socket_class || klass == unix_socket) {
         io->descriptor = shim_open_descriptor(io->io);
-        if (io->descriptor < 0) return fall_back(library, HTTP_FALLBACK_IO); // what @rbuf holds can still be read
+        if (io->descriptor < 0) return fall_back(library, HTTP_FALLBACK_IO); // the rest of @rbuf can still be read
         rb_io_t *file = RFILE(io->io)->fptr;
         if (rb_io_read_pending(file)) return fall_back(library, HTTP_FALLBACK_BUFFERED);
     } else if (is_ssl_socket(library, klass)) {
@@ -81,18 +82,18 @@ bool net_http_io_open(struct net_http_io *io, VALUE self)
     return true;
 }
 
-void net_http_io_look_again(struct net_http_io *io)
+void net_http_io_recheck(struct net_http_io *io)
 {
     if (!io->tls) io->descriptor = rb_io_descriptor(io->io);
 }
 
-// As exceptions name it: without TLS around it.
+// The socket for error messages: without TLS around it.
 static VALUE socket_of(const struct net_http_io *io)
 {
     return io->tls ? rb_funcallv(io->io, id_to_io, 0, NULL) : io->io;
 }
 
-// Other code may have put anything there while we waited.
+// Other code may have replaced @rbuf during a wait.
 static VALUE rbuf_of(const struct net_http_io *io)
 {
     VALUE rbuf = rb_attr_get(io->self, iv_rbuf);
@@ -128,13 +129,13 @@ static void drop_by_moving(VALUE rbuf, size_t length)
     rb_str_set_len(rbuf, (long)rest);
 }
 
-// Before something is put behind what @rbuf holds: a server whose pieces always end in the middle of a line would have it grow
-// with all that was ever read. Returns the offset.
+// Called before bytes are appended to @rbuf: with a server whose pieces always end in the middle of a line, @rbuf would
+// grow with everything ever read. Returns the offset.
 static size_t drop_consumed(const struct net_http_io *io)
 {
     VALUE rbuf = rbuf_of(io);
     size_t offset = offset_of(io), length = (size_t)RSTRING_LEN(rbuf);
-    if (offset > length) offset = length; // as other code may leave it
+    if (offset > length) offset = length; // other code may leave it too large
     if (offset == 0 || length - offset > offset) return offset;
     drop_by_moving(rbuf, offset);
     set_offset(io, 0, length == offset);
@@ -148,7 +149,7 @@ void net_http_io_consume(const struct net_http_io *io, size_t length)
     size_t offset = offset_of(io) + length, all = (size_t)RSTRING_LEN(rbuf);
     HEDDLE_ASSERT(offset <= all);
     if (offset == all) {
-        rb_str_modify(rbuf); // its memory is kept: the next reply comes into it
+        rb_str_modify(rbuf); // keeps its memory for the next reply
         rb_str_set_len(rbuf, 0);
         set_offset(io, 0, true);
     } else if (io->offsets) {
@@ -165,7 +166,7 @@ bool net_http_io_wait(struct net_http_io *io, short events, VALUE timeout)
     VALUE socket = socket_of(io);
     int descriptor = rb_io_descriptor(socket);
     bool ready = net_http_wait(socket, descriptor, events, deadline_span(timeout));
-    net_http_io_look_again(io);
+    net_http_io_recheck(io);
     return ready;
 }
 
@@ -209,7 +210,7 @@ void net_http_io_write_timed_out(const struct net_http_io *io)
 void net_http_io_use_budget(struct net_http_io *io, size_t bytes)
 {
     budget_spend(bytes);
-    net_http_io_look_again(io);
+    net_http_io_recheck(io);
 }
 
 void net_http_raise_errno(int error)
@@ -218,24 +219,6 @@ void net_http_raise_errno(int error)
 }
 
 // ---- receiving
-
-// With room for `room` bytes behind what is there. Ruby's own way to make a String larger doubles what is there.
-void net_http_make_room(VALUE string, size_t room)
-{
-    size_t length = (size_t)RSTRING_LEN(string);
-    if (room > LONG_MAX - length) rb_raise(rb_eArgError, "string sizes too big");
-    if (rb_str_capacity(string) - length >= room) {
-        rb_str_modify(string);
-    } else { // chunks come by the thousand: half as much again each time
-        size_t more = length / 2 < HTTP_LARGEST_RESERVE ? length / 2 : HTTP_LARGEST_RESERVE;
-        rb_str_modify_expand(string, (long)(room > more ? room : more));
-    }
-}
-
-void net_http_add_length(VALUE string, size_t count)
-{
-    rb_str_set_len(string, RSTRING_LEN(string) + (long)count);
-}
 
 static bool fill_from_tls(struct net_http_io *io)
 {
@@ -257,26 +240,26 @@ static bool fill_from_tls(struct net_http_io *io)
     }
 }
 
-// Behind what is there. Nothing mostly comes at once, and room that is made before is held while the fiber waits: a page, and a
-// page fault, for each reply that is waited for.
+// Appends to @rbuf. Mostly no bytes have come yet, and room made before they come would be held by a waiting fiber: a
+// page, and a page fault, for each reply that it waits for.
 static ssize_t receive(struct net_http_io *io, VALUE rbuf, size_t room)
 {
-    char *scratch = rb_str_capacity(rbuf) - (size_t)RSTRING_LEN(rbuf) < room ? net_http_scratch(room) : NULL;
-    net_http_make_room(rbuf, scratch ? 0 : room);
+    char *scratch = net_http_string_room(rbuf) < room ? net_http_scratch(room) : NULL;
+    net_http_string_make_room(rbuf, scratch ? 0 : room);
     ssize_t count = io_receive(io->descriptor, scratch ? scratch : RSTRING_END(rbuf), room);
     if (count <= 0) return count;
     if (scratch) {
-        net_http_make_room(rbuf, (size_t)count);
+        net_http_string_make_room(rbuf, (size_t)count);
         memcpy(RSTRING_END(rbuf), scratch, (size_t)count);
     }
-    net_http_add_length(rbuf, (size_t)count);
+    net_http_string_add_length(rbuf, (size_t)count);
     return count;
 }
 
 bool net_http_io_fill(struct net_http_io *io, size_t room)
 {
     if (io->tls) return fill_from_tls(io);
-    net_http_io_look_again(io);
+    net_http_io_recheck(io);
     for (;;) {
         size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);
@@ -318,7 +301,7 @@ int net_http_io_ended(struct net_http_io *io)
             if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return -1;
             net_http_raise_errno(errno);
         }
-        // Bytes that nobody asked for may lie before the end; no answer comes behind it.
+        // Unexpected bytes may come before the end; no reply comes after the end.
         struct pollfd asked = {.fd = io->descriptor, .events = PORTABLE_POLLRDHUP};
         return poll(&asked, 1, 0) > 0;
     }

@@ -2,34 +2,49 @@
 
 #include "net_http/net_http_methods.h"
 
-// Few, and never taken away: sockets of a library that was switched off live on.
+#include <ruby/ractor.h>
+
+// Set in the main Ractor only, which alone changes libraries.
+static rb_ractor_local_key_t main_ractor_key;
+
+// Few, and never freed: sockets of a library that was switched off live on.
 static struct net_http_library *libraries;
+
+static struct net_http_library *first(void)
+{
+    return rb_ractor_local_storage_ptr(main_ractor_key) ? libraries : NULL;
+}
 
 struct net_http_library *net_http_library_of_shadow(VALUE klass)
 {
-    struct net_http_library *library = libraries;
+    struct net_http_library *library = first();
     while (library && library->shadow != klass)
         library = library->next;
     return library;
 }
 
-static struct net_http_library *library_by(VALUE object, size_t member)
+static struct net_http_library *library_by(VALUE klass, size_t member)
 {
-    for (struct net_http_library *library = libraries; library; library = library->next) {
-        VALUE klass = *(VALUE *)((char *)library + member);
-        if (klass && RTEST(rb_obj_is_kind_of(object, klass))) return library; // 0: not described yet
+    for (struct net_http_library *library = first(); library; library = library->next) {
+        VALUE above = *(VALUE *)((char *)library + member);
+        if (above && RTEST(rb_class_inherited_p(klass, above))) return library; // 0: not set yet
     }
     return NULL;
 }
 
 struct net_http_library *net_http_library_of_http(VALUE object)
 {
-    return library_by(object, offsetof(struct net_http_library, http));
+    return library_by(CLASS_OF(object), offsetof(struct net_http_library, http));
+}
+
+struct net_http_library *net_http_library_of_http_class(VALUE klass)
+{
+    return library_by(klass, offsetof(struct net_http_library, http));
 }
 
 struct net_http_library *net_http_library_of_request(VALUE object)
 {
-    return library_by(object, offsetof(struct net_http_library, request));
+    return library_by(CLASS_OF(object), offsetof(struct net_http_library, request));
 }
 
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request)
@@ -133,13 +148,13 @@ static VALUE set(VALUE self, VALUE name, VALUE value)
     return value;
 }
 
-/* @api private How many steps were done fast. */
+/* @api private The number of steps done on the fast path. */
 static VALUE fast(VALUE self)
 {
     return ULL2NUM(library_of(self)->fast);
 }
 
-/* @api private How many steps stock did, by reason. */
+/* @api private The number of steps that stock did, by reason. */
 static VALUE fallbacks(VALUE self)
 {
     static const char *const names[HTTP_FALLBACKS] = {"disabled", "override", "debug_output",
@@ -154,6 +169,8 @@ static VALUE fallbacks(VALUE self)
 
 void Init_heddle_net_http_library(VALUE net_http)
 {
+    main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
+    rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
     VALUE klass = rb_define_class_under(net_http, "Library", rb_cObject);
     rb_define_alloc_func(klass, allocate);
     rb_define_method(klass, "set", set, 2);

@@ -1,26 +1,23 @@
 #include "net_http/net_http_nogvl.h"
 
 #include "gvl.h"
+#include "net_http/net_http_string.h"
 #include "portable.h"
 #include "scope/deadline_scope.h"
 #include "shims.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
-static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep the GVL for: a tenth of a quantum
-static const int64_t LONGEST_WITHOUT_LOOK =
-    100000000; // … that it may move bytes for before deadlines and interrupts are looked at
-
-enum { PAGE = 4096, POPULATED = 1 << 20 };
+static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep the GVL: a tenth of a quantum
+static const int64_t LONGEST_WITHOUT_CHECK = 100000000; // … that it may run before deadlines and interrupts are checked
 
 struct region {
     struct net_http_nogvl *transfer;
-    deadline_t until; // what is allowed altogether
+    deadline_t until; // the deadline in force
     deadline_t over;
-    deadline_t hold_until; // with the GVL held; 0 without it
-    deadline_t pause_at;   // without it: when a peer that never lets us wait has had enough; 0 with it
+    deadline_t hold_until; // with the GVL held: when to release it; 0 without the GVL
+    deadline_t pause_at;   // without the GVL: when to stop for checks, if the peer never lets us wait; 0 with the GVL
     int result;
 };
 
@@ -29,7 +26,7 @@ static int wait_for_more(const struct region *region)
     struct net_http_nogvl *transfer = region->transfer;
     if (region->hold_until) {
         struct pollfd more = {.fd = transfer->descriptor, .events = transfer->events};
-        return gvl_look(&more, 1) > 0 ? 0 : -EAGAIN;
+        return gvl_spin(&more, 1) > 0 ? 0 : -EAGAIN;
     }
     deadline_t now = deadline_now();
     if (transfer->until == 0) transfer->until = deadline_after(now, transfer->span);
@@ -74,11 +71,12 @@ static VALUE move_some(void *argument)
     return Qnil;
 }
 
-// `holds`: the GVL may be held for it, which a disk could make last.
+// `holds`: the GVL may be held for this transfer. Not for a file, because a disk could make that last.
 static void run(struct net_http_nogvl *transfer, bool holds)
 {
     deadline_t in_force = deadline_in_force();
-    // Beside a thread that computes: what is here, or comes at once, is had before that thread would give the GVL back.
+    // Beside a CPU-bound thread, first moves what is there or comes at once: that thread would not return the GVL
+    // sooner.
     if (holds && gvl_contended()) {
         struct region held = {
             .transfer = transfer, .until = in_force, .hold_until = deadline_after(deadline_now(), HOLD)};
@@ -88,33 +86,21 @@ static void run(struct net_http_nogvl *transfer, bool holds)
     }
     for (;;) {
         struct region region = {
-            .transfer = transfer, .until = in_force, .pause_at = deadline_after(deadline_now(), LONGEST_WITHOUT_LOOK)};
+            .transfer = transfer, .until = in_force, .pause_at = deadline_after(deadline_now(), LONGEST_WITHOUT_CHECK)};
         gvl_without(transfer->socket, transfer->descriptor, move_some, &region, &region.over);
         transfer->result = region.result;
         if (region.result != 1 && in_force != DEADLINE_NEVER && deadline_now() >= in_force) deadline_check();
         if (region.result != -EINTR) return;
-        rb_io_descriptor(transfer->socket); // raises when it is closed
+        rb_io_descriptor(transfer->socket); // raises if the socket is closed
     }
-}
-
-// Two thirds of a large body's cost are page faults on fresh memory. Asked for in one go, a MiB before it is received into,
-// they cost less; where the kernel cannot do that (before Linux 5.14) they come one by one.
-static void populate(uint8_t *at, size_t length)
-{
-#ifdef HEDDLE_HAS_POPULATE_WRITE
-    uintptr_t from = ((uintptr_t)at + PAGE - 1) & ~(uintptr_t)(PAGE - 1), to = (uintptr_t)(at + length);
-    if (from < to) madvise((void *)from, (to - from) & ~(size_t)(PAGE - 1), MADV_POPULATE_WRITE);
-#else
-    (void)at, (void)length;
-#endif
 }
 
 static ssize_t receive(struct net_http_nogvl *transfer, size_t done)
 {
-    size_t most = transfer->length - done, ahead = POPULATED - done % POPULATED;
-    if (transfer->length >= POPULATED) {
+    size_t most = transfer->length - done, ahead = NET_HTTP_POPULATED - done % NET_HTTP_POPULATED;
+    if (transfer->length >= NET_HTTP_POPULATED) {
         if (most > ahead) most = ahead;
-        if (ahead == POPULATED) populate(transfer->bytes + done, most);
+        if (ahead == NET_HTTP_POPULATED) net_http_string_populate(transfer->bytes + done, most);
     }
     return recv(transfer->descriptor, transfer->bytes + done, most, MSG_DONTWAIT);
 }

@@ -1,4 +1,4 @@
-// Requests: made with the fields that each has, and written as one String, together with the body.
+// Makes requests with the fields that every request has, and writes each as one String, together with its body.
 #include "net_http/net_http_methods.h"
 
 #include "net_http/net_http_upload.h"
@@ -11,11 +11,12 @@ enum { LONGEST_NAME = 1024, LONGEST_VALUE = 65536 };
 static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_header, iv_decode_content, iv_body,
     iv_body_stream, iv_body_data, iv_continue_timeout, id_set_content_length, id_delete, id_supply_content_type,
     id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
+static ID id_exec, id_initialize; // the originals' names
 static VALUE transfer_encoding, expect, accept_encoding, range;
 
 // ---- writing
 
-// Subclasses and singletons of String may say for themselves what they look like in upper and lower case.
+// Subclasses and singletons of String may override upcase and downcase.
 static bool plain(VALUE string)
 {
     return !SPECIAL_CONST_P(string) && CLASS_OF(string) == rb_cString && rb_enc_str_asciionly_p(string);
@@ -23,7 +24,7 @@ static bool plain(VALUE string)
 
 struct head {
     VALUE text;
-    bool strange; // something in it is for stock
+    bool for_stock; // only stock can write it
 };
 
 static void add(struct head *head, VALUE string)
@@ -34,7 +35,7 @@ static void add(struct head *head, VALUE string)
 static int add_field(VALUE name, VALUE values, VALUE argument)
 {
     struct head *head = (struct head *)argument;
-    head->strange = true;
+    head->for_stock = true;
     if (!plain(name) || RSTRING_LEN(name) > LONGEST_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
     uint8_t capitalized[LONGEST_NAME];
     size_t length = wire_http_capitalize((const uint8_t *)RSTRING_PTR(name), (size_t)RSTRING_LEN(name), capitalized);
@@ -47,7 +48,7 @@ static int add_field(VALUE name, VALUE values, VALUE argument)
         add(head, value);
     }
     rb_str_cat(head->text, "\r\n", 2);
-    head->strange = false;
+    head->for_stock = false;
     return ST_CONTINUE;
 }
 
@@ -57,7 +58,7 @@ static bool has_line_end(VALUE string)
            memchr(RSTRING_PTR(string), '\n', (size_t)RSTRING_LEN(string));
 }
 
-// nil: for stock.
+// Returns nil if only stock can write the head.
 static VALUE head_of(VALUE self, VALUE version, VALUE path)
 {
     VALUE method = rb_attr_get(self, iv_method), header = rb_attr_get(self, iv_header);
@@ -72,10 +73,10 @@ static VALUE head_of(VALUE self, VALUE version, VALUE path)
     rb_str_cat(head.text, "\r\n", 2);
     rb_hash_foreach(header, add_field, (VALUE)&head);
     rb_str_cat(head.text, "\r\n", 2);
-    return head.strange ? Qnil : head.text;
+    return head.for_stock ? Qnil : head.text;
 }
 
-// Whether the client waits for the server's word before it sends the body.
+// Returns whether the client waits for the server's permission before it sends the body.
 static bool asks_first(VALUE self, VALUE socket)
 {
     VALUE header = rb_attr_get(self, iv_header);
@@ -88,7 +89,7 @@ static void supply_content_type(VALUE self)
     if (rb_obj_respond_to(self, id_supply_content_type, 1)) rb_funcall(self, id_supply_content_type, 0);
 }
 
-// Whoever uses aws-sdk's way to say by how much a body shall be read.
+// Returns whether the code uses aws-sdk's way to set the size of the body's pieces.
 static bool asked_for_pieces(void)
 {
     return !NIL_P(rb_thread_local_aref(rb_thread_current(), id_override_body_stream_chunk));
@@ -124,7 +125,7 @@ static VALUE send_string(struct net_http_io *io, VALUE self, VALUE version, VALU
     return Qtrue;
 }
 
-// Qfalse, with nothing sent: for stock.
+// Returns Qfalse, with nothing sent, if stock must send the request.
 static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
@@ -144,27 +145,28 @@ static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
     return net_http_io_open(&io, socket) ? send_string(&io, self, version, path, body) : Qfalse;
 }
 
-// exec(socket, version, path): writes the request. A body that is a String goes with the head, unless somebody wants to
-// wait between the two.
+// exec(socket, version, path): writes the request. A String body is sent with the head, unless code may wait between
+// the two.
 static VALUE exec(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     VALUE arguments[3] = {socket, version, path};
-    return RTEST(send_request(self, socket, version, path)) ? Qnil
-                                                            : net_http_behind(self, 3, arguments, RB_NO_KEYWORDS);
+    return RTEST(send_request(self, socket, version, path))
+               ? Qnil
+               : net_http_call_original(self, id_exec, 3, arguments, RB_NO_KEYWORDS);
 }
 
 // ---- making
 
 struct fields {
     VALUE header;
-    bool strange;
-    bool coded; // says what encodings are accepted
+    bool for_stock;
+    bool coded; // sets the accepted encodings
 };
 
 static int take_field(VALUE name, VALUE value, VALUE argument)
 {
     struct fields *fields = (struct fields *)argument;
-    fields->strange = true;
+    fields->for_stock = true;
     if (!plain(name) || !plain(value) || RSTRING_LEN(value) > LONGEST_VALUE) return ST_STOP;
     size_t length = (size_t)RSTRING_LEN(name);
     if (length == 0 || length > LONGEST_NAME || has_line_end(value)) return ST_STOP;
@@ -185,7 +187,7 @@ static int take_field(VALUE name, VALUE value, VALUE argument)
     VALUE stripped = rb_enc_str_new(at + from, to - from, rb_enc_get(value));
     rb_hash_aset(fields->header, key, rb_ary_new_from_values(1, &stripped));
     if (rb_str_equal(key, accept_encoding) || rb_str_equal(key, range)) fields->coded = true;
-    fields->strange = false;
+    fields->for_stock = false;
     return ST_CONTINUE;
 }
 
@@ -195,16 +197,17 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
     struct net_http_library *library = net_http_library_of_request(self);
     if (argc < 4 || argc > 5 || rb_keyword_given_p() || !library || !library->enabled || !library->request_pristine ||
         !net_http_library_knows_request(library, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
-        return net_http_behind(self, argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+        return net_http_call_original(self, id_initialize, argc, argv,
+                                      rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     }
     struct fields fields = {.header = rb_hash_new()};
     if (argc > 4 && !NIL_P(argv[4])) {
         if (!SPECIAL_CONST_P(argv[4]) && CLASS_OF(argv[4]) == rb_cHash) {
             rb_hash_foreach(argv[4], take_field, (VALUE)&fields);
         } else {
-            fields.strange = true;
+            fields.for_stock = true;
         }
-        if (fields.strange) return net_http_behind(self, argc, argv, RB_NO_KEYWORDS);
+        if (fields.for_stock) return net_http_call_original(self, id_initialize, argc, argv, RB_NO_KEYWORDS);
     }
     bool decode = library->inflates && !fields.coded && RTEST(argv[2]);
     VALUE constant = library->request_fields;
@@ -233,10 +236,10 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
 void net_http_request_define(VALUE request)
 {
     rb_define_method(request, "exec", exec, 3);
-    if (!RTEST(rb_funcall(request, rb_intern("private_method_defined?"), 2, ID2SYM(rb_intern("initialize")), Qfalse))) {
-        rb_define_private_method(request, "initialize", initialize, -1); // never taken away, see installation.rb
-    }
+    rb_define_private_method(request, "initialize", initialize, -1);
     if (accept_encoding) return;
+    id_exec = rb_intern("exec_without_heddle");
+    id_initialize = rb_intern("initialize_without_heddle");
     iv_method = rb_intern("@method");
     iv_request_has_body = rb_intern("@request_has_body");
     iv_response_has_body = rb_intern("@response_has_body");

@@ -1,11 +1,11 @@
-// Where a body goes to that is read to something else than a String or a block.
+// Reads a body to a destination other than a String: a block, a file, a StringIO, or any object with <<.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_SINK_H
 #define HEDDLE_NET_HTTP_NET_HTTP_SINK_H
 
-#include "heddle.h"
+#include "net_http/net_http_io.h"
 
-// Whether the object's << has taken the bytes when it returns, so that the String may be used again: that of IOs, StringIOs and
-// Tempfiles on which no program has put a method of its own.
-bool net_http_takes_at_once(VALUE destination);
+// Passes the next `length` bytes, or all up to the end of the file (UINT64_MAX), to `destination` with <<, in segments.
+// Returns false if the file ended before. Decides once for an `io` who owns a segment after <<.
+bool net_http_sink_read(struct net_http_io *io, uint64_t length, VALUE destination);
 
 #endif

@@ -5,13 +5,13 @@
 #include <poll.h>
 #include <string.h>
 
-enum { MANY = 4 }; // records, from which on it pays to look at methods
+enum { MANY = 4 }; // records after which checking SSLSocket's methods pays off
 
 static ID id_read_nonblock, id_sysread_nonblock, id_write_nonblock, id_owner, id_source_location, iv_rbuffer;
 static VALUE sym_wait_readable, sym_wait_writable;
 static VALUE without_exceptions; // {exception: false}
 
-// What SSLSocket itself has read ahead, for gets and the like, comes first.
+// Bytes that SSLSocket itself has read ahead, for gets and similar methods, come first.
 static bool read_ahead(const struct net_http_io *io)
 {
     VALUE buffer = rb_attr_get(io->io, iv_rbuffer);
@@ -43,8 +43,9 @@ static bool is_of_openssl(VALUE location)
     return memcmp(RSTRING_END(path) - (sizeof file - 1), file, sizeof file - 1) == 0;
 }
 
-// Whether read_nonblock does nothing but ask that buffer before it calls the method that receives, and may be passed by: it costs
-// two Hashes a record. One is in Ruby, the other in C. A program may have put others in their place, which want to be asked.
+// Returns whether read_nonblock only checks SSLSocket's buffer before it calls the receiving method, so that it can be
+// skipped, which saves two Hashes a record. As shipped, the former is in Ruby, the latter in C. A program may have
+// replaced them, and its methods must be called.
 static bool as_shipped(const struct net_http_io *io)
 {
     if (!RB_TYPE_P(rb_attr_get(io->io, iv_rbuffer), T_STRING) || !rb_obj_respond_to(io->io, id_sysread_nonblock, true))
@@ -57,9 +58,9 @@ static bool as_shipped(const struct net_http_io *io)
 
 VALUE net_http_tls_receive(struct net_http_io *io, size_t most, VALUE buffer)
 {
-    if (io->records < MANY && ++io->records == MANY) io->passes_by = as_shipped(io);
+    if (io->records < MANY && ++io->records == MANY) io->bypasses = as_shipped(io);
     VALUE arguments[3] = {SIZET2NUM(most), buffer, without_exceptions};
-    ID method = io->passes_by && !read_ahead(io) ? id_sysread_nonblock : id_read_nonblock;
+    ID method = io->bypasses && !read_ahead(io) ? id_sysread_nonblock : id_read_nonblock;
     return rb_funcallv_kw(io->io, method, 3, arguments, RB_PASS_KEYWORDS);
 }
 

@@ -1,4 +1,5 @@
-// What Net::HTTP does before each request: is the connection still there, and does the environment name a proxy.
+// Net::HTTP's checks before each request: whether the connection still exists, and whether the environment names a
+// proxy.
 #include "net_http/net_http_methods.h"
 
 #include "deadline.h"
@@ -8,6 +9,7 @@
 static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
     iv_proxy_uri, iv_transporting, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port,
     id_aset, id_aref, id_include_p, id_env;
+static ID id_begin_transport, id_proxy_uri; // the originals' names
 static VALUE host, request_method, net_http_proxy, upper_http_proxy;
 
 static bool idle_for_too_long(VALUE self, VALUE last)
@@ -21,11 +23,12 @@ static bool ended(struct net_http_io *io)
     return !net_http_io_quiet(io) && net_http_io_ended(io) == 1;
 }
 
-// false stands in @last_communicated from the beginning of a request that the library makes to its end: it sets it to a time when
-// the reply has been read, to nil when it has connected, and takes false for nil. Where it stands at the beginning of another,
-// something that the library does not rescue (Thread#raise, a cancel, a throw or a break out of the block) has ended the
-// one before in the middle, and what comes on that connection answers another question.
-static bool left_in_the_middle(VALUE last)
+// @last_communicated is false from the start of a request that the library makes until its end: the library sets it to
+// a time when the reply has been read, to nil when it has connected, and treats false as nil. If it is false at the
+// start of another request, something that the library does not rescue (Thread#raise, a cancellation, a throw or break
+// out of the block) has ended the previous request in the middle, and the next bytes on that connection answer another
+// request.
+static bool left_unfinished(VALUE last)
 {
     return last == Qfalse;
 }
@@ -36,7 +39,7 @@ static void connect_again(VALUE self, VALUE socket)
     rb_funcall(self, id_connect, 0);
 }
 
-// Who calls begin_transport by itself, as net-http-pipeline does, may have several requests on their way.
+// Code that calls begin_transport itself, as net-http-pipeline does, may have several requests in flight.
 static VALUE begun(VALUE self)
 {
     if (RTEST(rb_attr_get(self, iv_transporting))) rb_ivar_set(self, iv_last_communicated, Qfalse);
@@ -45,11 +48,11 @@ static VALUE begun(VALUE self)
 
 static VALUE begin_by_stock(VALUE self, VALUE request)
 {
-    net_http_behind(self, 1, &request, RB_NO_KEYWORDS);
+    net_http_call_original(self, id_begin_transport, 1, &request, RB_NO_KEYWORDS);
     return begun(self);
 }
 
-// The field Host, where there is none yet.
+// Adds the field Host if it is missing.
 static void supply_host(const struct net_http_library *library, VALUE self, VALUE request)
 {
     VALUE header = rb_attr_get(request, iv_header);
@@ -65,18 +68,18 @@ static void supply_host(const struct net_http_library *library, VALUE self, VALU
     }
 }
 
-// begin_transport(request), private. Whether the server has closed meanwhile is found without waiting and without
-// giving up the GVL, and nothing is read away.
+// begin_transport(request), private. Finds out whether the server has closed the connection without waiting, without
+// releasing the GVL and without consuming bytes.
 static VALUE begin_transport(VALUE self, VALUE request)
 {
     VALUE socket = rb_attr_get(self, iv_socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
     if (!library || !library->enabled || !library->transport_pristine)
-        return net_http_behind(self, 1, &request, RB_NO_KEYWORDS);
+        return net_http_call_original(self, id_begin_transport, 1, &request, RB_NO_KEYWORDS);
     if (net_http_io_closed(socket)) return begin_by_stock(self, request);
     struct net_http_io io;
-    if (left_in_the_middle(last)) {
+    if (left_unfinished(last)) {
         connect_again(self, socket);
     } else if (RTEST(rb_attr_get(self, iv_close_on_empty_response)) || (RTEST(last) && idle_for_too_long(self, last)) ||
                !net_http_io_open(&io, socket)) {
@@ -92,27 +95,11 @@ static VALUE begin_transport(VALUE self, VALUE request)
     return begun(self);
 }
 
-struct transport {
-    VALUE self, request;
-};
-
-static VALUE transport(VALUE argument)
+// Library.transporting(http, flag): notes whether the library itself begins and sends a request.
+static VALUE transporting(VALUE self, VALUE http, VALUE flag)
 {
-    struct transport *transport = (struct transport *)argument;
-    return net_http_behind(transport->self, 1, &transport->request, RB_NO_KEYWORDS);
-}
-
-static VALUE transported(VALUE self)
-{
-    return rb_ivar_set(self, iv_transporting, Qfalse);
-}
-
-// transport_request(request), private: says that it is the library that begins.
-static VALUE transport_request(VALUE self, VALUE request)
-{
-    rb_ivar_set(self, iv_transporting, Qtrue);
-    struct transport argument = {self, request};
-    return rb_ensure(transport, (VALUE)&argument, transported, self);
+    (void)self;
+    return rb_ivar_set(http, iv_transporting, flag);
 }
 
 static VALUE variable(VALUE environment, VALUE name)
@@ -120,7 +107,7 @@ static VALUE variable(VALUE environment, VALUE name)
     return rb_funcall(environment, id_aref, 1, name);
 }
 
-// In the order in which URI asks, and as it does: tests put methods, or a Hash, in the place of ENV's.
+// In the order and in the way in which URI asks: tests replace ENV or its methods.
 static bool may_name_a_proxy(void)
 {
     VALUE environment = rb_const_get(rb_cObject, id_env);
@@ -128,7 +115,7 @@ static bool may_name_a_proxy(void)
            RTEST(variable(environment, net_http_proxy)) || RTEST(variable(environment, upper_http_proxy));
 }
 
-// proxy_uri: without any of the variables that name one there is none.
+// proxy_uri: without any of the variables that name a proxy there is no proxy.
 static VALUE proxy_uri(VALUE self)
 {
     VALUE known = rb_attr_get(self, iv_proxy_uri);
@@ -136,7 +123,7 @@ static VALUE proxy_uri(VALUE self)
     if (known == Qfalse) return Qnil;
     struct net_http_library *library = net_http_library_of_http(self);
     if (!library || !library->enabled || !library->transport_pristine || may_name_a_proxy()) {
-        return net_http_behind(self, 0, NULL, RB_NO_KEYWORDS);
+        return net_http_call_original(self, id_proxy_uri, 0, NULL, RB_NO_KEYWORDS);
     }
     rb_ivar_set(self, iv_proxy_uri, Qfalse);
     return Qnil;
@@ -145,9 +132,14 @@ static VALUE proxy_uri(VALUE self)
 void net_http_transport_define(VALUE http)
 {
     rb_define_private_method(http, "begin_transport", begin_transport, 1);
-    rb_define_private_method(http, "transport_request", transport_request, 1);
     rb_define_method(http, "proxy_uri", proxy_uri, 0);
-    if (host) return;
+}
+
+void net_http_transport_init(VALUE library_class)
+{
+    rb_define_singleton_method(library_class, "transporting", transporting, 2);
+    id_begin_transport = rb_intern("begin_transport_without_heddle");
+    id_proxy_uri = rb_intern("proxy_uri_without_heddle");
     iv_socket = rb_intern("@socket");
     iv_last_communicated = rb_intern("@last_communicated");
     iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
@@ -155,7 +147,7 @@ void net_http_transport_define(VALUE http)
     iv_header = rb_intern("@header");
     iv_uri = rb_intern("@uri");
     iv_proxy_uri = rb_intern("@proxy_uri");
-    iv_transporting = rb_intern("heddle_transporting"); // without @: nobody sees it
+    iv_transporting = rb_intern("heddle_transporting"); // without @, which hides the variable
     id_connect = rb_intern("connect");
     id_close = rb_intern("close");
     id_address = rb_intern("address");

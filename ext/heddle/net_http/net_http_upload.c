@@ -16,15 +16,15 @@
 #include <unistd.h>
 
 enum {
-    AT_FIRST = 16384, // what IO.copy_stream asks for
+    AT_FIRST = 16384, // IO.copy_stream's read size
     PIECE = 262144,
-    RECORD = 16384 - 16, // with what a chunk has around it, one record of TLS
-    TURN = 1 << 20,      // sent by a fiber before others may go on
-    NOGVL = 16 << 20,    // sent by a thread before it looks for interrupts
+    RECORD = 16384 - 16, // with a chunk's framing, one TLS record
+    TURN = 1 << 20,      // sent by a fiber before other fibers may run
+    NOGVL = 16 << 20,    // sent by a thread before it checks for interrupts
     SLOW = 5000000       // nanoseconds
 };
 
-// ---- judging
+// ---- the source
 
 static bool responds(VALUE object, const char *name)
 {
@@ -39,7 +39,7 @@ static bool is_regular_file(VALUE io)
     return !rb_io_read_pending(file) && fstat(rb_io_descriptor(io), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// A StringIO whose bytes can be sent from where they are: of the very class, and with methods that are Ruby's own, in C.
+// A StringIO whose bytes can be sent in place: of exactly that class, and with Ruby's own methods in C.
 static bool is_string_io(VALUE stream)
 {
     if (CLASS_OF(stream) != rb_obj_class(stream) || strcmp(rb_obj_classname(stream), "StringIO") != 0) return false;
@@ -49,7 +49,7 @@ static bool is_string_io(VALUE stream)
            RB_TYPE_P(rb_funcall(stream, rb_intern("string"), 0), T_STRING);
 }
 
-// As IO.copy_stream takes them: what has `to_path` is an IO, or the path of one; all else is asked for bytes.
+// Like IO.copy_stream: an object with `to_path` is an IO or the path of a file; any other object is asked for bytes.
 bool net_http_source_of(VALUE stream, struct net_http_source *source)
 {
     *source = (struct net_http_source){.object = stream};
@@ -70,7 +70,7 @@ struct upload {
     struct net_http_io *io;
     const struct net_http_source *source;
     bool chunked;
-    int file; // the source's, under a number of our own: it may be closed while we are without the GVL
+    int file; // a duplicate: the source's own descriptor may be closed while the GVL is released
     VALUE piece;
     size_t wanted;
 };
@@ -98,7 +98,7 @@ static void send_piece(struct upload *upload)
     RB_GC_GUARD(parts[2]);
 }
 
-// The source's own file, which another thread may have closed.
+// Raises if another thread has closed the source's file.
 static void check_open(const struct upload *upload)
 {
     rb_io_descriptor(upload->source->object);
@@ -119,7 +119,7 @@ static void send_file_in_pieces(struct upload *upload)
     }
 }
 
-// In a fiber, without letting go of the GVL.
+// In a fiber, with the GVL held.
 static int send_file_here(struct upload *upload)
 {
     struct net_http_io *io = upload->io;
@@ -156,7 +156,7 @@ static int send_file_outside(struct upload *upload)
     return transfer.result;
 }
 
-// sendfile(2) knows no MSG_DONTWAIT.
+// sendfile(2) has no MSG_DONTWAIT.
 static bool blocks(int descriptor)
 {
     int flags = fcntl(descriptor, F_GETFL);
@@ -169,7 +169,7 @@ static void send_file(struct upload *upload)
     if (io->tls || upload->chunked || blocks(io->descriptor)) return send_file_in_pieces(upload);
     int result = net_http_scheduled() ? send_file_here(upload) : send_file_outside(upload);
     if (result == -EINVAL || result == -ENOSYS)
-        return send_file_in_pieces(upload); // a file that has no pages, a system without it
+        return send_file_in_pieces(upload); // a file without pages, or a system without sendfile
     if (result < 0) rb_syserr_fail(-result, NULL);
 }
 
@@ -199,7 +199,7 @@ static VALUE ended(VALUE argument, VALUE error)
     return Qnil;
 }
 
-// What reads as much as it is asked for may come slowly: it is then sent in steps as small as stock's.
+// A source that returns only full reads may be slow: then reads as small as stock's are sent.
 static void send_what_is_read(struct upload *upload)
 {
     size_t most = upload->io->tls ? RECORD : PIECE;
@@ -228,7 +228,7 @@ static void send_rest_of_string(struct upload *upload)
 void net_http_upload(struct net_http_io *io, const struct net_http_source *source, bool chunked)
 {
     struct upload upload = {.io = io, .source = source, .chunked = chunked, .piece = Qnil};
-    net_http_io_look_again(io);
+    net_http_io_recheck(io);
     if (source->file) {
         upload.file = fcntl(rb_io_descriptor(source->object), F_DUPFD_CLOEXEC, 3);
         if (upload.file < 0) rb_sys_fail("fcntl");

@@ -1,22 +1,23 @@
-// A request's body that is read from something (body_stream). A file goes to the socket inside the kernel; what has a method
-// `readpartial` or `read` is asked for large pieces, where IO.copy_stream, which stock uses, asks for 16 KiB.
+// Sends a request's body from a body_stream. A file goes to the socket inside the kernel. A source with `readpartial`
+// or `read` is asked for large pieces; IO.copy_stream, which stock uses, asks for 16 KiB.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_UPLOAD_H
 #define HEDDLE_NET_HTTP_NET_HTTP_UPLOAD_H
 
 #include "net_http/net_http_io.h"
 
-// Where the bytes of a body come from.
+// The source of a body's bytes.
 struct net_http_source {
     VALUE object;
-    bool file;    // a regular one, from where it is now to its end
+    bool file;    // a regular file, read from its current position
     bool string;  // a StringIO
-    bool partial; // has readpartial, which returns what is there
+    bool partial; // has readpartial, which returns the available bytes
 };
 
-// False: what it is only IO.copy_stream can judge. May run Ruby code, and raises what reading a closed or write-only IO does.
+// Describes the source. Returns false if only IO.copy_stream can interpret it. May run Ruby code, and raises the errors
+// of reading from a closed or write-only IO.
 bool net_http_source_of(VALUE stream, struct net_http_source *source);
 
-// Sends all that there is. Raises Net::WriteTimeout, and whatever reading and writing raise.
+// Sends the whole source. Raises Net::WriteTimeout, and errors of reading and writing.
 void net_http_upload(struct net_http_io *io, const struct net_http_source *source, bool chunked);
 
 #endif

@@ -27,7 +27,7 @@ static bool socket_in_thread(VALUE socket, int descriptor, short events, int64_t
         int found = thread_wait(&wait, until);
         if (found > 0) return true;
         if (found < 0 && found != -EINTR) rb_syserr_fail(-found, "waiting for a socket");
-        rb_io_descriptor(socket); // raises when it is closed
+        rb_io_descriptor(socket); // raises if the socket is closed
         if (deadline_now() < until) continue;
         deadline_check();
         return false;

@@ -1,4 +1,4 @@
-// Waiting for a socket: in a scheduler's fiber through the scheduler, in a thread without the GVL.
+// Waits for a socket: in a scheduler's fiber through the scheduler, in a thread without the GVL.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_WAIT_H
 #define HEDDLE_NET_HTTP_NET_HTTP_WAIT_H
 
@@ -6,14 +6,15 @@
 
 #include <stddef.h>
 
-// Until `descriptor`, that of the IO `socket`, is ready for one of `events`. False when the span is over. Raises
-// IOError when it is closed meanwhile, Heddle::DeadlineExceeded, and what interrupts raise.
+// Waits until `descriptor`, that of the IO `socket`, is ready for one of `events`. Returns false when the span is over.
+// Raises IOError if the socket is closed meanwhile, Heddle::DeadlineExceeded, and interrupts.
 bool net_http_wait(VALUE socket, int descriptor, short events, int64_t span);
 
-// Whether the running fiber has a scheduler.
+// Returns whether the running fiber has a scheduler.
 bool net_http_scheduled(void);
 
-// In a fiber of a loop, the loop's memory for bytes that are to be copied at once; NULL elsewhere, and for more than it has.
+// In a fiber of a loop, returns the loop's memory for bytes that are copied at once; NULL elsewhere, and for a larger
+// size.
 char *net_http_scratch(size_t size);
 
 #endif

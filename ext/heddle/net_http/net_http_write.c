@@ -1,4 +1,4 @@
-// Sends Strings: several in one system call, records of TLS one by one, what is large without the GVL.
+// Sends Strings: several in one system call, TLS records one by one, large Strings without the GVL.
 #include "budget.h"
 #include "net_http/net_http_io.h"
 #include "net_http/net_http_nogvl.h"
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { NOGVL = 65536 }; // what is left beyond that is sent without the GVL
+enum { NOGVL = 65536 }; // a longer rest is sent without the GVL
 
 static size_t write_tls(struct net_http_io *io, VALUE string)
 {
@@ -34,7 +34,7 @@ static size_t write_tls(struct net_http_io *io, VALUE string)
 
 enum { VECTORS = 8 };
 
-// Fills in what is left of the strings beyond the first `sent` bytes; returns how many vectors that took.
+// Fills in the rest of the strings after the first `sent` bytes. Returns the number of vectors used.
 static int vectors_of(struct iovec *vectors, int count, const VALUE *strings, size_t sent)
 {
     int used = 0;
@@ -50,8 +50,8 @@ static int vectors_of(struct iovec *vectors, int count, const VALUE *strings, si
     return used;
 }
 
-// The last `left` bytes of a large String. It may be changed by others meanwhile, and be sent by several threads at once: what is sent
-// is a frozen one that shares its bytes.
+// Sends the last `left` bytes of a large String. Other code may change the String meanwhile, and several threads may
+// send it at once: so this sends a frozen String that shares its bytes.
 static void send_nogvl(struct net_http_io *io, VALUE string, size_t left)
 {
     VALUE frozen = rb_str_new_frozen(string);
@@ -83,12 +83,12 @@ size_t net_http_io_write(struct net_http_io *io, int count, const VALUE *strings
             sent += write_tls(io, strings[i]);
         return sent;
     }
-    net_http_io_look_again(io); // what was sent is asked of Ruby code now and then
+    net_http_io_recheck(io); // the strings came from Ruby code, which may have closed the socket
     while (sent < all) {
         struct iovec vectors[VECTORS];
         struct msghdr message = {.msg_iov = vectors};
         message.msg_iovlen = (size_t)vectors_of(vectors, count, strings, sent);
-        if (message.msg_iovlen == 0) break; // somebody made a String shorter while we waited
+        if (message.msg_iovlen == 0) break; // other code shortened a String during a wait
         ssize_t moved = sendmsg(io->descriptor, &message, MSG_DONTWAIT | PORTABLE_NOSIGNAL);
         if (moved >= 0) {
             sent += (size_t)moved;

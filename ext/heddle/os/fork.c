@@ -26,7 +26,9 @@ unsigned fork_count(void)
 /*
  * call-seq: Heddle.forks -> Integer
  *
- * @api private How many forks lie between the first process and this one: another number than in the parent.
+ * The number of forks between the process that loaded Heddle and this one; it differs from the parent's.
+ *
+ * @api private
  */
 static VALUE count_of_forks(VALUE self)
 {
@@ -40,8 +42,11 @@ static _Thread_local bool held;
 /*
  * call-seq: Heddle.hold_signals(hold) -> nil
  *
- * @api private Has the kernel keep SIGINT and SIGTERM back from the calling thread, and from its child of a fork; with false
- * each of the two gets what came for it meanwhile. A child has its parent's handlers until it has set its own.
+ * With true, makes the kernel hold back SIGINT and SIGTERM from the calling thread, and from a child that it forks.
+ * With false, each of the two processes receives the signals that came meanwhile. Needed because a child runs its
+ * parent's handlers until it has set its own.
+ *
+ * @api private
  */
 static VALUE hold_signals(VALUE self, VALUE hold)
 {

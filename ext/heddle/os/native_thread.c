@@ -45,7 +45,7 @@ void native_condition_init(pthread_cond_t *condition)
     pthread_cond_init(condition, NULL);
 }
 
-// The clock on the wall may be set back during the wait: a second at most goes by it.
+// The wall clock may be set back during the wait, so each wait lasts a second at most.
 void native_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, deadline_t until)
 {
     int64_t span = until - deadline_now();

@@ -11,15 +11,15 @@
 #include "os/fork.h"
 #include "os/native_thread.h"
 
-// A C extension that waits for its socket while it holds Ruby's lock stops every thread of Ruby, and with them whatever
-// could raise at a deadline. So the socket is shut down by a thread that Ruby does not know; the extension's wait then fails.
+// A C extension that waits for its socket while it holds the GVL stops every Ruby thread, including any that could
+// raise at a deadline. So a thread that Ruby does not know shuts the socket down; the extension's wait then fails.
 
-// The thread ends that many nanoseconds after the last call began, when none is under way.
+// Nanoseconds: the thread ends this long after the last call began, if no guarded call is running.
 static const int64_t IDLE = 1000000000;
 
 struct guard {
     struct guard *next;
-    int descriptor; // a duplicate: the original may be closed, and its number be another's, at any time
+    int descriptor; // a duplicate: the original may be closed at any time, and its number reused
     deadline_t deadline;
     bool listed;
     bool cut;
@@ -28,7 +28,7 @@ struct guard {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct guard *guards; // few: one for each call under way
+    struct guard *guards; // few: one for each running call
     deadline_t last_begun;
     bool running;
     unsigned fork_count;
@@ -40,7 +40,7 @@ static void prepare(void)
     native_condition_init(&watch.changed);
 }
 
-// A child of fork has not got the thread; the calls that the others guard are the parent's.
+// A child of fork lacks the thread; the guarded calls of other threads belong to the parent.
 static void forget_parents_thread(void)
 {
     if (watch.fork_count == fork_count()) return;
@@ -52,7 +52,7 @@ static void forget_parents_thread(void)
     watch.fork_count = fork_count();
 }
 
-// In a child of fork a guard may say that it is listed and not be: the thread was between the two stores.
+// In a child of fork `listed` may be set for a guard that is not in the list: the fork came between the two stores.
 static void unlist(struct guard *guard)
 {
     if (!guard->listed) return;
@@ -63,7 +63,7 @@ static void unlist(struct guard *guard)
     guard->listed = false;
 }
 
-// What waits for the socket gets its end at once, in any thread.
+// Ends every wait for the socket at once, in any thread.
 static void cut(struct guard *guard)
 {
     guard->cut = true;
@@ -154,23 +154,27 @@ static struct guard *guard_of(VALUE self)
 /*
  * call-seq: Heddle::SocketGuard.new(descriptor, seconds) -> guard
  *
- * @api private Shuts the socket down, for reading and writing, when +seconds+ (nil for never) are over, unless #release is
- * called first. It holds a duplicate of the descriptor until then.
+ * Shuts the socket down, for reading and writing, when +seconds+ (nil for never) are over, unless #release is called
+ * first. The guard holds a duplicate of the descriptor until then.
  *
- * Raises ArgumentError where it has a socket already, SystemCallError when the descriptor cannot be duplicated, or no native thread be started.
+ * Raises ArgumentError if the guard has a socket already, SystemCallError if the descriptor cannot be duplicated or no
+ * native thread can be started.
+ *
+ * @api private
  */
 static VALUE initialize(VALUE self, VALUE descriptor, VALUE seconds)
 {
     struct guard *guard = guard_of(self);
     int number = NUM2INT(descriptor);
     int64_t span = deadline_span(seconds);
-    if (guard->descriptor >= 0) rb_raise(rb_eArgError, "this Heddle::SocketGuard has a socket; make another one");
+    if (guard->descriptor >= 0)
+        rb_raise(rb_eArgError, "this Heddle::SocketGuard has a socket already: make another guard");
     forget_parents_thread();
     guard->cut = false;
     deadline_t now = deadline_now();
     guard->deadline = deadline_after(now, span);
     guard->descriptor = fcntl(number, F_DUPFD_CLOEXEC, 3);
-    if (guard->descriptor < 0) rb_sys_fail("dup of the socket that is to be guarded");
+    if (guard->descriptor < 0) rb_sys_fail("cannot duplicate the socket to be guarded");
     if (guard->deadline == DEADLINE_NEVER) return self;
     pthread_mutex_lock(&watch.lock);
     watch.last_begun = now;
@@ -182,14 +186,16 @@ static VALUE initialize(VALUE self, VALUE descriptor, VALUE seconds)
         pthread_cond_signal(&watch.changed);
     }
     pthread_mutex_unlock(&watch.lock);
-    if (error) rb_syserr_fail(error, "starting the thread that guards sockets");
+    if (error) rb_syserr_fail(error, "cannot start the thread that guards sockets");
     return self;
 }
 
 /*
  * call-seq: guard.cut -> guard
  *
- * @api private Shuts the socket down now, unless it was released.
+ * Shuts the socket down now, unless it was released.
+ *
+ * @api private
  */
 static VALUE cut_now(VALUE self)
 {
@@ -205,7 +211,9 @@ static VALUE cut_now(VALUE self)
 /*
  * call-seq: guard.cut? -> true or false
  *
- * @api private Whether the socket was shut down by it.
+ * Returns whether this guard has shut the socket down.
+ *
+ * @api private
  */
 static VALUE cut_p(VALUE self)
 {
@@ -215,7 +223,9 @@ static VALUE cut_p(VALUE self)
 /*
  * call-seq: guard.release -> guard
  *
- * @api private Lets go of the socket. Once it returns, the socket is not shut down any more.
+ * Releases the socket. After this returns, the guard cannot shut the socket down any more.
+ *
+ * @api private
  */
 static VALUE release_now(VALUE self)
 {
@@ -226,7 +236,9 @@ static VALUE release_now(VALUE self)
 /*
  * Document-class: Heddle::SocketGuard
  *
- * @api private Shuts a socket down at a deadline, whatever Ruby's threads are doing.
+ * Shuts a socket down at a deadline, whatever Ruby's threads are doing.
+ *
+ * @api private
  */
 void Init_heddle_socket_guard(void)
 {
@@ -234,7 +246,7 @@ void Init_heddle_socket_guard(void)
     VALUE cGuard = rb_define_class_under(heddle_module, "SocketGuard", rb_cObject);
     rb_define_alloc_func(cGuard, allocate);
     rb_define_method(cGuard, "initialize", initialize, 2);
-    // For whoever has to know the guard before it has the socket: SocketGuard.allocate, and this.
+    // For code that must hold the guard before it has the socket: SocketGuard.allocate, then watch.
     rb_define_method(cGuard, "watch", initialize, 2);
     rb_define_method(cGuard, "cut", cut_now, 0);
     rb_define_method(cGuard, "cut?", cut_p, 0);

@@ -8,7 +8,7 @@ static VALUE cBasicSocket;
 
 VALUE socket_take(VALUE klass, int *descriptor)
 {
-    // Asked before: the answer comes from a method, in which an exception may strike.
+    // Called first: it runs a Ruby method, in which an interrupt may raise.
     bool numeric = RTEST(rb_funcall(cBasicSocket, id_do_not_reverse_lookup, 0));
     return shim_new_socket(klass, descriptor, numeric);
 }
@@ -20,14 +20,14 @@ static VALUE close_socket(VALUE socket)
 
 void socket_discard(VALUE socket)
 {
-    int struck = 0;
-    // An interrupt that arrives inside of close may leave the socket open.
+    int interrupted = 0;
+    // An interrupt inside close may leave the socket open.
     for (int i = 0; i < 3 && shim_open_descriptor(socket) >= 0; i++) {
         int state = 0;
         rb_protect(close_socket, socket, &state);
-        if (state) struck = state;
+        if (state) interrupted = state;
     }
-    if (struck) rb_jump_tag(struck);
+    if (interrupted) rb_jump_tag(interrupted);
 }
 
 void Init_heddle_socket_object(void)

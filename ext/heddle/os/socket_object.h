@@ -1,16 +1,16 @@
-// From the number of a descriptor to the Ruby object that owns it. At each instant at which an exception can arrive the
-// number has one owner: with two, each would close it, and the second close hits whatever file has the number by then.
+// Turns a descriptor into the Ruby object that owns it. Whenever an exception can arrive, the descriptor has exactly
+// one owner: two owners would both close it, and the second close could hit another file with the same number.
 #ifndef HEDDLE_OS_SOCKET_OBJECT_H
 #define HEDDLE_OS_SOCKET_OBJECT_H
 
 #include "heddle.h"
 
-// Makes a socket of this class, as klass.for_fd would, but without a call of Ruby code: an interrupt, which Ruby looks
-// for when a method returns, could strike once the object is there and before its caller knows of it. `*descriptor`
-// becomes -1 at the moment at which the object owns the number. Where this raises, the number is still the caller's.
+// Makes a socket of this class, like klass.for_fd, but without calling Ruby code: Ruby checks for interrupts when a
+// method returns, and one could raise after the object exists and before its caller knows of it. `*descriptor` becomes
+// -1 at the moment the object owns the descriptor. If this raises, the caller still owns it.
 VALUE socket_take(VALUE klass, int *descriptor);
 
-// Closes a socket that nobody else has. What strikes meanwhile is raised once it is closed.
+// Closes a socket that no other code uses. Raises an interrupt that comes meanwhile only after the socket is closed.
 void socket_discard(VALUE socket);
 
 #endif

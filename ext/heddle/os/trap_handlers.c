@@ -10,7 +10,8 @@ enum { SIGNALS = 65 };
 static VALUE mSignal, placeholder, default_name, names, never;
 static ID id_trap, id_handle_interrupt;
 
-// What Ruby installs for every signal that it or a handler of the program takes; NULL where no signal tells.
+// The function that Ruby installs for every signal that Ruby or a handler of the program takes; NULL if no signal shows
+// it.
 static void (*rubys_handler)(int);
 
 static VALUE do_nothing(RB_BLOCK_CALL_FUNC_ARGLIST(number, unused))
@@ -19,8 +20,8 @@ static VALUE do_nothing(RB_BLOCK_CALL_FUNC_ARGLIST(number, unused))
     return Qnil;
 }
 
-// Ruby tells the handler only to whoever sets another one. An exception in between would leave the placeholder in place, and
-// a signal that Ruby handles in between would be lost.
+// Ruby returns the handler only when another one is set. An exception between the two calls would leave the placeholder
+// in place, and a signal that Ruby handles between them would be lost.
 static VALUE handler_of(int signal_number, const struct sigaction *action)
 {
     VALUE number = INT2FIX(signal_number);
@@ -36,7 +37,7 @@ static VALUE look(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused_too))
     for (int signal_number = 1; signal_number < SIGNALS; signal_number++) {
         struct sigaction action;
         if (sigaction(signal_number, NULL, &action) != 0 || action.sa_handler != rubys_handler) continue;
-        // A String that is no name is code, which Ruby evaluates.
+        // A String that is not a name is code, which Ruby evaluates.
         VALUE handler = handler_of(signal_number, &action);
         if (NIL_P(handler)) continue;
         if (!RB_TYPE_P(handler, T_STRING) || !RTEST(rb_ary_includes(names, handler))) return Qtrue;
@@ -51,8 +52,8 @@ static VALUE look_without_thread_interrupts(VALUE unused)
 }
 
 struct question {
-    VALUE answer; // Qundef before there is one
-    VALUE struck; // what Thread#raise or Thread#kill left in rb_errinfo, once the look was over
+    VALUE answer; // Qundef until answered
+    VALUE error;  // what Thread#raise or Thread#kill left in rb_errinfo after the search
     int state;
 };
 
@@ -65,16 +66,16 @@ static void answer(void *unused)
     asked = NULL;
     if (!question) return;
     question->answer = rb_protect(look_without_thread_interrupts, Qnil, &question->state);
-    if (question->state) question->struck = rb_errinfo(); // Ruby forgets it after the job
+    if (question->state) question->error = rb_errinfo(); // Ruby clears it after the job
 }
 
-// In a job, during which Ruby runs no trap handler.
+// Answers the question in a postponed job, during which Ruby runs no trap handler.
 static bool ask(struct question *question)
 {
     if (!shim_postpone(answer)) return false;
     asked = question;
-    rb_thread_check_ints(); // the job is the first that is done, before anything that may raise
-    // This runs in another job, or in a finalizer: Ruby runs no trap handler here, either.
+    rb_thread_check_ints(); // the job comes first, before anything that may raise
+    // Already inside another job or a finalizer: Ruby runs no trap handler here, either.
     if (asked == question) answer(NULL);
     return true;
 }
@@ -82,15 +83,34 @@ static bool ask(struct question *question)
 bool trap_handlers_set(void)
 {
     if (!rubys_handler) return false;
-    // Handlers run on the main thread, and might set others in the middle of the look of another thread. That one is alone
-    // only where the main thread has come to its end.
+    // Handlers run on the main thread, and might set others while another thread searches. A thread other than the main
+    // one is alone only after the main thread has ended.
     if (rb_thread_current() != rb_thread_main()) return false;
-    struct question question = {.answer = Qundef, .struck = Qnil};
-    if (!ask(&question)) return true; // cannot be told now: jobs are due, and the loop looks again after them
+    struct question question = {.answer = Qundef, .error = Qnil};
+    if (!ask(&question)) return true; // unknown now: jobs are due, and the loop asks again after them
     if (!question.state) return RTEST(question.answer);
-    if (RTEST(rb_obj_is_kind_of(question.struck, rb_eException))) rb_exc_raise(question.struck);
+    if (RTEST(rb_obj_is_kind_of(question.error, rb_eException))) rb_exc_raise(question.error);
     rb_thread_kill(rb_thread_current());
     return false;
+}
+
+static VALUE lock_a_mutex(VALUE unused)
+{
+    (void)unused;
+    VALUE mutex = rb_mutex_new();
+    rb_mutex_lock(mutex);
+    return rb_mutex_unlock(mutex);
+}
+
+// Only a trap handler refuses a Mutex that nobody holds.
+bool trap_handler_runs(void)
+{
+    if (rb_thread_current() != rb_thread_main()) return false;
+    VALUE before = rb_errinfo();
+    int state = 0;
+    rb_protect(lock_a_mutex, Qnil, &state);
+    rb_set_errinfo(before);
+    return state;
 }
 
 static VALUE name_list(void)

@@ -16,7 +16,7 @@ static void set(VALUE scheduler)
 
 static VALUE detach(VALUE scheduler)
 {
-    // No interrupt is checked between the two: set_scheduler calls close at once.
+    // No interrupt is checked between these lines: set_scheduler calls close at once.
     tasks_of(scheduler)->detaching = true;
     rb_fiber_scheduler_set(Qnil);
     tasks_of(scheduler)->detaching = false;
@@ -25,9 +25,9 @@ static VALUE detach(VALUE scheduler)
 
 // ---- the end of the thread
 //
-// A fiber that waits for a Mutex, a Queue or a thread is in a list of Ruby's, with an entry on its own stack. When the thread has
-// ended without that fiber, Ruby crashes on the entry: "[BUG] unexpected THREAD_KILLED", or a stack that was freed. Ruby closes
-// the scheduler that is set on a thread when it ends. Those that are not are ended here.
+// A fiber that waits for a Mutex, a Queue or a thread is in one of Ruby's lists, with an entry on its own stack. If the
+// thread ends without that fiber, Ruby crashes on the entry: "[BUG] unexpected THREAD_KILLED", or a freed stack. Ruby
+// closes only the scheduler that is set on a thread when the thread ends. The others are closed here.
 
 static struct loop *left_open(VALUE thread)
 {
@@ -41,11 +41,11 @@ static void end_thread(rb_event_flag_t event, VALUE data, VALUE self, ID method,
 {
     (void)event, (void)data, (void)self, (void)method, (void)klass;
     VALUE thread = rb_thread_current();
-    if (thread == rb_thread_main()) return; // the process ends: nobody comes to those lists any more
+    if (thread == rb_thread_main()) return; // the process ends: nothing reads those lists any more
     for (struct loop *loop; (loop = left_open(thread));) {
         VALUE scheduler = loop->self;
         set(scheduler);
-        rb_ensure(closing_cancel, scheduler, detach, scheduler); // it is closed, however that ends
+        rb_ensure(closing_cancel, scheduler, detach, scheduler); // the loop is closed in any case
         RB_GC_GUARD(scheduler);
     }
 }
@@ -107,8 +107,10 @@ static VALUE yield_nothing(VALUE unused)
 /*
  * call-seq: scheduler.attached { ... } -> object
  *
- * @api private Sets the scheduler on this thread for the time of the block. What is scheduled stays as it is then, and
- * goes on the next time.
+ * Sets the scheduler on this thread for the time of the block. Tasks that have not ended then stay as they are, and
+ * continue the next time.
+ *
+ * @api private
  */
 static VALUE attached(VALUE self)
 {
@@ -139,9 +141,11 @@ static VALUE take_off(VALUE self)
 /*
  * call-seq: scheduler.installed { ... } -> object
  *
- * @api private Sets the scheduler on this thread for the time of the block, and closes it then. Whatever strikes meanwhile, an
- * interrupt while it closes included, the thread has no scheduler afterwards: in Ruby code an interrupt may come before the
- * first line of an +ensure+.
+ * Sets the scheduler on this thread for the time of the block, and closes it afterwards. Whatever interrupt comes
+ * meanwhile, even while the scheduler closes, the thread has no scheduler afterwards: in Ruby code an interrupt may
+ * come before the first line of an +ensure+.
+ *
+ * @api private
  */
 static VALUE installed(VALUE self)
 {

@@ -1,5 +1,5 @@
-// The wait for a lock that somebody else holds, for a C library that asks from its own inside whether to try again
-// (SQLite's busy handler). An exception must not pass through its frames: it would leave the library's locks locked.
+// Waits for a lock for a C library that asks through a callback whether to try again (SQLite's busy handler). An
+// exception must not pass through the library's frames: it would leave the library's locks locked.
 #include "gvl.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
@@ -9,12 +9,12 @@
 
 struct busy_wait {
     int64_t limit;    // nanoseconds that one wait may take
-    deadline_t until; // when this one is over
-    VALUE error;      // what ended it and was kept from the library, or nil
-    bool ended;       // by something that is still pending, and is raised in the next wait
+    deadline_t until; // the end of the current wait
+    VALUE error;      // an exception that was kept from the library, or nil
+    bool ended;       // by something that is still pending: the next wait raises it
 };
 
-// Nanoseconds of a nap: the first, and the longest. Nobody tells us that the lock is free.
+// Nanoseconds: the first nap and the longest. Nothing tells when the lock is free.
 static const int64_t FIRST = 1000000;
 static const int64_t LONGEST = 10000000;
 static const int64_t SHIELD = 1000000000; // longer than any nap
@@ -54,8 +54,10 @@ static struct busy_wait *busy_of(VALUE self)
 /*
  * call-seq: Heddle::BusyWait.new(seconds) -> wait
  *
- * @api private A handler for SQLite3::Database#busy_handler that waits for a lock for +seconds+ (Numeric). Other threads, and
- * in a task other tasks, go on meanwhile.
+ * A handler for SQLite3::Database#busy_handler that waits for a lock for +seconds+ (Numeric). Other threads, and in a
+ * task other tasks, continue meanwhile.
+ *
+ * @api private
  */
 static VALUE initialize(VALUE self, VALUE seconds)
 {
@@ -63,7 +65,7 @@ static VALUE initialize(VALUE self, VALUE seconds)
     return self;
 }
 
-static void *nap_without_lock(void *span)
+static void *nap_without_gvl(void *span)
 {
     gvl_poll(NULL, 0, *(int64_t *)span);
     return span;
@@ -75,7 +77,7 @@ static VALUE check_interrupts(VALUE unused)
     return unused;
 }
 
-// Keeps an exception for BusyWait#settle. What is none, a kill or a throw, cannot be kept.
+// Keeps an exception for BusyWait#settle. A kill or a throw is no exception and cannot be kept.
 static bool keep(VALUE self, int state)
 {
     if (!state) return false;
@@ -86,12 +88,12 @@ static bool keep(VALUE self, int state)
     return true;
 }
 
-// In a plain thread: Thread#raise, Thread#kill and the helper's deadlines stay in the thread's queue, and are raised as
-// soon as the library has returned. No method is called to ask for them, as Ruby 3.1 raises them there. The handlers of
-// signals run in the main thread and, for as long as it waits, here.
+// In a plain thread: exceptions of Thread#raise, Thread#kill and the helper stay in the thread's queue, and are raised
+// as soon as the library has returned. No method is called to look for them, because Ruby 3.1 would raise them there.
+// Signal handlers run in the main thread, and here while the main thread waits here.
 static bool nap_in_thread(VALUE self, int64_t span)
 {
-    rb_thread_call_without_gvl2(nap_without_lock, &span, RUBY_UBF_IO, NULL);
+    rb_thread_call_without_gvl2(nap_without_gvl, &span, RUBY_UBF_IO, NULL);
     if (deadline_in_force() <= deadline_now()) return busy_of(self)->ended = true;
     VALUE thread = rb_thread_current();
     if (!rb_thread_interrupted(thread)) return false;
@@ -116,7 +118,7 @@ static VALUE sleep_in_shield(VALUE seconds)
     return result;
 }
 
-// In a task a shield keeps what is due outside of the nap; under a foreign scheduler nothing can.
+// In a task a shield keeps outer deadlines from raising during the nap; under a foreign scheduler nothing can.
 static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
 {
     int state = 0;
@@ -134,8 +136,10 @@ static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
 /*
  * call-seq: wait.call(count) -> true or false
  *
- * @api private Waits for a moment. True: try again. False: give up, as the time is over, or something has ended the wait.
- * +count+ is 0 when the wait begins.
+ * Waits for a moment. Returns true to try again; false to give up, because the time is over or something has ended the
+ * wait. +count+ is 0 when the wait begins.
+ *
+ * @api private
  */
 static VALUE call(VALUE self, VALUE count)
 {
@@ -159,7 +163,9 @@ static VALUE call(VALUE self, VALUE count)
 /*
  * call-seq: wait.settle -> nil
  *
- * @api private Raises what has ended the wait, if anything has. For when the library has returned.
+ * Raises what has ended the wait, if anything has. Call it when the library has returned.
+ *
+ * @api private
  */
 static VALUE settle(VALUE self)
 {
@@ -176,8 +182,9 @@ static VALUE settle(VALUE self)
 /*
  * Document-class: Heddle::BusyWait
  *
- * @api private A wait for a lock of SQLite's that neither stops other threads and tasks nor lets an exception through
- * SQLite.
+ * A wait for a lock of SQLite that neither stops other threads and tasks nor lets an exception pass through SQLite.
+ *
+ * @api private
  */
 void Init_heddle_busy_wait(void)
 {

@@ -22,27 +22,28 @@ static VALUE within(enum scope_kind kind, int64_t span)
 /*
  * call-seq: Heddle.deadline(seconds) { ... } -> object
  *
- * Runs the block, which has +seconds+ (Numeric) for all that it waits for: names, connects, every read and write, locks,
- * queues, sleeps, in whatever library. Returns the block's value. It works in tasks and in plain threads.
+ * Gives the block +seconds+ (Numeric) for all of its waits: names, connects, every read and write, locks, queues,
+ * sleeps, in any library. Returns the block's value. Works in tasks and in plain threads.
  *
- * From then on every wait in the block fails with Heddle::DeadlineExceeded, the first and each later one, until the block
- * is left: a library that rescues Timeout::Error and tries again fails again, at once. So do waits in +ensure+; a
- * Heddle.shield gives them time of their own. Code that computes is not interrupted. Of nested deadlines the earlier one
- * counts. Tasks that Heddle.spawn and pools start inside are bound by it, to their end; a fiber of Fiber.schedule is not.
+ * When the time is over, every wait in the block fails with Heddle::DeadlineExceeded, the first and each later one,
+ * until the block is left: a library that rescues Timeout::Error and tries again fails again at once. Waits in +ensure+
+ * fail, too; a Heddle.shield gives them time of their own. Code that computes is not interrupted. Of nested deadlines
+ * the earliest counts. A deadline binds tasks that Heddle.spawn and pools start inside, to their end; it does not bind
+ * a fiber of Fiber.schedule.
  *
- * A StandardError that leaves the block after its time becomes DeadlineExceeded, with the error as its cause. Interrupt,
- * SystemExit, a cancellation, throw, break and return pass as they are. The block's value is returned if no wait in it
- * failed, though it may be late; else DeadlineExceeded is raised, also if code inside rescued it.
+ * A StandardError that leaves the block after its time becomes DeadlineExceeded, with the error as its cause.
+ * Interrupt, SystemExit, a cancellation, throw, break and return pass unchanged. If no wait in the block failed, its
+ * value is returned, even if it is late; otherwise DeadlineExceeded is raised, even if code inside rescued it.
  *
- * [seconds] nil or Infinity: no deadline. 0: what need not wait succeeds, the first wait fails.
+ * [seconds] nil or Infinity: no deadline. 0: code that need not wait succeeds, the first wait fails.
  *
- * Raises ArgumentError for negative numbers, NaN, and without a block, TypeError for what is no number.
+ * Raises ArgumentError for a negative number, for NaN, and without a block; TypeError for an object that is not a
+ * number.
  */
 static VALUE deadline(VALUE self, VALUE seconds)
 {
     (void)self;
-    if (!rb_block_given_p())
-        rb_raise(rb_eArgError, "Heddle.deadline needs a block: the work that has to be done in time");
+    if (!rb_block_given_p()) rb_raise(rb_eArgError, "Heddle.deadline needs a block: the work to finish in time");
     int64_t span = deadline_span(seconds);
     return span == DEADLINE_NEVER ? rb_yield_values(0) : within(SCOPE_DEADLINE, span);
 }
@@ -50,28 +51,28 @@ static VALUE deadline(VALUE self, VALUE seconds)
 /*
  * call-seq: Heddle.shield(seconds) { ... } -> object
  *
- * Runs the block, which has +seconds+ (Numeric) of its own: deadlines and Timeout.timeout around it do not reach into it,
- * nor does Task#cancel; they are raised in the first wait after it. For clean-up that must wait, in an +ensure+. Otherwise
- * it is a Heddle.deadline.
+ * Gives the block +seconds+ (Numeric) of its own: outer deadlines, an outer Timeout.timeout and Task#cancel do not
+ * reach into the block; the first wait after it raises them. Meant for clean-up that must wait, in an +ensure+.
+ * Otherwise works like Heddle.deadline.
  *
- * Raises ArgumentError for nil and Infinity (what can neither be cancelled nor ends by itself would hang for ever), for
- * negative numbers, NaN, and without a block, TypeError for what is no number.
+ * Raises ArgumentError for nil and Infinity (a block that nothing can cancel or end could hang for ever), for a
+ * negative number, for NaN, and without a block; TypeError for an object that is not a number.
  */
 static VALUE shield(VALUE self, VALUE seconds)
 {
     (void)self;
-    if (!rb_block_given_p())
-        rb_raise(rb_eArgError, "Heddle.shield needs a block: the work that must not be interrupted");
+    if (!rb_block_given_p()) rb_raise(rb_eArgError, "Heddle.shield needs a block: the work to protect");
     int64_t span = deadline_span(seconds);
     if (span == DEADLINE_NEVER)
-        rb_raise(rb_eArgError, "Heddle.shield needs a bound: nothing could end a block that waits for ever inside");
+        rb_raise(rb_eArgError,
+                 "Heddle.shield needs a time limit, in seconds: nothing else could end a shielded block that waits");
     return within(SCOPE_SHIELD, span);
 }
 
 /*
  * call-seq: Heddle.remaining -> Float or nil
  *
- * The seconds that are left of the deadline in force; 0.0 when it has passed, nil without one.
+ * The seconds left until the deadline in force: 0.0 after it has passed, nil without a deadline.
  */
 static VALUE remaining(VALUE self)
 {

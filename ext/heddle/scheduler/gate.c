@@ -1,5 +1,5 @@
-// Heddle::Gate: where fibers and threads of Ruby code wait for a change that any of them may make. A waiter looks first and waits
-// then: an opening in between must not be missed, so each opening has a number.
+// Heddle::Gate, an event count: fibers and threads of Ruby code wait for a change that any of them may make. A waiter
+// checks its condition first and waits afterwards, and must not miss an opening in between: so openings are counted.
 #include "scheduler/bindings.h"
 
 #include "task/join.h"
@@ -41,7 +41,9 @@ static struct gate *gate_of(VALUE self)
 /*
  * call-seq: gate.openings -> Integer
  *
- * @api private How often it was opened: to be asked before looking whether there is something to wait for.
+ * The number of openings so far. Read it before checking the condition, and pass it to #wait.
+ *
+ * @api private
  */
 static VALUE gate_openings(VALUE self)
 {
@@ -51,8 +53,10 @@ static VALUE gate_openings(VALUE self)
 /*
  * call-seq: gate.wait(openings, timeout = nil) -> gate
  *
- * @api private Sleeps until #open is called for more than +openings+ times, or until +timeout+ seconds are over; may come
- * back early. In a root fiber it runs the thread's loop meanwhile.
+ * Sleeps until #open has been called more than +openings+ times, or until +timeout+ seconds are over. May return early.
+ * In a root fiber it runs the thread's loop meanwhile.
+ *
+ * @api private
  */
 static VALUE gate_wait(int argc, VALUE *argv, VALUE self)
 {
@@ -66,7 +70,9 @@ static VALUE gate_wait(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: gate.open -> gate
  *
- * @api private Wakes all that wait now. Any thread.
+ * Wakes all current waiters. Any thread may call it.
+ *
+ * @api private
  */
 static VALUE gate_open(VALUE self)
 {
@@ -79,7 +85,9 @@ static VALUE gate_open(VALUE self)
 /*
  * Document-class: Heddle::Gate
  *
- * @api private Where fibers and threads wait for a change that any of them may make.
+ * An event count: fibers and threads wait for a change that any of them may make.
+ *
+ * @api private
  */
 void Init_heddle_gate(void)
 {

@@ -27,11 +27,11 @@ static VALUE io_error_or(int result)
 /*
  * call-seq: scheduler.io_wait(io, events, timeout = nil) -> Integer or false
  *
- * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY) and returns those
- * that are; false when +timeout+ seconds are over first. A timeout of zero tells what is true now; with nil it is the
- * io's own (IO#timeout), as without a scheduler; that raises IO::TimeoutError before Ruby 3.4.
+ * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY). Returns the
+ * ready events, or false when +timeout+ seconds are over. A timeout of zero asks for the current state. With nil the
+ * io's own timeout applies (IO#timeout), as without a scheduler; before Ruby 3.4 that raises IO::TimeoutError.
  *
- * Raises IOError for a closed +io+, SystemCallError for a descriptor that cannot be waited for.
+ * Raises IOError for a closed +io+, SystemCallError for a descriptor that the system cannot wait for.
  */
 static VALUE io_wait(int argc, VALUE *argv, VALUE self)
 {
@@ -44,9 +44,9 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
     return result == 0 && !NIL_P(own) ? shim_answer_timeout() : io_error_or(result);
 }
 
-// ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the least
-// that must be moved; zero asks for what is there, and -EAGAIN makes the caller wait with io_wait and call again. For 4.1
-// see io_read_once.
+// ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the
+// minimum to move; zero asks for the bytes that are there, and -EAGAIN makes the caller wait with io_wait and call
+// again. For 4.1 see io_read_once.
 struct transfer {
     struct loop *loop;
     VALUE io;
@@ -66,7 +66,7 @@ static struct transfer transfer_of(int argc, VALUE *argv, VALUE self)
     return transfer;
 }
 
-// 1 when ready, or -errno. Raises what Ruby does when the IO's own timeout is over first.
+// Returns 1 when ready, or -errno. Raises Ruby's error if the IO's own timeout ends first.
 static int wait_to_move(const struct transfer *transfer, int descriptor, short events)
 {
     int64_t span = deadline_span(shim_timeout(transfer->io));
@@ -75,12 +75,13 @@ static int wait_to_move(const struct transfer *transfer, int descriptor, short e
     return ready;
 }
 
-// Whether to wait here also when zero bytes would do. Not to read: Ruby calls the hook in the same way for
-// IO#readpartial and IO#gets, which wait by io_wait after -EAGAIN, and for IO#read_nonblock, which says then that
-// nothing is there. To write, it calls it only for what is to block (IO#write, IO#syswrite; IO#write_nonblock calls no
-// hook), and a wait here saves it a call of io_wait and another IO::Buffer. Not with a timeout, which io_wait is told.
-// And not from the IO's own buffer (IO#flush), which is freed when a C extension closes the IO behind our back. A
-// String is locked meanwhile, and an IO::Buffer is asked for its address again.
+// Returns whether the hook itself waits even if zero bytes are enough. Not for reading: Ruby calls the hook in the same
+// way for IO#readpartial and IO#gets, which wait with io_wait after -EAGAIN, and for IO#read_nonblock, which must then
+// report that nothing is there. For writing, Ruby calls the hook only for methods that may block (IO#write,
+// IO#syswrite; IO#write_nonblock calls no hook), and waiting here saves a call of io_wait and another IO::Buffer. Not
+// with a timeout, which only io_wait receives. And not from the IO's own buffer (IO#flush), which is freed when a C
+// extension closes the IO without our notice. A String is locked meanwhile, and an IO::Buffer's address is read again
+// after the wait.
 static bool waits_here(const struct transfer *transfer, short events)
 {
     if (transfer->least > 0) return true;
@@ -91,7 +92,7 @@ static bool waits_here(const struct transfer *transfer, short events)
     return !shim_has_timeout(transfer->io) && !shim_own_buffer(transfer->io, base);
 }
 
-// Moves bytes between the descriptor and the buffer from `offset` on.
+// Moves bytes between the descriptor and the buffer, starting at `offset`.
 typedef ssize_t (*move)(const struct transfer *transfer, int descriptor, size_t offset);
 
 static bool is_socket(const struct transfer *transfer)
@@ -121,8 +122,8 @@ static ssize_t write_from(const struct transfer *transfer, int descriptor, size_
     return io_transmit(descriptor, (const char *)base + offset, size - offset);
 }
 
-// The kernel is never given the buffer to keep: each step is a non-blocking call, and the buffer's address is asked for
-// again after each wait.
+// The kernel never keeps the buffer: each step is a non-blocking call, and the buffer's address is read again after
+// each wait.
 static VALUE transfer_bytes(struct transfer transfer, move step, short events)
 {
     bool waits = waits_here(&transfer, events);
@@ -130,7 +131,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
     size_t moved = 0;
     loop_admit(transfer.loop, rb_io_descriptor(transfer.io));
     for (;;) {
-        int descriptor = rb_io_descriptor(transfer.io); // raises if it was closed while we waited
+        int descriptor = rb_io_descriptor(transfer.io); // raises if the IO was closed during the wait
         ssize_t count = -EAGAIN;
         if (!wait_first) {
             transfer.loop->statistics.system_calls++;
@@ -143,7 +144,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
             if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
             continue;
         }
-        if (count < 0) { // -EAGAIN, too, may be asked for again and again, until another fiber has sent something
+        if (count < 0) { // -EAGAIN, too, may repeat until another fiber has sent something
             loop_give_turn(transfer.loop, moved);
             return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
         }
@@ -157,8 +158,9 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
 /*
  * call-seq: scheduler.io_read(io, buffer, length, offset = 0) -> Integer
  *
- * Reads at least +length+ bytes (with 0: what is there) into +buffer+, an IO::Buffer, from
- * +offset+ on. Returns how many; fewer at the end of the file; -errno. With 0 also -EAGAIN, where the caller is to wait.
+ * Reads at least +length+ bytes (with 0: the bytes that are there) into +buffer+, an IO::Buffer, starting at +offset+.
+ * Returns the number of bytes, which is smaller at the end of the file, or -errno. With 0 it may return -EAGAIN: the
+ * caller must wait.
  */
 static VALUE hook_read(int argc, VALUE *argv, VALUE self)
 {
@@ -168,15 +170,15 @@ static VALUE hook_read(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: scheduler.io_write(io, buffer, length, offset = 0) -> Integer
  *
- * Writes at least +length+ bytes of +buffer+ from +offset+ on. Returns how many, or -errno.
+ * Writes at least +length+ bytes of +buffer+, starting at +offset+. Returns the number of bytes, or -errno.
  */
 static VALUE hook_write(int argc, VALUE *argv, VALUE self)
 {
     return transfer_bytes(transfer_of(argc, argv, self), write_from, POLLOUT);
 }
 
-// ---- io_pread, io_pwrite: (io, buffer, length, from) in 3.1, (io, buffer, from, length, offset) from 3.2 to 4.0, `from`
-// being the place in the file. What has places is a file, which is always ready: nothing is waited for.
+// ---- io_pread, io_pwrite: (io, buffer, length, from) in 3.1, (io, buffer, from, length, offset) from 3.2 to 4.0.
+// `from` is the position in the file. Only files have positions, and files are always ready: these hooks never wait.
 
 typedef ssize_t (*move_at)(int descriptor, VALUE buffer, size_t offset, size_t most, off_t from);
 
@@ -219,7 +221,8 @@ static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
     size_t moved = 0;
     do {
         transfer.loop->statistics.system_calls++;
-        // Not more than was asked for, though the contract allows it: what follows in the file is somebody's.
+        // Moves no more than asked for, though the contract allows it: the following bytes of the file are not the
+        // caller's.
         size_t most = transfer.least ? transfer.least - moved : SIZE_MAX;
         ssize_t count = step(descriptor, transfer.buffer, transfer.offset + moved, most, from + (off_t)moved);
         if (count < 0) return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
@@ -233,7 +236,8 @@ static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
 /*
  * call-seq: scheduler.io_pread(io, buffer, from, length, offset) -> Integer
  *
- * As #io_read, from the byte +from+ of a file on, and without moving its position. (Ruby 3.1: io, buffer, length, from.)
+ * Like #io_read, from the byte +from+ of a file, without moving the file's position. (Ruby 3.1: io, buffer, length,
+ * from.)
  */
 static VALUE io_pread(int argc, VALUE *argv, VALUE self)
 {
@@ -243,15 +247,17 @@ static VALUE io_pread(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: scheduler.io_pwrite(io, buffer, from, length, offset) -> Integer
  *
- * As #io_write, from the byte +from+ of a file on, and without moving its position. (Ruby 3.1: io, buffer, length, from.)
+ * Like #io_write, from the byte +from+ of a file, without moving the file's position. (Ruby 3.1: io, buffer, length,
+ * from.)
  */
 static VALUE io_pwrite(int argc, VALUE *argv, VALUE self)
 {
     return transfer_at(argc, argv, self, write_at);
 }
 
-// ---- The same for Ruby >= 4.1, which swaps offset and length, means the most by length, wants a single transfer and waits
-// itself after -EAGAIN. Taken for the other contract the caller would spin, so it is detected; see hooks_io_define.
+// ---- the same hooks for Ruby >= 4.1, which swaps offset and length, passes the maximum as length, wants a single
+// transfer and waits itself after -EAGAIN. With the older hooks that caller would spin, so hooks_io_define detects the
+// version.
 
 static ssize_t read_some(int descriptor, VALUE buffer, size_t offset, size_t most)
 {
@@ -286,7 +292,9 @@ static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VAL
 /*
  * call-seq: scheduler.io_read_once(io, buffer, offset, length) -> Integer
  *
- * @api private What +io_read+ is on Ruby >= 4.1: reads at most +length+ bytes, once. Returns how many, or -errno.
+ * The hook +io_read+ of Ruby >= 4.1: reads at most +length+ bytes, once. Returns the number of bytes, or -errno.
+ *
+ * @api private
  */
 static VALUE io_read_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length)
 {
@@ -296,7 +304,9 @@ static VALUE io_read_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALU
 /*
  * call-seq: scheduler.io_write_once(io, buffer, offset, length) -> Integer
  *
- * @api private What +io_write+ is on Ruby >= 4.1.
+ * The hook +io_write+ of Ruby >= 4.1.
+ *
+ * @api private
  */
 static VALUE io_write_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VALUE length)
 {
@@ -314,7 +324,9 @@ static VALUE transfer_at_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VA
 /*
  * call-seq: scheduler.io_pread_once(io, buffer, from, offset, length) -> Integer
  *
- * @api private What +io_pread+ is on Ruby >= 4.1.
+ * The hook +io_pread+ of Ruby >= 4.1.
+ *
+ * @api private
  */
 static VALUE io_pread_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE length)
 {
@@ -324,7 +336,9 @@ static VALUE io_pread_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE
 /*
  * call-seq: scheduler.io_pwrite_once(io, buffer, from, offset, length) -> Integer
  *
- * @api private What +io_pwrite+ is on Ruby >= 4.1.
+ * The hook +io_pwrite+ of Ruby >= 4.1.
+ *
+ * @api private
  */
 static VALUE io_pwrite_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALUE offset, VALUE length)
 {
@@ -370,13 +384,13 @@ static VALUE list_of(VALUE ios)
 {
     if (NIL_P(ios)) return Qnil;
     Check_Type(ios, T_ARRAY);
-    return rb_ary_dup(ios); // others may change it while we wait
+    return rb_ary_dup(ios); // another fiber may change the Array during the wait
 }
 
 /*
- * call-seq: scheduler.io_select(readables, writables, exceptables, timeout = nil) -> [[io, ...], [io, ...], [io, ...]] or nil
+ * call-seq: scheduler.io_select(readables, writables, exceptables, timeout = nil) -> [Array, Array, Array] or nil
  *
- * IO.select, parking only the calling fiber.
+ * IO.select that parks only the calling fiber.
  */
 static VALUE io_select(int argc, VALUE *argv, VALUE self)
 {
@@ -395,7 +409,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
     long reads = add_all(asked, readables, POLLIN);
     long writes = add_all(asked + reads, writables, POLLOUT);
     long count = reads + writes + add_all(asked + reads + writes, exceptables, POLLPRI);
-    // What is ready already needs no wait, which would fail once a deadline has passed.
+    // Ready IOs need no wait; a wait would fail once a deadline has passed.
     bool looks = has_buffered || span == 0 || owner_pending(loop, loop->owner);
     int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
     if (found < 0) rb_sys_fail("IO.select");
@@ -423,7 +437,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
 void hooks_io_define(VALUE scheduler_class)
 {
     _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI,
-                   "IO events are poll's");
+                   "IO events must equal poll's bits");
     rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
     rb_define_method(scheduler_class, "io_wait", io_wait, -1);
     rb_define_method(scheduler_class, "io_read", hook_read, -1);

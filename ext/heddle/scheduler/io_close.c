@@ -1,6 +1,7 @@
-// Heddle::Compat::IOClose: IO#close wakes the fibers that wait, and closes a socket without giving up the GVL.
+// Heddle::Compat::IOClose: IO#close wakes the fibers that wait for the IO, and closes a socket with the GVL held.
 #include "scheduler/bindings.h"
 
+#include "os/trap_handlers.h"
 #include "shims.h"
 #include "task/current.h"
 
@@ -9,39 +10,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// Set in the main Ractor alone. The loops are its own, listed under its lock, and no other Ractor has one of their IOs.
+// Set in the main Ractor only: the loops belong to it and are listed under its lock, and no other Ractor has their IOs.
 static rb_ractor_local_key_t main_ractor_key;
 
 static VALUE cBasicSocket;
 
-static VALUE lock_a_mutex(VALUE unused)
-{
-    (void)unused;
-    VALUE mutex = rb_mutex_new();
-    rb_mutex_lock(mutex);
-    return rb_mutex_unlock(mutex);
-}
-
-// What refuses a Mutex that nobody else has is a trap handler.
-static bool in_trap_handler(void)
-{
-    VALUE before = rb_errinfo();
-    int state = 0;
-    rb_protect(lock_a_mutex, Qnil, &state);
-    rb_set_errinfo(before);
-    return state;
-}
-
 static VALUE as_ruby_does(VALUE self)
 {
-    (void)self; // the method's own
+    (void)self; // the method's own receiver
     return rb_call_super(0, NULL);
 }
 
 static VALUE close_in_thread(void *io)
 {
     VALUE self = (VALUE)io;
-    rb_funcall(rb_thread_current(), rb_intern("report_on_exception="), 1, Qfalse); // whoever asks for its value gets it
+    rb_funcall(rb_thread_current(), rb_intern("report_on_exception="), 1, Qfalse); // the caller gets it through value
     int descriptor = shim_open_descriptor(self);
     if (descriptor >= 0) loops_descriptor_closing(descriptor);
     return rb_io_close(self);
@@ -52,7 +35,7 @@ static VALUE from_a_thread(VALUE self)
     return rb_funcall(rb_thread_create(close_in_thread, (void *)self), rb_intern("value"), 0);
 }
 
-// Only a socket that is to linger waits in close(2).
+// Only a socket with SO_LINGER set may wait in close(2).
 static bool closes_at_once(int descriptor)
 {
     struct linger linger = {0};
@@ -60,19 +43,19 @@ static bool closes_at_once(int descriptor)
     return getsockopt(descriptor, SOL_SOCKET, SO_LINGER, &linger, &length) == 0 && !(linger.l_onoff && linger.l_linger);
 }
 
-// Ruby gives up the GVL for close(2), which costs the 100 ms of a quantum beside a thread that computes. Here it does
-// all but that: who waits for the socket in other threads is woken, and awaited, first.
+// Ruby releases the GVL for close(2), which costs the 100 ms of a quantum beside a CPU-bound thread. This function does
+// everything else through Ruby first: threads that wait for the socket are woken and awaited.
 static VALUE close_socket(VALUE self, int descriptor)
 {
     int state = 0;
     shim_set_autoclose(self, false);
     VALUE result = rb_protect(as_ruby_does, self, &state);
-    if (!shim_close_began(self)) { // something was raised before
+    if (!shim_close_began(self)) { // something was raised before the close began
         shim_set_autoclose(self, true);
     } else {
         shim_give_up_descriptor(self);
         if (close(descriptor) < 0 && errno != EINTR && !state)
-            rb_syserr_fail(errno, NULL); // somebody else had closed the number
+            rb_syserr_fail(errno, NULL); // other code had closed the number
     }
     if (state) rb_jump_tag(state);
     return result;
@@ -84,8 +67,9 @@ static VALUE release_task(VALUE argument)
     return Qnil;
 }
 
-// Ruby waits until the fibers and threads that wait for the IO have gone. A deadline or a cancel in that wait would leave the
-// descriptor open, and the others without an end (Ruby 4.0), or be raised by a close that has done its work.
+// Ruby waits until other fibers and threads have stopped using the IO. If a deadline or a cancellation raised in that
+// wait, the descriptor would stay open and the others would never end (Ruby 4.0), or a close that has done its work
+// would raise.
 static VALUE close_in_task(VALUE (*close_it)(VALUE), VALUE self, struct task *task)
 {
     if (task->held) return close_it(self);
@@ -100,7 +84,7 @@ static VALUE io_close(VALUE self)
     struct place place = place_of_fiber();
     struct task *task = place.loop ? task_of_owner(place.loop->owner) : NULL;
     bool alone = rb_thread_alone();
-    if (SHIM_TRAP_BREAKS_CLOSE && !alone && in_trap_handler())
+    if (SHIM_TRAP_BREAKS_CLOSE && !alone && trap_handler_runs())
         return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
     loops_descriptor_closing(descriptor);
     if (task) return close_in_task(as_ruby_does, self, task);

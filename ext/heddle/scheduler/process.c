@@ -15,11 +15,11 @@
 static VALUE cStatus;
 static ID id_wait, id_value, id_kill, id_join, id_alive;
 
-// -1 with errno where the kernel (< 5.3) or the build has none.
+// Returns -1 with errno if the kernel (< 5.3) or the build has no pidfd.
 static int open_pidfd(rb_pid_t pid)
 {
 #ifdef HEDDLE_HAS_PIDFD
-    return (int)syscall(SYS_pidfd_open, pid, 0); // close-on-exec by itself
+    return (int)syscall(SYS_pidfd_open, pid, 0); // close-on-exec by default
 #else
     (void)pid;
     errno = ENOSYS;
@@ -57,7 +57,7 @@ static VALUE close_descriptor(VALUE argument)
     return Qnil;
 }
 
-// The thread may outlive the fiber that started it: it is handed a Ruby object, not a pointer to a stack.
+// The thread may outlive the fiber that started it, so it gets a Ruby object instead of a pointer to a stack.
 static VALUE reap_in_thread(void *argument)
 {
     VALUE asked = (VALUE)argument;
@@ -69,7 +69,7 @@ static VALUE wait_by_thread(VALUE argument)
     return rb_funcall(((struct waiting *)argument)->thread, id_value, 0);
 }
 
-// Joined, since until it has ended it may reap a child that is another's to wait for.
+// Joins the thread: until it has ended, it may reap a child that other code waits for.
 static VALUE kill_and_join(VALUE thread)
 {
     if (RTEST(rb_funcall(thread, id_alive, 0))) rb_funcall(rb_funcall(thread, id_kill, 0), id_join, 0);
@@ -84,20 +84,20 @@ static VALUE kill_thread(VALUE argument)
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
 {
     struct waiting waiting = {.loop = loop, .pid = pid, .flags = flags};
-    // A pidfd can be had of any process, and of one that is no child Ruby has to say ECHILD; of a child that has ended
-    // there is nothing to wait for.
+    // Any process has a pidfd, but for a process that is no child Ruby must report ECHILD. And a child that has ended
+    // needs no wait.
     VALUE status = reap(pid, flags | WNOHANG);
     if (!NIL_P(status)) return status;
-    // A pidfd tells of exits only, not of stops (WUNTRACED) and continuations.
+    // A pidfd reports exits only, not stops (WUNTRACED) or continuations.
     if (pid > 0 && (flags & ~WNOHANG) == 0) {
         waiting.descriptor = open_pidfd(pid);
         if (waiting.descriptor >= 0)
             return rb_ensure(wait_by_descriptor, (VALUE)&waiting, close_descriptor, (VALUE)&waiting);
-        if (errno == ESRCH) return reap(pid, flags | WNOHANG); // ECHILD, said as Ruby says it
+        if (errno == ESRCH) return reap(pid, flags | WNOHANG); // raises ECHILD as Ruby does
     }
     VALUE asked = rb_ary_new_from_args(2, PIDT2NUM(pid), INT2NUM(flags));
     waiting.thread = rb_thread_create(reap_in_thread, (void *)asked);
-    rb_ivar_set(waiting.thread, rb_intern("__heddle_asked__"), asked); // keeps it alive until the thread has read it
+    rb_ivar_set(waiting.thread, rb_intern("__heddle_asked__"), asked); // kept alive until the thread has read it
     return rb_ensure(wait_by_thread, (VALUE)&waiting, kill_thread, (VALUE)&waiting);
 }
 

@@ -1,12 +1,12 @@
-// Waiting for child processes.
+// Waits for child processes.
 #ifndef HEDDLE_SCHEDULER_PROCESS_H
 #define HEDDLE_SCHEDULER_PROCESS_H
 
 #include "loop/loop.h"
 
-// The Process::Status of one child (`pid` > 0), or of any or of a group (`pid` <= 0, as waitpid), with waitpid's flags.
-// One child is awaited by a pidfd. For the rest a Ruby thread waits: nothing here ever reaps a child that was not asked
-// for.
+// Returns the Process::Status of one child (`pid` > 0), or of any child or a group (`pid` <= 0, as for waitpid), with
+// waitpid's flags. Waits for one child through a pidfd; for the rest a Ruby thread waits. Never reaps a child that the
+// caller did not ask for.
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags);
 
 #endif

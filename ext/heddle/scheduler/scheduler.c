@@ -23,16 +23,17 @@ static VALUE deadlock_error(struct loop *loop);
 /*
  * call-seq: Heddle::Scheduler.new -> scheduler
  *
- * A Fiber::Scheduler for Fiber.set_scheduler. May be built on another thread than it is set on; it belongs to the thread
- * that first uses it. The backend is the one that the environment's HEDDLE_BACKEND names, else the best that the kernel
- * allows.
+ * A Fiber::Scheduler for Fiber.set_scheduler. It may be built on another thread than the one it is set on; it belongs
+ * to the thread that first uses it. HEDDLE_BACKEND in the environment names its backend; the default is the best that
+ * the kernel allows.
  *
- * Raises ArgumentError for an unknown HEDDLE_BACKEND, Heddle::BackendUnavailable for one that is not to be had here.
+ * Raises ArgumentError for an unknown HEDDLE_BACKEND, Heddle::BackendUnavailable for a backend that this build or
+ * kernel lacks.
  */
 static VALUE initialize(VALUE self)
 {
     struct loop *loop = loop_of(self);
-    if (loop->backend) rb_raise(rb_eArgError, "this scheduler is initialized already");
+    if (loop->backend) rb_raise(rb_eArgError, "this scheduler is already initialized");
     loop->backend = backend_choose();
     loop->deadlock_error = deadlock_error;
     socket_methods_define();
@@ -72,15 +73,16 @@ static VALUE run_closing(VALUE self)
 /*
  * call-seq: scheduler.close -> nil
  *
- * Runs what is scheduled to its end, then lets go of all descriptors. Ruby calls it when the thread ends and from
- * Fiber.set_scheduler(nil). Closing twice is harmless.
+ * Waits until all tasks have ended, then closes all descriptors. Ruby calls this when the thread ends, and from
+ * Fiber.set_scheduler(nil). A second close does nothing.
  *
- * Where the thread ends with an error, +exit+ or +abort+, and where a fiber calls +exit+, what is scheduled has one second
- * to end, and is cancelled then; where a signal or Thread#kill ends it, at once. A fiber that waits for ever must not keep alive
- * a process that is to end.
+ * If the thread ends with an error, +exit+ or +abort+, or if a fiber calls +exit+, tasks have one second to end, and
+ * are then cancelled. If a signal or Thread#kill ends the thread, they are cancelled at once: a fiber that waits for
+ * ever must not keep alive a process that is to end.
  *
- * Raises Heddle::WrongThread from another thread than the scheduler's, ThreadError in a task (which would wait for its own
- * end), and the SystemExit or signal that ended a task outside of any Heddle.run, unless the thread ends with an error of its own.
+ * Raises Heddle::WrongThread on another thread than the scheduler's, and ThreadError in a task (which would wait for
+ * its own end). Raises the SystemExit or signal that ended a task outside of any Heddle.run, unless the thread ends
+ * with an error of its own.
  */
 static VALUE close_scheduler(VALUE self)
 {
@@ -91,10 +93,11 @@ static VALUE close_scheduler(VALUE self)
     }
     if (loop->closed) return Qnil;
     if (loop->fork_count == fork_count() && loop->backend_state) {
-        loop_enter(loop); // only the thread whose fibers wait may take the kernel's side away
+        loop_enter(loop); // only the thread whose fibers wait may close the backend
         if (loop->owner->self)
             rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->owner->self);
-        // Ruby closes one that is set. Of one that is not (a pool's), what the tasks wait for would stop the thread.
+        // Ruby closes a scheduler that is set on its thread. If this one is not set (a pool's), the tasks' waits would
+        // block the thread.
         if (NIL_P(rb_fiber_scheduler_get())) {
             scheduler_attached(self, run_closing, self);
         } else {
@@ -110,7 +113,9 @@ static VALUE close_scheduler(VALUE self)
 /*
  * call-seq: scheduler.accept_posts -> scheduler
  *
- * @api private Makes ready for tasks that other threads start.
+ * Makes the loop ready for tasks that other threads start.
+ *
+ * @api private
  */
 static VALUE accept_posts(VALUE self)
 {
@@ -131,8 +136,9 @@ static VALUE closed_p(VALUE self)
 /*
  * call-seq: scheduler.fiber(**options) { ... } -> Fiber
  *
- * What Fiber.schedule calls: a fresh fiber that runs the block at once, until it first waits. +options+ go to Fiber.new. The
- * caller's deadlines do not bind it, and it belongs to the Heddle.run that set this scheduler, if one did: to no run inside.
+ * Called by Fiber.schedule: runs the block at once, in a new fiber, until its first wait. +options+ go to Fiber.new.
+ * The caller's deadlines do not bind the fiber. It belongs to the Heddle.run that set this scheduler, if any, and to no
+ * run inside that one.
  */
 static VALUE fiber(int argc, VALUE *argv, VALUE self)
 {
@@ -141,7 +147,8 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
     struct loop *loop = loop_entered(self);
     loop_admit_start(loop);
-    // Neither the running task's deadline nor its run: a library starts its driver in whichever task asks first.
+    // Inherits neither the running task's deadline nor its run: a library starts its driver in whichever task asks
+    // first.
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, false);
     task_list(task_of(task), task_loop_of(loop)->run);
     return carrier_start(loop, task_of(task), true, options);
@@ -150,14 +157,14 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: scheduler.block(blocker, timeout = nil) -> true or false
  *
- * Parks the fiber until #unblock; false when +timeout+ seconds are over first.
+ * Parks the fiber until #unblock. Returns false when +timeout+ seconds are over.
  */
 static VALUE block(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 1, 2);
     struct loop *loop = loop_entered(self);
     VALUE timeout = argc > 1 ? argv[1] : Qnil;
-    // Queue#pop(timeout:) and others pass on what their callers computed, which may be in the past.
+    // Callers such as Queue#pop(timeout:) pass on computed values, which may be negative.
     if (RB_FLOAT_TYPE_P(timeout) && RFLOAT_VALUE(timeout) < 0) timeout = INT2FIX(0);
     if (FIXNUM_P(timeout) && FIX2LONG(timeout) < 0) timeout = INT2FIX(0);
     return loop_block(loop, argv[0], deadline_span(timeout)) ? Qtrue : Qfalse;
@@ -166,12 +173,12 @@ static VALUE block(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: scheduler.unblock(blocker, fiber) -> nil
  *
- * Makes a blocked fiber ready. Any thread may call it. For a fiber that is not blocked it is kept, once: the next #block of
- * that fiber, and a #kernel_sleep that Mutex#sleep calls, returns at once.
+ * Makes a blocked fiber ready. Any thread may call it. For a fiber that is not blocked, the call is remembered once:
+ * the fiber's next #block, or #kernel_sleep called by Mutex#sleep, returns at once.
  */
 static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
 {
-    (void)blocker; // may differ from what `block` was given
+    (void)blocker; // may differ from the blocker given to `block`
     struct loop *loop = loop_of(self);
     if (!loop->closed) loop_unblock(loop, blocked);
     return Qnil;
@@ -180,22 +187,21 @@ static VALUE unblock(VALUE self, VALUE blocker, VALUE blocked)
 /*
  * call-seq: scheduler.kernel_sleep(duration = nil) -> true
  *
- * Sleeps for +duration+ seconds, or until #unblock (Mutex#sleep is ended by it) when that is nil. Zero gives the turn to all that is ready.
+ * Sleeps for +duration+ seconds; with nil until #unblock, which ends Mutex#sleep. Zero yields to all ready fibers.
  */
 static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct loop *loop = loop_entered(self);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
-    loop->owner->deferred = false; // was of a Mutex#sleep that an exception ended
+    loop->owner->deferred = false; // left by a Mutex#sleep that an exception ended
     bool only_fibers_end_it = loop->releasing_mutex && span == DEADLINE_NEVER;
     loop->releasing_mutex = false;
     if (span == 0) {
         loop_yield(loop);
     } else if (only_fibers_end_it) {
         loop_block(loop, Qnil, span);
-    } else if (task_loop_of(loop)->visiting &&
-               !called_by_kernel_sleep()) { // a signal may be missed while nobody is there
+    } else if (task_loop_of(loop)->visiting && !called_by_kernel_sleep()) { // between two visits a signal may be missed
         loop_block(loop, Qnil, span);
     } else {
         loop_sleep(loop, span);
@@ -214,7 +220,7 @@ static VALUE process_wait_hook(VALUE self, VALUE pid, VALUE flags)
 /*
  * call-seq: scheduler.address_resolve(host) -> [String, ...] or nil
  *
- * Numeric addresses of a name, by getaddrinfo on a native thread.
+ * The numeric addresses of a host name, from getaddrinfo on a native thread.
  */
 static VALUE address_resolve(VALUE self, VALUE host)
 {
@@ -224,7 +230,9 @@ static VALUE address_resolve(VALUE self, VALUE host)
 /*
  * call-seq: scheduler.address_name(address, flags = 0) -> [host, service]
  *
- * @api private getnameinfo on a native thread, for an address as a String (Addrinfo#to_sockaddr).
+ * getnameinfo on a native thread, for an address as a String (Addrinfo#to_sockaddr).
+ *
+ * @api private
  */
 static VALUE address_name(int argc, VALUE *argv, VALUE self)
 {
@@ -235,8 +243,8 @@ static VALUE address_name(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: scheduler.fiber_interrupt(fiber, exception) -> true or false
  *
- * Raises +exception+ in a fiber that waits here, when it runs next; false for one that does not. Any thread may call it.
- * (Ruby >= 4.0 does, from IO#close.)
+ * Raises +exception+ in a fiber that waits in this scheduler, when the fiber runs next. Returns false for another
+ * fiber. Any thread may call it. (Ruby >= 4.0 does, from IO#close.)
  */
 static VALUE fiber_interrupt(VALUE self, VALUE interrupted, VALUE exception)
 {
@@ -246,7 +254,7 @@ static VALUE fiber_interrupt(VALUE self, VALUE interrupted, VALUE exception)
 /*
  * call-seq: scheduler.yield -> true
  *
- * Gives the turn to all that is ready. (Ruby >= 4.0 calls it after it has handled a signal.)
+ * Yields to all ready fibers. (Ruby >= 4.0 calls it after it has handled a signal.)
  */
 static VALUE yield_turn(VALUE self)
 {
@@ -257,8 +265,10 @@ static VALUE yield_turn(VALUE self)
 /*
  * call-seq: scheduler.raise_in(fiber, exception) -> true or false
  *
- * @api private Raises +exception+ in a fiber that waits here, at once; comes back next. False for a
- * fiber that does not wait here.
+ * Raises +exception+ at once in a fiber that waits in this scheduler; the caller continues next. Returns false for
+ * another fiber.
+ *
+ * @api private
  */
 static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 {
@@ -268,17 +278,22 @@ static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 /*
  * call-seq: scheduler.kill(fiber) -> true or false
  *
- * @api private Cancels the task of this fiber, where no +rescue+ can stop it. False for a fiber that is no task's.
+ * Cancels the task of this fiber so that no +rescue+ can stop the cancellation. Returns false if the fiber has no task.
+ *
+ * @api private
  */
 static VALUE kill_fiber(VALUE self, VALUE target)
 {
-    return task_kill(loop_entered(self), target) ? Qtrue : Qfalse;
+    struct loop *loop = loop_entered(self);
+    return task_kill(loop, target) || loop_kill(loop, target) ? Qtrue : Qfalse;
 }
 
 /*
  * call-seq: scheduler.waits?(fiber) -> true or false
  *
- * @api private Whether that fiber waits here: only the loop may switch to it then.
+ * Returns whether that fiber waits in this scheduler: then only the loop may switch to it.
+ *
+ * @api private
  */
 static VALUE waits_p(VALUE self, VALUE asked)
 {
@@ -288,7 +303,9 @@ static VALUE waits_p(VALUE self, VALUE asked)
 /*
  * call-seq: scheduler.step_aside { ... } -> scheduler
  *
- * @api private For a block that switches to a fiber which waits here: the caller is ready meanwhile, and comes back.
+ * For a block that switches to a fiber which waits in this scheduler: the caller stays ready, and continues later.
+ *
+ * @api private
  */
 static VALUE step_out(VALUE self)
 {
@@ -302,8 +319,8 @@ static VALUE step_out(VALUE self)
 /*
  * call-seq: scheduler.timeout_after(duration, exception, message = nil) { |duration| ... } -> object
  *
- * What Timeout.timeout calls: raises +exception+ in the block's innermost wait once +duration+ seconds are over. nil stands for a
- * Timeout::Error that nothing in the block can rescue.
+ * Called by Timeout.timeout: raises +exception+ in the block's innermost wait once +duration+ seconds are over. nil
+ * stands for a Timeout::Error that nothing in the block can rescue.
  */
 static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
 {
@@ -312,12 +329,12 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
     return timeout_yield(argv[0], argv[1], argc > 2 ? argv[2] : Qnil);
 }
 
-// ---- what goes on inside
+// ---- inspection
 
 /*
  * call-seq: scheduler.tasks -> [Heddle::Task, ...]
  *
- * Those that have not ended, in the order of their start.
+ * The tasks that have not ended, in the order of their start.
  */
 static VALUE tasks(VALUE self)
 {
@@ -326,7 +343,8 @@ static VALUE tasks(VALUE self)
 
 static VALUE compose_deadlock_error(VALUE self)
 {
-    // Another thread may unblock a fiber, or start one; the helper raises here if there is a deadline to come.
+    // No deadlock if another thread may unblock or start a fiber, or a deadline is to come, for which the helper raises
+    // here.
     VALUE threads = rb_funcall(rb_cThread, rb_intern("list"), 0);
     VALUE helper = thread_scope_helper();
     long others = RARRAY_LEN(threads) - 1;
@@ -340,7 +358,8 @@ static VALUE deadlock_error(struct loop *loop)
     int state = 0;
     VALUE error = rb_protect(compose_deadlock_error, loop->self, &state);
     if (!state) return error;
-    // A handler of a signal may have raised it: it is for whoever called the outermost run, not for the task that looks.
+    // A signal handler may have raised the error. It belongs to the caller of the outermost run, not to the task that
+    // polls.
     VALUE raised = rb_errinfo();
     if (!is_exception(raised) || !loop->root->wait) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
@@ -351,8 +370,8 @@ static VALUE deadlock_error(struct loop *loop)
 /*
  * Document-class: Heddle::Scheduler
  *
- * A Fiber::Scheduler: the loop of one thread. Heddle.run makes one by itself; Fiber.set_scheduler takes it, too. Ruby calls its
- * hooks (block, io_wait, kernel_sleep and so on); programs have no use for them.
+ * A Fiber::Scheduler: the loop of one thread. Heddle.run makes one by itself; Fiber.set_scheduler also accepts one.
+ * Ruby calls its hooks (block, io_wait, kernel_sleep and so on); programs need not call them.
  */
 void Init_heddle_scheduler(void)
 {

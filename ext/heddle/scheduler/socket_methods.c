@@ -1,4 +1,4 @@
-// Methods of sockets that a task calls often, without the detour over Ruby's hooks.
+// Socket methods that tasks call often, without the detour through Ruby's hooks.
 #include "scheduler/bindings.h"
 
 #include "budget.h"
@@ -10,29 +10,29 @@
 #include <poll.h>
 #include <string.h>
 
-// BasicSocket#readpartial and #write, which sockets inherit from IO, for tasks of ours. Ruby calls the hooks io_read and
-// io_write for them, and each time makes an IO::Buffer first: as much work as the system call. Here the bytes go straight
-// between the String and the kernel; whatever is out of the ordinary (an encoding, a timeout, bytes that were read ahead, an
-// IO that is closed) is left to Ruby, and to the hooks. And #read_nonblock, by which Net::HTTP and others read: see there.
+// BasicSocket#readpartial and #write, which sockets inherit from IO, for our tasks. For them Ruby calls the hooks
+// io_read and io_write, and makes an IO::Buffer each time, which costs as much as the system call. These methods move
+// the bytes directly between the String and the kernel. Every special case (an encoding, a timeout, read-ahead bytes, a
+// closed IO) is left to Ruby and the hooks. For #read_nonblock, which Net::HTTP and others use, see below.
 
 static ID id_new, id_readpartial, id_write, id_read_nonblock, id_kept_read_nonblock;
 static VALUE sym_wait_readable;
 
-// Who is in charge of the calling fiber; NULL for a blocking fiber, another scheduler, or a subclass of ours, whose hooks may
-// be its own.
+// The loop that runs the calling fiber; NULL for a blocking fiber, a foreign scheduler, or a subclass of ours, which
+// may override hooks.
 static struct loop *loop_in_charge(void)
 {
     VALUE scheduler = rb_fiber_scheduler_current();
     return NIL_P(scheduler) ? NULL : loop_of_plain(scheduler);
 }
 
-// Nobody either where a program has put a method of its own in place or in front of IO's, which is then to be called.
+// Also NULL if the program has redefined or prepended IO's method, which must then be called.
 static struct loop *loop_in_place_of(ID method)
 {
     return rb_method_basic_definition_p(rb_cIO, method) ? loop_in_charge() : NULL;
 }
 
-// As Ruby's own methods say it: with the path of a UNIXSocket, and their name.
+// Fails as Ruby's own methods do: with the path of a UNIXSocket, and the name of their function.
 static void fail(VALUE self, int error, const char *function)
 {
     VALUE path = shim_path(self);
@@ -96,20 +96,20 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
         }
         wait_first = false;
         await(loop, self, descriptor, POLLIN, "io_getpartial");
-        // Another fiber may have used the IO meanwhile. That it closed it for reading (close_read) the kernel tells: the end.
+        // Another fiber may have used the IO meanwhile. After its close_read the kernel reports the end of the file.
         if ((descriptor = shim_plain_reader(self)) < 0) return rb_call_super(argc, argv);
     }
 }
 
-// Whether Ruby's own method would make a String of that many bytes, or make this one so long, before it knows that there are
-// none.
+// Returns whether Ruby's own method would allocate a String of that many bytes, or grow this one, before it knows
+// whether bytes are there.
 static bool would_make_room(VALUE buffer, long most)
 {
     if (NIL_P(buffer)) return true;
     return RB_TYPE_P(buffer, T_STRING) && rb_str_capacity(buffer) < (size_t)most;
 }
 
-// Who reads without ever waiting, as Net::HTTP does while its server is the faster, has a budget (budget.h).
+// Spends budget (budget.h) for code that reads without ever waiting, as Net::HTTP does while its server is faster.
 static void spend_on_reading(struct loop *loop)
 {
     loop_enter(loop);
@@ -124,13 +124,13 @@ static void note_received(struct loop *loop, size_t count)
 /*
  * call-seq: socket.__read_nonblock(maxlen, outbuf, exception) -> String, nil or :wait_readable
  *
- * What BasicSocket#read_nonblock calls. Ruby's own first makes room for +maxlen+ bytes, of which mostly none are there yet, and
- * who asked then waits with them in hand: with Net::HTTP that is a page of memory and a page fault for each reply that is
- * waited for. Here the room is that of the bytes that came.
+ * Called by BasicSocket#read_nonblock. Ruby's own method first allocates +maxlen+ bytes, although mostly no bytes are
+ * there yet, and the caller then waits while holding them: with Net::HTTP that is a page of memory and a page fault for
+ * each reply. This method allocates only the bytes that came.
  */
 static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE exception)
 {
-    // Before anything is received: what is raised there loses no bytes.
+    // Before anything is received: an exception here loses no bytes.
     struct loop *loop = loop_in_charge();
     if (loop) spend_on_reading(loop);
     int descriptor;
@@ -154,12 +154,12 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
     return count ? buffer : Qnil;
 }
 
-// Sends what is left. The String may be changed by others while we wait: this keeps the bytes that it had.
+// Sends the rest. Another fiber may change the String during the wait, so this keeps the original bytes.
 static void send_rest(struct loop *loop, VALUE self, VALUE bytes, size_t sent)
 {
     bytes = rb_str_new_frozen(bytes);
     while (sent < (size_t)RSTRING_LEN(bytes)) {
-        int descriptor = rb_io_descriptor(self); // raises if it was closed while we waited
+        int descriptor = rb_io_descriptor(self); // raises if the socket was closed during the wait
         loop->statistics.system_calls++;
         ssize_t count = io_transmit(descriptor, RSTRING_PTR(bytes) + sent, (size_t)RSTRING_LEN(bytes) - sent);
         if (count >= 0) {
@@ -199,15 +199,15 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
     return LONG2FIX(length);
 }
 
-// Unless the program has put one of its own there.
+// Defines the method, unless the program has defined one of its own.
 static void define(VALUE socket_class, const char *name, VALUE (*method)(int, VALUE *, VALUE))
 {
-    VALUE arguments[2] = {ID2SYM(rb_intern(name)), Qfalse}; // not what it inherits
+    VALUE arguments[2] = {ID2SYM(rb_intern(name)), Qfalse}; // ignores inherited methods
     if (!RTEST(rb_funcallv(socket_class, rb_intern("method_defined?"), 2, arguments)))
         rb_define_method(socket_class, name, method, -1);
 }
 
-// It is there on Linux alone, and has no more than the name in common with IO's.
+// __read_nonblock exists on Linux only, and shares only its name with IO's.
 static void replace_read_nonblock(VALUE socket_class)
 {
     VALUE arguments[2] = {ID2SYM(id_read_nonblock), Qfalse};
@@ -228,8 +228,9 @@ void socket_methods_define(void)
     id_kept_read_nonblock = rb_intern("__read_nonblock_without_heddle");
     sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     VALUE socket_class = rb_path2class("BasicSocket");
-    rb_ext_ractor_safe(true); // every Ractor has sockets; loops are the main one's
-    // On the class itself, which has none of its own: a method that somebody defines or puts in front stands before it.
+    rb_ext_ractor_safe(true); // every Ractor has sockets; loops belong to the main Ractor
+    // Defined on BasicSocket itself, which has none of its own: a method that a program prepends or redefines comes
+    // first.
     define(socket_class, "readpartial", readpartial);
     define(socket_class, "write", write_bytes);
     replace_read_nonblock(socket_class);

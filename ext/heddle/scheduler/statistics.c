@@ -1,4 +1,4 @@
-// What a loop has counted, for those who ask: Scheduler#statistics.
+// Scheduler#statistics: a loop's counters.
 #include "scheduler/bindings.h"
 
 #include "loop/loop.h"
@@ -12,11 +12,11 @@ static void put(VALUE hash, const char *key, uint64_t value)
 /*
  * call-seq: scheduler.statistics -> Hash
  *
- * Counters since the start, as Integers: +switches+ between fibers; +polls+ of the kernel, of which +empty_polls+ brought
+ * Counters since the start, as Integers: +switches+ between fibers; +polls+ of the kernel, of which +empty_polls+ found
  * nothing and +sleeps+ were allowed to wait; +system_calls+ made to wait and to move bytes (not Ruby's own); +waits+, a
- * Hash of how often fibers parked, by kind; tasks +spawned+, of which +reused+ ran on a fiber that had run another before;
- * fibers +retired+. Now: +tasks+ that have not ended, +idle+ fibers, +timers+. +longest_run+, a Float: the seconds that a
- * fiber held the processor without parking, at most; 0.0 unless #measure_runs= is on.
+ * Hash of how often fibers parked, by kind; +spawned+ tasks, of which +reused+ ran on a fiber that had run another task
+ * before; +retired+ fibers. Current values: +tasks+ that have not ended, +idle+ fibers, +timers+. +longest_run+, a
+ * Float: the most seconds that a fiber ran without parking; 0.0 unless #measure_runs= is on.
  */
 static VALUE statistics(VALUE self)
 {
@@ -48,7 +48,8 @@ static VALUE statistics(VALUE self)
 /*
  * call-seq: scheduler.measure_runs = true or false
  *
- * Whether to measure how long fibers hold the processor, for statistics[:longest_run]: a look at the clock a switch.
+ * Sets whether to measure how long fibers run without parking, for statistics[:longest_run]. Costs reading the clock
+ * at each switch.
  */
 static VALUE set_measure_runs(VALUE self, VALUE measure)
 {

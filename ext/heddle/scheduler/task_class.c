@@ -30,7 +30,7 @@ static VALUE join_task(VALUE argument)
     return Qnil;
 }
 
-// Waits until the task has ended; false when the deadline came first.
+// Waits until the task has ended; returns false if the deadline comes first.
 static bool wait_for_end(struct task *task, deadline_t deadline)
 {
     if (task->status == TASK_RUNNING && task == task_current()) {
@@ -40,10 +40,10 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
         (task->owner.loop->closed || task->owner.loop->fork_count != fork_count()))
         rb_raise(heddle_eSchedulerClosed,
                  "%" PRIsVALUE
-                 " never ends here: its scheduler was closed, or is that of the process which forked this one",
+                 " cannot end in this process: its scheduler was closed, or belongs to the parent process",
                  task->owner.self);
     struct ending ending = {.task = task, .deadline = deadline};
-    // The loop of a pool of its own runs on this thread, or nowhere.
+    // The loop of a pool with its own loop runs on this thread, or nowhere.
     if (task->status <= TASK_RUNNING && task->owner.loop && task->owner.loop->thread == rb_thread_current() &&
         NIL_P(rb_fiber_scheduler_get())) {
         scheduler_attached(task->scheduler, join_task, (VALUE)&ending);
@@ -56,10 +56,10 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
 /*
  * call-seq: task.value -> object
  *
- * Waits for the task's end and returns what its block returned. Cancelling the waiter does not cancel the task.
+ * Waits for the task's end and returns the block's value. Cancelling the waiter does not cancel the task.
  *
- * Raises what the block raised (it is then not raised from Heddle.run any more), Heddle::TaskCancelled for a task that
- * was cancelled, ThreadError in the task itself.
+ * Raises the block's exception (Heddle.run then no longer raises it), Heddle::TaskCancelled for a task that was
+ * cancelled, ThreadError in the task itself.
  */
 static VALUE value(VALUE self)
 {
@@ -68,14 +68,14 @@ static VALUE value(VALUE self)
     task->claimed = true;
     if (task->status == TASK_COMPLETED) return task->result;
     if (task->status == TASK_FAILED) rb_exc_raise(task->result);
-    rb_raise(heddle_eTaskCancelled, "%" PRIsVALUE " was cancelled: it has no value", self);
+    rb_raise(heddle_eTaskCancelled, "%" PRIsVALUE " was cancelled, so it has no value", self);
 }
 
 /*
  * call-seq: task.wait(timeout = nil) -> task or nil
  *
- * Waits for the task's end, at most +timeout+ seconds; nil when that is over first. Raises nothing of what the task
- * raised, and leaves it to be raised from Heddle.run.
+ * Waits for the task's end, at most +timeout+ seconds; returns nil when they are over first. Does not raise the task's
+ * exception, which Heddle.run still raises.
  */
 static VALUE wait_for_task(int argc, VALUE *argv, VALUE self)
 {
@@ -87,9 +87,9 @@ static VALUE wait_for_task(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: task.cancel -> task
  *
- * Raises Heddle::Cancellation in the task, in its innermost wait (or in the next one, if it is not waiting), so that its
- * +ensure+ blocks run. Returns at once; Task#wait waits for the end. Does nothing for a task that has ended. May be called
- * from any thread; a task that cancels itself does not return from here.
+ * Raises Heddle::Cancellation in the task's innermost wait, or in its next wait if the task is not waiting, so that its
+ * +ensure+ blocks run. Returns at once; Task#wait waits for the end. Does nothing for a task that has ended. Any thread
+ * may call it. In the task itself, this method raises instead of returning.
  */
 static VALUE cancel(VALUE self)
 {
@@ -100,8 +100,8 @@ static VALUE cancel(VALUE self)
 /*
  * call-seq: task.status -> Symbol
  *
- * +:queued+ (in a pool, not started yet), +:running+ (it holds the processor), +:waiting+, +:completed+, +:failed+ or
- * +:cancelled+.
+ * +:queued+ (in a pool, not started yet), +:running+ (its code runs now), +:waiting+, +:completed+, +:failed+ or
+ *   +:cancelled+.
  */
 static VALUE status(VALUE self)
 {
@@ -141,7 +141,7 @@ static VALUE name(VALUE self)
 /*
  * call-seq: task.error -> Exception or nil
  *
- * What the task failed with, without raising it.
+ * The exception that the task failed with; does not raise it.
  */
 static VALUE error(VALUE self)
 {
@@ -152,7 +152,9 @@ static VALUE error(VALUE self)
 /*
  * call-seq: task.started? -> true or false
  *
- * @api private Whether its block was called, or will be: false once it is known that nobody calls it.
+ * Returns whether the block was called or will be: false once it is certain that it never will be.
+ *
+ * @api private
  */
 static VALUE started_p(VALUE self)
 {
@@ -163,7 +165,7 @@ static VALUE started_p(VALUE self)
 /*
  * call-seq: task.claimed? -> true or false
  *
- * Whether somebody asked for its value, so that Heddle.run need not raise its error.
+ * Returns whether code asked for the task's value, so that Heddle.run need not raise its error.
  */
 static VALUE claimed_p(VALUE self)
 {
@@ -186,7 +188,7 @@ static VALUE inspect(VALUE self)
 /*
  * call-seq: Heddle::Task.current -> Heddle::Task or nil
  *
- * The task whose code runs now: nil outside of any.
+ * The task whose code runs now; nil outside of any task.
  */
 static VALUE current(VALUE klass)
 {
@@ -198,8 +200,8 @@ static VALUE current(VALUE klass)
 /*
  * Document-class: Heddle::Task
  *
- * What Heddle.spawn and pools start: a block that runs beside others in one thread, on a fiber that it has for itself. Its methods
- * may be called from any thread.
+ * A task, as started by Heddle.spawn and by pools: a block that runs concurrently with others in one thread, on a fiber
+ * of its own. Any thread may call its methods.
  */
 void Init_heddle_task_class(void)
 {

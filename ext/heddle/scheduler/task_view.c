@@ -1,4 +1,4 @@
-// What a task is doing, for those who ask: Task#waits_for and so on.
+// Task#waits_for, #waits_since and #backtrace: what a task is doing.
 #include "scheduler/bindings.h"
 
 #include "loop/loop.h"
@@ -31,7 +31,7 @@ static const struct loop_wait *waiting(VALUE self)
 /*
  * call-seq: task.waits_for -> String or nil
  *
- * In words, what the task waits for now; nil when it runs, has ended, or runs under a foreign scheduler.
+ * Describes what the task waits for now; nil if it runs, has ended, or runs under a foreign scheduler.
  */
 static VALUE waits_for(VALUE self)
 {
@@ -59,7 +59,7 @@ static VALUE waits_for(VALUE self)
 /*
  * call-seq: task.waits_since -> Float or nil
  *
- * For how many seconds it has been waiting, to about a millisecond.
+ * How many seconds the task has been waiting, accurate to about a millisecond.
  */
 static VALUE waits_since(VALUE self)
 {
@@ -70,7 +70,7 @@ static VALUE waits_since(VALUE self)
 /*
  * call-seq: task.backtrace -> [String, ...] or nil
  *
- * Where the task is: of the fiber that waits, which may be one that the task resumed. nil for one that has ended.
+ * The backtrace of the task's waiting fiber, which may be one that the task resumed. nil for a task that has ended.
  */
 static VALUE backtrace(VALUE self)
 {

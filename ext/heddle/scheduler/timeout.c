@@ -5,13 +5,13 @@
 #include "task/current.h"
 
 static VALUE eTimeoutError;
-static VALUE cExit; // Timeout::ExitException; 0 where Ruby's timeout has none
+static VALUE cExit; // Timeout::ExitException; 0 if Ruby's timeout has none
 static VALUE cThrow;
 static VALUE usual_message;
 static ID id_thread, id_set_backtrace, id_backtrace;
 
-// ---- Ruby 3.1's timeout throws to the border of its block: no rescue sees that, not even one of Exception. Ruby calls
-// #exception of what is raised, in the helper first (Thread#raise), then where it arrives.
+// ---- Ruby 3.1's timeout throws to its own block's border, which no rescue catches, not even rescue Exception. Ruby
+// calls #exception on the raised object twice: in the helper (Thread#raise), and where it arrives.
 
 static VALUE throw_to_border(VALUE exit)
 {
@@ -28,7 +28,7 @@ static VALUE raise_instead(VALUE exit, VALUE error)
 /*
  * call-seq: exit.exception(*) -> exit
  *
- * Throws to the border of its block, when it is raised in its own thread.
+ * Throws to the border of its block, if called in its own thread.
  */
 static VALUE exception(int argc, VALUE *argv, VALUE self)
 {
@@ -53,7 +53,7 @@ static void exit_disarm(VALUE exit)
 
 static const struct scope_exit block_exit = {.exception = exit_exception, .disarm = exit_disarm};
 
-// ---- the border
+// ---- leaving the block
 
 struct timing {
     struct scope *scope;
@@ -131,7 +131,7 @@ static bool is_negative(VALUE seconds)
 /*
  * call-seq: timeout(seconds, exception = nil, message = nil) { |seconds| ... } -> object
  *
- * In front of Timeout's own.
+ * Prepended to Timeout's own method.
  */
 static VALUE timeout(int argc, VALUE *argv, VALUE self)
 {
@@ -150,7 +150,7 @@ static VALUE timeout(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: Heddle::TimeoutSupport.enable -> nil
  *
- * Done by the `require`.
+ * Called by the `require`.
  */
 static VALUE enable(VALUE self)
 {
@@ -162,7 +162,7 @@ static VALUE enable(VALUE self)
 /*
  * call-seq: Heddle::TimeoutSupport.disable -> nil
  *
- * Back to Ruby's own, for calls from now on.
+ * Returns to Ruby's own Timeout.timeout, for later calls.
  */
 static VALUE disable(VALUE self)
 {

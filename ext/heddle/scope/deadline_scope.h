@@ -1,19 +1,19 @@
-// What binds the code that runs now, for whatever waits by itself (a stream's poll, a connect): with a scheduler and
-// without.
+// The deadline in force for the running code, for code that waits without the loop (a stream's poll, a connect), with a
+// scheduler and without.
 #ifndef HEDDLE_SCOPE_DEADLINE_SCOPE_H
 #define HEDDLE_SCOPE_DEADLINE_SCOPE_H
 
 #include "deadline.h"
 
-// The earliest deadline of the running fiber's task, or of the running thread outside of any; what lies outside of a
-// shield does not count. DEADLINE_NEVER without one. Wait no longer than that, then call deadline_check.
+// The earliest deadline of the running fiber's task, or of the running thread outside of any task; DEADLINE_NEVER
+// without one. Deadlines outside of a shield do not count. Wait no longer than this, then call deadline_check.
 deadline_t deadline_in_force(void);
 
-// Raises Heddle::DeadlineExceeded if the deadline in force has passed: each wait, the first and every later one, must fail
-// then. In a task also what else is pending for it (a cancellation, an expired Timeout).
+// Raises Heddle::DeadlineExceeded if the deadline in force has passed: from then on each wait must fail. In a task also
+// raises what else is pending (a cancellation, an expired Timeout).
 void deadline_check(void);
 
-// Whether a scope has raised this exception: Heddle.deadline, Heddle.shield, or Timeout.timeout on Heddle's timers.
+// Returns whether a scope raised this exception: Heddle.deadline, Heddle.shield, or Timeout.timeout on Heddle's timers.
 bool deadline_raised(VALUE error);
 
 #endif

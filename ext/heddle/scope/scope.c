@@ -6,14 +6,14 @@
 #include "shims.h"
 
 static VALUE cScope;
-static ID id_scope; // no @: nobody sees the variable
+static ID id_scope; // without an @, which hides the variable
 
 // ---- the object
 
 static void mark(void *pointer)
 {
     struct scope *scope = pointer;
-    rb_gc_mark(scope->self); // pins it: an exception's reference alone would let it move
+    rb_gc_mark(scope->self); // pins the scope: an exception's reference alone would let it move
     rb_gc_mark(scope->exception);
     rb_gc_mark(scope->message);
     rb_gc_mark(scope->sent);
@@ -23,7 +23,7 @@ static void mark(void *pointer)
 
 static void release(void *pointer)
 {
-    xfree(pointer); // open ones are marked by their chain
+    xfree(pointer); // open scopes are marked by their chain
 }
 
 static size_t memsize(const void *pointer)
@@ -43,7 +43,7 @@ struct scope *scope_of(VALUE object)
     return rb_check_typeddata(object, &scope_type);
 }
 
-// ---- those that nothing came of, to be used again
+// ---- spare scopes, for reuse
 
 enum { SPARES = 256 };
 
@@ -72,10 +72,10 @@ static struct scope *take_spare(void)
     return scope;
 }
 
-// For one that has been left: scope_new may give it out again, as making the object is most of what a scope costs. Not
-// one of which anybody else may know: an exception and the helper know none that has not expired, and a fiber only a
-// other_fiber. Nor where `uses` is no longer what it was: a continuation may leave a block a second time, when the scope
-// is somebody else's.
+// Keeps a scope that was left, for scope_new: making the object is most of a scope's cost. Only if no other code can
+// refer to the scope: an exception or the helper refers only to scopes that have expired, and a fiber only to scopes
+// with other_fiber. Nor if `uses` has changed: a continuation may leave a block a second time, when the scope serves
+// another block.
 static void hand_back(struct scope *scope, uint32_t uses)
 {
     if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->other_fiber) return;
@@ -105,7 +105,7 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
 
 void scope_chain_mark(const struct scope_chain *chain)
 {
-    if (chain->thread) rb_gc_mark(chain->thread); // pins the thread, which has the chain: its address is compared
+    if (chain->thread) rb_gc_mark(chain->thread); // pins the thread that has the chain: its address is compared
     rb_gc_mark(chain->root);
     rb_gc_mark(chain->sent);
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
@@ -144,14 +144,14 @@ struct scope_chain *scope_chain_current(void)
     return chain ? chain : thread_scope_chain(rb_thread_current());
 }
 
-// NULL where no scope can be in force.
+// NULL if no scope can be in force.
 static struct scope_chain *chain_with_scopes(void)
 {
     struct scope_chain *chain = chain_of_fiber();
     return chain || !thread_scopes_open() ? chain : thread_scope_chain(rb_thread_current());
 }
 
-// Nobody leaves these: they must not pile up, nor keep the helper busy.
+// Closes scopes whose fiber is gone, so that they neither pile up nor keep the helper busy.
 static void close_abandoned(struct scope_chain *chain)
 {
     for (struct scope *scope = chain->innermost, *outer; scope; scope = outer) {
@@ -170,7 +170,8 @@ bool scope_hides_outer(const struct scope *scope)
     return made_to_hide(scope) && !scope_suspended(scope);
 }
 
-// What scope_due and scope_in_force ask in each wait. A other_fiber may bind or not: with one open they go through all.
+// Precomputes the answers that scope_due and scope_in_force need in each wait. With a scope of another fiber open,
+// which may bind or not, they go through the whole chain instead.
 static void sum_up(struct scope *scope)
 {
     const struct scope *outer = made_to_hide(scope) ? NULL : scope->outer;
@@ -193,8 +194,8 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     if (chain->host->opened) chain->host->opened(scope);
 }
 
-// Where one in the middle has gone. From the outermost on: the links are turned round meanwhile, and nothing is
-// allocated.
+// Recomputes the sums after a scope in the middle was removed, from the outermost scope on: reverses the links
+// meanwhile, so that nothing is allocated.
 static void sum_up_again(struct scope_chain *chain)
 {
     struct scope *last = NULL, *next;
@@ -212,7 +213,7 @@ static void sum_up_again(struct scope_chain *chain)
     }
 }
 
-// It is not the innermost: its fiber has yielded, or a continuation left it.
+// For a scope that is not the innermost: its fiber has yielded, or a continuation left it.
 static void unlink_from_middle(struct scope_chain *chain, const struct scope *scope)
 {
     struct scope **link = &chain->innermost;
@@ -284,8 +285,8 @@ static bool counts(const struct scope *scope)
     return scope->expired && (scope->kind != SCOPE_TIMEOUT || !scope->failures);
 }
 
-// Without other_fibers: no Ruby code runs, and those that lie outside of all that is over are not looked at.
-static struct scope *due_of_ones_own(const struct scope_chain *chain, deadline_t now)
+// Without scopes of other fibers: runs no Ruby code, and stops at scopes that have no expired scope outside of them.
+static struct scope *due_without_other_fibers(const struct scope_chain *chain, deadline_t now)
 {
     struct scope *due = NULL;
     for (struct scope *scope = chain->innermost; scope && scope->earliest <= now; scope = scope->outer) {
@@ -299,14 +300,15 @@ static struct scope *due_of_ones_own(const struct scope_chain *chain, deadline_t
 struct scope *scope_due(const struct scope_chain *chain, deadline_t now)
 {
     if (now < chain->passed) now = chain->passed;
-    if (!chain->other_fibers) return due_of_ones_own(chain, now);
+    if (!chain->other_fibers) return due_without_other_fibers(chain, now);
     struct scope *due = NULL;
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
         VALUE self = scope->self;
         if (scope->at <= now) scope_expire(scope);
         bool binds = counts(scope) && !scope_suspended(scope);
         bool hides = scope_hides_outer(scope);
-        // Asked by the helper, both may let the thread run, which closes the scope and forgets it.
+        // In the helper, scope_suspended and scope_hides_outer may let the thread run, which may close and forget the
+        // scope.
         if (scope->chain != chain) return NULL;
         if (binds) due = scope;
         if (hides) break;
@@ -329,10 +331,10 @@ static VALUE deadline_message(const struct scope *scope)
     const char *what = scope->kind == SCOPE_SHIELD ? "Heddle.shield" : "Heddle.deadline";
     double seconds = (double)scope->span / 1e9;
     if (scope->inherited)
-        return rb_sprintf("the deadline of %g s that this task was started under is over: every wait in it fails",
-                          seconds);
-    return rb_sprintf("the %g s that %s(%g) allowed are over: every wait in its block fails until the block is left",
-                      seconds, what, seconds);
+        return rb_sprintf(
+            "the task was started under a deadline of %g s, which has passed: every wait in the task fails", seconds);
+    return rb_sprintf("the %g s of %s(%g) are over: every wait in its block fails until the block ends", seconds, what,
+                      seconds);
 }
 
 VALUE scope_error(struct scope *scope)
@@ -342,7 +344,7 @@ VALUE scope_error(struct scope *scope)
         error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
     } else if (scope->exit) {
         error = scope->exception = scope->exit->exception(scope);
-    } else { // as Kernel#raise: a class or an exception, with or without a message
+    } else { // like Kernel#raise: a class or an exception, with or without a message
         VALUE arguments[2] = {scope->exception, scope->message};
         error = rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
     }
@@ -376,17 +378,17 @@ bool deadline_raised(VALUE error)
     return !NIL_P(rb_attr_get(error, id_scope));
 }
 
-// ---- the border
+// ---- leaving a scope's block
 
 struct crossing {
     struct scope *scope;
     VALUE (*body)(VALUE);
     VALUE argument;
     uint32_t uses;
-    bool complete; // the body came to its end
+    bool complete; // the body returned
 };
 
-// Whether the error is that of a scope which is still open around this one: it is on its way there.
+// Returns whether the error belongs to a scope that is still open around this one, and is on its way there.
 static bool belongs_outside(const struct scope *scope, VALUE error)
 {
     VALUE of = rb_attr_get(error, id_scope);
@@ -405,19 +407,19 @@ static VALUE call_body(VALUE argument)
     return result;
 }
 
-// What libraries make of a wait that failed (Errno::ETIMEDOUT, a pool's or a client's own error) is the deadline's
-// doing. `error` is nil for what is no exception: a throw, a break, a kill.
+// Returns whether the error becomes a DeadlineExceeded: libraries turn a failed wait into errors of their own
+// (Errno::ETIMEDOUT, a pool's or a client's error). `error` is nil for a throw, a break or a kill.
 static bool becomes_ours(const struct scope *scope, VALUE error)
 {
     if (scope->kind == SCOPE_TIMEOUT || NIL_P(error) || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)))
         return false;
-    // An inner one's says as much, and nested ones would wrap it again and again; not where a wait has failed for this
-    // one's sake.
+    // An inner scope's DeadlineExceeded says as much, and nested scopes would wrap it again and again. But it is
+    // converted if this scope itself has failed a wait.
     if (!scope->failures && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded))) return false;
     return (scope->expired || scope->at <= deadline_now()) && !belongs_outside(scope, error);
 }
 
-// Left to itself, Ruby takes for the cause what is being rescued where the block is.
+// By default, Ruby would set the cause to the error that is being rescued around the block.
 static void raise_with_cause(VALUE error, VALUE cause)
 {
     VALUE arguments[2] = {error, rb_hash_new()};
@@ -441,13 +443,13 @@ static VALUE leave(VALUE argument)
     return Qnil;
 }
 
-// Without a rescue, which costs as much as all the rest.
+// Without a rescue, which would double the cost.
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
 {
     VALUE self = scope->self;
     struct crossing crossing = {.scope = scope, .body = body, .argument = argument, .uses = scope->uses};
     VALUE result = rb_ensure(call_body, (VALUE)&crossing, leave, (VALUE)&crossing);
-    // Code inside may have rescued the failure of its wait and gone on with half an answer.
+    // Code inside may have rescued the failure of its wait and continued with half an answer.
     if (scope->uses == crossing.uses && scope->failures && scope->kind != SCOPE_TIMEOUT)
         rb_exc_raise(scope_error(scope));
     hand_back(scope, crossing.uses);

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-static VALUE other_fibers; // ObjectSpace::WeakMap: of a scope's address the fiber; a chain must not keep a fiber alive
+static VALUE other_fibers; // ObjectSpace::WeakMap from scope address to fiber: a chain must not keep a fiber alive
 static VALUE fiber_to_s, eFiberError;
 static ID id_set, id_get, id_bind_call;
 
-// Tries to resume the fiber that has resumed this one, which Ruby refuses, and says why: FIBER_RESUMED where it was
-// resumed itself, so that it may yield.
+// Tries to resume the fiber that has resumed this one. Ruby refuses, and its message tells whether that fiber was
+// itself resumed, and so may yield.
 static VALUE try_to_resume(RB_BLOCK_CALL_FUNC_ARGLIST(fiber, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
@@ -53,9 +53,9 @@ bool scope_abandoned(const struct scope *scope)
     return scope->other_fiber && scope->chain && NIL_P(fiber_of(scope));
 }
 
-// Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and it
-// tells in one place: the end of Fiber's own to_s, "#<Fiber:0x… path:line (suspended by resuming)>". What stands before
-// is a path.
+// Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and tells
+// it in one place only: the end of Fiber#to_s, "#<Fiber:0x… path:line (suspended by resuming)>". Only the end counts,
+// because a path stands before it.
 static bool ends_with(VALUE description, const char *state)
 {
     long length = (long)strlen(state);

@@ -1,31 +1,31 @@
-// In which fiber a scope was opened, and whether its code is on its way: a fiber that yields in the middle of a scope
-// (an Enumerator that is asked for its next element) takes the scope with it, until it is resumed.
+// Notes the fiber in which a scope was opened, and tells whether the scope binds the running code: a fiber that yields
+// inside a scope (an Enumerator asked for its next element) takes the scope with it until the fiber is resumed.
 //
-// That is asked of other_fibers only: scopes that a nested fiber opened. The fiber that a task or a thread begins with
+// This concerns only scopes with other_fiber: those that a nested fiber opened. The first fiber of a task or a thread
 // cannot yield.
 #ifndef HEDDLE_SCOPE_SCOPE_FIBER_H
 #define HEDDLE_SCOPE_SCOPE_FIBER_H
 
 #include "scope/scope.h"
 
-// When it is opened, in the running fiber, and before it is linked.
+// Called in the running fiber when a scope is opened, before the scope is linked.
 void scope_note_fiber(struct scope *scope, struct scope_chain *chain);
 
-// Whether the running fiber, which is given, can yield. A thread's root cannot, nor a fiber that was transferred to. Takes
-// microseconds. May raise an interrupt.
+// Returns whether the running fiber, which the caller passes, can yield. A thread's root fiber cannot, nor a fiber that
+// was transferred to. Takes microseconds. May raise an interrupt.
 bool fiber_can_yield(VALUE fiber);
 
-// Of a other_fiber: scope_suspended.
+// scope_suspended, for a scope with other_fiber.
 bool scope_other_fiber_suspended(const struct scope *scope);
 
-// Whether its fiber has yielded, or nobody can resume it any more: it binds nobody then. Any thread. Of a other_fiber it
-// calls Ruby methods.
+// Returns whether the scope's fiber has yielded, or can never be resumed: then the scope does not bind. Any thread.
+// Calls Ruby methods for a scope with other_fiber.
 static inline bool scope_suspended(const struct scope *scope)
 {
     return scope->other_fiber && scope_other_fiber_suspended(scope);
 }
 
-// Whether its fiber is gone: nobody will ever leave it.
+// Returns whether the scope's fiber is gone, so that no code will ever leave the scope.
 bool scope_abandoned(const struct scope *scope);
 
 #endif

@@ -19,8 +19,8 @@ static VALUE sym_immediate;
 
 static const struct scope_host thread_host;
 
-// Whose scope was armed last, and its chain, which the thread keeps: to ask Ruby for a variable of a thread is dear.
-// Until the helper ends, which would else keep alive a thread that is over.
+// The thread whose scope was armed last, and its chain, which the thread keeps: reading a thread variable is expensive.
+// Cleared when the helper ends, because it would otherwise keep a dead thread alive.
 static VALUE last_thread; // or 0
 static struct scope_chain *last_chain;
 
@@ -48,10 +48,10 @@ static struct timer_heap heap;
 static VALUE helper; // the thread, or 0
 static bool program_ends;
 static unsigned forks;
-static uint64_t armed; // how many scopes ever were, to know an idle second
+static uint64_t armed; // scopes armed so far, to detect an idle second
 static bool (*periodic)(deadline_t now);
 
-// A thread that has ended, and a fiber in it that nobody resumes any more, leave what they had open.
+// Marks scopes that nothing else marks: of a thread that has ended, or of a fiber that is never resumed.
 static void mark_heap(void *unused)
 {
     (void)unused;
@@ -95,11 +95,11 @@ static void interrupt_sleep(void *unused)
     pthread_mutex_unlock(&sleeper.lock);
 }
 
-// Not later than `at`. A time that was asked for once stays, though its scope may be over by then: else a program that
-// opens and closes scopes of a tenth of a second would wake the helper for each.
+// Makes the helper wake at `at` or earlier. An earlier time stays set although its scope may be closed by then:
+// otherwise a program that opens and closes scopes of a tenth of a second would wake the helper for each.
 static void wake_by(deadline_t at)
 {
-    if (at >= sleeper.wake_at) return; // written with the GVL held, and read by the helper alone without it
+    if (at >= sleeper.wake_at) return; // written with the GVL held; only the helper reads it without the GVL
     pthread_mutex_lock(&sleeper.lock);
     sleeper.wake_at = at;
     pthread_cond_signal(&sleeper.changed);
@@ -108,12 +108,14 @@ static void wake_by(deadline_t at)
 
 // ---- raising in a thread
 
+// The heap wants a function; the work is in fire, which fire_due calls for the scopes that it takes out of the heap.
 static void expire(struct timer *timer)
 {
-    (void)timer; // taken out by fire itself
+    (void)timer;
 }
 
-// Its thread may have left an inner scope while the helper looked, which has put this one into the heap already.
+// Puts the scope back into the heap. The scope may be there already, if its thread left an inner scope while the helper
+// checked.
 static void look_again(struct scope *scope)
 {
     if (scope->timer.place) return;
@@ -121,16 +123,17 @@ static void look_again(struct scope *scope)
     timer_add(&heap, &scope->timer, deadline_now() + (int64_t)scope->retry);
 }
 
-// Its last exception has not arrived: Ruby gives it a backtrace when it does. What others have sent does not count: an
-// exception that the thread holds up with a mask would hold up our deadlines with it, and if it arrives first, it
-// leaves the scope, which takes ours back. (Thread#pending_interrupt? of a class crashes Ruby 3.1.)
+// Returns whether an exception that the helper raised has not arrived yet: Ruby sets the backtrace on arrival.
+// Exceptions from others do not count: if the thread holds one back with a mask, that must not hold back our deadlines;
+// and if one arrives first, it leaves the scope, which takes ours back. (Thread#pending_interrupt? with a class crashes
+// Ruby 3.1.)
 static bool on_its_way(VALUE error)
 {
     return !NIL_P(error) && NIL_P(rb_funcall(error, id_backtrace, 0));
 }
 
-// One deadline's error at a time is enough: beside a busy thread many nested ones may fall due before theirs runs,
-// which would meet them all on its way out.
+// One deadline's error at a time is enough: beside a busy thread many nested deadlines may fall due before their thread
+// runs, and their errors would all meet the thread on its way out.
 static bool wait_fails_already(const struct scope *scope, const struct scope_chain *chain)
 {
     if (on_its_way(scope->sent)) return true;
@@ -149,19 +152,20 @@ static VALUE sent(VALUE argument)
     return Qnil;
 }
 
-// Ruby may switch threads at the end of any call of a method, also within Thread#raise before it has put the exception
-// into the thread's queue: a thread that leaves its scope meanwhile must wait for the rest (thread_scope_take_back).
+// Ruby may switch threads at the end of any method call, even within Thread#raise before the exception is in the
+// thread's queue: a thread that leaves its scope meanwhile must wait for the rest of the call (thread_scope_take_back).
 static void send_error(struct scope *scope)
 {
     VALUE error = scope_error(scope);
     if (!scope->chain) return;
-    // The caller's class made it, in Ruby code: by now the thread may run a loop, and Thread#raise strike any task of it.
+    // The caller's class made the error, in Ruby code. By now the thread may run a loop, and Thread#raise could hit any
+    // of its tasks.
     if (loops_interrupt_root(scope->chain->thread)) return;
     scope->sent = error;
     if (scope->kind != SCOPE_TIMEOUT) scope->chain->sent = error;
     scope->sending = true;
     scope->failures++;
-    scope->retry = 0; // soon again
+    scope->retry = 0; // check again soon
     rb_ensure(call_raise, (VALUE)scope, sent, (VALUE)scope);
 }
 
@@ -170,11 +174,11 @@ static bool open_and_due(const struct scope *scope)
     return scope->chain && scope_due(scope->chain, 0) == scope;
 }
 
-// A scope of the thread was closed that others lay in, or a shield ended: whatever is due now is raised. Of all that are
-// over in a thread, the one that is due stays in the heap, and those inside of it do not: else 2,000
-// nested ones would all be looked at again and again. It changes when a timeout was raised, a shield ends, or one is
-// closed that others lie in.
-static void watch_due(struct scope_chain *chain)
+// Puts the scope that is due into the heap, so that the helper raises its error. A scope has passed when its time is
+// over; of a thread's passed scopes the outermost that no shield holds back is due. Only the due scope is in the heap:
+// otherwise the helper would check 2,000 nested scopes again and again. Which scope is due changes when a timeout was
+// raised, a shield ends, or a scope that contains others is closed.
+static void rearm_due(struct scope_chain *chain)
 {
     if (!chain->innermost || chain->innermost->earliest > chain->passed) return;
     struct scope *due = scope_due(chain, 0);
@@ -184,20 +188,20 @@ static void watch_due(struct scope_chain *chain)
     wake_by(0);
 }
 
-// Timeout.timeout interrupts whatever its block does. A deadline fails waits, in threads as in tasks: code that
-// computes goes on until it waits, which is when the helper gets the GVL.
+// Timeout.timeout interrupts any code in its block. A deadline fails only waits, in threads as in tasks: while the
+// thread computes, the helper looks again later.
 static void fire(struct scope *scope)
 {
     HEDDLE_ASSERT(scope->chain);
     VALUE self = scope->self;
     struct scope_chain *chain = scope->chain;
-    VALUE thread = chain->thread; // has the chain
+    VALUE thread = chain->thread; // keeps the chain alive
     scope_expire(scope);
     if (scope_abandoned(scope)) scope_close(scope);
     if (!scope->chain) return;
-    if (!chain->other_fibers && !open_and_due(scope) &&
-        scope_due(chain, 0)) { // whether a other_fiber is due may change at any time
-        watch_due(chain);
+    // A scope of another fiber may become due at any time.
+    if (!chain->other_fibers && !open_and_due(scope) && scope_due(chain, 0)) {
+        rearm_due(chain);
         return;
     }
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
@@ -207,7 +211,7 @@ static void fire(struct scope *scope)
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {
         look_again(scope);
-        if (scope->kind == SCOPE_TIMEOUT) watch_due(chain);
+        if (scope->kind == SCOPE_TIMEOUT) rearm_due(chain);
     }
     RB_GC_GUARD(self);
     RB_GC_GUARD(thread);
@@ -247,8 +251,8 @@ static VALUE watch(VALUE unused)
 
 static VALUE start_helper(VALUE unused);
 
-// Somebody may have killed it, with the deadlines of others open: another one takes over. Not when the program ends,
-// which kills all threads until none is left.
+// A program may have killed the helper while deadlines of other threads were open: starts another helper. Not when the
+// program ends, which kills all threads.
 static VALUE forget(VALUE unused)
 {
     (void)unused;
@@ -270,7 +274,7 @@ static void note_end(VALUE unused)
     program_ends = true;
 }
 
-// A child of fork has the thread that forked, and none of the others' scopes.
+// A child of fork has only the thread that forked, and only that thread's scopes.
 static void abandon_parents_side(void)
 {
     struct timer_heap parents = heap;
@@ -284,7 +288,7 @@ static void abandon_parents_side(void)
     timer_heap_free(&parents);
     struct scope_chain *chain = thread_scope_chain(rb_thread_current());
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
-        scope->sending = false; // by a helper that is not there any more, to a queue that is
+        scope->sending = false; // a helper that no longer exists was sending to this thread's queue
         if (scope->at != DEADLINE_NEVER) timer_add(&heap, &scope->timer, scope->at);
     }
 }
@@ -292,7 +296,7 @@ static void abandon_parents_side(void)
 static VALUE start_helper(VALUE unused)
 {
     (void)unused;
-    sleeper.wake_at = 0; // it looks at the heap first
+    sleeper.wake_at = 0; // the helper checks the heap first
     VALUE thread = rb_thread_create(help, NULL);
     helper = thread;
     rb_funcall(thread, id_set_name, 1, rb_str_new_cstr("heddle deadlines"));
@@ -322,8 +326,7 @@ void thread_scope_periodic(bool (*wanted)(deadline_t now))
 
 // ---- the host of a thread's scopes
 
-// Scopes of all plain threads, and those of threads that ended in the middle of one or that a child of fork does not
-// have.
+// Open scopes of all plain threads, including those of threads that ended inside a scope or that a child of fork lacks.
 static size_t open_count;
 
 bool thread_scopes_open(void)
@@ -334,9 +337,9 @@ bool thread_scopes_open(void)
 static void arm(struct scope *scope, struct scope_chain *chain)
 {
     if (scope->at != DEADLINE_NEVER) {
-        need_helper(); // raises ThreadError when no thread can be started
+        need_helper(); // raises ThreadError if no thread can be started
         scope->timer.expire = expire;
-        scope->chain = chain; // mark_heap goes by it
+        scope->chain = chain; // mark_heap needs the chain
         timer_add(&heap, &scope->timer, scope->at);
         last_thread = chain->thread;
         last_chain = chain;
@@ -346,7 +349,7 @@ static void arm(struct scope *scope, struct scope_chain *chain)
     open_count++;
 }
 
-// From here on nothing is raised for it any more.
+// Raises nothing for the scope from here on.
 static void disarm(struct scope *scope)
 {
     timer_cancel(&heap, &scope->timer);
@@ -356,16 +359,16 @@ static void disarm(struct scope *scope)
 static void closed(struct scope *scope, struct scope_chain *chain, bool uncovers)
 {
     (void)scope;
-    if (uncovers) watch_due(chain);
+    if (uncovers) rearm_due(chain);
 }
 
 static bool is_home(struct scope_chain *chain, VALUE fiber)
 {
-    if (!chain->root && !fiber_can_yield(fiber)) chain->root = fiber; // asked once a thread
+    if (!chain->root && !fiber_can_yield(fiber)) chain->root = fiber; // checked once a thread
     return chain->root == fiber;
 }
 
-// Where a loop of ours runs on the thread, it asks from another fiber than the one that waits.
+// If a loop of ours runs on the thread, another fiber than the waiting one may ask.
 static VALUE running_fiber(const struct scope_chain *chain)
 {
     VALUE waiting = loops_root_fiber(chain->thread);
@@ -380,7 +383,7 @@ static const struct scope_host thread_host = {
     .running_fiber = running_fiber,
 };
 
-// ---- taking back
+// ---- taking back an exception that was raised in the thread
 
 static VALUE check(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused2))
 {
@@ -407,10 +410,10 @@ void thread_scope_take_back(struct scope *scope)
         rb_protect(let_in, error, &state);
         if (!state) {
             if (underway) continue;
-            break; // has arrived before
+            break; // the exception has arrived before
         }
         VALUE raised = rb_errinfo();
-        if (!is_exception(raised)) rb_jump_tag(state); // Thread#kill, a throw to somewhere outside
+        if (!is_exception(raised)) rb_jump_tag(state); // Thread#kill, or a throw to a block outside
         if (raised == error) {
             rb_set_errinfo(Qnil);
             scope->failures--;
@@ -429,7 +432,9 @@ void thread_scope_take_back(struct scope *scope)
 /*
  * call-seq: Heddle.keep_deadlines -> nil
  *
- * @api private In a child of fork: starts the helper for the deadlines that the calling thread is under.
+ * In a child of fork: starts the helper for the deadlines of the calling thread.
+ *
+ * @api private
  */
 static VALUE keep_deadlines(VALUE self)
 {

@@ -14,8 +14,8 @@ uint8_t *buffer_room(struct stream_buffer *buffer, size_t room)
 {
     if (buffer_free_room(buffer) >= room && buffer->bytes) return buffer->bytes + buffer->end;
     size_t used = buffer_used(buffer);
-    if (room > SIZE_MAX / 4 - used) rb_raise(rb_eNoMemError, "a stream's buffer cannot hold %zu bytes more", room);
-    // Moving is cheap where little is left, and then makes room for long.
+    if (room > SIZE_MAX / 4 - used) rb_raise(rb_eNoMemError, "a stream's buffer cannot hold %zu more bytes", room);
+    // Moving costs little if few bytes are left, and then makes room for long.
     if (buffer->capacity >= used + room && used <= buffer->capacity / 2) {
         move_to_start(buffer);
         return buffer->bytes + buffer->end;

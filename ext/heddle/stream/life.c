@@ -10,8 +10,9 @@
 
 static VALUE eStreamBusy, eStreamClosed;
 
-// A child of fork shares the socket. What was written and not sent is its parent's to send, and replies that are owed are
-// the parent's to read; at rest the stream may have been handed over, as a server does that forks for each connection.
+// A child of fork shares the socket. Only the parent may send the bytes that were written and not sent, and read the
+// replies that are owed. A stream at rest may have been handed over to the child, as by a server that forks for each
+// connection.
 static void adopt(struct stream *stream)
 {
     stream->forks = fork_count();
@@ -19,27 +20,26 @@ static void adopt(struct stream *stream)
                    !buffer_used(&stream->out) && !buffer_used(&stream->piggybacked);
     stream->busy[SIDE_READ] = stream->busy[SIDE_WRITE] = false;
     stream->foreign_waits = 0;
-    if (stream->conversing != rb_fiber_current()) stream->conversing = 0; // its thread is the parent's
+    if (stream->exchanging != rb_fiber_current()) stream->exchanging = 0; // its thread exists only in the parent
     if (at_rest) {
-        stream->between_messages = true; // its author may be a fiber of another thread, which is not here
+        stream->between_messages = true; // the author may be a fiber of a thread that does not exist here
         stream->author = 0;
         return;
     }
     buffer_release(&stream->out);
     buffer_release(&stream->piggybacked);
-    stream->tls = Qnil; // its goodbye would end the parent's
-    stream_poison(stream, "this process was forked while it was in use by its parent");
+    stream->tls = Qnil; // closing TLS here would end the parent's connection
+    stream_poison(stream, "this process was forked while the parent used the stream");
 }
 
 void stream_check_open(const struct stream *stream)
 {
     if (!stream->closed) return;
     if (!stream->reason) rb_raise(rb_eIOError, "closed stream");
-    rb_raise(eStreamClosed, "the stream to %" PRIsVALUE " was closed, for %s: connect again", stream->peer,
-             stream->reason);
+    rb_raise(eStreamClosed, "the stream to %" PRIsVALUE " is closed (%s): connect again", stream->peer, stream->reason);
 }
 
-// Its number may be another file's by now: no byte of ours may go there.
+// The number may belong to another file by now: no byte of ours may go there.
 static bool socket_gone(const struct stream *stream)
 {
     return shim_open_descriptor(stream->io) != stream->descriptor;
@@ -48,7 +48,7 @@ static bool socket_gone(const struct stream *stream)
 void stream_check_socket(struct stream *stream)
 {
     if (!socket_gone(stream)) return;
-    stream_poison(stream, "somebody closed its socket without it");
+    stream_poison(stream, "other code closed the socket");
     stream_check_open(stream);
 }
 
@@ -70,23 +70,23 @@ static void refuse(const struct stream *stream, const char *others)
 VALUE stream_exchange(struct stream *stream)
 {
     stream_adopt(stream);
-    VALUE before = stream->conversing;
+    VALUE before = stream->exchanging;
     VALUE fiber = rb_fiber_current();
-    // Both would ask, and each might read the other's answer. Nothing is lost yet.
+    // Both fibers would send requests, and each might read the other's reply. Nothing is lost yet.
     if (before && before != fiber) refuse(stream, "in the middle of an exchange with");
-    stream->conversing = fiber;
+    stream->exchanging = fiber;
     return before;
 }
 
 void stream_enter(struct stream *stream, enum stream_side side)
 {
     stream_adopt(stream);
-    if (stream->securing && stream->conversing != rb_fiber_current()) refuse(stream, "beginning TLS with");
+    if (stream->securing && stream->exchanging != rb_fiber_current()) refuse(stream, "beginning TLS with");
     while (stream->busy[side]) {
         VALUE caller = stream->calling[side];
-        // A fiber of this very thread inside a call of TLS: a callback of its user's waits there.
+        // Another fiber of this thread is inside a TLS call: a callback of the program waits there.
         if (!caller || caller == rb_thread_current()) refuse(stream, side == SIDE_READ ? "reading from" : "writing to");
-        // Who writes reads now and then, and who reads sends, which is no reason to refuse anybody.
+        // TLS reads while it writes and writes while it reads, for a moment only: no reason to refuse.
         rb_thread_schedule();
         stream_check_open(stream);
     }
@@ -99,13 +99,14 @@ static VALUE close_io(VALUE io)
     return rb_funcall(io, rb_intern("close"), 0);
 }
 
-// What is in flight may also be a kill or a throw, which is no object of Ruby's.
+// The current rb_errinfo may also be a kill or a throw, which is no Ruby object.
 static bool is_a(VALUE error, VALUE klass)
 {
     return !SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO && RTEST(rb_obj_is_kind_of(error, klass));
 }
 
-// What a socket or TLS says of itself when it is closed. Anything else was sent to this thread (a timeout, Thread#raise).
+// Returns whether the socket or TLS itself raised the error while closing. Any other error came from outside (a
+// timeout, Thread#raise).
 static bool closes_own(VALUE error)
 {
     return is_a(error, rb_eIOError) || is_a(error, rb_eSystemCallError) || is_a(error, tls_error());
@@ -113,8 +114,9 @@ static bool closes_own(VALUE error)
 
 void stream_shut(struct stream *stream, bool politely)
 {
-    bool childs = stream->forks != fork_count(); // the socket is the parent's
-    // Who waits through a foreign scheduler may never hear of a close, and would then wait for whatever gets the number next.
+    bool childs = stream->forks != fork_count(); // the parent owns the socket
+    // A fiber that waits through a foreign scheduler may never learn of the close, and would then wait for the next
+    // file with this number. So shut the socket down first, and close it later.
     if (stream->foreign_waits && !childs && !socket_gone(stream) && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
         stream->closed = stream->close_later = true;
         return;
@@ -132,9 +134,9 @@ void stream_shut(struct stream *stream, bool politely)
     int state = 0, other = 0;
     VALUE other_error = Qnil;
     if (politely && !NIL_P(tls) && !childs) {
-        rb_protect(close_io, tls, &state); // sends its goodbye, and closes the socket if that works
+        rb_protect(close_io, tls, &state); // sends the closing alert, and closes the socket if that works
     }
-    // An interrupt that arrives inside of close leaves the IO open: it is closed again, and the interrupt goes on.
+    // An interrupt inside close leaves the IO open: closes it again, and passes the interrupt on.
     for (int i = 0; i < 3 && !NIL_P(io) && shim_open_descriptor(io) >= 0; i++) {
         if (state) other = state, other_error = rb_errinfo();
         state = 0;
@@ -143,7 +145,7 @@ void stream_shut(struct stream *stream, bool politely)
     if (state) other = state, other_error = rb_errinfo();
     if (!other) return;
     if (!closes_own(other_error)) rb_jump_tag(other);
-    // What cannot be put back (a throw, a kill) whoever runs us in an rb_ensure puts back.
+    // An rb_ensure around this call restores a throw or a kill, which rb_set_errinfo cannot.
     if (NIL_P(before) || is_a(before, rb_eException)) rb_set_errinfo(before);
 }
 
@@ -166,13 +168,14 @@ void stream_expect(struct stream *stream, unsigned replies)
 {
     stream_check_open(stream);
     if (replies > UINT32_MAX - stream->owed)
-        rb_raise(rb_eArgError, "%u replies more than the %u that are owed are too many", replies, stream->owed);
+        rb_raise(rb_eArgError, "cannot expect %u more replies: %u are owed already", replies, stream->owed);
     stream->owed += replies;
 }
 
 void stream_replied(struct stream *stream, unsigned replies)
 {
-    if (replies > stream->owed) rb_raise(rb_eArgError, "%u replies were read, but %u were owed", replies, stream->owed);
+    if (replies > stream->owed)
+        rb_raise(rb_eArgError, "%u replies were read, but only %u were owed", replies, stream->owed);
     stream->owed -= replies;
 }
 
@@ -197,7 +200,7 @@ bool stream_healthy(struct stream *stream)
     struct pollfd now = {.fd = stream->descriptor, .events = POLLIN};
     stream->statistics.polls++;
     if (NIL_P(stream->tls)) return poll(&now, 1, 0) == 0;
-    // TLS sends records of its own at any time, such as sessions to come back with.
+    // TLS sends its own records at any time, such as session tickets.
     if (!tls_pending(stream) && poll(&now, 1, 0) == 0) return true;
     return stream_receive(stream, NULL, 0, 1) == -EAGAIN;
 }

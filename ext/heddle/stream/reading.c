@@ -7,11 +7,12 @@
 #include <string.h>
 
 enum {
-    LEAST_ROOM = 4 << 10,       // less than this free is not worth a system call
-    DIRECT = 16 << 10,          // what is missing of a String beyond this does not go through the buffer
-    FIRST_RESERVE = 4 << 20,    // memory for what a length announces and has not arrived
-    LARGEST_RESERVE = 16 << 20, // … where much has
-    SKIP_ROOM = 64 << 10
+    LEAST_ROOM = 4 << 10,       // less free room than this is not worth a system call
+    DIRECT = 16 << 10,          // if more than this is missing from a String, it bypasses the buffer
+    FIRST_RESERVE = 4 << 20,    // memory reserved for announced bytes that have not arrived
+    LARGEST_RESERVE = 16 << 20, // … once many have arrived
+    SKIP_ROOM = 64 << 10,
+    AT_ONCE = 16 << 10
 };
 
 static VALUE eUnexpectedEnd, eBufferLimitExceeded;
@@ -37,7 +38,7 @@ ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, siz
         stream->bytes_since_wait += (size_t)count;
         if (NIL_P(stream->tls)) stream->likely_empty = (size_t)count < length + spare_length;
         if (NIL_P(stream->tls) && (size_t)count > length) in->end += (size_t)count - length;
-        // A peer that fills it has more to say.
+        // A peer that fills the buffer probably has more to send.
         if (!length && (size_t)count == spare_length && in->capacity < BUFFER_KEEP) buffer_room(in, in->capacity);
     } else if (count == 0) {
         stream->ended = true;
@@ -54,14 +55,15 @@ short stream_read_events(const struct stream *stream, bool unsent)
     return events;
 }
 
-// Waits unless a receive is likely to find something. What was written is sent first, for nobody answers what was not; what
-// the peer does not take goes out while it is waited for, so that a peer which wants to be read first is.
+// Waits unless a receive is likely to find something. Sends written bytes first, because the peer answers no request
+// that was not sent. Bytes that the socket does not take are sent during the wait, so that a peer which wants to be
+// read first is read.
 static void await(struct stream *stream, struct stream_limit *limit)
 {
     size_t before = buffer_used(&stream->in);
     for (;;) {
         bool unsent = stream_send_first(stream);
-        if (buffer_used(&stream->in) != before || stream->ended) return; // another thread received it while it wrote
+        if (buffer_used(&stream->in) != before || stream->ended) return; // another thread received bytes meanwhile
         if (!stream->likely_empty || (!NIL_P(stream->tls) && tls_pending(stream))) {
             stream_spend(stream, SIDE_READ, limit);
             return;
@@ -73,7 +75,7 @@ static void await(struct stream *stream, struct stream_limit *limit)
     stream->likely_empty = false;
 }
 
-// Who reads on and on where nothing more will come never waits: also he is to notice that his time is over.
+// Code that keeps reading at the end never waits: it must notice that its time is over, too.
 static bool at_end(struct stream *stream, struct stream_limit *limit)
 {
     if (stream->ended) stream_spend(stream, SIDE_READ, limit);
@@ -82,7 +84,7 @@ static bool at_end(struct stream *stream, struct stream_limit *limit)
 
 bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit)
 {
-    size_t most = NIL_P(stream->tls) ? FIRST_RESERVE : BUFFER_KEEP; // TLS gives a record at a time
+    size_t most = NIL_P(stream->tls) ? FIRST_RESERVE : BUFFER_KEEP; // TLS returns one record at a time
     if (room < LEAST_ROOM) room = LEAST_ROOM;
     if (room > most) room = most;
     for (;;) {
@@ -106,18 +108,29 @@ const uint8_t *stream_buffered(const struct stream *stream, size_t *length)
     return *length ? buffer_front(&stream->in) : NULL;
 }
 
+enum stream_arrived stream_receive_arrived(struct stream *stream)
+{
+    stream_enter(stream, SIDE_READ);
+    if (stream->ended) return STREAM_GONE;
+    if (buffer_used(&stream->in) >= stream->buffer_limit) return STREAM_BYTES;
+    stream->busy[SIDE_READ] = true; // TLS lets other code run: nobody may read in between
+    ssize_t count = stream_receive(stream, NULL, 0, AT_ONCE);
+    stream->busy[SIDE_READ] = false; // if the receive raises, the stream is closed
+    return count > 0 ? STREAM_BYTES : count == -EAGAIN ? STREAM_NOTHING : STREAM_GONE;
+}
+
 void stream_end_early(struct stream *stream)
 {
-    stream_poison(stream, "its peer closed it in the middle of a reply");
+    stream_poison(stream, "the peer closed the connection in the middle of a reply");
     rb_raise(eUnexpectedEnd, "%" PRIsVALUE " closed the connection in the middle of a reply", stream->peer);
 }
 
 void stream_refuse_more(struct stream *stream, size_t limit)
 {
-    stream_poison(stream, "its peer sent more than it may");
+    stream_poison(stream, "the peer sent more than the limit");
     rb_raise(eBufferLimitExceeded,
-             "%" PRIsVALUE " sent more than the %zu bytes that may be held at once: raise the limit (limit:, "
-             "buffer_limit:), or read it in pieces",
+             "%" PRIsVALUE " sent more than the limit of %zu bytes: raise the limit (limit:, "
+             "buffer_limit:), or read in pieces",
              stream->peer, limit);
 }
 
@@ -162,20 +175,20 @@ VALUE stream_hidden_string(size_t capacity)
 
 VALUE stream_reveal(VALUE string, size_t length)
 {
-    rb_str_resize(string, (long)length); // gives back what it has too much
+    rb_str_resize(string, (long)length); // frees unused capacity
     return rb_obj_reveal(string, rb_cString);
 }
 
 static uint8_t *string_room(VALUE string, size_t arrived, size_t *room)
 {
     if ((size_t)RSTRING_LEN(string) != arrived)
-        rb_raise(rb_eRuntimeError, "the String was changed while it was read into");
+        rb_raise(rb_eRuntimeError, "the String was changed during a read into it");
     size_t free_room = rb_str_capacity(string) - arrived;
     if (free_room == 0 || *room < free_room) free_room = *room;
     if (free_room < *room && free_room < DIRECT) free_room = *room;
     size_t most = arrived < FIRST_RESERVE ? FIRST_RESERVE : arrived > LARGEST_RESERVE ? LARGEST_RESERVE : arrived;
     if (free_room > most) free_room = most;
-    // Ruby's expand sets the capacity, be it to less.
+    // Ruby's rb_str_modify_expand sets the capacity, even to a smaller one.
     if (rb_str_capacity(string) - arrived < free_room) {
         rb_str_modify_expand(string, (long)free_room);
     } else {
@@ -185,7 +198,7 @@ static uint8_t *string_room(VALUE string, size_t arrived, size_t *room)
     return (uint8_t *)RSTRING_PTR(string) + arrived;
 }
 
-// What is in the buffer, up to `count` bytes.
+// Moves up to `count` bytes from the buffer to the string.
 static size_t move_buffered(struct stream *stream, VALUE string, size_t arrived, size_t count)
 {
     size_t used = buffer_used(&stream->in);
@@ -246,8 +259,8 @@ static VALUE string_body(VALUE argument)
 static VALUE string_end(VALUE argument)
 {
     const struct string_reading *reading = (const struct string_reading *)argument;
-    // A String that was frozen meanwhile, or no memory for it: some of the bytes are taken from the stream, and nobody has them.
-    if (!reading->complete) stream_poison(reading->stream, "a String that it was read into could not take the bytes");
+    // The String was frozen meanwhile, or there was no memory for it: bytes were taken from the stream and are lost.
+    if (!reading->complete) stream_poison(reading->stream, "a String could not take the bytes that were read");
     return Qnil;
 }
 

@@ -1,4 +1,4 @@
-// The methods of Heddle::Stream that read. They answer as those of TCPSocket do; Strings are binary.
+// The reading methods of Heddle::Stream. Their results are those of TCPSocket's methods; Strings are binary.
 #include "stream/internals.h"
 
 #include "shims.h"
@@ -11,7 +11,7 @@
 static ID id_chomp, id_limit, id_exception;
 static VALUE sym_wait_readable, sym_wait_writable;
 
-// After all arguments have been converted, which may run anybody's code.
+// Call it after converting all arguments, which may run any Ruby code.
 static struct stream *begin(VALUE self)
 {
     struct stream *stream = stream_get(self);
@@ -26,14 +26,15 @@ static size_t length_of(VALUE number)
     return (size_t)length;
 }
 
-// The argument at that place that is a String to read into, or nil.
+// The String argument at that place to read into, or nil.
 static VALUE given_string(int argc, VALUE *argv, int place)
 {
     if (argc <= place || NIL_P(argv[place])) return Qnil;
     return StringValue(argv[place]);
 }
 
-// The caller's own, emptied but with its memory; or a new one, which nobody knows until it is handed out.
+// The caller's own String, emptied but with its memory kept; or a new String, which no other code knows until it is
+// returned.
 static VALUE destination(VALUE given, size_t capacity)
 {
     if (NIL_P(given)) return stream_hidden_string(capacity < BUFFER_KEEP ? capacity : BUFFER_KEEP);
@@ -65,10 +66,10 @@ static void raise_end_of_file(void)
 /*
  * call-seq: stream.read(length = nil, buffer = nil) -> String or nil
  *
- * The next +length+ bytes, fewer only when the peer closes before; nil at the end. Without a length all that is still to
- * come. As IO#read has it; large ones are received straight into their String.
+ * Reads the next +length+ bytes, fewer only if the peer closes first; nil at the end. Without a length, reads
+ * everything until the end. Works like IO#read; long reads are received directly into their String.
  *
- * Raises Heddle::DeadlineExceeded, Errno::ECONNRESET and the like, after which the stream is closed.
+ * Raises Heddle::DeadlineExceeded, Errno::ECONNRESET and similar errors; the stream is then closed.
  */
 static VALUE read_bytes(int argc, VALUE *argv, VALUE self)
 {
@@ -88,9 +89,9 @@ static VALUE read_bytes(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: stream.read_into(string, length) -> string
  *
- * Exactly +length+ bytes in place of what the String holds, whose memory is used again.
+ * Reads exactly +length+ bytes, which replace the contents of +string+. The String's memory is reused.
  *
- * Raises Heddle::UnexpectedEnd when the peer closes before, and what #read raises.
+ * Raises Heddle::UnexpectedEnd if the peer closes first, and the errors of #read.
  */
 static VALUE read_into(VALUE self, VALUE string, VALUE length)
 {
@@ -108,7 +109,7 @@ static VALUE read_into(VALUE self, VALUE string, VALUE length)
  *   stream.readpartial(length, buffer = nil) -> String
  *   stream.sysread(length, buffer = nil) -> String
  *
- * What there is, at most +length+ bytes; waits while there is nothing. EOFError at the end.
+ * Reads the available bytes, at most +length+; waits if there are none. Raises EOFError at the end.
  */
 static VALUE readpartial(int argc, VALUE *argv, VALUE self)
 {
@@ -133,8 +134,8 @@ static bool wants_exception(VALUE options)
 /*
  * call-seq: stream.read_nonblock(length, buffer = nil, exception: true) -> String, :wait_readable or nil
  *
- * As #readpartial, but never waits: raises IO::EAGAINWaitReadable, or with <tt>exception: false</tt> answers
- * <tt>:wait_readable</tt> then, and nil at the end.
+ * Like #readpartial, but never waits. If no bytes are there, raises IO::EAGAINWaitReadable, or with <tt>exception:
+ * false</tt> returns <tt>:wait_readable</tt>, and nil at the end.
  */
 static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
 {
@@ -171,8 +172,8 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
 
 struct line_options {
     VALUE separator; // or nil
-    size_t most;     // bytes of a line, of which the rest comes next time; or SIZE_MAX
-    size_t longest;  // bytes of a line, beyond which something is wrong
+    size_t most;     // most bytes of a line; the rest comes with the next call; or SIZE_MAX
+    size_t longest;  // a longer line is an error
     bool chomp;
     bool paragraphs;
 };
@@ -199,7 +200,7 @@ static struct line_options parse_line_options(int argc, VALUE *argv, const struc
     }
     if (!NIL_P(line.separator)) {
         StringValue(line.separator);
-        line.separator = rb_str_new_frozen(line.separator); // nobody shortens it while we wait
+        line.separator = rb_str_new_frozen(line.separator); // no other code can change it during a wait
         line.paragraphs = RSTRING_LEN(line.separator) == 0;
         if (line.paragraphs) line.separator = rb_str_new_cstr("\n\n");
     }
@@ -215,7 +216,7 @@ static void skip_newlines(struct stream *stream, struct stream_limit *limit)
     }
 }
 
-// How many bytes of the buffer are the next line; 0 at the end.
+// The number of bytes in the buffer that form the next line; 0 at the end.
 static size_t find_line(struct stream *stream, const struct line_options *line, struct stream_limit *limit, bool *whole)
 {
     const char *separator = RSTRING_PTR(line->separator);
@@ -271,7 +272,7 @@ static VALUE next_line(struct stream *stream, const struct line_options *line)
     size_t kept = line->chomp && whole ? chomped(stream, line, length) : length;
     VALUE string = rb_str_new((const char *)buffer_front(&stream->in), (long)kept);
     buffer_consume(&stream->in, length);
-    if (line->paragraphs) { // what has arrived of them; the next call passes over the rest
+    if (line->paragraphs) { // newlines that have arrived; the next call skips the rest
         while (buffer_used(&stream->in) && *buffer_front(&stream->in) == '\n')
             buffer_consume(&stream->in, 1);
     }
@@ -283,8 +284,8 @@ static VALUE next_line(struct stream *stream, const struct line_options *line)
 /*
  * call-seq: stream.gets(separator = $/, most = nil, chomp: false, limit: buffer_limit) -> String or nil
  *
- * The next line, nil at the end, as IO#gets has it; the whole line has to be there within the read timeout. Of a line longer
- * than +most+ bytes the rest comes with the next call; of one longer than +limit+ bytes none: the stream is closed.
+ * Reads the next line, or nil at the end, like IO#gets. The whole line must arrive within the read timeout. For a line
+ * longer than +most+ bytes, the next call returns the rest. A line longer than +limit+ bytes closes the stream.
  *
  * Raises Heddle::DeadlineExceeded, Heddle::BufferLimitExceeded.
  */
@@ -298,15 +299,23 @@ static VALUE gets_line(int argc, VALUE *argv, VALUE self)
     return string;
 }
 
-/* call-seq: stream.lineno -> Integer. How many lines were read. */
+/*
+ * call-seq: stream.lineno -> Integer
+ *
+ * The number of lines read so far.
+ */
 static VALUE lineno(VALUE self)
 {
     return ULL2NUM(stream_get(self)->statistics.lines);
 }
 
-// ---- the rest
+// ---- other methods
 
-/* call-seq: stream.getbyte -> Integer or nil. The next byte, nil at the end. */
+/*
+ * call-seq: stream.getbyte -> Integer or nil
+ *
+ * Reads the next byte; nil at the end.
+ */
 static VALUE getbyte(VALUE self)
 {
     struct stream *stream = begin(self);
@@ -318,7 +327,11 @@ static VALUE getbyte(VALUE self)
     return byte;
 }
 
-/* call-seq: stream.unread(string) -> nil. Puts bytes back in front of what is to be read next. */
+/*
+ * call-seq: stream.unread(string) -> nil
+ *
+ * Pushes bytes back: the next read returns them first.
+ */
 static VALUE unread(VALUE self, VALUE string)
 {
     StringValue(string);
@@ -335,14 +348,15 @@ static VALUE unread(VALUE self, VALUE string)
 /*
  * call-seq: stream.peek(length) -> String
  *
- * The next +length+ bytes, fewer when the peer closes before, which stay to be read.
+ * Returns the next +length+ bytes, fewer if the peer closes first, without consuming them.
  */
 static VALUE peek(VALUE self, VALUE length)
 {
     size_t count = length_of(length);
     struct stream *stream = begin(self);
     if (count > stream->buffer_limit)
-        rb_raise(rb_eArgError, "a stream can hold %zu bytes (buffer_limit:), not %zu", stream->buffer_limit, count);
+        rb_raise(rb_eArgError, "a stream holds at most %zu bytes (buffer_limit:), not %zu", stream->buffer_limit,
+                 count);
     struct stream_limit limit = stream_read_limit(stream);
     while (buffer_used(&stream->in) < count) {
         if (!stream_fill(stream, count - buffer_used(&stream->in), &limit)) break;
@@ -351,7 +365,11 @@ static VALUE peek(VALUE self, VALUE length)
     return rb_str_new((const char *)buffer_front(&stream->in), (long)(used < count ? used : count));
 }
 
-/* call-seq: stream.skip(length) -> self. Passes over so many bytes; Heddle::UnexpectedEnd when there are fewer. */
+/*
+ * call-seq: stream.skip(length) -> self
+ *
+ * Skips +length+ bytes. Raises Heddle::UnexpectedEnd if there are fewer.
+ */
 static VALUE skip(VALUE self, VALUE length)
 {
     size_t count = length_of(length);
@@ -359,7 +377,11 @@ static VALUE skip(VALUE self, VALUE length)
     return self;
 }
 
-/* call-seq: stream.eof? -> true or false. Waits until there is a byte to read, or the end. */
+/*
+ * call-seq: stream.eof? -> true or false
+ *
+ * Returns whether the stream is at its end. Waits until a byte or the end has arrived.
+ */
 static VALUE eof_p(VALUE self)
 {
     struct stream *stream = begin(self);
@@ -370,9 +392,9 @@ static VALUE eof_p(VALUE self)
 /*
  * call-seq: stream.wait_readable(timeout = nil) -> self or nil
  *
- * Until there is something to read or the end, nil when that takes more than +timeout+ seconds. Ended by an exception it
- * leaves the stream as it was, unless replies are owed. What was written is sent meanwhile. The time of an #exchange bounds it
- * too; the read timeout does not.
+ * Waits until bytes or the end can be read; returns nil if that takes more than +timeout+ seconds. An exception in this
+ * wait leaves the stream unchanged, unless replies are owed. Written bytes are sent meanwhile. The time of an #exchange
+ * applies; the read timeout does not.
  */
 static VALUE wait_readable(int argc, VALUE *argv, VALUE self)
 {

@@ -1,30 +1,32 @@
-// Bytes with a deadline, over a socket or TLS: what clients that speak a protocol build on. Knows no protocol.
+// A stream: bytes with a deadline, over a socket or TLS. Clients of protocols build on it; the stream knows no
+// protocol.
 //
-// Whatever says that it may wait may run other fibers and threads, raise what was sent to this one, and move the buffers: a
-// pointer into them is good until the next call of one of these. When anything is raised in a wait, the stream has been
-// closed: nobody knows where an exchange stands after half an operation.
+// A function that may wait may run other fibers and threads, raise what is pending for the caller, and move the
+// buffers: a pointer into a buffer is valid until the next call of such a function. If a wait raises, the stream has
+// been closed: after half an operation nobody knows where an exchange stands.
 //
-// A question and its answer, in three system calls (send, poll, receive):
+// A request and its reply, in three system calls (send, poll, receive):
 //
-//     deadline_t before = stream_bound(stream, until);     // one time for all of it
+//     deadline_t before = stream_bound(stream, until);     // one time limit for the whole exchange
 //     stream_expect(stream, 1);
 //     stream_append(stream, "get k\r\n", 7);               // gathered …
 //     const uint8_t *line = stream_buffered(stream, &there);
-//     while (!parse(line, there, &length, &size)) {        // in place; nonsense: stream_poison, and raise
-//         stream_need(stream, there + 1);                  // … and sent when this has to wait
+//     while (!parse(line, there, &length, &size)) {        // in place; malformed: stream_poison, and raise
+//         stream_need(stream, there + 1);                  // … and sent before this waits
 //         line = stream_buffered(stream, &there);
 //     }
 //     stream_consume(stream, length);
-//     VALUE value = stream_take(stream, size);             // a large one is received straight into its String
+//     VALUE value = stream_take(stream, size);             // a long value is received directly into its String
 //     stream_skip(stream, 2);
 //     stream_replied(stream, 1);
 //     stream_bound(stream, before);
 //     RB_GC_GUARD(object);
 //
-// What waits closes the stream when it raises. For what else may raise in between (no memory, a block of the user's) the
-// reply that is still owed keeps the stream from being healthy, and whoever lends it out from lending it out again.
+// A function that waits closes the stream when it raises. If other code raises in between (no memory, a block of the
+// user's), the reply is still owed, so the stream is not healthy and a pool does not lend it out again.
 //
-// One who asks much at once calls stream_flush now and then, and never has to mind what both sides' sockets hold.
+// A client that sends many requests at once calls stream_flush now and then, and need not care how much both sockets
+// hold.
 #ifndef HEDDLE_STREAM_STREAM_H
 #define HEDDLE_STREAM_STREAM_H
 
@@ -32,73 +34,80 @@
 
 struct stream;
 
-// That of a Heddle::Stream. Raises TypeError for anything else, IOError for one that is closed. Keep the object on the
-// stack (RB_GC_GUARD) while the pointer is in use.
+// The stream of a Heddle::Stream. Raises TypeError for another object, IOError for a closed stream. Keep the object on
+// the stack (RB_GC_GUARD) while the pointer is in use.
 struct stream *stream_of(VALUE object);
 
-// Whether that of a Heddle::Stream is closed. Raises TypeError for anything else.
+// Returns whether a Heddle::Stream is closed. Raises TypeError for another object.
 bool stream_is_closed(VALUE object);
 
-// ---- reading. All but stream_buffered and stream_consume may wait: until the read timeout, the deadline of the exchange
-// and the one in force, whichever is first. Before a wait, what was written is sent.
+// ---- reading. All functions except stream_buffered and stream_consume may wait, until the earliest of the read
+// timeout, the exchange's time limit and the deadline in force. Written bytes are sent before a wait.
 
-// What has arrived already, in place.
+// The bytes that have arrived, in place.
 const uint8_t *stream_buffered(const struct stream *stream, size_t *length);
 
-// Has at least so many bytes in the buffer, and says where. Raises Heddle::UnexpectedEnd when the peer closes before,
-// Heddle::BufferLimitExceeded for more than the stream may hold.
+// Makes sure that `count` bytes are in the buffer, and returns their address. Raises Heddle::UnexpectedEnd if the peer
+// closes first, Heddle::BufferLimitExceeded for more than the stream may hold.
 const uint8_t *stream_need(struct stream *stream, size_t count);
 
-// So many bytes, which are in the buffer, are done with. Pointers into the rest stay good.
+// Consumes `count` bytes, which must be in the buffer. Pointers to the rest stay valid.
 void stream_consume(struct stream *stream, size_t count);
 
-// The next bytes as a binary String of their own, what has not arrived yet straight into it. A length that comes from the
-// wire costs no more than 4 MiB of memory before the bytes are there. Raises Heddle::UnexpectedEnd.
+// Returns the next `count` bytes as a new binary String, receiving directly into it. A length from the wire costs at
+// most 4 MiB of memory before the bytes arrive. Raises Heddle::UnexpectedEnd.
 VALUE stream_take(struct stream *stream, size_t count);
 
-// Passes over so many bytes. Raises Heddle::UnexpectedEnd.
+// Skips `count` bytes. Raises Heddle::UnexpectedEnd.
 void stream_skip(struct stream *stream, size_t count);
 
-// ---- writing. Only the first three never wait; they raise IOError for a closed stream, Heddle::StreamBusy while somebody
-// else sends.
+// Receives once what has arrived, without waiting. STREAM_GONE: the peer has closed the stream, or it failed; the next
+// function that waits says which.
+enum stream_arrived { STREAM_NOTHING, STREAM_BYTES, STREAM_GONE };
+enum stream_arrived stream_receive_arrived(struct stream *stream);
 
-// Room for so many bytes at the end of what is to be sent; commit says how many were put there, before anything else is
-// written.
+// ---- writing. Only the first three functions never wait; they raise IOError for a closed stream, Heddle::StreamBusy
+// while another fiber sends.
+
+// Reserves room for `count` bytes at the end of the bytes to be sent. Call stream_commit with the number of bytes that
+// were put there before any other write.
 uint8_t *stream_reserve(struct stream *stream, size_t count);
 void stream_commit(struct stream *stream, size_t count);
 void stream_append(struct stream *stream, const void *bytes, size_t length);
 
-// Bytes that the peer does not answer and that nobody waits for: they ride in front of the next message. Beyond 64 KiB or
-// 128 messages they are sent at once, which may wait.
+// Queues a message without a reply that nobody waits for: it is piggybacked on the next message. Beyond 64 KiB or 128
+// messages they are sent at once, which may wait.
 void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t length);
 
-// Sends all there is, also what rides, and reads meanwhile what the peer sends when it takes no more.
+// Sends everything, including piggybacked bytes. If the peer takes no more, reads meanwhile what the peer sends.
 void stream_flush(struct stream *stream);
 
-// Sends what rides, as much of it as is taken at once: for another thread than the one that uses the stream, between two of
-// its operations. Never waits and lets nobody else run; raises IOError for a closed stream. False when it could not: over
-// TLS, in the middle of a message, or when the connection is lost, which its user is told by the next operation.
+// Sends as many piggybacked bytes as the socket takes at once: for another thread than the stream's user, between two
+// operations. Never waits and lets no other code run; raises IOError for a closed stream. Returns false if it cannot
+// send: over TLS, in the middle of a message, or when the connection is lost, which the user's next operation reports.
 bool stream_send_piggybacked(struct stream *stream);
 
 // ---- exchanges of requests and replies
 
-// So many replies more are owed. A stream that is owed some is not healthy: it is not to be handed on.
+// The peer owes `replies` more replies. A stream with outstanding replies is not healthy and must not be handed on.
 void stream_expect(struct stream *stream, unsigned replies);
 
-// So many have been read whole.
+// `replies` replies were read completely.
 void stream_replied(struct stream *stream, unsigned replies);
 
-// Every wait until it is changed again ends by this instant, or earlier. Returns what was in force before.
+// Limits every wait to this instant, until the next call. Returns the previous limit.
 deadline_t stream_bound(struct stream *stream, deadline_t until);
 
-// Closes it: what was asked and answered no longer match. `reason`, a literal, goes into the errors of later operations.
+// Closes the stream: requests and replies no longer match. `reason`, a literal, goes into the errors of later
+// operations.
 void stream_poison(struct stream *stream, const char *reason);
 
-// Whether it was closed because something was raised into one of its waits: a deadline around the code that runs, a cancel,
-// what another thread raised. The peer has done nothing wrong then.
+// Returns whether an exception in one of its waits closed the stream: a deadline around the running code, a
+// cancellation, an exception from another thread. The peer has done nothing wrong then.
 bool stream_was_interrupted(VALUE object);
 
-// Whether what is sent is encrypted, and so cut into records of 16 KiB at most, of which each costs a call.
+// Returns whether the stream is encrypted: sent bytes are then cut into records of at most 16 KiB, each of which costs
+// a call.
 bool stream_encrypted(const struct stream *stream);
 
 #endif

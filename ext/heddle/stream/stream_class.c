@@ -5,8 +5,8 @@
 
 static VALUE cStream;
 
-static const int64_t LAST_SPAN =
-    5000000000; // nanoseconds that a close may take to send, of a stream without a write timeout
+// Nanoseconds that a close may take to send the rest of a stream without a write timeout.
+static const int64_t LAST_SPAN = 5000000000;
 
 // ---- the object
 
@@ -17,9 +17,9 @@ static void mark(void *pointer)
     rb_gc_mark(stream->tls);
     rb_gc_mark(stream->scratch);
     rb_gc_mark(stream->peer);
-    // Compared only; but another fiber in the same place would be taken for them.
+    // Only compared; but unmarked, another fiber at the same address could be taken for them.
     if (stream->author) rb_gc_mark(stream->author);
-    if (stream->conversing) rb_gc_mark(stream->conversing);
+    if (stream->exchanging) rb_gc_mark(stream->exchanging);
 }
 
 static void release(void *pointer)
@@ -28,7 +28,7 @@ static void release(void *pointer)
     buffer_release(&stream->in);
     buffer_release(&stream->out);
     buffer_release(&stream->piggybacked);
-    xfree(stream); // the socket is closed by its own object
+    xfree(stream); // the socket's own object closes it
 }
 
 static size_t memsize(const void *pointer)
@@ -76,7 +76,7 @@ bool stream_was_interrupted(VALUE object)
     return stream_get(object)->interrupted;
 }
 
-// What the IO's own buffer holds already.
+// Takes the bytes that the IO's own buffer already holds.
 static void take_over_buffer(struct stream *stream)
 {
     rb_io_t *file;
@@ -88,17 +88,18 @@ static void take_over_buffer(struct stream *stream)
     }
 }
 
-/* @api private stream.attach(io, peer, buffer_limit): it reads from and writes to that IO from now on. */
+/* @api private stream.attach(io, peer, buffer_limit): from now on the stream reads from and writes to that IO. */
 static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
 {
     struct stream *stream = stream_get(self);
-    if (!stream->closed || !NIL_P(stream->peer)) rb_raise(rb_eArgError, "this stream is initialized already");
+    if (!stream->closed || !NIL_P(stream->peer)) rb_raise(rb_eArgError, "this stream is already initialized");
     size_t limit = NUM2SIZET(buffer_limit);
-    if (limit == 0) rb_raise(rb_eArgError, "buffer_limit is a number of bytes above 0");
+    if (limit == 0) rb_raise(rb_eArgError, "buffer_limit must be a number of bytes above 0");
     io = rb_io_get_io(io);
     if (rb_io_get_write_io(io) != io)
         rb_raise(rb_eArgError,
-                 "%" PRIsVALUE " reads from one pipe and writes to another, a stream needs one descriptor: "
+                 "%" PRIsVALUE
+                 " reads from one pipe and writes to another, but a stream needs a single file descriptor: "
                  "give each its own stream, or use a UNIXSocket.pair",
                  rb_inspect(io));
     stream->peer = rb_str_new_frozen(StringValue(peer));
@@ -114,36 +115,36 @@ static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
 
 struct securing {
     struct stream *stream;
-    VALUE conversing; // before
+    VALUE exchanging; // before
 };
 
 static VALUE end_securing(VALUE argument)
 {
     const struct securing *securing = (const struct securing *)argument;
     securing->stream->securing = false;
-    securing->stream->conversing = securing->conversing;
+    securing->stream->exchanging = securing->exchanging;
     return Qnil;
 }
 
 /*
- * @api private stream.secure { ... }: TLS begins in it. Nobody else may read or write meanwhile: what he wrote in the clear
- * would go into the middle of the handshake.
+ * @api private stream.secure { ... }: the block starts TLS. No other fiber may read or write meanwhile: its plain bytes
+ *   would go into the middle of the handshake.
  */
 static VALUE secure(VALUE self)
 {
     struct stream *stream = stream_of(self);
     if (!NIL_P(stream->tls))
         rb_raise(rb_eIOError,
-                 "TLS has begun already with %" PRIsVALUE ": start_tls once, or not at all after connecting with tls:",
+                 "TLS has already begun with %" PRIsVALUE ": start_tls once, or not at all after connecting with tls:",
                  stream->peer);
     stream_enter(stream, SIDE_READ);
     stream_enter(stream, SIDE_WRITE);
-    struct securing securing = {.stream = stream, .conversing = stream_exchange(stream)};
+    struct securing securing = {.stream = stream, .exchanging = stream_exchange(stream)};
     stream->securing = true;
     return rb_ensure(rb_yield, self, end_securing, (VALUE)&securing);
 }
 
-/* @api private stream.attach_tls(ssl_socket): everything goes through it from now on. */
+/* @api private stream.attach_tls(ssl_socket): from now on all bytes go through this socket. */
 static VALUE attach_tls(VALUE self, VALUE tls)
 {
     struct stream *stream = stream_of(self);
@@ -165,46 +166,74 @@ static VALUE span_value(int64_t span)
     return span == DEADLINE_NEVER ? Qnil : DBL2NUM((double)span / 1e9);
 }
 
-/* call-seq: stream.read_timeout -> Float or nil. How many seconds an operation that reads may take in all. */
+/*
+ * call-seq: stream.read_timeout -> Float or nil
+ *
+ * The seconds that one reading operation may take in all.
+ */
 static VALUE read_timeout(VALUE self)
 {
     return span_value(stream_get(self)->read_span);
 }
 
-/* call-seq: stream.read_timeout = seconds. nil: no limit but the deadline in force. */
+/*
+ * call-seq: stream.read_timeout = seconds
+ *
+ * nil: no limit except the deadline in force.
+ */
 static VALUE set_read_timeout(VALUE self, VALUE seconds)
 {
     stream_get(self)->read_span = deadline_span(seconds);
     return seconds;
 }
 
-/* call-seq: stream.write_timeout -> Float or nil. How many seconds an operation that sends may take in all. */
+/*
+ * call-seq: stream.write_timeout -> Float or nil
+ *
+ * The seconds that one sending operation may take in all.
+ */
 static VALUE write_timeout(VALUE self)
 {
     return span_value(stream_get(self)->write_span);
 }
 
-/* call-seq: stream.write_timeout = seconds. nil: no limit but the deadline in force. */
+/*
+ * call-seq: stream.write_timeout = seconds
+ *
+ * nil: no limit except the deadline in force.
+ */
 static VALUE set_write_timeout(VALUE self, VALUE seconds)
 {
     stream_get(self)->write_span = deadline_span(seconds);
     return seconds;
 }
 
-/* call-seq: stream.sync -> true or false. Whether each write is sent at once. */
+/*
+ * call-seq: stream.sync -> true or false
+ *
+ * Returns whether each write is sent at once.
+ */
 static VALUE sync_p(VALUE self)
 {
     return stream_of(self)->sync ? Qtrue : Qfalse;
 }
 
-/* call-seq: stream.sync = boolean. What was written before is sent with the next write. */
+/*
+ * call-seq: stream.sync = boolean
+ *
+ * Bytes that were written before are sent with the next write.
+ */
 static VALUE set_sync(VALUE self, VALUE wanted)
 {
     stream_of(self)->sync = RTEST(wanted);
     return wanted;
 }
 
-/* call-seq: stream.peer -> String. Whom it is connected to, for messages. */
+/*
+ * call-seq: stream.peer -> String
+ *
+ * The address of the peer, for messages.
+ */
 static VALUE peer(VALUE self)
 {
     return stream_get(self)->peer;
@@ -213,8 +242,9 @@ static VALUE peer(VALUE self)
 /*
  * call-seq: stream.to_io -> IO
  *
- * The socket itself, for IO.select and the like. What was written is sent first, for whoever goes past the stream must not
- * wait for the answer to what was never sent. Bytes that the stream holds already (#buffered) the socket does not know of.
+ * The socket itself, for IO.select and similar methods. Written bytes are sent first, so that code which bypasses the
+ * stream does not wait for the reply to a request that was never sent. The socket does not know of bytes that the
+ * stream has already received (#buffered).
  */
 static VALUE to_io(VALUE self)
 {
@@ -251,8 +281,9 @@ static VALUE shut(VALUE self)
 /*
  * call-seq: stream.close -> nil
  *
- * Sends what was written, within the write timeout, or 5 s without one, and closes the socket; TLS says goodbye. What only
- * rides (#queue_no_reply) is dropped. Who waits in it gets IOError. Closing twice is harmless.
+ * Sends the written bytes, within the write timeout or 5 s without one, and closes the socket; TLS sends its closing
+ * alert. Bytes of #queue_no_reply that are not sent yet are dropped. Fibers that wait in the stream get IOError. A
+ * second close does nothing.
  */
 static VALUE close_stream(VALUE self)
 {
@@ -261,7 +292,11 @@ static VALUE close_stream(VALUE self)
     return rb_ensure(send_last, self, shut, self);
 }
 
-/* call-seq: stream.closed? -> true or false. Also when an operation that was interrupted closed it. */
+/*
+ * call-seq: stream.closed? -> true or false
+ *
+ * Returns whether the stream is closed, be it by an interrupted operation.
+ */
 static VALUE closed_p(VALUE self)
 {
     return stream_get(self)->closed ? Qtrue : Qfalse;
@@ -270,12 +305,12 @@ static VALUE closed_p(VALUE self)
 /*
  * call-seq: stream.poison -> nil
  *
- * Closes the stream at once, unsent bytes and all: what it sends next might answer another question. Later operations raise
- * Heddle::StreamClosed.
+ * Closes the stream at once and drops unsent bytes: the peer's next bytes might answer another request. Later
+ * operations raise Heddle::StreamClosed.
  */
 static VALUE poison(VALUE self)
 {
-    stream_poison(stream_get(self), "its user gave it up in the middle of an exchange");
+    stream_poison(stream_get(self), "its user poisoned it");
     return Qnil;
 }
 
@@ -293,19 +328,23 @@ static VALUE check_health(VALUE self)
 /*
  * call-seq: stream.healthy? -> true or false
  *
- * Whether somebody else may have it: it is open, no reply is owed, nothing is left to be read or sent, nobody waits in it,
- * the peer has neither closed it nor said anything unasked, and it was not opened before a fork. One system call. Never
- * waits.
+ * Returns whether the stream can be handed to another user: it is open, no reply is owed, nothing is left to be read or
+ * sent, no fiber waits in it, the peer has neither closed it nor sent anything unexpected, and it was not opened before
+ * a fork. Takes one system call and never waits.
  */
 static VALUE healthy_p(VALUE self)
 {
-    // A timeout or a Thread#raise goes on.
+    // A timeout or a Thread#raise is not rescued.
     return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eIOError, rb_eSystemCallError, tls_error(), (VALUE)0);
 }
 
 // ---- exchanges of requests and replies
 
-/* call-seq: stream.owed -> Integer. How many replies the peer still has to give. */
+/*
+ * call-seq: stream.owed -> Integer
+ *
+ * The number of replies that the peer still has to send.
+ */
 static VALUE owed(VALUE self)
 {
     return UINT2NUM(stream_get(self)->owed);
@@ -315,11 +354,15 @@ static unsigned replies_of(VALUE number)
 {
     if (NIL_P(number)) return 1;
     long replies = NUM2LONG(number);
-    if (replies < 0 || replies > INT_MAX) rb_raise(rb_eArgError, "%ld is no number of replies", replies);
+    if (replies < 0 || replies > INT_MAX) rb_raise(rb_eArgError, "%ld is not a valid number of replies", replies);
     return (unsigned)replies;
 }
 
-/* call-seq: stream.expect(replies = 1) -> Integer. So many more are owed from now on; see #exchange. */
+/*
+ * call-seq: stream.expect(replies = 1) -> Integer
+ *
+ * The peer owes +replies+ more replies from now on; see #exchange.
+ */
 static VALUE expect(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
@@ -328,7 +371,11 @@ static VALUE expect(int argc, VALUE *argv, VALUE self)
     return UINT2NUM(stream->owed);
 }
 
-/* call-seq: stream.replied(replies = 1) -> Integer. So many have been read, whole. ArgumentError for more than are owed. */
+/*
+ * call-seq: stream.replied(replies = 1) -> Integer
+ *
+ * +replies+ replies were read completely. Raises ArgumentError for more than are owed.
+ */
 static VALUE replied(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
@@ -340,14 +387,14 @@ static VALUE replied(int argc, VALUE *argv, VALUE self)
 struct exchange {
     VALUE self;
     struct stream *stream;
-    VALUE conversing; // before
-    deadline_t until; // as before
-    unsigned owed;    // …
+    VALUE exchanging; // before
+    deadline_t until; // before
+    unsigned owed;    // before
     unsigned replies;
     bool complete;
 };
 
-static VALUE converse(VALUE argument)
+static VALUE run_exchange(VALUE argument)
 {
     struct exchange *exchange = (struct exchange *)argument;
     stream_expect(exchange->stream, exchange->replies);
@@ -361,13 +408,14 @@ static VALUE end_exchange(VALUE argument)
     const struct exchange *exchange = (const struct exchange *)argument;
     struct stream *stream = exchange->stream;
     stream->until = exchange->until;
-    stream->conversing = exchange->conversing;
+    stream->exchanging = exchange->exchanging;
     if (exchange->complete) {
-        // Its own replies have been read. What #expect announced in it and #replied did not take back is still to come.
+        // The exchange's own replies have been read. Replies that #expect announced within it, and #replied did not
+        // take back, are still to come.
         bool more = stream->owed > exchange->owed && stream->owed - exchange->owed > exchange->replies;
         stream->owed = more ? stream->owed - exchange->replies : exchange->owed;
     } else {
-        stream_poison(stream, "an exchange did not come to its end");
+        stream_poison(stream, "an exchange was left unfinished");
     }
     return Qnil;
 }
@@ -375,12 +423,14 @@ static VALUE end_exchange(VALUE argument)
 /*
  * call-seq: stream.exchange(replies = 1, timeout: nil) { |stream| ... } -> object
  *
- * A question and its answers: the block writes, reads all +replies+, and its value is returned. All that it waits for has to
- * be there in +timeout+ seconds. If the block is left in any other way (an error, a cancel, Thread#raise, throw, break) what
- * is still to come would be taken for the answer to the next question: the stream is closed. Its own replies it counts itself;
- * what the block announces beside them with #expect, and does not take back with #replied, is owed when it is over.
+ * A request and its replies: the block writes, reads all +replies+, and its value is returned. All waits together may
+ * take +timeout+ seconds. If the block ends in any other way (an error, a cancellation, Thread#raise, throw, break),
+ * the stream is closed, because the remaining bytes would be taken for the reply to the next request. The exchange
+ * counts its own replies. Replies that the block announces with #expect, and does not take back with #replied, are owed
+ * after the exchange.
  *
- * Raises Heddle::StreamBusy, before anything is asked, while another fiber is in one; within its own a fiber may begin another.
+ * Raises Heddle::StreamBusy, before anything is sent, while another fiber is in an exchange. A fiber may begin another
+ * exchange within its own.
  */
 static VALUE exchange(int argc, VALUE *argv, VALUE self)
 {
@@ -393,7 +443,7 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
     unsigned count = replies_of(replies);
     int64_t span = deadline_span(timeout);
     struct stream *stream = stream_of(self);
-    VALUE conversing = stream_exchange(stream);
+    VALUE exchanging = stream_exchange(stream);
     deadline_t before = stream->until;
     if (span != DEADLINE_NEVER) {
         deadline_t until = deadline_after(deadline_now(), span);
@@ -401,11 +451,11 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
     }
     struct exchange exchange = {.self = self,
                                 .stream = stream,
-                                .conversing = conversing,
+                                .exchanging = exchanging,
                                 .until = before,
                                 .owed = stream->owed,
                                 .replies = count};
-    return rb_ensure(converse, (VALUE)&exchange, end_exchange, (VALUE)&exchange);
+    return rb_ensure(run_exchange, (VALUE)&exchange, end_exchange, (VALUE)&exchange);
 }
 
 // ---- numbers
@@ -418,9 +468,9 @@ static void put(VALUE hash, const char *name, uint64_t number)
 /*
  * call-seq: stream.statistics -> Hash
  *
- * Of its life so far: +system_calls+ (+sends+ and +receives+; with TLS, calls of its library; +polls+ to wait in threads, as
- * a scheduler counts its own, of which +looks+ kept Ruby's lock), +bytes_sent+, +bytes_received+, +flushes+, +waits+ for
- * the peer.
+ * Counts since the stream was opened: +system_calls+ (+sends+ and +receives+, which with TLS are calls of its library;
+ * +polls+ to wait in plain threads, because a scheduler counts its own; +looks+ are those polls that kept the GVL),
+ * +bytes_sent+, +bytes_received+, +flushes+, +waits+ for the peer.
  */
 static VALUE statistics(VALUE self)
 {
@@ -439,13 +489,21 @@ static VALUE statistics(VALUE self)
     return hash;
 }
 
-/* call-seq: stream.buffered -> Integer. Bytes that have arrived and were not read. */
+/*
+ * call-seq: stream.buffered -> Integer
+ *
+ * The number of bytes that have arrived and were not read yet.
+ */
 static VALUE buffered(VALUE self)
 {
     return SIZET2NUM(buffer_used(&stream_get(self)->in));
 }
 
-/* call-seq: stream.capacity -> Integer. Bytes of memory that its buffers take. */
+/*
+ * call-seq: stream.capacity -> Integer
+ *
+ * The bytes of memory that the stream's buffers take.
+ */
 static VALUE capacity(VALUE self)
 {
     const struct stream *stream = stream_get(self);

@@ -9,7 +9,7 @@ static VALUE sym_wait_readable;
 
 struct tls_call {
     struct stream *stream;
-    const uint8_t *bytes; // to be sent
+    const uint8_t *bytes; // bytes to send
     size_t length;
     VALUE string;
     VALUE result;
@@ -23,7 +23,7 @@ static VALUE call_read(VALUE argument)
     VALUE tls = stream->tls;
     call->result = rb_funcallv_kw(tls, id_read_nonblock, 3, arguments, RB_PASS_KEYWORDS);
     if (NIL_P(call->result) || SYMBOL_P(call->result)) return Qnil;
-    // In here, for without memory for them they would be lost to TLS and to us.
+    // Within this call, because without memory the bytes would be lost both to TLS and to us.
     buffer_append(&stream->in, RSTRING_PTR(call->string), (size_t)RSTRING_LEN(call->string));
     if (stream->tls_session_kept) return Qnil;
     stream->tls_session_kept = true;
@@ -47,7 +47,7 @@ static VALUE call_pending(VALUE argument)
     return Qnil;
 }
 
-// OpenSSL wants either direction for either.
+// OpenSSL may want either direction for either operation.
 static ssize_t wait_first(struct stream *stream, enum stream_side side, VALUE symbol)
 {
     stream->tls_wants[side] = symbol == sym_wait_readable ? POLLIN : POLLOUT;

@@ -13,7 +13,7 @@
 struct waiting {
     struct stream *stream;
     deadline_t until;
-    unsigned forks; // when it began
+    unsigned forks; // fork_count() at the start
     short events;
     short found;
 };
@@ -57,14 +57,14 @@ static VALUE call_io_wait(VALUE argument)
         if (waiting->found || stream->closed) return Qnil;
         if (deadline_in_force() <= deadline_now()) deadline_check();
         if (left(waiting->until) == 0) return Qnil;
-        // Some other wake-up of the fiber's, or a timer that was early.
+        // A spurious wake-up of the fiber, or a timer that was early.
     }
 }
 
 static VALUE left_foreign(VALUE argument)
 {
     const struct waiting *waiting = (const struct waiting *)argument;
-    // A child of fork has forgotten the waits of its parent, whose fibers it has too.
+    // A child of fork has reset this count, and has copies of the parent's fibers, too.
     if (waiting->forks == waiting->stream->forks) waiting->stream->foreign_waits--;
     return Qnil;
 }
@@ -77,7 +77,7 @@ static short stream_in_foreign(struct waiting *waiting)
     return waiting->found;
 }
 
-// An error or a hang-up answers whatever was asked: the next read or write will tell which it is.
+// An error or a hang-up answers any question: the next read or write reports which it is.
 static short answer(const struct pollfd *asked)
 {
     return asked->revents & (POLLERR | POLLHUP) ? asked->events : (short)(asked->revents & asked->events);
@@ -117,7 +117,7 @@ struct guard {
     struct stream *stream;
     VALUE (*body)(VALUE);
     VALUE argument;
-    unsigned forks; // when it began
+    unsigned forks; // fork_count() at the start
     enum stream_side side;
     enum stream_guard kind;
     bool complete;
@@ -135,15 +135,15 @@ static VALUE guard_end(VALUE argument)
 {
     const struct guard *guard = (const struct guard *)argument;
     struct stream *stream = guard->stream;
-    if (guard->forks == stream->forks) { // or it is another's by now, in a child of fork
+    if (guard->forks == stream->forks) { // otherwise a child of fork has reset these
         stream->busy[guard->side] = false;
         stream->calling[guard->side] = 0;
     }
     if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
     if (!guard->complete && (guard->kind != GUARD_LOOK || stream->owed)) {
-        // In a call of TLS it may be OpenSSL that raised, for the peer's sake.
+        // In a TLS call, OpenSSL may have raised because of the peer.
         if (!stream->closed && guard->kind != GUARD_CALL) stream->interrupted = true;
-        stream_poison(stream, "what it was doing was interrupted");
+        stream_poison(stream, "an operation was interrupted");
     }
     return Qnil;
 }
@@ -168,14 +168,14 @@ VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_g
 RBIMPL_ATTR_NORETURN()
 static void raise_timeout(struct stream *stream, const struct stream_limit *limit)
 {
-    stream_poison(stream, "its time was over");
+    stream_poison(stream, "its time limit was exceeded");
     const char *doing = limit->side == SIDE_READ ? "reading from" : "writing to";
     if (limit->span != DEADLINE_NEVER && limit->until <= stream->until)
-        rb_raise(heddle_eDeadlineExceeded, "the %g s for %s %" PRIsVALUE " are over; its stream is closed",
+        rb_raise(heddle_eDeadlineExceeded, "the %g s for %s %" PRIsVALUE " are over; the stream is closed",
                  (double)limit->span / 1e9, doing, stream->peer);
     rb_raise(heddle_eDeadlineExceeded,
-             "the time for an exchange with %" PRIsVALUE " was over while %s it; its stream is closed", stream->peer,
-             doing);
+             "the time limit of an exchange with %" PRIsVALUE " passed while %s the peer; the stream is closed",
+             stream->peer, doing);
 }
 
 static void begin_limit(struct stream_limit *limit)
@@ -194,7 +194,7 @@ short stream_wait(struct stream *stream, enum stream_side side, short events, st
 {
     begin_limit(limit);
     struct waiting waiting = {.stream = stream, .events = events, .until = earlier(limit->until, stream->until)};
-    // A peer that always has something there would gain as much time as it likes.
+    // Otherwise a peer that always has bytes ready could extend the time at will.
     bool strict = limit->waited || stream->until <= limit->until;
     if (strict && waiting.until != DEADLINE_NEVER && waiting.until <= deadline_now()) raise_timeout(stream, limit);
     limit->waited = true;

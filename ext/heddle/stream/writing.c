@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum {
-    FLUSH_AT = 64 << 10,          // what is gathered beyond this is sent
-    UNCOPIED = 32 << 10,          // a String of this size is sent from where it is
-    PIGGYBACKED_BYTES = 64 << 10, // what may wait for the next message
+    FLUSH_AT = 64 << 10,          // more gathered bytes than this are sent
+    UNCOPIED = 32 << 10,          // a String of this size is sent without a copy
+    PIGGYBACKED_BYTES = 64 << 10, // most bytes that may wait for the next message
     PIGGYBACKED_COUNT = 128,
-    RECORDS_A_WAIT = 16 // of TLS, to be read while what is written cannot be sent
+    RECORDS_A_WAIT = 16 // TLS records to read while written bytes cannot be sent
 };
 
 // ---- gathering
@@ -24,7 +24,7 @@ static void append_piggybacked(struct stream *stream)
     stream->piggybacked_count = 0;
 }
 
-// What rides goes in front of a message, never into one.
+// Piggybacked bytes go before a message, never into one.
 static void begin_message(struct stream *stream)
 {
     if (!stream->between_messages) return;
@@ -34,8 +34,8 @@ static void begin_message(struct stream *stream)
     stream->author = rb_fiber_current();
 }
 
-// Whoever flushes, or waits for an answer, has said what he had to say. What somebody else has gathered half of goes on, be
-// its first half sent already. Returns whether nobody is in the middle of a message now.
+// A fiber that flushes, or waits for a reply, has finished its message. A message that another fiber has begun
+// continues, even if its first half is sent already. Returns whether no message is partly written now.
 static bool end_message(struct stream *stream)
 {
     if (stream->between_messages) return true;
@@ -64,7 +64,8 @@ void stream_append(struct stream *stream, const void *bytes, size_t length)
 
 // ---- sending
 
-// What was gathered, and behind it `length` bytes. What is taken of those is returned; -EAGAIN when nothing was.
+// Sends the gathered bytes, and after them `length` more. Returns how many of the latter were taken; -EAGAIN if nothing
+// was taken at all.
 static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t length)
 {
     struct stream_buffer *out = &stream->out;
@@ -87,20 +88,22 @@ static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t leng
     return count - (ssize_t)of_buffer;
 }
 
-// What the peer has said meanwhile. TLS gives a record at a time: several of them cost one wait. False when that failed.
+// Receives what the peer has sent meanwhile. TLS returns one record at a time: several records cost one wait. Returns
+// false on failure.
 static bool receive_meanwhile(struct stream *stream)
 {
     ssize_t count;
     int records = NIL_P(stream->tls) ? 1 : RECORDS_A_WAIT;
-    stream->busy[SIDE_WRITE] = true; // TLS lets others run: nobody may write into the middle of this
+    stream->busy[SIDE_WRITE] = true; // TLS lets other code run: nobody may write in between
     do {
         count = stream_receive(stream, NULL, 0, FLUSH_AT);
     } while (count > 0 && --records > 0);
-    stream->busy[SIDE_WRITE] = false; // if that raises, the stream is closed
+    stream->busy[SIDE_WRITE] = false; // if the receive raises, the stream is closed
     return count >= 0 || count == -EAGAIN;
 }
 
-// The peer takes no more. It may be waiting for us to read what it answers: that is read meanwhile, unless somebody else does.
+// The peer takes no more bytes. It may be waiting until its replies are read, so this reads meanwhile, unless another
+// fiber reads.
 static void wait_to_send(struct stream *stream, struct stream_limit *limit)
 {
     for (;;) {
@@ -109,7 +112,7 @@ static void wait_to_send(struct stream *stream, struct stream_limit *limit)
         if (reads && buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
         short found = stream_wait(stream, SIDE_WRITE, (short)(wanted | (reads ? POLLIN : 0)), limit);
         if (found & POLLIN && !stream->busy[SIDE_READ] && !stream->ended) {
-            // Its error, if it is one, shows in the next send, or else in the next read.
+            // An error of the peer shows in the next send, or else in the next read.
             if (!receive_meanwhile(stream)) break;
         }
         if (found & wanted) break;
@@ -120,23 +123,23 @@ static void wait_to_send(struct stream *stream, struct stream_limit *limit)
 struct sending {
     struct stream *stream;
     struct stream_limit *limit;
-    VALUE tail; // what goes behind that which was gathered, or 0
+    VALUE tail; // a String to send after the gathered bytes, or 0
     size_t offset, length;
     bool complete;
 };
 
-// Whether all is gone.
+// Sends once or waits; returns whether everything is sent.
 static bool send_some(struct sending *sending)
 {
     struct stream *stream = sending->stream;
-    // Looked up anew each time: the String may move while we wait.
+    // Read again each time: the String may move during a wait.
     const uint8_t *bytes = sending->tail ? (const uint8_t *)RSTRING_PTR(sending->tail) + sending->offset : NULL;
     ssize_t count = transmit(stream, bytes, sending->length - sending->offset);
     if (count < 0 && count != -EAGAIN) stream_fail(stream, (int)-count, "writing to");
     if (count > 0) sending->offset += (size_t)count;
     sending->complete = !buffer_used(&stream->out) && sending->offset == sending->length;
     if (sending->complete) return true;
-    if (count >= 0 && !NIL_P(stream->tls)) { // a record at a time
+    if (count >= 0 && !NIL_P(stream->tls)) { // one record at a time
         stream_spend(stream, SIDE_WRITE, sending->limit);
     } else {
         wait_to_send(stream, sending->limit);
@@ -155,8 +158,8 @@ static VALUE send_rest(VALUE argument)
 static VALUE sending_end(VALUE argument)
 {
     const struct sending *sending = (const struct sending *)argument;
-    // Also when there was no memory for what the peer said meanwhile.
-    if (!sending->complete) stream_poison(sending->stream, "a part of what was written could not be sent");
+    // Also when there was no memory for the bytes that the peer sent meanwhile.
+    if (!sending->complete) stream_poison(sending->stream, "some of the written bytes could not be sent");
     return Qnil;
 }
 
@@ -168,7 +171,7 @@ static void send_all(struct stream *stream, VALUE tail, size_t offset, struct st
     stream_spend(stream, SIDE_WRITE, limit);
     stream->statistics.flushes++;
     rb_ensure(send_rest, (VALUE)&sending, sending_end, (VALUE)&sending);
-    // What answers it has not arrived yet.
+    // The reply has not arrived yet.
     stream->likely_empty = true;
     RB_GC_GUARD(tail);
 }
@@ -197,8 +200,8 @@ void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t leng
     stream_adopt(stream);
     if (buffer_used(&stream->piggybacked) + length > stream->buffer_limit)
         rb_raise(rb_const_get(heddle_module, rb_intern("BufferLimitExceeded")),
-                 "%zu bytes more cannot ride in front of the next message to %" PRIsVALUE
-                 ", where %zu do and %zu may (buffer_limit:): end the message that was begun, with a flush",
+                 "cannot queue %zu more bytes before the next message to %" PRIsVALUE
+                 ": %zu are queued, and the limit is %zu (buffer_limit:): flush, to end the message that was begun",
                  length, stream->peer, buffer_used(&stream->piggybacked), stream->buffer_limit);
     buffer_append(&stream->piggybacked, bytes, length);
     stream->piggybacked_count++;
@@ -216,10 +219,10 @@ bool stream_send_piggybacked(struct stream *stream)
     if (!length) return true;
     stream->statistics.sends++;
     ssize_t count = io_transmit(stream->descriptor, buffer_front(&stream->piggybacked), length);
-    if (count == -EAGAIN) return true; // the next message takes them along
+    if (count == -EAGAIN) return true; // the next message takes the bytes along
     if (count < 0) return false;
     stream->statistics.sent += (uint64_t)count;
-    buffer_consume(&stream->piggybacked, (size_t)count); // the rest of one that was cut comes first in the next message
+    buffer_consume(&stream->piggybacked, (size_t)count); // the rest of a split message comes first in the next one
     if ((size_t)count == length) stream->piggybacked_count = 0;
     return true;
 }
@@ -232,9 +235,9 @@ bool stream_send_first(struct stream *stream)
     if (!buffer_used(&stream->out)) return false;
     if (message) stream->statistics.flushes++;
     do {
-        stream->busy[SIDE_READ] = !NIL_P(stream->tls); // which lets others run: nobody else may begin to read
+        stream->busy[SIDE_READ] = !NIL_P(stream->tls); // TLS lets other code run: nobody else may begin to read
         ssize_t count = transmit(stream, NULL, 0);
-        stream->busy[SIDE_READ] = false; // if that raises, the stream is closed
+        stream->busy[SIDE_READ] = false; // if transmit raises, the stream is closed
         if (count == -EAGAIN) return true;
         if (count < 0) stream_fail(stream, (int)-count, "writing to");
     } while (buffer_used(&stream->out));
@@ -251,7 +254,7 @@ ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t l
     ssize_t count;
     do {
         count = transmit(stream, bytes, length);
-    } while (count == 0); // only what was gathered went so far
+    } while (count == 0); // so far only gathered bytes were sent
     if (count < 0 && count != -EAGAIN) stream_fail(stream, (int)-count, "writing to");
     if (count > 0) stream->likely_empty = true;
     return count;
@@ -262,9 +265,9 @@ void stream_write_string(struct stream *stream, VALUE string, struct stream_limi
     stream_enter(stream, SIDE_WRITE);
     size_t length = (size_t)RSTRING_LEN(string);
     if (length >= UNCOPIED) {
-        string = rb_str_new_frozen(string); // nobody changes it while we wait
+        string = rb_str_new_frozen(string); // no other code can change it during a wait
         begin_message(stream);
-        // Of TLS, a record that what was gathered does not fill takes some of it.
+        // With TLS, the last record of the gathered bytes is filled up from the String.
         size_t used = buffer_used(&stream->out);
         size_t first = NIL_P(stream->tls) || !used ? 0 : (TLS_RECORD - used % TLS_RECORD) % TLS_RECORD;
         buffer_append(&stream->out, RSTRING_PTR(string), first);

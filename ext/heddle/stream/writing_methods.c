@@ -1,4 +1,4 @@
-// The methods of Heddle::Stream that write.
+// The writing methods of Heddle::Stream.
 #include "stream/internals.h"
 
 #include "shims.h"
@@ -18,7 +18,7 @@ static struct stream *begin(VALUE self)
 
 struct writing {
     struct stream *stream;
-    struct stream_limit limit; // one for all of it
+    struct stream_limit limit; // one limit for all strings
     const VALUE *strings;
     int count, begun;
     bool flush, complete;
@@ -43,13 +43,13 @@ static VALUE write_body(VALUE argument)
 static VALUE write_end(VALUE argument)
 {
     const struct writing *writing = (const struct writing *)argument;
-    if (writing->begun && !writing->complete) stream_poison(writing->stream, "a message was written in part");
+    if (writing->begun && !writing->complete) stream_poison(writing->stream, "a message was only partly written");
     return Qnil;
 }
 
 static VALUE write_all(int argc, VALUE *argv, VALUE self, bool flush)
 {
-    // All are converted first: code of their own may raise, and half a message is none.
+    // Converts all objects first: their to_s may raise, and half a message must not be written.
     VALUE holder;
     VALUE *strings = ALLOCV_N(VALUE, holder, argc + 1);
     for (int i = 0; i < argc; i++)
@@ -57,7 +57,7 @@ static VALUE write_all(int argc, VALUE *argv, VALUE self, bool flush)
     struct stream *stream = begin(self);
     struct writing writing = {
         .stream = stream, .limit = stream_write_limit(stream), .strings = strings, .count = argc, .flush = flush};
-    if (argc == 1) { // which is gathered or sent by itself: whole, or the stream is closed
+    if (argc == 1) { // gathered or sent as a whole, or the stream is closed
         write_body((VALUE)&writing);
     } else {
         rb_ensure(write_body, (VALUE)&writing, write_end, (VALUE)&writing);
@@ -69,18 +69,22 @@ static VALUE write_all(int argc, VALUE *argv, VALUE self, bool flush)
 /*
  * call-seq: stream.write(string, ...) -> Integer
  *
- * Gathers the bytes, to be sent by #flush, before the next read that has to wait, or when there are 64 KiB. A String of 32
- * KiB and more is sent at once, from where it is, and with #sync all are. Returns how many bytes there are.
+ * Gathers the bytes. They are sent by #flush, before the next read that has to wait, or at 64 KiB. A String of 32 KiB
+ * or more is sent at once, without a copy; with #sync every write is sent at once. Returns the number of bytes written.
  *
- * Raises Heddle::DeadlineExceeded when they have to be sent and are not within the write timeout, Errno::EPIPE and the like.
- * The stream is closed then.
+ * If the bytes must be sent: raises Heddle::DeadlineExceeded when that takes longer than the write timeout,
+ * Errno::EPIPE and similar errors. The stream is then closed.
  */
 static VALUE write_strings(int argc, VALUE *argv, VALUE self)
 {
     return write_all(argc, argv, self, false);
 }
 
-/* call-seq: stream << object -> self. As #write. */
+/*
+ * call-seq: stream << object -> self
+ *
+ * Like #write.
+ */
 static VALUE append(VALUE self, VALUE object)
 {
     write_all(1, &object, self, false);
@@ -90,7 +94,7 @@ static VALUE append(VALUE self, VALUE object)
 /*
  * call-seq: stream.syswrite(string) -> Integer
  *
- * Sends the bytes at once, all of them.
+ * Sends all the bytes at once.
  */
 static VALUE syswrite(VALUE self, VALUE object)
 {
@@ -100,10 +104,11 @@ static VALUE syswrite(VALUE self, VALUE object)
 /*
  * call-seq: stream.flush -> self
  *
- * Sends what was written, and what rides. When the peer takes no more, what it sends is read meanwhile and kept for the next
- * reads, so that two that only write do not wait for each other for ever.
+ * Sends the written bytes and those of #queue_no_reply. If the peer takes no more, its bytes are read meanwhile and
+ * kept for later reads, so that two sides that only write do not block each other for ever.
  *
- * Raises Heddle::DeadlineExceeded, Heddle::BufferLimitExceeded, Errno::EPIPE and the like; the stream is closed then.
+ * Raises Heddle::DeadlineExceeded, Heddle::BufferLimitExceeded, Errno::EPIPE and similar errors; the stream is then
+ * closed.
  */
 static VALUE flush(VALUE self)
 {
@@ -114,9 +119,9 @@ static VALUE flush(VALUE self)
 /*
  * call-seq: stream.queue_no_reply(string) -> self
  *
- * A message without a reply that nobody waits for (the close of a prepared statement): it rides in front of the next one and
- * costs no packet. Never bytes that others must see, as those of a quiet set: these are lost when the stream is closed, and
- * may lie here for long. Beyond 64 KiB or 128 messages they are sent at once.
+ * Queues a message without a reply that nobody waits for (the close of a prepared statement): it is sent before the
+ * next message and costs no packet. Not for bytes that others must see, such as a quiet set: they are lost when the
+ * stream is closed, and may stay queued for long. Beyond 64 KiB or 128 messages they are sent at once.
  */
 static VALUE queue_no_reply(VALUE self, VALUE string)
 {
@@ -129,8 +134,8 @@ static VALUE queue_no_reply(VALUE self, VALUE string)
 /*
  * call-seq: stream.write_nonblock(string, exception: true) -> Integer or :wait_writable
  *
- * Sends as many of the bytes as the peer takes now, and returns how many. When it takes none: raises
- * IO::EAGAINWaitWritable, or with <tt>exception: false</tt> answers <tt>:wait_writable</tt>.
+ * Sends as many of the bytes as the socket takes now, and returns their number. If it takes none, raises
+ * IO::EAGAINWaitWritable, or with <tt>exception: false</tt> returns <tt>:wait_writable</tt>.
  */
 static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
 {
@@ -140,7 +145,7 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
     struct stream *stream = begin(self);
     if (RSTRING_LEN(string) == 0) return INT2FIX(0);
     stream_check_time(stream, SIDE_WRITE);
-    if (!NIL_P(stream->tls)) string = rb_str_new_frozen(string); // others run in between, and may change theirs
+    if (!NIL_P(stream->tls)) string = rb_str_new_frozen(string); // other code runs meanwhile, and may change it
     ssize_t count = stream_try_writing(stream, (const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
     RB_GC_GUARD(string);
     if (count != -EAGAIN) return SSIZET2NUM(count);
@@ -153,7 +158,8 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: stream.wait_writable(timeout = nil) -> self or nil
  *
- * Until the socket takes bytes; nil when that takes more than +timeout+ seconds. The time of an #exchange bounds it too.
+ * Waits until the socket takes bytes; returns nil if that takes more than +timeout+ seconds. The time of an #exchange
+ * applies, too.
  */
 static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
 {
@@ -167,14 +173,14 @@ static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
 /*
  * call-seq: stream.close_write -> nil
  *
- * Sends what was written, and tells the peer that nothing more comes. IOError with TLS: Ruby's openssl cannot say goodbye and
- * go on reading, and without a goodbye the peer must take it for an attack.
+ * Sends the written bytes, and tells the peer that no more will come. Raises IOError with TLS: Ruby's openssl cannot
+ * send the closing alert and continue to read, and without that alert the peer must assume an attack.
  */
 static VALUE close_write(VALUE self)
 {
     struct stream *stream = begin(self);
     if (!NIL_P(stream->tls))
-        rb_raise(rb_eIOError, "TLS to %" PRIsVALUE " cannot be closed for writing alone: close the stream",
+        rb_raise(rb_eIOError, "cannot close only the writing side of TLS to %" PRIsVALUE ": close the stream",
                  stream->peer);
     stream_flush(stream);
     rb_funcall(stream->io, id_close_write, 0);

@@ -5,7 +5,7 @@
 #include "shims.h"
 #include "task/current.h"
 
-// Not within a loop of ours.
+// For fibers of a foreign scheduler and for plain threads.
 static void let_others(VALUE scheduler)
 {
     deadline_check();

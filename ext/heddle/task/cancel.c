@@ -27,7 +27,7 @@ void task_cancel(struct task *task, bool again)
         foreign_cancel(task);
     } else if (task == task_current()) {
         task_raise_pending(task);
-    } else if (task_pending(task)) { // not behind a shield: its wait is in order
+    } else if (task_pending(task)) { // not behind a shield, where the wait goes on
         loop_interrupt_owner(task->owner.loop, &task->owner);
     }
 }
@@ -39,14 +39,14 @@ static void kill_task(struct task *task)
     if (task->owner.loop->owner == &task->owner) {
         task_raise_pending(task);
     } else {
-        loop_strike(task->owner.loop, &task->owner);
+        loop_interrupt_owner_now(task->owner.loop, &task->owner);
     }
 }
 
 bool task_kill(struct loop *loop, VALUE fiber)
 {
     struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
-    if (!owner) return loop_keeps_idle(loop, fiber); // its task is dead already
+    if (!owner) return loop_keeps_idle(loop, fiber); // an idle carrier's task has ended already
     kill_task(task_of_owner(owner));
     return true;
 }
@@ -60,7 +60,7 @@ void cancel_all(VALUE tasks, bool again)
     }
 }
 
-// What a shield allows is not to be counted against a task.
+// A task may use the time that its shield allows.
 static deadline_t end_of_shields(VALUE tasks)
 {
     deadline_t latest = 0;
@@ -79,10 +79,9 @@ static void give_up(VALUE tasks, const struct cancelling *cancelling)
         VALUE backtrace = rb_funcall(object, rb_intern("backtrace"), 0);
         VALUE where = NIL_P(backtrace) ? rb_str_new_cstr("an unknown place")
                                        : rb_ary_join(backtrace, rb_str_new_cstr("\n\tfrom "));
-        rb_warn("heddle: %" PRIsVALUE
-                " refuses to end: it was cancelled %d times, %g s apart, and went on. It is given "
-                "up; its code will not run to an end. Let Heddle::Cancellation pass, and wait in `ensure` within a "
-                "Heddle.shield. It is at %" PRIsVALUE,
+        rb_warn("heddle: %" PRIsVALUE " refuses to end: it was cancelled %d times, %g s apart, and is still running. "
+                "Heddle stops waiting for it, and its code will not run to its end. Let Heddle::Cancellation pass, and "
+                "wait in `ensure` only within Heddle.shield. It is at %" PRIsVALUE,
                 object, CANCEL_ROUNDS, (double)cancelling->grace / 1e9, where);
         task_give_up(task_of(object));
     }
@@ -120,6 +119,6 @@ static VALUE next_round(VALUE argument)
 
 void cancel_and_wait(struct cancelling *cancelling)
 {
-    // A deadline that has passed must not keep us from waiting for the tasks that it ends.
+    // A deadline that has passed must not stop the wait for the tasks that it ends.
     deadline_shield(next_round, (VALUE)cancelling);
 }

@@ -1,4 +1,6 @@
-// Ending tasks that need not want to: cancel, wait, cancel again, and give up at last.
+// Cancelling: task_cancel marks the task and wakes its wait (loop_interrupt_owner); the task's own fiber raises the
+// cancellation when it runs (interrupt.h, called by park in loop/parking.c). Tasks that refuse to end are cancelled
+// again, and finally given up.
 #ifndef HEDDLE_TASK_CANCEL_H
 #define HEDDLE_TASK_CANCEL_H
 
@@ -7,36 +9,36 @@
 struct loop;
 struct task;
 
-#define CANCEL_GRACE 5000000000 // nanoseconds, where nobody says otherwise: lib/heddle/run.rb has the same
+#define CANCEL_GRACE 5000000000 // nanoseconds, the default: lib/heddle/run.rb has the same
 
 enum { CANCEL_ROUNDS = 3 }; // how often tasks are cancelled before they are given up
 
 // Tasks that are to end together: a run's, a scheduler's.
 struct cancelling {
     VALUE owner;
-    VALUE (*tasks)(VALUE owner);                 // those that have not ended, as an Array
-    void (*wait)(VALUE owner, deadline_t until); // for the end of the last one; may come back early
+    VALUE (*tasks)(VALUE owner);                 // the tasks that have not ended, as an Array
+    void (*wait)(VALUE owner, deadline_t until); // waits for the last task's end; may return early
     int64_t grace;                               // nanoseconds from one cancel to the next
-    unsigned rounds;                             // begun so far
-    bool cancelled;                              // they were cancelled just now
+    unsigned rounds;                             // cancels so far
+    bool cancelled;                              // the tasks were cancelled just now, before the first round
 };
 
-// Asks the task to stop: Heddle::Cancellation is raised in its wait. `again`: also in one that was asked before and is
-// still there. Any thread that holds the GVL.
+// Raises Heddle::Cancellation in the task's current or next wait. `again`: even if the task was cancelled before and
+// has not ended. Any thread that holds the GVL.
 void task_cancel(struct task *task, bool again);
 
-// Cancels the task of this fiber, so that no `rescue` stops that, and runs the fiber at once where it waits. False for a
-// fiber that is no task's.
+// Kills the task of this fiber: cancels it so that no `rescue` stops the cancellation, and runs a waiting fiber at
+// once. False if the fiber belongs to no task.
 bool task_kill(struct loop *loop, VALUE fiber);
 
-// How many tasks were cancelled before their start. Their pools look for them when that has changed.
+// The number of tasks that were cancelled before their start. A pool looks for such tasks when this number has changed.
 unsigned long task_withdrawals(void);
 
 void cancel_all(VALUE tasks, bool again);
 
-// Cancels all and waits until they have ended: their clean-up has `grace` (and the time of the shields that it is in)
-// until they are cancelled again, three times over. What is there then is given up, with a warning that says where it
-// is. An interrupt meanwhile cancels again at once, and is raised.
+// Cancels all tasks and waits until they have ended. Their clean-up has `grace`, plus the time of the shields that they
+// are in, before they are cancelled again, CANCEL_ROUNDS times in all. Tasks that still run are then given up, with a
+// warning that says where each of them is. An interrupt meanwhile cancels again at once, and is raised.
 void cancel_and_wait(struct cancelling *cancelling);
 
 #endif

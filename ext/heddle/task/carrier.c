@@ -9,8 +9,8 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
-// After a burst: so many idle carriers keep the stack that they have touched, so that they start the next tasks without page
-// faults; so many are kept at all.
+// After a burst of tasks: WARM_LIMIT idle carriers keep the stack pages that they have touched, so that the next tasks
+// start without page faults; IDLE_LIMIT carriers are kept at all.
 enum { WARM_LIMIT = 1024, IDLE_LIMIT = 4096 };
 
 static ID id_new, id_keys, id_storage, id_set_storage, id_aref, id_aset, id_call;
@@ -19,12 +19,12 @@ static VALUE mWarning, eFiberError;
 static VALUE sym_experimental;
 static bool storage_supported; // Fiber#storage # RUBY_VERSION >= 3.2
 
-// ---- what a task must not leave to the next one
+// ---- clearing what a task must not leave to the next task
 
 static void clear_locals(void)
 {
     VALUE thread = rb_thread_current();
-    VALUE keys = rb_funcall(thread, id_keys, 0); // of the fiber: Thread#keys are fiber-local
+    VALUE keys = rb_funcall(thread, id_keys, 0); // Thread#keys are the fiber's: fiber-local
     for (long i = 0; i < RARRAY_LEN(keys); i++)
         rb_thread_local_aset(thread, rb_sym2id(RARRAY_AREF(keys, i)), Qnil);
 }
@@ -32,7 +32,7 @@ static void clear_locals(void)
 static int collect_name(ID name, VALUE value, st_data_t names)
 {
     (void)value;
-    if (rb_is_instance_id(name)) rb_ary_push((VALUE)names, ID2SYM(name)); // others are ours
+    if (rb_is_instance_id(name)) rb_ary_push((VALUE)names, ID2SYM(name)); // names without an @ are Heddle's own
     return ST_CONTINUE;
 }
 
@@ -45,7 +45,7 @@ static void clear_instance_variables(VALUE fiber)
         rb_obj_remove_instance_variable(fiber, RARRAY_AREF(names, i));
 }
 
-// Fiber#storage= is the only way and warns that it is experimental, which a user can do nothing about.
+// Fiber#storage= is the only way, and warns that it is experimental; users can do nothing about that warning.
 static void set_storage(VALUE fiber, VALUE storage)
 {
     VALUE warned = rb_funcall(mWarning, id_aref, 1, sym_experimental);
@@ -59,7 +59,7 @@ static void clear_storage(VALUE fiber)
     if (storage_supported && !NIL_P(rb_funcall(fiber, id_storage, 0))) set_storage(fiber, Qnil);
 }
 
-// A library that knows the fiber by its identity wants it dead.
+// Returns whether a library that identifies work by its fiber wants this fiber to end.
 static bool wanted_dead(VALUE fiber)
 {
     for (long i = 0; i < RARRAY_LEN(retire_predicates); i++) {
@@ -85,11 +85,12 @@ static bool reusable(struct loop *loop, VALUE fiber)
 
 // ---- the two kinds of fiber
 
-// `fresh`: the fiber has what it got from whoever started it; one that ran a task before has no storage.
+// `fresh`: the fiber has the storage of the fiber that started it. A fiber that ran a task before has no storage.
 static void run(struct loop *loop, struct task *task, bool fresh)
 {
     if (task->status != TASK_QUEUED) return;                          // cancelled before its start
-    if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // meant the fiber's last task
+    if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
+    if (loop->deferred) loop_forget_deferred(loop);
     loop->owner = &task->owner;
     if (storage_supported && task->storage != Qundef) {
         if (!NIL_P(task->storage)) {
@@ -107,8 +108,8 @@ static VALUE raise_result(VALUE error)
     rb_exc_raise(error);
 }
 
-// A child of fork has no other fiber than the one that forked: what ends its task ends the process, in the way and with
-// the status that it would have without a loop.
+// A child of fork has only the fiber that forked: an error that ends its task ends the process, in the same way and
+// with the same status as without a loop.
 static void end_child(const struct task *task)
 {
     if (task->status != TASK_FAILED) return;
@@ -120,7 +121,9 @@ static void end_child(const struct task *task)
 /*
  * call-seq: Heddle::Scheduler.end_child(error)
  *
- * @api private Ends a child of fork that has come to the end of its thread's job: with the error, or in order with nil.
+ * Ends a child of fork whose thread has finished its job: with the error, or normally with nil.
+ *
+ * @api private
  */
 static VALUE end_child_of_thread(VALUE self, VALUE error)
 {
@@ -140,13 +143,13 @@ static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
     return Qnil;
 }
 
-// What is done between two tasks.
+// The state between two tasks.
 struct pause {
     struct loop *loop;
     VALUE fiber;
-    VALUE task;      // has ended
+    VALUE task;      // the task that has ended
     VALUE successor; // or nil
-    bool settled;    // the pool that the task belongs to knows of its end
+    bool settled;    // the task's pool has learned of the end
     bool reusable;
 };
 
@@ -165,7 +168,8 @@ static VALUE settle_body(VALUE argument)
     return Qnil;
 }
 
-// Thread#kill or Thread#raise has struck in the pool's code: once more, or the pool has one place less from now on.
+// An exception from Thread#kill or Thread#raise hit the pool's code: calls it once more, or else the pool would lose
+// one of its places for good.
 static VALUE settle_end(VALUE argument)
 {
     struct pause *pause = (struct pause *)argument;
@@ -185,8 +189,9 @@ static VALUE pause_body(VALUE argument)
     return Qnil;
 }
 
-// What goes wrong between two tasks is nobody's error: it is said, and the fiber is not used again. An interrupt,
-// Thread#kill, and all that strikes in the code of a pool, which raises nothing itself, goes on to the thread's root.
+// An error between two tasks belongs to no task: it is reported, and the fiber is not used again. Interrupts and
+// Thread#kill continue to the thread's root, as does every exception from the code of a pool, which raises nothing by
+// itself.
 static void protect(VALUE (*body)(VALUE), struct pause *pause)
 {
     int state = 0;
@@ -196,8 +201,9 @@ static void protect(VALUE (*body)(VALUE), struct pause *pause)
     pause->reusable = false;
     if (!pause->settled || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError))) rb_jump_tag(state);
     rb_set_errinfo(Qnil);
-    rb_warn("heddle: after a task: %" PRIsVALUE " (%" PRIsVALUE "); its fiber is not used again", error,
-            rb_obj_class(error));
+    rb_warn("heddle: cannot prepare a fiber for its next task: %" PRIsVALUE " (%" PRIsVALUE
+            "); the fiber is not used again",
+            error, rb_obj_class(error));
 }
 
 static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
@@ -214,7 +220,8 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
         }
         pause.successor = Qnil;
         protect(pause_body, &pause);
-        // Before those that still wait go as deep as this one went: at the end of a burst that is the most memory of all.
+        // Frees the stack pages that the task touched deeper than a waiting fiber needs: at the end of a burst these
+        // pages are most of the memory.
         if (loop->idle_count >= WARM_LIMIT && NIL_P(pause.successor)) fiber_stack_release();
         if (!pause.reusable) {
             loop->statistics.retired++;
@@ -232,11 +239,12 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
 
 // ---- starting
 
-// One Proc for all fibers of a kind; what each is for it gets when it starts. A block of its own would be four objects more to
-// allocate, and to mark for as long as the fiber waits.
-static VALUE one_proc, many_proc, carry_proc;
+// One Proc for all fibers of a kind; each fiber gets its task when it starts. A block per fiber would cost four more
+// objects to allocate, and to mark for as long as the fiber waits.
+static VALUE one_proc, many_proc, inbox_proc;
 
-// Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler. Options as Fiber.new's, or nil.
+// Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler. `options`: keywords for
+// Fiber.new, or nil.
 static VALUE new_fiber(VALUE proc, VALUE options)
 {
     int argc = NIL_P(options) ? 0 : 1;
@@ -262,7 +270,7 @@ static unsigned long map_limit(void)
     return limit;
 }
 
-// Ruby gives a fiber its stack when it runs first, and says of a refusal only what mmap or mprotect said.
+// Ruby allocates a fiber's stack at its first run, and reports only the message of mmap or mprotect when that fails.
 static VALUE rescue_fiber_error(VALUE argument, VALUE error)
 {
     struct start *start = (struct start *)argument;
@@ -287,9 +295,10 @@ static VALUE start_body(VALUE argument)
     struct start *start = (struct start *)argument;
     struct loop *loop = start->loop;
     struct task *task = start->task;
+    // Asked before loop->idle is read: it calls a method, in which a trap handler may start the last idle carrier.
+    if (!start->fresh && loop->idle && storage_supported && task->storage == Qundef) task->storage = fiber_storage();
     if (!start->fresh && loop->idle) {
         loop->statistics.reused++;
-        if (storage_supported && task->storage == Qundef) task->storage = fiber_storage();
         start->fiber = loop_continue_idle(loop, &task->owner);
         return Qnil;
     }
@@ -297,7 +306,7 @@ static VALUE start_body(VALUE argument)
     return rb_rescue2(run_fiber, argument, rescue_fiber_error, argument, eFiberError, (VALUE)0);
 }
 
-// Whatever kept the task from its start: nobody must wait for it.
+// If anything kept the task from its start, nobody must wait for the task.
 static VALUE start_end(VALUE argument)
 {
     struct start *start = (struct start *)argument;
@@ -328,7 +337,7 @@ static VALUE successor_of(VALUE argument)
     return Qnil;
 }
 
-static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
+static VALUE run_inbox(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct loop *loop = loop_of(scheduler);
@@ -336,7 +345,7 @@ static VALUE carry(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
     task_loop_between_tasks(loop);
     for (;;) {
         pause.task = task_loop_next_posted(loop);
-        // One that was cancelled meanwhile still has a place in its pool, for another.
+        // A task that was cancelled meanwhile still has a place in its pool, for another task.
         while (!NIL_P(pause.task) && task_of(pause.task)->status != TASK_QUEUED) {
             protect(successor_of, &pause);
             pause.task = pause.successor;
@@ -351,14 +360,14 @@ void inbox_open(struct loop *loop)
 {
     struct task_loop *tasks = task_loop_of(loop);
     if (tasks->inbox) return;
-    tasks->inbox = new_fiber(carry_proc, Qnil);
+    tasks->inbox = new_fiber(inbox_proc, Qnil);
     loop_start(loop, tasks->inbox, loop->self);
 }
 
 /*
  * call-seq: Heddle::Scheduler.retire_if(callable) -> callable
  *
- * What Heddle::FiberPool.retire_if registers.
+ * Registers the callable for Heddle::FiberPool.retire_if.
  */
 static VALUE retire_if(VALUE self, VALUE callable)
 {
@@ -372,7 +381,9 @@ static VALUE retire_if(VALUE self, VALUE callable)
 /*
  * call-seq: Heddle::Scheduler.root_fiber_begin(storage) -> nil
  *
- * @api private Gives the calling fiber a storage: what Fiber#storage gave to whoever asked for the job.
+ * Gives the calling fiber a storage: the one that Fiber#storage returned to the caller that submitted the job.
+ *
+ * @api private
  */
 static VALUE root_fiber_begin(VALUE self, VALUE storage)
 {
@@ -381,7 +392,7 @@ static VALUE root_fiber_begin(VALUE self, VALUE storage)
     if (!NIL_P(storage)) {
         set_storage(fiber, storage);
     } else {
-        clear_storage(fiber); // a thread inherits the storage of whoever starts it
+        clear_storage(fiber); // a thread inherits the storage of the fiber that starts it
     }
     return Qnil;
 }
@@ -389,8 +400,10 @@ static VALUE root_fiber_begin(VALUE self, VALUE storage)
 /*
  * call-seq: Heddle::Scheduler.root_fiber_end -> true or false
  *
- * @api private Removes the locals, the instance variables and the storage of the calling fiber. False where a library that
- * knows the fiber by its identity wants it dead ({FiberPool.retire_if}): the thread has to end.
+ * Removes the locals, the instance variables and the storage of the calling fiber. False if a library that identifies
+ * work by its fiber wants this fiber to end ({FiberPool.retire_if}): then the thread has to end.
+ *
+ * @api private
  */
 static VALUE root_fiber_end(VALUE self)
 {
@@ -417,7 +430,7 @@ void Init_heddle_carrier(void)
     rb_gc_register_mark_object(retire_predicates = rb_ary_new());
     rb_gc_register_mark_object(one_proc = rb_proc_new(run_one, Qnil));
     rb_gc_register_mark_object(many_proc = rb_proc_new(run_many, Qnil));
-    rb_gc_register_mark_object(carry_proc = rb_proc_new(carry, Qnil));
+    rb_gc_register_mark_object(inbox_proc = rb_proc_new(run_inbox, Qnil));
     VALUE scheduler = rb_const_get(heddle_module, rb_intern("Scheduler"));
     rb_define_singleton_method(scheduler, "retire_if", retire_if, 1);
     rb_define_singleton_method(scheduler, "root_fiber_begin", root_fiber_begin, 1);

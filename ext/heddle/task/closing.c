@@ -7,12 +7,12 @@
 
 #include <string.h>
 
-static const int64_t END_GRACE =
-    1000000000; // nanoseconds for what is scheduled, where an error or `exit` ends the thread
+// Nanoseconds that tasks may still run when an error or `exit` ends the thread.
+static const int64_t END_GRACE = 1000000000;
 
 struct closing {
     VALUE scheduler;
-    VALUE ended_by; // what ends the thread, as rb_errinfo has it; or nil
+    VALUE ended_by; // the rb_errinfo that ends the thread, or nil
     deadline_t until;
 };
 
@@ -38,7 +38,7 @@ static VALUE drain(VALUE argument)
     return Qnil;
 }
 
-// What is left when the time is over, or when an interrupt ends the wait. It still gets to clean up.
+// Cancels the tasks that are left when the time is over or an interrupt ends the wait. Their `ensure` blocks still run.
 static VALUE cancel_rest(VALUE argument)
 {
     VALUE self = ((struct closing *)argument)->scheduler;
@@ -68,12 +68,12 @@ static bool ends_with(const char **end, const char *start, const char *suffix)
     return true;
 }
 
-// Ruby closes the scheduler of a thread that ends beneath all methods. There may be frames of a subclass whose
-// #close or #scheduler_close calls super: then the outermost frame is one of these.
+// Returns whether Ruby itself closes the scheduler, at the end of the thread, below all methods. A subclass whose
+// #close or #scheduler_close calls super adds frames: then the outermost frame is one of these methods.
 static bool beneath_all_methods(void)
 {
     VALUE backtrace = rb_make_backtrace();
-    if (RARRAY_LEN(backtrace) <= 1) return true; // the one is ours
+    if (RARRAY_LEN(backtrace) <= 1) return true; // the only frame is this method's
     VALUE outermost = rb_ary_entry(backtrace, -1);
     const char *start = RSTRING_PTR(outermost), *end = start + RSTRING_LEN(outermost);
     if (!ends_with(&end, start, "close'")) return false;
@@ -83,8 +83,8 @@ static bool beneath_all_methods(void)
     return whole_name;
 }
 
-// With what ended the thread as $!. Elsewhere $! may be an error that the program has rescued. A signal counts wherever
-// the program is.
+// The error that ended the thread: $! at the thread's end. Elsewhere $! may be an error that the program has rescued;
+// only a signal counts there, too.
 static VALUE what_ended_the_thread(void)
 {
     VALUE error = rb_errinfo();
@@ -92,7 +92,7 @@ static VALUE what_ended_the_thread(void)
     return is_exception(error) && RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ? error : Qnil;
 }
 
-// Signals, and Thread#kill, which is no exception.
+// True for signals, and for Thread#kill, which is no exception.
 static bool must_end_at_once(VALUE error)
 {
     return !NIL_P(error) && (!is_exception(error) || RTEST(rb_obj_is_kind_of(error, rb_eSignal)));
@@ -104,7 +104,7 @@ void closing_run(VALUE scheduler)
     if (!NIL_P(closing.ended_by)) closing.until = deadline_now() + END_GRACE;
     bool at_once = must_end_at_once(closing.ended_by);
     rb_ensure(at_once ? cancel_rest : drain_and_cancel, (VALUE)&closing, finish, (VALUE)&closing);
-    // The thread's own error tells how it ended, and the main thread's the status of the process.
+    // The thread's own error tells how the thread ended, and gives the main thread's exit status.
     VALUE fatal = tasks_of(scheduler)->fatal;
     if (NIL_P(closing.ended_by) && !NIL_P(fatal)) rb_exc_raise(fatal);
 }

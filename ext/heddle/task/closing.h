@@ -1,15 +1,16 @@
-// How a scheduler ends: it waits for what is scheduled, for ever after a normal end of its thread, else for a bounded
+// How a scheduler ends: it waits for its tasks, without limit after a normal end of its thread, otherwise for a bounded
 // time.
 #ifndef HEDDLE_TASK_CLOSING_H
 #define HEDDLE_TASK_CLOSING_H
 
 #include "heddle.h"
 
-// In a call of Scheduler#close, outside of any task: ends what is scheduled, then closes the loop. Raises an interrupt
-// that comes meanwhile, and the SystemExit or signal of a task where nothing else ends the thread.
+// Call it from Scheduler#close, outside of any task: waits for the tasks or cancels them, then closes the loop. Raises
+// an interrupt that comes meanwhile, or a task's SystemExit or signal if nothing else ends the thread.
 void closing_run(VALUE scheduler);
 
-// Outside of any task, with the scheduler set on this thread: cancels what is scheduled, waits for its end and closes the loop. Returns nil.
+// Call it outside of any task, with the scheduler set on this thread: cancels the tasks, waits for their end and closes
+// the loop. Returns nil.
 VALUE closing_cancel(VALUE scheduler);
 
 #endif

@@ -34,7 +34,7 @@ struct task *task_current(void)
     return loop->owner->self ? task_of_owner(loop->owner) : NULL;
 }
 
-// NULL where it is the thread's.
+// NULL if the thread's own chain applies.
 static struct scope_chain *chain_of_fiber(void)
 {
     struct place place = place_of_thread();

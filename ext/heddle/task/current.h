@@ -1,4 +1,5 @@
-// Where the running code runs: on a loop of ours, under another scheduler, or in a plain thread. All that waits asks here.
+// Where the running code runs: on a loop of ours, under a foreign scheduler, or in a plain thread. Everything that
+// waits asks here.
 #ifndef HEDDLE_TASK_CURRENT_H
 #define HEDDLE_TASK_CURRENT_H
 
@@ -7,16 +8,16 @@
 
 struct place {
     VALUE scheduler;   // nil in a plain thread
-    struct loop *loop; // of the scheduler, where that is ours; else NULL
+    struct loop *loop; // the scheduler's loop if it is ours; else NULL
 };
 
-// Of the running fiber. A thread's first fiber blocks its thread: it is in no scheduler's care.
+// The place of the running fiber. A blocking fiber, such as a thread's first one, has no scheduler.
 struct place place_of_fiber(void);
 
-// Of the running thread: also of a fiber that blocks it. A loop of ours runs beneath any fiber that waits.
+// The place of the running thread, even if the running fiber is blocking. A loop of ours runs below any waiting fiber.
 struct place place_of_thread(void);
 
-// The loop of place_of_fiber, which belongs to the calling thread from now on, or NULL. Raises as loop_enter does.
+// The loop of place_of_fiber, entered by the calling thread; or NULL. Raises as loop_enter does.
 struct loop *loop_of_fiber(void);
 
 // The task whose code runs now, or NULL.

@@ -50,7 +50,7 @@ static void interrupt(VALUE scheduler, VALUE fiber, VALUE error)
         rb_funcall(scheduler, id_raise, 2, fiber, error);
     } else {
         rb_fiber_raise(fiber, 1, &error);
-        RB_GC_GUARD(fiber); // rb_fiber_raise keeps no object but a pointer, and looks at it once the other has ended
+        RB_GC_GUARD(fiber); // rb_fiber_raise reads the fiber through a plain pointer after the fiber may have ended
     }
 }
 
@@ -83,7 +83,7 @@ static VALUE interrupt_for(VALUE argument)
     return Qnil;
 }
 
-// What the scheduler refuses (the fiber has resumed another one, which waits) is tried again.
+// If the scheduler refuses (the fiber has resumed another fiber, which waits), the watcher tries again.
 static void fail_wait(struct scope *scope)
 {
     int state = 0;
@@ -100,7 +100,7 @@ static VALUE watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct scope *scope = scope_of(object);
     VALUE scheduler = rb_fiber_scheduler_current();
-    uint64_t retry = 0; // the fiber goes on before the first look
+    uint64_t retry = 0; // the fiber runs before the first check
     while (scope->chain) {
         int64_t left = scope->at - deadline_now();
         if (left > 0) {
@@ -138,7 +138,7 @@ static void opened(struct scope *scope)
     if (scope->at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
 }
 
-// Its watcher ends.
+// Wakes the scope's watcher, which then ends.
 static void closed(struct scope *scope, struct scope_chain *chain, bool uncovers)
 {
     (void)chain, (void)uncovers;

@@ -7,7 +7,7 @@ static deadline_t recent(const struct task *task)
     return task->owner.loop ? task->owner.loop->last_poll : deadline_now();
 }
 
-// A shield holds cancellation up, too, until it is left.
+// A shield also holds back cancellation until the shield is left.
 static bool cancel_due(const struct task *task)
 {
     return task->owner.cancel_pending && !task->held && !scope_shielded(task->chain);
@@ -18,7 +18,7 @@ bool task_interrupted(const struct task *task)
     return !task->held && (cancel_due(task) || scope_due(task->chain, recent(task)));
 }
 
-// What rescues the exception may do as much again.
+// Code that rescues the exception gets its budgets again.
 static void renew_what_is_admitted(struct task *task)
 {
     struct loop *loop = task->owner.loop;
@@ -26,7 +26,7 @@ static void renew_what_is_admitted(struct task *task)
     if (loop) loop->since_switch = loop->bytes_since_switch = 0;
 }
 
-// Only in the task's own fiber may it be more than an exception: Ruby would end the thread where another fiber ends by it.
+// Uses rb_exc_fatal only in the task's own fiber: if another fiber ended by it, Ruby would end the thread.
 void task_raise_cancellation(struct task *task)
 {
     if (!cancel_due(task)) return;
@@ -62,15 +62,15 @@ static void expire_scope(struct timer *timer)
     struct scope *scope = (struct scope *)timer; // its first member
     struct task *task = task_of_owner(scope->chain->owner);
     scope_expire(scope);
-    if (task_pending(task)) // not from within a shield: its wait is in order
+    if (task_pending(task)) // not behind a shield, where the wait goes on
         loop_interrupt_owner(task->owner.loop, &task->owner);
 }
 
 void task_arm_deadlines(struct task *task)
 {
-    if (!task->chain->owner) return; // a thread's: the helper watches over them
+    if (!task->chain->owner) return; // a thread's scope: the helper watches it
     for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
-        if (scope->timer.place && !task->chain->other_fibers) break; // then those outside have theirs, too
+        if (scope->timer.place && !task->chain->other_fibers) break; // then the outer scopes have theirs, too
         if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
             scope->timer.expire = expire_scope;
             timer_add(&task->owner.loop->timers, &scope->timer, scope->at);
@@ -94,7 +94,7 @@ static bool is_home(struct scope_chain *chain, VALUE fiber)
     return chain->owner->fiber == fiber;
 }
 
-// Of a task that waits, the fiber that does: its loop asks from another one.
+// For a waiting task, the waiting fiber, because the task's loop asks from another fiber.
 static VALUE running_fiber(const struct scope_chain *chain)
 {
     return chain->owner->wait ? chain->owner->wait->fiber : rb_fiber_current();

@@ -1,10 +1,10 @@
-// What is raised in a task of ours: cancellations, and deadlines that have passed.
+// Raises in our tasks: cancellations, and deadlines that have passed.
 #ifndef HEDDLE_TASK_INTERRUPT_H
 #define HEDDLE_TASK_INTERRUPT_H
 
 #include "task/task.h"
 
-// Whether something is to be raised in the task at its next wait.
+// Returns whether the task's next wait must raise something.
 bool task_interrupted(const struct task *task);
 
 static inline bool task_pending(const struct task *task)
@@ -12,19 +12,20 @@ static inline bool task_pending(const struct task *task)
     return (task->owner.cancel_pending || task->chain->innermost) && task_interrupted(task);
 }
 
-// Raises it: a cancellation first, then the outermost scope that is over. Returns when there is nothing.
+// Raises what is pending: a cancellation first, then the outermost scope whose time is over. Returns if nothing is
+// pending.
 void task_raise_pending(struct task *task);
 
-// Raises a cancellation that is pending, unless a shield holds it up.
+// Raises a pending cancellation, unless a shield holds it back.
 void task_raise_cancellation(struct task *task);
 
-// Arms the timers of scopes that have none yet: the task is about to park.
+// The task is about to park: arms the timers of those of its scopes that have none yet.
 void task_arm_deadlines(struct task *task);
 
-// Once the Mutex is taken again: raises what was not raised meanwhile.
+// Called after a Mutex is relocked: raises what the wait for the Mutex put off.
 void task_raise_deferred(struct task *task);
 
-// For the scopes of a task that a loop of ours runs.
+// For scopes of a task on a loop of ours.
 extern const struct scope_host task_scope_host;
 
 #endif

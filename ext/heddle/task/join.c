@@ -1,5 +1,6 @@
 #include "task/join.h"
 
+#include "os/trap_handlers.h"
 #include "shims.h"
 #include "task/bindings.h"
 #include "task/current.h"
@@ -9,15 +10,29 @@ struct joining {
     VALUE owner;
     VALUE waiters;
     VALUE entry;  // [scheduler or nil, fiber or thread]
-    VALUE number; // in `waiters`
+    VALUE number; // key in `waiters`
     deadline_t deadline;
     struct loop *loop;
+    VALUE mutex; // for a wait in the main thread, which holds the mutex except while it sleeps; or 0
 };
+
+// In the main thread. A trap handler may run during the sleep, and end the wait that the sleep is for: Ruby forgets
+// such a wake-up and would sleep on. Mutex#sleep returns after each handler.
+static void sleep_among_handlers(struct joining *joining)
+{
+    VALUE left = Qnil;
+    if (joining->deadline != DEADLINE_NEVER) {
+        int64_t span = joining->deadline - deadline_now();
+        if (span <= 0) return;
+        left = DBL2NUM((double)span / 1e9);
+    }
+    rb_mutex_sleep(joining->mutex, left);
+}
 
 static void sleep_in_thread(deadline_t deadline)
 {
     if (deadline == DEADLINE_NEVER) {
-        rb_thread_sleep_deadly(); // Ruby says so when no other thread is left that could end it
+        rb_thread_sleep_deadly(); // Ruby raises a deadlock error if no other thread could end it
         return;
     }
     int64_t left = deadline - deadline_now();
@@ -30,6 +45,7 @@ static VALUE wait_body(VALUE argument)
 {
     struct joining *joining = (struct joining *)argument;
     int64_t left = DEADLINE_NEVER;
+    if (joining->mutex) rb_mutex_lock(joining->mutex);
     if (joining->deadline != DEADLINE_NEVER) {
         left = joining->deadline - deadline_now();
         if (left <= 0) return Qnil;
@@ -41,6 +57,8 @@ static VALUE wait_body(VALUE argument)
     } else if (!NIL_P(scheduler)) {
         rb_fiber_scheduler_block(scheduler, joining->owner,
                                  left == DEADLINE_NEVER ? Qnil : DBL2NUM((double)left / 1e9));
+    } else if (joining->mutex) {
+        sleep_among_handlers(joining);
     } else {
         sleep_in_thread(joining->deadline);
     }
@@ -51,17 +69,18 @@ static VALUE wait_end(VALUE argument)
 {
     struct joining *joining = (struct joining *)argument;
     rb_hash_delete(joining->waiters, joining->number);
+    if (joining->mutex) rb_mutex_unlock(joining->mutex);
     return Qnil;
 }
 
 void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
 {
-    // Each has a number of its own: the same fiber may wait for the same thing in a trap handler.
+    // Each wait has a number of its own: the same fiber may wait again, for the same object, in a trap handler.
     static uint64_t last_number;
     if (NIL_P(*waiters)) *waiters = rb_hash_new();
     struct joining joining = {
         .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
-    // Also from the root fiber, which is blocking and has no current scheduler: it can run the loop itself.
+    // Works from the root fiber, too, which is blocking and has no current scheduler: it can run the loop itself.
     struct place place = place_of_thread();
     joining.loop = place.loop;
     if (joining.loop) {
@@ -69,6 +88,9 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
     } else {
         place = place_of_fiber();
     }
+    // Trap handlers run only in the main thread, and never inside one another.
+    if (NIL_P(place.scheduler) && rb_thread_current() == rb_thread_main() && !trap_handler_runs())
+        joining.mutex = rb_mutex_new();
     joining.entry = rb_assoc_new(place.scheduler, NIL_P(place.scheduler) ? rb_thread_current() : rb_fiber_current());
     rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
 }
@@ -88,7 +110,7 @@ bool join_awaited(VALUE waiters)
 void join_wake(VALUE owner, VALUE waiters)
 {
     if (!join_awaited(waiters)) return;
-    // A foreign scheduler may run others meanwhile, which wait for the same.
+    // Copies the entries first: a foreign scheduler may run other fibers meanwhile, which wait for the same object.
     VALUE entries = rb_ary_new_capa((long)RHASH_SIZE(waiters));
     rb_hash_foreach(waiters, collect_entry, entries);
     rb_hash_clear(waiters);

@@ -1,4 +1,4 @@
-// What Mutex#sleep and ConditionVariable#wait do once they have their Mutex again, see doc/adr/0014.
+// Mutex#sleep and ConditionVariable#wait raise what is pending after they have relocked their Mutex, see doc/adr/0014.
 #include "task/bindings.h"
 
 #include "shims.h"
@@ -21,36 +21,45 @@ static VALUE call_original(VALUE argument)
     return rb_call_super(arguments->argc, arguments->argv);
 }
 
-// Ruby may have refused (the Mutex is another's): the next kernel_sleep is no Mutex's. The block may have forked, and the
-// child has no scheduler.
-static VALUE forget_mutex(VALUE argument)
+// Nothing may replace a kill or a throw that unwinds the fiber.
+static bool may_raise(const struct loop *loop)
+{
+    VALUE error = rb_errinfo();
+    return (NIL_P(error) || is_exception(error)) && !task_of_owner(loop->owner)->killed;
+}
+
+// Ruby may have refused (another thread owns the Mutex), so that the next kernel_sleep does not come from Mutex#sleep.
+// The block may have forked, and the child has no scheduler.
+static VALUE relocked(VALUE argument)
 {
     (void)argument;
     struct loop *loop = current_loop();
-    if (loop) loop->releasing_mutex = false;
+    if (!loop) return Qnil;
+    loop->releasing_mutex = false;
+    if (loop->deferred && may_raise(loop)) loop_raise_deferred(loop);
     return Qnil;
 }
 
-// Tells the hook kernel_sleep who calls it, and raises what the wait for the Mutex has held up.
+// Tells the hook kernel_sleep that Mutex#sleep calls it, and raises what the wait for the Mutex has put off.
 static VALUE sleep_and_relock(int argc, VALUE *argv)
 {
     struct loop *loop = current_loop();
     if (!loop) return rb_call_super(argc, argv);
     struct arguments arguments = {argc, argv};
     loop->releasing_mutex = true;
-    VALUE value = rb_ensure(call_original, (VALUE)&arguments, forget_mutex, Qnil);
+    VALUE value = rb_ensure(call_original, (VALUE)&arguments, relocked, Qnil);
     if ((loop = current_loop())) task_raise_deferred(task_of_owner(loop->owner));
     return value;
 }
 
-// To be prepended to Thread::Mutex …
+// Prepended to Thread::Mutex …
 static VALUE mutex_sleep(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
     return sleep_and_relock(argc, argv);
 }
 
-// … and to Thread::ConditionVariable where that does not call Mutex#sleep.
+// … and to Thread::ConditionVariable if that does not call Mutex#sleep.
 static VALUE condition_wait(int argc, VALUE *argv, VALUE self)
 {
     (void)self;

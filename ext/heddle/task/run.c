@@ -15,20 +15,20 @@ enum { FAILURES_KEPT = 64 };
 
 struct run {
     VALUE block;
-    struct task *head, *tail; // have not ended, in order of their start
+    struct task *head, *tail; // the tasks that have not ended, in order of their start
     size_t count;
-    VALUE main;     // the task of the block
+    VALUE main;     // the task that runs the block
     VALUE failures; // tasks that failed, in order
     VALUE fatal;    // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
     VALUE waiters;
     struct cancelling cancelling;
-    unsigned forks; // in a child of fork the tasks are the parent's, and never end
+    unsigned forks; // fork_count() at the start: in a child of fork the tasks are the parent's, and never end
 };
 
 static void mark(void *pointer)
 {
     struct run *run = pointer;
-    rb_gc_mark(run->cancelling.owner); // itself: pins it
+    rb_gc_mark(run->cancelling.owner); // the run itself: pins it
     rb_gc_mark(run->block);
     rb_gc_mark(run->main);
     rb_gc_mark(run->failures);
@@ -124,8 +124,9 @@ bool run_raises_itself(VALUE object, const struct task *task)
     return NIL_P(run->fatal) && ends_the_run(run, task);
 }
 
-// One of them is raised at the end: the first that nobody asked for by then. A server's run may see millions; what was
-// asked for is forgotten, and of the rest the first are kept (all were reported as they happened).
+// The run raises one failure at its end: the first that no code has claimed by then. A server's run may see millions of
+// failures, so claimed ones are dropped, and the first FAILURES_KEPT of the others are kept (all were reported as they
+// happened).
 static void keep_failure(struct run *run, VALUE task)
 {
     if (NIL_P(run->failures)) run->failures = rb_ary_new();
@@ -172,8 +173,8 @@ static void wait_for_end(VALUE object, deadline_t until)
     if (run->count > 0) join_wait(object, &run->waiters, until);
 }
 
-// The block's error, an interrupt, or a cancel of the caller ends the tasks in order before it goes on; another one on top
-// of it cancels those again that are busy cleaning up.
+// The block's error, an interrupt or a cancellation of the caller ends the remaining tasks in an orderly way before it
+// continues. A second one meanwhile cancels the tasks that are still cleaning up again.
 static VALUE finish(VALUE object)
 {
     struct run *run = run_of(object);
@@ -195,15 +196,18 @@ static void raise_unclaimed(const struct run *run)
 /*
  * call-seq: run.call(grace, owns) { ... } -> object
  *
- * @api private Runs the block as a task of the current scheduler and waits until it and all tasks that were spawned inside have ended.
- * +owns+: the scheduler was set for this run, which then has the fibers of Fiber.schedule as well. See Heddle.run.
+ * Runs the block as a task of the current scheduler. Waits until that task and all tasks that were spawned inside have
+ * ended. +owns+: the scheduler was set for this run, so that fibers of Fiber.schedule belong to the run, too. See
+ * Heddle.run.
+ *
+ * @api private
  */
 static VALUE call(VALUE self, VALUE grace, VALUE owns)
 {
     struct run *run = run_of(self);
     run->cancelling.grace = deadline_span(grace);
     rb_need_block();
-    if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called once");
+    if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called only once: call Heddle.run again");
     run->block = rb_block_proc();
     run->forks = fork_count();
     if (RTEST(owns)) task_loop_of(place_of_thread().loop)->run = self;
@@ -212,14 +216,16 @@ static VALUE call(VALUE self, VALUE grace, VALUE owns)
     raise_unclaimed(run);
     struct task *main = task_of(run->main);
     if (main->status == TASK_CANCELLED)
-        rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled: it has no value");
+        rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled, so it has no value");
     return main->result;
 }
 
 /*
  * Document-class: Heddle::Run
  *
- * @api private One Heddle.run, with the tasks that were started inside.
+ * One Heddle.run, with the tasks that were started inside.
+ *
+ * @api private
  */
 void Init_heddle_run(void)
 {

@@ -8,7 +8,7 @@ void run_add(VALUE run, struct task *task);
 void run_remove(VALUE run, struct task *task);
 void run_task_ended(VALUE run, struct task *task);
 
-// Whether the run will raise this task's error by itself, so that it need not be reported.
+// Returns whether the run itself will raise this task's error, so that the error need not be reported.
 bool run_raises_itself(VALUE run, const struct task *task);
 
 #endif

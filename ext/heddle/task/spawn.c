@@ -22,8 +22,10 @@ static void start(struct task *task)
 /*
  * call-seq: Heddle::Task.prepare(scheduler, name, on_end, claimed) { ... } -> Heddle::Task
  *
- * @api private For pools: a task that waits for its start. +on_end+ is called with it, on its fiber, once it has ended,
- * and may return another prepared task, which follows on the same fiber. +claimed+: somebody will ask for its value.
+ * For pools: a task that waits for its start. Once the task has ended, +on_end+ is called with the task on its fiber;
+ * +on_end+ may return another prepared task, which then runs on the same fiber. +claimed+: the value will be asked for.
+ *
+ * @api private
  */
 static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VALUE claimed)
 {
@@ -34,7 +36,7 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
     struct task *task = task_of(object);
     task->on_end = on_end;
     task->claimed = RTEST(claimed);
-    task->storage = fiber_storage(); // it may be started from another fiber than its spawner's
+    task->storage = fiber_storage(); // another fiber than the spawner may start it
     RB_GC_GUARD(object);
     return object;
 }
@@ -42,8 +44,10 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 /*
  * call-seq: task.enlist -> task
  *
- * @api private The loop, and the run of the calling task, wait for this prepared task from now on. Whoever calls it must have
- * the task already: one that an exception has lost would never end.
+ * Makes the loop, and the run of the calling task, wait for this prepared task. The caller must hold the task already:
+ * if an exception lost the task, it would never end.
+ *
+ * @api private
  */
 static VALUE enlist(VALUE self)
 {
@@ -55,7 +59,9 @@ static VALUE enlist(VALUE self)
 /*
  * call-seq: Heddle::Task.withdrawals -> Integer
  *
- * @api private How many tasks were cancelled before their start.
+ * The number of tasks that were cancelled before their start.
+ *
+ * @api private
  */
 static VALUE withdrawals(VALUE klass)
 {
@@ -66,17 +72,19 @@ static VALUE withdrawals(VALUE klass)
 /*
  * call-seq: task.start -> task
  *
- * @api private Starts a prepared task. On the scheduler's own thread at once; from another one, when its loop runs next. Not one that
- * was cancelled meanwhile.
+ * Starts a prepared task: on the scheduler's own thread at once; from another thread when the loop runs next. Does
+ * nothing for a task that was cancelled meanwhile.
+ *
+ * @api private
  */
 static VALUE start_prepared(VALUE self)
 {
     struct task *task = task_of(self);
     if (task->status == TASK_CANCELLED && !task->started) return self;
-    if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has been started", self);
+    if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has already been started", self);
     struct loop *loop = task->owner.loop;
     if (loop && loop->closed)
-        rb_raise(heddle_eSchedulerClosed, "the loop that was to run %" PRIsVALUE " has ended", self);
+        rb_raise(heddle_eSchedulerClosed, "%" PRIsVALUE " cannot start: its loop has ended", self);
     if (loop && loop->thread && loop->thread != rb_thread_current()) {
         task->posted = true;
         task_loop_post(loop, self);
@@ -90,9 +98,9 @@ static VALUE start_prepared(VALUE self)
 /*
  * call-seq: Heddle.spawn(name: nil) { ... } -> Heddle::Task
  *
- * Starts the block as a task of the running scheduler and of the innermost Heddle.run. The block runs at once, until it
- * first has to wait; then the caller goes on. The fiber may have run other tasks before: it starts with no fiber-locals
- * and no instance variables, and with a copy of the caller's Fiber storage (Ruby >= 3.2), as a fresh one would.
+ * Starts the block as a task of the running scheduler and of the innermost Heddle.run. The block runs at once, until
+ * its first wait; then the caller continues. The fiber may have run other tasks before. Like a new fiber, it starts
+ * without fiber-locals and instance variables, and with a copy of the caller's Fiber storage (Ruby >= 3.2).
  *
  * [name] String for reports and Task#inspect.
  *

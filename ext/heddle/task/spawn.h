@@ -4,8 +4,8 @@
 
 #include "heddle.h"
 
-// Starts `block` as a task on the thread's scheduler, ours or a foreign one. `run`: the Heddle::Run it belongs to, nil, or
-// Qundef for that of the running task.
+// Starts `block` as a task on the thread's scheduler, ours or a foreign one. `run`: the task's Heddle::Run, nil, or
+// Qundef for the running task's run.
 VALUE task_spawn(VALUE block, VALUE name, VALUE run);
 
 #endif

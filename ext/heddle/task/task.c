@@ -5,7 +5,8 @@
 
 void task_mark(struct task *task)
 {
-    // Itself, too: a queue or a run that knows the record passes `self` on. Another object's reference may move it.
+    // Pins the task itself, too: a queue or a run that knows the record passes `self` on, and another object's
+    // reference may let it move.
     if (task->owner.self) rb_gc_mark(task->owner.self);
     rb_gc_mark(task->owner.fiber);
     rb_gc_mark(task->block);
@@ -24,13 +25,13 @@ static void mark(void *pointer)
     task_mark(pointer);
 }
 
-// Those of collected tasks, to be used again: programs start tasks all the time, and making and freeing these was a twentieth
-// of what each costs. More are given back.
+// Records of collected tasks, for reuse: programs start tasks all the time, and allocating and freeing these records
+// was a twentieth of a task's cost. Records beyond SPARES are freed.
 enum { SPARES = 1024 };
 
 static struct task *spares; // linked by `next`
 static uint32_t spare_count;
-// A Ractor's thread may collect tasks while ours makes one. Who finds it taken does without.
+// A Ractor's thread may collect tasks while ours makes one. A thread that finds the flag taken does without a spare.
 static atomic_flag spares_taken = ATOMIC_FLAG_INIT;
 
 static bool keep_spare(struct task *task)
@@ -63,7 +64,7 @@ static void release(void *pointer)
     if (!keep_spare(pointer)) xfree(pointer);
 }
 
-// A cleared one. Raises NoMemoryError.
+// Returns a cleared record. Raises NoMemoryError.
 static struct task *new_task(void)
 {
     struct task *task = take_spare();
@@ -76,8 +77,8 @@ static size_t memsize(const void *pointer)
     return sizeof(struct task);
 }
 
-// Not WB_PROTECTED: scopes come and go in a running task, marking it again at each minor GC is cheaper than a barrier
-// at each of them. Its references are pinned: the loop goes by the addresses of fibers.
+// Not WB_PROTECTED: scopes come and go in a running task, and marking the task again at each minor GC is cheaper than a
+// write barrier for each scope. References are pinned because the loop goes by the addresses of fibers.
 static const rb_data_type_t task_type = {
     .wrap_struct_name = "Heddle::Task",
     .function = {.dmark = mark, .dfree = release, .dsize = memsize},

@@ -1,5 +1,5 @@
-// The record of a task: one logical thread of control, on one fiber (and those that it resumes). Deadlines, cancellation
-// and statistics are its, not the fiber's.
+// The record of a task: one logical thread of control, on one fiber (and the fibers that it resumes). Deadlines,
+// cancellation and statistics belong to the task, not to the fiber.
 #ifndef HEDDLE_TASK_TASK_H
 #define HEDDLE_TASK_TASK_H
 
@@ -9,46 +9,46 @@
 enum task_status { TASK_QUEUED, TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
 
 struct task {
-    struct wait_owner owner; // first: a loop knows the owner alone
+    struct wait_owner owner; // first: a loop knows only the owner
     VALUE block;
     VALUE name;
     VALUE result;             // value or exception
-    VALUE waiters;            // those that wait for its end, see join.h
-    VALUE scheduler;          // where it runs
+    VALUE waiters;            // waiters for its end, see join.h
+    VALUE scheduler;          // the scheduler that runs it
     VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
     VALUE run;                // the Heddle::Run it belongs to, or nil
-    VALUE on_end;             // called with the task once it has ended; may return a queued one, to go on with; or nil
-    struct task *prev, *next; // in the loop
-    struct task *run_prev, *run_next; // in the run
+    VALUE on_end;             // called with the task after its end; may return a queued task to run next; or nil
+    struct task *prev, *next; // in the loop's list
+    struct task *run_prev, *run_next; // in the run's list
     struct scope_chain scopes;
-    struct scope_chain *chain; // the scopes above; of what runs outside of any task: those of its thread
+    struct scope_chain *chain; // the scopes above; or the thread's scopes, for code outside of any task
     enum task_status status;
     bool listed;       // in the loop's list
     bool cancel_asked; // Task#cancel was called
-    bool held;         // nothing is raised in it: it is inside of what must come to its end
+    bool held;         // nothing is raised in it: it runs code that must not be interrupted
     bool killed;       // by Fiber#kill: no `rescue` is to stop it
     bool started;      // its block was called
-    bool posted;       // another thread's, on its way to the inbox
-    bool claimed;      // somebody asked for its value
+    bool posted;       // by another thread, on its way to the inbox
+    bool claimed;      // code asked for its value
 };
 
 // The record of a Heddle::Task. Raises TypeError for another object.
 struct task *task_of(VALUE object);
 
-// That of an owner of a loop.
+// The task of a loop's owner.
 static inline struct task *task_of_owner(struct wait_owner *owner)
 {
     return (struct task *)owner; // its first member
 }
 
-// A queued one in an object of its own, with scopes in the care of `host`. `loop` is NULL under a foreign scheduler.
-// Raises NoMemoryError.
+// A queued task in an object of its own, whose scopes `host` serves. `loop` is NULL under a foreign scheduler. Raises
+// NoMemoryError.
 struct task *task_new(struct loop *loop, VALUE scheduler, const struct scope_host *host);
 
-// The same for a cleared record that is no object.
+// Like task_new, for a cleared record without an object.
 void task_init(struct task *task, struct loop *loop, VALUE scheduler, const struct scope_host *host);
 
-// The scopes of that chain bind it from now on.
+// From now on the scopes of that chain bind the task.
 void task_bind(struct task *task, struct scope_chain *chain);
 
 void task_mark(struct task *task);

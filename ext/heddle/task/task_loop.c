@@ -5,7 +5,7 @@
 #include "task/interrupt.h"
 #include "task/run.h"
 
-// ---- what the loop asks of the owners of its waits
+// ---- the functions that the loop calls for the owners of its waits
 
 static bool interrupted(const struct wait_owner *owner)
 {
@@ -27,13 +27,13 @@ static void arm_deadlines(struct wait_owner *owner)
     task_arm_deadlines(task_of_owner(owner));
 }
 
-// What runs outside of any task is bound by the deadlines of its thread.
+// Code outside of any task is bound by its thread's deadlines.
 static void adopt(struct loop *loop)
 {
     task_bind(&task_loop_of(loop)->root, thread_scope_chain(rb_thread_current()));
 }
 
-// Its timers are in the parent's heap, its place is in the parent's list.
+// In a child of fork the task's timers are in the parent's heap, and its place is in the parent's list.
 static void orphan(struct task *task)
 {
     task->listed = false;
@@ -91,7 +91,7 @@ static size_t memsize(const void *pointer)
     return sizeof(struct task_loop) + loop_memsize(&((const struct task_loop *)pointer)->loop);
 }
 
-// Not WB_PROTECTED: its references change with every switch; marking it again at each minor GC is the cheaper way.
+// Not WB_PROTECTED: its references change with every switch, and marking it again at each minor GC is cheaper.
 static const rb_data_type_t task_loop_type = {
     .wrap_struct_name = "Heddle::Scheduler",
     .function = {.dmark = mark, .dfree = release, .dsize = memsize},
@@ -115,7 +115,7 @@ VALUE task_loop_allocate(VALUE klass)
 struct loop *loop_of(VALUE scheduler)
 {
     if (RB_SPECIAL_CONST_P(scheduler)) return NULL;
-    if (RBASIC_CLASS(scheduler) == heddle_cScheduler) return RTYPEDDATA_DATA(scheduler); // most are
+    if (RBASIC_CLASS(scheduler) == heddle_cScheduler) return RTYPEDDATA_DATA(scheduler); // the common case
     if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &task_loop_type)) return NULL;
     return RTYPEDDATA_DATA(scheduler);
 }
@@ -177,7 +177,7 @@ void task_unlist(struct task *task)
     if (tasks->count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
 }
 
-// The deadline in force where it is created binds a task to its end.
+// The deadline in force at its creation binds a task to its end.
 static void inherit_deadline(struct task *task)
 {
     struct scope_chain *chain = scope_chain_current();

@@ -21,12 +21,13 @@ static VALUE call_proc(VALUE block)
 static VALUE call_block(VALUE argument)
 {
     struct task *task = (struct task *)argument;
+    if (task->owner.loop) fiber_index_add(&task->owner.loop->running, &task->owner.fiber); // or the task fails
     struct scope *inherited = task->scopes.innermost;
     if (inherited && !task->owner.loop) foreign_watch(inherited);
     return inherited ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
 }
 
-// A kill that struck in the block, and goes on to the end of the fiber.
+// A kill that came while the block ran, and continues to the end of the fiber.
 struct death {
     struct task *task;
     int state;
@@ -37,7 +38,7 @@ static VALUE die(VALUE argument)
     rb_jump_tag(((struct death *)argument)->state);
 }
 
-// A pool gets back the place of its task, which else nobody would have any more.
+// Gives a pool back the place of its killed task, which would otherwise be lost.
 static VALUE hand_on(VALUE argument)
 {
     struct task *task = ((struct death *)argument)->task;
@@ -49,14 +50,13 @@ static VALUE hand_on(VALUE argument)
     return Qnil;
 }
 
-// One rb_protect, where a rescue inside of an ensure would read better: the frames of this function lie beneath all that a
-// task does, and each page of a waiting fiber's stack counts.
+// One rb_protect, although a rescue inside an ensure would read better: this function's frames lie below everything
+// that a task does, and each page of a waiting fiber's stack counts.
 void task_run(struct task *task)
 {
     VALUE self = task->owner.self;
     int state = 0;
     task->owner.fiber = rb_fiber_current();
-    if (task->owner.loop) fiber_index_add(&task->owner.loop->running, &task->owner.fiber);
     task->status = TASK_RUNNING;
     task->started = true;
     VALUE result = rb_protect(call_block, (VALUE)task, &state);
@@ -67,7 +67,7 @@ void task_run(struct task *task)
         rb_set_errinfo(Qnil);
         bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
         task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
-    } else { // it did not end by itself
+    } else { // a kill or a throw ends the fiber
         struct death death = {.task = task, .state = state};
         task_end(task, TASK_CANCELLED, Qnil);
         rb_ensure(die, (VALUE)&death, hand_on, (VALUE)&death);
@@ -89,7 +89,7 @@ bool is_fatal(VALUE error)
 static VALUE print_report(VALUE argument)
 {
     struct task *task = (struct task *)argument;
-    if (task->status > TASK_RUNNING) loop_yield(task->owner.loop); // its spawner may be about to ask
+    if (task->status > TASK_RUNNING) loop_yield(task->owner.loop); // its spawner may be about to ask for the value
     VALUE thread = rb_thread_current();
     if (task->claimed || !RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
     VALUE options = rb_hash_new();
@@ -112,20 +112,29 @@ static bool unasked(const struct task *task)
     return NIL_P(task->run) || !run_raises_itself(task->run, task);
 }
 
-// A task runs at once, and may fail before whoever spawned it can ask for its value: in a run, which does not end before
-// that, the others have their turn first. In a child of fork there are none.
+// Returns whether the report can wait until other fibers had their turn: a task runs at once, and may fail before its
+// spawner can ask for its value. The task's run, which does not end before that, makes the delay safe. A child of fork
+// has no other fibers.
 static bool can_wait(const struct task *task)
 {
     return task->owner.loop && !NIL_P(task->run) && place_of_thread().loop == task->owner.loop;
 }
 
-// As Thread#report_on_exception. Whatever goes wrong in printing must not keep the task from ending. Returns the state of
-// an interrupt or Thread#kill that came meanwhile, to be passed on with rb_jump_tag, or 0.
+// Returns whether an error ends the report and nothing else: an error while printing, or a cancel of the task
+// meanwhile.
+static bool ends_the_report(VALUE error)
+{
+    return is_exception(error) && (RTEST(rb_obj_is_kind_of(error, rb_eStandardError)) ||
+                                   RTEST(rb_obj_is_kind_of(error, heddle_eCancellation)));
+}
+
+// Like Thread#report_on_exception. An error while printing must not keep the task from ending. Returns the state of an
+// interrupt or Thread#kill that came meanwhile, for rb_jump_tag, or 0.
 static int report(struct task *task)
 {
     int state = 0;
     rb_protect(print_report, (VALUE)task, &state);
-    if (!state || !RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_eStandardError))) return state;
+    if (!state || !ends_the_report(rb_errinfo())) return state;
     rb_set_errinfo(Qnil);
     return 0;
 }
@@ -136,7 +145,7 @@ static void unindex(struct task *task)
         fiber_index_delete(&task->owner.loop->running, &task->owner.fiber);
 }
 
-// Outside of any run: the first error of its kind is raised where the scheduler is closed.
+// Outside of any run: closing the scheduler raises the first such error.
 static void end_scheduler(struct task_loop *tasks, VALUE error)
 {
     if (!NIL_P(tasks->fatal)) return;
@@ -157,7 +166,7 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     task->storage = Qnil;
     task_unlist(task);
     join_wake(task->owner.self, task->waiters);
-    if (later) state = report(task); // the run goes on until then
+    if (later) state = report(task); // the run does not end before that
     if (!NIL_P(task->run)) {
         run_task_ended(task->run, task);
     } else if (task->owner.loop && status == TASK_FAILED && is_fatal(result)) {
@@ -170,7 +179,7 @@ void task_end(struct task *task, enum task_status status, VALUE result)
 
 void task_give_up(struct task *task)
 {
-    unindex(task); // who collects it asks no more
+    unindex(task); // once collected, it can no longer do that
     task_unlist(task);
     if (!NIL_P(task->run)) run_remove(task->run, task);
     task->run = Qnil;

@@ -8,7 +8,7 @@ static bool is_space(uint8_t byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-// String#strip takes NUL for white space, too.
+// String#strip removes NUL, too.
 static bool is_stripped(uint8_t byte)
 {
     return byte == 0 || is_space(byte);
@@ -58,13 +58,13 @@ bool wire_http_status_line(const uint8_t *p, const uint8_t *end, struct wire_htt
     if (p == end) return true;
     const uint8_t *message = skip_space(p, end);
     if (message == p) return false;
-    // A dot of Ruby's matches all but "\n".
+    // In Ruby's regular expressions a dot matches every byte except "\n".
     if (memchr(message, '\n', (size_t)(end - message))) return false;
     status->message = (struct wire_http_span){message, (size_t)(end - message)};
     return true;
 }
 
-enum { LONGEST_NAME = 1024, LONGEST_VALUE = 65536 }; // Net::HTTPHeader's, where it has any
+enum { LONGEST_NAME = 1024, LONGEST_VALUE = 65536 }; // Net::HTTPHeader's limits, in versions that have them
 
 static bool plain_name(struct wire_http_span name)
 {

@@ -9,8 +9,8 @@ static size_t encoded_length(size_t length)
     return (length + 2) / 3 * 4;
 }
 
-// Whether one of eight bytes is at most ' ' or at least 0x7f. For a zero in x, (x - 1) & ~x has the highest bit of its byte; the
-// same with n in place of 1 for what is less than n.
+// Returns whether one of eight bytes is at most ' ' or at least 0x7f. For a zero byte in x, (x - 1) & ~x has that
+// byte's highest bit set; with n in place of 1, for a byte less than n.
 static uint64_t odd_bytes(uint64_t x)
 {
     static const uint64_t ones = UINT64_C(0x0101010101010101), highs = UINT64_C(0x8080808080808080);
@@ -31,7 +31,7 @@ enum memcached_key memcached_key(const uint8_t *p, size_t length)
             memcpy(&eight, p + i, 8);
             odd |= odd_bytes(eight);
         }
-        memcpy(&eight, p + length - 8, 8); // some of them a second time
+        memcpy(&eight, p + length - 8, 8); // some bytes are checked twice
         odd |= odd_bytes(eight);
     }
     if (!odd) return MEMCACHED_KEY_PLAIN;
@@ -46,7 +46,7 @@ static uint8_t *put_number(uint8_t *out, uint64_t number)
     uint8_t *end = digits + sizeof digits, *first = end;
     for (; number > UINT32_MAX; number /= 10)
         *--first = (uint8_t)('0' + number % 10);
-    uint32_t rest = (uint32_t)number; // most numbers are: division is cheaper
+    uint32_t rest = (uint32_t)number; // most numbers are this small, and their division is cheaper
     do {
         *--first = (uint8_t)('0' + rest % 10);
         rest /= 10;
@@ -138,10 +138,10 @@ size_t memcached_write(const struct memcached_request *request, uint8_t *out)
 
 // ---- replies
 
-// Reads digits, up to what is none: where that is, or NULL for none, or a number too large.
+// Reads digits. Returns the end of the digits, or NULL if there are none or the number is too large.
 static const uint8_t *read_number(const uint8_t *p, const uint8_t *end, uint64_t *number)
 {
-    enum { SAFE = 19, MOST = 20 }; // digits that always fit, and that can
+    enum { SAFE = 19, MOST = 20 }; // digits that always fit, and that may fit
     const uint8_t *first = p;
     const uint8_t *safe = end - p < SAFE ? end : p + SAFE;
     uint64_t value = 0;
@@ -182,7 +182,7 @@ static const uint8_t *read_signed(const uint8_t *p, const uint8_t *end, int64_t 
     return p;
 }
 
-// One of the fields behind the status, such as "f4": where it ends, or NULL.
+// Reads one field after the status, such as "f4". Returns its end, or NULL.
 static const uint8_t *read_field(const uint8_t *p, const uint8_t *end, struct memcached_reply *reply)
 {
     unsigned field;
@@ -232,7 +232,7 @@ static bool read_fields(const uint8_t *p, const uint8_t *end, struct memcached_r
 {
     while (p && p < end) {
         if (*p++ != ' ') return false;
-        // 1.6.18 ends a status that has no fields with a space.
+        // memcached 1.6.18 ends a status without fields with a space.
         if (p == end) return true;
         p = read_field(p, end, reply);
     }
@@ -307,7 +307,7 @@ static bool read_line(const uint8_t *p, const uint8_t *end, struct memcached_rep
         reply->status = MEMCACHED_VA;
         uint64_t length = 0;
         rest = rest == end ? NULL : read_number(rest + 1, end, &length);
-        // The largest that a server can be told to hold is 1 GiB.
+        // The largest value that a server can be configured to hold is 1 GiB.
         if (!rest || length > (UINT64_C(1) << 30)) return false;
         reply->value_length = (size_t)length;
         break;
@@ -330,9 +330,9 @@ enum memcached_parsed memcached_reply(const uint8_t *p, const uint8_t *end, stru
     return read_line(p, newline - 1, reply) ? MEMCACHED_DONE : MEMCACHED_INVALID;
 }
 
-// ---- spreading
+// ---- sharding
 
-// A nibble at a time: keys are short, and the table fits in a line of the cache.
+// One nibble at a time: keys are short, and the table fits in a cache line.
 uint32_t memcached_crc32(const uint8_t *p, size_t length)
 {
     static const uint32_t table[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,

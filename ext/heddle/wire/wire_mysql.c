@@ -26,7 +26,7 @@ static bool take_terminated(const uint8_t **p, const uint8_t *end, struct mysql_
     return true;
 }
 
-// ---- the beginning
+// ---- the greeting
 
 bool mysql_greeting(const uint8_t *p, const uint8_t *end, struct mysql_greeting *greeting)
 {
@@ -44,7 +44,7 @@ bool mysql_greeting(const uint8_t *p, const uint8_t *end, struct mysql_greeting 
     greeting->capabilities = low | mysql_little(p + 5, 2) << 16;
     greeting->mariadb = !(low & MYSQL_CAN_LONG_PASSWORD);
     if (greeting->mariadb) greeting->capabilities |= mysql_little(p + 14, 4) << 32;
-    size_t length = p[7]; // of both parts of the scramble, with a NUL
+    size_t length = p[7]; // of both parts of the scramble, including a NUL
     p += 18;
     size_t rest = length > 8 + 13 ? length - 8 : 13;
     memcpy(greeting->scramble + 8, p, MYSQL_SCRAMBLE - 8);
@@ -77,7 +77,7 @@ enum mysql_reply mysql_row_reply(const uint8_t *p, const uint8_t *end, bool text
 {
     if (p >= end) return MYSQL_REPLY_INVALID;
     if (*p == 0xff) return MYSQL_REPLY_ERROR;
-    // The row of a text result may begin with 0xfe, too: that of a column of 16 MiB or more.
+    // A row of a text result may also begin with 0xfe, if its first column has 16 MiB or more.
     if (*p == 0xfe && end - p < (deprecate_eof ? MYSQL_LARGEST_PACKET : 9)) return MYSQL_REPLY_END;
     return text || *p == 0 ? MYSQL_REPLY_OTHER : MYSQL_REPLY_INVALID;
 }

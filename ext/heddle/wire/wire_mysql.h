@@ -1,5 +1,5 @@
 // The client/server protocol of MySQL and MariaDB: packets in, numbers and spans of bytes out. Plain C, without ruby.h;
-// nothing is allocated and nothing is kept. The formats are those of MySQL's and MariaDB's protocol documentation
+// allocates nothing and keeps nothing. The formats follow MySQL's and MariaDB's protocol documentation
 // (dev.mysql.com/doc/dev/mysql-server, mariadb.com/kb/en/clientserver-protocol).
 #ifndef HEDDLE_WIRE_WIRE_MYSQL_H
 #define HEDDLE_WIRE_WIRE_MYSQL_H
@@ -7,13 +7,13 @@
 #include "wire/wire_mysql_numbers.h"
 
 enum {
-    MYSQL_HEADER = 4,                // bytes in front of each packet
-    MYSQL_LARGEST_PACKET = 0xffffff, // what is longer is cut, and ends with a packet that is shorter than this
+    MYSQL_HEADER = 4,                // bytes before each packet's payload
+    MYSQL_LARGEST_PACKET = 0xffffff, // a longer payload is split; its last packet is shorter than this
     MYSQL_SCRAMBLE = 20
 };
 
-// What client and server can do; those above 32 bits are MariaDB's own.
-#define MYSQL_CAN_LONG_PASSWORD      (UINT64_C(1) << 0) // unset by MariaDB, to tell that it is one
+// Capabilities of client and server; those above 32 bits exist in MariaDB only.
+#define MYSQL_CAN_LONG_PASSWORD      (UINT64_C(1) << 0) // MariaDB leaves it unset, to identify itself
 #define MYSQL_CAN_CONNECT_WITH_DB    (UINT64_C(1) << 3)
 #define MYSQL_CAN_PROTOCOL_41        (UINT64_C(1) << 9)
 #define MYSQL_CAN_TLS                (UINT64_C(1) << 11)
@@ -40,7 +40,7 @@ enum mysql_status {
 
 // ---- packets
 
-// The four bytes at `p`: how many follow, and which packet of its exchange it is.
+// The header at `p`: the length of the payload, and the packet's number in its exchange.
 static inline uint32_t mysql_packet_length(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
@@ -59,17 +59,17 @@ static inline void mysql_put_header(uint8_t *p, size_t length, uint8_t sequence)
     p[3] = sequence;
 }
 
-// Writes a number in one to nine bytes; returns how many.
+// Writes a number in one to nine bytes. Returns the number of bytes.
 size_t mysql_put_number(uint8_t *p, uint64_t number);
 
-// All that follows takes the payload of a packet, whole, and is false when that is not what it should be.
+// The functions below take the whole payload of a packet, and return false for a malformed one.
 
 struct mysql_greeting {
     struct mysql_span version;
-    struct mysql_span plugin; // how it would like us to log in
+    struct mysql_span plugin; // the authentication plugin that the server proposes
     uint8_t scramble[MYSQL_SCRAMBLE];
     uint64_t capabilities;
-    uint32_t thread; // by which KILL knows this connection
+    uint32_t thread; // the connection's id for KILL
     uint16_t status;
     bool mariadb;
 };
@@ -78,12 +78,12 @@ bool mysql_greeting(const uint8_t *p, const uint8_t *end, struct mysql_greeting 
 enum mysql_reply {
     MYSQL_REPLY_OK,
     MYSQL_REPLY_ERROR,
-    MYSQL_REPLY_END,    // of columns or rows
-    MYSQL_REPLY_INFILE, // it wants a file of ours
-    MYSQL_REPLY_OTHER,  // a number of columns, a row
+    MYSQL_REPLY_END,    // the end of columns or rows
+    MYSQL_REPLY_INFILE, // the server asks for a local file
+    MYSQL_REPLY_OTHER,  // a column count or a row
     MYSQL_REPLY_INVALID
 };
-// What a packet is where a result may begin, and where a row may come.
+// The kind of a packet where a result may begin, and where a row may come.
 enum mysql_reply mysql_reply(const uint8_t *p, const uint8_t *end);
 enum mysql_reply mysql_row_reply(const uint8_t *p, const uint8_t *end, bool text, bool deprecate_eof);
 
@@ -91,14 +91,14 @@ struct mysql_ok {
     uint64_t affected, last_id;
     uint16_t status, warnings;
 };
-// Both of OK and of the end of rows in its new form, which differ in their first byte only.
+// For OK packets, and for the new form of the end of rows: the two differ in their first byte only.
 bool mysql_ok(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok);
-// The end of columns or rows in its old form.
+// The old form of the end of columns or rows.
 bool mysql_end(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok);
 
 struct mysql_error {
     uint16_t code;
-    struct mysql_span state; // five characters, or none
+    struct mysql_span state; // five characters, or empty
     struct mysql_span message;
 };
 bool mysql_error(const uint8_t *p, const uint8_t *end, struct mysql_error *error);
@@ -109,7 +109,7 @@ struct mysql_prepared {
 };
 bool mysql_prepared(const uint8_t *p, const uint8_t *end, struct mysql_prepared *prepared);
 
-// How many columns a result has; with `announced`, whether their definitions follow is said, too.
+// The number of columns of a result. With `announced`, the packet also says whether column definitions follow.
 bool mysql_result_head(const uint8_t *p, const uint8_t *end, bool announced, uint32_t *columns, bool *definitions);
 
 struct mysql_column {

@@ -1,5 +1,5 @@
-// Numbers and strings as the protocol of MySQL and MariaDB writes them. Those that read move *p behind what they have taken,
-// and are false when there is too little.
+// Numbers and strings in the protocol of MySQL and MariaDB. Functions that read move *p behind the bytes that they have
+// taken, and return false if there are too few.
 #ifndef HEDDLE_WIRE_WIRE_MYSQL_NUMBERS_H
 #define HEDDLE_WIRE_WIRE_MYSQL_NUMBERS_H
 
@@ -13,7 +13,7 @@ struct mysql_span {
     size_t length;
 };
 
-// Of at most eight bytes, the lowest first: one load where their number is known to the compiler.
+// A little-endian number of at most eight bytes: a single load if the compiler knows `bytes`.
 static inline uint64_t mysql_little(const uint8_t *p, size_t bytes)
 {
     uint64_t number = 0;
@@ -40,7 +40,7 @@ static inline bool mysql_take_16(const uint8_t **p, const uint8_t *end, uint16_t
     return true;
 }
 
-// A number in one to nine bytes.
+// A length-encoded number, of one to nine bytes.
 static inline bool mysql_number(const uint8_t **p, const uint8_t *end, uint64_t *number)
 {
     if (*p >= end) return false;
@@ -49,11 +49,11 @@ static inline bool mysql_number(const uint8_t **p, const uint8_t *end, uint64_t 
         *number = first;
         return true;
     }
-    if (first == 0xfb || first == 0xff) return false; // NULL, an error
+    if (first == 0xfb || first == 0xff) return false; // NULL or an error
     return mysql_take(p, end, first == 0xfc ? 2 : first == 0xfd ? 3 : 8, number);
 }
 
-// Bytes behind such a number, which says how many.
+// A string after its length-encoded length.
 static inline bool mysql_string(const uint8_t **p, const uint8_t *end, struct mysql_span *span)
 {
     uint64_t length;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- moments
+// ---- dates and times
 
 static const uint8_t month_days[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 
@@ -15,7 +15,8 @@ static bool leap(uint32_t year)
     return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }
 
-// Servers keep days that no calendar has, of 0000-00-00 for one: NULL to us. False: no server keeps it.
+// Servers accept days that no calendar has, such as 0000-00-00: they become NULL. False for values that no server
+// accepts.
 static bool conclude_moment(struct mysql_value *value, bool date)
 {
     const struct mysql_moment *moment = &value->moment;
@@ -32,7 +33,7 @@ static bool conclude_moment(struct mysql_value *value, bool date)
 // The algorithm is Howard Hinnant's days_from_civil (howardhinnant.github.io/date_algorithms.html).
 int64_t mysql_days(const struct mysql_moment *moment)
 {
-    // From 400 years before the year 0 on, for an era's years to count from 0.
+    // Starts 400 years before the year 0, so that the years of an era count from 0.
     uint32_t year = moment->year + 400u - (moment->month <= 2);
     uint32_t era = year / 400, of_era = year % 400;
     uint32_t of_year = (153 * (moment->month > 2 ? moment->month - 3u : moment->month + 9u) + 2) / 5 + moment->day - 1;
@@ -94,7 +95,7 @@ static bool separator(const uint8_t **p, const uint8_t *end, char expected)
     return true;
 }
 
-// Nothing, or a point and up to six digits.
+// Parses nothing, or a point and up to six digits.
 static bool fraction(const uint8_t **p, const uint8_t *end, uint32_t *microseconds)
 {
     *microseconds = 0;
@@ -174,7 +175,7 @@ static bool text_float(struct mysql_span span, struct mysql_value *value)
 {
     char copy[512];
     if (span.length == 0 || span.length >= sizeof(copy)) return false;
-    for (size_t i = 0; i < span.length; i++) // not what else strtod knows: hexadecimals, words
+    for (size_t i = 0; i < span.length; i++) // excludes the other forms that strtod accepts: hexadecimals, words
         if (!memchr("0123456789+-.eE", span.at[i], 15)) return false;
     memcpy(copy, span.at, span.length);
     copy[span.length] = 0;
@@ -209,9 +210,9 @@ static bool decimal(struct mysql_span span, struct mysql_value *value)
     return digit_count > 0 && span.length < 256;
 }
 
-// The shortest number that is the same single: 1.1, where the single as a double is 1.10000002384185791. Six digits name at most
-// one single, and nine each. Quotients of whole numbers below 2 ** 53 and powers of ten up to 10 ** 22 are exact but for the one
-// rounding that reading the digits has too.
+// The shortest decimal number that rounds to the same single: 1.1, where the single as a double is 1.10000002384185791.
+// Any six digits name at most one single, and nine digits suffice for every single. Quotients of whole numbers below 2
+// ** 53 and powers of ten up to 10 ** 22 are exact except for one rounding, which parsing the digits has, too.
 static double shortest(float single)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -220,7 +221,7 @@ static double shortest(float single)
     if (size < 16777216 && size == floor(size)) return exact;
     if (!isfinite(single)) return exact;
     int exponent = (int)floor(log10(size));
-    // Below FLT_MIN a single has fewer bits, and fewer digits may do.
+    // Below FLT_MIN a single has fewer bits, so fewer digits may suffice.
     for (int digit_count = size < FLT_MIN ? 1 : 6; digit_count <= 9; digit_count++) {
         int places = digit_count - 1 - exponent;
         double candidate;
@@ -254,7 +255,7 @@ static bool floating(struct mysql_row *row, size_t bytes, struct mysql_value *va
     return true;
 }
 
-// What both kinds of rows give as a length and bytes.
+// Values that both kinds of rows send as a length and bytes.
 static bool bytes_of(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
     if (!mysql_string(&row->p, row->end, &value->bytes)) return false;

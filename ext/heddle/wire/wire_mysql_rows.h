@@ -1,4 +1,4 @@
-// The values of rows in the protocol of MySQL and MariaDB: those of prepared statements are binary, those of COM_QUERY text.
+// The values of rows in the protocol of MySQL and MariaDB: binary for prepared statements, text for COM_QUERY.
 #ifndef HEDDLE_WIRE_WIRE_MYSQL_ROWS_H
 #define HEDDLE_WIRE_WIRE_MYSQL_ROWS_H
 
@@ -38,7 +38,7 @@ enum mysql_type {
 enum { MYSQL_FLAG_UNSIGNED = 0x20, MYSQL_CHARSET_BINARY = 63 };
 
 enum mysql_kind {
-    MYSQL_IS_NULL, // also dates without a month or a day, which no calendar has
+    MYSQL_IS_NULL, // also for dates without a month or a day, which no calendar has
     MYSQL_IS_INTEGER,
     MYSQL_IS_UNSIGNED,
     MYSQL_IS_BOOLEAN, // an integer
@@ -59,7 +59,7 @@ struct mysql_moment {
 struct mysql_value {
     enum mysql_kind kind;
     union {
-        int64_t integer; // of MYSQL_IS_TIME, too
+        int64_t integer; // also for MYSQL_IS_TIME
         uint64_t unsigned_integer;
         double number;
         struct mysql_span bytes;
@@ -67,11 +67,11 @@ struct mysql_value {
     };
 };
 
-// What of a column's definition its values depend on.
+// The parts of a column's definition that affect its values.
 struct mysql_field {
     uint8_t type;
     bool is_unsigned;
-    bool is_boolean; // of MYSQL_TINY, where it is taken for one
+    bool is_boolean; // MYSQL_TINY that is read as a boolean
 };
 
 struct mysql_row {
@@ -83,7 +83,8 @@ struct mysql_row {
 
 bool mysql_row_begin(struct mysql_row *row, const uint8_t *p, const uint8_t *end, uint32_t columns, bool text);
 
-// The value that the row stands at: of a row of text, and of a binary one what mysql_row_next does not read itself.
+// Read the row's current value: mysql_row_text of a text row, mysql_row_binary the types that mysql_row_next does not
+// read itself.
 bool mysql_row_text(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
 bool mysql_row_binary(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value);
 
@@ -107,8 +108,8 @@ static inline bool mysql_row_integer(struct mysql_row *row, size_t bytes, bool i
     return true;
 }
 
-// The next column, of which `field` tells. What most rows consist of is read in place: a call a value would cost as much
-// again.
+// Reads the next column, which `field` describes. Reads the most common types inline: one call per value would double
+// the cost.
 static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
     if (row->column == row->columns) return false;
@@ -140,7 +141,7 @@ static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_fiel
     return valid;
 }
 
-// All columns were read, and nothing is left.
+// Returns whether all columns were read and no bytes are left.
 static inline bool mysql_row_complete(const struct mysql_row *row)
 {
     return row->column == row->columns && row->p == row->end;

@@ -14,12 +14,12 @@ static const uint8_t *line_end(const uint8_t *p, const uint8_t *end)
     return newline ? newline + 1 : end;
 }
 
-// Behind the comment that begins at `p`, or `p` when none does. NULL for one that some servers execute.
+// The end of the comment that begins at `p`, or `p` if none does. NULL for a comment that some servers execute.
 static const uint8_t *behind_comment(const uint8_t *p, const uint8_t *end)
 {
     if (*p == '#') return line_end(p, end);
     if (end - p < 2) return p;
-    // The two dashes of 5--1 are none.
+    // The two dashes of 5--1 begin no comment.
     if (p[0] == '-' && p[1] == '-' && (end - p == 2 || p[2] <= ' ')) return line_end(p, end);
     if (p[0] != '/' || p[1] != '*') return p;
     if (end - p > 2 && (p[2] == '!' || (p[2] == 'M' && end - p > 3 && p[3] == '!'))) return NULL;
@@ -28,36 +28,71 @@ static const uint8_t *behind_comment(const uint8_t *p, const uint8_t *end)
     return end;
 }
 
-int mysql_sql_parameters(const uint8_t *p, const uint8_t *end)
+static bool begins_name(const struct mysql_placeholder_scan *scan, const uint8_t *colon)
 {
-    int count = 0;
-    while (p < end) {
-        const uint8_t *behind = behind_comment(p, end);
-        if (!behind) return -1;
+    const uint8_t *p = colon + 1;
+    if (p == scan->end || !is_word(*p) || *p == '$' || (*p >= '0' && *p <= '9')) return false;
+    return colon == scan->start || (colon[-1] != ':' && !is_word(colon[-1]));
+}
+
+enum mysql_placeholder mysql_sql_placeholder(struct mysql_placeholder_scan *scan)
+{
+    const uint8_t *end = scan->end;
+    while (scan->p < end) {
+        const uint8_t *p = scan->p, *behind = behind_comment(p, end);
+        if (!behind) return MYSQL_PLACEHOLDER_UNKNOWN;
         if (behind != p) {
-            p = behind;
+            scan->p = behind;
             continue;
         }
         uint8_t byte = *p++;
-        if (byte == '\\') return -1;
+        scan->begin = scan->p;
+        if (byte == '\\') return MYSQL_PLACEHOLDER_UNKNOWN;
         if (byte == '?') {
-            if (++count > UINT16_MAX) return -1;
-        } else if (byte == '\'' || byte == '"' || byte == '`') {
-            const uint8_t *close = memchr(p, byte, (size_t)(end - p));
-            // What a backslash in quotes means is a matter of sql_mode.
-            if (!close || (byte != '`' && memchr(p, '\\', (size_t)(close - p)))) return -1;
-            p = close + 1; // a doubled one opens the next part at once
+            scan->p = p;
+            return MYSQL_PLACEHOLDER_QUESTION;
         }
+        if (byte == '\'' || byte == '"' || byte == '`') {
+            const uint8_t *close = memchr(p, byte, (size_t)(end - p));
+            // The meaning of a backslash in quotes depends on sql_mode.
+            if (!close || (byte != '`' && memchr(p, '\\', (size_t)(close - p)))) return MYSQL_PLACEHOLDER_UNKNOWN;
+            p = close + 1; // a doubled quote opens the next part at once
+        } else if (byte == ':' && begins_name(scan, p - 1)) {
+            while (p < end && is_word(*p) && *p != '$')
+                p++;
+            scan->p = p;
+            return MYSQL_PLACEHOLDER_NAME;
+        }
+        scan->p = p;
     }
-    return count;
+    return MYSQL_PLACEHOLDER_NONE;
 }
 
-// The next word, without what comes before it; empty at the end.
+int mysql_sql_parameters(const uint8_t *p, const uint8_t *end)
+{
+    struct mysql_placeholder_scan scan = {.start = p, .p = p, .end = end};
+    int count = 0;
+    for (;;) {
+        switch (mysql_sql_placeholder(&scan)) {
+        case MYSQL_PLACEHOLDER_NONE:
+            return count;
+        case MYSQL_PLACEHOLDER_UNKNOWN:
+            return -1;
+        case MYSQL_PLACEHOLDER_QUESTION:
+            if (++count > UINT16_MAX) return -1;
+            break;
+        case MYSQL_PLACEHOLDER_NAME:
+            break;
+        }
+    }
+}
+
+// Finds the next word; its length is 0 at the end.
 static size_t next_word(const uint8_t **p, const uint8_t *end)
 {
     while (*p < end) {
         const uint8_t *behind = behind_comment(*p, end);
-        if (!behind) behind = *p + 2; // what is in it is executed
+        if (!behind) behind = *p + 2; // its contents are executed
         if (behind != *p) {
             *p = behind;
         } else if (is_word(**p)) {
@@ -91,14 +126,15 @@ static bool among(const uint8_t *p, size_t length, const char *const *words)
 
 static const char *const plain[] = {"select", "insert", "update", "delete", "replace", "with", "values", NULL};
 
-// MySQL 8.0 and MariaDB 10.11, "statements that cause an implicit commit", and those that do so by their nature.
+// MySQL 8.0 and MariaDB 10.11, "statements that cause an implicit commit", and statements whose purpose is to end a
+// transaction.
 static const char *const commits[] = {"alter",    "analyze", "begin",    "cache",     "change", "check",    "commit",
                                       "create",   "drop",    "flush",    "grant",     "import", "install",  "lock",
                                       "optimize", "rename",  "repair",   "reset",     "revoke", "rollback", "shutdown",
                                       "start",    "stop",    "truncate", "uninstall", "unlock", "xa",       NULL};
 
-// MariaDB's ANALYZE SELECT … (UPDATE, …) runs the statement and says what it cost, and BEGIN NOT ATOMIC begins a block: neither
-// ends a transaction as ANALYZE TABLE and BEGIN do. `p` is at the first word, of `length`.
+// MariaDB's ANALYZE SELECT … (UPDATE, …) runs the statement and reports its cost, and BEGIN NOT ATOMIC begins a block:
+// neither ends a transaction, unlike ANALYZE TABLE and BEGIN. `p` is at the first word, of `length`.
 static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const uint8_t *end)
 {
     static const char *const tables[] = {"table", "tables", "local", "no_write_to_binlog", NULL};
@@ -109,12 +145,12 @@ static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const
     return among(p, length, tables) ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
 }
 
-// Whether it may set a variable of the user's (@name), or take a lock by name: the server does not report that as a change of
-// the session. Names in texts and comments count, too.
+// Returns whether the statement may set a user variable (@name) or take a named lock, which the server does not report
+// as a change of the session. Names in strings and comments count, too.
 static bool mentions_session(const uint8_t *p, const uint8_t *end)
 {
     for (const uint8_t *at = p; (at = memchr(at, '@', (size_t)(end - at))); at++) {
-        if (at > p && (at[-1] == '@' || is_word(at[-1]))) continue; // @@name is the server's
+        if (at > p && (at[-1] == '@' || is_word(at[-1]))) continue; // @@name is a system variable
         if (at + 1 < end && at[1] != '@') return true;
     }
     for (const uint8_t *at = p; (at = memchr(at, '_', (size_t)(end - at))); at++)
@@ -125,7 +161,7 @@ static bool mentions_session(const uint8_t *p, const uint8_t *end)
 enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
 {
     size_t length = next_word(&p, end);
-    // A version's number, as in /*!50003 create …
+    // The version number in a comment such as /*!50003 create …
     while (length && *p >= '0' && *p <= '9') {
         p += length;
         length = next_word(&p, end);

@@ -1,4 +1,4 @@
-// What a client has to know of a statement's text before it is sent. Plain C, without ruby.h.
+// What a client must know about a statement's text before sending it. Plain C, without ruby.h.
 #ifndef HEDDLE_WIRE_WIRE_MYSQL_SQL_H
 #define HEDDLE_WIRE_WIRE_MYSQL_SQL_H
 
@@ -8,15 +8,31 @@
 
 enum mysql_sql {
     MYSQL_SQL_PLAIN,   // reads or changes rows: select, insert, update, delete, replace, with
-    MYSQL_SQL_SESSION, // such a one that may also set a variable of the user's, or take a lock by name
-    MYSQL_SQL_COMMIT,  // ends the transaction it is in, be it by what it does besides (create table)
+    MYSQL_SQL_SESSION, // like MYSQL_SQL_PLAIN, but may also set a user variable or take a named lock
+    MYSQL_SQL_COMMIT,  // ends its transaction, possibly as a side effect (create table)
     MYSQL_SQL_OTHER
 };
 
-// By its first words; what is in brackets or behind comments, too.
+// Decides by the first words, including words in parentheses or after comments.
 enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end);
 
-// How many parameters (?) it has; -1 where that depends on the server (its version or its sql_mode).
+enum mysql_placeholder {
+    MYSQL_PLACEHOLDER_NONE, // none is left
+    MYSQL_PLACEHOLDER_QUESTION,
+    MYSQL_PLACEHOLDER_NAME,   // :name
+    MYSQL_PLACEHOLDER_UNKNOWN // depends on the server (its version or its sql_mode)
+};
+
+struct mysql_placeholder_scan {
+    const uint8_t *start, *p, *end; // begin with p = start
+    const uint8_t *begin;           // of the last placeholder, which ends at p
+};
+
+// The next placeholder that is not in a string, a quoted identifier or a comment. A colon behind a word or a colon
+// begins no name.
+enum mysql_placeholder mysql_sql_placeholder(struct mysql_placeholder_scan *scan);
+
+// The number of parameters (?), or -1 if it depends on the server (its version or its sql_mode).
 int mysql_sql_parameters(const uint8_t *p, const uint8_t *end);
 
 #endif

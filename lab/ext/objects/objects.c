@@ -1,5 +1,6 @@
-// What rows of an int, a varchar and a datetime cost if they are only made: the same objects as a client's, by the same
-// functions of Ruby, without a server, a protocol or a client. The floor of `heddle bench db`; see lib/heddle/lab/objects.rb.
+// The cost of only making rows of an int, a varchar and a datetime: the same objects as a client's, made by the same
+// Ruby functions, without a server, a protocol or a client. This is the floor of `heddle bench db`; see
+// lib/heddle/lab/objects.rb.
 #include <ruby.h>
 #include <ruby/encoding.h>
 
@@ -9,7 +10,7 @@
 
 enum { GATHERED = 64 };
 
-// Puts "name of row N" at `to`, and says how long that is.
+// Writes "name of row N" to `to`, and returns its length.
 static long name_of(long number, char *to)
 {
     memcpy(to, "name of row ", 12);
@@ -38,7 +39,7 @@ static VALUE rows(VALUE self, VALUE count)
     (void)self;
     int encoding = rb_utf8_encindex();
     long most = NUM2LONG(count), gathered = 0;
-    VALUE all = rb_ary_new(), some[GATHERED]; // on the stack, where GC sees them
+    VALUE all = rb_ary_new(), some[GATHERED]; // on the stack, where the GC finds them
     for (long number = 1; number <= most; number++) {
         some[gathered++] = row(number, encoding);
         if (gathered < GATHERED && number < most) continue;

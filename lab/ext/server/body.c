@@ -11,9 +11,9 @@ enum {
     CHUNK_HEAD = 6, /* "4000" CRLF */
     CHUNK_WHOLE = CHUNK_HEAD + BODY_CHUNK + 2,
     CHUNKS = PATTERN_SIZE / BODY_CHUNK,
-    /* What comes uncompressed first: two lines to refer to, and the zeros that the third begins with. */
+    /* The bytes that come uncompressed first: two lines to refer to, and the zeros that begin the third. */
     STORED = 2 * LINE + 10,
-    UNIT = 6, /* bytes that a line takes when compressed */
+    UNIT = 6, /* bytes of a compressed line */
     CHECKPOINT = 4096
 };
 
@@ -45,7 +45,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* x to the power of so many bytes: what a CRC is multiplied with when as many bytes follow. */
+/* x to the power of this many bytes: a CRC is multiplied by it when as many bytes follow. */
 static uint32_t shift_by(uint64_t bytes)
 {
     uint32_t result = UINT32_C(1) << 31, square = UINT32_C(1) << 30;
@@ -66,7 +66,7 @@ static uint32_t pattern_checksum(uint64_t bytes)
            checksum(checksum_at[known / CHECKPOINT], body_pattern + known, rest - known);
 }
 
-/* Bits into bytes, the least significant first, as deflate has them. */
+/* Packs bits into bytes, the least significant first, as deflate requires. */
 struct bits {
     char *at;
     uint32_t held;
@@ -97,9 +97,9 @@ static uint32_t low_bits(int count)
     return (UINT32_C(1) << count) - 1;
 }
 
-/* A line is ten zeros, four digits, a zero and a newline. With deflate's fixed codes the four digits, and a reference 32
-   bytes back to the twelve bytes up to the next line's digits, are 48 bits: every line takes six bytes, at the same
-   place within a byte, and so the compressed pattern repeats itself as the pattern does. A block's head takes three bits,
+/* A line is ten zeros, four digits, a zero and a newline. With deflate's fixed codes the four digits, and a reference
+   32 bytes back to the twelve bytes before the next line's digits, take 48 bits: every line takes six bytes, and begins
+   at the same bit of a byte, so the compressed pattern repeats as the pattern does. A block's head takes three bits,
    hence the lines begin at the fourth. */
 enum { LENGTH_12_CODE = 265 - 256, LENGTH_12_EXTRA = 1, DISTANCE_32_CODE = 9, DISTANCE_32_EXTRA = 7, PHASE = 3 };
 
@@ -156,7 +156,7 @@ static void add(struct body *body, const char *bytes, size_t period, uint64_t st
     body->length += length;
 }
 
-/* Adds what was written to `small` since `from`. */
+/* Adds the bytes that were written to `small` since `from`. */
 static void add_small(struct body *body, size_t from)
 {
     size_t length = body->small_length - from;

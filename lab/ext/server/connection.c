@@ -15,7 +15,7 @@ enum {
     READ_SIZE = 65536,
     REQUESTS_A_TURN = 256,
     SENDS_A_TURN = 16,   /* of at most 1 MiB each */
-    LINGER = 1000000000, /* ns: how long a refused client may go on sending */
+    LINGER = 1000000000, /* ns: how long a refused client may continue to send */
 };
 static const uint32_t INPUT = EPOLLIN | EPOLLRDHUP | EPOLLET;
 
@@ -28,17 +28,17 @@ struct connection {
     struct http *http;
     struct connection *next, *previous;
     enum state state;
-    bool readable; /* edge-triggered: input may be there that no event will tell of again */
-    bool ended;    /* the client has shut down its side: its end is still to be read */
-    char *pending; /* input that is not answered yet */
+    bool readable; /* edge-triggered: input may be there that no later event reports */
+    bool ended;    /* the client has shut down its side: the end is still to be read */
+    char *pending; /* unanswered input */
     size_t pending_length;
     struct upload upload;
-    int span;      /* of the response's body that is being sent; -1: its head */
-    uint64_t sent; /* of that */
+    int span;      /* the span of the response's body that is being sent; -1: the head */
+    uint64_t sent; /* bytes sent of the span or head */
     struct response response;
 };
 
-/* One thread, one read at a time: input is read here and only what must wait is copied. */
+/* One thread, one read at a time: input is read here, and only input that must wait is copied. */
 static char input[READ_SIZE + REQUEST_HEAD_LIMIT];
 
 static void release(struct source *source)
@@ -73,14 +73,14 @@ static enum step wait_for_input(struct connection *connection)
     return connection->source.watched ? STEP_WAIT : wait_for(connection, INPUT);
 }
 
-/* Lets the others have their turn; the loop comes back within the round after this one. */
+/* Lets other connections have their turn; the loop returns within the next round. */
 static enum step yield_turn(struct connection *connection)
 {
     int result = timers_set(&connection->http->loop->timers, &connection->timer, loop_clock() + 1);
     return result < 0 ? STEP_CLOSE : wait_for_input(connection);
 }
 
-/* Keeps what lies between `bytes` and `end` for the next request. */
+/* Keeps `length` bytes for the next request. */
 static enum step keep(struct connection *connection, const char *bytes, size_t length)
 {
     free(connection->pending);
@@ -104,7 +104,7 @@ static enum step begin_response(struct connection *connection)
     }
     connection->state = DELAYED;
     if (timers_set(&loop->timers, &connection->timer, loop_clock() + connection->response.delay) < 0) return STEP_CLOSE;
-    return wait_for_input(connection); /* to see the client go */
+    return wait_for_input(connection); /* to notice when the client disconnects */
 }
 
 /* Reads once. STEP_ON: `length` has grown. */
@@ -123,11 +123,11 @@ static enum step receive(struct connection *connection, size_t *length)
     return STEP_ON;
 }
 
-/* What is sent to a client that asked before it sends its body. Nothing else is on its way to it. */
-static bool tell_to_go_on(struct connection *connection)
+/* Answers a client that asks before it sends its body. Nothing else is in flight to the client. */
+static bool send_continue(struct connection *connection)
 {
-    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    return send(connection->source.fd, go_on, sizeof go_on - 1, MSG_NOSIGNAL) == (ssize_t)(sizeof go_on - 1);
+    static const char reply[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    return send(connection->source.fd, reply, sizeof reply - 1, MSG_NOSIGNAL) == (ssize_t)(sizeof reply - 1);
 }
 
 static enum step read_upload(struct connection *connection)
@@ -169,7 +169,7 @@ static enum step read_request(struct connection *connection)
         http->stats.requests++;
         if (result == REQUEST_DONE && response_wants_upload(&request)) {
             upload_begin(&connection->upload, &request);
-            bool told = !request.expect || length > request.length || tell_to_go_on(connection);
+            bool told = !request.expect || length > request.length || send_continue(connection);
             if (!told || keep(connection, input + request.length, length - request.length) == STEP_CLOSE)
                 return STEP_CLOSE;
             connection->state = UPLOADING;
@@ -186,7 +186,7 @@ static enum step read_request(struct connection *connection)
     }
 }
 
-/* Sends once. STEP_ON: something went out. */
+/* Sends once. STEP_ON: something was sent. */
 static enum step send_some(struct connection *connection)
 {
     const struct response *response = &connection->response;
@@ -227,7 +227,7 @@ static enum step write_response(struct connection *connection)
     }
     if (!response->drain && connection->pending_length == 0 && !connection->readable) return STEP_CLOSE;
 
-    /* A close with unread input would send a reset, and the client might lose the answer. */
+    /* A close with unread input would send a reset, and the client might lose the response. */
     shutdown(connection->source.fd, SHUT_WR);
     connection->state = DRAINING;
     if (timers_set(&connection->http->loop->timers, &connection->timer, loop_clock() + LINGER) < 0) return STEP_CLOSE;

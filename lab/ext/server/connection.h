@@ -1,4 +1,4 @@
-/* One HTTP connection: requests are read, delayed and answered one after another. */
+/* One HTTP connection: reads requests, delays them and answers them one after another. */
 #ifndef HEDDLE_SERVER_CONNECTION_H
 #define HEDDLE_SERVER_CONNECTION_H
 
@@ -7,15 +7,15 @@
 
 struct listener;
 
-/* What every connection shares. */
+/* Shared by all connections. */
 struct http {
     struct loop *loop;
     struct stats stats;
     struct connection *connections; /* all that are open */
-    struct listener *listener;      /* told of every descriptor that is free again */
+    struct listener *listener;      /* told when a descriptor is free again */
 };
 
-/* Takes over the descriptor, closes it in the end, whatever happens. */
+/* Takes ownership of the descriptor, and closes it in every case. */
 void connection_open(struct http *http, int fd);
 void connection_close_all(struct http *http);
 

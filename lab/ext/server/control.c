@@ -32,7 +32,7 @@ static void obey(struct proxy *proxy, char *line)
     puts("ok");
 }
 
-/* Obeys the lines that are whole, and keeps the rest. */
+/* Obeys the complete lines, and keeps the rest. */
 static void obey_lines(struct control *control)
 {
     char *line = control->line, *end = control->line + control->length, *newline;
@@ -40,7 +40,7 @@ static void obey_lines(struct control *control)
         *newline = 0;
         if (newline > line && newline[-1] == '\r') newline[-1] = 0;
         if (control->overlong) {
-            puts("error: a line has at most 511 bytes");
+            puts("error: a line can have at most 511 bytes");
         } else {
             obey(control->proxy, line);
         }
@@ -56,7 +56,8 @@ static void obey_lines(struct control *control)
     fflush(stdout);
 }
 
-/* Standard input may be a terminal, shared with others: it stays blocking, and is read once after each event. */
+/* Standard input may be a terminal that is shared with other programs: it stays blocking, and is read once per
+   event. */
 static void ready(struct source *source, uint32_t events)
 {
     struct control *control = container_of(source, struct control, source);

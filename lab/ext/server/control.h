@@ -1,4 +1,4 @@
-/* Lines on standard input that change the proxy while it runs. Each is answered by one line on standard output. */
+/* Lines on standard input change the proxy while it runs. One line on standard output answers each of them. */
 #ifndef HEDDLE_SERVER_CONTROL_H
 #define HEDDLE_SERVER_CONTROL_H
 
@@ -10,7 +10,7 @@ struct control {
     struct proxy *proxy;
     char line[512];
     size_t length;
-    bool overlong; /* what comes up to the next newline belongs to a line that was refused */
+    bool overlong; /* the input up to the next newline belongs to a refused line */
 };
 
 /* Watches standard input until it ends. Returns 0, or -1 with errno. */

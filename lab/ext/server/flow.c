@@ -12,10 +12,11 @@ struct piece {
     char bytes[];
 };
 
-/* What a direction of a connection may hold back: enough for 5 MB/s at 200 ms, and the sender is slowed down beyond. */
+/* The most that one direction of a connection may hold back: enough for 5 MB/s at 200 ms; beyond, the sender is
+   slowed down. */
 static const size_t LIMIT = 1 << 20;
 static const uint64_t BYTES_A_TURN = 4 << 20;
-/* A pace that fell behind by less than this (the loop was busy, the receiver full) catches up; beyond, it starts anew. */
+/* A pace that fell behind by less than this (the loop was busy, the receiver full) catches up; else it restarts. */
 static const uint64_t CATCH_UP = 50000000;
 
 size_t flow_room(const struct flow *flow)
@@ -67,7 +68,7 @@ static void drop_first(struct flow *flow)
     free(piece);
 }
 
-/* The step that takes the place of the next byte, or of the end, where the shape asks for one. */
+/* The step that replaces the next byte, or the end, if the shape asks for one. */
 static enum flow_step step_in_place(const struct flow *flow, uint64_t *at)
 {
     if (flow->shape.end == SHAPE_NONE || flow->passed < flow->shape.end_at) return FLOW_TURN;
@@ -76,7 +77,7 @@ static enum flow_step step_in_place(const struct flow *flow, uint64_t *at)
     return flow->shape.end == SHAPE_RESET ? FLOW_RESET : FLOW_CLOSE;
 }
 
-/* Sends a part of the first piece. FLOW_TURN: something went. */
+/* Sends a part of the first piece. FLOW_TURN: something was sent. */
 static enum flow_step send_first(struct flow *flow, int fd, uint64_t now, uint64_t *at)
 {
     struct piece *piece = flow->first;

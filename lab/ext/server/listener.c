@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The kernel cuts it to net.core.somaxconn. */
+/* The kernel limits it to net.core.somaxconn. */
 enum { BACKLOG = 65535, ACCEPTS_A_TURN = 1024 };
 
 static bool transient(int error)
@@ -19,7 +19,7 @@ static void accept_all(struct source *source, uint32_t events)
     struct listener *listener = container_of(source, struct listener, source);
     (void)events;
 
-    for (int i = 0; i < ACCEPTS_A_TURN; i++) { /* level-triggered: what is left is told of again */
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) { /* level-triggered: the rest is reported again */
         int fd = accept4(source->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0 ? listener->accepted(listener->owner, fd) : transient(errno)) continue;
         if (fd < 0 && errno == EAGAIN) return;

@@ -1,4 +1,4 @@
-/* The listening socket: accepts until there is nothing to accept, and rests while descriptors are out. */
+/* The listening socket: accepts all waiting connections, and pauses while no descriptor is free. */
 #ifndef HEDDLE_SERVER_LISTENER_H
 #define HEDDLE_SERVER_LISTENER_H
 
@@ -11,13 +11,13 @@ struct listener {
     struct source source;
     struct loop *loop;
     bool resting;                          /* no descriptor was free at the last accept */
-    bool (*accepted)(void *owner, int fd); /* false: no descriptor is left for another */
+    bool (*accepted)(void *owner, int fd); /* false: no descriptor is left for another connection */
     void *owner;
 };
 
-/* Binds and listens; `accepted` and `owner` are set before. `port` 0 picks a free one. Returns 0, or -1 with errno. */
+/* Binds and listens. Set `accepted` and `owner` first. `port` 0 picks a free one. Returns 0, or -1 with errno. */
 int listener_open(struct listener *listener, struct loop *loop, struct in_addr address, uint16_t port);
-/* To be called after each close of a descriptor. */
+/* Call it after each close of a descriptor. */
 void listener_descriptor_is_free(struct listener *listener);
 /* The port in use, in host byte order. */
 uint16_t listener_port(const struct listener *listener);

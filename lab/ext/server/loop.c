@@ -65,7 +65,7 @@ static int wait_for_events(struct loop *loop, struct epoll_event *events)
     }
     if (loop->coarse) return wait_coarsely(loop, events, wait);
 
-    /* musl, and glibc before 2.35, have no function for it. */
+    /* musl, and glibc before 2.35, have no function for this system call. */
     struct {
         int64_t seconds, nanoseconds;
     } timeout = {(int64_t)(wait / SECOND), (int64_t)(wait % SECOND)};

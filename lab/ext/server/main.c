@@ -1,4 +1,4 @@
-/* heddle-server: the load server and the shaping proxy; limits, signals, and which of the two it is. */
+/* heddle-server: starts the load server or the shaping proxy; limits and signals. */
 #include "body.h"
 #include "connection.h"
 #include "control.h"
@@ -22,7 +22,7 @@
 
 enum { EXIT_UNAVAILABLE = 69 };
 
-/* One of the two takes the connections. */
+/* Either `http` or `proxy` takes the connections. */
 struct server {
     struct loop loop;
     struct listener listener;
@@ -75,7 +75,7 @@ static int watch_signals(struct server *server)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGUSR1);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0) return -1;
-    signal(SIGPIPE, SIG_IGN); /* whoever read stdout may be gone */
+    signal(SIGPIPE, SIG_IGN); /* the reader of stdout may be gone */
     server->signals = (struct source){.fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC), .ready = handle_signals};
     return server->signals.fd < 0 ? -1 : loop_watch(&server->loop, &server->signals, EPOLLIN);
 }
@@ -116,9 +116,9 @@ static int serve(struct server *server, const struct options *options)
     snprintf(place, sizeof place, "cannot listen on %s:%u", address, options->port);
     if (listener_open(&server->listener, loop, options->address, options->port) < 0) return fail(place);
     if (server->proxying && !proxy_prepare(&server->proxy)) return fail("cannot make a socket");
-    if (watch_signals(server) < 0) return fail("cannot take signals");
+    if (watch_signals(server) < 0) return fail("cannot watch signals");
     if (options->control && control_open(&server->control, &server->proxy) < 0) {
-        return fail("cannot take control lines from stdin");
+        return fail("cannot read control lines from stdin");
     }
     printf("listening on %s:%u\n", address, listener_port(&server->listener));
     fflush(stdout);
@@ -142,7 +142,7 @@ int main(int argc, char **argv)
     options_read(&options, argc, argv);
     if (options.exit_with_parent) {
         prctl(PR_SET_PDEATHSIG, (unsigned long)SIGTERM, 0UL, 0UL, 0UL);
-        if (getppid() != parent) return EXIT_SUCCESS; /* it went before we asked */
+        if (getppid() != parent) return EXIT_SUCCESS; /* the parent ended before prctl */
     }
     raise_descriptor_limit();
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* the default adds up to 50 µs to every delay */

@@ -17,29 +17,28 @@ static const char usage[] =
     "  GET /MS        \"done\" after MS milliseconds\n"
     "  GET /b/BYTES   a body of BYTES bytes: lines of 16 bytes, each its offset modulo 1 MiB\n"
     "  GET /c/BYTES   the same in chunks of 16 KiB\n"
-    "  GET /z/BYTES   the same compressed by gzip, whatever the client accepts\n"
-    "  PUT /u         takes a body (POST, too) and answers how many bytes came, and whether they were those of "
-    "/b/BYTES\n"
-    "  GET /stats     what it has counted, as JSON; SIGUSR1 prints the same\n"
+    "  GET /z/BYTES   the same compressed with gzip, whatever the client accepts\n"
+    "  PUT /u         takes a body (POST, too); answers how many bytes came, and whether they equal those of /b/BYTES\n"
+    "  GET /stats     its counts as JSON; SIGUSR1 prints the same\n"
     "\n"
     "  --bind ADDRESS      IPv4 address to listen on (127.0.0.1)\n"
     "  --port PORT         port to listen on (0: a free one, named on stdout)\n"
-    "  --exit-with-parent  end when the process that started it does\n"
+    "  --exit-with-parent  end with the process that started the server\n"
     "\n"
-    "With --proxy, a proxy before a server of any kind, which passes its replies on late, slowly or in part:\n"
-    "  --delay MS          each byte goes on MS milliseconds after it came: a round trip takes so much longer\n"
-    "  --jitter MS         up to MS more, drawn for each piece; bytes keep their order\n"
-    "  --rate BYTES        at most so many bytes a second on each connection\n"
+    "With --proxy, a proxy in front of any server, which passes on the server's replies late, slowly or in part:\n"
+    "  --delay MS          pass on each byte MS milliseconds after it came: a round trip takes that much longer\n"
+    "  --jitter MS         up to MS more, drawn at random for each piece; bytes keep their order\n"
+    "  --rate BYTES        at most BYTES a second on each connection\n"
     "  --drip MS           one byte every MS milliseconds\n"
-    "  --stall-at BYTE     BYTE bytes pass on each connection, then nothing comes any more, no end either\n"
-    "  --reset-at BYTE     in place of the byte at that offset, both sides get a reset\n"
-    "  --close-at BYTE     in place of the byte at that offset, both sides get an end\n"
-    "  --direction WHICH   what all this is done to: replies (the default), requests or both\n"
-    "  --idle SECONDS      close connections on which nothing moves for so long (600; 0: never)\n"
-    "  --control           read lines from stdin, each a shape of its own, as in: delay 200 stall-at 7\n"
-    "                      It holds for open connections too, whose bytes are counted from then on.\n"
+    "  --stall-at BYTE     pass on BYTE bytes on each connection, then nothing more, not even an end\n"
+    "  --reset-at BYTE     reset both sides instead of passing on the byte at that offset\n"
+    "  --close-at BYTE     close both sides instead of passing on the byte at that offset\n"
+    "  --direction WHICH   which bytes are shaped: replies (the default), requests or both\n"
+    "  --idle SECONDS      close connections after SECONDS without traffic (600; 0: never)\n"
+    "  --control           read lines from stdin, each a new shape, such as: delay 200 stall-at 7\n"
+    "                      The shape applies to open connections, too, whose bytes are then counted from 0.\n"
     "                      \"pass\": pass everything on; \"reset\": reset all connections; \"stats\": counts as JSON.\n"
-    "Connecting is not shaped. Ends and resets are passed on in their place among the bytes.\n";
+    "Connecting is not shaped. Ends and resets are passed on in order with the bytes.\n";
 
 static _Noreturn void refuse(const char *what, const char *value)
 {
@@ -109,6 +108,6 @@ void options_read(struct options *options, int argc, char **argv)
         }
     }
     if (optind < argc) refuse("unexpected argument", argv[optind]);
-    if (proxy_only && !options->proxy) refuse("only a proxy can do this (--proxy HOST:PORT)", proxy_only);
+    if (proxy_only && !options->proxy) refuse("this option needs --proxy HOST:PORT", proxy_only);
     shape_finish(&reader, &options->shaping);
 }

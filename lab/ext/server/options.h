@@ -12,13 +12,13 @@ struct options {
     struct in_addr address;
     uint16_t port;
     bool exit_with_parent;
-    const char *proxy; /* where the server behind is; NULL: be the HTTP server */
+    const char *proxy; /* address of the server behind the proxy; NULL: be the HTTP server */
     struct shaping shaping;
     uint64_t idle; /* nanoseconds */
     bool control;
 };
 
-/* Ends the process with a message where they make no sense, and after --help. */
+/* Reads the options. Ends the process with a message if they are invalid, and after --help. */
 void options_read(struct options *options, int argc, char **argv);
 
 #endif

@@ -17,24 +17,24 @@
 enum {
     READ_SIZE = 65536,
     READS_A_TURN = 32,
-    LINGER = 1000000000, /* ns: how long the last bytes may take to arrive, and a closed peer may go on sending */
-    RETRY = 1000000      /* ns between two looks at what the kernel tells of by no event */
+    LINGER = 1000000000, /* ns: time for the last bytes to arrive, and for a closed peer to stop sending */
+    RETRY = 1000000      /* ns between two polls of states that cause no event */
 };
 static const uint32_t EVENTS = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
 enum state {
-    CONNECTING, /* to the server behind; the client's bytes are read meanwhile */
+    CONNECTING, /* to the server; the client's bytes are read meanwhile */
     PASSING,
-    RESETTING, /* until what was sent has arrived */
-    DRAINING   /* both sides were told that no more comes; what they still send is dropped */
+    RESETTING, /* until the sent bytes have arrived */
+    DRAINING   /* both sides were shut down; bytes that still come are dropped */
 };
 
 struct side {
     struct source source;
     struct pair *pair;
     struct side *other;
-    bool readable, writable; /* edge-triggered: nothing tells of it again */
-    struct flow flow;        /* what comes from this side and goes to the other */
+    bool readable, writable; /* edge-triggered: no later event reports it */
+    struct flow flow;        /* bytes from this side to the other */
 };
 
 struct pair {
@@ -43,11 +43,11 @@ struct pair {
     struct pair *next, *previous;
     struct timer timer, idle;
     enum state state;
-    int address;        /* of the upstream's: the one that is tried, and in the end the one that took the connection */
-    int tried;          /* how many were */
-    int sources;        /* that the loop has not released yet */
+    int address;        /* index of the upstream address being tried, finally of the one that accepted */
+    int tried;          /* addresses tried so far */
+    int sources;        /* not yet released by the loop */
     uint64_t last_move; /* when bytes last came or went */
-    uint64_t until;     /* RESETTING, DRAINING: when patience ends */
+    uint64_t until;     /* RESETTING, DRAINING: when to give up */
 };
 
 static char input[READ_SIZE];
@@ -100,7 +100,7 @@ static void close_pair(struct pair *pair)
     if (proxy_prepare(proxy)) listener_descriptor_is_free(proxy->listener);
 }
 
-/* Closes both sides so that each gets a reset. UNIX sockets have none: they are closed. */
+/* Closes both sides so that each gets a reset. UNIX sockets have no reset: they are closed. */
 static void reset_pair(struct pair *pair)
 {
     struct linger linger = {.l_onoff = 1, .l_linger = 0};
@@ -123,7 +123,7 @@ static void set_timer(struct pair *pair, uint64_t at)
     }
 }
 
-/* Bytes that were sent to the side and have not arrived there. A reset would take them away. */
+/* Returns whether bytes sent to the side have not arrived yet. A reset would discard them. */
 static bool in_flight(const struct side *side)
 {
     int bytes = 0;
@@ -147,7 +147,7 @@ static void begin_reset(struct pair *pair)
     try_reset(pair);
 }
 
-/* A close with unread input would send a reset in place of the end: read on until each peer has closed. */
+/* A close with unread input would send a reset instead of the end: reads until each peer has closed. */
 static void drain(struct pair *pair)
 {
     bool ended = true;
@@ -176,7 +176,7 @@ static void begin_close(struct pair *pair)
 
 /* Passing bytes on. */
 
-/* Reads what there is and is room for. False: the pair was reset. */
+/* Reads the available bytes as far as there is room. Returns false if the pair was reset. */
 static bool read_side(struct side *side, uint64_t now)
 {
     struct flow *flow = &side->flow;
@@ -198,7 +198,7 @@ static bool read_side(struct side *side, uint64_t now)
     return true;
 }
 
-/* Passes on what may go to the other side. Returns when to look again, UINT64_MAX for: at the next event. */
+/* Passes on the bytes that may go to the other side. Returns when to try again; UINT64_MAX: at the next event. */
 static uint64_t pass_side(struct side *side, uint64_t now)
 {
     struct pair *pair = side->pair;
@@ -219,7 +219,7 @@ static uint64_t pass_side(struct side *side, uint64_t now)
     case FLOW_BLOCKED:
         to->writable = false;
         break;
-    case FLOW_BROKEN: /* send has eaten the error that a read would have met */
+    case FLOW_BROKEN: /* send has consumed the error that a read would have reported */
         to->writable = false;
         flow_input_over(&to->flow, INPUT_RESET, now);
         return now + 1;
@@ -247,7 +247,7 @@ static void pass(struct pair *pair)
         uint64_t next = pass_side(side, now);
         if (!is_open(pair) || pair->state > PASSING) return;
         if (next < at) at = next;
-        /* The turn of this side may have made room, or ended by its number of reads. */
+        /* This side's turn may have made room, or ended by the limit of reads. */
         if (side->readable && side->flow.input == INPUT_OPEN && flow_room(&side->flow) > 0) at = now + 1;
         if (side == &pair->server) break;
     }
@@ -261,14 +261,15 @@ static void pass(struct pair *pair)
 static int watch(struct side *side)
 {
     int on = 1;
-    setsockopt(side->source.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a UNIX socket has none, and needs none */
+    /* Fails for a UNIX socket, which does not need it. */
+    setsockopt(side->source.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return loop_watch(side->pair->proxy->loop, &side->source, EVENTS);
 }
 
 static void try_connect(struct pair *pair);
 
-/* Puts a fresh socket, for the next address, in the place of the one that has failed: its descriptor, and so its source,
-   stay. False where there is no other address, or no socket for one. */
+/* Replaces the socket that failed with a new one, for the next address. The descriptor's number, and so the source,
+   stay. Returns false if no address is left, or no socket can be made. */
 static bool turn_to_next_address(struct pair *pair)
 {
     const struct upstream *upstream = &pair->proxy->upstream;
@@ -279,7 +280,7 @@ static bool turn_to_next_address(struct pair *pair)
         int fd = pair->server.source.fd, result = dup3(fresh, fd, O_CLOEXEC);
         close(fresh);
         if (result < 0) return false;
-        pair->server.source.watched = false; /* the kernel has forgotten the old one */
+        pair->server.source.watched = false; /* the kernel has dropped the old registration */
         if (watch(&pair->server) == 0) return true;
     }
     return false;
@@ -315,7 +316,7 @@ static void try_connect(struct pair *pair)
     int result = connect(pair->server.source.fd, (const struct sockaddr *)&address->address, address->length);
     if (result == 0) {
         connected(pair);
-    } else if (errno == EAGAIN) { /* a UNIX socket's backlog is full, and no event tells when it is not */
+    } else if (errno == EAGAIN) { /* a UNIX socket's backlog is full, and no event reports room */
         set_timer(pair, loop_clock() + RETRY);
     } else if (errno != EINPROGRESS && errno != EALREADY && errno != EINTR) {
         connect_failed(pair, errno);
@@ -355,9 +356,9 @@ static void ready(struct source *source, uint32_t events)
     struct pair *pair = side->pair;
 
     if (pair->state == CONNECTING && side == &pair->server) {
-        if (!(events & (EPOLLOUT | EPOLLERR))) return; /* a socket that has not begun to connect says EPOLLHUP */
+        if (!(events & (EPOLLOUT | EPOLLERR))) return; /* a socket before its connect reports EPOLLHUP */
         int error = error_of(side);
-        if (error == ECONNRESET) { /* it was connected, and may have left bytes; asking has taken the error away */
+        if (error == ECONNRESET) { /* it was connected, and bytes may be left; error_of has cleared the error */
             side->readable = true;
             if (!read_side(side, loop_clock())) return;
             flow_input_over(&side->flow, INPUT_RESET, loop_clock());
@@ -371,7 +372,7 @@ static void ready(struct source *source, uint32_t events)
     }
     if (events & EPOLLOUT) side->writable = true;
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) side->readable = true;
-    /* A peer that ended its side in order and is reset later has nothing more to read the error by. */
+    /* If a peer that has ended its side is reset later, no read is left to report the error. */
     if (events & EPOLLERR && side->flow.input == INPUT_ENDED && error_of(side)) {
         flow_input_over(&side->flow, INPUT_RESET, loop_clock());
     }
@@ -405,7 +406,7 @@ static void begin_side(struct side *side, struct pair *pair, struct side *other,
         .source = {.fd = -1, .ready = ready, .release = release}, .pair = pair, .other = other, .flow.shape = *shape};
 }
 
-/* From now on the descriptor is closed with its side, and the side released. */
+/* From now on closing the side closes the descriptor, and releases the side. */
 static int begin_watch(struct side *side, int fd)
 {
     side->source.fd = fd;
@@ -451,7 +452,7 @@ void proxy_reshape(struct proxy *proxy, const struct shaping *shaping)
 {
     proxy->shaping = *shaping;
     for (struct pair *pair = proxy->pairs, *next; pair; pair = next) {
-        next = pair->next; /* advancing may close this one, and no other */
+        next = pair->next; /* pass may close this pair, and no other */
         flow_reshape(&pair->client.flow, &shaping->requests);
         flow_reshape(&pair->server.flow, &shaping->replies);
         if (pair->state == PASSING) pass(pair);

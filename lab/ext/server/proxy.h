@@ -1,4 +1,4 @@
-/* The proxy: every connection that is accepted is joined to one of its own to the server behind, whatever the protocol. */
+/* The proxy: joins each connection that it accepts to a connection of its own to the server, whatever the protocol. */
 #ifndef HEDDLE_SERVER_PROXY_H
 #define HEDDLE_SERVER_PROXY_H
 
@@ -12,38 +12,39 @@ struct listener;
 
 enum { UPSTREAM_ADDRESSES = 16 };
 
-/* Where the server behind is: a name may have several addresses, and a server listen on some of them. */
+/* The address of the server behind the proxy: a name may have several addresses, and a server may listen on only
+   some. */
 struct upstream {
     struct upstream_address {
         struct sockaddr_storage address;
         socklen_t length;
     } addresses[UPSTREAM_ADDRESSES];
     int count;
-    int first;        /* the one that is tried first: the last that worked */
-    const char *name; /* as it was asked for */
+    int first;        /* the address to try first: the last that worked */
+    const char *name; /* as given */
 };
 
 struct proxy {
     struct loop *loop;
-    struct listener *listener; /* told of every descriptor that is free again */
+    struct listener *listener; /* told when a descriptor is free again */
     struct upstream upstream;
-    struct shaping shaping; /* of connections to come */
-    uint64_t idle;          /* nanoseconds after which a connection on which nothing moves is closed; 0: never */
+    struct shaping shaping; /* for new connections */
+    uint64_t idle;          /* nanoseconds without traffic after which a connection is closed; 0: never */
     struct proxy_stats stats;
     struct pair *pairs; /* all that are open */
-    int last_error;     /* of the last connection to the server behind: each is told once */
-    int spare;     /* a socket for the next connection, so that none is accepted without; -1 when descriptors are out */
-    int spare_for; /* the address that it is for */
+    int last_error;     /* of the last connection to the server: each is reported once */
+    int spare;          /* a socket for the next connection, made before accepting; -1 without a free descriptor */
+    int spare_for;      /* the index of its address */
 };
 
-/* Takes "HOST:PORT", "[IPv6]:PORT" or "unix:PATH"; looks names up, which may take its time. Returns NULL, or what is wrong. */
+/* Takes "HOST:PORT", "[IPv6]:PORT" or "unix:PATH". Looks names up, which may block. Returns NULL or an error text. */
 const char *upstream_parse(struct upstream *upstream, const char *name);
 
-/* Makes ready to accept; false while there is no descriptor for it. */
+/* Prepares to accept a connection; false if no descriptor is free. */
 bool proxy_prepare(struct proxy *proxy);
-/* Takes over the descriptor, closes it in the end, whatever happens. To be called when prepared. */
+/* Takes ownership of the descriptor, and closes it in every case. Call it after proxy_prepare. */
 void proxy_open(struct proxy *proxy, int fd);
-/* Gives connections, those that are open too, another shape. */
+/* Sets another shape, for open connections, too. */
 void proxy_reshape(struct proxy *proxy, const struct shaping *shaping);
 /* Resets every connection, on both sides. */
 void proxy_reset_all(struct proxy *proxy);

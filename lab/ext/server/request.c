@@ -68,7 +68,7 @@ static void read_connection(const char *value, const char *end, struct request *
     }
 }
 
-/* RFC 9112 6.3: whoever says two lengths, or none that is a number, means harm. */
+/* RFC 9112 6.3: two different lengths, or a length that is not a number, are an attack. */
 static enum request_result read_length(const char *value, const char *end, struct request *request, bool *length)
 {
     uint64_t number = 0;
@@ -84,7 +84,7 @@ static enum request_result read_length(const char *value, const char *end, struc
     return REQUEST_DONE;
 }
 
-/* What is found at most once in a head. */
+/* Headers that may occur at most once. */
 struct found {
     bool host, length;
 };

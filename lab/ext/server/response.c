@@ -7,7 +7,7 @@
 static const uint64_t LONGEST_DELAY = 3600000;          /* ms */
 static const uint64_t LARGEST_BODY = UINT64_C(1) << 40; /* bytes */
 
-/* Decimal digits alone, no more than `most`. */
+/* Reads decimal digits only, a number of at most `most`. */
 static bool read_number(const char *digits, size_t length, uint64_t most, uint64_t *number)
 {
     if (length == 0 || length > 13) return false;
@@ -25,7 +25,7 @@ static void append(struct response *response, const char *text, size_t length)
     response->length += length;
 }
 
-/* `framing`: the header that tells where the body ends. */
+/* `framing`: the header that defines the body's end. */
 static void write_head_framed(struct response *response, const char *status, const char *framing, const char *extra,
                               bool minor)
 {
@@ -60,7 +60,7 @@ static void refuse(struct response *response, const struct request *request, con
     text_response(response, request, status, extra, text, strlen(text));
 }
 
-/* Takes PREFIX and a number, as in /b/100. */
+/* Parses PREFIX and a number, as in /b/100. */
 static bool has_number(const struct request *request, const char *prefix, uint64_t most, uint64_t *number)
 {
     size_t length = strlen(prefix);
@@ -86,7 +86,7 @@ static void answer(struct response *response, const struct request *request, str
         response->delay = number * 1000000;
         text_response(response, request, "200 OK", "", "done", 4);
     } else if (has_number(request, "/b/", LARGEST_BODY, &number) ||
-               (!request->minor && has_number(request, "/c/", LARGEST_BODY, &number))) { /* 1.0 knows no chunks */
+               (!request->minor && has_number(request, "/c/", LARGEST_BODY, &number))) { /* HTTP/1.0 has no chunks */
         write_head(response, "200 OK", number, "", request->minor);
         body_plain(&response->body, number);
     } else if (has_number(request, "/c/", LARGEST_BODY, &number)) {
@@ -121,7 +121,7 @@ void response_for(struct response *response, const struct request *request, stru
 {
     begin(response, request->keep_alive, false);
     if (request->body) {
-        response->keep_alive = false; /* what follows is not a request */
+        response->keep_alive = false; /* the next bytes are not a request */
         response->drain = true;
         refuse(response, request, "413 Content Too Large", "", "only POST and PUT /u take a body\n", stats);
     } else if (!request->get && !request->head) {
@@ -139,7 +139,7 @@ void response_to_upload(struct response *response, const struct upload *upload, 
 
     begin(response, upload->keep_alive && whole, !whole);
     if (!whole) {
-        refuse(response, &request, "400 Bad Request", "", "these are no chunks\n", stats);
+        refuse(response, &request, "400 Bad Request", "", "the body is not valid chunked encoding\n", stats);
         return;
     }
     int length = snprintf(json, sizeof json, "{\"bytes\":%" PRIu64 ",\"right\":%s}\n", upload->received,
@@ -152,7 +152,8 @@ void response_refuse(struct response *response, enum request_result result, stru
     static const struct request unknown = {.minor = true};
     begin(response, false, true);
     if (result == REQUEST_TOO_LARGE) {
-        refuse(response, &unknown, "431 Request Header Fields Too Large", "", "a head has at most 8192 bytes\n", stats);
+        refuse(response, &unknown, "431 Request Header Fields Too Large", "", "a head can have at most 8192 bytes\n",
+               stats);
     } else if (result == REQUEST_VERSION) {
         refuse(response, &unknown, "505 HTTP Version Not Supported", "", "this server speaks HTTP/1.0 and 1.1\n",
                stats);

@@ -39,14 +39,14 @@ static const char *read_direction(struct shape_reader *reader, const char *value
     bool both = strcmp(value, "both") == 0;
     reader->requests = both || strcmp(value, "requests") == 0;
     reader->replies = both || strcmp(value, "replies") == 0;
-    return reader->requests || reader->replies ? NULL : "direction is replies, requests or both";
+    return reader->requests || reader->replies ? NULL : "direction must be replies, requests or both";
 }
 
 static const char *read_pace(struct shape_reader *reader, bool drip, const char *value)
 {
     struct shape *shape = &reader->shape;
     uint64_t number;
-    if (reader->paced) return "rate and drip exclude each other, and come once";
+    if (reader->paced) return "rate and drip exclude each other, and may be given only once";
     reader->paced = true;
     if (drip) {
         if (!read_milliseconds(value, &shape->interval) || shape->interval == 0) {
@@ -56,14 +56,15 @@ static const char *read_pace(struct shape_reader *reader, bool drip, const char 
         return NULL;
     }
     if (!read_bytes(value, &number) || number == 0) return "rate takes bytes a second, at least 1";
-    shape->quantum = number < 200 ? 1 : number / 100; /* steps of 10 ms where that is more than a byte */
+    shape->quantum = number < 200 ? 1 : number / 100; /* steps of 10 ms if that is more than a byte */
     shape->interval = (uint64_t)((double)shape->quantum * 1e9 / (double)number);
     return NULL;
 }
 
 static const char *read_end(struct shape_reader *reader, enum shape_end end, const char *value)
 {
-    if (reader->shape.end != SHAPE_NONE) return "stall-at, reset-at and close-at exclude each other, and come once";
+    if (reader->shape.end != SHAPE_NONE)
+        return "stall-at, reset-at and close-at exclude each other, and may be given only once";
     if (!read_bytes(value, &reader->shape.end_at)) {
         return "stall-at, reset-at and close-at take a number of bytes, at most 1125899906842624";
     }
@@ -83,7 +84,7 @@ const char *shape_read(struct shape_reader *reader, const char *name, const char
     if (strcmp(name, "reset-at") == 0) return read_end(reader, SHAPE_RESET, value);
     if (strcmp(name, "close-at") == 0) return read_end(reader, SHAPE_CLOSE, value);
     if (strcmp(name, "direction") == 0) return read_direction(reader, value);
-    return "there are delay, jitter, rate, drip, stall-at, reset-at, close-at and direction";
+    return "unknown setting: use delay, jitter, rate, drip, stall-at, reset-at, close-at or direction";
 }
 
 const char *shape_read_line(struct shape_reader *reader, char *line)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-/* Appends to the buffer; what does not fit is cut off. */
+/* Appends to the buffer; cuts off what does not fit. */
 __attribute__((format(printf, 4, 5))) static size_t append(char *buffer, size_t size, size_t length, const char *format,
                                                            ...)
 {

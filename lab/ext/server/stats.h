@@ -1,4 +1,4 @@
-/* What the server counts. */
+/* The server's counters. */
 #ifndef HEDDLE_SERVER_STATS_H
 #define HEDDLE_SERVER_STATS_H
 
@@ -10,17 +10,17 @@ enum { STATS_SIZE = 512 };
 struct stats {
     uint64_t connections; /* accepted since the start */
     uint64_t open, most_open;
-    uint64_t requests; /* whole heads, good or bad */
+    uint64_t requests; /* complete heads, good or bad */
     uint64_t refused;  /* answered with 4xx or 5xx */
-    uint64_t broken;   /* connections that ended in the middle of an answer */
+    uint64_t broken;   /* connections that ended in the middle of a response */
 };
 
 struct proxy_stats {
     uint64_t connections; /* accepted since the start */
     uint64_t open, most_open;
-    uint64_t failed; /* to the server behind */
-    uint64_t resets; /* connections that ended in a reset, passed on or asked for */
-    uint64_t idle;   /* connections closed because nothing moved */
+    uint64_t failed; /* failed connects to the server */
+    uint64_t resets; /* connections that ended in a reset, passed on or requested */
+    uint64_t idle;   /* connections closed for lack of traffic */
     uint64_t request_bytes, reply_bytes;
 };
 

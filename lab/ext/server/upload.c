@@ -49,7 +49,7 @@ static void end_size(struct upload *upload)
     upload->place = upload->left > 0 ? UPLOAD_DATA : UPLOAD_TRAILER;
 }
 
-/* A byte of what parts the chunks (RFC 9112 7.1). False: it cannot stand there. */
+/* Takes one byte of the framing between chunks (RFC 9112 7.1). False if it is malformed. */
 static bool take_frame(struct upload *upload, char c)
 {
     if (++upload->line > LONGEST_LINE) return false;
@@ -65,7 +65,7 @@ static bool take_frame(struct upload *upload, char c)
         upload->place = UPLOAD_SIZE_END;
         return true;
     }
-    case UPLOAD_SIZE_END: /* an extension, which nobody needs */
+    case UPLOAD_SIZE_END: /* an extension, which is ignored */
         if (c == '\n') end_size(upload);
         return true;
     case UPLOAD_CHUNK_END:
@@ -76,7 +76,7 @@ static bool take_frame(struct upload *upload, char c)
         return true;
     default: /* UPLOAD_TRAILER: lines up to an empty one */
         if (c == '\r') {
-            upload->line--; /* an empty line has nothing else */
+            upload->line--; /* an empty line consists only of it and \\n */
         } else if (c == '\n') {
             if (upload->line == 1) upload->place = UPLOAD_OVER;
             upload->line = 0;

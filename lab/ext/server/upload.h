@@ -1,4 +1,4 @@
-/* The body of a request: counted, and compared with the pattern (body.h). Knows no socket. */
+/* A request's body: counted, and compared with the pattern (body.h). Knows no socket. */
 #ifndef HEDDLE_SERVER_UPLOAD_H
 #define HEDDLE_SERVER_UPLOAD_H
 
@@ -13,18 +13,18 @@ enum upload_place { UPLOAD_DATA, UPLOAD_SIZE, UPLOAD_SIZE_END, UPLOAD_CHUNK_END,
 struct upload {
     bool minor, keep_alive; /* the request's */
     bool chunked;
-    bool right;        /* what came so far is what /b/BYTES sends */
-    uint64_t received; /* of the body, without what parts the chunks */
-    uint64_t left;     /* of the body, or of the chunk */
+    bool right;        /* the bytes so far equal those of /b/BYTES */
+    uint64_t received; /* bytes of the body, without the framing of chunks */
+    uint64_t left;     /* bytes left of the body or chunk */
     enum upload_place place;
-    size_t line; /* bytes of the line that is read */
+    size_t line; /* bytes of the current line */
     bool digits; /* a chunk's size has begun */
 };
 
 enum upload_result { UPLOAD_MORE, UPLOAD_DONE, UPLOAD_BAD };
 
 void upload_begin(struct upload *upload, const struct request *request);
-/* Takes what belongs to the body, and says in `taken` how much that was. */
+/* Takes the bytes of the body; `taken` becomes their number. */
 enum upload_result upload_take(struct upload *upload, const char *bytes, size_t length, size_t *taken);
 
 #endif

@@ -10,7 +10,7 @@ static const char *parse_path(struct upstream *upstream, const char *path)
 {
     struct sockaddr_un *address = (struct sockaddr_un *)&upstream->addresses[0].address;
     if (!*path) return "unix: needs a path";
-    if (strlen(path) >= sizeof address->sun_path) return "the path of a UNIX socket has at most 107 bytes";
+    if (strlen(path) >= sizeof address->sun_path) return "the path of a UNIX socket can have at most 107 bytes";
     address->sun_family = AF_UNIX;
     strcpy(address->sun_path, path);
     upstream->addresses[0].length = sizeof *address;
@@ -33,7 +33,7 @@ const char *upstream_parse(struct upstream *upstream, const char *name)
         name++;
         length -= 2;
     }
-    if (length >= sizeof host) return "the name is too long";
+    if (length >= sizeof host) return "the host name is too long";
     memcpy(host, name, length);
     host[length] = 0;
 

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Heddle
-  # The bench of Heddle: the `heddle` command, its load server, runner and reports. Nothing of it is loaded by `heddle` itself.
+  # The benches of Heddle: the `heddle` command, its load server, runner and reports. The gem `heddle` itself loads none
+  # of this code.
   module Lab
   end
 end
@@ -39,6 +40,7 @@ require_relative "lab/bench/stall"
 require_relative "lab/bench/names"
 require_relative "lab/bench/deadlines"
 require_relative "lab/bench/db"
+require_relative "lab/bench/postgresql"
 require_relative "lab/bench/deadline_cost"
 require_relative "lab/bench/memcached"
 require_relative "lab/bench/stream"

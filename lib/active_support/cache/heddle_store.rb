@@ -6,20 +6,21 @@ require "heddle/memcached"
 
 module ActiveSupport
   module Cache
-    # A store of Rails' on Heddle::Memcached:
+    # A cache store for Rails that uses Heddle::Memcached:
     #
     #   config.cache_store = :heddle_store, "127.0.0.1:11211", {namespace: "app", timeout: 0.25}
     #
-    # Options of ActiveSupport's stores are theirs; all others go to Heddle::Memcached. +pool+ may also be what Rails' own stores take:
-    # <tt>{size: 5, timeout: 1}</tt> (or, as in older ones, +pool_size+ and +pool_timeout+); true, or nothing, for Heddle's own
-    # size; false for a single connection to each server.
+    # ActiveSupport handles the options of its stores; all others go to Heddle::Memcached. +pool+ also takes the values
+    # of Rails' own stores: <tt>{size: 5, timeout: 1}</tt> (in older versions +pool_size+ and +pool_timeout+); true or
+    # no +pool+ for Heddle's default size; false for a single connection to each server.
     #
-    # As with Rails' own, a server that does not answer is a miss, and a write to it is nil: what failed is logged, and told to
-    # Rails' error reporter. +write_multi+ sends all entries together; with +unless_exist+, or when one of them is too large, one by one.
+    # As in Rails' own store, a read from a server that does not answer is a miss, and a write returns nil. The error is
+    # logged, and reported to Rails' error reporter. +write_multi+ sends all entries together; with +unless_exist+, or
+    # if an entry is too large, it sends them one by one.
     class HeddleStore < Store
       prepend Strategy::LocalCache
 
-      # What a cache that is gone fails with.
+      # The errors of a server that is down.
       FAILURES = [IOError, SystemCallError, SocketError, Timeout::Error, Heddle::Error].freeze
       private_constant :FAILURES
 
@@ -27,7 +28,7 @@ module ActiveSupport
         true
       end
 
-      # @param addresses [Array<String>] as Heddle::Memcached takes them
+      # @param addresses [Array<String>] see Heddle::Memcached
       def initialize(*addresses)
         options = addresses.extract_options!
         theirs = options.slice(*UNIVERSAL_OPTIONS, :serializer, :coder, :error_handler, :max_key_size)
@@ -43,17 +44,18 @@ module ActiveSupport
         "#<#{self.class} options=#{options.inspect} mem_cache=#{@data.inspect}>"
       end
 
-      # @return [Integer, nil] +amount+ where there was none; nil: it is no number, or the server does not answer
+      # @return [Integer, nil] +amount+ if the key had no value; nil: the value is not a number, or the server does not
+      #   answer
       def increment(name, amount = 1, options = nil)
         count(:increment, :incr, name, amount, amount, options)
       end
 
-      # @return [Integer, nil] 0 where there was none, for memcached does not count below
+      # @return [Integer, nil] 0 if the key had no value, since memcached does not count below 0
       def decrement(name, amount = 1, options = nil)
         count(:decrement, :decr, name, amount, 0, options)
       end
 
-      # Forgets everything on all servers, whatever the namespace.
+      # Deletes all items on all servers, whatever their namespace.
       def clear(_options = nil)
         failing_to(nil) { @data.flush_all }
       end
@@ -65,7 +67,7 @@ module ActiveSupport
 
       private
 
-      # What Rails says of a pool, in Heddle::Memcached's words.
+      # Translates Rails' options of a pool to those of Heddle::Memcached.
       def pool_options(options)
         pool = options[:pool]
         asked =
@@ -76,7 +78,7 @@ module ActiveSupport
           else {size: pool}
           end
         unknown = asked.keys - %i[size timeout]
-        raise ArgumentError, "a pool has a size and a timeout: got #{pool.inspect}" unless unknown.empty?
+        raise ArgumentError, "the options of a pool are size and timeout: got #{pool.inspect}" unless unknown.empty?
 
         size = asked[:size] || options[:pool_size]
         seconds = asked[:timeout] || options[:pool_timeout]
@@ -103,27 +105,33 @@ module ActiveSupport
         write_serialized_entry(key, serialize_entry(entry, **options), **options)
       end
 
-      # @param stored [Boolean, nil] whether it has been, together with others: only the local cache is to hear of it
-      def write_serialized_entry(key, payload, unless_exist: false, expires_in: nil, race_condition_ttl: nil, raw: false, stored: nil, **)
+      # @param stored [Boolean, nil] whether the entry was already stored together with others: then only the local
+      #   cache is updated
+      def write_serialized_entry(key, payload, unless_exist: false, expires_in: nil, race_condition_ttl: nil,
+        raw: false, stored: nil, **)
         return stored unless stored.nil?
 
         ttl = time_to_live(expires_in, race_condition_ttl, raw)
         payload = payload.to_s if raw
-        failing_to(nil) { unless_exist ? @data.add(key, payload, ttl: ttl, raw: true) : @data.set(key, payload, ttl: ttl, raw: true) }
+        failing_to(nil) do
+          unless_exist ? @data.add(key, payload, ttl: ttl, raw: true) : @data.set(key, payload, ttl: ttl, raw: true)
+        end
       end
 
       def write_multi_entries(entries, unless_exist: false, **options)
         return super if unless_exist || entries.empty?
 
         payloads = entries.transform_values { |entry| serialize_entry(entry, **options) }
-        stored = failing_to(false) { store_all(payloads, time_to_live(*options.values_at(:expires_in, :race_condition_ttl, :raw))) }
+        stored = failing_to(false) do
+          store_all(payloads, time_to_live(*options.values_at(:expires_in, :race_condition_ttl, :raw)))
+        end
         return super if stored.nil?
 
         payloads.each { |key, payload| write_serialized_entry(key, payload, **options, stored: stored) }
         entries
       end
 
-      # @return [true, nil] nil: one is too large
+      # @return [true, nil] nil: an entry is too large
       def store_all(payloads, ttl)
         @data.set_multi(payloads, ttl: ttl, raw: true)
         true
@@ -131,7 +139,7 @@ module ActiveSupport
         nil
       end
 
-      # An entry that is over is kept for as long as others may still serve it.
+      # An expired entry stays for as long as other callers may still serve it (+race_condition_ttl+).
       def time_to_live(expires_in, race_condition_ttl, raw)
         return expires_in unless race_condition_ttl && expires_in && expires_in > 0 && !raw
 
@@ -181,7 +189,8 @@ module ActiveSupport
         return unless reporter
 
         named = reporter.method(:report).parameters.include?([:key, :source]) # since Rails 7.1
-        reporter.report(error, handled: true, severity: :warning, **(named ? {source: "heddle_store.active_support"} : {}))
+        reporter.report(error, handled: true, severity: :warning,
+          **(named ? {source: "heddle_store.active_support"} : {}))
       end
     end
   end

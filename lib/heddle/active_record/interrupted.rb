@@ -4,14 +4,14 @@ require_relative "../drivers"
 
 module Heddle
   module ActiveRecordSupport
-    # In front of ActiveRecord's adapters: a connection whose query was interrupted is proven clean, or closed and looked
-    # at before it is used again. ActiveRecord gives it back to its pool as it is. On PostgreSQL the query still runs,
-    # and whoever gets the connection waits for its end; mysql2 and Trilogy have closed theirs, which ActiveRecord does not
-    # notice where what has struck is no StandardError.
+    # Prepended to ActiveRecord's adapters. After an interrupted query it proves the connection clean, or closes it and
+    # has it verified before the next use. ActiveRecord alone returns the connection to its pool unchanged. On
+    # PostgreSQL the query then still runs, and the next user of the connection waits for its end. mysql2 and Trilogy
+    # close their connections, but ActiveRecord notices that only after a StandardError.
     #
     # @api private
     module Adapter
-      # What was done with its raw connection comes back to the pool with it.
+      # The state of the raw connection must be settled before the pool gets the connection back.
       #
       # @api private for {Returns}
       def heddle_returned
@@ -20,7 +20,7 @@ module Heddle
 
       private
 
-      # Not a rescue: Timeout.timeout of Ruby 3.1 leaves by a throw.
+      # `ensure`, not `rescue`: Timeout.timeout of Ruby 3.1 leaves by a throw.
       def with_raw_connection(...)
         before = $!
         done = false
@@ -30,8 +30,19 @@ module Heddle
       ensure
         unless done
           error = $!.equal?(before) ? nil : $!
-          heddle_verify_first unless Drivers.of(@raw_connection).settled?(@raw_connection, error)
+          heddle_verify_first unless Drivers.of(@raw_connection).settled?(@raw_connection, error) && !heddle_left_open?
         end
+      end
+
+      # Whether an interrupted BEGIN began a transaction that ActiveRecord does not know of. Later changes would never
+      # be committed, so the connection is closed.
+      def heddle_left_open?
+        driver = Drivers.of(@raw_connection)
+        return false if driver.idle?(@raw_connection)
+        return false if @transaction_manager.instance_variable_get(:@stack).any?(&:materialized?)
+
+        driver.close(@raw_connection)
+        true
       end
 
       def heddle_verify_first
@@ -40,20 +51,20 @@ module Heddle
       end
     end
 
-    # In front of the adapters whose connections have to be prepared.
+    # Prepended to the adapters whose connections must be prepared.
     #
     # @api private
     module Preparation
       private
 
-      # Each new connection comes here.
+      # Called with each new connection.
       def configure_connection
         super
         Drivers.of(@raw_connection).prepare(@raw_connection) { @config }
       end
     end
 
-    # In front of ActiveRecord's ConnectionPool.
+    # Prepended to ActiveRecord's ConnectionPool.
     #
     # @api private
     module Returns

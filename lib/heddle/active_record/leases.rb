@@ -2,16 +2,16 @@
 
 module Heddle
   module ActiveRecordSupport
-    # A task asked for the connection that another task of its thread works on. See {Leases}.
+    # A task asked for a connection that another task of its thread uses. See {Leases}.
     class SharedConnection < ::ActiveRecord::ActiveRecordError
       include Heddle::Error
     end
 
-    # Which task works on the connection that a pool has leased to a thread, with isolation level :thread.
+    # Tracks which task uses the connection that a pool has leased to a thread, with isolation level :thread.
     #
-    # ActiveRecord gives that connection to every fiber of the thread. Two that talk on it at once read each other's
-    # answers, and libpq crashes. So as long as a task holds it, or waits for it, other tasks are refused. What runs
-    # outside of tasks is not: it cannot run while the thread's loop does.
+    # ActiveRecord gives that connection to every fiber of the thread. Two fibers that use it at once read each other's
+    # answers, and libpq crashes. So while a task holds the connection, or waits for it, other tasks get an error. Code
+    # outside of tasks gets none: it cannot run while the thread's loop runs.
     #
     # @api private
     module Holders
@@ -19,9 +19,9 @@ module Heddle
       private_constant :TABLE
 
       class << self
-        # The current task takes the pool's connection.
+        # Notes that the current task uses the pool's connection.
         #
-        # @raise [SharedConnection] another task has it
+        # @raise [SharedConnection] when another task uses the connection
         def claim(pool)
           return unless by_thread? && (task = Task.current)
           table = Thread.current.thread_variable_get(TABLE)
@@ -31,14 +31,14 @@ module Heddle
           table[pool] = task
         end
 
-        # The pool's lease of this thread may be over: then the current task holds it no longer.
+        # Releases the current task's hold if the pool's lease to this thread has ended.
         def settle(pool)
           table = Thread.current.thread_variable_get(TABLE)
           return unless table&.key?(pool) && table[pool].equal?(Task.current)
           table.delete(pool) unless pool.active_connection?
         end
 
-        # Is the connection that this thread has of the pool at work for another task?
+        # Whether another task uses this thread's connection of the pool.
         def elsewhere?(pool)
           return false unless by_thread? && (task = Task.current)
           holder = Thread.current.thread_variable_get(TABLE)&.[](pool)
@@ -61,7 +61,7 @@ module Heddle
     end
     private_constant :Holders
 
-    # In front of ActiveRecord's ConnectionPool.
+    # Prepended to ActiveRecord's ConnectionPool.
     #
     # @api private
     module Leases

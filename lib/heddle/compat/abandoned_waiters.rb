@@ -2,13 +2,12 @@
 
 module Heddle
   module Compat
-    # At the end of a process Ruby unlocks every Mutex of its main thread, and ends with "[BUG] unexpected
-    # THREAD_KILLED" where a fiber of that thread still waits for one: the thread is marked as dead by then, and it
-    # has no scheduler any more. A child that is forked in a loop has such fibers where one of its parent's tasks held
-    # a Mutex and another waited for it. So the last thing that such a child does is to set a scheduler that takes the
-    # wake-ups and does nothing.
+    # At the end of a process Ruby unlocks every Mutex of its main thread. If a fiber of that thread still waits for
+    # such a Mutex, Ruby crashes with "[BUG] unexpected THREAD_KILLED": the thread is already marked as dead, and has no
+    # scheduler any more. A child that was forked in a loop has such fibers if one of its parent's tasks held a Mutex
+    # and another waited for it. So such a child, as its last step, sets a scheduler that ignores wake-ups.
     module AbandonedWaiters
-      # What Fiber.set_scheduler asks for. Only +unblock+ is ever called.
+      # The methods that Fiber.set_scheduler requires. Ruby only calls +unblock+.
       class Sink
         def block(_blocker, _timeout = nil) = false
 
@@ -25,7 +24,7 @@ module Heddle
       private_constant :Sink
 
       class << self
-        # Handlers run in reverse order: this one, which was there before the program's own, after them.
+        # at_exit handlers run in reverse order: this one, registered before the program's own, runs after them.
         def install
           at_exit { Fiber.set_scheduler(Sink.new) if @abandoned && Fiber.scheduler.nil? }
           Process.singleton_class.prepend(self)
@@ -41,7 +40,7 @@ module Heddle
         pid
       end
 
-      # Does not go through _fork.
+      # Process.daemon does not call _fork.
       def daemon(...)
         AbandonedWaiters.abandoned! if Fiber.scheduler.is_a?(Heddle::Scheduler)
         super

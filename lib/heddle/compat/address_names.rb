@@ -2,8 +2,8 @@
 
 module Heddle
   module Compat
-    # Addresses to names: getnameinfo has no hook in any Ruby, so that all tasks stand still until a name server answers.
-    # Here a native thread asks, and only the calling task waits.
+    # Names of addresses: no Ruby has a hook for getnameinfo, so all tasks stand still until a name server answers. This
+    # patch asks in a native thread, and only the calling task waits.
     module AddressNames
       # For Socket.
       module SocketClass
@@ -34,7 +34,7 @@ module Heddle
         end
       end
 
-      # For IPSocket: without being asked for it, only where do_not_reverse_lookup is false.
+      # For IPSocket: looks names up by default only if do_not_reverse_lookup is false.
       module Peers
         def addr(reverse_lookup = nil)
           AddressNames.named(self, local_address, reverse_lookup) { |numeric| super(numeric) }
@@ -45,7 +45,7 @@ module Heddle
         end
       end
 
-      # What IPSocket#addr and #peeraddr return, the name in place of the number if that is wanted and there is one.
+      # The result of IPSocket#addr and #peeraddr, with the name in place of the number if wanted and known.
       def self.named(socket, address, wanted)
         scheduler = Fiber.current_scheduler
         reverse = wanted.nil? ? !socket.do_not_reverse_lookup : [true, :hostname].include?(wanted)

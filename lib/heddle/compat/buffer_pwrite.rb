@@ -2,8 +2,8 @@
 
 module Heddle
   module Compat
-    # IO::Buffer#pwrite of Ruby 3.1 hands its offset to the scheduler as the number behind Ruby's tag, 2n + 1, so that
-    # the bytes would land in another place of the file.
+    # IO::Buffer#pwrite of Ruby 3.1 passes its offset to the scheduler with Ruby's tag, as 2n + 1, so that the bytes
+    # would land in the wrong place of the file.
     module BufferPwrite
       def pwrite(io, length, offset)
         scheduler = Fiber.current_scheduler

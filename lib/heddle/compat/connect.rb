@@ -2,34 +2,34 @@
 
 module Heddle
   module Compat
-    # Connecting to a name: Ruby 3.4 and later do it in C and ask no scheduler, so that all tasks stand still for the look-up
-    # and until an address answers (https://bugs.ruby-lang.org/issues/21270); before, one address is tried after another,
-    # each for as long as the timeout allows, and the look-up has no bound. Here all addresses are raced, as RFC 8305 has it,
-    # and only the calling task waits. The methods are in C: ext/heddle/names/connect.c and connect_race.c; this is what Ruby's
-    # versions say when it fails.
+    # Connects to names. Ruby 3.4 and later connect in C without calling the scheduler, so that all tasks stand still
+    # during the look-up and until an address answers (https://bugs.ruby-lang.org/issues/21270). Earlier Rubies try one
+    # address after another, each with the whole timeout, and do not bound the look-up. Heddle races all addresses, as
+    # in RFC 8305, and only the calling task waits. The methods are in C: ext/heddle/names/connect.c and connect_race.c.
+    # This file makes the errors of each version of Ruby.
     #
     # @api private
     module Connect
-      # What Ruby calls the look-up in its errors.
+      # Ruby's name for the look-up in its error messages.
       LOOK_UP = (RUBY_VERSION < "3.4") ? "getaddrinfo" : "getaddrinfo(3)"
 
-      # Ruby >= 3.2 says so when the kernel gives up connecting a TCPSocket.
+      # The message of Ruby >= 3.2 when the kernel gives up connecting a TCPSocket.
       TIMED_OUT = defined?(IO::TimeoutError) ? IO::TimeoutError : Errno::ETIMEDOUT
       private_constant :LOOK_UP, :TIMED_OUT
 
       class << self
-        # Whether sockets of this class are made by TCPSocket's own initialize, which is what we do in its place.
+        # Whether sockets of this class use TCPSocket's own initialize, which this patch replaces.
         def plain?(tcp_class)
           initialize_method = tcp_class.instance_method(:initialize)
           initialize_method.owner.equal?(::TCPSocket) && initialize_method.source_location.nil?
         end
 
-        # @return [String] how an error of the look-up begins
+        # @return [String] the start of a look-up's error message
         def look_up(socket_class)
           socket_class.equal?(::Socket) ? "getaddrinfo" : LOOK_UP
         end
 
-        # @return [Exception] what the running Ruby would raise
+        # @return [Exception] the error that the running Ruby would raise
         def failure(socket_class, kind, errno, call, host, port, address, attempts)
           general = socket_class.equal?(::Socket)
           case kind
@@ -43,7 +43,7 @@ module Heddle
           end
         end
 
-        # Connects in a thread of its own, which another's scheduler waits for as for any thread.
+        # Connects in a new thread, for which a foreign scheduler can wait.
         # @param socket_class [Class] TCPSocket or Socket
         # @param method [Symbol] open or tcp
         # @return [TCPSocket, Socket]
@@ -57,7 +57,7 @@ module Heddle
           thread.join
           taken = socket
         ensure
-          unless taken # its time is over, or nobody wants it any more
+          unless taken # the time is over, or the caller was interrupted
             thread&.kill
             socket&.close
           end
@@ -72,8 +72,8 @@ module Heddle
         end
       end
 
-      # On the classes themselves and not in front of them: a method that somebody defines on the class later, such as a
-      # test's stub, would be passed over, and one that was aliased meanwhile would call itself for ever.
+      # Defined on the classes themselves, not prepended: a prepended method would hide a method that a program defines
+      # on the class later, such as a test's stub, and an alias made meanwhile would call itself for ever.
       [[::TCPSocket, TCPClass], [::Socket, SocketClass]].each do |socket_class, methods|
         singleton = socket_class.singleton_class
         methods.instance_methods.each do |name|

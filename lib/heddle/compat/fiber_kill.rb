@@ -2,10 +2,10 @@
 
 module Heddle
   module Compat
-    # Fiber#kill (Ruby >= 3.3) of a fiber that waits in the loop transfers to it, and whoever called it would never
-    # run again. A fiber that Ruby has marked as killed also dies again at each switch, so that its `ensure` blocks
-    # cannot wait. The task of such a fiber is cancelled instead, where no `rescue` can stop it. Other fibers, which a
-    # task has made and resumed, are killed by Ruby, and their killer becomes ready first.
+    # Fiber#kill (Ruby >= 3.3) of a fiber that waits in the loop transfers to that fiber, and the calling fiber would
+    # never run again. A fiber that Ruby has marked as killed also dies again at each switch, so that its `ensure`
+    # blocks cannot wait. So a task's fiber is not killed: the task is cancelled, and no `rescue` can stop that. Fibers
+    # that a task has made and resumed are killed by Ruby, after their killer was made ready.
     module FiberKill
       def kill
         scheduler = Fiber.scheduler

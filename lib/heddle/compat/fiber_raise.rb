@@ -2,8 +2,9 @@
 
 module Heddle
   module Compat
-    # Fiber#raise of a fiber that waits in the loop transfers to it, and whoever called it would never run again: nothing
-    # knows that it is ready. Here it becomes ready first. (All Rubies: schedulers that resume their fibers have no need.)
+    # Fiber#raise of a fiber that waits in the loop transfers to that fiber, and the calling fiber would never run
+    # again, since the loop does not know that it is ready. This patch makes the caller ready first. (All Rubies:
+    # schedulers that resume their fibers do not need this.)
     module FiberRaise
       def raise(*arguments, **options)
         scheduler = Fiber.scheduler
@@ -16,7 +17,7 @@ module Heddle
       Fiber.prepend(self)
     end
 
-    # What Kernel#raise would raise for these arguments.
+    # The exception that Kernel#raise would raise for these arguments.
     def self.exception_of(*arguments, **options)
       ::Kernel.raise(*arguments, **options)
     rescue Exception => exception # rubocop:disable Lint/RescueException

@@ -2,8 +2,9 @@
 
 module Heddle
   module Compat
-    # Fiber#transfer to a fiber that waits in the loop does not end its wait, and whoever called it would never run
-    # again: nothing knows that it is ready. Fiber#resume of such a fiber is an error already. (All Rubies.)
+    # Fiber#transfer to a fiber that waits in the loop does not end its wait, and the calling fiber would never run
+    # again, since the loop does not know that it is ready. Raises FiberError, as Fiber#resume of such a fiber does.
+    # (All Rubies.)
     module FiberTransfer
       def transfer(*, **)
         scheduler = Fiber.scheduler

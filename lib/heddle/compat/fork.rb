@@ -3,7 +3,7 @@
 module Heddle
   module Compat
     # A child of fork keeps the thread's scheduler until Ruby 4.0 (https://github.com/ruby/ruby/pull/15385), though the
-    # fibers that it would run are the parent's. The code after fork, or in its block, goes on without a scheduler.
+    # fibers that it would run are the parent's. This patch removes the scheduler from the child.
     module Fork
       def _fork
         pid = super
@@ -11,7 +11,7 @@ module Heddle
         pid
       end
 
-      # Does not go through _fork.
+      # Process.daemon does not call _fork.
       def daemon(...)
         super.tap { Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Heddle::Scheduler) }
       end

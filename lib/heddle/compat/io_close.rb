@@ -2,12 +2,12 @@
 
 module Heddle
   module Compat
-    # IO#close does not wake the fibers that wait for the IO, in any thread; they would hang, or wait for whatever gets the
-    # number next (https://bugs.ruby-lang.org/issues/21166). Ruby 4.0 wakes them through the hook fiber_interrupt, but knows
-    # of its own waits alone: a stream, and a socket in one of Heddle's methods, wait without it. The method is in C:
-    # ext/heddle/scheduler/io_close.c. It also keeps the GVL while it closes a socket, where Ruby releases it: beside a thread
-    # that computes that costs 100 ms. And in a trap handler it has a thread close the IO on Ruby 3.3 and 3.4, where Ruby raises
-    # ThreadError if another thread waits for the IO, and that thread crashes.
+    # IO#close does not wake the fibers of any thread that wait for the IO. They would hang, or wait for the next file
+    # with that number (https://bugs.ruby-lang.org/issues/21166). Ruby 4.0 wakes them through the hook fiber_interrupt,
+    # but only from its own waits: not in a stream, nor in a socket method of Heddle's. The replacement is in C:
+    # ext/heddle/scheduler/io_close.c. It also keeps the GVL while it closes a socket; Ruby releases the GVL there,
+    # which costs 100 ms beside a CPU-bound thread. In a trap handler on Ruby 3.3 and 3.4 it closes the IO in a thread:
+    # there, if another thread waits for the IO, Ruby itself raises ThreadError, and the other thread crashes.
     IO.prepend(IOClose)
   end
 end

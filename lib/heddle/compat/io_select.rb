@@ -2,7 +2,7 @@
 
 module Heddle
   module Compat
-    # IO.select stops the whole thread on Ruby 3.1, in spite of its scheduler: the hook `io_select` came with Ruby 3.2
+    # IO.select stops the whole thread on Ruby 3.1, even under a scheduler: the hook `io_select` came with Ruby 3.2
     # (https://bugs.ruby-lang.org/issues/19060).
     module IOSelect
       def select(readables, writables = nil, exceptables = nil, timeout = nil)

@@ -4,8 +4,7 @@ require_relative "io_select"
 
 module Heddle
   module Compat
-    # Kernel#select is IO.select under another name, and a method of its own to Ruby: on 3.1 it stops the whole thread,
-    # too.
+    # Kernel#select does the same as IO.select, but is a separate method: on 3.1 it, too, stops the whole thread.
     module KernelSelect
       private
 

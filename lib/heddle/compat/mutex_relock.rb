@@ -4,12 +4,12 @@ require_relative "../native"
 
 module Heddle
   module Compat
-    # Mutex#sleep and ConditionVariable#wait take the Mutex again without being interrupted. What is raised in a thread
-    # meanwhile Ruby raises once that is done, but it asks no scheduler: a deadline or a cancel would come at the next wait
-    # only. In C (relock.c), for it is called at each such wait.
+    # Mutex#sleep and ConditionVariable#wait relock the Mutex without interrupts. Ruby raises a thread's pending
+    # exceptions afterwards, but does not ask the scheduler: a deadline or a cancel would be raised only by the next
+    # wait. The patch is in C (relock.c) for speed: each such wait calls it.
     module MutexRelock
       Thread::Mutex.prepend(Relock)
-      # Calls Mutex#sleep up to Ruby 3.4.
+      # Up to Ruby 3.4 this method calls Mutex#sleep.
       Thread::ConditionVariable.prepend(Relock::Condition) if RUBY_VERSION >= "4.0"
     end
   end

@@ -2,14 +2,15 @@
 
 module Heddle
   module Compat
-    # Ports by the name of their service ("http"): where a scheduler's hook answers for the host, Ruby takes numbers only and
-    # says that the name is not known (all Rubies until 4.0 at least). Here the service becomes its number first.
+    # Ports by the name of their service ("http"): if a scheduler's hook resolves the host, Ruby accepts only numbers,
+    # and reports the host name as unknown (all Rubies until 4.0 at least). This patch turns the service into its number
+    # first.
     module ServiceNames
       def getaddrinfo(host, service, family = nil, socktype = nil, *rest, **options)
         super(host, ServiceNames.port(host, service, socktype), family, socktype, *rest, **options)
       end
 
-      # For Addrinfo alone.
+      # For Addrinfo only.
       module Information
         def tcp(host, service)
           super(host, ServiceNames.port(host, service, :STREAM))
@@ -20,7 +21,7 @@ module Heddle
         end
       end
 
-      # The service as it was, unless it has a number and is asked for under a scheduler of ours.
+      # Returns the service's number under a {Scheduler}, if the service is known; otherwise the service itself.
       def self.port(host, service, socktype)
         return service unless service.is_a?(String) && host && !service.match?(/\A\s*[-+]?\d/)
         return service unless Fiber.current_scheduler.is_a?(Heddle::Scheduler)

@@ -2,9 +2,9 @@
 
 module Heddle
   module Compat
-    # IO#sysread and IO#syswrite raise Errno::EAGAIN under a scheduler where they wait without one. Ruby calls the hooks
-    # io_read and io_write in the same way for them, for IO#read_nonblock, which must not wait, and for IO#readpartial,
-    # which waits by itself; the hooks cannot tell them apart. (4.0.5 has the defect.)
+    # IO#sysread and IO#syswrite raise Errno::EAGAIN under a scheduler, but wait without a scheduler. Ruby calls the
+    # hooks io_read and io_write in the same way for these methods, for IO#read_nonblock, which must not wait, and for
+    # IO#readpartial, which waits on its own; the hooks cannot tell them apart. (4.0.5 has the defect.)
     module SysRead
       def sysread(...)
         super
@@ -20,7 +20,7 @@ module Heddle
         retry
       end
 
-      # For as long as IO#timeout allows. False where another scheduler, or none, is in charge.
+      # Waits for as long as IO#timeout allows. Returns false under a foreign scheduler, or without a scheduler.
       def self.wait(io, events)
         scheduler = Fiber.current_scheduler
         return false unless scheduler.is_a?(Heddle::Scheduler)

@@ -5,7 +5,7 @@ module Heddle
     # Thread#join(limit) never gives up under a scheduler on Ruby 3.1.2: it calls `block` again and again
     # (https://github.com/ruby/ruby/pull/7903, in 3.3 and in later patch levels of 3.2).
     module ThreadJoin
-      # Raised at the limit, and never seen outside.
+      # Raised at the limit, and rescued here.
       class Expired < Exception # rubocop:disable Lint/InheritException
       end
       private_constant :Expired

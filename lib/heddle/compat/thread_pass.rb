@@ -2,8 +2,8 @@
 
 module Heddle
   module Compat
-    # Thread.pass and Thread.stop know threads only: the one passes all tasks of the thread by, the other stops them
-    # all.
+    # Thread.pass and Thread.stop know only threads: Thread.pass skips the thread's other tasks, and Thread.stop stops
+    # all tasks of the thread.
     module ThreadPass
       def pass
         scheduler = Fiber.current_scheduler

@@ -4,10 +4,10 @@ require "timeout"
 
 module Heddle
   module Compat
-    # Timeout.timeout without a class hands Timeout::Error to a scheduler, as if the caller had asked for that class: a
-    # client that rescues it and tries again runs on for ever. Outside of a scheduler nothing inside can rescue it. (The
-    # gem timeout up to 0.4.1, with Ruby 3.1 to 3.3; the 0.4.3 of Ruby 3.4 hands over an exception that no client
-    # knows.)
+    # Timeout.timeout without a class passes Timeout::Error to a scheduler, as if the caller had asked for that class: a
+    # client that rescues the error and retries runs for ever. Without a scheduler nothing inside the block can rescue
+    # the error. (The gem timeout up to 0.4.1, with Ruby 3.1 to 3.3; the 0.4.3 of Ruby 3.4 passes an exception that no
+    # client knows.)
     module TimeoutClass
       def timeout(seconds, klass = nil, message = nil, &block)
         return super if klass || !block || seconds.nil? || seconds.zero?
@@ -18,7 +18,7 @@ module Heddle
 
       ::Timeout.singleton_class.prepend(self)
 
-      # The same for those who include Timeout.
+      # The same for classes that include Timeout.
       module Included
         private
 

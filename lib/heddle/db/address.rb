@@ -5,29 +5,41 @@ require_relative "../without_password"
 
 module Heddle
   module DB
-    # The URL of a database as options; see {DB.connect}. Its errors show no password.
+    # Parses the URL of a database into options; see {DB.connect}. Its errors show no password.
     #
     # @api private
     module Address
       EXAMPLE = "mysql://user:password@host/base"
       ENCODE = "write #{EXAMPLE}, and special characters of the password encoded: / as %2F, ? as %3F, # as %23, " \
         "@ as %40, % as %25"
-      private_constant :EXAMPLE, :ENCODE
+      # RFC 3986, 3.1.
+      SCHEME = /\A([A-Za-z][A-Za-z0-9+.-]*):/
+      # "host=… dbname=…": the other form that libpq takes.
+      PAIRS = /\A\s*[A-Za-z_][A-Za-z0-9_]*\s*=/
+      private_constant :EXAMPLE, :ENCODE, :SCHEME, :PAIRS
 
       class << self
         # @param url [String, URI]
-        # @return [Hash{Symbol => Object}] :scheme and options
+        # @return [String] the scheme, which names the driver
         # @raise [ArgumentError]
-        def options(url)
+        def scheme(url)
           unless url.is_a?(String) || url.is_a?(URI)
             raise ArgumentError, "the address of a database is a URL such as #{EXAMPLE}, not #{of_class(url)}"
           end
 
-          uri = parsed(url.to_s)
-          raise ArgumentError, "#{shown(url)} names no kind of database: #{ENCODE}" unless uri.scheme
-          raise ArgumentError, "#{shown(url)} is no URL of a database: #{ENCODE}" if cut_short?(uri)
+          return "postgresql" if url.to_s.match?(PAIRS)
 
-          parts = {scheme: uri.scheme, host: uri.hostname, port: uri.port, user: uri.user, password: uri.password,
+          url.to_s[SCHEME, 1]&.downcase || raise(ArgumentError, "#{shown(url)} has no scheme of a database: #{ENCODE}")
+        end
+
+        # @param url [String, URI]
+        # @return [Hash{Symbol => Object}] the options that the URL has
+        # @raise [ArgumentError]
+        def options(url)
+          uri = parsed(url.to_s)
+          raise ArgumentError, "#{shown(url)} is not the URL of a database: #{ENCODE}" if cut_short?(uri)
+
+          parts = {host: uri.hostname, port: uri.port, user: uri.user, password: uri.password,
                    database: uri.path.to_s.delete_prefix("/")}
           parts.transform_values! { |part| part.is_a?(String) ? decode(part) : part }
           parts.merge!(URI.decode_www_form(uri.query || "").to_h.transform_keys(&:to_sym))
@@ -36,19 +48,20 @@ module Heddle
 
         private
 
-        # Ruby's own error, as a cause too, would show the password.
+        # Ruby's own error would show the password, even as a cause.
         def parsed(text)
           URI(text)
         rescue URI::Error
-          raise ArgumentError, "#{shown(text)} is no URL: #{ENCODE}", cause: nil
+          raise ArgumentError, "#{shown(text)} is not a URL: #{ENCODE}", cause: nil
         end
 
-        # A password with / ? or # in it ends where URI takes these for the end of the host.
+        # URI takes / ? and # in a password for the end of the host.
         def cut_short?(uri)
           uri.fragment || uri.opaque || uri.path.to_s.include?("@") || (uri.user.nil? && uri.query.to_s.include?("@"))
         end
 
-        # What stands behind "//" up to the last "@" may be a password; without an "@" all behind the first colon.
+        # The part between "//" and the last "@" may contain a password; without an "@", all text after the first colon
+        # may.
         def shown(url)
           text = url.to_s
           text.include?("@") ? WithoutPassword[text].inspect : text.sub(%r{(://[^/:]*):.*}m, '\1:…').inspect

@@ -1,51 +1,103 @@
 # frozen_string_literal: true
 
+require_relative "postgresql/copy"
+require_relative "postgresql/listening"
+require_relative "postgresql/notices"
+
 module Heddle
   module DB
-    # A connection to a database, for one fiber or thread at a time. What is in a statement's text is never put together from
-    # values: they are bound to parameters.
+    # A connection to a database, for one fiber or thread at a time. Values are bound to parameters, and never inserted
+    # into the text of a statement.
     #
-    # When an operation is interrupted (a deadline, a cancel, Thread#raise) the server is told to stop (KILL QUERY) where it can be
-    # told which one, on a connection of its own, and this one is closed: what comes next on it might be the answer to another question. Nothing is
-    # ever sent twice, but for a statement that the server says it has not begun.
+    # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection: its next bytes could be
+    # the answer to an earlier query. If possible, a second connection tells the server to stop the query (KILL QUERY).
+    # A statement is sent twice only if the server reports that it did not begin it.
     class Connection
       include Transactions
+      include PostgreSQL::Copy
+      include PostgreSQL::Listening
+      include PostgreSQL::Notices
+      include QueryListeners
+      include Tables
 
-      # Where what closes are waiting is sent, if nothing else is.
+      # More closes than this do not wait for the next request.
       CLOSES_WAITING = 64
 
-      # How many may wait on a connection that nobody uses for now.
+      # The most closes that wait on a connection in its pool.
       CLOSES_RESTING = 8
 
-      # What the protocol has room for.
+      # The protocol's limit.
       MOST_FETCHED = 0xffffffff
       private_constant :CLOSES_WAITING, :CLOSES_RESTING, :MOST_FETCHED
 
       # @api private
-      def initialize(driver, statement_cache:, statement_cache_size:)
+      def initialize(driver, statement_cache:, statement_cache_size:, init: [])
         @driver = driver
         @cache = StatementCache.new(statement_cache, statement_cache_size) { |handle| driver.release(handle) }
         @talking = nil
         @lease = nil
         @ended = false
+        @init = init
+        @opened = Process.clock_gettime(Process::CLOCK_MONOTONIC)
         initialize_transactions
+      end
+
+      # Runs the statements of +init+.
+      #
+      # @api private
+      def set_up
+        return if @init.empty?
+
+        @init.each { |sql| query(sql) }
+        @cache.clear
+        @driver.settle_session
+      rescue ServerError => error
+        raise LoginFailed, "a statement of init: was refused: #{error.message} (#{error.sql})", cause: error
+      end
+
+      # @api private for a pool
+      # @return [Float] seconds since it was opened
+      def age
+        Process.clock_gettime(Process::CLOCK_MONOTONIC) - @opened
+      end
+
+      # A name of a table or column, in the quotes of this database.
+      #
+      # @param names [String, Symbol] the name; several are the parts of one name: a schema or a table in front
+      # @return [String]
+      # @raise [ArgumentError] for an empty name, or one with a NUL
+      # @example
+      #   db.query("select * from #{db.quote_identifier("shop", "order")}")
+      def quote_identifier(*names)
+        raise ArgumentError, "quote_identifier needs a name" if names.empty?
+
+        names.map { |name| @driver.quote_identifier(name) }.join(".")
+      end
+
+      # @return [:mysql, :mariadb, :postgresql]
+      def database_type
+        @driver.database_type
       end
 
       # Runs a statement.
       #
-      # @param sql [String] with a ? for each of the arguments
-      # @param arguments [nil, Boolean, Integer, Float, BigDecimal, String, Symbol, Date, Time, Duration] a String in binary
-      #   encoding is bytes, any other is text
+      # @param sql [String, VirtualStatement, BoundStatement] with a ? for each of the arguments, or with names such as
+      #   :name, for which the values are keywords
+      # @param arguments [nil, Boolean, Integer, Float, BigDecimal, String, Symbol, Date, Time, Duration] a String in
+      #   binary encoding is bytes, any other is text
       # @return [Result]
-      # @raise [ServerError] the connection goes on; [ConnectionLost, ProtocolError, DeadlineExceeded] it is closed;
-      #   [TransactionError, Busy, ArgumentError, TypeError] nothing was sent
+      # @raise [ServerError] the connection stays usable; [ConnectionLost, ProtocolError, DeadlineExceeded] the
+      #   connection is closed; [TransactionError, Busy, ArgumentError, TypeError] nothing was sent
       def query(sql, *arguments)
-        talk { perform(sql, arguments) }
+        return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
+        return talk { perform(sql, arguments) } unless QueryListeners.anyone
+
+        watched(sql) { |watch| talk { perform(sql, arguments, watch) } }
       end
 
-      # Runs a statement that gives no rows that matter.
+      # Runs a statement for its effect.
       #
-      # @return [Integer] how many rows it changed
+      # @return [Integer] how many rows the statement changed
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def exec(sql, *arguments)
         query(sql, *arguments).affected_rows
@@ -54,10 +106,14 @@ module Heddle
       # @return the one value of the one row
       # @raise [UnexpectedRows] when there are more, or none; see {#query}
       def query_value(sql, *arguments)
-        row = only_row(query(sql, *arguments), sql)
-        raise UnexpectedRows, "#{row.size} columns instead of one: #{sql}" unless row.size == 1
+        only_value(only_row(query(sql, *arguments), sql), sql)
+      end
 
-        row.first
+      # @return the one value of the row; nil for no rows
+      # @raise [UnexpectedRows] when there are more rows or columns; see {#query}
+      def query_maybe_value(sql, *arguments)
+        row = query_maybe_row(sql, *arguments)
+        row && only_value(row, sql)
       end
 
       # @return [Array] the one row
@@ -66,7 +122,7 @@ module Heddle
         only_row(query(sql, *arguments), sql)
       end
 
-      # @return [Array, nil] the row; nil when there is none
+      # @return [Array, nil] the row; nil for no rows
       # @raise [UnexpectedRows] when there are more; see {#query}
       def query_maybe_row(sql, *arguments)
         result = query(sql, *arguments)
@@ -82,76 +138,83 @@ module Heddle
         result.rows.map(&:first)
       end
 
-      # Calls the block with each row, of which no more than +fetch+ are held at a time (by a cursor of the server's). Between
-      # them the connection may be used for other queries.
+      # Calls without keywords need no Hash.
+      ruby2_keywords :query, :exec, :query_value, :query_maybe_value, :query_row, :query_maybe_row, :query_list
+
+      # Calls the block with each row, and keeps at most +fetch+ rows in memory, by a cursor on the server. The block
+      # may use the connection for other queries.
       #
-      # @param fetch [Integer] how many rows travel at once
+      # @param fetch [Integer] how many rows are fetched at once
       # @yieldparam row [Array]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
-      def each_row(sql, *arguments, fetch: 1000)
-        return enum_for(:each_row, sql, *arguments, fetch: fetch) unless block_given?
-        raise ArgumentError, "fetch: is a number of rows above 0, not #{fetch.inspect}" unless fetch.is_a?(Integer) && fetch.between?(1, MOST_FETCHED)
+      def each_row(sql, *arguments, fetch: 1000, **named)
+        return enum_for(:each_row, sql, *arguments, fetch: fetch, **named) unless block_given?
+        unless fetch.is_a?(Integer) && fetch.between?(1, MOST_FETCHED)
+          raise ArgumentError, "fetch: must be a positive number of rows, not #{fetch.inspect}"
+        end
 
-        cursor = talk do
-          check_transaction(@driver.kind(sql), sql)
-          note(@driver.open_cursor(sql, arguments), sql)
-        end
-        begin
-          until (rows = talk { note(cursor.fetch(fetch), sql) }).empty?
-            rows.each { |row| yield row }
+        arguments << Hash.ruby2_keywords_hash(named) unless named.empty?
+        sql, arguments = resolved(sql, arguments)
+        watch = watch_for(sql)
+        cursor = measured(watch) do
+          talk do
+            check_transaction(@driver.kind(sql), sql)
+            note(@driver.open_cursor(sql, arguments), sql)
           end
-        ensure
-          cursor.close
         end
+        each_fetched(cursor, fetch, sql, watch) { |row| yield row }
         self
       end
 
-      # Prepares a statement that is run several times.
+      # Prepares a statement, to run it several times.
       #
+      # @param sql [String, VirtualStatement] with a ? for each value; names such as :name are for {#query} and the like
       # @return [Statement]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def prepare(sql)
+        sql = text_of(sql)
         sql = (sql.frozen? ? sql : sql.dup.freeze)
         Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
       end
 
-      # Sends many queries before it waits for the first answer. Each runs by itself: one that fails does not keep the
-      # others from being run. In a transaction each is sent after the answer to the one before: when the server ends the
-      # transaction with an error, the rest is not sent, and their futures raise {TransactionError}.
+      # Sends several queries before it reads the first answer. The queries are independent: an error of one does not
+      # stop the others. In a transaction each query is sent after the answer to the one before. If the server ends the
+      # transaction with an error, the other queries are not sent, and their futures raise {TransactionError}.
       #
-      # @param limit [Integer] how many are under way at once
-      # @yieldparam pipeline [Pipeline] its #query gives a {Pipeline::Future}
-      # @return the block's value, once all have been answered
-      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}; what the server refuses is raised by the future's value
+      # @param limit [Integer] the most queries without an answer
+      # @yieldparam pipeline [Pipeline] its #query returns a {Pipeline::Future}
+      # @return the block's value, after all answers
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}; the future's value raises
+      #   the ServerError of its query
       def pipeline(limit: 64)
         raise ArgumentError, "a pipeline needs a block: db.pipeline { |p| p.query(…) }" unless block_given?
 
-        pipeline = Pipeline.new(limit) { |requests| talk { run_batch(requests) } }
+        pipeline = Pipeline.new(limit, method(:resolved)) { |requests| send_batch(requests) }
         value = yield pipeline
         pipeline.finish
         value
       end
 
-      # @return [Boolean] whether the server is there and answers
+      # @return [Boolean] whether the server answers
       def ping
         talk { note(@driver.ping, "ping") }
         true
       end
 
-      # @return [Boolean] whether another may have it: it is at rest, in no transaction, and the server has not closed it.
-      #   One system call, without waiting.
+      # @return [Boolean] whether a pool may hand the connection on: it is idle, in no transaction, and the server has
+      #   not closed it. Takes one system call, and never waits
       def healthy?
         !@talking && !in_transaction? && @driver.healthy?
       end
 
-      # The same as far as we know, without asking the system.
+      # The same, without the system call.
       #
       # @api private for a pool
       def at_rest?
         !@talking && !in_transaction? && @driver.at_rest?
       end
 
-      # Sends what closes are waiting to ride with the next request.
+      # Sends the closes that wait for the next request.
       #
       # @return [self]
       def flush_closes
@@ -159,32 +222,32 @@ module Heddle
         self
       end
 
-      # Sends what closes are waiting unless there are few: a packet of their own for them would be as dear as the one that the
-      # next request comes in, and if there is none they are sent after a second.
+      # Sends the waiting closes unless they are few: a packet for a few closes would cost as much as the next
+      # request's, and without a next request they are sent after a second.
       #
       # @api private for a pool
       def rest
         flush_closes if @driver.closes > (@driver.closes_when_idle? ? CLOSES_RESTING : 0)
       end
 
-      # Puts back what was changed in the session, so that another may have it.
+      # Restores the session for the next user.
       #
-      # @return [Boolean] whether that worked; true when nothing was changed, and nothing is sent then
+      # @return [Boolean] whether that worked; true without a request if nothing was changed
       # @api private for a pool
       def tidy
         return true unless @driver.session_changed?
 
         talk do
           @driver.reset_session.tap { @cache.clear }
-        end
+        end.tap { |worked| set_up if worked }
       end
 
-      # @return [Integer] how many statements stay prepared to be used again
+      # @return [Integer] how many statements stay prepared for reuse
       def cached_statements
         @cache.size
       end
 
-      # Ends the connection; what the server does at that moment it may finish. Closing twice is harmless.
+      # Ends the connection. The server may complete a running statement. Closing twice is harmless.
       def close
         @ended = true
         @driver.close
@@ -195,7 +258,7 @@ module Heddle
         @driver.closed?
       end
 
-      # @api private for a pool: whether it belongs to the process that this one was forked from
+      # @api private for a pool: whether the connection belongs to a parent of this process
       def forked?
         @driver.forked?
       end
@@ -206,26 +269,12 @@ module Heddle
       # @api private for a pool, which is told of transactions
       attr_writer :pool
 
-      # @api private for a pool: who may use it; nil for anybody
+      # @api private for a pool: the only fiber or thread that may use the connection; nil for any
       attr_writer :lease
 
       # @api private
       def run_statement(statement, arguments)
-        talk do
-          check_transaction(@driver.kind(statement.sql), statement.sql)
-          handle = statement.handle
-          unless @driver.owns?(handle) # the session was reset since, and all its statements closed
-            raise StatementClosed, "this statement belongs to another connection: #{statement.sql}" unless statement.of?(self)
-
-            statement.renew(handle = note(with_room { @driver.prepare(statement.sql) }, statement.sql))
-          end
-          result = @driver.execute(handle, arguments)
-          if stale?(result) && !in_transaction?
-            statement.renew(note(@driver.prepare(statement.sql), statement.sql))
-            result = @driver.execute(statement.handle, arguments)
-          end
-          note(result, statement.sql)
-        end
+        watched(statement.sql) { |watch| talk { perform_statement(statement, arguments, watch) } }
       end
 
       # @api private
@@ -241,7 +290,14 @@ module Heddle
 
       private
 
-      # All that talks to the server: by its owner, one after another, and to its end.
+      # Raises unless the database has the method.
+      def need_driver(method, needed)
+        return if @driver.respond_to?(needed)
+
+        raise Unsupported.new("#{@driver.description} has no #{method}: it is PostgreSQL's alone", method)
+      end
+
+      # All requests go through here: only the owner makes requests, one after another, each to its end.
       def talk
         check_owner
         ended = @ended # before: a close in another thread may come in the middle
@@ -254,7 +310,10 @@ module Heddle
           lost = true
           raise if error.is_a?(Error)
 
-          raise ConnectionLost, ended ? "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent" : loss(error)
+          raise ConnectionLost, loss(error) unless ended
+
+          raise ConnectionLost,
+            "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent"
         ensure
           @talking = nil
           unless complete
@@ -265,25 +324,91 @@ module Heddle
       end
 
       def loss(error)
-        "the connection to #{@driver.description} is lost (#{error.message}); whether what was asked last was done is not known"
+        "the connection to #{@driver.description} is lost (#{error.message}); the server may or may not have " \
+          "executed the last request"
       end
 
       def check_owner
         return unless @talking || @lease || @holder
-        return if @driver.forked? # whoever has it is in the parent; the driver refuses to talk, and says why
+        return if @driver.forked? # its holder is in the parent process; the driver refuses to talk, and says why
 
-        raise Busy, "another fiber or thread is in the middle of a query on this connection: give each its own (Heddle::DB::Pool), or let them take turns" if @talking
-        raise Busy, "this connection was given back to its pool" if @lease == :none
+        if @talking
+          raise Busy, "another fiber or thread is running a query on this connection: " \
+            "give each its own connection (Heddle::DB::Pool), or let them take turns"
+        end
+        raise Busy, "this connection was returned to its pool" if @lease == :none
 
         check_transaction_owner if @holder
       end
 
-      def perform(sql, arguments)
-        keeps = @cache.applies?(self)
+      # Tells the listeners of a statement.
+      def watched(sql)
+        return yield nil unless (watch = watch_for(sql))
+
+        value = watch.measure { yield watch }
+        watch.done(value)
+        value
+      end
+
+      def measured(watch, &block)
+        watch ? watch.measure(&block) : yield
+      end
+
+      def watch_for(sql)
+        QueryWatch.for(sql, self, @pool, DB)
+      end
+
+      def perform_statement(statement, arguments, watch)
+        check_transaction(@driver.kind(statement.sql), statement.sql)
+        handle = kept = statement.handle
+        unless @driver.owns?(handle) # the session was reset since, and all its statements closed
+          unless statement.of?(self)
+            raise StatementClosed, "this statement belongs to another connection: #{statement.sql}"
+          end
+
+          statement.renew(handle = note(with_room { @driver.prepare(statement.sql) }, statement.sql))
+        end
+        watch.cached = true if watch && handle.equal?(kept)
+        result = @driver.execute(handle, arguments)
+        if stale?(result) && !in_transaction?
+          statement.renew(note(@driver.prepare(statement.sql), statement.sql))
+          result = @driver.execute(statement.handle, arguments)
+        end
+        note(result, statement.sql)
+      end
+
+      # A statement that is more than a text with values.
+      def query_resolved(statement, arguments)
+        keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?(self)
+        sql, arguments = resolved(statement, arguments)
+        watched(sql) { |watch| talk { perform(sql, arguments, watch, keeps: keeps) } }
+      end
+
+      def virtual?(statement)
+        statement = statement.sql if BoundStatement === statement
+        VirtualStatement === statement
+      end
+
+      # @return [Array(String, Array)] the text for this server, and the values of its parameters
+      def resolved(statement, arguments)
+        if BoundStatement === statement
+          raise ArgumentError, "this statement has its values already: #{statement}" unless arguments.empty?
+
+          statement, arguments = statement.sql, statement.arguments
+        end
+        Placeholders.resolve(@driver, text_of(statement), arguments)
+      end
+
+      def text_of(sql)
+        (VirtualStatement === sql) ? sql.sql(database_type) : sql
+      end
+
+      def perform(sql, arguments, watch = nil, keeps: @cache.applies?(self))
         handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
         kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql)
-        @cache.clear unless kind == :plain || kind == :session
+        watch.cached = true if watch && handle
+        @cache.clear if @driver.invalidates?(kind)
         note(run(sql, arguments, keeps && kind == :plain, handle), sql)
       end
 
@@ -291,13 +416,7 @@ module Heddle
         result = keep ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
         return result unless result.is_a?(ServerError)
 
-        if @driver.full?(result)
-          run_without_room(sql, arguments)
-        elsif @driver.unpreparable?(result) && arguments.empty?
-          @driver.command(sql)
-        else
-          result
-        end
+        @driver.full?(result) ? run_without_room(sql, arguments) : result
       end
 
       def run_cached(sql, arguments, handle)
@@ -317,14 +436,15 @@ module Heddle
         result.is_a?(ServerError) && @driver.stale?(result)
       end
 
-      # The server, all its clients together, has as many statements as it may.
+      # The server has reached its limit of prepared statements, over all clients.
       def run_without_room(sql, arguments)
         give_room
         result = @driver.query(sql, arguments)
         return result unless result.is_a?(ServerError) && @driver.full?(result)
         return @driver.command(sql) if arguments.empty?
 
-        raise StatementLimit, "#{result.message}: the server has as many prepared statements as #{@driver.limit_name} allows, of all its clients together, and a statement with parameters has to be prepared. Raise it, or close statements"
+        raise StatementLimit, "#{result.message}: a statement with parameters must be prepared, and the prepared " \
+          "statements of all clients together have reached #{@driver.limit_name}. Raise it, or close statements"
       end
 
       def with_room
@@ -340,16 +460,46 @@ module Heddle
         @driver.flush_closes
       end
 
-      # A batch of a pipeline: their results, or errors.
+      def each_fetched(cursor, fetch, sql, watch)
+        watch&.rows = 0
+        until (rows = measured(watch) { talk { note(cursor.fetch(fetch), sql) } }).empty?
+          watch.rows += rows.size if watch
+          rows.each { |row| yield row }
+        end
+      ensure
+        cursor.close
+        watch&.done(nil)
+      end
+
+      def send_batch(requests)
+        watches = requests.map { |sql, _| watch_for(sql) } if QueryListeners.anyone
+        return talk { run_batch(requests) } unless watches&.any?
+
+        started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        begin
+          results = talk { run_batch(requests) }
+        rescue Exception => error # standard:disable Lint/RescueException
+          raise
+        ensure
+          seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+          watches.each_with_index do |watch, index|
+            watch.seconds = seconds
+            watch.done(error || results[index]) if error || results
+          end
+        end
+        results
+      end
+
+      # Runs a batch of a pipeline, and returns results and errors.
       def run_batch(requests)
         kinds = requests.map { |sql, _| @driver.kind(sql) }
         requests.each_with_index { |(sql, _), index| check_transaction(kinds[index], sql) }
+        @cache.clear if kinds.any? { |kind| @driver.invalidates?(kind) }
         plain = kinds.all? { |kind| kind == :plain || kind == :session }
-        @cache.clear unless plain
-        @driver.batch(requests, @driver.in_transaction? || !plain) { |result, index| note_answer(result, requests[index].first) }
+        @driver.batch(requests, plain) { |result, index| note_answer(result, requests[index].first) }
       end
 
-      # Raises what the server refused.
+      # Raises a server's error.
       def note(result, sql)
         return note_refusal(result, sql) if result.is_a?(ServerError)
 
@@ -362,25 +512,35 @@ module Heddle
         raise error
       end
 
-      # An error does not say whether the server has ended the transaction with it: then the server is asked.
-      #
-      # @return [TransactionError, nil] why nothing more of a pipeline may be sent
+      # @return [TransactionError, nil] the error of the queries that a pipeline may not send any more
       def note_answer(result, sql)
         return note_state unless result.is_a?(ServerError)
 
-        result.sql = sql
+        unless result.sql
+          result.sql = sql
+          @driver.locate(result)
+        end
         give_up(result) if @driver.final?(result)
         return unless (open = in_transaction?) || !@frames.empty?
 
-        @driver.ping
-        note_state(result)
-        TransactionError.new("this statement was not sent: the server ended the transaction (#{result.message})") if open && !in_transaction?
+        note_effect(result)
+        if open && !in_transaction?
+          TransactionError.new("this statement was not sent: the server ended the transaction (#{result.message})")
+        end
       end
 
-      # The server closes the connection behind this error.
+      # The server closes the connection after this error.
       def give_up(error)
         @driver.end_without_a_word
-        raise ConnectionLost, "#{@driver.description} says #{error.message} (#{error.code}), and has closed the connection", cause: error
+        raise ConnectionLost,
+          "#{@driver.description} says #{error.message} (#{error.code || error.sql_state}) and closed the connection",
+          cause: error
+      end
+
+      def only_value(row, sql)
+        raise UnexpectedRows, "#{row.size} columns instead of one: #{sql}" unless row.size == 1
+
+        row.first
       end
 
       def only_row(result, sql)

@@ -2,7 +2,7 @@
 
 module Heddle
   module DB
-    # A span of time as a TIME column has it: with a sign, up to 838 hours, in microseconds.
+    # A span of time, the value of a TIME column: with a sign, up to 838 hours, in microseconds.
     class Duration
       include Comparable
 
@@ -22,10 +22,12 @@ module Heddle
         new(match[1] ? -all : all)
       end
 
-      # @param microseconds [Integer] what is bound goes up to 838 hours, as TIME does
+      # @param microseconds [Integer] to bind the Duration, at most 838 hours, as in TIME
       # @raise [ArgumentError]
       def initialize(microseconds)
-        raise ArgumentError, "a number of microseconds is an Integer, not #{microseconds.inspect}" unless microseconds.is_a?(Integer)
+        unless microseconds.is_a?(Integer)
+          raise ArgumentError, "microseconds must be an Integer, not #{microseconds.inspect}"
+        end
 
         @microseconds = microseconds
         freeze
@@ -41,7 +43,7 @@ module Heddle
         to_r.to_f
       end
 
-      # @return [Integer, nil] nil for what is no Duration
+      # @return [Integer, nil] nil if the other is not a Duration
       def <=>(other)
         microseconds <=> other.microseconds if other.is_a?(Duration)
       end
@@ -50,10 +52,10 @@ module Heddle
       def hash
         microseconds.hash
       end
-      # Whether the other is a Duration of as many microseconds.
+      # Whether the other is a Duration of the same length.
       alias_method :eql?, :==
 
-      # @return [String] "-12:34:56.789000", without the fraction where there is none
+      # @return [String] "-12:34:56.789000", without a fraction of zero
       def to_s
         seconds, fraction = microseconds.abs.divmod(1_000_000)
         text = format("%s%02d:%02d:%02d", ("-" if microseconds < 0), seconds / 3600, seconds / 60 % 60, seconds % 60)

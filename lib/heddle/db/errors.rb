@@ -4,53 +4,146 @@ require_relative "../errors"
 
 module Heddle
   module DB
-    # Every error of a database includes this module; what the system, a look-up or OpenSSL says while connecting
-    # (Errno::ECONNREFUSED, SocketError) is extended by it.
+    # Every error of a database includes this module. Errors of the system, a look-up or OpenSSL during a connect
+    # (Errno::ECONNREFUSED, SocketError) are extended by it.
     module Error
       include Heddle::Error
 
       # @api private
-      # @return [Exception] the same error with that message, rescued by this module too
+      # @return [Exception] the same error with this message, extended by this module
       def self.mark(error, message)
         error.exception(message).extend(self)
       end
     end
 
-    # The server refused a statement; what it said is the message, with control characters as \\xNN. The connection goes on:
-    # an error with which the server ends it is the cause of a {ConnectionLost}.
+    # The server refused a statement. The message is the server's, with control characters as \\xNN. The connection
+    # stays usable: an error with which the server closes it is the cause of a {ConnectionLost}.
     class ServerError < StandardError
       include Error
 
-      # @return [Integer] the server's number for it
+      # @return [Integer, nil] the server's number of the error; nil for PostgreSQL, which has none
       attr_reader :code
 
       # @return [String] five characters, as in the SQL standard
       attr_reader :sql_state
 
-      # @return [String, nil]
+      # @return [String, nil] the statement
       attr_reader :sql
+
+      # @return [String, nil] PostgreSQL's detail; the following attributes are PostgreSQL's, too
+      attr_reader :detail
+
+      # @return [String, nil] what the server suggests
+      attr_reader :hint
+
+      # @return [Integer, nil] the position in {#sql}, in characters from 1
+      attr_reader :position
+
+      # @return [String, nil] the object that the error is about
+      attr_reader :schema, :table, :column, :constraint
 
       # @api private
       attr_writer :sql
 
-      # Deadlocks, and waits for a lock that took too long: the same transaction may well succeed when it is run again.
-      def retryable?
-        sql_state == "40001" || code == 1205
+      # @return [Boolean] whether the same transaction may well succeed when it is run again: a deadlock, a conflict
+      #   with another transaction, a wait for a lock that took too long
+      def retryable? = sql_state == "40001"
+
+      # The server's further notes, one in each line: detail, hint, and the line of the statement with a caret under the
+      # position. From Ruby 3.2 on it is part of +detailed_message+ and +full_message+, too.
+      #
+      # @return [String] the message and these lines
+      def explanation = [message, *asides].join("\n")
+
+      if method_defined?(:detailed_message)
+        # @api private Ruby calls it for full_message
+        def detailed_message(...) = [super, *asides].join("\n")
+      end
+
+      # @api private
+      # @return [self] with the position in a text that has +characters+ characters less at its start
+      def shift(characters)
+        @position = (@position > characters) ? @position - characters : nil if @position
+        self
+      end
+
+      # Columns of the statement's line that are shown on either side of the position.
+      SHOWN = 60
+      private_constant :SHOWN
+
+      private
+
+      def asides
+        [("detail: #{detail}" if detail), ("hint: #{hint}" if hint), *marked_line].compact
+      end
+
+      # The line, and a line with the caret under it.
+      def marked_line
+        return unless position && sql && position <= sql.length + 1
+
+        before = sql[0, position - 1]
+        line = sql.lines[number = before.count("\n")].to_s.chomp.gsub(/[[:cntrl:]]/, " ")
+        column = before.length - (before.rindex("\n") || -1) - 1
+        from = [column - SHOWN, 0].max
+        head = "line #{number + 1}: #{"…" if from > 0}"
+        rest = line.length > column + SHOWN
+        ["#{head}#{line[from...(column + SHOWN)]}#{"…" if rest}", "#{" " * (head.length + column - from)}^"]
+      rescue ArgumentError, EncodingError
+        nil # not a text
       end
     end
 
-    # The server did not let us in, or asked for what is not given: the message says which.
+    # A value breaks a rule of the table.
+    class ConstraintViolation < ServerError; end
+
+    # A unique column already has this value.
+    class UniqueViolation < ConstraintViolation; end
+
+    # A row refers to a row that does not exist, or is still referred to.
+    class ForeignKeyViolation < ConstraintViolation; end
+
+    # A NOT NULL column would get NULL.
+    class NotNullViolation < ConstraintViolation; end
+
+    # A CHECK constraint of the table does not hold.
+    class CheckViolation < ConstraintViolation; end
+
+    # A row conflicts with another one; PostgreSQL alone.
+    class ExclusionViolation < ConstraintViolation; end
+
+    # Another transaction changed rows that this transaction read. Run the transaction again.
+    class SerializationFailure < ServerError
+      def retryable? = true
+    end
+
+    # Two transactions wait for each other; the server rolled this one back. Run the transaction again.
+    class DeadlockDetected < ServerError
+      def retryable? = true
+    end
+
+    # The wait for a lock took longer than the server allows.
+    class LockTimeout < ServerError
+      def retryable? = true
+    end
+
+    # The server stopped the statement: another client cancelled it, or it exceeded the server's time limit.
+    class QueryCanceled < ServerError; end
+
+    # The transaction, or the server, allows only reads.
+    class ReadOnly < ServerError; end
+
+    # The server rejected the log-in, or asked for something that the options do not allow; the message says which.
     class LoginFailed < StandardError
       include Error
     end
 
-    # The connection ended, or was closed because what it was doing was interrupted. Whether the server did what it was asked
-    # last is not known.
+    # The connection ended, or was closed because an operation was interrupted. The server may or may not have executed
+    # the last request.
     class ConnectionLost < IOError
       include Error
     end
 
-    # The server sent what the protocol does not allow. The connection is closed.
+    # The server violated the protocol. The connection is closed.
     class ProtocolError < IOError
       include Error
     end
@@ -60,17 +153,17 @@ module Heddle
       include Error
     end
 
-    # What cannot be done in this state of a transaction: nothing was sent.
+    # The state of the transaction does not allow the operation. Nothing was sent.
     class TransactionError < RuntimeError
       include Error
     end
 
-    # A query gave more or fewer rows or columns than its caller said.
+    # A query returned more or fewer rows or columns than its method allows.
     class UnexpectedRows < RuntimeError
       include Error
     end
 
-    # The server keeps as many prepared statements as it may, and this one has parameters.
+    # The server has reached its limit of prepared statements, and this statement has parameters.
     class StatementLimit < RuntimeError
       include Error
     end
@@ -80,7 +173,12 @@ module Heddle
       include Error
     end
 
-    # A connect took longer than +connect_timeout+; the message says to which server, and what it waited for.
+    # The database does not have this method.
+    class Unsupported < NoMethodError
+      include Error
+    end
+
+    # A connect took longer than +connect_timeout+; the message names the server and the step that took too long.
     class ConnectTimeout < DeadlineExceeded
       include Error
     end

@@ -2,8 +2,8 @@
 
 module Heddle
   module DB
-    # The options of {DB.connect} and {Pool}, given by keywords or, as Strings, by a URL: what they stand for, or an
-    # ArgumentError that names the option and what it takes. A value that may be a secret is never shown.
+    # Checks the options of {DB.connect} and {Pool}, which come from keywords or, as Strings, from a URL. Returns their
+    # values, or raises an ArgumentError that names the option and its valid values, but never shows a possible secret.
     #
     # @api private
     module Options
@@ -11,26 +11,28 @@ module Heddle
                   "false" => false, "0" => false, "no" => false, "off" => false}.freeze
       SECRETS = %i[password tls server_public_key].freeze
 
-      # The check of each option.
-      KINDS = {
-        host: :host, port: :port, socket: :text, user: :text, password: :text, database: :text,
-        timeout: :seconds, connect_timeout: :seconds, tls: :tls, booleans: :boolean, clear_password: :boolean,
-        kill_queries: :boolean, time_zone: :time_zone, charset: :charset, server_public_key: :public_key,
-        statement_cache: :statement_cache, statement_cache_size: :count
-      }.freeze
-      private_constant :BOOLEANS, :SECRETS, :KINDS
+      # The checks of the options that every database has.
+      COMMON = {timeout: :seconds, connect_timeout: :seconds, statement_cache: :statement_cache,
+                statement_cache_size: :count, init: :statements}.freeze
+      private_constant :BOOLEANS, :SECRETS, :COMMON
 
       class << self
         # @param options [Hash{Symbol => Object}]
+        # @param own [Hash{Symbol => Symbol, #call}] the driver's own options, each with its check: a method of this
+        #   module, or an object that is called with the name and the value
         # @return [Hash{Symbol => Object}]
         # @raise [ArgumentError]
-        def checked(options)
-          unknown = options.keys - KINDS.keys
+        def checked(options, own)
+          checks = COMMON.merge(own)
+          unknown = options.keys - checks.keys
           unless unknown.empty?
-            raise ArgumentError, "unknown options: #{unknown.join(", ")}; there are #{KINDS.keys.join(", ")}"
+            raise ArgumentError, "unknown options: #{unknown.join(", ")}; the options are #{checks.keys.join(", ")}"
           end
 
-          options.to_h { |name, value| [name, send(KINDS.fetch(name), name, value)] }
+          options.to_h do |name, value|
+            check = checks.fetch(name)
+            [name, check.is_a?(Symbol) ? public_send(check, name, value) : check.call(name, value)]
+          end
         end
 
         # @return [Float, nil] a span of time
@@ -53,18 +55,13 @@ module Heddle
           BOOLEANS.fetch(value.to_s) { value.nil? ? false : wrong(name, "true or false", value) }
         end
 
-        private
-
-        def whole(value)
-          number = value.is_a?(String) ? Integer(value, 10, exception: false) : value
-          number if number.is_a?(Integer)
-        end
-
+        # @return [Integer]
         def port(name, value)
           number = whole(value)
           number&.between?(1, 65_535) ? number : wrong(name, "a number from 1 to 65535", value)
         end
 
+        # @return [String, nil]
         def text(name, value)
           value = value.name if value.is_a?(Symbol)
           return value if value.nil? || (value.is_a?(String) && !value.include?("\0"))
@@ -72,12 +69,14 @@ module Heddle
           wrong(name, "a String without a NUL", value)
         end
 
+        # @return [String]
         def host(name, value)
           return value if value.is_a?(String) && !value.empty? && !value.match?(/[ [:cntrl:]]/)
 
           wrong(name, "a name or an address", value)
         end
 
+        # @return [Boolean, Hash, OpenSSL::SSL::SSLContext]
         def tls(name, value)
           return value if value.is_a?(Hash) || value.is_a?(OpenSSL::SSL::SSLContext)
           return false if value.nil?
@@ -85,38 +84,49 @@ module Heddle
           BOOLEANS.fetch(value.to_s) { wrong(name, "true, false, a Hash or an OpenSSL::SSL::SSLContext", value) }
         end
 
+        # @return [:utc, :local]
         def time_zone(name, value)
           one_of(name, value, %i[utc local])
         end
 
+        # @return [Symbol]
         def statement_cache(name, value)
           one_of(name, value, StatementCache::MODES)
         end
 
-        def charset(name, value)
-          value = value.name if value.is_a?(Symbol)
-          charsets = MySQL::CHARSETS.keys
-          charsets.include?(value) ? value : wrong(name, "one of #{charsets.join(", ")}", value)
+        # @return [Array<String>]
+        def statements(name, value)
+          list = value.is_a?(String) ? [value] : value || []
+          return list if list.is_a?(Array) && list.all? { |sql| sql.is_a?(String) && !sql.strip.empty? }
+
+          wrong(name, "a statement, or an Array of statements", value)
         end
 
-        # OpenSSL would ask the terminal for the password of a key that has one: it gets an empty one.
-        def public_key(name, value)
-          return :ask if value.to_s == "ask"
-          return value if value.nil? || value.is_a?(OpenSSL::PKey::RSA)
-
-          OpenSSL::PKey::RSA.new(value, "")
-        rescue OpenSSL::PKey::PKeyError, TypeError, NoMethodError
-          wrong(name, "the server's public RSA key (PEM, without a password), :ask or nil", value)
+        # @return [Integer] at most +most+
+        def at_most(name, value, most)
+          number = whole(value)
+          number&.between?(0, most) ? number : wrong(name, "a whole number from 0 to #{most}", value)
         end
 
+        # @param words [Array<Symbol>]
+        # @return [Symbol] one of them
         def one_of(name, value, words)
           found = words.find { |word| word.name == value.to_s }
           found || wrong(name, "one of #{words.map(&:inspect).join(", ")}", value)
         end
 
+        # @param expected [String] the option's valid values
+        # @raise [ArgumentError]
         def wrong(name, expected, value)
           shown = SECRETS.include?(name) ? "a #{value.class}" : value.inspect
           raise ArgumentError, "#{name}: is #{expected}, not #{shown}", cause: nil
+        end
+
+        private
+
+        def whole(value)
+          number = value.is_a?(String) ? Integer(value, 10, exception: false) : value
+          number if number.is_a?(Integer)
         end
       end
     end

@@ -2,22 +2,22 @@
 
 module Heddle
   module DB
-    # Queries that are sent before the answers to those before them have come; see {Connection#pipeline}.
+    # Sends queries without waiting for earlier answers; see {Connection#pipeline}.
     class Pipeline
-      # An answer to come.
+      # The answer to a query, which may not have arrived yet.
       class Future
         # @api private
         def initialize(pipeline)
           @pipeline = pipeline
         end
 
-        # @return [Result] waits for it when it has not come yet
-        # @raise [ServerError] what the server refused
+        # @return [Result] waits for the answer if necessary
+        # @raise [ServerError] when the server refused the query
         def value
           @pipeline.finish unless @result
           raise @result if @result.is_a?(Exception)
 
-          @result || raise(ConnectionLost, "the answer to this query never came: the connection was closed meanwhile")
+          @result || raise(ConnectionLost, "no answer to this query: the connection was closed first")
         end
 
         # @api private
@@ -26,25 +26,29 @@ module Heddle
         end
       end
 
-      # Bytes of SQL and Strings that are sent at once.
+      # The most bytes of SQL and Strings that are sent at once.
       BYTES = 256 << 10
       private_constant :BYTES
 
       # @api private
-      def initialize(limit, &run)
-        raise ArgumentError, "limit: is a number of queries from 1 to 100, not #{limit.inspect}" unless limit.is_a?(Integer) && limit.between?(1, 100)
+      def initialize(limit, resolve, &run)
+        unless limit.is_a?(Integer) && limit.between?(1, 100)
+          raise ArgumentError, "limit: must be a number of queries from 1 to 100, not #{limit.inspect}"
+        end
 
         @limit = limit
+        @resolve = resolve
         @run = run
         @requests = []
         @futures = []
         @bytes = 0
       end
 
-      # @param sql [String]
+      # @param sql [String, VirtualStatement, BoundStatement] see {Connection#query}
       # @return [Future]
       def query(sql, *arguments)
-        raise TypeError, "SQL is a String, not #{sql.inspect}" unless sql.is_a?(String)
+        sql, arguments = @resolve.call(sql, arguments) unless String === sql && !(Hash === arguments.last)
+        raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
 
         future = Future.new(self)
         @requests << [sql, arguments]
@@ -53,6 +57,7 @@ module Heddle
         finish if @requests.size >= @limit || @bytes >= BYTES
         future
       end
+      ruby2_keywords :query
 
       # Waits for all answers.
       #

@@ -2,63 +2,97 @@
 
 module Heddle
   module DB
-    # Connections that fibers and threads take turns with: at most so many, given out in the order in which they were asked for.
+    # Lends a bounded number of connections to fibers and threads, in the order of their requests.
     #
     # @example
     #   pool = Heddle::DB::Pool.new("mysql://…", size: 10, timeout: 2)
     #   pool.with { |db| db.query("select 1") }
     #   pool.query_value("select name from t where id = ?", 7)
     class Pool
-      NONE = [].freeze
-      # Seconds to wait for a free connection where nobody says anything about time.
-      CHECKOUT_TIMEOUT = 5
-      # Seconds for the lock where it is wanted to put something back, though a deadline may have passed.
-      LOCK_SECONDS = 5
-      private_constant :NONE, :CHECKOUT_TIMEOUT, :LOCK_SECONDS
+      include QueryListeners
 
-      # @return [Integer] connections, at most
+      NONE = [].freeze
+      # Seconds to wait for a free connection, without other timeouts.
+      CHECKOUT_TIMEOUT = 5
+      # Seconds to wait for the lock in order to return a connection, even after a deadline has passed.
+      LOCK_SECONDS = 5
+      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may strike at the end of each call; while the
+      # pool's books change, they strike in waits alone. In tasks everything does so anyway, and a mask would be the
+      # whole thread's, with all its tasks.
+      IN_WAITS = {Object => :on_blocking}.freeze
+      NEVER = {Object => :never}.freeze
+      private_constant :NONE, :CHECKOUT_TIMEOUT, :LOCK_SECONDS, :IN_WAITS, :NEVER
+
+      # What a caller holds of the pool: a connection, or :make for the right to make one; nil for neither.
+      #
+      # @api private
+      Place = Struct.new(:held)
+      private_constant :Place
+
+      # @return [Integer] the most connections
       attr_reader :size
 
       # @param url [String] see {DB.connect}
-      # @param size [Integer] connections, at most
-      # @param checkout_timeout [Numeric, nil] seconds to wait for one that is free; nil: for ever. The +timeout+ of an operation
-      #   unless it is given, or 5 where there is none either
-      # @param idle [Numeric, nil] seconds after which one that nobody used is closed; nil: never
+      # @param size [Integer] the most connections
+      # @param checkout_timeout [Numeric, nil] seconds to wait for a free connection; nil: for ever. The default is
+      #   +timeout+, or 5 without a +timeout+
+      # @param idle [Numeric, nil] seconds after which an unused connection is closed; nil: never
+      # @param min [Integer] how many connections stay open although they are unused
+      # @param max_lifetime [Numeric, nil] seconds after which a connection is closed once it is unused; up to a tenth
+      #   earlier, so that not all connections end at once; nil: never
       # @param options see {DB.connect}
-      # @raise [ArgumentError] see {DB.connect}; nothing is connected yet
-      def initialize(url, size: 10, checkout_timeout: (unset = true), idle: 300, **options)
+      # @raise [ArgumentError] see {DB.connect}; opens no connection yet
+      def initialize(url, size: 10, checkout_timeout: (unset = true), idle: 300, min: 0,
+        max_lifetime: nil, **options)
         settings = DB.settings(url, options)
         @connect = -> { DB.connect_with(*settings) }
         @size = Options.count(:size, size)
-        @checkout_timeout = unset ? settings.last[:timeout] || CHECKOUT_TIMEOUT : Options.seconds(:checkout_timeout, checkout_timeout)
+        @checkout_timeout = if unset
+          settings.last[:timeout] || CHECKOUT_TIMEOUT
+        else
+          Options.seconds(:checkout_timeout, checkout_timeout)
+        end
         @idle = Options.seconds(:idle, idle)
+        @min = Options.at_most(:min, min, @size)
+        @max_lifetime = Options.seconds(:max_lifetime, max_lifetime)
         @lock = Thread::Mutex.new
         @free = [] # [connection, since when], the one used last at the end
-        @waiting = {}.compare_by_identity # queues as keys; whoever is first is served first
+        @waiting = {}.compare_by_identity # queues as keys; the first caller is served first
         @made = 0
         @joined = {}.compare_by_identity # tasks, fibers and threads in a transaction, with its connection
         @closed = false
         @forks = Process.pid
       end
 
-      # Gives the block a connection that nobody else has meanwhile. In a transaction of the calling task or thread that is the
-      # transaction's. What the block changes in the session (variables, the database, locks, temporary tables) is put back
-      # before somebody else has the connection.
+      # Lends the block a connection that no other task or thread uses meanwhile. In a transaction of the calling task
+      # or thread, this is the transaction's connection. Before the next user gets the connection, the pool restores the
+      # session's state (variables, the database, locks, temporary tables).
       #
       # @yieldparam connection [Connection]
       # @return the block's value
       # @raise [PoolTimeout] when none becomes free in time; [PoolClosed]; see {DB.connect}
       def with
-        raise ArgumentError, "a connection is lent to a block: pool.with { |db| … }" unless block_given?
+        raise ArgumentError, "Pool#with needs a block: pool.with { |db| … }" unless block_given?
 
         joined = @joined[Transactions.holder] unless @joined.empty?
         return yield joined if joined && !joined.forked?
 
-        connection = checkout
+        place = Place.new
+        in_thread = Fiber.current_scheduler.nil?
         begin
-          yield connection
+          if in_thread
+            Thread.handle_interrupt(IN_WAITS) { check_out(place) }
+          else
+            check_out(place)
+          end
+          yield connected(place)
         ensure
-          give_back(connection)
+          # No call stands before the mask: an exception could strike at its end.
+          if in_thread
+            Thread.handle_interrupt(IN_WAITS) { check_in(place) }
+          else
+            check_in(place)
+          end
         end
       end
 
@@ -74,6 +108,10 @@ module Heddle
       #   On a connection of the pool.
       #   @return [Object] see {Connection#query_value}
       #   @raise [PoolTimeout, PoolClosed] see {#with}
+      # @!method query_maybe_value(sql, *arguments)
+      #   On a connection of the pool.
+      #   @return [Object, nil] see {Connection#query_maybe_value}
+      #   @raise [PoolTimeout, PoolClosed] see {#with}
       # @!method query_row(sql, *arguments)
       #   On a connection of the pool.
       #   @return [Array] see {Connection#query_row}
@@ -86,18 +124,46 @@ module Heddle
       #   On a connection of the pool.
       #   @return [Array] see {Connection#query_list}
       #   @raise [PoolTimeout, PoolClosed] see {#with}
-      %i[query exec query_value query_row query_maybe_row query_list].each do |name|
+      %i[query exec query_value query_maybe_value query_row query_maybe_row query_list].each do |name|
         define_method(name) { |sql, *arguments| with { |connection| connection.public_send(name, sql, *arguments) } }
+        ruby2_keywords(name)
       end
 
-      # Without a block an Enumerator, which holds a connection from its first row to its last, or to where its reader stops.
+      # Without a block returns an Enumerator, which holds a connection from its first row to its last, or until its
+      # reader stops.
       #
       # @see Connection#each_row
-      def each_row(sql, *arguments, fetch: 1000, &block)
-        return enum_for(:each_row, sql, *arguments, fetch: fetch) unless block
+      def each_row(sql, *arguments, fetch: 1000, **named, &block)
+        return enum_for(:each_row, sql, *arguments, fetch: fetch, **named) unless block
 
-        with { |connection| connection.each_row(sql, *arguments, fetch: fetch, &block) }
+        with { |connection| connection.each_row(sql, *arguments, fetch: fetch, **named, &block) }
         self
+      end
+
+      # @see Connection#list_tables
+      def list_tables(schema: nil)
+        with { |connection| connection.list_tables(schema: schema) }
+      end
+
+      # @see Connection#table_exists?
+      def table_exists?(name, schema: nil)
+        with { |connection| connection.table_exists?(name, schema: schema) }
+      end
+
+      # A statement that each connection of the pool prepares when it first runs it, and keeps prepared, among the
+      # statements of +statement_cache_size+, unless +statement_cache+ is :never. Sends nothing yet: an error of the SQL
+      # is raised when the statement runs.
+      #
+      # @param sql [String, VirtualStatement]
+      # @return [PoolStatement]
+      def prepare(sql)
+        unless sql.is_a?(VirtualStatement)
+          raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
+
+          text = -sql
+          sql = VirtualStatement.new({}, ->(_) { text })
+        end
+        PoolStatement.new(self, sql)
       end
 
       # @see Connection#transaction
@@ -120,13 +186,14 @@ module Heddle
         end
       end
 
-      # Closes what is free now, and the rest as it is given back. Who waits gets PoolClosed.
+      # Closes the free connections now, and each other connection when it is returned. Waiting callers get PoolClosed.
       def close
-        free, waiting = @lock.synchronize do
+        free = settle do
           @closed = true
-          [@free.dup, @waiting.keys].tap { [@free, @waiting].each(&:clear) }
+          @waiting.each_key { |queue| queue << :closed }
+          @waiting.clear
+          @free.dup.tap { @free.clear }
         end
-        waiting.each { |queue| queue << :closed }
         free.each { |connection, _| discard(connection) }
         nil
       end
@@ -135,14 +202,17 @@ module Heddle
         @closed
       end
 
-      # @api private a connection of the pool begins a transaction, which all that its holder does with the pool joins
+      # @api private Notes that a connection of the pool begins a transaction, which its holder's later calls join.
       def enter(holder, connection)
         @joined[holder] = connection
       end
 
       # @api private its transaction is over
       def leave(connection)
-        @joined.delete_if { |_, joined| joined.equal?(connection) }
+        # Not by delete_if, in whose block other threads may run, and enter.
+        while (holder = @joined.key(connection))
+          @joined.delete(holder)
+        end
       end
 
       # @return [String]
@@ -152,42 +222,32 @@ module Heddle
 
       private
 
-      # Not by Kernel#loop, which takes PoolClosed (a StopIteration, as ClosedQueueError is) for its end.
-      def checkout
-        until (connection = try_checkout)
+      def check_out(place)
+        found, stale = take
+        if found.is_a?(Thread::Queue)
+          place.held = wait(found)
+        else
+          place.held = found
+          stale.each { |connection| discard(connection) }
         end
-        connection
       end
 
-      def try_checkout
-        found = take
-        found = wait(found) if found.is_a?(Thread::Queue)
-        return make if found == :make
-        return lend(found) if found.healthy?
-
-        throw_away(found)
-        nil
-      end
-
-      # A connection, :make for the right to make one, or a queue to wait at.
+      # A connection, :make for the right to make one, or a queue to wait at; and connections that are to be closed.
       def take
-        stale = NONE
         @lock.synchronize do
           raise PoolClosed, "this pool of connections is closed" if @closed
 
           forget_parents
           stale = drop_idle
           if (connection, _ = @free.pop)
-            connection
+            [connection, stale]
           elsif @made < @size
             @made += 1
-            :make
+            [:make, stale]
           else
-            Thread::Queue.new.tap { |queue| @waiting[queue] = true }
+            [Thread::Queue.new.tap { |queue| @waiting[queue] = true }, NONE]
           end
         end
-      ensure
-        stale.each(&:close)
       end
 
       def wait(queue)
@@ -198,7 +258,8 @@ module Heddle
       rescue DeadlineExceeded
         raise unless waited_in_vain?
 
-        raise PoolTimeout, "none of #{@size} connections became free in #{@checkout_timeout} s: make the pool larger (size:), or hold connections for less time"
+        raise PoolTimeout, "none of #{@size} connections became free in #{@checkout_timeout} s: make the pool larger " \
+          "(size:), or hold connections for less time"
       ensure
         stop_waiting(queue) unless taken
       end
@@ -209,7 +270,7 @@ module Heddle
         remaining.nil? || remaining > 0
       end
 
-      # Whoever goes away without what was put into its queue passes that on.
+      # A caller that stops waiting passes on what was put into its queue.
       def stop_waiting(queue)
         settle { @waiting.delete(queue) }
         found = queue.empty? ? nil : queue.pop(true)
@@ -218,17 +279,31 @@ module Heddle
         pass_on(found)
       end
 
-      def make
-        connection = @connect.call
-        connection.pool = self
-        lend(connection)
-      ensure
-        pass_on(:make) unless connection
+      # The connection that is there, if it is good, or a new one.
+      def connected(place)
+        found = place.held
+        unless found == :make
+          return lend(found) if found.healthy? && !worn_out?(found)
+
+          place.held = :make
+          discard(found)
+        end
+        place.held = lend(@connect.call)
       end
 
       def lend(connection)
+        connection.pool = self
         connection.lease = nil
         connection
+      end
+
+      # Whatever has struck.
+      def check_in(place)
+        if place.held == :make
+          pass_on(:make)
+        elsif place.held
+          give_back(place.held)
+        end
       end
 
       def give_back(connection)
@@ -243,9 +318,9 @@ module Heddle
         end
       end
 
-      # Many closes that wait are sent now, unless somebody's next request can take them along.
+      # Sends many pending closes now, unless the next request of a caller can take them along.
       def reusable?(connection)
-        return false if @closed || !connection.at_rest? # who gets it next asks the system, too
+        return false if @closed || worn_out?(connection) || !connection.at_rest? # the next holder asks the system, too
 
         connection.lease = nil
         return false unless connection.tidy
@@ -257,7 +332,7 @@ module Heddle
         false
       end
 
-      # A connection, or the right to make one, to who has waited longest.
+      # Gives a connection, or the right to make one, to the longest waiter.
       def pass_on(what)
         settle do
           forget_parents if what == :make # a connection is one of this process
@@ -276,7 +351,9 @@ module Heddle
 
       # Under the lock, whatever has struck: a place that is not put back is lost to the pool.
       def settle(&block)
-        Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) }
+        return Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } if Fiber.current_scheduler
+
+        Thread.handle_interrupt(NEVER) { Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } }
       end
 
       # Its place is the next one's.
@@ -296,12 +373,20 @@ module Heddle
         return NONE unless @idle && (oldest = @free.first) && oldest[1] < (limit = now - @idle)
 
         stale = @free.take_while { |_, since| since < limit }
+        stale = stale.first([@made - @min, 0].max) if @min > 0
         @free.shift(stale.size)
         @made -= stale.size
         stale.map(&:first)
       end
 
-      # A child of fork has none of its parent's connections.
+      # Whether its time is over.
+      def worn_out?(connection)
+        return false unless @max_lifetime
+
+        connection.age > @max_lifetime * (1 - ((connection.object_id >> 3) % 8) / 80.0)
+      end
+
+      # A child of fork must not use its parent's connections.
       def forget_parents
         return if @forks == Process.pid
 

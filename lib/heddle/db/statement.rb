@@ -2,7 +2,7 @@
 
 module Heddle
   module DB
-    # A statement that stays prepared until it is closed, or nobody holds it any more; see {Connection#prepare}.
+    # A statement that stays prepared until it is closed or garbage-collected; see {Connection#prepare}.
     class Statement
       # @return [String]
       attr_reader :sql
@@ -14,38 +14,38 @@ module Heddle
         @handle = handle
       end
 
-      # @param arguments what its parameters stand for
+      # @param arguments the values of its parameters
       # @return [Result]
       # @raise [StatementClosed, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def query(*arguments)
         @connection.run_statement(self, arguments)
       end
 
-      # Runs it for what it changes.
+      # Runs the statement for its effect.
       #
-      # @return [Integer] how many rows it changed
+      # @return [Integer] how many rows the statement changed
       # @raise [StatementClosed, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def exec(*arguments)
         query(*arguments).affected_rows
       end
 
-      # @return [Integer] how many parameters it has
+      # @return [Integer] the number of parameters
       def parameters
         handle.parameters
       end
 
-      # @return [Array<Symbol>] what the server takes its parameters for, as {Column#type}. Of MySQL and MariaDB that is seldom
-      #   more than :null or :text: they go by what is bound
+      # @return [Array<Symbol>] the server's types of the parameters, see {Column#type}. MySQL and MariaDB seldom report
+      #   more than :null or :text: they use the types of the bound values
       def parameter_types
         handle.parameter_types.to_a.map(&:type)
       end
 
-      # @return [Array<Column>] what its result has; empty when it has none
+      # @return [Array<Column>] the columns of its result; empty without rows
       def columns
         handle.columns.to_a
       end
 
-      # Its close rides with the connection's next request. Closing twice is harmless.
+      # Closes the statement: the close is sent with the connection's next request. Closing twice is harmless.
       def close
         @handle = nil.tap { @connection.release_statement(@handle) } if @handle
         nil

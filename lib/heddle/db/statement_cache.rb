@@ -2,7 +2,7 @@
 
 module Heddle
   module DB
-    # Prepared statements by their SQL; the one that was used longest ago goes first.
+    # Prepared statements by their SQL; drops the least recently used statement first.
     #
     # @api private
     class StatementCache
@@ -10,10 +10,14 @@ module Heddle
 
       # @param mode [Symbol] one of MODES
       # @param size [Integer]
-      # @param release [Proc] is called with each statement that goes
+      # @param release [Proc] called with each dropped statement
       def initialize(mode, size, &release)
-        raise ArgumentError, "statement_cache: is one of #{MODES.map(&:inspect).join(", ")}, not #{mode.inspect}" unless MODES.include?(mode)
-        raise ArgumentError, "statement_cache_size: is a number above 0, not #{size.inspect}" unless size.is_a?(Integer) && size > 0
+        unless MODES.include?(mode)
+          raise ArgumentError, "statement_cache: is one of #{MODES.map(&:inspect).join(", ")}, not #{mode.inspect}"
+        end
+        unless size.is_a?(Integer) && size > 0
+          raise ArgumentError, "statement_cache_size: is a number above 0, not #{size.inspect}"
+        end
 
         @mode = mode
         @size = size
@@ -25,12 +29,15 @@ module Heddle
       # @return [Integer]
       def size = @statements.size
 
-      # Whether a statement of this connection is to be kept now.
+      # Whether a statement of this connection should be kept now.
       def applies?(connection)
         @mode == :always || (@mode == :transaction && connection.in_transaction?)
       end
 
-      # @return the statement, now the one used last; nil
+      # Whether virtual statements are kept, which are made to be used again.
+      def virtual? = @mode != :never
+
+      # @return the statement, which becomes the most recently used; nil if there is none
       def [](sql)
         return @statements[sql] if sql == @newest
 

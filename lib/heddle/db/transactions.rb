@@ -2,40 +2,46 @@
 
 module Heddle
   module DB
-    # Transactions of a connection, one in another by savepoints. What the server says of its state is checked, and nothing that
-    # would end a transaction behind its block's back is sent.
+    # Transactions of a connection; nested transactions are savepoints. The server's reported state is checked, and a
+    # statement that would end a block's transaction is not sent.
     module Transactions
-      # Seconds that a rollback may take when its caller's time is over, or it was cancelled.
+      # Seconds for a rollback after its caller's deadline or cancel.
       ROLLBACK_TIME = 1
 
       Frame = Struct.new(:savepoint, :managed)
       private_constant :ROLLBACK_TIME, :Frame
 
-      # @api private whose a transaction is: the task or fiber, or the thread
+      # @api private the owner of a transaction: the task or fiber, or the thread
       def self.holder
         Fiber.scheduler ? Task.current || Fiber.current : Thread.current
       end
 
-      # Runs the block in a transaction: commits when it comes to its end, rolls back when it is left in any other way (an
-      # error, a deadline, a cancel, throw, break). Inside of another it is a savepoint, and only what the block did is
-      # rolled back.
+      # Runs the block in a transaction: commits at the block's end, and rolls back if the block is left in any other
+      # way (an error, a deadline, a cancel, throw, break). Inside another transaction it makes a savepoint, and only
+      # the block's changes are rolled back.
       #
       # @param isolation [:read_uncommitted, :read_committed, :repeatable_read, :serializable, nil] nil: the server's
       # @param read_only [Boolean]
-      # @param retry [Integer] how many times the block is run again when the server ended it for others' sake
-      #   ({ServerError#retryable?}); only of an outermost transaction
+      # @param deferrable [Boolean] waits for a moment at which a serializable, read-only transaction cannot fail later;
+      #   PostgreSQL only
+      # @param retry [Integer] how many times the block may run again after a conflict with another transaction
+      #   ({ServerError#retryable?}); only for the outermost transaction
       # @yieldparam connection [Connection]
       # @return the block's value
       # @raise [TransactionError, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
-      def transaction(isolation: nil, read_only: false, retry: 0)
-        raise ArgumentError, "a transaction needs a block: db.transaction { … }; or see start_transaction" unless block_given?
+      def transaction(isolation: nil, read_only: false, deferrable: false, retry: 0)
+        unless block_given?
+          raise ArgumentError, "a transaction needs a block: db.transaction { … }; or see start_transaction"
+        end
 
         tries = binding.local_variable_get(:retry)
-        raise ArgumentError, "retry: is a number of tries from 0 on, not #{tries.inspect}" unless tries.is_a?(Integer) && tries >= 0
+        unless tries.is_a?(Integer) && tries >= 0
+          raise ArgumentError, "retry: must be an Integer of at least 0, not #{tries.inspect}"
+        end
 
         tries = 0 unless @frames.empty?
         begin
-          managed_transaction(isolation, read_only) { yield self }
+          managed_transaction(isolation: isolation, read_only: read_only, deferrable: deferrable) { yield self }
         rescue ServerError => error
           raise unless error.retryable? && tries > 0
 
@@ -48,24 +54,25 @@ module Heddle
       #
       # @param isolation [Symbol, nil] see {#transaction}
       # @param read_only [Boolean]
+      # @param deferrable [Boolean] see {#transaction}
       # @return [self]
       # @raise [TransactionError, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#transaction}
-      def start_transaction(isolation: nil, read_only: false)
-        begin_frame(isolation, read_only, false)
+      def start_transaction(isolation: nil, read_only: false, deferrable: false)
+        begin_frame({isolation: isolation, read_only: read_only, deferrable: deferrable}, false)
         self
       end
 
-      # Commits what {#start_transaction} began. When the connection is lost meanwhile ({ConnectionLost}), whether the server
-      # has committed is not known.
+      # Commits the transaction of {#start_transaction}. If the connection is lost meanwhile ({ConnectionLost}), the
+      # server may or may not have committed.
       #
-      # @raise [TransactionError] when there is none, or the server has ended it; see {Connection#query}
+      # @raise [TransactionError] without a transaction, or if the server has ended it; see {Connection#query}
       def commit
         end_frame(own_frame("commit"))
       end
 
-      # Takes back what was done since {#start_transaction}.
+      # Rolls back to {#start_transaction}.
       #
-      # @raise [TransactionError] when there is none; see {Connection#query}
+      # @raise [TransactionError] without a transaction; see {Connection#query}
       def rollback
         undo_frame(own_frame("roll back"))
       end
@@ -75,7 +82,13 @@ module Heddle
         @driver.in_transaction?
       end
 
-      # @return [Integer] how many transactions are open, one in another
+      # @return [Boolean] whether the transaction has failed and can only be rolled back, to the savepoint if it is a
+      #   nested one: an error doomed it, or the server ended it
+      def needs_rollback?
+        !@failure.nil?
+      end
+
+      # @return [Integer] the number of open, nested transactions
       def transaction_depth
         @frames.size
       end
@@ -84,17 +97,18 @@ module Heddle
 
       def initialize_transactions
         @frames = []
-        @failure = nil
+        forget_failure
         @holder = nil
         @pool = nil
       end
 
-      def managed_transaction(isolation, read_only)
+      def managed_transaction(**options)
         depth = @frames.size
-        frame = begin_frame(isolation, read_only, true)
+        frame = begin_frame(options, true)
         value = yield
         if @frames.size > depth + 1
-          raise TransactionError, "the block of a transaction left #{@frames.size - depth - 1} inside of it open: commit or roll back what start_transaction began"
+          raise TransactionError, "the block of a transaction left #{@frames.size - depth - 1} nested transactions " \
+            "open: commit or roll back each transaction of start_transaction"
         end
         ended = true
         end_frame(frame)
@@ -104,40 +118,56 @@ module Heddle
         unwind(depth) if frame && (!ended || @frames.size > depth)
       end
 
-      def begin_frame(isolation, read_only, managed)
+      def begin_frame(options, managed)
         if @frames.empty?
-          talk do
-            raise TransactionError, "a transaction is open already, begun by a statement: end it first" if in_transaction?
-
-            @driver.begin_transaction(isolation, read_only).each { |result| note(result, "start transaction") }
-            raise TransactionError, "the server has begun no transaction" unless in_transaction?
-          end
-          @failure = nil
+          watched("start transaction") { talk { begin_outermost(options) } }
+          forget_failure
           @holder = Transactions.holder
           @pool&.enter(@holder, self)
           savepoint = nil
         else
-          raise ArgumentError, "isolation: and read_only: are of the outermost transaction" if isolation || read_only
+          if options.values.any?
+            raise ArgumentError, "isolation:, read_only: and deferrable: are options of the outermost transaction"
+          end
 
           savepoint = "heddle_#{@frames.size}"
-          command("SAVEPOINT #{savepoint}")
+          control("savepoint") { @driver.savepoint(savepoint) }
         end
         @frames << (frame = Frame.new(savepoint, managed))
         frame
       end
 
-      # The one that commit and rollback are about.
+      def begin_outermost(options)
+        if in_transaction?
+          raise TransactionError, "a statement began a transaction: end that transaction first"
+        end
+
+        results = @driver.begin_transaction(**options)
+        results.each { |result| note(result, "start transaction") }
+        raise TransactionError, "the server did not begin a transaction" unless in_transaction?
+
+        results.last
+      end
+
+      # The innermost transaction, for commit and rollback.
       def own_frame(what)
         frame = @frames.last
         raise TransactionError, "there is no transaction to #{what}" unless frame
-        raise TransactionError, "this transaction is that of a block, whose end will #{what} it: leave the block, or raise" if frame.managed
+        if frame.managed
+          raise TransactionError,
+            "the end of its block will #{what} this transaction: leave the block, or raise"
+        end
 
         frame
       end
 
       def end_frame(frame)
         raise_failure if @failure
-        command(frame.savepoint ? "RELEASE SAVEPOINT #{frame.savepoint}" : "COMMIT")
+        if frame.savepoint
+          control("release savepoint") { @driver.release_savepoint(frame.savepoint) }
+        else
+          control("commit") { @driver.commit }
+        end
         @frames.pop
         forget_transaction if @frames.empty?
       end
@@ -146,15 +176,15 @@ module Heddle
         @frames.pop
         lost = @failure && !in_transaction?
         if frame.savepoint
-          command("ROLLBACK TO #{frame.savepoint}", anyway: true) unless lost
-          @failure = nil unless lost
+          control("rollback to savepoint", anyway: true) { @driver.rollback_to_savepoint(frame.savepoint) } unless lost
+          forget_failure unless lost
         else
-          command("ROLLBACK", anyway: true) unless lost
+          control("rollback", anyway: true) { @driver.rollback } unless lost
           forget_transaction
         end
       end
 
-      # Back to so many; what cannot be taken back closes the connection, which takes back everything.
+      # Rolls back to this depth. If that fails, closes the connection, which rolls back everything.
       def unwind(depth)
         return if @frames.size <= depth
         return drop_frames if closed?
@@ -175,21 +205,33 @@ module Heddle
       def forget_transaction
         @pool&.leave(self) if @holder
         @holder = nil
-        @failure = nil
+        forget_failure
       end
 
-      def command(sql, anyway: false)
-        talk do
-          raise_failure if @failure && !anyway
-          note(@driver.command(sql), sql)
+      def forget_failure
+        @failure = nil
+        @first_error = nil
+      end
+
+      # Runs a statement of a transaction's own.
+      #
+      # @param what [String] as errors show it
+      # @param anyway [Boolean] whether it may be sent in a transaction that can only be rolled back
+      def control(what, anyway: false)
+        watched(what) do
+          talk do
+            raise_failure if @failure && !anyway
+            note(yield, what)
+          end
         end
       end
 
       def raise_failure
-        raise TransactionError, "nothing more can be done in this transaction, but to roll it back: #{@failure}"
+        raise TransactionError,
+          "this transaction failed and must be rolled back: #{@failure}", cause: @first_error
       end
 
-      # What may be sent now.
+      # Raises unless the statement may be sent now.
       def check_transaction(kind, sql)
         return if @frames.empty?
 
@@ -199,22 +241,26 @@ module Heddle
         raise TransactionError, "this statement would end the transaction it is in: #{sql}"
       end
 
-      # What the server has made of the transaction.
-      def note_state(error = nil)
-        return if @frames.empty?
+      # Notes an error's effect on the transaction.
+      def note_effect(error)
+        effect = @driver.effect_of(error)
+        return if effect == :none || @frames.empty?
 
-        if error&.retryable?
-          @failure = error.message
-        elsif !in_transaction?
-          @failure ||= error ? "the server has ended it (#{error.message})" : "the server has ended it"
-        end
+        @first_error = error unless @failure
+        @failure = (effect == :doomed) ? error.message : @failure || "the server ended it (#{error.message})"
+      end
+
+      # Notes that a statement which succeeded has ended the transaction.
+      def note_state
+        @failure ||= "the server ended it" unless @frames.empty? || in_transaction?
         nil
       end
 
       def check_transaction_owner
         return if @holder == Transactions.holder
 
-        raise Busy, "another fiber or thread has a transaction open on this connection: give each its own (Heddle::DB::Pool)"
+        raise Busy,
+          "another fiber or thread has an open transaction on this connection: use a Heddle::DB::Pool"
       end
     end
     private_constant :Transactions

@@ -5,27 +5,27 @@ require_relative "../db/mysql"
 
 module Heddle
   module Drivers
-    # What the two gems for MySQL and MariaDB have in common: after an interrupt their connection is of no use to anybody. It
-    # is closed, and the server is told to stop the query.
+    # The common part of the two gems for MySQL and MariaDB: after an interrupt a connection is unusable. It is closed,
+    # and KILL QUERY stops the query on the server.
     class MySQL
-      # Where a connection leads, and how the server knows it, for KILL QUERY.
+      # A connection's address, and the server's number for it, for KILL QUERY.
       Identity = Struct.new(:server, :thread, :marks)
       private_constant :Identity
 
-      # A connection like another one, which kills that one's query. What the {DB::MySQL::Killer} needs.
+      # A second connection that kills the query of a first, as {DB::MySQL::Killer} needs it.
       #
       # @abstract
       class Server
         attr_reader :options
 
-        # @param options [Hash] what the other connection was made with
+        # @param options [Hash] the options of the first connection
         def initialize(options)
           @options = options
         end
 
         def ==(other) = other.instance_of?(self.class) && other.options == options
 
-        # Without the password, which is among the options.
+        # Hides the password, which is among the options.
         def inspect = "#<#{self.class}>"
       end
 
@@ -44,8 +44,8 @@ module Heddle
 
       def query = yield
 
-      # The gems close what an exception interrupts in a wait. What strikes elsewhere, and the end of a thread, leave nobody
-      # knowing what is owed.
+      # The gems close a connection if an exception interrupts a wait. After an exception elsewhere, or the end of a
+      # thread, it is unknown whether an answer is outstanding.
       def settled?(raw, error)
         told = told?(error)
         close(raw) if Drivers.struck?(error) || !(told || closed?(raw) || answers?(raw))
@@ -64,7 +64,7 @@ module Heddle
 
       private
 
-      # Has the server, or the lost connection, answered the query?
+      # Whether the server answered the query, or the connection is lost.
       def told?(error)
         while error
           return true if answer?(error)

@@ -6,7 +6,7 @@ module Heddle
   module Drivers
     # The gem mysql2.
     class Mysql2 < MySQL
-      # A client that kills.
+      # A client that sends KILL QUERY.
       class Server < MySQL::Server
         def failures = [::Mysql2::Error]
 
@@ -17,7 +17,7 @@ module Heddle
         end
       end
 
-      # As {DB::MySQL::Killer} asks it.
+      # Called by {DB::MySQL::Killer}.
       Client = Struct.new(:raw) do
         def thread = raw.thread_id
 
@@ -31,7 +31,9 @@ module Heddle
       end
 
       # @return [Array] see {DB::MySQL::Killer.marks}
-      def self.marks(raw) = DB::MySQL::Killer.marks(BasicSocket.for_fd(raw.socket).tap { |socket| socket.autoclose = false })
+      def self.marks(raw)
+        DB::MySQL::Killer.marks(BasicSocket.for_fd(raw.socket).tap { |socket| socket.autoclose = false })
+      end
 
       def idle?(_raw) = true
 
@@ -39,14 +41,16 @@ module Heddle
 
       private
 
-      # It is closed by any error in its waits.
+      # mysql2 closes the connection after any error in a wait.
       def answers?(_raw) = true
 
       def identify(raw) = [raw.thread_id, Mysql2.marks(raw)]
 
-      def answer?(error) = error.is_a?(::Mysql2::Error) && !error.is_a?(::Mysql2::Error::TimeoutError) && !unusable?(error)
+      def answer?(error)
+        error.is_a?(::Mysql2::Error) && !error.is_a?(::Mysql2::Error::TimeoutError) && !unusable?(error)
+      end
 
-      # Ours, of a client whose call was interrupted (heddle/mysql2).
+      # The error of heddle/mysql2 for a client whose call was interrupted.
       def unusable?(error) = error.is_a?(Heddle::Error)
 
       # mysql2 has forgotten the password.

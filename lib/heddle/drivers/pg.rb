@@ -2,7 +2,8 @@
 
 module Heddle
   module Drivers
-    # The gem pg. An interrupted query goes on; it is cancelled on the server, and the connection is kept if that worked.
+    # The gem pg. An interrupted query still runs: it is cancelled on the server, and if that works, the connection is
+    # kept.
     class PG
       def prepare(_raw) = nil
 
@@ -38,7 +39,7 @@ module Heddle
         close(raw) unless quiet?(raw)
       end
 
-      # The question at the end is the proof: a cancel that comes late strikes this one, and not the next user's.
+      # The query at the end is the proof: a late cancel strikes this query, and not the next user's.
       def stop(raw)
         raise ::PG::Error, "the connection is in a pipeline" if raw.pipeline_status != ::PG::PQ_PIPELINE_OFF
         failure = raw.cancel

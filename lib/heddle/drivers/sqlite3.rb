@@ -2,14 +2,14 @@
 
 module Heddle
   module Drivers
-    # The gem sqlite3. A statement runs in the program itself, so that nothing is left running. Only the wait for a lock
-    # that another connection holds can be interrupted.
+    # The gem sqlite3. A statement runs in this process, so an interrupt leaves no query running. Only the wait for a
+    # lock of another connection can be interrupted.
     class SQLite3
       WAIT = :@heddle_busy_wait
       private_constant :WAIT
 
-      # Waits for locks by {BusyWait} from now on, for +timeout+ milliseconds, unless the program does so in its own way
-      # (ActiveRecord's +retries+).
+      # Makes the connection wait for locks by {BusyWait}, for +timeout+ milliseconds, unless the program has a busy
+      # handler of its own (ActiveRecord's +retries+).
       def prepare(raw)
         return if raw.instance_variable_defined?(WAIT)
 
@@ -19,14 +19,15 @@ module Heddle
         raw.busy_handler(wait) if wait
       end
 
-      # Ruby 3.1 raises what is pending for a thread where the busy handler returns, through SQLite, whose lock stays locked.
+      # When the busy handler returns, Ruby 3.1 raises a thread's pending exceptions through SQLite's frames, and
+      # SQLite's lock stays locked.
       if RUBY_VERSION < "3.3"
         def query(&block) = Thread.handle_interrupt(Object => :on_blocking, &block)
       else
         def query = yield
       end
 
-      # Raises what ended the wait for a lock, in place of the SQLite3::BusyException that came of it.
+      # Raises the exception that ended the wait for a lock, in place of the resulting SQLite3::BusyException.
       def settled?(raw, _error)
         raw.instance_variable_get(WAIT)&.settle
         true
@@ -38,7 +39,7 @@ module Heddle
 
       def idle?(raw) = raw.closed? || !raw.transaction_active?
 
-      # What a database in memory holds must not go away with its connection: only the transaction does.
+      # Closing the connection would delete a database in memory: only the transaction is rolled back.
       def close(raw)
         raw.rollback unless idle?(raw)
       end

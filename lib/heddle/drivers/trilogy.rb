@@ -6,17 +6,18 @@ module Heddle
   module Drivers
     # The gem trilogy.
     class Trilogy < MySQL
-      # A client that kills.
+      # A client that sends KILL QUERY.
       class Server < MySQL::Server
         def failures = [::Trilogy::Error]
 
         # @return [Client]
         def connect(seconds)
-          Client.new(::Trilogy.new(options.merge(connect_timeout: seconds, read_timeout: seconds, write_timeout: seconds)))
+          Client.new(::Trilogy.new(options.merge(connect_timeout: seconds, read_timeout: seconds,
+            write_timeout: seconds)))
         end
       end
 
-      # As {DB::MySQL::Killer} asks it.
+      # Called by {DB::MySQL::Killer}.
       Client = Struct.new(:raw) do
         def thread = raw.query("SELECT CONNECTION_ID()").rows.first.first
 
@@ -29,8 +30,8 @@ module Heddle
         def inspect = "#<Heddle::Drivers::Trilogy::Client>"
       end
 
-      # It gives neither its socket nor its number away, so the server is asked how it knows the connection. That has no
-      # port, and nothing is killed, where the server is at a UNIX socket.
+      # Trilogy exposes neither its socket nor its number, so the server is asked for its view of the connection. Over a
+      # UNIX socket that has no port, and nothing is killed.
       QUESTION = "SELECT id, host FROM information_schema.processlist WHERE id = CONNECTION_ID()"
       private_constant :QUESTION
 
@@ -44,7 +45,7 @@ module Heddle
 
       private
 
-      # An error in a wait shuts its socket down, without which it still counts as open.
+      # An error in a wait shuts the socket down, but Trilogy still counts the connection as open.
       def answers?(raw)
         Heddle.shield(TIME) { raw.ping }
       rescue ::Trilogy::Error, Timeout::Error, IOError, SystemCallError

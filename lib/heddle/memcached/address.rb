@@ -4,8 +4,9 @@ require_relative "../without_password"
 
 module Heddle
   class Memcached
-    # Where a server is and how much of the keys it gets, read from what dalli takes too: "host", "host:port",
-    # "host:port:weight", "[::1]:11211", "/path/of/socket", "/path:weight", "memcached://user:password@host:port".
+    # A server's address and its weight, which is its share of the keys. Has the same forms as in dalli: "host",
+    # "host:port", "host:port:weight", "[::1]:11211", "/path/of/socket", "/path:weight",
+    # "memcached://user:password@host:port".
     #
     # @api private
     class Address
@@ -15,16 +16,20 @@ module Heddle
       private_constant :PLAIN
 
       class << self
-        # @param servers [String, Array<String>, nil] with commas between several; nil: those of MEMCACHE_SERVERS, or the one on this machine
+        # @param servers [String, Array<String>, nil] with commas between several; nil: the servers in MEMCACHE_SERVERS,
+        #   or 127.0.0.1
         # @return [Array<Address>]
         # @raise [ArgumentError]
         def all(servers)
           servers = ENV.fetch(VARIABLE, "127.0.0.1:#{PORT}") if servers.nil?
           texts = Array(servers)
-          raise ArgumentError, "servers are Strings such as \"127.0.0.1:11211\": got a #{texts.grep_v(String).first.class}" unless texts.all?(String)
+          unless texts.all?(String)
+            raise ArgumentError,
+              "servers are Strings such as \"127.0.0.1:11211\": got a #{texts.grep_v(String).first.class}"
+          end
 
           addresses = texts.flat_map { |text| text.split(",") }.map(&:strip).reject(&:empty?).map { |text| parse(text) }
-          raise ArgumentError, "there is no server in #{servers.inspect}" if addresses.empty?
+          raise ArgumentError, "no server in #{servers.inspect}" if addresses.empty?
 
           addresses
         end
@@ -34,10 +39,12 @@ module Heddle
         def parse(text)
           return from_uri(text) if text.start_with?("memcached://")
 
-          match = PLAIN.match(text) or raise ArgumentError, "#{WithoutPassword[text].inspect} is no address of a server: write host:port, host:port:weight or /path/of/socket"
+          match = PLAIN.match(text) or
+            raise ArgumentError, "#{WithoutPassword[text].inspect} is not the address of a server: " \
+              "write host:port, host:port:weight or /path/of/socket"
           host = match[:v6] || match[:host]
           if host.start_with?("/")
-            raise ArgumentError, "#{text.inspect}: a socket has a weight at most, and no port" if match[:second]
+            raise ArgumentError, "#{text.inspect}: a socket may have a weight, but no port" if match[:second]
 
             return new(path: host, weight: weight(match[:first], text))
           end
@@ -47,20 +54,21 @@ module Heddle
         def from_uri(text)
           require "uri"
           uri = URI.parse(text)
-          # A password with / ? or # in it ends where URI takes these for the end of the host.
+          # URI takes / ? and # in a password for the end of the host.
           raise URI::InvalidURIError if uri.fragment || uri.opaque || "#{uri.path}?#{uri.query}".include?("@")
           raise URI::InvalidURIError if uri.hostname.to_s.empty? # nil or "", as its version has it
 
           user, password = [uri.user, uri.password].map { |part| part&.gsub(/%(\h\h)/) { $1.hex.chr } }
           new(host: uri.hostname, port: uri.port || PORT, user: user, password: password)
         rescue URI::Error # whose message, as a cause too, would show the password
-          raise ArgumentError, "#{WithoutPassword[text].inspect} is no address of a server: write memcached://user:password@host:port, and special " \
-            "characters of the password encoded: / as %2F, ? as %3F, # as %23, @ as %40, % as %25", cause: nil
+          raise ArgumentError, "#{WithoutPassword[text].inspect} is not the address of a server: " \
+            "write memcached://user:password@host:port, and percent-encode the password: " \
+            "/ as %2F, ? as %3F, # as %23, @ as %40, % as %25", cause: nil
         end
 
         def weight(text, address)
           weight = text ? Integer(text, 10) : 1
-          raise ArgumentError, "#{address.inspect}: a weight is at least 1" if weight < 1
+          raise ArgumentError, "#{address.inspect}: a weight must be at least 1" if weight < 1
 
           weight
         end
@@ -82,12 +90,12 @@ module Heddle
         @password = password
       end
 
-      # @return [String] as dalli's ring names it
+      # @return [String] the server's name in dalli's ring
       def name
         @path || "#{@host}:#{@port}"
       end
 
-      # @return [String] without the password, which errors of Ruby would show
+      # @return [String] without the password: Ruby's error messages show this text
       def inspect
         "#<#{self.class} #{name}>"
       end

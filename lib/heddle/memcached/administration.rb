@@ -2,7 +2,8 @@
 
 module Heddle
   class Memcached
-    # What is asked of servers and not of keys. Each server is asked, also when one fails, whose error is raised in the end.
+    # Requests to servers, not to keys. Each request goes to all servers, even when one fails; its error is raised at
+    # the end.
     module Administration
       # @return [Hash{String => String}] by the servers' names
       def version
@@ -23,7 +24,7 @@ module Heddle
         nil
       end
 
-      # Forgets everything on all servers.
+      # Deletes all items on all servers.
       #
       # @param delay [Integer] seconds from now
       # @return [nil]
@@ -32,7 +33,7 @@ module Heddle
         nil
       end
 
-      # How much the servers write to their logs.
+      # Sets how much the servers write to their logs.
       #
       # @param level [Integer]
       # @return [nil]
@@ -65,7 +66,9 @@ module Heddle
 
       def word(type)
         return if type.nil?
-        raise ArgumentError, "the type of statistics is a word: got #{type.inspect}" unless type.to_s.match?(/\A[a-z_]+\z/)
+        unless type.to_s.match?(/\A[a-z_]+\z/)
+          raise ArgumentError, "the type of statistics must be a word: got #{type.inspect}"
+        end
 
         " #{type}"
       end

@@ -4,7 +4,7 @@ require_relative "compressor"
 
 module Heddle
   class Memcached
-    # Objects to bytes and back. The flags that are stored beside them are dalli's, so that either reads what the other wrote.
+    # Turns objects into bytes, and back. Stores the same flags as dalli, so that each client reads the other's values.
     #
     # @api private
     class Codec
@@ -12,7 +12,7 @@ module Heddle
       COMPRESSED = 2
       UTF8 = 4
 
-      # Only Strings, as they are.
+      # Stores only Strings, unchanged.
       module Strings
         def self.dump(value)
           raise TypeError, "only Strings are stored (serializer: :string)" unless value.is_a?(String)
@@ -25,7 +25,7 @@ module Heddle
         end
       end
 
-      # JSON without what JSON.load adds to it: objects of whatever class the bytes name.
+      # JSON without the additions of JSON.load: objects of any class that the bytes name.
       module Json
         def self.dump(value)
           JSON.generate(value)
@@ -38,11 +38,11 @@ module Heddle
 
       MIN_COMPRESS_BYTES = 4 << 10
       MAX_DECOMPRESSED_BYTES = 128 << 20
-      # Values of that size that the values of one reply may come to together.
+      # All values of one reply together may have this many times +max_decompressed_bytes+.
       REPLY_OF_VALUES = 4
 
-      # How many bytes the values of one reply may still come to, once they are decompressed: each of many small ones may be made
-      # to stand for as much as a single one may.
+      # Counts the decompressed bytes that are left for the values of one reply: many small values could each be made to
+      # expand to the limit of a single value.
       class Allowance
         attr_accessor :left
 
@@ -50,19 +50,21 @@ module Heddle
       end
 
       # @param serializer [:marshal, :json, :string, #dump & #load]
-      # @param plain_strings [Boolean] whether Strings are stored as they are, with their encoding if it is UTF-8
+      # @param plain_strings [Boolean] whether Strings are stored unchanged, with their encoding if it is UTF-8
       # @param compressor [#compress & #decompress, nil] nil: {Compressor}
       # @param compress [Boolean]
       # @param min_compress_bytes [Integer] bytes
-      # @param max_decompressed_bytes [Integer] bytes that a value may have once it is decompressed
-      def initialize(serializer: :marshal, plain_strings: true, compressor: nil, compress: true, min_compress_bytes: MIN_COMPRESS_BYTES,
-        max_decompressed_bytes: MAX_DECOMPRESSED_BYTES)
+      # @param max_decompressed_bytes [Integer] the most bytes of a decompressed value
+      def initialize(serializer: :marshal, plain_strings: true, compressor: nil, compress: true,
+        min_compress_bytes: MIN_COMPRESS_BYTES, max_decompressed_bytes: MAX_DECOMPRESSED_BYTES)
         @serializer = known(serializer)
         @plain_strings = plain_strings || serializer == :string
         @compressor = compressor || Compressor
         @min_compress_bytes = compress ? min_compress_bytes : Float::INFINITY
         @max_decompressed_bytes = max_decompressed_bytes
-        @limited = @compressor.method(:decompress).parameters.any? { |kind, name| name == :max_bytes && %i[key keyreq].include?(kind) }
+        @limited = @compressor.method(:decompress).parameters.any? do |kind, name|
+          name == :max_bytes && %i[key keyreq].include?(kind)
+        end
       end
 
       # @return [Array(String, Integer)] bytes and flags
@@ -78,9 +80,9 @@ module Heddle
       # @return [Allowance] for the values of one reply
       def allowance = Allowance.new(REPLY_OF_VALUES * @max_decompressed_bytes)
 
-      # @param bytes [String] may be changed
+      # @param bytes [String] may be modified
       # @param flags [Integer]
-      # @param allowance [Allowance, nil] where it is one of many
+      # @param allowance [Allowance, nil] for one of several values
       # @return [Object]
       # @raise [DecodeError]
       def load(bytes, flags, allowance = nil)
@@ -105,7 +107,8 @@ module Heddle
           Json
         else
           unless serializer.respond_to?(:dump) && serializer.respond_to?(:load)
-            raise ArgumentError, "a serializer is :marshal, :json, :string or has methods dump and load: got #{serializer.inspect}"
+            raise ArgumentError,
+              "a serializer must be :marshal, :json, :string, or have methods dump and load: got #{serializer.inspect}"
           end
 
           serializer
@@ -134,7 +137,7 @@ module Heddle
       rescue => error
         raise error if works? { @serializer.load(bytes) }
 
-        raise DecodeError, "what is stored cannot be read with #{@serializer}: #{error.message}"
+        raise DecodeError, "the stored value cannot be read with #{@serializer}: #{error.message}"
       end
 
       def decompressed(bytes, allowance)
@@ -147,7 +150,7 @@ module Heddle
       rescue => error
         raise error if works? { decompress(bytes, most) }
 
-        raise DecodeError, "what is stored cannot be decompressed: #{error.message}"
+        raise DecodeError, "the stored value cannot be decompressed: #{error.message}"
       end
 
       def decompress(bytes, most)
@@ -158,19 +161,22 @@ module Heddle
         allowance.left -= size
         return unless allowance.left.negative?
 
-        raise DecodeError, "the values of one reply grew beyond #{REPLY_OF_VALUES * @max_decompressed_bytes} bytes when they were decompressed: " \
-          "ask for fewer at once, or raise max_decompressed_bytes"
+        raise DecodeError, "the values of one reply grew beyond #{REPLY_OF_VALUES * @max_decompressed_bytes} bytes " \
+          "when they were decompressed: ask for fewer values at once, or raise max_decompressed_bytes"
       end
 
-      # Another thread may raise an error in this one while it works (Thread#raise, a Timeout with a class), which goes on as it is and
-      # is no fault of the value: done again, with such errors held up, the work succeeds then.
+      # Tells an error of the value from an error that another thread raised in this one (Thread#raise, a Timeout with a
+      # class), which must be raised unchanged: repeats the work with such errors deferred. If that works, the value is
+      # not at fault.
       def works?
-        Thread.handle_interrupt(Timeout::Error => :immediate, StandardError => :never) { yield }
-        true
-      rescue Timeout::Error
-        raise
-      rescue
-        false
+        Thread.handle_interrupt(Timeout::Error => :immediate, StandardError => :never) do
+          yield
+          true
+        rescue Timeout::Error
+          raise
+        rescue # inside of the block, at whose end a deferred error is raised
+          false
+        end
       end
     end
   end

@@ -4,9 +4,10 @@ require "zlib"
 
 module Heddle
   class Memcached
-    # @api private zlib, as dalli has it. What grows beyond a limit is given up where it does: a few KB can be made to stand for GBs.
+    # @api private zlib, as dalli uses it. Decompression stops where the value passes the limit: a few KB can be made to
+    #   expand to GBs.
     module Compressor
-      # What zlib can make of a byte at most.
+      # The most bytes that zlib makes of one byte.
       MOST_GROWTH = 1032
 
       class << self
@@ -15,7 +16,7 @@ module Heddle
           Zlib.deflate(bytes)
         end
 
-        # @param max_bytes [Integer] that may come out
+        # @param max_bytes [Integer] the most bytes of the result
         # @return [String]
         # @raise [DecodeError, Zlib::Error]
         def decompress(bytes, max_bytes:)
@@ -24,7 +25,7 @@ module Heddle
           inflater = Zlib::Inflate.new
           out = String.new(encoding: Encoding::BINARY)
           inflater.inflate(bytes) { |chunk| within(out << chunk, max_bytes) }
-          raise Zlib::BufError, "it is not whole" unless inflater.finished?
+          raise Zlib::BufError, "it is cut short" unless inflater.finished?
 
           out
         ensure
@@ -36,7 +37,8 @@ module Heddle
         def within(out, max_bytes)
           return if out.bytesize <= max_bytes
 
-          raise DecodeError, "a value grew beyond #{max_bytes} bytes while it was decompressed: raise max_decompressed_bytes, or find out who stored it"
+          raise DecodeError, "a value grew beyond #{max_bytes} bytes while it was decompressed: " \
+            "raise max_decompressed_bytes, or find out which program stored it"
         end
       end
     end

@@ -2,18 +2,19 @@
 
 module Heddle
   class Memcached
-    # Stands in for a Dalli::Client: its methods, their arguments and what they return, and its options; errors are Dalli's own
-    # where Dalli is loaded. What is stored is what dalli stores, so both can use the same servers at the same time.
+    # Replaces a Dalli::Client: has its methods, with the same arguments and results, and its options. Raises Dalli's
+    # own errors if Dalli is loaded. Stores values as dalli does, so both can use the same servers at the same time.
     #
-    # What differs: {#get_multi} never gives a part of the answer because a server failed in the middle: it raises, or is empty;
-    # +socket_timeout+ bounds a whole operation; connections are not shared but lent, so threads do not wait for each other
-    # (+pool_size+, 16 for each server); {#fetch_with_lock} waits for a value that is being made; fractions of a second in times
-    # to live are rounded up; +drop_value+ of {#delete} is refused, +skip_lru_bump+ and tokens for proxies say nothing here, nor
-    # does +socket_failure_delay+, for nothing is waited for between tries. See doc/limits.md.
+    # Differences: {#get_multi} never returns part of the answer when a server fails in the middle: it raises, or
+    # returns an empty Hash. +socket_timeout+ bounds a whole operation. Each thread borrows a connection of its own, so
+    # threads do not wait for each other (+pool_size+, 16 for each server). {#fetch_with_lock} waits for a value that
+    # another caller computes. Fractions of a second in times to live are rounded up. {#delete} refuses +drop_value+.
+    # +skip_lru_bump+, tokens for proxies and +socket_failure_delay+ have no effect: retries follow at once. See
+    # doc/limits.md.
     #
     # @example
     #   CACHE = Heddle::Memcached::DalliCompatible.new(ENV["MEMCACHE_SERVERS"], expires_in: 300, socket_timeout: 0.25)
-    # @example In dalli's place in Rails' own store, which goes on to require dalli
+    # @example In place of dalli in Rails' own store, which still requires dalli
     #   class CacheStore < ActiveSupport::Cache::MemCacheStore
     #     def self.build_mem_cache(*addresses)
     #       options = addresses.extract_options!
@@ -26,29 +27,33 @@ module Heddle
       require_relative "dalli_result"
       require_relative "dalli_tracing"
 
-      # Dalli's options that mean the same here by another name.
+      # Dalli's options that have another name in {Memcached}.
       OPTIONS = {
-        socket_timeout: :timeout, connect_timeout: :connect_timeout, namespace: :namespace, namespace_separator: :namespace_separator,
-        digest_class: :digest, serializer: :serializer, compress: :compress, compressor: :compressor, compression_min_size: :min_compress_bytes,
+        socket_timeout: :timeout, connect_timeout: :connect_timeout, namespace: :namespace,
+        namespace_separator: :namespace_separator, digest_class: :digest, serializer: :serializer, compress: :compress,
+        compressor: :compressor, compression_min_size: :min_compress_bytes,
         decompressed_max_bytes: :max_decompressed_bytes, value_max_bytes: :max_value_bytes, failover: :failover,
-        socket_max_failures: :failures, ssl_context: :tls, username: :username, password: :password, keepalive: :keepalive,
-        string_fastpath: :plain_strings, pool_size: :pool
+        socket_max_failures: :failures, ssl_context: :tls, username: :username, password: :password,
+        keepalive: :keepalive, string_fastpath: :plain_strings, pool_size: :pool
       }.freeze
-      # What {#get_with_metadata_result} returns: dalli's own, where it has one.
+      # The class of {#get_with_metadata_result}: dalli's own if it has one.
       CacheResult = defined?(::Dalli::CacheResult) ? ::Dalli::CacheResult : Result
-      # Options of dalli's that have nothing to say here.
+      # Dalli's options that have no effect here.
       WITHOUT_EFFECT = %i[threadsafe protocol silence_marshal_warning verify_reply_keys defer_drain sndbuf rcvbuf
         socket_failure_delay error_when_over_max_size].freeze
       private_constant :OPTIONS, :WITHOUT_EFFECT
 
       # @param servers [String, Array<String>, nil] see {Address}
       # @param options [Hash] dalli's
-      # @raise [ArgumentError] for an option that neither has
+      # @raise [ArgumentError] for an unknown option
       def initialize(servers = nil, options = {})
         options = options.compact
-        known = OPTIONS.keys + WITHOUT_EFFECT + %i[expires_in cache_nils raw down_retry_delay otel_db_statement otel_peer_service]
+        known = OPTIONS.keys + WITHOUT_EFFECT + %i[expires_in cache_nils raw down_retry_delay otel_db_statement
+          otel_peer_service]
         unknown = options.keys - known
-        raise ArgumentError, "unknown options #{unknown.join(", ")}: there are #{known.join(", ")}" unless unknown.empty?
+        unless unknown.empty?
+          raise ArgumentError, "unknown options #{unknown.join(", ")}: the options are #{known.join(", ")}"
+        end
 
         ours = OPTIONS.filter_map { |theirs, name| [name, options[theirs]] if options.key?(theirs) }.to_h
         ours[:plain_strings] = false unless ours.key?(:plain_strings)
@@ -61,10 +66,10 @@ module Heddle
         Tracing.start(self, statement: options[:otel_db_statement], peer: options[:otel_peer_service])
       end
 
-      # @return [Boolean, nil] whether a nil that is stored is a value for {#fetch} and {#cas}
+      # @return [Boolean, nil] whether {#fetch} and {#cas} take a stored nil for a value
       attr_reader :cache_nils
 
-      # Whether {#get}, with +cache_nils: true+ if this client has it, has returned a miss.
+      # Whether {#get} returned a miss, with this client's +cache_nils+.
       def not_found?(value)
         cache_nils ? NOT_FOUND.equal?(value) : value.nil?
       end
@@ -88,16 +93,16 @@ module Heddle
         asking { @cache.touch(key, ttl_or_default(ttl)) } || nil
       end
 
-      # @return [Array(Object, Integer)] the value and its CAS; [nil, 0] for none
+      # @return [Array(Object, Integer)] the value and its CAS; [nil, 0] for a miss
       def get_cas(key, options = nil)
         pair = asking { @cache.get_cas(key, raw: raw?(options)) } || [nil, 0]
         block_given? ? yield(*pair) : pair
       end
 
-      # @param options [Hash] +return_hit_status+, +return_last_access+, +return_ttl_remaining+: what else to say; +vivify_ttl+,
-      #   +recache_ttl+: to be told whether to make it (anew)
-      # @return [Hash] value, cas, won_recache, stale, lost_recache and miss; with those options hit_before, last_access (seconds)
-      #   and ttl_remaining (seconds; -1: for ever)
+      # @param options [Hash] +return_hit_status+, +return_last_access+, +return_ttl_remaining+: adds these to the
+      #   result; +vivify_ttl+, +recache_ttl+: one caller gets the right to compute the (new) value
+      # @return [Hash] value, cas, won_recache, stale, lost_recache and miss; with those options hit_before, last_access
+      #   (seconds) and ttl_remaining (seconds; -1: for ever)
       def get_with_metadata(key, options = {})
         vivify, recache = options.values_at(:vivify_ttl, :recache_ttl)
         bytes, flags, cas, ttl, idle, hit, state =
@@ -109,24 +114,24 @@ module Heddle
         found
       end
 
-      # @return [CacheResult] otherwise as {#get_with_metadata}
+      # @return [CacheResult] see {#get_with_metadata}
       def get_with_metadata_result(key, options = {})
         CacheResult.new(get_with_metadata(key, options))
       end
 
-      # @return [Hash{String => Hash}] value, cas, stale and miss (false) of each that is there; with a block, which is given each
-      #   pair, nil
+      # @return [Hash{String => Hash}, nil] value, cas, stale and miss (false) of each key that has a value; nil with a
+      #   block, which gets each pair
       def get_multi_with_metadata(*keys, req_options: nil, &block)
         found = many { metadata_of(strings(keys), req_options) }
         block ? found.each(&block) && nil : found
       end
 
-      # @return [Hash{String => CacheResult}] otherwise as {#get_multi_with_metadata}
+      # @return [Hash{String => CacheResult}] see {#get_multi_with_metadata}
       def get_multi_with_metadata_result(*keys, req_options: nil)
         get_multi_with_metadata(*keys, req_options: req_options).transform_values { |found| CacheResult.new(found) }
       end
 
-      # @return [Hash] or nothing with a block, which is given each pair
+      # @return [Hash, nil] nil with a block, which gets each pair
       def get_multi(*keys, req_options: nil, &block)
         return {} if strings(keys).empty?
 
@@ -140,7 +145,7 @@ module Heddle
         block ? found.each(&block) && nil : found
       end
 
-      # What is stored, or what the block makes, which is stored unless somebody else has done so.
+      # Returns the stored value, or the block's value, which is stored unless another client stored one meanwhile.
       def fetch(key, ttl = nil, options = nil)
         ttl = ttl_or_default(ttl)
         value = get(key, @cache_nils ? {**(options || {}), cache_nils: true} : options)
@@ -157,10 +162,12 @@ module Heddle
         raise ArgumentError, "fetch_with_lock needs a block" unless block
 
         raw = raw?(req_options)
-        asking(wrap: false) { @cache.fetch(key, ttl: ttl_or_default(ttl), lock: lock_ttl, refresh: recache_threshold, raw: raw, &block) }
+        asking(wrap: false) do
+          @cache.fetch(key, ttl: ttl_or_default(ttl), lock: lock_ttl, refresh: recache_threshold, raw: raw, &block)
+        end
       end
 
-      # @return [Integer, false, nil] its new CAS; false: somebody else changed it; nil: there was none
+      # @return [Integer, false, nil] the new CAS; false: another client changed the value; nil: the key had no value
       def cas(key, ttl = nil, options = nil)
         value, cas = get_cas(key, options)
         return if cas.zero? || (value.nil? && !@cache_nils)
@@ -168,19 +175,19 @@ module Heddle
         set_cas(key, yield(value), cas, ttl, options) || false
       end
 
-      # As {#cas}, but the block is called, with nil, also if there is none.
+      # Like {#cas}, but calls the block, with nil, also if the key has no value.
       def cas!(key, ttl = nil, options = nil)
         value, cas = get_cas(key, options)
         made = yield(value)
         cas.zero? ? add(key, made, ttl, options) : set_cas(key, made, cas, ttl, options) || false
       end
 
-      # @return [Integer] its CAS
+      # @return [Integer] the new CAS
       def set(key, value, ttl = nil, options = nil)
         put(key, value, ttl, "S", nil, options)
       end
 
-      # @return [Integer, false] false: somebody else changed it, or there was none
+      # @return [Integer, false] the new CAS; false: another client changed the value, or the key had none
       def set_cas(key, value, cas, ttl = nil, options = nil)
         stored_or_false(put(key, value, ttl, "S", cas_or_none(cas), options))
       end
@@ -229,7 +236,8 @@ module Heddle
         delete_cas(key, 0, options)
       end
 
-      # @param options [Hash, nil] +invalidate+: marks it stale instead, +tombstone_ttl+: for so many seconds
+      # @param options [Hash, nil] +invalidate+: marks the item stale instead; +tombstone_ttl+: the seconds until it is
+      #   gone
       # @return [true, false]
       def delete_cas(key, cas = 0, options = nil)
         cas = cas_or_none(cas)
@@ -240,7 +248,7 @@ module Heddle
       end
 
       # @param options [Hash, nil] see {#delete_cas}
-      # @return [Integer] how many there were
+      # @return [Integer] how many of the keys existed
       def delete_multi(keys, options = nil)
         return strings(keys).count { |key| delete(key, options) } if stale_for(options)
 
@@ -261,8 +269,8 @@ module Heddle
         change(:decr, key, amount, **options) { @cache.decr(key, amount, **options) }
       end
 
-      # What is changed in the block (by this fiber) is sent together at its end; the methods return nil, and errors of single
-      # changes are dropped.
+      # Sends all changes that this fiber makes in the block together, at its end. The methods return nil, and errors of
+      # single changes are dropped.
       def quiet
         return yield if Thread.current[@quiet]
 
@@ -278,7 +286,7 @@ module Heddle
       end
       alias_method :multi, :quiet
 
-      # Nothing is ever deferred.
+      # Has no effect: requests are never deferred.
       #
       # @return [nil]
       def drain_deferred_responses
@@ -292,7 +300,9 @@ module Heddle
           Thread.current[@quiet] = new_batch
           send_batch(batch)
         end
-        flushed = translating(unreachable: NetworkError) { @cache.send(:ask_all, @cache.send(:flush_request, number(delay))) }
+        flushed = translating(unreachable: NetworkError) do
+          @cache.send(:ask_all, @cache.send(:flush_request, number(delay)))
+        end
         flushed.map { batch ? nil : true }
       end
       alias_method :flush_all, :flush
@@ -321,7 +331,7 @@ module Heddle
         raise RingError, "no server answers: #{failures.first.message}"
       end
 
-      # Closes the connections that nobody uses; the next operation makes new ones.
+      # Closes the idle connections; the next operation opens new ones.
       #
       # @return [nil]
       def close
@@ -329,7 +339,7 @@ module Heddle
       end
       alias_method :reset, :close
 
-      # For programs that take clients from a connection_pool.
+      # For programs that take clients from a connection_pool: yields this client.
       def with
         yield self
       end
@@ -371,7 +381,7 @@ module Heddle
         translating { @cache.send(:perform_all, batch.keys, batch.commands, batch.repeatable?) }
       rescue RingError
         raise
-      rescue DalliError # nobody waits for these answers
+      rescue DalliError # no caller waits for these answers
         nil
       end
 
@@ -382,7 +392,7 @@ module Heddle
         false
       end
 
-      # Blocks are given what a server answers, and nobody what does not.
+      # Blocks get the answers of servers; without an answer they are not called.
       def each_server(request)
         answers, failures = asking { @cache.send(:ask_each, request) }
         refusal = failures.find { |failure| failure.is_a?(Memcached::ServerError) || failure.is_a?(ClientError) }
@@ -409,7 +419,7 @@ module Heddle
         end
       end
 
-      # nil: it is deleted.
+      # nil: the item is deleted.
       def stale_for(options)
         return unless options.is_a?(Hash)
         raise ArgumentError, "drop_value is not supported: delete the key, or set another value" if options[:drop_value]
@@ -420,9 +430,11 @@ module Heddle
         options[:invalidate] ? Expiry.seconds(seconds) || true : nil
       end
 
-      # What needs an answer cannot be quiet.
+      # A request that needs an answer cannot be quiet.
       def asking(wrap: true, &block)
-        raise NotPermittedMultiOpError, "what asks for an answer is not allowed inside of quiet" if Thread.current[@quiet]
+        if Thread.current[@quiet]
+          raise NotPermittedMultiOpError, "a request that needs an answer is not allowed inside of quiet"
+        end
 
         wrap ? translating(&block) : yield
       end
@@ -446,7 +458,7 @@ module Heddle
         ttl.is_a?(Integer) ? ttl : number(ttl || @expires_in || 0)
       end
 
-      # Dalli takes digits for numbers.
+      # Dalli accepts digits as numbers.
       def number(value)
         return value unless value.is_a?(String)
 
@@ -460,7 +472,7 @@ module Heddle
         cas unless cas == 0
       end
 
-      # An +expires_in+ is made whole when the client is made, as dalli does.
+      # Rounds +expires_in+ when the client is made, as dalli does.
       def whole(seconds)
         seconds.is_a?(String) ? number(seconds) : seconds.to_i
       rescue NoMethodError, FloatDomainError
@@ -480,7 +492,7 @@ module Heddle
       rescue DecodeError => error
         raise UnmarshalError, error.message
       rescue Memcached::ServerError => error
-        name, said = error.message.split(" could not do it: ", 2)
+        name, said = error.message.split(" failed to process the request: ", 2)
         raise ServerError, "SERVER_ERROR #{said} (#{name})"
       rescue ProtocolError, ClientError, NotANumber, UnsupportedServer, AuthenticationFailed => error
         raise DalliError, error.message

@@ -3,7 +3,8 @@
 module Heddle
   class Memcached
     class DalliCompatible
-      # What {DalliCompatible#get_with_metadata} has found, as a Dalli::CacheResult says it, where Dalli has none.
+      # The result of {DalliCompatible#get_with_metadata_result}, with the methods of Dalli::CacheResult, for versions
+      # of Dalli that lack the class.
       class Result
         # @return [Object, nil]
         attr_reader :value
@@ -16,8 +17,10 @@ module Heddle
 
         # @param found [Hash]
         def initialize(found)
-          @value, @cas, @hit_before, @last_access, @ttl_remaining = found.values_at(:value, :cas, :hit_before, :last_access, :ttl_remaining)
-          @miss, @stale, @won_recache, @lost_recache = found.values_at(:miss, :stale, :won_recache, :lost_recache).map { |said| said || false }
+          @value, @cas, @hit_before, @last_access, @ttl_remaining =
+            found.values_at(:value, :cas, :hit_before, :last_access, :ttl_remaining)
+          @miss, @stale, @won_recache, @lost_recache =
+            found.values_at(:miss, :stale, :won_recache, :lost_recache).map { |said| said || false }
           freeze
         end
 

@@ -3,16 +3,17 @@
 module Heddle
   class Memcached
     class DalliCompatible
-      # The spans that dalli makes where OpenTelemetry is loaded, with dalli's names and attributes. A client that is made
-      # before OpenTelemetry is loaded makes none.
+      # Makes the same spans as dalli if OpenTelemetry is loaded, with dalli's names and attributes. A client that was
+      # made before OpenTelemetry was loaded makes no spans.
       #
       # @api private
       module Tracing
         SYSTEM = {"db.system.name" => "memcached"}.freeze
-        # The methods of one key by the names that dalli gives their spans.
-        OPERATIONS = {get: "get", gat: "gat", touch: "touch", set: "set", set_cas: "set", add: "add", replace: "replace",
-                      replace_cas: "replace", delete_cas: "delete", append: "append", prepend: "prepend", incr: "incr", decr: "decr",
-                      get_with_metadata: "get_with_metadata", fetch_with_lock: "fetch_with_lock"}.freeze
+        # The methods for one key, and dalli's names for their spans.
+        OPERATIONS =
+          {get: "get", gat: "gat", touch: "touch", set: "set", set_cas: "set", add: "add", replace: "replace",
+           replace_cas: "replace", delete_cas: "delete", append: "append", prepend: "prepend", incr: "incr",
+           decr: "decr", get_with_metadata: "get_with_metadata", fetch_with_lock: "fetch_with_lock"}.freeze
         private_constant :SYSTEM, :OPERATIONS
 
         # @return [#in_span, nil]
@@ -33,7 +34,7 @@ module Heddle
           end
         end
 
-        # The block is no part of the span.
+        # The span does not include the block.
         def get_cas(key, options = nil)
           pair = span("cas", key) { super(key, options, &nil) }
           block_given? ? yield(*pair) : pair
@@ -45,14 +46,17 @@ module Heddle
 
           found = spans("get_multi", asked) do |span|
             super(*keys, req_options: req_options, &nil).tap do |hits|
-              span&.add_attributes("db.memcached.hit_count" => hits.size, "db.memcached.miss_count" => asked.size - hits.size)
+              span&.add_attributes("db.memcached.hit_count" => hits.size,
+                "db.memcached.miss_count" => asked.size - hits.size)
             end
           end
           block ? found.each(&block) && nil : found
         end
 
         def get_multi_with_metadata(*keys, req_options: nil, &block)
-          found = spans("get_multi_with_metadata", keys.flatten.compact) { super(*keys, req_options: req_options, &nil) }
+          found = spans("get_multi_with_metadata", keys.flatten.compact) do
+            super(*keys, req_options: req_options, &nil)
+          end
           block ? found.each(&block) && nil : found
         end
 

@@ -2,32 +2,32 @@
 
 module Heddle
   class Memcached
-    # A key that cannot be sent: empty, or too long and not to be shortened.
+    # A key cannot be sent: it is empty, or too long even with a digest.
     class InvalidKey < ArgumentError
       include Heddle::Error
     end
 
-    # A value that the server's limit for items does not allow. Nothing was stored; the connection is fine.
+    # A value exceeds the server's limit for items. Nothing was stored; the connection stays usable.
     class ValueTooLarge < ArgumentError
       include Heddle::Error
     end
 
-    # A value that the serializer cannot make bytes of. Nothing was sent.
+    # The serializer cannot dump a value. Nothing was sent.
     class EncodeError < ArgumentError
       include Heddle::Error
     end
 
-    # Bytes that the serializer or the compressor cannot read, or that grow beyond what is allowed.
+    # The serializer or the compressor cannot read stored bytes, or they expand beyond the limit.
     class DecodeError < StandardError
       include Heddle::Error
     end
 
-    # incr and decr of what is no number. The connection is fine.
+    # incr or decr of a value that is not a number. The connection stays usable.
     class NotANumber < TypeError
       include Heddle::Error
     end
 
-    # The server answered that it could not do it, being out of memory or the like. The connection is fine.
+    # The server answered SERVER_ERROR, because it is out of memory or the like. The connection stays usable.
     class ServerError < RuntimeError
       include Heddle::Error
     end
@@ -37,18 +37,18 @@ module Heddle
       include Heddle::Error
     end
 
-    # The server sent what is no reply, or the reply to another request. The connection is closed, and nothing of it was
-    # taken for an answer.
+    # The server sent a malformed reply, or the reply to another request. The connection is closed, and no part of that
+    # reply was returned.
     class ProtocolError < IOError
       include Heddle::Error
     end
 
-    # All servers that a key may be on are down; the cause is what the last one failed with. They are tried again soon.
+    # All servers that may have a key are down; the cause is the last server's error. The client tries them again soon.
     class NoServerAvailable < IOError
       include Heddle::Error
     end
 
-    # What an error also is that kept a connection from being made: nothing was asked.
+    # A module of errors that prevented a connection: no request was sent.
     module Unreachable; end
 
     # The server is older than memcached 1.6.18.

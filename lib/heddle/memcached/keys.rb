@@ -2,30 +2,35 @@
 
 module Heddle
   class Memcached
-    # Keys as they are sent, the same as dalli sends for them: with a namespace, and with a digest in place of what is too
-    # long. Bytes that a key must not have (spaces, control characters, above 127) go in base64.
+    # Turns keys into the same bytes that dalli sends: with a namespace, and with a digest if the key is too long. Keys
+    # with forbidden bytes (spaces, control characters, above 127) are sent in base64.
     #
     # @api private
     class Keys
       DIGEST_MARK = ":md5:"
-      # Characters of a key that has a digest in it; with a namespace dalli allows one more, for historical reasons.
+      # The length of a key with a digest; with a namespace dalli allows one character more, for historical reasons.
       WITH_DIGEST = 249
       SEPARATOR = /\A[^a-zA-Z0-9 \x00-\x1F\x7F]\z/
       private_constant :SEPARATOR
 
-      # @param namespace [String, Proc, nil] in front of every key
-      # @param separator [String] between it and the key: one character, no letter or digit
-      # @param digest [#hexdigest, nil] for keys that are too long; MD5 by itself
+      # @param namespace [String, Proc, nil] a prefix of every key
+      # @param separator [String] between namespace and key: one character, not a letter or digit
+      # @param digest [#hexdigest, nil] for keys that are too long; nil: MD5
       def initialize(namespace: nil, separator: ":", digest: nil)
-        raise ArgumentError, "a separator is one character that is no letter, digit or space: got #{separator.inspect}" unless SEPARATOR.match?(separator)
-        raise ArgumentError, "a digest has a method hexdigest: got #{digest.inspect}" unless digest.nil? || digest.respond_to?(:hexdigest)
+        unless SEPARATOR.match?(separator)
+          raise ArgumentError,
+            "a separator must be one character, not a letter, digit or space: got #{separator.inspect}"
+        end
+        unless digest.nil? || digest.respond_to?(:hexdigest)
+          raise ArgumentError, "a digest must have a method hexdigest: got #{digest.inspect}"
+        end
 
         @namespace = (namespace.nil? || namespace.is_a?(Proc)) ? namespace : namespace.to_s
         @separator = separator
         @digest = digest
       end
 
-      # @return [String, nil] what goes in front of every key; nil: what the namespace's Proc says goes there
+      # @return [String, nil] the prefix of every key; nil if the namespace is a Proc
       def fixed_prefix
         prefix.to_s unless @namespace.is_a?(Proc)
       end
@@ -43,7 +48,7 @@ module Heddle
 
       private
 
-      # As bytes where Ruby would not put them together: a namespace in UTF-8 and a key in binary.
+      # Joins binary copies if Ruby cannot join the Strings: a namespace in UTF-8 and a key in binary.
       def prefixed(key)
         prefix = prefix() or return key
 

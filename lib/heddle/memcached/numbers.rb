@@ -11,7 +11,7 @@ module Heddle
       def self.unsigned(name, number)
         return number if number.nil? || (number.is_a?(Integer) && number.between?(0, MOST))
 
-        raise ArgumentError, "#{name} is an Integer from 0 to #{MOST}: got #{number.inspect}"
+        raise ArgumentError, "#{name} must be an Integer from 0 to #{MOST}: got #{number.inspect}"
       end
     end
   end

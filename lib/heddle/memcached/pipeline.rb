@@ -2,8 +2,8 @@
 
 module Heddle
   class Memcached
-    # What the block of {Memcached#pipelined} is given: each method notes a command, and all are sent together when the block
-    # ends. Each command's result then stands at its place in the Array that is returned.
+    # The argument of {Memcached#pipelined}'s block. Each method adds a command; all commands are sent together when the
+    # block ends. The returned Array has the results in the order of the commands.
     class Pipeline
       GET = 0
       SET = 1
@@ -13,7 +13,8 @@ module Heddle
       HD = 0
       VA = 1
       NF = 5
-      # As ext/heddle/memcached/memcached_multi.c reads them: verb, bytes, flags, ttl, cas, mode, delta, initial, stale.
+      # The order in which ext/heddle/memcached/memcached_multi.c reads a command: verb, bytes, flags, ttl, cas, mode,
+      # delta, initial, stale.
       EMPTY = [nil, nil, 0, nil, nil, nil, 0, nil, nil].freeze
       private_constant :GET, :SET, :DELETE, :ARITHMETIC, :HD, :VA, :NF, :EMPTY
 
@@ -38,7 +39,7 @@ module Heddle
         store(key, value, ttl, nil, cas)
       end
 
-      # Result: whether there was none.
+      # Result: whether the key had no value.
       def add(key, value, ttl: @ttl)
         store(key, value, ttl, "E")
       end
@@ -78,7 +79,7 @@ module Heddle
         note(key, SET, bytes, flags, Expiry.seconds(ttl), Numbers.unsigned(:cas, cas), (mode unless mode == "S"))
       end
 
-      # Whether all of it may be done twice.
+      # Whether the server may execute all commands twice.
       #
       # @api private
       def repeatable?
@@ -105,7 +106,8 @@ module Heddle
       end
 
       def count(key, mode, by, initial, ttl)
-        note(key, ARITHMETIC, nil, 0, Expiry.seconds(ttl), nil, mode, Numbers.unsigned(:by, by), Numbers.unsigned(:initial, initial))
+        note(key, ARITHMETIC, nil, 0, Expiry.seconds(ttl), nil, mode, Numbers.unsigned(:by, by),
+          Numbers.unsigned(:initial, initial))
       end
 
       def note(key, *command)

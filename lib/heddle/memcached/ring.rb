@@ -2,8 +2,8 @@
 
 module Heddle
   class Memcached
-    # Which server has which keys: the points that each has on a circle of 32 bits, where dalli and libmemcached put them, so
-    # that a cache is not cold after a change of clients.
+    # Maps keys to servers: each server has points on a circle of 32 bits, the same points as in dalli and libmemcached,
+    # so that a cache stays warm after a change of clients.
     #
     # @api private
     module Ring
@@ -11,14 +11,14 @@ module Heddle
 
       class << self
         # @param addresses [Array<Address>]
-        # @return [Array<Array(Integer, Integer)>] a point and whose it is, in order; none for a single server
+        # @return [Array<Array(Integer, Integer)>] points with their server's index, in order; empty for a single server
         def points(addresses)
           return [] if addresses.size < 2
 
           require "digest/sha1"
           total = addresses.sum(&:weight)
           points = addresses.each_with_index.flat_map do |address, index|
-            # The same arithmetic in floating point as dalli's, whose rounding decides how many points there are.
+            # Uses the same floating-point arithmetic as dalli: its rounding decides the number of points.
             count = (addresses.size * POINTS * address.weight / Float(total)).floor
             Array.new(count) { |i| [Digest::SHA1.hexdigest("#{address.name}:#{i}")[0, 8].hex, index] }
           end

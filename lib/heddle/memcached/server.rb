@@ -2,13 +2,13 @@
 
 module Heddle
   class Memcached
-    # The connections to one server, and whether it is any use to ask it: a circuit breaker. After a few failures in a row it
-    # is left alone for a while; then one operation tries it again, within its own time.
+    # The connections to one server, with a circuit breaker. After a few failures in a row no operation uses the server
+    # for a while; then one operation tries it again, within its own timeout.
     #
     # @api private
     class Server
       OLDEST = [1, 6, 18].freeze
-      # Shortages of this process or machine, which say nothing of the server.
+      # Shortages of this process or machine, for which the server is not to blame.
       OURS = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL].freeze
       private_constant :OURS
 
@@ -16,19 +16,19 @@ module Heddle
       attr_reader :address
       # @return [String]
       attr_reader :name
-      # @return [Exception, nil] what it failed with last
+      # @return [Exception, nil] the server's last error
       attr_reader :error
 
       # @param address [Address]
-      # @param pool [Integer] connections at most
-      # @param pool_timeout [Numeric, nil] seconds that waiting for one of them may take
+      # @param pool [Integer] the most connections
+      # @param pool_timeout [Numeric, nil] seconds to wait for a connection
       # @param connect_timeout [Numeric, nil] seconds
       # @param tls [Boolean, Hash, OpenSSL::SSL::SSLContext]
-      # @param failures [Integer] in a row until it counts as down
-      # @param retry_after [Numeric] seconds that it is left alone then, at first
-      # @param max_retry_after [Numeric] … doubled each time, up to this
-      def initialize(address, pool:, pool_timeout:, connect_timeout:, tls:, username:, password:, keepalive:, failures:, retry_after:,
-        max_retry_after:)
+      # @param failures [Integer] failures in a row until the server counts as down
+      # @param retry_after [Numeric] seconds until a server that is down is tried again, at first
+      # @param max_retry_after [Numeric] the most seconds: +retry_after+ doubles at each failure
+      def initialize(address, pool:, pool_timeout:, connect_timeout:, tls:, username:, password:,
+        keepalive:, failures:, retry_after:, max_retry_after:)
         @address = address
         @name = address.name
         @tls = tls
@@ -44,14 +44,14 @@ module Heddle
         self.connect_limit = connect_timeout
       end
 
-      # The server's own doing: it refused, reset or closed a connection, sent garbage, or did not answer within the
-      # operation's own time. What a caller did to its operation does not get here (memcached_callers_doing).
+      # Notes a failure of the server: it refused, reset or closed a connection, sent garbage, or did not answer within
+      # the operation's own timeout. Interruptions by the caller are filtered out before (memcached_callers_doing).
       def failed(error)
         return if OURS.any? { |shortage| shortage === error }
 
         @failures += 1
         @error = error
-        # Other connections may be as dead; what is only slow is left alone.
+        # Other connections may be dead, too. A server that is only slow keeps its connections.
         drop(forget) unless error.is_a?(Timeout::Error)
         leave_alone if @failures >= @failures_allowed
         self.troubled = true
@@ -63,8 +63,8 @@ module Heddle
         @error = @down_until = @pause = @tried = nil
       end
 
-      # Whether an operation may use it. Once its time to be left alone is over, says yes to one, and to another only when
-      # that time has passed again without an answer, or when the caller of the first has given it up.
+      # Whether an operation may use the server. After the pause of a server that is down, one operation may. Another
+      # may only after a second pause without an answer, or when the caller of the first operation gave up.
       def usable?
         down_until = @down_until # others set it meanwhile
         return true unless down_until
@@ -94,7 +94,7 @@ module Heddle
         end
       end
 
-      # Closes every connection: those in use when they are given back.
+      # Closes every connection; those in use are closed when they are returned.
       def close
         drop(shut)
       end
@@ -109,7 +109,7 @@ module Heddle
 
       private
 
-      # Longer only when it was tried again meanwhile: operations that were under way together fail together.
+      # Prolongs the pause only if the server was tried again meanwhile: operations that run together fail together.
       def leave_alone
         if @pause.nil?
           @pause = @retry_after
@@ -135,10 +135,12 @@ module Heddle
         Stream.connect(@address.host, @address.port, tls: @tls, keepalive: @keepalive)
       end
 
-      # The ASCII protocol's, of a server that was started with -Y.
+      # Authenticates by the ASCII protocol, at a server that was started with -Y.
       def authenticate(stream)
         words = "#{@user} #{@password}"
-        answer = stream.exchange { stream.write("set auth 0 0 #{words.bytesize}\r\n#{words}\r\n") && stream.gets(limit: 1024) }
+        answer = stream.exchange do
+          stream.write("set auth 0 0 #{words.bytesize}\r\n#{words}\r\n") && stream.gets(limit: 1024)
+        end
         return if answer == "STORED\r\n"
 
         raise AuthenticationFailed, "#{name} does not accept the password of #{@user.inspect}: #{answer.inspect}"
@@ -147,13 +149,17 @@ module Heddle
       def check_version(stream)
         answer = stream.exchange { stream.write("version\r\n") && stream.gets(limit: 1024) }
         raise UnexpectedEnd, "#{name} closed the connection at once" if answer.nil?
-        raise AuthenticationFailed, "#{name} wants a password: pass username: and password:" if answer.start_with?("CLIENT_ERROR unauthenticated")
-        raise ProtocolError, "#{name} is no memcached: it says #{answer.inspect}" unless answer.match?(/\AVERSION [^\r\n]*\r\n\z/)
+        if answer.start_with?("CLIENT_ERROR unauthenticated")
+          raise AuthenticationFailed, "#{name} requires a password: pass username: and password:"
+        end
+        unless answer.match?(/\AVERSION [^\r\n]*\r\n\z/)
+          raise ProtocolError, "#{name} is not a memcached server: it answered #{answer.inspect}"
+        end
 
         version = answer[/\AVERSION (\d+\.\d+\.\d+)/, 1]
         return if version.nil? || (version.split(".").map(&:to_i) <=> OLDEST) >= 0
 
-        raise UnsupportedServer, "#{name} is memcached #{version}: #{OLDEST.join(".")} or newer is needed"
+        raise UnsupportedServer, "#{name} is memcached #{version}: Heddle needs #{OLDEST.join(".")} or newer"
       end
 
       def drop(streams)

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
-# For RUBYOPT="-rheddle/net_http/auto": Net::HTTP is made fast when a program loads it, and programs that never do pay nothing.
+# For RUBYOPT="-rheddle/net_http/auto": Net::HTTP is made fast when a program loads it, and programs that never do pay
+# nothing.
 #
-# Requires of net/http are noticed by a module in front of Kernel#require, which takes itself out of the way afterwards.
+# A module that is prepended to Object notices when net/http is loaded, and then removes its own `require`.
 if defined?(Net::HTTP)
   require "heddle/net_http"
 else
@@ -11,7 +12,7 @@ else
     module NetHTTPAuto
       private def require(path)
         super.tap do
-          if !Heddle::NetHTTPAuto.done && (path == "net/http" || path == "net/https" || path.to_s.end_with?("/net/http.rb")) && defined?(::Net::HTTP::Get)
+          if !Heddle::NetHTTPAuto.done && Heddle::NetHTTPAuto.loads_it?(path) && defined?(::Net::HTTP::Get)
             Heddle::NetHTTPAuto.done = true
             Heddle::NetHTTPAuto.send(:remove_method, :require)
             super("heddle/net_http")
@@ -21,6 +22,8 @@ else
 
       class << self
         attr_accessor :done
+
+        def loads_it?(path) = path == "net/http" || path == "net/https" || path.to_s.end_with?("/net/http.rb")
       end
     end
     Object.prepend(NetHTTPAuto)

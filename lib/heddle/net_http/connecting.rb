@@ -2,49 +2,52 @@
 
 module Heddle
   module NetHTTP
-    # `Net::HTTP#connect` without TLS: to an address with a poll that knows when to end, instead of a timer around it; to a
-    # name within one deadline, which bounds the look-up, too. What fails is left to stock to report. With TLS, or from an address
-    # of its own, stock connects, and open_timeout bounds the look-up all the same.
+    # `Net::HTTP#connect`. A connect to an address without TLS takes one poll with a limit, instead of a timer around
+    # the connect. In all other cases, and to report an error, the library connects, and open_timeout bounds the look-up
+    # of the name, too.
     #
     # @api private
     module Connecting
+      # Copied to the class. `def`, because other Ractors cannot call methods made of a block.
+      module Methods
+        def connect
+          http = Library.http_of(self) or return connect_without_heddle
+          klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
+          if @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
+            return Connecting.bounded(@open_timeout) { connect_without_heddle }
+          end
+
+          address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
+          space = Connecting.spaces[http]
+          complete = false
+          begin
+            socket = Library.connect(klass, address, port, @open_timeout)
+            return Connecting.bounded(@open_timeout) { connect_without_heddle } if socket.nil?
+            raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
+            Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
+
+            @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout,
+              write_timeout: @write_timeout, continue_timeout: @continue_timeout, debug_output: @debug_output)
+            @last_communicated = nil
+            on_connect
+            complete = true
+          ensure
+            # A rescue of StandardError would miss timeouts and cancels.
+            socket.close if socket.is_a?(IO) && !complete
+          end
+        end
+        private :connect
+      end
+
+      @spaces = {}
       @judged = {}
       @by_socket = {}
 
       class << self
-        def define(front, http, space)
-          front.define_method(:connect) do
-            unless Library.fast?(self)
-              kept = Aliases.kept(self, :connect)
-              return kept ? kept.bind_call(self) : super()
-            end
+        # @return [Hash{Class => Module}] the module that has the library's classes, by the class Net::HTTP
+        attr_reader :spaces
 
-            klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
-            if @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
-              return Connecting.bounded(@open_timeout) { super() }
-            end
-
-            address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
-            complete = false
-            begin
-              socket = Library.connect(klass, address, port, @open_timeout)
-              return Connecting.bounded(@open_timeout) { super() } if socket.nil?
-              raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
-              Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
-
-              @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
-                continue_timeout: @continue_timeout, debug_output: @debug_output)
-              @last_communicated = nil
-              on_connect
-              complete = true
-            ensure
-              socket.close if socket.is_a?(IO) && !complete # also for what is no StandardError: a timeout, a cancel
-            end
-          end
-          front.send(:private, :connect)
-        end
-
-        # What the library's own connect would find now: another thread may be switching.
+        # The class that the library's own connect would use now: another thread may call disable.
         def buffered_io(http, space)
           http.const_get(:BufferedIO, false)
         rescue NameError
@@ -61,34 +64,37 @@ module Heddle
           "Failed to open TCP connection to #{address}:#{port} (#{why})"
         end
 
-        # What was waited for once, to try again would be to wait for a second time.
+        # The library would wait for a second time before it raised the same error.
         def fail_as_stock(errno, klass, address, port, http, space)
-          error = Compat::Connect.failure(klass, :call, errno, "connect(2)", address, port, Addrinfo.tcp(address, port).inspect_sockaddr, 1)
+          socket_address = Addrinfo.tcp(address, port).inspect_sockaddr
+          error = Compat::Connect.failure(klass, :call, errno, "connect(2)", address, port, socket_address, 1)
           error = space::OpenTimeout.new(error) if late_errors(http).any? { |late| error.is_a?(late) }
           raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})"
         end
 
-        # One limit for the look-up and all addresses; under a scheduler that is not ours also where there is none, for others to go on.
+        # One limit for the look-up and all addresses. Under a foreign scheduler Heddle looks the name up even without a
+        # limit, because Ruby's own look-up would stop the scheduler's other fibers.
         def bounded(seconds, &block)
           scheduler = Fiber.current_scheduler
           (seconds || (scheduler && !scheduler.is_a?(Scheduler))) ? Library.with_bounded_look_up(&block) : yield
         end
 
-        # Whether TCPSocket.open or Socket.tcp are Ruby's own, or ours: a program that has put something in their place, as
-        # tests do, wants to be asked. Guards against private addresses, SOCKS and others' resolvers sit in initialize. Looked
-        # at each time, judged only where one is another than last time.
+        # Whether TCPSocket.open or Socket.tcp, and initialize, are Ruby's own or Heddle's. private_address_check,
+        # socksify and resolv-replace override initialize; stubs override the others. Each connect compares the methods
+        # with those of the last connect, and looks up where they come from only if one has changed.
         def shipped?(klass, name)
           opener, maker = klass.method(name), klass.instance_method(:initialize)
           newer = klass.method(:new) if name == :tcp # which calls it; TCPSocket.open does not
           known = @judged[klass]
           return known[3] if known && known[0] == opener && known[1] == maker && known[2] == newer
 
-          as_shipped = [opener, maker, newer].compact.all? { |method| own?(klass, method) }
+          owners = [klass, klass.singleton_class, IO.singleton_class]
+          as_shipped = [opener, maker, newer].compact.all? { |method| Pristine.from?(method, owners, socket_library) }
           @judged[klass] = [opener, maker, newer, as_shipped].freeze
           as_shipped
         end
 
-        # The file of Ruby's own methods of sockets that are not in C.
+        # The file with those of Ruby's own socket methods that are not in C.
         def socket_library
           @socket_library ||= ::Socket.instance_method(:ipv6only!).source_location.first
         end
@@ -97,17 +103,12 @@ module Heddle
 
         def version(http) = http::VERSION.split(".").map(&:to_i)
 
-        # What the library makes an OpenTimeout of: nothing from 0.2.1 to 0.7.
+        # The errors that the library turns into an OpenTimeout: none from 0.2.1 to 0.7.
         def late_errors(http)
           return [] if !opens_by_socket?(http) && (version(http) <=> [0, 8, 0]) < 0
 
           newer = (version(http) <=> [0, 9, 1]) >= 0 && defined?(IO::TimeoutError)
           newer ? [Errno::ETIMEDOUT, IO::TimeoutError] : [Errno::ETIMEDOUT]
-        end
-
-        def own?(klass, method)
-          file = method.source_location&.first
-          [klass, klass.singleton_class, IO.singleton_class].include?(method.owner) && (file.nil? || file == socket_library)
         end
       end
     end

@@ -2,16 +2,16 @@
 
 module Heddle
   module NetHTTP
-    # `Net::HTTP.new`: stock merges two Hashes of defaults and sets what belongs to TLS variable by variable, by name, which is
-    # a fifth of what a request on a connection of its own costs. The same variables get the same values here, in the same
-    # order, in a method whose variables Ruby knows beforehand.
+    # `Net::HTTP.new`: the library merges two Hashes of defaults and sets some fifteen variables by name, which is a
+    # fifth of the CPU time of a request on a new connection. The method made here sets the same variables to the same
+    # values, in the same order, by assignments.
     module Making
       class << self
-        # Not where this version's objects hold something whose value we do not know.
-        def define(front, http)
-          return if front.private_method_defined?(:initialize, false) # never taken away, see installation.rb
-
-          source_for(http)&.then { |source| front.module_eval(source, __FILE__, __LINE__) }
+        # @return [Module] with the method; without it where the objects of the installed version have a variable whose
+        #   value is unknown here
+        def methods_for(http)
+          source = source_for(http)
+          Module.new { class_eval(source, __FILE__, __LINE__) if source }
         end
 
         private
@@ -20,8 +20,10 @@ module Heddle
           return unless http.instance_method(:initialize).parameters == [%i[req address], %i[opt port]]
           return if configurable?(http) && http.default_configuration
 
-          object = http.allocate.tap { |made| made.send(:initialize, "host", 1) } # before `new` goes on to proxies
-          values = object.instance_variables.map { |name| [name, literal(http, name, object.instance_variable_get(name))] }
+          object = http.allocate.tap { |made| made.send(:initialize, "host", 1) } # `new` would set a proxy, too
+          values = object.instance_variables.map do |name|
+            [name, literal(http, name, object.instance_variable_get(name))]
+          end
           text(http, values) unless values.any? { |_, value| value.nil? }
         end
 
@@ -31,10 +33,7 @@ module Heddle
           wanted = "Library.makes?(self)#{" && !self.class.default_configuration" if configurable?(http)}"
           <<~RUBY
             def initialize(address, port = nil)
-              unless #{wanted}
-                kept = Aliases.kept(self, :initialize)
-                return kept ? kept.bind_call(self, address, port) : super
-              end
+              return initialize_without_heddle(address, port) unless #{wanted}
 
               #{values.map { |name, value| "#{name} = #{value}" }.join("; ")}
             end

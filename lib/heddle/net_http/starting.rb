@@ -2,32 +2,32 @@
 
 module Heddle
   module NetHTTP
-    # `Net::HTTP.start` with options. Stock asks a new object for the names of all its methods, some three hundred, to find the
-    # setters that the options name; here they are known.
+    # `Net::HTTP.start` with options. The library lists all methods of each new object, some three hundred, to find the
+    # setters that the options name. This module lists them once for each class.
     #
     # @api private
     module Starting
+      # Copied to the singleton class. `def`, because other Ractors cannot call methods made of a block.
+      module Methods
+        ruby2_keywords def start(address, *arguments, &block) # what a program had put there may take keywords
+          options = Hash.try_convert(arguments.last)
+          unless options && arguments.size <= 6 && Library.starts?(self)
+            return start_without_heddle(address, *arguments, &block)
+          end
+
+          port, *proxy = arguments[0...-1]
+          port ||= https_default_port if options[:use_ssl]
+          proxy = [:ENV] if proxy.empty?
+          http = new(address, port, proxy[0], proxy[1], proxy[2], proxy[3])
+          Starting.set(http, options)
+          http.start(&block)
+        end
+      end
+
       @setters = {}
 
       class << self
-        def define(front)
-          front.define_method(:start) do |address, *arguments, &block|
-            kept = Aliases.kept(self, :start)
-            return kept.bind_call(self, address, *arguments, &block) if kept
-
-            options = Hash.try_convert(arguments.last)
-            return super(address, *arguments, &block) unless options && arguments.size <= 6 && Library.fast?(allocate)
-
-            port, *proxy = arguments[0...-1]
-            port ||= https_default_port if options[:use_ssl]
-            proxy = [:ENV] if proxy.empty?
-            http = new(address, port, proxy[0], proxy[1], proxy[2], proxy[3])
-            Starting.set(http, options)
-            http.start(&block)
-          end
-        end
-
-        # In the order in which stock comes upon the setters.
+        # In the order in which the library finds the setters.
         def set(http, options)
           http.ipaddr = options[:ipaddr] if options[:ipaddr]
           options = {verify_mode: OpenSSL::SSL::VERIFY_PEER, **options} if options[:use_ssl]
@@ -39,14 +39,15 @@ module Heddle
 
         private
 
-        # By named classes only: Net::HTTP.Proxy makes a class each time, which nobody could free.
+        # Kept for named classes only: Net::HTTP.Proxy makes a class each time, which could not be freed.
         def setters_of(http, options)
           klass = http.class
           klass = klass.superclass until klass.name
           known = @setters[klass] ||= find(http)
-          return known if options.each_key.all? { |key| !key.is_a?(Symbol) || known.key?(key) == http.respond_to?(:"#{key}=") }
-
-          @setters[klass] = find(http)
+          current = options.each_key.all? do |key|
+            !key.is_a?(Symbol) || known.key?(key) == http.respond_to?(:"#{key}=")
+          end
+          current ? known : @setters[klass] = find(http)
         end
 
         def find(http)

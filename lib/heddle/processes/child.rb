@@ -2,14 +2,14 @@
 
 module Heddle
   class Processes
-    # What a worker process does.
+    # The code that runs in a worker process.
     class Child
       CHUNK = 1 << 16
       FOR_EVER = 1e9
       private_constant :CHUNK, :FOR_EVER
 
-      # The parent has closed its end, or is no more.
-      class Dismissed < Exception # rubocop:disable Lint/InheritException -- nobody else's to rescue
+      # The parent closed its end of the socket, or has died.
+      class Dismissed < Exception # rubocop:disable Lint/InheritException -- no other code may rescue it
       end
       private_constant :Dismissed
 
@@ -47,8 +47,9 @@ module Heddle
 
       private
 
-      # A handler, unlike "IGNORE", is not inherited by programs that a worker runs. Who ends a service often sends SIGTERM to
-      # all its processes, and then the parent does, too: a second one would cut short the clean-up after the first.
+      # A handler, unlike "IGNORE", is not inherited by programs that a worker runs. A service manager often sends
+      # SIGTERM to all processes of a service, and the parent sends another: the second would interrupt the clean-up
+      # after the first.
       def set_signals
         trap("INT") {}
         trap("TERM") { ignore_term && raise(SignalException, "SIGTERM") }
@@ -57,8 +58,8 @@ module Heddle
 
       def ignore_term = trap("TERM") {}
 
-      # Until Ruby 4.0 a child keeps the scheduler of its thread; {Compat::Fork} drops one of ours. To close another's would
-      # run the parent's fibers here.
+      # Before Ruby 4.0 a child keeps the scheduler of its thread; {Compat::Fork} drops a {Scheduler}. Closing a foreign
+      # scheduler here would run the parent's fibers.
       def drop_scheduler
         scheduler = Fiber.scheduler
         return unless scheduler
@@ -73,7 +74,7 @@ module Heddle
           Heddle.spawn { send_replies }
           loop do
             @frames.push(receive) do |kind, index, payload|
-              raise Frames::Garbage, "it is of kind #{kind}" unless kind == Frames::ITEM
+              raise Frames::Garbage, "unknown kind #{kind}" unless kind == Frames::ITEM
 
               pool.spawn { perform(index, payload) }
             end
@@ -103,8 +104,8 @@ module Heddle
         reply(kind, index, answer)
       end
 
-      # Those of the items that end in one round of the loop go in one write, and wake the parent once. While the parent does
-      # not read, the items' fibers wait here.
+      # Sends the answers of all items that end in one round of the loop in one write, which wakes the parent once.
+      # While the parent does not read, the items' fibers wait here.
       def reply(kind, index, payload)
         while (seen = @sent.openings) && @replies.bytesize >= CHUNK
           @sent.wait(seen)
@@ -128,7 +129,7 @@ module Heddle
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # Without the at_exit handlers, which are the parent's.
+      # Skips the at_exit handlers, which are the parent's.
       def leave(status, signal)
         Worker.flush_output
         if signal

@@ -2,12 +2,12 @@
 
 module Heddle
   class Processes
-    # One call: starts the workers, deals the items out, collects what comes back, and ends the workers.
+    # One call: starts the workers, deals out the items, collects the answers, and ends the workers.
     #
-    # All of it happens in the caller's own fiber, which waits for all sockets at once. IO.select asks the scheduler, where
-    # there is one.
+    # All of it happens in the caller's own fiber, which waits for all sockets at once. IO.select calls the scheduler,
+    # if one is active.
     class Dealer
-      # Every so many seconds it looks whether a worker has died whose socket some child of it still holds open.
+      # Seconds between checks for dead workers whose socket a child of theirs still holds open.
       LOOK = 1.0
 
       FIRST_PAUSE = 0.0005
@@ -18,7 +18,7 @@ module Heddle
       # @param processes [Processes]
       # @param block [Proc] called with each item, in a worker
       # @param keep [Boolean] whether the values are sent back
-      # @param room [#call, nil] says whether another item may be taken
+      # @param room [#call, nil] returns whether another item may be taken
       def initialize(processes, block, keep:, room: nil)
         @processes = processes
         @block = block
@@ -29,9 +29,9 @@ module Heddle
         @look_at = now + LOOK
       end
 
-      # @param items [#each] several values that it yields at once are one item, an Array
+      # @param items [#each] values that `each` yields at once are one item, an Array
       # @yieldparam index [Integer] of an item
-      # @yieldparam payload [String] its value, as Transfer.load_value takes it
+      # @yieldparam payload [String] its value, for Transfer.load_value
       def run(items, &collect)
         @collect = collect || ->(_, _) {}
         items.to_enum.each_entry { |item| take(item, items) }
@@ -43,8 +43,8 @@ module Heddle
 
       private
 
-      # The next item of an Array comes at once: those that there is room for go in one write, and wake the worker once. From
-      # anything else it may be long in coming, and this one must not wait for it.
+      # An Array yields its next item at once: as many items as fit go in one write, which wakes the worker once. Any
+      # other source may wait long for its next item, and this item must not wait with it.
       def take(item, items)
         index = @taken
         payload = Transfer.dump_item(item, index)
@@ -55,7 +55,7 @@ module Heddle
         @taken += 1
       end
 
-      # All at once, so that they have the same state of the program to work with.
+      # Forks all workers at once, so that all see the same state of the program.
       def start_workers(items)
         known = items.respond_to?(:size) && items.size
         count = @processes.count
@@ -95,27 +95,27 @@ module Heddle
         end
       end
 
-      # What one has sent before its end counts.
+      # Answers that a worker sent before its end count.
       def look(readable)
         @look_at = now + LOOK
         dead = @workers.find { |worker| !readable&.include?(worker.socket) && worker.ended? }
         lose(dead) if dead
       end
 
-      # Its socket is closed, so it has ended, or does so now.
+      # The worker's socket is closed: the worker has ended, or is about to.
       def lose(worker)
         await([worker], KILLED)
         raise worker.lost
       end
 
-      # A worker that has nothing to do ends when its socket is closed; others have to be told.
+      # An idle worker ends when its socket is closed; the others need a signal.
       def finish(done)
         Heddle.shield(GRACE + KILLED) do
           done ? @workers.each(&:close) : @workers.each(&:terminate)
           await(@workers, GRACE)
         end
       ensure
-        # A deadline that has passed ends every wait: one for the lock that guards sockets, too.
+        # A deadline that has passed ends every wait, even for the lock that guards the sockets.
         Heddle.shield(2 * KILLED) do
           @workers.each(&:close)
           kill(@workers.reject(&:ended?))
@@ -126,11 +126,11 @@ module Heddle
         workers.each { |worker| worker.signal(:KILL) }
         await(workers, KILLED)
       ensure
-        # One that the kernel does not let go of now must not hold us, nor be left a zombie.
+        # A worker that the kernel cannot end yet must not delay the caller, nor stay a zombie.
         workers.each { |worker| Process.detach(worker.pid) unless worker.ended? }
       end
 
-      # @return [Boolean] whether all have ended within as many seconds
+      # @return [Boolean] whether all workers ended within these seconds
       def await(workers, seconds)
         limit = now + seconds
         pause = FIRST_PAUSE

@@ -4,22 +4,22 @@ require "zlib"
 
 module Heddle
   class Processes
-    # What travels between a worker and its parent: a mark, a byte that says what it is, the item's number, a length, a check of
-    # the payload, a check of all these, and the payload.
+    # The protocol between a worker and its parent. A frame is a mark, a byte for its kind, the item's number, a length,
+    # a checksum of the payload, a checksum of this header, and the payload.
     #
-    # A block may write to any descriptor, so also to that of its worker's connection, and a library that was told a wrong
-    # number does. The checks tell such bytes from frames: a length that is none must not have the other side wait for ever.
+    # A block can write to any descriptor, even to its worker's connection; a library with a wrong number does. The
+    # checksums tell such bytes from frames: a garbage length would make the other side wait for ever.
     class Frames
-      # What has come is no frame.
+      # The bytes received are not a frame.
       class Garbage < StandardError
       end
 
-      # To a worker, and what comes back.
+      # Kinds: to a worker, and back.
       ITEM = 0
       VALUE = 1
       ERROR = 2
 
-      # Bytes of a payload, at most.
+      # The most bytes of a payload.
       LARGEST = 1 << 30
 
       MARK = "\xF5Hed".b.freeze
@@ -39,11 +39,11 @@ module Heddle
         @buffer = String.new(encoding: Encoding::BINARY)
       end
 
-      # Takes what was read in, and yields the frames that are complete.
+      # Adds bytes that were read, and yields each complete frame.
       # @yieldparam kind [Integer]
       # @yieldparam index [Integer]
       # @yieldparam payload [String]
-      # @raise [Garbage] nothing can be taken from this connection any more
+      # @raise [Garbage] this connection is unusable from now on
       def push(bytes)
         @buffer << bytes
         start = 0
@@ -52,7 +52,7 @@ module Heddle
           break if @buffer.bytesize - start - HEADER_BYTES < size
 
           payload = @buffer.byteslice(start + HEADER_BYTES, size)
-          raise Garbage, "the check of its payload fails" unless Zlib.crc32(payload) == sum
+          raise Garbage, "the checksum of its payload does not match" unless Zlib.crc32(payload) == sum
 
           start += HEADER_BYTES + size
           yield kind, index, payload
@@ -68,13 +68,13 @@ module Heddle
         mark, kind, index, size, sum, check = @buffer.unpack(HEADER, offset: start)
         check_mark(mark)
         unless Zlib.crc32(@buffer.byteslice(start, FIELD_BYTES)) == check && size <= LARGEST
-          raise Garbage, "the check of its header fails"
+          raise Garbage, "the checksum of its header does not match"
         end
 
         [kind, index, size, sum]
       end
 
-      # Of a header that is not complete, too: what follows may never come.
+      # Also checks an incomplete header: the rest may never come.
       def check_mark(found)
         raise Garbage, "it begins with #{found.inspect}" unless MARK.start_with?(found)
       end

@@ -3,13 +3,14 @@
 module Heddle
   class Processes
     # Values from several processes, one by one and in order; made by {Processes#stream}. Each call of `each`, and of
-    # whatever Enumerable makes of it, does the work anew.
+    # any method of Enumerable, repeats the work.
     #
-    # With an external enumerator (`each_entry.next`, `to_enum`) the workers stay until it has come to its end.
+    # With an external enumerator (`each_entry.next`, `to_enum`) the workers run until the enumerator has ended.
     class Stream
       include Enumerable
 
-      # Bytes of values that may wait for one before them, until no more items are taken. What is in work then still comes.
+      # While more bytes of values than this wait for an earlier value, no items are taken. Values of items in work
+      # still arrive.
       BYTES = 16 << 20
 
       # @api private
@@ -20,7 +21,7 @@ module Heddle
         @ahead = ahead
       end
 
-      # @yieldparam value [Object] of the next item. Leaving the block early ends the workers.
+      # @yieldparam value [Object] the next item's value. Leaving the block early ends the workers.
       # @return [self]
       def each
         return enum_for(:each) unless block_given?

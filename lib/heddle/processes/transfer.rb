@@ -2,10 +2,10 @@
 
 module Heddle
   class Processes
-    # Items, values and errors as bytes, and back.
+    # Turns items, values and errors into bytes, and back.
     module Transfer
-      # What user code in marshal_dump and the like raises (a class that an autoload does not find, say), nesting that is too
-      # deep, and lengths beyond memory.
+      # Errors of Marshal: those of user code in marshal_dump and the like (an autoload that does not find its class,
+      # say), too deep nesting, and lengths beyond memory.
       REFUSALS = [StandardError, ScriptError, SystemStackError, NoMemoryError].freeze
       TEXT = 80
       CAUSES = 8
@@ -25,8 +25,9 @@ module Heddle
         def dump_value(value, index, item)
           bounded(Marshal.dump(value))
         rescue *REFUSALS => error
-          raise NotMarshalable, "the value of #{label(index, item)}, a #{value.class}, cannot be sent from its worker process: " \
-            "#{error.message}. Return what Marshal can dump, or nothing"
+          raise NotMarshalable,
+            "the value of #{label(index, item)}, a #{value.class}, cannot be sent from its worker process: " \
+            "#{error.message}. Return nil, or a value that Marshal can dump"
         end
 
         # @return [Object]
@@ -44,11 +45,12 @@ module Heddle
           rescue *REFUSALS => refusal
             reason = refusal.message
           end
-          Marshal.dump([label(index, item), "#{error.class}: #{text { error.message }}", backtrace_of(error), chain, reason])
+          Marshal.dump([label(index, item), "#{error.class}: #{text { error.message }}",
+            backtrace_of(error), chain, reason])
         end
 
-        # @return [Exception] what the worker raised, with its backtrace there and +caller_lines+ below; or what says that it
-        #   cannot be had
+        # @return [Exception] the worker's error, with its backtrace from the worker above +caller_lines+; or a
+        #   {NotMarshalable} in its place
         def load_error(payload, caller_lines)
           label, summary, backtrace, chain, reason = Marshal.load(payload) # rubocop:disable Security/MarshalLoad
           begin
@@ -56,12 +58,13 @@ module Heddle
           rescue *REFUSALS => refusal
             reason = refusal.message
           end
-          error ||= NotMarshalable.new("#{label} raised #{summary}, which cannot be sent from its worker process: #{reason}")
+          error ||= NotMarshalable.new("#{label} raised #{summary}, which cannot be sent from its " \
+            "worker process: #{reason}")
           error.set_backtrace([*backtrace, *caller_lines])
           error
         end
 
-        # @return [String] the item as a message names it
+        # @return [String] the item, for messages
         def label(index, item) = "item #{index} (#{text { item.inspect }})"
 
         private
@@ -69,10 +72,10 @@ module Heddle
         def bounded(bytes)
           return bytes if bytes.bytesize <= Frames::LARGEST
 
-          raise TypeError, "its dump takes #{bytes.bytesize} bytes, of #{Frames::LARGEST} at most"
+          raise TypeError, "its dump has #{bytes.bytesize} bytes, more than #{Frames::LARGEST}"
         end
 
-        # A class may have a method `backtrace` of its own.
+        # A class may define a method `backtrace` of its own.
         def backtrace_of(error)
           lines = error.backtrace
           lines if lines.is_a?(Array) && lines.all?(String)
@@ -101,7 +104,7 @@ module Heddle
           end
         end
 
-        # Only raise sets it.
+        # Only `raise` sets a cause.
         def with_cause(error, cause)
           raise error, cause: cause
         rescue Exception => raised # rubocop:disable Lint/RescueException

@@ -4,24 +4,24 @@ require "socket"
 
 module Heddle
   class Processes
-    # A worker as its parent sees it.
+    # The parent's view of a worker.
     class Worker
-      # Bytes that may wait to be sent before it gets no more items.
+      # While more bytes than this wait to be sent, the worker gets no items.
       OUTGOING = 1 << 20
       CHUNK = 1 << 16
       private_constant :OUTGOING, :CHUNK
 
-      # Our ends of the sockets of all workers of this process. No child must keep one: the other end
-      # would then not see that we are gone. Nor may a child of another thread be forked between the making of a pair and the
-      # closing of its far end.
+      # This process's ends of all workers' sockets. No child may keep one open: the worker would then not see that its
+      # parent has died. Nor may another thread fork between the creation of a socket pair and the close of its far end.
       @ends = {}.compare_by_identity
       @lock = Thread::Mutex.new
 
       class << self
-        # Forks.
+        # Forks a worker.
         #
-        # @param workers [Array<Worker>] gets the new one, in the parent: as soon as there is one, and whatever strikes then
-        # @yieldparam socket [UNIXSocket] the child's end; called in the child, which ends with it
+        # @param workers [Array<Worker>] gets the new worker, in the parent: right after the fork, even if an exception
+        #   strikes then
+        # @yieldparam socket [UNIXSocket] the child's end; called in the child, which ends with the block
         # @return [void]
         def start(workers, fibers)
           parent = Process.pid
@@ -30,8 +30,8 @@ module Heddle
             socket = fork_connected(workers, fibers)
             yield socket if socket
           ensure
-            # Whatever strikes a child before it is at work: nothing of what is above it on the stack is its own. What strikes
-            # before `parent` is known does not come here, where it would end the parent.
+            # Handles exceptions that strike a child before its work begins: no frame above this on the stack is the
+            # child's. Exceptions before `parent` is set do not reach this line, where they would end the parent.
             exit!(1) unless Process.pid == parent
           end
         end
@@ -39,26 +39,27 @@ module Heddle
         # @api private
         def forget(socket) = @lock.synchronize { @ends.delete(socket) }
 
-        # @api private In a child of fork, a worker or not: our ends are the parent's. With a copy of one open a worker would not
-        # see that its parent is no more.
+        # @api private Closes our copies of the parent's sockets in a child of fork, worker or not. While another
+        #   process holds a copy open, a worker does not see that its parent has ended.
         def forget_all
           @ends.each_key { |socket| socket.close unless socket.closed? }
           @ends.clear
         end
 
-        # Before a fork, after which both would write what is in these buffers, and before an exit! that would not.
+        # Call this before a fork, after which both processes would write the buffered bytes, and before `exit!`, which
+        # would drop them.
         def flush_output
           [$stdout, $stderr, STDOUT, STDERR].uniq.each do |io| # rubocop:disable Style/GlobalStdStream
             io.flush
           rescue SystemCallError, IOError
-            next # closed, or nobody reads it
+            next # closed, or without a reader
           end
         end
 
         private
 
-        # A fork takes milliseconds. What another thread raises in this one meanwhile (a timeout, a kill) waits until the worker
-        # is in its parent's list: one that nobody knows would stay for as long as the parent.
+        # A fork takes milliseconds. Exceptions from other threads (a timeout, a kill) wait until the worker is in its
+        # parent's list: an unlisted worker would live as long as its parent.
         #
         # @return [UNIXSocket, nil] the child's end, in the child
         def fork_connected(workers, fibers)
@@ -84,7 +85,7 @@ module Heddle
         end
       end
 
-      # In front of Process._fork, through which every fork of Ruby code goes.
+      # Prepended to Process: every fork of Ruby code calls _fork.
       #
       # @api private
       module AfterFork
@@ -100,12 +101,12 @@ module Heddle
       attr_reader :pid
       # @return [UNIXSocket]
       attr_reader :socket
-      # @return [Hash{Integer => Object}] the items that it has
+      # @return [Hash{Integer => Object}] the worker's items
       attr_reader :items
-      # @return [Process::Status, nil] once it has ended
+      # @return [Process::Status, nil] nil until the process has ended
       attr_reader :status
 
-      # @param descriptor [Integer] the number that its end of the connection has in the worker
+      # @param descriptor [Integer] the connection's file descriptor in the worker
       def initialize(pid, socket, descriptor, fibers)
         @pid = pid
         @parent = Process.pid
@@ -118,59 +119,61 @@ module Heddle
         @sent = 0
       end
 
-      # @return [Boolean] whether it can have another item
+      # @return [Boolean] whether the worker can take another item
       def room? = @items.size < @fibers && @outgoing.bytesize - @sent < OUTGOING
 
-      # @return [Boolean] whether something is left to be sent
+      # @return [Boolean] whether bytes wait to be sent
       def owed? = @sent < @outgoing.bytesize
 
-      # Takes the item in; {#flush} sends it.
+      # Queues the item; {#flush} sends it.
       def give(index, item, payload)
         @items[index] = item
         @outgoing << Frames.header(Frames::ITEM, index, payload) << payload
       end
 
-      # Sends what the socket takes.
+      # Sends as many bytes as the socket accepts.
       def flush
         while owed?
           count = @socket.write_nonblock(@outgoing.byteslice(@sent, CHUNK), exception: false)
-          return if count == :wait_writable
+          return drop_sent if count == :wait_writable
 
           @sent += count
         end
-        forget_sent
+        drop_all
       rescue Errno::EPIPE, Errno::ECONNRESET
-        forget_sent # reading tells that it is gone
+        drop_all # reading tells that it is gone
       end
 
-      # @return [String, :wait_readable, nil] nil when it is gone
+      # @return [String, :wait_readable, nil] nil when the worker closed the connection
       def receive
         @socket.read_nonblock(CHUNK, exception: false)
       rescue Errno::ECONNRESET
         nil
       end
 
-      # Takes in what was received, and yields the answers that are complete. Each is to an item that it had until then.
+      # Adds received bytes, and yields each complete answer. The answer's item is no longer the worker's.
       #
       # @yieldparam kind [Integer] Frames::VALUE or Frames::ERROR
       # @yieldparam index [Integer]
       # @yieldparam payload [String]
-      # @raise [WorkerLost] when something else has come
+      # @raise [WorkerLost] when the bytes are not an answer
       def answers(bytes)
         @frames.push(bytes) do |kind, index, payload|
-          raise Frames::Garbage, "it is of kind #{kind}" unless kind == Frames::VALUE || kind == Frames::ERROR
-          raise Frames::Garbage, "it is for item #{index}, which this worker does not have" unless @items.key?(index)
+          raise Frames::Garbage, "unknown kind #{kind}" unless kind == Frames::VALUE || kind == Frames::ERROR
+          raise Frames::Garbage, "it answers item #{index}, which this worker does not have" unless @items.key?(index)
 
           @items.delete(index)
           yield kind, index, payload
         end
       rescue Frames::Garbage => error
-        raise WorkerLost.new("worker process #{@pid} sent what is no answer (#{error.message}; did a block write to its file " \
-          "descriptor #{@descriptor}, which is its connection?) with #{burden}", @items.values, @status), cause: nil
+        message = "worker process #{@pid} sent a malformed answer (#{error.message}; did a block write to file " \
+          "descriptor #{@descriptor}, the worker's connection?) with #{burden}"
+        raise WorkerLost.new(message, @items.values, @status), cause: nil
       end
 
-      # Its reading end then tells the worker that there is nothing more to do. Closing does not, while some other child of
-      # this process has the socket, too; and what such a child does itself must not reach the worker.
+      # Shuts the socket down, so that the worker reads the end of its work. A close alone does not reach the worker
+      # while another child of this process has the socket, too. When such a child calls this, the worker must not
+      # notice.
       def close
         return if @socket.closed?
 
@@ -193,26 +196,36 @@ module Heddle
         @reaped = true # somebody else waits for all children of this process
       end
 
-      # @param name [Symbol] of the signal; nothing happens to one that has ended
+      # @param name [Symbol] of the signal; a process that has ended gets none
       def signal(name)
         Process.kill(name, @pid) unless ended?
       rescue Errno::ESRCH
         nil
       end
 
-      # Has it run its `ensure` blocks and end. One that is stopped (SIGSTOP, Ctrl-Z) gets no SIGTERM before it goes on.
+      # Makes the process run its `ensure` blocks and end. A stopped process (SIGSTOP, Ctrl-Z) needs SIGCONT to get
+      # SIGTERM.
       def terminate
         signal(:TERM)
         signal(:CONT)
       end
 
-      # @return [WorkerLost] that it has ended when it should not have
+      # @return [WorkerLost] the error for a worker that ended too early
       def lost = WorkerLost.new("worker process #{@pid} #{ending} with #{burden}", @items.values, @status)
 
       private
 
-      def forget_sent
+      def drop_all
         @outgoing = String.new(encoding: Encoding::BINARY)
+        @sent = 0
+      end
+
+      # A worker that always has more to get may never have got all. So much at a time that the rest costs no more to
+      # copy.
+      def drop_sent
+        return if @sent < OUTGOING
+
+        @outgoing = @outgoing.byteslice(@sent, @outgoing.bytesize)
         @sent = 0
       end
 
@@ -231,7 +244,8 @@ module Heddle
 
         names = @items.first(LISTED).map { |index, item| Transfer.label(index, item) }
         names << "#{@items.size - LISTED} more" if @items.size > LISTED
-        "#{(@items.size == 1) ? "one item" : "#{@items.size} items"} in work, which may have been done in part: #{names.join(", ")}"
+        items = (@items.size == 1) ? "one item" : "#{@items.size} items"
+        "#{items} in work, which may be partly done: #{names.join(", ")}"
       end
     end
   end

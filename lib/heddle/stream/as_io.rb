@@ -2,11 +2,11 @@
 
 module Heddle
   class Stream
-    # The rest of what clients expect of a TCPSocket, on top of what is in C.
+    # Further methods that clients expect of a TCPSocket, on top of the methods in C.
     module AsIO
       include Enumerable
 
-      # @return [String] as {#gets}
+      # @return [String] see {#gets}
       # @raise [EOFError] at the end
       def readline(...)
         gets(...) || raise(EOFError, "end of file reached")
@@ -40,7 +40,7 @@ module Heddle
         read(1)
       end
 
-      # @return [String] as {#getc}
+      # @return [String] see {#getc}
       # @raise [EOFError] at the end
       def readchar
         getc || raise(EOFError, "end of file reached")
@@ -90,15 +90,15 @@ module Heddle
         nil
       end
 
-      # @param object [String, Integer] whose first character, or which byte
-      # @return [String, Integer] the same
+      # @param object [String, Integer] writes the String's first character, or this byte
+      # @return [String, Integer] the object
       def putc(object)
         write(object.is_a?(String) ? object[0] : (Integer(object) & 0xff).chr)
         object
       end
 
-      # As BasicSocket#recv; flags are for the socket, and go past what the stream holds. At the end it is nil, and before
-      # Ruby 3.3 "".
+      # Like BasicSocket#recv. With flags it reads from the socket itself, past the bytes that the stream holds. At the
+      # end it returns nil, before Ruby 3.3 "".
       def recv(length, flags = 0, buffer = nil)
         return to_io.recv(length, flags) unless flags.zero?
 
@@ -107,22 +107,24 @@ module Heddle
         (RUBY_VERSION < "3.3") ? "" : nil
       end
 
-      # As BasicSocket#send, which takes bytes and flags; anything else is Object#send.
+      # BasicSocket#send for a String and flags; Object#send for any other arguments.
       def send(*arguments, **options, &block)
-        return super unless arguments.size == 2 && arguments[0].is_a?(String) && arguments[1].is_a?(Integer) && options.empty?
+        unless arguments.size == 2 && arguments[0].is_a?(String) && arguments[1].is_a?(Integer) && options.empty?
+          return super
+        end
 
         arguments[1].zero? ? syswrite(arguments[0]) : to_io.send(*arguments)
       end
 
-      # As IO#wait with a timeout, for reading only.
+      # Like IO#wait with a timeout, for reading only.
       #
       # @param timeout [Numeric, nil] seconds
-      # @return [self, nil] nil when they are over before there is something to read
+      # @return [self, nil] nil when the timeout ends first
       def wait(timeout = nil)
         wait_readable(timeout)
       end
 
-      # The reading side only: what is written still goes out.
+      # Closes the reading side only: written bytes are still sent.
       def close_read
         to_io.close_read
       end
@@ -133,7 +135,7 @@ module Heddle
       end
       alias_method :to_i, :fileno
 
-      # Sends what was written; what becomes of it behind the socket nobody can say.
+      # Sends the buffered bytes. Whether the peer gets them is not known.
       #
       # @return [0]
       def fsync
@@ -141,7 +143,7 @@ module Heddle
         0
       end
 
-      # The bytes are binary, and stay so.
+      # The stream's bytes are always binary.
       def binmode
         self
       end

@@ -4,13 +4,13 @@ require "openssl"
 
 module Heddle
   class Stream
-    # TLS by Ruby's own openssl, driven by the stream: the handshake and all that follows wait as the stream does. The peer is
-    # verified unless the caller says otherwise; sessions are kept and used again.
+    # TLS by Ruby's own openssl, driven by the stream: the handshake and all later operations wait as the stream does.
+    # The peer is verified by default; sessions are kept and reused.
     module TLS
-      # How many peers' sessions are kept.
+      # The most peers whose sessions are kept.
       SESSIONS = 256
 
-      # How many different sets of options are.
+      # The most sets of options whose contexts are kept.
       CONTEXTS = 64
 
       @sessions = {}
@@ -21,30 +21,35 @@ module Heddle
         # Does the handshake on a stream.
         #
         # @param stream [Stream] at rest
-        # @param host [String, nil] whose certificate it has to be, also what the server is told (SNI). nil is refused
-        #   while the peer is verified
-        # @param options [true, Hash, OpenSSL::SSL::SSLContext] a context is taken as it is. A Hash: +hostname:+ (another
-        #   name for the certificate), +ca_file:+, +ca_path:+ (authorities in place of the system's), +cert:+, +key:+ (our
-        #   own, PEM or OpenSSL objects), +key_password:+ (of a PEM that has one), <tt>verify: false</tt> (anybody will do: only for tests), and whatever
-        #   OpenSSL::SSL::SSLContext#set_params knows. TLS 1.2 is the least unless +min_version:+ says otherwise
+        # @param host [String, nil] the name that the certificate must have, also sent to the server (SNI). nil raises
+        #   ArgumentError while the peer is verified
+        # @param options [true, Hash, OpenSSL::SSL::SSLContext] a context is used unchanged. A Hash: +hostname:+
+        #   (another name for the certificate), +ca_file:+, +ca_path:+ (authorities in place of the system's), +cert:+,
+        #   +key:+ (our own, PEM or OpenSSL objects), +key_password:+ (of an encrypted PEM), <tt>verify: false</tt>
+        #   (accepts any peer: only for tests), <tt>verify_hostname: false</tt> (accepts any name that the authorities
+        #   signed), and all options of OpenSSL::SSL::SSLContext#set_params. +min_version:+ is TLS 1.2 by default
         # @return [OpenSSL::SSL::SSLSocket]
-        # @raise [OpenSSL::SSL::SSLError] when the peer is not who it should be; [DeadlineExceeded]
+        # @raise [OpenSSL::SSL::SSLError] when the peer's certificate does not verify
+        # @raise [DeadlineExceeded]
         def start(stream, host, options = true)
           if stream.buffered > 0
             stream.poison
-            raise IOError, "#{stream.peer} sent #{stream.buffered} bytes in the clear before TLS began: they might be anybody's"
+            raise IOError, "#{stream.peer} sent #{stream.buffered} bytes in clear text before TLS began: " \
+              "they might be anybody's"
           end
           options = options.transform_keys(&:to_sym) if options.is_a?(Hash)
           name = (options[:hostname] if options.is_a?(Hash)) || host
           context = context_for(options)
           socket = OpenSSL::SSL::SSLSocket.new(stream.to_io, context)
           socket.sync_close = true
-          handshake(stream, socket, context, name)
+          # A context of OpenSSL's own says false unless it was told: only a Hash can mean it.
+          named = !options.is_a?(Hash) || options[:verify_hostname] != false
+          handshake(stream, socket, context, name, named)
           socket
         end
 
-        # Called once something was read, which is when TLS 1.3 has told us the session too. OpenSSL's own callback is of no
-        # use: Ruby loses the interrupts that arrive inside of it (a Thread#raise, a deadline).
+        # Called after the first read, when TLS 1.3, too, has sent the session. OpenSSL's own callback cannot be used:
+        # Ruby loses interrupts that arrive inside the callback (a Thread#raise, a deadline).
         #
         # @api private
         def keep_session(socket)
@@ -59,9 +64,11 @@ module Heddle
 
         private
 
-        def handshake(stream, socket, context, name)
+        def handshake(stream, socket, context, name, named)
           verified = context.verify_mode != OpenSSL::SSL::VERIFY_NONE
-          raise ArgumentError, "whose certificate is it to be? pass the host's name (hostname:)" if verified && !name
+          if verified && named && !name
+            raise ArgumentError, "hostname: is missing: TLS checks the certificate against the host's name"
+          end
 
           socket.hostname = name if name && !address?(name)
           key = [context, name, stream.peer]
@@ -69,7 +76,7 @@ module Heddle
           socket.session = session if session
           socket.instance_variable_set(:@heddle_session_key, key)
           shake(stream, socket)
-          socket.post_connection_check(name) if verified
+          socket.post_connection_check(name) if verified && named
           complete = true
         ensure
           unless complete
@@ -92,7 +99,8 @@ module Heddle
           name.match?(/\A\d+\.\d+\.\d+\.\d+\z/) || name.include?(":")
         end
 
-        # One for all connections with the same options: authorities are read once, and sessions belong to a context.
+        # One context for all connections with the same options: authorities are read once, and sessions belong to a
+        # context.
         def context_for(options)
           return options if options.is_a?(OpenSSL::SSL::SSLContext)
 
@@ -119,30 +127,33 @@ module Heddle
           context
         end
 
-        # OpenSSL's own errors name neither the option nor the file.
+        # OpenSSL's own error messages name neither the option nor the file.
         def check(context, options)
           unknown = options.keys.reject { |name| context.respond_to?("#{name}=") }
-          raise ArgumentError, "there are no options of TLS named #{unknown.map(&:inspect).join(", ")}" unless unknown.empty?
+          unless unknown.empty?
+            raise ArgumentError, "unknown options of TLS: #{unknown.map(&:inspect).join(", ")}"
+          end
 
           {ca_file: :file?, ca_path: :directory?}.each do |name, test|
             path = options[name]
             next if path.nil? || (File.public_send(test, path) && File.readable?(path))
 
-            raise ArgumentError, "#{name}: #{path.inspect} is no #{test.to_s.chomp("?")} that can be read"
+            raise ArgumentError, "#{name}: #{path.inspect} is not a readable #{test.to_s.chomp("?")}"
           end
         end
 
         def certificate(pem)
           OpenSSL::X509::Certificate.new(pem)
         rescue OpenSSL::X509::CertificateError => error
-          raise ArgumentError, "cert: is no certificate in PEM or DER (#{error.message})"
+          raise ArgumentError, "cert: is not a certificate in PEM or DER (#{error.message})"
         end
 
-        # Without a password OpenSSL would ask the terminal for that of a key that has one, and all threads would wait.
+        # For an encrypted key without a password, OpenSSL would prompt on the terminal, and all threads would wait.
         def private_key(pem, password)
           OpenSSL::PKey.read(pem, password || "")
         rescue OpenSSL::PKey::PKeyError
-          raise ArgumentError, "key: is no private key in PEM or DER, or is locked by #{password ? "another" : "a"} password (key_password:)", cause: nil
+          raise ArgumentError, "key: is not a private key in PEM or DER, " \
+            "or is locked by #{password ? "another" : "a"} password (key_password:)", cause: nil
         end
       end
     end

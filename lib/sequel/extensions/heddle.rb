@@ -4,33 +4,34 @@ require "heddle" unless defined?(Heddle::FiberPool)
 require "heddle/drivers"
 
 module Sequel
-  # The extension +heddle+: what a deadline, a cancel, Timeout.timeout, Thread#raise or Thread#kill interrupts leaves no
-  # connection in the pool that is at work, closed, or inside a transaction.
+  # The extension +heddle+: after an interrupt by a deadline, a cancel, Timeout.timeout, Thread#raise or Thread#kill, no
+  # connection returns to the pool while it runs a query, is closed, or is inside a transaction.
   #
   #   DB.extension(:heddle)      # or, for all databases: require "heddle/sequel"
   #
-  # - An interrupted query is stopped on the server. On PostgreSQL the connection is then proven clean and kept; those of
-  #   mysql2 and Trilogy are closed, and the next one who needs a connection gets another. MySQL and MariaDB are told to
-  #   stop the query by a connection of their own; the option <tt>kill_queries: false</tt> of Sequel.connect leaves it be.
-  # - An interrupted transaction whose ROLLBACK was not answered ends with its connection.
+  # - An interrupted query is stopped on the server. On PostgreSQL the connection is then proven clean and kept; those
+  #   of mysql2 and Trilogy are closed, and the next caller gets another. For MySQL and MariaDB a second connection
+  #   tells the server to stop the query; the option <tt>kill_queries: false</tt> of Sequel.connect disables that.
+  # - If the ROLLBACK of an interrupted transaction gets no answer, the connection is closed.
   # - In tasks each task has a connection of its own, as with Sequel's extension +fiber_concurrency+.
-  # - On SQLite the wait for a lock (the option +timeout+) stops neither other threads nor other tasks, and has deadlines.
+  # - On SQLite the wait for a lock (the option +timeout+) stops neither other threads nor other tasks, and has
+  #   deadlines.
   # - A connection that the server closed is a Sequel::DatabaseDisconnectError with Trilogy, too.
   #
-  # It works with the adapters postgres (gem pg), mysql2, trilogy and sqlite, and with all of Sequel's connection pools.
+  # Works with the adapters postgres (gem pg), mysql2, trilogy and sqlite, and with all of Sequel's connection pools.
   module HeddleConnections
-    # Which task a connection is for.
+    # Identifies the owner of a connection.
     module Concurrency
       # @return [Fiber, Thread]
       def current = ::Heddle::Task.current ? Fiber.current : super
     end
 
-    # A connection in the pool that nobody can use any more.
+    # An unusable connection was found in the pool.
     class Closed < DatabaseDisconnectError; end
 
-    # In front of the methods of the Sequel::Database.
+    # Prepended to the methods of the Sequel::Database.
     module Database
-      # Every adapter's queries go through here.
+      # Every adapter calls this for its queries.
       def log_connection_yield(sql, conn, args = nil)
         driver = ::Heddle.const_get(:Drivers).of(conn)
         before = $!
@@ -50,7 +51,7 @@ module Sequel
         super
       end
 
-      # There is nothing to roll back on a connection that is closed.
+      # A closed connection has no transaction to roll back.
       def rollback_transaction(conn, opts = OPTS)
         super unless ::Heddle.const_get(:Drivers).of(conn).closed?(conn)
         finished(conn)
@@ -70,19 +71,19 @@ module Sequel
       end
     end
 
-    # In front of the methods of its Sequel::ConnectionPool.
+    # Prepended to the methods of its Sequel::ConnectionPool.
     module Pool
       def self.extended(pool)
         pool.instance_variable_set(:@heddle_held, {}.compare_by_identity)
         pool.instance_variable_set(:@heddle_unfinished, {}.compare_by_identity)
       end
 
-      # The connections whose transaction has begun, and is not known to have ended.
+      # The connections whose transaction has begun, and may not have ended.
       #
       # @api private
       attr_reader :heddle_unfinished
 
-      # A closed connection is met by Sequel's own answer to those: it leaves the pool, and another takes its place.
+      # Lets Sequel handle a closed connection as usual: it removes the connection from the pool, and makes another.
       def hold(*server)
         super do |conn|
           next yield(conn) if @heddle_held.key?(conn)
@@ -93,10 +94,35 @@ module Sequel
           return_clean(driver, conn) { yield conn }
         end
       rescue Closed
+        heddle_let_go(*server)
         retry
       end
 
       private
+
+      # A thread that was struck while Sequel lent it a connection (Thread#raise, Timeout) still has that one, and is
+      # lent it again and again. It goes back to the others, where Sequel meets it.
+      def heddle_let_go(server = nil)
+        return unless respond_to?(:owned_connection, true) # pools of a single connection
+
+        holder = Sequel.current
+        shard = [pick_server(server)] if method(:owned_connection).arity == 2
+        return unless (conn = owned_connection(holder, *shard))
+
+        lease = shard ? [holder, conn, *shard] : [holder]
+        pool_type.end_with?("timed_queue") ? release(*lease) : sync { release(*lease) }
+      end
+
+      # Sequel turns every exception of a connect into its own StandardError. A program that rescues it would keep a
+      # cancelled task alive, and go on after a Timeout or an Interrupt.
+      def make_new(*)
+        super
+      rescue ::Sequel::DatabaseConnectionError => error
+        case error.wrapped_exception
+        when nil, ::StandardError, ::ScriptError then raise
+        else raise error.wrapped_exception
+        end
+      end
 
       def return_clean(driver, conn)
         before = $!

@@ -3,7 +3,7 @@
 module DatabaseSuite
   # Heddle::DB::Pool, with #pool(**options) and the rest of Queries.
   module Pools
-    def test_a_connection_serves_one_after_another
+    def test_a_connection_serves_one_borrower_after_another
       with_pool(size: 2) do |pool|
         first = pool.with { |db| db }
         second = pool.with { |db| db }
@@ -27,8 +27,8 @@ module DatabaseSuite
       end
     end
 
-    # One who asks again after its turn comes behind all who wait.
-    def test_whoever_waits_longest_is_next
+    # A task that asks again after its turn comes behind all that wait.
+    def test_the_longest_waiter_gets_the_next_connection
       with_pool(size: 1) do |pool|
         order = Thread::Queue.new
         each_at_once(4) { |n| 5.times { pool.with { |db| order << n && db.query(sleep_sql(0.005)) } } }
@@ -37,7 +37,7 @@ module DatabaseSuite
       end
     end
 
-    def test_nobody_waits_for_ever
+    def test_a_wait_for_a_connection_times_out
       with_pool(size: 1, checkout_timeout: 0.2) do |pool|
         pool.with do
           error = assert_within(2, at_least: 0.15) { assert_raises(Heddle::DB::PoolTimeout) { pool.query("select 1") } }
@@ -49,7 +49,7 @@ module DatabaseSuite
       end
     end
 
-    def test_what_is_not_at_rest_is_not_handed_on
+    def test_a_busy_connection_is_not_handed_on
       with_pool(size: 1) do |pool|
         pool.with do |db|
           db.start_transaction
@@ -84,7 +84,7 @@ module DatabaseSuite
       end
     end
 
-    def test_those_who_cannot_connect_do_not_take_places
+    def test_failed_connects_free_their_places
       in_host do
         pool = pool(size: 1, database: "there_is_no_such_base")
         3.times { assert_raises(Heddle::DB::LoginFailed) { pool.query("select 1") } }
@@ -93,7 +93,7 @@ module DatabaseSuite
     end
 
     # The bench has the figure; here three times the ideal is enough.
-    def test_fifty_at_once
+    def test_fifty_borrowers_at_once
       with_pool(size: 50) do |pool|
         each_at_once(50) { pool.query("select 1") }
         assert_within(3 * 0.2, remeasure: 3) { each_at_once(50) { pool.query(sleep_sql(0.2)) } }
@@ -111,7 +111,7 @@ module DatabaseSuite
       end
     end
 
-    # So many tasks, or threads.
+    # Starts +count+ tasks, or threads.
     def each_at_once(count, &block)
       return count.times.map { |n| Thread.new { block.call(n) } }.each(&:value) unless Fiber.scheduler
 

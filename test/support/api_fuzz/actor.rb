@@ -9,9 +9,9 @@ require_relative "operations/descriptors"
 require_relative "operations/processes"
 
 module ApiFuzz
-  # What Thread#raise raises.
+  # Raised by Thread#raise.
   class Strike < StandardError
-    # @return [Actor] of the thread that was struck
+    # @return [Actor] the actor of the thread that was struck
     attr_reader :target
 
     def initialize(target)
@@ -20,7 +20,7 @@ module ApiFuzz
     end
   end
 
-  # What Timeout.timeout raises.
+  # Raised by Timeout.timeout.
   class LimitPassed < StandardError
     attr_reader :scope
 
@@ -30,7 +30,7 @@ module ApiFuzz
     end
   end
 
-  # A task, or a thread, that does a few operations. Its name and the round's seed decide which.
+  # A task or a thread that runs a few operations. Its name and the round's seed choose them.
   class Actor
     include Operations::Tasks
     include Operations::Scopes
@@ -42,13 +42,13 @@ module ApiFuzz
     OPERATIONS = instance_methods.grep(/\Aoperation_/).sort.freeze
     DEEPEST = 4
     STEPS = [10, 5, 3, 2].freeze
-    # What an operation may meet because another one closed, struck or ended what it works with.
+    # Errors that an operation may see because another actor closed, struck or ended the object that it uses.
     EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, ClosedQueueError].freeze
 
     attr_reader :name, :round, :owner, :token, :lives, :doing
     attr_accessor :task, :thread, :fiber, :way
 
-    # @param owner [Actor, nil] the one of its thread; nil when it is itself a thread's
+    # @param owner [Actor, nil] the actor of its thread; nil for an actor that is itself a thread's
     def initialize(round, name, parent: nil, owner: nil)
       @round = round
       @name = name
@@ -63,8 +63,8 @@ module ApiFuzz
       @lives = 0
     end
 
-    # Does its operations, or what the block says. What leaves it is recorded: whoever gets it from a task, a run or a
-    # thread may.
+    # Runs the actor's operations, or the block. Records the error that leaves it: code that waits for a task, a run
+    # or a thread may get that error.
     def live(&block)
       @lives += 1
       @fiber = Fiber.current
@@ -89,12 +89,12 @@ module ApiFuzz
 
     def strikes = @strikes&.join("+")
 
-    # Whether a cancel may reach it: its own, or that of a run that somebody around it ended.
+    # Whether a cancel may reach the actor: one of its own, or of a run around it that somebody ended.
     def disturbed?
       @cancelled || @inherited || owner.ends_others? || round.over? || @scopes.any? || @parent&.disturbed? || false
     end
 
-    # Whether the end of its thread cancels what the others in it do.
+    # Whether the end of its thread cancels the thread's other actors.
     def ends_others? = struck? || @way == :thread_with_pool
 
     # Whether a deadline may be in force.
@@ -151,7 +151,7 @@ module ApiFuzz
 
     def places(backtrace) = Array(backtrace).first(12).map { |place| "\n    #{place}" }.join
 
-    # Says to the watch what would end the wait in the block.
+    # Tells the watch what would end the wait in the block.
     def waiting(what, cause, &block)
       round.watch.wait(what, self, cause, &block)
     end
@@ -160,7 +160,7 @@ module ApiFuzz
       Actor.new(round, "#{@name}.#{@children += 1}", parent: self, owner: owner)
     end
 
-    # A task for the operation's own use.
+    # A task that only this operation uses.
     def assist(&block)
       actor = child
       actor.task = Heddle.spawn(name: actor.name) { actor.live(&block) }

@@ -52,7 +52,7 @@ module ApiFuzz
 
     def living?(actor) = @living.key?(actor)
 
-    # An error that left an actor may come out of whoever asks for its value.
+    # An error that left an actor may be raised in whatever asks for the actor's value.
     def left(error) = @errors[error] = true
 
     def left?(error) = @errors.key?(error)
@@ -68,10 +68,10 @@ module ApiFuzz
 
     def crowded? = living_threads.size >= THREADS
 
-    # Whether all is to end.
+    # Whether all actors are to end.
     def over? = @over || false
 
-    # What a forked child does, in place of the round.
+    # What a forked child does instead of the round.
     def in_child
       trap("USR2", "DEFAULT")
       yield
@@ -79,10 +79,11 @@ module ApiFuzz
 
     private
 
-    # The actors of those threads. Others may start threads meanwhile: the Hash itself is not gone through.
+    # The actors of those threads. Other threads may be started meanwhile, so this must not iterate over the Hash
+    # itself.
     def living_threads = @threads.to_a.filter_map { |actor, thread| actor if thread.alive? }
 
-    # Threads whose starter was interrupted may still be at work, and start others.
+    # Threads whose starter was interrupted may still run, and start others.
     def finish
       @over = true
       end_thread(*@threads.shift) until @threads.empty?

@@ -7,11 +7,12 @@ require_relative "round"
 require_relative "watch"
 
 module ApiFuzz
-  # Rounds, one after another, and what has to hold at their end.
+  # Runs round after round, and checks the invariants at their end.
   class Session
     ROUND_SECONDS = 30
-    # Descriptors that may be there at the end beyond those of the start: of objects that the GC may not have found yet.
-    # And Ruby 3.1 itself never closes some of those whose IO#close a kill interrupts, in plain threads, too.
+    # How many descriptors more than at the start may be open at the end: they belong to objects that the GC may not
+    # have found yet. Ruby 3.1 itself never closes some descriptors whose IO#close a kill interrupts, in plain
+    # threads, too.
     SPARE_DESCRIPTORS = (RUBY_VERSION < "3.2") ? 60 : 6
 
     def initialize(seed:, seconds:, round: nil, first: 0, only: nil)
@@ -43,7 +44,7 @@ module ApiFuzz
       verdict
     end
 
-    # Remembers what was done last, for the report.
+    # Keeps the last operations for the report.
     def note(line)
       @notes[@noted % @notes.size] = line
       @noted += 1
@@ -80,14 +81,14 @@ module ApiFuzz
       @descriptors = descriptors
     end
 
-    # Threads of Heddle.offload and of deadlines end a second or two after their last use.
+    # Threads of Heddle.offload and of deadlines end one or two seconds after their last use.
     def settle
       deadline = now + 8
       sleep 0.05 until strangers.empty? || now > deadline
       3.times { GC.start }
     end
 
-    # Timeout's own thread stays for ever.
+    # Timeout's own thread never ends.
     def strangers
       others = Thread.list - [Thread.current, @server, *@watch.threads]
       others.reject { |thread| thread.name&.start_with?("Timeout") }
@@ -119,7 +120,7 @@ module ApiFuzz
       @faults.empty?
     end
 
-    # Echoes a line, for whoever connects.
+    # A server that echoes a line to each client.
     def serve
       @listener = TCPServer.new("127.0.0.1", 0)
       @server = Thread.new do
@@ -136,7 +137,7 @@ module ApiFuzz
       end
     end
 
-    # Called on the watch's thread, or as a signal's handler. Says where everything is, and ends the process.
+    # Runs on the watch's thread, or as a signal handler. Prints the state of everything and ends the process.
     def give_up(message, wait = nil)
       say "FAULT in round #{@number} of seed #{@seed}: #{message}"
       say places(wait.actor, wait.fiber.backtrace) if wait
@@ -159,7 +160,7 @@ module ApiFuzz
       "#{scheduler.inspect}: #{error.message}"
     end
 
-    # Past any scheduler, and from a signal's handler.
+    # Writes past any scheduler, and also from a signal handler.
     def say(*lines) = $stdout.syswrite(lines.join("\n") << "\n")
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

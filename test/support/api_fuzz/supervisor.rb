@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module ApiFuzz
-  # Runs the program in a child with a hard deadline: one that hangs may hold the GVL, where none of its threads could
-  # end it. A child that is late is asked for its backtraces (SIGUSR2), then for Ruby's report of the C stack
+  # Runs the program in a child with a hard deadline: a program that hangs may hold the GVL, and then none of its
+  # threads could end it. A late child is asked for its backtraces (SIGUSR2), then for Ruby's report of the C stack
   # (SIGSEGV), then killed.
   class Supervisor
     GRACE = 5
@@ -31,7 +31,7 @@ module ApiFuzz
 
     private
 
-    # Prints it all. Whether one of the program's own children has crashed, which may have lost its parent by then.
+    # Prints all output. Returns whether a child of the program has crashed, which may have outlived its parent.
     def pass_on(reader)
       crashed = false
       reader.each_line do |line|
@@ -61,7 +61,7 @@ module ApiFuzz
       end
     end
 
-    # What the program's own children may have left.
+    # Ends children of the program that are left.
     def end_group(pid)
       Process.kill(:KILL, -pid)
     rescue Errno::ESRCH, Errno::EPERM

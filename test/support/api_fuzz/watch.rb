@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module ApiFuzz
-  # Knows every wait that is under way, and what would end it. A wait that goes on for two seconds although its cause
-  # has come has lost its wake-up. The seconds are counted in looks, which come late when the machine is busy.
+  # Knows every wait in progress, and what would end it. A wait that lasts two seconds longer than its cause has lost
+  # its wake-up. The seconds are counted in polls, which come late when the machine is busy.
   class Watch
     SECONDS = 2.0
     LOOK = 0.1
@@ -10,7 +10,7 @@ module ApiFuzz
     Wait = Struct.new(:what, :actor, :thread, :fiber, :since, :cause, :looks)
 
     # @param limit [Numeric] seconds that a round may take
-    # @yieldparam message [String] what is wrong; called once
+    # @yieldparam message [String] the fault; yielded once
     def initialize(limit, &report)
       @limit = limit
       @report = report
@@ -19,7 +19,7 @@ module ApiFuzz
       @looks = 0
     end
 
-    # Says that the current fiber waits inside the block for what makes +cause+ true.
+    # Records that the current fiber waits inside the block until +cause+ is true.
     def wait(what, actor, cause)
       wait = Wait.new(what, actor, Thread.current, Fiber.current, now, cause, 0)
       @waits[wait] = true
@@ -37,7 +37,7 @@ module ApiFuzz
       @round_began = nil
     end
 
-    # Call it once, before any scheduler is there.
+    # Call it once, before any scheduler exists.
     def start
       @thread = Thread.new do
         Thread.current.name = "watch"
@@ -53,10 +53,10 @@ module ApiFuzz
       @thread.join
     end
 
-    # Its own, which nobody has to end.
+    # The watch's own thread, which nothing else has to end.
     def threads = [@thread]
 
-    # All waits, with what they wait for.
+    # All waits, each with what it waits for.
     def waits
       @waits.keys.map do |wait|
         reason = came?(wait) ? "its cause has come" : "rightly"
@@ -74,7 +74,7 @@ module ApiFuzz
       return tell("#{late.actor} still waits for #{late.what}, #{SECONDS} s after its cause has come", late) if late
       return unless @round_began
 
-      tell("round #{@number} has not ended in #{@limit} s") if (@looks += 1) * LOOK >= @limit
+      tell("round #{@number} did not end within #{@limit} s") if (@looks += 1) * LOOK >= @limit
     end
 
     def tell(message, wait = nil)
@@ -87,7 +87,7 @@ module ApiFuzz
     def came?(wait)
       wait.cause.call
     rescue
-      false # what it asks for is closed meanwhile
+      false # the object that it asks is closed meanwhile
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

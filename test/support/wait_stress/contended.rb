@@ -5,20 +5,20 @@ require "socket"
 require_relative "../scripted_mysql"
 
 class WaitStress
-  # What workers wait for. Each calls #wait over and over; some may be interrupted there. Once all are to come to their
-  # end, #finish is called over and over; it wakes nobody that has missed a wake-up: Ruby does not know any more that
-  # it waits.
+  # What workers wait for. Each worker calls #wait over and over; some may be interrupted there. Once all are to end,
+  # #finish is called over and over; it wakes no worker that has missed a wake-up, since Ruby no longer knows that it
+  # waits.
   class Contended
     # @param workers [Integer] how many call #wait; the last {THREADS} are plain threads
-    # @param over [#call] whether all are to come to their end
+    # @param over [#call] whether all are to end
     def initialize(workers, over)
       @workers = workers
       @over = over
       prepare
     end
 
-    # A plain thread that is woken, and struck before it runs, leaves with what it was woken for (doc/limits.md): where
-    # the others wait for just that, no deadline is to strike it.
+    # A plain thread that is woken, and struck before it runs, takes its wake-up with it (doc/limits.md): no deadline
+    # may strike it where the others wait for that wake-up.
     def interruptible_threads? = true
 
     def finish = nil
@@ -31,7 +31,7 @@ class WaitStress
 
     def over? = @over.call
 
-    # Lets others run, or threads change, or goes on at once.
+    # Lets other tasks run, or threads switch, or continues at once.
     def breathe(random)
       case random.rand(4)
       when 0 then sleep(0)
@@ -41,7 +41,7 @@ class WaitStress
     end
 
     # Ruby before 4.0 loses a wake-up of a thread without a scheduler: where it unlocks the Mutex that a fiber waits
-    # for, it looks for interrupts after the call of `unblock`, before the thread counts as one that sleeps.
+    # for, it checks for interrupts after the call of `unblock`, before the thread counts as sleeping.
     def limit_in_threads
       0.5 unless task? || RUBY_VERSION >= "4.0"
     end
@@ -61,7 +61,7 @@ class WaitStress
     def wait(_, random) = @mutex.synchronize { @mutex.sleep(random.rand(0.002)) }
   end
 
-  # A third of the workers wakes the others.
+  # A third of the workers wake the others.
   class ConditionContended < Contended
     def interruptible_threads? = false
 
@@ -73,7 +73,7 @@ class WaitStress
       return wake(index, random) if index % 3 == 0 && index != 0
 
       @mutex.synchronize do
-        sleep(0) # others wait for the Mutex meanwhile: unlocking it wakes one
+        sleep(0) # others wait for the Mutex meanwhile: unlocking it wakes one of them
         @condition.wait(@mutex, limit_in_threads) unless over?
       end
     end
@@ -132,7 +132,7 @@ class WaitStress
     def finish = @monitor.synchronize { @condition.broadcast }
   end
 
-  # A ring: each hands what it got to the next.
+  # A ring: each worker passes what it got to the next.
   class QueueContended < Contended
     def prepare = @queues = Array.new(@workers) { Thread::Queue.new << :start }
 
@@ -153,7 +153,7 @@ class WaitStress
 
     def prepare = @queue = Thread::SizedQueue.new(2)
 
-    # Whoever comes last finds a queue that is full, or empty, and lets the others go on.
+    # The last worker finds a queue that is full, or empty, and releases the others.
     def wait(_, random)
       push = @queue.empty? || (@queue.size < 2 && random.rand(2).zero?)
       push ? @queue << :item : @queue.pop
@@ -172,7 +172,7 @@ class WaitStress
     end
   end
 
-  # A pool of the run's tasks, which other threads fill, too.
+  # A pool of the run's tasks, to which other threads add work, too.
   class FiberPoolContended < Contended
     def prepare = @pool = Heddle::FiberPool.new(3, queue: 2)
 
@@ -187,7 +187,7 @@ class WaitStress
     def close = @pool.close
   end
 
-  # In plain threads a pool has a loop of its own.
+  # In plain threads a pool has its own loop.
   class OwnFiberPoolContended < Contended
     def wait(_, random)
       pool = Heddle::FiberPool.new(2, queue: 1)
@@ -225,7 +225,7 @@ class WaitStress
 
     private
 
-    # What a task loads while others look at it is Ruby's and not to be stressed here.
+    # Ruby's autoload, which is not to be tested here, runs when tasks load a constant that others use.
     def load_everything
       ActiveRecord.eager_load!
       connections = Array.new(3) { @pool.checkout.tap { |connection| connection.select_value("select 1") } }
@@ -250,7 +250,7 @@ class WaitStress
     end
   end
 
-  # Three connections to a server that lets everybody in.
+  # Three connections to a server that accepts any login.
   class DatabasePoolContended < Contended
     def prepare
       @server = ScriptedMySQL.new { |peer| peer.welcome && loop { peer.read } }
@@ -265,7 +265,7 @@ class WaitStress
     end
   end
 
-  # Three connections to a server that has nothing.
+  # Three connections to a server that has no values.
   class MemcachedContended < Contended
     def prepare
       @server = TCPServer.new("127.0.0.1", 0)
@@ -299,7 +299,8 @@ class WaitStress
     end
   end
 
-  # All of these in turn, as the worker's random numbers say, by tasks and threads that do something else each time.
+  # All of these in turn, in the order of the worker's random numbers, by tasks and threads that do something else
+  # each time.
   class MixedContended < Contended
     PARTS = [MutexContended, MutexSleepContended, ConditionWithAStateContended, MonitorContended, SizedQueueContended,
       JoinContended, FiberPoolContended, OwnFiberPoolContended, ActiveRecordContended, DatabasePoolContended,

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 class WaitStress
-  # Says of many waits who waits since when, and where.
+  # Knows of many waits which worker waits, since when, and where.
   class Watch
     Wait = Struct.new(:worker, :since, :task, :thread)
 
@@ -20,10 +20,10 @@ class WaitStress
       @rounds[worker] += 1
     end
 
-    # @return [Integer] waits that came to their end
+    # @return [Integer] waits that ended
     def rounds = @rounds.values.sum
 
-    # @return [Array<String>] of each wait that lasts too long
+    # @return [Array<String>] a line for each wait that lasts too long
     def late
       @waits.values.filter_map { |wait| describe(wait) if now - wait.since > @patience }
     end

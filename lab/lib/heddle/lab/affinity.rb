@@ -2,8 +2,8 @@
 
 module Heddle
   module Lab
-    # Which core the client and which core the server is pinned to, by util-linux's taskset. On a machine with
-    # one core, or without taskset, nothing is pinned.
+    # Chooses the cores to which util-linux's taskset pins client and server. On a machine with one core, or without
+    # taskset, no process is pinned.
     class Affinity
       # @return [Integer, nil] core of the measured processes
       attr_reader :client
@@ -22,7 +22,7 @@ module Heddle
       def pinned? = !@client.nil?
 
       # @param core [Integer, nil]
-      # @return [Array<String>] what to put before a command so that it runs on the core
+      # @return [Array<String>] prefix of a command that makes it run on the core
       def self.prefix(core) = core ? ["taskset", "-c", core.to_s] : []
 
       # @return [Array<Integer>] the cores that the kernel lets this process use

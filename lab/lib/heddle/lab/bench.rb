@@ -2,8 +2,8 @@
 
 module Heddle
   module Lab
-    # What a bench has to say; the runner does the rest. A bench is a subclass in bench/NAME.rb, and what its
-    # processes do is a {Workload} in workload/NAME.rb.
+    # Describes a bench to the runner, which does the rest. A bench is a subclass in bench/NAME.rb; its processes run a
+    # {Workload} from workload/NAME.rb.
     class Bench
       class << self
         # @return [String] the name on the command line, and of the workload
@@ -12,11 +12,11 @@ module Heddle
         attr_reader :about
         # @return [Hash{String => Symbol}] kinds of model; see {Model.parse}
         attr_reader :kinds
-        # @return [Array<String>] kinds that are other libraries: where one fails, that is a line of the report
+        # @return [Array<String>] kinds that are other libraries: a failure of one is only a line of the report
         attr_reader :peers
         # @return [Array<String>] models when none are asked for
         attr_reader :default_models
-        # @return [Integer] times to measure each cell when it is not said
+        # @return [Integer] how often each cell is measured without `--rounds`
         attr_reader :default_rounds
 
         # Declares the bench.
@@ -43,7 +43,9 @@ module Heddle
         # @return [Class]
         # @raise [UsageError]
         def find(id)
-          Bench.all.fetch(id) { raise UsageError, "unknown bench #{id.inspect}; there are #{Bench.all.keys.join(", ")}" }
+          Bench.all.fetch(id) do
+            raise UsageError, "unknown bench #{id.inspect}; choose from #{Bench.all.keys.join(", ")}"
+          end
         end
       end
 
@@ -77,13 +79,13 @@ module Heddle
       # @return [Array<Case>]
       def cases = raise(NotImplementedError)
 
-      # Whether the model has this case at all.
+      # Whether the model can run this case.
       # @param model [Model]
       # @param bench_case [Case]
       # @return [Boolean]
       def applies?(model, bench_case) = true
 
-      # Whether each round measures the case again, and a twin: no need for a count that comes out the same each time.
+      # Whether each round measures the case again, and a twin: needless for a count that is the same each time.
       # @param bench_case [Case]
       # @return [Boolean]
       def repeats?(bench_case) = true
@@ -92,15 +94,16 @@ module Heddle
       # @param affinity [Affinity]
       def open(affinity) = yield
 
-      # @return [Boolean] whether the measured processes and the server have a core each to themselves, where there are two
+      # @return [Boolean] whether the measured processes and the server each get a core of their own, if the machine has
+      #   two
       def pinned? = true
 
       # @param bench_case [Case]
-      # @return [Hash{String => Object}] what the child is told
+      # @return [Hash{String => Object}] parameters for the child
       def params(bench_case) = bench_case.params
 
       # @param bench_case [Case]
-      # @return [Array<String>] a command that runs the child in surroundings of its own
+      # @return [Array<String>] a command that runs the child in an environment of its own
       def launcher(bench_case) = []
 
       # Wraps the run of one cell; may add to its measures.
@@ -109,24 +112,25 @@ module Heddle
       # @return [Hash{String => Object}]
       def around(cell) = yield
 
-      # Which model a model is compared with: async on the same backend, async, or the first.
+      # The model with which a model is compared: async on the same backend, async, or the first.
       # @param model [String]
       # @param present [Array<String>] names of the models that run
       # @return [String] one of them
       def reference_for(model, present)
         backend = model[/@\w+/]
-        [backend && "async#{backend}", "async", present.grep(/\Aasync/).first].find { |name| present.include?(name) } || present.first
+        [backend && "async#{backend}", "async", present.grep(/\Aasync/).first].find { |name| present.include?(name) } ||
+          present.first
       end
 
       # @param models [Array<Model>]
-      # @return [Array<Model>] those that others are compared with
+      # @return [Array<Model>] those with which others are compared
       def references(models)
         names = models.map(&:name)
         wanted = names.map { |name| reference_for(name, names) }.uniq
         models.select { |model| wanted.include?(model.name) }
       end
 
-      # @return [String] what the report is headed with
+      # @return [String] the heading of the report
       def title = raise(NotImplementedError)
 
       # @param summary [Summary]
@@ -168,14 +172,14 @@ module Heddle
       # @raise [UsageError] when there is no such +kind+ of thing
       def known(kind, asked, names)
         unknown = asked - names
-        raise UsageError, "unknown #{kind} #{unknown.first.inspect}; there are #{names.join(", ")}" if unknown.any?
+        raise UsageError, "unknown #{kind} #{unknown.first.inspect}; choose from #{names.join(", ")}" if unknown.any?
 
         asked
       end
 
-      # Has a shared server as @server while the block runs, on the core that is its own.
+      # Provides a shared server as @server while the block runs, on the server's core.
       # @param kind [Symbol] see {Servers}
-      # @raise [Error] where it cannot be had
+      # @raise [Error] when it cannot be started
       def with_server(affinity, kind)
         @server = Servers.public_send(kind)
         system("taskset", "-acp", affinity.server.to_s, @server.pid.to_s, out: File::NULL) if affinity.pinned?

@@ -5,12 +5,13 @@ require "tmpdir"
 
 module Heddle
   module Lab
-    # A folder of gems, as RubyGems wants one, with links to those of this process's bundle and to no others. A process that
-    # is given it loads the versions of the lock file, whatever else the machine has, without Bundler, whose set-up would be
-    # part of its start.
+    # A folder of gems in RubyGems' layout, with links only to those of this process's bundle. A process that uses the
+    # folder loads the versions of the lock file, whatever else the machine has. It does so without Bundler, whose
+    # set-up would be part of its start.
     module BundledGems
       class << self
-        # @return [String, nil] the folder, which goes with this process; nil without Bundler, when all gems may be loaded
+        # @return [String, nil] the folder, which is deleted when this process ends; nil without Bundler, when all gems
+        #   may be loaded
         def folder
           @folder ||= make if defined?(Bundler::SharedHelpers) && Bundler::SharedHelpers.in_bundle?
         end
@@ -25,16 +26,19 @@ module Heddle
           folder
         end
 
-        # Not one that Ruby brings, nor a checkout, such as Heddle's own, which has no place among the installed.
+        # Excludes gems that Ruby brings, and checkouts such as Heddle's own, which are not installed as gems.
         def installed?(spec)
-          !spec.default_gem? && File.file?(spec.loaded_from.to_s) && File.basename(File.dirname(spec.loaded_from)) == "specifications"
+          !spec.default_gem? &&
+            File.file?(spec.loaded_from.to_s) && File.basename(File.dirname(spec.loaded_from)) == "specifications"
         end
 
         def add(spec, folder)
           link(spec.loaded_from, folder, "specifications")
           link(spec.full_gem_path, folder, "gems")
           extensions = spec.extension_dir
-          link(extensions, folder, extensions.delete_prefix(spec.base_dir)[%r{\A/(.*)/[^/]+\z}, 1]) if File.directory?(extensions)
+          if File.directory?(extensions)
+            link(extensions, folder, extensions.delete_prefix(spec.base_dir)[%r{\A/(.*)/[^/]+\z}, 1])
+          end
         end
 
         def link(file, *folders)

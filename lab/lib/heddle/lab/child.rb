@@ -8,7 +8,7 @@ require_relative "bundled_gems"
 
 module Heddle
   module Lab
-    # Runs one job in a fresh Ruby, within a time. Whatever happens there comes back as a Hash.
+    # Runs one job in a fresh Ruby, within a time limit, and returns the result or the failure as a Hash.
     class Child
       MAIN = File.expand_path("child_main.rb", __dir__)
       LAB = File.expand_path("../..", __dir__)
@@ -18,7 +18,7 @@ module Heddle
       # @param ruby [String] path of the Ruby that runs the jobs
       # @param core [Integer, nil] the core to pin it to
       # @param deadline [Numeric] seconds a job may take
-      # @param paths [Array<String>] where else workloads may lie
+      # @param paths [Array<String>] further folders with workloads
       def initialize(ruby: RbConfig.ruby, core: nil, deadline: 60, paths: [])
         @ruby = ruby
         @core = core
@@ -26,9 +26,9 @@ module Heddle
         @paths = paths
       end
 
-      # @param job [Hash] what child_main.rb is to do; JSON
+      # @param job [Hash] the job for child_main.rb; JSON
       # @param environment [Hash{String => String}]
-      # @param launcher [Array<String>] a command that runs the child's, in surroundings of its own
+      # @param launcher [Array<String>] a command that runs the child's command, in an environment of its own
       # @return [Hash{String => Object}] the child's answer, or `{"error" => what happened}`
       def run(job, environment: {}, launcher: [])
         reader, writer = IO.pipe
@@ -52,13 +52,15 @@ module Heddle
       def command
         paths = [*@paths, LAB]
         paths << LIBRARY if File.exist?(File.join(LIBRARY, "heddle.rb"))
-        [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight", *paths.flat_map { |path| ["-I", path] }, MAIN]
+        [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight",
+          *paths.flat_map { |path| ["-I", path] }, MAIN]
       end
 
-      # A child runs without Bundler, and sees the same gems nevertheless. Another Ruby has gems of its own.
+      # A child runs without Bundler, but finds the same gems. Another Ruby has gems of its own.
       def clean_environment
         options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
-        environment = ENV.keys.grep(/\ABUNDLER?_/).to_h { |name| [name, nil] } # newer RubyGems load Bundler for BUNDLER_SETUP
+        environment =
+          ENV.keys.grep(/\ABUNDLER?_/).to_h { |name| [name, nil] } # newer RubyGems load Bundler for BUNDLER_SETUP
         environment.update("RUBYOPT" => options.empty? ? nil : options, "RUBYLIB" => nil)
         (@ruby == RbConfig.ruby) ? environment.update(gems) : environment
       end
@@ -100,7 +102,11 @@ module Heddle
 
         JSON.parse(answer)
       rescue JSON::ParserError
-        reason = status.signaled? ? "killed by SIG#{Signal.signame(status.termsig)}" : "ended with status #{status.exitstatus}"
+        reason = if status.signaled?
+          "killed by SIG#{Signal.signame(status.termsig)}"
+        else
+          "ended with status #{status.exitstatus}"
+        end
         last = File.read(log.path).lines.map(&:strip).reject(&:empty?).first(3).join(" | ")
         {"error" => ["the process #{reason} without a result", last].reject(&:empty?).join(": ")}
       end

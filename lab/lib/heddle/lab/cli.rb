@@ -28,8 +28,8 @@ module Heddle
       # @param argv [Array<String>]
       # @param out [IO]
       # @param err [IO]
-      # @return [Integer] exit status: 0; 1 where a measurement failed; 64 where the command line asks for what there
-      #   is not; 69 where something needed is missing; 130 when interrupted
+      # @return [Integer] exit status: 0; 1 if a measurement failed; 64 if the command line names something unknown; 69
+      #   if something needed is missing; 130 when interrupted
       def self.run(argv, out: $stdout, err: $stderr)
         new(out, err).run(argv)
       rescue OptionParser::ParseError, UsageError => error
@@ -60,8 +60,8 @@ module Heddle
         when "serve" then ServeCommand.new(@out).run(rest)
         when "--version", "-v" then say("heddle-lab #{VERSION}")
         when "--help", "-h", "help" then say(USAGE)
-        when nil then raise UsageError, "no command given; there are bench and serve"
-        else raise UsageError, "unknown command #{command.inspect}; there are bench and serve"
+        when nil then raise UsageError, "no command given; the commands are bench and serve"
+        else raise UsageError, "unknown command #{command.inspect}; the commands are bench and serve"
         end
       end
 
@@ -73,7 +73,7 @@ module Heddle
         when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}" })
         when "report" then ReportCommand.new(@out).run(rest)
         when "doctor" then DoctorCommand.new(@out).run(rest)
-        when nil then raise UsageError, "no bench given; there are #{Bench.all.keys.join(", ")}"
+        when nil then raise UsageError, "no bench given; the benches are #{Bench.all.keys.join(", ")}"
         when "--help", "-h" then say(USAGE)
         else BenchCommand.new(Bench.find(name).new, @out, @err).run(rest)
         end

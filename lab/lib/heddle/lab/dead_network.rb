@@ -6,9 +6,9 @@ require "tempfile"
 
 module Heddle
   module Lab
-    # Runs programs in a network of their own (Linux namespaces), in which nobody answers: a packet to 192.0.2.0/24 or
-    # 2001:db8::/64 (the networks that are reserved for documentation) gets neither answer nor error. Loopback works, and names
-    # are what a {DNSServer} says that runs beside the program.
+    # Runs programs in a network of their own (Linux namespaces), in which no host answers: a packet to 192.0.2.0/24 or
+    # 2001:db8::/64 (the networks that are reserved for documentation) gets neither answer nor error. Loopback works,
+    # and a {DNSServer} that runs beside the program answers look-ups of names.
     #
     #   network = DeadNetwork.new(zone: {"two.test" => {"a" => %w[192.0.2.1 192.0.2.2]}})
     #   system(*network.launcher, "ruby", "-e", "…")
@@ -20,7 +20,7 @@ module Heddle
       OWN_ADDRESSES = {ipv4: "192.0.2.254", ipv6: "2001:db8::fe"}.freeze
 
       class << self
-        # Why there can be none here, or nil.
+        # The reason why this machine cannot make such a network, or nil.
         def unavailable
           return @unavailable if defined?(@unavailable)
 
@@ -31,7 +31,7 @@ module Heddle
         def unshare
           command = ["unshare", "--net", "--mount"]
           command << "--map-root-user" unless Process.uid.zero?
-          # In a chroot the root is no mount point; mounts are private there already if the namespace around it is.
+          # In a chroot the root is not a mount point; mounts are already private there if those outside of it are.
           runs?(command) ? command : command + ["--propagation", "unchanged"]
         end
 
@@ -51,19 +51,20 @@ module Heddle
 
       # @param zone [Hash] see {DNSServer}
       # @param hosts [Hash{String => Array<String>}] further lines of /etc/hosts: an address and its names
-      # @param syn_retries [Integer] how often the kernel asks again before a connect fails with ETIMEDOUT: 1 is some 3 s
-      # @param nsswitch [String] where names are looked for
+      # @param syn_retries [Integer] how often the kernel asks again before a connect fails with ETIMEDOUT: 1 is some 3
+      #   s
+      # @param nsswitch [String] where names are looked up
       def initialize(zone: {}, hosts: {}, syn_retries: 1, nsswitch: "files dns")
         @log = Tempfile.new("questions")
         @settings = {zone: zone, hosts: hosts, syn_retries: syn_retries, nsswitch: nsswitch, log: @log.path}
       end
 
-      # To be put before a command.
+      # The prefix of a command that runs it in the network.
       def launcher
         [*self.class.unshare, RbConfig.ruby, "--disable=gems", PROGRAM, JSON.generate(@settings)]
       end
 
-      # What the DNS server was asked, in order: kind and name.
+      # The questions that the DNS server got, in order: kind and name.
       def questions
         File.readlines(@log.path, chomp: true)
       end

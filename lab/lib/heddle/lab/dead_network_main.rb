@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The program behind DeadNetwork: sets up the namespaces that it was started in, leaves a DNS server there, and becomes the
-# command after its settings.
+# The program of DeadNetwork: sets up the namespaces in which it was started, starts a DNS server there, and then runs
+# the command that follows its settings, in its own place.
 
 require "json"
 require "socket"
@@ -24,7 +24,7 @@ module Device
 
   module_function
 
-  # A device whose other end nobody reads: what is sent there is never answered. It lives as long as the returned File.
+  # A network device without a reader: packets sent there are never answered. It lives as long as the returned File.
   def dead(name)
     device = File.open("/dev/net/tun", "r+")
     device.ioctl(TUNSETIFF, request(name, [IFF_TUN | IFF_NO_PI].pack("s")))
@@ -54,8 +54,8 @@ module Device
     end
   end
 
-  # Returns once the addresses may be used: the kernel still checks them for duplicates when it has taken them, and meanwhile
-  # the C library puts IPv6 behind IPv4, as if there were no way out.
+  # Returns once the addresses may be used: after adding them, the kernel still checks them for duplicates, and until
+  # then the C library puts IPv6 behind IPv4, as if IPv6 had no route.
   def await_addresses(name)
     sleep 0.001 while File.foreach("/proc/net/if_inet6").any? do |line|
       _, _, _, _, flags, device = line.split
@@ -84,7 +84,7 @@ Device.ipv6("dead0", own[:ipv6], 64)
 Device.await_addresses("dead0")
 File.write("/proc/sys/net/ipv4/tcp_syn_retries", settings["syn_retries"].to_s)
 
-# The mounts keep the files, which need no names any more.
+# The mounts keep the files, which no longer need names.
 Dir.mktmpdir do |folder|
   hosts = {"127.0.0.1" => ["localhost"]}.merge(settings["hosts"]) { |_, ours, theirs| ours + theirs }
   {
@@ -99,8 +99,8 @@ Dir.mktmpdir do |folder|
   end
 end
 
-# The command takes this process's place. The server is forked twice, so that it is no child that the command would wait
-# for; it ends when nobody is left to hold the other end of the pipe, and the device ends with it.
+# The command replaces this process. The server is forked twice, so that it is not a child for which the command would
+# wait. It ends when no process holds the other end of the pipe any more, and the device ends with it.
 server = Heddle::Lab::DNSServer.new(settings["zone"], log: File.open(settings["log"], "a"))
 ended, alive = IO.pipe
 between = fork do

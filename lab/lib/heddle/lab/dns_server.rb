@@ -5,13 +5,13 @@ require "socket"
 
 module Heddle
   module Lab
-    # A DNS server over UDP for tests and benches, which can be slow, silent or failing a name (RFC 1035; the part of it that
-    # resolvers of C libraries use).
+    # A DNS server over UDP for tests and benches, which can be slow, be silent or fail for chosen names (RFC 1035, as
+    # far as the resolvers of C libraries use it).
     #
-    # A zone is a Hash of names. Each has `"a"` and `"aaaa"`, Arrays of addresses (left out: the name has none of that kind),
-    # `"delay"`, seconds before an answer, or `"a_delay"` and `"aaaa_delay"` for one kind, and `"failure"`: `"silent"` for
-    # no answer at all, `"servfail"` for an error of the server. For look-ups by address, an IPv4 address is the name and
-    # `"ptr"` what it is called. Names that are not in the zone do not exist.
+    # A zone is a Hash of names. Each has `"a"` and `"aaaa"`, Arrays of addresses (left out: the name has none of that
+    # kind), `"delay"`, seconds before an answer, or `"a_delay"` and `"aaaa_delay"` for one kind, and `"failure"`:
+    # `"silent"` for no answer at all, `"servfail"` for an error of the server. For look-ups by address, an IPv4 address
+    # is the name and `"ptr"` what it is called. Names that are not in the zone do not exist.
     class DNSServer
       KINDS = {1 => "a", 12 => "ptr", 28 => "aaaa"}.freeze
       NO_ERROR = 0
@@ -19,7 +19,7 @@ module Heddle
       NAME_ERROR = 3
       SECONDS_VALID = 60
 
-      # @param log [IO, nil] gets a line a question: the kind and the name
+      # @param log [IO, nil] gets a line for each question: the kind and the name
       def initialize(zone, address: "127.0.0.1", port: 53, log: nil)
         @zone = zone.transform_keys(&:downcase)
         @log = log
@@ -31,7 +31,8 @@ module Heddle
         @socket.addr[1]
       end
 
-      # Answers until the socket is closed; each question in a thread of its own, as a slow one must not keep the others.
+      # Answers until the socket is closed, each question in a thread of its own, since a slow answer must not delay
+      # others.
       def run
         loop do
           question, sender = @socket.recvfrom(512)
@@ -56,10 +57,10 @@ module Heddle
 
         @socket.send(reply(question, size, entry, kind), 0, sender[3], sender[1])
       rescue IOError, SystemCallError
-        nil # closed, or whoever asked is gone
+        nil # the socket is closed, or the client is gone
       end
 
-      # The name in lower case, the kind, and how many bytes header and question have.
+      # The name in lower case, the kind, and the number of bytes of header and question.
       def parse(question)
         labels = []
         place = 12
@@ -70,7 +71,7 @@ module Heddle
         [labels.join(".").downcase, KINDS[question.byteslice(place + 1, 2).unpack1("n")], place + 5]
       end
 
-      # A question by address has it backwards: 1.2.0.192.in-addr.arpa.
+      # A question by address has the address backwards: 1.2.0.192.in-addr.arpa.
       def subject(name)
         return name unless name.end_with?(".in-addr.arpa")
 
@@ -89,7 +90,11 @@ module Heddle
 
       def records_of(entry, kind)
         Array(entry[kind]).map do |value|
-          data = (kind == "ptr") ? value.split(".").map { |label| [label.bytesize, label].pack("Ca*") }.join + "\0" : IPAddr.new(value).hton
+          data = if kind == "ptr"
+            value.split(".").map { |label| [label.bytesize, label].pack("Ca*") }.join + "\0"
+          else
+            IPAddr.new(value).hton
+          end
           # 0xc00c: the name of the question, which starts at byte 12.
           [0xc00c, KINDS.key(kind), 1, SECONDS_VALID, data.bytesize].pack("nnnNn") + data
         end

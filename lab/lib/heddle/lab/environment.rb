@@ -6,7 +6,7 @@ require "rbconfig"
 
 module Heddle
   module Lab
-    # What a result depends on beside the code.
+    # The environment on which a result depends, beside the code.
     module Environment
       module_function
 
@@ -28,7 +28,7 @@ module Heddle
       # @return [String, nil] load average over 1, 5 and 15 minutes
       def load_average = read("/proc/loadavg")&.split&.first(3)&.join(" ")
 
-      # @return [String, nil] of the checkout that the lab runs from, "+" when it has changes
+      # @return [String, nil] of the checkout from which the lab runs, with "+" if it has changes
       def git_revision
         output, status = Open3.capture2("git", "-C", __dir__, "describe", "--always", "--dirty=+", err: File::NULL)
         output.strip if status.success?
@@ -40,7 +40,7 @@ module Heddle
       def cpu_model = read("/proc/cpuinfo")&.slice(/^model name\s*:\s*(.+)/, 1)
 
       # @param path [String]
-      # @return [String, nil] what a file of the kernel's says
+      # @return [String, nil] the content of a file of the kernel
       def read(path)
         File.read(path).strip
       rescue SystemCallError

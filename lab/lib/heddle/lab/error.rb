@@ -2,13 +2,13 @@
 
 module Heddle
   module Lab
-    # Something the user can do something about; the command prints the message alone and exits with {#status}.
+    # An error that the user can correct; the command prints only the message and exits with {#status}.
     class Error < StandardError
       # @return [Integer] exit status, after sysexits(3): 69, a service is unavailable
       def status = 69
     end
 
-    # A command line that asks for what there is not.
+    # A command line that names something unknown.
     class UsageError < Error
       # @return [Integer] exit status 64
       def status = 64

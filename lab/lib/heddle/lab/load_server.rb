@@ -6,14 +6,14 @@ require_relative "server_process"
 
 module Heddle
   module Lab
-    # A running load server: `GET /MS` answers after MS milliseconds, `GET /b/BYTES` with a body, `/c/BYTES` with the same
-    # in chunks, `/z/BYTES` compressed by gzip; `PUT /u` takes a body and says whether it was that of `/b/BYTES`.
+    # A running load server: `GET /MS` answers after MS milliseconds, `GET /b/BYTES` with a body, `/c/BYTES` with the
+    # same in chunks, `/z/BYTES` compressed by gzip; `PUT /u` takes a body and says if it equals that of `/b/BYTES`.
     class LoadServer < ServerProcess
       # Bytes after which the body of `GET /b/BYTES` repeats itself.
       PATTERN_SIZE = 1 << 20
 
       # @param bytes [Integer]
-      # @return [String] the body that `GET /b/BYTES` answers with
+      # @return [String] the body of the answer to `GET /b/BYTES`
       def self.body(bytes)
         @pattern ||= (0...PATTERN_SIZE).step(16).map { |offset| format("%015x\n", offset) }.join.b.freeze
         (@pattern * (bytes / PATTERN_SIZE)) << @pattern.byteslice(0, bytes % PATTERN_SIZE)

@@ -2,18 +2,18 @@
 
 module Heddle
   module Lab
-    # What is measured, and of what.
+    # Cases and metrics of benches.
 
     # One column, or row, of a bench: a delay, a size, an operation.
     # @!attribute name [String] unique within the bench
-    # @!attribute params [Hash{String => Object}] what the child gets to know, as JSON
-    # @!attribute unit [String, nil] of the metrics that have a unit by case; the others' titles say theirs
-    # @!attribute better [Symbol, nil] :higher or :lower, where it differs from the metric's
+    # @!attribute params [Hash{String => Object}] passed to the child, as JSON
+    # @!attribute unit [String, nil] of the metrics that have a unit by case; the titles of the others have theirs
+    # @!attribute better [Symbol, nil] :higher or :lower, if it differs from the metric's
     Case = Struct.new(:name, :params, :unit, :better, keyword_init: true)
 
     # One figure taken from the measures of a round.
     # @!attribute key [Symbol]
-    # @!attribute title [String] with its unit, where it is the same in each case
+    # @!attribute title [String] with its unit, if each case has the same
     # @!attribute unit_by_case [Boolean, nil] whether each case has a unit of its own
     # @!attribute better [Symbol] :higher or :lower
     # @!attribute value [Proc] measures (Hash{String => Numeric}) => Numeric or nil

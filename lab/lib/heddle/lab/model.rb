@@ -3,12 +3,12 @@
 module Heddle
   module Lab
     # One way of doing a bench's work, as the user names it: `kind`, `kind:argument`, `kind@backend`, or
-    # `kind:argument@backend`; with `+yjit` at its end its process runs with YJIT.
+    # `kind:argument@backend`. With `+yjit` at the end of the name, its process runs with YJIT.
     #
-    # A twin is the same model measured a second time, against itself: what the two differ by is noise.
+    # A twin is the same model measured a second time, against itself: the difference between the two is noise.
     class Model
-      # The variable that makes each library take a backend, and the names it has for them. A kind with a longer name, as
-      # heddle_deadline, is of the library whose name it begins with.
+      # The variable that makes each library use a backend, and the library's names of backends. A kind with a longer
+      # name, such as heddle_deadline, belongs to the library with whose name it begins.
       BACKENDS = {
         "heddle" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
         "pool" => ["HEDDLE_BACKEND", {"uring" => "uring", "epoll" => "epoll", "poll" => "poll"}],
@@ -17,7 +17,7 @@ module Heddle
       }.freeze
       private_constant :BACKENDS
 
-      # What turns YJIT on, and nothing else.
+      # The environment that switches YJIT on, and nothing else.
       YJIT = {"RUBY_YJIT_ENABLE" => "1"}.freeze
       private_constant :YJIT
 
@@ -37,7 +37,7 @@ module Heddle
         match = /\A(?<kind>\w[\w.-]*)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?(?<yjit>\+yjit)?\z/.match(name)
         rule = match && kinds[match[:kind]]
         unless rule
-          raise UsageError, "unknown model #{name.inspect}; there are #{kinds.keys.join(", ")}"
+          raise UsageError, "unknown model #{name.inspect}; choose from #{kinds.keys.join(", ")}"
         end
         argument = match[:argument]&.to_i
         check_argument(name, match[:kind], argument, rule)
@@ -81,7 +81,7 @@ module Heddle
       # @return [Boolean]
       def twin? = @twin
 
-      # @return [Boolean] whether its process is to run with YJIT
+      # @return [Boolean] whether its process runs with YJIT
       def yjit? = @yjit
 
       # @return [Model] the same, to be measured against this one

@@ -7,8 +7,8 @@ require "tmpdir"
 
 module Heddle
   module Lab
-    # Objects of rows, made by C: what no client of a database can do without. Compiled when it is asked for, by the compiler
-    # that gems are.
+    # The objects of rows, made by C code: the work that every client of a database has to do. The code is compiled when
+    # it is first needed, by the compiler that builds gems.
     module Objects
       SOURCE = File.expand_path("../../../ext/objects/objects.c", __dir__)
       private_constant :SOURCE
@@ -34,9 +34,11 @@ module Heddle
           config = RbConfig::CONFIG
           output, status = Open3.capture2e(*config.values_at("CC", "CFLAGS", "CCDLFLAGS").join(" ").split, "-shared",
             "-I#{config["rubyhdrdir"]}", "-I#{config["rubyarchhdrdir"]}", "-o", library, SOURCE)
-          raise LoadError, "the floor of objects cannot be compiled: #{output.lines.first&.strip}" unless status.success?
+          unless status.success?
+            raise LoadError, "cannot compile the C code of the floor: #{output.lines.first&.strip}"
+          end
         rescue Errno::ENOENT => error
-          raise LoadError, "the floor of objects cannot be compiled: #{error.message}"
+          raise LoadError, "cannot compile the C code of the floor: #{error.message}"
         end
       end
     end

@@ -2,9 +2,9 @@
 
 module Heddle
   module Lab
-    # The order of the cells. Every round measures every model once per case; the models' order is drawn by lot in
-    # each odd round and turned round in the even one after it (ABBA), so that neither a drift of the machine nor a
-    # neighbour falls on one model alone.
+    # The order of the cells. Every round measures every model once per case. The models' order is random in each odd
+    # round, and reversed in the even one after it (ABBA), so that neither a drift of the machine nor a neighbour
+    # affects only one model.
     class Plan
       # @!attribute round [Integer] from 1
       # @!attribute bench_case [Case]
@@ -14,7 +14,7 @@ module Heddle
       include Enumerable
 
       # @param cases [Array<Case>]
-      # @param models [Array<Model>] twins among them
+      # @param models [Array<Model>] including twins
       # @param rounds [Integer]
       # @param seed [Integer]
       def initialize(cases:, models:, rounds:, seed:)
@@ -33,7 +33,8 @@ module Heddle
         orders = {}
         1.upto(@rounds) do |round|
           @cases.each do |bench_case|
-            order = orders[bench_case.name] = round.odd? ? @models.shuffle(random: random) : orders[bench_case.name].reverse
+            order =
+              orders[bench_case.name] = round.odd? ? @models.shuffle(random: random) : orders[bench_case.name].reverse
             order.each { |model| yield Cell.new(round: round, bench_case: bench_case, model: model) }
           end
         end

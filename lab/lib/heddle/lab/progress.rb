@@ -2,7 +2,7 @@
 
 module Heddle
   module Lab
-    # One line on a terminal that says how far a run is. Silent where the output is none.
+    # One line on a terminal that shows the progress of a run. Writes nothing if the output is not a terminal.
     class Progress
       # @param output [IO]
       # @param total [Integer] cells
@@ -18,7 +18,7 @@ module Heddle
         @output&.print("\r\e[K#{@done}/#{@total} #{what}")
       end
 
-      # Takes the line away.
+      # Erases the line.
       def clear = @output&.print("\r\e[K")
     end
   end

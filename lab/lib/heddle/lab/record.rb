@@ -4,11 +4,12 @@ require "json"
 
 module Heddle
   module Lab
-    # A run, whole: what was asked, on what, and every round as it came. `lab/schema/record.json` describes the JSON.
+    # A whole run: its command line, its environment, and every round as measured. `lab/schema/record.json` describes
+    # the JSON.
     class Record
       SCHEMA = "heddle-bench/1"
 
-      # What one cell came to.
+      # The result of one cell.
       # @!attribute round [Integer]
       # @!attribute case [String] the case's name
       # @!attribute model [String] the model's name
@@ -24,16 +25,18 @@ module Heddle
 
       # @param text [String] as {#to_json} wrote it
       # @return [Record]
-      # @raise [Error] when it is none
+      # @raise [Error] when the text is not a record
       def self.parse(text)
         whole = JSON.parse(text)
-        raise Error, "this is no record of heddle bench (schema #{SCHEMA})" unless whole.is_a?(Hash) && whole["schema"] == SCHEMA
+        unless whole.is_a?(Hash) && whole["schema"] == SCHEMA
+          raise Error, "this is not a record of heddle bench (schema #{SCHEMA})"
+        end
 
         new(whole.except("schema", "rounds")).tap do |record|
           whole["rounds"].each { |round| record.rounds << Round.new(**round.transform_keys(&:to_sym)) }
         end
       rescue JSON::ParserError => error
-        raise Error, "this is no JSON: #{error.message.lines.first&.strip}"
+        raise Error, "this is not JSON: #{error.message.lines.first&.strip}"
       end
 
       # @param header [Hash{String => Object}]
@@ -45,12 +48,13 @@ module Heddle
       # @return [Boolean] whether every cell was measured and every answer right
       def clean? = failed.empty?
 
-      # @return [Array<String>] names of the models of which a cell was not measured, or an answer wrong
+      # @return [Array<String>] names of the models with a cell that was not measured, or with a wrong answer
       def failed = rounds.select { |round| round.error || round.measures["errors"].to_i.positive? }.map(&:model).uniq
 
       # @return [String]
       def to_json(*)
-        JSON.pretty_generate({"schema" => SCHEMA, **header, "rounds" => rounds.map { |round| round.to_h.compact }}) << "\n"
+        JSON.pretty_generate({"schema" => SCHEMA, **header,
+          "rounds" => rounds.map { |round| round.to_h.compact }}) << "\n"
       end
     end
   end

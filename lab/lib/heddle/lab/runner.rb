@@ -4,7 +4,7 @@ require "time"
 
 module Heddle
   module Lab
-    # Runs a bench: finds out which models are there, then measures every cell in a process of its own.
+    # Runs a bench: finds out which models are installed, then measures every cell in a process of its own.
     class Runner
       # @param bench [Bench]
       # @param rounds [Integer]
@@ -12,7 +12,7 @@ module Heddle
       # @param child [Child]
       # @param affinity [Affinity]
       # @param argv [Array<String>] for the record
-      # @param progress [IO] where a terminal shows how far it is
+      # @param progress [IO] shows the progress, if it is a terminal
       def initialize(bench, rounds:, seed:, child:, affinity:, argv: [], progress: $stderr)
         @bench = bench
         @rounds = rounds
@@ -35,7 +35,7 @@ module Heddle
 
       private
 
-      # @return [Array(Hash{Model => Hash}, Hash{Model => String})] those that are there and those that are not
+      # @return [Array(Hash{Model => Hash}, Hash{Model => String})] the models that can run, and those that cannot
       def probe
         answers = @bench.models.to_h { |model| [model, probe_of(model)] }
         missing, present = answers.partition { |_, answer| answer["error"] }.map(&:to_h)
@@ -57,8 +57,8 @@ module Heddle
         Plan.new(cases: @bench.cases, models: models + twins, rounds: @rounds, seed: @seed)
       end
 
-      # A model that once took all the time that it may take for a case is not measured there again: each round would wait
-      # as long for it.
+      # A model that once used up the time limit of a case is not measured there again: each round would wait as long
+      # for it.
       def measure(plan, record)
         cells = plan.select { |cell| @bench.applies?(cell.model, cell.bench_case) && wanted?(cell) }
         progress = Progress.new(@progress, cells.size)
@@ -79,10 +79,11 @@ module Heddle
 
       def measure_cell(cell)
         answer = @bench.around(cell) do
-          @child.run(job(cell.model, @bench.params(cell.bench_case)), environment: cell.model.environment, launcher: @bench.launcher(cell.bench_case))
+          @child.run(job(cell.model, @bench.params(cell.bench_case)), environment: cell.model.environment,
+            launcher: @bench.launcher(cell.bench_case))
         end
-        round = Record::Round.new(round: cell.round, case: cell.bench_case.name, model: cell.model.name, twin: cell.model.twin?,
-          measures: answer["measures"], error: answer["error"])
+        round = Record::Round.new(round: cell.round, case: cell.bench_case.name,
+          model: cell.model.name, twin: cell.model.twin?, measures: answer["measures"], error: answer["error"])
         [round, answer["late"]]
       end
 
@@ -102,7 +103,9 @@ module Heddle
           "environment" => {"ruby" => first["ruby"], "yjit" => first["yjit"], **Environment.describe(@affinity),
                             "load_before" => Environment.load_average},
           "cases" => @bench.cases.map(&:name),
-          "models" => present.map { |model, answer| {"name" => model.name, "versions" => answer["versions"], "environment" => model.environment} },
+          "models" => present.map do |model, answer|
+            {"name" => model.name, "versions" => answer["versions"], "environment" => model.environment}
+          end,
           "missing" => missing.map { |model, error| {"name" => model.name, "reason" => error} }
         }
       end

@@ -8,10 +8,10 @@ require_relative "version"
 
 module Heddle
   module Lab
-    # A running heddle-server (lab/ext/server), which is the load server or the proxy; started and ended by whoever holds
-    # this object. It ends with the *thread* that started it, at the latest.
+    # A running heddle-server (lab/ext/server), which is the load server or the proxy. The owner of this object starts
+    # and ends it. It ends with the *thread* that started it, at the latest.
     class ServerProcess
-      # Where its sources are.
+      # The folder of its sources.
       SOURCE = File.expand_path("../../../ext/server", __dir__)
       NAME = "heddle-server"
       private_constant :NAME
@@ -37,9 +37,10 @@ module Heddle
         end
       end
 
-      # @return [String] path of the program, built first where its sources are newer, or where it does not run: one that was built in
-      #   a chroot with a newer C library asks for that. Of a gem that somebody else has installed, such as root, it is built in the user's cache.
-      # @raise [Error] when it is not there and cannot be built
+      # @return [String] path of the program. It is built first if its sources are newer, or if it does not run: a
+      #   program that was built in a chroot may need a newer C library. If another user, such as root, has installed
+      #   the gem, it is built in the user's cache.
+      # @raise [Error] when it does not exist and cannot be built
       def self.program
         @program ||= begin
           folder = build_folder
@@ -56,21 +57,26 @@ module Heddle
       def self.build_folder
         return SOURCE if File.writable?(SOURCE)
 
-        File.join(ENV.fetch("XDG_CACHE_HOME") { File.join(Dir.home, ".cache") }, "heddle", "server-#{VERSION}").tap { |folder| FileUtils.mkdir_p(folder) }
+        File.join(ENV.fetch("XDG_CACHE_HOME") { File.join(Dir.home, ".cache") }, "heddle", "server-#{VERSION}")
+          .tap { |folder| FileUtils.mkdir_p(folder) }
       rescue SystemCallError => error
-        raise Error, "the load server is not built, and cannot be: #{error.message}"
+        raise Error, "cannot build the load server: #{error.message}"
       end
 
       def self.make(folder, *options)
         output, status = Open3.capture2e("make", "-C", folder, "-f", File.join(SOURCE, "Makefile"), *options)
-        raise Error, "cannot build the load server in #{folder} (is a C compiler installed?):\n#{output}" unless status.success?
+        unless status.success?
+          raise Error, "cannot build the load server in #{folder} (is a C compiler installed?):\n#{output}"
+        end
       rescue Errno::ENOENT
-        raise Error, "the load server is not built and make is not installed: install make and a C compiler" unless File.executable?(File.join(folder, NAME))
+        unless File.executable?(File.join(folder, NAME))
+          raise Error, "the load server is not built and make is not installed: install make and a C compiler"
+        end
       end
       private_class_method :build_folder, :make
 
       # Ends the server and waits until it has ended.
-      # @return [Process::Status, nil] nil when it had been stopped before
+      # @return [Process::Status, nil] nil if it was stopped before
       def stop
         return unless @pid
 
@@ -84,12 +90,13 @@ module Heddle
       private
 
       # Starts the program and waits until it listens.
-      # @param what [String] it is, for the error
+      # @param what [String] the name of the server, for the error
       # @param core [Integer, nil] the core to pin it to
       # @param program [String, Array<String>] with arguments that come before all others
-      # @param input [Boolean] whether its standard input is to be written to, as @input; else it has none
+      # @param input [Boolean] whether the program gets a standard input, which @input writes to
       def launch(what, arguments, bind:, port:, core:, program:, input: false)
-        command = [*Affinity.prefix(core), *program, "--bind", bind, "--port", port.to_s, "--exit-with-parent", *arguments]
+        command =
+          [*Affinity.prefix(core), *program, "--bind", bind, "--port", port.to_s, "--exit-with-parent", *arguments]
         @output, output = IO.pipe
         errors, error = IO.pipe
         stdin, @input = IO.pipe if input

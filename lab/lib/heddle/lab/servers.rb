@@ -6,21 +6,22 @@ require_relative "server_process"
 
 module Heddle
   module Lab
-    # Real servers for tests and benches, without a service manager: each is started at the first use in a process, shared by
-    # all that runs there, and ended with it.
+    # Real servers for tests and benches, without a service manager: each is started at the first use in a process,
+    # shared by all code in the process, and ended with the process.
     #
     #   db = Servers.mariadb            # raises Servers::Unavailable where MariaDB is not installed
     #   db.host, db.port, db.url
     #
-    # A second one of a kind, with its own options, is made and stopped by whoever needs it:
+    # Code that needs a second server of a kind, with its own options, starts and stops it itself:
     #
     #   cache = Servers::Memcached.new.start
     #   cache.stop
     #
-    # Where the machine of the tests has no servers (the chroot of another Ruby), or to start them once for many test
-    # processes, test/support/serve.rb starts them outside and says in HEDDLE_TEST_SERVERS where they are.
+    # test/support/serve.rb starts servers outside the process of the tests, and says in HEDDLE_TEST_SERVERS where they
+    # are: for tests in a chroot without servers (of another Ruby), or to start servers once for many test processes.
     module Servers
-      KINDS = {mariadb: :MariaDB, postgresql: :PostgreSQL, memcached: :Memcached, redis: :Redis, s3: :S3rver, load: :LoadServer}.freeze
+      KINDS = {mariadb: :MariaDB, postgresql: :PostgreSQL, memcached: :Memcached, redis: :Redis, s3: :S3rver,
+               load: :LoadServer}.freeze
       ELSEWHERE = "HEDDLE_TEST_SERVERS"
 
       @lock = Mutex.new
@@ -44,7 +45,7 @@ module Heddle
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-        # A port on the loopback that nobody listens on at the moment.
+        # A port on the loopback on which no program listens at the moment.
         def free_port
           100.times do
             port = rand(Server::PORTS)
@@ -53,7 +54,8 @@ module Heddle
           rescue Errno::EADDRINUSE, Errno::EACCES
             next
           end
-          raise StartFailed, "no free port found on #{Server::HOST} between #{Server::PORTS.min} and #{Server::PORTS.max}"
+          raise StartFailed,
+            "no free port found on #{Server::HOST} between #{Server::PORTS.min} and #{Server::PORTS.max}"
         end
 
         def find_program(*names, folders: [])
@@ -62,15 +64,15 @@ module Heddle
             .find { |path| File.file?(path) && File.executable?(path) }
         end
 
-        # The folder where things that take long to make are kept between runs.
+        # The folder that keeps results of slow work between runs.
         def cache_dir
           base = ENV["XDG_CACHE_HOME"].to_s
           base = File.join(Dir.home, ".cache") unless base.start_with?("/")
           File.join(base, "heddle", "servers").tap { |dir| FileUtils.mkdir_p(dir) }
         end
 
-        # Returns the folder +name+ of the cache, made by the block if it is not there yet. Safe between processes; a block
-        # that fails leaves nothing behind.
+        # Returns the folder +name+ of the cache, made by the block if it is not there yet. Safe between processes; a
+        # block that fails leaves nothing behind.
         def cached(name)
           final = File.join(cache_dir, name)
           return final if File.directory?(final)
@@ -118,6 +120,7 @@ require_relative "servers/guard"
 require_relative "servers/server"
 require_relative "servers/mariadb"
 require_relative "servers/postgresql"
+require_relative "servers/pgbouncer"
 require_relative "servers/memcached"
 require_relative "servers/redis"
 require_relative "servers/s3rver"

@@ -5,7 +5,7 @@ require_relative "server_process"
 
 module Heddle
   module Lab
-    # A running proxy before a server of any kind, which passes its replies on late, slowly or in part.
+    # A running proxy in front of a server of any kind, which passes the server's replies on late, slowly or in part.
     #
     #   proxy = ShapingProxy.start("127.0.0.1:3306", delay: 0.001)   # a round trip takes a millisecond more
     #   proxy.shape(stall_at: 3)                                     # three more bytes of each connection, then silence
@@ -17,28 +17,29 @@ module Heddle
       SIZES = %i[rate stall_at reset_at close_at].freeze
       private_constant :TIMES, :SIZES
 
-      # @param upstream [String] the server behind: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`
+      # @param upstream [String] the server behind the proxy: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`
       # @param bind [String] IPv4 address
       # @param port [Integer] 0 for a free one
       # @param core [Integer, nil] the core to pin it to
-      # @param idle [Integer] seconds after which a connection on which nothing moves is closed; 0 for never
+      # @param idle [Integer] seconds after which a connection without traffic is closed; 0 for never
       # @param program [String] the built server
       # @param settings [Hash] see {#shape}
-      def initialize(upstream, bind: "127.0.0.1", port: 0, core: nil, idle: 600, program: ServerProcess.program, **settings)
+      def initialize(upstream, bind: "127.0.0.1", port: 0, core: nil, idle: 600,
+        program: ServerProcess.program, **settings)
         arguments = ["--proxy", upstream, "--idle", idle.to_s, "--control"]
         ShapingProxy.words(settings).each_slice(2) { |name, value| arguments << "--#{name}" << value }
         launch("proxy", arguments, bind: bind, port: port, core: core, program: program, input: true)
       end
 
-      # Does something else to connections from now on, to those that are open too: their bytes are counted from now on.
-      # @param delay [Numeric] seconds between a byte's coming and its going on
-      # @param jitter [Numeric] up to so many seconds more, drawn for each piece; bytes keep their order
+      # Changes the settings, also for open connections, whose bytes are counted from now on.
+      # @param delay [Numeric] seconds for which the proxy holds each byte
+      # @param jitter [Numeric] at most this many seconds more, random for each piece; bytes keep their order
       # @param rate [Integer] bytes a second on each connection
       # @param drip [Numeric] seconds from one byte to the next
-      # @param stall_at [Integer] so many bytes pass on each connection, then nothing more, no end either
-      # @param reset_at [Integer] in place of the byte at that offset both sides get a reset
-      # @param close_at [Integer] in place of the byte at that offset both sides get an end
-      # @param direction [String] what it is done to: "replies" (the default), "requests" or "both"
+      # @param stall_at [Integer] how many bytes pass on each connection; after them, neither a byte nor an end passes
+      # @param reset_at [Integer] resets both sides instead of passing the byte at that offset
+      # @param close_at [Integer] closes both sides instead of passing the byte at that offset
+      # @param direction [String] what the settings apply to: "replies" (the default), "requests" or "both"
       # @raise [Error] when the settings make no sense
       def shape(**settings)
         command(ShapingProxy.words(settings).join(" "))
@@ -66,7 +67,8 @@ module Heddle
       def self.words(settings)
         settings.flat_map do |name, value|
           unless TIMES.include?(name) || SIZES.include?(name) || name == :direction
-            raise ArgumentError, "unknown setting #{name.inspect}; there are #{[*TIMES, *SIZES, :direction].join(", ")}"
+            known = [*TIMES, *SIZES, :direction].join(", ")
+            raise ArgumentError, "unknown setting #{name.inspect}; choose from #{known}"
           end
 
           [name.to_s.tr("_", "-"), TIMES.include?(name) ? format("%.6f", value * 1000) : value.to_s]

@@ -15,7 +15,7 @@ module Heddle
       module_function
 
       # @param values [Array<Numeric>]
-      # @return [Float, nil] nil of nothing
+      # @return [Float, nil] nil without values
       def median(values)
         return if values.empty?
 
@@ -34,17 +34,18 @@ module Heddle
 
         random = Random.new(seed)
         medians = Array.new(RESAMPLES) { median(Array.new(ratios.size) { ratios.sample(random: random) }) }.sort
-        Ratio.new(median: median(ratios), low: medians[RESAMPLES * 25 / 1000], high: medians[RESAMPLES * 975 / 1000 - 1])
+        Ratio.new(median: median(ratios), low: medians[RESAMPLES * 25 / 1000],
+          high: medians[RESAMPLES * 975 / 1000 - 1])
       end
 
-      # How far two measurements of the same thing lay apart.
+      # The relative difference between two measurements of the same thing.
       # @param ratio [Ratio, nil] of a model against its twin
       # @return [Float, nil] a share: 0.02 is ±2 %
       def floor(ratio) = ratio && [(ratio.low - 1).abs, (ratio.high - 1).abs].max
 
       # @param ratio [Ratio]
       # @param floor [Float, nil]
-      # @return [Boolean] whether the ratio is not to be told from 1
+      # @return [Boolean] whether the ratio cannot be told from 1
       def within_noise?(ratio, floor)
         1.between?(ratio.low, ratio.high) || (ratio.median - 1).abs <= floor.to_f
       end

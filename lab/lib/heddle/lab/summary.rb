@@ -2,7 +2,7 @@
 
 module Heddle
   module Lab
-    # What a record's rounds say of each model, case and metric.
+    # Medians and comparisons of a record's rounds, by model, case and metric.
     class Summary
       # @!attribute median [Float, nil] nil when no round was measured
       # @!attribute low [Float, nil] the least
@@ -13,7 +13,7 @@ module Heddle
       # @!attribute ratio [Statistics::Ratio, nil]
       # @!attribute floor [Float, nil] noise floor of the reference, a share
       Comparison = Struct.new(:ratio, :floor, keyword_init: true) do
-        # @return [Boolean] whether the two are not to be told apart
+        # @return [Boolean] whether the two cannot be told apart
         def within_noise? = Statistics.within_noise?(ratio, floor)
       end
 
@@ -26,7 +26,7 @@ module Heddle
         @rounds = record.rounds.group_by { |round| [round.model, round.case, round.twin] }
       end
 
-      # @return [Array<String>] names of the models that were there, in the order asked
+      # @return [Array<String>] names of the models that could run, in the order asked
       def models = record.header["models"].map { |model| model["name"] }
 
       # @return [Array<String>] names of the cases
@@ -51,7 +51,7 @@ module Heddle
         ratio && Comparison.new(ratio: ratio, floor: floor(reference, name, metric))
       end
 
-      # @return [Float, nil] how far the model lay from its twin
+      # @return [Float, nil] the difference between the model and its twin, a share
       def floor(model, name, metric)
         Statistics.floor(paired(by_round(model, name, metric), by_round(model, name, metric, twin: true)))
       end
@@ -61,7 +61,7 @@ module Heddle
         rounds(model, name).any? { |round| round.measures && round.measures[measure] == true }
       end
 
-      # @return [Array<String>] what went wrong in a cell, each thing once
+      # @return [Array<String>] the errors of a cell, each once
       def troubles(model, name)
         rounds(model, name).filter_map do |round|
           next round.error if round.error

@@ -4,7 +4,7 @@
 #
 #   tls_server_main.rb --bind ADDRESS --port PORT --exit-with-parent UPSTREAM CA_FILE
 #
-# Two threads a connection carry bytes in large pieces. Ends when its standard input does.
+# Two threads for each connection pass bytes on in large pieces. The process ends when its standard input does.
 require "openssl"
 require "socket"
 
@@ -34,7 +34,7 @@ carry = lambda do |from, to|
   buffer = String.new(capacity: PIECE)
   loop { to.write(from.readpartial(PIECE, buffer)) }
 rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
-  nil # an end, and what follows it
+  nil # an end of the connection, or an error that follows from it
 end
 
 serve = lambda do |socket|
@@ -44,7 +44,7 @@ serve = lambda do |socket|
   client.accept
   back = Thread.new do
     carry.call(upstream, client)
-    client.stop # says that this is the end; a connection that just breaks off is an error to clients
+    client.stop # announces the end; without that, clients report an error
   rescue OpenSSL::SSL::SSLError, IOError, SystemCallError
     nil
   ensure
@@ -54,7 +54,7 @@ serve = lambda do |socket|
   upstream.close_write
   back.join
 rescue OpenSSL::SSL::SSLError, SystemCallError, IOError
-  nil # a client that does not like us, or is gone
+  nil # the client rejects the certificate, or is gone
 ensure
   [upstream, socket].each { |one| one&.close }
 end

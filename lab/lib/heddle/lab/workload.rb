@@ -2,7 +2,7 @@
 
 module Heddle
   module Lab
-    # What a cell's process does; loaded there alone. A bench's workload is a subclass in workload/BENCH.rb.
+    # The work of a cell's process, which alone loads it. A bench's workload is a subclass in workload/BENCH.rb.
     class Workload
       # Measures one block. The work calls it once, when everything is ready and warm.
       class Meter
@@ -10,7 +10,7 @@ module Heddle
         #   (gc_count, allocations) and what the block returned
         attr_reader :measures
 
-        # @yieldreturn [Hash{String => Numeric}] "operations" and whatever else the bench needs
+        # @yieldreturn [Hash{String => Numeric}] "operations", and other figures of the bench
         def measure
           GC.start
           before = snapshot
@@ -34,7 +34,7 @@ module Heddle
       class << self
         # @param job [Hash{String => Object}] "bench", "kind", "argument", "backend", "params"; with "probe" the
         #   libraries are loaded and nothing is measured
-        # @param deliver [Proc] takes an answer and ends the process; for work that cannot end in order
+        # @param deliver [Proc] takes an answer and ends the process; for work that cannot end normally
         # @return [Hash{String => Object}] the answer: "versions" of a probe, else "measures"
         def run(job, deliver)
           require "heddle/lab/workload/#{job.fetch("bench")}"
@@ -49,20 +49,20 @@ module Heddle
         end
 
         # @param error [Exception]
-        # @return [Hash{String => Object}] the answer that tells of it
+        # @return [Hash{String => Object}] the answer that reports it
         def failure(error)
           {"error" => "#{error.class}: #{error.message.lines.first&.strip}", "backtrace" => error.backtrace&.first(5)}
         end
 
-        # Names the bench that the subclass does the work of.
+        # Names the bench whose work the subclass does.
         # @param bench [String]
         def for_bench(bench)
           (Workload.instance_variable_get(:@workloads) || Workload.instance_variable_set(:@workloads, {}))[bench] = self
         end
 
         # @param field [String] "VmRSS", "VmHWM"
-        # @return [Integer, nil] KiB; nil where no more fibers can be made. Read in a blocking fiber: the scheduler that
-        #   is being measured must not see it.
+        # @return [Integer, nil] KiB; nil if no more fibers can be made. Reads in a blocking fiber: the measured
+        #   scheduler must not see it.
         def memory(field)
           Fiber.new(blocking: true) { File.read("/proc/self/status")[/^#{field}:\s*(\d+)/, 1].to_i }.resume
         rescue FiberError
@@ -105,7 +105,8 @@ module Heddle
       rescue LoadError => error
         raise unless error.path == feature
 
-        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, or gem install #{name})"
+        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, " \
+          "or gem install #{name})"
       end
 
       def load_async

@@ -3,17 +3,19 @@
 module Heddle
   module DB
     module MySQL
-      # @api private What {Connection} needs of a server of MySQL or MariaDB. Methods that ask the server return what it refused,
-      #   a {ServerError}, and raise everything else.
+      # @api private A connection to MySQL or MariaDB, as {DB::Driver} describes it.
       class Driver
+        include DB::Driver
+
         PORT = 3306
         # Seconds that the last words may take.
         GOODBYE = 1
         UNPREPARABLE = [1295, 1235].freeze # not in this protocol, yet
         FULL = 1461
         STALE = [1243, 1615].freeze # unknown, or to be prepared again
-        ISOLATION = {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
-                     serializable: "SERIALIZABLE"}.freeze
+        ISOLATION =
+          {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
+           serializable: "SERIALIZABLE"}.freeze
         private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :ISOLATION
 
         # A cursor of the server's, or rows that came without one.
@@ -32,7 +34,7 @@ module Heddle
         end
         private_constant :Cursor
 
-        # A connection like another one, which kills that one's query. What the {Killer} needs.
+        # Makes another connection to the same server, from which the {Killer} kills a query.
         Server = Struct.new(:options) do
           # @return [Driver]
           def connect(seconds)
@@ -48,9 +50,17 @@ module Heddle
         end
         private_constant :Server
 
-        # @param options see {DB.connect}, as {Options} has checked them
-        # @return [Driver]
-        def self.connect(**options) = new(options)
+        class << self
+          # @param url [String, URI]
+          # @param options [Hash{Symbol => Object}] as given to {DB.connect}
+          # @return [Hash{Symbol => Object}] what both stand for, checked
+          # @raise [ArgumentError]
+          def settings(url, options) = Options.checked(Address.options(url).merge(options), OptionChecks::ALL)
+
+          # @param options see {.settings}
+          # @return [Driver]
+          def connect(**options) = new(options)
+        end
 
         # @api private
         def initialize(options)
@@ -70,6 +80,8 @@ module Heddle
         # @return [Boolean]
         def mariadb? = @mariadb
 
+        def database_type = mariadb? ? :mariadb : :mysql
+
         def description = "#{mariadb? ? "MariaDB" : "MySQL"} at #{@stream.peer}"
 
         # @return [String] without the password, which errors of Ruby would show
@@ -77,30 +89,35 @@ module Heddle
 
         # ---- statements
 
-        # What a statement is: :plain, :session (like a plain one, but it may change what the server keeps for the session), :commit
-        # (it would end a transaction) or :other. It is about to be sent.
+        # The kind of a statement that is about to be sent: :plain, :session (like a plain one, but it may change the
+        # state of the session), :commit (it would end a transaction) or :other.
         def kind(sql)
           kind = Link.kind_of(sql)
           @session&.note(kind, sql) unless kind == :plain
           kind
         end
 
+        def placeholders(sql)
+          Link.placeholders(sql) || raise(ArgumentError, "where the parameters of this statement are depends on the " \
+            "server, for it has a backslash or a comment such as /*! … */: write them as ?, without a list, and bind " \
+            "the text with the backslash: #{sql}")
+        end
+
+        def identifier_quote = "`"
+
         # @return [Result, ServerError]
         def query(sql, arguments)
           result = @link.run_new(sql, arguments, nil, nil)
-          return result if result
-
-          handle, result = query_in_two(sql, arguments)
-          release(handle) if handle
-          result
+          unless result
+            handle, result = query_in_two(sql, arguments)
+            release(handle) if handle
+          end
+          unpreparable?(result, arguments) ? command(sql) : result
         end
 
-        # @return [(Object, Result), (Object, ServerError), (nil, ServerError)] the statement that stays prepared with what it gave
-        def query_keeping(sql, arguments, cursor: nil)
-          both = @link.run_new(sql, arguments, true, cursor)
-          return both.is_a?(ServerError) ? [nil, both] : both if both
-
-          query_in_two(sql, arguments, cursor: cursor)
+        def query_keeping(sql, arguments)
+          handle, result = prepare_and_run(sql, arguments)
+          unpreparable?(result, arguments) ? [nil, command(sql)] : [handle, result]
         end
 
         # @return [Prepared, ServerError]
@@ -112,7 +129,7 @@ module Heddle
         # @return [Result, ServerError]
         def execute(handle, arguments) = @link.run(handle, arguments)
 
-        # What needs no preparation, or cannot have any. @return [Result, ServerError]
+        # Runs a statement that need not or cannot be prepared. @return [Result, ServerError]
         def command(sql) = @link.run_text(sql)
 
         # @return [Result, ServerError]
@@ -146,13 +163,11 @@ module Heddle
           @stream.poison
         end
 
-        def unpreparable?(error) = UNPREPARABLE.include?(error.code)
-
         def limit_name = "max_prepared_stmt_count"
 
         # @return [Cursor, ServerError]
         def open_cursor(sql, arguments)
-          handle, result = query_keeping(sql, arguments, cursor: true)
+          handle, result = prepare_and_run(sql, arguments, cursor: true)
           return Cursor.new(self, handle, @link.cursor? ? nil : result.rows.dup) unless result.is_a?(ServerError)
 
           release(handle) if handle
@@ -167,19 +182,14 @@ module Heddle
           rows
         end
 
-        # Several at once: first what has to be prepared, then all.
-        #
-        # @param singly [Boolean] whether each is only run once the answer to the one before is there: the server may roll a
-        #   transaction back with an error, and what is under way then would be run without it, and committed
-        # @yieldparam result [Result, ServerError, ArgumentError, TypeError, EncodingError]
-        # @yieldparam index [Integer] of the request
-        # @yieldreturn [Exception, nil] what the requests after it end with instead of being sent; of those that run singly
-        # @return [Array<Result, Exception>]
-        def batch(requests, singly)
+        # Prepares new statements first, then runs all. In a transaction each statement is sent after the answer to the
+        # one before: an error may roll the transaction back, and a statement that was already sent would then run
+        # outside the transaction, and be committed.
+        def batch(requests, plain)
           handles = requests.map(&:first).uniq
           handles.each { |sql| @link.send_prepare(sql) }
           handles = handles.to_h { |sql| [sql, @link.receive_prepared] }
-          return run_singly(requests, handles) { |result, index| yield result, index } if singly
+          return run_singly(requests, handles) { |result, index| yield result, index } if in_transaction? || !plain
 
           flights = requests.map { |sql, arguments| send_prepared(handles.fetch(sql), arguments) }
           results = flights.map { |flight| landed(flight) }
@@ -191,7 +201,9 @@ module Heddle
         # ---- transactions
 
         # @return [Array<Result, ServerError>]
-        def begin_transaction(isolation, read_only)
+        def begin_transaction(isolation:, read_only:, deferrable:)
+          raise ArgumentError, "deferrable: is PostgreSQL's; MySQL and MariaDB have no such transactions" if deferrable
+
           commands = []
           commands << "SET TRANSACTION ISOLATION LEVEL #{isolation_level(isolation)}" if isolation
           commands << "START TRANSACTION#{" READ ONLY" if read_only}"
@@ -201,15 +213,24 @@ module Heddle
 
         def in_transaction? = @link.in_transaction? && !closed?
 
+        # An error does not say whether the server has ended the transaction with it: the server is asked.
+        def effect_of(error)
+          ping
+          super
+        end
+
         # ---- the session
 
-        # @return [Boolean] whether something was changed (variables, the database, locks, temporary tables) since the login
+        # @return [Boolean] whether something was changed (variables, the database, locks, temporary tables) since the
+        #   login
         def session_changed? = @session&.changed?
 
         # Puts the session back as the login left it, and closes all prepared statements.
         #
         # @return [Boolean] whether it worked
         def reset_session = @session.reset
+
+        def settle_session = @session.settle
 
         # ---- life
 
@@ -236,7 +257,8 @@ module Heddle
 
         # After what did not come to its end: what is owed would be taken for the answer to something else.
         #
-        # @param lost [Boolean] whether the server ended the connection, or broke the protocol: then nothing is to be stopped
+        # @param lost [Boolean] whether the server ended the connection, or broke the protocol: then nothing is to be
+        #   stopped
         def abandon(lost = false)
           return @link.leave if forked?
           return if @abandoned || (!closed? && @link.owed.zero?)
@@ -268,12 +290,16 @@ module Heddle
           raise if remaining && remaining <= 0 # of a deadline around us
 
           step = login.is_a?(Login) ? login.step : "the connect itself"
-          raise ConnectTimeout, "no connection to #{address} in #{connect_timeout} s (connect_timeout:): it waited for #{step}", cause: error
+          raise ConnectTimeout,
+            "no connection to #{address} within connect_timeout: (#{connect_timeout} s), while waiting for #{step}",
+            cause: error
         rescue IOError, SystemCallError, SocketError, OpenSSL::SSL::SSLError => error
           raise if error.is_a?(Error)
-          raise Error.mark(error, "no connection to #{address}: #{error.message}") if @stream.nil? || error.is_a?(OpenSSL::SSL::SSLError)
+          if @stream.nil? || error.is_a?(OpenSSL::SSL::SSLError)
+            raise Error.mark(error, "no connection to #{address}: #{error.message}")
+          end
 
-          raise ConnectionLost, "the connection to #{address} was lost while logging in (#{error.message})"
+          raise ConnectionLost, "the connection to #{address} was lost during the log-in (#{error.message})"
         ensure
           @stream&.close unless complete
         end
@@ -290,11 +316,27 @@ module Heddle
           result = @session.set_up
           return true unless result.is_a?(ServerError)
 
-          raise LoginFailed, "#{@stream.peer} refuses its time zone to be UTC: #{result.message}"
+          raise LoginFailed, "#{@stream.peer} refuses to set the session's time zone to UTC: #{result.message}"
         end
 
         def isolation_level(isolation)
-          ISOLATION.fetch(isolation) { raise ArgumentError, "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, not #{isolation.inspect}" }
+          ISOLATION.fetch(isolation) do
+            raise ArgumentError,
+              "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, not #{isolation.inspect}"
+          end
+        end
+
+        # The statement, which stays prepared, and its result.
+        def prepare_and_run(sql, arguments, cursor: nil)
+          both = @link.run_new(sql, arguments, true, cursor)
+          return query_in_two(sql, arguments, cursor: cursor) unless both
+
+          both.is_a?(ServerError) ? [nil, both] : both
+        end
+
+        # Whether it is one of the few statements that only go as text.
+        def unpreparable?(result, arguments)
+          result.is_a?(ServerError) && arguments.empty? && UNPREPARABLE.include?(result.code)
         end
 
         def query_in_two(sql, arguments, cursor: nil)

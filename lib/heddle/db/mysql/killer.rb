@@ -3,25 +3,27 @@
 module Heddle
   module DB
     module MySQL
-      # Tells servers to stop what was interrupted here, each by a connection of its own, since one that waits for an
-      # answer takes no other question. In a thread that ends when there is nothing left to be told: whoever was
-      # interrupted must not wait once more.
+      # Tells servers to stop interrupted queries (KILL QUERY). Each needs a second connection, since a connection that
+      # waits for an answer cannot send another request. A thread does this, and ends when no query is left: the
+      # interrupted caller must not wait again.
       #
-      # A connection of ours may lead to another server than the one that was asked (a balancer), or to the same one
-      # after a restart, and the number that KILL takes then belongs to somebody else. So nothing is killed before the
-      # server has shown that it still runs a request of that very connection: of that number, from the same host, and
-      # from the port that our socket had. Of a UNIX socket, which has no port, the server's process must be the same
-      # one.
+      # The second connection may reach another server (behind a balancer), or the same server after a restart, where
+      # the number for KILL belongs to another client. So it kills only after the server has shown that it still runs a
+      # request of that very connection: with that number, from the same host, and from our socket's port. For a UNIX
+      # socket, which has no port, the server's process must be the same.
       #
       # @api private also for the connections of other gems
       module Killer
-        # Seconds that one server may take for all that it is told.
+        # Seconds for all kills on one server.
         TIME = 3
 
-        # How many may wait to be told, and for how many seconds: of the rest nobody is told.
+        # The most kills that wait, and their longest wait in seconds; others are dropped.
         MOST = 100
         OLDEST = 10
-        private_constant :TIME, :MOST, :OLDEST
+
+        # Seconds for a lock that is held for microseconds.
+        LOCK_SECONDS = 5
+        private_constant :TIME, :MOST, :OLDEST, :LOCK_SECONDS
 
         # A connection whose request may still run: its server, the server's number for it, what tells it apart (see
         # {Killer.marks}), and since when it waits to be told.
@@ -34,26 +36,19 @@ module Heddle
         @process = Process.pid
 
         class << self
-          # @param server [#connect] makes another connection to the same server, in so many seconds: one that has +thread+,
-          #   +marks+, +command(sql)+ and +close+. Its +failures+ are what that raises where the server cannot be reached.
-          #   Servers that are the same are equal
+          # @param server [#connect] makes another connection to the same server within the given seconds. The
+          #   connection has +thread+, +marks+, +command(sql)+ and +close+; +failures+ are the errors that `connect`
+          #   raises when the server cannot be reached. Equal objects mean the same server
           # @param thread [Integer] the server's number for the connection
           # @param marks [Array] of the connection's socket, see {marks}
           def kill(server, thread, marks)
             return if marks.compact.empty?
 
-            @lock.synchronize do
-              forget_parents
-              @queue << Target.new(server, thread, marks, now) if @queue.size < MOST
-              next if @thread&.alive?
-
-              @thread = Thread.new { work }
-              @thread.name = "heddle kill query"
-              @thread.report_on_exception = false
-            end
+            # In a shield: the deadline that interrupted the query would end the wait for the lock, too.
+            Heddle.shield(LOCK_SECONDS) { @lock.synchronize { add(Target.new(server, thread, marks, now)) } }
           end
 
-          # What the server can tell a connection by.
+          # The properties by which the server can identify a connection.
           #
           # @param socket [IO]
           # @return [(Integer, nil), (nil, Integer), (nil, nil)] our port, or the process of a server at a UNIX socket
@@ -71,7 +66,17 @@ module Heddle
 
           private
 
-          # What is waiting was interrupted in the process that this one was forked from, which has it told itself.
+          def add(target)
+            forget_parents
+            @queue << target if @queue.size < MOST
+            return if @thread&.alive?
+
+            @thread = Thread.new { work }
+            @thread.name = "heddle kill query"
+            @thread.report_on_exception = false
+          end
+
+          # The pending kills are those of the parent process, which sends them itself.
           def forget_parents
             return if @process == Process.pid
 
@@ -111,15 +116,16 @@ module Heddle
             killing&.close
           end
 
-          # Numbers are given in order: one above that of this connection was given before the server was started
-          # anew.
+          # The server numbers connections in order: a number above that of this connection was given before the server
+          # was restarted.
           def runs_still?(killing, target)
             port, process = target.marks
             return false if target.thread >= killing.thread || (process && killing.marks != target.marks)
 
             mine = "LEFT(mine.host, CHAR_LENGTH(mine.host) - LOCATE(':', REVERSE(mine.host)))"
             found = killing.command("SELECT 1 FROM information_schema.processlist AS mine, " \
-              "information_schema.processlist AS theirs WHERE mine.id = CONNECTION_ID() AND theirs.id = #{target.thread} " \
+              "information_schema.processlist AS theirs WHERE mine.id = CONNECTION_ID() " \
+              "AND theirs.id = #{target.thread} " \
               "AND theirs.command <> 'Sleep'#{" AND theirs.host = CONCAT(#{mine}, ':#{port}')" if port}")
             !found.is_a?(ServerError) && !found.empty?
           end

@@ -5,8 +5,8 @@ require "openssl"
 module Heddle
   module DB
     module MySQL
-      # The beginning of a connection: who is there, TLS, who are we. From "Connection Phase" of MySQL's and "Connecting" of
-      # MariaDB's protocol documentation.
+      # The handshake of a connection: greeting, TLS, authentication. From "Connection Phase" of MySQL's and
+      # "Connecting" of MariaDB's protocol documentation.
       class Login
         LONG_PASSWORD = 1 << 0
         CONNECT_WITH_DB = 1 << 3
@@ -17,23 +17,25 @@ module Heddle
         TRACK_SESSION = 1 << 23
         CACHE_METADATA = 1 << 36
 
-        # Transactions, secure connection, several results (of prepared statements, too), lengths of authentication data, no
-        # old ends of rows. Neither files of ours (LOCAL INFILE) nor several statements at once.
-        WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 | TRACK_SESSION | 1 << 24
-        # Packets that a server may answer the log-in with: a right one needs two for each way that it has, and has a few ways.
+        # Transactions, secure connection, several results (of prepared statements, too), lengths of authentication
+        # data, no old ends of rows. Neither files of ours (LOCAL INFILE) nor several statements at once.
+        WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 |
+          TRACK_SESSION | 1 << 24
+        # The most packets of a server's answer to the log-in: a correct server needs two for each authentication
+        # method, and has only a few methods.
         ROUNDS = 64
-        # Bytes that a server makes up, for the proof of a password to be good for one log-in alone.
+        # The bytes of a server's random challenge, which makes the proof of a password valid for one log-in only.
         SCRAMBLE = 20
         private_constant :LONG_PASSWORD, :CONNECT_WITH_DB, :PROTOCOL_41, :TLS, :PLUGIN_AUTH, :CONNECT_ATTRIBUTES,
           :TRACK_SESSION, :CACHE_METADATA, :WANTED, :ROUNDS, :SCRAMBLE
 
         # @return [String] the server's version
         attr_reader :version
-        # @return [Integer] its name for this connection
+        # @return [Integer] the server's number for this connection
         attr_reader :thread
-        # @return [Integer] what both sides can do
+        # @return [Integer] the capabilities of both sides
         attr_reader :capabilities
-        # @return [String] what it waits for, for messages
+        # @return [String] the current step, for messages
         attr_reader :step
 
         # @return [String, nil] the default database
@@ -42,13 +44,13 @@ module Heddle
         # @return [Boolean]
         def mariadb? = @mariadb
 
-        # @return [Boolean] whether the server says when something in the session changes
+        # @return [Boolean] whether the server reports changes of the session
         def tracks_session? = @capabilities & TRACK_SESSION != 0
 
         # @param link [Link]
-        # @param secure [Boolean] whether nobody can listen already: a UNIX socket
-        def initialize(link, tls:, host:, charset:, secure:, user: nil, password: nil, database: nil, clear_password: false,
-          server_public_key: nil)
+        # @param secure [Boolean] whether the connection is safe from eavesdropping: a UNIX socket
+        def initialize(link, tls:, host:, charset:, secure:, user: nil, password: nil,
+          database: nil, clear_password: false, server_public_key: nil)
           @link = link
           encoding = CHARSETS.fetch(charset).first
           @user = encoded(user.to_s, encoding, "user")
@@ -90,17 +92,18 @@ module Heddle
         def encoded(text, encoding, what)
           (encoding == Encoding::BINARY || text.encoding == Encoding::BINARY) ? text : text.encode(encoding)
         rescue EncodingError
-          raise ArgumentError, "#{what}: #{text.inspect} cannot be written in the connection's charset: use utf8mb4 (charset:)"
+          raise ArgumentError, "#{what}: #{text.inspect} cannot be written in the connection's charset: " \
+            "use utf8mb4 (charset:)"
         end
 
         def greet
           @version, @thread, server, @scramble, @plugin, @mariadb = answer(@link.greeting)
           @version = Link.harmless(@version)
-          refuse("speaks an older protocol than that of 2004") unless server & PROTOCOL_41 != 0
+          refuse("speaks a protocol older than 4.1 (2004)") unless server & PROTOCOL_41 != 0
           wanted = WANTED | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
           wanted |= CONNECT_WITH_DB if @database
           wanted |= TLS if @tls
-          refuse("does not offer TLS, which was asked for") if @tls && server & TLS == 0
+          refuse("does not offer TLS, but tls: requires it") if @tls && server & TLS == 0
           @capabilities = wanted & server
           @capabilities |= server & LONG_PASSWORD
         end
@@ -111,9 +114,10 @@ module Heddle
           @secure = true
         end
 
-        # What both the request for TLS and the response begin with.
+        # The common start of the request for TLS and of the response.
         def head
-          [@capabilities & 0xffffffff, 1 << 30, CHARSETS.fetch(@charset).last, "", @mariadb ? @capabilities >> 32 : 0].pack("VVCa19V")
+          [@capabilities & 0xffffffff, 1 << 30, CHARSETS.fetch(@charset).last, "", @mariadb ? @capabilities >> 32 : 0]
+            .pack("VVCa19V")
         end
 
         def response
@@ -128,7 +132,8 @@ module Heddle
         end
 
         def attributes
-          pairs = {"_client_name" => "heddle", "_client_version" => VERSION, "_pid" => Process.pid.to_s, "program_name" => File.basename($PROGRAM_NAME)}
+          pairs = {"_client_name" => "heddle", "_client_version" => VERSION, "_pid" => Process.pid.to_s,
+                   "program_name" => File.basename($PROGRAM_NAME)}
           text = pairs.flatten.map { |part| [part.bytesize].pack("C") + part.b.byteslice(0, 250) }.join
           (text.bytesize < 251) ? [text.bytesize].pack("C") + text : "\xfc".b + [text.bytesize].pack("v") + text
         end
@@ -140,21 +145,23 @@ module Heddle
             when 0x00 then return
             when 0xfe then switch(packet)
             when 0x01 then more(packet.byteslice(1..))
-            else refuse("answered the log-in with something else")
+            else refuse("sent an unexpected packet in answer to the log-in")
             end
           end
-          refuse("asks for a way to log in again and again")
+          refuse("keeps asking for other authentication methods")
         end
 
-        # The server would rather have another way.
+        # The server asks for another authentication method.
         def switch(packet)
-          refuse("wants the way to log in of before 2004, which anybody can listen to") if packet.bytesize == 1
+          refuse("asks for the password hash of before 2004, which an eavesdropper can crack") if packet.bytesize == 1
           name, data = packet.byteslice(1..).split("\0", 2)
-          refuse("wants us to log in by #{Link.harmless(name.to_s)}, which is not known here") unless supported?(name)
+          unless supported?(name)
+            refuse("asks for the authentication method #{Link.harmless(name.to_s)}, which Heddle does not support")
+          end
           @plugin = name
           @scramble = data.to_s.byteslice(0, SCRAMBLE)
           unless name == "mysql_clear_password" || @scramble.bytesize == SCRAMBLE
-            refuse("sent a scramble of #{@scramble.bytesize} bytes to log in with, where #{SCRAMBLE} are needed")
+            refuse("sent a scramble of #{@scramble.bytesize} bytes, not #{SCRAMBLE}")
           end
           @link.write_packet(proof(name))
         end
@@ -184,16 +191,18 @@ module Heddle
         end
 
         def clear_password
-          refuse("wants the password in the clear: clear_password: true allows that, under TLS only") unless @clear_password && @link.stream.tls?
+          unless @clear_password && @link.stream.tls?
+            refuse("asks for the password in clear text: allow that by clear_password: true, over TLS only")
+          end
           @password + "\0"
         end
 
-        # caching_sha2_password: 3, it knows the password; 4, it has to see it.
+        # caching_sha2_password: 3, the server knows the password; 4, the server needs the password.
         def more(data)
           case @plugin == "caching_sha2_password" && data.getbyte(0)
           when 3 then nil
           when 4 then @link.write_packet(@secure ? @password + "\0" : encrypted_password)
-          else refuse("asked for something that is not known here while we logged in")
+          else refuse("sent an unknown request during the log-in")
           end
         end
 
@@ -202,17 +211,18 @@ module Heddle
           scramble = (@scramble * (@password.bytesize / @scramble.bytesize + 1)).byteslice(0, @password.bytesize + 1)
           key.public_encrypt(exclusive_or(@password + "\0", scramble), OpenSSL::PKey::RSA::PKCS1_OAEP_PADDING)
         rescue OpenSSL::PKey::PKeyError => error
-          refuse("gave no key to encrypt the password with (#{Link.harmless(error.message)})")
+          refuse("sent a public key that cannot encrypt the password (#{Link.harmless(error.message)})")
         end
 
         def own_key
-          @server_public_key || refuse("has to see the password, once: connect with TLS, or give the server's key (server_public_key:), or trust whoever answers for it (:ask)")
+          @server_public_key || refuse("needs the full password for this log-in: use TLS, " \
+            "pass the server's key (server_public_key:), or trust the key that the server sends (:ask)")
         end
 
         def asked_key
           @link.write_packet("\x02")
           packet = answer(@link.read_packet)
-          refuse("gave no key to encrypt the password with") unless packet.getbyte(0) == 1
+          refuse("sent no public key to encrypt the password") unless packet.getbyte(0) == 1
           packet.byteslice(1..)
         end
 
@@ -223,7 +233,7 @@ module Heddle
         def answer(packet)
           return packet unless packet.is_a?(ServerError)
 
-          raise LoginFailed, "#{@link.stream.peer} does not let #{@user.inspect} in: #{packet.message} (#{packet.code})"
+          raise LoginFailed, "#{@link.stream.peer} rejected user #{@user.inspect}: #{packet.message} (#{packet.code})"
         end
 
         def refuse(what)

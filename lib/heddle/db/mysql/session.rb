@@ -3,7 +3,7 @@
 module Heddle
   module DB
     module MySQL
-      # What is said to a server once it has let us in: the time zone of NOW() and of TIMESTAMP columns.
+      # Sets up the session after the log-in: the time zone of NOW() and of TIMESTAMP columns.
       module Session
         # Where the system's zone is named, and what stands before the name.
         LOCALTIME = "/etc/localtime"
@@ -15,7 +15,7 @@ module Heddle
         class << self
           # @param driver [Driver]
           # @param time_zone [:utc, :local]
-          # @return [String, nil] the zone to be set; nil when it is the server's own
+          # @return [String, nil] the zone to set; nil if it is the server's own
           # @raise [LoginFailed] when the server does not know the zone of this process
           def zone(driver, time_zone)
             (time_zone == :local) ? local_zone(driver) : "+00:00"
@@ -23,8 +23,8 @@ module Heddle
 
           private
 
-          # Whichever of the server's zones has the hours of ours: that which it has already, the one of the same name, or an
-          # offset where summer is no different.
+          # Finds a zone of the server's with this process's hours: the server's current zone, the zone of the same
+          # name, or an offset if there is no summer time.
           def local_zone(driver)
             moments = Array.new(9) { |quarter| Time.now.to_i + (quarter - 4) * 91 * DAY }
             offsets = moments.map { |moment| Time.at(moment).utc_offset }.uniq
@@ -34,11 +34,12 @@ module Heddle
             zones.each do |zone|
               return zone if !driver.command("SET time_zone = '#{zone}'").is_a?(ServerError) && same?(driver, moments)
             end
-            raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process (#{zone_name || Time.now.zone}), which " \
-              "time_zone: :local asks for: load the server's zones (mysql_tzinfo_to_sql), or use time_zone: :utc"
+            raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process " \
+              "(#{zone_name || Time.now.zone}), but time_zone: :local needs it: " \
+              "load the server's zones (mysql_tzinfo_to_sql), or use time_zone: :utc"
           end
 
-          # Whether the server's clock shows what ours shows, at each of the moments.
+          # Whether the server's zone and ours agree at each of the moments.
           def same?(driver, moments)
             shown = moments.map { |moment| "CAST(FROM_UNIXTIME(#{moment}) AS CHAR)" }
             result = driver.command("SELECT #{shown.join(", ")}")

@@ -3,29 +3,30 @@
 module Heddle
   module DB
     module MySQL
-      # What the server keeps for a connection besides its statements: variables, the default database, locks, temporary
-      # tables. It is set once, watched (the server says with each answer whether it has changed:
-      # session_track_state_change), and put back before somebody else has the connection.
+      # The state that the server keeps for a connection besides its statements: variables, the default database, locks,
+      # temporary tables. It is set once, watched (with session_track_state_change the server reports changes in each
+      # answer), and restored before the next user gets the connection.
       class SessionState
         TRACKING = "session_track_state_change = 1"
         COLLATIONS = {"utf8mb4" => "utf8mb4_general_ci", "utf8" => "utf8_general_ci", "latin1" => "latin1_swedish_ci",
                       "ascii" => "ascii_general_ci", "binary" => "binary"}.freeze
-        # What the server does not report. Elsewhere in a statement it costs a reset in vain.
+        # Words of changes that the server does not report. If they match elsewhere in a statement, that costs a
+        # needless reset.
         UNSEEN = /\b(?:lock|flush|handler|call|execute|backup|xa|temporary|set\s+transaction)\b/i
         INIT_DB = 0x02
         RESET = 0x1f
         private_constant :TRACKING, :COLLATIONS, :UNSEEN, :INIT_DB, :RESET
 
         # @param link [Link]
-        # @param login [Login] that has been performed
-        # @param zone [String, nil] the time zone, unless it is the server's own
+        # @param login [Login] the completed log-in
+        # @param zone [String, nil] the time zone; nil for the server's own
         def initialize(link, login, charset, zone)
           @link = link
           @database = login.database
           @settings = []
           @settings << "time_zone = '#{zone}'" if zone
           @settings << TRACKING if (@tracked = login.tracks_session?)
-          # MySQL forgets what the login has said; MariaDB does not.
+          # A reset makes MySQL forget the settings of the log-in, but not MariaDB.
           @names = "NAMES #{charset} COLLATE #{COLLATIONS[charset]}" unless login.mariadb? || !COLLATIONS.key?(charset)
         end
 
@@ -41,19 +42,25 @@ module Heddle
           result
         end
 
-        # Notes a statement that is about to be sent, and is not :plain.
+        # Notes a statement before it is sent, unless it is :plain.
         #
-        # @param kind [Symbol] as {Link.kind_of} has it
+        # @param kind [Symbol] see {Link.kind_of}
         def note(kind, sql)
           @touched ||= kind == :session || !@tracked || UNSEEN.match?(sql)
         end
 
-        # @return [Boolean] whether the next user would find something of the one before
+        # @return [Boolean] whether the next user would see changes of an earlier user
         def changed? = @touched || @link.changed?
 
-        # Puts everything back, in one flight. The server closes all prepared statements.
+        # Takes the session as it is for what every user expects.
+        def settle
+          @touched = false
+          @link.settle
+        end
+
+        # Restores the whole session in one round trip. The server closes all prepared statements.
         #
-        # @return [Boolean] whether it worked
+        # @return [Boolean] whether that worked
         def reset
           @link.forget_statements
           @link.send_command(RESET, "")
@@ -62,8 +69,7 @@ module Heddle
           @link.send_query("SET #{settings.join(", ")}") unless settings.empty?
           @link.send_query("SELECT DATABASE()") unless @database # which cannot be taken back to none
           results = Array.new(@link.owed) { @link.receive_text }
-          @touched = false
-          @link.settle
+          settle
           results.none?(ServerError) && (@database || results.last.rows == [[nil]])
         end
       end

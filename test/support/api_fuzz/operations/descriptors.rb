@@ -92,7 +92,7 @@ module ApiFuzz
 
       private
 
-      # Somebody may cancel these: nobody must wait for them then.
+      # Somebody may cancel these tasks, so nobody may wait for them.
       def writing_in(seconds, writer)
         sleep(seconds)
         writer.write("x")

@@ -63,14 +63,14 @@ module ApiFuzz
         values = waiting("a reader of a queue of #{queue.size}", -> { reader.ended? }) { reader.value }
         expect(values == (0...count).to_a, "a queue gave #{values} for #{count}")
       rescue Heddle::TaskCancelled
-        expect(disturbed?, "a queue's reader was cancelled by nobody")
+        expect(disturbed?, "a queue's reader was cancelled without a cause")
       rescue => error
         raise unless reader && error.equal?(reader.error)
       ensure
         reader&.cancel
       end
 
-      # The same between threads: what waits for a push has to be woken from outside of its loop.
+      # The same between threads: a push must wake the waiting thread from outside of its loop.
       def operation_queue_of_a_thread
         queue = Thread::Queue.new
         pause = moment
@@ -83,14 +83,14 @@ module ApiFuzz
 
       private
 
-      # Somebody may cancel it: nobody must wait for room then.
+      # Somebody may cancel this task, so nobody may wait for room in it.
       def popping(count, queue)
         Array.new(count) { queue.pop }
       ensure
         queue.close
       end
 
-      # A sleeping struck thread gives its lock up in +ensure+: from then on another may have it.
+      # A thread that is struck in its sleep unlocks the lock in +ensure+; from then on another thread may hold it.
       def alone(what)
         holder = round.holders[what]
         expect(holder.nil?, "#{what} is held by #{holder}, too")

@@ -4,8 +4,9 @@ module ApiFuzz
   module Operations
     # Children: their exit status is their own.
     module Processes
-      # The child of a fork while another thread is inside a Fiber crashes on Ruby 3.1 and 3.2, and on 4.0 when it
-      # unlocks what a task of that thread waits for (doc/limits.md). There such a child ends at once.
+      # A child that is forked while another thread is inside a Fiber crashes on Ruby 3.1 and 3.2, and on 4.0 when it
+      # unlocks a lock that a task of that thread waits for (doc/limits.md). On those Rubies such a child ends at
+      # once.
       WHOLE_CHILDREN = RUBY_VERSION >= "3.3" && RUBY_VERSION < "4.0"
 
       def operation_command

@@ -17,7 +17,7 @@ module ApiFuzz
         after_a_scope
       end
 
-      # What waits for longer is ended by it.
+      # Ends waits that take longer.
       def operation_endless_deadline
         seconds = moment * 2
         ends = now + seconds
@@ -61,7 +61,7 @@ module ApiFuzz
         @scopes.pop
       end
 
-      # Whatever is raised here comes from a scope that was left.
+      # Any error that is raised here comes from a scope that was already left.
       def after_a_scope
         3.times { sleep(0) }
       end

@@ -30,7 +30,7 @@ module ApiFuzz
         Fiber.schedule { actor.live }
       end
 
-      # Ends by its cancel only.
+      # Only its cancel ends this task.
       def operation_endless
         return unless task?
 
@@ -70,7 +70,7 @@ module ApiFuzz
         expect(value.equal?(first.token), "a run returned another value than its block")
         expect(first.task.ended?, "a run has returned before its block's task has ended")
       rescue Heddle::TaskCancelled
-        expect(first.disturbed?, "a run's block was cancelled by nobody")
+        expect(first.disturbed?, "a run's block was cancelled without a cause")
       rescue => error
         raise unless round.left?(error)
       end
@@ -87,14 +87,14 @@ module ApiFuzz
         expect(values == (0...items.size).to_a, "map returned #{values.inspect} for #{items.size} items")
         expect(items.all? { |_, actor| actor.lives == 1 }, "map called its block not once for each item")
       rescue Heddle::TaskCancelled
-        expect(disturbed?, "an item of map was cancelled by nobody")
+        expect(disturbed?, "an item of map was cancelled without a cause")
       rescue => error
         raise unless round.left?(error)
       ensure
         pool&.close
       end
 
-      # Another thread hands its work over.
+      # Another thread passes its work to the pool.
       def operation_pool_from_thread
         return unless task?
 
@@ -107,7 +107,7 @@ module ApiFuzz
         values = waiting("a thread that spawns into a pool", -> { !helper.alive? }) { helper.value }
         expect(values == (0...count).to_a, "a pool gave another thread #{values.inspect}")
       rescue Heddle::TaskCancelled
-        expect(disturbed?, "a pool's tasks were cancelled by nobody")
+        expect(disturbed?, "a pool's tasks were cancelled without a cause")
       ensure
         helper&.kill
       end
@@ -170,14 +170,14 @@ module ApiFuzz
         actor.task.cancel
       end
 
-      # The value of a task: its own, once; or the error that left it.
+      # A task's value is its own and comes once; otherwise the caller gets the error that left the task.
       def claim(actor)
         task = actor.task
         value = waiting("the value of #{actor.name}", -> { task.ended? }) { task.value }
         expect(value.equal?(actor.token), "#{actor.name} has another's value")
         expect(actor.lives == 1, "#{actor.name} ran #{actor.lives} times")
       rescue Heddle::TaskCancelled
-        expect(actor.disturbed?, "#{actor.name} was cancelled by nobody")
+        expect(actor.disturbed?, "#{actor.name} was cancelled without a cause")
       rescue => error
         raise unless error.equal?(task.error)
       end

@@ -83,7 +83,7 @@ module ApiFuzz
         kill ? thread.kill : thread.raise(Strike.new(actor))
       end
 
-      # Waits for it, and takes what left it.
+      # Waits for the thread and takes the error that left it.
       def reap(actor, thread)
         waiting("the end of the thread of #{actor}", -> { !thread.alive? }) { thread.join }
         expect(!round.living?(actor), "#{actor} is still there when its thread has ended")

@@ -18,12 +18,16 @@ module Heddle
           "pipeline" => ["100 queries at once, each", 10_000],
           "pool" => ["50 tasks, a pool of 50, sleep(0.01)", 500]
         }.freeze
-        # Who has such a thing at all.
-        ONLY = {"new" => %w[heddle mysql2 mysql2_text trilogy], "kept" => %w[raw heddle mysql2], "pipeline" => %w[heddle], "pool" => %w[raw heddle]}.freeze
-        WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower, value: ->(m) { m["wall"] * 1e6 / m["operations"] })
-        COST = Metric.new(key: :cost, title: "CPU µs per query", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] })
-        # Only of the case that knows how fast it could be at best.
-        SLOWNESS = Metric.new(key: :slowness, title: "Wall as a multiple of the ideal, 10 ms for 50 queries at once", better: :lower, value: ->(m) { m["ideal"] && m["wall"] / m["operations"] / m["ideal"] })
+        # The models that can run these cases.
+        ONLY = {"new" => %w[heddle mysql2 mysql2_text trilogy], "kept" => %w[raw heddle mysql2],
+                "pipeline" => %w[heddle], "pool" => %w[raw heddle]}.freeze
+        WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower,
+          value: ->(m) { m["wall"] * 1e6 / m["operations"] })
+        COST = Metric.new(key: :cost, title: "CPU µs per query", better: :lower,
+          value: ->(m) { m["cpu"] * 1e6 / m["operations"] })
+        # Only for the case whose ideal time is known.
+        SLOWNESS = Metric.new(key: :slowness, title: "Wall as a multiple of the ideal, 10 ms for 50 queries at once",
+          better: :lower, value: ->(m) { m["ideal"] && m["wall"] / m["operations"] / m["ideal"] })
         private_constant :CASES, :ONLY, :WALL, :COST, :SLOWNESS
 
         # @see Bench#define_options
@@ -66,17 +70,21 @@ module Heddle
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: false)
-          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: the values pasted into the SQL",
-            "raw, the floor: Heddle's own bytes over plain sockets, by write, select and read alone, and nothing is understood of the answers; of rows, the same objects made by a few lines of C"]
-          [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST), matrix.ratios(COST),
-            slowness(summary), matrix.troubles].compact
+          notes = ["mysql2: prepare, execute, close, as for each new statement with arguments; mysql2_text, trilogy: " \
+            "the values pasted into the SQL",
+            "raw, the floor: Heddle's own bytes over plain sockets, by write, select and read alone, " \
+            "and nothing is understood of the answers; of rows, the same objects made by a few lines of C"]
+          [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL),
+            matrix.values(COST), matrix.ratios(COST), slowness(summary), matrix.troubles].compact
         end
 
         private
 
         def slowness(summary)
           name = CASES.fetch("pool").first
-          Report::Matrix.new(summary, self, models_down: false, cases: [name]).values(SLOWNESS) if summary.cases.include?(name)
+          if summary.cases.include?(name)
+            Report::Matrix.new(summary, self, models_down: false, cases: [name]).values(SLOWNESS)
+          end
         end
       end
     end

@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     class Bench
-      # What a limit that is not reached costs: around nothing, around an operation of the loop, around a get from memcached.
+      # The cost of a limit that is not reached: around an empty block, an operation of the loop, a get from memcached.
       class DeadlineCost < Bench
         bench "deadline_cost",
           about: "CPU of a Heddle.deadline and of a Timeout.timeout that are not reached",
@@ -16,20 +16,24 @@ module Heddle
           "get" => "a get of 100 bytes from memcached, a raw socket"
         }.freeze
         PLACES = {"thread" => "in a plain thread", "task" => "in a task"}.freeze
-        # How often in a measurement. A plain thread's sleep(0) lasts as long as the kernel thinks that a timer may be late, 50 µs
-        # and more, of which it computes for two.
+        # Operations in a measurement. A plain thread's sleep(0) lasts as long as the kernel lets a timer be late, 50 µs
+        # and more, and takes 2 µs of CPU time.
         COUNTS = {
           "nothing" => {"thread" => 50_000, "task" => 50_000},
           "operations" => {"thread" => 20_000, "task" => 400_000},
           "get" => {"thread" => 10_000, "task" => 10_000}
         }.freeze
-        COST = Metric.new(key: :cost, title: "CPU µs per operation", better: :lower, value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
+        COST = Metric.new(key: :cost, title: "CPU µs per operation", better: :lower,
+          value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
         private_constant :WORK, :PLACES, :COUNTS, :COST
 
         # @see Bench#cases
         def cases
           @cases ||= WORK.flat_map do |work, what|
-            PLACES.map { |place, where| Case.new(name: "#{what}, #{where}", params: {"work" => work, "place" => place, "count" => COUNTS.dig(work, place)}) }
+            PLACES.map do |place, where|
+              Case.new(name: "#{what}, #{where}",
+                params: {"work" => work, "place" => place, "count" => COUNTS.dig(work, place)})
+            end
           end
         end
 
@@ -43,12 +47,15 @@ module Heddle
         def reference_for(_, present) = present.include?("none") ? "none" : present.first
 
         # @see Bench#title
-        def title = "A limit that is not reached: Heddle.deadline(1), Timeout.timeout(1), the same through heddle/timeout"
+        def title
+          "A limit that is not reached: Heddle.deadline(1), Timeout.timeout(1), the same through heddle/timeout"
+        end
 
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: false)
-          note = "an operation is a block with its limit, a sleep(0), a get with its limit; what a limit costs is the difference to the column none"
+          note = "an operation is a block with its limit, a sleep(0), a get with its limit; " \
+            "what a limit costs is the difference to the column none"
           [matrix.values(COST).tap { |table| table.notes << note }, matrix.ratios(COST), matrix.troubles].compact
         end
       end

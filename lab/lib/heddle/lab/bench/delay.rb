@@ -5,17 +5,19 @@ require_relative "seed_table"
 module Heddle
   module Lab
     class Bench
-      # The seed's table: many requests by unmodified Net::HTTP, all at once, to a server that answers late.
+      # The table of 2009: many requests by unmodified Net::HTTP, all at once, to a server that answers late.
       class Delay < Bench
         bench "delay",
           about: "many requests at once by unmodified Net::HTTP to a server that answers late",
-          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none, "heddle-net_http" => :none, "heddle-raw" => :none,
-                  "pool" => :required, "processes" => :required, "async" => :none, "async-raw" => :none,
-                  "carbon_fiber" => :none, "uringmachine" => :none, "wrk" => :none},
-          default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-raw pool:1000 async async-raw carbon_fiber uringmachine wrk],
+          kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none,
+                  "heddle-net_http" => :none, "heddle-raw" => :none, "pool" => :required, "processes" => :required,
+                  "async" => :none, "async-raw" => :none, "carbon_fiber" => :none, "uringmachine" => :none,
+                  "wrk" => :none},
+          default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-raw pool:1000 async async-raw
+            carbon_fiber uringmachine wrk],
           peers: %w[async async-raw carbon_fiber uringmachine wrk]
 
-        # Seconds that a model which waits in line may take for a cell; more is extrapolated.
+        # The most seconds that a model without concurrency may take for a cell; longer times are extrapolated.
         PATIENCE = 2.0
         WRK_SECONDS = 2
         private_constant :PATIENCE, :WRK_SECONDS
@@ -29,27 +31,35 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--requests N", Integer, "requests at once (#{@requests})") { |count| @requests = at_least(1, "--requests", count) }
+          parser.on("--requests N", Integer, "requests at once (#{@requests})") do |count|
+            @requests = at_least(1, "--requests", count)
+          end
           parser.on("--delays MS,MS", Array, "milliseconds the server waits (#{@delays.join(",")})") do |delays|
             wrong = delays.grep_v(/\A\d{1,7}\z/).first
             raise UsageError, "--delays takes milliseconds, not #{wrong.inspect}" if wrong
 
             @delays = delays.map(&:to_i).uniq
           end
-          parser.on("--processes N,N", Array, "measure Heddle.map over so many processes, with nothing pinned to a core;",
-            "on its own unless --models asks for more") do |counts|
+          parser.on("--processes N,N", Array, "measure Heddle.map over N processes, " \
+            "with nothing pinned to a core;",
+            "without other models unless --models names them") do |counts|
             wrong = counts.grep_v(/\A[1-9]\d{0,3}\z/).first
             raise UsageError, "--processes takes numbers from 1, not #{wrong.inspect}" if wrong
 
-            @processes = counts.map(&:to_i).uniq # the first is what the others are compared with
+            @processes = counts.map(&:to_i).uniq # the others are compared with the first
           end
-          parser.on("--host HOST,HOST", Array, "names or addresses that clients connect to (#{@hosts.join(",")})") { |hosts| @hosts = hosts.uniq }
-          parser.on("--port PORT", Integer, "a server that runs already, see heddle serve (none: start one)") { |port| @port = port }
+          parser.on("--host HOST,HOST", Array, "names or addresses to connect to (#{@hosts.join(",")})") do |hosts|
+            @hosts = hosts.uniq
+          end
+          parser.on("--port PORT", Integer, "a server that runs already, see heddle serve (none: start one)") do |port|
+            @port = port
+          end
         end
 
         # @see Bench#options
         def options
-          {"requests" => @requests, "delays" => @delays, "host" => @hosts.join(","), "port" => @port, "processes" => @processes}.compact
+          {"requests" => @requests, "delays" => @delays, "host" => @hosts.join(","), "port" => @port,
+           "processes" => @processes}.compact
         end
 
         # @see Bench#models
@@ -58,7 +68,7 @@ module Heddle
           super
         end
 
-        # Several processes share what cores there are with the server.
+        # Several processes share all cores with the server.
         # @see Bench#pinned?
         def pinned? = @processes.nil?
 
@@ -67,7 +77,8 @@ module Heddle
           @cases ||= @delays.product(@hosts).map do |delay, host|
             sample = delay.zero? ? @requests : (PATIENCE * 1000 / delay).ceil.clamp(1, @requests)
             name = one_host? ? "#{delay} ms" : "#{delay} ms, #{host}"
-            Case.new(name: name, params: {"delay" => delay, "host" => host, "requests" => @requests, "sample" => sample, "wrk_seconds" => WRK_SECONDS})
+            Case.new(name: name, params: {"delay" => delay, "host" => host, "requests" => @requests, "sample" => sample,
+                                          "wrk_seconds" => WRK_SECONDS})
           end
         end
 
@@ -86,7 +97,7 @@ module Heddle
           bench_case.params.merge("port" => @port || @server.port)
         end
 
-        # Adds what the server itself spent.
+        # Adds the CPU time of the server itself.
         # @see Bench#around
         def around(cell)
           return yield unless @server
@@ -126,24 +137,28 @@ module Heddle
 
         private
 
-        # With more of them there is a case for each, and the figures of 2009 are of no use beside them.
+        # Several hosts make a case each, with which the figures of 2009 cannot be compared.
         def one_host? = @hosts.size == 1
 
-        # Requests a second, if so many cores did nothing but the clients' and the server's work.
+        # Requests a second, if that many cores did only the work of the clients and the server.
         BOUND = lambda do |cores|
           Metric.new(key: :bound, title: "Requests a second that #{cores} cores have room for", better: :higher,
-            value: ->(m) { cores * m["operations"] / (m["cpu"] + m["server_cpu"]) if m["server_cpu"] && m["operations"].positive? })
+            value: ->(m) {
+              cores * m["operations"] / (m["cpu"] + m["server_cpu"]) if m["server_cpu"] && m["operations"].positive?
+            })
         end
         private_constant :BOUND
 
-        # @return [Report::Table, nil] what several processes gain, and how much of what the machine has room for they reach
+        # @return [Report::Table, nil] the gain of several processes, and the share of the machine's bound that they
+        #   reach
         def spread_over_processes(summary)
           names = summary.models.grep(/\Aprocesses:/)
           return if names.empty?
 
           rows = names.flat_map { |model| process_rows(summary, model, names.first) }
           Report::Table.new(title: "Several processes", columns: ["", *summary.cases], rows: rows, notes: [
-            "bound: cores / (CPU of the clients + CPU of the server, a request), on the cores that there are for clients and server. " \
+            "bound: cores / (CPU of the clients + CPU of the server, a request), on the cores that there are for " \
+            "clients and server. " \
             "Targets: two processes on two cores 0.85 of the bound, on three or more half as much again as one process"
           ])
         end
@@ -154,7 +169,8 @@ module Heddle
           rates = summary.cases.map { |name| rate(summary, model, name) }
           bounds = summary.cases.map { |name| summary.spread(model, name, bound).median }
           rows = [["#{model}: bound on #{cores} cores, req/s", *bounds.map { |value| Report::Matrix.figure(value) }],
-            ["#{model}: share of the bound", *rates.zip(bounds).map { |value, most| (value && most) ? format("%.2f", value / most) : "–" }]]
+            ["#{model}: share of the bound",
+              *rates.zip(bounds).map { |value, most| (value && most) ? format("%.2f", value / most) : "–" }]]
           rows.unshift(gain_row(summary, model, first)) unless model == first
           rows
         end
@@ -168,11 +184,13 @@ module Heddle
 
         def describe_floor(table, summary)
           if summary.models.grep(/-raw/).any?
-            table.notes << "raw is the floor, without a client: a TCPSocket that writes the request and reads to the end, in the same fibers"
+            table.notes << "raw is the floor, without a client: a TCPSocket that writes the request and reads to the " \
+              "end, in the same fibers"
           end
           return unless summary.models.include?("wrk")
 
-          table.notes << "wrk is the ceiling, in C: a closed loop of #{@requests} connections for #{WRK_SECONDS} s, a new connection per request"
+          table.notes << "wrk is the ceiling, in C: " \
+            "a closed loop of #{@requests} connections for #{WRK_SECONDS} s, a new connection per request"
         end
 
         def rate(summary, model, name) = summary.spread(model, name, Measuring::RATE).median
@@ -190,7 +208,10 @@ module Heddle
 
           models = summary.models.grep(/\A(heddle|pool|processes|async|carbon_fiber|uringmachine)/).grep_v(/-raw/)
           rows = models.to_h do |model|
-            [model, summary.cases.zip(best).map { |name, threads| (own = rate(summary, model, name)) && threads && (own / threads - 1) * 100 }]
+            advantages = summary.cases.zip(best).map do |name, threads|
+              (own = rate(summary, model, name)) && threads && (own / threads - 1) * 100
+            end
+            [model, advantages]
           end
           seeds = one_host? ? @delays.map { |delay| SeedTable.at(SeedTable::ADVANTAGE, delay) } : []
           rows["NeverBlock, 2009"] = seeds if seeds.any?
@@ -203,23 +224,29 @@ module Heddle
           end
           return if rows.empty?
 
-          Report::Table.new(title: "Advantage over the best threaded client", columns: ["", *summary.cases], rows: rows, notes: [])
+          Report::Table.new(title: "Advantage over the best threaded client",
+            columns: ["", *summary.cases], rows: rows, notes: [])
         end
 
         def seed
           return unless one_host? && (@delays & SeedTable::DELAYS).any?
 
-          rows = SeedTable::RATES.map { |name, figures| [name, *@delays.map { |delay| (SeedTable.at(figures, delay) || "–").to_s }] }
-          Report::Table.new(title: "The same in 2009, requests a second", columns: ["", *@delays.map { |delay| "#{delay} ms" }],
-            rows: rows, notes: ["“Ruby Networking on Steroids”, a notebook with two cores; 500 ms extrapolated for blocking"])
+          rows = SeedTable::RATES.map do |name, figures|
+            [name, *@delays.map { |delay| (SeedTable.at(figures, delay) || "–").to_s }]
+          end
+          Report::Table.new(title: "The same in 2009, requests a second",
+            columns: ["", *@delays.map { |delay| "#{delay} ms" }], rows: rows,
+            notes: ["“Ruby Networking on Steroids”, a notebook with two cores; 500 ms extrapolated for blocking"])
         end
 
         def rate_chart(summary)
           series = (summary.models - ["wrk"]).map do |model|
             spreads = summary.cases.map { |name| summary.spread(model, name, Measuring::RATE) }
-            Report::BarChart::Series.new(name: model, values: spreads.map(&:median), lows: spreads.map(&:low), highs: spreads.map(&:high))
+            Report::BarChart::Series.new(name: model, values: spreads.map(&:median), lows: spreads.map(&:low),
+              highs: spreads.map(&:high))
           end
-          Report::BarChart.new(title: "Requests a second by server delay", unit: "requests a second, median; whiskers: least to most. Server delay:",
+          Report::BarChart.new(title: "Requests a second by server delay",
+            unit: "requests a second, median; whiskers: least to most. Server delay:",
             clusters: summary.cases, series: series)
         end
 

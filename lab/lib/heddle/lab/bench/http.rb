@@ -9,11 +9,13 @@ require_relative "http/tests"
 module Heddle
   module Lab
     class Bench
-      # What HTTP clients spend on large bodies from near and far, in the seed's terms, and on small requests.
+      # The cost of HTTP clients for large bodies from near and far, as measured in 2008, and for small requests.
       class HTTP < Bench
-        # The first, and those that begin with custom, are the seed's. They are in the order of its graph.
-        IMPLEMENTATIONS = %w[stock custom-16kbuffer custom-16kbuffer-notimeout custom-16kbuffer-select custom-16kbuffer-selectwithsysread
-          custom-64kbuffer-notimeout custom-64kbuffer-select heddle curb httpx http.rb excon typhoeus async-http rfuzz raw curl].freeze
+        # The first, and those that begin with custom, are those of 2008, in the order of the graph of 2008.
+        IMPLEMENTATIONS = %w[stock custom-16kbuffer custom-16kbuffer-notimeout custom-16kbuffer-select
+          custom-16kbuffer-selectwithsysread
+          custom-64kbuffer-notimeout custom-64kbuffer-select heddle curb httpx http.rb excon typhoeus async-http rfuzz
+          raw curl].freeze
 
         bench "http",
           about: "what HTTP clients spend on large bodies from five sites and at full speed, and on small requests",
@@ -51,15 +53,23 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--sites NAMES", Array, "where bodies come from (#{Sites.names.join(",")})") { |names| @site_names = Sites.check(names) }
+          parser.on("--sites NAMES", Array, "where bodies come from (#{Sites.names.join(",")})") do |names|
+            @site_names = Sites.check(names)
+          end
           parser.on("--size BYTES", Integer, "of a body (#{@size})") { |size| @size = at_least(1, "--size", size) }
           @tests.define_options(parser)
-          parser.on("--requests N", Integer, "small requests timed (#{@requests})") { |count| @requests = at_least(1, "--requests", count) }
-          parser.on("--busy-threads N", Integer, "Ruby threads that compute meanwhile (#{@busy_threads})") { |count| @busy_threads = at_least(0, "--busy-threads", count) }
-          parser.on("--no-pin", "let clients and servers run on every core, where each has one of its own otherwise") { @pinned = false }
+          parser.on("--requests N", Integer, "small requests timed (#{@requests})") do |count|
+            @requests = at_least(1, "--requests", count)
+          end
+          parser.on("--busy-threads N", Integer, "Ruby threads that compute meanwhile (#{@busy_threads})") do |count|
+            @busy_threads = at_least(0, "--busy-threads", count)
+          end
+          parser.on("--no-pin", "let clients and servers run on every core, where each has one of its own otherwise") do
+            @pinned = false
+          end
         end
 
-        # Bodies from elsewhere, in place of our own sites'.
+        # Bodies from other servers, instead of our own sites.
         # @see Bench#operands=
         def operands=(urls)
           @urls = urls.map { |url| Elsewhere.new(url) }
@@ -68,19 +78,21 @@ module Heddle
 
         # @see Bench#options
         def options
-          {"sites" => sites.map(&:name), "tests" => @tests.map(&:name), "size" => (@size if @urls.empty?), "requests" => (@requests if @tests.any?(&:small?)),
-           "busy_threads" => @busy_threads, "pinned" => (false unless @pinned)}.compact
+          {"sites" => sites.map(&:name), "tests" => @tests.map(&:name), "size" => (@size if @urls.empty?),
+           "requests" => (@requests if @tests.any?(&:small?)), "busy_threads" => @busy_threads,
+           "pinned" => (false unless @pinned)}.compact
         end
 
-        # What busy threads cost is another thing where they have a core beside the client's.
+        # Busy threads cost something else if they have another core than the client.
         # @see Bench#pinned?
         def pinned? = @pinned
 
         # @see Bench#cases
         def cases
           @cases ||= sites.product(@tests.to_a).map do |site, test|
-            Case.new(name: label(site, test), params: {"site" => site.name, "test" => test.name, **test.params, "requests" => @requests,
-                                                       "repeat" => site.repeat, "busy_threads" => @busy_threads, "bytes" => @size})
+            Case.new(name: label(site, test),
+              params: {"site" => site.name, "test" => test.name, **test.params, "requests" => @requests,
+                       "repeat" => site.repeat, "busy_threads" => @busy_threads, "bytes" => @size})
           end
         end
 
@@ -107,16 +119,26 @@ module Heddle
         # @see Bench#title
         def title
           size = (@size % 1_000_000).zero? ? "#{@size / 1_000_000} MB" : "#{@size} bytes"
-          what = @urls.any? ? "Bodies from #{@urls.map(&:name).join(", ")}" : [("Bodies of #{size}" unless @tests.all?(&:small?)), ("small requests" if @tests.any?(&:small?))].compact.join(" and ")
-          "#{what[0].upcase}#{what[1..]} by HTTP clients#{", beside #{@busy_threads} busy threads" if @busy_threads.positive?}"
+          what = if @urls.any?
+            "Bodies from #{@urls.map(&:name).join(", ")}"
+          else
+            [("Bodies of #{size}" unless @tests.all?(&:small?)), ("small requests" if @tests.any?(&:small?))]
+              .compact.join(" and ")
+          end
+          beside = ", beside #{@busy_threads} busy threads" if @busy_threads.positive?
+          "#{what[0].upcase}#{what[1..]} by HTTP clients#{beside}"
         end
 
         # @see Bench#tables
         def tables(summary)
           busy = @busy_threads.positive?
-          large, small = cases.partition { |bench_case| !bench_case.params["what"].start_with?("small") }.map { |part| part.map(&:name) }
-          tables = tables_of(summary, large, values: busy ? [SPEED] : [PER_GB, PERCENT, SPEED], ratios: busy ? [SPEED] : [PER_GB], notes: notes) +
-            tables_of(summary, small, values: busy ? [REQUESTS] : [PER_REQUEST, OBJECTS, REQUESTS], ratios: busy ? [REQUESTS] : [PER_REQUEST], notes: [])
+          large, small = cases.partition { |bench_case| !bench_case.params["what"].start_with?("small") }.map do |part|
+            part.map(&:name)
+          end
+          tables = tables_of(summary, large, values: busy ? [SPEED] : [PER_GB, PERCENT, SPEED],
+            ratios: busy ? [SPEED] : [PER_GB], notes: notes) +
+            tables_of(summary, small, values: busy ? [REQUESTS] : [PER_REQUEST, OBJECTS, REQUESTS],
+              ratios: busy ? [REQUESTS] : [PER_REQUEST], notes: [])
           [*tables, Report::Matrix.new(summary, self).troubles].compact
         end
 
@@ -129,7 +151,11 @@ module Heddle
         # @see Bench#graphs
         def graphs(summary)
           sheet = Sheet.of(summary.record)
-          @busy_threads.positive? ? sheet.charts("KBytes/second") : sheet.charts("%CPU").merge(sheet.charts("CPU s per GB"))
+          if @busy_threads.positive?
+            sheet.charts("KBytes/second")
+          else
+            sheet.charts("%CPU").merge(sheet.charts("CPU s per GB"))
+          end
         end
 
         private

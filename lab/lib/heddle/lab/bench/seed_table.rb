@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     class Bench
-      # What NeverBlock's delay table said in 2009 (Mohammad A. Ali, "Ruby Networking on Steroids"), on a notebook with two cores.
+      # NeverBlock's delay table of 2009 (Mohammad A. Ali, "Ruby Networking on Steroids"), on a notebook with two cores.
       module SeedTable
         # Delays in milliseconds.
         DELAYS = [0, 10, 50, 100, 500].freeze

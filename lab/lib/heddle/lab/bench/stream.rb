@@ -3,9 +3,10 @@
 module Heddle
   module Lab
     class Bench
-      # What a request and its reply cost by each way of having them end in time.
+      # The cost of a request and its reply, by each way to limit their time.
       class Stream < Bench
-        MODELS = %w[raw select timeout io_stream io_stream_timeout stream stream_timeout stream_exchange stream_deadline].freeze
+        MODELS = %w[raw select timeout io_stream io_stream_timeout stream stream_timeout stream_exchange
+          stream_deadline].freeze
         private_constant :MODELS
 
         bench "stream",
@@ -21,10 +22,11 @@ module Heddle
           "task, by lines" => {"place" => "task", "lines" => true, "count" => 10_000},
           "beside a busy thread" => {"place" => "beside", "seconds" => 1}
         }.freeze
-        # Beside the thread the processor's time is that thread's.
+        # Beside the busy thread, most CPU time is that thread's.
         COST = Metric.new(key: :cost, title: "CPU µs a get", better: :lower,
           value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? && !m["beside"] })
-        RATE = Metric.new(key: :rate, title: "Gets a second", better: :higher, value: ->(m) { m["operations"] / m["wall"] })
+        RATE =
+          Metric.new(key: :rate, title: "Gets a second", better: :higher, value: ->(m) { m["operations"] / m["wall"] })
         private_constant :CASES, :COST, :RATE
 
         # @see Bench#define_options
@@ -40,13 +42,17 @@ module Heddle
         # @see Bench#cases
         def cases
           @cases ||= CASES.map do |name, params|
-            amount = params["count"] ? {"count" => [(params["count"] * scale).ceil, 100].max} : {"seconds" => params["seconds"] * [scale, 1].min}
+            amount = if params["count"]
+              {"count" => [(params["count"] * scale).ceil, 100].max}
+            else
+              {"seconds" => params["seconds"] * [scale, 1].min}
+            end
             Case.new(name: name, params: params.merge(amount))
           end
         end
 
-        # A select bounds the first read, not a line; what async has for a limit needs a task. Beside a busy thread Ruby's lock costs
-        # all, and how a stream's time is limited nothing.
+        # A select bounds the first read, not a line; async's limits need a task. Beside a busy thread the GVL causes
+        # nearly all of the cost, and a stream's kind of limit none.
         #
         # @see Bench#applies?
         def applies?(model, bench_case)
@@ -73,11 +79,14 @@ module Heddle
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: true)
-          notes = ["raw: a TCPSocket's write and readpartial; by lines its gets, read and gets; select: IO.select(…, 1) in between; timeout: raw within Timeout.timeout(1)",
-            "io_stream: IO::Stream of the gem io-stream, its tasks async's; io_stream_timeout: within async's with_timeout(1). Tasks of all others are Heddle's",
-            "stream: no limit; stream_timeout: timeout: 1; stream_exchange: exchange(timeout: 1); stream_deadline: within Heddle.deadline(1)"]
-          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST), matrix.values(RATE), matrix.ratios(RATE),
-            matrix.troubles].compact
+          notes = ["raw: a TCPSocket's write and readpartial; by lines its gets, read and gets; " \
+            "select: IO.select(…, 1) in between; timeout: raw within Timeout.timeout(1)",
+            "io_stream: IO::Stream of the gem io-stream, its tasks async's; io_stream_timeout: " \
+            "within async's with_timeout(1). Tasks of all others are Heddle's",
+            "stream: no limit; stream_timeout: timeout: 1; stream_exchange: exchange(timeout: 1); stream_deadline: " \
+            "within Heddle.deadline(1)"]
+          [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST),
+            matrix.values(RATE), matrix.ratios(RATE), matrix.troubles].compact
         end
 
         private

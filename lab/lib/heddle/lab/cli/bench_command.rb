@@ -31,12 +31,12 @@ module Heddle
           return @out.puts(parser.help).then { 0 } if @help
 
           @bench.operands = rest
-          @bench.models # an unknown one is an error before anything runs
+          @bench.models # raises for an unknown model, before anything runs
           record = measure(argv)
           summary = Summary.new(record)
           @out.puts render(summary)
           write(summary) if @directory
-          # CSV has no place for who was not measured.
+          # CSV has no place for the models that were not measured.
           record.header["missing"].each { |model| @err.puts "heddle: #{missing(model)}" } if @format == "csv"
           failure(record)
         end
@@ -46,13 +46,20 @@ module Heddle
         def parser
           @parser ||= OptionParser.new do |options|
             id = @bench.class.id
-            options.banner = "Usage: heddle bench #{[id, @bench.class.operands].compact.join(" ")} [options]\n#{@bench.class.about}\n\n"
-            options.on("--models NAMES", Array, "what to measure (#{@bench.class.default_models.join(",")});",
-              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend, kind+yjit turns YJIT on") { |names| @bench.model_names = names }
+            operands = [id, @bench.class.operands].compact.join(" ")
+            options.banner = "Usage: heddle bench #{operands} [options]\n#{@bench.class.about}\n\n"
+            options.on("--models NAMES", Array, "models to measure (#{@bench.class.default_models.join(",")});",
+              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend, kind+yjit turns YJIT on") do |names|
+                @bench.model_names = names
+              end
             @bench.define_options(options)
             define_run_options(options)
-            options.on("-o", "--output FORMAT", FORMATS, "table, csv (every round), json (every round), md") { |format| @format = format }
-            options.on("--out DIR", "also write DIR/NAME.md, .json and graphs as .svg") { |directory| @directory = directory }
+            options.on("-o", "--output FORMAT", FORMATS, "table, csv (every round), json (every round), md") do |format|
+              @format = format
+            end
+            options.on("--out DIR", "also write DIR/NAME.md, .json and graphs as .svg") do |directory|
+              @directory = directory
+            end
             options.on("--name NAME", "the files' name (#{id}-ruby and its version)") { |name| @name = name }
             options.on("-h", "--help", "this text") { @help = true }
           end
@@ -74,19 +81,24 @@ module Heddle
         end
 
         def kinds
-          @bench.class.kinds.map { |kind, rule| {required: "#{kind}:N", optional: "#{kind}[:N]", none: kind}.fetch(rule) }.join(", ")
+          @bench.class.kinds.map do |kind, rule|
+            {required: "#{kind}:N", optional: "#{kind}[:N]", none: kind}.fetch(rule)
+          end.join(", ")
         end
 
         def measure(argv)
           affinity = @bench.pinned? ? Affinity.new : Affinity.new(taskset: false)
           child = Child.new(ruby: @ruby || RbConfig.ruby, core: affinity.client, deadline: @deadline)
-          Runner.new(@bench, rounds: @rounds, seed: @seed || Random.new_seed % 1_000_000, child: child, affinity: affinity,
+          seed = @seed || Random.new_seed % 1_000_000
+          Runner.new(@bench, rounds: @rounds, seed: seed, child: child, affinity: affinity,
             argv: ["bench", @bench.class.id, *argv], progress: @err).run
         end
 
-        # A library that fails on this Ruby is a line of the report.
+        # If a library fails on this Ruby, that is only a line of the report.
         def failure(record)
-          @err.puts "heddle: measurements of #{record.failed.join(", ")} failed; the report says how" unless record.clean?
+          unless record.clean?
+            @err.puts "heddle: measurements of #{record.failed.join(", ")} failed; the report says how"
+          end
           peers = @bench.models.select { |model| @bench.class.peers.include?(model.kind) }.map(&:name)
           (record.failed - peers).empty? ? 0 : 1
         end
@@ -95,8 +107,10 @@ module Heddle
           case @format
           when "csv" then @bench.csv(summary.record)
           when "json" then summary.record.to_json
-          when "md" then Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary), facts(summary.record))
-          else Report::Text.new(colour: @out.tty? && ENV["NO_COLOR"].to_s.empty?).render(@bench.title, @bench.tables(summary), facts(summary.record))
+          when "md" then Report::Markdown.render(@bench.title,
+            @bench.tables(summary) + @bench.details(summary), facts(summary.record))
+          else Report::Text.new(colour: @out.tty? && ENV["NO_COLOR"].to_s.empty?)
+            .render(@bench.title, @bench.tables(summary), facts(summary.record))
           end
         end
 
@@ -107,26 +121,35 @@ module Heddle
             File.write(File.join(@directory, "#{name}-#{suffix}.svg"), chart.to_svg)
             [suffix, "#{name}-#{suffix}.svg"]
           end
-          report = Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary), facts(summary.record), graphs: graphs)
+          report = Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary),
+            facts(summary.record), graphs: graphs)
           File.write(File.join(@directory, "#{name}.md"), report)
           File.write(File.join(@directory, "#{name}.json"), summary.record.to_json)
         rescue SystemCallError => error
           raise Error, "cannot write the report: #{error.message}"
         end
 
-        # What the figures depend on, a line each.
+        # The facts on which the figures depend, one in each line.
         def facts(record)
           header = record.header
           environment = header["environment"]
           [
             "#{environment["ruby"]}, YJIT #{environment["yjit"] ? "on" : "off"}",
-            *header["models"].map { |model| "#{model["name"]}: #{[*model["versions"], *model["environment"].map { |pair| pair.join("=") }].join(", ")}" },
+            *header["models"].map { |model| present(model) },
             *header["missing"].map { |model| missing(model) },
-            "#{environment["cpu"]}, #{environment["cores"]} cores, #{environment["kernel"]}; governor: #{environment["governor"] || "unknown"}",
-            "pinned: #{environment["pinned"]}; load average before #{environment["load_before"]}, after #{environment["load_after"]}",
-            "#{header["started_at"]}, git #{environment["git"] || "unknown"}, #{header["rounds_asked"]} rounds, order drawn with seed #{header["seed"]}",
+            "#{environment["cpu"]}, #{environment["cores"]} cores, #{environment["kernel"]}; " \
+            "governor: #{environment["governor"] || "unknown"}",
+            "pinned: #{environment["pinned"]}; " \
+            "load average before #{environment["load_before"]}, after #{environment["load_after"]}",
+            "#{header["started_at"]}, git #{environment["git"] || "unknown"}, " \
+            "#{header["rounds_asked"]} rounds, order drawn with seed #{header["seed"]}",
             "again: heddle #{Shellwords.join(repeatable(header))}"
           ]
+        end
+
+        def present(model)
+          settings = model["environment"].map { |pair| pair.join("=") }
+          "#{model["name"]}: #{[*model["versions"], *settings].join(", ")}"
         end
 
         def missing(model) = "#{model["name"]}: not measured: #{model["reason"]}"

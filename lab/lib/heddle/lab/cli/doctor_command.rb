@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     class CLI
-      # `heddle bench doctor [BENCH...]`: what speaks against measuring here, and who is there to be measured.
+      # `heddle bench doctor [BENCH...]`: says why this machine is unfit to measure on, and which models are installed.
       class DoctorCommand
         # @param out [IO]
         def initialize(out)
@@ -24,7 +24,8 @@ module Heddle
 
         def parser
           @parser ||= OptionParser.new do |options|
-            options.banner = "Usage: heddle bench doctor [BENCH...]\nSays what speaks against measuring on this machine, and which models of these benches, or of all, are installed.\n\n"
+            options.banner = "Usage: heddle bench doctor [BENCH...]\nSays what makes this machine unfit to measure " \
+              "on, and which models of these benches, or of all, are installed.\n\n"
             options.on("-h", "--help", "this text") { @help = true }
           end
         end
@@ -35,14 +36,20 @@ module Heddle
         end
 
         def environment
-          Environment.describe(Affinity.new).merge("load average" => Environment.load_average).map { |key, value| "  #{key}: #{value}" }
+          Environment.describe(Affinity.new).merge("load average" => Environment.load_average).map do |key, value|
+            "  #{key}: #{value}"
+          end
         end
 
         def advice
           found = []
           found << "  only one core: client and server share it, and figures will vary" if Affinity.allowed.size < 2
-          found << "  taskset is not installed: nothing is pinned (Debian: apt install util-linux)" unless Affinity.taskset?
-          found << "  the machine is busy: load average #{Environment.load_average}" if Environment.load_average.to_f > 0.5
+          unless Affinity.taskset?
+            found << "  taskset is not installed: nothing is pinned (Debian: apt install util-linux)"
+          end
+          if Environment.load_average.to_f > 0.5
+            found << "  the machine is busy: load average #{Environment.load_average}"
+          end
           governor = Environment.describe(Affinity.new)["governor"]
           found << "  the CPU governor is #{governor}, not performance" if governor && governor != "performance"
           hard = Process.getrlimit(:NOFILE).last
@@ -50,13 +57,14 @@ module Heddle
           found.empty? ? ["  nothing"] : found
         end
 
-        # Each loads its library in a process of its own, which takes some seconds for all.
+        # Each model loads its library in a process of its own, which takes some seconds for all.
         def each_model(benches)
           child = Child.new(deadline: 20)
           benches.each do |id, bench|
             bench.default_models.each do |name|
               model = Model.parse(name, bench.kinds)
-              answer = child.run({"bench" => id, "kind" => model.kind, "argument" => model.argument, "params" => {}, "probe" => true},
+              answer = child.run({"bench" => id, "kind" => model.kind, "argument" => model.argument,
+                "params" => {}, "probe" => true},
                 environment: model.environment)
               yield "  #{id} #{name}: #{answer["error"] || answer["versions"].join(", ")}"
             end

@@ -5,7 +5,8 @@ require "fileutils"
 module Heddle
   module Lab
     class CLI
-      # `heddle bench report FILES`: combines what runs of `heddle bench http` left, those of 2008 too, and draws it.
+      # `heddle bench report FILES`: combines the files of runs of `heddle bench http`, also those of 2008, and draws
+      # them.
       class ReportCommand
         FORMATS = %w[table csv md].freeze
         private_constant :FORMATS
@@ -37,11 +38,17 @@ module Heddle
         def parser
           @parser ||= OptionParser.new do |options|
             known = Bench::HTTP::Sheet::UNITS.keys
-            options.banner = "Usage: heddle bench report FILE... [options]\nCombines .csv (the seed's of 2008, too) and .json files of heddle bench http, and draws them by site and by implementation.\n\n"
-            options.on("-o", "--output FORMAT", FORMATS, "table (medians), csv (every round), md") { |format| @format = format }
-            options.on("--out DIR", "write DIR/NAME.csv, .md and the graphs as .svg") { |directory| @directory = directory }
+            options.banner = "Usage: heddle bench report FILE... [options]\nCombines .csv (the seed's of 2008, " \
+              "too) and .json files of heddle bench http, and draws them by site and by implementation.\n\n"
+            options.on("-o", "--output FORMAT", FORMATS, "table (medians), csv (every round), md") do |format|
+              @format = format
+            end
+            options.on("--out DIR", "write DIR/NAME.csv, .md and the graphs as .svg") do |directory|
+              @directory = directory
+            end
             options.on("--name NAME", "the files' name (#{@name})") { |name| @name = name }
-            options.on("--graph COLUMNS", Array, "what to draw (#{@columns.join(",")}); there are", known.join(", ")) do |columns|
+            options.on("--graph COLUMNS", Array, "what to draw (#{@columns.join(",")}); there are",
+              known.join(", ")) do |columns|
               wrong = columns - known
               raise UsageError, "--graph takes #{known.join(", ")}, not #{wrong.first.inspect}" if wrong.any?
 
@@ -51,21 +58,27 @@ module Heddle
           end
         end
 
-        # An implementation that several files have is told apart by its file.
+        # If several files have the same implementation, its name gets that of the file.
         def combine(files)
           sheets = files.to_h { |file| [file, read(file)] }
-          owners = sheets.each_with_object(Hash.new { |hash, name| hash[name] = [] }) { |(file, sheet), found| sheet.rows.each { |row| found[row["Impl"]] |= [file] } }
+          owners = sheets.each_with_object(Hash.new { |hash, name| hash[name] = [] }) do |(file, sheet), found|
+            sheet.rows.each { |row| found[row["Impl"]] |= [file] }
+          end
           labels = labels_of(files)
           rows = sheets.flat_map do |file, sheet|
-            sheet.rows.map { |row| (owners[row["Impl"]].size > 1) ? row.merge("Impl" => "#{row["Impl"]} (#{labels[file]})") : row }
+            sheet.rows.map do |row|
+              (owners[row["Impl"]].size > 1) ? row.merge("Impl" => "#{row["Impl"]} (#{labels[file]})") : row
+            end
           end
           Bench::HTTP::Sheet.new(rows)
         end
 
-        # As much of the paths' ends as tells the files apart.
+        # The shortest ends of the paths by which the files differ.
         def labels_of(files)
           parts = files.uniq.to_h { |file| [file, file.delete_suffix(File.extname(file)).split("/")] }
-          length = (1..parts.values.map(&:size).max).find { |count| parts.values.map { |names| names.last(count) }.uniq.size == parts.size }
+          length = (1..parts.values.map(&:size).max).find do |count|
+            parts.values.map { |names| names.last(count) }.uniq.size == parts.size
+          end
           parts.transform_values { |names| names.last(length || names.size).join("/") }
         end
 
@@ -80,7 +93,9 @@ module Heddle
 
         def of_record(text)
           record = Record.parse(text)
-          raise Error, "this is a run of bench #{record.header["bench"]}; only those of bench http are combined" unless record.header["bench"] == "http"
+          unless record.header["bench"] == "http"
+            raise Error, "this is a run of bench #{record.header["bench"]}; only those of bench http are combined"
+          end
 
           Bench::HTTP::Sheet.of(record)
         end
@@ -97,7 +112,8 @@ module Heddle
 
         def markdown(sheet, graphs)
           versions = sheet.rows.map { |row| [row["Impl"], row["Versions"]] }.uniq.reject { |_, text| text.to_s.empty? }
-          Report::Markdown.render(title, [sheet.table], versions.map { |name, text| "#{name}: #{text}" }, graphs: graphs)
+          Report::Markdown.render(title, [sheet.table],
+            versions.map { |name, text| "#{name}: #{text}" }, graphs: graphs)
         end
 
         def title = "HTTP clients, combined"

@@ -5,17 +5,17 @@ module Heddle
     class CLI
       # `heddle serve`: becomes the load server, or the proxy.
       class ServeCommand
-        # What the proxy does, as heddle-server has it: the option, its argument, what it means.
+        # The proxy's options of heddle-server: the option, its argument, its meaning.
         SHAPE = [
-          ["delay", "MS", "each byte of a reply goes on MS milliseconds after it came"],
+          ["delay", "MS", "pass each byte of a reply on MS milliseconds after it came"],
           ["jitter", "MS", "up to MS more, drawn for each piece"],
-          ["rate", "BYTES", "at most so many bytes a second on each connection"],
+          ["rate", "BYTES", "at most BYTES bytes a second on each connection"],
           ["drip", "MS", "one byte every MS milliseconds"],
-          ["stall-at", "BYTE", "so many bytes on each connection, then nothing more, no end either"],
-          ["reset-at", "BYTE", "in place of the byte at that offset both sides get a reset"],
-          ["close-at", "BYTE", "in place of the byte at that offset both sides get an end"],
-          ["direction", "WHICH", "what all this is done to: replies, requests or both (replies)"],
-          ["idle", "SECONDS", "close connections on which nothing moves (600)"]
+          ["stall-at", "BYTE", "pass BYTE bytes on each connection, then neither a byte nor an end"],
+          ["reset-at", "BYTE", "reset both sides instead of passing the byte at that offset"],
+          ["close-at", "BYTE", "close both sides instead of passing the byte at that offset"],
+          ["direction", "WHICH", "what the settings apply to: replies, requests or both (replies)"],
+          ["idle", "SECONDS", "close connections without traffic for SECONDS seconds (600)"]
         ].freeze
         private_constant :SHAPE
 
@@ -44,7 +44,8 @@ module Heddle
         def parser
           @parser ||= OptionParser.new do |options|
             options.banner = "Usage: heddle serve [--bind ADDRESS] [--port PORT] [--proxy SERVER [shape]]\n\n" \
-              "GET /MS answers after MS milliseconds, GET /b/BYTES with a body of that many bytes, /c/BYTES with the same\n" \
+              "GET /MS answers after MS milliseconds, GET /b/BYTES with a body of that many bytes, " \
+              "/c/BYTES with the same\n" \
               "in chunks, /z/BYTES compressed by gzip; PUT /u takes a body and says whether it was that of /b.\n\n"
             options.on("--bind ADDRESS", "IPv4 address to listen on (#{@bind})") { |address| @bind = address }
             options.on("--port PORT", Integer, "port to listen on (a free one, which it names)") { |port| @port = port }
@@ -54,12 +55,15 @@ module Heddle
         end
 
         def define_proxy(options)
-          options.separator("\nA proxy instead, before a server of any kind:")
-          options.on("--proxy SERVER", "the server behind: HOST:PORT or unix:PATH") { |server| @arguments.push("--proxy", server) }
+          options.separator("\nA proxy instead, in front of a server of any kind:")
+          options.on("--proxy SERVER", "the server behind the proxy: HOST:PORT or unix:PATH") do |server|
+            @arguments.push("--proxy", server)
+          end
           SHAPE.each do |name, argument, meaning|
             options.on("--#{name} #{argument}", meaning) { |value| @arguments.push("--#{name}", value) }
           end
-          options.on("--control", "read shapes from stdin, a line each: delay 200 stall-at 7;", "or pass, reset, stats") { @arguments << "--control" }
+          options.on("--control", "read settings from stdin, line by line: delay 200 stall-at 7;",
+            "or pass, reset, stats") { @arguments << "--control" }
         end
       end
     end

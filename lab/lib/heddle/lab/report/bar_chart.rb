@@ -20,7 +20,7 @@ module Heddle
         RIGHT = 16
         TOP = 84
         BOTTOM = 44
-        # Okabe and Ito's colours, to be told apart by everybody.
+        # Okabe and Ito's colours, which colour-blind readers can tell apart.
         COLOURS = %w[#999999 #e69f00 #f0c000 #0072b2 #56b4e9 #d55e00 #cc79a7 #009e73 #555555 #8c6bb1
           #7f3b08 #b2df8a #fb9a99 #1b2a6b #a6761d #66c2a5 #e7298a #bdbdbd].freeze
         private_constant :WIDTH, :LEAST, :HEIGHT, :LEFT, :RIGHT, :TOP, :BOTTOM, :COLOURS
@@ -41,16 +41,19 @@ module Heddle
           @top = @step if @top <= @bottom
           @width = [WIDTH, LEFT + RIGHT + clusters.size * series.size * LEAST].max
           @leaning = clusters.map(&:size).max.to_i * 7 > (@width - LEFT - RIGHT) / clusters.size
-          @above, @below = TOP + [legend_lines - 2, 0].max * 18, @leaning ? BOTTOM + clusters.map(&:size).max * 4 : BOTTOM
+          @above, @below = TOP + [legend_lines - 2, 0].max * 18,
+            @leaning ? BOTTOM + clusters.map(&:size).max * 4 : BOTTOM
           @height = HEIGHT + (@above - TOP) + (@below - BOTTOM)
         end
 
         # @return [String]
         def to_svg
+          width = @width + overhang
           <<~SVG
-            <svg xmlns="http://www.w3.org/2000/svg" viewBox="#{-overhang} 0 #{@width + overhang} #{@height}" width="#{@width + overhang}" height="#{@height}" font-family="sans-serif" font-size="12" fill="#222">
+            <svg xmlns="http://www.w3.org/2000/svg" viewBox="#{-overhang} 0 #{width} #{@height}" width="#{width}" \
+            height="#{@height}" font-family="sans-serif" font-size="12" fill="#222">
             <title>#{escape(@title)}</title>
-            <rect x="#{-overhang}" width="#{@width + overhang}" height="#{@height}" fill="#fff"/>
+            <rect x="#{-overhang}" width="#{width}" height="#{@height}" fill="#fff"/>
             <text x="#{LEFT}" y="26" font-size="16" font-weight="bold">#{escape(@title)}</text>
             #{[*legend, *grid, *clusters].join("\n")}
             </svg>
@@ -59,7 +62,7 @@ module Heddle
 
         private
 
-        # A round number that cuts the range in four to ten.
+        # A round number that divides the range into four to ten parts.
         def step(range)
           return 1.0 unless range.positive?
 
@@ -71,11 +74,12 @@ module Heddle
 
         def legend
           places.zip(@series, COLOURS.cycle).flat_map do |(x, y), series, colour|
-            [%(<rect x="#{x}" y="#{y - 9}" width="10" height="10" fill="#{colour}"/>), %(<text x="#{x + 15}" y="#{y}">#{escape(series.name)}</text>)]
+            [%(<rect x="#{x}" y="#{y - 9}" width="10" height="10" fill="#{colour}"/>),
+              %(<text x="#{x + 15}" y="#{y}">#{escape(series.name)}</text>)]
           end
         end
 
-        # Where each entry of the legend stands.
+        # The position of each entry of the legend.
         def places
           x, y = LEFT, 46
           @series.map do |series|
@@ -93,7 +97,8 @@ module Heddle
           lines = (0..((@top - @bottom) / @step).round).flat_map do |index|
             value = @bottom + index * @step
             y = round(height(value))
-            [%(<line x1="#{LEFT}" y1="#{y}" x2="#{@width - RIGHT}" y2="#{y}" stroke="#{value.zero? ? "#444" : "#ddd"}"/>),
+            stroke = value.zero? ? "#444" : "#ddd"
+            [%(<line x1="#{LEFT}" y1="#{y}" x2="#{@width - RIGHT}" y2="#{y}" stroke="#{stroke}"/>),
               %(<text x="#{LEFT - 8}" y="#{y + 4}" text-anchor="end">#{label(value)}</text>)]
           end
           lines << %(<text x="#{LEFT}" y="#{@height - 6}" fill="#666" font-size="11">#{escape(@unit)}</text>)
@@ -116,14 +121,16 @@ module Heddle
           return 0 unless @leaning
 
           width = (@width - LEFT - RIGHT) / @clusters.size.to_f
-          @clusters.each_with_index.map { |cluster, index| cluster.size * 6 - LEFT - (index + 0.5) * width }.push(0).max.ceil
+          @clusters.each_with_index.map { |cluster, index| cluster.size * 6 - LEFT - (index + 0.5) * width }
+            .push(0).max.ceil
         end
 
         def label_of(cluster, middle)
           y = @height - @below + 18
           return %(<text x="#{middle}" y="#{y}" text-anchor="middle">#{escape(cluster)}</text>) unless @leaning
 
-          %(<text x="#{middle + 4}" y="#{y - 4}" text-anchor="end" transform="rotate(-35 #{middle + 4} #{y - 4})">#{escape(cluster)}</text>)
+          x, y = middle + 4, y - 4
+          %(<text x="#{x}" y="#{y}" text-anchor="end" transform="rotate(-35 #{x} #{y})">#{escape(cluster)}</text>)
         end
 
         def bar(series, colour, index, x, width)
@@ -132,14 +139,18 @@ module Heddle
 
           y, zero = height(value), height(0)
           middle = x + width / 2
-          parts = [%(<rect x="#{round(x)}" y="#{round([y, zero].min)}" width="#{round(width * 0.92)}" height="#{round((zero - y).abs)}" ) +
-            %(fill="#{colour}"><title>#{escape("#{series.name}, #{@clusters[index]}: #{label(value)}")}</title></rect>)]
+          parts = [%(<rect x="#{round(x)}" y="#{round([y, zero].min)}" width="#{round(width * 0.92)}" ) +
+            %(height="#{round((zero - y).abs)}" fill="#{colour}">) +
+            %(<title>#{escape("#{series.name}, #{@clusters[index]}: #{label(value)}")}</title></rect>)]
           low, high = series.lows&.at(index), series.highs&.at(index)
           if low && high
-            parts << %(<line x1="#{round(middle)}" y1="#{round(height(low))}" x2="#{round(middle)}" y2="#{round(height(high))}" stroke="#222"/>)
+            x = round(middle)
+            parts << %(<line x1="#{x}" y1="#{round(height(low))}" x2="#{x}" y2="#{round(height(high))}" stroke="#222"/>)
           end
           peak = round([y, zero, high ? height(high) : y].min - 4)
-          parts << %(<text x="#{round(middle + 3)}" y="#{peak}" font-size="9" transform="rotate(-90 #{round(middle + 3)} #{peak})">#{label(value)}</text>)
+          x = round(middle + 3)
+          turned = %(transform="rotate(-90 #{x} #{peak})")
+          parts << %(<text x="#{x}" y="#{peak}" font-size="9" #{turned}>#{label(value)}</text>)
         end
 
         def label(value) = (value.abs >= 10 || value.zero?) ? value.round.to_s : format("%g", value.round(2))

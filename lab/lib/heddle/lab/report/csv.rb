@@ -29,7 +29,7 @@ module Heddle
 
         # Takes the byte order mark and either kind of newline, as spreadsheets write them.
         # @param text [String]
-        # @return [Array<Array<String>>] lines that hold something
+        # @return [Array<Array<String>>] lines that are not empty
         # @raise [Error] when a quotation does not end
         def parse(text)
           text = text.dup.force_encoding(Encoding::UTF_8).scrub.delete_prefix("\uFEFF")
@@ -47,7 +47,7 @@ module Heddle
           lines
         end
 
-        # What follows an opening quotation mark, up to its end.
+        # The text between an opening quotation mark and its closing one.
         def quoted(scanner)
           text = scanner.scan(/(?:[^"]|"")*/)
           scanner.skip(/"/) or raise Error, "a quotation in the CSV does not end: #{text[0, 40].inspect}"

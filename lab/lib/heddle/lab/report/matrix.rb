@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     module Report
-      # The tables that any bench has: a metric of each model in each case, ratios to a reference, troubles.
+      # The tables of every bench: a metric of each model in each case, ratios to a reference, errors.
       class Matrix
         # @param summary [Summary]
         # @param bench [Bench]
@@ -21,18 +21,20 @@ module Heddle
         # @return [Table]
         def values(metric, spread: true)
           extrapolated = false
-          table = build("#{metric.title}: median#{" (least–most)" if spread} of #{@summary.record.header["rounds_asked"]}", units: metric.unit_by_case) do |model, name|
-            entry = value(model, name, metric, spread)
-            next entry unless @summary.marked?(model, name, "extrapolated")
+          table =
+            build("#{metric.title}: median#{" (least–most)" if spread} of #{@summary.record.header["rounds_asked"]}",
+              units: metric.unit_by_case) do |model, name|
+              entry = value(model, name, metric, spread)
+              next entry unless @summary.marked?(model, name, "extrapolated")
 
-            extrapolated = true
-            Entry.new("#{entry}*", entry.style)
-          end
+              extrapolated = true
+              Entry.new("#{entry}*", entry.style)
+            end
           table.notes << "* extrapolated from a smaller sample, as in 2009" if extrapolated
           table
         end
 
-        # Where a reference was not measured, the next is the reference.
+        # If a reference was not measured, the next one takes its place.
         # @param metric [Metric]
         # @return [Table]
         def ratios(metric)
@@ -41,7 +43,8 @@ module Heddle
             (model == reference) ? Entry.new("1") : ratio(model, reference, name, metric)
           end
           cases_by_reference(metric).each { |reference, names| table.notes << floor_note(reference, names, metric) }
-          table.notes << "≈ within noise: the interval holds 1, or the difference is smaller than what the reference shows against itself"
+          table.notes << "≈ within noise: the interval holds 1, or the difference is smaller than what the reference " \
+            "shows against itself"
           table
         end
 
@@ -50,7 +53,9 @@ module Heddle
           rows = @summary.models.product(@cases).flat_map do |model, name|
             @summary.troubles(model, name).map { |trouble| [model, name, Entry.new(trouble, :error)] }
           end
-          Table.new(title: "What went wrong", columns: %w[model case what], rows: rows, notes: [], prose: true) unless rows.empty?
+          unless rows.empty?
+            Table.new(title: "What went wrong", columns: %w[model case what], rows: rows, notes: [], prose: true)
+          end
         end
 
         # @param number [Float, nil]
@@ -76,7 +81,7 @@ module Heddle
           Table.new(title: title, columns: ["", *across.map { |name| heading.call(name) }], rows: rows, notes: [])
         end
 
-        # A case's name with its unit, where it has one of its own. Models are no cases.
+        # A case's name, with its unit if it has its own. The name of a model stays as it is.
         def with_unit(name)
           unit = @bench.cases.find { |bench_case| bench_case.name == name }&.unit
           unit ? "#{name}, #{unit}" : name
@@ -110,7 +115,7 @@ module Heddle
           @bench.reference_for(model, measured.empty? ? @summary.models : measured)
         end
 
-        # @return [Hash{String => Array<String>}] each model that others are compared with, and in which cases
+        # @return [Hash{String => Array<String>}] each model with which others are compared, and in which cases
         def cases_by_reference(metric)
           @summary.models.product(@cases).group_by { |model, name| reference(model, name, metric) }
             .transform_values { |uses| @cases & uses.map(&:last) }

@@ -4,14 +4,14 @@ module Heddle
   module Lab
     # Ways to show a summary.
     module Report
-      # Text in a cell and what it means.
+      # The text of a cell, and how it compares.
       # @!attribute text [String]
       # @!attribute style [Symbol, nil] :noise, :ahead, :behind or :error
       Entry = Struct.new(:text, :style) do
         def to_s = text
       end
 
-      # A table before it is text or Markdown.
+      # A table, before it is formatted as text or Markdown.
       # @!attribute title [String]
       # @!attribute columns [Array<String>] the first is over the rows' names
       # @!attribute rows [Array<Array<String, Entry>>]

@@ -5,8 +5,8 @@ module Heddle
     module Servers
       # Starts programs that end with this process, however it ends.
       #
-      # setpriv asks the kernel for a signal on the death of the parent (PR_SET_PDEATHSIG). The kernel means the *thread*
-      # that forked, so every program is started by one thread that lives as long as the process.
+      # setpriv asks the kernel for a signal on the death of the parent (PR_SET_PDEATHSIG). The kernel means the
+      # *thread* that forked, so every program is started by one thread that lives as long as the process.
       module Guard
         @lock = Mutex.new
 
@@ -25,7 +25,9 @@ module Heddle
           def wrap(argv, user, signal)
             setpriv = Servers.find_program("setpriv")
             unless setpriv
-              raise Unavailable, "#{argv.first} must run as #{user}, which needs setpriv (Debian package util-linux)" if user
+              if user
+                raise Unavailable, "#{argv.first} must run as #{user}, which needs setpriv (Debian package util-linux)"
+              end
               return argv
             end
             identity = user ? ["--reuid=#{user}", "--regid=#{Etc.getpwnam(user).gid}", "--init-groups"] : []

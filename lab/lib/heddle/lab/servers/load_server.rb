@@ -3,7 +3,8 @@
 module Heddle
   module Lab
     module Servers
-      # The load server of this repository, a C program: GET /MS answers after MS milliseconds, GET /b/BYTES with a body.
+      # The load server of this repository, a C program: GET /MS answers after MS milliseconds, GET /b/BYTES with a
+      # body.
       class LoadServer < Server
         private
 

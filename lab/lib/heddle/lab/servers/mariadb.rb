@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     module Servers
-      # MariaDB with a database and a user of the tests' own. Speaks TCP, and UNIX on #socket.
+      # MariaDB with a database and a user for the tests. Listens on TCP, and on the UNIX socket #socket.
       class MariaDB < Server
         USER = "heddle"
         PASSWORD = "heddle-test"
@@ -53,7 +53,8 @@ module Heddle
 
         def ready?
           File.exist?(socket) && system(
-            {"MYSQL_PWD" => PASSWORD}, @client, "--no-defaults", "--protocol=TCP", "-h", host, "-P", port.to_s, "-u", USER,
+            {"MYSQL_PWD" => PASSWORD}, @client, "--no-defaults", "--protocol=TCP", "-h", host,
+            "-P", port.to_s, "-u", USER,
             "-e", "select 1", DATABASE, in: File::NULL, out: File::NULL, err: File::NULL
           )
         end
@@ -66,7 +67,7 @@ module Heddle
           end
         end
 
-        # It refuses to run as root unless told to.
+        # MariaDB refuses to run as root unless told to.
         def as_root = root? ? ["--user=root"] : []
 
         def data = File.join(dir, "data")

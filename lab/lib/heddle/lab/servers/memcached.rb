@@ -7,11 +7,11 @@ module Heddle
         # @return [String, nil] the UNIX socket that it listens on instead
         attr_reader :path
 
-        # @param port [Integer, nil] the one to listen on, as after a restart; nil: one that is free
+        # @param port [Integer, nil] where to listen, as after a restart; nil: a free port
         # @param socket [Boolean] listens on a UNIX socket instead
         # @param tls [Array(#to_pem, #to_pem), nil] certificate and key
-        # @param users [Hash{String => String}, nil] who may, with their passwords
-        # @param options [Array<String>] more of its own
+        # @param users [Hash{String => String}, nil] passwords by user
+        # @param options [Array<String>] further options of memcached
         def initialize(port: nil, socket: false, tls: nil, users: nil, options: [])
           @wanted_port = port
           @socket = socket
@@ -22,7 +22,7 @@ module Heddle
 
         private
 
-        # It looks for any other signal once a second only, and has nothing to save.
+        # memcached checks for other signals only once a second, and has nothing to save.
         def stop_signal = :KILL
 
         def check
@@ -42,7 +42,8 @@ module Heddle
         def write(name, text) = File.write(File.join(dir, name), text)
 
         def command
-          [@server, *(root? ? ["-u", "root"] : []), *where, "-m", "64", *tls_options, *(["-Y", File.join(dir, "users")] if @users), *@options]
+          [@server, *(root? ? ["-u", "root"] : []), *where, "-m", "64", *tls_options,
+            *(["-Y", File.join(dir, "users")] if @users), *@options]
         end
 
         def where
@@ -55,7 +56,7 @@ module Heddle
           ["-Z", "-o", "ssl_chain_cert=#{File.join(dir, "certificate.pem")},ssl_key=#{File.join(dir, "key.pem")}"]
         end
 
-        # One that speaks TLS, or wants a password, is there once it accepts.
+        # A server with TLS or passwords is ready once it accepts connections.
         def ready?
           return File.socket?(path) && UNIXSocket.new(path).close.nil? if @socket
           return TCPSocket.new(host, port).close.nil? if @tls || @users

@@ -3,7 +3,8 @@
 module Heddle
   module Lab
     module Servers
-      # PostgreSQL with a superuser of the tests' own: a password over TCP (scram-sha-256), none over UNIX on #socket_dir.
+      # PostgreSQL with a superuser for the tests: with a password over TCP (scram-sha-256), without one over the UNIX
+      # socket in #socket_dir.
       class PostgreSQL < Server
         USER = "heddle"
         PASSWORD = "heddle-test"
@@ -33,13 +34,14 @@ module Heddle
           return unless user
           Etc.getpwnam(user)
         rescue ArgumentError
-          raise Unavailable, "PostgreSQL refuses to run as root, and there is no user #{user} (Debian package #{PACKAGE})"
+          raise Unavailable,
+            "PostgreSQL refuses to run as root, and there is no user #{user} (Debian package #{PACKAGE})"
         end
 
         # initdb and postgres refuse to run as root.
         def user = root? ? "postgres" : nil
 
-        # An immediate shutdown: the data goes away with it, and clients need not be waited for.
+        # An immediate shutdown: the data is deleted anyway, and the server need not wait for clients.
         def stop_signal = :QUIT
 
         def prepare
@@ -64,13 +66,14 @@ module Heddle
         def template
           version = run!(@server, "--version")[/\d+(?:\.\d+)*/]
           Servers.cached("postgresql-#{version}") do |folder|
-            # Made in a folder of the other user, which may not enter the cache under root's home.
+            # The database is made in a folder of the other user, who may not enter the cache under root's home.
             Dir.mktmpdir("heddle-initdb-") do |made|
               password_file = File.join(made, "password")
               File.write(password_file, PASSWORD)
               give(made)
               run!(@initdb, "-D", File.join(made, "data"), "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync",
-                "--no-instructions", "--auth-local=trust", "--auth-host=scram-sha-256", "--pwfile=#{password_file}", user: user)
+                "--no-instructions", "--auth-local=trust", "--auth-host=scram-sha-256",
+                "--pwfile=#{password_file}", user: user)
               FileUtils.cp_r("#{made}/data/.", folder, preserve: true)
             end
           end

@@ -7,7 +7,7 @@ module Heddle
       class S3rver < Server
         VERSION = "3.7.1"
         BUCKET = "heddle"
-        # s3rver knows these only.
+        # The only account that s3rver accepts.
         ACCESS_KEY = "S3RVER"
         SECRET_KEY = "S3RVER"
 
@@ -39,8 +39,8 @@ module Heddle
           Servers.cached("s3rver-#{VERSION}") do |folder|
             npm = program("npm", package: "npm")
             begin
-              run!(npm, "install", "--prefix", folder, "--ignore-scripts", "--no-audit", "--no-fund", "s3rver@#{VERSION}",
-                deadline: 300)
+              run!(npm, "install", "--prefix", folder, "--ignore-scripts", "--no-audit",
+                "--no-fund", "s3rver@#{VERSION}", deadline: 300)
             rescue StartFailed => e
               raise Unavailable, "S3rver is not installed, and npm could not install s3rver@#{VERSION}: #{e.message}"
             end

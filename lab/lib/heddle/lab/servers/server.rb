@@ -9,19 +9,21 @@ require "tmpdir"
 module Heddle
   module Lab
     module Servers
-      # What a test skips on: the program is not installed, or cannot run here. The message says which, and how to get it.
+      # The program is not installed, or cannot run here; tests skip then. The message names the program, and how to get
+      # it.
       class Unavailable < StandardError; end
 
-      # The program is there, but did not come up. The message carries the end of its log.
+      # The program is installed, but did not start. The message has the end of its log.
       class StartFailed < StandardError; end
 
       # One server program, started for the tests of this process and ended with it.
       #
-      # A subclass says what to run (#command), how to know that it answers (#ready?), and what it needs first (#check,
-      # #prepare). Everything it writes lies in a temporary folder, which goes when it stops.
+      # A subclass defines the command (#command), whether it answers (#ready?), and what it needs first (#check,
+      # #prepare). The program writes only to a temporary folder, which is deleted when it stops.
       class Server
         HOST = "127.0.0.1"
-        # Below the kernel's ephemeral range, so that no client's own port can take the place of a server which restarts.
+        # Below the kernel's ephemeral range, so that no client's own port can take the place of a server which
+        # restarts.
         PORTS = (20_000..32_000)
         PROBE_INTERVAL = 0.02
         LOG_TAIL = 4000
@@ -30,12 +32,14 @@ module Heddle
         # Locked by the process that started the server, as long as it lives.
         CLAIM = "claim"
 
-        # Deletes what processes left behind that were killed.
+        # Deletes the folders of processes that were killed.
         def self.sweep
           Dir[File.join(Dir.tmpdir, "heddle-server-*", CLAIM)].each do |path|
-            File.open(path) { |claim| FileUtils.rm_rf(File.dirname(path)) if claim.flock(File::LOCK_EX | File::LOCK_NB) }
+            File.open(path) do |claim|
+              FileUtils.rm_rf(File.dirname(path)) if claim.flock(File::LOCK_EX | File::LOCK_NB)
+            end
           rescue SystemCallError
-            next # another's, or another was quicker
+            next # another user's folder, or another process was quicker
           end
         end
 
@@ -57,7 +61,7 @@ module Heddle
           self
         end
 
-        # Stands for a server that another process started, and will stop.
+        # Represents a server that another process started, and will stop.
         def adopt(port:, dir:)
           @port = port
           @dir = dir
@@ -100,7 +104,7 @@ module Heddle
 
         def scheme = "tcp"
 
-        # Seconds from launch to the first answer. Generous: the machine may be building something else at the time.
+        # Seconds from launch to the first answer. Generous, since the machine may be busy.
         def start_deadline = 30
 
         # Seconds between the stop signal and SIGKILL.
@@ -108,7 +112,7 @@ module Heddle
 
         def stop_signal = :TERM
 
-        # The user that the program runs as, where it is not the one of the tests.
+        # The user that the program runs as, if it is not the user of the tests.
         def user = nil
 
         def environment = {}
@@ -164,7 +168,7 @@ module Heddle
         end
 
         def terminate
-          # Once reaped, the number may already be another program's.
+          # Once the process is reaped, its number may already belong to another program.
           return unless running?
           Process.kill(stop_signal, pid)
           deadline = Servers.now + stop_deadline

@@ -51,11 +51,13 @@ module Heddle
 
         def connect
           uri = URI(@params.fetch("url"))
-          options = {host: uri.host, port: uri.port, username: uri.user, password: uri.password, database: uri.path.delete_prefix("/")}
+          options = {host: uri.host, port: uri.port, username: uri.user, password: uri.password,
+                     database: uri.path.delete_prefix("/")}
           case @kind
           when "mysql2", "mysql2_text" then Mysql2::Client.new(**options)
           when "trilogy" then Trilogy.new(**options)
-          else Heddle::DB.connect(@params.fetch("url"), timeout: 30, statement_cache: (@params["operation"] == "kept") ? :always : :transaction)
+          else Heddle::DB.connect(@params.fetch("url"), timeout: 30,
+            statement_cache: (@params["operation"] == "kept") ? :always : :transaction)
           end
         end
 
@@ -115,7 +117,8 @@ module Heddle
 
         def table
           @client.query("create temporary table rows_for_bench (id int primary key, name varchar(50), at datetime)")
-          @client.query("insert into rows_for_bench select seq, concat('name of row ', seq), from_unixtime(1700000000 + seq) from seq_1_to_1000")
+          @client.query("insert into rows_for_bench select seq, concat('name of row ', seq), " \
+            "from_unixtime(1700000000 + seq) from seq_1_to_1000")
         end
 
         def pipeline(meter)

@@ -40,7 +40,7 @@ module Heddle
           end
         end
 
-        # The block is a literal one in each, so that no call is between.
+        # Each has its block inline, so that no further call is measured.
         def nothing(meter, count)
           measured(meter, count) { limit {} }
         end

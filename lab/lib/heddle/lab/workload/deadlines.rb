@@ -8,14 +8,16 @@ require "heddle/lab/workload/deadlines/clients"
 module Heddle
   module Lab
     class Workload
-      # One client before a server that answers badly in four ways, all four at once, each on a connection of its own.
+      # One client and a server that misbehaves in four ways, all four at once, each on a connection of its own.
       class Deadlines < Workload
         for_bench "deadlines"
 
         LIMIT = 1
-        # Seconds that a client's own timeout is set to where it is not what is measured.
+        # The client's own timeout in seconds, where that timeout is not measured.
         NEVER = 60
-        SHAPES = {"silent" => {stall_at: 0}, "line" => {stall_at: 2}, "value" => {stall_at: 2000}, "drip" => {drip: 0.5}}.freeze
+        SHAPES = {
+          "silent" => {stall_at: 0}, "line" => {stall_at: 2}, "value" => {stall_at: 2000}, "drip" => {drip: 0.5}
+        }.freeze
         private_constant :LIMIT, :NEVER, :SHAPES
 
         # @see Workload#prepare
@@ -24,7 +26,8 @@ module Heddle
           return versions unless @params["client"]
 
           versions << load_gem(*Clients::GEMS.fetch(@params["client"]))
-          # Net::HTTP loads it in its rescue, where several threads that are raised at crash Ruby 3.1 (doc/limits.md).
+          # Net::HTTP loads it in a `rescue`. If that happens in several interrupted threads at once, Ruby 3.1 crashes
+          # (doc/limits.md).
           require "openssl" if @params["client"] == "Net::HTTP"
           require "heddle/mysql2" if @kind.start_with?("heddle") && @params["client"] == "mysql2"
           versions
@@ -38,13 +41,14 @@ module Heddle
           client.store(@params)
           meter.measure do
             results = (@kind == "heddle") ? in_fibers(client, proxies) : in_threads(client, proxies)
-            {"operations" => results.size, "errors" => 0, **results.transform_values { |result| result.fetch("seconds") }, "states" => results}
+            {"operations" => results.size, "errors" => 0,
+             **results.transform_values { |result| result.fetch("seconds") }, "states" => results}
           end
         end
 
         private
 
-        # Starts one piece of work a fault, and takes what it has to say within the patience.
+        # Starts one piece of work for each fault, and collects its result within the patience.
         def in_threads(client, proxies)
           threads = proxies.to_h { |fault, proxy| [fault, Thread.new { measure(client, proxy, fault) }] }
           limit = now + @params["patience"] + 1
@@ -62,12 +66,13 @@ module Heddle
           results
         end
 
-        def endless = {"seconds" => @params["patience"].to_f, "outcome" => "nothing", "connection" => "still waited for", "next" => "–"}
+        def endless = {"seconds" => @params["patience"].to_f, "outcome" => "nothing",
+                       "connection" => "still waited for", "next" => "–"}
 
         def measure(client, proxy, fault)
           connection = client.new(@params.merge("port" => proxy.port), (@kind == "own") ? LIMIT : NEVER)
           right = connection.read(0)
-          raise "not even the first answer was right" unless right
+          raise "the first answer was wrong" unless right
 
           proxy.shape(**SHAPES.fetch(fault))
           start = now
@@ -81,7 +86,10 @@ module Heddle
           limit = now + 1
           sleep(0.01) until (closed = proxy.stats["open"].zero?) || now > limit
           following = attempt { connection.read(2) }
-          following = attempt { connection.reconnect || connection.read(2) }.then { |again| "#{following}; after a new log-in: #{again}" } unless following == "right"
+          unless following == "right"
+            again = attempt { connection.reconnect || connection.read(2) }
+            following = "#{following}; after a new log-in: #{again}"
+          end
           {"connection" => closed ? "closed" : "open", "next" => following}
         end
 
@@ -93,7 +101,7 @@ module Heddle
           end
         end
 
-        # "right", "wrong answer", or what was raised.
+        # "right", "wrong answer", or the error.
         def attempt
           yield ? "right" : "wrong answer"
         rescue => error

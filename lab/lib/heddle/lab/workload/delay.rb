@@ -41,7 +41,9 @@ module Heddle
           requests = (@kind == "blocking") ? @sample : @requests
           meter.measure do
             more = send(way, requests, "/#{@delay}")
-            failed("nothing went the fast way: #{Heddle::NetHTTP.stats}") if accelerated? && Heddle::NetHTTP.stats.fetch(:fast) < requests
+            if accelerated? && Heddle::NetHTTP.stats.fetch(:fast) < requests
+              failed("nothing went the fast way: #{Heddle::NetHTTP.stats}")
+            end
             {"operations" => requests - @failures.size, "errors" => @failures.size, "first_error" => @failures.first,
              "extrapolated" => (requests < @requests), **((@kind == "processes") ? more : {})}
           end
@@ -49,10 +51,10 @@ module Heddle
 
         private
 
-        # Whether Net::HTTP is made fast besides.
+        # Whether Net::HTTP is also accelerated.
         def accelerated? = @kind.end_with?("-net_http")
 
-        # Whether there is no HTTP client: what the sockets and the scheduler cost alone.
+        # Whether the model has no HTTP client, and measures only sockets and scheduler.
         def raw? = @kind.end_with?("-raw")
 
         def way = @kind.delete_suffix("-net_http").delete_suffix("-raw")
@@ -78,7 +80,9 @@ module Heddle
           socket = TCPSocket.new(@host, @port)
           socket.write("GET #{path} HTTP/1.1\r\nHost: #{@host}:#{@port}\r\nConnection: close\r\n\r\n")
           answer = socket.read
-          failed("wrong answer: #{answer[0, 60].inspect}") unless answer.start_with?("HTTP/1.1 200 ") && answer.end_with?("\r\n\r\n#{BODY}")
+          unless answer.start_with?("HTTP/1.1 200 ") && answer.end_with?("\r\n\r\n#{BODY}")
+            failed("wrong answer: #{answer[0, 60].inspect}")
+          end
         rescue SystemCallError, IOError, SocketError => error
           failed("#{error.class}: #{error.message}")
         ensure
@@ -119,20 +123,22 @@ module Heddle
           Heddle.run { Heddle::FiberPool.new(@argument).map(Array.new(requests, path)) { |asked| get(asked) } }
         end
 
-        # The time of the children is theirs and comes with their end; their peak of memory is not to be had.
+        # The CPU time of the children is known when they have ended; their peak of memory is not available.
         def processes(requests, path)
           before = Process.times
           own = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
           fibers = (requests / @argument.to_f).ceil
-          failures = Heddle.map(Array.new(requests, path), fibers: fibers, processes: @argument) { |asked| get(asked)&.last }
+          failures = Heddle.map(Array.new(requests, path), fibers: fibers, processes: @argument) do |asked|
+            get(asked)&.last
+          end
           @failures = failures.compact
           return {} if @argument == 1
 
           own = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - own
           after = Process.times
           user, system = after.cutime - before.cutime, after.cstime - before.cstime
-          {"cpu" => own + user + system, "user" => after.utime - before.utime + user, "system" => after.stime - before.stime + system,
-           "peak_rss_kib" => nil}
+          {"cpu" => own + user + system, "user" => after.utime - before.utime + user,
+           "system" => after.stime - before.stime + system, "peak_rss_kib" => nil}
         end
 
         def async(requests, path)
@@ -163,16 +169,18 @@ module Heddle
         end
 
         # A closed loop for some seconds: each connection makes its next request when the last is answered. wrk does
-        # not look at bodies; whatever is not a 2xx counts as an error.
+        # not check bodies; every status other than 2xx counts as an error.
         def wrk
           before = Process.times
-          report = IO.popen(["wrk", "--threads", "1", "--connections", @requests.to_s, "--duration", "#{@params["wrk_seconds"]}s",
+          report = IO.popen(["wrk", "--threads", "1", "--connections", @requests.to_s, "--duration",
+            "#{@params["wrk_seconds"]}s",
             "--timeout", "30s", "--header", "Connection: close", "http://#{@host}:#{@port}/#{@delay}"], &:read)
           after = Process.times
           made, seconds = report.match(/(\d+) requests in ([\d.]+)s/)&.captures
           raise "wrk failed: #{report.lines.last}" unless made
 
-          errors = report[/Non-2xx or 3xx responses: (\d+)/, 1].to_i + report[/Socket errors: (.*)/, 1].to_s.scan(/\d+/).sum(&:to_i)
+          errors = report[/Non-2xx or 3xx responses: (\d+)/, 1].to_i +
+            report[/Socket errors: (.*)/, 1].to_s.scan(/\d+/).sum(&:to_i)
           cpu = after.cutime + after.cstime - before.cutime - before.cstime
           {"operations" => made.to_i, "wall" => seconds.to_f, "cpu" => cpu, "user" => after.cutime - before.cutime,
            "system" => after.cstime - before.cstime, "errors" => errors, "peak_rss_kib" => nil}

@@ -35,11 +35,13 @@ module Heddle
 
         private
 
-        def client(url) = Client.fetch(@kind).new(URI(url), ca_file: @params["ca_file"], gzip: @params["shape"] == "gzip")
+        def client(url)
+          Client.fetch(@kind).new(URI(url), ca_file: @params["ca_file"], gzip: @params["shape"] == "gzip")
+        end
 
-        # As often as it will be measured, everything is fetched from the server itself, without the distance: the first time
-        # to see that it is right, then to warm up. Ruby's limits of garbage and malloc's grow with the first 200 MB, which
-        # costs each client the same. What is measured is counted only.
+        # Before the measurement, fetches everything as often from the server itself, without the distance: the first
+        # time to check the body, then to warm up. The limits of Ruby's garbage collector and of malloc grow during the
+        # first 200 MB, which costs each client the same. Measured bodies are only counted.
         def download(meter)
           near, far = [@params["direct"], @params["url"]].map { |url| client(url) }
           Dir.mktmpdir("heddle-bodies") do |directory| # this process ends without cleaning up
@@ -62,18 +64,19 @@ module Heddle
           meter.measure do
             before = Process.times
             @params["repeat"].times { yield }
-            {"operations" => @params["repeat"], **@tally.to_h, **(Client.fetch(@kind).processes? ? of_processes(before, Process.times) : {})}
+            {"operations" => @params["repeat"], **@tally.to_h,
+             **(Client.fetch(@kind).processes? ? of_processes(before, Process.times) : {})}
           end
         end
 
-        # What the processes that this one waited for have used.
+        # The CPU time of the processes for which this process has waited.
         def of_processes(before, after)
           user, system = after.cutime - before.cutime, after.cstime - before.cstime
           {"user" => user, "system" => system, "cpu" => user + system, "allocations" => nil, "peak_rss_kib" => nil}
         end
 
-        # Fetches the body once, to where it shall go, and counts it.
-        # @return [String, Symbol] the body, :file or, where it is gone, :counted
+        # Fetches the body once, to its destination, and counts its bytes.
+        # @return [String, Symbol] the body, :file, or :counted if no body is kept
         def fetch(client)
           case @params["to"]
           when "block"
@@ -87,7 +90,7 @@ module Heddle
           end
         end
 
-        # Fetches it to see whether it is right.
+        # Fetches the body and checks it.
         def checked(client)
           case @params["to"]
           when "block" then blocks_right?(client)
@@ -96,7 +99,7 @@ module Heddle
           end
         end
 
-        # Every time a new file: some clients go on with one that is there.
+        # A new file each time: some clients append to an existing file.
         def to_file(client)
           FileUtils.rm_f(@path)
           client.file(@path)
@@ -114,7 +117,7 @@ module Heddle
           [body.bytesize, Zlib.crc32(body)] == @params.values_at("bytes", "crc")
         end
 
-        # The server compares what comes with what it would send.
+        # The server compares the body that comes with the one it would send.
         def upload(meter)
           body = pattern
           near, far = [@params["direct"], @params["url"]].map { |url| client(url) }
@@ -156,12 +159,12 @@ module Heddle
             end
             done
           end
-          run.call((kind == "late") ? 3 : WARM_UP) # those take their time, not ours
+          run.call((kind == "late") ? 3 : WARM_UP) # late requests mostly wait
           busily do
             meter.measure do
               done = run.call(@params["requests"])
-              {"operations" => done - wrong, "errors" => wrong, "bytes" => 4 * done, "small" => kind, "digest_ok" => wrong.zero?,
-               "first_error" => ("an answer that is not \"done\"" if wrong.positive?)}
+              {"operations" => done - wrong, "errors" => wrong, "bytes" => 4 * done, "small" => kind,
+               "digest_ok" => wrong.zero?, "first_error" => ("an answer that is not \"done\"" if wrong.positive?)}
             end
           end
           note_trouble(meter)
@@ -181,7 +184,7 @@ module Heddle
           note_trouble(meter)
         end
 
-        # What the implementation itself knows to have gone wrong, whatever the answers say.
+        # An error that the implementation itself reports, even if all answers are right.
         def note_trouble(meter)
           trouble = Client.fetch(@kind).trouble
           meter.measures.merge!("errors" => 1, "first_error" => trouble) if trouble

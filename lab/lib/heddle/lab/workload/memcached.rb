@@ -17,7 +17,7 @@ module Heddle
         THREADS = 8
         FIBERS = 100
         SHARED = 16 # clients of those fibers, as many as Heddle's own pool has connections
-        # Those whose system calls are counted: one after another, with nothing else running.
+        # The operations whose system calls are counted: one after another, with no other work.
         COUNTED = %w[mixed get set get_multi].freeze
         # The same work again, for strace: a job as JSON.
         AGAIN = <<~RUBY
@@ -27,10 +27,10 @@ module Heddle
         RUBY
         private_constant :VALUE, :KEYS, :THREADS, :FIBERS, :SHARED, :COUNTED, :AGAIN
 
-        # dalli, with Strings as they are and the newer protocol: the best it can do.
+        # dalli at its fastest: unserialized Strings, and the newer protocol.
         class Dalli
           def initialize(address, **options)
-            options[:protocol] = :meta if ::Dalli::VERSION.to_i < 5 # which has no other
+            options[:protocol] = :meta if ::Dalli::VERSION.to_i < 5 # dalli 5 has no other protocol
             @client = ::Dalli::Client.new(address, compress: false, **options)
           end
 
@@ -42,7 +42,7 @@ module Heddle
           def delete(key) = @client.delete(key)
         end
 
-        # The same of Heddle.
+        # The same with Heddle.
         class Ours
           def initialize(address, **options)
             @client = Heddle::Memcached.new(address, serializer: :string, compress: false, **options)
@@ -83,7 +83,7 @@ module Heddle
           require "timeout"
           versions = @kind.start_with?("dalli") ? [load_gem("dalli")] : []
           ::Dalli.logger.level = ::Logger::ERROR if versions.any?
-          versions + load_heddle # whose scheduler all fibers run under
+          versions + load_heddle # all fibers run under Heddle's scheduler
         end
 
         # @see Workload#perform
@@ -98,7 +98,8 @@ module Heddle
 
         def add_system_calls(meter)
           calls = SystemCalls.each_time do |count|
-            job = {"bench" => "memcached", "kind" => @kind, "params" => @params.merge("count" => count, "system_calls" => false, "cold" => true)}
+            job = {"bench" => "memcached", "kind" => @kind,
+                   "params" => @params.merge("count" => count, "system_calls" => false, "cold" => true)}
             SystemCalls.ruby(AGAIN, JSON.generate(job))
           end
           meter.measures["system_calls"] = calls * @params.fetch("count") if calls
@@ -148,7 +149,9 @@ module Heddle
         end
 
         def get_multi(meter)
-          measured(meter, @params.fetch("count")) { raise "values are missing" unless limited { @client.get_multi(KEYS) }.size == KEYS.size }
+          measured(meter, @params.fetch("count")) do
+            raise "values are missing" unless limited { @client.get_multi(KEYS) }.size == KEYS.size
+          end
         end
 
         MIXED = 9 # operations a turn
@@ -161,7 +164,7 @@ module Heddle
             limited { @client.set(KEYS[n % 100], VALUE) }
             limited { @client.get("heddle:one") }
             limited { @client.get(KEYS[n % 100]) } == VALUE or raise "a wrong value"
-            limited { @client.get("heddle:missing") }.nil? or raise "a value from nowhere"
+            limited { @client.get("heddle:missing") }.nil? or raise "a value for a missing key"
             limited { @client.get_multi(KEYS.first(10)) }.size == 10 or raise "values are missing"
             limited { @client.add("heddle:added", VALUE) } or raise "not added"
             limited { @client.incr("heddle:count") }

@@ -32,13 +32,14 @@ module Heddle
           meter.measure do
             outcome = taken = nil
             gap = beside_a_heart { outcome, taken = request }
-            {"operations" => 1, "errors" => 0, "gap" => gap, "taken" => taken, "outcome" => (outcome == :connected) ? "connected" : "nothing", "error" => outcome.to_s}
+            {"operations" => 1, "errors" => 0, "gap" => gap, "taken" => taken,
+             "outcome" => (outcome == :connected) ? "connected" : "nothing", "error" => outcome.to_s}
           end
         end
 
         private
 
-        # In the network of the bench; it ends with this process.
+        # A server in the network of the bench; it ends with this process.
         def start_server
           output, writer = IO.pipe
           Process.spawn(@params["server"], "--port", "0", "--exit-with-parent", in: File::NULL, out: writer)
@@ -47,7 +48,9 @@ module Heddle
         end
 
         def without_fallback
-          raise LoadError, "Ruby #{RUBY_VERSION} has no fallback to switch off" unless Socket.respond_to?(:tcp_fast_fallback=)
+          unless Socket.respond_to?(:tcp_fast_fallback=)
+            raise LoadError, "Ruby #{RUBY_VERSION} has no fallback to switch off"
+          end
 
           Socket.tcp_fast_fallback = false
           "Socket.tcp_fast_fallback = false"
@@ -64,14 +67,17 @@ module Heddle
           [outcome, now - start]
         end
 
-        def get(open_timeout) = Net::HTTP.start(@params["host"], @port, open_timeout: open_timeout) { |http| http.get("/0") }
+        def get(open_timeout)
+          Net::HTTP.start(@params["host"], @port, open_timeout: open_timeout) { |http| http.get("/0") }
+        end
 
         # Runs the block in a fiber or thread of its own, and another that sleeps a millisecond again and again.
         # @return [Float] seconds of its longest gap
         def beside_a_heart(&block)
           case @kind
           when "threads" then in_threads(block)
-          when "async", "async_without_fallback" then Sync { |task| measure_gap(->(&beat) { task.async(&beat) }, block) }
+          when "async", "async_without_fallback"
+            Sync { |task| measure_gap(->(&beat) { task.async(&beat) }, block) }
           else Heddle.run { measure_gap(->(&beat) { Heddle.spawn(&beat) }, block) }
           end
         end

@@ -34,7 +34,8 @@ module Heddle
           requests = @params["requests"]
           meter.measure do
             right = send(@kind, requests).count(BODY)
-            {"operations" => right, "errors" => requests - right, "first_error" => ("another body" if right < requests), "delay" => @params["delay"]}
+            {"operations" => right, "errors" => requests - right, "first_error" => ("another body" if right < requests),
+             "delay" => @params["delay"]}
           end
         end
 
@@ -62,8 +63,8 @@ module Heddle
 
         def client(port)
           Aws::S3::Client.new(
-            endpoint: "http://127.0.0.1:#{port}", region: "us-east-1", force_path_style: true, retry_limit: 0, http_read_timeout: 60,
-            access_key_id: @params["access_key"], secret_access_key: @params["secret_key"],
+            endpoint: "http://127.0.0.1:#{port}", region: "us-east-1", force_path_style: true, retry_limit: 0,
+            http_read_timeout: 60, access_key_id: @params["access_key"], secret_access_key: @params["secret_key"],
             request_checksum_calculation: "when_required", response_checksum_validation: "when_required"
           )
         end

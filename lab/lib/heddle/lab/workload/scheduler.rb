@@ -7,7 +7,7 @@ require "heddle/lab/workload"
 module Heddle
   module Lab
     class Workload
-      # What a fiber scheduler costs, through plain Ruby calls: whoever is to be measured stands behind Fiber.scheduler.
+      # The cost of a fiber scheduler, through plain Ruby calls: Fiber.scheduler is the scheduler that is measured.
       class Scheduler < Workload
         for_bench "scheduler"
 
@@ -27,8 +27,8 @@ module Heddle
 
         private
 
-        # Runs the block where {#spawn} works, and returns when all that was spawned has ended. An error in it does not
-        # wait for what was spawned: that might wait for ever.
+        # Runs the block where {#spawn} works, and returns when all spawned tasks have ended. An error in the block does
+        # not wait for the tasks, which might wait for ever.
         def world(&work)
           block = lambda do |*|
             work.call
@@ -41,7 +41,8 @@ module Heddle
           when "threads" then block.call
           else
             Thread.new do
-              Fiber.set_scheduler((@kind == "carbon_fiber") ? CarbonFiber::Scheduler.new : UM::FiberScheduler.new(UM.new))
+              carbon = @kind == "carbon_fiber"
+              Fiber.set_scheduler(carbon ? CarbonFiber::Scheduler.new : UM::FiberScheduler.new(UM.new))
               Fiber.schedule(&block)
             end.join
           end
@@ -65,7 +66,7 @@ module Heddle
           blocks.size.times { done.pop&.then { |error| raise error } }
         end
 
-        # Does the work small to warm up, then whole to be measured. The block returns how many operations it did.
+        # Does a small part of the work to warm up, then measures the whole. The block returns its number of operations.
         def warm_then_measure(meter, count)
           world do
             yield [count / 20, 100].max
@@ -125,7 +126,7 @@ module Heddle
           end
         end
 
-        # What a model starts a task with when it may choose; where that is Fiber.schedule, the same again.
+        # Starts a task by the model's own method; if that is Fiber.schedule, it does the same as the case before.
         def measure_spawn(meter)
           return measure_schedule(meter) unless @kind == "heddle"
 
@@ -137,7 +138,7 @@ module Heddle
           end
         end
 
-        # Durations from 10 to 500 ms that are no multiples of each other, so that hardly two end together.
+        # Durations from 10 to 500 ms that are not multiples of each other, so that hardly two end together.
         def measure_timers(meter)
           warm_then_measure(meter, @params["count"]) do |count|
             group(Array.new(count) { |i| -> { sleep(0.01 + (i * 7919 % 4901) / 1e4) } })
@@ -157,7 +158,7 @@ module Heddle
         BUSY_SECONDS = 0.0002 # of computing, each time that a busy task has its turn
         private_constant :BUSY_SECONDS
 
-        # Clients that are connected already, each answered by a task of its own, beside tasks that wait for sockets.
+        # Clients that are already connected, each answered by a task of its own, beside tasks that wait for sockets.
         def measure_accept(meter)
           server = TCPServer.new("127.0.0.1", 0)
           clients = Array.new(@params["count"]) { TCPSocket.new("127.0.0.1", server.local_address.ip_port) }
@@ -183,7 +184,7 @@ module Heddle
           end
         end
 
-        # Work that another thread hands over: by a pool where there is one, else by a queue and the fiber that reads it.
+        # Work that another thread posts: by a pool if the model has one, else by a queue and the fiber that reads it.
         def measure_post(meter)
           count = @params["count"]
           among([-> { sleep(0) }] * @params["busy"], meter) do |ended|
@@ -202,7 +203,7 @@ module Heddle
           (@kind == "heddle") ? Heddle.spawn(&block) : spawn(&block)
         end
 
-        # Measures how long it takes beside busy tasks until all that the block starts has put something into the queue.
+        # Measures the time, beside busy tasks, until every task that the block starts has pushed to the queue.
         def among(busy, meter)
           world do
             stop = false
@@ -232,7 +233,7 @@ module Heddle
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-        # What waiting fibers add to the process, the sockets themselves taken off.
+        # The memory that waiting fibers add to the process, without that of the sockets.
         def measure_memory(meter)
           count = @params["count"]
           pairs = Array.new(count) { UNIXSocket.pair }

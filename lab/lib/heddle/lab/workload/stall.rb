@@ -13,10 +13,10 @@ module Heddle
       class Stall < Workload
         for_bench "stall"
 
-        # Of queries: those that stall take 44 ms each.
+        # Numbers of queries: a query that stalls takes 44 ms.
         MANY = 3000
         FEW = 40
-        # Where struct tcp_info has the segments with data that were sent.
+        # The offset in struct tcp_info of the number of data segments that were sent.
         SEGMENTS_SENT = 156
         private_constant :MANY, :FEW, :SEGMENTS_SENT
 
@@ -88,7 +88,8 @@ module Heddle
         end
 
         def mysql2(meter)
-          client = Mysql2::Client.new(host: @uri.host, port: @uri.port, username: @uri.user, password: @uri.password, database: @uri.path.delete_prefix("/"))
+          client = Mysql2::Client.new(host: @uri.host, port: @uri.port, username: @uri.user, password: @uri.password,
+            database: @uri.path.delete_prefix("/"))
           socket = Socket.for_fd(client.socket).tap { |io| io.autoclose = false }
           repeated(meter, segments: segments_of(socket)) do |n|
             next client.query("select #{n} as a, #{n} as b", as: :array).to_a[0][1] if @kind == "mysql2_text"
@@ -115,7 +116,8 @@ module Heddle
         private_constant :MYSQL2
 
         def mysql2_command(count)
-          SystemCalls.ruby(MYSQL2, @uri.host, @uri.port.to_s, @uri.user, @uri.password, @uri.path.delete_prefix("/"), @kind, count.to_s)
+          SystemCalls.ruby(MYSQL2, @uri.host, @uri.port.to_s, @uri.user, @uri.password,
+            @uri.path.delete_prefix("/"), @kind, count.to_s)
         end
 
         def racket(meter)

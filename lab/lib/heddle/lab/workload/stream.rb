@@ -30,7 +30,9 @@ module Heddle
           @socket.write("set #{KEY} 0 0 100\r\n#{VALUE}\r\n")
           raise "memcached does not store" unless @socket.gets == "STORED\r\n"
 
-          @stream = Heddle::Stream.new(@socket, timeout: (1 if @kind == "stream_timeout")) if @kind.start_with?("stream")
+          if @kind.start_with?("stream")
+            @stream = Heddle::Stream.new(@socket, timeout: (1 if @kind == "stream_timeout"))
+          end
           @stream = IO.Stream(@socket) if @kind.start_with?("io_stream")
           case @params.fetch("place")
           when "thread" then count(meter)
@@ -75,7 +77,8 @@ module Heddle
           @stream.flush
           return @stream.read_partial(4096) == REPLY unless @params["lines"]
 
-          @stream.read_until("\r\n").end_with?(" 100") && @stream.read_exactly(102).start_with?(VALUE) && @stream.read_until("\r\n") == "END"
+          @stream.read_until("\r\n").end_with?(" 100") &&
+            @stream.read_exactly(102).start_with?(VALUE) && @stream.read_until("\r\n") == "END"
         end
 
         def by_select(buffer)

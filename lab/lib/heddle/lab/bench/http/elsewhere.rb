@@ -8,7 +8,7 @@ module Heddle
   module Lab
     class Bench
       class HTTP < Bench
-        # A site that somebody else runs.
+        # A site on a server that the bench does not start.
         class Elsewhere
           # @return [String] the URL
           attr_reader :name
@@ -18,7 +18,9 @@ module Heddle
           def initialize(url)
             @name = url
             @uri = URI(url)
-            raise UsageError, "#{url.inspect} is no http or https URL with a host" unless @uri.is_a?(URI::HTTP) && !@uri.host.to_s.empty?
+            unless @uri.is_a?(URI::HTTP) && !@uri.host.to_s.empty?
+              raise UsageError, "#{url.inspect} is not an http or https URL with a host"
+            end
           rescue URI::InvalidURIError
             raise UsageError, "#{url.inspect} is no URL"
           end
@@ -26,7 +28,7 @@ module Heddle
           # @return [Integer]
           def repeat = 1
 
-          # Fetches the body once, so that everybody's can be compared with it.
+          # Fetches the body once, so that the body of each client can be compared with it.
           # @return [Hash{String => Object}] "bytes" and "crc" of the body, and the URL
           # @raise [Error] when it cannot be fetched
           def address
@@ -34,13 +36,16 @@ module Heddle
               bytes = crc = 0
               Net::HTTP.start(@uri.host, @uri.port, use_ssl: @uri.is_a?(URI::HTTPS)) do |http|
                 http.request_get(@uri.request_uri) do |response|
-                  raise Error, "#{@name} answers #{response.code} #{response.message}: nothing to measure" unless response.code == "200"
+                  unless response.code == "200"
+                    raise Error, "#{@name} answers #{response.code} #{response.message}: nothing to measure"
+                  end
 
                   response.read_body { |segment| bytes, crc = bytes + segment.bytesize, Zlib.crc32(segment, crc) }
                 end
               end
               {"url" => @name, "direct" => @name, "bytes" => bytes, "crc" => crc}
-            rescue SystemCallError, SocketError, IOError, Timeout::Error, Net::ProtocolError, OpenSSL::SSL::SSLError => error
+            rescue SystemCallError, SocketError, IOError, Timeout::Error, Net::ProtocolError,
+              OpenSSL::SSL::SSLError => error
               raise Error, "#{@name} cannot be fetched: #{error.class}: #{error.message}"
             end
           end

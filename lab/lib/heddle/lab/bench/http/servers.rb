@@ -6,9 +6,9 @@ module Heddle
   module Lab
     class Bench
       class HTTP < Bench
-        # The load server, and what stands before it: a proxy for each site, TLS.
+        # The load server, and the proxies in front of it: one for each site, and one for TLS.
         class Servers
-          # Starts what the sites and the tests need, ends it after the block.
+          # Starts the servers that the sites and tests need, and ends them after the block.
           # @yieldparam servers [Servers]
           def self.open(affinity, sites, tests, size)
             return yield(new(nil, nil, nil, nil)) if sites.first.is_a?(Elsewhere)
@@ -38,13 +38,15 @@ module Heddle
 
           # @param site [Sites::Site, Elsewhere]
           # @param test [Tests::Test]
-          # @return [Hash{String => Object}] where the client finds it: "url" behind what the site has in between, "direct" without it
+          # @return [Hash{String => Object}] addresses for the client: "url" through the site's proxy, "direct" without
+          #   it
           def address(site, test)
             return site.address if site.is_a?(Elsewhere)
 
             server = test.tls? ? @tls : @plain
             path = (test.params["what"] == "download") ? "#{test.params["path"]}#{@size}" : test.params["path"]
-            {"url" => url(near(site, test, server), test, path), "direct" => url(server, test, path), "crc" => @crc, "ca_file" => (@tls.ca_file if test.tls?)}.compact
+            {"url" => url(near(site, test, server), test, path), "direct" => url(server, test, path), "crc" => @crc,
+             "ca_file" => (@tls.ca_file if test.tls?)}.compact
           end
 
           # Ends the proxies.
@@ -52,12 +54,12 @@ module Heddle
 
           private
 
-          # What the client connects to: the server, or the proxy in which the distance is.
+          # The process to which the client connects: the server, or the proxy that simulates the distance.
           def near(site, test, server)
             return server unless site.rate
 
-            @proxies[[site.name, test.tls?, test.upload?]] ||= ShapingProxy.start("#{server.host}:#{server.port}", core: @core,
-              delay: site.delay, rate: site.rate, direction: test.upload? ? "requests" : "replies")
+            @proxies[[site.name, test.tls?, test.upload?]] ||= ShapingProxy.start("#{server.host}:#{server.port}",
+              core: @core, delay: site.delay, rate: site.rate, direction: test.upload? ? "requests" : "replies")
           end
 
           def url(server, test, path) = "#{test.tls? ? "https" : "http"}://#{server.host}:#{server.port}#{path}"

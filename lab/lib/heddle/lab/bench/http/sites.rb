@@ -7,18 +7,22 @@ module Heddle
         # Where bodies come from.
         module Sites
           # @!attribute name [String]
-          # @!attribute delay [Float] seconds that every reply is late
+          # @!attribute delay [Float] seconds by which every reply is late
           # @!attribute rate [Integer, nil] bytes a second
           # @!attribute repeat [Integer] bodies fetched one after another, a new connection each
           Site = Struct.new(:name, :delay, :rate, :repeat, keyword_init: true) do
             # @return [String]
             def describe
-              rate ? "#{format("%g", delay * 1000)} ms away, #{rate / 1_000_000} MB a second" : "on this machine, at full speed, #{repeat} times, after as many to warm up"
+              if rate
+                "#{format("%g", delay * 1000)} ms away, #{rate / 1_000_000} MB a second"
+              else
+                "on this machine, at full speed, #{repeat} times, after as many to warm up"
+              end
             end
           end
 
-          # Five cities, as the seed had them: it sat in Dallas. Delays are those of light in fibre and routers between
-          # the cities, speeds are the seed's ratios, made faster so that a run takes minutes.
+          # The five cities of 2008, seen from Dallas. Delays are those of light in fibre and of routers between the
+          # cities. Speeds have the ratios of 2008, but are higher so that a run takes minutes.
           ALL = [
             Site.new(name: "local", delay: 0.0, rate: nil, repeat: 24),
             Site.new(name: "dallas", delay: 0.0005, rate: 100_000_000, repeat: 1),
@@ -37,7 +41,9 @@ module Heddle
           # @raise [UsageError]
           def self.check(names)
             unknown = names - self.names
-            raise UsageError, "unknown site #{unknown.first.inspect}; there are #{self.names.join(", ")}" if unknown.any?
+            if unknown.any?
+              raise UsageError, "unknown site #{unknown.first.inspect}; choose from #{self.names.join(", ")}"
+            end
 
             names.uniq
           end

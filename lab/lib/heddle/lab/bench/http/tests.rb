@@ -4,26 +4,27 @@ module Heddle
   module Lab
     class Bench
       class HTTP < Bench
-        # What is asked of the clients: a body in some shape to some place, an upload, small requests.
+        # The tests of the clients: a body of some shape to some destination, an upload, small requests.
         class Tests
           include Enumerable
 
-          # The path that the load server sends each shape of a body by.
+          # The path at which the load server sends each shape of a body.
           SHAPES = {"length" => "/b/", "chunked" => "/c/", "gzip" => "/z/", "tls" => "/b/"}.freeze
           DESTINATIONS = %w[block string file].freeze
           UPLOADS = %w[string file].freeze
-          SMALL = {"keep-alive" => "GET, kept alive", "start" => "start, GET, close", "option" => "start with an option, GET, close",
+          SMALL = {"keep-alive" => "GET, kept alive", "start" => "start, GET, close",
+                   "option" => "start with an option, GET, close",
                    "late" => "start, GET that takes 60 ms, close"}.freeze
-          # Milliseconds that the server takes for it.
+          # Milliseconds that the server waits.
           LATE = 60
-          # Who has options to `start`.
+          # The implementations that take options of `start`.
           NET_HTTP = /\A(stock|heddle|custom-.*)\z/
           private_constant :SHAPES, :DESTINATIONS, :UPLOADS, :SMALL, :LATE, :NET_HTTP
 
           # @!attribute name [String]
           # @!attribute params [Hash{String => String}] "what", and the rest of it
           Test = Struct.new(:name, :params, keyword_init: true) do
-            # @return [Boolean] whether it is about many small requests
+            # @return [Boolean] whether the test makes many small requests
             def small? = params["what"].start_with?("small")
 
             # @return [Boolean] whether it is over TLS
@@ -32,16 +33,17 @@ module Heddle
             # @return [Boolean]
             def upload? = params["what"] == "upload"
 
-            # Whether an implementation can do this at all.
+            # Whether an implementation can do this test.
             # @param kind [String]
             # @return [Boolean]
             def for?(kind)
               return kind.match?(NET_HTTP) if params["small"] == "option"
 
               case kind
-              # A process has no String to give, and does not say how long a compressed body was.
-              when "curl" then !small? && params["to"] != "string" && params["from"] != "string" && params.values_at("shape", "to") != %w[gzip block]
-              when "excon" then params["shape"] != "gzip" || params["to"] == "string" # it hands pieces on compressed
+              # A process returns no String, and does not report the length of a compressed body.
+              when "curl" then !small? && params["to"] != "string" &&
+                params["from"] != "string" && params.values_at("shape", "to") != %w[gzip block]
+              when "excon" then params["shape"] != "gzip" || params["to"] == "string" # it yields compressed pieces
               when "rfuzz" then !tls? && !upload? && params["shape"] != "gzip"
               else true
               end
@@ -59,9 +61,11 @@ module Heddle
           # @return [Boolean] whether the command line chose any
           def chosen? = [@shapes, @destinations, @uploads, @small].any?
 
-          # @raise [UsageError] where the tests are none that any server can do
+          # @raise [UsageError] when only our own sites can serve the tests
           def check_for_urls
-            raise UsageError, "a URL is fetched as it is: --shapes, --upload and --small are for our own sites" if @shapes || @uploads || @small
+            if @shapes || @uploads || @small
+              raise UsageError, "--shapes, --upload and --small work with our own sites only, not with a URL"
+            end
           end
 
           # @yieldparam test [Test]
@@ -72,7 +76,9 @@ module Heddle
           def choose(parser, option, names, what)
             parser.on(option, Array, "#{what}: #{names.join(",")}") do |asked|
               wrong = asked - names
-              raise UsageError, "#{option.split.first} takes #{names.join(", ")}, not #{wrong.first.inspect}" if wrong.any?
+              if wrong.any?
+                raise UsageError, "#{option.split.first} takes #{names.join(", ")}, not #{wrong.first.inspect}"
+              end
 
               yield asked.uniq
             end
@@ -84,16 +90,22 @@ module Heddle
             return [] if (@uploads || @small) && !(@shapes || @destinations)
 
             (@shapes || ["length"]).product(@destinations || ["block"]).map do |shape, to|
-              Test.new(name: "#{shape} to #{to}", params: {"what" => "download", "shape" => shape, "path" => SHAPES.fetch(shape), "to" => to})
+              Test.new(name: "#{shape} to #{to}",
+                params: {"what" => "download", "shape" => shape, "path" => SHAPES.fetch(shape), "to" => to})
             end
           end
 
           def uploads
-            @uploads.to_a.map { |from| Test.new(name: "upload of a #{from}", params: {"what" => "upload", "path" => "/u", "from" => from}) }
+            @uploads.to_a.map do |from|
+              Test.new(name: "upload of a #{from}", params: {"what" => "upload", "path" => "/u", "from" => from})
+            end
           end
 
           def small
-            @small.to_a.map { |kind| Test.new(name: SMALL.fetch(kind), params: {"what" => "small", "path" => (kind == "late") ? "/#{LATE}" : "/0", "small" => kind}) }
+            @small.to_a.map do |kind|
+              Test.new(name: SMALL.fetch(kind),
+                params: {"what" => "small", "path" => (kind == "late") ? "/#{LATE}" : "/0", "small" => kind})
+            end
           end
         end
       end

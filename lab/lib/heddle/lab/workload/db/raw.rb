@@ -4,17 +4,17 @@ module Heddle
   module Lab
     class Workload
       class DB < Workload
-        # The floor: what Heddle sends, over plain sockets, without a client. What the answers mean nobody looks at: they are
-        # done when as many bytes have come as Heddle got for the same.
+        # The floor: the bytes that Heddle sends, over plain sockets, without a client. The answers are not parsed: an
+        # answer is complete when as many bytes have come as Heddle got for the same request.
         class Raw
           SLEEP = "select sleep(0.01)"
-          # Of 2017's MariaDB: the statement that was prepared last.
+          # In MariaDB since 2017, the number of the statement that was prepared last.
           LAST = 0xffffffff
           # Bytes that are read at once.
           MOST = 64 << 10
           private_constant :SLEEP, :LAST, :MOST
 
-          # @param db [Heddle::DB::Connection] logs in, and says how many bytes an answer has
+          # @param db [Heddle::DB::Connection] logs in, and gives the number of bytes of an answer
           # @param count [Integer] of queries
           def initialize(db, count)
             @db = db
@@ -24,13 +24,13 @@ module Heddle
           # A kept statement, executed with one number.
           def kept(meter)
             statement = @db.prepare("select 1 as a, ? as b")
-            2.times { statement.query(1) } # from the second answer on the columns are left out
+            2.times { statement.query(1) } # the second answer and later ones omit the columns
             answer = received(@db) { statement.query(1) }
             id = statement.handle.id
             repeated(meter, answer) { |n| packet(0x17, [id, 0, 1, 0, 1, 8, n].pack("VCVCCvq<")) }
           end
 
-          # New SQL, rows that nobody looks at, and as many objects as they become.
+          # New SQL, rows that are not parsed, and as many objects as a client makes of them.
           def rows(meter, sql, rows)
             answer = new_answer(@db, sql)
             repeated(meter, answer) do

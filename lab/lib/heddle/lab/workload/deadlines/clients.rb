@@ -6,26 +6,28 @@ module Heddle
   module Lab
     class Workload
       class Deadlines < Workload
-        # Unmodified clients, each with three values to read. A value has a length and a letter of its own, so that an
-        # answer to another question is seen.
+        # Unmodified clients, each with three values to read. Each value has its own length and letter, which reveals
+        # the answer to another request.
         module Clients
-          # The gem and what is required of it.
-          GEMS = {"dalli" => %w[dalli], "redis-client" => %w[redis-client redis_client], "pg" => %w[pg], "mysql2" => %w[mysql2], "trilogy" => %w[trilogy],
+          # The gem, and the file that is required.
+          GEMS = {"dalli" => %w[dalli], "redis-client" => %w[redis-client redis_client],
+                  "pg" => %w[pg], "mysql2" => %w[mysql2], "trilogy" => %w[trilogy],
                   "Net::HTTP" => %w[net-http net/http]}.freeze
 
           # @param name [String]
           # @return [Class]
           def self.fetch(name)
-            {"dalli" => Memcached, "redis-client" => Redis, "pg" => PostgreSQL, "mysql2" => MySQL2, "trilogy" => TrilogyClient, "Net::HTTP" => HTTP}.fetch(name)
+            {"dalli" => Memcached, "redis-client" => Redis, "pg" => PostgreSQL, "mysql2" => MySQL2,
+             "trilogy" => TrilogyClient, "Net::HTTP" => HTTP}.fetch(name)
           end
 
-          # What all of them do.
+          # The base of all clients.
           class Client
             # @param i [Integer]
             # @return [String]
             def self.value(i) = "abc"[i] * (10_000 + i)
 
-            # Puts the values where they are read from. Databases make theirs up.
+            # Stores the values on the server. Databases compute theirs.
             def self.store(params)
             end
 
@@ -33,7 +35,8 @@ module Heddle
             # @param params [Hash{String => Object}] host, port, and the account
             # @param timeout [Numeric] the client's own, in seconds
             def initialize(params, timeout)
-              @host, @port, @username, @password, @database = params.values_at("host", "port", "username", "password", "database")
+              @host, @port, @username, @password, @database =
+                params.values_at("host", "port", "username", "password", "database")
               @timeout = timeout
               connect
             end
@@ -41,7 +44,7 @@ module Heddle
             # @return [Boolean] whether the answer was right
             def read(i) = fetch(i) == Client.value(i)
 
-            # Logs in anew.
+            # Logs in again.
             def reconnect
               connect
               nil
@@ -57,7 +60,9 @@ module Heddle
 
             private
 
-            def connect = @cache = Dalli::Client.new("#{@host}:#{@port}", socket_timeout: @timeout, protocol: :meta, raw: true)
+            def connect
+              @cache = Dalli::Client.new("#{@host}:#{@port}", socket_timeout: @timeout, protocol: :meta, raw: true)
+            end
 
             def fetch(i) = @cache.get("deadlines:#{i}")
           end
@@ -76,7 +81,7 @@ module Heddle
             def fetch(i) = @redis.call("GET", "deadlines:#{i}")
           end
 
-          # Databases make the value up.
+          # Databases compute the value.
           class Database < Client
             private
 
@@ -88,7 +93,9 @@ module Heddle
           class PostgreSQL < Database
             private
 
-            def connect = @db = PG.connect(host: @host, port: @port, user: @username, password: @password, dbname: @database)
+            def connect
+              @db = PG.connect(host: @host, port: @port, user: @username, password: @password, dbname: @database)
+            end
 
             def fetch(i) = @db.exec(statement(i)).getvalue(0, 0)
           end
@@ -96,7 +103,10 @@ module Heddle
           class MySQL2 < Database
             private
 
-            def connect = @db = Mysql2::Client.new(**account, connect_timeout: @timeout, read_timeout: @timeout, write_timeout: @timeout)
+            def connect
+              @db = Mysql2::Client.new(**account, connect_timeout: @timeout, read_timeout: @timeout,
+                write_timeout: @timeout)
+            end
 
             def fetch(i) = @db.query(statement(i)).first.fetch("value")
           end
@@ -104,7 +114,9 @@ module Heddle
           class TrilogyClient < Database
             private
 
-            def connect = @db = ::Trilogy.new(**account, connect_timeout: @timeout, read_timeout: @timeout, write_timeout: @timeout)
+            def connect
+              @db = ::Trilogy.new(**account, connect_timeout: @timeout, read_timeout: @timeout, write_timeout: @timeout)
+            end
 
             def fetch(i) = @db.query(statement(i)).to_a.first.first
           end

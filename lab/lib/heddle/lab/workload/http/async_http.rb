@@ -13,7 +13,8 @@ module Heddle
             versions = [load_gem("async-http", "async/http"), "async #{Gem.loaded_specs["async"]&.version}"]
             require "protocol/http/accept_encoding"
             require "protocol/http/body/file"
-            versions << "io-event #{Gem.loaded_specs["io-event"]&.version} (#{IO::Event::Selector.default.name.split("::").last})"
+            selector = IO::Event::Selector.default.name.split("::").last
+            versions << "io-event #{Gem.loaded_specs["io-event"]&.version} (#{selector})"
           end
 
           # @see Client#each_chunk

@@ -4,8 +4,8 @@ module Heddle
   module Lab
     class Workload
       class HTTP < Workload
-        # What every HTTP client is asked to do, each in the way that its own documentation shows. Each call opens a
-        # connection of its own and closes it.
+        # The tasks of every HTTP client, each done as the client's own documentation shows. Each call opens a
+        # connection and closes it.
         class Client
           # Counts bytes, and the pieces they came in.
           class Tally
@@ -17,7 +17,7 @@ module Heddle
               @smallest = nil
             end
 
-            # @param size [Integer] bytes of a piece that the client handed on
+            # @param size [Integer] bytes of a piece that the client yielded
             def chunk(size)
               @chunks += 1
               @bytes += size
@@ -25,21 +25,24 @@ module Heddle
               @smallest = size if @smallest.nil? || size < @smallest
             end
 
-            # @param size [Integer] bytes of a body that came whole, nobody knows in which pieces
+            # @param size [Integer] bytes of a body that the client returned whole
             def whole(size) = @bytes += size
 
             alias_method :sent, :whole
 
             # @return [Hash{String => Integer}]
-            def to_h = {"bytes" => @bytes, "chunks" => (@chunks if @chunks.positive?), "largest_chunk" => (@largest if @chunks.positive?), "smallest_chunk" => @smallest}
+            def to_h = {"bytes" => @bytes, "chunks" => (@chunks if @chunks.positive?),
+                        "largest_chunk" => (@largest if @chunks.positive?), "smallest_chunk" => @smallest}
           end
 
           class << self
-            # Loads the one that an implementation of the bench uses.
+            # Loads the client that an implementation of the bench uses.
             # @param kind [String]
-            def load(kind) = require("heddle/lab/workload/http/#{kind.start_with?("custom-") ? "custom" : kind.tr(".-", "_")}")
+            def load(kind)
+              require("heddle/lab/workload/http/#{kind.start_with?("custom-") ? "custom" : kind.tr(".-", "_")}")
+            end
 
-            # Names the implementations that the subclass is.
+            # Names the implementations in this subclass.
             # @param kinds [Hash{String => Class}]
             def implements(kinds) = Client.kinds.merge!(kinds)
 
@@ -55,10 +58,10 @@ module Heddle
             # @raise [LoadError]
             def versions = raise(NotImplementedError)
 
-            # @return [Boolean] whether processes of their own do the work
+            # @return [Boolean] whether separate processes do the work
             def processes? = false
 
-            # @return [String, nil] what went wrong that no answer shows
+            # @return [String, nil] an error that no answer shows
             def trouble = nil
 
             private
@@ -71,38 +74,40 @@ module Heddle
             rescue LoadError => error
               raise unless error.path == feature
 
-              raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, or gem install #{name})"
+              raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, " \
+                "or gem install #{name})"
             end
           end
 
           # @param uri [URI::HTTP]
           # @param ca_file [String, nil] certificate to trust; nil for the system's
-          # @param gzip [Boolean] whether the body shall come compressed
+          # @param gzip [Boolean] whether to ask for a compressed body
           def initialize(uri, ca_file:, gzip:)
             @uri = uri
             @ca_file = ca_file
             @gzip = gzip
           end
 
-          # Fetches the body and hands it on as it comes.
-          # @yieldparam chunk [String] which may be the same object each time
+          # Fetches the body and yields its pieces as they come.
+          # @yieldparam chunk [String] may be the same object each time
           def each_chunk = raise(NotImplementedError)
 
           # @return [String] the body
           def string = raise(NotImplementedError)
 
-          # @param path [String] where the body goes
+          # @param path [String] the file for the body
           def file(path) = raise(NotImplementedError)
 
-          # @param path [String] of what is sent by PUT
+          # @param path [String] the file to send by PUT
           # @return [String] the answer's body
           def upload_file(path) = raise(NotImplementedError)
 
-          # @param body [String] that is sent by PUT
+          # @param body [String] the body to send by PUT
           # @return [String] the answer's body
           def upload_string(body) = raise(NotImplementedError)
 
-          # Makes requests one after another on one connection ("keep-alive"), or each on its own ("start", "option", "late").
+          # Makes requests one after another on one connection ("keep-alive"), or on one each ("start", "option",
+          # "late").
           # @param kind [String]
           # @yieldparam body [String]
           # @yieldreturn [Boolean] whether to make another
@@ -129,7 +134,7 @@ module Heddle
 
           def tls? = @uri.scheme == "https"
 
-          # For libraries that take OpenSSL's own.
+          # For libraries that take an OpenSSL context.
           def tls_context
             return unless tls?
 

@@ -24,7 +24,7 @@ module Heddle
           # @see Client#each_chunk
           def each_chunk(&block) = yield(run("--output", "-"))
 
-          # Nobody looks at what it reads, which is what /dev/null stands for.
+          # Sends the body to /dev/null, as the block ignores it.
           # @see Client#block
           def block(tally) = tally.whole(run("--output", File::NULL, "--write-out", "%{size_download}").to_i)
 
@@ -39,7 +39,8 @@ module Heddle
           def run(*arguments)
             arguments << "--compressed" if @gzip
             arguments.push("--cacert", @ca_file) if @ca_file
-            output, error, status = Open3.capture3("curl", "--silent", "--show-error", "--fail", *arguments, url, binmode: true)
+            output, error, status =
+              Open3.capture3("curl", "--silent", "--show-error", "--fail", *arguments, url, binmode: true)
             raise "curl: #{error.strip}" unless status.success?
 
             output

@@ -8,10 +8,10 @@ module Heddle
   module Lab
     class Workload
       class HTTP < Workload
-        # The seed's changes to the one method of Net::BufferedIO that reads, on today's Net::HTTP. In 2008 Ruby read 1 KiB at a
-        # time within `timeout`; today it reads 16 KiB without blocking, so that these are ways that were not taken.
+        # The seed's variants of the one method of Net::BufferedIO that reads, on today's Net::HTTP. In 2008 Ruby read 1
+        # KiB at a time within `timeout`; today it reads 16 KiB without blocking, so Ruby took none of these variants.
         class Custom < Stock
-          # What they have in common. Each subclass says in BYTES how much it reads at most.
+          # The base of the variants. BYTES of each subclass is the most that it reads at once.
           class BufferedIO < Net::BufferedIO
             private
 
@@ -27,7 +27,7 @@ module Heddle
             def size = self.class::BYTES
           end
 
-          # As it was, with another size.
+          # Ruby's method of 2008, with another size.
           class WithTimeout < BufferedIO
             BYTES = 16 * 1024
 
@@ -45,7 +45,7 @@ module Heddle
             def receive = @io.sysread(size)
           end
 
-          # Akira Tanaka's, from ruby-talk.
+          # Akira Tanaka's variant, from ruby-talk.
           class Select < BufferedIO
             BYTES = 16 * 1024
 
@@ -59,7 +59,7 @@ module Heddle
             end
           end
 
-          # The same, but what select has seen is read by sysread.
+          # The same, but reads with sysread after select.
           class SelectWithSysread < BufferedIO
             BYTES = 16 * 1024
 
@@ -77,11 +77,12 @@ module Heddle
           Select64 = Class.new(Select) { const_set(:BYTES, 64 * 1024) }
 
           {
-            "custom-16kbuffer" => WithTimeout, "custom-16kbuffer-notimeout" => WithoutTimeout, "custom-16kbuffer-select" => Select,
-            "custom-16kbuffer-selectwithsysread" => SelectWithSysread, "custom-64kbuffer-notimeout" => WithoutTimeout64, "custom-64kbuffer-select" => Select64
+            "custom-16kbuffer" => WithTimeout, "custom-16kbuffer-notimeout" => WithoutTimeout,
+            "custom-16kbuffer-select" => Select, "custom-16kbuffer-selectwithsysread" => SelectWithSysread,
+            "custom-64kbuffer-notimeout" => WithoutTimeout64, "custom-64kbuffer-select" => Select64
           }.each do |name, buffered_io|
             implements(name => Class.new(self) do
-              # Net::HTTP finds the class of its connections by this constant.
+              # Net::HTTP takes the class of its connections from this constant.
               define_singleton_method(:versions) do
                 Net::HTTP.const_set(:BufferedIO, buffered_io)
                 super()

@@ -4,7 +4,7 @@ module Heddle
   module Lab
     class Workload
       class HTTP < Workload
-        # excon. It leaves a body alone that it hands on in pieces, so compressed ones come whole only.
+        # excon. It does not decompress a body that it yields in pieces, so compressed bodies are only fetched whole.
         class ExconClient < Client
           implements "excon" => self
 

@@ -37,7 +37,9 @@ module Heddle
           def put(body) = session.put(url, body: body, **options).body.to_s
 
           def keep_alive
-            ::HTTP.persistent("#{@uri.scheme}://#{@uri.host}:#{@uri.port}") { |http| nil while yield(http.get(@uri.path).body.to_s) }
+            ::HTTP.persistent("#{@uri.scheme}://#{@uri.host}:#{@uri.port}") do |http|
+              nil while yield(http.get(@uri.path).body.to_s)
+            end
           end
 
           def one(_) = get.body.to_s

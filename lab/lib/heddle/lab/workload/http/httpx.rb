@@ -10,7 +10,7 @@ module Heddle
 
           # @see Client.versions
           def self.versions
-            require "set" # httpx 1.9 takes it to be there, as it is from Ruby 3.2 on
+            require "set" # httpx 1.9 expects it to be loaded, as it is from Ruby 3.2 on
             [load_gem("httpx")]
           end
 

@@ -6,7 +6,8 @@ module Heddle
   module Lab
     class Workload
       class HTTP < Workload
-        # Hardly any HTTP: what Ruby's sockets cost alone. It knows the load server, and the least of what other servers send.
+        # The cost of Ruby's sockets alone, with hardly any HTTP: it parses the load server's replies, and only the most
+        # common ones of other servers.
         class Raw < Client
           implements "raw" => self
 
@@ -37,13 +38,19 @@ module Heddle
           def file(path)
             File.open(path, "wb") do |file|
               asked do |socket, head|
-                whole?(head) ? IO.copy_stream(socket, file, length_of(head)) : pieces(socket, head) { |piece| file.write(piece) }
+                if whole?(head)
+                  IO.copy_stream(socket, file, length_of(head))
+                else
+                  pieces(socket, head) { |piece| file.write(piece) }
+                end
               end
             end
           end
 
           # @see Client#upload_file
-          def upload_file(path) = File.open(path, "rb") { |file| put(file.size) { |socket| IO.copy_stream(file, socket) } }
+          def upload_file(path)
+            File.open(path, "rb") { |file| put(file.size) { |socket| IO.copy_stream(file, socket) } }
+          end
 
           # @see Client#upload_string
           def upload_string(body) = put(body.bytesize) { |socket| socket.write(body) }
@@ -84,7 +91,7 @@ module Heddle
 
           def length_of(head) = head[/^content-length: *(\d+)/i, 1]&.to_i
 
-          # Whether the kernel's bytes are the body's, and their number is known.
+          # Whether the bytes of the socket are those of the body, and their number is known.
           def whole?(head) = length_of(head) && !tls? && !@gzip
 
           def pieces(socket, head, &block)
@@ -118,7 +125,8 @@ module Heddle
 
           def put(length)
             connected do |socket|
-              socket.write("PUT #{@uri.request_uri} HTTP/1.1\r\nHost: #{@uri.host}\r\nContent-Length: #{length}\r\n\r\n")
+              socket.write("PUT #{@uri.request_uri} HTTP/1.1\r\nHost: #{@uri.host}\r\n" \
+                "Content-Length: #{length}\r\n\r\n")
               yield socket
               socket.read(length_of(read_head(socket)))
             end

@@ -6,7 +6,7 @@ module Heddle
   module Lab
     class Workload
       class HTTP < Workload
-        # Net::HTTP as this Ruby has it.
+        # The Net::HTTP of this Ruby.
         class Stock < Client
           implements "stock" => self
 

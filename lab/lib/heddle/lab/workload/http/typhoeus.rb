@@ -4,19 +4,22 @@ module Heddle
   module Lab
     class Workload
       class HTTP < Workload
-        # libcurl by way of ffi. It keeps connections, unless told not to. A file to be sent is read first: it takes no stream.
+        # libcurl by ffi. typhoeus keeps connections, unless told not to. It cannot send a stream, so a file to send is
+        # read first.
         class TyphoeusClient < Client
           implements "typhoeus" => self
 
           # @see Client.versions
-          def self.versions = [load_gem("typhoeus"), load_gem("ethon"), "libcurl #{Ethon::Curl.version[%r{libcurl/(\S+)}, 1]}"]
+          def self.versions
+            [load_gem("typhoeus"), load_gem("ethon"), "libcurl #{Ethon::Curl.version[%r{libcurl/(\S+)}, 1]}"]
+          end
 
           # @see Client#each_chunk
           def each_chunk
             run do |request|
               request.on_body do |chunk|
                 yield chunk
-                nil # what it returns may be an order to stop
+                nil # some return values would make typhoeus stop
               end
             end
           end

@@ -8,7 +8,8 @@ module Heddle
   module Lab
     class Workload
       class Stall < Workload
-        # Racket's db library. Its process is another, which measures itself, and is told when: a line to begin, one to end.
+        # Racket's db library, in a process that measures itself: one line on its input begins the measurement, another
+        # ends it.
         class Racket
           PROGRAM = <<~RACKET
             (require db racket/base)
@@ -25,10 +26,11 @@ module Heddle
             (define cpu (current-process-milliseconds))
             (define wall (current-inexact-milliseconds))
             (for ([n (string->number (argument 5))]) (one n))
-            (printf "[~a, ~a]\\n" (- (current-inexact-milliseconds) wall) (- (current-process-milliseconds) cpu)) (flush-output)
+            (printf "[~a, ~a]\\n" (- (current-inexact-milliseconds) wall) (- (current-process-milliseconds) cpu))
+            (flush-output)
             (void (read-line))
           RACKET
-          # Of Linux on every machine since pidfds: see pidfd_open(2), pidfd_getfd(2).
+          # The same on every architecture of Linux: see pidfd_open(2), pidfd_getfd(2).
           PIDFD_OPEN = 434
           PIDFD_GETFD = 438
           private_constant :PROGRAM, :PIDFD_OPEN, :PIDFD_GETFD
@@ -41,11 +43,12 @@ module Heddle
           # @param count [Integer] of queries
           # @return [Array<String>]
           def command(count)
-            ["racket", "-l", "racket/base", "-e", PROGRAM, @uri.host, @uri.port.to_s, @uri.user, @uri.password, @uri.path.delete_prefix("/"), count.to_s]
+            ["racket", "-l", "racket/base", "-e", PROGRAM, @uri.host, @uri.port.to_s, @uri.user, @uri.password,
+              @uri.path.delete_prefix("/"), count.to_s]
           end
 
-          # @yieldparam socket [Socket, nil] its connection, before and after; nil where the system does not give it away
-          # @return [Hash{String => Numeric}] seconds, and what the block gave more afterwards than before
+          # @yieldparam socket [Socket, nil] its connection, before and after; nil if the system does not allow access
+          # @return [Hash{String => Numeric}] seconds, and by how much the block's figures grew
           def run(count)
             Open3.popen2e(*command(count)) do |input, output, process|
               first = output.gets
@@ -67,7 +70,9 @@ module Heddle
 
           def connection(pid)
             process = IO.for_fd(call(PIDFD_OPEN, pid, 0))
-            descriptors = Dir.children("/proc/#{pid}/fd").select { |name| File.readlink("/proc/#{pid}/fd/#{name}").start_with?("socket:") }
+            descriptors = Dir.children("/proc/#{pid}/fd").select do |name|
+              File.readlink("/proc/#{pid}/fd/#{name}").start_with?("socket:")
+            end
             descriptors.each do |descriptor|
               socket = Socket.for_fd(call(PIDFD_GETFD, process.fileno, descriptor.to_i, 0))
               return socket if socket.remote_address.ip? && socket.remote_address.ip_port == @uri.port
@@ -81,7 +86,7 @@ module Heddle
             process&.close
           end
 
-          # Kernel#syscall warns, since it is seldom the best way; here it is the only one.
+          # Kernel#syscall warns that it is seldom the best way; here it is the only one.
           def call(...)
             verbose, $VERBOSE = $VERBOSE, nil
             syscall(...)

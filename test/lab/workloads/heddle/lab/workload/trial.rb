@@ -2,7 +2,7 @@
 
 require "heddle/lab/workload"
 
-# Work that goes wrong in every way a cell can.
+# Work that fails in every way that a cell can.
 class TrialWorkload < Heddle::Lab::Workload
   for_bench "trial"
 

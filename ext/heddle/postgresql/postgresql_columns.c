@@ -1,0 +1,124 @@
+// Columns of a result.
+#include "postgresql/postgresql_link.h"
+
+VALUE postgresql_cColumns;
+
+static void mark(void *pointer)
+{
+    const struct postgresql_columns *columns = pointer;
+    rb_gc_mark(columns->names);
+    rb_gc_mark(columns->descriptions);
+    rb_gc_mark(columns->types);
+    for (uint32_t i = 0; i < columns->count; i++) {
+        rb_gc_mark(columns->columns[i].type.extra);
+        rb_gc_mark(columns->columns[i].type.convert);
+    }
+}
+
+static size_t columns_size(uint32_t count)
+{
+    return sizeof(struct postgresql_columns) + count * sizeof(struct postgresql_column);
+}
+
+static size_t memsize(const void *pointer)
+{
+    return columns_size(((const struct postgresql_columns *)pointer)->count);
+}
+
+static const rb_data_type_t columns_type = {
+    .wrap_struct_name = "Heddle::DB::PostgreSQL::Columns",
+    .function = {.dmark = mark, .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct postgresql_columns *postgresql_columns_of(VALUE self)
+{
+    return rb_check_typeddata(self, &columns_type);
+}
+
+// Whether reading the values may run Ruby code.
+static bool runs_ruby(const struct postgresql_type *type)
+{
+    return type->kind == POSTGRESQL_KIND_UNKNOWN || type->kind >= POSTGRESQL_KIND_RUBY;
+}
+
+void postgresql_column_known(struct postgresql_link *link, struct postgresql_columns *columns, uint32_t index)
+{
+    struct postgresql_column *column = &columns->columns[index];
+    column->type = postgresql_type_of(link->types, column->oid);
+    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(link, column->oid);
+    if (runs_ruby(&column->type)) columns->copies = true;
+}
+
+VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message message)
+{
+    struct pg_columns described;
+    if (!pg_columns_begin(message.p, message.end, &described))
+        postgresql_violated(link, "sent a malformed description");
+    VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, columns_size(described.count), &columns_type);
+    struct postgresql_columns *columns = RTYPEDDATA_DATA(self);
+    columns->names = columns->descriptions = Qnil;
+    columns->types = link->types;
+    for (uint32_t i = 0; i < described.count; i++)
+        columns->columns[i].type.extra = columns->columns[i].type.convert = Qnil;
+    columns->count = described.count;
+    columns->descriptions = rb_ary_new_capa(described.count);
+    struct pg_column column;
+    while (pg_columns_next(&described, &column)) {
+        columns->columns[described.index - 1].oid = column.type;
+        postgresql_column_known(link, columns, described.index - 1);
+        VALUE fields[] = {postgresql_utf8(column.name), UINT2NUM(column.type),     UINT2NUM(column.table),
+                          INT2FIX(column.attribute),    INT2FIX(column.type_size), INT2NUM(column.modifier)};
+        rb_ary_push(columns->descriptions, rb_ary_new_from_values(6, fields));
+    }
+    if (!pg_columns_complete(&described)) postgresql_violated(link, "sent a malformed description");
+    return self;
+}
+
+/* @api private columns.descriptions: of each column name, type, table, attribute, size, modifier */
+static VALUE descriptions(VALUE self)
+{
+    return postgresql_columns_of(self)->descriptions;
+}
+
+/* @api private columns.type_symbols -> Array of Symbol */
+static VALUE type_symbols(VALUE self)
+{
+    const struct postgresql_columns *columns = postgresql_columns_of(self);
+    VALUE symbols = rb_ary_new_capa((long)columns->count);
+    for (uint32_t i = 0; i < columns->count; i++)
+        rb_ary_push(symbols, postgresql_type_symbol(columns->types, columns->columns[i].oid));
+    RB_GC_GUARD(self);
+    return symbols;
+}
+
+/* call-seq: columns.names -> Array of String */
+static VALUE names(VALUE self)
+{
+    struct postgresql_columns *columns = postgresql_columns_of(self);
+    if (!NIL_P(columns->names)) return columns->names;
+    VALUE array = rb_ary_new_capa((long)columns->count);
+    for (long i = 0; i < RARRAY_LEN(columns->descriptions); i++)
+        rb_ary_push(array, rb_str_to_interned_str(rb_ary_entry(rb_ary_entry(columns->descriptions, i), 0)));
+    columns->names = rb_obj_freeze(array);
+    RB_GC_GUARD(self);
+    return array;
+}
+
+/* call-seq: columns.size -> Integer */
+static VALUE size(VALUE self)
+{
+    return UINT2NUM(postgresql_columns_of(self)->count);
+}
+
+void postgresql_columns_init(void)
+{
+    VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");
+    postgresql_cColumns = rb_define_class_under(postgresql, "Columns", rb_cObject);
+    rb_gc_register_mark_object(postgresql_cColumns);
+    rb_undef_alloc_func(postgresql_cColumns);
+    rb_define_method(postgresql_cColumns, "names", names, 0);
+    rb_define_method(postgresql_cColumns, "descriptions", descriptions, 0);
+    rb_define_method(postgresql_cColumns, "type_symbols", type_symbols, 0);
+    rb_define_method(postgresql_cColumns, "size", size, 0);
+}

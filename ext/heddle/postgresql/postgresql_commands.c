@@ -1,0 +1,678 @@
+// The methods of Heddle::DB::PostgreSQL::Link. Each is one exchange, or a half of one: `send_…` asks and `receive`
+// reads the oldest answer that is owed, so that several questions can travel together. Refusals of the server
+// are returned, not raised.
+#include "postgresql/postgresql_link.h"
+
+#include "os/fork.h"
+#include "wire/wire_postgresql_sql.h"
+
+#include <string.h>
+
+static VALUE sql_string(VALUE sql)
+{
+    VALUE string = rb_check_string_type(sql);
+    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL is a String, not %+" PRIsVALUE, sql);
+    rb_encoding *encoding = rb_enc_get(string);
+    if (encoding != rb_utf8_encoding() && encoding != rb_ascii8bit_encoding() &&
+        rb_enc_str_coderange(string) != ENC_CODERANGE_7BIT)
+        string = rb_str_encode(string, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
+    return rb_str_new_frozen(string);
+}
+
+static struct pg_span span_of(VALUE string)
+{
+    return (struct pg_span){(const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
+}
+
+// ---- settings
+
+/* @api private link.open(stream, local): it talks on that stream from now on. */
+static VALUE open_link(VALUE self, VALUE stream, VALUE local)
+{
+    stream_of(stream);
+    struct postgresql_link *link = postgresql_link_of(self);
+    link->stream = stream;
+    link->born = fork_count();
+    link->local = RTEST(local);
+    return self;
+}
+
+/* call-seq: link.timeout = seconds. What one exchange may take. */
+static VALUE set_timeout(VALUE self, VALUE seconds)
+{
+    postgresql_link_of(self)->span = deadline_span(seconds);
+    return seconds;
+}
+
+/* call-seq: link.stream -> Heddle::Stream */
+static VALUE stream(VALUE self)
+{
+    return postgresql_link_of(self)->stream;
+}
+
+/* call-seq: link.in_transaction? -> true or false. As the server said last. */
+static VALUE in_transaction_p(VALUE self)
+{
+    return postgresql_link_of(self)->transaction == PG_IDLE ? Qfalse : Qtrue;
+}
+
+/* call-seq: link.failed? -> true or false. The transaction can only be rolled back. */
+static VALUE failed_p(VALUE self)
+{
+    return postgresql_link_of(self)->transaction == PG_FAILED ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.suspended? -> true or false. Whether the portal that was executed last has more rows. */
+static VALUE suspended_p(VALUE self)
+{
+    return postgresql_link_of(self)->suspended ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.busy? -> true or false. Somebody is in the middle of an exchange. */
+static VALUE busy_p(VALUE self)
+{
+    return postgresql_link_of(self)->busy ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.owed -> Integer. Answers that have not come. */
+static VALUE owed(VALUE self)
+{
+    return UINT2NUM(postgresql_link_of(self)->owed);
+}
+
+/* call-seq: link.settings -> Hash of String. What the server says of itself. */
+static VALUE settings(VALUE self)
+{
+    return postgresql_link_of(self)->settings;
+}
+
+static VALUE taken(VALUE *list)
+{
+    VALUE value = *list;
+    *list = Qnil;
+    return value;
+}
+
+/* call-seq: link.notices -> Array of Hash or nil. Those since the last call; their fields by their letters. */
+static VALUE notices(VALUE self)
+{
+    return taken(&postgresql_link_of(self)->notices);
+}
+
+/* call-seq: link.notifications -> Array of [channel, payload, process] or nil. Those that came since the last call. */
+static VALUE notifications(VALUE self)
+{
+    return taken(&postgresql_link_of(self)->messages);
+}
+
+/* call-seq: link.notification -> [channel, payload, process] or nil. Takes the oldest that has come. */
+static VALUE notification(VALUE self)
+{
+    VALUE list = postgresql_link_of(self)->messages;
+    return NIL_P(list) ? Qnil : rb_ary_shift(list);
+}
+
+/* call-seq: link.noticing = true or false. Whether notices are kept. */
+static VALUE set_noticing(VALUE self, VALUE value)
+{
+    postgresql_link_of(self)->noticing = RTEST(value);
+    return value;
+}
+
+static VALUE keep_arrived_body(struct postgresql_exchange *exchange)
+{
+    static const char *const names[] = {"nothing", "part", "message", "gone"};
+    exchange->unsent = true;
+    return ID2SYM(rb_intern(names[postgresql_keep_arrived(exchange->link)]));
+}
+
+/* @api private link.keep_arrived -> :nothing, :part, :message or :gone. Keeps the notices and notifications that have
+ * arrived, without waiting; :message is of another kind. */
+static VALUE keep_arrived(VALUE self)
+{
+    return postgresql_exchange_with(self, keep_arrived_body, Qnil, Qnil);
+}
+
+/* call-seq: link.forked? -> true or false. Whether it belongs to the process that this one was forked from. */
+static VALUE forked_p(VALUE self)
+{
+    return postgresql_forked(postgresql_link_of(self)) ? Qtrue : Qfalse;
+}
+
+/* @api private link.leave: closes the socket in this process, a child of fork, without a word to the server. */
+static VALUE leave(VALUE self)
+{
+    postgresql_leave(postgresql_link_of(self));
+    return Qnil;
+}
+
+// ---- asking
+
+// The statement's text as the server has it: with $1 in place of ?.
+static VALUE native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters)
+{
+    struct pg_sql_rewriting rewriting = {0};
+    size_t begin = link->request.length;
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    postgresql_check(pg_sql_rewrite(&link->request, p, p + RSTRING_LEN(sql), &rewriting));
+    VALUE text = rb_utf8_str_new((const char *)link->request.at + begin, (long)(link->request.length - begin));
+    link->request.length = begin;
+    *parameters = rewriting.parameters;
+    RB_GC_GUARD(sql);
+    return text;
+}
+
+static void check_count(uint32_t parameters, size_t arguments)
+{
+    if (arguments == parameters) return;
+    rb_raise(rb_eArgError, "the statement has %u parameters, and there are %zu arguments", parameters, arguments);
+}
+
+enum { UNNAMED = 0, EVERYTHING = 0 };
+
+static const struct pg_span no_name = {(const uint8_t *)"", 0};
+
+static void put_execution(struct postgresql_link *link, struct pg_span portal, uint32_t rows)
+{
+    postgresql_check(pg_put_execute(&link->request, portal, rows));
+    postgresql_check(pg_put_sync(&link->request));
+}
+
+// Everything that may raise for the caller's fault comes before the first byte is sent.
+static VALUE send_new_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    exchange->unsent = true;
+    uint32_t parameters;
+    VALUE sql = native_sql(link, sql_string(exchange->arguments[0]), &parameters);
+    struct postgresql_arguments ready;
+    postgresql_arguments(link, exchange->arguments[1], &ready);
+    check_count(parameters, ready.count);
+    struct pg_span portal = no_name;
+    if (!NIL_P(exchange->arguments[2])) portal = span_of(exchange->arguments[2]);
+    postgresql_check(pg_put_parse(&link->request, no_name, span_of(sql), ready.types, ready.count));
+    postgresql_put_bind(link, portal, no_name, &ready, NULL);
+    postgresql_check(pg_put_describe(&link->request, PG_PORTAL, portal));
+    put_execution(link, portal, exchange->number);
+    exchange->unsent = false;
+    postgresql_send(link, 1);
+    RB_GC_GUARD(sql);
+    RB_GC_GUARD(ready.holder);
+    return Qnil;
+}
+
+/* @api private link.send_new(sql, arguments): answered by receive. */
+static VALUE send_new(VALUE self, VALUE sql, VALUE arguments)
+{
+    struct postgresql_exchange exchange = {.self = self, .body = send_new_body, .arguments = {sql, arguments, Qnil}};
+    return postgresql_exchange(&exchange);
+}
+
+static VALUE receive_body(struct postgresql_exchange *exchange)
+{
+    return postgresql_read_result(exchange->link, NULL, Qnil);
+}
+
+/* @api private link.receive -> Heddle::DB::Result or an error */
+static VALUE receive(VALUE self)
+{
+    return postgresql_exchange_with(self, receive_body, Qnil, Qnil);
+}
+
+static VALUE run_new_body(struct postgresql_exchange *exchange)
+{
+    send_new_body(exchange);
+    return receive_body(exchange);
+}
+
+/* @api private link.run_new(sql, arguments) -> Result or an error. The statement is not kept. */
+static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
+{
+    struct postgresql_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
+    return postgresql_exchange(&exchange);
+}
+
+/* @api private link.open_portal(name, sql, arguments, rows) -> Result or an error: the first rows, at most so many. */
+static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VALUE rows)
+{
+    StringValue(name);
+    struct postgresql_exchange exchange = {
+        .self = self, .body = run_new_body, .arguments = {sql, arguments, name}, .number = NUM2UINT(rows)};
+    return postgresql_exchange(&exchange);
+}
+
+static VALUE fetch_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    put_execution(link, span_of(exchange->arguments[0]), exchange->number);
+    postgresql_send(link, 1);
+    return postgresql_read_result(link, &exchange->arguments[1], Qnil);
+}
+
+/* @api private link.fetch(name, columns, rows) -> Result or an error: the next rows of a portal, at most so many. */
+static VALUE fetch(VALUE self, VALUE name, VALUE columns, VALUE rows)
+{
+    StringValue(name);
+    postgresql_columns_of(columns);
+    struct postgresql_exchange exchange = {
+        .self = self, .body = fetch_body, .arguments = {name, columns}, .number = NUM2UINT(rows)};
+    return postgresql_exchange(&exchange);
+}
+
+// ---- prepared statements
+
+// Parse, of the statement's own text, and what tells about its parameters and columns.
+static void put_prepare(struct postgresql_link *link, VALUE prepared)
+{
+    const struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    struct postgresql_name memory;
+    struct pg_span name = postgresql_name_of(link, statement->id, &memory);
+    struct pg_span sql = span_of(statement->sql);
+    postgresql_check(pg_put_parse(&link->request, name, sql, statement->declared, statement->count));
+    postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, name));
+}
+
+static void put_run(struct postgresql_link *link, VALUE prepared, const struct postgresql_arguments *ready, bool known)
+{
+    const struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    struct postgresql_name memory;
+    postgresql_put_bind(link, no_name, postgresql_name_of(link, statement->id, &memory), ready,
+                        known ? statement->types : NULL);
+    put_execution(link, no_name, EVERYTHING);
+}
+
+static VALUE read_prepared(struct postgresql_exchange *exchange, VALUE prepared)
+{
+    VALUE result = postgresql_read_result(exchange->link, &postgresql_statement_of(prepared)->columns, prepared);
+    RB_GC_GUARD(prepared);
+    return result;
+}
+
+static VALUE run_keeping_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    exchange->unsent = true;
+    uint32_t parameters;
+    VALUE sql = native_sql(link, sql_string(exchange->arguments[0]), &parameters);
+    struct postgresql_arguments ready;
+    postgresql_arguments(link, exchange->arguments[1], &ready);
+    check_count(parameters, ready.count);
+    VALUE prepared = postgresql_prepared_new(link, rb_obj_freeze(sql), ready.types, ready.count);
+    put_prepare(link, prepared);
+    put_run(link, prepared, &ready, false);
+    exchange->unsent = false;
+    postgresql_send(link, 1);
+    RB_GC_GUARD(ready.holder);
+    VALUE result = read_prepared(exchange, prepared);
+    return rb_assoc_new(postgresql_statement_of(prepared)->open ? prepared : Qnil, result);
+}
+
+/* @api private link.run_keeping(sql, arguments) -> [Prepared or nil, Result or an error] */
+static VALUE run_keeping(VALUE self, VALUE sql, VALUE arguments)
+{
+    return postgresql_exchange_with(self, run_keeping_body, sql, arguments);
+}
+
+static VALUE prepare_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    exchange->unsent = true;
+    uint32_t parameters;
+    VALUE sql = native_sql(link, sql_string(exchange->arguments[0]), &parameters);
+    VALUE prepared = postgresql_prepared_new(link, rb_obj_freeze(sql), NULL, 0);
+    put_prepare(link, prepared);
+    postgresql_check(pg_put_sync(&link->request));
+    exchange->unsent = false;
+    postgresql_send(link, 1);
+    VALUE result = read_prepared(exchange, prepared);
+    return postgresql_statement_of(prepared)->open ? prepared : result;
+}
+
+/* @api private link.prepare(sql) -> Prepared or an error */
+static VALUE prepare(VALUE self, VALUE sql)
+{
+    return postgresql_exchange_with(self, prepare_body, sql, Qnil);
+}
+
+// If the arguments have other types than the statement was prepared for, it is prepared again in the same flight: a
+// statement gives the same result whether it was kept or not.
+static VALUE run_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    VALUE prepared = exchange->arguments[0];
+    const struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    exchange->unsent = true;
+    struct postgresql_arguments ready;
+    postgresql_arguments(link, exchange->arguments[1], &ready);
+    check_count(statement->count, ready.count);
+    bool fit = statement->open && !exchange->number &&
+               postgresql_arguments_fit(&ready, statement->declared, statement->types, statement->count);
+    if (!fit) {
+        postgresql_prepared_renew(link, prepared, ready.types, ready.count);
+        put_prepare(link, prepared);
+    }
+    put_run(link, prepared, &ready, fit);
+    exchange->unsent = false;
+    postgresql_send(link, 1);
+    RB_GC_GUARD(ready.holder);
+    return fit ? postgresql_read_result(link, &postgresql_statement_of(prepared)->columns, Qnil)
+               : read_prepared(exchange, prepared);
+}
+
+/* @api private link.run(prepared, arguments) -> Result or an error */
+static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
+{
+    return postgresql_exchange_with(self, run_body, prepared, arguments);
+}
+
+static VALUE run_text_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    exchange->unsent = true;
+    VALUE sql = sql_string(exchange->arguments[0]);
+    postgresql_check(pg_put_query(&link->request, span_of(sql)));
+    exchange->unsent = false;
+    postgresql_send(link, 1);
+    RB_GC_GUARD(sql);
+    link->text = true;
+    return postgresql_read_result(link, NULL, Qnil);
+}
+
+/* @api private link.run_text(sql) -> Result or an error. By a simple Query: values come as text. */
+static VALUE run_text(VALUE self, VALUE sql)
+{
+    return postgresql_exchange_with(self, run_text_body, sql, Qnil);
+}
+
+// ---- closes
+
+/* call-seq: link.close_later(prepared). Its Close rides with the next request. */
+static VALUE close_later(VALUE self, VALUE prepared)
+{
+    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    if (!statement->open) return Qnil;
+    statement->open = false;
+    if (!postgresql_forked(link)) postgresql_close_pending(statement->pending_closes, statement->id);
+    RB_GC_GUARD(prepared);
+    return Qnil;
+}
+
+/* call-seq: link.close_portal(name). Its Close rides with the next request. Not within a COPY. */
+static VALUE close_portal(VALUE self, VALUE name)
+{
+    struct postgresql_link *link = postgresql_link_of(self);
+    uint8_t bytes[64];
+    struct pg_buffer buffer = {.at = bytes, .capacity = sizeof(bytes)};
+    StringValue(name);
+    postgresql_check(pg_put_close(&buffer, PG_PORTAL, span_of(name)));
+    stream_queue_no_reply(stream_of(link->stream), bytes, buffer.length);
+    link->closes++;
+    RB_GC_GUARD(name);
+    return Qnil;
+}
+
+/* call-seq: link.owns?(prepared) -> true or false */
+static VALUE owns_p(VALUE self, VALUE prepared)
+{
+    const struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    return statement->pending_closes == postgresql_link_of(self)->pending_closes ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.closes -> Integer. Statements that are closed here, and not yet on the server. */
+static VALUE closes(VALUE self)
+{
+    const struct postgresql_link *link = postgresql_link_of(self);
+    return UINT2NUM(link->closes + link->pending_closes->count);
+}
+
+static VALUE flush_closes_body(struct postgresql_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    postgresql_send_pending_closes(link);
+    stream_flush(stream_of(link->stream));
+    link->closes = 0;
+    return Qnil;
+}
+
+/* call-seq: link.flush_closes. Sends them in a packet of their own. */
+static VALUE flush_closes(VALUE self)
+{
+    return postgresql_exchange_with(self, flush_closes_body, Qnil, Qnil);
+}
+
+/* @api private link.forget_statements: the server has closed them all. */
+static VALUE forget_statements(VALUE self)
+{
+    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_pending_closes *fresh = ZALLOC(struct postgresql_pending_closes);
+    fresh->references = 1;
+    link->pending_closes->dead = true;
+    postgresql_pending_closes_release(link->pending_closes);
+    link->pending_closes = fresh;
+    return Qnil;
+}
+
+// ---- SQL
+
+// The names that Heddle::DB::Driver#kind returns for each kind of statement.
+static const char *kind_name(enum pg_sql_kind kind)
+{
+    switch (kind) {
+    case PG_SQL_SELECT:
+    case PG_SQL_INSERT:
+    case PG_SQL_UPDATE:
+    case PG_SQL_DELETE:
+    case PG_SQL_MERGE:
+    case PG_SQL_SHOW:
+    case PG_SQL_EXPLAIN:
+    case PG_SQL_NOTIFY:
+    case PG_SQL_LOCK:
+    case PG_SQL_SET_LOCAL:
+    case PG_SQL_FETCH:
+    case PG_SQL_MOVE:
+        return "plain";
+    case PG_SQL_BEGIN:
+    case PG_SQL_COMMIT:
+    case PG_SQL_ROLLBACK:
+    case PG_SQL_PREPARE_TRANSACTION:
+        return "commit";
+    case PG_SQL_DISCARD:
+    case PG_SQL_DEALLOCATE:
+        return "other";
+    case PG_SQL_COPY_IN:
+        return "copy_in";
+    case PG_SQL_COPY_OUT:
+        return "copy_out";
+    default:
+        return "session";
+    }
+}
+
+// Of several statements the one that matters most.
+static int weight_of(const char *kind)
+{
+    static const char *const order[] = {"plain", "session", "other", "commit", "copy_out", "copy_in"};
+    int weight = 0;
+    while (strcmp(order[weight], kind) != 0)
+        weight++;
+    return weight;
+}
+
+/* @api private Link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
+ * at least :session: they cannot be prepared. */
+static VALUE kind_of(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    struct pg_sql_scan scan;
+    struct pg_sql_statement statement;
+    const char *kind = NULL;
+    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), false); pg_sql_next_statement(&scan, &statement);) {
+        const char *name = kind_name(statement.kind);
+        if (!kind) {
+            kind = name;
+            continue;
+        }
+        if (weight_of(kind) < weight_of("session")) kind = "session";
+        if (weight_of(kind) < weight_of(name)) kind = name;
+    }
+    RB_GC_GUARD(sql);
+    return ID2SYM(rb_intern(kind ? kind : kind_name(PG_SQL_ANYTHING)));
+}
+
+/* @api private Link.statements(sql) -> Integer */
+static VALUE statements(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    struct pg_sql parsed;
+    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
+    RB_GC_GUARD(sql);
+    return UINT2NUM(parsed.statements);
+}
+
+/* @api private Link.select?(sql) -> true or false: whether a cursor can be declared for it */
+static VALUE select_p(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    struct pg_sql parsed;
+    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
+    RB_GC_GUARD(sql);
+    return parsed.kind == PG_SQL_SELECT && parsed.statements == 1 ? Qtrue : Qfalse;
+}
+
+// Characters of UTF-8.
+static long characters(const uint8_t *p, const uint8_t *end)
+{
+    long count = 0;
+    for (; p < end; p++)
+        count += (*p & 0xc0) != 0x80;
+    return count;
+}
+
+/* @api private link.tag = text: for the names of statements, 16 bytes at most */
+static VALUE set_tag(VALUE self, VALUE text)
+{
+    struct postgresql_link *link = postgresql_link_of(self);
+    StringValue(text);
+    if ((size_t)RSTRING_LEN(text) >= sizeof(link->tag)) rb_raise(rb_eArgError, "a tag has 16 bytes at most");
+    memcpy(link->tag, RSTRING_PTR(text), (size_t)RSTRING_LEN(text));
+    link->tag[RSTRING_LEN(text)] = '\0';
+    return text;
+}
+
+/* @api private Link.position(sql, position) -> Integer. The position, in characters from 1, in the text that the server
+ * got, as one in `sql`: a ? became $1, ?? became ?. */
+static VALUE position(VALUE klass, VALUE sql, VALUE place)
+{
+    (void)klass;
+    StringValue(sql);
+    long wanted = NUM2LONG(place) - 1, longer = 0;
+    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql);
+    struct pg_sql parsed;
+    pg_sql_analyse(start, end, false, &parsed);
+    if (parsed.native) return place;
+    struct pg_sql_scan scan;
+    pg_sql_begin(&scan, start, end, false);
+    for (enum pg_sql_token token; (token = pg_sql_next(&scan)) != PG_SQL_END;) {
+        if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION) continue;
+        long here = characters(start, scan.text.at), length = 1;
+        if (wanted < here + longer) break;
+        for (uint32_t number = scan.questions; token == PG_SQL_QUESTION && number; number /= 10)
+            length++;
+        if (wanted < here + longer + length) return LONG2NUM(here + 1);
+        longer += length - characters(scan.text.at, scan.text.at + scan.text.length);
+    }
+    RB_GC_GUARD(sql);
+    return LONG2NUM(wanted - longer + 1);
+}
+
+/* @api private Link.placeholders(sql) -> Array of [name or nil, offset, length] of each ?, ?? and :name, in bytes. nil
+   if the text has the server's own placeholders or does not end. */
+static VALUE placeholders(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    VALUE found = rb_ary_new();
+    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
+    struct pg_sql_scan scan;
+    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), false);
+    enum pg_sql_token token;
+    while ((token = pg_sql_next(&scan)) != PG_SQL_END) {
+        if (scan.native || scan.unterminated) return Qnil;
+        if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION && token != PG_SQL_NAME) continue;
+        const char *p = (const char *)scan.text.at;
+        long length = (long)scan.text.length;
+        VALUE name = token == PG_SQL_NAME ? rb_utf8_str_new(p + 1, length - 1) : Qnil;
+        rb_ary_push(found, rb_ary_new_from_args(3, name, LONG2NUM(scan.text.at - start), LONG2NUM(length)));
+    }
+    RB_GC_GUARD(sql);
+    return found;
+}
+
+/* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
+static VALUE harmless(VALUE klass, VALUE text)
+{
+    (void)klass;
+    StringValue(text);
+    return postgresql_text(span_of(text));
+}
+
+/* @api private Link.know_classes: once those that values are made of are loaded */
+static VALUE know_classes(VALUE klass)
+{
+    postgresql_parameters_classes();
+    postgresql_types_classes();
+    postgresql_values_classes();
+    postgresql_results_classes();
+    return klass;
+}
+
+void postgresql_commands_init(void)
+{
+    VALUE link = postgresql_cLink;
+    rb_define_singleton_method(link, "know_classes", know_classes, 0);
+    rb_define_singleton_method(link, "harmless", harmless, 1);
+    rb_define_singleton_method(link, "position", position, 2);
+    rb_define_singleton_method(link, "kind_of", kind_of, 1);
+    rb_define_singleton_method(link, "placeholders", placeholders, 1);
+    rb_define_singleton_method(link, "select?", select_p, 1);
+    rb_define_singleton_method(link, "statements", statements, 1);
+    rb_define_method(link, "open", open_link, 2);
+    rb_define_method(link, "timeout=", set_timeout, 1);
+    rb_define_method(link, "tag=", set_tag, 1);
+    rb_define_method(link, "stream", stream, 0);
+    rb_define_method(link, "in_transaction?", in_transaction_p, 0);
+    rb_define_method(link, "failed?", failed_p, 0);
+    rb_define_method(link, "suspended?", suspended_p, 0);
+    rb_define_method(link, "busy?", busy_p, 0);
+    rb_define_method(link, "owed", owed, 0);
+    rb_define_method(link, "settings", settings, 0);
+    rb_define_method(link, "notices", notices, 0);
+    rb_define_method(link, "notifications", notifications, 0);
+    rb_define_method(link, "notification", notification, 0);
+    rb_define_method(link, "noticing=", set_noticing, 1);
+    rb_define_method(link, "keep_arrived", keep_arrived, 0);
+    rb_define_method(link, "forked?", forked_p, 0);
+    rb_define_method(link, "leave", leave, 0);
+    rb_define_method(link, "send_new", send_new, 2);
+    rb_define_method(link, "receive", receive, 0);
+    rb_define_method(link, "run_new", run_new, 2);
+    rb_define_method(link, "open_portal", open_portal, 4);
+    rb_define_method(link, "fetch", fetch, 3);
+    rb_define_method(link, "run_keeping", run_keeping, 2);
+    rb_define_method(link, "prepare", prepare, 1);
+    rb_define_method(link, "run", run, 2);
+    rb_define_method(link, "run_text", run_text, 1);
+    rb_define_method(link, "close_later", close_later, 1);
+    rb_define_method(link, "close_portal", close_portal, 1);
+    rb_define_method(link, "owns?", owns_p, 1);
+    rb_define_method(link, "closes", closes, 0);
+    rb_define_method(link, "flush_closes", flush_closes, 0);
+    rb_define_method(link, "forget_statements", forget_statements, 0);
+}

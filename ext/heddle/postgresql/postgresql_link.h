@@ -1,0 +1,250 @@
+// A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this room share. postgresql_link.c has
+// the messages and the exchanges, postgresql_parameters.c and postgresql_values.c what goes in and comes out,
+// postgresql_results.c whole replies, postgresql_login.c and postgresql_commands.c the methods of
+// Heddle::DB::PostgreSQL::Link. Ruby decides what is asked when (lib/heddle/db/postgresql).
+#ifndef HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
+#define HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
+
+#include "heddle.h"
+
+#include "deadline.h"
+#include "postgresql/postgresql_types.h"
+#include "server_text.h"
+#include "stream/stream.h"
+#include "wire/wire_postgresql.h"
+#include "wire/wire_postgresql_requests.h"
+
+#include <ruby/encoding.h>
+
+enum {
+    POSTGRESQL_IN_FLIGHT = 256,    // replies that may be owed at once
+    POSTGRESQL_CLOSES_WAITING = 64 // statements that are closed here and not yet on the server
+};
+
+// OIDs of the types that a parameter's class says (pg_type.dat of the server's source).
+enum postgresql_oid {
+    POSTGRESQL_ANY = 0, // the server finds out
+    POSTGRESQL_BOOL = 16,
+    POSTGRESQL_BYTEA = 17,
+    POSTGRESQL_INT8 = 20,
+    POSTGRESQL_INT2 = 21,
+    POSTGRESQL_INT4 = 23,
+    POSTGRESQL_FLOAT8 = 701,
+    POSTGRESQL_NUMERIC = 1700
+};
+
+// Statements that are no longer referenced, and whose Close is still to be sent. The connection and each of its
+// statements refer to the list: either may be freed first. Freeing happens with the GVL held.
+struct postgresql_pending_closes {
+    uint32_t references;
+    bool dead; // the connection is gone, and the statements with it
+    uint32_t *ids;
+    uint32_t count, capacity;
+};
+
+struct postgresql_link {
+    VALUE stream;
+    VALUE apart;         // a large message, which is not in the stream's buffer
+    VALUE notices;       // Array of Hashes that no caller has taken yet; nil. Empty unless `noticing`
+    VALUE messages;      // Array of [channel, payload, process] of NOTIFY that no caller has taken yet; nil
+    VALUE settings;      // Hash of the parameters that the server reported
+    VALUE types;         // Hash of OID => Array, of the types that were looked up
+    VALUE unknown_types; // Array of OIDs that are to be looked up; nil for none
+    VALUE waiting;       // Array of [row, index, OID, bytes] whose types are not known yet; nil for none
+    VALUE wanted_texts;  // Array of [OID, bytes] that the server is to be asked for; nil for none
+    VALUE server_texts;  // Hash of [OID, bytes] => text
+    struct pg_buffer request;
+    struct pg_buffer row; // a copy of a row, for values that Ruby code makes
+    struct postgresql_pending_closes *pending_closes;
+    int64_t span;    // nanoseconds that an operation may take
+    size_t pending;  // bytes of the message that is being looked at
+    uint32_t owed;   // ReadyForQuery messages that will come
+    uint32_t closes; // Close messages that wait in the stream for the next request
+    uint32_t names;  // statements that were ever prepared
+    char tag[17];    // part of the names of statements, where other clients have the same session of the server
+    unsigned born;   // in which process the link was opened: in a child of fork the connection is the parent's
+    enum pg_transaction transaction;
+    bool busy;      // in an exchange
+    bool noticing;  // notices are kept
+    bool local;     // times are in the time zone of this process, not in UTC
+    bool text;      // the answer to a simple Query, whose values come as text
+    bool in_copy;   // COPY FROM STDIN: the server waits for data
+    bool copy_out;  // COPY TO STDOUT: rows are coming
+    bool suspended; // the portal that was executed last has more rows
+    bool settling;  // types are being looked up
+};
+
+extern VALUE postgresql_cLink, postgresql_cColumns, postgresql_cPrepared;
+
+struct postgresql_link *postgresql_link_of(VALUE self);
+
+// ---- postgresql_link.c
+
+struct postgresql_exchange {
+    VALUE self;
+    struct postgresql_link *link;
+    VALUE (*body)(struct postgresql_exchange *);
+    VALUE arguments[4];
+    uint32_t number;
+    deadline_t before;
+    bool bounded, complete;
+    bool unsent; // nothing was sent yet: what is raised leaves the connection as it was
+};
+
+// Runs the body as one exchange: no other code may talk meanwhile, and the link's time bounds it. When the body raises,
+// the stream is closed, unless the exchange says `unsent`.
+VALUE postgresql_exchange(struct postgresql_exchange *exchange);
+VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct postgresql_exchange *), VALUE first, VALUE second);
+
+// Whether the link belongs to the process that this one was forked from.
+bool postgresql_forked(const struct postgresql_link *link);
+
+// Closes the socket in this process, without a word to the server.
+void postgresql_leave(struct postgresql_link *link);
+
+// The next message of the server; good until the next call. Notices, notifications and settings, which may come at any
+// time, are kept and not returned.
+struct pg_message postgresql_message(struct postgresql_link *link);
+
+// Keeps the notices, notifications and settings that have arrived, without waiting. Any other message stays.
+enum postgresql_arrived {
+    POSTGRESQL_NOTHING, // and nothing is left to be read
+    POSTGRESQL_PART,    // of a message; or more than can be kept at once
+    POSTGRESQL_MESSAGE, // of another kind
+    POSTGRESQL_GONE     // the server has closed the connection
+};
+enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
+
+// The same without keeping anything: while logging in.
+struct pg_message postgresql_any_message(struct postgresql_link *link);
+
+// Sends link->request, which was built by pg_put_…, after the closes that wait. `syncs` replies are owed then.
+void postgresql_send(struct postgresql_link *link, uint32_t syncs);
+
+// Raises for what pg_put_… refused: ArgumentError for what the caller gave.
+void postgresql_check(enum pg_written written);
+
+// A statement's Close rides with the next request.
+void postgresql_close_later(struct postgresql_link *link, uint32_t id);
+void postgresql_close_pending(struct postgresql_pending_closes *pending_closes, uint32_t id);
+void postgresql_send_pending_closes(struct postgresql_link *link);
+void postgresql_pending_closes_release(struct postgresql_pending_closes *pending_closes);
+
+// The server's name of a statement: "h", its number, and the tag.
+struct postgresql_name {
+    uint8_t bytes[30];
+    size_t length;
+};
+struct pg_span postgresql_name_of(const struct postgresql_link *link, uint32_t id, struct postgresql_name *name);
+
+// Closes the stream, and raises Heddle::DB::ProtocolError.
+RBIMPL_ATTR_NORETURN()
+void postgresql_violated(struct postgresql_link *link, const char *what);
+
+// ---- postgresql_parameters.c
+
+// Arguments made ready to be sent. Everything that runs Ruby code or raises happens in postgresql_arguments; after it
+// nothing of Ruby runs until the request is built.
+struct postgresql_arguments {
+    VALUE values; // Array of Integer, Float, true, false, nil, String (text, or bytes of a bytea), [bytes]
+    VALUE holder; // keeps `types`
+    uint32_t *types;
+    size_t count;
+};
+void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct postgresql_arguments *ready);
+
+// Whether a statement that the server knows to have parameters of these types takes the arguments. `declared` are the
+// types that this client gave when the statement was prepared.
+bool postgresql_arguments_fit(const struct postgresql_arguments *ready, const uint32_t *declared, const uint32_t *types,
+                              size_t count);
+
+// Bind into link->request. `types`: those of the statement, NULL for the arguments' own.
+void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, struct pg_span statement,
+                         const struct postgresql_arguments *ready, const uint32_t *types);
+
+// ---- postgresql_columns.c
+
+struct postgresql_column {
+    uint32_t oid;
+    struct postgresql_type type;
+};
+
+struct postgresql_columns {
+    VALUE names;        // nil until asked for
+    VALUE descriptions; // Array of [name, type, table, attribute, size, modifier]
+    VALUE types;        // link->types
+    uint32_t count;
+    bool copies; // there are values that Ruby code makes
+    struct postgresql_column columns[];
+};
+
+struct postgresql_columns *postgresql_columns_of(VALUE self);
+
+// From a RowDescription.
+VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message message);
+
+// Looks again for a type that was not known when the columns were described.
+void postgresql_column_known(struct postgresql_link *link, struct postgresql_columns *columns, uint32_t index);
+
+// ---- postgresql_values.c
+
+// An Array of the row's values. Runs Ruby code only for columns that say `copies`. Keep the columns' object on the
+// stack. Values whose types are unknown are nil, and in link->waiting.
+VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message,
+                            struct postgresql_columns *columns);
+
+// Text of the server for values that are names, and for messages (server_text.h).
+VALUE postgresql_utf8(struct pg_span span);
+VALUE postgresql_text(struct pg_span span);
+
+// ---- postgresql_results.c
+
+struct postgresql_statement {
+    VALUE sql;
+    VALUE columns; // nil for a statement without a result
+    VALUE known;   // link->types
+    struct postgresql_pending_closes *pending_closes;
+    uint32_t id;
+    uint32_t count; // parameters
+    bool open;
+    uint32_t *declared, *types; // of the parameters, in one piece of memory
+};
+
+struct postgresql_statement *postgresql_statement_of(VALUE prepared);
+
+// A statement that the server does not have yet; it is `open` once the server has answered its Parse.
+VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count);
+
+// Makes another statement of the same text of it, for parameters of other types. The one before is closed.
+void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, const uint32_t *declared, size_t count);
+
+// A Heddle::DB::ServerError, which is not raised.
+VALUE postgresql_error_value(struct pg_message message);
+
+// Reads up to the next ReadyForQuery: a Heddle::DB::Result, or a Heddle::DB::ServerError, which is not raised. `known`
+// are the columns of a statement whose description was not asked for; a description that comes replaces them. NULL for
+// none. `prepared` gets the description of a statement's parameters; nil for none.
+VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared);
+
+// ---- postgresql_copy.c
+
+// Ends a COPY that no method for COPY has begun, whose data may come from the client: refuses to send any.
+void postgresql_refuse_copy(struct postgresql_link *link);
+
+// An ArgumentError that names the methods for COPY.
+VALUE postgresql_copy_refused(void);
+
+void postgresql_login_init(void);
+void postgresql_parameters_init(void);
+void postgresql_columns_init(void);
+void postgresql_values_init(void);
+void postgresql_results_init(void);
+void postgresql_commands_init(void);
+void postgresql_copy_init(void);
+
+// Looks up the classes of Ruby that values are made of, once they are loaded.
+void postgresql_parameters_classes(void);
+void postgresql_values_classes(void);
+void postgresql_results_classes(void);
+
+#endif

@@ -1,0 +1,353 @@
+// Whole replies: everything that the server sends up to ReadyForQuery.
+#include "postgresql/postgresql_link.h"
+
+#include <string.h>
+
+VALUE postgresql_cPrepared;
+static VALUE cResult, eServerError, error_classes;
+static ID id_columns, id_rows, id_affected, id_following;
+
+// ---- prepared statements
+
+static void mark(void *pointer)
+{
+    const struct postgresql_statement *statement = pointer;
+    rb_gc_mark(statement->sql);
+    rb_gc_mark(statement->columns);
+    rb_gc_mark(statement->known);
+}
+
+// From a finalizer: the close is only noted.
+static void release(void *pointer)
+{
+    struct postgresql_statement *statement = pointer;
+    if (statement->open) postgresql_close_pending(statement->pending_closes, statement->id);
+    postgresql_pending_closes_release(statement->pending_closes);
+    xfree(statement->declared);
+    xfree(statement);
+}
+
+static size_t memsize(const void *pointer)
+{
+    const struct postgresql_statement *statement = pointer;
+    return sizeof(*statement) + 2 * sizeof(uint32_t) * statement->count;
+}
+
+static const rb_data_type_t statement_type = {
+    .wrap_struct_name = "Heddle::DB::PostgreSQL::Prepared",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct postgresql_statement *postgresql_statement_of(VALUE prepared)
+{
+    return rb_check_typeddata(prepared, &statement_type);
+}
+
+static void declare(struct postgresql_statement *statement, const uint32_t *declared, size_t count)
+{
+    uint32_t *memory = ZALLOC_N(uint32_t, 2 * count + 1);
+    if (count) memcpy(memory, declared, count * sizeof(uint32_t));
+    xfree(statement->declared);
+    statement->declared = memory;
+    statement->types = memory + count;
+    statement->count = (uint32_t)count;
+}
+
+static uint32_t next_id(struct postgresql_link *link)
+{
+    if (++link->names == 0) link->names = 1; // 0 is the unnamed statement
+    return link->names;
+}
+
+VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count)
+{
+    struct postgresql_statement *statement;
+    VALUE self = TypedData_Make_Struct(postgresql_cPrepared, struct postgresql_statement, &statement_type, statement);
+    statement->sql = sql;
+    statement->columns = Qnil;
+    statement->known = link->types;
+    declare(statement, declared, count);
+    statement->id = next_id(link);
+    statement->pending_closes = link->pending_closes;
+    link->pending_closes->references++;
+    return self;
+}
+
+void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, const uint32_t *declared, size_t count)
+{
+    struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    declare(statement, declared, count);
+    if (statement->open) postgresql_close_pending(statement->pending_closes, statement->id);
+    statement->open = false;
+    statement->id = next_id(link);
+    RB_GC_GUARD(prepared);
+}
+
+/* call-seq: prepared.parameters -> Integer */
+static VALUE parameters(VALUE self)
+{
+    return UINT2NUM(postgresql_statement_of(self)->count);
+}
+
+/* call-seq: prepared.types -> Array of Integer. OIDs of the parameters' types. */
+static VALUE types(VALUE self)
+{
+    const struct postgresql_statement *statement = postgresql_statement_of(self);
+    VALUE array = rb_ary_new_capa((long)statement->count);
+    for (uint32_t i = 0; i < statement->count; i++)
+        rb_ary_push(array, UINT2NUM(statement->types[i]));
+    RB_GC_GUARD(self);
+    return array;
+}
+
+/* @api private prepared.type_symbols -> Array of Symbol. Of the parameters. */
+static VALUE type_symbols(VALUE self)
+{
+    const struct postgresql_statement *statement = postgresql_statement_of(self);
+    VALUE array = rb_ary_new_capa((long)statement->count);
+    for (uint32_t i = 0; i < statement->count; i++)
+        rb_ary_push(array, postgresql_type_symbol(statement->known, statement->types[i]));
+    RB_GC_GUARD(self);
+    return array;
+}
+
+/* call-seq: prepared.columns -> Columns or nil */
+static VALUE columns(VALUE self)
+{
+    return postgresql_statement_of(self)->columns;
+}
+
+/* call-seq: prepared.open? -> true or false */
+static VALUE open_p(VALUE self)
+{
+    return postgresql_statement_of(self)->open ? Qtrue : Qfalse;
+}
+
+// ---- errors
+
+static const struct {
+    uint8_t field;
+    const char *variable;
+} texts[] = {
+    {PG_ERROR_SQLSTATE, "@sql_state"},    {PG_ERROR_DETAIL, "@detail"}, {PG_ERROR_HINT, "@hint"},
+    {PG_ERROR_SCHEMA, "@schema"},         {PG_ERROR_TABLE, "@table"},   {PG_ERROR_COLUMN, "@column"},
+    {PG_ERROR_CONSTRAINT, "@constraint"},
+};
+
+// All results are binary, but aclitem and a few types of extensions have only a text form.
+static void suggest_text(VALUE error, VALUE state, VALUE said)
+{
+    if (strcmp(StringValueCStr(state), "42883") || !strstr(StringValueCStr(said), "binary output")) return;
+    if (!NIL_P(rb_attr_get(error, rb_intern("@hint")))) return;
+    rb_ivar_set(error, rb_intern("@hint"),
+                rb_utf8_str_new_cstr("This type has no binary form: cast the column to text (column::text, or "
+                                     "column::text[] for an array)."));
+}
+
+VALUE postgresql_error_value(struct pg_message message)
+{
+    struct pg_span span;
+    VALUE state = rb_utf8_str_new(NULL, 0), said = state;
+    if (pg_error_field(message.p, message.end, PG_ERROR_SQLSTATE, &span)) state = postgresql_text(span);
+    if (pg_error_field(message.p, message.end, PG_ERROR_MESSAGE, &span)) said = postgresql_text(span);
+    VALUE error = rb_exc_new_str(rb_hash_lookup2(error_classes, state, eServerError), said);
+    rb_ivar_set(error, rb_intern("@sql_state"), state);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (pg_error_field(message.p, message.end, texts[i].field, &span))
+            rb_ivar_set(error, rb_intern(texts[i].variable), postgresql_text(span));
+    if (pg_error_field(message.p, message.end, PG_ERROR_POSITION, &span) && span.length < 10) {
+        long position = 0;
+        for (size_t i = 0; i < span.length && span.at[i] >= '0' && span.at[i] <= '9'; i++)
+            position = 10 * position + (span.at[i] - '0');
+        if (position) rb_ivar_set(error, rb_intern("@position"), LONG2NUM(position));
+    }
+    if (pg_error_field(message.p, message.end, PG_ERROR_SEVERITY, &span))
+        rb_ivar_set(error, rb_intern("@severity"), postgresql_text(span));
+    suggest_text(error, state, said);
+    return error;
+}
+
+// ---- replies
+
+static VALUE result_new(VALUE shape, VALUE rows, uint64_t affected)
+{
+    VALUE result = rb_obj_alloc(cResult);
+    rb_ivar_set(result, id_columns, shape);
+    rb_ivar_set(result, id_rows, rows);
+    rb_ivar_set(result, id_affected, ULL2NUM(affected));
+    return result;
+}
+
+static void describe_parameters(struct postgresql_link *link, struct pg_message message, VALUE prepared)
+{
+    struct pg_parameters described;
+    if (!pg_parameters(message.p, message.end, &described))
+        postgresql_violated(link, "sent a malformed description of parameters");
+    struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    if (described.count != statement->count) {
+        // Fewer were declared than there are; POSTGRESQL_ANY is 0.
+        uint32_t *memory = ZALLOC_N(uint32_t, 2 * (size_t)described.count + 1);
+        for (uint32_t i = 0; i < statement->count && i < described.count; i++)
+            memory[i] = statement->declared[i];
+        xfree(statement->declared);
+        statement->declared = memory;
+        statement->types = memory + described.count;
+        statement->count = described.count;
+    }
+    for (uint16_t i = 0; i < described.count; i++)
+        statement->types[i] = pg_parameter_type(&described, i);
+    for (uint16_t i = 0; i < described.count; i++)
+        if (postgresql_type_of(link->types, statement->types[i]).kind == POSTGRESQL_KIND_UNKNOWN)
+            postgresql_type_wanted(link, statement->types[i]);
+    RB_GC_GUARD(prepared);
+}
+
+struct reply {
+    VALUE *known, prepared;
+    VALUE shape, rows;
+    VALUE first, last, error;
+    bool fatal; // the server closes the connection behind the error
+};
+
+// FATAL and PANIC end the session; servers since 9.6 name the severity untranslated.
+static bool is_fatal(struct pg_message message)
+{
+    struct pg_span severity;
+    if (!pg_error_field(message.p, message.end, PG_ERROR_SEVERITY, &severity)) return false;
+    return (severity.length == 5 && memcmp(severity.at, "FATAL", 5) == 0) ||
+           (severity.length == 5 && memcmp(severity.at, "PANIC", 5) == 0);
+}
+
+// Ends the result that is being read, if there is one.
+static void end_result(struct reply *reply, uint64_t affected)
+{
+    VALUE result = result_new(reply->shape, reply->rows, affected);
+    if (reply->last) rb_ivar_set(reply->last, id_following, result);
+    if (!reply->first) reply->first = result;
+    reply->last = result;
+    reply->shape = reply->rows = Qnil;
+}
+
+static void read_row(struct postgresql_link *link, struct pg_message message, struct reply *reply)
+{
+    if (NIL_P(reply->shape) && reply->known) reply->shape = *reply->known;
+    if (NIL_P(reply->shape)) postgresql_violated(link, "sent a row of columns that nobody knows");
+    if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
+    rb_ary_push(reply->rows, postgresql_row_values(link, message, postgresql_columns_of(reply->shape)));
+}
+
+static void complete(struct postgresql_link *link, struct pg_message message, struct reply *reply)
+{
+    struct pg_command command;
+    if (!pg_command(message.p, message.end, &command)) postgresql_violated(link, "sent a malformed end of a statement");
+    bool has_rows = !NIL_P(reply->shape) || (reply->known && !NIL_P(*reply->known) && !reply->last);
+    if (has_rows && NIL_P(reply->shape)) reply->shape = *reply->known;
+    if (has_rows && NIL_P(reply->rows)) reply->rows = rb_ary_new();
+    bool reads = command.verb == PG_VERB_SELECT || command.verb == PG_VERB_FETCH || command.verb == PG_VERB_MOVE;
+    end_result(reply, command.counted && !(reads && has_rows) ? command.rows : 0);
+}
+
+// False at the end.
+static bool read_message(struct postgresql_link *link, struct reply *reply)
+{
+    struct pg_message message = postgresql_message(link);
+    switch (message.type) {
+    case PG_READY_FOR_QUERY:
+        if (!pg_ready_for_query(message.p, message.end, &link->transaction))
+            postgresql_violated(link, "sent a malformed state of the transaction");
+        return false;
+    case PG_ROW_DESCRIPTION:
+        reply->shape = postgresql_columns_new(link, message);
+        if (reply->known) *reply->known = reply->shape;
+        return true;
+    case PG_NO_DATA:
+        if (reply->known) *reply->known = Qnil;
+        return true;
+    case PG_PARAMETER_DESCRIPTION:
+        if (NIL_P(reply->prepared)) postgresql_violated(link, "described parameters that nobody had asked about");
+        describe_parameters(link, message, reply->prepared);
+        return true;
+    case PG_DATA_ROW:
+        read_row(link, message, reply);
+        return true;
+    case PG_COMMAND_COMPLETE:
+        complete(link, message, reply);
+        return true;
+    case PG_EMPTY_QUERY_RESPONSE:
+        end_result(reply, 0);
+        return true;
+    case PG_PORTAL_SUSPENDED:
+        link->suspended = true;
+        if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
+        end_result(reply, 0);
+        return true;
+    case PG_ERROR_RESPONSE:
+        reply->fatal = is_fatal(message);
+        if (!reply->error || reply->fatal) reply->error = postgresql_error_value(message);
+        return !reply->fatal;
+    case PG_PARSE_COMPLETE:
+        if (!NIL_P(reply->prepared)) postgresql_statement_of(reply->prepared)->open = true;
+        return true;
+    case PG_BIND_COMPLETE:
+    case PG_CLOSE_COMPLETE:
+        return true;
+    case PG_COPY_IN_RESPONSE:
+        if (!reply->error) reply->error = postgresql_copy_refused();
+        postgresql_refuse_copy(link);
+        return true;
+    case PG_COPY_OUT_RESPONSE:
+        if (!reply->error) reply->error = postgresql_copy_refused();
+        return true;
+    case PG_COPY_DATA:
+    case PG_COPY_DONE:
+        return true;
+    default:
+        postgresql_violated(link, "sent a message that has no place in an answer");
+    }
+}
+
+VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared)
+{
+    if (!link->owed) rb_raise(rb_eRuntimeError, "no reply is owed");
+    struct reply reply = {.known = known, .prepared = prepared, .shape = Qnil, .rows = Qnil};
+    link->suspended = false;
+    while (read_message(link, &reply))
+        continue;
+    if (reply.fatal) return reply.error; // no ReadyForQuery will come
+    link->owed--;
+    stream_replied(stream_of(link->stream), 1);
+    RB_GC_GUARD(reply.shape);
+    RB_GC_GUARD(reply.rows);
+    RB_GC_GUARD(reply.first);
+    RB_GC_GUARD(reply.prepared);
+    RB_GC_GUARD(reply.error);
+    if (reply.error) return reply.error;
+    return reply.first ? reply.first : result_new(Qnil, Qnil, 0);
+}
+
+void postgresql_results_init(void)
+{
+    id_columns = rb_intern("@shape");
+    id_rows = rb_intern("@rows");
+    id_affected = rb_intern("@affected_rows");
+    id_following = rb_intern("@following");
+    postgresql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::PostgreSQL"), "Prepared", rb_cObject);
+    rb_gc_register_mark_object(postgresql_cPrepared);
+    rb_undef_alloc_func(postgresql_cPrepared);
+    rb_define_method(postgresql_cPrepared, "parameters", parameters, 0);
+    rb_define_method(postgresql_cPrepared, "types", types, 0);
+    rb_define_method(postgresql_cPrepared, "type_symbols", type_symbols, 0);
+    rb_define_method(postgresql_cPrepared, "columns", columns, 0);
+    rb_define_method(postgresql_cPrepared, "open?", open_p, 0);
+}
+
+void postgresql_results_classes(void)
+{
+    cResult = rb_path2class("Heddle::DB::Result");
+    eServerError = rb_path2class("Heddle::DB::ServerError");
+    rb_gc_register_mark_object(cResult);
+    rb_gc_register_mark_object(eServerError);
+    error_classes = rb_const_get(rb_path2class("Heddle::DB::PostgreSQL"), rb_intern("ERROR_CLASSES"));
+    rb_gc_register_mark_object(error_classes);
+}

@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+# Everything that a connection of any database is made of. A driver loads it when the driver itself is loaded: several
+# threads or tasks must not load files in the middle of their work.
+require "bigdecimal"
+require "date"
+require_relative "../db"
+require_relative "bound_statement"
+require_relative "column"
+require_relative "connection"
+require_relative "driver"
+require_relative "duration"
+require_relative "fields"
+require_relative "list"
+require_relative "pipeline"
+require_relative "placeholders"
+require_relative "pool"
+require_relative "pool_statement"
+require_relative "query_event"
+require_relative "query_listener"
+require_relative "query_listeners"
+require_relative "query_watch"
+require_relative "result"
+require_relative "statement"
+require_relative "statement_cache"
+require_relative "tables"
+require_relative "transactions"
+require_relative "virtual_statement"

@@ -1,0 +1,3 @@
+# frozen_string_literal: true
+
+require_relative "postgresql" # which registers itself by this name too

@@ -1,0 +1,406 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module PostgreSQL
+      # @api private A connection to PostgreSQL, as {DB::Driver} describes it.
+      class Driver
+        include DB::Driver
+
+        # Seconds that the last words may take.
+        GOODBYE = 1
+        ISOLATION =
+          {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
+           serializable: "SERIALIZABLE"}.freeze
+        # The statement is not there (somebody between closed it), is there already, or gives other columns by now.
+        STALE = %w[26000 42P05].freeze
+        # The server ends the session behind these: a shutdown, a crash, another database with its name, an idle limit.
+        FINAL = %w[57P01 57P02 57P03 57P04 57P05 08P01].freeze
+        # What the server says of statements in a transaction that has failed.
+        REFUSED = "25P02"
+        EMPTY = [].freeze
+        private_constant :GOODBYE, :ISOLATION, :STALE, :FINAL, :REFUSED, :EMPTY
+
+        class << self
+          # @param url [String, URI] see {Conninfo}
+          # @param options [Hash{Symbol => Object}] as given to {DB.connect}
+          # @return [Hash{Symbol => Object}] what both stand for, checked
+          # @raise [ArgumentError]
+          def settings(url, options) = Settings.of(url, options)
+
+          # @param options see {.settings}
+          # @return [Driver]
+          def connect(**options) = new(options)
+        end
+
+        # @api private
+        def initialize(options)
+          @options = options
+          @portals = 0
+          Connecting.new(options).perform do |link, login, server|
+            @link = link
+            @stream = link.stream
+            @login = login
+            @server = server
+          end
+          @link.timeout = options[:timeout]
+          # A pooler stops no query of a client that has gone: its socket stays open until the cancel is sent, though
+          # the stream closes its own descriptor at an interruption.
+          @held = @stream.to_io.dup if @login.pooled?
+          # There a session of the server has statements and cursors of other clients, too.
+          @tag = ("_#{SecureRandom.hex(7)}" if @login.pooled?)
+          @link.tag = @tag if @tag
+        end
+
+        # @return [Heddle::Stream]
+        attr_reader :stream
+
+        # @return [String] the server's version
+        def version = @link.settings.fetch("server_version", "")
+
+        # @return [Integer, nil] the server's number for this connection
+        def process_id = @login.process_id
+
+        def database_type = :postgresql
+
+        def description = "PostgreSQL at #{@server}"
+
+        # @return [String] without the password, which errors of Ruby would show
+        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
+
+        # ---- statements
+
+        def kind(sql)
+          kind = Link.kind_of(sql)
+          refuse_copy(kind) if kind == :copy_in || kind == :copy_out
+          @touched = true unless kind == :plain || kind == :commit
+          kind
+        end
+
+        def placeholders(sql)
+          Link.placeholders(sql) || raise(ArgumentError, "this statement has parameters such as $1, or a text " \
+            "without its end: write all its parameters as :name, or as ? for values and lists: #{sql}")
+        end
+
+        def numbered_placeholders? = true
+
+        def identifier_quote = '"'
+
+        # Several statements go by a simple Query: one transaction, whose results follow one another.
+        def query(sql, arguments)
+          return @link.run_text(sql) if arguments.empty? && sql.include?(";") && Link.statements(sql) > 1
+
+          @link.run_new(sql, arguments)
+        end
+
+        def query_keeping(sql, arguments) = @link.run_keeping(sql, arguments)
+
+        def prepare(sql) = @link.prepare(sql)
+
+        def execute(handle, arguments) = @link.run(handle, arguments)
+
+        def command(sql) = @link.run_text(sql)
+
+        def ping = @link.run_text("")
+
+        def release(handle) = @link.close_later(handle)
+
+        def owns?(handle) = @link.owns?(handle)
+
+        def closes = @link.closes
+
+        def flush_closes = @link.flush_closes
+
+        def closes_when_idle? = false
+
+        def stale?(error)
+          STALE.include?(error.sql_state) || (error.sql_state == "0A000" && error.message.include?("cached plan"))
+        end
+
+        def final?(error)
+          severity = error.instance_variable_get(:@severity) # since 9.6
+          severity ? %w[FATAL PANIC].include?(severity) : FINAL.include?(error.sql_state)
+        end
+
+        def locate(error)
+          return unless error.position && error.sql.include?("?")
+
+          error.shift(error.position - Link.position(error.sql.encode(Encoding::UTF_8), error.position))
+        rescue EncodingError
+          nil
+        end
+
+        def invalidates?(kind) = kind == :other
+
+        def end_without_a_word
+          @abandoned = true
+          @stream.poison
+          @held&.close
+        end
+
+        # Rows of a portal, which lives in a transaction; of a cursor WITH HOLD, which the server keeps beyond; or rows
+        # that came at once, of what is no SELECT.
+        Cursor = Struct.new(:driver, :name, :columns, :rows, :more) do
+          def fetch(count)
+            return rows.shift(count) if rows && !rows.empty?
+            return [] unless more
+
+            driver.fetch(self, count)
+          end
+
+          def close = driver.close_cursor(self)
+        end
+        private_constant :Cursor
+
+        def open_cursor(sql, arguments)
+          return open_held(sql, arguments) unless in_transaction?
+
+          result = @link.open_portal(name = next_name, sql, arguments, 1)
+          return result if result.is_a?(ServerError)
+
+          Cursor.new(self, name, result.instance_variable_get(:@shape), result.rows.dup, @link.suspended?)
+        end
+
+        # @api private for a cursor
+        def fetch(cursor, count)
+          result = if cursor.columns
+            @link.fetch(cursor.name, cursor.columns, count)
+          else
+            @link.run_new("FETCH #{Integer(count)} FROM #{cursor.name}", [])
+          end
+          return result if result.is_a?(ServerError)
+
+          cursor.more = cursor.columns ? @link.suspended? : result.size == count
+          result.rows
+        end
+
+        # The server keeps a cursor beyond its last row.
+        #
+        # @api private for a cursor
+        def close_cursor(cursor)
+          return if closed? || @link.owed > 0 || cursor.name.nil?
+
+          @link.close_portal(cursor.name)
+          cursor.name = nil
+          cursor.more = false
+        end
+
+        # Each statement runs alone, with its own Sync. After an error in a transaction the server refuses the rest.
+        def batch(requests, _plain)
+          flights = requests.map do |sql, arguments|
+            @link.send_new(sql, arguments)
+          rescue ArgumentError, TypeError, EncodingError => error
+            error
+          end
+          failure = nil
+          results = flights.map do |flight|
+            result = flight || @link.receive
+            next result unless result.is_a?(ServerError)
+            next not_run(failure) if failure && result.sql_state == REFUSED
+
+            failure ||= result if @link.failed?
+            result
+          end
+          results.each_with_index { |result, index| yield result, index }
+          results
+        end
+
+        # ---- COPY, notifications, notices
+
+        # @return [CopyIn, ServerError]
+        def copy_in(sql)
+          started_copy(sql, :copy_in) { |columns, options| CopyIn.of(@link, columns, options) }
+        end
+
+        # @return [CopyOut, ServerError]
+        def copy_out(sql, raw:)
+          started_copy(sql, :copy_out) { |columns, options| CopyOut.of(@link, columns, options.merge!(raw: raw)) }
+        end
+
+        def failed? = @link.failed?
+
+        # @return [Notification, nil] one that has come already
+        def kept_notification
+          (kept = @link.notification) && Notification.new(*kept)
+        end
+
+        # Waits for readability, not for time.
+        #
+        # @param seconds [Numeric, nil]
+        # @return [Notification, nil, ServerError]
+        def next_notification(seconds)
+          till = seconds && now + seconds
+          loop do
+            arrived = @link.keep_arrived
+            kept = kept_notification
+            return kept if kept
+            return read_error if arrived == :message || arrived == :gone
+
+            left = till && [till - now, 0].max
+            return if left == 0
+            next read_rest(left) if arrived == :part
+            return unless @stream.wait_readable(left)
+          end
+        end
+
+        # @param kept [Boolean] whether notices are kept for {#take_notices}
+        def notices=(kept)
+          @link.noticing = kept
+        end
+
+        # @return [Array<Hash{String => String}>]
+        def take_notices = @link.notices || EMPTY
+
+        # ---- transactions
+
+        def begin_transaction(isolation:, read_only:, deferrable:)
+          modes = []
+          modes << "ISOLATION LEVEL #{isolation_level(isolation)}" if isolation
+          modes << "READ ONLY" if read_only
+          modes << "DEFERRABLE" if deferrable
+          [command("BEGIN #{modes.join(", ")}")]
+        end
+
+        def in_transaction? = @link.in_transaction? && !closed?
+
+        def effect_of(_error)
+          return :ended unless in_transaction?
+
+          @link.failed? ? :doomed : :none
+        end
+
+        # The server answers the COMMIT of a failed transaction with a rollback, and no error.
+        def commit
+          failed = @link.failed?
+          result = super
+          if failed && !result.is_a?(ServerError)
+            raise TransactionError, "the server rolled the transaction back: a statement in it had failed"
+          end
+
+          result
+        end
+
+        # ---- the session
+
+        def session_changed? = @touched
+
+        def settle_session = @touched = false
+
+        def reset_session
+          result = command("DISCARD ALL")
+          return false if result.is_a?(ServerError)
+
+          @link.forget_statements
+          @link.notifications # of what the one before listened to
+          @touched = false
+          true
+        end
+
+        # ---- life
+
+        # A notification that waits to be read does not make a connection unfit.
+        def healthy?
+          return false unless @link.owed.zero? && !closed?
+
+          @stream.healthy? || @link.keep_arrived == :nothing
+        rescue IOError, SystemCallError
+          false
+        end
+
+        def at_rest? = @link.owed.zero? && !closed?
+
+        def closed? = @stream.closed? || forked?
+
+        def forked? = @link.forked?
+
+        def close
+          return @link.leave if forked?
+          return if closed?
+
+          @stream.write_timeout = GOODBYE
+          @stream.write("X\0\0\0\x04") unless @link.busy? || @link.owed > 0 # Terminate
+          @stream.close
+        rescue IOError, SystemCallError, DeadlineExceeded
+          @stream.poison # the server was quicker
+        ensure
+          @held&.close if closed?
+        end
+
+        def abandon(lost = false)
+          return @link.leave if forked?
+          return if @abandoned || (!closed? && @link.owed.zero?)
+
+          @abandoned = true
+          @stream.poison
+          Cancel.send(@options, @login) if @options.fetch(:kill_queries, true) && !lost && @link.owed > 0
+        ensure
+          @held&.close if closed?
+        end
+
+        private
+
+        def isolation_level(isolation)
+          ISOLATION.fetch(isolation) do
+            raise ArgumentError,
+              "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, not #{isolation.inspect}"
+          end
+        end
+
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+        # Between two requests the server says nothing else, except that it ends the connection.
+        def read_error
+          error = @link.read_message
+          return error if error.is_a?(ServerError)
+
+          @stream.poison
+          raise ProtocolError, "#{description} sent a message that nobody had asked for; the connection is closed"
+        end
+
+        # A message has come in part: the rest is on its way.
+        def read_rest(seconds)
+          return @stream.wait_readable(seconds) if @stream.buffered.zero?
+
+          Heddle.deadline(seconds) { @stream.peek(@stream.buffered + 1) }
+        end
+
+        def refuse_copy(kind)
+          raise ArgumentError, "a COPY #{(kind == :copy_in) ? "from STDIN" : "to STDOUT"} is run by #{kind}: " \
+            "db.#{kind}(sql) { |#{(kind == :copy_in) ? "copy| copy << row" : "row| …"} }"
+        end
+
+        def started_copy(sql, kind)
+          unless Link.kind_of(sql) == kind && Link.statements(sql) == 1
+            raise ArgumentError, "#{kind} takes one COPY … #{(kind == :copy_in) ? "FROM STDIN" : "TO STDOUT"}, " \
+              "not: #{sql}"
+          end
+
+          options = CopyOptions.of(sql)
+          columns, binary = started = @link.start_copy(sql, kind == :copy_in)
+          return started if started.is_a?(ServerError)
+
+          options[:format] = :binary if binary
+          yield columns, options
+        end
+
+        def not_run(failure)
+          TransactionError.new("this statement was not run: one before it failed the transaction (#{failure.message})")
+        end
+
+        def next_name = "heddle_c#{@portals += 1}#{@tag}"
+
+        # Not inside a transaction, where a portal would end with its statement.
+        def open_held(sql, arguments)
+          unless Link.select?(sql)
+            result = query(sql, arguments)
+            return result.is_a?(ServerError) ? result : Cursor.new(self, nil, nil, result.rows.dup, false)
+          end
+
+          head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
+          result = query(head + sql, arguments)
+          result.is_a?(ServerError) ? result.shift(head.length) : Cursor.new(self, name, nil, nil, true)
+        end
+      end
+    end
+  end
+end

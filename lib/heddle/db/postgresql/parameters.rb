@@ -1,0 +1,197 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module PostgreSQL
+      # The text of those arguments that C does not write itself.
+      #
+      # @api private
+      module Parameters
+        # A value that is sent in the binary form of its type.
+        Binary = Struct.new(:type, :bytes)
+
+        ANY = 0
+        BOOL = 16
+        BYTES = 17
+        INT8 = 20
+        INT4 = 23
+        FLOAT8 = 701
+        DATE = 1082
+        INTERVAL = 1186
+        NUMERIC = 1700
+        TIMESTAMPTZ = 1184
+        INT4_VALUES = (-2**31..2**31 - 1)
+        INT8_VALUES = (-2**63..2**63 - 1)
+        # The type of an Array is that of its elements; strings have none, like a single one.
+        ARRAYS = {BOOL => 1000, BYTES => 1001, INT8 => 1016, INT4 => 1007, FLOAT8 => 1022, DATE => 1182,
+                  TIMESTAMPTZ => 1185, NUMERIC => 1231, INTERVAL => 1187}.freeze
+        # Numbers of several types make an Array of the last of them.
+        NUMBERS = [INT4, INT8, NUMERIC, FLOAT8].freeze
+        private_constant :ANY, :BOOL, :BYTES, :INT8, :INT4, :FLOAT8, :DATE, :INTERVAL, :NUMERIC, :TIMESTAMPTZ,
+          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS
+
+        class << self
+          # @param value that is no nil, Integer, Float, true, false, String or Symbol
+          # @param number [Integer] of the argument, from 1
+          # @return [(Integer, String)] the OID of its type, 0 for one that the server finds out, and its text; with a
+          #   third element for bytes in the type's binary form; or [value] for another value to bind instead
+          # @raise [TypeError]
+          def convert(value, local, number)
+            case value
+            when BigDecimal then [NUMERIC, numeric(value)]
+            when Time then [TIMESTAMPTZ, time(value, local)]
+            when DateTime then [TIMESTAMPTZ, time(value.to_time, local)]
+            when Date then [DATE, date(value)]
+            when Duration then [INTERVAL, "#{value.microseconds} microseconds"]
+            when Interval then [INTERVAL, value.to_s]
+            when Array then array(value, local, number)
+            when Hash then [ANY, json(value, number)]
+            when Range then [ANY, range(value, local, number)]
+            when Bounds then [ANY, bounds(value, local, number)]
+            when IPAddr then [ANY, "#{value}/#{value.prefix}"]
+            when *GEOMETRY then [ANY, value.to_s]
+            when Binary then [value.type, value.bytes, true]
+            else other(value, local, number)
+            end
+          end
+
+          private
+
+          def other(value, local, number)
+            _, encode = Types.encoders.find { |klass, _| klass === value }
+            return [encode.call(value)] if encode
+            return array(value.to_a, local, number) if defined?(Set) && Set === value
+            return [TIMESTAMPTZ, time(value.to_time, local)] if a_time?(value)
+            return [INTERVAL, value.iso8601] if defined?(ActiveSupport::Duration) && ActiveSupport::Duration === value
+
+            raise TypeError, "argument #{number} has a #{value.class}, which cannot be bound to a parameter: bind an " \
+              "Integer, Float, BigDecimal, String, Symbol, true, false, nil, Date, Time, Duration, Array, Range, " \
+              "Hash, IPAddr, or an object of a class that Heddle::DB::PostgreSQL.register_type(…, encode:) got"
+          end
+
+          def a_time?(value) = value.respond_to?(:acts_like?) && value.acts_like?(:time)
+
+          def numeric(value)
+            return "NaN" if value.nan?
+            return (value > 0) ? "Infinity" : "-Infinity" if value.infinite?
+
+            value.to_s("F")
+          end
+
+          # The local digits go with the local zone: a timestamp without a zone takes the digits alone.
+          def time(value, local)
+            value = local ? value.getlocal : value.getutc
+            year = value.year
+            offset = value.utc_offset.abs
+            zone = format("%s%02d:%02d:%02d", (value.utc_offset < 0) ? "-" : "+", offset / 3600, offset / 60 % 60,
+              offset % 60)
+            format("%04d-%s.%06d%s%s", (year < 1) ? 1 - year : year, value.strftime("%m-%d %H:%M:%S"), value.usec, zone,
+              (year < 1) ? " BC" : "")
+          end
+
+          def date(value)
+            return (value.infinite? > 0) ? "infinity" : "-infinity" if value.infinite?
+
+            value = value.gregorian
+            year = value.year
+            format("%04d-%02d-%02d%s", (year < 1) ? 1 - year : year, value.month, value.day, (year < 1) ? " BC" : "")
+          end
+
+          def json(value, number)
+            require "json"
+            JSON.generate(value)
+          rescue JSON::GeneratorError => error
+            raise TypeError, "argument #{number} has a Hash that is no JSON: #{error.message}"
+          end
+
+          # "{1,NULL,\"a\"}"; from "Array Input and Output Syntax" of the manual.
+          def array(values, local, number)
+            types = []
+            # The only type whose values have commas of their own outside brackets.
+            delimiter = values.flatten.any?(Box) ? ";" : ","
+            text = elements(values, types, delimiter, local, number)
+            [array_type(types.uniq), text]
+          end
+
+          def array_type(types)
+            return ARRAYS.fetch(types.first, ANY) if types.one?
+            return ANY if types.empty? || !(types - NUMBERS).empty?
+
+            ARRAYS.fetch(types.max_by { |type| NUMBERS.index(type) })
+          end
+
+          def elements(values, types, delimiter, local, number)
+            parts = values.map do |value|
+              next "NULL" if value.nil?
+              next elements(value, types, delimiter, local, number) if value.is_a?(Array)
+
+              type, text, quoted = element(value, local, number)
+              types << type
+              quoted ? quote(text) : text
+            end
+            "{#{parts.join(delimiter)}}"
+          end
+
+          def element(value, local, number)
+            case value
+            when Integer then [integer_type(value), value.to_s, false]
+            when Float then [FLOAT8, value.to_s, false]
+            when true, false then [BOOL, value ? "t" : "f", false]
+            when Symbol then [ANY, value.name, true]
+            when String then string_element(value)
+            else
+              type, text, binary = convert(value, local, number)
+              return element(type, local, number) if text.nil? # what a registered class makes of it
+              raise TypeError, "argument #{number} has an Array with bytes of a type" if binary
+
+              [type, text, true]
+            end
+          end
+
+          def string_element(value)
+            return [BYTES, "\\x#{value.unpack1("H*")}", true] if value.encoding == Encoding::BINARY
+
+            [ANY, value.encode(Encoding::UTF_8), true]
+          end
+
+          def integer_type(value)
+            case value
+            when INT4_VALUES then INT4
+            when INT8_VALUES then INT8
+            else NUMERIC
+            end
+          end
+
+          def quote(text) = "\"#{text.gsub(/["\\]/) { |special| "\\#{special}" }}\""
+
+          # "[1,5)"; from "Range Input/Output" of the manual.
+          def range(value, local, number)
+            ends = [value.begin, value.end].map { |bound| range_end(bound, local, number) }
+            "[#{ends.join(",")}#{value.exclude_end? ? ")" : "]"}"
+          end
+
+          def bounds(value, local, number)
+            return "empty" if value.empty?
+
+            ends = [value.begin, value.end].map { |bound| bound.nil? ? "" : bound_text(bound, local, number) }
+            "#{value.exclude_begin? ? "(" : "["}#{ends.join(",")}#{value.exclude_end? ? ")" : "]"}"
+          end
+
+          # A Range with an infinite end has no end: Ruby programs write 1..Float::INFINITY for 1..
+          def range_end(bound, local, number)
+            return "" if bound.nil? || (bound.is_a?(Float) && bound.infinite?)
+
+            bound_text(bound, local, number)
+          end
+
+          def bound_text(bound, local, number)
+            return quote(bound.to_s) if bound.is_a?(Integer) || bound.is_a?(Float)
+
+            quote(element(bound, local, number)[1])
+          end
+        end
+      end
+      private_constant :Parameters
+    end
+  end
+end

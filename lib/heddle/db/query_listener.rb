@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    # The return value of {Connection#on_query}.
+    class QueryListener
+      # @api private
+      def initialize(owner, handler)
+        @owner = owner
+        @handler = handler
+      end
+
+      # Ends the listening. Closing twice is harmless.
+      def close
+        QueryListeners.remove(@owner, self)
+        nil
+      end
+
+      # An error of the handler is no error of the query: it is printed, once.
+      #
+      # @api private
+      def call(event)
+        @handler.call(event)
+      rescue => error
+        # The limit of a deadline around the query still holds.
+        raise if error.is_a?(DeadlineExceeded) && (remaining = Heddle.remaining) && remaining <= 0
+        return if @warned
+
+        @warned = true
+        warn "heddle: a handler of on_query raised #{error.class}: #{error.message} " \
+          "(#{error.backtrace&.first}); its next errors are not printed"
+      end
+    end
+  end
+end

@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require "stringio"
+
+module Heddle
+  module NetHTTP
+    # Describes one library to the C code. This checks no version: it has the library make a request and a response and
+    # read two heads, and describes the results.
+    #
+    # @api private
+    class Description
+      def initialize(http, space)
+        @http = http
+        @space = space
+      end
+
+      # @param library [Library] gets the description
+      def give(library)
+        library.set(:http, @http)
+        library.set(:read_timeout, @space::ReadTimeout)
+        library.set(:write_timeout, @space::WriteTimeout)
+        library.set(:open_timeout, @space::OpenTimeout)
+        library.set(:bad_response, @space::HTTPBadResponse)
+        library.set(:read_limit_exceeded, @space.const_defined?(:ReadLimitExceeded) ? @space::ReadLimitExceeded : nil)
+        describe_responses(library)
+        describe_requests(library)
+      end
+
+      # The library's classes.
+      def requests
+        generic = @space::HTTPGenericRequest
+        own = @space::HTTPRequest.subclasses.select { |klass| klass.name&.start_with?("#{@http.name}::") }
+        [generic, @space::HTTPRequest, *own]
+      end
+
+      def responses
+        response = @space::HTTPResponse
+        [response, *response::CODE_TO_OBJ.values, *response::CODE_CLASS_TO_OBJ.values, @space::HTTPUnknownResponse].uniq
+      end
+
+      # The classes without methods of their own. If a program has given a method to Net::HTTP::Delete, the library
+      # sends such requests. Each class may have an `initialize`, which Ruby calls anyway.
+      #
+      # @return [Hash{Class => true}]
+      def known_requests = without_methods(requests, but: [:initialize])
+
+      def known_responses = without_methods(responses)
+
+      private
+
+      def describe_responses(library)
+        response = @space::HTTPResponse
+        library.set(:response, response)
+        library.set(:code_to_object, response::CODE_TO_OBJ)
+        library.set(:code_class_to_object, response::CODE_CLASS_TO_OBJ)
+        library.set(:unknown_response, @space::HTTPUnknownResponse)
+        library.set(:response_template, variables(response.new("1.1", "200", "OK")))
+        library.set(:blank_ends, !fields("a: b\n \nc: d\n\n").key?("c"))
+        library.set(:folds_skip_empty, fields("a: b\n \0\n\n")["a"] == ["b"])
+      end
+
+      def describe_requests(library)
+        request = @space::HTTPGenericRequest.new("GET", false, true, "/")
+        library.set(:request, @space::HTTPGenericRequest)
+        library.set(:request_template, variables(request))
+        library.set(:request_fields, request.to_hash.flat_map { |name, values| [name, values.first] })
+        library.set(:inflates, request.decode_content)
+      end
+
+      def without_methods(classes, but: [])
+        common = classes.first.ancestors
+        without = classes.select do |klass|
+          (klass.ancestors - common).all? do |mod|
+            mod.instance_methods(false).empty? && (mod.private_instance_methods(false) - but).empty?
+          end
+        end
+        without.to_h { |klass| [klass, true] }
+      end
+
+      def variables(object)
+        object.instance_variables.flat_map { |name| [name, object.instance_variable_get(name)] }
+      end
+
+      # The fields that the library reads from this head.
+      def fields(text)
+        socket = @space::BufferedIO.new(StringIO.new("HTTP/1.1 200 OK\n#{text}"))
+        @space::HTTPResponse.read_new(socket).to_hash
+      end
+    end
+    private_constant :Description
+  end
+end

@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require "active_support"
+require "active_support/notifications"
+require_relative "../heddle"
+require_relative "db"
+require_relative "db/query_listeners"
+
+module Heddle
+  # Publishes each statement of Heddle::DB as the event +sql.heddle+ of ActiveSupport::Notifications. Its payload has
+  # +:sql+, +:rows+ and +:cached+, and for an error +:exception+ and +:exception_object+ as Rails' own events do.
+  #
+  # @example
+  #   require "heddle/notifications"
+  #   ActiveSupport::Notifications.subscribe("sql.heddle") { |event| puts "#{event.payload[:sql]} #{event.duration}" }
+  #
+  # @api private
+  module Notifications
+    NAME = "sql.heddle"
+
+    # An event that is over when it is made.
+    class Event < ActiveSupport::Notifications::Event
+      def time = Time.at(super)
+
+      def end = Time.at(super)
+    end
+
+    class << self
+      def publish(event)
+        return unless ActiveSupport::Notifications.notifier.listening?(NAME)
+
+        ended = Process.clock_gettime(Process::CLOCK_REALTIME)
+        id = ActiveSupport::Notifications.instrumenter.id
+        ActiveSupport::Notifications.publish_event(Event.new(NAME, ended - event.seconds, ended, id, payload(event)))
+      end
+
+      private
+
+      def payload(event)
+        payload = {sql: event.sql, rows: event.rows, cached: event.cached}
+        if (error = event.error)
+          payload[:exception] = [error.class.name, error.message]
+          payload[:exception_object] = error
+        end
+        payload
+      end
+    end
+
+    DB.on_query { |event| publish(event) }
+  end
+  private_constant :Notifications
+end
