@@ -1,0 +1,183 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/refusals"
+
+# Each allocation of the extension fails once, in turn: what was begun is undone, the caller gets NoMemoryError, and
+# the loop continues.
+class OutOfMemoryTest < Minitest::Test
+  include LoopHelpers
+  include Refusals
+
+  mode :fiber
+
+  # The work during which an allocation fails; in each the loop's tables grow. +extra+ is work that must succeed
+  # afterwards in the same run, on the same loop.
+  SITUATIONS = {
+    "many tasks that sleep" => "Array.new(200) { Heddle.spawn { sleep(0.001) } }.each(&:wait)",
+    "tasks on carriers that are used again" => <<~RUBY,
+      3.times { Array.new(70) { Heddle.spawn { sleep(0.001) } }.each(&:wait) }
+    RUBY
+    "starts from nested fibers, which are indexed" => <<~RUBY,
+      starts = -> { Fiber.new { 2.times { Heddle.spawn { sleep(0.001) }.wait } }.resume }
+      Array.new(40) { Heddle.spawn(&starts) }.each(&:wait)
+    RUBY
+    "many descriptors" => <<~RUBY,
+      pairs = Array.new(90) { IO.pipe }
+      tasks = pairs.map { |reader, _| Heddle.spawn { reader.wait_readable(0.05) } }
+      pairs.each { |_, writer| writer.write("x") }
+      tasks.each(&:wait)
+    RUBY
+    "IO.select" => <<~RUBY,
+      pairs = Array.new(150) { IO.pipe }
+      pairs.last.last.write("x")
+      Heddle.spawn { IO.select(pairs.map(&:first), nil, nil, 0.05) }.wait
+    RUBY
+    "deadlines" => <<~RUBY,
+      limited = lambda do
+        Heddle.deadline(0.001) { sleep }
+      rescue Heddle::DeadlineExceeded
+        nil
+      end
+      Array.new(90) { Heddle.spawn(&limited) }.each(&:wait)
+    RUBY
+    "a pool" => <<~RUBY,
+      pool = Heddle::FiberPool.new(80)
+      200.times { pool.spawn { sleep(0.001) } }
+      pool.close
+    RUBY
+    "wake-ups that come early" => <<~RUBY,
+      fibers = Array.new(70) { Fiber.new {} }
+      fibers.each { |fiber| Fiber.scheduler.unblock(nil, fiber) }
+      Array.new(70) { Heddle.spawn { Thread::Queue.new.tap { |queue| Thread.new { queue << 1 } }.pop } }.each(&:wait)
+    RUBY
+    "a run in a run" => "Heddle.run { Array.new(70) { Heddle.spawn { sleep(0.001) } } }"
+  }.freeze
+
+  SITUATIONS.each do |name, code|
+    define_method("test_#{name.tr(" ,", "__")}") do
+      out = run_failing(situation(code))
+      assert_match(/\A\d+ failures\n\z/, out)
+      assert_operator out.to_i, :>, 0, "no allocation was made to fail"
+    end
+  end
+
+  # A nested fiber that starts a task is indexed: then the index has to grow.
+  def test_an_idle_carrier_is_not_lost
+    assert_equal "true\n", run_failing(<<~RUBY)
+      failures = 0
+      at_once = lambda do |count|
+        gate = Thread::Queue.new
+        tasks = Array.new(count) { Heddle.spawn { gate.pop } }
+        gate.close
+        tasks.each(&:wait)
+      end
+      1.step do |n|
+        done = Heddle.run do
+          pairs = Array.new(32) { IO.pipe }
+          at_once.call(50)
+          waiters = pairs.map { |reader, _| Heddle.spawn { reader.wait_readable } }
+          fail_allocation.call(n)
+          begin
+            Fiber.new { Heddle.spawn {} }.resume
+          rescue NoMemoryError
+            failures += 1
+          end
+          done = !allocations_left.call.zero?
+          fail_allocation.call(0)
+          before = Heddle.stats[:reused]
+          at_once.call(18)
+          stop.call "failure \#{n} lost a carrier" unless Heddle.stats[:reused] - before == 18
+          pairs.each { |_, writer| writer.write("x") }
+          waiters.each(&:wait)
+          pairs.flatten.each(&:close)
+          done
+        end
+        break if done
+      end
+      puts failures > 0
+    RUBY
+  end
+
+  def test_a_loop_that_cannot_be_made_leaves_no_descriptor
+    assert_equal "true\n", run_failing(<<~RUBY)
+      Heddle.run {}
+      open_ones = -> { Dir.children("/proc/self/fd").size }
+      before = open_ones.call
+      failures = 0
+      1.step do |n|
+        fail_allocation.call(n)
+        begin
+          Heddle.run {}
+        rescue NoMemoryError
+          failures += 1
+        end
+        done = !allocations_left.call.zero?
+        fail_allocation.call(0)
+        stop.call "failure \#{n} left a descriptor open" unless open_ones.call == before
+        break if done
+      end
+      puts failures > 0
+    RUBY
+  end
+
+  private
+
+  # In a child, whose code may make allocations fail.
+  def run_failing(code)
+    skip "the allocations are replaced in Linux's way" unless linux?
+    compiled("fail_allocation.c", "-shared", "-fPIC", "-ldl") do |library|
+      preload = [ENV["LD_PRELOAD"], library].compact.join(" ")
+      return assert_child(<<~RUBY + code, env: {"LD_PRELOAD" => preload}, timeout: 50)
+        require "fiddle"
+        $stderr.reopen(File::NULL) # the reports of tasks that nobody waits for
+        stop = ->(reason) { puts(reason) || exit!(1) }
+        memory = Fiddle.dlopen(nil)
+        fail_allocation = Fiddle::Function.new(memory["fail_allocation"], [Fiddle::TYPE_LONG], Fiddle::TYPE_VOID)
+        allocations_left = Fiddle::Function.new(memory["allocations_left"], [], Fiddle::TYPE_LONG)
+      RUBY
+    end
+  end
+
+  def situation(code)
+    <<~RUBY
+      open_ones = -> { GC.start || Dir.children("/proc/self/fd").size }
+      before = open_ones.call
+      failures = 0
+      1.step do |n|
+        outcome = begin
+          Heddle.run do
+            fail_allocation.call(n)
+            begin
+              #{code}
+            rescue NoMemoryError
+              nil
+            end
+            failed = allocations_left.call.zero?
+            fail_allocation.call(0)
+            # The same loop is in order.
+            pairs = Array.new(20) { IO.pipe }
+            tasks = pairs.map do |reader, writer|
+              Heddle.spawn { Heddle.spawn { writer.write("x") && writer.close } && reader.read }
+            end
+            stop.call "after failure \#{n}: \#{tasks.map(&:value)}" unless tasks.all? { |task| task.value == "x" }
+            pairs.flatten.each(&:close) # the GC need not find the last ones
+            failed ? :failed : :done
+          end
+        rescue NoMemoryError
+          fail_allocation.call(0)
+          :failed
+        end
+        # Another one is, too.
+        sum = Heddle.run { Array.new(9) { |i| Heddle.spawn { sleep(0.001) && i } }.sum(&:value) }
+        stop.call "after failure \#{n} nothing runs" unless sum == 36
+        break if outcome == :done
+        failures += 1
+      end
+      left = open_ones.call
+      stop.call "\#{left - before} descriptors are left open" if left > before + 1
+      puts "\#{failures} failures"
+    RUBY
+  end
+end

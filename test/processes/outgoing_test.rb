@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "heddle"
+require "socket"
+
+# The bytes that wait to be sent to a worker.
+class ProcessesOutgoingTest < Minitest::Test
+  mode :thread
+
+  ITEM = ("x" * 100_000).freeze
+
+  # Sent bytes are freed, though there are always more to send.
+  def test_a_worker_that_never_has_all_of_it
+    UNIXSocket.pair do |ours, theirs|
+      worker = Heddle::Processes.send(:const_get, :Worker).new(Process.pid, ours, theirs.fileno, 1000)
+      given = 0
+      give = -> { worker.give(given += 1, nil, ITEM) }
+      give.call && worker.flush while worker.room?
+      sizes = Array.new(200) do
+        theirs.read(ITEM.bytesize)
+        give.call
+        worker.flush
+        assert_predicate worker, :owed?
+        worker.instance_variable_get(:@outgoing).bytesize
+      end
+      assert_operator sizes.max, :<, 5_000_000
+    end
+  end
+end
