@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "heddle/db/mysql"
+require "heddle/db/postgresql"
+
+# What is a placeholder in a statement, and what only looks like one.
+class PlaceholdersTest < Minitest::Test
+  MYSQL = {
+    "a = :b" => ["b"], ":a:b" => ["a"], "a:b" => [], "@x := :y" => ["y"], "::a" => [], ": a" => [], ":1" => [],
+    "':a' \":b\" `:c`" => [], "-- :a\n:b" => ["b"], "#:a\n:b" => ["b"], "/* :a */:b" => ["b"], "5--:a" => ["a"],
+    ":a_1-:é?" => ["a_1", "é", nil], "'it''s :a' :b" => ["b"], ":" => [], "(:a,:b)" => %w[a b]
+  }.freeze
+  POSTGRESQL = {
+    "a = :b" => ["b"], "a::int" => [], ":a::int" => ["a"], "x[1:n]" => [], "':a' \":b\" $$:c$$" => [],
+    "-- :a\n:b" => ["b"], "/* /* :a */ */:b" => ["b"], "a ? :b" => [nil, "b"], "a ?? b" => [nil], "a := 1" => []
+  }.freeze
+  private_constant :MYSQL, :POSTGRESQL
+
+  def test_mysql
+    MYSQL.each { |sql, names| assert_equal names, mysql.placeholders(sql).map(&:first), sql }
+    ["'\\':a'", "/*! :a */", ":a 'b"].each do |sql|
+      assert_includes assert_raises(ArgumentError, sql) { mysql.placeholders(sql) }.message, sql
+    end
+    assert_equal [["é", 4, 3], [nil, 8, 1]], mysql.placeholders("'é':é ?")
+  end
+
+  def test_postgresql
+    POSTGRESQL.each { |sql, names| assert_equal names, postgresql.placeholders(sql).map(&:first), sql }
+    ["$1 = :a", "'a", ":a $x$"].each do |sql|
+      assert_includes assert_raises(ArgumentError, sql) { postgresql.placeholders(sql) }.message, sql
+    end
+  end
+
+  private
+
+  # What needs no server.
+  def mysql = Heddle::DB::MySQL::Driver.allocate
+
+  def postgresql = Heddle::DB::PostgreSQL::Driver.allocate
+end

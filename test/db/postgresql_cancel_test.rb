@@ -1,0 +1,192 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_server"
+require "support/scripted_postgresql"
+
+# An interrupted query is stopped on the server, by a connection of its own, and hits no other query.
+class PostgreSQLCancelTest < Minitest::Test
+  include StreamHelpers
+  include OwnPostgreSQLHelpers
+
+  hard_deadline 60
+
+  DB = Heddle::DB
+  Script = ScriptedPostgreSQL
+
+  def setup
+    @watcher = DB.connect(postgresql.url, timeout: 20)
+  end
+
+  def teardown
+    @watcher&.close
+  end
+
+  def asleep
+    @watcher.query_value("select count(*) from pg_stat_activity where wait_event = 'PgSleep' " \
+      "and application_name = 'cancelled'")
+  end
+
+  def interrupted(url = postgresql.url, **options)
+    db = DB.connect(url, timeout: 20, application_name: "cancelled", **options)
+    assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { db.query("select pg_sleep(30)") } }
+    assert_predicate db, :closed?
+    db
+  end
+
+  def test_the_server_stops_over_tcp_tls_and_a_socket
+    tls = {sslmode: "verify-full", sslrootcert: postgresql.ca_file}
+    [{}, tls, {socket: postgresql.socket_dir}, {host: "localhost"}].each do |way|
+      %i[thread fiber].each do |mode|
+        in_mode(mode) { interrupted(**way) }
+        wait_until(what: "the end of the query, #{way}") { asleep.zero? }
+      end
+    end
+  end
+
+  # A server notices that a client went away only when it has something to say.
+  def test_without_a_cancel_the_server_goes_on
+    db = interrupted(kill_queries: false)
+    assert_equal 1, asleep
+    @watcher.query("select pg_cancel_backend(?)", db.driver.process_id)
+    wait_until(what: "the end of the query") { asleep.zero? }
+  end
+
+  def test_thread_raise_and_a_cancelled_task
+    db = DB.connect(postgresql.url, timeout: 20, application_name: "cancelled")
+    thread = Thread.new do
+      db.query("select pg_sleep(30)")
+    rescue IndexError
+      :struck
+    end
+    wait_until(what: "the sleep") { asleep == 1 }
+    thread.raise(IndexError)
+    assert_equal :struck, thread.value
+    wait_until(what: "the end of the query") { asleep.zero? }
+    Heddle.run do
+      other = DB.connect(postgresql.url, timeout: 20, application_name: "cancelled")
+      task = Heddle.spawn { other.query("select pg_sleep(30)") }
+      wait_until(what: "the sleep") { asleep == 1 }
+      task.cancel
+      wait_until(what: "the end of the query") { asleep.zero? }
+    end
+  end
+
+  # The next user of the pool has a connection of his own, whose query nothing strikes.
+  def test_no_cancel_hits_the_next_user_of_a_pool
+    pool = DB::Pool.new(postgresql.url, size: 1, timeout: 20, application_name: "cancelled")
+    10.times do |n|
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { pool.query("select pg_sleep(30)") } }
+      assert_equal n, pool.query_value("select ?::int from pg_sleep(0.02)", n)
+    end
+    wait_until(what: "the end of the queries") { asleep.zero? }
+  ensure
+    pool&.close
+  end
+
+  # ---- scripted servers
+
+  # Connections of the script, each with what the client said first.
+  def scripted(answer: nil, welcome: Script.welcome, tls: false)
+    cancels = Thread::Queue.new
+    play = proc do |peer|
+      code, rest = peer.start
+      if tls && code == Script::TLS_REQUEST
+        peer.raw("S")
+        peer.start_tls(Certificates.context)
+        code, rest = peer.start
+      end
+      if code == Script::CANCEL_REQUEST
+        cancels << [rest, peer.socket.is_a?(OpenSSL::SSL::SSLSocket)]
+        peer.raw(answer) if answer
+        peer.socket.read if answer == ""
+      else
+        peer.raw(welcome)
+        peer.request
+        peer.socket.read
+      end
+    end
+    Script.play(play) { |server| yield server, cancels }
+  end
+
+  def strike(server, **options)
+    db = DB.connect(server.url, timeout: 20, **options)
+    assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query("select 1") } }
+    assert_predicate db, :closed?
+    db
+  end
+
+  KEY = [7].pack("N") + "abcd"
+
+  def test_the_key_goes_the_way_that_the_connection_went
+    scripted { |server, cancels| strike(server) && assert_equal([KEY, false], cancels.pop) }
+    scripted(tls: true) do |server, cancels|
+      strike(server, sslmode: "verify-full", sslrootcert: Certificates.authority_file)
+      assert_equal [KEY, true], cancels.pop
+    end
+  end
+
+  # A server that takes TLS for the log-in, and not for the cancel, must not get the key in the clear.
+  def test_no_key_in_the_clear_after_tls
+    said = Thread::Queue.new
+    count = 0
+    play = proc do |peer|
+      peer.start
+      if (count += 1) == 1
+        peer.raw("S")
+        peer.start_tls(Certificates.context)
+        peer.welcome
+        peer.request
+      else
+        peer.raw("N")
+        said << peer.socket.read
+      end
+      peer.socket.read
+    end
+    Script.play(play) do |server|
+      strike(server, sslmode: "require")
+      assert_equal "", said.pop
+    end
+  end
+
+  def test_a_server_that_has_no_cancel
+    without_key = Script.message("R", [0].pack("N")) + Script.ready
+    scripted(welcome: without_key) do |server, cancels|
+      strike(server)
+      assert_equal [1, 0], [server.accepted, cancels.size]
+    end
+    # It neither answers nor closes.
+    scripted(answer: "") do |server, cancels|
+      took = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      strike(server)
+      took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - took
+      assert_equal KEY, cancels.pop.first
+      assert_operator took, :<, 4, "the cancel has one second"
+    end
+    scripted(answer: "junk" * 1000) { |server, cancels| strike(server) && cancels.pop }
+  end
+
+  # Nothing runs on the server: there is nothing to stop.
+  def test_no_cancel_before_or_after_a_query
+    scripted do |server, cancels|
+      db = DB.connect(server.url, timeout: 20)
+      assert_raises(TypeError) { db.query("select ?", Object.new) }
+      db.close
+      db.close
+      assert_equal [1, 0], [server.accepted, cancels.size]
+    end
+  end
+
+  # A server of the same name on another address would not know the key.
+  def test_the_cancel_goes_to_the_address_that_gave_the_key
+    scripted do |server, cancels|
+      db = DB.connect("postgresql://me@localhost:#{server.port}/base", timeout: 20)
+      home = db.driver.instance_variable_get(:@login).home
+      assert_equal db.driver.stream.to_io.remote_address.ip_address, home.address
+      assert_nil home.password
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query("select 1") } }
+      assert_equal KEY, cancels.pop.first
+    end
+  end
+end

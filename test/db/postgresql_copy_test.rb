@@ -1,0 +1,334 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_server"
+
+# COPY in and out, on a real PostgreSQL: in threads and in tasks.
+module PostgreSQLCopySuite
+  include StreamHelpers
+  include PostgreSQLHelpers
+
+  # A connection to the tests' PostgreSQL.
+  def with_db(**options)
+    server = postgresql
+    work = lambda do
+      db = Heddle::DB.connect(server.url, timeout: 20, **options)
+      yield db
+    ensure
+      db&.close
+    end
+    Fiber.scheduler ? work.call : in_host(&work)
+  end
+
+  def with_table(columns = "n int, t text")
+    with_db do |db|
+      db.exec("create temporary table c (#{columns})")
+      yield db
+    end
+  end
+
+  def rows(db) = db.query("select * from c order by 1").rows
+
+  def assert_usable(db) = assert_equal(7, db.query_value("select 7"))
+
+  ROWS = [[1, "eins"], [2, nil], [3, ""], [4, "\t\n\r\\ \\N \b\f\v"], [5, "ünï \u{1f600}"], [6, "\\."], [7, "a\"b,c"]]
+    .freeze
+
+  ["", " with (format csv)", " csv", " with (format csv, delimiter ';', null 'NULL', quote '''', escape '\\')",
+    " with (delimiter '|', null 'nix')", " with delimiter as E'\\x01' null as ''''"].each_with_index do |form, index|
+    define_method(:"test_rows_in_and_out_#{index}") do
+      with_table do |db|
+        count = db.copy_in("copy c from stdin#{form}") { |copy| ROWS.each { |row| copy << row } }
+        assert_equal ROWS.size, count
+        assert_equal ROWS, rows(db)
+        out = []
+        assert_equal count, db.copy_out("copy c to stdout#{form}") { |row| out << row }
+        assert_equal ROWS.map { |n, t| [n.to_s, t] }, out
+        assert_usable(db)
+      end
+    end
+  end
+
+  def test_rows_of_the_binary_form
+    with_table do |db|
+      rows = [[[1].pack("N"), "eins"], [[2].pack("N"), nil]]
+      assert_equal 2, db.copy_in("copy c from stdin (format binary)") { |copy| rows.each { |row| copy << row } }
+      assert_equal [[1, "eins"], [2, nil]], rows(db)
+      out = []
+      assert_equal 2, db.copy_out("copy c to stdout binary") { |row| out << row }
+      assert_equal rows, out
+      assert_equal [Encoding::BINARY], out.flatten.compact.map(&:encoding).uniq
+      assert_equal 0, db.copy_in("copy c from stdin binary") { nil }
+      error = assert_raises(TypeError) { db.copy_in("copy c from stdin binary") { |copy| copy << [1, "x"] } }
+      assert_match(/value 1 .* Integer: .* text form/, error.message)
+      assert_usable(db)
+    end
+  end
+
+  def test_the_server_s_bytes_from_one_copy_into_another
+    %w[text csv binary].each do |format|
+      with_table do |db|
+        db.exec("insert into c select n, repeat('x', n) from generate_series(1, 2000) as n")
+        db.exec("create temporary table d (like c)")
+        pieces = []
+        db.copy_out("copy c to stdout (format #{format})", raw: true) { |bytes| pieces << bytes }
+        count = db.copy_in("copy d from stdin (format #{format})") do |copy|
+          pieces.join.b.scan(/.{1,30001}/mn) { |piece| copy.write(piece) }
+        end
+        assert_equal 2000, count
+        assert_equal 0, db.query_value("select count(*) from (table c except table d) as x")
+      end
+    end
+  end
+
+  def test_values_of_all_classes
+    columns = "i bigint, f float8, b bool, n numeric, t timestamptz, d date, a int[], j json, y bytea, s text"
+    with_table(columns) do |db|
+      row = [2**40, 0.1, true, BigDecimal("1.50"), Time.utc(2024, 2, 29, 1, 2, 3.5r), Date.new(2024, 2, 29), [1, nil],
+        {"a" => "\t"}, "\0\\\xff".b, :symbol]
+      latin = [2**70, Float::INFINITY, false, 12, nil, nil, nil, nil, nil, "ü".encode("ISO-8859-1")]
+      error = assert_raises(Heddle::DB::ServerError) do
+        db.copy_in("copy c from stdin") { |copy| copy << row << latin }
+      end
+      assert_equal "22003", error.sql_state # 2**70 is no bigint
+      latin[0] = -3
+      assert_equal 2, db.copy_in("copy c from stdin") { |copy| copy << row << latin }
+      found = db.query("select i, f, b, n, t, d, a::text, j::text, y, s from c order by i desc").rows
+      assert_equal [2**40, 0.1, true, BigDecimal("1.5"), row[4], row[5], "{1,NULL}", "{\"a\":\"\\t\"}", row[8],
+        "symbol"], found[0]
+      assert_equal [-3, Float::INFINITY, false, 12, nil, nil, nil, nil, nil, "ü"], found[1]
+    end
+  end
+
+  def test_rows_that_cannot_be_sent
+    with_table do |db|
+      count = db.copy_in("copy c from stdin") do |copy|
+        copy << [1, "a"]
+        assert_match(/3 values, and the COPY 2 columns/, assert_raises(ArgumentError) { copy << [1, 2, 3] }.message)
+        assert_raises(TypeError) { copy << [2, Object.new] }
+        assert_raises(TypeError) { copy << "text" }
+        copy << [3, "b"]
+      end
+      assert_equal [2, [[1, "a"], [3, "b"]]], [count, rows(db)]
+      assert_equal 1, db.copy_in("copy c (t) from stdin") { |copy| copy << ["only"] }
+    end
+  end
+
+  def test_an_error_of_the_block
+    with_table do |db|
+      error = assert_raises(Errno::ENOENT) do
+        db.copy_in("copy c from stdin") do |copy|
+          copy << [1, "a"]
+          File.read("/nowhere/at all")
+        end
+      end
+      refute_kind_of Heddle::DB::Error, error
+      assert_empty rows(db)
+      assert_nil(db.copy_in("copy c from stdin") { |copy| break (copy << [1, "a"]) && nil })
+      catch(:out) { db.copy_in("copy c from stdin") { |copy| throw :out if copy << [1, "a"] } }
+      assert_empty rows(db)
+      assert_usable(db)
+    end
+  end
+
+  def test_an_error_of_the_server_stops_the_block
+    with_table do |db|
+      sent = 0
+      error = assert_raises(Heddle::DB::ServerError) do
+        db.copy_in("copy c from stdin") do |copy|
+          copy << ["no number", "a"]
+          loop { copy << [sent += 1, "x" * 1000] }
+        end
+      end
+      assert_equal "22P02", error.sql_state
+      assert_equal "copy c from stdin", error.sql
+      assert_operator sent, :<, 100_000
+      assert_raises(Heddle::DB::ServerError) { db.copy_in("copy missing from stdin") { flunk } }
+      assert_raises(Heddle::DB::ServerError) { db.copy_out("copy missing to stdout") { flunk } }
+      assert_empty rows(db)
+      assert_usable(db)
+    end
+  end
+
+  def test_a_refusal_that_the_block_rescues
+    with_table do |db|
+      assert_raises(Heddle::DB::ServerError) do
+        db.copy_in("copy c from stdin") do |copy|
+          copy << ["no number", "a"]
+          200.times { copy << [1, "x" * 10_000] }
+        rescue Heddle::DB::ServerError
+          assert_raises(Heddle::DB::ServerError) { copy << [1, "a"] }
+        end
+      end
+      assert_usable(db)
+    end
+  end
+
+  def test_in_transactions
+    with_table do |db|
+      db.transaction { db.copy_in("copy c from stdin") { |copy| copy << [1, "a"] } }
+      assert_raises(Heddle::DB::TransactionError) do
+        db.transaction do
+          assert_raises(Heddle::DB::ServerError) { db.copy_in("copy c from stdin") { |copy| copy << ["x", "a"] } }
+          db.query("select 1")
+        end
+      end
+      db.transaction do
+        catch(:out) { db.transaction { db.copy_in("copy c from stdin") { throw :out } } }
+        db.copy_in("copy c from stdin") { |copy| copy << [2, "b"] }
+      end
+      assert_equal [[1, "a"], [2, "b"]], rows(db)
+    end
+  end
+
+  def test_a_deadline_in_the_block
+    with_table do |db|
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.05) { db.copy_in("copy c from stdin") { |copy| copy << [1, "a"] && sleep } }
+      end
+      assert_empty rows(db)
+      assert_usable(db)
+    end
+  end
+
+  def test_other_requests_in_the_block
+    with_table do |db|
+      kept = nil
+      db.copy_in("copy c from stdin") do |copy|
+        kept = copy
+        assert_raises(Heddle::DB::Busy) { db.query("select 1") }
+        refute_predicate db, :healthy?
+      end
+      db.query("insert into c values (1, 'a')")
+      db.copy_out("copy c to stdout") { assert_raises(Heddle::DB::Busy) { db.query("select 1") } }
+      assert_raises(Heddle::DB::StatementClosed) { kept << [1, "a"] }
+      assert_raises(Heddle::DB::StatementClosed) { kept.write("a") }
+      assert_predicate db, :healthy?
+    end
+  end
+
+  # Statements that GC frees meanwhile must not put their Close into the data.
+  def test_statements_that_are_closed_meanwhile
+    with_table do |db|
+      statements = Array.new(100) { |i| db.prepare("select #{i}") }
+      db.copy_in("copy c from stdin") do |copy|
+        50_000.times do |i|
+          copy << [i, "x"]
+          statements.pop&.close
+        end
+      end
+      assert_equal 50_000, db.query_value("select count(*) from c")
+    end
+  end
+
+  def test_a_block_that_leaves_copy_out
+    with_db do |db|
+      first = db.copy_out("copy (select generate_series(1, 10000000)) to stdout") { |row| break row }
+      assert_equal ["1"], first
+      assert_predicate db, :closed?
+    end
+    with_db do |db|
+      assert_equal ["1"], db.copy_out("copy (select 1) to stdout") { |row| break row }
+    end
+  end
+
+  def test_an_error_in_the_middle_of_copy_out
+    with_db do |db|
+      out = []
+      error = assert_raises(Heddle::DB::ServerError) do
+        db.copy_out("copy (select 1 / (n - 2000) from generate_series(1, 3000) as n) to stdout") { |row| out << row }
+      end
+      assert_equal ["22012", 1999], [error.sql_state, out.size]
+      assert_usable(db)
+    end
+  end
+
+  def test_copy_by_other_methods
+    with_table do |db|
+      [-> { db.query("copy c from stdin") }, -> { db.exec("/* x */ COPY c FROM STDIN") },
+        -> { db.query("select 1; copy c from stdin") }, -> { db.each_row("copy c from stdin") { flunk } },
+        -> { db.prepare("copy c from stdin").query }].each do |query|
+        assert_match(/copy_in/, assert_raises(ArgumentError, &query).message)
+      end
+      assert_match(/copy_out/, assert_raises(ArgumentError) { db.query("copy c to stdout") }.message)
+      assert_raises(ArgumentError) { db.copy_in("select 1") { flunk } }
+      assert_raises(ArgumentError) { db.copy_in("copy c to stdout") { flunk } }
+      assert_raises(ArgumentError) { db.copy_out("copy c to stdout; select 1") { flunk } }
+      assert_raises(ArgumentError) { db.copy_in("copy c from stdin") }
+      assert_usable(db)
+    end
+  end
+
+  # What nobody saw in the text of a statement: the link itself refuses.
+  def test_a_copy_that_nobody_expected
+    with_table do |db|
+      link = db.driver.instance_variable_get(:@link)
+      db.exec("insert into c select n, 'x' from generate_series(1, 1000) as n")
+      [link.run_text("copy c from stdin"), link.run_new("copy c from stdin", []), link.run_text("copy c to stdout"),
+        link.run_new("copy c to stdout", []), link.run_text("copy c from stdin; select 1")].each do |error|
+        assert_match(/copy_in/, error.message)
+      end
+      assert_predicate db, :healthy?
+      assert_usable(db)
+      link.send_new("copy c from stdin", [])
+      link.send_new("select 1", [])
+      assert_match(/pipeline/, assert_raises(Heddle::DB::ProtocolError) { link.receive }.message)
+    end
+  end
+
+  def test_rows_that_are_larger_than_buffers
+    with_table do |db|
+      big = "a\tb" * 1_000_000
+      assert_equal 3, db.copy_in("copy c from stdin") { |copy| 3.times { |i| copy << [i, big] } }
+      sizes = []
+      db.copy_out("copy c to stdout") { |_, text| sizes << (text == big) }
+      assert_equal [true] * 3, sizes
+      assert_usable(db)
+    end
+  end
+end
+
+%i[thread fiber].each do |wait|
+  test = Class.new(Minitest::Test) do
+    include PostgreSQLCopySuite
+
+    mode wait
+    hard_deadline 60
+
+    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
+  end
+  Object.const_set("PostgreSQLCopy#{wait.capitalize}Test", test)
+end
+
+class PostgreSQLCopyMemoryTest < Minitest::Test
+  include StreamHelpers
+  include PostgreSQLHelpers
+
+  hard_deadline 60
+
+  # The rows of a table that is larger than the memory that is allowed go through.
+  def test_memory_is_bounded
+    db = Heddle::DB.connect(postgresql.url, timeout: 30)
+    db.exec("create temporary table c (t text)")
+    text = "x" * 10_000
+    before = rss_kib
+    db.copy_in("copy c from stdin") { |copy| 30_000.times { copy << [text] } }
+    count = 0
+    db.copy_out("copy c to stdout") { |_| count += 1 }
+    assert_equal 30_000, count # 300 MB
+    assert_operator rss_kib - before, :<, 128 << 10
+  ensure
+    db&.close
+  end
+
+  def test_only_postgresql_has_it
+    db = Heddle::DB::Connection.new(Object.new.tap { |driver| def driver.description = "A base" },
+      statement_cache: :never, statement_cache_size: 1)
+    [-> { db.copy_in("x") {} }, -> { db.copy_out("x") {} }, -> { db.listen("x") }, -> { db.unlisten },
+      -> { db.notify("x") }, -> { db.wait_for_notification }, -> { db.on_notice {} }].each do |call|
+      error = assert_raises(Heddle::DB::Unsupported, &call)
+      assert_match(/A base has no .*PostgreSQL/, error.message)
+    end
+  end
+end

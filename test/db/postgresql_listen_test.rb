@@ -1,0 +1,246 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_server"
+
+# LISTEN, NOTIFY and notices, on a real PostgreSQL.
+module PostgreSQLListenSuite
+  include StreamHelpers
+  include PostgreSQLHelpers
+
+  # Two connections: one listens, one sends.
+  def with_two
+    server = postgresql
+    in_host do
+      one = Heddle::DB.connect(server.url, timeout: 20)
+      two = Heddle::DB.connect(server.url, timeout: 20)
+      yield one, two
+    ensure
+      one&.close
+      two&.close
+    end
+  end
+
+  # What runs beside the test: a task, or a thread.
+  def beside(&block)
+    Fiber.scheduler ? Heddle.spawn(&block) : Thread.new(&block)
+  end
+
+  def test_a_notification_that_comes_while_somebody_waits
+    with_two do |db, other|
+      db.listen("ch")
+      sender = beside { other.notify("ch", "hällo\n") }
+      found = db.wait_for_notification(10)
+      assert_equal ["ch", "hällo\n", other.driver.process_id], found.to_a
+      assert_equal [Encoding::UTF_8] * 2, [found.channel, found.payload].map(&:encoding)
+      sender.value
+      assert_nil db.wait_for_notification(0)
+      assert_nil db.wait_for_notification(0.01)
+      assert_equal 7, db.query_value("select 7")
+    end
+  end
+
+  # They come with the answers of queries, and between them.
+  def test_notifications_of_the_time_before
+    with_two do |db, other|
+      db.listen("ch", "Other \"one\"")
+      other.notify("ch", "1")
+      db.query("select 1")
+      other.notify("Other \"one\"", "2")
+      other.notify("ch", "3")
+      db.query("select 1")
+      other.notify("ch")
+      found = Array.new(4) { db.wait_for_notification(10) }
+      assert_equal ["1", "2", "3", ""], found.map(&:payload)
+      assert_equal "Other \"one\"", found[1].channel
+      assert_nil db.wait_for_notification(0)
+    end
+  end
+
+  # The wait sleeps in the system: it does not ask again and again.
+  def test_a_wait_does_not_poll
+    with_two do |db, other|
+      db.listen("ch")
+      db.query("select 1")
+      before = db.driver.stream.statistics
+      sender = beside { sleep(0.2) && other.notify("ch", "x") }
+      assert_equal "x", db.wait_for_notification(10).payload
+      sender.value
+      after = db.driver.stream.statistics
+      assert_operator after[:waits] - before[:waits], :<=, 2
+      assert_operator after[:receives] - before[:receives], :<=, 4
+    end
+  end
+
+  def test_a_block_gets_notifications_until_it_is_left
+    with_two do |db, other|
+      payloads = []
+      # What is sent before somebody listens is lost.
+      sender = beside { other.notify("ch", "n") until payloads.size == 5 }
+      db.listen("ch") do |notification|
+        payloads << notification.payload
+        assert_equal 7, db.query_value("select 7")
+        break if payloads.size == 5
+      end
+      sender.value
+      assert_equal ["n"] * 5, payloads
+      while db.wait_for_notification(0)
+      end
+      other.notify("ch", "late")
+      db.query("select 1")
+      assert_nil db.wait_for_notification(0) # it has stopped listening
+    end
+  end
+
+  def test_unlisten
+    with_two do |db, other|
+      db.listen("one", "two", "three").unlisten("one")
+      %w[one two three].each { |channel| other.notify(channel, channel) }
+      assert_equal %w[two three], Array.new(2) { db.wait_for_notification(10).payload }
+      db.unlisten
+      other.notify("two")
+      db.ping
+      assert_nil db.wait_for_notification(0)
+      assert_raises(ArgumentError) { db.listen }
+      assert_raises(ArgumentError) { db.listen("") }
+      assert_raises(ArgumentError) { db.notify("a\0b") }
+      assert_raises(Heddle::DB::ServerError) { db.notify("ch", "x" * 8000) }
+    end
+  end
+
+  def test_transactions
+    with_two do |db, other|
+      db.listen("ch")
+      db.transaction do
+        other.notify("ch", "x")
+        db.query("select 1")
+        assert_raises(Heddle::DB::TransactionError) { db.wait_for_notification(1) }
+      end
+      assert_equal "x", db.wait_for_notification(10).payload
+      catch(:undo) { other.transaction { other.notify("ch", "never") && throw(:undo) } }
+      other.transaction { other.notify("ch", "committed") }
+      assert_equal "committed", db.wait_for_notification(10).payload
+    end
+  end
+
+  def test_deadlines_leave_the_connection_open
+    with_two do |db, other|
+      db.listen("ch")
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { db.wait_for_notification } }
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { db.listen("ch2") { nil } } }
+      refute_predicate db, :closed?
+      other.notify("ch", "x")
+      assert_equal "x", db.wait_for_notification(10).payload
+    end
+  end
+
+  def test_a_waiting_notification_is_no_lost_connection
+    with_two do |db, other|
+      db.listen("ch")
+      other.transaction { 3.times { |i| other.notify("ch", i.to_s) } } # which come together
+      assert IO.select([db.driver.stream.to_io], nil, nil, 10)
+      assert_predicate db, :healthy?
+      assert_equal %w[0 1 2], Array.new(3) { db.wait_for_notification(10).payload }
+      other.query("select pg_terminate_backend(?)", db.driver.process_id)
+      wait_until { !db.healthy? }
+    end
+  end
+
+  def test_the_end_of_the_connection_ends_the_wait
+    with_two do |db, other|
+      db.listen("ch")
+      killer = beside { other.query("select pg_terminate_backend(?)", db.driver.process_id) }
+      error = assert_raises(Heddle::DB::ConnectionLost) { db.wait_for_notification(10) }
+      assert_match(/terminating connection/, error.message)
+      assert_predicate db, :closed?
+      killer.value
+    end
+  end
+
+  def test_only_the_newest_are_kept
+    with_two do |db, other|
+      db.listen("ch")
+      other.query("select pg_notify('ch', n::text) from generate_series(1, 10500) as n")
+      db.ping
+      seen = []
+      while (found = db.wait_for_notification(0.5))
+        seen << found.payload.to_i
+      end
+      assert_equal 10_500, seen.last
+      assert_equal seen.sort, seen
+      assert_operator seen.size, :>=, 10_000
+    end
+  end
+
+  def test_a_pool_ends_what_was_listened_to
+    server = postgresql
+    in_host do
+      pool = Heddle::DB::Pool.new(server.url, size: 1, timeout: 20)
+      other = Heddle::DB.connect(server.url, timeout: 20)
+      process = nil
+      pool.with do |db|
+        db.listen("ch")
+        process = db.driver.process_id
+        other.notify("ch", "for the one before")
+        db.ping
+      end
+      pool.with do |db|
+        assert_equal process, db.driver.process_id
+        other.notify("ch", "x")
+        db.ping
+        assert_nil db.wait_for_notification(0)
+      end
+    ensure
+      pool&.close
+      other&.close
+    end
+  end
+
+  # ---- notices
+
+  RAISE = "do $$ begin raise warning 'a %', E'\\x01' using detail = 'd', hint = 'h'; raise notice 'b'; end $$"
+
+  def test_notices
+    with_two do |db, _|
+      db.exec(RAISE) # dropped
+      seen = []
+      assert_same db, db.on_notice { |notice| seen << notice }
+      db.exec(RAISE)
+      assert_equal [["WARNING", "01000", "a \\x01", "d", "h"], ["NOTICE", "00000", "b", nil, nil]],
+        seen.map { |notice| notice.to_a.first(5) }
+      assert_match(/inline_code_block/, seen[0].context)
+      db.exec("drop table if exists missing_table")
+      assert_match(/missing_table/, seen.last.message)
+      assert_raises(Heddle::DB::ServerError) { db.exec("do $$ begin raise notice 'c'; raise exception 'x'; end $$") }
+      assert_equal "c", seen.last.message
+      db.on_notice
+      db.exec(RAISE)
+      assert_equal 4, seen.size
+    end
+  end
+
+  def test_a_handler_may_use_the_connection_and_raise
+    with_two do |db, _|
+      seen = nil
+      db.on_notice { |notice| seen = db.query_value("select ?::text", notice.message) }
+      db.exec("do $$ begin raise notice 'b'; end $$")
+      assert_equal "b", seen
+      db.on_notice { raise KeyError, "mine" }
+      assert_raises(KeyError) { db.exec("do $$ begin raise notice 'b'; end $$") }
+      assert_equal 7, db.query_value("select 7")
+    end
+  end
+end
+
+%i[thread fiber].each do |wait|
+  test = Class.new(Minitest::Test) do
+    include PostgreSQLListenSuite
+
+    mode wait
+    hard_deadline 60
+
+    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
+  end
+  Object.const_set("PostgreSQLListen#{wait.capitalize}Test", test)
+end

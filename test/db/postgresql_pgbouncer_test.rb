@@ -1,0 +1,229 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_server"
+require "support/scripted_postgresql"
+
+# PgBouncer in transaction mode, where each transaction may have another session of the server; and servers that speak
+# the protocol without all its parts.
+class PostgreSQLPgBouncerTest < Minitest::Test
+  include StreamHelpers
+  include OwnPostgreSQLHelpers
+
+  hard_deadline 60
+
+  DB = Heddle::DB
+  Script = ScriptedPostgreSQL
+
+  # @return [Servers::PgBouncer] of this process
+  def self.shared(postgresql)
+    @shared ||= Servers::PgBouncer.new(postgresql).start.tap do |server|
+      owner = Process.pid
+      at_exit { server.stop if Process.pid == owner }
+    end
+  end
+
+  def pooler
+    self.class.shared(postgresql)
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def connected(**options)
+    db = DB.connect(pooler.url, timeout: 20, **options)
+    yield db
+  ensure
+    db&.close
+  end
+
+  def test_values_transactions_and_cursors
+    connected(statement_cache: :never) do |db|
+      assert_equal [1, "a"], db.query_row("select ?::int, ?", 1, "a")
+      db.transaction do
+        db.exec("create temporary table kept (n int) on commit drop")
+        db.exec("insert into kept select generate_series(1, 5)")
+        seen = []
+        db.each_row("select n from kept order by n", fetch: 2) { |(n)| seen << n }
+        assert_equal (1..5).to_a, seen
+      end
+      assert_raises(DB::ServerError) { db.query("select nope") }
+      assert_raises(DB::ServerError) { db.transaction { db.query("select nope") } }
+      assert_equal 7, db.query_value("select 7")
+      futures = db.pipeline { |p| Array.new(5) { |n| p.query("select ?::int", n) } }
+      assert_equal (0..4).to_a, futures.map { |future| future.value[0][0] }
+    end
+  end
+
+  # Without a cache no statement has a name that another session would lack, or have already.
+  def test_no_cache_means_the_unnamed_statement_alone
+    seen = Thread::Queue.new
+    play = proc do |peer|
+      peer.welcome
+      loop do
+        peer.request.each { |type, rest| seen << [type, rest[/\A[^\0]*/]] if %w[P B C].include?(type) }
+        peer.raw(["1", "2"].map { |type| Script.message(type) }.join + Script.row("1") + Script.ready)
+      end
+    end
+    Script.play(play) do |server|
+      db = DB.connect(server.url, timeout: 20, statement_cache: :never)
+      3.times { db.query("select 1") }
+      db.close
+      assert_equal [["P", ""], ["B", ""]], Array.new(seen.size) { seen.pop }.uniq
+    end
+  end
+
+  # Four sessions of the server, twelve clients: each finds the others' sessions.
+  def test_many_clients_over_few_sessions
+    pool = DB::Pool.new(pooler.url, size: 12, timeout: 20, statement_cache: :never)
+    Heddle.run do
+      tasks = Array.new(60) do |n|
+        Heddle.spawn do
+          next pool.query_value("select ?::int", n) unless (n % 3).zero?
+
+          pool.transaction { |db| db.query_value("select ?::int", n) }
+        end
+      end
+      assert_equal (0...60).to_a, tasks.map(&:value)
+    end
+  ensure
+    pool&.close
+  end
+
+  def test_the_server_stops_an_interrupted_query
+    watcher = DB.connect(postgresql.url, timeout: 20)
+    asleep = -> { watcher.query_value("select count(*) from pg_stat_activity where wait_event = 'PgSleep'") }
+    connected { |db| assert db.ping } # starts the pooler
+    %i[thread fiber].each do |mode|
+      before = descriptor_count
+      in_mode(mode) do
+        connected do |db|
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { db.query("select pg_sleep(30)") } }
+          assert_predicate db, :closed?
+        end
+      end
+      wait_until(what: "the end of the query") { asleep.call.zero? }
+      wait_until(what: "the close of the sockets") { descriptor_count <= before } if mode == :thread
+    end
+  ensure
+    watcher&.close
+  end
+
+  def test_what_a_pooler_refuses
+    error = assert_raises(DB::LoginFailed) { DB.connect(pooler.url, timeout: 20, search_path: "public") }
+    assert_match(/startup parameter: search_path.*ignore_startup_parameters/, error.message)
+    error = assert_raises(DB::LoginFailed) do
+      DB.connect(pooler.url.sub("heddle-test", "hush"), timeout: 20)
+    end
+    refute_includes error.full_message, "hush"
+  end
+
+  # The pooler takes no protocol 3.2, and says so in its own way.
+  def test_the_old_protocol
+    connected { |db| assert_predicate db.driver.instance_variable_get(:@server), :old }
+  end
+
+  def test_sessions_that_the_pooler_ends
+    own = Servers::PgBouncer.new(postgresql).start
+    pool = DB::Pool.new(own.url, size: 2, timeout: 20)
+    assert_equal 1, pool.query_value("select 1")
+    own.stop
+    assert_raises(Errno::ECONNREFUSED) { pool.query_value("select 1") }
+  rescue Servers::Unavailable => error
+    skip error.message
+  ensure
+    pool&.close
+    own&.stop
+  end
+
+  # Sessions are shared: a name of one client must not be another's.
+  def test_statements_of_two_clients_in_one_session
+    own = Servers::PgBouncer.new(postgresql, default_pool_size: 1).start
+    clients = Array.new(3) { DB.connect(own.url, timeout: 20, statement_cache: :always) }
+    3.times do
+      clients.each_with_index { |db, n| assert_equal [n], db.query_list("select #{n}") }
+      clients.each_with_index { |db, n| assert_equal [n + 7], db.query_list("select ?::int + #{n}", 7) }
+    end
+    assert_equal [2, 2, 2], clients.map(&:cached_statements)
+  rescue Servers::Unavailable => error
+    skip error.message
+  ensure
+    clients&.each(&:close)
+    own&.stop
+  end
+
+  # Four sessions, eight clients, statements that stay prepared: each is prepared where it is missing.
+  def test_prepared_statements_over_few_sessions
+    pool = DB::Pool.new(pooler.url, size: 8, timeout: 20, statement_cache: :always)
+    Heddle.run do
+      tasks = Array.new(8) do |n|
+        Heddle.spawn { Array.new(20) { |m| pool.query_value("select ?::int + #{m % 3}", n) } }
+      end
+      tasks.each_with_index { |task, n| assert_equal Array.new(20) { |m| n + m % 3 }, task.value }
+    end
+  ensure
+    pool&.close
+  end
+
+  # ---- statements that are not where they were prepared
+
+  # Answers to the named statement: it is lost at its second use.
+  def lossy(state)
+    parses = Thread::Queue.new
+    executes = 0
+    play = proc do |peer|
+      peer.welcome
+      loop do
+        request = peer.request
+        parse = request.any? { |type, rest| type == "P" && !rest.start_with?("\0") }
+        parses << true if parse
+        executes += 1
+        lost = (state == "26000") ? !parse && executes == 2 : parse && parses.size == 1
+        if lost
+          peer.raw(Script.error(state, "not there, or there already", severity: "ERROR") + Script.ready)
+        else
+          head = parse ? Script.message("1") + Script.message("t", "\0\0") : ""
+          peer.raw(head + Script.message("2") + Script.row("1") + Script.ready)
+        end
+      end
+    end
+    Script.play(play) { |server| yield server, parses }
+  end
+
+  def test_a_statement_that_another_session_does_not_have
+    lossy("26000") do |server, parses|
+      db = DB.connect(server.url, timeout: 20, statement_cache: :always)
+      3.times { assert_equal ["1"], db.query_list("select 1") }
+      assert_equal 2, parses.size
+      db.close
+    end
+  end
+
+  # ---- servers that lack parts
+
+  # CockroachDB says in its own words that a portal cannot be left half read.
+  def test_a_server_without_portals_that_wait
+    play = proc do |peer|
+      peer.welcome({"server_version" => "13.0.0", "crdb_version" => "CockroachDB"})
+      loop do
+        request = peer.request
+        limited = request.any? { |type, rest| type == "E" && rest.unpack("Z*N").last.positive? }
+        transaction = request.any? { |type, rest| %w[P Q].include?(type) && rest.match?(/BEGIN/i) }
+        peer.raw(Script.error("0A000", "unimplemented: multiple active portals", severity: "ERROR")) if limited
+        peer.raw(Script.message("C", "BEGIN\0")) if transaction
+        peer.raw(Script.message("C", "ROLLBACK\0")) if request.last.last.match?(/ROLLBACK/i)
+        open = transaction || limited
+        peer.raw(Script.ready((limited && "E") || (open && "T") || "I"))
+      end
+    end
+    Script.play(play) do |server|
+      db = DB.connect(server.url, timeout: 20)
+      error = assert_raises(DB::ServerError) do
+        db.transaction { db.each_row("select 1", fetch: 1) { |_| flunk } }
+      end
+      assert_match(/portals/, error.message)
+      refute_predicate db, :closed?
+      db.close
+    end
+  end
+end

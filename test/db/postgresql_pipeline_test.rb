@@ -1,0 +1,177 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_server"
+require "support/shaping_proxy"
+
+# Several requests without an answer in between, and several statements in one text, on a real PostgreSQL.
+module PostgreSQLPipelineSuite
+  include StreamHelpers
+  include PostgreSQLHelpers
+  include ShapingProxies
+
+  def with_db(url = postgresql.url, **options)
+    in_host do
+      db = Heddle::DB.connect(url, timeout: 30, **options)
+      yield db
+    ensure
+      db&.close
+    end
+  end
+
+  # All requests leave in one flight, and the server sees the last one before it has answered the first.
+  def test_a_hundred_queries_wait_once
+    with_db do |db|
+      db.query("select 1")
+      before = db.driver.stream.statistics
+      values = db.pipeline(limit: 100) { |p| Array.new(100) { |i| p.query("select ?", i) } }.map { |f| f.value[0][0] }
+      after = db.driver.stream.statistics
+      assert_equal (0..99).to_a, values
+      assert_equal 1, after[:flushes] - before[:flushes]
+    end
+  end
+
+  # Both sides' sockets fill: the server's answers are read while the requests are sent.
+  def test_neither_side_waits_for_the_other
+    with_db do |db|
+      big = "x" * 3_000_000
+      futures = db.pipeline(limit: 20) { |p| Array.new(20) { p.query("select ?::text || 'y'", big) } }
+      assert_equal [3_000_001], futures.map { |future| future.value[0][0].bytesize }.uniq
+    end
+  end
+
+  # One after another they would take a hundred times as long. The test above counts the flights.
+  def test_a_slow_network
+    proxy = shaping_proxy(postgresql, delay: 0.02)
+    url = postgresql.url.sub(/@.*\//, "@#{proxy.host}:#{proxy.port}/")
+    with_db(url) do |db|
+      db.query("select 1")
+      one = measure { db.query("select 1") }
+      hundred = measure { db.pipeline(limit: 100) { |p| 100.times { |i| p.query("select ?", i) } } }
+      assert_operator hundred, :<, 10 * one
+    end
+  end
+
+  def measure
+    before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    yield
+    Process.clock_gettime(Process::CLOCK_MONOTONIC) - before
+  end
+
+  def test_errors_outside_a_transaction_stop_nothing
+    with_db do |db|
+      futures = db.pipeline do |p|
+        ["select 1", "select 1/0", "select 2", "selekt", "select 3"].map { |sql| p.query(sql) } <<
+          p.query("select ?", Object.new) << p.query("select 4")
+      end
+      outcomes = futures.map do |future|
+        future.value[0][0]
+      rescue Heddle::DB::ServerError => error
+        error.sql_state
+      rescue TypeError => error
+        error.class
+      end
+      assert_equal [1, "22012", 2, "42601", 3, TypeError, 4], outcomes
+      assert_predicate db, :healthy?
+    end
+  end
+
+  def test_nothing_runs_behind_an_error_in_a_transaction
+    with_db do |db|
+      db.exec("create temporary table p (n int)")
+      futures = nil
+      assert_raises(Heddle::DB::TransactionError) do
+        db.transaction do
+          futures = db.pipeline do |p|
+            ["insert into p values (1)", "select 1/0", "insert into p values (2)", "select 1"]
+              .map { |sql| p.query(sql) }
+          end
+        end
+      end
+      assert_equal 1, futures[0].value.affected_rows
+      assert_equal "22012", assert_raises(Heddle::DB::ServerError) { futures[1].value }.sql_state
+      futures[2..].each do |future|
+        assert_match(/not run.*division by zero/, assert_raises(Heddle::DB::TransactionError) { future.value }.message)
+      end
+      assert_equal 0, db.query_value("select count(*) from p")
+    end
+  end
+
+  # The Close of a statement goes in front of the next request, where an error does not make the server pass over it.
+  def test_closes_ride_in_front
+    with_db do |db|
+      statements = Array.new(5) { |i| db.prepare("select #{i}, 'closes ride'") }
+      before = db.driver.stream.statistics[:flushes]
+      statements.each(&:close)
+      assert_equal 5, db.driver.closes
+      assert_raises(Heddle::DB::ServerError) { db.query("select 1/0") }
+      assert_equal 0, db.driver.closes
+      assert_equal 1, db.driver.stream.statistics[:flushes] - before
+      left = "select count(*) from pg_prepared_statements where statement like '%closes' || ' ride%'"
+      assert_equal 0, db.query_value(left)
+      assert_predicate db, :healthy?
+    end
+  end
+
+  # ---- several statements in one text
+
+  def test_results_follow_one_another
+    with_db do |db|
+      first = db.query("create temporary table s (n int); insert into s values (1), (2); select n, 'x' as t from s; " \
+        "select 1 where false;")
+      results = [first]
+      results << results.last.following while results.last.following
+      assert_equal [[], [], [[1, "x"], [2, "x"]], []], results.map(&:rows)
+      assert_equal [0, 2, 0, 0], results.map(&:affected_rows)
+      assert_equal %w[n t], results[2].fields
+      assert_equal [false, false, true, true], results.map(&:rows?)
+    end
+  end
+
+  # They are one transaction of the server's.
+  def test_an_error_undoes_the_others
+    with_db do |db|
+      db.exec("create temporary table s (n int)")
+      error = assert_raises(Heddle::DB::ServerError) { db.query("insert into s values (1); select 1/0; select 2") }
+      assert_equal "22012", error.sql_state
+      assert_equal 0, db.query_value("select count(*) from s")
+    end
+  end
+
+  def test_several_statements_and_transactions
+    with_db do |db|
+      db.exec("create temporary table s (n int)")
+      db.transaction do
+        assert_raises(Heddle::DB::TransactionError) { db.query("select 1; commit") }
+        assert_raises(Heddle::DB::TransactionError) { db.query("insert into s values (1); rollback; select 1") }
+        db.query("insert into s values (1); insert into s values (2)")
+      end
+      assert_equal 2, db.query_value("select count(*) from s")
+      assert_raises(Heddle::DB::ServerError) { db.query("select ?; select ?", 1, 2) }
+    end
+  end
+
+  def test_empty_texts
+    with_db do |db|
+      ["", " ", ";", "-- nothing", "/* nothing */;;"].each do |sql|
+        result = db.query(sql)
+        assert_equal [[], false, 0, nil], [result.rows, result.rows?, result.affected_rows, result.following], sql
+      end
+      assert_equal 7, db.query_value("select 7;")
+      assert_equal 7, db.query_value("select 7; -- behind it")
+    end
+  end
+end
+
+%i[thread fiber].each do |wait|
+  test = Class.new(Minitest::Test) do
+    include PostgreSQLPipelineSuite
+
+    mode wait
+    hard_deadline 60
+
+    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
+  end
+  Object.const_set("PostgreSQLPipeline#{wait.capitalize}Test", test)
+end
