@@ -39,11 +39,11 @@ class TestSummary
   def print(seconds:)
     puts "", "== What ran where (runs; F failures, E errors, S skips)", ""
     table
-    list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
-    list("Failed", failed)
-    list("Failed beside others, and was run again alone", again)
-    list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
     list("Skipped", skipped)
+    list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
+    list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
+    list("Failed beside others, and was run again alone", again)
+    list("Failed", failed) # last: where only the end of the output is kept, this is what its reader needs
     puts "", "#{(seconds / 60).floor} min #{(seconds % 60).round} s"
     puts format("%d runs, %d assertions, %d failures, %d errors, %d skips",
       *totals.values_at("runs", "assertions", "failures", "errors", "skips"))
@@ -121,14 +121,15 @@ class TestSummary
     end
   end
 
-  # One line a test and reason, with the places.
+  # One line for all tests of a class that were skipped for the same reason, with the places.
   def skipped
     skips = classes.flat_map do |row|
-      row["skips"].map do |skip|
-        ["#{row["class"]}##{skip["test"]}: #{skip["reason"].lines.first&.strip}", where(row).join(" ")]
-      end
+      row["skips"].map { |skip| [row["class"], skip["reason"].lines.first&.strip, skip["test"], where(row).join(" ")] }
     end
-    skips.group_by(&:first).map { |text, places| "#{text} (#{places.map(&:last).uniq.join(", ")})" }.sort
+    skips.group_by { |name, reason| [name, reason] }.map { |(name, reason), members|
+      tests, places = members.map { |_, _, test, place| [test, place] }.transpose.map(&:uniq)
+      "#{name}#{tests.one? ? "##{tests.first}" : ", #{tests.size} tests"}: #{reason} (#{places.join(", ")})"
+    }.sort
   end
 
   def list(title, lines)
