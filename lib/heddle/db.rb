@@ -15,6 +15,7 @@ module Heddle
   #   db.transaction { db.exec("update t set name = ? where id = ?", "x", 7) }
   module DB
     autoload :Address, File.expand_path("db/address", __dir__)
+    autoload :AtomicPipeline, File.expand_path("db/atomic_pipeline", __dir__)
     autoload :BoundStatement, File.expand_path("db/bound_statement", __dir__)
     autoload :Column, File.expand_path("db/column", __dir__)
     autoload :Connection, File.expand_path("db/connection", __dir__)
@@ -24,6 +25,7 @@ module Heddle
     autoload :List, File.expand_path("db/list", __dir__)
     autoload :Options, File.expand_path("db/options", __dir__)
     autoload :Pipeline, File.expand_path("db/pipeline", __dir__)
+    autoload :Pipelines, File.expand_path("db/pipelines", __dir__)
     autoload :Placeholders, File.expand_path("db/placeholders", __dir__)
     autoload :PoolStatement, File.expand_path("db/pool_statement", __dir__)
     autoload :Pool, File.expand_path("db/pool", __dir__)

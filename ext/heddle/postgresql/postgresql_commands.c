@@ -178,26 +178,32 @@ static void put_execution(struct postgresql_link *link, struct pg_span portal, u
     postgresql_check(pg_put_sync(&link->request));
 }
 
+void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
+{
+    uint32_t parameters;
+    sql = native_sql(link, sql_string(sql), &parameters);
+    struct postgresql_arguments ready;
+    postgresql_arguments(link, arguments, &ready);
+    check_count(parameters, ready.count);
+    struct pg_span portal = NIL_P(name) ? no_name : span_of(name);
+    postgresql_check(pg_put_parse(&link->request, no_name, span_of(sql), ready.types, ready.count));
+    postgresql_put_bind(link, portal, no_name, &ready, NULL);
+    postgresql_check(pg_put_describe(&link->request, PG_PORTAL, portal));
+    postgresql_check(pg_put_execute(&link->request, portal, rows));
+    RB_GC_GUARD(sql);
+    RB_GC_GUARD(name);
+    RB_GC_GUARD(ready.holder);
+}
+
 // Everything that may raise for the caller's fault comes before the first byte is sent.
 static VALUE send_new_body(struct postgresql_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
-    uint32_t parameters;
-    VALUE sql = native_sql(link, sql_string(exchange->arguments[0]), &parameters);
-    struct postgresql_arguments ready;
-    postgresql_arguments(link, exchange->arguments[1], &ready);
-    check_count(parameters, ready.count);
-    struct pg_span portal = no_name;
-    if (!NIL_P(exchange->arguments[2])) portal = span_of(exchange->arguments[2]);
-    postgresql_check(pg_put_parse(&link->request, no_name, span_of(sql), ready.types, ready.count));
-    postgresql_put_bind(link, portal, no_name, &ready, NULL);
-    postgresql_check(pg_put_describe(&link->request, PG_PORTAL, portal));
-    put_execution(link, portal, exchange->number);
+    postgresql_put_new(link, exchange->arguments[0], exchange->arguments[1], exchange->arguments[2], exchange->number);
+    postgresql_check(pg_put_sync(&link->request));
     exchange->unsent = false;
     postgresql_send(link, 1);
-    RB_GC_GUARD(sql);
-    RB_GC_GUARD(ready.holder);
     return Qnil;
 }
 

@@ -405,4 +405,5 @@ void Init_heddle_postgresql(void)
     postgresql_login_init();
     postgresql_commands_init();
     postgresql_copy_init();
+    postgresql_pipeline_init();
 }

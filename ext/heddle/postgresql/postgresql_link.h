@@ -1,7 +1,7 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this room share. postgresql_link.c has
 // the messages and the exchanges, postgresql_parameters.c and postgresql_values.c what goes in and comes out,
-// postgresql_results.c whole replies, postgresql_login.c and postgresql_commands.c the methods of
-// Heddle::DB::PostgreSQL::Link. Ruby decides what is asked when (lib/heddle/db/postgresql).
+// postgresql_results.c whole replies, postgresql_login.c, postgresql_commands.c and postgresql_pipeline.c the methods
+// of Heddle::DB::PostgreSQL::Link. Ruby decides what is asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 #define HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 
@@ -226,6 +226,16 @@ VALUE postgresql_error_value(struct pg_message message);
 // none. `prepared` gets the description of a statement's parameters; nil for none.
 VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared);
 
+// Reads up to the next ReadyForQuery: a Heddle::DB::Result of each of `count` statements that had one Sync. After an
+// error only the results before it; `error` gets it, nil for none.
+VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error);
+
+// ---- postgresql_commands.c
+
+// Parse, Bind, Describe and Execute of a statement that is not kept, into link->request. `name` of its portal, nil for
+// none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
+void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
+
 // ---- postgresql_copy.c
 
 // Ends a COPY that no method for COPY has begun, whose data may come from the client: refuses to send any.
@@ -241,6 +251,7 @@ void postgresql_values_init(void);
 void postgresql_results_init(void);
 void postgresql_commands_init(void);
 void postgresql_copy_init(void);
+void postgresql_pipeline_init(void);
 
 // Looks up the classes of Ruby that values are made of, once they are loaded.
 void postgresql_parameters_classes(void);

@@ -207,6 +207,7 @@ struct reply {
     VALUE *known, prepared;
     VALUE shape, rows;
     VALUE first, last, error;
+    VALUE each; // Array of the results of a pipeline's statements, which do not follow one another; 0 for none
     bool fatal; // the server closes the connection behind the error
 };
 
@@ -223,9 +224,13 @@ static bool is_fatal(struct pg_message message)
 static void end_result(struct reply *reply, uint64_t affected)
 {
     VALUE result = result_new(reply->shape, reply->rows, affected);
-    if (reply->last) rb_ivar_set(reply->last, id_following, result);
-    if (!reply->first) reply->first = result;
-    reply->last = result;
+    if (reply->each) {
+        rb_ary_push(reply->each, result);
+    } else {
+        if (reply->last) rb_ivar_set(reply->last, id_following, result);
+        if (!reply->first) reply->first = result;
+        reply->last = result;
+    }
     reply->shape = reply->rows = Qnil;
 }
 
@@ -293,6 +298,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_CLOSE_COMPLETE:
         return true;
     case PG_COPY_IN_RESPONSE:
+        if (reply->each) postgresql_violated(link, "began a COPY in the middle of a pipeline");
         if (!reply->error) reply->error = postgresql_copy_refused();
         postgresql_refuse_copy(link);
         return true;
@@ -307,16 +313,21 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     }
 }
 
-VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared)
+static void read_reply(struct postgresql_link *link, struct reply *reply)
 {
     if (!link->owed) rb_raise(rb_eRuntimeError, "no reply is owed");
-    struct reply reply = {.known = known, .prepared = prepared, .shape = Qnil, .rows = Qnil};
     link->suspended = false;
-    while (read_message(link, &reply))
+    while (read_message(link, reply))
         continue;
-    if (reply.fatal) return reply.error; // no ReadyForQuery will come
+    if (reply->fatal) return; // no ReadyForQuery will come
     link->owed--;
     stream_replied(stream_of(link->stream), 1);
+}
+
+VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared)
+{
+    struct reply reply = {.known = known, .prepared = prepared, .shape = Qnil, .rows = Qnil};
+    read_reply(link, &reply);
     RB_GC_GUARD(reply.shape);
     RB_GC_GUARD(reply.rows);
     RB_GC_GUARD(reply.first);
@@ -324,6 +335,22 @@ VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE p
     RB_GC_GUARD(reply.error);
     if (reply.error) return reply.error;
     return reply.first ? reply.first : result_new(Qnil, Qnil, 0);
+}
+
+VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error)
+{
+    VALUE results = rb_ary_new_capa((long)count);
+    struct reply reply = {.prepared = Qnil, .shape = Qnil, .rows = Qnil, .each = results};
+    read_reply(link, &reply);
+    *error = reply.error ? reply.error : Qnil;
+    size_t came = (size_t)RARRAY_LEN(results);
+    if (reply.error ? came > count : came != count)
+        postgresql_violated(link, "answered another number of statements than it was sent");
+    RB_GC_GUARD(reply.shape);
+    RB_GC_GUARD(reply.rows);
+    RB_GC_GUARD(reply.error);
+    RB_GC_GUARD(results);
+    return results;
 }
 
 void postgresql_results_init(void)

@@ -14,6 +14,7 @@ module Heddle
     # A statement is sent twice only if the server reports that it did not begin it.
     class Connection
       include Transactions
+      include Pipelines
       include PostgreSQL::Copy
       include PostgreSQL::Listening
       include PostgreSQL::Notices
@@ -175,24 +176,6 @@ module Heddle
         sql = text_of(sql)
         sql = (sql.frozen? ? sql : sql.dup.freeze)
         Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
-      end
-
-      # Sends several queries before it reads the first answer. The queries are independent: an error of one does not
-      # stop the others. In a transaction each query is sent after the answer to the one before. If the server ends the
-      # transaction with an error, the other queries are not sent, and their futures raise {TransactionError}.
-      #
-      # @param limit [Integer] the most queries without an answer
-      # @yieldparam pipeline [Pipeline] its #query returns a {Pipeline::Future}
-      # @return the block's value, after all answers
-      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}; the future's value raises
-      #   the ServerError of its query
-      def pipeline(limit: 64)
-        raise ArgumentError, "a pipeline needs a block: db.pipeline { |p| p.query(…) }" unless block_given?
-
-        pipeline = Pipeline.new(limit, method(:resolved)) { |requests| send_batch(requests) }
-        value = yield pipeline
-        pipeline.finish
-        value
       end
 
       # @return [Boolean] whether the server answers
@@ -469,34 +452,6 @@ module Heddle
       ensure
         cursor.close
         watch&.done(nil)
-      end
-
-      def send_batch(requests)
-        watches = requests.map { |sql, _| watch_for(sql) } if QueryListeners.anyone
-        return talk { run_batch(requests) } unless watches&.any?
-
-        started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-        begin
-          results = talk { run_batch(requests) }
-        rescue Exception => error # standard:disable Lint/RescueException
-          raise
-        ensure
-          seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
-          watches.each_with_index do |watch, index|
-            watch.seconds = seconds
-            watch.done(error || results[index]) if error || results
-          end
-        end
-        results
-      end
-
-      # Runs a batch of a pipeline, and returns results and errors.
-      def run_batch(requests)
-        kinds = requests.map { |sql, _| @driver.kind(sql) }
-        requests.each_with_index { |(sql, _), index| check_transaction(kinds[index], sql) }
-        @cache.clear if kinds.any? { |kind| @driver.invalidates?(kind) }
-        plain = kinds.all? { |kind| kind == :plain || kind == :session }
-        @driver.batch(requests, plain) { |result, index| note_answer(result, requests[index].first) }
       end
 
       # Raises a server's error.

@@ -76,6 +76,13 @@ module Heddle
       #   @yieldparam index [Integer] of the request
       #   @yieldreturn [Exception, nil] what the requests that are not sent yet end with, instead of being sent
       #   @return [Array<Result, Exception>]
+      # @!method atomic_batch(requests)
+      #   Sends several statements at once, as one transaction of their own. Only a driver whose database can do so has
+      #   this method.
+      #   @param requests [Array<(String, Array)>] SQL and arguments; none of the kind :commit
+      #   @return [(Array<Result>, nil), (Array<Result>, ServerError)] the results; before an error those of the
+      #     statements that it has undone, or all of them if the commit failed
+      #   @raise [ArgumentError, TypeError, EncodingError] nothing was sent
       # @!method begin_transaction(isolation:, read_only:, deferrable:)
       #   @param isolation [Symbol, nil]
       #   @return [Array<Result, ServerError>]

@@ -39,11 +39,14 @@ module Heddle
       # @return [Integer, nil] the position in {#sql}, in characters from 1
       attr_reader :position
 
+      # @return [Integer, nil] which statement of an atomic pipeline failed, from 1; nil elsewhere, and for the commit
+      attr_reader :statement_number
+
       # @return [String, nil] the object that the error is about
       attr_reader :schema, :table, :column, :constraint
 
       # @api private
-      attr_writer :sql
+      attr_writer :sql, :statement_number
 
       # @return [Boolean] whether the same transaction may well succeed when it is run again: a deadlock, a conflict
       #   with another transaction, a wait for a lock that took too long
@@ -74,7 +77,8 @@ module Heddle
       private
 
       def asides
-        [("detail: #{detail}" if detail), ("hint: #{hint}" if hint), *marked_line].compact
+        [("in statement #{statement_number} of the pipeline" if statement_number), ("detail: #{detail}" if detail),
+          ("hint: #{hint}" if hint), *marked_line].compact
       end
 
       # The line, and a line with the caret under it.

@@ -14,10 +14,10 @@ module Heddle
         # @return [Result] waits for the answer if necessary
         # @raise [ServerError] when the server refused the query
         def value
-          @pipeline.finish unless @result
+          @pipeline.answer unless @result
           raise @result if @result.is_a?(Exception)
 
-          @result || raise(ConnectionLost, "no answer to this query: the connection was closed first")
+          @result || raise(ConnectionLost, "no answer to this query: its pipeline ended before one came")
         end
 
         # @api private
@@ -31,6 +31,7 @@ module Heddle
       private_constant :BYTES
 
       # @api private
+      # @yield [requests] runs them, and yields what their futures resolve to
       def initialize(limit, resolve, &run)
         unless limit.is_a?(Integer) && limit.between?(1, 100)
           raise ArgumentError, "limit: must be a number of queries from 1 to 100, not #{limit.inspect}"
@@ -54,10 +55,13 @@ module Heddle
         @requests << [sql, arguments]
         @futures << future
         @bytes += sql.bytesize + arguments.sum { |argument| argument.is_a?(String) ? argument.bytesize : 8 }
-        finish if @requests.size >= @limit || @bytes >= BYTES
+        finish if full?
         future
       end
       ruby2_keywords :query
+
+      # @api private for a future
+      def answer = finish
 
       # Waits for all answers.
       #
@@ -67,9 +71,13 @@ module Heddle
         @requests, @futures, @bytes = [], [], 0
         return self if requests.empty?
 
-        @run.call(requests).each_with_index { |result, index| futures[index].resolve(result) }
+        @run.call(requests) { |results| results.each_with_index { |result, index| futures[index].resolve(result) } }
         self
       end
+
+      private
+
+      def full? = @requests.size >= @limit || @bytes >= BYTES
     end
   end
 end

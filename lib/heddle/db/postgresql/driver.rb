@@ -205,6 +205,8 @@ module Heddle
           results
         end
 
+        def atomic_batch(requests) = @link.run_atomic(requests)
+
         # ---- COPY, notifications, notices
 
         # @return [CopyIn, ServerError]
