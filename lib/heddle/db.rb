@@ -7,7 +7,8 @@ module Heddle
   # Database clients that speak the wire protocol themselves. Every statement is prepared, closes of prepared statements
   # need no packets of their own, transactions nest, and every operation ends in time.
   #
-  # Each database has a file lib/heddle/db/SCHEME.rb that registers a driver; {Connection} is their common part.
+  # Each database has a file lib/heddle/db/SCHEME.rb that registers a driver; {Connection} is their common part, which
+  # knows them by {Driver} only.
   #
   # @example
   #   db = Heddle::DB.connect("mysql://user:password@127.0.0.1/base", timeout: 2)
@@ -19,10 +20,14 @@ module Heddle
     autoload :BoundStatement, File.expand_path("db/bound_statement", __dir__)
     autoload :Column, File.expand_path("db/column", __dir__)
     autoload :Connection, File.expand_path("db/connection", __dir__)
+    autoload :Copy, File.expand_path("db/copy", __dir__)
     autoload :Driver, File.expand_path("db/driver", __dir__)
+    autoload :Databases, File.expand_path("db/databases", __dir__)
     autoload :Duration, File.expand_path("db/duration", __dir__)
     autoload :Fields, File.expand_path("db/fields", __dir__)
     autoload :List, File.expand_path("db/list", __dir__)
+    autoload :Listening, File.expand_path("db/listening", __dir__)
+    autoload :Notices, File.expand_path("db/notices", __dir__)
     autoload :Options, File.expand_path("db/options", __dir__)
     autoload :Pipeline, File.expand_path("db/pipeline", __dir__)
     autoload :Pipelines, File.expand_path("db/pipelines", __dir__)
@@ -37,8 +42,10 @@ module Heddle
     autoload :Statement, File.expand_path("db/statement", __dir__)
     autoload :StatementCache, File.expand_path("db/statement_cache", __dir__)
     autoload :Tables, File.expand_path("db/tables", __dir__)
+    autoload :TimeZone, File.expand_path("db/time_zone", __dir__)
     autoload :Transactions, File.expand_path("db/transactions", __dir__)
     autoload :VirtualStatement, File.expand_path("db/virtual_statement", __dir__)
+    autoload :WireDriver, File.expand_path("db/wire_driver", __dir__)
 
     @drivers = {}
 
@@ -99,8 +106,9 @@ module Heddle
       # connection that runs it keeps it prepared, among the statements of +statement_cache_size+, unless
       # +statement_cache+ is :never.
       #
-      # @param texts [Hash{Symbol => String}] :mysql, :mariadb (else :mysql is used), :postgresql
-      # @yieldparam database_type [:mysql, :mariadb, :postgresql]
+      # @param texts [Hash{Symbol => String}] by {Connection#database_type}; for :mariadb that of :mysql is used, unless
+      #   it has its own
+      # @yieldparam database_type [Symbol]
       # @yieldreturn [String] the text; the block is called once for each database
       # @return [VirtualStatement]
       # @raise [ArgumentError] without texts and block, or with an unknown database
@@ -161,9 +169,8 @@ module Heddle
 
       def driver_for(scheme)
         @drivers[scheme] || begin
-          known = /\A[a-z0-9]+\z/.match?(scheme) && File.exist?(File.expand_path("db/#{scheme}.rb", __dir__))
-          unless known
-            raise ArgumentError, "no driver for #{scheme.inspect}: the schemes are mysql, mariadb and postgresql"
+          unless Databases::SCHEMES.include?(scheme)
+            raise ArgumentError, "no driver for #{scheme.inspect}: the schemes are #{Databases::SCHEMES.join(", ")}"
           end
 
           require_relative "db/#{scheme}"

@@ -9,14 +9,11 @@ module Heddle
     #
     # @api private
     module Address
-      EXAMPLE = "mysql://user:password@host/base"
-      ENCODE = "write #{EXAMPLE}, and special characters of the password encoded: / as %2F, ? as %3F, # as %23, " \
-        "@ as %40, % as %25"
+      ENCODE = "write #{Databases::EXAMPLE}, and special characters of the password encoded: / as %2F, ? as %3F, " \
+        "# as %23, @ as %40, % as %25"
       # RFC 3986, 3.1.
       SCHEME = /\A([A-Za-z][A-Za-z0-9+.-]*):/
-      # "host=… dbname=…": the other form that libpq takes.
-      PAIRS = /\A\s*[A-Za-z_][A-Za-z0-9_]*\s*=/
-      private_constant :EXAMPLE, :ENCODE, :SCHEME, :PAIRS
+      private_constant :ENCODE, :SCHEME
 
       class << self
         # @param url [String, URI]
@@ -24,12 +21,13 @@ module Heddle
         # @raise [ArgumentError]
         def scheme(url)
           unless url.is_a?(String) || url.is_a?(URI)
-            raise ArgumentError, "the address of a database is a URL such as #{EXAMPLE}, not #{of_class(url)}"
+            raise ArgumentError,
+              "the address of a database is a URL such as #{Databases::EXAMPLE}, not #{of_class(url)}"
           end
 
-          return "postgresql" if url.to_s.match?(PAIRS)
-
-          url.to_s[SCHEME, 1]&.downcase || raise(ArgumentError, "#{shown(url)} has no scheme of a database: #{ENCODE}")
+          _, scheme = Databases::FORMS.find { |form, _| form.match?(url.to_s) }
+          scheme || url.to_s[SCHEME, 1]&.downcase ||
+            raise(ArgumentError, "#{shown(url)} has no scheme of a database: #{ENCODE}")
         end
 
         # @param url [String, URI]

@@ -1,23 +1,19 @@
 # frozen_string_literal: true
 
-require_relative "postgresql/copy"
-require_relative "postgresql/listening"
-require_relative "postgresql/notices"
-
 module Heddle
   module DB
     # A connection to a database, for one fiber or thread at a time. Values are bound to parameters, and never inserted
     # into the text of a statement.
     #
     # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection: its next bytes could be
-    # the answer to an earlier query. If possible, a second connection tells the server to stop the query (KILL QUERY).
+    # the answer to an earlier query. If possible, a second connection tells the server to stop the query.
     # A statement is sent twice only if the server reports that it did not begin it.
     class Connection
       include Transactions
       include Pipelines
-      include PostgreSQL::Copy
-      include PostgreSQL::Listening
-      include PostgreSQL::Notices
+      include Copy
+      include Listening
+      include Notices
       include QueryListeners
       include Tables
 
@@ -75,7 +71,7 @@ module Heddle
         names.map { |name| @driver.quote_identifier(name) }.join(".")
       end
 
-      # @return [:mysql, :mariadb, :postgresql]
+      # @return [Symbol] the database: :mysql, :mariadb, :postgresql; the server's own answer, not the scheme of the URL
       def database_type
         @driver.database_type
       end
@@ -246,7 +242,7 @@ module Heddle
         @driver.forked?
       end
 
-      # @return [MySQL::Driver] what is the database's own
+      # @return [Driver] what is the database's own
       attr_reader :driver
 
       # @api private for a pool, which is told of transactions
@@ -273,11 +269,11 @@ module Heddle
 
       private
 
-      # Raises unless the database has the method.
-      def need_driver(method, needed)
+      # Raises unless the driver has the method of {Driver} that not all databases can have.
+      def need_driver(method, needed = method)
         return if @driver.respond_to?(needed)
 
-        raise Unsupported.new("#{@driver.description} has no #{method}: it is PostgreSQL's alone", method)
+        raise Unsupported.new("#{@driver.description} has no #{method}: not every database can do that", method)
       end
 
       # All requests go through here: only the owner makes requests, one after another, each to its end.

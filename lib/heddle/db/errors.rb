@@ -21,7 +21,17 @@ module Heddle
     class ServerError < StandardError
       include Error
 
-      # @return [Integer, nil] the server's number of the error; nil for PostgreSQL, which has none
+      # For drivers in Ruby; those in C set the same variables.
+      #
+      # @param message [String] the server's, with control characters as \\xNN
+      # @param attributes [Hash{Symbol => Object}] +code:+, +sql_state:+ and the others that this class can read
+      # @api private
+      def initialize(message = nil, **attributes)
+        super(message)
+        attributes.each { |name, value| instance_variable_set(:"@#{name}", value) }
+      end
+
+      # @return [Integer, nil] the server's number of the error; nil for databases without numbers
       attr_reader :code
 
       # @return [String] five characters, as in the SQL standard
@@ -30,7 +40,7 @@ module Heddle
       # @return [String, nil] the statement
       attr_reader :sql
 
-      # @return [String, nil] PostgreSQL's detail; the following attributes are PostgreSQL's, too
+      # @return [String, nil] more about the error; not all databases have this and the following attributes
       attr_reader :detail
 
       # @return [String, nil] what the server suggests
@@ -112,7 +122,7 @@ module Heddle
     # A CHECK constraint of the table does not hold.
     class CheckViolation < ConstraintViolation; end
 
-    # A row conflicts with another one; PostgreSQL alone.
+    # A row conflicts with another one by a rule that compares whole rows, such as ranges that overlap.
     class ExclusionViolation < ConstraintViolation; end
 
     # Another transaction changed rows that this transaction read. Run the transaction again.

@@ -7,7 +7,7 @@ require_relative "mysql/error_classes"
 require_relative "mysql/login"
 require_relative "mysql/option_checks"
 require_relative "mysql/killer"
-require_relative "mysql/session"
+require_relative "mysql/session_zone"
 require_relative "mysql/session_state"
 
 module Heddle
@@ -19,7 +19,7 @@ module Heddle
         {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
          "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
       Link.know_classes
-      private_constant :Link, :Login, :Session, :SessionState
+      private_constant :Link, :Login, :SessionState, :SessionZone
     end
 
     register "mysql", MySQL::Driver

@@ -19,7 +19,7 @@ module Heddle
       #
       # @param limit [Integer, nil] the most queries without an answer; nil: 64, or all of an atomic pipeline, which
       #   takes no limit
-      # @param atomic [Boolean] PostgreSQL only
+      # @param atomic [Boolean] {Unsupported} where the database does not have it
       # @yieldparam pipeline [Pipeline] its #query returns a {Pipeline::Future}
       # @return the block's value, after all answers
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}. If not +atomic+,

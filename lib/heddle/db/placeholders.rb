@@ -45,7 +45,7 @@ module Heddle
         count = 0
         text = replaced do |name, length|
           next if name
-          next "?" if length == 2 # how PostgreSQL's operators with a question mark are written beside placeholders
+          next "?" if length == 2 # ??: how an operator with a question mark is written beside placeholders
 
           count += 1
           mark(values[count - 1]) if count <= values.size
@@ -73,7 +73,7 @@ module Heddle
         raise ArgumentError, "the statement has no parameter #{shown(unknown)}: it has #{shown(names)}"
       end
 
-      # With names, PostgreSQL's question marks are operators.
+      # Where placeholders are numbers, a question mark beside names is an operator.
       def mixed? = !@numbered && @found.any? { |name, _| name.nil? }
 
       def shown(names) = names.map { |name| ":#{name}" }.join(", ")

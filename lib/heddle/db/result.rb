@@ -2,10 +2,29 @@
 
 module Heddle
   module DB
-    # The result of a statement: rows, or the number of changed rows. Drivers do not set rare attributes: an object with
-    # few variables needs no extra memory.
+    # The result of a statement: rows, or the number of changed rows.
     class Result
       include Enumerable
+
+      # For drivers in Ruby; those in C set the same variables. Rare attributes are not set: an object with few
+      # variables needs no extra memory.
+      #
+      # @param columns [Array<Column>, #to_a, nil] nil for a statement without rows. An object with +to_a+ (an Array of
+      #   Column) and +names+ (an Array of String) makes them when they are wanted
+      # @param rows [Array<Array>, nil] nil for a statement without rows
+      # @param affected_rows [Integer]
+      # @param last_insert_id [Integer, nil]
+      # @param warnings [Integer]
+      # @param following [Result, nil]
+      # @api private
+      def initialize(columns: nil, rows: nil, affected_rows: 0, last_insert_id: nil, warnings: 0, following: nil)
+        columns.is_a?(Array) ? @columns = columns : @shape = columns
+        @rows = rows
+        @affected_rows = affected_rows
+        @last_insert_id = last_insert_id if last_insert_id
+        @warnings = warnings if warnings > 0
+        @following = following if following
+      end
 
       # @return [Array<Array>] empty for a statement without rows
       def rows
@@ -16,7 +35,7 @@ module Heddle
       # @return [Integer] rows that the statement changed
       attr_reader :affected_rows
 
-      # @return [Integer, nil] the first number that the statement generated for an AUTO_INCREMENT column
+      # @return [Integer, nil] the first number that the statement generated for a column that counts by itself
       attr_reader :last_insert_id
 
       # @return [Integer] how many warnings the server has

@@ -34,8 +34,8 @@ module Heddle
         handle.parameters
       end
 
-      # @return [Array<Symbol>] the server's types of the parameters, see {Column#type}. MySQL and MariaDB seldom report
-      #   more than :null or :text: they use the types of the bound values
+      # @return [Array<Symbol>] the server's types of the parameters, see {Column#type}; :null or :text where the server
+      #   uses the types of the bound values instead
       def parameter_types
         handle.parameter_types.to_a.map(&:type)
       end

@@ -23,7 +23,7 @@ module Heddle
       # @param isolation [:read_uncommitted, :read_committed, :repeatable_read, :serializable, nil] nil: the server's
       # @param read_only [Boolean]
       # @param deferrable [Boolean] waits for a moment at which a serializable, read-only transaction cannot fail later;
-      #   PostgreSQL only
+      #   ArgumentError on a database that does not have it
       # @param retry [Integer] how many times the block may run again after a conflict with another transaction
       #   ({ServerError#retryable?}); only for the outermost transaction
       # @yieldparam connection [Connection]

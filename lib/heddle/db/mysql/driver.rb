@@ -5,18 +5,13 @@ module Heddle
     module MySQL
       # @api private A connection to MySQL or MariaDB, as {DB::Driver} describes it.
       class Driver
-        include DB::Driver
+        include WireDriver
 
         PORT = 3306
-        # Seconds that the last words may take.
-        GOODBYE = 1
         UNPREPARABLE = [1295, 1235].freeze # not in this protocol, yet
         FULL = 1461
         STALE = [1243, 1615].freeze # unknown, or to be prepared again
-        ISOLATION =
-          {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
-           serializable: "SERIALIZABLE"}.freeze
-        private_constant :GOODBYE, :UNPREPARABLE, :FULL, :STALE, :ISOLATION
+        private_constant :UNPREPARABLE, :FULL, :STALE
 
         # A cursor of the server's, or rows that came without one.
         Cursor = Struct.new(:driver, :handle, :rows) do
@@ -72,8 +67,6 @@ module Heddle
         attr_reader :version
         # @return [Integer] the server's name for this connection
         attr_reader :thread
-        # @return [Heddle::Stream]
-        attr_reader :stream
         # @api private what the server tells this connection by, see {Killer.marks}; nil where nothing is killed
         attr_reader :marks
 
@@ -83,9 +76,6 @@ module Heddle
         def database_type = mariadb? ? :mariadb : :mysql
 
         def description = "#{mariadb? ? "MariaDB" : "MySQL"} at #{@stream.peer}"
-
-        # @return [String] without the password, which errors of Ruby would show
-        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
 
         # ---- statements
 
@@ -127,25 +117,10 @@ module Heddle
         end
 
         # @return [Result, ServerError]
-        def execute(handle, arguments) = @link.run(handle, arguments)
-
-        # Runs a statement that need not or cannot be prepared. @return [Result, ServerError]
-        def command(sql) = @link.run_text(sql)
-
-        # @return [Result, ServerError]
         def ping
           @link.send_command(0x0e, "")
           @link.receive_text
         end
-
-        # The close of a statement rides with the next request.
-        def release(handle) = @link.close_later(handle)
-
-        def owns?(handle) = @link.owns?(handle)
-
-        def closes = @link.closes
-
-        def flush_closes = @link.flush_closes
 
         # Whether closes are sent when nothing is asked for a second.
         def closes_when_idle? = !@stream.tls?
@@ -156,12 +131,6 @@ module Heddle
 
         # Whether the server closes the connection behind this error.
         def final?(error) = Link.final?(error)
-
-        # The server has said that it closes the connection: there is nothing to say good-bye to, and nothing runs on.
-        def end_without_a_word
-          @abandoned = true
-          @stream.poison
-        end
 
         def limit_name = "max_prepared_stmt_count"
 
@@ -202,7 +171,7 @@ module Heddle
 
         # @return [Array<Result, ServerError>]
         def begin_transaction(isolation:, read_only:, deferrable:)
-          raise ArgumentError, "deferrable: is PostgreSQL's; MySQL and MariaDB have no such transactions" if deferrable
+          raise ArgumentError, "deferrable: transactions do not exist in MySQL and MariaDB" if deferrable
 
           commands = []
           commands << "SET TRANSACTION ISOLATION LEVEL #{isolation_level(isolation)}" if isolation
@@ -210,8 +179,6 @@ module Heddle
           commands.each { |sql| @link.send_query(sql) }
           commands.map { @link.receive_text }
         end
-
-        def in_transaction? = @link.in_transaction? && !closed?
 
         # An error does not say whether the server has ended the transaction with it: the server is asked.
         def effect_of(error)
@@ -232,43 +199,20 @@ module Heddle
 
         def settle_session = @session.settle
 
-        # ---- life
+        # ---- tables
 
-        def healthy? = @link.owed.zero? && @stream.healthy?
-
-        def at_rest? = @link.owed.zero? && !closed?
-
-        def closed? = @stream.closed? || forked?
-
-        # @return [Boolean] whether it belongs to the process that this one was forked from
-        def forked? = @link.forked?
-
-        # In a child of fork the socket is closed, and the server hears nothing: the connection is the parent's.
-        def close
-          return @link.leave if forked?
-          return if closed?
-
-          @stream.write_timeout = GOODBYE
-          @stream.write("\x01\0\0\0\x01") unless @link.busy? || @link.owed > 0 # COM_QUIT
-          @stream.close
-        rescue IOError, SystemCallError, DeadlineExceeded
-          @stream.poison # the server was quicker
-        end
-
-        # After what did not come to its end: what is owed would be taken for the answer to something else.
-        #
-        # @param lost [Boolean] whether the server ended the connection, or broke the protocol: then nothing is to be
-        #   stopped
-        def abandon(lost = false)
-          return @link.leave if forked?
-          return if @abandoned || (!closed? && @link.owed.zero?)
-
-          @abandoned = true
-          @stream.poison
-          Killer.kill(Server.new(@options), @thread, @marks) if @marks && !lost && @link.owed > 0
+        def tables(schema, name)
+          sql = "select table_name from information_schema.tables where table_schema = coalesce(?, database())"
+          name ? query("#{sql} and table_name = ?", [schema, name]) : query("#{sql} order by 1", [schema])
         end
 
         private
+
+        def goodbye = "\x01\0\0\0\x01" # COM_QUIT
+
+        def stop_query
+          Killer.kill(Server.new(@options), @thread, @marks) if @marks
+        end
 
         # The options as {Options} has checked them.
         def set_up(host: "127.0.0.1", port: PORT, socket: nil, tls: nil, timeout: nil, connect_timeout: timeout,
@@ -312,18 +256,11 @@ module Heddle
           @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct)
           return true unless session
 
-          @session = SessionState.new(@link, login, charset, Session.zone(self, time_zone))
+          @session = SessionState.new(@link, login, charset, SessionZone.zone(self, time_zone))
           result = @session.set_up
           return true unless result.is_a?(ServerError)
 
           raise LoginFailed, "#{@stream.peer} refuses to set the session's time zone to UTC: #{result.message}"
-        end
-
-        def isolation_level(isolation)
-          ISOLATION.fetch(isolation) do
-            raise ArgumentError,
-              "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, not #{isolation.inspect}"
-          end
         end
 
         # The statement, which stays prepared, and its result.

@@ -5,13 +5,8 @@ module Heddle
     module PostgreSQL
       # @api private A connection to PostgreSQL, as {DB::Driver} describes it.
       class Driver
-        include DB::Driver
+        include WireDriver
 
-        # Seconds that the last words may take.
-        GOODBYE = 1
-        ISOLATION =
-          {read_uncommitted: "READ UNCOMMITTED", read_committed: "READ COMMITTED", repeatable_read: "REPEATABLE READ",
-           serializable: "SERIALIZABLE"}.freeze
         # The statement is not there (somebody between closed it), is there already, or gives other columns by now.
         STALE = %w[26000 42P05].freeze
         # The server ends the session behind these: a shutdown, a crash, another database with its name, an idle limit.
@@ -19,7 +14,7 @@ module Heddle
         # What the server says of statements in a transaction that has failed.
         REFUSED = "25P02"
         EMPTY = [].freeze
-        private_constant :GOODBYE, :ISOLATION, :STALE, :FINAL, :REFUSED, :EMPTY
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -52,9 +47,6 @@ module Heddle
           @link.tag = @tag if @tag
         end
 
-        # @return [Heddle::Stream]
-        attr_reader :stream
-
         # @return [String] the server's version
         def version = @link.settings.fetch("server_version", "")
 
@@ -64,9 +56,6 @@ module Heddle
         def database_type = :postgresql
 
         def description = "PostgreSQL at #{@server}"
-
-        # @return [String] without the password, which errors of Ruby would show
-        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
 
         # ---- statements
 
@@ -97,19 +86,7 @@ module Heddle
 
         def prepare(sql) = @link.prepare(sql)
 
-        def execute(handle, arguments) = @link.run(handle, arguments)
-
-        def command(sql) = @link.run_text(sql)
-
         def ping = @link.run_text("")
-
-        def release(handle) = @link.close_later(handle)
-
-        def owns?(handle) = @link.owns?(handle)
-
-        def closes = @link.closes
-
-        def flush_closes = @link.flush_closes
 
         def closes_when_idle? = false
 
@@ -133,8 +110,7 @@ module Heddle
         def invalidates?(kind) = kind == :other
 
         def end_without_a_word
-          @abandoned = true
-          @stream.poison
+          super
           @held&.close
         end
 
@@ -226,6 +202,12 @@ module Heddle
           (kept = @link.notification) && Notification.new(*kept)
         end
 
+        def listen_sql(channel) = "LISTEN #{quote_identifier(channel)}"
+
+        def unlisten_sql(channel) = "UNLISTEN #{channel ? quote_identifier(channel) : "*"}"
+
+        def notify_sql = "select pg_notify(?, ?)"
+
         # Waits for readability, not for time.
         #
         # @param seconds [Numeric, nil]
@@ -250,8 +232,8 @@ module Heddle
           @link.noticing = kept
         end
 
-        # @return [Array<Hash{String => String}>]
-        def take_notices = @link.notices || EMPTY
+        # @return [Array<Notice>]
+        def take_notices = @link.notices&.map { |fields| Notice.of(fields) } || EMPTY
 
         # ---- transactions
 
@@ -262,8 +244,6 @@ module Heddle
           modes << "DEFERRABLE" if deferrable
           [command("BEGIN #{modes.join(", ")}")]
         end
-
-        def in_transaction? = @link.in_transaction? && !closed?
 
         def effect_of(_error)
           return :ended unless in_transaction?
@@ -309,43 +289,35 @@ module Heddle
           false
         end
 
-        def at_rest? = @link.owed.zero? && !closed?
-
-        def closed? = @stream.closed? || forked?
-
-        def forked? = @link.forked?
-
         def close
-          return @link.leave if forked?
-          return if closed?
-
-          @stream.write_timeout = GOODBYE
-          @stream.write("X\0\0\0\x04") unless @link.busy? || @link.owed > 0 # Terminate
-          @stream.close
-        rescue IOError, SystemCallError, DeadlineExceeded
-          @stream.poison # the server was quicker
+          super
         ensure
           @held&.close if closed?
         end
 
         def abandon(lost = false)
-          return @link.leave if forked?
-          return if @abandoned || (!closed? && @link.owed.zero?)
-
-          @abandoned = true
-          @stream.poison
-          Cancel.send(@options, @login) if @options.fetch(:kill_queries, true) && !lost && @link.owed > 0
+          super
         ensure
           @held&.close if closed?
         end
 
+        # ---- tables
+
+        # Without a schema those that are found without its name.
+        def tables(schema, name)
+          sql = "select distinct table_name::text from information_schema.tables where (table_schema::text = ?::text " \
+            "or (?::text is null and table_schema::name = any(current_schemas(false))))"
+          return query("#{sql} and table_name::text = ?::text", [schema, schema, name]) if name
+
+          query("#{sql} order by 1", [schema, schema])
+        end
+
         private
 
-        def isolation_level(isolation)
-          ISOLATION.fetch(isolation) do
-            raise ArgumentError,
-              "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, not #{isolation.inspect}"
-          end
+        def goodbye = "X\0\0\0\x04" # Terminate
+
+        def stop_query
+          Cancel.send(@options, @login) if @options.fetch(:kill_queries, true)
         end
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "scram"
-require_relative "time_zone"
+require_relative "session_zone"
 
 module Heddle
   module DB
@@ -152,7 +152,7 @@ module Heddle
         # By default, only settings that every pooler accepts; others only if the caller asks for them.
         def startup
           pairs = {"user" => @settings[:user], "database" => @settings[:database], "client_encoding" => "UTF8",
-                   "DateStyle" => "ISO", "TimeZone" => TimeZone.name(@settings[:time_zone]),
+                   "DateStyle" => "ISO", "TimeZone" => SessionZone.name(@settings[:time_zone]),
                    "application_name" => @settings[:application_name] || program,
                    "options" => @settings[:options], "search_path" => @settings[:search_path]}.compact
           pairs.merge!(@settings[:parameters] || {})

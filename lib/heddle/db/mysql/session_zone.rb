@@ -3,15 +3,8 @@
 module Heddle
   module DB
     module MySQL
-      # Sets up the session after the log-in: the time zone of NOW() and of TIMESTAMP columns.
-      module Session
-        # Where the system's zone is named, and what stands before the name.
-        LOCALTIME = "/etc/localtime"
-        ZONES = %r{/zoneinfo/(?:posix/|right/)?}
-        NAME = %r{\A[A-Za-z][A-Za-z0-9_+/-]*\z}
-        DAY = 86_400
-        private_constant :LOCALTIME, :ZONES, :NAME, :DAY
-
+      # Finds the time zone of a session, which NOW() and TIMESTAMP columns have.
+      module SessionZone
         class << self
           # @param driver [Driver]
           # @param time_zone [:utc, :local]
@@ -26,8 +19,8 @@ module Heddle
           # Finds a zone of the server's with this process's hours: the server's current zone, the zone of the same
           # name, or an offset if there is no summer time.
           def local_zone(driver)
-            moments = Array.new(9) { |quarter| Time.now.to_i + (quarter - 4) * 91 * DAY }
-            offsets = moments.map { |moment| Time.at(moment).utc_offset }.uniq
+            moments = TimeZone.moments
+            offsets = TimeZone.offsets
             return if same?(driver, moments)
 
             zones = [zone_name, (offset(offsets.first) if offsets.one?)].compact
@@ -50,14 +43,8 @@ module Heddle
             result.rows.first == moments.map { |moment| Time.at(moment).strftime("%Y-%m-%d %H:%M:%S") }
           end
 
-          def zone_name
-            zone = ENV["TZ"]&.delete_prefix(":")
-            zone = File.realpath(LOCALTIME) if zone.nil?
-            zone = zone.split(ZONES).last.to_s
-            zone if zone.match?(NAME)
-          rescue SystemCallError
-            nil
-          end
+          # MySQL knows no rules of POSIX.
+          def zone_name = TimeZone.name&.slice(TimeZone::NAME)
 
           def offset(seconds)
             format("%s%02d:%02d", (seconds < 0) ? "-" : "+", seconds.abs / 3600, seconds.abs / 60 % 60)

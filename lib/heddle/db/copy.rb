@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    # COPY on a {Connection}: many rows into a table, or out of one, faster than by any other statement. Only where the
+    # database has it ({PostgreSQL}); others raise {Unsupported}.
+    module Copy
+      # Seconds to give a COPY up after its caller's deadline or cancel.
+      GIVE_UP_TIME = 1
+      private_constant :GIVE_UP_TIME
+
+      # Runs a COPY … FROM STDIN. The block gives the rows; its end completes the COPY. If the block is left in any
+      # other way (an error, a deadline, a cancel, throw, break), the server is told to discard all rows, and the
+      # connection stays usable.
+      #
+      # The form is that of the statement: text, or <tt>with (format csv)</tt> or <tt>binary</tt>, with the
+      # statement's own delimiter, null, quote and escape.
+      #
+      # @example
+      #   db.copy_in("copy items (id, name) from stdin") { |copy| copy << [1, "one"] << [2, nil] }
+      # @param sql [String]
+      # @yieldparam copy [PostgreSQL::CopyIn]
+      # @return [Integer] how many rows the table got
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      def copy_in(sql)
+        raise ArgumentError, "copy_in needs a block: db.copy_in(sql) { |copy| copy << row }" unless block_given?
+
+        copy = start_copy(:copy_in, sql)
+        begin
+          during_copy { yield copy }
+          complete = true
+        ensure
+          give_copy_up(copy, sql) unless complete
+        end
+        talk { note(copy.finish(nil), sql) }
+      end
+
+      # Runs a COPY … TO STDOUT, and calls the block with each row. A few rows at a time are in memory. A block that
+      # is left early closes the connection: give the statement a limit instead.
+      #
+      # In the text and csv forms a row is an Array of String and nil, in the binary form of the server's own bytes. A
+      # header of csv is a row, too.
+      #
+      # @example
+      #   db.copy_out("copy (select id, name from items) to stdout") { |id, name| … }
+      # @param sql [String]
+      # @param raw [Boolean] whether the block gets the server's bytes instead: a String a row
+      # @yieldparam row [Array<String, nil>, String]
+      # @return [Integer] the number of rows
+      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      def copy_out(sql, raw: false)
+        raise ArgumentError, "copy_out needs a block: db.copy_out(sql) { |row| … }" unless block_given?
+
+        copy = start_copy(:copy_out, sql, raw: raw)
+        begin
+          during_copy do
+            while (rows = copy.rows)
+              rows.each { |row| yield row }
+            end
+          end
+          complete = true
+        ensure
+          drop_copy unless complete
+        end
+        talk { note(copy.result, sql) }
+      end
+
+      private
+
+      def start_copy(kind, sql, **options)
+        need_driver(kind)
+        talk do
+          check_transaction(:plain, sql)
+          note(@driver.public_send(kind, sql, **options), sql)
+        end
+      end
+
+      # Nobody else may use the connection meanwhile.
+      def during_copy
+        check_owner
+        @talking = true
+        yield
+      rescue IOError, SystemCallError => error
+        raise if error.is_a?(Error) || !closed?
+
+        @copy_lost = true
+        raise ConnectionLost, loss(error)
+      ensure
+        @talking = nil
+      end
+
+      def give_copy_up(copy, sql)
+        return drop_copy if closed?
+
+        Heddle.shield(GIVE_UP_TIME) do
+          talk { note_answer(copy.finish("the client gave the COPY up"), sql) }
+        end
+      rescue Error, IOError, SystemCallError, DeadlineExceeded
+        drop_copy
+      end
+
+      def drop_copy
+        @driver.abandon(@copy_lost)
+        @ended = closed?
+      end
+    end
+  end
+end

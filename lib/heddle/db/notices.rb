@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    # Notices on a {Connection}: messages of the server that are no errors. Only where the database has them
+    # ({PostgreSQL}); others raise {Unsupported}.
+    module Notices
+      # Calls the block with each notice, after the operation in which it came. Without a block, notices are dropped
+      # again, as they are at first. What the block raises is raised by that operation, which has been done.
+      #
+      # @yieldparam notice [PostgreSQL::Notice]
+      # @return [self]
+      # @raise [Unsupported]
+      def on_notice(&handler)
+        need_driver(:on_notice, :take_notices)
+        @driver.notices = !handler.nil?
+        @notice_handler = handler
+        extend Delivery if handler
+        self
+      end
+
+      # Wraps operations of those connections that have a handler.
+      #
+      # @api private
+      module Delivery
+        private
+
+        def talk(&block)
+          value = super
+          deliver_notices
+          value
+        rescue ServerError
+          deliver_notices
+          raise
+        end
+
+        def deliver_notices
+          return unless @notice_handler
+
+          @driver.take_notices.each { |notice| @notice_handler.call(notice) }
+        end
+      end
+      private_constant :Delivery
+    end
+  end
+end

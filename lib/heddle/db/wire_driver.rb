@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    # The part of {Driver} that is the same for all drivers that speak their server's wire protocol: an object of C, the
+    # link, has the exchanges with the server, on a {Stream}. A class that includes this sets +@link+ and +@stream+ when
+    # it connects, and has these private methods:
+    #
+    # - +goodbye+: the bytes that end a session
+    # - +stop_query+: has the server stop what this connection asked, by another connection; raises nothing
+    #
+    # @api private
+    module WireDriver
+      include Driver
+
+      # Seconds that the last words may take.
+      GOODBYE = 1
+      private_constant :GOODBYE
+
+      # @return [Heddle::Stream]
+      attr_reader :stream
+
+      # @return [String] without the password, which errors of Ruby would show
+      def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
+
+      def execute(statement, arguments) = @link.run(statement, arguments)
+
+      def command(sql) = @link.run_text(sql)
+
+      def release(statement) = @link.close_later(statement)
+
+      def owns?(statement) = @link.owns?(statement)
+
+      def closes = @link.closes
+
+      def flush_closes = @link.flush_closes
+
+      def in_transaction? = @link.in_transaction? && !closed?
+
+      def healthy? = @link.owed.zero? && @stream.healthy?
+
+      def at_rest? = @link.owed.zero? && !closed?
+
+      def closed? = @stream.closed? || forked?
+
+      def forked? = @link.forked?
+
+      # In a child of fork the socket is closed, and the server hears nothing: the connection is the parent's.
+      def close
+        return @link.leave if forked?
+        return if closed?
+
+        @stream.write_timeout = GOODBYE
+        @stream.write(goodbye) unless @link.busy? || @link.owed > 0
+        @stream.close
+      rescue IOError, SystemCallError, DeadlineExceeded
+        @stream.poison # the server was quicker
+      end
+
+      # What is owed would be taken for the answer to something else.
+      def abandon(lost = false)
+        return @link.leave if forked?
+        return if @abandoned || (!closed? && @link.owed.zero?)
+
+        @abandoned = true
+        @stream.poison
+        stop_query unless lost || @link.owed.zero?
+      end
+
+      # There is nothing to say good-bye to, and nothing runs on.
+      def end_without_a_word
+        @abandoned = true
+        @stream.poison
+      end
+    end
+    private_constant :WireDriver
+  end
+end
