@@ -175,6 +175,25 @@ class PostgreSQLConnectingTest < Minitest::Test
         assert_equal "postgresql", db.driver.stream.tls.alpn_protocol
       end
     end
+  end
+
+  # A port of another protocol, whose certificate is for the same name.
+  def test_tls_without_asking_and_without_agreeing_on_a_protocol
+    contexts = [nil, "h2"].map do |protocol|
+      Certificates.context.tap { |context| context.alpn_select_cb = ->(_) { protocol } if protocol }
+    end
+    contexts.each do |context|
+      play = proc do |peer|
+        peer.start_tls(context)
+        peer.welcome
+      end
+      Script.play(play) do |server|
+        failure(DB::ProtocolError, OpenSSL::SSL::SSLError, server.url, sslmode: "require", sslnegotiation: "direct")
+      end
+    end
+  end
+
+  def test_direct_tls_needs_tls
     assert_match(/sslnegotiation.*verify-full/,
       failure(ArgumentError, postgresql.url, sslnegotiation: :direct, sslmode: :prefer).message)
   end

@@ -26,6 +26,12 @@ class TestMatrix
   NEWEST = NEWER.last
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "unmodified", "processes", "offload", "blocking_mode", "documents"].freeze
 
+  # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
+  # database tests for which the server's version matters.
+  BESIDE_NEWER_SERVERS = "3.4"
+  ON_NEWER_SERVERS = %r{db/postgresql(_types|_login|_cancel|_versions|_pgbouncer)?_test}
+  PRINT_VERSION = "puts Heddle::Lab::Servers::PostgreSQL.new.version"
+
   # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
   # The portable build runs all tests; the build with assertions runs those of the loop.
@@ -69,15 +75,15 @@ class TestMatrix
   TEXT
 
   # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than
-  # Ruby's own if their folders are given.
-  Cell = Struct.new(:ruby, :backend, :files, :build, :libraries, :yjit) do
+  # Ruby's own if their folders are given; +servers+ names those that are not this machine's.
+  Cell = Struct.new(:ruby, :backend, :files, :build, :libraries, :yjit, :servers) do
     def name
       "Ruby #{ruby}, #{backend || "default"} " \
-        "backend#{", #{build} build" if build}#{", #{versions}" if libraries}#{", YJIT" if yjit}"
+        "backend#{", #{build} build" if build}#{", #{versions}" if versions}#{", YJIT" if yjit}"
     end
 
     def versions
-      libraries&.map { |folder| folder[%r{([^/]+)/lib\z}, 1] }&.join(" ")
+      libraries&.map { |folder| folder[%r{([^/]+)/lib\z}, 1] }&.join(" ") || servers
     end
   end
 
@@ -152,7 +158,8 @@ class TestMatrix
   end
 
   def all_cells(rubies)
-    cells(rubies) + net_http_cells(rubies) + active_record_cells(rubies) + yjit_cells(rubies) + build_cells(rubies)
+    cells(rubies) + server_cells(rubies) + net_http_cells(rubies) + active_record_cells(rubies) + yjit_cells(rubies) +
+      build_cells(rubies)
   end
 
   def cells(rubies)
@@ -170,6 +177,30 @@ class TestMatrix
 
     suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
     files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
+  end
+
+  # Only where no option limits what runs.
+  def server_cells(rubies)
+    return [] unless @paths.empty? && @backends.empty? && self.rubies.include?(BESIDE_NEWER_SERVERS)
+    unless rubies.include?(BESIDE_NEWER_SERVERS)
+      return not_beside_newer_servers("it comes with the chroot of Ruby #{BESIDE_NEWER_SERVERS}, which cannot be had")
+    end
+
+    version = IO.popen([*with(BESIDE_NEWER_SERVERS), "ruby", "-Ilab/lib", "-r", "heddle/lab", "-e", PRINT_VERSION],
+      err: %i[child out], &:read).strip
+    own = Dir["/usr/lib/postgresql/*"].map { |folder| File.basename(folder).to_i }.max.to_i
+    return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} says: #{version.lines.first}") unless $?.success?
+    if version.to_i <= own
+      return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} runs beside #{version}, and this machine has #{own}")
+    end
+
+    [Cell.new(BESIDE_NEWER_SERVERS, nil, Dir["test/**/*_test.rb"].grep(ON_NEWER_SERVERS).sort, nil, nil, nil,
+      "PostgreSQL #{version}")]
+  end
+
+  def not_beside_newer_servers(reason)
+    @summary.not_run("a newer PostgreSQL", reason)
+    []
   end
 
   # Only where no option limits what runs.

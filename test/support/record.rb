@@ -20,7 +20,8 @@ module TestRecord
     (name.nil? || name.empty?) ? "default" : name
   end
 
-  # The backend, and the build, the libraries and the compiler where they are not the defaults: "poll portable".
+  # The backend, and the build, the libraries or servers, and the compiler where they are not the defaults: "poll
+  # portable".
   def column
     folder = ENV["HEDDLE_NATIVE_DIR"]
     build = folder[%r{/native/([^/]+)/}, 1] || "other build" if folder && !folder.empty?

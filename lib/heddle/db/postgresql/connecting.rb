@@ -119,10 +119,11 @@ module Heddle
         rescue IOError, SystemCallError, SocketError, OpenSSL::SSL::SSLError => error
           raise if error.is_a?(Error)
           if stream.nil? || error.is_a?(OpenSSL::SSL::SSLError)
-            raise Error.mark(error, "no connection to #{server}: #{error.message}")
+            raise Error.mark(error, "no connection to #{server}: #{error.message}#{@login&.hint(error)}")
           end
 
-          raise ConnectionLost, "the connection to #{server} was lost while logging in (#{error.message})"
+          raise ConnectionLost,
+            "the connection to #{server} was lost while logging in (#{error.message}#{@login&.hint(error)})"
         ensure
           @step = @login.step || @step if @login
           stream&.close unless complete

@@ -16,13 +16,15 @@ module Heddle
         # speaks; some poolers hang up instead.
         NEWEST = PROTOCOL | 2
         TLS_REQUEST = [8, 80_877_103].pack("NN")
+        ALPN = "postgresql"
+        HANDSHAKE = "the TLS handshake"
         # The most messages with which a server may answer the log-in.
         ROUNDS = 1000
         # The errors of servers and poolers that do not know a version or an extension of the protocol.
         UNKNOWN_VERSION = %w[08P01 0A000].freeze
         # The highest number of a process on Linux, PID_MAX_LIMIT.
         LAST_PROCESS = 1 << 22
-        private_constant :LAST_PROCESS, :PROTOCOL, :NEWEST, :TLS_REQUEST, :ROUNDS, :UNKNOWN_VERSION
+        private_constant :LAST_PROCESS, :PROTOCOL, :NEWEST, :TLS_REQUEST, :ALPN, :HANDSHAKE, :ROUNDS, :UNKNOWN_VERSION
 
         # @return [Integer, nil] the server's number for this connection
         attr_reader :process_id
@@ -95,7 +97,27 @@ module Heddle
             end
           end
           link.stream.start_tls(server.host, tls_options(settings))
+          speak_postgresql(link.stream.tls, server) if settings[:sslnegotiation] == :direct
           true
+        end
+
+        # Without a request for TLS, nothing else tells that this port speaks PostgreSQL, and not another protocol whose
+        # server has a certificate for the same name.
+        def self.speak_postgresql(tls, server)
+          return if tls.alpn_protocol == ALPN
+
+          raise ProtocolError, "#{server} began TLS without agreeing on the protocol #{ALPN} (ALPN): " \
+            "it is no PostgreSQL, or tls: does not offer #{ALPN}"
+        end
+        private_class_method :speak_postgresql
+
+        # @param error [OpenSSL::SSL::SSLError, SystemCallError]
+        # @return [String, nil] what may help, for the message of an error before the server has said anything
+        def hint(error)
+          return unless @settings[:sslnegotiation] == :direct && @step == HANDSHAKE
+          return if error.message.include?("certificate")
+
+          "; servers before PostgreSQL 17 do not know sslnegotiation: direct"
         end
 
         # @return [Hash, OpenSSL::SSL::SSLContext] for {Stream#start_tls}
@@ -111,7 +133,7 @@ module Heddle
           verified = %i[verify-ca verify-full].include?(sslmode) || (sslmode == :require && root)
           options[:verify] = false unless verified
           options[:verify_hostname] = false if verified && sslmode != :"verify-full"
-          options[:alpn_protocols] = ["postgresql"]
+          options[:alpn_protocols] = [ALPN]
           tls.is_a?(Hash) ? options.merge(tls.transform_keys(&:to_sym)) : options
         end
 
@@ -142,7 +164,7 @@ module Heddle
         end
 
         def start_tls
-          @step = "the TLS handshake"
+          @step = HANDSHAKE
           @began = Login.tls(@link, @server, @settings)
           return if @began || @encrypted.nil?
 

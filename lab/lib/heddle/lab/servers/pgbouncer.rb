@@ -37,6 +37,9 @@ module Heddle
         # It refuses to run as root.
         def user = root? ? "postgres" : nil
 
+        # Ends every version at once. Since 1.23, TERM waits until the clients have left.
+        def stop_signal = :QUIT
+
         def prepare
           files = {"users.txt" => "\"#{username}\" \"#{password}\"\n", "pgbouncer.ini" => configuration}
           files.each do |name, text|

@@ -18,6 +18,12 @@ module Heddle
 
         def socket_dir = dir
 
+        # The version of the installed server, such as "18.1", which need not run. Raises Unavailable without one.
+        def version
+          check
+          run!(@server, "--version")[/\d+(?:\.\d+)*/]
+        end
+
         def url = "postgresql://#{USER}:#{PASSWORD}@#{host}:#{port}/#{DATABASE}"
 
         private
@@ -64,7 +70,6 @@ module Heddle
         end
 
         def template
-          version = run!(@server, "--version")[/\d+(?:\.\d+)*/]
           Servers.cached("postgresql-#{version}") do |folder|
             # The database is made in a folder of the other user, who may not enter the cache under root's home.
             Dir.mktmpdir("heddle-initdb-") do |made|
