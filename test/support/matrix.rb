@@ -191,7 +191,7 @@ class TestMatrix
     own = Dir["/usr/lib/postgresql/*"].map { |folder| File.basename(folder).to_i }.max.to_i
     return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} says: #{version.lines.first}") unless $?.success?
     if version.to_i <= own
-      return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} runs beside #{version}, and this machine has #{own}")
+      return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} runs beside #{version}, this machine has #{own}")
     end
 
     [Cell.new(BESIDE_NEWER_SERVERS, nil, Dir["test/**/*_test.rb"].grep(ON_NEWER_SERVERS).sort, nil, nil, nil,

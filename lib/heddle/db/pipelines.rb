@@ -5,7 +5,7 @@ module Heddle
     # Several queries of a connection in one flight.
     module Pipelines
       # Queries that are sent before an answer is read.
-      MOST_UNANSWERED = 64
+      MOST_UNANSWERED = 100
       private_constant :MOST_UNANSWERED
 
       # Sends several queries before it reads the first answer. The queries are independent: an error of one does not
@@ -17,7 +17,7 @@ module Heddle
       # they run in a savepoint (two round trips more), and an error undoes them alone. If the block raises, or a value
       # cannot be bound, nothing is sent. A statement that would end the transaction is refused.
       #
-      # @param limit [Integer, nil] the most queries without an answer; nil: 64, or all of an atomic pipeline, which
+      # @param limit [Integer, nil] the most queries without an answer; nil: 100, or all of an atomic pipeline, which
       #   takes no limit
       # @param atomic [Boolean] {Unsupported} where the database does not have it
       # @yieldparam pipeline [Pipeline] its #query returns a {Pipeline::Future}
