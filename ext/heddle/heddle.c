@@ -9,6 +9,7 @@
 #include "net_http/bindings.h"
 #include "os/bindings.h"
 #include "os/fork.h"
+#include "row_hashes.h"
 #include "scheduler/bindings.h"
 #include "scope/bindings.h"
 #include "stream/bindings.h"
@@ -82,6 +83,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_stream();
     Init_heddle_net_http();
     Init_heddle_memcached();
+    Init_heddle_row_hashes();
     Init_heddle_mysql();
     Init_heddle_postgresql();
 }

@@ -25,6 +25,7 @@ module Heddle
     autoload :Databases, File.expand_path("db/databases", __dir__)
     autoload :Duration, File.expand_path("db/duration", __dir__)
     autoload :Fields, File.expand_path("db/fields", __dir__)
+    autoload :ForeignRows, File.expand_path("db/foreign_rows", __dir__)
     autoload :List, File.expand_path("db/list", __dir__)
     autoload :Listening, File.expand_path("db/listening", __dir__)
     autoload :Notices, File.expand_path("db/notices", __dir__)
@@ -60,8 +61,8 @@ module Heddle
       # @option options [Numeric, nil] :timeout (nil) seconds for a whole operation: a query with all its rows, a
       #   connect
       # @option options [Numeric, nil] :connect_timeout (timeout) seconds for look-up, connect, TLS and log-in together
-      # @option options [:transaction, :always, :never] :statement_cache (:transaction) when a statement stays prepared
-      #   for reuse
+      # @option options [:transaction, :always, :virtual, :never] :statement_cache (:transaction) when a statement stays
+      #   prepared for reuse; :virtual: only those of {.virtual_statement} and {Pool#prepare}
       # @option options [Integer] :statement_cache_size (100) the most statements that stay prepared
       # @option options [Array<String>, String] :init ([]) statements that are run first, such as
       #   "set lock_timeout = '1s'"; in a pool on each new connection, and again when the pool has put its session back
@@ -76,6 +77,8 @@ module Heddle
       # @option options [:utc, :local] :time_zone (:utc) the time zone of DATETIME columns and of the connection: UTC,
       #   or the zone of this process. If the server does not know this zone, {LoginFailed} says what to do
       # @option options [Boolean] :booleans (false) whether a TINYINT(1) becomes true or false instead of a number
+      # @option options [Boolean] :found_rows (false) whether {Result#affected_rows} of an update counts the rows that
+      #   it found, also those that had the new values already
       # @option options [String] :charset ("utf8mb4") also "utf8", "latin1", "ascii" or "binary"; with "binary" text is
       #   passed unchanged as bytes, both ways
       # @option options [Boolean] :clear_password (false) whether the server may get the password in clear text (PAM,

@@ -50,6 +50,19 @@ static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE loc
     return self;
 }
 
+/* @api private link.local_times = true or false: whether a DATETIME is in the time zone of this process, or in UTC. */
+static VALUE set_local_times(VALUE self, VALUE local)
+{
+    mysql_link_of(self)->local = RTEST(local);
+    return local;
+}
+
+/* @api private link.backslash_escapes? -> true or false. Whether a backslash is special in strings of SQL. */
+static VALUE backslash_escapes_p(VALUE self)
+{
+    return mysql_link_of(self)->status & MYSQL_NO_BACKSLASH_ESCAPES ? Qfalse : Qtrue;
+}
+
 /*
  * call-seq: link.timeout = seconds
  *
@@ -560,6 +573,8 @@ void mysql_commands_init(void)
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_method(link, "open", open_link, 1);
     rb_define_method(link, "configure", configure, 5);
+    rb_define_method(link, "local_times=", set_local_times, 1);
+    rb_define_method(link, "backslash_escapes?", backslash_escapes_p, 0);
     rb_define_method(link, "timeout=", set_timeout, 1);
     rb_define_method(link, "stream", stream, 0);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);

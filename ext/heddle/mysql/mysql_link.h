@@ -140,6 +140,7 @@ struct mysql_columns {
     rb_encoding *described; // the encoding of names in the definitions
     uint32_t count;
     bool copies;                    // some values are made by Ruby code
+    bool times;                     // some are times, which Ruby code makes where they are local ones
     bool fresh;                     // no Ruby code refers to it yet: may be redefined
     struct mysql_bytes definitions; // packets, each after its length
     struct mysql_field *fields;     // after `encodings`, in the same memory
@@ -154,7 +155,10 @@ VALUE mysql_columns_new(uint32_t count);
 VALUE mysql_columns_anew(VALUE columns, uint32_t count);
 void mysql_columns_define(struct mysql_link *link, VALUE columns, uint32_t index, struct mysql_span definition);
 
-// Returns the row's values as an Array. Runs Ruby code only for columns with `copies`. Keep the columns' object on the
+// Whether reading the values may run Ruby code, which may let other threads run.
+bool mysql_columns_copied(const struct mysql_link *link, const struct mysql_columns *columns);
+
+// Returns the row's values as an Array. Runs Ruby code only where mysql_columns_copied. Keep the columns' object on the
 // stack.
 VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
                        bool text);

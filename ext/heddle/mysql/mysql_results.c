@@ -210,7 +210,7 @@ static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool te
     const struct mysql_columns *columns = mysql_columns_of(shape);
     VALUE error = 0;
     for (bool more = true; more;) {
-        if (!columns->copies) read_buffered_rows(link, columns, rows, text);
+        if (!mysql_columns_copied(link, columns)) read_buffered_rows(link, columns, rows, text);
         struct mysql_span packet = mysql_packet(link);
         switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(link, MYSQL_CAN_DEPRECATE_EOF))) {
         case MYSQL_REPLY_OTHER:

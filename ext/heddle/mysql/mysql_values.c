@@ -66,7 +66,7 @@ VALUE mysql_columns_anew(VALUE self, uint32_t count)
     struct mysql_columns *columns = mysql_columns_of(self);
     if (!columns->fresh || columns->count != count) return mysql_columns_new(count);
     columns->definitions.length = 0;
-    columns->copies = false;
+    columns->copies = columns->times = false;
     return self;
 }
 
@@ -98,7 +98,7 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
         break;
     case MYSQL_DATETIME:
     case MYSQL_TIMESTAMP:
-        columns->copies |= link->local;
+        columns->times = true;
         break;
     default:
         break;
@@ -168,6 +168,24 @@ static VALUE descriptions(VALUE self)
 {
     VALUE array = rb_ary_new();
     each_definition(mysql_columns_of(self), add_description, array);
+    RB_GC_GUARD(self);
+    return array;
+}
+
+static void add_kind(const struct mysql_columns *columns, const struct mysql_column *column, VALUE kinds)
+{
+    (void)columns;
+    int length = column->length < 255 ? (int)column->length : 255;
+    rb_ary_push(kinds, INT2FIX(column->type | (is_text(column) ? 0 : 1 << 8) | length << 9));
+}
+
+/* @api private columns.kinds -> Array of Integer. Of each column the type's number, plus 256 for bytes, plus 512 times
+ * the length, which counts up to 255. */
+static VALUE kinds(VALUE self)
+{
+    const struct mysql_columns *columns = mysql_columns_of(self);
+    VALUE array = rb_ary_new_capa((long)columns->count);
+    each_definition(columns, add_kind, array);
     RB_GC_GUARD(self);
     return array;
 }
@@ -255,12 +273,17 @@ static inline VALUE value_of(const struct mysql_link *link, const struct mysql_v
     return Qnil;
 }
 
+bool mysql_columns_copied(const struct mysql_link *link, const struct mysql_columns *columns)
+{
+    return columns->copies || (columns->times && link->local);
+}
+
 VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
                        bool text)
 {
     const uint8_t *p = packet.at;
-    if (columns->copies && NIL_P(link->separate)) {
-        // Ruby code may let other threads run, and one of them may close the stream, which frees its buffer.
+    if (mysql_columns_copied(link, columns) && NIL_P(link->separate)) {
+        // Another thread may close the stream meanwhile, which frees its buffer.
         link->row.length = 0;
         mysql_bytes_append(&link->row, p, packet.length);
         p = link->row.at;
@@ -302,6 +325,7 @@ void mysql_values_init(void)
     rb_undef_alloc_func(mysql_cColumns);
     rb_define_method(mysql_cColumns, "names", names, 0);
     rb_define_method(mysql_cColumns, "descriptions", descriptions, 0);
+    rb_define_method(mysql_cColumns, "kinds", kinds, 0);
     rb_define_method(mysql_cColumns, "size", size, 0);
 }
 

@@ -46,6 +46,7 @@ void postgresql_column_known(struct postgresql_link *link, struct postgresql_col
 {
     struct postgresql_column *column = &columns->columns[index];
     column->type = postgresql_type_of(link->types, column->oid);
+    if (link->textual) return;
     if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(link, column->oid);
     if (runs_ruby(&column->type)) columns->copies = true;
 }

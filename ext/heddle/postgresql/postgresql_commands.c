@@ -44,6 +44,20 @@ static VALUE set_timeout(VALUE self, VALUE seconds)
     return seconds;
 }
 
+/* @api private link.textual = true or false. For libraries that read the server's texts themselves: all values come as
+ * the server's text, and $1 is the only placeholder, so that ? is an operator. */
+static VALUE set_textual(VALUE self, VALUE textual)
+{
+    postgresql_link_of(self)->textual = RTEST(textual);
+    return textual;
+}
+
+/* @api private link.textual? -> true or false */
+static VALUE textual_p(VALUE self)
+{
+    return postgresql_link_of(self)->textual ? Qtrue : Qfalse;
+}
+
 /* call-seq: link.stream -> Heddle::Stream */
 static VALUE stream(VALUE self)
 {
@@ -148,9 +162,19 @@ static VALUE leave(VALUE self)
 
 // ---- asking
 
+static VALUE textual_sql(VALUE sql, uint32_t *parameters)
+{
+    struct pg_sql parsed;
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
+    *parameters = parsed.highest;
+    return sql;
+}
+
 // The statement's text as the server has it: with $1 in place of ?.
 static VALUE native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters)
 {
+    if (link->textual) return textual_sql(sql, parameters);
     struct pg_sql_rewriting rewriting = {0};
     size_t begin = link->request.length;
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
@@ -651,6 +675,8 @@ void postgresql_commands_init(void)
     rb_define_singleton_method(link, "statements", statements, 1);
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "timeout=", set_timeout, 1);
+    rb_define_method(link, "textual=", set_textual, 1);
+    rb_define_method(link, "textual?", textual_p, 0);
     rb_define_method(link, "tag=", set_tag, 1);
     rb_define_method(link, "stream", stream, 0);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);

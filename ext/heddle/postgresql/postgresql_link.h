@@ -68,6 +68,7 @@ struct postgresql_link {
     bool noticing;  // notices are kept
     bool local;     // times are in the time zone of this process, not in UTC
     bool text;      // the answer to a simple Query, whose values come as text
+    bool textual;   // for a library that reads the server's texts: see textual=
     bool in_copy;   // COPY FROM STDIN: the server waits for data
     bool copy_out;  // COPY TO STDOUT: rows are coming
     bool suspended; // the portal that was executed last has more rows

@@ -155,7 +155,7 @@ static enum pg_written put_value(struct pg_bind *bind, VALUE value, uint32_t typ
 void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, struct pg_span statement,
                          const struct postgresql_arguments *ready, const uint32_t *types)
 {
-    static const uint8_t binary[] = {PG_BINARY};
+    const uint8_t results[] = {link->textual ? PG_TEXT : PG_BINARY};
     if (!types) types = ready->types;
     VALUE values = ready->values, holder;
     uint8_t *formats = rb_alloc_tmp_buffer(&holder, (long)ready->count + 1);
@@ -165,7 +165,7 @@ void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, st
     pg_bind_begin(&bind, &link->request, portal, statement, formats, ready->count, ready->count);
     for (size_t i = 0; i < ready->count; i++)
         put_value(&bind, RARRAY_AREF(values, (long)i), types[i]);
-    enum pg_written written = pg_bind_end(&bind, binary, 1);
+    enum pg_written written = pg_bind_end(&bind, results, 1);
     rb_free_tmp_buffer(&holder);
     postgresql_check(written);
     RB_GC_GUARD(values);

@@ -197,7 +197,7 @@ static void describe_parameters(struct postgresql_link *link, struct pg_message 
     }
     for (uint16_t i = 0; i < described.count; i++)
         statement->types[i] = pg_parameter_type(&described, i);
-    for (uint16_t i = 0; i < described.count; i++)
+    for (uint16_t i = 0; i < described.count && !link->textual; i++)
         if (postgresql_type_of(link->types, statement->types[i]).kind == POSTGRESQL_KIND_UNKNOWN)
             postgresql_type_wanted(link, statement->types[i]);
     RB_GC_GUARD(prepared);

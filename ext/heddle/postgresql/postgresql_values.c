@@ -598,6 +598,7 @@ static VALUE column_value(struct reading *reading, struct postgresql_columns *co
                           struct pg_span span, VALUE *waiting)
 {
     const struct postgresql_column *column = &columns->columns[index];
+    if (reading->link->textual) return span.at ? text_of(span) : Qnil;
     if (reading->link->text) return text_value(reading->link, span, column->type.kind, column->oid);
     if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_column_known(reading->link, columns, index);
     VALUE value = value_of(reading, span, column->oid, &column->type);
@@ -624,7 +625,8 @@ static void wait_for_types(struct postgresql_link *link, VALUE row, VALUE waitin
 VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, struct postgresql_columns *columns)
 {
     const uint8_t *p = message.p, *end = message.end;
-    if ((columns->copies || link->text) && NIL_P(link->apart)) {
+    bool runs_ruby = !link->textual && (columns->copies || link->text);
+    if (runs_ruby && NIL_P(link->apart)) {
         // Ruby code may let other threads run, and one of them may close the stream, which frees its buffer.
         link->row.length = 0;
         postgresql_check(pg_put_bytes(&link->row, p, (size_t)(end - p)));

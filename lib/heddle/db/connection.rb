@@ -9,6 +9,7 @@ module Heddle
     # the answer to an earlier query. If possible, a second connection tells the server to stop the query.
     # A statement is sent twice only if the server reports that it did not begin it.
     class Connection
+      include ForeignRows
       include Transactions
       include Pipelines
       include Copy

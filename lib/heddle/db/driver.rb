@@ -99,8 +99,8 @@ module Heddle
       #   @return [Boolean] whether the server closes the connection behind this error
       # @!method open_cursor(sql, arguments)
       #   @return [Object, ServerError] the cursor: it has <tt>fetch(count)</tt>, which returns at most so many rows
-      #     (none at the end and after it) or a ServerError, and +close+, which neither waits nor raises,
-      #     also on a closed connection
+      #     (none at the end and after it) or a ServerError, +columns+ (the result's, known after the first fetch, with
+      #     +names+; nil without rows), and +close+, which neither waits nor raises, also on a closed connection
       # @!method batch(requests, plain)
       #   Sends several statements before it reads the first answer, but never lets one run outside a transaction that
       #   an answer before it has ended.

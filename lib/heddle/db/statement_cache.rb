@@ -6,7 +6,7 @@ module Heddle
     #
     # @api private
     class StatementCache
-      MODES = %i[transaction always never].freeze
+      MODES = %i[transaction always virtual never].freeze
 
       # @param mode [Symbol] one of MODES
       # @param size [Integer]

@@ -21,6 +21,8 @@ module Heddle
             done? ? [] : driver.fetch(self, count)
           end
 
+          def columns = handle.columns
+
           def done? = @done
 
           def done! = @done = true
@@ -76,6 +78,16 @@ module Heddle
         def database_type = mariadb? ? :mariadb : :mysql
 
         def description = "#{mariadb? ? "MariaDB" : "MySQL"} at #{@stream.peer}"
+
+        # Whether a DATETIME is in the time zone of this process, or in UTC; at first as +time_zone+ says.
+        #
+        # @param local [Boolean]
+        def local_times=(local)
+          @link.local_times = local
+        end
+
+        # @return [Boolean] whether a backslash is special in strings of SQL (not with NO_BACKSLASH_ESCAPES)
+        def backslash_escapes? = @link.backslash_escapes?
 
         # ---- statements
 

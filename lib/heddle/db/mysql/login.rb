@@ -9,6 +9,7 @@ module Heddle
       # "Connecting" of MariaDB's protocol documentation.
       class Login
         LONG_PASSWORD = 1 << 0
+        FOUND_ROWS = 1 << 1
         CONNECT_WITH_DB = 1 << 3
         PROTOCOL_41 = 1 << 9
         TLS = 1 << 11
@@ -26,8 +27,8 @@ module Heddle
         ROUNDS = 64
         # The bytes of a server's random challenge, which makes the proof of a password valid for one log-in only.
         SCRAMBLE = 20
-        private_constant :LONG_PASSWORD, :CONNECT_WITH_DB, :PROTOCOL_41, :TLS, :PLUGIN_AUTH, :CONNECT_ATTRIBUTES,
-          :TRACK_SESSION, :CACHE_METADATA, :WANTED, :ROUNDS, :SCRAMBLE
+        private_constant :LONG_PASSWORD, :FOUND_ROWS, :CONNECT_WITH_DB, :PROTOCOL_41, :TLS, :PLUGIN_AUTH,
+          :CONNECT_ATTRIBUTES, :TRACK_SESSION, :CACHE_METADATA, :WANTED, :ROUNDS, :SCRAMBLE
 
         # @return [String] the server's version
         attr_reader :version
@@ -50,7 +51,8 @@ module Heddle
         # @param link [Link]
         # @param secure [Boolean] whether the connection is safe from eavesdropping: a UNIX socket
         def initialize(link, tls:, host:, charset:, secure:, user: nil, password: nil,
-          database: nil, clear_password: false, server_public_key: nil)
+          database: nil, clear_password: false, server_public_key: nil, found_rows: false)
+          @wanted = found_rows ? WANTED | FOUND_ROWS : WANTED
           @link = link
           encoding = CHARSETS.fetch(charset).first
           @user = encoded(user.to_s, encoding, "user")
@@ -100,7 +102,7 @@ module Heddle
           @version, @thread, server, @scramble, @plugin, @mariadb = answer(@link.greeting)
           @version = Link.harmless(@version)
           refuse("speaks a protocol older than 4.1 (2004)") unless server & PROTOCOL_41 != 0
-          wanted = WANTED | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
+          wanted = @wanted | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
           wanted |= CONNECT_WITH_DB if @database
           wanted |= TLS if @tls
           refuse("does not offer TLS, but tls: requires it") if @tls && server & TLS == 0

@@ -30,7 +30,8 @@ module Heddle
 
         ALL = {
           host: :host, port: :port, socket: :text, user: :text, password: :text, database: :text, tls: :tls,
-          booleans: :boolean, clear_password: :boolean, kill_queries: :boolean, time_zone: :time_zone,
+          booleans: :boolean, found_rows: :boolean, clear_password: :boolean,
+          kill_queries: :boolean, time_zone: :time_zone,
           charset: method(:charset), server_public_key: method(:public_key)
         }.freeze
       end

@@ -99,7 +99,15 @@ module Heddle
           severity ? %w[FATAL PANIC].include?(severity) : FINAL.include?(error.sql_state)
         end
 
+        # See Link#textual=.
+        #
+        # @param textual [Boolean]
+        def textual=(textual)
+          @link.textual = textual
+        end
+
         def locate(error)
+          return if @link.textual?
           return unless error.position && error.sql.include?("?")
 
           error.shift(error.position - Link.position(error.sql.encode(Encoding::UTF_8), error.position))
@@ -116,7 +124,7 @@ module Heddle
 
         # Rows of a portal, which lives in a transaction; of a cursor WITH HOLD, which the server keeps beyond; or rows
         # that came at once, of what is no SELECT.
-        Cursor = Struct.new(:driver, :name, :columns, :rows, :more) do
+        Cursor = Struct.new(:driver, :name, :columns, :rows, :more, :held) do
           def fetch(count)
             return rows.shift(count) if rows && !rows.empty?
             return [] unless more
@@ -134,19 +142,20 @@ module Heddle
           result = @link.open_portal(name = next_name, sql, arguments, 1)
           return result if result.is_a?(ServerError)
 
-          Cursor.new(self, name, result.instance_variable_get(:@shape), result.rows.dup, @link.suspended?)
+          Cursor.new(self, name, result.instance_variable_get(:@shape), result.rows.dup, @link.suspended?, false)
         end
 
         # @api private for a cursor
         def fetch(cursor, count)
-          result = if cursor.columns
-            @link.fetch(cursor.name, cursor.columns, count)
-          else
+          result = if cursor.held
             @link.run_new("FETCH #{Integer(count)} FROM #{cursor.name}", [])
+          else
+            @link.fetch(cursor.name, cursor.columns, count)
           end
           return result if result.is_a?(ServerError)
 
-          cursor.more = cursor.columns ? @link.suspended? : result.size == count
+          cursor.columns ||= result.instance_variable_get(:@shape)
+          cursor.more = cursor.held ? result.size == count : @link.suspended?
           result.rows
         end
 
@@ -367,12 +376,15 @@ module Heddle
         def open_held(sql, arguments)
           unless Link.select?(sql)
             result = query(sql, arguments)
-            return result.is_a?(ServerError) ? result : Cursor.new(self, nil, nil, result.rows.dup, false)
+            return result if result.is_a?(ServerError)
+
+            shape = result.instance_variable_get(:@shape)
+            return Cursor.new(self, nil, shape, result.rows.dup, false, false)
           end
 
           head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
           result = query(head + sql, arguments)
-          result.is_a?(ServerError) ? result.shift(head.length) : Cursor.new(self, name, nil, nil, true)
+          result.is_a?(ServerError) ? result.shift(head.length) : Cursor.new(self, name, nil, nil, true, true)
         end
       end
     end

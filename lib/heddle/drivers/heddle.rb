@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Drivers
+    # Heddle's own connections to databases: they stop an interrupted query and close themselves.
+    #
+    # @api private
+    class Heddle
+      def prepare(_raw) = nil
+
+      def query = yield
+
+      def settled?(raw, _error) = !raw.closed?
+
+      def clean?(raw) = !raw.closed?
+
+      # A connection of the process that this one was forked from counts as closed.
+      def closed?(raw) = raw.closed?
+
+      def idle?(raw) = raw.at_rest?
+
+      def close(raw) = raw.close
+    end
+  end
+end

@@ -1,0 +1,180 @@
+# frozen_string_literal: true
+
+require "heddle" unless defined?(Heddle::FiberPool)
+require "heddle/db"
+require "sequel"
+
+module Sequel
+  # What Sequel's adapters on Heddle::DB have in common. A connection of their pools is a Heddle::DB::Connection. Sequel
+  # writes the statements, begins and ends the transactions, and owns the pool.
+  module HeddleAdapter
+    # Heddle's options that Sequel.connect takes under the same names, for every database.
+    OPTIONS = %i[host port user password database socket tls connect_timeout kill_queries statement_cache
+      statement_cache_size init].freeze
+    # Sequel's classes for Heddle's errors.
+    ERRORS = {
+      ::Heddle::DB::UniqueViolation => UniqueConstraintViolation,
+      ::Heddle::DB::ForeignKeyViolation => ForeignKeyConstraintViolation,
+      ::Heddle::DB::NotNullViolation => NotNullConstraintViolation,
+      ::Heddle::DB::CheckViolation => CheckConstraintViolation,
+      ::Heddle::DB::SerializationFailure => SerializationFailure,
+      ::Heddle::DB::DeadlockDetected => SerializationFailure,
+      ::Heddle::DB::LockTimeout => DatabaseLockTimeout
+    }.freeze
+    ERROR_CLASSES = [::Heddle::DB::Error].freeze
+    RowHashes = ::Heddle::DB.const_get(:RowHashes)
+    private_constant :OPTIONS, :ERRORS, :ERROR_CLASSES, :RowHashes
+
+    # Methods of the Sequel::Database.
+    module DatabaseMethods
+      # @param conn [Heddle::DB::Connection]
+      def disconnect_connection(conn)
+        conn.close
+      end
+
+      # Runs a statement or a prepared one.
+      #
+      # @param sql [String, Symbol, Dataset] the text, or the name of a prepared statement, or the statement itself
+      # @option opts [Symbol] :server the shard
+      # @option opts [Array] :arguments the values of the placeholders
+      # @yieldparam result [Heddle::DB::Result]
+      # @return [Object] the block's value; without a block the Heddle::DB::Result
+      # @raise [Sequel::DatabaseError] of the server; [Heddle::DeadlineExceeded] the connection leaves the pool
+      def execute(sql, opts = OPTS)
+        result = heddle_errors { synchronize(opts[:server]) { |conn| heddle_run(conn, sql, opts) } }
+        defined?(yield) ? yield(result) : result
+      end
+
+      # @return [Integer] how many rows changed
+      def execute_dui(sql, opts = OPTS)
+        execute(sql, opts).affected_rows
+      end
+
+      private
+
+      def adapter_initialize
+        @heddle_statements = {}.freeze
+        extension(:heddle)
+      end
+
+      # Runs a statement on this connection, and logs it.
+      def heddle_run(conn, sql, opts)
+        arguments = opts[:arguments]
+        unless sql.is_a?(Symbol) || sql.is_a?(Sequel::Dataset::ArgumentMapper)
+          return log_connection_yield(sql, conn, arguments) { heddle_query(conn, sql, arguments) }
+        end
+
+        prepared = sql.is_a?(Symbol) ? prepared_statement(sql) : sql
+        text = prepared.prepared_sql
+        name = prepared.prepared_statement_name
+        log = "EXECUTE #{name || text}#{" (#{text})" if name && prepared.log_sql}"
+        arguments = heddle_arguments(arguments)
+        statement = name ? heddle_statement(name, text) : text
+        log_connection_yield(log, conn, arguments) { conn.query(statement, *arguments) }
+      end
+
+      def heddle_query(conn, sql, arguments)
+        arguments ? conn.query(sql, *heddle_arguments(arguments)) : conn.query_text(sql)
+      end
+
+      # Each connection keeps this statement prepared: see Heddle::DB.virtual_statement.
+      def heddle_statement(name, text)
+        kept = @heddle_statements[name]
+        return kept.last if kept && kept.first == text
+
+        statement = ::Heddle::DB.virtual_statement { text }
+        Sequel.synchronize { @heddle_statements = @heddle_statements.merge(name => [text, statement]).freeze }
+        statement
+      end
+
+      def heddle_arguments(arguments)
+        arguments&.map { |argument| bound_variable_arg(argument, nil) }
+      end
+
+      # Makes Sequel's errors of ours. Errors of the caller's own blocks are left alone: they are not called in here.
+      def heddle_errors
+        yield
+      rescue ::Heddle::DB::Error => error
+        raise_error(error)
+      end
+
+      # Opens a connection.
+      #
+      # @param scheme [String] of Heddle::DB
+      # @param server [Symbol, Hash] the shard
+      # @param own [Hash] options of this database
+      def heddle_connect(scheme, server, **own)
+        opts = server_opts(server)
+        settings = opts.slice(*OPTIONS).reject { |_, value| blank_object?(value) }
+        settings[:timeout] = opts[:query_timeout] if opts[:query_timeout]
+        settings[:statement_cache] ||= :virtual
+        driver, settings = ::Heddle::DB.settings("#{scheme}:", {**settings, **own})
+        settings = yield settings if defined?(yield)
+        ::Heddle::DB.connect_with(driver, settings)
+      end
+
+      def connection_execute_method = :query_text
+
+      def database_error_classes = ERROR_CLASSES
+
+      def database_exception_sqlstate(exception, _opts)
+        exception.sql_state if exception.is_a?(::Heddle::DB::ServerError)
+      end
+
+      def database_specific_error_class(exception, opts)
+        return DatabaseDisconnectError if disconnect_error?(exception, opts)
+
+        ERRORS[exception.class] || super
+      end
+
+      def disconnect_error?(exception, opts)
+        super || exception.is_a?(::Heddle::DB::ConnectionLost) || exception.is_a?(::Heddle::DB::ProtocolError)
+      end
+    end
+
+    # Methods of the datasets.
+    module DatasetMethods
+      # @yieldparam row [Hash]
+      # @return [self]
+      def fetch_rows(sql, &block)
+        return heddle_stream(sql, &block) if @opts[:stream]
+
+        execute(sql) do |result|
+          while result
+            heddle_yield(result.rows, result.instance_variable_get(:@shape), &block) if result.rows?
+            result = result.following
+          end
+        end
+        self
+      end
+
+      # Reads rows by a cursor of the server, some at a time, instead of all at once. The connection is the block's
+      # until the last row.
+      #
+      # @return [Dataset]
+      def stream = clone(stream: true)
+
+      private
+
+      def heddle_stream(sql, &block)
+        size = @opts[:rows_per_fetch] || 1000
+        db.send(:heddle_errors) do
+          db.synchronize(@opts[:server] || :read_only) do |conn|
+            arguments = db.send(:heddle_arguments, @opts[:bind_arguments]) || []
+            heddle_batches(conn, sql, arguments, size) { |rows, shape| heddle_yield(rows, shape, &block) if shape }
+          end
+        end
+        self
+      end
+
+      def heddle_batches(conn, sql, arguments, size, &block)
+        db.log_connection_yield(sql, conn) { conn.each_batch(sql, arguments, fetch: size, &block) }
+      end
+
+      def heddle_yield(rows, shape, &block)
+        self.columns = names = shape.names.map { |name| output_identifier(name) }
+        RowHashes.each(rows, names, heddle_casts(shape), &block)
+      end
+    end
+  end
+end

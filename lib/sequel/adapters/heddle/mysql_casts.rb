@@ -1,0 +1,87 @@
+# frozen_string_literal: true
+
+module Sequel
+  module HeddleMySQL
+    # What makes Sequel's values of Heddle::DB's for MySQL and MariaDB.
+    module MySQLCasts
+      # Numbers of the protocol's types, and the parts of a column's kind (Columns#kinds).
+      TINY = 1
+      TIMES = [7, 12].freeze # TIMESTAMP, DATETIME
+      TIME = 11
+      BIT = 16
+      TEXTUAL = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 246].freeze # types that are no bytes
+      BYTES = 1 << 8
+      LENGTH = 9
+      DAY = 24 * 60 * 60 * 1_000_000
+
+      BLOB = SQL::Blob.method(:new)
+      BOOLEAN = ->(number) { number != 0 }
+      # A TIME may be longer than a day, or negative: then it is no time of a day.
+      TIME_OF_DAY = lambda do |duration|
+        microseconds = duration.microseconds
+        next duration unless microseconds.between?(0, DAY - 1)
+
+        seconds, microseconds = microseconds.divmod(1_000_000)
+        SQLTime.create(seconds / 3600, seconds / 60 % 60, seconds % 60, microseconds)
+      end
+      # As mysql2 and Trilogy have them: the bytes.
+      BITS = Hash.new do |procs, bytes|
+        procs[bytes] = ->(number) { [number].pack("Q>").byteslice(8 - bytes, bytes) }
+      end
+      (1..8).each { |bytes| BITS[bytes] }
+      BITS.freeze
+      private_constant(*constants)
+
+      class << self
+        # @param zone [Symbol, Object, nil] of the database
+        # @return [Boolean] whether its times are those of this process
+        def local?(zone) = zone.nil? || zone == :local
+
+        # @param db [Database]
+        # @param shape [Heddle::DB::MySQL::Columns]
+        # @return [Array, nil] for RowHashes
+        def of(db, shape)
+          any = nil
+          casts = shape.kinds.map do |kind|
+            cast = of_kind(kind, db)
+            any ||= cast
+            cast
+          end
+          casts if any
+        end
+
+        private
+
+        def of_kind(kind, db)
+          type = kind & 0xff
+          case type
+          when TINY then BOOLEAN if kind >> LENGTH == 1 && db.convert_tinyint_to_bool
+          when *TIMES then time(db)
+          when TIME then TIME_OF_DAY
+          when BIT then bits(kind >> LENGTH, db)
+          when *TEXTUAL then nil
+          else BLOB if kind & BYTES != 0
+          end
+        end
+
+        def bits(length, db)
+          (length == 1 && db.convert_tinyint_to_bool) ? BOOLEAN : BITS.fetch((length + 7) / 8)
+        end
+
+        # nil where the times are as the program wants them.
+        def time(db)
+          zone = db.timezone
+          return ->(time) { db.to_application_timestamp(time.strftime("%F %T.%6N")) } unless simple?(zone)
+
+          wanted = Sequel.application_timezone
+          return if Sequel.datetime_class == Time && (wanted.nil? || wanted == zone || (zone.nil? && wanted == :local))
+
+          db.method(:to_application_timestamp)
+        end
+
+        def simple?(zone) = zone.nil? || zone == :local || zone == :utc
+      end
+    end
+    private_constant :MySQLCasts
+  end
+end

@@ -1,0 +1,264 @@
+# frozen_string_literal: true
+
+require "bigdecimal"
+require "date"
+require "logger"
+require "sequel"
+require "stringio"
+
+# What Sequel's users expect of an adapter, on each database that has one. A test class has #url, and #slow: an
+# expression that takes SECONDS.
+module SequelSuite
+  SECONDS = 20
+  AT_ONCE = 5
+
+  def setup
+    super
+    @db = connect
+  end
+
+  def teardown
+    @db&.disconnect
+    super
+  end
+
+  def connect(**options)
+    Sequel.connect(url, max_connections: 2, pool_timeout: AT_ONCE, keep_reference: false, **options)
+  end
+
+  def items(db = @db, **options)
+    db.create_table!(:items, **options) do
+      primary_key :id
+      String :name, size: 60, unique: true
+      Integer :number, null: false, default: 7
+    end
+    db[:items]
+  end
+
+  # ---- values
+
+  VALUES = {
+    integer: [Integer, 2**31 - 1], bignum: [:Bignum, -2**63], float: [Float, 2.125],
+    string: [String, "žluťoučký 'kůň' \\ ?"],
+    decimal: [BigDecimal, BigDecimal("12345.6789"), {size: [12, 4]}], date: [Date, Date.new(2024, 2, 29)],
+    time: [Time, Time.local(2024, 2, 29, 12, 34, 56)], yes: [TrueClass, true], no: [FalseClass, false],
+    blob: [File, "\x00\xff'\\\n".b]
+  }.freeze
+
+  def test_values_come_back_by_literals_and_by_bound_variables
+    VALUES.each do |name, (type, value, options)|
+      value = Sequel.blob(value) if type == File
+      @db.create_table!(:kept) do
+        Integer :id
+        (type == :Bignum) ? column(:value, :Bignum) : column(:value, type, options || {})
+      end
+      kept = @db[:kept]
+      kept.insert(id: 1, value: value)
+      kept.call(:insert, {id: 2, value: value}, {id: :$id, value: :$value})
+      kept.call(:insert, {id: 3, value: nil}, {id: :$id, value: :$value})
+      assert_equal [value, value, nil], kept.order(:id).select_map(:value), name
+      assert_kind_of value.class, kept.get(:value), name
+    end
+  end
+
+  def test_a_time_of_day
+    @db.create_table!(:kept) { column :value, Time, only_time: true }
+    time = Sequel::SQLTime.create(23, 59, 58)
+    @db[:kept].insert(value: time)
+    assert_instance_of Sequel::SQLTime, @db[:kept].get(:value)
+    assert_equal "23:59:58", @db[:kept].get(:value).strftime("%T")
+  end
+
+  def test_time_zones
+    @db.create_table!(:kept) { Time :value }
+    time = Time.utc(2024, 7, 1, 10, 20, 30)
+    @db.timezone = :utc
+    @db[:kept].insert(value: time)
+    assert_equal time, @db[:kept].get(:value)
+    Sequel.application_timezone = :local
+    assert_equal [time, time.getlocal.utc_offset], @db[:kept].get(:value).then { |found| [found, found.utc_offset] }
+    Sequel.application_timezone = nil
+    @db.timezone = :local
+    assert_equal Time.local(2024, 7, 1, 10, 20, 30), @db[:kept].get(:value)
+    datetime_class(DateTime) { assert_equal DateTime, @db[:kept].get(:value).class }
+  ensure
+    Sequel.application_timezone = nil
+  end
+
+  # ---- statements
+
+  def test_ids_counts_and_upserts
+    ds = items
+    assert_equal [1, 2], [ds.insert(name: "a"), ds.insert(name: "b")]
+    assert_equal 2, ds.update(number: 7), "found rows count, also without a change"
+    assert_equal 1, ds.where(name: "a").delete
+    assert_equal 0, ds.where(name: "a").delete
+    upsert(ds).insert(name: "b", number: 9)
+    assert_equal [["b", 9]], ds.select_map(%i[name number])
+    %w[c b].each { |name| ds.insert_ignore.insert(name: name) }
+    assert_equal [%w[b c], 9], [ds.order(:name).select_map(:name), ds.where(name: "b").get(:number)]
+    ds.import(%i[name number], [["d", 1], ["e", 2]])
+    assert_equal %w[b c d e], ds.order(:name).select_map(:name)
+  end
+
+  def test_prepared_statements_and_bound_variables
+    ds = items
+    insert = ds.prepare(:insert, :add_item, name: :$name)
+    assert_equal [1, 2], %w[a b].map { |name| insert.call(name: name) }
+    first = ds.where(name: :$name).prepare(:first, :by_name)
+    3.times { assert_equal 2, first.call(name: "b")[:id] }
+    assert_nil first.call(name: "?")
+    assert_equal 1, ds.where(name: :$name).prepare(:update, :change, number: :$number).call(name: "a", number: 1)
+    assert_equal [1, 7], ds.order(:id).where { id > :$id }.call([:map, :number], id: 0)
+    assert_equal 1, ds.where(id: :$id).call(:delete, id: 1)
+    # The name now stands for another text.
+    second = ds.select(:number).where(name: :$name).prepare(:first, :by_name)
+    assert_equal({number: 7}, second.call(name: "b"))
+  end
+
+  def test_savepoints_isolation_and_rollback
+    ds = items
+    @db.transaction(isolation: :serializable) do
+      ds.insert(name: "a")
+      @db.transaction(savepoint: true) do
+        ds.insert(name: "b")
+        raise Sequel::Rollback
+      end
+      assert_equal 1, ds.count
+    end
+    assert_raises(IndexError) { @db.transaction { ds.delete && raise(IndexError) } }
+    @db.transaction(rollback: :always) { ds.delete }
+    assert_equal ["a"], ds.select_map(:name)
+    refute @db.in_transaction?
+  end
+
+  def test_rows_are_streamed
+    ds = items
+    ds.import([:name], Array.new(25) { |n| ["n#{n}"] })
+    seen = []
+    ds.order(:id).stream.each do |row|
+      seen << row[:id]
+      ds.where(id: row[:id]).update(number: 1) if row[:id] == 3 # the connection is free between two rows
+    end
+    assert_equal (1..25).to_a, seen
+    assert_equal 25, ds.order(:id).paged_each(rows_per_fetch: 4) { |row| seen << row[:id] } && seen.size - 25
+    assert_equal [1, 2], ds.order(:id).paged_each(rows_per_fetch: 4).first(2).map { |row| row[:id] }
+    assert_equal 3, ds.order(:id).stream.each { |row| break row[:id] if row[:id] == 3 }
+    assert_equal [:id, :name, :number], ds.where(id: 0).stream.tap(&:all).columns
+    assert_equal 25, ds.count
+  end
+
+  def test_schema
+    items
+    schema = @db.schema(:items).to_h
+    assert_equal %i[integer string integer], schema.values.map { |column| column[:type] }
+    assert_equal [true, false, false], schema.values.map { |column| column[:primary_key] }
+    assert_equal [false, true, false], schema.values.map { |column| column[:allow_null] }
+    assert_equal 7, schema[:number][:ruby_default]
+    assert_equal [[:name]], @db.indexes(:items).values.map { |index| index[:columns] }
+    assert_includes @db.tables, :items
+    @db.alter_table(:items) { add_column :more, String }
+    assert_equal %i[id name number more], @db[:items].columns
+    assert_operator @db.server_version, :>, 30_000
+  end
+
+  def test_logs
+    log = StringIO.new
+    @db.loggers << Logger.new(log)
+    @db.sql_log_level = :info
+    items.where(name: "a").first
+    @db[:items].where(name: :$n).prepare(:first, :logged).call(n: "b")
+    assert_match(/INFO -- : \([0-9.]+s\) SELECT \* FROM .items. WHERE \(.name. = 'a'\)/, log.string)
+    assert_match(/EXECUTE logged; \["b"\]/, log.string)
+  end
+
+  # ---- errors
+
+  def test_errors
+    ds = items
+    ds.insert(name: "a")
+    error = assert_raises(Sequel::UniqueConstraintViolation) { ds.insert(name: "a") }
+    assert_kind_of Heddle::DB::UniqueViolation, error.wrapped_exception
+    assert_raises(Sequel::NotNullConstraintViolation) { ds.insert(name: "b", number: nil) }
+    @db.create_table!(:lines) do
+      Integer :number
+      foreign_key :item, :items
+      constraint(:positive) { number > 0 }
+    end
+    assert_raises(Sequel::ForeignKeyConstraintViolation) { @db[:lines].insert(number: 1, item: 77) }
+    assert_raises(Sequel::CheckConstraintViolation) { @db[:lines].insert(number: -1) }
+    error = assert_raises(Sequel::DatabaseError) { @db.get(Sequel.lit("nothing_of_this_name")) }
+    assert_instance_of Sequel::DatabaseError, error
+    assert_raises(Sequel::DatabaseError) { @db[:absent].where(name: :$n).prepare(:first, :wrong).call(n: 1) }
+    assert_equal 1, ds.count
+  ensure
+    @db.drop_table?(:lines)
+  end
+
+  def test_a_refused_connect
+    assert_raises(Sequel::DatabaseConnectionError) { Sequel.connect(url.sub(/:\d+(?=\/)/, ":1")) }
+  end
+
+  # ---- fibers and threads
+
+  def test_fifty_tasks_share_ten_connections
+    db = connect(max_connections: 10)
+    items(db).insert(name: "a")
+    seen = Queue.new
+    Heddle.run do
+      Array.new(50) { |n| Heddle.spawn { db.synchronize { |c| seen << c.object_id } && db.get(Sequel.lit(n.to_s)) } }
+        .each_with_index { |task, n| assert_equal n, task.value }
+      held = Array.new(10) { Heddle.spawn { db.synchronize { |c| [c.object_id, sleep(0.05)].first } } }.map(&:value)
+      assert_equal 10, held.uniq.size, "no two tasks hold one connection"
+    end
+    assert_operator Array.new(seen.size) { seen.pop }.uniq.size, :<=, 10
+    assert_operator db.pool.size, :<=, 10
+  ensure
+    db&.disconnect
+  end
+
+  def test_threads_share_connections
+    values = Array.new(8) { |n| Thread.new { @db.get(Sequel.lit(n.to_s)) } }.map(&:value)
+    assert_equal (0..7).to_a, values
+    assert_operator @db.pool.size, :<=, 2
+  end
+
+  def test_an_interrupted_query_leaves_the_pool
+    db = connect(max_connections: 1, query_timeout: 0.2)
+    before = db.synchronize(&:itself)
+    assert_within(AT_ONCE) do
+      assert_raises(Heddle::DeadlineExceeded) { db.transaction { db.get(slow) } }
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.run { Heddle.deadline(0.1) { db.get(slow) } } }
+      assert_equal 1, db.get(1)
+    end
+    assert before.closed?
+    refute_same before, db.synchronize(&:itself)
+  ensure
+    db&.disconnect
+  end
+
+  def test_a_forked_child_has_connections_of_its_own
+    assert_equal 1, @db.get(1)
+    reader, writer = IO.pipe
+    pid = fork do
+      writer.write(@db.get(2))
+      exit!(0)
+    end
+    Process.wait(pid)
+    writer.close
+    assert_equal "2", reader.read
+    assert_equal 3, @db.get(3)
+  end
+
+  private
+
+  def datetime_class(klass)
+    before, silent = Sequel.datetime_class, Sequel::Deprecation.output
+    Sequel::Deprecation.output = false
+    Sequel.datetime_class = klass
+    yield
+  ensure
+    Sequel.datetime_class = before
+    Sequel::Deprecation.output = silent
+  end
+end
