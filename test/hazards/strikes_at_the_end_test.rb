@@ -88,7 +88,135 @@ class StrikesAtTheEndTest < Minitest::Test
     end
   end
 
+  STRIKES = 10 # several times as many as a run cancels its tasks
+
+  # A run cancels its tasks again at each strike, but gives up none before its shields end.
+  {
+    "raise" => ->(thread) { thread.raise(Struck) }, "kill" => ->(thread) { thread.kill },
+    "kill, then raise" => ->(thread) { thread.kill && thread.raise(Struck) }
+  }.each do |name, strike|
+    define_method("test_many_strikes_leave_shielded_tasks_to_their_end: #{name}") do
+      assert_equal 2, tasks_that_end_under(strike) { |finish| Heddle.shield(20) { finish.pop } }
+    end
+  end
+
+  # Whose shield is not its innermost scope: it waits for the end of a run.
+  def test_many_strikes_leave_a_task_to_its_end_that_ends_a_run_inside_its_shield
+    ended = tasks_that_end_under(->(thread) { thread.raise(Struck) }) do |finish|
+      Heddle.shield(20) do
+        Heddle.run { Heddle.spawn { clean_up_late { Heddle.shield(20) { finish.pop } } } && raise(Struck) }
+      end
+    rescue Struck
+      true
+    end
+    assert_equal 2, ended
+  end
+
+  def test_many_strikes_give_up_tasks_without_a_shield
+    ended = nil
+    warning = stderr_of do
+      ended = tasks_that_end_under(->(thread) { thread.raise(Struck) }) do |finish|
+        finish.pop
+      rescue Heddle::Cancellation
+        retry
+      end
+    end
+    assert_equal 0, ended
+    assert_equal 2, warning.scan("refuses to end").size
+  end
+
+  def test_ctrl_c_again_and_again_leaves_shielded_tasks_to_their_end
+    out = assert_child(<<~RUBY)
+      count = 0
+      finish = Thread::Queue.new
+      trap("INT") { (count += 1) && raise(Interrupt) }
+      # Only while all wait: else the error strikes the code that runs.
+      Thread.new(Thread.main) do |main|
+        Thread.pass until finish.num_waiting == 1
+        #{STRIKES}.times do |i|
+          Thread.pass until main.stop?
+          Process.kill(:INT, $$)
+          Thread.pass until count > i
+        end
+        finish << true
+      end
+      begin
+        Heddle.run do
+          Heddle.spawn do
+            sleep
+          ensure
+            Heddle.shield(20) { finish.pop }
+            puts "ended"
+          end
+          raise Interrupt
+        end
+      rescue Interrupt
+        puts "interrupted"
+      end
+    RUBY
+    assert_equal "ended\ninterrupted\n", out
+  end
+
+  # A handler runs in the fiber that polls: here the one that waits for the run's tasks, which the child does not have.
+  def test_a_child_that_is_forked_while_a_struck_run_waits_for_its_tasks
+    out = assert_child(<<~RUBY)
+      Struck = Class.new(StandardError)
+      child = status = shielded = nil
+      trap("USR1") { child = fork || exit(7) }
+      Thread.new(Thread.main) do |main|
+        Thread.pass until shielded && main.stop?
+        main.raise(Struck)
+        Thread.pass while main.pending_interrupt? || !main.stop?
+        Process.kill(:USR1, $$)
+      end
+      begin
+        Heddle.run do
+          Heddle.spawn do
+            sleep
+          ensure
+            Heddle.shield(8) do
+              shielded = true
+              sleep(0.2) until child
+              status = Process.wait2(child).last.exitstatus
+            end
+          end
+          raise "the end"
+        end
+      rescue Struck
+        p status
+      end
+    RUBY
+    assert_equal "7\n", out
+  end
+
   private
+
+  def clean_up_late
+    sleep
+  ensure
+    yield
+  end
+
+  # A run of two tasks, each of which calls the block in its `ensure`, in a thread that is struck STRIKES times
+  # meanwhile. Returns how many of the tasks came to their end.
+  def tasks_that_end_under(strike)
+    begun, finish, ended = Array.new(3) { Thread::Queue.new }
+    thread = in_background do
+      Heddle.run do
+        2.times { Heddle.spawn { clean_up_late { (begun << true) && yield(finish) && (ended << true) } } }
+        sleep
+      end
+    end
+    wait_until { thread.stop? }
+    STRIKES.times do
+      strike.call(thread)
+      wait_until { !thread.pending_interrupt? }
+      wait_until { begun.size == 2 }
+    end
+    2.times { finish << true }
+    wait_until { !thread.alive? }
+    ended.size
+  end
 
   def called?(method_id)
     called = false

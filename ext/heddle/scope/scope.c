@@ -274,6 +274,15 @@ bool scope_shielded(const struct scope_chain *chain)
     return false;
 }
 
+deadline_t scope_shields_end(const struct scope_chain *chain)
+{
+    deadline_t latest = 0;
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->kind == SCOPE_SHIELD && scope->at > latest && !scope_suspended(scope)) latest = scope->at;
+    }
+    return latest;
+}
+
 void scope_expire(struct scope *scope)
 {
     scope->expired = true;

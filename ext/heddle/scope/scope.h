@@ -123,6 +123,9 @@ bool scope_timed(const struct scope_chain *chain);
 // Returns whether a shield is open.
 bool scope_shielded(const struct scope_chain *chain);
 
+// When the last of the open shields ends; 0 without one.
+deadline_t scope_shields_end(const struct scope_chain *chain);
+
 // Marks the scope's time as over, by whichever clock.
 void scope_expire(struct scope *scope);
 
