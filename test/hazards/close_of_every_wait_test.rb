@@ -241,6 +241,20 @@ class CloseOfEveryWaitTest < Minitest::Test
     end
   end
 
+  # Ruby's IO.select then raises EBADF: this stands for a close at the worst moment, which is hard to hit.
+  def test_heddle_map_whose_socket_is_closed_just_before_the_kernel_looks_at_it
+    out = assert_child(<<~RUBY)
+      closing = Module.new { define_method(:select) { |sockets, *| sockets.first.close || raise(Errno::EBADF) } }
+      IO.singleton_class.prepend(closing)
+      begin
+        Heddle.map(1..4, processes: 2) { sleep }
+      rescue IOError => error
+        puts error.message
+      end
+    RUBY
+    assert_equal "closed stream\n", out
+  end
+
   # In its own loop, in another thread's, and in plain threads.
   def test_close_ends_all_waits_for_one_io
     {READS => :socket, WRITES => :full_socket}.each do |waits, on|

@@ -77,9 +77,19 @@ module Heddle
       def step
         @workers.each(&:flush)
         sockets = @workers.to_h { |worker| [worker.socket, worker] }
-        readable, = IO.select(sockets.keys, @workers.select(&:owed?).map(&:socket), nil, LOOK)
+        readable = readable_among(sockets.keys)
         readable&.each { |socket| receive(sockets[socket]) }
         look(readable) if now >= @look_at
+      end
+
+      # In a plain thread, IO.select raises EBADF instead of IOError when another thread closes a socket after Ruby has
+      # looked at it and before the kernel does.
+      def readable_among(sockets)
+        IO.select(sockets, @workers.select(&:owed?).map(&:socket), nil, LOOK)&.first
+      rescue Errno::EBADF
+        raise IOError, "closed stream" if sockets.any?(&:closed?)
+
+        raise
       end
 
       def receive(worker)
