@@ -19,12 +19,20 @@ class TestMatrix
     %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
   # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
   # chooses.
-  ONCE = %w[lab memcached db net_http stream unmodified neverblock processes offload blocking_mode documents].freeze
+  ONCE = %w[lab memcached db wire net_http stream unmodified neverblock processes offload blocking_mode
+    documents].freeze
+  # So do these of the other suites: what they test takes the same way on all backends.
+  SAME_ON_ALL_BACKENDS = %r{
+    /(hazards/(floods|descriptor_owners|client_fuzz|out_of_memory|compat|class_diagram|passwords_in_messages
+              |interrupted_pools|struck_(pool|database_pool|worker_threads|map))
+    |deadlines/(helper_thread|timeout_shared_timers|timeout_stock|driver_fibers|lazy_loading|deadline_in_threads)
+    )_test}x
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
-  ON_NEWEST = [*ON_NEWER, "memcached", "db", "unmodified", "processes", "offload", "blocking_mode", "documents"].freeze
+  ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "processes", "offload", "blocking_mode",
+    "documents"].freeze
 
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
   # database tests for which the server's version matters.
@@ -102,8 +110,10 @@ class TestMatrix
     Dir.chdir(ROOT)
     started = now
     usable = rubies.select { |ruby| prepare(ruby) }
-    checks if @checks && usable.include?(FLOOR)
-    Dir.mktmpdir("heddle-test") { |folder| run_cells(all_cells(usable), folder) }
+    step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
+    cells = all_cells(usable)
+    beside = Thread.new { checks } if @checks && usable.include?(FLOOR)
+    Dir.mktmpdir("heddle-test") { |folder| run_cells(cells, folder) { beside&.join } }
     @summary.print(seconds: now - started)
     @summary.passed?
   end
@@ -147,13 +157,13 @@ class TestMatrix
       step("compile for Ruby #{ruby}", 400, *with(ruby), "rake", "--quiet", "compile")
   end
 
+  # Most of them take one processor, and the tests mostly wait: they run beside each other.
   def checks
     step("style", 200, *with(FLOOR), "rake", "--quiet", "style")
     step("signatures", 100, *with(FLOOR), "rake", "--quiet", "rbs")
     step("documentation", 100, *with(FLOOR), "rake", "--quiet", "doc")
     step("warnings", 600, *with(FLOOR), "rake", "--quiet", "warnings")
     step("portability", 600, *with(FLOOR), "rake", "--quiet", "portability")
-    step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
     step("sanitizers", 400, *with(FLOOR), "rake", "--quiet", "test:sanitizers")
   end
 
@@ -165,7 +175,7 @@ class TestMatrix
   def cells(rubies)
     rubies.flat_map do |ruby|
       files = files_for(ruby)
-      once, each = files.partition { |file| ONCE.include?(suite(file)) }
+      once, each = files.partition { |file| ONCE.include?(suite(file)) || SAME_ON_ALL_BACKENDS.match?(file) }
       usable = each.empty? ? [] : backends.select { |backend| usable?(ruby, backend) }
       [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
@@ -285,7 +295,7 @@ class TestMatrix
     false
   end
 
-  # Files that failed beside others run again alone.
+  # Files that failed beside others run again alone, when the block has waited for whatever else runs.
   def run_cells(cells, folder)
     waiting = Queue.new(cells.each_with_index.to_a).close
     again = {}
@@ -298,6 +308,7 @@ class TestMatrix
       end
     end
     lanes.each(&:join)
+    yield
     cells.each { |cell| run_again(cell, again.fetch(cell)) }
   end
 
