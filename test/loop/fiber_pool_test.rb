@@ -538,18 +538,21 @@ class FiberPoolTest < Minitest::Test
   def test_a_child_of_fork
     out = assert_child(<<~RUBY)
       def in_fork = Process.wait(fork { yield && exit!(0) })
+      gate = Thread::Queue.new
       pool = Heddle::FiberPool.new(1, queue: 1)
-      2.times { pool.spawn { sleep(0.1) } }
+      2.times { pool.spawn { gate.pop } }
       in_fork { p pool.map([1, 2]) { |item| sleep(0.001) && item }, pool.close.statistics.values_at(:running, :queued) }
       p pool.statistics.values_at(:running, :queued)
+      2.times { gate << nil }
       pool.close
       in_fork { begin; pool.spawn { 1 }; rescue Heddle::PoolClosed; p :closed; end }
       Heddle.run do
         inner = Heddle::FiberPool.new(1, queue: 0)
-        inner.spawn { sleep(0.1) }
+        inner.spawn { gate.pop }
         in_fork { p inner.map([3]) { |item| item } }
         in_fork { p Heddle.run { inner.map([5]) { |item| item } } }
         p inner.statistics[:running]
+        gate << nil
       end
     RUBY
     assert_equal "[1, 2]\n[0, 0]\n[1, 1]\n:closed\n[3]\n[5]\n1\n", out
