@@ -231,6 +231,24 @@ module PostgreSQLListenSuite
       assert_equal 7, db.query_value("select 7")
     end
   end
+
+  # The server sends a notice with its answer to COMMIT: the transaction has ended, whatever the handler does.
+  def test_a_handler_that_raises_at_the_end_of_a_transaction
+    with_two do |db, _|
+      db.exec("create temporary table noisy (id int)")
+      db.exec("create function pg_temp.noise() returns trigger language plpgsql as " \
+        "$$ begin raise notice 'now'; return null; end $$")
+      db.exec("create constraint trigger noise after insert on noisy deferrable initially deferred " \
+        "for each row execute function pg_temp.noise()")
+      db.on_notice { raise KeyError, "mine" }
+      db.start_transaction
+      db.exec("insert into noisy values (1)")
+      assert_raises(KeyError) { db.commit }
+      assert_equal [0, false, false], [db.transaction_depth, db.in_transaction?, db.needs_rollback?]
+      assert_raises(KeyError) { db.transaction { db.exec("insert into noisy values (2)") } }
+      assert_equal 2, db.query_value("select count(*) from noisy")
+    end
+  end
 end
 
 %i[thread fiber].each do |wait|

@@ -58,8 +58,13 @@ module Heddle
       # @return [self]
       # @raise [TransactionError, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#transaction}
       def start_transaction(isolation: nil, read_only: false, deferrable: false)
-        begin_frame({isolation: isolation, read_only: read_only, deferrable: deferrable}, false)
+        depth = @frames.size
+        frame = Frame.new(nil, false)
+        begin_frame(frame, isolation: isolation, read_only: read_only, deferrable: deferrable)
+        begun = true
         self
+      ensure
+        unwind(depth) if !begun && ours?(frame, depth)
       end
 
       # Commits the transaction of {#start_transaction}. If the connection is lost meanwhile ({ConnectionLost}), the
@@ -104,44 +109,48 @@ module Heddle
 
       def managed_transaction(**options)
         depth = @frames.size
-        frame = begin_frame(options, true)
+        frame = Frame.new(nil, true)
+        begin_frame(frame, options)
         value = yield
         if @frames.size > depth + 1
           raise TransactionError, "the block of a transaction left #{@frames.size - depth - 1} nested transactions " \
             "open: commit or roll back each transaction of start_transaction"
         end
-        ended = true
         end_frame(frame)
         value
       ensure
-        # An end that failed has left its frame.
-        unwind(depth) if frame && (!ended || @frames.size > depth)
+        # Also after an end that failed, or a beginning after which a listener was interrupted.
+        unwind(depth) if ours?(frame, depth)
       end
 
-      def begin_frame(options, managed)
+      def ours?(frame, depth) = @frames.size > depth && @frames[depth].equal?(frame)
+
+      # The frames always say what the server was told: they change within the exchange, before any code of the caller
+      # (a listener, a handler of notices) runs and may raise.
+      def begin_frame(frame, options)
         if @frames.empty?
-          watched("start transaction") { talk { begin_outermost(options) } }
-          forget_failure
-          @holder = Transactions.holder
-          @pool&.enter(@holder, self)
-          savepoint = nil
+          watched("start transaction") { talk { begin_outermost(frame, options) } }
         else
           if options.values.any?
             raise ArgumentError, "isolation:, read_only: and deferrable: are options of the outermost transaction"
           end
 
-          savepoint = "heddle_#{@frames.size}"
-          control("savepoint") { @driver.savepoint(savepoint) }
+          frame.savepoint = "heddle_#{@frames.size}"
+          control("savepoint") do
+            note(@driver.savepoint(frame.savepoint), "savepoint").tap { @frames << frame }
+          end
         end
-        @frames << (frame = Frame.new(savepoint, managed))
-        frame
       end
 
-      def begin_outermost(options)
+      def begin_outermost(frame, options)
         if in_transaction?
           raise TransactionError, "a statement began a transaction: end that transaction first"
         end
 
+        forget_failure
+        @frames << frame
+        @holder = Transactions.holder
+        @pool&.enter(@holder, self)
         results = @driver.begin_transaction(**options)
         results.each { |result| note(result, "start transaction") }
         raise TransactionError, "the server did not begin a transaction" unless in_transaction?
@@ -164,24 +173,30 @@ module Heddle
       def end_frame(frame)
         raise_failure if @failure
         if frame.savepoint
-          control("release savepoint") { @driver.release_savepoint(frame.savepoint) }
+          control("release savepoint") do
+            note(@driver.release_savepoint(frame.savepoint), "release savepoint").tap { @frames.pop }
+          end
         else
-          control("commit") { @driver.commit }
+          control("commit") { note(@driver.commit, "commit").tap { drop_frames } }
         end
-        @frames.pop
-        forget_transaction if @frames.empty?
       end
 
       def undo_frame(frame)
-        @frames.pop
-        lost = @failure && !in_transaction?
-        if frame.savepoint
-          control("rollback to savepoint", anyway: true) { @driver.rollback_to_savepoint(frame.savepoint) } unless lost
-          forget_failure unless lost
+        if !in_transaction? && !closed? # the server has ended it, or never began it
+          @frames.pop
+          forget_transaction if @frames.empty?
+        elsif frame.savepoint
+          control("rollback to savepoint", anyway: true) do
+            note(@driver.rollback_to_savepoint(frame.savepoint), "rollback to savepoint").tap do
+              @frames.pop
+              forget_failure
+            end
+          end
         else
-          control("rollback", anyway: true) { @driver.rollback } unless lost
-          forget_transaction
+          control("rollback", anyway: true) { note(@driver.rollback, "rollback").tap { drop_frames } }
         end
+      ensure
+        drop_frames if closed?
       end
 
       # Rolls back to this depth. If that fails, closes the connection, which rolls back everything.
@@ -213,15 +228,15 @@ module Heddle
         @first_error = nil
       end
 
-      # Runs a statement of a transaction's own.
+      # Runs a statement of a transaction's own, in the block.
       #
-      # @param what [String] as errors show it
+      # @param what [String] as listeners see it
       # @param anyway [Boolean] whether it may be sent in a transaction that can only be rolled back
       def control(what, anyway: false)
         watched(what) do
           talk do
             raise_failure if @failure && !anyway
-            note(yield, what)
+            yield
           end
         end
       end

@@ -36,6 +36,26 @@ module DatabaseSuite
       wait_until_nothing_sleeps
     end
 
+    # The statement has been done: the transaction is as the server has it, and no part of it is left open.
+    def test_a_listener_that_is_interrupted_at_an_end_of_a_transaction
+      with_table("id int") do |db, table|
+        at = nil
+        db.on_query { |event| sleep(20) if event.sql == at }
+        ["start transaction", "commit"].each do |statement|
+          at = statement
+          assert_raises(Heddle::DeadlineExceeded) do
+            Heddle.deadline(0.2) { db.transaction { db.exec("insert into #{table} values (1)") } }
+          end
+          assert_equal [0, false, false], [db.transaction_depth, db.in_transaction?, db.needs_rollback?], statement
+        end
+        assert_equal 1, db.query_value("select count(*) from #{table}")
+        at = "start transaction"
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { db.start_transaction } }
+        assert_equal [0, false], [db.transaction_depth, db.in_transaction?]
+        assert_predicate db, :healthy?
+      end
+    end
+
     def test_kept_statements_are_reported_as_cached
       with_connection(statement_cache: :always) do |db|
         statement = db.prepare("select 7 + ?")
