@@ -99,7 +99,7 @@ static void kinds(struct pg_span text)
     struct pg_sql_statement statement;
     const char *separator = "";
     for (pg_sql_begin(&scan, text.at, text.at + text.length, false); pg_sql_next_statement(&scan, &statement);) {
-        printf("%s%s", separator, names[statement.kind]);
+        printf("%s%s%s", separator, names[statement.kind], statement.session ? " session" : "");
         separator = ",";
     }
     if (scan.unterminated) printf(" unterminated");

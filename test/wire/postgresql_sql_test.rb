@@ -98,6 +98,16 @@ class PostgreSQLSQLTest < Minitest::Test
       "definition,select",
     "create rule r as on insert to t do also (delete from u; delete from v); select 1" => "definition,select",
     "begin; select 1; end" => "begin,select,commit",
+    # What a SELECT does to the session.
+    "select 1 as a into temp t" => "definition", "with a as (select 1) select * into t from a" => "definition",
+    "with a as (insert into t values (1) returning *) select * from a" => "select",
+    "select pg_catalog.set_config('a', 'b', false)" => "select session", "select set_config('a', f(true), 'f')" =>
+      "select session",
+    "select SET_CONFIG ('a', f('b'), TRUE), true" => "select", "select set_config from t where (true)" => "select",
+    "select pg_advisory_lock(1)" => "select session", "select pg_try_advisory_lock_shared(1, 2) from t" =>
+      "select session",
+    "select pg_advisory_xact_lock(1)" => "select", "insert into t select set_config('a', 'b', false)" =>
+      "insert session",
     "select 'a" => "select unterminated", "select /*" => "select unterminated"
   }.freeze
 

@@ -541,6 +541,7 @@ static VALUE kind_of(VALUE klass, VALUE sql)
     const char *kind = NULL;
     for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), false); pg_sql_next_statement(&scan, &statement);) {
         const char *name = kind_name(statement.kind);
+        if (statement.session && weight_of(name) < weight_of("session")) name = "session";
         if (!kind) {
             kind = name;
             continue;

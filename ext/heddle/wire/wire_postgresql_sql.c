@@ -461,6 +461,35 @@ static void nest(struct nesting *nesting, const struct pg_sql_scan *scan)
     if (nesting->blocks > 0 && is(scan, "end")) nesting->blocks--;
 }
 
+// What a statement that returns rows does to the session.
+struct effects {
+    size_t parentheses, config; // open ones; those of the set_config whose arguments are being read, 0 for none
+    bool called;                // the last token is set_config
+    bool inserts, truth;        // … INSERT or MERGE; … true
+    bool into, session;
+};
+
+static void note_effects(struct effects *effects, const struct pg_sql_scan *scan)
+{
+    if (scan->token == PG_SQL_OPEN) {
+        effects->parentheses++;
+        if (effects->called) effects->config = effects->parentheses;
+    } else if (scan->token == PG_SQL_CLOSE && effects->parentheses > 0) {
+        if (effects->config == effects->parentheses) {
+            effects->session = effects->session || !effects->truth;
+            effects->config = 0;
+        }
+        effects->parentheses--;
+    } else if (scan->token == PG_SQL_WORD) {
+        effects->into = effects->into || (is(scan, "into") && !effects->inserts);
+        effects->session = effects->session || is(scan, "pg_advisory_lock") || is(scan, "pg_try_advisory_lock") ||
+                           is(scan, "pg_advisory_lock_shared") || is(scan, "pg_try_advisory_lock_shared");
+    }
+    effects->called = is(scan, "set_config");
+    effects->inserts = is(scan, "insert") || is(scan, "merge");
+    effects->truth = is(scan, "true");
+}
+
 bool pg_sql_next_statement(struct pg_sql_scan *scan, struct pg_sql_statement *statement)
 {
     while (pg_sql_next(scan) == PG_SQL_SEMICOLON)
@@ -469,12 +498,17 @@ bool pg_sql_next_statement(struct pg_sql_scan *scan, struct pg_sql_statement *st
     const uint8_t *begin = scan->text.at, *last = begin + scan->text.length;
     statement->kind = kind_of(*scan);
     struct nesting nesting = {0};
+    struct effects effects = {0};
     nest(&nesting, scan);
+    note_effects(&effects, scan);
     while (pg_sql_next(scan) != PG_SQL_END) {
         nest(&nesting, scan);
+        note_effects(&effects, scan);
         if (scan->token == PG_SQL_SEMICOLON && nesting.parentheses == 0 && nesting.blocks == 0) break;
         last = scan->text.at + scan->text.length;
     }
+    if (statement->kind == PG_SQL_SELECT && effects.into) statement->kind = PG_SQL_DEFINITION;
+    statement->session = effects.session;
     statement->text = (struct pg_span){begin, (size_t)(last - begin)};
     return true;
 }

@@ -98,8 +98,9 @@ enum pg_sql_kind {
 };
 
 struct pg_sql_statement {
-    enum pg_sql_kind kind;
-    struct pg_span text; // without the semicolon
+    enum pg_sql_kind kind; // SELECT … INTO is a PG_SQL_DEFINITION
+    bool session;          // it calls set_config, unless for the transaction alone, or takes an advisory lock
+    struct pg_span text;   // without the semicolon
 };
 
 // The next statement that is not empty; false at the end. Includes the body of a function in BEGIN ATOMIC … END.

@@ -35,6 +35,7 @@ module Heddle
         @talking = nil
         @lease = nil
         @ended = false
+        @notice_handler = nil
         @init = init
         @opened = Process.clock_gettime(Process::CLOCK_MONOTONIC)
         initialize_transactions
@@ -210,11 +211,14 @@ module Heddle
         flush_closes if @driver.closes > (@driver.closes_when_idle? ? CLOSES_RESTING : 0)
       end
 
-      # Restores the session for the next user.
+      # Restores the session for the next user, and forgets what the one before left: handlers, and a transaction of
+      # {#start_transaction} that the server has ended.
       #
       # @return [Boolean] whether that worked; true without a request if nothing was changed
       # @api private for a pool
       def tidy
+        drop_frames if @holder
+        forget_handlers
         return true unless @driver.session_changed?
 
         talk do
@@ -269,6 +273,11 @@ module Heddle
       end
 
       private
+
+      def forget_handlers
+        self.query_listeners = nil
+        on_notice if @notice_handler
+      end
 
       # Raises unless the driver has the method of {Driver} that not all databases can have.
       def need_driver(method, needed = method)

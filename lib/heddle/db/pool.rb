@@ -66,7 +66,8 @@ module Heddle
 
       # Lends the block a connection that no other task or thread uses meanwhile. In a transaction of the calling task
       # or thread, this is the transaction's connection. Before the next user gets the connection, the pool restores the
-      # session's state (variables, the database, locks, temporary tables).
+      # session's state (variables, the database, locks, temporary tables), and ends the connection's own handlers of
+      # {Connection#on_query} and {Connection#on_notice}.
       #
       # @yieldparam connection [Connection]
       # @return the block's value

@@ -32,6 +32,7 @@ module Heddle
         def initialize(options)
           @options = options
           @portals = 0
+          @held_cursors = {} # names of those that the server keeps beyond their transaction
           Connecting.new(options).perform do |link, login, server|
             @link = link
             @stream = link.stream
@@ -166,6 +167,7 @@ module Heddle
           return if closed? || @link.owed > 0 || cursor.name.nil?
 
           @link.close_portal(cursor.name)
+          @held_cursors.delete(cursor.name)
           cursor.name = nil
           cursor.more = false
         end
@@ -273,16 +275,17 @@ module Heddle
 
         # ---- the session
 
-        def session_changed? = @touched
+        def session_changed? = @touched || !@held_cursors.empty?
 
         def settle_session = @touched = false
 
         def reset_session
-          result = command("DISCARD ALL")
-          return false if result.is_a?(ServerError)
+          return false if command("DISCARD ALL").is_a?(ServerError)
 
           @link.forget_statements
           @link.notifications # of what the one before listened to
+          @held_cursors.clear
+          @login.speak_of_intervals # which is no setting of the startup message
           @touched = false
           true
         end
@@ -384,7 +387,10 @@ module Heddle
 
           head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
           result = query(head + sql, arguments)
-          result.is_a?(ServerError) ? result.shift(head.length) : Cursor.new(self, name, nil, nil, true, true)
+          return result.shift(head.length) if result.is_a?(ServerError)
+
+          @held_cursors[name] = true
+          Cursor.new(self, name, nil, nil, true, true)
         end
       end
     end

@@ -144,6 +144,18 @@ module Heddle
         end
         private_class_method :pem
 
+        # Has the server write intervals as PostgreSQL does, which a reset of the session undoes. Poolers refuse the
+        # setting in the startup message.
+        #
+        # @raise [LoginFailed]
+        def speak_of_intervals
+          return if [nil, "postgres"].include?(@link.settings["IntervalStyle"])
+
+          @step = "the setting of IntervalStyle"
+          result = @link.run_text("set IntervalStyle = postgres")
+          refuse("does not set IntervalStyle: #{result.message}") if result.is_a?(ServerError)
+        end
+
         # @return [Boolean] whether TLS protects the connection
         def tls? = @began ? true : false
 
@@ -321,15 +333,6 @@ module Heddle
             end
           end
           unexpected("S")
-        end
-
-        # Poolers refuse the setting in the startup message.
-        def speak_of_intervals
-          return if [nil, "postgres"].include?(@link.settings["IntervalStyle"])
-
-          @step = "the setting of IntervalStyle"
-          result = @link.run_text("set IntervalStyle = postgres")
-          refuse("does not set IntervalStyle: #{result.message}") if result.is_a?(ServerError)
         end
 
         def note_setting(payload)
