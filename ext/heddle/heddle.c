@@ -12,6 +12,7 @@
 #include "row_hashes.h"
 #include "scheduler/bindings.h"
 #include "scope/bindings.h"
+#include "sqlite/bindings.h"
 #include "stream/bindings.h"
 #include "task/bindings.h"
 
@@ -86,4 +87,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_row_hashes();
     Init_heddle_mysql();
     Init_heddle_postgresql();
+    Init_heddle_sqlite();
 }

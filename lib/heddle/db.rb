@@ -17,6 +17,7 @@ module Heddle
   module DB
     autoload :Address, File.expand_path("db/address", __dir__)
     autoload :AtomicPipeline, File.expand_path("db/atomic_pipeline", __dir__)
+    autoload :Backup, File.expand_path("db/backup", __dir__)
     autoload :BoundStatement, File.expand_path("db/bound_statement", __dir__)
     autoload :Column, File.expand_path("db/column", __dir__)
     autoload :Connection, File.expand_path("db/connection", __dir__)
@@ -26,6 +27,7 @@ module Heddle
     autoload :Duration, File.expand_path("db/duration", __dir__)
     autoload :Fields, File.expand_path("db/fields", __dir__)
     autoload :ForeignRows, File.expand_path("db/foreign_rows", __dir__)
+    autoload :Functions, File.expand_path("db/functions", __dir__)
     autoload :List, File.expand_path("db/list", __dir__)
     autoload :Listening, File.expand_path("db/listening", __dir__)
     autoload :Notices, File.expand_path("db/notices", __dir__)
@@ -64,8 +66,9 @@ module Heddle
       # @option options [:transaction, :always, :virtual, :never] :statement_cache (:transaction) when a statement stays
       #   prepared for reuse; :virtual: only those of {.virtual_statement} and {Pool#prepare}
       # @option options [Integer] :statement_cache_size (100) the most statements that stay prepared
-      # @option options [Array<String>, String] :init ([]) statements that are run first, such as
-      #   "set lock_timeout = '1s'"; in a pool on each new connection, and again when the pool has put its session back
+      # @option options [Array<String, #call>, String, #call] :init ([]) statements that are run first, such as
+      #   "set lock_timeout = '1s'", and Procs that get the {Connection}; in a pool on each new connection, and again
+      #   when the pool has put its session back
       # @option options [String] :host ("127.0.0.1")
       # @option options [Integer] :port (3306)
       # @option options [String, nil] :socket the path of a UNIX socket, instead of host and port

@@ -7,10 +7,13 @@ module Heddle
     #
     # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection: its next bytes could be
     # the answer to an earlier query. If possible, a second connection tells the server to stop the query.
-    # A statement is sent twice only if the server reports that it did not begin it.
+    # A statement is sent twice only if the server reports that it did not begin it. Where the database works in this
+    # process ({SQLite}), an interrupted connection goes on.
     class Connection
       include ForeignRows
       include Transactions
+      include Backup
+      include Functions
       include Pipelines
       include Copy
       include Listening
@@ -41,13 +44,13 @@ module Heddle
         initialize_transactions
       end
 
-      # Runs the statements of +init+.
+      # Runs the statements and the Procs of +init+.
       #
       # @api private
       def set_up
         return if @init.empty?
 
-        @init.each { |sql| query(sql) }
+        @init.each { |step| step.respond_to?(:call) ? step.call(self) : query(step) }
         @cache.clear
         @driver.settle_session
       rescue ServerError => error
@@ -308,6 +311,7 @@ module Heddle
           unless complete
             @driver.abandon(lost)
             @ended = @driver.closed?
+            note_interruption unless @ended
           end
         end
       end

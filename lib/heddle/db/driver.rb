@@ -136,8 +136,9 @@ module Heddle
       # @!method close
       #   Ends the connection; in a child of fork without a word to the server. Closing twice is harmless.
       # @!method abandon(lost)
-      #   Called when an operation did not come to its end. Nothing happens if no answer is owed. Otherwise the
-      #   connection is closed, and the server is told to stop the query, if it can be told. Raises nothing.
+      #   Called when an operation did not come to its end. Nothing happens if no answer is owed: the connection goes
+      #   on, and {#in_transaction?} tells whether its transaction does. Otherwise the connection is closed, and the
+      #   server is told to stop the query, if it can be told. Raises nothing.
       #   @param lost [Boolean, nil] whether the server ended the connection or broke the protocol: nothing runs on
       # @!method end_without_a_word
       #   The server has said that it closes the connection.
@@ -175,6 +176,19 @@ module Heddle
       #   Whether messages that are no errors are kept, see {Notices}. Goes with {#take_notices}.
       # @!method take_notices
       #   @return [Array] those since the last call
+
+      # @!method define_function(kind, name, arity, callable, **options)
+      #   Defines a function for SQL, see {Functions}.
+      #   @param kind [Symbol] :function, :aggregate or :collation
+      #   @param arity [Integer] -1 for any
+      #   @param callable [#call, #new]
+      #   @param options [Hash] +deterministic:+ and +direct_only:+
+      #   @return [nil, ServerError]
+      # @!method backup(path, pages)
+      #   Copies the database, see {Backup}.
+      #   @yieldparam done [Integer] pages
+      #   @yieldparam all [Integer] pages
+      #   @return [nil, ServerError]
 
       # The effect of an error on the open transaction. Only the driver knows it: after an error some servers end the
       # transaction without saying so, some refuse every later statement, some continue.

@@ -94,12 +94,13 @@ module Heddle
           one_of(name, value, StatementCache::MODES)
         end
 
-        # @return [Array<String>]
+        # @return [Array<String, #call>]
         def statements(name, value)
-          list = value.is_a?(String) ? [value] : value || []
-          return list if list.is_a?(Array) && list.all? { |sql| sql.is_a?(String) && !sql.strip.empty? }
-
-          wrong(name, "a statement, or an Array of statements", value)
+          list = (value.is_a?(String) || value.respond_to?(:call)) ? [value] : value || []
+          fine = list.is_a?(Array) && list.all? do |step|
+            step.respond_to?(:call) || (step.is_a?(String) && !step.strip.empty?)
+          end
+          fine ? list : wrong(name, "a statement or a Proc, or an Array of them", value)
         end
 
         # @return [Integer] at most +most+

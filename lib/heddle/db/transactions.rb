@@ -271,6 +271,12 @@ module Heddle
         nil
       end
 
+      # Notes that an interrupted statement, on a connection that goes on, has ended the transaction: SQLite rolls a
+      # transaction back whose write was interrupted. The block's later statements must not run outside of it.
+      def note_interruption
+        @failure ||= "the interruption of a statement rolled it back" unless @frames.empty? || in_transaction?
+      end
+
       def check_transaction_owner
         return if @holder == Transactions.holder
 

@@ -6,10 +6,11 @@ module DatabaseSuite
     def test_a_text_for_each_database
       with_connection do |db|
         assert_equal database_type, db.database_type
-        texts = Heddle::DB.virtual_statement(mysql: "select 'mysql', ?", postgresql: "select 'postgresql', ?")
-        name = (database_type == :mariadb) ? "mysql" : "postgresql"
+        texts = Heddle::DB.virtual_statement(mysql: "select 'mysql', ?", postgresql: "select 'postgresql', ?",
+          sqlite: "select 'sqlite', ?")
+        name = (database_type == :mariadb) ? "mysql" : database_type.to_s
         own = Heddle::DB.virtual_statement(mariadb: "select 'mariadb', ?", mysql: "select 'mysql', ?",
-          postgresql: "select 'postgresql', ?")
+          postgresql: "select 'postgresql', ?", sqlite: "select 'sqlite', ?")
         asked = []
         block = Heddle::DB.virtual_statement { |type| asked << type && "select '#{type}', ?" }
         assert_equal [name, 1], db.query_row(texts, 1)

@@ -1,0 +1,64 @@
+#include "sqlite/sqlite_api.h"
+
+#include "sqlite/sqlite_link.h"
+
+#include <dlfcn.h>
+
+struct sqlite_api sqlite_api;
+
+typedef void (*routine)(void);
+
+// Called by SQLite, in Link.attach: the entry point of a loadable extension in a file heddle.so. The library that calls
+// last is the one that is used; there is only one, see lib/heddle/db/sqlite/library.rb.
+RUBY_FUNC_EXPORTED int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines);
+
+int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
+{
+    (void)db;
+    (void)message;
+    int (*version)(void) = (int (*)(void))routines[67];
+    if (version() < SQLITE_OLDEST) return SQLITE_ERROR;
+#define SQLITE_TAKE(number, returned, name, parameters) sqlite_api.name = (returned(*) parameters)routines[number];
+    SQLITE_FUNCTIONS(SQLITE_TAKE)
+#undef SQLITE_TAKE
+    return SQLITE_OK;
+}
+
+/*
+ * call-seq: Link.native_path -> String
+ *
+ * The file of Heddle's compiled code, which SQLite is to load.
+ */
+static VALUE native_path(VALUE klass)
+{
+    (void)klass;
+    Dl_info info;
+    if (!dladdr((void *)(uintptr_t)sqlite3_heddle_init, &info) || !info.dli_fname)
+        rb_raise(rb_eRuntimeError, "the system does not tell where Heddle's compiled code is");
+    return rb_str_new_cstr(info.dli_fname);
+}
+
+/*
+ * call-seq: Link.library -> String or nil
+ *
+ * The version of SQLite that is in use; nil before a library was attached.
+ */
+static VALUE library(VALUE klass)
+{
+    (void)klass;
+    return sqlite_api.libversion ? rb_str_new_cstr(sqlite_api.libversion()) : Qnil;
+}
+
+/* call-seq: Link.threadsafe? -> true or false */
+static VALUE threadsafe(VALUE klass)
+{
+    (void)klass;
+    return sqlite_api.threadsafe() ? Qtrue : Qfalse;
+}
+
+void sqlite_api_init(VALUE link)
+{
+    rb_define_singleton_method(link, "native_path", native_path, 0);
+    rb_define_singleton_method(link, "library", library, 0);
+    rb_define_singleton_method(link, "threadsafe?", threadsafe, 0);
+}

@@ -1,0 +1,416 @@
+// Open and close, and what SQLite calls while a statement runs.
+#include "sqlite/sqlite_link.h"
+
+#include "budget.h"
+#include "os/fork.h"
+#include "scope/scope.h"
+#include "sqlite/bindings.h"
+#include "task/current.h"
+
+#include <string.h>
+
+// Instructions between two calls of the progress handler: some 10 µs.
+enum { INSTRUCTIONS = 1000 };
+
+// Nanoseconds that a statement may run before other tasks have a turn. Beside plain threads a turn is dear: another
+// thread that computes keeps the GVL for its whole quantum.
+static const int64_t TURN = 1000000;
+static const int64_t TURN_IN_THREAD = 10000000;
+
+VALUE sqlite_cLink;
+static VALUE eBusy;
+static ID id_call, id_error;
+
+// ---- the object
+
+void sqlite_core_release(struct sqlite_core *core)
+{
+    if (core && !--core->references) xfree(core);
+}
+
+bool sqlite_core_alive(const struct sqlite_core *core)
+{
+    return core->db && core->born == fork_count();
+}
+
+// Also called by the GC: calls no Ruby, for whatever SQLite would call is gone once `closing` is set.
+static void close_core(struct sqlite_core *core)
+{
+    if (!sqlite_core_alive(core)) return;
+    while (core->statements)
+        sqlite_statement_finalize(core->statements);
+    sqlite_api.progress_handler(core->db, 0, NULL, NULL);
+    sqlite_api.busy_handler(core->db, NULL, NULL);
+    sqlite_api.close_v2(core->db);
+    core->db = NULL;
+}
+
+static void mark(void *pointer)
+{
+    const struct sqlite_link *link = pointer;
+    rb_gc_mark(link->turn);
+    rb_gc_mark(link->refusals);
+    rb_gc_mark(link->functions);
+    rb_gc_mark(link->aggregates);
+}
+
+// A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in
+// what state they left SQLite.
+static void release(void *pointer)
+{
+    struct sqlite_link *link = pointer;
+    if (link->core && !link->core->busy) close_core(link->core);
+    sqlite_core_release(link->core);
+    xfree(link);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct sqlite_link) + sizeof(struct sqlite_core);
+}
+
+const rb_data_type_t sqlite_link_type = {
+    .wrap_struct_name = "Heddle::DB::SQLite::Link",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct sqlite_link *link;
+    VALUE self = TypedData_Make_Struct(klass, struct sqlite_link, &sqlite_link_type, link);
+    link->turn = link->refusals = Qnil;
+    link->functions = link->aggregates = Qnil;
+    link->span = DEADLINE_NEVER;
+    return self;
+}
+
+// ---- what SQLite calls
+
+static VALUE give_way(VALUE unused)
+{
+    bool in_thread = NIL_P(place_of_fiber().scheduler);
+    budget_give_way();
+    if (in_thread) rb_thread_schedule();
+    return unused;
+}
+
+// The progress handler: 0 to go on.
+static int progress(void *pointer)
+{
+    struct sqlite_link *link = pointer;
+    if (link->jump || link->core->closing) return 1;
+    deadline_t now = deadline_now();
+    if (now - link->turn_began < TURN) return 0;
+    if (now - link->turn_began < TURN_IN_THREAD && NIL_P(place_of_fiber().scheduler)) return 0;
+    int state = 0;
+    rb_protect(give_way, Qnil, &state);
+    link->turn_began = deadline_now();
+    return sqlite_keep(link, state) || link->core->closing;
+}
+
+struct waiting {
+    VALUE turn;
+    int count;
+};
+
+static VALUE wait_for_lock(VALUE argument)
+{
+    const struct waiting *waiting = (const struct waiting *)argument;
+    return rb_funcall(waiting->turn, id_call, 1, INT2FIX(waiting->count));
+}
+
+// The busy handler: 0 to give up.
+static int locked(void *pointer, int count)
+{
+    struct sqlite_link *link = pointer;
+    if (link->jump || link->core->closing || NIL_P(link->turn)) return 0;
+    struct waiting waiting = {link->turn, count};
+    int state = 0;
+    VALUE again = rb_protect(wait_for_lock, (VALUE)&waiting, &state);
+    link->turn_began = deadline_now();
+    return !sqlite_keep(link, state) && RTEST(again) && !link->core->closing;
+}
+
+int sqlite_step(struct sqlite_link *link, struct sqlite_statement *statement)
+{
+    link->stepping = true;
+    int code = sqlite_api.step(statement->at);
+    link->stepping = false;
+    sqlite_settle(link);
+    return code;
+}
+
+void sqlite_settle(struct sqlite_link *link)
+{
+    int state = link->jump;
+    link->jump = 0;
+    if (state) rb_jump_tag(state);
+    if (link->core->closing) rb_raise(rb_eIOError, "the connection was closed meanwhile");
+}
+
+// ---- calls
+
+static VALUE call_body(VALUE argument)
+{
+    struct sqlite_call *call = (struct sqlite_call *)argument;
+    return call->body(call);
+}
+
+static VALUE call_in_time(VALUE argument)
+{
+    struct sqlite_call *call = (struct sqlite_call *)argument;
+    int64_t span = call->link->span;
+    if (span == DEADLINE_NEVER) return call->body(call);
+    struct scope *scope = scope_new(SCOPE_DEADLINE, span);
+    VALUE guard = scope->self;
+    scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), span));
+    VALUE result = scope_call(scope, call_body, argument);
+    RB_GC_GUARD(guard);
+    return result;
+}
+
+static VALUE call_end(VALUE argument)
+{
+    struct sqlite_call *call = (struct sqlite_call *)argument;
+    struct sqlite_core *core = call->link->core;
+    struct sqlite_statement *statement = call->statement;
+    if (core->born != fork_count()) { // the block forked, and this is the child
+        core->busy = false;
+        return Qnil;
+    }
+    if (statement && statement->at && !call->keeps_open) {
+        sqlite_api.reset(statement->at);
+        if (statement->parameters) sqlite_api.clear_bindings(statement->at);
+        statement->open = false;
+    }
+    core->busy = false;
+    sqlite_finalize_doomed(core);
+    if (core->closing) close_core(core);
+    return Qnil;
+}
+
+VALUE sqlite_call(struct sqlite_call *call)
+{
+    call->link = sqlite_link_of(call->self);
+    struct sqlite_core *core = call->link->core;
+    if (!core || !core->db || core->closing) rb_raise(rb_eIOError, "closed database");
+    if (core->born != fork_count())
+        rb_raise(rb_eIOError, "this connection belongs to the parent process: open another one after the fork");
+    if (core->busy)
+        rb_raise(eBusy, "a statement is running on this connection: give each fiber and thread a connection of its own "
+                        "(Heddle::DB::Pool)");
+    core->busy = true;
+    call->link->jump = 0;
+    call->link->turn_began = deadline_now();
+    VALUE result = rb_ensure(call_in_time, (VALUE)call, call_end, (VALUE)call);
+    RB_GC_GUARD(call->self);
+    return result;
+}
+
+VALUE sqlite_error_value(struct sqlite_link *link, int code)
+{
+    sqlite3 *db = link->core->db;
+    int extended = sqlite_api.extended_errcode(db);
+    if ((extended & 0xff) != (code & 0xff)) extended = code; // a misuse sets none
+    VALUE message = rb_utf8_str_new_cstr((extended == sqlite_api.extended_errcode(db)) ? sqlite_api.errmsg(db)
+                                                                                       : sqlite_api.errstr(code));
+    int offset = sqlite_api.error_offset(db);
+    return rb_funcall(link->refusals, id_error, 3, INT2NUM(extended), message, INT2NUM(offset));
+}
+
+// ---- methods
+
+/*
+ * call-seq: link.open(path, flags) -> nil or error
+ *
+ * Opens the database. +flags+ are those of sqlite3_open_v2.
+ */
+static VALUE link_open(VALUE self, VALUE path, VALUE flags)
+{
+    struct sqlite_link *link = sqlite_link_of(self);
+    if (link->core) rb_raise(rb_eRuntimeError, "the link is open already");
+    const char *name = StringValueCStr(path);
+    int with = NUM2INT(flags);
+    struct sqlite_core *core = ZALLOC(struct sqlite_core);
+    core->references = 1;
+    core->born = fork_count();
+    link->core = core;
+    int code = sqlite_api.open_v2(name, &core->db, with, NULL);
+    if (!core->db) rb_memerror();
+    if (code != SQLITE_OK) {
+        VALUE error = sqlite_error_value(link, code);
+        close_core(core);
+        return error;
+    }
+    sqlite_api.extended_result_codes(core->db, 1);
+    sqlite_api.db_config(core->db, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
+    sqlite_api.db_config(core->db, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
+    sqlite_api.progress_handler(core->db, INSTRUCTIONS, progress, link);
+    sqlite_api.busy_handler(core->db, locked, link);
+    RB_GC_GUARD(path);
+    return Qnil;
+}
+
+/*
+ * call-seq: link.wait_for_locks_by(turn) -> turn
+ *
+ * When the database is locked, SQLite asks +turn.call(count)+ whether to try again. Needed again after a pragma that
+ * has given SQLite a busy handler of its own, which stops the thread.
+ */
+static VALUE link_wait_by(VALUE self, VALUE turn)
+{
+    struct sqlite_link *link = sqlite_link_of(self);
+    link->turn = turn;
+    if (link->core && sqlite_core_alive(link->core)) sqlite_api.busy_handler(link->core->db, locked, link);
+    return turn;
+}
+
+/* call-seq: link.refusals = object */
+static VALUE link_set_refusals(VALUE self, VALUE refusals)
+{
+    return sqlite_link_of(self)->refusals = refusals;
+}
+
+/* call-seq: link.timeout = seconds */
+static VALUE link_set_timeout(VALUE self, VALUE seconds)
+{
+    sqlite_link_of(self)->span = deadline_span(seconds);
+    return seconds;
+}
+
+/* call-seq: link.local = true or false */
+static VALUE link_set_local(VALUE self, VALUE local)
+{
+    sqlite_link_of(self)->local = RTEST(local);
+    return local;
+}
+
+/* call-seq: link.in_transaction? -> true or false */
+static VALUE link_in_transaction_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return core && sqlite_core_alive(core) && !sqlite_api.get_autocommit(core->db) ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.busy? -> true or false */
+static VALUE link_busy_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return core && core->busy ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.closed? -> true or false */
+static VALUE link_closed_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return !core || !sqlite_core_alive(core) || core->closing ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.forked? -> true or false */
+static VALUE link_forked_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return core && core->born != fork_count() ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.read_only? -> true or false */
+static VALUE link_read_only_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return core && sqlite_core_alive(core) && sqlite_api.db_readonly(core->db, "main") == 1 ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.path -> String; empty for a database in memory */
+static VALUE link_path(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    const char *path = core && sqlite_core_alive(core) ? sqlite_api.db_filename(core->db, "main") : NULL;
+    return rb_utf8_str_new_cstr(path ? path : "");
+}
+
+/*
+ * call-seq: link.close -> nil
+ *
+ * Ends the connection, and rolls back an open transaction. While a statement runs, that statement ends first, with an
+ * IOError. In a child of fork nothing happens: the locks and the file are the parent's.
+ */
+static VALUE link_close(VALUE self)
+{
+    struct sqlite_core *core = sqlite_link_of(self)->core;
+    if (!core || !sqlite_core_alive(core)) return Qnil;
+    core->closing = true;
+    if (!core->busy) close_core(core);
+    return Qnil;
+}
+
+static VALUE load_body(struct sqlite_call *call)
+{
+    sqlite3 *db = call->link->core->db;
+    char *message = NULL;
+    const char *path = StringValueCStr(call->arguments[0]);
+    sqlite_api.db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 1, NULL);
+    int code = sqlite_api.load_extension(db, path, NULL, &message);
+    sqlite_api.db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, NULL);
+    if (code == SQLITE_OK) return Qnil;
+    VALUE text = message ? rb_utf8_str_new_cstr(message) : Qnil;
+    sqlite_api.release(message);
+    return text;
+}
+
+/*
+ * call-seq: link.load_extension(path) -> nil or message
+ *
+ * Loads an extension; SQL cannot.
+ */
+static VALUE link_load_extension(VALUE self, VALUE path)
+{
+    struct sqlite_call call = {.self = self, .body = load_body, .arguments = {path}};
+    return sqlite_call(&call);
+}
+
+/* Link.know_classes: called when the Ruby part is loaded. */
+static VALUE know_classes(VALUE klass)
+{
+    eBusy = rb_path2class("Heddle::DB::Busy");
+    rb_gc_register_mark_object(eBusy);
+    sqlite_statements_classes();
+    sqlite_parameters_classes();
+    sqlite_values_classes();
+    sqlite_results_classes();
+    return klass;
+}
+
+void Init_heddle_sqlite(void)
+{
+    id_call = rb_intern("call");
+    id_error = rb_intern("error");
+    VALUE db = rb_define_module_under(heddle_module, "DB");
+    VALUE sqlite = rb_define_module_under(db, "SQLite");
+    sqlite_cLink = rb_define_class_under(sqlite, "Link", rb_cObject);
+    rb_gc_register_mark_object(sqlite_cLink);
+    rb_define_alloc_func(sqlite_cLink, allocate);
+    rb_undef_method(sqlite_cLink, "initialize_copy");
+    rb_define_singleton_method(sqlite_cLink, "know_classes", know_classes, 0);
+    rb_define_method(sqlite_cLink, "open", link_open, 2);
+    rb_define_method(sqlite_cLink, "wait_for_locks_by", link_wait_by, 1);
+    rb_define_method(sqlite_cLink, "refusals=", link_set_refusals, 1);
+    rb_define_method(sqlite_cLink, "timeout=", link_set_timeout, 1);
+    rb_define_method(sqlite_cLink, "local=", link_set_local, 1);
+    rb_define_method(sqlite_cLink, "in_transaction?", link_in_transaction_p, 0);
+    rb_define_method(sqlite_cLink, "busy?", link_busy_p, 0);
+    rb_define_method(sqlite_cLink, "closed?", link_closed_p, 0);
+    rb_define_method(sqlite_cLink, "forked?", link_forked_p, 0);
+    rb_define_method(sqlite_cLink, "read_only?", link_read_only_p, 0);
+    rb_define_method(sqlite_cLink, "path", link_path, 0);
+    rb_define_method(sqlite_cLink, "close", link_close, 0);
+    rb_define_method(sqlite_cLink, "load_extension", link_load_extension, 1);
+    sqlite_api_init(sqlite_cLink);
+    sqlite_statements_init();
+    sqlite_parameters_init();
+    sqlite_values_init();
+    sqlite_results_init();
+    sqlite_functions_init();
+    sqlite_backup_init();
+}

@@ -1,0 +1,147 @@
+// A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
+// room: sqlite_api.c (the library's functions), sqlite_link.c (open, close, giving way), sqlite_statements.c (prepared
+// statements), sqlite_parameters.c and sqlite_values.c (values in and out), sqlite_results.c (whole results),
+// sqlite_functions.c (functions in Ruby), sqlite_backup.c. What to run, and when, is decided in Ruby
+// (lib/heddle/db/sqlite).
+//
+// A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
+// handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
+// threads may run, and they may use this very connection, close it, fork, or collect garbage. So:
+//
+// - `busy` is set while SQLite's frames are on a stack: nobody else may call SQLite with this connection.
+// - No exception passes through SQLite's frames. A callback keeps it (`jump`) and makes SQLite stop; `sqlite_settle`
+//   raises it once SQLite has returned.
+// - What must be closed meanwhile is closed when `busy` ends.
+#ifndef HEDDLE_SQLITE_SQLITE_LINK_H
+#define HEDDLE_SQLITE_SQLITE_LINK_H
+
+#include "heddle.h"
+
+#include "deadline.h"
+#include "sqlite/sqlite_api.h"
+
+// The connection itself. The link and each of its statements refer to it, and the GC frees them in any order.
+struct sqlite_core {
+    sqlite3 *db; // NULL once closed
+    struct sqlite_statement *statements;
+    uint32_t references;
+    unsigned born; // fork_count() when opened: a child of fork must not touch its parent's connection
+    bool busy;     // a fiber is inside of SQLite
+    bool closing;  // close it as soon as that fiber has left
+};
+
+struct sqlite_link {
+    struct sqlite_core *core; // NULL before #open
+    VALUE turn;               // waits for locks: its call(count) tells whether to try again
+    VALUE refusals;           // makes errors: its error(code, message, offset)
+    VALUE functions;          // procs and classes that SQLite may call
+    VALUE aggregates;         // objects of the groups that are being aggregated
+    int64_t span;             // nanoseconds that an operation may take
+    deadline_t turn_began;    // since when no other fiber has run
+    int jump;                 // the state of an exception that was kept from SQLite; it is still in $!
+    bool local;               // times without a zone are local
+    bool stepping;            // SQLite's callbacks may call Ruby: neither the GC nor a reset has called SQLite
+};
+
+// How a column's values are read, from its declared type.
+enum sqlite_kind {
+    SQLITE_AS_STORED,
+    SQLITE_AS_BOOLEAN,
+    SQLITE_AS_DATE,
+    SQLITE_AS_DATETIME,
+    SQLITE_AS_TIME,
+    SQLITE_AS_DECIMAL
+};
+
+struct sqlite_statement {
+    struct sqlite_statement *next, *previous; // of the same core
+    struct sqlite_core *core;
+    sqlite3_stmt *at; // NULL once closed
+    VALUE link;
+    VALUE shape;    // a Shape; nil for a statement without rows
+    uint8_t *kinds; // enum sqlite_kind of each column
+    int columns, parameters;
+    int prepared_anew; // how often SQLite has prepared it again by itself
+    bool reads;        // it changes nothing
+    bool inserts;
+    bool open;   // between open_cursor and its end
+    bool doomed; // closed while SQLite was busy
+    bool orphan; // … by the GC: the object is gone
+    size_t tail; // offset of the text behind the statement, or 0
+};
+
+extern VALUE sqlite_cLink;
+extern const rb_data_type_t sqlite_link_type;
+
+static inline struct sqlite_link *sqlite_link_of(VALUE self)
+{
+    return rb_check_typeddata(self, &sqlite_link_type);
+}
+
+// Calls the body with SQLite reserved for the caller, within the link's time limit, and releases it however the body
+// ends. Raises IOError when the connection is closed or belongs to the parent process, Heddle::DB::Busy when another
+// fiber is inside.
+struct sqlite_call {
+    VALUE self;
+    struct sqlite_link *link;
+    VALUE (*body)(struct sqlite_call *);
+    VALUE arguments[3];
+    struct sqlite_statement *statement; // is reset at the end, unless it is a cursor that stays open
+    bool keeps_open;
+};
+VALUE sqlite_call(struct sqlite_call *call);
+
+// Runs the statement up to its next row. Raises what a callback has kept from SQLite, if anything.
+int sqlite_step(struct sqlite_link *link, struct sqlite_statement *statement);
+void sqlite_settle(struct sqlite_link *link); // the latter alone
+
+// Keeps what rb_protect caught. Returns whether it caught anything; then SQLite must be made to stop.
+static inline bool sqlite_keep(struct sqlite_link *link, int state)
+{
+    if (state) link->jump = state;
+    return state != 0;
+}
+
+// The link's last error, as a value.
+VALUE sqlite_error_value(struct sqlite_link *link, int code);
+
+void sqlite_core_release(struct sqlite_core *core);
+
+// Whether the core may be touched by this process.
+bool sqlite_core_alive(const struct sqlite_core *core);
+
+// sqlite_statements.c
+struct sqlite_statement *sqlite_statement_of(VALUE prepared);
+// Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
+VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset);
+VALUE sqlite_sql(VALUE sql); // as UTF-8; raises
+void sqlite_statement_finalize(struct sqlite_statement *statement);
+void sqlite_finalize_doomed(struct sqlite_core *core);
+// Looks at the columns again if SQLite has prepared the statement anew, because the table has changed.
+void sqlite_statement_refresh(struct sqlite_statement *statement);
+
+// sqlite_parameters.c: raises before anything has run.
+void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, VALUE arguments);
+VALUE sqlite_time_text(struct sqlite_link *link, VALUE time);
+// A value as SQLite stores it: nil, Integer, Float or String. Raises TypeError, ArgumentError.
+VALUE sqlite_storable(struct sqlite_link *link, VALUE value);
+int64_t sqlite_integer(VALUE value);
+
+// sqlite_values.c
+VALUE sqlite_row(struct sqlite_link *link, struct sqlite_statement *statement);
+enum sqlite_kind sqlite_kind_of(const char *declared);
+VALUE sqlite_column_text(const void *bytes, int length);
+
+void sqlite_api_init(VALUE link);
+void sqlite_statements_init(void);
+void sqlite_statements_classes(void);
+void sqlite_parameters_init(void);
+void sqlite_parameters_classes(void);
+void sqlite_values_init(void);
+void sqlite_values_classes(void);
+void sqlite_results_init(void);
+void sqlite_results_classes(void);
+void sqlite_functions_init(void);
+void sqlite_backup_init(void);
+
+#endif

@@ -1,0 +1,170 @@
+// Runs statements: whole results, and rows of a statement that stays open.
+#include "sqlite/sqlite_link.h"
+
+// Rows that are appended to the others at once.
+enum { ROWS_GATHERED = 64 };
+
+static VALUE cResult;
+static ID id_shape, id_rows, id_affected, id_last_id;
+
+static VALUE result_new(VALUE shape, VALUE rows, int affected)
+{
+    VALUE result = rb_obj_alloc(cResult);
+    rb_ivar_set(result, id_shape, shape);
+    rb_ivar_set(result, id_rows, rows);
+    rb_ivar_set(result, id_affected, INT2NUM(affected));
+    return result;
+}
+
+// Up to `most` rows, or all for -1. Returns SQLite's last answer.
+static int take_rows(struct sqlite_link *link, struct sqlite_statement *statement, VALUE rows, long most)
+{
+    VALUE gathered[ROWS_GATHERED]; // on the stack, where the GC finds them
+    long count = 0, taken = 0;
+    int code = SQLITE_ROW;
+    while (taken != most && (code = sqlite_step(link, statement)) == SQLITE_ROW) {
+        if (taken++ == 0) sqlite_statement_refresh(statement);
+        gathered[count++] = sqlite_row(link, statement);
+        if (count == ROWS_GATHERED) {
+            rb_ary_cat(rows, gathered, count);
+            count = 0;
+        }
+    }
+    if (count) rb_ary_cat(rows, gathered, count);
+    return code;
+}
+
+// Runs a statement that is not open, to its end. Returns a result or an error.
+static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, VALUE arguments)
+{
+    struct sqlite_link *link = call->link;
+    call->statement = statement;
+    if (!statement->at) {
+        if (RARRAY_LEN(arguments)) rb_raise(rb_eArgError, "there are arguments, but no statement in this SQL");
+        return result_new(Qnil, Qnil, 0);
+    }
+    sqlite_bind(link, statement, arguments);
+    sqlite3 *db = link->core->db;
+    int before = sqlite_api.total_changes(db);
+    VALUE rows = rb_ary_new();
+    int code = take_rows(link, statement, rows, -1);
+    if (code != SQLITE_DONE) return sqlite_error_value(link, code);
+    // changes() still tells of an earlier statement where this one has changed nothing.
+    int affected = sqlite_api.total_changes(db) == before ? 0 : sqlite_api.changes(db);
+    sqlite_statement_refresh(statement);
+    VALUE result = result_new(statement->shape, NIL_P(statement->shape) ? Qnil : rows, affected);
+    if (statement->inserts && affected) rb_ivar_set(result, id_last_id, LL2NUM(sqlite_api.last_insert_rowid(db)));
+    return result;
+}
+
+static struct sqlite_statement *usable(struct sqlite_call *call, VALUE prepared)
+{
+    struct sqlite_statement *statement = sqlite_statement_of(prepared);
+    if (statement->link != call->self || statement->doomed)
+        rb_raise(rb_eRuntimeError, "this statement is not one of this connection");
+    return statement;
+}
+
+static VALUE run_body(struct sqlite_call *call)
+{
+    struct sqlite_statement *statement = usable(call, call->arguments[0]);
+    if (statement->open) rb_raise(rb_eRuntimeError, "the rows of this statement are still being read");
+    return run(call, statement, call->arguments[1]);
+}
+
+/*
+ * call-seq: link.run(prepared, arguments) -> Result or error
+ *
+ * Runs the statement to its end and resets it: it holds no lock afterwards.
+ */
+static VALUE link_run(VALUE self, VALUE prepared, VALUE arguments)
+{
+    struct sqlite_call call = {.self = self, .body = run_body, .arguments = {prepared, arguments}};
+    return sqlite_call(&call);
+}
+
+static VALUE run_keeping_body(struct sqlite_call *call)
+{
+    VALUE prepared = sqlite_prepare(call->self, call->arguments[0], 0);
+    if (rb_obj_is_kind_of(prepared, rb_eException)) return rb_assoc_new(Qnil, prepared);
+    struct sqlite_statement *statement = sqlite_statement_of(prepared);
+    if (statement->tail) return rb_assoc_new(prepared, Qnil);
+    VALUE result = run(call, statement, call->arguments[1]);
+    return rb_assoc_new(statement->at ? prepared : Qnil, result);
+}
+
+/*
+ * call-seq: link.run_keeping(sql, arguments) -> [Prepared or nil, Result or error or nil]
+ *
+ * Prepares and runs a statement, which stays prepared. Runs nothing (the result is nil) when another one follows it.
+ */
+static VALUE link_run_keeping(VALUE self, VALUE sql, VALUE arguments)
+{
+    struct sqlite_call call = {.self = self, .body = run_keeping_body, .arguments = {sqlite_sql(sql), arguments}};
+    VALUE result = sqlite_call(&call);
+    RB_GC_GUARD(call.arguments[0]);
+    return result;
+}
+
+static VALUE open_body(struct sqlite_call *call)
+{
+    struct sqlite_statement *statement = usable(call, call->arguments[0]);
+    call->statement = statement;
+    if (!statement->at) return Qnil;
+    sqlite_bind(call->link, statement, call->arguments[1]);
+    statement->open = call->keeps_open = true;
+    return Qnil;
+}
+
+/*
+ * call-seq: link.open_rows(prepared, arguments) -> nil
+ *
+ * Binds the arguments; fetch_rows runs the statement.
+ */
+static VALUE link_open_rows(VALUE self, VALUE prepared, VALUE arguments)
+{
+    struct sqlite_call call = {.self = self, .body = open_body, .arguments = {prepared, arguments}};
+    return sqlite_call(&call);
+}
+
+static VALUE fetch_body(struct sqlite_call *call)
+{
+    struct sqlite_statement *statement = usable(call, call->arguments[0]);
+    call->statement = statement;
+    VALUE rows = rb_ary_new();
+    if (!statement->at || !statement->open) return rows;
+    int code = take_rows(call->link, statement, rows, NUM2LONG(call->arguments[1]));
+    if (code != SQLITE_ROW && code != SQLITE_DONE) return sqlite_error_value(call->link, code);
+    call->keeps_open = code == SQLITE_ROW;
+    return rows;
+}
+
+/*
+ * call-seq: link.fetch_rows(prepared, count) -> Array or error
+ *
+ * The next rows, at most so many; none at the end. The statement keeps its place, and its read lock, until its last row
+ * was fetched or until it is released.
+ */
+static VALUE link_fetch_rows(VALUE self, VALUE prepared, VALUE count)
+{
+    struct sqlite_call call = {.self = self, .body = fetch_body, .arguments = {prepared, count}};
+    return sqlite_call(&call);
+}
+
+void sqlite_results_init(void)
+{
+    id_shape = rb_intern("@shape");
+    id_rows = rb_intern("@rows");
+    id_affected = rb_intern("@affected_rows");
+    id_last_id = rb_intern("@last_insert_id");
+    rb_define_method(sqlite_cLink, "run", link_run, 2);
+    rb_define_method(sqlite_cLink, "run_keeping", link_run_keeping, 2);
+    rb_define_method(sqlite_cLink, "open_rows", link_open_rows, 2);
+    rb_define_method(sqlite_cLink, "fetch_rows", link_fetch_rows, 2);
+}
+
+void sqlite_results_classes(void)
+{
+    cResult = rb_path2class("Heddle::DB::SQLite::Result");
+    rb_gc_register_mark_object(cResult);
+}

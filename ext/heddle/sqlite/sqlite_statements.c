@@ -1,0 +1,292 @@
+// Prepared statements.
+#include "sqlite/sqlite_link.h"
+
+#include <ruby/encoding.h>
+#include <string.h>
+#include <strings.h>
+
+static VALUE cPrepared, cShape;
+static ID id_new;
+
+// ---- the object
+
+static void unlink_statement(struct sqlite_statement *statement)
+{
+    struct sqlite_core *core = statement->core;
+    if (statement->previous) {
+        statement->previous->next = statement->next;
+    } else {
+        core->statements = statement->next;
+    }
+    if (statement->next) statement->next->previous = statement->previous;
+    statement->next = statement->previous = NULL;
+}
+
+static void free_record(struct sqlite_statement *statement)
+{
+    sqlite_core_release(statement->core);
+    xfree(statement->kinds);
+    xfree(statement);
+}
+
+// While SQLite is busy the statement is only marked: a finalize in the middle of another statement is not allowed.
+void sqlite_statement_finalize(struct sqlite_statement *statement)
+{
+    if (!statement->at) return;
+    if (statement->core->busy) {
+        statement->doomed = true;
+        return;
+    }
+    unlink_statement(statement);
+    sqlite_api.finalize(statement->at);
+    statement->at = NULL;
+    if (statement->orphan) free_record(statement);
+}
+
+void sqlite_finalize_doomed(struct sqlite_core *core)
+{
+    for (struct sqlite_statement *statement = core->statements, *next; statement; statement = next) {
+        next = statement->next;
+        if (statement->doomed) sqlite_statement_finalize(statement);
+    }
+}
+
+static void mark(void *pointer)
+{
+    const struct sqlite_statement *statement = pointer;
+    rb_gc_mark(statement->link);
+    rb_gc_mark(statement->shape);
+}
+
+static void release(void *pointer)
+{
+    struct sqlite_statement *statement = pointer;
+    if (statement->at && sqlite_core_alive(statement->core)) {
+        statement->orphan = true;
+        sqlite_statement_finalize(statement); // frees the record, now or when SQLite is no longer busy
+    } else {
+        free_record(statement);
+    }
+}
+
+static size_t memsize(const void *pointer)
+{
+    const struct sqlite_statement *statement = pointer;
+    return sizeof(struct sqlite_statement) + (size_t)statement->columns;
+}
+
+static const rb_data_type_t statement_type = {
+    .wrap_struct_name = "Heddle::DB::SQLite::Prepared",
+    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+struct sqlite_statement *sqlite_statement_of(VALUE prepared)
+{
+    return rb_check_typeddata(prepared, &statement_type);
+}
+
+// ---- prepare
+
+VALUE sqlite_sql(VALUE sql)
+{
+    if (!RB_TYPE_P(sql, T_STRING)) rb_raise(rb_eTypeError, "SQL must be a String, not %+" PRIsVALUE, sql);
+    if (rb_enc_get(sql) != rb_utf8_encoding() && rb_enc_str_coderange(sql) != ENC_CODERANGE_7BIT)
+        sql = rb_str_encode(sql, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
+    if (memchr(RSTRING_PTR(sql), 0, (size_t)RSTRING_LEN(sql)))
+        rb_raise(rb_eArgError, "the text of a statement cannot contain a NUL: bind the text to a parameter");
+    return rb_str_new_frozen(sql);
+}
+
+// Skips white space, comments, and semicolons.
+static const char *skip_blank(const char *p, const char *end)
+{
+    while (p < end) {
+        if (*p == ' ' || (*p >= '\t' && *p <= '\r') || *p == ';') {
+            p++;
+        } else if (end - p >= 2 && p[0] == '-' && p[1] == '-') {
+            const char *line = memchr(p, '\n', (size_t)(end - p));
+            p = line ? line + 1 : end;
+        } else if (end - p >= 2 && p[0] == '/' && p[1] == '*') {
+            p += 2;
+            while (p < end && !(end - p >= 2 && p[0] == '*' && p[1] == '/'))
+                p++;
+            p = end - p >= 2 ? p + 2 : end;
+        } else {
+            break;
+        }
+    }
+    return p;
+}
+
+// WITH … INSERT counts, too: WITH can also begin an UPDATE, whose result then has the last number of an insert before.
+static bool begins_insert(const char *p, const char *end)
+{
+    static const char *const words[] = {"insert", "replace", "with"};
+    p = skip_blank(p, end);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        size_t length = strlen(words[i]);
+        if ((size_t)(end - p) > length && strncasecmp(p, words[i], length) == 0) return true;
+    }
+    return false;
+}
+
+static VALUE name_of(const char *text)
+{
+    return text ? rb_enc_interned_str_cstr(text, rb_utf8_encoding()) : Qnil;
+}
+
+static void describe(struct sqlite_statement *statement)
+{
+    sqlite3_stmt *at = statement->at;
+    int count = sqlite_api.column_count(at);
+    statement->parameters = sqlite_api.bind_parameter_count(at);
+    statement->reads = sqlite_api.stmt_readonly(at) != 0;
+    statement->prepared_anew = sqlite_api.stmt_status(at, SQLITE_STMTSTATUS_REPREPARE, 0);
+    VALUE names = rb_ary_new_capa(count), declared = rb_ary_new_capa(count);
+    uint8_t *kinds = count ? ALLOC_N(uint8_t, count) : NULL;
+    for (int i = 0; i < count; i++) {
+        const char *type = sqlite_api.column_decltype(at, i);
+        kinds[i] = (uint8_t)sqlite_kind_of(type);
+    }
+    xfree(statement->kinds);
+    statement->kinds = kinds;
+    statement->columns = count;
+    for (int i = 0; i < count; i++) {
+        rb_ary_push(names, name_of(sqlite_api.column_name(at, i)));
+        rb_ary_push(declared, name_of(sqlite_api.column_decltype(at, i)));
+    }
+    statement->shape = count ? rb_funcall(cShape, id_new, 2, rb_obj_freeze(names), rb_obj_freeze(declared)) : Qnil;
+}
+
+void sqlite_statement_refresh(struct sqlite_statement *statement)
+{
+    if (statement->prepared_anew != sqlite_api.stmt_status(statement->at, SQLITE_STMTSTATUS_REPREPARE, 0))
+        describe(statement);
+}
+
+VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
+{
+    struct sqlite_link *link = sqlite_link_of(self);
+    struct sqlite_statement *statement;
+    if (RSTRING_LEN(sql) >= INT_MAX) rb_raise(rb_eArgError, "the text of a statement has less than 2 GiB");
+    VALUE prepared = TypedData_Make_Struct(cPrepared, struct sqlite_statement, &statement_type, statement);
+    statement->link = statement->shape = Qnil;
+    statement->core = link->core;
+    link->core->references++;
+    statement->link = self;
+    const char *text = RSTRING_PTR(sql) + offset, *end = RSTRING_PTR(sql) + RSTRING_LEN(sql), *tail = NULL;
+    link->stepping = true;
+    int code = sqlite_api.prepare_v3(link->core->db, text, (int)(end - text), SQLITE_PREPARE_PERSISTENT, &statement->at,
+                                     &tail);
+    link->stepping = false;
+    if (statement->at) {
+        statement->next = link->core->statements;
+        if (statement->next) statement->next->previous = statement;
+        link->core->statements = statement;
+    }
+    sqlite_settle(link);
+    if (code != SQLITE_OK) return sqlite_error_value(link, code);
+    if (statement->at) {
+        statement->inserts = begins_insert(text, end);
+        describe(statement);
+        tail = skip_blank(tail, end);
+        statement->tail = tail < end ? (size_t)(tail - RSTRING_PTR(sql)) : 0;
+    }
+    RB_GC_GUARD(sql);
+    return prepared;
+}
+
+// ---- methods
+
+static VALUE prepare_body(struct sqlite_call *call)
+{
+    return sqlite_prepare(call->self, call->arguments[0], NUM2SIZET(call->arguments[1]));
+}
+
+/*
+ * call-seq: link.prepare(sql, offset) -> Prepared or error
+ *
+ * Prepares the statement that begins at this offset (bytes).
+ */
+static VALUE link_prepare(VALUE self, VALUE sql, VALUE offset)
+{
+    struct sqlite_call call = {.self = self, .body = prepare_body, .arguments = {sqlite_sql(sql), offset}};
+    if (NUM2SIZET(offset) > (size_t)RSTRING_LEN(call.arguments[0])) rb_raise(rb_eArgError, "beyond the end of the SQL");
+    VALUE result = sqlite_call(&call);
+    RB_GC_GUARD(call.arguments[0]);
+    return result;
+}
+
+/*
+ * call-seq: link.release(prepared) -> nil
+ *
+ * Closes the statement, as soon as SQLite is not busy.
+ */
+static VALUE link_release(VALUE self, VALUE prepared)
+{
+    struct sqlite_statement *statement = sqlite_statement_of(prepared);
+    if (statement->at && statement->link == self && sqlite_core_alive(statement->core))
+        sqlite_statement_finalize(statement);
+    return Qnil;
+}
+
+/* call-seq: link.owns?(prepared) -> true or false */
+static VALUE link_owns_p(VALUE self, VALUE prepared)
+{
+    const struct sqlite_statement *statement = sqlite_statement_of(prepared);
+    return statement->at && !statement->doomed && statement->link == self ? Qtrue : Qfalse;
+}
+
+/* call-seq: prepared.parameters -> Integer */
+static VALUE prepared_parameters(VALUE self)
+{
+    return INT2NUM(sqlite_statement_of(self)->parameters);
+}
+
+/* call-seq: prepared.shape -> Shape or nil */
+static VALUE prepared_shape(VALUE self)
+{
+    return sqlite_statement_of(self)->shape;
+}
+
+/* call-seq: prepared.reads? -> true or false: whether it changes no database */
+static VALUE prepared_reads_p(VALUE self)
+{
+    return sqlite_statement_of(self)->reads ? Qtrue : Qfalse;
+}
+
+/* call-seq: prepared.empty? -> true or false: whether there was nothing but comments */
+static VALUE prepared_empty_p(VALUE self)
+{
+    return sqlite_statement_of(self)->at ? Qfalse : Qtrue;
+}
+
+/* call-seq: prepared.tail -> Integer or nil: where the next statement of the text begins, in bytes */
+static VALUE prepared_tail(VALUE self)
+{
+    size_t tail = sqlite_statement_of(self)->tail;
+    return tail ? SIZET2NUM(tail) : Qnil;
+}
+
+void sqlite_statements_init(void)
+{
+    id_new = rb_intern("new");
+    cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Prepared", rb_cObject);
+    rb_gc_register_mark_object(cPrepared);
+    rb_undef_alloc_func(cPrepared);
+    rb_define_method(cPrepared, "parameters", prepared_parameters, 0);
+    rb_define_method(cPrepared, "shape", prepared_shape, 0);
+    rb_define_method(cPrepared, "reads?", prepared_reads_p, 0);
+    rb_define_method(cPrepared, "empty?", prepared_empty_p, 0);
+    rb_define_method(cPrepared, "tail", prepared_tail, 0);
+    rb_define_method(sqlite_cLink, "prepare", link_prepare, 2);
+    rb_define_method(sqlite_cLink, "release", link_release, 1);
+    rb_define_method(sqlite_cLink, "owns?", link_owns_p, 1);
+}
+
+void sqlite_statements_classes(void)
+{
+    cShape = rb_path2class("Heddle::DB::SQLite::Shape");
+    rb_gc_register_mark_object(cShape);
+}

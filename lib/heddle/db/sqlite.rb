@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+require_relative "common"
+require_relative "sqlite/result"
+require_relative "sqlite/shape"
+require_relative "sqlite/prepared"
+require_relative "sqlite/holders"
+require_relative "sqlite/line"
+require_relative "sqlite/turn"
+require_relative "sqlite/refusals"
+require_relative "sqlite/statements"
+require_relative "sqlite/library"
+require_relative "sqlite/location"
+require_relative "sqlite/option_checks"
+require_relative "sqlite/driver"
+
+module Heddle
+  module DB
+    # SQLite, which works in this process. The library comes from the gem sqlite3 ({Library}); statements, rows and
+    # functions are in C (ext/heddle/sqlite).
+    module SQLite
+      # @api private A connection of the library. Its methods are in C.
+      class Link; end
+
+      Link.know_classes
+      private_constant :Link
+    end
+
+    register "sqlite", SQLite::Driver
+    register "sqlite3", SQLite::Driver
+  end
+end

@@ -1,0 +1,410 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module SQLite
+      # @api private A connection to an SQLite database, as {DB::Driver} describes it. An operation that is interrupted
+      #   does not close the connection: SQLite stops at once, and nothing is owed.
+      class Driver
+        include DB::Driver
+
+        # Flags of sqlite3_open_v2: this process sees to it that one fiber at a time uses a connection (NOMUTEX), and no
+        # two connections share a cache.
+        READ_ONLY, READ_WRITE, CREATE, URI_NAME = 0x01, 0x02, 0x04, 0x40
+        ALWAYS = 0x8000 | 0x40000
+        # Flags of sqlite3_create_function_v2.
+        DETERMINISTIC, DIRECT_ONLY = 0x800, 0x80000
+        OK, BUSY, LOCKED, DONE = 0, 5, 6, 101
+        EMPTY = [].freeze
+        private_constant :READ_ONLY, :READ_WRITE, :CREATE, :URI_NAME, :ALWAYS, :DETERMINISTIC, :DIRECT_ONLY, :OK, :BUSY,
+          :LOCKED, :DONE, :EMPTY
+
+        # Rows of a statement that stays open.
+        Cursor = Struct.new(:driver, :handle) do
+          def fetch(count) = driver.fetch(self, count)
+
+          def close = driver.release(handle)
+        end
+        private_constant :Cursor
+
+        class << self
+          # @param url [String, URI] see {Location}
+          # @param options [Hash{Symbol => Object}] as given to {DB.connect}
+          # @return [Hash{Symbol => Object}] what both stand for, checked
+          # @raise [ArgumentError]
+          def settings(url, options)
+            given = Options.checked(Location.options(url).merge(options), OptionChecks::ALL)
+            raise ArgumentError, "the address of a database has a path: sqlite:///path" unless given[:database]
+
+            OptionChecks::DEFAULTS.merge(given, database: Location.absolute(given[:database]))
+          end
+
+          # @param options see {.settings}
+          # @return [Driver]
+          def connect(**options) = new(options)
+        end
+
+        # @api private
+        def initialize(options)
+          Library.load
+          @options = options
+          @commands = {}
+          open
+          complete = true
+        ensure
+          @link&.close unless complete
+        end
+
+        def database_type = :sqlite
+
+        def description = "SQLite at #{@options[:database]}"
+
+        # @return [String] of the library
+        def version = Link.library
+
+        # @return [String]
+        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
+
+        # @return [String] the path of the database; ":memory:" for one in memory
+        def database = @options[:database]
+
+        def memory? = database == ":memory:"
+
+        # ---- statements
+
+        def kind(sql)
+          kind = Statements.kind(sql)
+          @touched ||= kind != :plain && kind != :commit && Statements.changes_session?(sql)
+          kind
+        end
+
+        def placeholders(sql) = Statements.placeholders(sql)
+
+        def identifier_quote = '"'
+
+        def query(sql, arguments)
+          handle, result = query_keeping(sql, arguments)
+          release(handle) if handle
+          result
+        end
+
+        # Several statements run one after another; they have no arguments.
+        def query_keeping(sql, arguments)
+          handle, result = guarded(sql) { @link.run_keeping(sql, arguments) }
+          return [handle, result] if result
+
+          release(handle)
+          raise ArgumentError, "several statements in one text have no arguments: #{sql}" unless arguments.empty?
+
+          [nil, run_all(sql)]
+        end
+
+        def prepare(sql)
+          handle = @link.prepare(sql, 0)
+          return handle if handle.is_a?(ServerError)
+          raise ArgumentError, "there is more than one statement to prepare: #{sql}" if handle.tail
+
+          handle
+        end
+
+        def execute(handle, arguments) = guarded(nil, handle) { @link.run(handle, arguments) }
+
+        # The few texts of transactions stay prepared.
+        def command(sql)
+          handle = @commands[sql] ||= begin
+            prepared = @link.prepare(sql, 0)
+            return prepared if prepared.is_a?(ServerError)
+
+            prepared
+          end
+          execute(handle, EMPTY)
+        end
+
+        def ping = command("SELECT 1")
+
+        # Statements are closed at once: a close sends nothing.
+        def release(handle) = @link.release(handle)
+
+        def owns?(handle) = @link.owns?(handle)
+
+        def closes = 0
+
+        def flush_closes = nil
+
+        def closes_when_idle? = false
+
+        # SQLite prepares a statement again by itself when the schema has changed.
+        def stale?(_error) = false
+
+        def final?(_error) = false
+
+        def locate(error)
+          offset = error.instance_variable_get(:@offset)
+          text = error.sql.encode(Encoding::UTF_8).b if offset
+          return unless text && offset <= text.bytesize
+
+          before = text.byteslice(0, offset).force_encoding(Encoding::UTF_8)
+          error.instance_variable_set(:@position, before.length + 1) if before.valid_encoding?
+        rescue EncodingError
+          nil
+        end
+
+        def invalidates?(kind) = kind == :other
+
+        def end_without_a_word = close
+
+        def open_cursor(sql, arguments)
+          handle = prepare(sql)
+          return handle if handle.is_a?(ServerError)
+
+          @link.open_rows(handle, arguments)
+          opened = Cursor.new(self, handle)
+        ensure
+          release(handle) if handle && !handle.is_a?(ServerError) && !opened
+        end
+
+        # @api private for a cursor
+        def fetch(cursor, count) = guarded(nil, cursor.handle) { @link.fetch_rows(cursor.handle, count) }
+
+        # One after another: nothing travels.
+        def batch(requests, _plain)
+          stopped = nil
+          requests.each_with_index.map do |(sql, arguments), index|
+            next stopped if stopped
+
+            result = answer(sql, arguments)
+            stopped = yield result, index
+            result
+          end
+        end
+
+        def tables(schema, name)
+          sql = "select name from pragma_table_list where schema = coalesce(?, 'main') " \
+            "and name not like 'sqlite@_%' escape '@'"
+          name ? query("#{sql} and name = ?", [schema, name]) : query("#{sql} order by 1", [schema])
+        end
+
+        # ---- functions, copies
+
+        def define_function(kind, name, arity, callable, deterministic: false, direct_only: false)
+          @touched = true
+          flags = (deterministic ? DETERMINISTIC : 0) | (direct_only ? DIRECT_ONLY : 0)
+          @link.create([name, arity, flags, callable, kind])
+        end
+
+        def backup(path, pages)
+          if File.exist?(path) && File.identical?(path, database)
+            raise ArgumentError, "a database cannot be copied into itself: #{path}"
+          end
+
+          copy = Link.new
+          copy.refusals = Refusals.new(path)
+          error = copy.open(path, READ_WRITE | CREATE | ALWAYS)
+          return error if error
+
+          turn = Turn.new(Line.new, @turn.seconds)
+          @link.copy_to(copy, pages) do |done, all, code|
+            case code
+            when OK, DONE then yield(done, all) || true
+            when BUSY, LOCKED then turn.call(0)
+            end
+          ensure
+            turn.leave if code == OK
+          end
+        ensure
+          copy&.close
+        end
+
+        # ---- transactions
+
+        def begin_transaction(isolation:, read_only:, deferrable:)
+          raise ArgumentError, "deferrable: transactions do not exist in SQLite" if deferrable
+
+          isolation_level(isolation) if isolation # all are serializable
+          reads = read_only || @link.read_only?
+          result = begin_as(reads ? :deferred : @options[:transaction])
+          return [result] unless read_only && in_transaction?
+
+          @query_only = true
+          [result, set_query_only(true)]
+        end
+
+        def in_transaction? = @link.in_transaction?
+
+        def commit = with_end { super }
+
+        def rollback = with_end { super }
+
+        # ---- the session
+
+        def session_changed? = @touched
+
+        def settle_session = @touched = false
+
+        # A new connection is as quick, and forgets everything. A database in memory would be gone: it stays as it is.
+        def reset_session
+          settle_session if memory?
+          memory?
+        end
+
+        # ---- life
+
+        def healthy? = at_rest?
+
+        def at_rest? = !closed? && !@link.busy?
+
+        def closed? = @link.closed?
+
+        def forked? = @link.forked?
+
+        def close
+          @turn&.wake
+          ended = in_transaction?
+          @link.close
+          note_end if ended && !@link.busy?
+        end
+
+        # SQLite has stopped, nothing runs on, and nothing is owed: the connection goes on.
+        def abandon(_lost = false) = nil
+
+        private
+
+        def open
+          @link = Link.new
+          @link.refusals = @refusals = Refusals.new(database)
+          check(@link.open(*file))
+          @link.timeout = @options[:timeout]
+          @link.local = @options[:time_zone] == :local
+          @line = Line.of(@link.path)
+          @turn = Turn.new(@line, @options[:busy_timeout])
+          @refusals.know(@line, @turn)
+          @link.wait_for_locks_by(@turn)
+          Heddle.deadline(@options[:connect_timeout]) { set_up }
+        end
+
+        # The name and the flags for SQLite.
+        def file
+          flags = ALWAYS
+          flags |= if @options[:read_only] || @options[:immutable]
+            READ_ONLY
+          else
+            @options[:create] ? READ_WRITE | CREATE : READ_WRITE
+          end
+          return [database, flags] unless @options[:immutable]
+
+          ["file:#{database.gsub(/[?#%]/) { |mark| format("%%%02X", mark.ord) }}?immutable=1", flags | URI_NAME]
+        end
+
+        def set_up
+          @options[:extensions].each do |path|
+            refused = @link.load_extension(path)
+            raise LoginFailed, "#{description} cannot load the extension #{path}: #{refused}" if refused
+          end
+          pragmas.each do |name, value|
+            sql = "PRAGMA #{name} = #{value}"
+            check(guarded(sql) { @link.run_keeping(sql, EMPTY).last })
+          end
+        end
+
+        # The journal's mode is the file's own, and cannot be set where the file is not to be written.
+        def pragmas
+          all = {"foreign_keys" => @options[:foreign_keys] ? 1 : 0, "synchronous" => @options[:synchronous]}
+          all["journal_mode"] = @options[:journal_mode] unless @link.read_only? || memory?
+          all.merge!(@options[:pragmas])
+        end
+
+        def check(result)
+          return unless result.is_a?(ServerError)
+
+          hint = ". #{result.hint[0].upcase}#{result.hint[1..]}" if result.hint
+          raise LoginFailed, "cannot open #{description}: #{result.message}#{hint}", cause: result
+        end
+
+        # Runs what may want the database's lock.
+        #
+        # @param sql [String, nil] its text; nil with a +handle+
+        def guarded(sql, handle = nil)
+          allow_writes if @query_only && !in_transaction?
+          @turn.queue_up unless @line.empty? || in_transaction? || (handle ? handle.reads? : Statements.reads?(sql))
+          yield
+        ensure
+          after(sql)
+        end
+
+        def after(sql)
+          @turn.leave if @turn.waiting?
+          note_end if @writes && !in_transaction?
+          @line.wake unless @line.empty? || in_transaction?
+          return unless sql && (seconds = Statements.busy_timeout(sql))
+
+          @turn.seconds = seconds
+          @link.wait_for_locks_by(@turn) # the pragma has put SQLite's own handler there
+        end
+
+        def answer(sql, arguments)
+          query(sql, arguments)
+        rescue ArgumentError, TypeError, EncodingError => error
+          error
+        end
+
+        # The last one's result.
+        def run_all(sql)
+          if in_transaction? && Statements.kind(sql) == :commit
+            raise TransactionError, "one of these statements would end the transaction they are in: #{sql}"
+          end
+
+          offset = 0
+          result = nil
+          while offset
+            handle = @link.prepare(sql, offset)
+            return shifted(handle, offset) if handle.is_a?(ServerError)
+
+            result = execute(handle, EMPTY)
+            following = handle.tail
+            release(handle)
+            return shifted(result, offset) if result.is_a?(ServerError)
+
+            offset = following
+          end
+          after(sql)
+          result
+        end
+
+        # The position of an error in the whole text.
+        def shifted(error, offset)
+          at = error.instance_variable_get(:@offset)
+          error.instance_variable_set(:@offset, at + offset) if at
+          error
+        end
+
+        def begin_as(mode)
+          result = command("BEGIN #{mode.name.upcase}")
+          if mode != :deferred && in_transaction?
+            @writes = true
+            @line.writer = "task or thread #{Transactions.holder.inspect}"
+          end
+          result
+        end
+
+        def note_end
+          @writes = false
+          @line.writer = nil
+          @line.wake
+        end
+
+        def with_end
+          yield
+        ensure
+          allow_writes if @query_only && !in_transaction? && !closed?
+        end
+
+        def allow_writes
+          @query_only = false
+          set_query_only(false)
+        end
+
+        def set_query_only(on) = @link.run_keeping("PRAGMA query_only = #{on ? 1 : 0}", EMPTY).last
+      end
+    end
+  end
+end

@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module SQLite
+      # Brings the SQLite library of the gem sqlite3 into Heddle. The gem's own connection is used once, to load
+      # Heddle's compiled code as an extension: so SQLite hands over its functions (ext/heddle/sqlite/sqlite_api.h).
+      #
+      # @api private
+      module Library
+        INSTALL = "Heddle's SQLite driver uses the SQLite library of the gem sqlite3: add gem \"sqlite3\" to the " \
+          "Gemfile, or run gem install sqlite3"
+        LOCK = Thread::Mutex.new
+        private_constant :INSTALL, :LOCK
+
+        class << self
+          # @raise [LoadError] without the gem, or with a library that cannot be used
+          def load
+            return if Link.library
+
+            LOCK.synchronize { attach unless Link.library }
+          end
+
+          private
+
+          def attach
+            require_gem
+            database = ::SQLite3::Database.new(":memory:")
+            unless database.respond_to?(:enable_load_extension)
+              raise LoadError, "this gem sqlite3 was built without extensions, by which Heddle reaches SQLite: " \
+                "install the gem that has SQLite compiled in (gem install sqlite3), instead of one for the system's"
+            end
+
+            database.enable_load_extension(true)
+            database.load_extension(Link.native_path)
+            raise LoadError, "this SQLite was built for one thread only: install another gem sqlite3" unless
+              Link.threadsafe?
+          rescue ::SQLite3::Exception => error
+            raise LoadError, "SQLite #{::SQLite3::SQLITE_VERSION} cannot be used (#{error.message}): Heddle needs " \
+              "3.38 or later, which gem sqlite3 1.4.3 and later has"
+          ensure
+            database&.close
+          end
+
+          def require_gem
+            require "sqlite3"
+          rescue LoadError => error
+            raise unless error.path == "sqlite3"
+
+            raise LoadError, INSTALL
+          end
+        end
+      end
+      private_constant :Library
+    end
+  end
+end

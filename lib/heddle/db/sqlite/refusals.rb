@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module SQLite
+      # Makes errors of what SQLite refuses. From "Result and Error Codes" of its documentation.
+      #
+      # @api private
+      class Refusals
+        # Extended codes, and the first byte for all others of a kind: class and SQLSTATE.
+        ERRORS = {
+          2067 => [UniqueViolation, "23505"], 1555 => [UniqueViolation, "23505"], 2579 => [UniqueViolation, "23505"],
+          787 => [ForeignKeyViolation, "23503"], 1299 => [NotNullViolation, "23502"], 275 => [CheckViolation, "23514"],
+          19 => [ConstraintViolation, "23000"],
+          517 => [SerializationFailure, "40001"], # a read transaction wants to write, and somebody else has written
+          5 => [LockTimeout, "55P03"], 6 => [LockTimeout, "55P03"],
+          8 => [ReadOnly, "25006"], 9 => [QueryCanceled, "57014"],
+          1 => [ServerError, "42000"], 20 => [ServerError, "42804"], 18 => [ServerError, "54000"],
+          7 => [ServerError, "53200"], 13 => [ServerError, "53100"], 10 => [ServerError, "58030"],
+          11 => [ServerError, "XX001"], 26 => [ServerError, "XX001"], 14 => [ServerError, "58P01"],
+          23 => [ServerError, "42501"]
+        }.freeze
+        HINTS = {
+          8 => "the file, its folder or the connection allows only reads: look at their permissions, and at read_only:",
+          10 => "the system refused to read or to write; look at the disk",
+          11 => "do not write to it any more: copy the file, then use SQLite's command .recover, or a backup",
+          13 => "nothing of the statement was stored: make room on the disk, or raise max_page_count",
+          14 => "see whether the folder exists, and whether this user may write to it",
+          26 => "see whether the file is an SQLite database at all; an encrypted one looks like none"
+        }.freeze
+        OTHER = [ServerError, "HY000"].freeze
+        BUSY = [5, 6].freeze
+        private_constant :ERRORS, :HINTS, :OTHER, :BUSY
+
+        # @param path [String] of the database
+        def initialize(path)
+          @path = path
+          @line = nil
+          @turn = nil
+        end
+
+        # @param line [Line]
+        # @param turn [Turn]
+        def know(line, turn)
+          @line = line
+          @turn = turn
+        end
+
+        # @param code [Integer] SQLite's extended result code
+        # @param message [String]
+        # @param offset [Integer] where in the text of the statement, in bytes; -1 if SQLite does not know
+        # @return [ServerError]
+        def error(code, message, offset)
+          kind = code & 0xff
+          type, state = ERRORS[code] || ERRORS[kind] || OTHER
+          message = "#{message} (#{place(kind)})" if HINTS[kind] || (BUSY.include?(kind) && code != 517)
+          type.new(message, code: code, sql_state: state, hint: HINTS[kind], offset: (offset if offset >= 0))
+        end
+
+        private
+
+        def place(kind) = BUSY.include?(kind) ? "#{@path}: #{holder}" : @path
+
+        # Who is waited for, as far as that can be known.
+        def holder
+          found = @line&.writer && "a transaction of this process: #{@line.writer}"
+          found ||= Holders.of(@path) || "a connection that the system does not name"
+          "held by #{found}"
+        end
+      end
+      private_constant :Refusals
+    end
+  end
+end

@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require "strscan"
+
+module Heddle
+  module DB
+    module SQLite
+      # Looks at the text of statements without SQLite: what kind they are of, and where their parameters are.
+      #
+      # @api private
+      module Statements
+        # What ends a transaction or begins one; what changes the schema or the connection. All others are :plain.
+        KINDS = {"begin" => :commit, "commit" => :commit, "end" => :commit, "rollback" => :commit,
+                 "pragma" => :session,
+                 "attach" => :other, "detach" => :other, "create" => :other, "drop" => :other, "alter" => :other,
+                 "vacuum" => :other, "reindex" => :other, "analyze" => :other, "savepoint" => :other,
+                 "release" => :other}.freeze
+        BLANK = %r{(?:[\s;]|--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z))*}mn
+        NOTHING = /\A#{BLANK}\z/n
+        WORD = /\A#{BLANK}([a-z]+)/in
+        TO_SAVEPOINT = /\A#{BLANK}rollback\s+(?:transaction\s+)?to\b/in
+        TRIGGER = /\A#{BLANK}create\s+(?:temp|temporary)?\s*trigger\b/in
+        TRIGGER_ENDS = /;\s*\z/n
+        # A pragma that sets something has a value; these have an argument, and set nothing.
+        PRAGMA = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?(\w+)\s*[=(]/in
+        ASKING = %w[table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list
+          foreign_key_check integrity_check quick_check wal_checkpoint optimize].freeze
+        TEMPORARY = /\A#{BLANK}create\s+temp/in
+        BUSY_TIMEOUT = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?busy_timeout\s*[=(]\s*(-?\d+)/in
+        # Texts in quotes and comments, in which nothing is a parameter.
+        QUOTED = %r{'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\z)}mn
+        NAME = /:([A-Za-z_\x80-\xff][A-Za-z0-9_\x80-\xff]*)/n
+        OTHER = /\?\d+|[@$:#][A-Za-z0-9_\x80-\xff]+/n
+        IDENTIFIER = /[A-Za-z0-9_\x80-\xff][A-Za-z0-9_$\x80-\xff]*/n
+        PARAMETER = Regexp.union(NAME, OTHER)
+        A_NAME = /\A#{NAME}\z/n
+        ANOTHER = /\A#{OTHER}\z/n
+        REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
+        private_constant :KINDS, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :TRIGGER_ENDS, :PRAGMA, :ASKING,
+          :TEMPORARY, :BUSY_TIMEOUT, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
+
+        class << self
+          # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
+          def kind(sql)
+            bytes = sql.b
+            kinds = parts(bytes).map { |part| kind_of(part) }
+            %i[commit other session].find { |kind| kinds.include?(kind) } || :plain
+          end
+
+          # @return [Boolean] whether the next user of the connection would notice that the text has run
+          def changes_session?(sql)
+            parts(sql.b).any? do |part|
+              case part[WORD, 1]&.downcase
+              when "attach", "detach" then true
+              when "create" then part.match?(TEMPORARY)
+              when "pragma" then (name = part[PRAGMA, 1]) && !ASKING.include?(name.downcase)
+              end
+            end
+          end
+
+          # @return [Float, nil] seconds that the text lets SQLite wait for locks
+          def busy_timeout(sql)
+            found = parts(sql.b).filter_map { |part| part[BUSY_TIMEOUT, 1] }.last
+            found && found.to_i / 1000.0
+          end
+
+          # @return [Boolean] whether it only reads, as far as its first word tells
+          def reads?(sql)
+            word = sql.b[WORD, 1]&.downcase
+            %w[select values explain].include?(word) && parts(sql.b).size == 1
+          end
+
+          # @return [Array<(String, Integer, Integer)>] see {Driver#placeholders}
+          def placeholders(sql)
+            raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
+
+            found = []
+            each_token(sql.encode(Encoding::UTF_8).b) do |token, at|
+              case token
+              when "?" then found << [nil, at, 1]
+              when A_NAME then found << [token.byteslice(1..).force_encoding(Encoding::UTF_8), at, token.size]
+              when ANOTHER
+                raise ArgumentError, "write the parameters as ? or as :name, not as #{token.force_encoding("utf-8")}"
+              end
+            end
+            found
+          end
+
+          private
+
+          def kind_of(part)
+            kind = KINDS.fetch(part[WORD, 1].to_s.downcase, :plain)
+            (kind == :commit && part.match?(TO_SAVEPOINT)) ? :other : kind
+          end
+
+          # The statements of a text. A trigger ends at the END behind a semicolon.
+          def parts(bytes)
+            return [bytes] unless (at = bytes.index(";")) && at < bytes.rstrip.size - 1
+
+            found = []
+            from = 0
+            ending = nil
+            each_token(bytes) do |token, at|
+              trigger = bytes.byteslice(from..).match?(TRIGGER) if token == ";" && ending.nil?
+              ending = false if trigger
+              if token == ";" && ending != false
+                found << bytes.byteslice(from...at)
+                from = at + 1
+                ending = nil
+              elsif ending == false && token.casecmp?("end") && bytes.byteslice(from...at).match?(TRIGGER_ENDS)
+                ending = true
+              end
+            end
+            found << bytes.byteslice(from..)
+            found.reject { |part| part.match?(NOTHING) }.then { |list| list.empty? ? [bytes] : list }
+          end
+
+          def each_token(bytes)
+            scanner = StringScanner.new(bytes)
+            until scanner.eos?
+              at = scanner.pos
+              next if scanner.skip(QUOTED) || scanner.skip(REST)
+
+              yield scanner.scan(IDENTIFIER) || scanner.scan(PARAMETER) || scanner.getch, at
+            end
+          end
+        end
+      end
+      private_constant :Statements
+    end
+  end
+end
