@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static ID id_call, id_big_decimal, id_local;
+static ID id_call, id_big_decimal, id_local, id_utc, id_new;
 
 // How a column's values are converted.
 enum cast {
@@ -15,13 +15,20 @@ enum cast {
     CAST_FLOAT,
     CAST_BOOLEAN,
     CAST_DECIMAL,
-    CAST_LOCAL, // text of a time; without an offset it is in the time zone of this process
-    CAST_UTC,   // text of a time; without an offset it is in UTC
+    CAST_DATE,
+    CAST_TIME,
+};
+
+enum zone {
+    ZONE_GIVEN, // the text's own
+    ZONE_LOCAL, // that of this process
+    ZONE_UTC,
 };
 
 struct caster {
     enum cast cast;
-    VALUE call; // for CAST_CALL, and for texts that the others do not read
+    VALUE call;          // for CAST_CALL, and for texts that the others do not read
+    enum zone read, made; // of CAST_TIME: the zone of a text without an offset, and the zone of the Time
 };
 
 // ---- casts
@@ -32,22 +39,31 @@ static enum cast cast_named(VALUE name)
         const char *name;
         enum cast cast;
     } names[] = {{"integer", CAST_INTEGER}, {"float", CAST_FLOAT}, {"boolean", CAST_BOOLEAN},
-                 {"decimal", CAST_DECIMAL}, {"local", CAST_LOCAL}, {"utc", CAST_UTC}};
+                 {"decimal", CAST_DECIMAL}, {"date", CAST_DATE}, {"time", CAST_TIME}};
     const char *wanted = rb_id2name(SYM2ID(name));
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(names[i].name, wanted) == 0) return names[i].cast;
     rb_raise(rb_eArgError, "no conversion is called %s", wanted);
 }
 
-// nil, a Symbol, an object with a method call, or [Symbol, such an object].
+static enum zone zone_named(VALUE name)
+{
+    if (NIL_P(name)) return ZONE_GIVEN;
+    return strcmp(rb_id2name(rb_to_id(name)), "utc") == 0 ? ZONE_UTC : ZONE_LOCAL;
+}
+
+// nil, a Symbol, an object with a method call, or [Symbol, such an object, zone that is read, zone that is made].
 static struct caster caster_of(VALUE given)
 {
-    if (NIL_P(given)) return (struct caster){CAST_NOTHING, Qnil};
-    if (SYMBOL_P(given)) return (struct caster){cast_named(given), Qnil};
-    if (!RB_TYPE_P(given, T_ARRAY)) return (struct caster){CAST_CALL, given};
+    if (NIL_P(given)) return (struct caster){.cast = CAST_NOTHING, .call = Qnil};
+    if (SYMBOL_P(given)) return (struct caster){.cast = cast_named(given), .call = Qnil};
+    if (!RB_TYPE_P(given, T_ARRAY)) return (struct caster){.cast = CAST_CALL, .call = given};
     VALUE name = rb_ary_entry(given, 0);
     Check_Type(name, T_SYMBOL);
-    return (struct caster){cast_named(name), rb_ary_entry(given, 1)};
+    return (struct caster){.cast = cast_named(name),
+                           .call = rb_ary_entry(given, 1),
+                           .read = zone_named(rb_ary_entry(given, 2)),
+                           .made = zone_named(rb_ary_entry(given, 3))};
 }
 
 // ---- times: 2024-02-29 12:34:56.789+05:30
@@ -104,16 +120,22 @@ static bool read_offset(const char **p, const char *end, struct moment *moment)
     return *p == end;
 }
 
+static bool read_day(const char **p, const char *end, struct moment *moment)
+{
+    if ((moment->year = digits(p, end, 4)) < 0 || !letter(p, end, '-')) return false;
+    if ((moment->month = digits(p, end, 2)) < 1 || !letter(p, end, '-')) return false;
+    if ((moment->day = digits(p, end, 2)) < 1) return false;
+    return moment->month <= 12 && moment->day <= 31;
+}
+
 // Reads the usual form. Other texts (years of five digits or before Christ, infinity) are left to the caller's object.
 static bool read_moment(const char *p, const char *end, struct moment *moment)
 {
-    if ((moment->year = digits(&p, end, 4)) < 0 || !letter(&p, end, '-')) return false;
-    if ((moment->month = digits(&p, end, 2)) < 1 || !letter(&p, end, '-')) return false;
-    if ((moment->day = digits(&p, end, 2)) < 1 || !letter(&p, end, ' ')) return false;
+    if (!read_day(&p, end, moment) || !letter(&p, end, ' ')) return false;
     if ((moment->hour = digits(&p, end, 2)) < 0 || !letter(&p, end, ':')) return false;
     if ((moment->minute = digits(&p, end, 2)) < 0 || !letter(&p, end, ':')) return false;
     if ((moment->second = digits(&p, end, 2)) < 0 || moment->second > 59) return false;
-    if (moment->month > 12 || moment->day > 31 || moment->hour > 23 || moment->minute > 59) return false;
+    if (moment->hour > 23 || moment->minute > 59) return false;
     return read_fraction(&p, end, &moment->microsecond) && read_offset(&p, end, moment);
 }
 
@@ -128,15 +150,23 @@ static int64_t days_of(const struct moment *moment)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-static VALUE time_of(const struct moment *moment, enum cast cast)
+enum { IN_LOCAL = INT_MAX, IN_UTC = INT_MAX - 1 }; // for rb_time_timespec_new
+
+static VALUE time_of(const struct moment *moment, const struct caster *caster)
 {
-    if (!moment->has_offset && cast == CAST_LOCAL)
-        return rb_funcall(rb_cTime, id_local, 7, INT2FIX(moment->year), INT2FIX(moment->month), INT2FIX(moment->day),
-                          INT2FIX(moment->hour), INT2FIX(moment->minute), INT2FIX(moment->second),
-                          INT2FIX(moment->microsecond));
+    if (!moment->has_offset && caster->read != ZONE_UTC) {
+        VALUE time = rb_funcall(rb_cTime, id_local, 7, INT2FIX(moment->year), INT2FIX(moment->month),
+                                INT2FIX(moment->day), INT2FIX(moment->hour), INT2FIX(moment->minute),
+                                INT2FIX(moment->second), INT2FIX(moment->microsecond));
+        return caster->made == ZONE_UTC ? rb_funcall(time, id_utc, 0) : time;
+    }
     int64_t seconds = ((days_of(moment) * 24 + moment->hour) * 60 + moment->minute) * 60 + moment->second;
     struct timespec spec = {.tv_sec = (time_t)(seconds - moment->offset), .tv_nsec = (long)moment->microsecond * 1000};
-    return rb_time_timespec_new(&spec, cast == CAST_LOCAL ? INT_MAX : INT_MAX - 1); // INT_MAX - 1: UTC
+    if (caster->made == ZONE_UTC || (caster->made == ZONE_GIVEN && !moment->has_offset))
+        return rb_time_timespec_new(&spec, IN_UTC);
+    VALUE local = rb_time_timespec_new(&spec, IN_LOCAL);
+    if (caster->made == ZONE_LOCAL || NUM2INT(rb_time_utc_offset(local)) == moment->offset) return local;
+    return rb_time_timespec_new(&spec, moment->offset);
 }
 
 // ---- values
@@ -160,8 +190,13 @@ static VALUE converted(const struct caster *caster, VALUE value)
         return length == 1 && *text == 't' ? Qtrue : Qfalse;
     case CAST_DECIMAL:
         return rb_funcall(rb_mKernel, id_big_decimal, 1, value);
+    case CAST_DATE:
+        if (length == 10 && read_day(&text, text + length, &moment))
+            return rb_funcall(rb_path2class("Date"), id_new, 3, INT2FIX(moment.year), INT2FIX(moment.month),
+                              INT2FIX(moment.day));
+        break;
     default:
-        if (read_moment(text, text + length, &moment)) return time_of(&moment, caster->cast);
+        if (read_moment(text, text + length, &moment)) return time_of(&moment, caster);
         break;
     }
     if (NIL_P(caster->call)) rb_raise(rb_eArgError, "%+" PRIsVALUE " cannot be converted", value);
@@ -176,8 +211,9 @@ static VALUE converted(const struct caster *caster, VALUE value)
  * rows:: Array of Array
  * names:: Array of keys, one for each column. Of several columns with one name, the last one's value is in the Hash.
  * casts:: Array of what converts the columns' values, or nil. nil leaves a value as it is; an object is called with
- *         it; :integer, :float, :boolean, :decimal, :local and :utc (of times) read text. [symbol, object] calls the
- *         object with text that has another form. NULL stays nil.
+ *         it; :integer, :float, :boolean, :decimal, :date and :time read text. [symbol, object] calls the object with
+ *         text that has another form. [:time, object, read, made]: a time without an offset is in the zone +read+,
+ *         :utc or :local, and the Time is in the zone +made+, or, with nil, in the text's own. NULL stays nil.
  */
 static VALUE each(VALUE self, VALUE rows, VALUE names, VALUE casts)
 {
@@ -217,6 +253,8 @@ void Init_heddle_row_hashes(void)
     id_call = rb_intern("call");
     id_big_decimal = rb_intern("BigDecimal");
     id_local = rb_intern("local");
+    id_utc = rb_intern("utc");
+    id_new = rb_intern("new");
     VALUE db = rb_define_module_under(heddle_module, "DB");
     VALUE row_hashes = rb_define_module_under(db, "RowHashes");
     rb_define_singleton_method(row_hashes, "each", each, 3);

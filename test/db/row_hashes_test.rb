@@ -25,7 +25,7 @@ class RowHashesTest < Minitest::Test
      [:boolean, "f"] => false, [:decimal, "1.50"] => BigDecimal("1.5"), [:upcase.to_proc, "a"] => "A",
      [[:float, ->(text) { text.to_sym }], "NaN"] => :NaN, [[:float, ->(text) { text.to_sym }], "Infinity"] => :Infinity}
       .each { |(how, text), value| assert_equal value, cast(text, how) }
-    %i[integer float boolean decimal utc local].each { |how| assert_nil cast(nil, how) }
+    %i[integer float boolean decimal date time].each { |how| assert_nil cast(nil, how) }
     assert_nil cast(nil, ->(_) { flunk })
   end
 
@@ -35,8 +35,8 @@ class RowHashesTest < Minitest::Test
      "1969-12-31 23:59:59.5+02" => Time.utc(1969, 12, 31, 21, 59, 59.5),
      "1899-12-31 00:00:00-00:25:21" => Time.utc(1899, 12, 31, 0, 25, 21),
      "9999-03-01 01:00:00+05:30" => Time.utc(9999, 2, 28, 19, 30)}.each do |text, time|
-      assert_equal [time, true], cast(text, :utc).then { |found| [found, found.utc?] }, text
-      local = cast(text, :local)
+      assert_equal [time, true], cast(text, [:time, nil, :utc, :utc]).then { |found| [found, found.utc?] }, text
+      local = cast(text, [:time, nil, :local, :local])
       refute_predicate local, :utc?
       naive = Time.local(*time.to_a.values_at(5, 4, 3, 2, 1, 0)) + time.subsec
       assert_equal text.match?(/:\d+[+-]|5[+-]/) ? time : naive, local, text
@@ -46,9 +46,27 @@ class RowHashesTest < Minitest::Test
   def test_texts_of_other_forms_are_the_callers
     ["infinity", "12024-01-01 00:00:00", "2024-01-01 00:00:00 BC", "2024-13-01 00:00:00", "2024-01-01", "",
       "2024-01-01 24:00:00", "2024-01-01 00:00:00.", "2024-01-01 00:00:00+", "2024-01-01 00:00:00+1"].each do |text|
-      assert_equal [:own, text], cast(text, [:utc, ->(found) { [:own, found] }]), text
-      assert_raises(ArgumentError, text) { cast(text, :local) }
+      own = ->(found) { [:own, found] }
+      assert_equal [:own, text], cast(text, [:time, own, :utc]), text
+      assert_raises(ArgumentError, text) { cast(text, :time) }
+      assert_equal [:own, text], cast(text, [:date, own]) unless text == "2024-01-01"
     end
+  end
+
+  def test_the_zone_of_a_time
+    text, with_offset = "2024-07-01 12:00:00", "2024-07-01 12:00:00+07"
+    local = Time.local(2024, 7, 1, 12)
+    {[:utc, nil] => [0, 7 * 3600], [:local, nil] => [local.utc_offset, 7 * 3600], [:utc, :utc] => [0, 0],
+     [:utc, :local] => [local.utc_offset] * 2, [:local, :utc] => [0, 0]}.each do |(read, made), offsets|
+      times = [text, with_offset].map { |each| cast(each, [:time, nil, read, made]) }
+      assert_equal offsets, times.map(&:utc_offset), [read, made]
+      assert_equal [(read == :utc) ? Time.utc(2024, 7, 1, 12) : local, Time.utc(2024, 7, 1, 5)], times
+    end
+  end
+
+  def test_dates
+    assert_equal [Date.new(2024, 2, 29), Date.new(1, 1, 1)], [cast("2024-02-29", :date), cast("0001-01-01", :date)]
+    assert_raises(ArgumentError) { cast("2023-02-29", :date) }
   end
 
   def test_misuse

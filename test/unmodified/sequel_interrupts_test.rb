@@ -16,7 +16,8 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     "postgres" => [:postgresql, "pg", "pg_sleep(#{SECONDS})"],
     "mysql2" => [:mariadb, "mysql2", "sleep(#{SECONDS})"],
     "trilogy" => [:mariadb, "trilogy", "sleep(#{SECONDS})"],
-    "heddle-mysql" => [:mariadb, "sequel", "sleep(#{SECONDS})"]
+    "heddle-mysql" => [:mariadb, "sequel", "sleep(#{SECONDS})"],
+    "heddle-postgresql" => [:postgresql, "sequel", "pg_sleep(#{SECONDS})"]
   }.freeze
   # timed_queue, the default of Ruby 3.2 and later, needs Ruby 3.2.
   POOLS = %i[threaded sharded_threaded single sharded_single].freeze +

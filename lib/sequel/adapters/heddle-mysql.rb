@@ -37,7 +37,7 @@ module Sequel
         charset = opts[:encoding] || opts[:charset]
         own = opts.slice(:clear_password, :server_public_key)
         own[:charset] = charset if charset
-        conn = heddle_connect("mysql", server, found_rows: true, **own) { |settings| {**settings, session: false} }
+        conn = heddle_connect("mysql:", opts, found_rows: true, **own) { |settings| {**settings, session: false} }
         mysql_connection_setting_sqls.each { |sql| log_connection_execute(conn, sql) }
         complete = conn
       ensure

@@ -107,6 +107,9 @@ module Heddle
           @link.textual = textual
         end
 
+        # @return [Boolean] whether a backslash is special in strings of SQL that have no E in front
+        def backslash_escapes? = @link.settings["standard_conforming_strings"] == "off"
+
         def locate(error)
           return if @link.textual?
           return unless error.position && error.sql.include?("?")

@@ -8,10 +8,12 @@ module Heddle
       # @api private
       module SessionZone
         class << self
-          # @param time_zone [:utc, :local, nil]
-          # @return [String]
+          # @param time_zone [:utc, :local, :server, nil]
+          # @return [String, nil] nil: the session keeps the zone that the server gives it
           # @raise [ArgumentError] when this process's zone has no name
           def name(time_zone)
+            return if time_zone == :server
+
             (time_zone == :local) ? TimeZone.name || of_offset : "UTC"
           end
 

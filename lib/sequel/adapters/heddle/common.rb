@@ -100,17 +100,17 @@ module Sequel
 
       # Opens a connection.
       #
-      # @param scheme [String] of Heddle::DB
-      # @param server [Symbol, Hash] the shard
+      # @param url [String] of Heddle::DB; at least its scheme
+      # @param opts [Hash] those of the shard
       # @param own [Hash] options of this database
-      def heddle_connect(scheme, server, **own)
-        opts = server_opts(server)
+      # @yieldparam settings [Hash] checked
+      # @yieldreturn [Hash] those to connect with
+      def heddle_connect(url, opts, **own)
         settings = opts.slice(*OPTIONS).reject { |_, value| blank_object?(value) }
         settings[:timeout] = opts[:query_timeout] if opts[:query_timeout]
         settings[:statement_cache] ||= :virtual
-        driver, settings = ::Heddle::DB.settings("#{scheme}:", {**settings, **own})
-        settings = yield settings if defined?(yield)
-        ::Heddle::DB.connect_with(driver, settings)
+        driver, settings = ::Heddle::DB.settings(url, {**settings, **own})
+        ::Heddle::DB.connect_with(driver, yield(settings))
       end
 
       def connection_execute_method = :query_text

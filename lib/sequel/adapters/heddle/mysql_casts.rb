@@ -30,7 +30,7 @@ module Sequel
       end
       (1..8).each { |bytes| BITS[bytes] }
       BITS.freeze
-      private_constant(*constants)
+      private_constant :TINY, :TIMES, :TIME, :BIT, :TEXTUAL, :BYTES, :LENGTH, :DAY, :BLOB, :BOOLEAN, :TIME_OF_DAY, :BITS
 
       class << self
         # @param zone [Symbol, Object, nil] of the database

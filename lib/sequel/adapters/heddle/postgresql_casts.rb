@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Sequel
+  module HeddlePostgreSQL
+    # What makes Ruby's values of PostgreSQL's texts: Sequel's conversion procs, and faster ways for those procs that
+    # are Sequel's own.
+    module PostgreSQLCasts
+      BYTEA = 17
+      DATE = 1082
+      TIMES = [1114, 1184].freeze # timestamp, timestamptz
+      # Ways of RowHashes for Sequel's procs; those that are called with texts of other forms stand behind.
+      WAYS = {16 => :boolean, 20 => :integer, 21 => :integer, 23 => :integer, 26 => :integer, 700 => :float,
+              701 => :float, 1700 => :decimal}.freeze
+      private_constant :BYTEA, :DATE, :TIMES, :WAYS
+
+      class << self
+        # Registers what the adapter has in place of Sequel's slower procs.
+        #
+        # @param procs [Hash{Integer => #call}] the database's
+        # @return [Hash{Integer => #call}] the procs for which there is a faster way
+        def register(procs)
+          procs[BYTEA] = method(:blob)
+          procs[DATE] = Postgres::TYPE_TRANSLATOR_DATE
+          procs.slice(DATE, *TIMES, *WAYS.keys).freeze
+        end
+
+        # @param db [Database]
+        # @param own [Hash] what {.register} returned
+        # @param shape [Heddle::DB::PostgreSQL::Columns]
+        # @return [Array] for RowHashes
+        def of(db, own, shape)
+          procs = db.conversion_procs
+          shape.descriptions.map do |description|
+            oid = description[1]
+            call = procs[oid]
+            (own.key?(oid) && own[oid].equal?(call)) ? way(oid, call, db) : call
+          end
+        end
+
+        private
+
+        def way(oid, call, db)
+          case oid
+          when DATE then [:date, call]
+          when *TIMES then time(call, db)
+          else [WAYS.fetch(oid), call]
+          end
+        end
+
+        def time(call, db)
+          read = db.timezone || :local
+          made = Sequel.application_timezone
+          simple = Sequel.datetime_class == Time && zone?(read) && (made.nil? || zone?(made))
+          simple ? [:time, call, read, made] : call
+        end
+
+        def zone?(zone) = zone == :local || zone == :utc
+
+        # The server writes a bytea as \x00ff, or, before 9.0 or with bytea_output = 'escape', as \000\377.
+        def blob(text)
+          return SQL::Blob.new([text.byteslice(2..)].pack("H*")) if text.start_with?("\\x")
+
+          SQL::Blob.new(text.b.gsub(/\\(\\|[0-3][0-7][0-7])/n) { ($1 == "\\") ? "\\" : $1.oct.chr })
+        end
+      end
+    end
+    private_constant :PostgreSQLCasts
+  end
+end
