@@ -1,5 +1,6 @@
 #include "heddle.h"
 
+#include "db/bindings.h"
 #include "gvl.h"
 #include "loop/bindings.h"
 #include "memcached/bindings.h"
@@ -85,6 +86,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_net_http();
     Init_heddle_memcached();
     Init_heddle_row_hashes();
+    Init_heddle_db();
     Init_heddle_mysql();
     Init_heddle_postgresql();
     Init_heddle_sqlite();

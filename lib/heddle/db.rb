@@ -50,6 +50,8 @@ module Heddle
     autoload :VirtualStatement, File.expand_path("db/virtual_statement", __dir__)
     autoload :WireDriver, File.expand_path("db/wire_driver", __dir__)
 
+    private_constant :Link
+
     @drivers = {}
 
     class << self

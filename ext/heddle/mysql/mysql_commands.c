@@ -3,7 +3,6 @@
 // raised.
 #include "mysql/mysql_link.h"
 
-#include "os/fork.h"
 #include "wire/wire_mysql_sql.h"
 
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
@@ -31,10 +30,7 @@ static VALUE sql_text(struct mysql_link *link, VALUE sql)
 /* @api private link.open(stream): from now on the link uses that stream. */
 static VALUE open_link(VALUE self, VALUE stream)
 {
-    stream_of(stream);
-    struct mysql_link *link = mysql_link_of(self);
-    link->stream = stream;
-    link->born = fork_count();
+    db_link_open(&mysql_link_of(self)->base, stream);
     return self;
 }
 
@@ -61,23 +57,6 @@ static VALUE set_local_times(VALUE self, VALUE local)
 static VALUE backslash_escapes_p(VALUE self)
 {
     return mysql_link_of(self)->status & MYSQL_NO_BACKSLASH_ESCAPES ? Qfalse : Qtrue;
-}
-
-/*
- * call-seq: link.timeout = seconds
- *
- * The time for each exchange.
- */
-static VALUE set_timeout(VALUE self, VALUE seconds)
-{
-    mysql_link_of(self)->span = deadline_span(seconds);
-    return seconds;
-}
-
-/* call-seq: link.stream -> Heddle::Stream */
-static VALUE stream(VALUE self)
-{
-    return mysql_link_of(self)->stream;
 }
 
 /*
@@ -110,26 +89,6 @@ static VALUE cursor_p(VALUE self)
     return mysql_link_of(self)->status & MYSQL_CURSOR_EXISTS ? Qtrue : Qfalse;
 }
 
-/*
- * call-seq: link.busy? -> true or false
- *
- * Returns whether a fiber or thread is in the middle of an exchange.
- */
-static VALUE busy_p(VALUE self)
-{
-    return mysql_link_of(self)->busy ? Qtrue : Qfalse;
-}
-
-/*
- * call-seq: link.owed -> Integer
- *
- * The number of outstanding replies.
- */
-static VALUE owed(VALUE self)
-{
-    return UINT2NUM(mysql_link_of(self)->owed);
-}
-
 enum { SESSION_STATUS = MYSQL_AUTOCOMMIT | MYSQL_NO_BACKSLASH_ESCAPES };
 
 /* @api private link.settle: notes the session's current state as the one that every user expects. */
@@ -159,36 +118,14 @@ static VALUE changed_p(VALUE self)
 static VALUE forget_statements(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    struct mysql_pending_closes *fresh = ZALLOC(struct mysql_pending_closes);
-    fresh->references = 1;
-    link->pending_closes->dead = true;
-    mysql_pending_closes_release(link->pending_closes);
-    link->pending_closes = fresh;
+    db_link_forget_statements(&link->base);
     link->last_open = true;
-    return Qnil;
-}
-
-/*
- * call-seq: link.forked? -> true or false
- *
- * Returns whether the connection belongs to the process that this one was forked from.
- */
-static VALUE forked_p(VALUE self)
-{
-    return mysql_forked(mysql_link_of(self)) ? Qtrue : Qfalse;
-}
-
-/* @api private link.leave: closes the socket in this process, a child of fork, without sending anything to the
-   server. */
-static VALUE leave(VALUE self)
-{
-    mysql_leave(mysql_link_of(self));
     return Qnil;
 }
 
 // ---- requests
 
-static VALUE send_query_body(struct mysql_exchange *exchange)
+static VALUE send_query_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
@@ -206,7 +143,7 @@ static VALUE send_query(VALUE self, VALUE sql)
 }
 
 /* @api private link.send_command(byte, payload). receive_text reads the reply. */
-static VALUE send_command_body(struct mysql_exchange *exchange)
+static VALUE send_command_body(struct db_exchange *exchange)
 {
     VALUE payload = exchange->arguments[1];
     mysql_request(exchange->link, (uint8_t)NUM2UINT(exchange->arguments[0]), RSTRING_PTR(payload),
@@ -221,7 +158,7 @@ static VALUE send_command(VALUE self, VALUE command, VALUE payload)
     return mysql_exchange_with(self, send_command_body, command, payload);
 }
 
-static VALUE send_prepare_body(struct mysql_exchange *exchange)
+static VALUE send_prepare_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
@@ -239,7 +176,7 @@ static VALUE send_prepare(VALUE self, VALUE sql)
 }
 
 // A value that cannot be bound is the caller's mistake: nothing was sent yet, and the connection stays usable.
-static void build(struct mysql_exchange *exchange, uint32_t id, bool cursor)
+static void build(struct db_exchange *exchange, uint32_t id, bool cursor)
 {
     Check_Type(exchange->arguments[1], T_ARRAY);
     exchange->unsent = true;
@@ -247,7 +184,7 @@ static void build(struct mysql_exchange *exchange, uint32_t id, bool cursor)
     exchange->unsent = false;
 }
 
-static VALUE send_execute_body(struct mysql_exchange *exchange)
+static VALUE send_execute_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     VALUE prepared = exchange->arguments[0], arguments = exchange->arguments[1];
@@ -266,7 +203,7 @@ static VALUE send_execute_body(struct mysql_exchange *exchange)
 /* @api private link.send_execute(prepared, arguments, cursor). receive_result reads the reply. */
 static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cursor)
 {
-    struct mysql_exchange exchange = {
+    struct db_exchange exchange = {
         .self = self, .body = send_execute_body, .arguments = {prepared, arguments}, .number = RTEST(cursor)};
     return mysql_exchange(&exchange);
 }
@@ -285,7 +222,7 @@ static bool has_parameters(VALUE sql, VALUE arguments)
 // Sends a prepare and its execution together, the latter for the statement that was prepared last: only MariaDB can do
 // that. Returns false if it is not safe. A server at its limit of statements refuses the prepare, and executes the
 // previous statement if that is still open: with these arguments it would run it again.
-static bool ask_new(struct mysql_exchange *exchange)
+static bool ask_new(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
@@ -293,7 +230,7 @@ static bool ask_new(struct mysql_exchange *exchange)
     if (!link->direct || !has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
     mysql_queue_pending_closes(link);
-    bool safe = !link->last_open && !link->owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
+    bool safe = !link->last_open && !link->base.owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
     if (safe) {
         mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
         mysql_request_built(link);
@@ -302,7 +239,7 @@ static bool ask_new(struct mysql_exchange *exchange)
     return safe;
 }
 
-static VALUE send_number_body(struct mysql_exchange *exchange)
+static VALUE send_number_body(struct db_exchange *exchange)
 {
     uint8_t bytes[8];
     uint32_t id = mysql_statement_of(exchange->arguments[0])->id;
@@ -318,14 +255,14 @@ static VALUE send_number_body(struct mysql_exchange *exchange)
 /* @api private link.send_fetch(prepared, rows). receive_fetched reads the reply. */
 static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
 {
-    struct mysql_exchange exchange = {
+    struct db_exchange exchange = {
         .self = self, .body = send_number_body, .arguments = {prepared}, .number = NUM2UINT(rows)};
     return mysql_exchange(&exchange);
 }
 
 // ---- replies
 
-static VALUE receive_text_body(struct mysql_exchange *exchange)
+static VALUE receive_text_body(struct db_exchange *exchange)
 {
     return mysql_read_result(exchange->link, NULL, true);
 }
@@ -336,7 +273,7 @@ static VALUE receive_text(VALUE self)
     return mysql_exchange_with(self, receive_text_body, Qnil, Qnil);
 }
 
-static VALUE receive_prepared_body(struct mysql_exchange *exchange)
+static VALUE receive_prepared_body(struct db_exchange *exchange)
 {
     struct mysql_prepared prepared;
     VALUE columns, types;
@@ -350,7 +287,7 @@ static VALUE receive_prepared(VALUE self)
     return mysql_exchange_with(self, receive_prepared_body, Qnil, Qnil);
 }
 
-static VALUE receive_result_body(struct mysql_exchange *exchange)
+static VALUE receive_result_body(struct db_exchange *exchange)
 {
     struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
     VALUE result = mysql_read_result(exchange->link, &statement->columns, false);
@@ -364,7 +301,7 @@ static VALUE receive_result(VALUE self, VALUE prepared)
     return mysql_exchange_with(self, receive_result_body, prepared, Qnil);
 }
 
-static VALUE read_new(struct mysql_exchange *exchange)
+static VALUE read_new(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     bool keep = RTEST(exchange->arguments[2]);
@@ -389,7 +326,7 @@ static VALUE read_new(struct mysql_exchange *exchange)
     return rb_assoc_new(statement, result);
 }
 
-static VALUE run_new_body(struct mysql_exchange *exchange)
+static VALUE run_new_body(struct db_exchange *exchange)
 {
     return ask_new(exchange) ? read_new(exchange) : Qnil;
 }
@@ -400,12 +337,12 @@ static VALUE run_new_body(struct mysql_exchange *exchange)
  */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE cursor)
 {
-    struct mysql_exchange exchange = {
+    struct db_exchange exchange = {
         .self = self, .body = run_new_body, .arguments = {sql, arguments, keep}, .number = RTEST(cursor)};
     return mysql_exchange(&exchange);
 }
 
-static VALUE run_body(struct mysql_exchange *exchange)
+static VALUE run_body(struct db_exchange *exchange)
 {
     send_execute_body(exchange);
     return receive_result_body(exchange);
@@ -417,7 +354,7 @@ static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
     return mysql_exchange_with(self, run_body, prepared, arguments);
 }
 
-static VALUE run_text_body(struct mysql_exchange *exchange)
+static VALUE run_text_body(struct db_exchange *exchange)
 {
     send_query_body(exchange);
     return receive_text_body(exchange);
@@ -429,7 +366,7 @@ static VALUE run_text(VALUE self, VALUE sql)
     return mysql_exchange_with(self, run_text_body, sql, Qnil);
 }
 
-static VALUE receive_fetched_body(struct mysql_exchange *exchange)
+static VALUE receive_fetched_body(struct db_exchange *exchange)
 {
     VALUE rows = mysql_read_fetched(exchange->link, exchange->arguments[0]);
     RB_GC_GUARD(exchange->arguments[0]);
@@ -456,9 +393,9 @@ static VALUE close_later(VALUE self, VALUE prepared)
     struct mysql_statement *statement = mysql_statement_of(prepared);
     if (!statement->open) return Qnil;
     statement->open = false;
-    if (mysql_forked(link)) return Qnil; // the parent closes it
-    mysql_close_pending(statement->pending_closes, statement->id);
-    if (!link->pending_closes->dead && !link->busy) mysql_flush_when_idle(self);
+    if (db_link_forked(&link->base)) return Qnil; // the parent closes it
+    pending_closes_add(statement->pending_closes, statement->id);
+    if (!link->base.busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
 }
@@ -466,26 +403,15 @@ static VALUE close_later(VALUE self, VALUE prepared)
 /* call-seq: link.owns?(prepared) -> true or false */
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
-    return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->pending_closes ? Qtrue : Qfalse;
+    return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->base.pending_closes ? Qtrue : Qfalse;
 }
 
-/*
- * call-seq: link.closes -> Integer
- *
- * The number of statements that are closed here and not yet on the server.
- */
-static VALUE closes(VALUE self)
-{
-    const struct mysql_link *link = mysql_link_of(self);
-    return UINT2NUM(link->closes + link->pending_closes->count);
-}
-
-static VALUE flush_closes_body(struct mysql_exchange *exchange)
+static VALUE flush_closes_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     mysql_queue_pending_closes(link);
-    stream_flush(stream_of(link->stream));
-    link->closes = 0;
+    stream_flush(stream_of(link->base.stream));
+    link->base.closes = 0;
     return Qnil;
 }
 
@@ -575,18 +501,12 @@ void mysql_commands_init(void)
     rb_define_method(link, "configure", configure, 5);
     rb_define_method(link, "local_times=", set_local_times, 1);
     rb_define_method(link, "backslash_escapes?", backslash_escapes_p, 0);
-    rb_define_method(link, "timeout=", set_timeout, 1);
-    rb_define_method(link, "stream", stream, 0);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);
     rb_define_method(link, "more_rows?", more_rows_p, 0);
     rb_define_method(link, "cursor?", cursor_p, 0);
-    rb_define_method(link, "busy?", busy_p, 0);
-    rb_define_method(link, "owed", owed, 0);
     rb_define_method(link, "settle", settle, 0);
     rb_define_method(link, "changed?", changed_p, 0);
     rb_define_method(link, "forget_statements", forget_statements, 0);
-    rb_define_method(link, "forked?", forked_p, 0);
-    rb_define_method(link, "leave", leave, 0);
     rb_define_method(link, "send_query", send_query, 1);
     rb_define_method(link, "send_command", send_command, 2);
     rb_define_method(link, "send_prepare", send_prepare, 1);
@@ -601,6 +521,5 @@ void mysql_commands_init(void)
     rb_define_method(link, "run_text", run_text, 1);
     rb_define_method(link, "close_later", close_later, 1);
     rb_define_method(link, "owns?", owns_p, 1);
-    rb_define_method(link, "closes", closes, 0);
     rb_define_method(link, "flush_closes", flush_closes, 0);
 }

@@ -14,12 +14,12 @@ static VALUE watched; // Links whose closes are pending
 static VALUE send_closes(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    struct stream *stream = stream_of(link->stream); // raises if the stream is closed: nothing is left to do then
+    struct stream *stream = stream_of(link->base.stream); // raises if the stream is closed: nothing is left to do then
     // At most MYSQL_CLOSES_AT_ONCE: with more, the stream would send some of them and wait.
-    while (link->pending_closes->count && link->closes < MYSQL_CLOSES_AT_ONCE)
-        mysql_queue_close(link, link->pending_closes->ids[--link->pending_closes->count]);
+    for (uint32_t id; link->base.closes < MYSQL_CLOSES_AT_ONCE && pending_closes_take(link->base.pending_closes, &id);)
+        mysql_queue_close(link, id);
     if (!stream_send_piggybacked(stream)) return Qfalse;
-    link->closes = 0;
+    link->base.closes = 0;
     RB_GC_GUARD(self);
     return Qtrue;
 }
@@ -28,10 +28,10 @@ static VALUE send_closes(VALUE self)
 static bool send_if_idle(VALUE self, deadline_t now)
 {
     struct mysql_link *link = mysql_link_of(self);
-    if (mysql_forked(link) || stream_is_closed(link->stream)) return false;
+    if (db_link_forked(&link->base) || stream_is_closed(link->base.stream)) return false;
     // The end of the exchange, or of the one that reads the outstanding reply, watches the link again. Its user may
     // never come back.
-    if (link->busy || link->owed) return false;
+    if (link->base.busy || link->base.owed) return false;
     if (link->exchanges != link->seen) {
         link->seen = link->exchanges;
         link->idle_since = now;
@@ -41,7 +41,7 @@ static bool send_if_idle(VALUE self, deadline_t now)
     int state = 0;
     bool sent = rb_protect(send_closes, self, &state) == Qtrue;
     if (state) rb_set_errinfo(Qnil);
-    return !state && sent && link->pending_closes->count;
+    return !state && sent && pending_closes_count(link->base.pending_closes);
 }
 
 static bool check_all(deadline_t now)
@@ -68,7 +68,8 @@ static VALUE watch(VALUE self)
 void mysql_flush_when_idle(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
-    if (link->watched || !(link->closes || link->pending_closes->count) || link->owed) return;
+    if (link->watched || !(link->base.closes || pending_closes_count(link->base.pending_closes)) || link->base.owed)
+        return;
     link->watched = true;
     int state = 0;
     rb_protect(watch, self, &state);

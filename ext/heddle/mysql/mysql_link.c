@@ -1,11 +1,10 @@
 #include "mysql/mysql_link.h"
 
 #include "mysql/bindings.h"
-#include "os/fork.h"
 
 #include <string.h>
 
-enum { LARGE_PACKET = 64 << 10 };
+enum { LARGE_PACKET = 64 << 10, KEPT_CAPACITY = 64 << 10 };
 
 VALUE mysql_cLink;
 
@@ -35,22 +34,14 @@ void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t leng
 static void mark(void *pointer)
 {
     const struct mysql_link *link = pointer;
-    rb_gc_mark(link->stream);
+    db_link_mark(&link->base);
     rb_gc_mark(link->separate);
-}
-
-void mysql_pending_closes_release(struct mysql_pending_closes *pending_closes)
-{
-    if (!pending_closes || --pending_closes->references) return;
-    free(pending_closes->ids); // allocated by realloc, see mysql_close_pending
-    xfree(pending_closes);
 }
 
 static void release(void *pointer)
 {
     struct mysql_link *link = pointer;
-    if (link->pending_closes) link->pending_closes->dead = true;
-    mysql_pending_closes_release(link->pending_closes);
+    db_link_release(&link->base);
     xfree(link->request.at);
     xfree(link->row.at);
     xfree(link);
@@ -65,6 +56,7 @@ static size_t memsize(const void *pointer)
 static const rb_data_type_t link_type = {
     .wrap_struct_name = "Heddle::DB::MySQL::Link",
     .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .parent = &db_link_type,
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
@@ -72,12 +64,9 @@ static VALUE allocate(VALUE klass)
 {
     struct mysql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct mysql_link, &link_type, link);
-    link->stream = Qnil;
     link->separate = Qnil;
-    link->span = DEADLINE_NEVER;
     link->encoding = rb_utf8_encoding();
-    link->pending_closes = ZALLOC(struct mysql_pending_closes);
-    link->pending_closes->references = 1;
+    db_link_init(&link->base);
     return self;
 }
 
@@ -88,102 +77,37 @@ struct mysql_link *mysql_link_of(VALUE self)
 
 // ---- exchanges
 
-static VALUE db_error(const char *name)
+// Buffers that were large once are freed.
+static void shrink(struct mysql_bytes *bytes)
 {
-    return rb_path2class(name);
+    if (bytes->capacity <= KEPT_CAPACITY) return;
+    xfree(bytes->at);
+    *bytes = (struct mysql_bytes){0};
 }
 
-void mysql_protocol_error(struct mysql_link *link, const char *what)
+static void exchange_ended(struct db_exchange *exchange)
 {
-    VALUE peer = rb_funcall(link->stream, rb_intern("peer"), 0);
-    stream_poison(stream_of(link->stream), "the server broke the protocol");
-    rb_raise(db_error("Heddle::DB::ProtocolError"), "%" PRIsVALUE " %s; the connection is closed", peer, what);
-}
-
-bool mysql_forked(const struct mysql_link *link)
-{
-    return link->born != fork_count();
-}
-
-void mysql_leave(struct mysql_link *link)
-{
-    link->busy = false; // a fiber or thread of the parent runs the exchange
-    if (!stream_is_closed(link->stream))
-        stream_poison(stream_of(link->stream), "the connection belongs to the parent process");
-}
-
-RBIMPL_ATTR_NORETURN()
-static void refuse_child(struct mysql_link *link)
-{
-    VALUE peer = rb_funcall(link->stream, rb_intern("peer"), 0);
-    mysql_leave(link);
-    rb_raise(db_error("Heddle::DB::ConnectionLost"),
-             "this connection to %" PRIsVALUE " belongs to the parent process, and is closed in this one: "
-             "connect again in the child, or use a Heddle::DB::Pool, which does that by itself",
-             peer);
-}
-
-static VALUE exchange_body(VALUE argument)
-{
-    struct mysql_exchange *exchange = (struct mysql_exchange *)argument;
-    VALUE result = exchange->body(exchange);
-    exchange->complete = true;
-    return result;
-}
-
-static VALUE exchange_end(VALUE argument)
-{
-    const struct mysql_exchange *exchange = (const struct mysql_exchange *)argument;
     struct mysql_link *link = exchange->link;
-    link->busy = false;
     link->separate = Qnil;
-    if (!RTEST(rb_funcall(link->stream, rb_intern("closed?"), 0))) {
-        struct stream *stream = stream_of(link->stream);
-        if (link->pending) stream_consume(stream, link->pending);
-        if (exchange->bounded) stream_bound(stream, exchange->before);
-        if (!exchange->complete && !exchange->unsent) stream_poison(stream, "an exchange was left unfinished");
-    }
-    link->pending = 0;
     if (!exchange->complete && exchange->unsent) mysql_flush_when_idle(exchange->self);
-    // Buffers that were large once are freed.
-    if (link->request.capacity > (64 << 10)) {
-        xfree(link->request.at);
-        link->request = (struct mysql_bytes){0};
-    }
-    if (link->row.capacity > (64 << 10)) {
-        xfree(link->row.at);
-        link->row = (struct mysql_bytes){0};
-    }
-    return Qnil;
+    shrink(&link->request);
+    shrink(&link->row);
 }
 
-VALUE mysql_exchange(struct mysql_exchange *exchange)
+VALUE mysql_exchange(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link = mysql_link_of(exchange->self);
-    if (mysql_forked(link)) refuse_child(link);
-    if (link->busy)
-        rb_raise(db_error("Heddle::DB::Busy"),
-                 "another fiber or thread is in the middle of a query on this connection: give each its own "
-                 "(Heddle::DB::Pool), or let them take turns");
-    struct stream *stream = stream_of(link->stream);
-    link->busy = true;
+    struct mysql_link *link = mysql_link_of(exchange->self);
+    db_exchange_begin(exchange, &link->base);
     link->exchanges++;
-    link->pending = 0;
-    if (link->span != DEADLINE_NEVER) {
-        deadline_t until = deadline_after(deadline_now(), link->span);
-        exchange->before = stream_bound(stream, until);
-        if (exchange->before < until) stream_bound(stream, exchange->before);
-        exchange->bounded = true;
-    }
-    VALUE result = rb_ensure(exchange_body, (VALUE)exchange, exchange_end, (VALUE)exchange);
+    VALUE result = db_exchange_run(exchange, exchange_ended);
     mysql_flush_when_idle(exchange->self);
     RB_GC_GUARD(exchange->self);
     return result;
 }
 
-VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second)
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second)
 {
-    struct mysql_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
+    struct db_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
     return mysql_exchange(&exchange);
 }
 
@@ -202,7 +126,8 @@ static struct mysql_span joined_packet(struct mysql_link *link, struct stream *s
     do {
         const uint8_t *p = stream_need(stream, MYSQL_HEADER);
         length = mysql_packet_length(p);
-        if (mysql_packet_sequence(p) != link->sequence++) mysql_protocol_error(link, "sent a packet out of sequence");
+        if (mysql_packet_sequence(p) != link->sequence++)
+            db_link_violated(&link->base, "sent a packet out of sequence");
         stream_consume(stream, MYSQL_HEADER);
         for (size_t left = length; left > 0;) {
             size_t buffered;
@@ -217,7 +142,7 @@ static struct mysql_span joined_packet(struct mysql_link *link, struct stream *s
             left -= buffered;
         }
         if ((size_t)RSTRING_LEN(link->separate) > (size_t)1 << 31)
-            mysql_protocol_error(link, "sent more than 2 GiB at once");
+            db_link_violated(&link->base, "sent more than 2 GiB at once");
     } while (length == MYSQL_LARGEST_PACKET);
     return separate_span(link);
 }
@@ -236,15 +161,14 @@ static struct mysql_span large_packet(struct mysql_link *link, struct stream *st
 // too large (1153): the error carries the number after the last packet that was read.
 static bool answers_early(const struct mysql_link *link, uint8_t number)
 {
-    uint8_t last = link->owed ? link->starts[link->first % MYSQL_IN_FLIGHT] : 0;
+    uint8_t last = link->base.owed ? link->starts[link->first % MYSQL_IN_FLIGHT] : 0;
     return link->sequence == last && number >= 1 && number < last;
 }
 
 struct mysql_span mysql_packet(struct mysql_link *link)
 {
-    struct stream *stream = stream_of(link->stream);
-    if (link->pending) stream_consume(stream, link->pending);
-    link->pending = 0;
+    struct stream *stream = stream_of(link->base.stream);
+    db_link_consume(&link->base, stream);
     link->separate = Qnil;
     link->whole = false;
     size_t buffered;
@@ -258,55 +182,49 @@ struct mysql_span mysql_packet(struct mysql_link *link)
     if (mysql_packet_sequence(p) != link->sequence) {
         if (!length || !answers_early(link, mysql_packet_sequence(p)) ||
             stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] != 0xff)
-            mysql_protocol_error(link, "sent a packet out of sequence");
+            db_link_violated(&link->base, "sent a packet out of sequence");
         p = stream_buffered(stream, &buffered);
     }
     link->sequence++;
     if (length >= LARGE_PACKET && buffered < MYSQL_HEADER + length) return large_packet(link, stream, length);
     if (buffered < MYSQL_HEADER + length) p = stream_need(stream, MYSQL_HEADER + length);
-    link->pending = MYSQL_HEADER + length;
+    link->base.pending = MYSQL_HEADER + length;
     return (struct mysql_span){p + MYSQL_HEADER, length};
 }
 
 void mysql_reply_begin(struct mysql_link *link)
 {
-    if (!link->owed) rb_raise(rb_eRuntimeError, "no reply is outstanding");
+    if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is outstanding");
     link->sequence = link->starts[link->first % MYSQL_IN_FLIGHT];
 }
 
 void mysql_reply_end(struct mysql_link *link)
 {
-    struct stream *stream = stream_of(link->stream);
-    if (link->pending) stream_consume(stream, link->pending);
-    link->pending = 0;
+    struct stream *stream = stream_of(link->base.stream);
+    db_link_consume(&link->base, stream);
     link->first++;
-    link->owed--;
-    stream_replied(stream, 1);
+    db_link_replied(&link->base, stream);
 }
 
 // ---- packets out
 
 static void check_room(const struct mysql_link *link)
 {
-    if (link->owed >= MYSQL_IN_FLIGHT)
+    if (link->base.owed >= MYSQL_IN_FLIGHT)
         rb_raise(rb_eArgError, "cannot send more than %d requests before their replies are read", MYSQL_IN_FLIGHT);
 }
 
-// Queues the closes that wait, in front of the request. Ruby allocates nothing between reading their list and emptying
-// it.
+// Queues the closes that wait, in front of the request.
 void mysql_queue_pending_closes(struct mysql_link *link)
 {
-    struct mysql_pending_closes *pending_closes = link->pending_closes;
-    while (pending_closes->count)
-        mysql_queue_close(link, pending_closes->ids[--pending_closes->count]);
+    for (uint32_t id; pending_closes_take(link->base.pending_closes, &id);)
+        mysql_queue_close(link, id);
 }
 
 static void owe(struct mysql_link *link, struct stream *stream, size_t packets)
 {
-    stream_expect(stream, 1);
-    link->starts[(link->first + link->owed) % MYSQL_IN_FLIGHT] = (uint8_t)packets;
-    link->owed++;
-    link->closes = 0; // they are sent before this request
+    link->starts[(link->first + link->base.owed) % MYSQL_IN_FLIGHT] = (uint8_t)packets;
+    db_link_requested(&link->base, stream, 1);
 }
 
 static void begin_request(struct mysql_link *link)
@@ -318,7 +236,7 @@ static void begin_request(struct mysql_link *link)
 void mysql_request(struct mysql_link *link, uint8_t command, const void *bytes, size_t length)
 {
     begin_request(link);
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     if (length + 1 < MYSQL_LARGEST_PACKET) {
         uint8_t *p = stream_reserve(stream, MYSQL_HEADER + 1 + length);
         mysql_put_header(p, length + 1, 0);
@@ -337,7 +255,7 @@ void mysql_request(struct mysql_link *link, uint8_t command, const void *bytes, 
 void mysql_request_built(struct mysql_link *link)
 {
     begin_request(link);
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     const struct mysql_bytes *request = &link->request;
     size_t packets = request->length / MYSQL_LARGEST_PACKET + 1;
     uint8_t *p = stream_reserve(stream, request->length + packets * MYSQL_HEADER);
@@ -356,21 +274,6 @@ void mysql_request_built(struct mysql_link *link)
 
 // ---- closes
 
-void mysql_close_pending(struct mysql_pending_closes *pending_closes, uint32_t id)
-{
-    if (pending_closes->dead) return;
-    if (pending_closes->count == pending_closes->capacity) {
-        // The GC calls this while it frees objects: nothing here may start another GC. A close that cannot be noted is
-        // lost; the server only counts one statement too many.
-        uint32_t capacity = pending_closes->capacity ? pending_closes->capacity * 2 : 16;
-        uint32_t *ids = realloc(pending_closes->ids, capacity * sizeof(*ids));
-        if (!ids) return;
-        pending_closes->ids = ids;
-        pending_closes->capacity = capacity;
-    }
-    pending_closes->ids[pending_closes->count++] = id;
-}
-
 void mysql_queue_close(struct mysql_link *link, uint32_t id)
 {
     uint8_t message[MYSQL_HEADER + 5];
@@ -378,9 +281,9 @@ void mysql_queue_close(struct mysql_link *link, uint32_t id)
     message[MYSQL_HEADER] = 0x19; // COM_STMT_CLOSE
     for (int i = 0; i < 4; i++)
         message[MYSQL_HEADER + 1 + i] = (uint8_t)(id >> (8 * i));
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     stream_queue_no_reply(stream, message, sizeof(message));
-    link->closes++;
+    link->base.closes++;
     if (id == link->last) link->last_open = false;
 }
 
@@ -388,10 +291,9 @@ void Init_heddle_mysql(void)
 {
     VALUE db = rb_define_module_under(heddle_module, "DB");
     VALUE mysql = rb_define_module_under(db, "MySQL");
-    mysql_cLink = rb_define_class_under(mysql, "Link", rb_cObject);
+    mysql_cLink = rb_define_class_under(mysql, "Link", db_cLink);
     rb_gc_register_mark_object(mysql_cLink);
     rb_define_alloc_func(mysql_cLink, allocate);
-    rb_undef_method(mysql_cLink, "initialize_copy");
     mysql_parameters_init();
     mysql_values_init();
     mysql_results_init();

@@ -8,9 +8,7 @@
 
 #include "heddle.h"
 
-#include "deadline.h"
-#include "server_text.h"
-#include "stream/stream.h"
+#include "db/db_link.h"
 #include "wire/wire_mysql_rows.h"
 
 #include <ruby/encoding.h>
@@ -29,36 +27,21 @@ struct mysql_bytes {
     size_t length, capacity;
 };
 
-// Statements that are closed here, by Ruby code or by the GC, and whose close waits for the next request. Shared by the
-// connection and each of its statements, which are freed in any order. Freed only with the GVL held.
-struct mysql_pending_closes {
-    uint32_t references;
-    bool dead; // the connection is gone, and its statements with it
-    uint32_t *ids;
-    uint32_t count, capacity;
-};
-
 struct mysql_link {
-    VALUE stream;
+    struct db_link base; // first
     // The current packet if it is not in the stream's buffer: a large one, or several joined.
     VALUE separate;
     struct mysql_bytes request;
     struct mysql_bytes row; // a copy of the row, for values that are made by Ruby code
-    struct mysql_pending_closes *pending_closes;
     uint64_t capabilities;
-    int64_t span;                    // nanoseconds that an operation may take
-    size_t pending;                  // bytes of the current packet in the stream's buffer
     uint8_t starts[MYSQL_IN_FLIGHT]; // first packet number of each outstanding reply
-    uint32_t first, owed;
-    uint32_t closes; // closes that are queued already
-    uint32_t last;   // the last prepared statement
-    bool last_open;  // … which was not closed
-    unsigned born;   // fork_count() when opened: in a child of fork the connection belongs to the parent
+    uint32_t first;
+    uint32_t last;  // the last prepared statement
+    bool last_open; // … which was not closed
     uint16_t status;
     uint16_t settled; // the part of it that describes the session, at #settle
     bool changed;     // the server reported a change of the session since
     uint8_t sequence;
-    bool busy;  // in an exchange
     bool whole; // `separate` uses no more memory than its bytes need
     // For mysql_idle.c: whether it watches this link, since when the link is idle, and at which exchange count.
     bool watched;
@@ -79,28 +62,11 @@ struct mysql_link *mysql_link_of(VALUE self);
 void mysql_bytes_reserve(struct mysql_bytes *bytes, size_t room);
 void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t length);
 
-struct mysql_exchange {
-    VALUE self;
-    struct mysql_link *link;
-    VALUE (*body)(struct mysql_exchange *);
-    VALUE arguments[4];
-    uint32_t number;
-    deadline_t before;
-    bool bounded, complete, unsent;
-};
-
-// Runs the body as one exchange: no other fiber may use the link meanwhile, and the link's timeout applies. If the body
-// does not complete, the stream is closed, unless nothing was sent yet (`unsent`).
-VALUE mysql_exchange(struct mysql_exchange *exchange);
-
-// Returns whether the connection belongs to the process that this one was forked from.
-bool mysql_forked(const struct mysql_link *link);
-
-// Closes the socket in this process without sending anything to the server.
-void mysql_leave(struct mysql_link *link);
+// Runs the body as one exchange.
+VALUE mysql_exchange(struct db_exchange *exchange);
 
 // mysql_exchange with two arguments.
-VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct mysql_exchange *), VALUE first, VALUE second);
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
 
 // The payload of the next packet; valid until the next call.
 struct mysql_span mysql_packet(struct mysql_link *link);
@@ -121,12 +87,6 @@ void mysql_request_built(struct mysql_link *link);
 
 // Queues the close of a statement, piggybacked on the next request.
 void mysql_queue_close(struct mysql_link *link, uint32_t id);
-void mysql_close_pending(struct mysql_pending_closes *pending_closes, uint32_t id);
-void mysql_pending_closes_release(struct mysql_pending_closes *pending_closes);
-
-// Closes the stream, and raises Heddle::DB::ProtocolError.
-RBIMPL_ATTR_NORETURN()
-void mysql_protocol_error(struct mysql_link *link, const char *what);
 
 // ---- mysql_parameters.c
 
@@ -168,7 +128,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
 struct mysql_statement {
     VALUE columns;         // nil for a statement without a result
     VALUE parameter_types; // as Columns; nil if not requested, or without parameters
-    struct mysql_pending_closes *pending_closes;
+    struct pending_closes *pending_closes;
     uint32_t id;
     uint16_t parameters;
     bool open;

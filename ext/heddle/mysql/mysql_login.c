@@ -2,7 +2,7 @@
 // (lib/heddle/db/mysql/login.rb).
 #include "mysql/mysql_link.h"
 
-static VALUE greeting_body(struct mysql_exchange *exchange)
+static VALUE greeting_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     link->sequence = 0;
@@ -10,7 +10,7 @@ static VALUE greeting_body(struct mysql_exchange *exchange)
     if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
     struct mysql_greeting greeting;
     if (!mysql_greeting(packet.at, packet.at + packet.length, &greeting))
-        mysql_protocol_error(link, "does not speak version 10 of the MySQL protocol");
+        db_link_violated(&link->base, "does not speak version 10 of the MySQL protocol");
     VALUE fields[] = {
         rb_utf8_str_new((const char *)greeting.version.at, (long)greeting.version.length),
         UINT2NUM(greeting.thread),
@@ -28,14 +28,14 @@ static VALUE greeting(VALUE self)
     return mysql_exchange_with(self, greeting_body, Qnil, Qnil);
 }
 
-static VALUE write_body(struct mysql_exchange *exchange)
+static VALUE write_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     VALUE payload = exchange->arguments[0];
     StringValue(payload);
     size_t length = (size_t)RSTRING_LEN(payload);
     if (length >= MYSQL_LARGEST_PACKET) rb_raise(rb_eArgError, "a login packet cannot have %zu bytes", length);
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     uint8_t header[MYSQL_HEADER];
     mysql_put_header(header, length, link->sequence++);
     stream_append(stream, header, MYSQL_HEADER);
@@ -51,7 +51,7 @@ static VALUE write_packet(VALUE self, VALUE payload)
     return mysql_exchange_with(self, write_body, payload, Qnil);
 }
 
-static VALUE read_body(struct mysql_exchange *exchange)
+static VALUE read_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     struct mysql_span packet = mysql_packet(link);

@@ -21,8 +21,8 @@ static void mark(void *pointer)
 static void release(void *pointer)
 {
     struct mysql_statement *statement = pointer;
-    if (statement->open) mysql_close_pending(statement->pending_closes, statement->id);
-    mysql_pending_closes_release(statement->pending_closes);
+    if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
+    pending_closes_release(statement->pending_closes);
     xfree(statement);
 }
 
@@ -51,8 +51,7 @@ VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *p
     statement->parameter_types = types;
     statement->id = prepared->id;
     statement->parameters = prepared->parameters;
-    statement->pending_closes = link->pending_closes;
-    link->pending_closes->references++;
+    statement->pending_closes = pending_closes_share(link->base.pending_closes);
     statement->open = true;
     return self;
 }
@@ -118,7 +117,7 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
 {
     struct mysql_error error;
     if (!mysql_error(packet.at, packet.at + packet.length, &error))
-        mysql_protocol_error(link, "sent a malformed error");
+        db_link_violated(&link->base, "sent a malformed error");
     VALUE state = server_text((const char *)error.state.at, error.state.length, rb_utf8_encoding());
     VALUE message = server_text((const char *)error.message.at, error.message.length, link->encoding);
     VALUE value = rb_exc_new_str(error_class(error.code, message), message);
@@ -147,7 +146,7 @@ static void read_end(struct mysql_link *link, struct mysql_ok *ok)
 {
     struct mysql_span packet = mysql_packet(link);
     if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
-        mysql_protocol_error(link, "sent no end of the columns");
+        db_link_violated(&link->base, "sent no end of the columns");
     note_status(link, ok->status);
 }
 
@@ -161,7 +160,7 @@ static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
 
 static void parse_ok(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
 {
-    if (!mysql_ok(packet.at, packet.at + packet.length, ok)) mysql_protocol_error(link, "sent a malformed OK");
+    if (!mysql_ok(packet.at, packet.at + packet.length, ok)) db_link_violated(&link->base, "sent a malformed OK");
     note_status(link, ok->status);
 }
 
@@ -169,7 +168,7 @@ static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, st
 {
     bool valid = can(link, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
                                                     : mysql_end(packet.at, packet.at + packet.length, ok);
-    if (!valid) mysql_protocol_error(link, "sent a malformed end of rows");
+    if (!valid) db_link_violated(&link->base, "sent a malformed end of rows");
     note_status(link, ok->status);
 }
 
@@ -177,9 +176,8 @@ static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, st
 // another thread run, which could close the stream.
 static void read_buffered_rows(struct mysql_link *link, const struct mysql_columns *columns, VALUE rows, bool text)
 {
-    struct stream *stream = stream_of(link->stream);
-    if (link->pending) stream_consume(stream, link->pending);
-    link->pending = 0;
+    struct stream *stream = stream_of(link->base.stream);
+    db_link_consume(&link->base, stream);
     VALUE gathered[ROWS_GATHERED]; // on the stack, where the GC finds them
     long count = 0;
     size_t left;
@@ -225,7 +223,7 @@ static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool te
             more = false;
             break;
         default:
-            mysql_protocol_error(link, "sent a malformed row");
+            db_link_violated(&link->base, "sent a malformed row");
         }
     }
     RB_GC_GUARD(shape);
@@ -246,7 +244,7 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
         return error;
     }
     if (!mysql_prepared(packet.at, packet.at + packet.length, prepared))
-        mysql_protocol_error(link, "sent a malformed reply to a prepare");
+        db_link_violated(&link->base, "sent a malformed reply to a prepare");
     link->last = prepared->id;
     link->last_open = true;
     struct mysql_ok end;
@@ -285,7 +283,7 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
     bool follow;
     bool announced = can(link, MYSQL_CAN_CACHE_METADATA);
     if (!mysql_result_head(packet.at, packet.at + packet.length, announced, &count, &follow))
-        mysql_protocol_error(link, "sent a malformed result header");
+        db_link_violated(&link->base, "sent a malformed result header");
     VALUE shape = known ? *known : Qnil;
     struct mysql_ok ok = {0};
     if (follow) {
@@ -296,7 +294,7 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
         // value.
         if (known) *known = shape;
     } else if (NIL_P(shape) || mysql_columns_of(shape)->count != count) {
-        mysql_protocol_error(link, "left out column definitions that it never sent");
+        db_link_violated(&link->base, "left out column definitions that it never sent");
     }
     VALUE rows = rb_ary_new();
     if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) {
@@ -322,9 +320,9 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, bool text)
     case MYSQL_REPLY_OTHER:
         return read_table(link, packet, known, text);
     case MYSQL_REPLY_INFILE:
-        mysql_protocol_error(link, "asked for a local file (LOCAL INFILE), which is never sent");
+        db_link_violated(&link->base, "asked for a local file (LOCAL INFILE), which is never sent");
     default:
-        mysql_protocol_error(link, "sent a reply that is not a result");
+        db_link_violated(&link->base, "sent a reply that is not a result");
     }
 }
 

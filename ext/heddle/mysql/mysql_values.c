@@ -81,7 +81,7 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
     struct mysql_columns *columns = mysql_columns_of(self);
     struct mysql_column column;
     if (!mysql_column(definition.at, definition.at + definition.length, &column))
-        mysql_protocol_error(link, "sent a malformed column definition");
+        db_link_violated(&link->base, "sent a malformed column definition");
     columns->described = link->encoding;
     columns->fields[index] =
         (struct mysql_field){.type = column.type,
@@ -308,7 +308,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
             rb_ary_cat(array, gathered, (long)count);
         }
     }
-    if (!valid || !mysql_row_complete(&row)) mysql_protocol_error(link, "sent a malformed row");
+    if (!valid || !mysql_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
     return array;
 }
 

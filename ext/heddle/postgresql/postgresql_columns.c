@@ -55,7 +55,7 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
 {
     struct pg_columns described;
     if (!pg_columns_begin(message.p, message.end, &described))
-        postgresql_violated(link, "sent a malformed description");
+        db_link_violated(&link->base, "sent a malformed description");
     VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, columns_size(described.count), &columns_type);
     struct postgresql_columns *columns = RTYPEDDATA_DATA(self);
     columns->names = columns->descriptions = Qnil;
@@ -72,7 +72,7 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
                           INT2FIX(column.attribute),    INT2FIX(column.type_size), INT2NUM(column.modifier)};
         rb_ary_push(columns->descriptions, rb_ary_new_from_values(6, fields));
     }
-    if (!pg_columns_complete(&described)) postgresql_violated(link, "sent a malformed description");
+    if (!pg_columns_complete(&described)) db_link_violated(&link->base, "sent a malformed description");
     return self;
 }
 

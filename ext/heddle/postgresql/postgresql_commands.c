@@ -3,7 +3,6 @@
 // are returned, not raised.
 #include "postgresql/postgresql_link.h"
 
-#include "os/fork.h"
 #include "wire/wire_postgresql_sql.h"
 
 #include <string.h>
@@ -29,19 +28,10 @@ static struct pg_span span_of(VALUE string)
 /* @api private link.open(stream, local): it talks on that stream from now on. */
 static VALUE open_link(VALUE self, VALUE stream, VALUE local)
 {
-    stream_of(stream);
     struct postgresql_link *link = postgresql_link_of(self);
-    link->stream = stream;
-    link->born = fork_count();
+    db_link_open(&link->base, stream);
     link->local = RTEST(local);
     return self;
-}
-
-/* call-seq: link.timeout = seconds. What one exchange may take. */
-static VALUE set_timeout(VALUE self, VALUE seconds)
-{
-    postgresql_link_of(self)->span = deadline_span(seconds);
-    return seconds;
 }
 
 /* @api private link.textual = true or false. For libraries that read the server's texts themselves: all values come as
@@ -56,12 +46,6 @@ static VALUE set_textual(VALUE self, VALUE textual)
 static VALUE textual_p(VALUE self)
 {
     return postgresql_link_of(self)->textual ? Qtrue : Qfalse;
-}
-
-/* call-seq: link.stream -> Heddle::Stream */
-static VALUE stream(VALUE self)
-{
-    return postgresql_link_of(self)->stream;
 }
 
 /* call-seq: link.in_transaction? -> true or false. As the server said last. */
@@ -80,18 +64,6 @@ static VALUE failed_p(VALUE self)
 static VALUE suspended_p(VALUE self)
 {
     return postgresql_link_of(self)->suspended ? Qtrue : Qfalse;
-}
-
-/* call-seq: link.busy? -> true or false. Somebody is in the middle of an exchange. */
-static VALUE busy_p(VALUE self)
-{
-    return postgresql_link_of(self)->busy ? Qtrue : Qfalse;
-}
-
-/* call-seq: link.owed -> Integer. Answers that have not come. */
-static VALUE owed(VALUE self)
-{
-    return UINT2NUM(postgresql_link_of(self)->owed);
 }
 
 /* call-seq: link.settings -> Hash of String. What the server says of itself. */
@@ -133,7 +105,7 @@ static VALUE set_noticing(VALUE self, VALUE value)
     return value;
 }
 
-static VALUE keep_arrived_body(struct postgresql_exchange *exchange)
+static VALUE keep_arrived_body(struct db_exchange *exchange)
 {
     static const char *const names[] = {"nothing", "part", "message", "gone"};
     exchange->unsent = true;
@@ -145,19 +117,6 @@ static VALUE keep_arrived_body(struct postgresql_exchange *exchange)
 static VALUE keep_arrived(VALUE self)
 {
     return postgresql_exchange_with(self, keep_arrived_body, Qnil, Qnil);
-}
-
-/* call-seq: link.forked? -> true or false. Whether it belongs to the process that this one was forked from. */
-static VALUE forked_p(VALUE self)
-{
-    return postgresql_forked(postgresql_link_of(self)) ? Qtrue : Qfalse;
-}
-
-/* @api private link.leave: closes the socket in this process, a child of fork, without a word to the server. */
-static VALUE leave(VALUE self)
-{
-    postgresql_leave(postgresql_link_of(self));
-    return Qnil;
 }
 
 // ---- asking
@@ -220,7 +179,7 @@ void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments
 }
 
 // Everything that may raise for the caller's fault comes before the first byte is sent.
-static VALUE send_new_body(struct postgresql_exchange *exchange)
+static VALUE send_new_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
@@ -234,11 +193,11 @@ static VALUE send_new_body(struct postgresql_exchange *exchange)
 /* @api private link.send_new(sql, arguments): answered by receive. */
 static VALUE send_new(VALUE self, VALUE sql, VALUE arguments)
 {
-    struct postgresql_exchange exchange = {.self = self, .body = send_new_body, .arguments = {sql, arguments, Qnil}};
+    struct db_exchange exchange = {.self = self, .body = send_new_body, .arguments = {sql, arguments, Qnil}};
     return postgresql_exchange(&exchange);
 }
 
-static VALUE receive_body(struct postgresql_exchange *exchange)
+static VALUE receive_body(struct db_exchange *exchange)
 {
     return postgresql_read_result(exchange->link, NULL, Qnil);
 }
@@ -249,7 +208,7 @@ static VALUE receive(VALUE self)
     return postgresql_exchange_with(self, receive_body, Qnil, Qnil);
 }
 
-static VALUE run_new_body(struct postgresql_exchange *exchange)
+static VALUE run_new_body(struct db_exchange *exchange)
 {
     send_new_body(exchange);
     return receive_body(exchange);
@@ -258,7 +217,7 @@ static VALUE run_new_body(struct postgresql_exchange *exchange)
 /* @api private link.run_new(sql, arguments) -> Result or an error. The statement is not kept. */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
-    struct postgresql_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
+    struct db_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
     return postgresql_exchange(&exchange);
 }
 
@@ -266,12 +225,12 @@ static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VALUE rows)
 {
     StringValue(name);
-    struct postgresql_exchange exchange = {
+    struct db_exchange exchange = {
         .self = self, .body = run_new_body, .arguments = {sql, arguments, name}, .number = NUM2UINT(rows)};
     return postgresql_exchange(&exchange);
 }
 
-static VALUE fetch_body(struct postgresql_exchange *exchange)
+static VALUE fetch_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     put_execution(link, span_of(exchange->arguments[0]), exchange->number);
@@ -284,7 +243,7 @@ static VALUE fetch(VALUE self, VALUE name, VALUE columns, VALUE rows)
 {
     StringValue(name);
     postgresql_columns_of(columns);
-    struct postgresql_exchange exchange = {
+    struct db_exchange exchange = {
         .self = self, .body = fetch_body, .arguments = {name, columns}, .number = NUM2UINT(rows)};
     return postgresql_exchange(&exchange);
 }
@@ -311,14 +270,14 @@ static void put_run(struct postgresql_link *link, VALUE prepared, const struct p
     put_execution(link, no_name, EVERYTHING);
 }
 
-static VALUE read_prepared(struct postgresql_exchange *exchange, VALUE prepared)
+static VALUE read_prepared(struct db_exchange *exchange, VALUE prepared)
 {
     VALUE result = postgresql_read_result(exchange->link, &postgresql_statement_of(prepared)->columns, prepared);
     RB_GC_GUARD(prepared);
     return result;
 }
 
-static VALUE run_keeping_body(struct postgresql_exchange *exchange)
+static VALUE run_keeping_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
@@ -343,7 +302,7 @@ static VALUE run_keeping(VALUE self, VALUE sql, VALUE arguments)
     return postgresql_exchange_with(self, run_keeping_body, sql, arguments);
 }
 
-static VALUE prepare_body(struct postgresql_exchange *exchange)
+static VALUE prepare_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
@@ -366,7 +325,7 @@ static VALUE prepare(VALUE self, VALUE sql)
 
 // If the arguments have other types than the statement was prepared for, it is prepared again in the same flight: a
 // statement gives the same result whether it was kept or not.
-static VALUE run_body(struct postgresql_exchange *exchange)
+static VALUE run_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     VALUE prepared = exchange->arguments[0];
@@ -395,7 +354,7 @@ static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
     return postgresql_exchange_with(self, run_body, prepared, arguments);
 }
 
-static VALUE run_text_body(struct postgresql_exchange *exchange)
+static VALUE run_text_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
@@ -423,7 +382,7 @@ static VALUE close_later(VALUE self, VALUE prepared)
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     if (!statement->open) return Qnil;
     statement->open = false;
-    if (!postgresql_forked(link)) postgresql_close_pending(statement->pending_closes, statement->id);
+    if (!db_link_forked(&link->base)) pending_closes_add(statement->pending_closes, statement->id);
     RB_GC_GUARD(prepared);
     return Qnil;
 }
@@ -436,8 +395,8 @@ static VALUE close_portal(VALUE self, VALUE name)
     struct pg_buffer buffer = {.at = bytes, .capacity = sizeof(bytes)};
     StringValue(name);
     postgresql_check(pg_put_close(&buffer, PG_PORTAL, span_of(name)));
-    stream_queue_no_reply(stream_of(link->stream), bytes, buffer.length);
-    link->closes++;
+    stream_queue_no_reply(stream_of(link->base.stream), bytes, buffer.length);
+    link->base.closes++;
     RB_GC_GUARD(name);
     return Qnil;
 }
@@ -446,22 +405,15 @@ static VALUE close_portal(VALUE self, VALUE name)
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
     const struct postgresql_statement *statement = postgresql_statement_of(prepared);
-    return statement->pending_closes == postgresql_link_of(self)->pending_closes ? Qtrue : Qfalse;
+    return statement->pending_closes == postgresql_link_of(self)->base.pending_closes ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.closes -> Integer. Statements that are closed here, and not yet on the server. */
-static VALUE closes(VALUE self)
-{
-    const struct postgresql_link *link = postgresql_link_of(self);
-    return UINT2NUM(link->closes + link->pending_closes->count);
-}
-
-static VALUE flush_closes_body(struct postgresql_exchange *exchange)
+static VALUE flush_closes_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
-    postgresql_send_pending_closes(link);
-    stream_flush(stream_of(link->stream));
-    link->closes = 0;
+    postgresql_queue_pending_closes(link);
+    stream_flush(stream_of(link->base.stream));
+    link->base.closes = 0;
     return Qnil;
 }
 
@@ -474,12 +426,7 @@ static VALUE flush_closes(VALUE self)
 /* @api private link.forget_statements: the server has closed them all. */
 static VALUE forget_statements(VALUE self)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
-    struct postgresql_pending_closes *fresh = ZALLOC(struct postgresql_pending_closes);
-    fresh->references = 1;
-    link->pending_closes->dead = true;
-    postgresql_pending_closes_release(link->pending_closes);
-    link->pending_closes = fresh;
+    db_link_forget_statements(&postgresql_link_of(self)->base);
     return Qnil;
 }
 
@@ -675,24 +622,18 @@ void postgresql_commands_init(void)
     rb_define_singleton_method(link, "select?", select_p, 1);
     rb_define_singleton_method(link, "statements", statements, 1);
     rb_define_method(link, "open", open_link, 2);
-    rb_define_method(link, "timeout=", set_timeout, 1);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);
     rb_define_method(link, "tag=", set_tag, 1);
-    rb_define_method(link, "stream", stream, 0);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);
     rb_define_method(link, "failed?", failed_p, 0);
     rb_define_method(link, "suspended?", suspended_p, 0);
-    rb_define_method(link, "busy?", busy_p, 0);
-    rb_define_method(link, "owed", owed, 0);
     rb_define_method(link, "settings", settings, 0);
     rb_define_method(link, "notices", notices, 0);
     rb_define_method(link, "notifications", notifications, 0);
     rb_define_method(link, "notification", notification, 0);
     rb_define_method(link, "noticing=", set_noticing, 1);
     rb_define_method(link, "keep_arrived", keep_arrived, 0);
-    rb_define_method(link, "forked?", forked_p, 0);
-    rb_define_method(link, "leave", leave, 0);
     rb_define_method(link, "send_new", send_new, 2);
     rb_define_method(link, "receive", receive, 0);
     rb_define_method(link, "run_new", run_new, 2);
@@ -705,7 +646,6 @@ void postgresql_commands_init(void)
     rb_define_method(link, "close_later", close_later, 1);
     rb_define_method(link, "close_portal", close_portal, 1);
     rb_define_method(link, "owns?", owns_p, 1);
-    rb_define_method(link, "closes", closes, 0);
     rb_define_method(link, "flush_closes", flush_closes, 0);
     rb_define_method(link, "forget_statements", forget_statements, 0);
 }

@@ -118,10 +118,10 @@ static void put_refusal(struct pg_buffer *buffer, const char *reason)
 // travel together nobody knows whose Sync that was.
 void postgresql_refuse_copy(struct postgresql_link *link)
 {
-    if (link->owed > 1) postgresql_violated(link, "began a COPY in the middle of a pipeline");
+    if (link->base.owed > 1) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
     put_refusal(&link->request, "no COPY was expected");
     if (!link->text) postgresql_check(pg_put_sync(&link->request));
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     stream_append(stream, link->request.at, link->request.length);
     link->request.length = 0;
 }
@@ -131,8 +131,7 @@ void postgresql_refuse_copy(struct postgresql_link *link)
 static void ended(struct postgresql_link *link)
 {
     link->in_copy = link->copy_out = false;
-    link->owed--;
-    stream_replied(stream_of(link->stream), 1);
+    db_link_replied(&link->base, stream_of(link->base.stream));
 }
 
 // What is left of the reply: its count of rows, or the server's error.
@@ -149,12 +148,12 @@ static bool read_end(struct postgresql_link *link, struct pg_message message, st
     switch (message.type) {
     case PG_READY_FOR_QUERY:
         if (!pg_ready_for_query(message.p, message.end, &link->transaction))
-            postgresql_violated(link, "sent a malformed state of the transaction");
+            db_link_violated(&link->base, "sent a malformed state of the transaction");
         ended(link);
         return false;
     case PG_COMMAND_COMPLETE:
         if (!pg_command(message.p, message.end, &command))
-            postgresql_violated(link, "sent a malformed end of a statement");
+            db_link_violated(&link->base, "sent a malformed end of a statement");
         end->counted = true;
         end->rows = command.counted ? command.rows : 0;
         return true;
@@ -162,7 +161,7 @@ static bool read_end(struct postgresql_link *link, struct pg_message message, st
         if (NIL_P(end->error)) end->error = postgresql_error_value(message);
         return true;
     default:
-        postgresql_violated(link, "sent a message that has no place in a COPY");
+        db_link_violated(&link->base, "sent a message that has no place in a COPY");
     }
 }
 
@@ -170,10 +169,10 @@ static void read_to_end(struct postgresql_link *link, struct end *end)
 {
     while (read_end(link, postgresql_message(link), end))
         continue;
-    if (NIL_P(end->error) && !end->counted) postgresql_violated(link, "ended a COPY without its end");
+    if (NIL_P(end->error) && !end->counted) db_link_violated(&link->base, "ended a COPY without its end");
 }
 
-static VALUE start_body(struct postgresql_exchange *exchange)
+static VALUE start_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     VALUE sql = exchange->arguments[0];
@@ -187,14 +186,14 @@ static VALUE start_body(struct postgresql_exchange *exchange)
     struct pg_message message = postgresql_message(link);
     if (message.type != (into ? PG_COPY_IN_RESPONSE : PG_COPY_OUT_RESPONSE)) {
         struct end end = {.error = Qnil};
-        if (message.type != PG_ERROR_RESPONSE) postgresql_violated(link, "did not begin the COPY");
+        if (message.type != PG_ERROR_RESPONSE) db_link_violated(&link->base, "did not begin the COPY");
         read_end(link, message, &end);
         read_to_end(link, &end);
         return end.error;
     }
     struct pg_copy copy;
     if (!pg_copy_response(message.p, message.end, &copy))
-        postgresql_violated(link, "sent a malformed beginning of a COPY");
+        db_link_violated(&link->base, "sent a malformed beginning of a COPY");
     link->in_copy = into;
     link->copy_out = !into;
     return rb_assoc_new(UINT2NUM(copy.columns), copy.format == PG_BINARY ? Qtrue : Qfalse);
@@ -412,16 +411,16 @@ static void append_data(struct copy *copy)
 {
     if (copy->buffer.length <= PG_HEADER) return;
     postgresql_check(pg_copy_data_end(&copy->buffer, 0));
-    stream_append(stream_of(postgresql_link_of(copy->link)->stream), copy->buffer.at, copy->buffer.length);
+    stream_append(stream_of(postgresql_link_of(copy->link)->base.stream), copy->buffer.at, copy->buffer.length);
     copy->buffer.length = 0;
 }
 
 // The server may have refused the data by now: all that it is sent then is in vain.
-static VALUE flush_body(struct postgresql_exchange *exchange)
+static VALUE flush_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     struct copy *copy = copy_of(exchange->arguments[0]);
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     append_data(copy);
     stream_flush(stream);
     enum postgresql_arrived arrived = postgresql_keep_arrived(link);
@@ -429,7 +428,7 @@ static VALUE flush_body(struct postgresql_exchange *exchange)
     if (arrived != POSTGRESQL_MESSAGE) return Qnil;
     struct end end = {.error = Qnil};
     read_to_end(link, &end);
-    if (NIL_P(end.error)) postgresql_violated(link, "ended a COPY that was going on");
+    if (NIL_P(end.error)) db_link_violated(&link->base, "ended a COPY that was going on");
     RB_OBJ_WRITE(exchange->arguments[0], &copy->error, end.error);
     copy->ended = true;
     return Qnil;
@@ -443,7 +442,7 @@ static void check_open(struct copy *copy)
 
 static void flush(VALUE self, struct copy *copy)
 {
-    struct postgresql_exchange exchange = {.self = copy->link, .body = flush_body, .arguments = {self}};
+    struct db_exchange exchange = {.self = copy->link, .body = flush_body, .arguments = {self}};
     postgresql_exchange(&exchange);
     if (!NIL_P(copy->error)) rb_exc_raise(copy->error);
 }
@@ -505,7 +504,7 @@ static VALUE write_copied(VALUE self, VALUE bytes)
     return SIZET2NUM(length);
 }
 
-static VALUE finish_body(struct postgresql_exchange *exchange)
+static VALUE finish_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     struct copy *copy = copy_of(exchange->arguments[0]);
@@ -521,11 +520,11 @@ static VALUE finish_body(struct postgresql_exchange *exchange)
     } else {
         put_refusal(&link->request, StringValueCStr(reason));
     }
-    stream_append(stream_of(link->stream), link->request.at, link->request.length);
+    stream_append(stream_of(link->base.stream), link->request.at, link->request.length);
     link->request.length = 0;
     struct end end = {.error = Qnil};
     read_to_end(link, &end);
-    if (NIL_P(end.error) && !NIL_P(reason)) postgresql_violated(link, "completed a COPY that was given up");
+    if (NIL_P(end.error) && !NIL_P(reason)) db_link_violated(&link->base, "completed a COPY that was given up");
     return NIL_P(end.error) ? ULL2NUM(end.rows) : end.error;
 }
 
@@ -535,7 +534,7 @@ static VALUE finish(VALUE self, VALUE reason)
     struct copy *copy = copy_of(self);
     if (!NIL_P(copy->error)) return copy->error;
     if (copy->ended) rb_raise(rb_eRuntimeError, "the COPY has ended");
-    struct postgresql_exchange exchange = {.self = copy->link, .body = finish_body, .arguments = {self, reason}};
+    struct db_exchange exchange = {.self = copy->link, .body = finish_body, .arguments = {self, reason}};
     return postgresql_exchange(&exchange);
 }
 
@@ -570,11 +569,11 @@ static VALUE tuple_values(struct postgresql_link *link, struct pg_span tuple)
 {
     struct pg_row row;
     struct pg_span value;
-    if (!pg_row_begin(tuple.at, tuple.at + tuple.length, &row)) postgresql_violated(link, "sent a malformed row");
+    if (!pg_row_begin(tuple.at, tuple.at + tuple.length, &row)) db_link_violated(&link->base, "sent a malformed row");
     VALUE values = rb_ary_new_capa(row.count);
     while (pg_row_next(&row, &value))
         rb_ary_push(values, value.at ? rb_str_new((const char *)value.at, (long)value.length) : Qnil);
-    if (!pg_row_complete(&row)) postgresql_violated(link, "sent a malformed row");
+    if (!pg_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
     return values;
 }
 
@@ -598,12 +597,12 @@ static VALUE take_row(struct copy *copy, const uint8_t *p, const uint8_t *end, c
                  : copy->form == CSV  ? pg_copy_csv_record(&copy->csv, p, end, last, &span, next, &end_of_data)
                                       : pg_copy_text_line(p, end, last, &span, next, &end_of_data);
     }
-    if (parsed == PG_INVALID) postgresql_violated(link, "sent a malformed row of a COPY");
+    if (parsed == PG_INVALID) db_link_violated(&link->base, "sent a malformed row of a COPY");
     if (parsed == PG_MORE) return Qundef;
     if (copy->form == BINARY) return span.at ? tuple_values(link, span) : Qnil;
     VALUE row = end_of_data && copy->form == TEXT ? Qnil : line_values(copy, span);
     if (!NIL_P(row) && (uint32_t)RARRAY_LEN(row) != copy->columns)
-        postgresql_violated(link, "sent a row with other columns than it said");
+        db_link_violated(&link->base, "sent a row with other columns than it said");
     return row;
 }
 
@@ -635,10 +634,10 @@ static void take_rows(struct copy *copy, const uint8_t *p, const uint8_t *end, V
 static bool has_whole_message(struct postgresql_link *link)
 {
     size_t buffered;
-    const uint8_t *p = stream_buffered(stream_of(link->stream), &buffered);
+    const uint8_t *p = stream_buffered(stream_of(link->base.stream), &buffered);
     struct pg_message message;
-    if (buffered <= link->pending) return false;
-    return pg_message(p + link->pending, p + buffered, &message) == PG_DONE;
+    if (buffered <= link->base.pending) return false;
+    return pg_message(p + link->base.pending, p + buffered, &message) == PG_DONE;
 }
 
 static VALUE bytes_of(const struct copy *copy, struct pg_message message)
@@ -648,7 +647,7 @@ static VALUE bytes_of(const struct copy *copy, struct pg_message message)
     return copy->form == BINARY ? rb_str_new(bytes, length) : rb_utf8_str_new(bytes, length);
 }
 
-static VALUE rows_body(struct postgresql_exchange *exchange)
+static VALUE rows_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     struct copy *copy = copy_of(exchange->arguments[0]);
@@ -667,14 +666,14 @@ static VALUE rows_body(struct postgresql_exchange *exchange)
         } else if (message.type == PG_COPY_DONE && !copy->done) {
             copy->done = true;
             take_rows(copy, NULL, NULL, batch);
-            if (copy->buffer.length) postgresql_violated(link, "ended a COPY in the middle of a row");
+            if (copy->buffer.length) db_link_violated(&link->base, "ended a COPY in the middle of a row");
         } else {
             bool more = read_end(link, message, &end);
             RB_OBJ_WRITE(exchange->arguments[0], &copy->error, end.error);
             if (end.counted) copy->rows = end.rows;
             if (!more) {
                 copy->ended = true;
-                if (NIL_P(end.error) && !copy->done) postgresql_violated(link, "ended a COPY without its end");
+                if (NIL_P(end.error) && !copy->done) db_link_violated(&link->base, "ended a COPY without its end");
                 break;
             }
         }
@@ -687,7 +686,7 @@ static VALUE rows(VALUE self)
 {
     struct copy *copy = copy_of(self);
     if (copy->ended) return Qnil;
-    struct postgresql_exchange exchange = {.self = copy->link, .body = rows_body, .arguments = {self}};
+    struct db_exchange exchange = {.self = copy->link, .body = rows_body, .arguments = {self}};
     VALUE batch = postgresql_exchange(&exchange);
     return RARRAY_LEN(batch) ? batch : Qnil;
 }

@@ -7,10 +7,8 @@
 
 #include "heddle.h"
 
-#include "deadline.h"
+#include "db/db_link.h"
 #include "postgresql/postgresql_types.h"
-#include "server_text.h"
-#include "stream/stream.h"
 #include "wire/wire_postgresql.h"
 #include "wire/wire_postgresql_requests.h"
 
@@ -33,17 +31,8 @@ enum postgresql_oid {
     POSTGRESQL_NUMERIC = 1700
 };
 
-// Statements that are no longer referenced, and whose Close is still to be sent. The connection and each of its
-// statements refer to the list: either may be freed first. Freeing happens with the GVL held.
-struct postgresql_pending_closes {
-    uint32_t references;
-    bool dead; // the connection is gone, and the statements with it
-    uint32_t *ids;
-    uint32_t count, capacity;
-};
-
 struct postgresql_link {
-    VALUE stream;
+    struct db_link base; // first
     VALUE apart;         // a large message, which is not in the stream's buffer
     VALUE notices;       // Array of Hashes that no caller has taken yet; nil. Empty unless `noticing`
     VALUE messages;      // Array of [channel, payload, process] of NOTIFY that no caller has taken yet; nil
@@ -55,16 +44,9 @@ struct postgresql_link {
     VALUE server_texts;  // Hash of [OID, bytes] => text
     struct pg_buffer request;
     struct pg_buffer row; // a copy of a row, for values that Ruby code makes
-    struct postgresql_pending_closes *pending_closes;
-    int64_t span;    // nanoseconds that an operation may take
-    size_t pending;  // bytes of the message that is being looked at
-    uint32_t owed;   // ReadyForQuery messages that will come
-    uint32_t closes; // Close messages that wait in the stream for the next request
-    uint32_t names;  // statements that were ever prepared
-    char tag[17];    // part of the names of statements, where other clients have the same session of the server
-    unsigned born;   // in which process the link was opened: in a child of fork the connection is the parent's
+    uint32_t names;       // statements that were ever prepared
+    char tag[17];         // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
-    bool busy;      // in an exchange
     bool noticing;  // notices are kept
     bool local;     // times are in the time zone of this process, not in UTC
     bool text;      // the answer to a simple Query, whose values come as text
@@ -81,27 +63,9 @@ struct postgresql_link *postgresql_link_of(VALUE self);
 
 // ---- postgresql_link.c
 
-struct postgresql_exchange {
-    VALUE self;
-    struct postgresql_link *link;
-    VALUE (*body)(struct postgresql_exchange *);
-    VALUE arguments[4];
-    uint32_t number;
-    deadline_t before;
-    bool bounded, complete;
-    bool unsent; // nothing was sent yet: what is raised leaves the connection as it was
-};
-
-// Runs the body as one exchange: no other code may talk meanwhile, and the link's time bounds it. When the body raises,
-// the stream is closed, unless the exchange says `unsent`.
-VALUE postgresql_exchange(struct postgresql_exchange *exchange);
-VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct postgresql_exchange *), VALUE first, VALUE second);
-
-// Whether the link belongs to the process that this one was forked from.
-bool postgresql_forked(const struct postgresql_link *link);
-
-// Closes the socket in this process, without a word to the server.
-void postgresql_leave(struct postgresql_link *link);
+// Runs the body as one exchange. A ReadyForQuery is a reply.
+VALUE postgresql_exchange(struct db_exchange *exchange);
+VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
 
 // The next message of the server; good until the next call. Notices, notifications and settings, which may come at any
 // time, are kept and not returned.
@@ -125,11 +89,8 @@ void postgresql_send(struct postgresql_link *link, uint32_t syncs);
 // Raises for what pg_put_… refused: ArgumentError for what the caller gave.
 void postgresql_check(enum pg_written written);
 
-// A statement's Close rides with the next request.
-void postgresql_close_later(struct postgresql_link *link, uint32_t id);
-void postgresql_close_pending(struct postgresql_pending_closes *pending_closes, uint32_t id);
-void postgresql_send_pending_closes(struct postgresql_link *link);
-void postgresql_pending_closes_release(struct postgresql_pending_closes *pending_closes);
+// Queues the closes that wait, in front of the next request.
+void postgresql_queue_pending_closes(struct postgresql_link *link);
 
 // The server's name of a statement: "h", its number, and the tag.
 struct postgresql_name {
@@ -137,10 +98,6 @@ struct postgresql_name {
     size_t length;
 };
 struct pg_span postgresql_name_of(const struct postgresql_link *link, uint32_t id, struct postgresql_name *name);
-
-// Closes the stream, and raises Heddle::DB::ProtocolError.
-RBIMPL_ATTR_NORETURN()
-void postgresql_violated(struct postgresql_link *link, const char *what);
 
 // ---- postgresql_parameters.c
 
@@ -204,7 +161,7 @@ struct postgresql_statement {
     VALUE sql;
     VALUE columns; // nil for a statement without a result
     VALUE known;   // link->types
-    struct postgresql_pending_closes *pending_closes;
+    struct pending_closes *pending_closes;
     uint32_t id;
     uint32_t count; // parameters
     bool open;

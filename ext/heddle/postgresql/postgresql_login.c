@@ -1,13 +1,13 @@
 // The methods of Heddle::DB::PostgreSQL::Link for logging in. Ruby decides what is said (postgresql/login.rb).
 #include "postgresql/postgresql_link.h"
 
-static VALUE write_message_body(struct postgresql_exchange *exchange)
+static VALUE write_message_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     VALUE type = exchange->arguments[0], payload = exchange->arguments[1];
     size_t length = (size_t)RSTRING_LEN(payload);
     if (length > PG_MESSAGE_MOST) postgresql_check(PG_TOO_LONG);
-    struct stream *stream = stream_of(link->stream);
+    struct stream *stream = stream_of(link->base.stream);
     uint8_t header[PG_HEADER];
     if (!NIL_P(type)) header[0] = (uint8_t)*RSTRING_PTR(type);
     pg_store_32(header + 1, (uint32_t)length + 4);
@@ -30,9 +30,10 @@ static VALUE write_message(VALUE self, VALUE type, VALUE payload)
     return postgresql_exchange_with(self, write_message_body, type, payload);
 }
 
-static VALUE write_bytes_body(struct postgresql_exchange *exchange)
+static VALUE write_bytes_body(struct db_exchange *exchange)
 {
-    struct stream *stream = stream_of(exchange->link->stream);
+    const struct postgresql_link *link = exchange->link;
+    struct stream *stream = stream_of(link->base.stream);
     stream_append(stream, RSTRING_PTR(exchange->arguments[0]), (size_t)RSTRING_LEN(exchange->arguments[0]));
     stream_flush(stream);
     return Qnil;
@@ -45,9 +46,10 @@ static VALUE write_bytes(VALUE self, VALUE bytes)
     return postgresql_exchange_with(self, write_bytes_body, bytes, Qnil);
 }
 
-static VALUE read_byte_body(struct postgresql_exchange *exchange)
+static VALUE read_byte_body(struct db_exchange *exchange)
 {
-    struct stream *stream = stream_of(exchange->link->stream);
+    const struct postgresql_link *link = exchange->link;
+    struct stream *stream = stream_of(link->base.stream);
     VALUE byte = rb_str_new((const char *)stream_need(stream, 1), 1);
     stream_consume(stream, 1);
     return byte;
@@ -59,7 +61,7 @@ static VALUE read_byte(VALUE self)
     return postgresql_exchange_with(self, read_byte_body, Qnil, Qnil);
 }
 
-static VALUE read_message_body(struct postgresql_exchange *exchange)
+static VALUE read_message_body(struct db_exchange *exchange)
 {
     struct pg_message message = postgresql_any_message(exchange->link);
     if (message.type == PG_ERROR_RESPONSE) return postgresql_error_value(message);

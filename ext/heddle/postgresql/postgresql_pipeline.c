@@ -24,7 +24,7 @@ static VALUE name_step(VALUE argument, VALUE error)
     rb_exc_raise(rb_funcall(error, rb_intern("exception"), 1, message));
 }
 
-static VALUE run_atomic_body(struct postgresql_exchange *exchange)
+static VALUE run_atomic_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     VALUE requests = exchange->arguments[0];

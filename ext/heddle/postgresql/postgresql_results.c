@@ -21,8 +21,8 @@ static void mark(void *pointer)
 static void release(void *pointer)
 {
     struct postgresql_statement *statement = pointer;
-    if (statement->open) postgresql_close_pending(statement->pending_closes, statement->id);
-    postgresql_pending_closes_release(statement->pending_closes);
+    if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
+    pending_closes_release(statement->pending_closes);
     xfree(statement->declared);
     xfree(statement);
 }
@@ -69,8 +69,7 @@ VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uin
     statement->known = link->types;
     declare(statement, declared, count);
     statement->id = next_id(link);
-    statement->pending_closes = link->pending_closes;
-    link->pending_closes->references++;
+    statement->pending_closes = pending_closes_share(link->base.pending_closes);
     return self;
 }
 
@@ -78,7 +77,7 @@ void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, con
 {
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     declare(statement, declared, count);
-    if (statement->open) postgresql_close_pending(statement->pending_closes, statement->id);
+    if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
     statement->open = false;
     statement->id = next_id(link);
     RB_GC_GUARD(prepared);
@@ -183,7 +182,7 @@ static void describe_parameters(struct postgresql_link *link, struct pg_message 
 {
     struct pg_parameters described;
     if (!pg_parameters(message.p, message.end, &described))
-        postgresql_violated(link, "sent a malformed description of parameters");
+        db_link_violated(&link->base, "sent a malformed description of parameters");
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     if (described.count != statement->count) {
         // Fewer were declared than there are; POSTGRESQL_ANY is 0.
@@ -237,7 +236,7 @@ static void end_result(struct reply *reply, uint64_t affected)
 static void read_row(struct postgresql_link *link, struct pg_message message, struct reply *reply)
 {
     if (NIL_P(reply->shape) && reply->known) reply->shape = *reply->known;
-    if (NIL_P(reply->shape)) postgresql_violated(link, "sent a row of columns that nobody knows");
+    if (NIL_P(reply->shape)) db_link_violated(&link->base, "sent a row of columns that nobody knows");
     if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
     rb_ary_push(reply->rows, postgresql_row_values(link, message, postgresql_columns_of(reply->shape)));
 }
@@ -245,7 +244,8 @@ static void read_row(struct postgresql_link *link, struct pg_message message, st
 static void complete(struct postgresql_link *link, struct pg_message message, struct reply *reply)
 {
     struct pg_command command;
-    if (!pg_command(message.p, message.end, &command)) postgresql_violated(link, "sent a malformed end of a statement");
+    if (!pg_command(message.p, message.end, &command))
+        db_link_violated(&link->base, "sent a malformed end of a statement");
     bool has_rows = !NIL_P(reply->shape) || (reply->known && !NIL_P(*reply->known) && !reply->last);
     if (has_rows && NIL_P(reply->shape)) reply->shape = *reply->known;
     if (has_rows && NIL_P(reply->rows)) reply->rows = rb_ary_new();
@@ -260,7 +260,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     switch (message.type) {
     case PG_READY_FOR_QUERY:
         if (!pg_ready_for_query(message.p, message.end, &link->transaction))
-            postgresql_violated(link, "sent a malformed state of the transaction");
+            db_link_violated(&link->base, "sent a malformed state of the transaction");
         return false;
     case PG_ROW_DESCRIPTION:
         reply->shape = postgresql_columns_new(link, message);
@@ -270,7 +270,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         if (reply->known) *reply->known = Qnil;
         return true;
     case PG_PARAMETER_DESCRIPTION:
-        if (NIL_P(reply->prepared)) postgresql_violated(link, "described parameters that nobody had asked about");
+        if (NIL_P(reply->prepared)) db_link_violated(&link->base, "described parameters that nobody had asked about");
         describe_parameters(link, message, reply->prepared);
         return true;
     case PG_DATA_ROW:
@@ -298,7 +298,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_CLOSE_COMPLETE:
         return true;
     case PG_COPY_IN_RESPONSE:
-        if (reply->each) postgresql_violated(link, "began a COPY in the middle of a pipeline");
+        if (reply->each) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
         if (!reply->error) reply->error = postgresql_copy_refused();
         postgresql_refuse_copy(link);
         return true;
@@ -309,19 +309,18 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_COPY_DONE:
         return true;
     default:
-        postgresql_violated(link, "sent a message that has no place in an answer");
+        db_link_violated(&link->base, "sent a message that has no place in an answer");
     }
 }
 
 static void read_reply(struct postgresql_link *link, struct reply *reply)
 {
-    if (!link->owed) rb_raise(rb_eRuntimeError, "no reply is owed");
+    if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
     link->suspended = false;
     while (read_message(link, reply))
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come
-    link->owed--;
-    stream_replied(stream_of(link->stream), 1);
+    db_link_replied(&link->base, stream_of(link->base.stream));
 }
 
 VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared)
@@ -345,7 +344,7 @@ VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE 
     *error = reply.error ? reply.error : Qnil;
     size_t came = (size_t)RARRAY_LEN(results);
     if (reply.error ? came > count : came != count)
-        postgresql_violated(link, "answered another number of statements than it was sent");
+        db_link_violated(&link->base, "answered another number of statements than it was sent");
     RB_GC_GUARD(reply.shape);
     RB_GC_GUARD(reply.rows);
     RB_GC_GUARD(reply.error);

@@ -341,7 +341,7 @@ static VALUE settled(VALUE argument)
 void postgresql_settle(VALUE self)
 {
     struct postgresql_link *link = postgresql_link_of(self);
-    if (link->settling || link->owed || stream_is_closed(link->stream)) return;
+    if (link->settling || link->base.owed || stream_is_closed(link->base.stream)) return;
     if (NIL_P(link->unknown_types) && NIL_P(link->waiting)) return;
     link->settling = true;
     struct settling settling = {

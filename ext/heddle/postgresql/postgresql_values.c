@@ -33,7 +33,7 @@ static VALUE value_of(struct reading *reading, struct pg_span span, uint32_t oid
 RBIMPL_ATTR_NORETURN()
 static void malformed(const struct reading *reading)
 {
-    postgresql_violated(reading->link, "sent a malformed value");
+    db_link_violated(&reading->link->base, "sent a malformed value");
 }
 
 static inline void check(const struct reading *reading, bool valid)
@@ -551,7 +551,7 @@ static VALUE value_of(struct reading *reading, struct pg_span span, uint32_t oid
         return Qnil;
     }
     if (type->kind < POSTGRESQL_KIND_RUBY && NIL_P(type->convert)) return plain_value(reading, span, type->kind);
-    if (!NIL_P(type->convert) && reading->link->busy) {
+    if (!NIL_P(type->convert) && reading->link->base.busy) {
         // The program's own code runs after the exchange: what it raises must not break off the exchange.
         reading->incomplete = true;
         return Qnil;
@@ -635,7 +635,7 @@ VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message mess
     }
     struct pg_row row;
     if (!pg_row_begin(p, end, &row) || row.count != columns->count)
-        postgresql_violated(link, "sent a row with other columns than it had described");
+        db_link_violated(&link->base, "sent a row with other columns than it had described");
     VALUE gathered[ROW_GATHERED]; // on the stack, where the GC finds them
     VALUE array = columns->count > ROW_GATHERED ? rb_ary_new_capa((long)columns->count) : Qnil;
     VALUE waiting = Qnil;
@@ -648,7 +648,7 @@ VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message mess
         rb_ary_cat(array, gathered, (long)count);
         count = 0;
     }
-    if (!pg_row_complete(&row)) postgresql_violated(link, "sent a malformed row");
+    if (!pg_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
     if (NIL_P(array)) {
         array = rb_ary_new_from_values((long)count, gathered);
     } else if (count) {

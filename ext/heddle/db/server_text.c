@@ -1,6 +1,6 @@
 // A server's text for messages. A hostile server must neither control the terminal that shows the message, nor break
 // the message's encoding.
-#include "server_text.h"
+#include "db/server_text.h"
 
 // The length of the UTF-8 control character at `p`: C0 except newline and tab, DEL, and C1. 0 for any other character.
 static size_t control(const uint8_t *p, const uint8_t *end)

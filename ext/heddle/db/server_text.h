@@ -1,6 +1,6 @@
 // Text that a database server sent: for values that are names, and for messages, which people read on a terminal.
-#ifndef HEDDLE_SERVER_TEXT_H
-#define HEDDLE_SERVER_TEXT_H
+#ifndef HEDDLE_DB_SERVER_TEXT_H
+#define HEDDLE_DB_SERVER_TEXT_H
 
 #include "heddle.h"
 
