@@ -83,7 +83,7 @@ class MySQLMisuseTest < Minitest::Test
   def test_options_of_transactions_and_pipelines
     refuses(/isolation/) { @db.transaction(isolation: :chaos) { flunk } }
     [-1, 1.5, "3", :many].each { |tries| refuses(/retry: must be/) { @db.transaction(retry: tries) { flunk } } }
-    [0, 101, "x", nil].each { |limit| refuses(/limit/) { @db.pipeline(limit: limit) { flunk } } }
+    [0, 101, "x"].each { |limit| refuses(/limit/) { @db.pipeline(limit: limit) { flunk } } }
     [0, -1, "x", nil, 1 << 32].each { |fetch| refuses(/fetch/) { @db.each_row("select 1", fetch: fetch) { flunk } } }
   end
 
