@@ -3,55 +3,18 @@
 require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_server"
-require "support/scripted_postgresql"
+require "support/postgresql_exchanges"
 
 # An exchange is broken at every byte of the server's answers, from the log-in to the last row, in every way; and
 # servers that violate the protocol. The result is the right answer, or an error, in time, and a closed connection.
 class PostgreSQLPoisonTest < Minitest::Test
   include StreamHelpers
   include PostgreSQLHelpers
+  include PostgreSQLExchanges
 
   hard_deadline 120
 
-  S = ScriptedPostgreSQL
-  M = S.method(:message)
   TIME = 0.3
-
-  def self.column(name, type, format = 1) = "#{name}\0".b + [0, 0, type, -1, -1, format].pack("NnNnNn")
-
-  def self.row(*values)
-    [values.size].pack("n") + values.map { |value| value ? [value.bytesize].pack("N") + value.b : [-1].pack("N") }.join
-  end
-
-  DESCRIPTION = M["T", [2].pack("n") + column("a", 23) + column("b", 25)]
-  BOUND = M["1"] + M["2"] + DESCRIPTION
-  ROWS = M["D", row([1].pack("N"), "eins")] + M["D", row([2].pack("N"), nil)]
-  DONE = M["C", "SELECT 2\0"] + S.ready
-  COPY = ->(type) { M[type, [0, 2, 0, 0].pack("Cn3")] }
-  LOGIN = S.welcome.freeze
-
-  # How each operation is asked for, what it returns, and what the server answers to each request.
-  KINDS = {
-    query: [->(db) { db.query("select a, b from t where c = ?", 3).rows }, [[1, "eins"], [2, nil]],
-      [BOUND + ROWS + DONE]],
-    several: [->(db) { db.query("select 1; select 2").following.affected_rows }, 2,
-      [M["C", "INSERT 0 1\0"] + M["C", "INSERT 0 2\0"] + S.ready]],
-    refusal: [lambda do |db|
-      db.query("select 1")
-    rescue Heddle::DB::ServerError => error
-      error.sql_state
-    end, "42601", [S.error("42601", "syntax", severity: "ERROR") + S.ready]],
-    transaction: [->(db) { db.transaction { :value } }, :value,
-      [M["C", "BEGIN\0"] + S.ready("T"), M["C", "COMMIT\0"] + S.ready]],
-    copy_out: [->(db) { [].tap { |rows| db.copy_out("copy t to stdout") { |row| rows << row } } },
-      [%w[1 eins], ["2", nil]],
-      [COPY["H"] + M["d", "1\tei"] + M["d", "ns\n2\t\\N\n"] + M["c"] + M["C", "COPY 2\0"] + S.ready]],
-    copy_in: [->(db) { db.copy_in("copy t from stdin") { |copy| copy << [1, "eins"] } }, 1,
-      [COPY["G"], M["C", "COPY 1\0"] + S.ready]],
-    notification: [->(db) { db.listen("ch").wait_for_notification.payload }, "pay",
-      [M["1"] + M["2"] + M["n"] + M["C", "LISTEN\0"] + S.ready + M["N", "SNOTICE\0VNOTICE\0C00000\0Mx\0\0"] +
-        M["A", [9].pack("N") + "ch\0pay\0"]]]
-  }.freeze
 
   ENDINGS = {
     close: ->(peer) { peer.close },
@@ -62,26 +25,13 @@ class PostgreSQLPoisonTest < Minitest::Test
     stall: ->(_) { sleep }
   }.freeze
 
-  # Reads what ends a request: also the end of COPY's data.
-  def self.request(peer)
-    loop { return if %w[S Q c f].include?(peer.read.first) }
-  end
-
   def play(answers, offset, ending)
     lambda do |peer|
       peer.startup
-      left = offset
-      [LOGIN, *answers].each_with_index do |bytes, index|
-        self.class.request(peer) if index > 0
-        peer.raw(bytes[0, left])
-        left -= bytes.bytesize
-        break if left < 0
-      end
+      answer_partly(peer, answers, offset)
       ENDINGS.fetch(ending).call(peer)
     end
   end
-
-  def total(answers) = LOGIN.bytesize + answers.sum(&:bytesize)
 
   def ask(server, operation, timeout:)
     db = Heddle::DB.connect(server.url, timeout: timeout, kill_queries: false)
@@ -150,8 +100,8 @@ class PostgreSQLPoisonTest < Minitest::Test
   end
 
   def test_malformed_messages
-    assert_match(/row/, query_answered(BOUND + M["D", self.class.row([1].pack("N"))]))
-    assert_match(/row/, query_answered(BOUND + M["D", self.class.row([1].pack("N"), "x", "y")]))
+    assert_match(/row/, query_answered(BOUND + M["D", PostgreSQLExchanges.row([1].pack("N"))]))
+    assert_match(/row/, query_answered(BOUND + M["D", PostgreSQLExchanges.row([1].pack("N"), "x", "y")]))
     assert_match(/row/, query_answered(BOUND + M["D", [2, 4, 1, 1 << 30].pack("nNNN")]))
     assert_match(/description/, query_answered(M["1"] + M["2"] + M["T", [9].pack("n")]))
     assert_match(/end of a statement/, query_answered(BOUND + M["C", "SELECT 2"]))
@@ -163,7 +113,7 @@ class PostgreSQLPoisonTest < Minitest::Test
     assert_match(/other columns/, answer(out, COPY["H"] + M["d", "1\n"]))
     assert_match(/other columns/, answer(out, COPY["H"] + M["d", "1"] + M["c"] + M["C", "COPY 1\0"] + S.ready))
     assert_match(/without its end/, answer(out, COPY["H"] + M["C", "COPY 1\0"] + S.ready))
-    assert_match(/no place/, answer(out, COPY["H"] + M["D", self.class.row("1")]))
+    assert_match(/no place/, answer(out, COPY["H"] + M["D", PostgreSQLExchanges.row("1")]))
     assert_match(/beginning of a COPY/, answer(out, M["H", "\0"]))
     assert_match(/did not begin/, answer(into, COPY["H"]))
     assert_match(/no place/, answer(into, COPY["G"], M["d", "x"]))

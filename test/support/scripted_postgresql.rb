@@ -50,7 +50,8 @@ class ScriptedPostgreSQL
         socket = @listener.accept
         @accepted += 1
         socket.setsockopt(:TCP, :NODELAY, true)
-        @threads << Thread.new { serve(Peer.new(socket), play) }
+        peer = Peer.new(socket, @accepted)
+        @threads << Thread.new { serve(peer, play) }
       end
     rescue IOError
       nil
@@ -90,8 +91,12 @@ class ScriptedPostgreSQL
   class Peer
     attr_accessor :socket
 
-    def initialize(socket)
+    # @return [Integer] which connection of the server it is, from 1
+    attr_reader :number
+
+    def initialize(socket, number)
       @socket = socket
+      @number = number
     end
 
     def close = @socket.close

@@ -1,0 +1,140 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_exchanges"
+
+# Each exchange is struck at every byte of the server's answers: by Thread#raise, by a cancel of its task, by a deadline
+# and by the end of its thread. The exchange ends, the pool has its place back, and the next user gets the right answer,
+# from another connection. With HEDDLE_STRESS at all bytes, else at some, other ones in each run.
+class PostgreSQLStrikesTest < Minitest::Test
+  include StreamHelpers
+  include PostgreSQLExchanges
+
+  hard_deadline 240
+
+  DB = Heddle::DB
+  STRIDES = ENV.key?("HEDDLE_STRESS") ? Hash.new(1) : {raise: 3, kill: 3, cancel: 3, deadline: 15}.freeze
+  Struck = Class.new(StandardError)
+
+  # How the user of a pool is struck once the server has said all that it will say. Each returns how the user ended.
+  STRIKES = {
+    raise: lambda do |body, sent|
+      thread = quiet_thread(&body)
+      asleep(thread, sent)
+      thread.raise(Struck, "now")
+      outcome_of(thread)
+    end,
+    kill: lambda do |body, sent|
+      thread = quiet_thread(&body)
+      asleep(thread, sent)
+      thread.kill
+      outcome_of(thread)
+    end,
+    cancel: lambda do |body, sent|
+      Heddle.run do
+        task = Heddle.spawn(&body)
+        sent.pop
+        3.times { sleep 0 } # the task has read all that has arrived
+        task.cancel
+        task.value
+      rescue Heddle::TaskCancelled => error
+        error
+      end
+    end,
+    deadline: lambda do |body, sent|
+      Heddle.run do
+        Heddle.deadline(0.02) do
+          body.call
+        ensure
+          sent.pop
+        end
+      rescue Heddle::DeadlineExceeded => error
+        error
+      end
+    end
+  }.freeze
+
+  class << self
+    def quiet_thread(&block) = Thread.new(&block).tap { |thread| thread.report_on_exception = false }
+
+    def asleep(thread, sent)
+      sent.pop
+      Thread.pass until thread.status == "sleep" || !thread.alive?
+    end
+
+    def outcome_of(thread)
+      raise "the struck thread hangs: #{thread.backtrace&.first(5)}" unless thread.join(30)
+
+      thread.value
+    rescue Struck => error
+      error
+    end
+  end
+
+  # The first connection stops after so many bytes. If the client uses it again, the rest comes first, as from a server
+  # that is late. The second connection has all answers.
+  def play(answers, offset, sent, cancels)
+    connections = 0
+    lambda do |peer|
+      next cancels << true if peer.startup[:version] == S::CANCEL_REQUEST
+
+      if (connections += 1) > 1
+        answer_partly(peer, answers, 1 << 40)
+      else
+        answer_partly(peer, answers, offset)
+        sent << true
+        reset(peer) { peer.raw((LOGIN + answers.join)[offset..]) }
+        answers.each do |bytes|
+          end_of_request(peer)
+          peer.raw(bytes)
+        end
+      end
+      loop { reset(peer) }
+    end
+  end
+
+  # Answers what a pool sends at the end of a use.
+  def reset(peer)
+    nil until peer.read.first == "Q"
+    yield if block_given?
+    peer.raw(M["C", "DISCARD ALL\0"] + S.ready)
+  end
+
+  def strike(kind, offset, way)
+    operation, expected, answers = KINDS.fetch(kind)
+    sent = Thread::Queue.new
+    server = S.new(&play(answers, offset, sent, cancels = Thread::Queue.new))
+    pool = DB::Pool.new(server.url, size: 1, timeout: 20, checkout_timeout: 10)
+    what = "#{kind}: #{way} at #{offset} of #{total(answers)}"
+    outcome = STRIKES.fetch(way).call(-> { pool.with { |db| operation.call(db) } }, sent)
+    assert_kind_of((way == :kill) ? NilClass : Exception, outcome, what)
+    assert_equal 0, pool.stats[:connections] - pool.stats[:free], "#{what}: a place is lost"
+    assert_equal expected, pool.with { |db| operation.call(db) }, what
+    connections = server.accepted - cancels.size
+    assert_equal 2, connections, "#{what}: the connection was used again" unless between_messages?(kind, offset)
+    assert_equal 1, connections, what if way == :cancel && waits?(kind, offset)
+    assert_empty server.errors, what
+  ensure
+    pool&.close
+    server&.close
+  end
+
+  NOTIFIED = M["A", [9].pack("N") + "ch\0pay\0"].bytesize
+  NOTICED = M["N", "SNOTICE\0VNOTICE\0C00000\0Mx\0\0"].bytesize
+
+  # A wait for a notification, in which nothing is owed: a strike that comes before the first byte of a message does no
+  # harm, and the connection goes on.
+  def between_messages?(kind, offset) = kind == :notification && offset >= total(KINDS[kind].last) - NOTIFIED - NOTICED
+
+  def waits?(kind, offset) = kind == :notification && offset == total(KINDS[kind].last) - NOTIFIED
+
+  KINDS.each_key do |kind|
+    STRIKES.each_key do |way|
+      define_method(:"test_#{way}_in_#{kind}") do
+        stride = STRIDES[way]
+        (rand(stride)...total(KINDS[kind].last)).step(stride) { |offset| strike(kind, offset, way) }
+      end
+    end
+  end
+end
