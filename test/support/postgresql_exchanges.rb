@@ -11,7 +11,8 @@ module PostgreSQLExchanges
     def column(name, type, format = 1) = "#{name}\0".b + [0, 0, type, -1, -1, format].pack("NnNnNn")
 
     def row(*values)
-      [values.size].pack("n") + values.map { |value| value ? [value.bytesize].pack("N") + value.b : [-1].pack("N") }.join
+      fields = values.map { |value| value ? [value.bytesize].pack("N") + value.b : [-1].pack("N") }
+      [values.size].pack("n") + fields.join
     end
 
     # @return what the block returns, or the state of the server's error

@@ -314,7 +314,9 @@ static VALUE prepare_body(struct db_exchange *exchange)
     exchange->unsent = false;
     postgresql_send(link, 1);
     VALUE result = read_prepared(exchange, prepared);
-    return postgresql_statement_of(prepared)->open ? prepared : result;
+    if (postgresql_statement_of(prepared)->open) return prepared;
+    if (!RTEST(rb_obj_is_kind_of(result, rb_eException))) postgresql_violated(link, "did not answer a Parse");
+    return result;
 }
 
 /* @api private link.prepare(sql) -> Prepared or an error */

@@ -105,8 +105,11 @@ static VALUE copy_options(VALUE klass, VALUE sql)
 
 VALUE postgresql_copy_refused(void)
 {
-    return rb_exc_new_cstr(rb_eArgError, "a COPY from STDIN or to STDOUT is run by copy_in or copy_out: "
-                                         "db.copy_in(sql) { |copy| copy << row }, db.copy_out(sql) { |row| … }");
+    VALUE said = rb_utf8_str_new_cstr("a COPY from STDIN or to STDOUT is run by copy_in or copy_out: "
+                                      "db.copy_in(sql) { |copy| copy << row }, db.copy_out(sql) { |row| … }");
+    VALUE error = rb_exc_new_str(rb_path2class("Heddle::DB::ServerError"), said);
+    rb_ivar_set(error, rb_intern("@sql_state"), rb_utf8_str_new_cstr("0A000")); // feature_not_supported
+    return error;
 }
 
 static void put_refusal(struct pg_buffer *buffer, const char *reason)

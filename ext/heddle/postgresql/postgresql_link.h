@@ -199,7 +199,7 @@ void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments
 // Ends a COPY that no method for COPY has begun, whose data may come from the client: refuses to send any.
 void postgresql_refuse_copy(struct postgresql_link *link);
 
-// An ArgumentError that names the methods for COPY.
+// A Heddle::DB::ServerError, which is not raised; it names the methods for COPY.
 VALUE postgresql_copy_refused(void);
 
 void postgresql_login_init(void);

@@ -283,6 +283,8 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         end_result(reply, 0);
         return true;
     case PG_PORTAL_SUSPENDED:
+        if (NIL_P(reply->shape) && (!reply->known || NIL_P(*reply->known)))
+            postgresql_violated(link, "keeps rows of columns that nobody knows");
         link->suspended = true;
         if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
         end_result(reply, 0);
