@@ -31,8 +31,11 @@ class DBBenchTest < Minitest::Test
   end
 
   def test_postgresql
-    rounds = bench("postgresql", "--models", "heddle,pg", "--scale", "0.01")
-    assert_equal({"heddle" => 6, "pg" => 6}, rounds.keys.map(&:first).tally)
+    rounds = bench("postgresql", "--scale", "0.01")
+    cases = {"heddle" => 7, "pg" => 7, "sequel" => 4, "racket" => 3}
+    present = rounds.keys.map(&:first).tally
+    assert_operator present, :<=, cases # racket and the gems belong to others, and may not be installed
+    assert_equal 7, present["heddle"]
     rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
   end
 

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 require "heddle/lab/objects"
-require "heddle/lab/workload"
+require "heddle/lab/workload/queries"
 require "uri"
 
 module Heddle
   module Lab
     class Workload
       # Queries to MariaDB, one after another unless the operation says otherwise.
-      class DB < Workload
+      class DB < Queries
         for_bench "db"
 
         ROWS = "select id, name, at from rows_for_bench"
@@ -28,26 +28,10 @@ module Heddle
         # @see Workload#perform
         def perform(meter)
           @client = connect
-          count = @params.fetch("count")
-          return raw(meter) if @kind == "raw"
-
-          run = method(@params.fetch("operation"))
-          (run.arity == 1) ? run.call(meter) : measured(meter, count) { |n| run.call(n, nil) }
+          (@kind == "raw") ? raw(meter) : super
         end
 
         private
-
-        def measured(meter, count)
-          (count / 10).times { |n| yield(-n) }
-          meter.measure do
-            n = 0
-            while n < count
-              n += 1
-              yield n
-            end
-            {"operations" => count}
-          end
-        end
 
         def connect
           uri = URI(@params.fetch("url"))
@@ -61,11 +45,7 @@ module Heddle
           end
         end
 
-        def check(value, expected)
-          raise "#{value.inspect} instead of #{expected.inspect}" unless value == expected
-        end
-
-        def new(number, _)
+        def new(number)
           value =
             case @kind
             when "mysql2" then prepared("select #{number} as a, ? as b", number)
@@ -83,7 +63,7 @@ module Heddle
           value
         end
 
-        def kept(number, _)
+        def kept(number)
           value =
             if @kind == "mysql2"
               (@statement ||= @client.prepare("select 1 as a, ? as b")).execute(number, as: :array).to_a[0][1]

@@ -2,7 +2,6 @@
 
 require "heddle/lab/workload"
 require "heddle/lab/workload/system_calls"
-require "open3"
 require "socket"
 require "uri"
 
@@ -24,13 +23,9 @@ module Heddle
         def prepare
           case @kind
           when "mysql2", "mysql2_text" then [load_gem("mysql2")]
-          when "racket"
-            version, = Open3.capture2e("racket", "--version")
-            [version[/Racket v\S+/] || version.strip]
+          when "racket" then [RacketProgram.version]
           else load_heddle
           end
-        rescue Errno::ENOENT
-          raise LoadError, "racket is not installed where this Ruby runs"
         end
 
         # @see Workload#perform

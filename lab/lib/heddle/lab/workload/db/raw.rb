@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     class Workload
-      class DB < Workload
+      class DB < Queries
         # The floor: the bytes that Heddle sends, over plain sockets, without a client. The answers are not parsed: an
         # answer is complete when as many bytes have come as Heddle got for the same request.
         class Raw

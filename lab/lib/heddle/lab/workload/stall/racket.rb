@@ -1,15 +1,13 @@
 # frozen_string_literal: true
 
-require "json"
-require "open3"
+require "heddle/lab/workload/racket_program"
 require "socket"
 
 module Heddle
   module Lab
     class Workload
       class Stall < Workload
-        # Racket's db library, in a process that measures itself: one line on its input begins the measurement, another
-        # ends it.
+        # Racket's db library, and a look at its connection from outside.
         class Racket
           PROGRAM = <<~RACKET
             (require db racket/base)
@@ -42,31 +40,28 @@ module Heddle
 
           # @param count [Integer] of queries
           # @return [Array<String>]
-          def command(count)
-            ["racket", "-l", "racket/base", "-e", PROGRAM, @uri.host, @uri.port.to_s, @uri.user, @uri.password,
-              @uri.path.delete_prefix("/"), count.to_s]
-          end
+          def command(count) = program(count).command
 
           # @yieldparam socket [Socket, nil] its connection, before and after; nil if the system does not allow access
           # @return [Hash{String => Numeric}] seconds, and by how much the block's figures grew
           def run(count)
-            Open3.popen2e(*command(count)) do |input, output, process|
-              first = output.gets
-              raise "racket: #{first || "no answer"}" unless first == "ready\n"
-
-              socket = connection(process.pid)
-              before = yield socket
-              input.puts
-              wall, cpu = JSON.parse(output.gets)
-              after = yield socket
-              input.puts
-              {"wall" => wall / 1e3, "cpu" => cpu / 1e3, "segments" => before && after - before}.compact
-            ensure
-              socket&.close
+            socket = nil
+            figures = []
+            measures = program(count).run do |pid|
+              socket ||= connection(pid)
+              figures << yield(socket)
             end
+            {**measures, "segments" => figures.first && figures.last - figures.first}.compact
+          ensure
+            socket&.close
           end
 
           private
+
+          def program(count)
+            RacketProgram.new(PROGRAM, [@uri.host, @uri.port.to_s, @uri.user, @uri.password,
+              @uri.path.delete_prefix("/"), count.to_s])
+          end
 
           def connection(pid)
             process = IO.for_fd(call(PIDFD_OPEN, pid, 0))

@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Lab
+    class Workload
+      class PostgreSQL < Queries
+        # Heddle's own client.
+        class HeddleClient
+          def initialize(url, operation)
+            @url = url
+            cache = (operation == "kept") ? :always : :transaction
+            @db = Heddle::DB.connect(url, timeout: 60, statement_cache: cache)
+          end
+
+          def new_sql(sql, number) = @db.query(sql, number).rows[0][1]
+
+          alias_method :kept, :new_sql
+
+          def prepared(sql, number)
+            statement = @db.prepare(sql)
+            value = statement.query(number).rows[0][1]
+            statement.close
+            value
+          end
+
+          def rows(sql)
+            all = @db.query(sql).rows
+            [all.size, all[999][0], all[0][2]]
+          end
+
+          def pipeline(sql, numbers)
+            @db.pipeline { |line| numbers.map { |number| line.query(sql, number) } }.last.value.rows[0][0]
+          end
+
+          def run(sql) = @db.exec(sql)
+
+          def count(table) = @db.query_value("select count(*) from #{table}")
+
+          def copy(table, turns, rows)
+            @db.copy_in("copy #{table} from stdin") do |copy|
+              turns.times { rows.each { |row| copy << row } }
+            end
+          end
+
+          def pool(size)
+            pool = Heddle::DB::Pool.new(@url, size: size, timeout: 30)
+            ->(number) { pool.query_value("select $1::int", number) }
+          end
+        end
+        private_constant :HeddleClient
+      end
+    end
+  end
+end
