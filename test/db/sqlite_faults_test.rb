@@ -16,7 +16,9 @@ class SQLiteFaultsTest < Minitest::Test
     with_db(pragmas: {max_page_count: 20}) do |db|
       db.query("create table t (b blob)")
       stored = 0
-      error = assert_raises(DB::ServerError) { 1000.times { stored += db.exec("insert into t values (zeroblob(3000))") } }
+      error = assert_raises(DB::ServerError) do
+        1000.times { stored += db.exec("insert into t values (zeroblob(3000))") }
+      end
       assert_equal ["53100", 13], [error.sql_state, error.code]
       assert_match(/full.*#{Regexp.escape(@path)}/, error.message)
       assert_match(/room/, error.explanation)

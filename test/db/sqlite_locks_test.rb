@@ -153,7 +153,8 @@ class SQLiteLocksTest < Minitest::Test
 
   # Runs Ruby code with `db` in a process of its own, until the block ends; the code's first line must have come.
   def in_another_process(code)
-    program = "require 'heddle/db'; $stdout.sync = true; db = Heddle::DB.connect(#{"sqlite://#{@path}".inspect})\n#{code}"
+    program = "require 'heddle/db'; $stdout.sync = true\n" \
+      "db = Heddle::DB.connect(#{"sqlite://#{@path}".inspect})\n#{code}"
     IO.popen([RbConfig.ruby, "-I#{File.expand_path("../../lib", __dir__)}", "-e", program], "r+") do |io|
       assert io.wait_readable(20) && io.gets, "the other process did not begin"
       yield io.pid

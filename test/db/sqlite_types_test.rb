@@ -24,7 +24,7 @@ class SQLiteTypesTest < Minitest::Test
       Time.at(1_700_000_000, 123_456_789, :nsec).utc], :datetime],
     "timestamp" => [[Time.utc(2024, 2, 29)], :datetime],
     "time" => [[DB::Duration.parse("23:59:59.5"), DB::Duration.new(0)], :time],
-    "decimal(20,4)" => [[BigDecimal("1.5"), BigDecimal("-0.0001"), BigDecimal("12345678901.25"), BigDecimal("7")],
+    "decimal(20,4)" => [[BigDecimal("1.5"), BigDecimal("-0.0001"), BigDecimal("12345678901.25"), BigDecimal(7)],
       :decimal],
     "decimal_text" => [[BigDecimal("123456789012345678901234567890.123456789"), BigDecimal("0.1")], :decimal],
     "json" => [["{\"a\": [1]}"], :json]
@@ -67,7 +67,8 @@ class SQLiteTypesTest < Minitest::Test
     with_db do |db|
       db.query("create table t (at datetime)")
       {"2024-02-29T01:02:03Z" => Time.utc(2024, 2, 29, 1, 2, 3), "2024-02-29" => Time.utc(2024, 2, 29),
-       "2024-02-29 01:02" => Time.utc(2024, 2, 29, 1, 2), "2024-02-29 01:02:03+02:30" => Time.utc(2024, 2, 28, 22, 32, 3),
+       "2024-02-29 01:02" => Time.utc(2024, 2, 29, 1, 2),
+       "2024-02-29 01:02:03+02:30" => Time.utc(2024, 2, 28, 22, 32, 3),
        "2024-02-29 01:02:03.5" => Time.utc(2024, 2, 29, 1, 2, 3.5r)}.each do |text, time|
         db.exec("delete from t")
         db.exec("insert into t values (?)", text)
@@ -78,7 +79,7 @@ class SQLiteTypesTest < Minitest::Test
     with_db(time_zone: :local) do |db|
       time = Time.local(2024, 7, 1, 12, 30)
       db.exec("update t set at = ?", time)
-      assert_equal [time, "2024-07-01 12:30:00"], [db.query_value("select at from t"), db.query_value("select at || '' from t")]
+      assert_equal [time, "2024-07-01 12:30:00"], db.query_row("select at, at || '' from t")
     end
   end
 
@@ -90,7 +91,8 @@ class SQLiteTypesTest < Minitest::Test
       assert_equal "42804", assert_raises(DB::ServerError) { db.exec("insert into t (n) values ('x')") }.sql_state
       result = db.query("insert into t (n) values (3) returning id, n")
       assert_equal [[[3, 3]], 1, 3], [result.rows, result.affected_rows, result.last_insert_id]
-      assert_equal [1, nil], db.query("update t set n = 9 where id = 1").then { |r| [r.affected_rows, r.last_insert_id] }
+      result = db.query("update t set n = 9 where id = 1")
+      assert_equal [1, nil], [result.affected_rows, result.last_insert_id]
       assert_equal 0, db.exec("create index i on t (n)")
       assert_equal 0, db.query("select * from t").affected_rows
       assert_equal 3, db.exec("delete from t")
@@ -111,7 +113,7 @@ class SQLiteTypesTest < Minitest::Test
 
   def test_several_statements_in_one_text
     with_db do |db|
-      result = db.query("create table t (n int); insert into t values (1), (2); -- ;\nselect count(*) from t; /* end */")
+      result = db.query("create table t (n int); insert into t values (1), (2); -- ;\nselect count(*) from t; /* x */")
       assert_equal [[2]], result.rows
       db.query(<<~SQL)
         create trigger after_t after insert on t begin
@@ -142,7 +144,8 @@ class SQLiteTypesTest < Minitest::Test
 
   def test_defaults_and_options_of_a_connection
     with_db do |db|
-      assert_equal ["wal", 1, 1], %w[journal_mode synchronous foreign_keys].map { |name| db.query_value("pragma #{name}") }
+      assert_equal ["wal", 1, 1],
+        %w[journal_mode synchronous foreign_keys].map { |name| db.query_value("pragma #{name}") }
     end
     with_db(journal_mode: :delete, synchronous: "full", foreign_keys: false, pragmas: {cache_size: -500}) do |db|
       assert_equal ["delete", 2, 0, -500],

@@ -11,7 +11,7 @@ module Heddle
         ERRORS = {
           2067 => [UniqueViolation, "23505"], 1555 => [UniqueViolation, "23505"], 2579 => [UniqueViolation, "23505"],
           787 => [ForeignKeyViolation, "23503"], 1299 => [NotNullViolation, "23502"], 275 => [CheckViolation, "23514"],
-          19 => [ConstraintViolation, "23000"],
+          19 => [ConstraintViolation, "23000"], 3091 => [ConstraintViolation, "42804"],
           517 => [SerializationFailure, "40001"], # a read transaction wants to write, and somebody else has written
           5 => [LockTimeout, "55P03"], 6 => [LockTimeout, "55P03"],
           8 => [ReadOnly, "25006"], 9 => [QueryCanceled, "57014"],

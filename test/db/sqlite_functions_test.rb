@@ -1,0 +1,169 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/sqlite_helpers"
+
+# Functions in Ruby that SQL calls, and copies of a database.
+class SQLiteFunctionsTest < Minitest::Test
+  include StreamHelpers
+  include SQLiteHelpers
+
+  DB = Heddle::DB
+  private_constant :DB
+
+  class Longest
+    def step(text) = @longest = [@longest.to_s, text.to_s].max_by(&:size)
+
+    def finish = @longest
+  end
+
+  def test_functions
+    with_db do |db|
+      db.create_function("turned", deterministic: true) { |text| text&.reverse }
+      assert_equal ["cba", nil], db.query_row("select turned('abc'), turned(null)")
+      db.create_function(:kinds, arity: -1) { |*values| values.map(&:class).join(" ") }
+      assert_equal "Integer Float String String NilClass", db.query_value("select kinds(1, 1.5, 'a', x'ff', null)")
+      db.create_function("back") { |n| [1 << 62, 2.5, "é", "\xff".b, true, nil, Date.new(2024, 2, 29)][n] }
+      assert_equal [[1 << 62], [2.5], ["é"], ["\xff".b], [1], [nil], ["2024-02-29"]],
+        db.query("with recursive c (n) as (select 0 union all select n + 1 from c limit 7) select back(n) from c").rows
+      db.create_function("turned") { |text| text * 2 } # in place of the other
+      assert_equal "abab", db.query_value("select turned('ab')")
+      assert_raises(DB::ServerError) { db.query("select turned('a', 'b')") }
+      db.query("create table t (a text)")
+      db.query("create index i on t (lower(a))")
+      assert_raises(DB::ServerError) { db.query("create index j on t (turned(a))") }
+      assert_raises(ArgumentError) { db.create_function("x") }
+      assert_raises(ArgumentError) { db.create_function("") { nil } }
+    end
+  end
+
+  def test_aggregates
+    with_db do |db|
+      db.create_aggregate("longest", Longest)
+      rows = "select 'Ann' a, 'lamp' b union all select 'Ann', 'cup' union all select 'Bob', 'chair'"
+      assert_equal [["Ann", "lamp"], ["Bob", "chair"]],
+        db.query("select a, longest(b) from (#{rows}) group by a order by a").rows
+      assert_nil db.query_value("select longest(1) from (select 1 where 0)")
+      GC.stress = true
+      assert_equal "aaa", db.query_value("select longest(a) from (select 'a' a union all select 'aaa')")
+    ensure
+      GC.stress = false
+    end
+  end
+
+  def test_collations
+    with_db do |db|
+      db.create_collation("by_size") { |one, other| one.size <=> other.size }
+      assert_equal %w[a bb ccc], db.query_list("select a from (select 'ccc' a union select 'a' union select 'bb') " \
+        "order by a collate by_size")
+      db.create_collation("broken") { |_, _| raise "no order" }
+      error = assert_raises(RuntimeError) do
+        db.query("select a from (select 'ccc' a union select 'a' union select 'bb') order by a collate broken")
+      end
+      assert_equal ["no order", 1], [error.message, db.query_value("select 1")]
+    end
+  end
+
+  # Nothing passes through SQLite's frames: the connection is as it was.
+  def test_exceptions_in_functions
+    with_db do |db|
+      db.query("create table t (n int)")
+      db.create_function("failing") { |n| (n == 3) ? raise(KeyError, "three") : n }
+      failing = Class.new { define_method(:step) { |_| raise IndexError, "step" } && define_method(:finish) { nil } }
+      db.create_aggregate("failing_group", failing)
+      3.times do
+        error = assert_raises(KeyError) do
+          db.exec("insert into t select failing(n) from (select 1 n union select 2 union select 3 union select 4)")
+        end
+        assert_equal "three", error.message
+        assert_raises(IndexError) { db.query("select failing_group(1), failing_group(2)") }
+        assert_equal 0, db.query_value("select count(*) from t")
+      end
+      db.create_function("unbindable") { Object.new }
+      assert_raises(TypeError) { db.query("select unbindable()") }
+      db.create_function("inside") { db.query_value("select 1") }
+      assert_raises(DB::Busy) { db.query("select inside()") }
+      db.create_function("closing") { db.close }
+      assert_raises(DB::ConnectionLost) { db.query("select closing()") }
+      assert_predicate db, :closed?
+    end
+  end
+
+  # A function of one task waits, and a function of another one runs meanwhile.
+  def test_functions_that_wait
+    Heddle.run do
+      queue = Thread::Queue.new
+      tasks = [-> { queue.pop }, -> { queue.push(7) && 8 }].map do |work|
+        Heddle.spawn do
+          with_db do |db|
+            db.create_function("work", arity: 0, &work)
+            db.query_value("select work()")
+          end
+        end
+      end
+      assert_equal [7, 8], tasks.map(&:value)
+    end
+  end
+
+  def test_functions_on_each_connection_of_a_pool
+    pool = DB::Pool.new("sqlite://#{@path}", size: 2, init: ->(db) { db.create_function("seven") { 7 } })
+    both = pool.with { |one| pool.with { |two| [one, two].map { |db| db.query_value("select seven()") } } }
+    assert_equal [7, 7], both
+    pool.with { |db| db.create_function("mine") { 1 } }
+    assert_raises(DB::ServerError) { pool.query("select mine()") } # of an earlier user
+    assert_equal 7, pool.query_value("select seven()")
+    pool.close
+  end
+
+  def test_a_backup_beside_writers
+    Heddle.run do
+      with_db do |db|
+        db.query("create table t (n integer primary key, b blob)")
+        db.exec("insert into t (b) with recursive c (n) as (select 1 union all select n + 1 from c limit 2000) " \
+          "select randomblob(1000) from c")
+        copy = File.join(@folder, "copy.db")
+        seen = []
+        turns = 0
+        other = Heddle.spawn { 10.times { (turns += 1) && sleep(0.001) } }
+        db.backup(copy, pages: 16) { |done, all| seen << [done, all] }
+        other.value
+        assert_operator seen.size, :>, 10
+        assert_equal seen.map(&:first), seen.map(&:first).sort
+        assert_equal seen.last[1], seen.last[0]
+        with_db(copy) { |copied| assert_equal ["ok", 2000], backup_of(copied) }
+        # An interrupted one leaves what was there.
+        db.exec("delete from t where n > 10")
+        assert_raises(RuntimeError) { db.backup(copy, pages: 1) { raise "enough" } }
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { db.backup(copy, pages: 1) { sleep(0.01) } } }
+        with_db(copy) { |copied| assert_equal ["ok", 2000], backup_of(copied) }
+        db.backup(copy)
+        with_db(copy) { |copied| assert_equal ["ok", 10], backup_of(copied) }
+        assert_raises(ArgumentError) { db.backup(@path) }
+        assert_raises(ArgumentError) { db.backup(copy, pages: 0) }
+        assert_raises(DB::ServerError) { db.backup("#{@folder}/nowhere/copy.db") }
+        assert_equal 10, db.query_value("select count(*) from t")
+      end
+    end
+  end
+
+  def test_a_backup_of_a_database_in_memory
+    memory = DB.connect("sqlite::memory:")
+    memory.query("create table t (n int); insert into t values (7)")
+    memory.backup(@path)
+    with_db { |db| assert_equal 7, db.query_value("select n from t") }
+  ensure
+    memory&.close
+  end
+
+  private
+
+  def with_db(path = @path)
+    db = DB.connect("sqlite://#{path}")
+    yield db
+  ensure
+    db&.close
+  end
+
+  def backup_of(db) = [db.query_value("pragma integrity_check"), db.query_value("select count(*) from t")]
+end
