@@ -3,25 +3,7 @@
 // are returned, not raised.
 #include "postgresql/postgresql_link.h"
 
-#include "wire/wire_postgresql_sql.h"
-
 #include <string.h>
-
-static VALUE sql_string(VALUE sql)
-{
-    VALUE string = rb_check_string_type(sql);
-    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL is a String, not %+" PRIsVALUE, sql);
-    rb_encoding *encoding = rb_enc_get(string);
-    if (encoding != rb_utf8_encoding() && encoding != rb_ascii8bit_encoding() &&
-        rb_enc_str_coderange(string) != ENC_CODERANGE_7BIT)
-        string = rb_str_encode(string, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
-    return rb_str_new_frozen(string);
-}
-
-static struct pg_span span_of(VALUE string)
-{
-    return (struct pg_span){(const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
-}
 
 // ---- settings
 
@@ -121,30 +103,6 @@ static VALUE keep_arrived(VALUE self)
 
 // ---- asking
 
-static VALUE textual_sql(VALUE sql, uint32_t *parameters)
-{
-    struct pg_sql parsed;
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
-    *parameters = parsed.highest;
-    return sql;
-}
-
-// The statement's text as the server has it: with $1 in place of ?.
-static VALUE native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters)
-{
-    if (link->textual) return textual_sql(sql, parameters);
-    struct pg_sql_rewriting rewriting = {0};
-    size_t begin = link->request.length;
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    postgresql_check(pg_sql_rewrite(&link->request, p, p + RSTRING_LEN(sql), &rewriting));
-    VALUE text = rb_utf8_str_new((const char *)link->request.at + begin, (long)(link->request.length - begin));
-    link->request.length = begin;
-    *parameters = rewriting.parameters;
-    RB_GC_GUARD(sql);
-    return text;
-}
-
 static void check_count(uint32_t parameters, size_t arguments)
 {
     if (arguments == parameters) return;
@@ -161,15 +119,23 @@ static void put_execution(struct postgresql_link *link, struct pg_span portal, u
     postgresql_check(pg_put_sync(&link->request));
 }
 
-void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
+// Returns the text for the server. All that may raise for the caller's fault, except for a text or value that is too
+// long, comes here.
+static VALUE make_ready(struct postgresql_link *link, VALUE sql, VALUE arguments, struct postgresql_arguments *ready)
 {
     uint32_t parameters;
-    sql = native_sql(link, sql_string(sql), &parameters);
+    sql = postgresql_native_sql(link, sql, &parameters);
+    postgresql_arguments(link, arguments, ready);
+    check_count(parameters, ready->count);
+    return sql;
+}
+
+void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
+{
     struct postgresql_arguments ready;
-    postgresql_arguments(link, arguments, &ready);
-    check_count(parameters, ready.count);
-    struct pg_span portal = NIL_P(name) ? no_name : span_of(name);
-    postgresql_check(pg_put_parse(&link->request, no_name, span_of(sql), ready.types, ready.count));
+    sql = make_ready(link, sql, arguments, &ready);
+    struct pg_span portal = NIL_P(name) ? no_name : postgresql_span_of(name);
+    postgresql_check(pg_put_parse(&link->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
     postgresql_put_bind(link, portal, no_name, &ready, NULL);
     postgresql_check(pg_put_describe(&link->request, PG_PORTAL, portal));
     postgresql_check(pg_put_execute(&link->request, portal, rows));
@@ -233,7 +199,7 @@ static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VAL
 static VALUE fetch_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
-    put_execution(link, span_of(exchange->arguments[0]), exchange->number);
+    put_execution(link, postgresql_span_of(exchange->arguments[0]), exchange->number);
     postgresql_send(link, 1);
     return postgresql_read_result(link, &exchange->arguments[1], Qnil);
 }
@@ -256,7 +222,7 @@ static void put_prepare(struct postgresql_link *link, VALUE prepared)
     const struct postgresql_statement *statement = postgresql_statement_of(prepared);
     struct postgresql_name memory;
     struct pg_span name = postgresql_name_of(link, statement->id, &memory);
-    struct pg_span sql = span_of(statement->sql);
+    struct pg_span sql = postgresql_span_of(statement->sql);
     postgresql_check(pg_put_parse(&link->request, name, sql, statement->declared, statement->count));
     postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, name));
 }
@@ -281,11 +247,8 @@ static VALUE run_keeping_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
-    uint32_t parameters;
-    VALUE sql = native_sql(link, sql_string(exchange->arguments[0]), &parameters);
     struct postgresql_arguments ready;
-    postgresql_arguments(link, exchange->arguments[1], &ready);
-    check_count(parameters, ready.count);
+    VALUE sql = make_ready(link, exchange->arguments[0], exchange->arguments[1], &ready);
     VALUE prepared = postgresql_prepared_new(link, rb_obj_freeze(sql), ready.types, ready.count);
     put_prepare(link, prepared);
     put_run(link, prepared, &ready, false);
@@ -307,7 +270,7 @@ static VALUE prepare_body(struct db_exchange *exchange)
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
     uint32_t parameters;
-    VALUE sql = native_sql(link, sql_string(exchange->arguments[0]), &parameters);
+    VALUE sql = postgresql_native_sql(link, exchange->arguments[0], &parameters);
     VALUE prepared = postgresql_prepared_new(link, rb_obj_freeze(sql), NULL, 0);
     put_prepare(link, prepared);
     postgresql_check(pg_put_sync(&link->request));
@@ -315,7 +278,7 @@ static VALUE prepare_body(struct db_exchange *exchange)
     postgresql_send(link, 1);
     VALUE result = read_prepared(exchange, prepared);
     if (postgresql_statement_of(prepared)->open) return prepared;
-    if (!RTEST(rb_obj_is_kind_of(result, rb_eException))) postgresql_violated(link, "did not answer a Parse");
+    if (!RTEST(rb_obj_is_kind_of(result, rb_eException))) db_link_violated(&link->base, "did not answer a Parse");
     return result;
 }
 
@@ -360,8 +323,8 @@ static VALUE run_text_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
-    VALUE sql = sql_string(exchange->arguments[0]);
-    postgresql_check(pg_put_query(&link->request, span_of(sql)));
+    VALUE sql = postgresql_sql_string(exchange->arguments[0]);
+    postgresql_check(pg_put_query(&link->request, postgresql_span_of(sql)));
     exchange->unsent = false;
     postgresql_send(link, 1);
     RB_GC_GUARD(sql);
@@ -396,7 +359,7 @@ static VALUE close_portal(VALUE self, VALUE name)
     uint8_t bytes[64];
     struct pg_buffer buffer = {.at = bytes, .capacity = sizeof(bytes)};
     StringValue(name);
-    postgresql_check(pg_put_close(&buffer, PG_PORTAL, span_of(name)));
+    postgresql_check(pg_put_close(&buffer, PG_PORTAL, postgresql_span_of(name)));
     stream_queue_no_reply(stream_of(link->base.stream), bytes, buffer.length);
     link->base.closes++;
     RB_GC_GUARD(name);
@@ -432,109 +395,6 @@ static VALUE forget_statements(VALUE self)
     return Qnil;
 }
 
-// ---- SQL
-
-// The names that Heddle::DB::Driver#kind returns for each kind of statement.
-static const char *kind_name(enum pg_sql_kind kind)
-{
-    switch (kind) {
-    case PG_SQL_SELECT:
-    case PG_SQL_INSERT:
-    case PG_SQL_UPDATE:
-    case PG_SQL_DELETE:
-    case PG_SQL_MERGE:
-    case PG_SQL_SHOW:
-    case PG_SQL_EXPLAIN:
-    case PG_SQL_NOTIFY:
-    case PG_SQL_LOCK:
-    case PG_SQL_SET_LOCAL:
-    case PG_SQL_FETCH:
-    case PG_SQL_MOVE:
-        return "plain";
-    case PG_SQL_BEGIN:
-    case PG_SQL_COMMIT:
-    case PG_SQL_ROLLBACK:
-    case PG_SQL_PREPARE_TRANSACTION:
-        return "commit";
-    case PG_SQL_DISCARD:
-    case PG_SQL_DEALLOCATE:
-        return "other";
-    case PG_SQL_COPY_IN:
-        return "copy_in";
-    case PG_SQL_COPY_OUT:
-        return "copy_out";
-    default:
-        return "session";
-    }
-}
-
-// Of several statements the one that matters most.
-static int weight_of(const char *kind)
-{
-    static const char *const order[] = {"plain", "session", "other", "commit", "copy_out", "copy_in"};
-    int weight = 0;
-    while (strcmp(order[weight], kind) != 0)
-        weight++;
-    return weight;
-}
-
-/* @api private Link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
- * at least :session: they cannot be prepared. */
-static VALUE kind_of(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    sql = sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql_scan scan;
-    struct pg_sql_statement statement;
-    const char *kind = NULL;
-    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), false); pg_sql_next_statement(&scan, &statement);) {
-        const char *name = kind_name(statement.kind);
-        if (statement.session && weight_of(name) < weight_of("session")) name = "session";
-        if (!kind) {
-            kind = name;
-            continue;
-        }
-        if (weight_of(kind) < weight_of("session")) kind = "session";
-        if (weight_of(kind) < weight_of(name)) kind = name;
-    }
-    RB_GC_GUARD(sql);
-    return ID2SYM(rb_intern(kind ? kind : kind_name(PG_SQL_ANYTHING)));
-}
-
-/* @api private Link.statements(sql) -> Integer */
-static VALUE statements(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    sql = sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql parsed;
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
-    RB_GC_GUARD(sql);
-    return UINT2NUM(parsed.statements);
-}
-
-/* @api private Link.select?(sql) -> true or false: whether a cursor can be declared for it */
-static VALUE select_p(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    sql = sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql parsed;
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
-    RB_GC_GUARD(sql);
-    return parsed.kind == PG_SQL_SELECT && parsed.statements == 1 ? Qtrue : Qfalse;
-}
-
-// Characters of UTF-8.
-static long characters(const uint8_t *p, const uint8_t *end)
-{
-    long count = 0;
-    for (; p < end; p++)
-        count += (*p & 0xc0) != 0x80;
-    return count;
-}
-
 /* @api private link.tag = text: for the names of statements, 16 bytes at most */
 static VALUE set_tag(VALUE self, VALUE text)
 {
@@ -546,61 +406,12 @@ static VALUE set_tag(VALUE self, VALUE text)
     return text;
 }
 
-/* @api private Link.position(sql, position) -> Integer. The position, in characters from 1, in the text that the server
- * got, as one in `sql`: a ? became $1, ?? became ?. */
-static VALUE position(VALUE klass, VALUE sql, VALUE place)
-{
-    (void)klass;
-    StringValue(sql);
-    long wanted = NUM2LONG(place) - 1, longer = 0;
-    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql);
-    struct pg_sql parsed;
-    pg_sql_analyse(start, end, false, &parsed);
-    if (parsed.native) return place;
-    struct pg_sql_scan scan;
-    pg_sql_begin(&scan, start, end, false);
-    for (enum pg_sql_token token; (token = pg_sql_next(&scan)) != PG_SQL_END;) {
-        if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION) continue;
-        long here = characters(start, scan.text.at), length = 1;
-        if (wanted < here + longer) break;
-        for (uint32_t number = scan.questions; token == PG_SQL_QUESTION && number; number /= 10)
-            length++;
-        if (wanted < here + longer + length) return LONG2NUM(here + 1);
-        longer += length - characters(scan.text.at, scan.text.at + scan.text.length);
-    }
-    RB_GC_GUARD(sql);
-    return LONG2NUM(wanted - longer + 1);
-}
-
-/* @api private Link.placeholders(sql) -> Array of [name or nil, offset, length] of each ?, ?? and :name, in bytes. nil
-   if the text has the server's own placeholders or does not end. */
-static VALUE placeholders(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    sql = sql_string(sql);
-    VALUE found = rb_ary_new();
-    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql_scan scan;
-    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), false);
-    enum pg_sql_token token;
-    while ((token = pg_sql_next(&scan)) != PG_SQL_END) {
-        if (scan.native || scan.unterminated) return Qnil;
-        if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION && token != PG_SQL_NAME) continue;
-        const char *p = (const char *)scan.text.at;
-        long length = (long)scan.text.length;
-        VALUE name = token == PG_SQL_NAME ? rb_utf8_str_new(p + 1, length - 1) : Qnil;
-        rb_ary_push(found, rb_ary_new_from_args(3, name, LONG2NUM(scan.text.at - start), LONG2NUM(length)));
-    }
-    RB_GC_GUARD(sql);
-    return found;
-}
-
 /* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
 static VALUE harmless(VALUE klass, VALUE text)
 {
     (void)klass;
     StringValue(text);
-    return postgresql_text(span_of(text));
+    return postgresql_text(postgresql_span_of(text));
 }
 
 /* @api private Link.know_classes: once those that values are made of are loaded */
@@ -618,11 +429,6 @@ void postgresql_commands_init(void)
     VALUE link = postgresql_cLink;
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_singleton_method(link, "harmless", harmless, 1);
-    rb_define_singleton_method(link, "position", position, 2);
-    rb_define_singleton_method(link, "kind_of", kind_of, 1);
-    rb_define_singleton_method(link, "placeholders", placeholders, 1);
-    rb_define_singleton_method(link, "select?", select_p, 1);
-    rb_define_singleton_method(link, "statements", statements, 1);
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);

@@ -37,17 +37,6 @@ struct copy {
 static VALUE cCopyIn, cCopyOut, mParameters;
 static ID id_convert;
 
-static bool grow(struct pg_buffer *buffer, size_t room)
-{
-    if (room > SIZE_MAX / 4 - buffer->length) return false;
-    size_t capacity = buffer->capacity ? buffer->capacity : SEND_AT + 4096;
-    while (capacity - buffer->length < room)
-        capacity *= 2;
-    buffer->at = xrealloc(buffer->at, capacity);
-    buffer->capacity = capacity;
-    return true;
-}
-
 static void mark(void *pointer)
 {
     const struct copy *copy = pointer;
@@ -226,7 +215,7 @@ static VALUE copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     postgresql_link_of(link);
     copy->link = link;
     copy->error = Qnil;
-    copy->buffer.grow = grow;
+    copy->buffer.grow = postgresql_grow;
     copy->columns = NUM2UINT(columns);
     VALUE format = rb_hash_lookup(options, ID2SYM(rb_intern("format")));
     copy->form = format == ID2SYM(rb_intern("binary")) ? BINARY : format == ID2SYM(rb_intern("csv")) ? CSV : TEXT;

@@ -11,7 +11,7 @@ VALUE postgresql_cLink;
 
 // ---- the object
 
-static bool grow(struct pg_buffer *buffer, size_t room)
+bool postgresql_grow(struct pg_buffer *buffer, size_t room)
 {
     if (room > SIZE_MAX / 4 - buffer->length) return false;
     size_t capacity = buffer->capacity ? buffer->capacity : 256;
@@ -66,7 +66,7 @@ static VALUE allocate(VALUE klass)
     link->apart = link->notices = link->messages = link->settings = Qnil;
     link->unknown_types = link->waiting = link->wanted_texts = link->server_texts = Qnil;
     link->types = rb_hash_new();
-    link->request.grow = link->row.grow = grow;
+    link->request.grow = link->row.grow = postgresql_grow;
     link->transaction = PG_IDLE;
     link->settings = rb_hash_new();
     db_link_init(&link->base);
@@ -234,6 +234,11 @@ enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link)
 
 // ---- messages out
 
+struct pg_span postgresql_span_of(VALUE string)
+{
+    return (struct pg_span){(const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
+}
+
 void postgresql_check(enum pg_written written)
 {
     switch (written) {
@@ -305,6 +310,7 @@ void Init_heddle_postgresql(void)
     postgresql_values_init();
     postgresql_results_init();
     postgresql_login_init();
+    postgresql_sql_init();
     postgresql_commands_init();
     postgresql_copy_init();
     postgresql_pipeline_init();

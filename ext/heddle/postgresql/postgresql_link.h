@@ -83,6 +83,12 @@ enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
 // The same without keeping anything: while logging in.
 struct pg_message postgresql_any_message(struct postgresql_link *link);
 
+// Makes a buffer of the room grow: pg_buffer.grow. Raises NoMemoryError.
+bool postgresql_grow(struct pg_buffer *buffer, size_t room);
+
+// The bytes of a String, which must stay on the stack.
+struct pg_span postgresql_span_of(VALUE string);
+
 // Sends link->request, which was built by pg_put_…, after the closes that wait. `syncs` replies are owed then.
 void postgresql_send(struct postgresql_link *link, uint32_t syncs);
 
@@ -188,6 +194,14 @@ VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE p
 // error only the results before it; `error` gets it, nil for none.
 VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error);
 
+// ---- postgresql_sql.c
+
+// A statement's text as a frozen String in UTF-8 or binary. Raises TypeError, EncodingError.
+VALUE postgresql_sql_string(VALUE sql);
+
+// The statement's text as the server has it, with $1 in place of ?, and how many parameters it has.
+VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
+
 // ---- postgresql_commands.c
 
 // Parse, Bind, Describe and Execute of a statement that is not kept, into link->request. `name` of its portal, nil for
@@ -207,6 +221,7 @@ void postgresql_parameters_init(void);
 void postgresql_columns_init(void);
 void postgresql_values_init(void);
 void postgresql_results_init(void);
+void postgresql_sql_init(void);
 void postgresql_commands_init(void);
 void postgresql_copy_init(void);
 void postgresql_pipeline_init(void);

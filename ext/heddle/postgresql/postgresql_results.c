@@ -284,7 +284,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         return true;
     case PG_PORTAL_SUSPENDED:
         if (NIL_P(reply->shape) && (!reply->known || NIL_P(*reply->known)))
-            postgresql_violated(link, "keeps rows of columns that nobody knows");
+            db_link_violated(&link->base, "keeps rows of columns that nobody knows");
         link->suspended = true;
         if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
         end_result(reply, 0);

@@ -154,11 +154,13 @@ module Heddle
       #   @raise [ArgumentError, TypeError, EncodingError] nothing was sent
       # @!method copy_in(sql)
       #   Begins to send rows, see {Copy#copy_in}. Until the end of the COPY the connection owes an answer.
-      #   @return [Object, ServerError] it has +<<+ and +write+, and <tt>finish(reason)</tt> → Result or ServerError,
-      #     which ends the COPY: completes it for nil, else has all rows discarded for that reason
+      #   @return [Object, ServerError] it has +<<+ and +write+, and <tt>finish(reason)</tt> → Integer or ServerError,
+      #     which ends the COPY: for nil completes it, and returns the number of rows; else has all rows discarded for
+      #     that reason
       # @!method copy_out(sql, raw:)
       #   Begins to receive rows, see {Copy#copy_out}.
-      #   @return [Object, ServerError] it has +rows+ → Array, nil at the end, and +result+ → Result or ServerError
+      #   @return [Object, ServerError] it has +rows+ → Array, nil at the end, and +result+ → Integer (the number of
+      #     rows) or ServerError
       # @!method next_notification(seconds)
       #   Waits for a notification, see {Listening}. A driver with this method has the next four, too.
       #   @param seconds [Numeric, nil] 0: takes what has come
