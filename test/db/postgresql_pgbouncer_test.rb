@@ -167,36 +167,48 @@ class PostgreSQLPgBouncerTest < Minitest::Test
 
   # ---- statements that are not where they were prepared
 
-  # Answers to the named statement: it is lost at its second use.
-  def lossy(state)
-    parses = Thread::Queue.new
-    executes = 0
-    play = proc do |peer|
-      peer.welcome
-      loop do
-        request = peer.request
-        parse = request.any? { |type, rest| type == "P" && !rest.start_with?("\0") }
-        parses << true if parse
-        executes += 1
-        lost = (state == "26000") ? !parse && executes == 2 : parse && parses.size == 1
-        if lost
-          peer.raw(Script.error(state, "not there, or there already", severity: "ERROR") + Script.ready)
-        else
-          head = parse ? Script.message("1") + Script.message("t", "\0\0") : ""
-          peer.raw(head + Script.message("2") + Script.row("1") + Script.ready)
+  # A SET is of the session of the server, not of the client, which may get another one: settings belong into SET LOCAL
+  # or a transaction. The reset of a pool's session must not fail, though, nor lose the statements of others.
+  def test_settings_of_a_session_and_their_reset
+    pool = DB::Pool.new(pooler.url, size: 3, timeout: 20, statement_cache: :always)
+    12.times do |n|
+      pool.with do |db|
+        db.query("set work_mem = '7MB'") if n.even?
+        assert_equal n, db.query_value("select ?::int", n)
+        db.transaction do
+          db.query("set local work_mem = '9MB'")
+          assert_equal "9MB", db.query_value("select current_setting('work_mem')")
         end
       end
     end
-    Script.play(play) { |server| yield server, parses }
+    assert_equal [0], Array.new(6) { pool.stats[:connections] - pool.stats[:free] }.uniq
+  ensure
+    pool&.close
   end
 
-  def test_a_statement_that_another_session_does_not_have
-    lossy("26000") do |server, parses|
-      db = DB.connect(server.url, timeout: 20, statement_cache: :always)
-      3.times { assert_equal ["1"], db.query_list("select 1") }
-      assert_equal 2, parses.size
-      db.close
+  # Another client has closed all statements of the session: DISCARD ALL, or a server that was restarted.
+  def test_statements_that_another_client_discarded
+    own = Servers::PgBouncer.new(postgresql, default_pool_size: 1).start
+    one, other = clients = Array.new(2) { DB.connect(own.url, timeout: 20, statement_cache: :always) }
+    statement = one.prepare("select ?::int + 7")
+    3.times do |n|
+      assert_equal [[n + 7], [n]], [statement.query(n).first, one.query_row("select ?::int", n)]
+      other.query("discard all")
     end
+    error = assert_raises(DB::ServerError) do
+      one.transaction do
+        one.query("select 1")
+        one.query("deallocate all")
+        statement.query(1)
+      end
+    end
+    assert_equal "26000", error.sql_state
+    assert_equal [[8], [1]], [statement.query(1).first, one.query_row("select ?::int", 1)]
+  rescue Servers::Unavailable => error
+    skip error.message
+  ensure
+    clients&.each(&:close)
+    own&.stop
   end
 
   # ---- servers that lack parts

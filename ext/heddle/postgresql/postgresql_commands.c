@@ -406,6 +406,13 @@ static VALUE set_tag(VALUE self, VALUE text)
     return text;
 }
 
+/* @api private link.skip_names(count): the next statement's name is by so many further. */
+static VALUE skip_names(VALUE self, VALUE count)
+{
+    postgresql_link_of(self)->names += NUM2UINT(count);
+    return count;
+}
+
 /* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
 static VALUE harmless(VALUE klass, VALUE text)
 {
@@ -433,6 +440,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);
     rb_define_method(link, "tag=", set_tag, 1);
+    rb_define_method(link, "skip_names", skip_names, 1);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);
     rb_define_method(link, "failed?", failed_p, 0);
     rb_define_method(link, "suspended?", suspended_p, 0);

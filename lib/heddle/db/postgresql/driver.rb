@@ -14,7 +14,9 @@ module Heddle
         # What the server says of statements in a transaction that has failed.
         REFUSED = "25P02"
         EMPTY = [].freeze
-        private_constant :STALE, :FINAL, :REFUSED, :EMPTY
+        # Another client of the same session has a statement of this name.
+        TAKEN = "42P05"
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :TAKEN
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -83,9 +85,15 @@ module Heddle
           @link.run_new(sql, arguments)
         end
 
-        def query_keeping(sql, arguments) = @link.run_keeping(sql, arguments)
+        def query_keeping(sql, arguments)
+          both = @link.run_keeping(sql, arguments)
+          skip_taken_names?(both.last) ? @link.run_keeping(sql, arguments) : both
+        end
 
-        def prepare(sql) = @link.prepare(sql)
+        def prepare(sql)
+          result = @link.prepare(sql)
+          skip_taken_names?(result) ? @link.prepare(sql) : result
+        end
 
         def ping = @link.run_text("")
 
@@ -374,6 +382,16 @@ module Heddle
 
         def not_run(failure)
           TransactionError.new("this statement was not run: one before it failed the transaction (#{failure.message})")
+        end
+
+        # Behind a pooler that was not recognized each client counts its names from 1: the next ones are taken, too.
+        #
+        # @return [Boolean] whether the statement may be prepared again
+        def skip_taken_names?(result)
+          return false unless result.is_a?(ServerError) && result.sql_state == TAKEN && !in_transaction?
+
+          @link.skip_names(SecureRandom.random_number(1 << 31))
+          true
         end
 
         def next_name = "heddle_c#{@portals += 1}#{@tag}"
