@@ -139,6 +139,23 @@ class ForeignSchedulerTest < Minitest::Test
     assert_equal [0, 1, 2], result
   end
 
+  # The error of the one is raised once the others are awake.
+  def test_a_scheduler_that_fails_to_wake_its_fiber_leaves_nobody_else_asleep
+    gate = Heddle.const_get(:Gate).new
+    begun = false
+    failing = Class.new(LeastScheduler) do
+      define_method(:block) { |*arguments| (begun = true) && super(*arguments) }
+      define_method(:unblock) { |*| raise IOError, "this scheduler wakes nobody" }
+    end
+    first = in_background { Fiber.set_scheduler(failing.new) && Fiber.schedule { gate.wait(0, 1) } }
+    wait_until { begun }
+    second = in_background { gate.wait(0, 30) }
+    wait_until { second.stop? }
+    assert_raises(IOError) { gate.open }
+    assert second.join(5), "it still waits"
+    assert first.join(5)
+  end
+
   private
 
   def under_async(&block) = Hosts.run(:async) { block.call }

@@ -41,8 +41,19 @@ static void count(void *caller)
         return original arguments;                                  \
     }
 
+typedef void *value; // a VALUE is as wide
+
 // Not ruby_xmalloc: Ruby compares its address to check that an extension belongs to this Ruby.
 CALL(ruby_xmalloc2, (size_t number, size_t size), (number, size))
 CALL(ruby_xcalloc, (size_t number, size_t size), (number, size))
 CALL(ruby_xrealloc, (void *pointer, size_t size), (pointer, size))
 CALL(ruby_xrealloc2, (void *pointer, size_t number, size_t size), (pointer, number, size))
+// Objects of Ruby.
+CALL(rb_ary_new, (void), ())
+CALL(rb_ary_new_capa, (long capacity), (capacity))
+CALL(rb_ary_push, (value array, value item), (array, item))
+CALL(rb_assoc_new, (value first, value second), (first, second))
+CALL(rb_hash_new, (void), ())
+CALL(rb_hash_aset, (value hash, value key, value item), (hash, key, item))
+CALL(rb_mutex_new, (void), ())
+CALL(rb_exc_new_str, (value klass, value message), (klass, message))

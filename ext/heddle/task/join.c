@@ -73,10 +73,11 @@ static VALUE wait_end(VALUE argument)
     return Qnil;
 }
 
+// Each wait has a number of its own: the same fiber may wait again, for the same object, in a trap handler.
+static uint64_t last_number;
+
 void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
 {
-    // Each wait has a number of its own: the same fiber may wait again, for the same object, in a trap handler.
-    static uint64_t last_number;
     if (NIL_P(*waiters)) *waiters = rb_hash_new();
     struct joining joining = {
         .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
@@ -95,35 +96,62 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
     rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
 }
 
-static int collect_entry(VALUE number, VALUE entry, VALUE entries)
-{
-    (void)number;
-    rb_ary_push(entries, entry);
-    return ST_CONTINUE;
-}
-
 bool join_awaited(VALUE waiters)
 {
     return !NIL_P(waiters) && RHASH_SIZE(waiters) > 0;
 }
 
+struct waking {
+    VALUE owner;
+    VALUE entry;
+    uint64_t last; // number of the last wait that may be woken
+    bool found;
+};
+
+static int take_entry(VALUE number, VALUE entry, VALUE argument)
+{
+    struct waking *waking = (struct waking *)argument;
+    if (waking->found || NUM2ULL(number) > waking->last) return ST_STOP;
+    waking->entry = entry;
+    waking->found = true;
+    return ST_DELETE;
+}
+
+static VALUE wake(VALUE argument)
+{
+    const struct waking *waking = (const struct waking *)argument;
+    VALUE scheduler = rb_ary_entry(waking->entry, 0), waiter = rb_ary_entry(waking->entry, 1);
+    struct loop *loop = loop_of(scheduler);
+    if (loop) {
+        loop_unblock(loop, waiter);
+    } else if (!NIL_P(scheduler)) {
+        rb_fiber_scheduler_unblock(scheduler, waking->owner, waiter);
+    } else {
+        rb_thread_wakeup_alive(waiter);
+    }
+    return Qnil;
+}
+
+// Allocates nothing, and goes on after a foreign scheduler's error or an interrupt: a waiter that is not woken would
+// wait for ever. A foreign scheduler may run other fibers meanwhile, which wait for the same object and have their wake
+// still to come: hence one entry at a time, up to the last of now.
+int join_wake_all(VALUE owner, VALUE waiters)
+{
+    if (!join_awaited(waiters)) return 0;
+    struct waking waking = {.owner = owner, .last = last_number};
+    int raised = 0;
+    for (;;) {
+        int state = 0;
+        waking.found = false;
+        rb_hash_foreach(waiters, take_entry, (VALUE)&waking);
+        if (!waking.found) return raised;
+        rb_protect(wake, (VALUE)&waking, &state);
+        if (state) raised = state;
+    }
+}
+
 void join_wake(VALUE owner, VALUE waiters)
 {
-    if (!join_awaited(waiters)) return;
-    // Copies the entries first: a foreign scheduler may run other fibers meanwhile, which wait for the same object.
-    VALUE entries = rb_ary_new_capa((long)RHASH_SIZE(waiters));
-    rb_hash_foreach(waiters, collect_entry, entries);
-    rb_hash_clear(waiters);
-    for (long i = 0; i < RARRAY_LEN(entries); i++) {
-        VALUE entry = RARRAY_AREF(entries, i);
-        VALUE scheduler = rb_ary_entry(entry, 0), waiter = rb_ary_entry(entry, 1);
-        struct loop *loop = loop_of(scheduler);
-        if (loop) {
-            loop_unblock(loop, waiter);
-        } else if (!NIL_P(scheduler)) {
-            rb_fiber_scheduler_unblock(scheduler, owner, waiter);
-        } else {
-            rb_thread_wakeup_alive(waiter);
-        }
-    }
+    int state = join_wake_all(owner, waiters);
+    if (state) rb_jump_tag(state);
 }

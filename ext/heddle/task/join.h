@@ -14,4 +14,7 @@ bool join_awaited(VALUE waiters);
 // Wakes all waiters in the order in which they came; any thread.
 void join_wake(VALUE owner, VALUE waiters);
 
+// Like join_wake, but does not raise: returns the state of the last exception, for rb_jump_tag, or 0.
+int join_wake_all(VALUE owner, VALUE waiters);
+
 #endif

@@ -17,9 +17,10 @@ struct run {
     VALUE block;
     struct task *head, *tail; // the tasks that have not ended, in order of their start
     size_t count;
-    VALUE main;     // the task that runs the block
-    VALUE failures; // tasks that failed, in order
-    VALUE fatal;    // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
+    VALUE main;                    // the task that runs the block
+    VALUE failures[FAILURES_KEPT]; // tasks that failed, in order; an Array could fail to grow while a task ends
+    size_t failed;
+    VALUE fatal; // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
     VALUE waiters;
     struct cancelling cancelling;
     unsigned forks; // fork_count() at the start: in a child of fork the tasks are the parent's, and never end
@@ -31,7 +32,8 @@ static void mark(void *pointer)
     rb_gc_mark(run->cancelling.owner); // the run itself: pins it
     rb_gc_mark(run->block);
     rb_gc_mark(run->main);
-    rb_gc_mark(run->failures);
+    for (size_t i = 0; i < run->failed; i++)
+        rb_gc_mark(run->failures[i]);
     rb_gc_mark(run->fatal);
     rb_gc_mark(run->waiters);
     for (struct task *task = run->head; task; task = task->run_next)
@@ -68,7 +70,7 @@ static VALUE allocate(VALUE klass)
     struct run *run;
     VALUE self = TypedData_Make_Struct(klass, struct run, &run_type, run);
     run->cancelling = (struct cancelling){.owner = self, .tasks = tasks, .wait = wait_for_end};
-    run->block = run->main = run->failures = run->fatal = run->waiters = Qnil;
+    run->block = run->main = run->fatal = run->waiters = Qnil;
     return self;
 }
 
@@ -86,7 +88,7 @@ void run_add(VALUE object, struct task *task)
     run->count++;
 }
 
-void run_remove(VALUE object, struct task *task)
+int run_remove(VALUE object, struct task *task)
 {
     struct run *run = run_of(object);
     if (task->run_prev) {
@@ -101,7 +103,7 @@ void run_remove(VALUE object, struct task *task)
     }
     task->run_prev = task->run_next = NULL;
     run->count--;
-    if (run->count == 0) join_wake(object, run->waiters);
+    return run->count == 0 ? join_wake_all(object, run->waiters) : 0;
 }
 
 static VALUE tasks(VALUE object)
@@ -129,33 +131,39 @@ bool run_raises_itself(VALUE object, const struct task *task)
 // happened).
 static void keep_failure(struct run *run, VALUE task)
 {
-    if (NIL_P(run->failures)) run->failures = rb_ary_new();
-    if (RARRAY_LEN(run->failures) >= FAILURES_KEPT) {
-        VALUE unclaimed = rb_ary_new();
-        for (long i = 0; i < RARRAY_LEN(run->failures); i++) {
-            VALUE failed = RARRAY_AREF(run->failures, i);
-            if (!task_of(failed)->claimed) rb_ary_push(unclaimed, failed);
+    if (run->failed == FAILURES_KEPT) {
+        size_t unclaimed = 0;
+        for (size_t i = 0; i < run->failed; i++) {
+            if (!task_of(run->failures[i])->claimed) run->failures[unclaimed++] = run->failures[i];
         }
-        run->failures = unclaimed;
+        run->failed = unclaimed;
     }
-    if (RARRAY_LEN(run->failures) < FAILURES_KEPT) rb_ary_push(run->failures, task);
+    if (run->failed < FAILURES_KEPT) run->failures[run->failed++] = task;
 }
 
-void run_task_ended(VALUE object, struct task *task)
+static VALUE cancel_others(VALUE object)
+{
+    cancel_all(tasks(object), false);
+    run_of(object)->cancelling.cancelled = true; // else the end of the run cancels them
+    return Qnil;
+}
+
+int run_task_ended(VALUE object, struct task *task)
 {
     struct run *run = run_of(object);
-    if (run->forks != fork_count()) return;
+    int state = 0, raised = 0;
+    if (run->forks != fork_count()) return 0;
     if (task->status == TASK_FAILED) {
         if (!ends_the_run(run, task)) {
             keep_failure(run, task->owner.self);
         } else if (NIL_P(run->fatal)) {
             run->fatal = task->result;
-            run->cancelling.cancelled = true;
-            cancel_all(tasks(object), false);
-            join_wake(object, run->waiters);
+            rb_protect(cancel_others, object, &raised);
+            state = join_wake_all(object, run->waiters);
         }
     }
-    run_remove(object, task);
+    int last = run_remove(object, task);
+    return last ? last : state ? state : raised;
 }
 
 static VALUE start_and_wait(VALUE object)
@@ -186,9 +194,8 @@ static VALUE finish(VALUE object)
 
 static void raise_unclaimed(const struct run *run)
 {
-    if (NIL_P(run->failures)) return;
-    for (long i = 0; i < RARRAY_LEN(run->failures); i++) {
-        struct task *task = task_of(RARRAY_AREF(run->failures, i));
+    for (size_t i = 0; i < run->failed; i++) {
+        struct task *task = task_of(run->failures[i]);
         if (!task->claimed) rb_exc_raise(task->result);
     }
 }

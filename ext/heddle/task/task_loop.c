@@ -213,7 +213,8 @@ void task_forget(struct task *task)
 {
     task->status = TASK_CANCELLED;
     task_unlist(task);
-    if (!NIL_P(task->run)) run_remove(task->run, task);
+    int state = NIL_P(task->run) ? 0 : run_remove(task->run, task);
+    if (state) rb_jump_tag(state);
 }
 
 // ---- work from other threads

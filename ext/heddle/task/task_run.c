@@ -153,6 +153,12 @@ static void end_scheduler(struct task_loop *tasks, VALUE error)
     if (tasks->drain_fiber) loop_unblock(&tasks->loop, tasks->drain_fiber);
 }
 
+static void keep_state(int *kept, int state)
+{
+    if (state) *kept = state;
+}
+
+// Each step is made, whatever is raised in another: a task half ended would keep its run waiting for ever.
 void task_end(struct task *task, enum task_status status, VALUE result)
 {
     HEDDLE_ASSERT(task->status <= TASK_RUNNING);
@@ -165,10 +171,10 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     task->block = Qnil;
     task->storage = Qnil;
     task_unlist(task);
-    join_wake(task->owner.self, task->waiters);
-    if (later) state = report(task); // the run does not end before that
+    keep_state(&state, join_wake_all(task->owner.self, task->waiters));
+    if (later) keep_state(&state, report(task)); // the run does not end before that
     if (!NIL_P(task->run)) {
-        run_task_ended(task->run, task);
+        keep_state(&state, run_task_ended(task->run, task));
     } else if (task->owner.loop && status == TASK_FAILED && is_fatal(result)) {
         end_scheduler(task_loop_of(task->owner.loop), result);
     }
@@ -181,8 +187,9 @@ void task_give_up(struct task *task)
 {
     unindex(task); // once collected, it can no longer do that
     task_unlist(task);
-    if (!NIL_P(task->run)) run_remove(task->run, task);
+    int state = NIL_P(task->run) ? 0 : run_remove(task->run, task);
     task->run = Qnil;
+    if (state) rb_jump_tag(state);
 }
 
 void Init_heddle_task_run(void)
