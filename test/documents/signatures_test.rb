@@ -10,7 +10,7 @@ class SignaturesTest < Minitest::Test
   # Modules and methods that are internal. In Ruby a comment marks them, see #internal?; these are from C.
   INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache DB::PostgreSQL::Link
     DB::PostgreSQL::Columns DB::PostgreSQL::CopyOut DB::PostgreSQL::CopyIn.of DB::PostgreSQL::CopyIn#finish
-    DB::PostgreSQL::Prepared DB::SQLite DB::SQLite::Link DB::SQLite::Prepared NetHTTPAuto
+    DB::PostgreSQL::Prepared NetHTTPAuto
     .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#start Task#started? Task.prepare
     Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
     Task.withdrawals].freeze
@@ -18,7 +18,7 @@ class SignaturesTest < Minitest::Test
   def setup
     require "rbs"
     %w[timeout net_http neverblock blocking_operations active_record
-      memcached db/postgresql].each { |name| require "heddle/#{name}" }
+      memcached db/postgresql db/sqlite].each { |name| require "heddle/#{name}" }
   rescue LoadError => error
     raise if error.path.start_with?("heddle")
 

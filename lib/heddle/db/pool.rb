@@ -158,13 +158,7 @@ module Heddle
       # @param sql [String, VirtualStatement]
       # @return [PoolStatement]
       def prepare(sql)
-        unless sql.is_a?(VirtualStatement)
-          raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
-
-          text = -sql
-          sql = VirtualStatement.new({}, ->(_) { text })
-        end
-        PoolStatement.new(self, sql)
+        PoolStatement.of(self, sql)
       end
 
       # @see Connection#transaction
@@ -207,6 +201,9 @@ module Heddle
       def enter(holder, connection)
         @joined[holder] = connection
       end
+
+      # @api private whether the calling task or thread is in a transaction of this pool
+      def joined? = !@joined.empty? && !@joined[Transactions.holder].nil?
 
       # @api private its transaction is over
       def leave(connection)

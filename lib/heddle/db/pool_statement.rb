@@ -5,6 +5,17 @@ module Heddle
     # A statement of a pool; see {Pool#prepare}.
     class PoolStatement
       # @api private
+      # @param sql [String, VirtualStatement]
+      # @raise [TypeError]
+      def self.of(pool, sql)
+        return new(pool, sql) if sql.is_a?(VirtualStatement)
+        raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
+
+        text = -sql
+        new(pool, VirtualStatement.new({}, ->(_) { text }))
+      end
+
+      # @api private
       def initialize(pool, statement)
         @pool = pool
         @statement = statement

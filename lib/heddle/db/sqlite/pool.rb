@@ -1,0 +1,166 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module SQLite
+      # One connection that writes, and several that only read. SQLite lets one connection write at a time, and with a
+      # write-ahead log (+journal_mode: :wal+, the default) readers wait for nobody: so writers wait for each other in
+      # this pool, in the order of their requests, and not in SQLite.
+      #
+      # A statement that begins with SELECT, VALUES or EXPLAIN goes to a reader, and so does a transaction that is
+      # +read_only+. All others go to the writer, and so does everything in its transactions.
+      #
+      # @example
+      #   pool = Heddle::DB::SQLite::Pool.new("sqlite:///var/lib/shop.db", readers: 4)
+      #   pool.query_list("select name from items")
+      #   pool.transaction { pool.exec("update items set price = price + 1") }
+      class Pool
+        # What {#on_query} returns.
+        Listeners = Struct.new(:all) do
+          def close
+            all.each(&:close)
+            nil
+          end
+        end
+        private_constant :Listeners
+
+        # @param url [String] see {DB.connect}
+        # @param readers [Integer] the most connections that read. A database in memory belongs to one connection: it
+        #   has no readers
+        # @param options see {DB::Pool#initialize}; +checkout_timeout+ bounds each wait for the writer or a reader
+        # @raise [ArgumentError] see {DB.connect}; opens no connection yet
+        def initialize(url, readers: 4, **options)
+          raise ArgumentError, "size: is 1 for the writer: give the number of readers:" if options.key?(:size)
+
+          @writer = DB::Pool.new(url, size: 1, **options)
+          _, settings = DB.settings(url, options.slice(*OptionChecks::ALL.keys))
+          @path = settings[:database]
+          @readers = (@path != ":memory:") ? DB::Pool.new(url, size: readers, **options, read_only: true) : @writer
+        end
+
+        # Lends the block the writer, or a reader.
+        #
+        # @param read_only [Boolean] whether a reader will do
+        # @yieldparam connection [Connection]
+        # @return the block's value
+        # @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        def with(read_only: false, &block)
+          raise ArgumentError, "Pool#with needs a block: pool.with { |db| … }" unless block
+
+          (read_only ? reader : @writer).with(&block)
+        end
+
+        # @!method query(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Result] see {Connection#query}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        # @!method exec(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Integer] see {Connection#exec}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        # @!method query_value(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Object] see {Connection#query_value}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        # @!method query_maybe_value(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Object, nil] see {Connection#query_maybe_value}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        # @!method query_row(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Array] see {Connection#query_row}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        # @!method query_maybe_row(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Array, nil] see {Connection#query_maybe_row}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        # @!method query_list(sql, *arguments)
+        #   On a connection of the pool.
+        #   @return [Array] see {Connection#query_list}
+        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        %i[query exec query_value query_maybe_value query_row query_maybe_row query_list].each do |name|
+          define_method(name) do |sql, *arguments|
+            routed(sql) { |pool| pool.public_send(name, sql, *arguments) }
+          end
+          ruby2_keywords(name)
+        end
+
+        # @see DB::Pool#each_row
+        def each_row(sql, *arguments, fetch: 1000, **named, &block)
+          return enum_for(:each_row, sql, *arguments, fetch: fetch, **named) unless block
+
+          pool_for(sql).each_row(sql, *arguments, fetch: fetch, **named, &block)
+          self
+        end
+
+        # @see Connection#transaction
+        def transaction(read_only: false, **options, &block)
+          (read_only ? reader : @writer).transaction(read_only: read_only, **options, &block)
+        end
+
+        # @see Connection#pipeline
+        def pipeline(**options, &block) = @writer.pipeline(**options, &block)
+
+        # @see DB::Pool#prepare
+        def prepare(sql) = PoolStatement.of(self, sql)
+
+        # @see Connection#list_tables
+        def list_tables(schema: nil) = reader.list_tables(schema: schema)
+
+        # @see Connection#table_exists?
+        def table_exists?(name, schema: nil) = reader.table_exists?(name, schema: schema)
+
+        # Calls the block after each statement of the pool's connections, see {Connection#on_query}.
+        #
+        # @yieldparam event [QueryEvent]
+        # @return [#close]
+        def on_query(&handler) = Listeners.new([@writer, @readers].uniq.map { |pool| pool.on_query(&handler) })
+
+        # @return [Hash{Symbol => Hash}] of the writer and of the readers: how many connections there are, are free, and
+        #   are waited for
+        def stats = {writer: @writer.stats, readers: @readers.stats}
+
+        # Closes all connections, see {DB::Pool#close}.
+        def close
+          [@readers, @writer].each(&:close)
+          nil
+        end
+
+        def closed? = @writer.closed?
+
+        # @return [String]
+        def inspect = "#<#{self.class} writer #{@writer.inspect}, readers #{@readers.inspect}>"
+
+        private
+
+        # A SELECT writes where a function of it does, and a reader refuses that before anything is written.
+        def routed(sql)
+          pool = pool_for(sql)
+          yield pool
+        rescue ReadOnly
+          raise if pool.nil? || pool.equal?(@writer) || pool.joined?
+
+          yield @writer
+        end
+
+        def pool_for(sql) = Statements.reads?(text_of(sql)) ? reader : @writer
+
+        def text_of(sql)
+          sql = sql.sql if BoundStatement === sql
+          sql = sql.sql(:sqlite) if VirtualStatement === sql
+          raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
+
+          sql
+        end
+
+        # In a transaction of the writer its own changes are to be seen. A reader cannot create the database.
+        def reader
+          return @writer if @writer.joined?
+
+          @there ||= File.exist?(@path) || @writer.with { true }
+          @readers
+        end
+      end
+    end
+  end
+end
