@@ -50,6 +50,50 @@ module PostgreSQLCopySuite
     end
   end
 
+  # Each would make the client write another form than the server reads, and so other rows.
+  {
+    "where t <> 'csv'" => nil, "where t <> 'binary'" => nil, "with (null nix) where t <> 'quote'" => "nix",
+    "with (null 0)" => "0", "with (null $$a'b$$, delimiter $x$;$x$)" => "a'b",
+    "(null \"Nix\", format \"csv\")" => "Nix",
+    "(format $$csv$$, \"null\" 'a', force_null (n, t), delimiter '|')" => "a",
+    "using delimiters ';' with null as 'b'" => "b", "csv null 'c' force not null n quote '~'" => "c",
+    "(delimiter ',', encoding 'utf-8')" => nil
+  }.each_with_index do |(form, null), index|
+    define_method(:"test_the_form_that_the_statement_says_#{index}") do
+      with_table("n text, t text") do |db|
+        rows = [["a;,|\t~\"", "x"], ["N", nil], ["csv", "0"]]
+        rows << ["y", null] if null && !form.include?("csv") # read as NULL where nothing marks it as text
+        count = db.copy_in("copy c from stdin #{form}") { |copy| rows.each { |row| copy << row } }
+        expected = form.include?("where") ? rows.select(&:last) : rows
+        assert_equal expected.size, count
+        assert_equal expected, db.query("select * from c").rows
+      end
+    end
+  end
+
+  def test_forms_that_cannot_be_read
+    with_table("t text, format text, \"null\" text") do |db|
+      ["(null U&'\\0041')", "(null 'a'\n'b')", "null 'a'\n'b'", "(delimiter)"].each do |form|
+        error = assert_raises(ArgumentError) { db.copy_in("copy c from stdin #{form}") { flunk } }
+        assert_match(/one string/, error.message)
+      end
+      sql = "copy c from stdin (format csv, force_null (format, \"null\"))"
+      assert_equal(1, db.copy_in(sql) { |copy| copy << ["a", "", nil] })
+    end
+  end
+
+  def test_an_encoding_of_the_copys_own
+    with_table("t text") do |db|
+      into, out = "copy c from stdin (encoding 'latin1')", "copy c to stdout encoding 'latin1'"
+      assert_match(/encoding/, assert_raises(ArgumentError) { db.copy_in(into) { |copy| copy << ["\u00e4"] } }.message)
+      assert_equal(1, db.copy_in(into) { |copy| copy.write("\xe4\n".b) })
+      assert_equal "\u00e4", db.query_value("select t from c")
+      assert_match(/encoding/, assert_raises(ArgumentError) { db.copy_out(out) { flunk } }.message)
+      assert_equal(1, db.copy_out(out, raw: true) { |line| assert_equal "\xe4\n".b, line })
+      assert_usable(db)
+    end
+  end
+
   def test_rows_of_the_binary_form
     with_table do |db|
       rows = [[[1].pack("N"), "eins"], [[2].pack("N"), nil]]
@@ -219,6 +263,19 @@ module PostgreSQLCopySuite
         end
       end
       assert_equal 50_000, db.query_value("select count(*) from c")
+    end
+  end
+
+  # Their Close goes ahead of the COPY, and is answered ahead of it.
+  def test_statements_that_were_closed_before
+    with_table do |db|
+      db.prepare("select 1").close
+      assert_equal(1, db.copy_in("copy c from stdin") { |copy| copy << [1, "x"] })
+      2.times { db.prepare("select 1").close }
+      assert_equal(1, db.copy_out("copy c to stdout") { |_| nil })
+      db.prepare("select 1").close
+      assert_raises(Heddle::DB::ServerError) { db.copy_in("copy missing_table from stdin") { |_| nil } }
+      assert_usable(db)
     end
   end
 

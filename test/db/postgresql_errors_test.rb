@@ -63,6 +63,14 @@ class PostgreSQLErrorsTest < Minitest::Test
     end
   end
 
+  # Finding the place took time that grew with the square of their number: half a minute for 60,000.
+  def test_the_place_behind_many_parameters
+    count = 40_000
+    sql = "select #{(["?::int"] * count).join(",")} from"
+    error = assert_within(8) { refused(sql, *Array.new(count, 1)) }
+    assert_equal sql.length + 1, error.position
+  end
+
   def test_the_place_in_the_statement_of_a_cursor
     error = assert_raises(DB::ServerError) { @db.each_row("select ?::int, nope", 1) { |_| flunk } }
     assert_equal 16, error.position

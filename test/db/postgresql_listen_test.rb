@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_server"
+require "support/scripted_postgresql"
 
 # LISTEN, NOTIFY and notices, on a real PostgreSQL.
 module PostgreSQLListenSuite
@@ -144,6 +145,56 @@ module PostgreSQLListenSuite
       assert_equal %w[0 1 2], Array.new(3) { db.wait_for_notification(10).payload }
       other.query("select pg_terminate_backend(?)", db.driver.process_id)
       wait_until { !db.healthy? }
+    end
+  end
+
+  # The time of a wait, or a deadline, may end in the middle of a message.
+  def test_a_notification_that_comes_in_two_parts
+    message = ScriptedPostgreSQL.message("A", [1].pack("N") + "ch\0text\0")
+    go = Thread::Queue.new
+    play = lambda do |peer|
+      peer.welcome
+      [message[0, 7], message[7..] + message[0, 2], message[2..]].each { |part| go.pop && peer.raw(part) }
+      peer.read
+    end
+    ScriptedPostgreSQL.play(play) do |server|
+      in_host do
+        db = Heddle::DB.connect(server.url)
+        go << true
+        wait_until(what: "a part of a message") { db.driver.stream.buffered == 7 || db.wait_for_notification(0.001) }
+        assert_nil db.wait_for_notification(0.02)
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { db.wait_for_notification } }
+        go << true
+        assert_equal "text", db.wait_for_notification(10).payload
+        go << true
+        assert_equal "text", db.wait_for_notification(10).payload
+      ensure
+        db&.close
+      end
+    end
+  end
+
+  # Whatever a server sends without end: deadlines strike, and other tasks run.
+  def test_messages_without_end
+    floods = {notifications: ScriptedPostgreSQL.message("A", [1].pack("N") + "ch\0text\0"),
+              settings: ScriptedPostgreSQL.setting("name", "value"),
+              closes: ScriptedPostgreSQL.message("3")}
+    floods.each do |what, message|
+      bytes = message * ((1 << 20) / message.bytesize)
+      ScriptedPostgreSQL.play(->(peer) { peer.welcome && loop { peer.raw(bytes) } }) do |server|
+        in_host do
+          db = Heddle::DB.connect(server.url, kill_queries: false)
+          turns = 0
+          other = Heddle.spawn { loop { sleep(0.001) && turns += 1 } } if Fiber.scheduler
+          assert_within(5) do # without an end of its own it would last for ever
+            assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { loop { db.wait_for_notification } } }
+          end
+          assert_operator turns, :>, 3, what if Fiber.scheduler
+        ensure
+          other&.cancel
+          db&.close
+        end
+      end
     end
   end
 

@@ -3,6 +3,8 @@
 // are returned, not raised.
 #include "postgresql/postgresql_link.h"
 
+#include "budget.h"
+
 #include <string.h>
 
 // ---- settings
@@ -73,10 +75,14 @@ static VALUE notifications(VALUE self)
     return taken(&postgresql_link_of(self)->messages);
 }
 
-/* call-seq: link.notification -> [channel, payload, process] or nil. Takes the oldest that has come. */
+/* call-seq: link.notification -> [channel, payload, process] or nil. Takes the oldest that has come. Now and then
+ * raises what a wait would raise: on a busy channel the next one is always there. */
 static VALUE notification(VALUE self)
 {
-    VALUE list = postgresql_link_of(self)->messages;
+    struct postgresql_link *link = postgresql_link_of(self);
+    if (NIL_P(link->messages) || !RARRAY_LEN(link->messages)) return Qnil;
+    budget_spend(PG_HEADER);
+    VALUE list = link->messages; // read again: other code ran
     return NIL_P(list) ? Qnil : rb_ary_shift(list);
 }
 
@@ -99,6 +105,20 @@ static VALUE keep_arrived_body(struct db_exchange *exchange)
 static VALUE keep_arrived(VALUE self)
 {
     return postgresql_exchange_with(self, keep_arrived_body, Qnil, Qnil);
+}
+
+/* @api private link.wait_for_more(seconds) -> true or false. Waits until more has arrived than what keep_arrived left;
+ * seconds: nil for no limit. An exception leaves the link as it was. */
+static VALUE wait_for_more(VALUE self, VALUE seconds)
+{
+    int64_t span = deadline_span(seconds);
+    struct stream *stream = stream_of(postgresql_link_of(self)->base.stream);
+    budget_give_way(); // what the server sends may always be there already
+    size_t buffered;
+    stream_buffered(stream, &buffered);
+    bool found = stream_wait_for_more(stream, buffered, span);
+    RB_GC_GUARD(self);
+    return found ? Qtrue : Qfalse;
 }
 
 // ---- asking
@@ -450,6 +470,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "notification", notification, 0);
     rb_define_method(link, "noticing=", set_noticing, 1);
     rb_define_method(link, "keep_arrived", keep_arrived, 0);
+    rb_define_method(link, "wait_for_more", wait_for_more, 1);
     rb_define_method(link, "send_new", send_new, 2);
     rb_define_method(link, "receive", receive, 0);
     rb_define_method(link, "run_new", run_new, 2);

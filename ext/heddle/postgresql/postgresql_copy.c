@@ -29,6 +29,7 @@ struct copy {
     uint64_t rows; // as the server counts them
     bool plain;    // numbers need neither escapes nor quotes
     bool raw;      // the server's bytes are wanted, not their fields
+    bool foreign;  // the data is in another encoding than UTF-8
     bool header;   // of the binary form: was read or written
     bool done;     // the server has sent all data
     bool ended;
@@ -71,7 +72,13 @@ static struct copy *copy_of(VALUE self)
 
 // ---- statements
 
-/* @api private Link.copy_options(sql) -> Array of String: the words and strings behind STDIN or STDOUT */
+static bool is_word(const struct pg_sql_scan *scan, const char *word)
+{
+    return scan->token == PG_SQL_WORD && scan->text.length == strlen(word) &&
+           strncasecmp((const char *)scan->text.at, word, scan->text.length) == 0;
+}
+
+/* @api private Link.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT */
 static VALUE copy_options(VALUE klass, VALUE sql)
 {
     (void)klass;
@@ -80,13 +87,14 @@ static VALUE copy_options(VALUE klass, VALUE sql)
     VALUE options = rb_ary_new();
     struct pg_sql_scan scan;
     bool behind = false;
+    size_t depth = 0;
+    bool direction = false; // the word before is FROM or TO
     for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), false); pg_sql_next(&scan) != PG_SQL_END;) {
-        const char *text = (const char *)scan.text.at;
-        if (behind && (scan.token == PG_SQL_WORD || scan.token == PG_SQL_STRING))
-            rb_ary_push(options, rb_utf8_str_new(text, (long)scan.text.length));
-        if (scan.token != PG_SQL_WORD) continue;
-        behind = behind || (scan.text.length == 5 && strncasecmp(text, "stdin", 5) == 0) ||
-                 (scan.text.length == 6 && strncasecmp(text, "stdout", 6) == 0);
+        if (behind) rb_ary_push(options, rb_utf8_str_new((const char *)scan.text.at, (long)scan.text.length));
+        if (scan.token == PG_SQL_OPEN) depth++;
+        if (scan.token == PG_SQL_CLOSE && depth > 0) depth--;
+        if (depth == 0 && direction && (is_word(&scan, "stdin") || is_word(&scan, "stdout"))) behind = true;
+        direction = is_word(&scan, "from") || is_word(&scan, "to");
     }
     RB_GC_GUARD(sql);
     return options;
@@ -176,6 +184,8 @@ static VALUE start_body(struct db_exchange *exchange)
     postgresql_send(link, 1);
     link->text = true;
     struct pg_message message = postgresql_message(link);
+    while (message.type == PG_CLOSE_COMPLETE) // of statements whose Close went ahead
+        message = postgresql_message(link);
     if (message.type != (into ? PG_COPY_IN_RESPONSE : PG_COPY_OUT_RESPONSE)) {
         struct end end = {.error = Qnil};
         if (message.type != PG_ERROR_RESPONSE) db_link_violated(&link->base, "did not begin the COPY");
@@ -207,7 +217,7 @@ static uint8_t byte_of(VALUE hash, const char *name, uint8_t usual)
 }
 
 /* @api private CopyIn.of(link, columns, options), CopyOut.of: a COPY that the server has begun. Options: format (:text,
- * :csv, :binary), delimiter, null, quote, escape, raw. */
+ * :csv, :binary), delimiter, null, quote, escape, encoding (one that is not UTF-8), raw. */
 static VALUE copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
 {
     struct copy *copy;
@@ -220,6 +230,7 @@ static VALUE copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     VALUE format = rb_hash_lookup(options, ID2SYM(rb_intern("format")));
     copy->form = format == ID2SYM(rb_intern("binary")) ? BINARY : format == ID2SYM(rb_intern("csv")) ? CSV : TEXT;
     copy->raw = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("raw"))));
+    copy->foreign = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("encoding"))));
     copy->text = pg_copy_text_default;
     copy->csv = pg_copy_csv_default;
     copy->text.delimiter = byte_of(options, "delimiter", copy->text.delimiter);
@@ -454,6 +465,9 @@ static VALUE add_row(VALUE self, VALUE row)
     struct copy *copy = copy_of(self);
     check_open(copy);
     Check_Type(row, T_ARRAY);
+    if (copy->foreign)
+        rb_raise(rb_eArgError, "the rows of this COPY are in an encoding of its own: leave the statement's encoding "
+                               "out, or give bytes in that encoding (write)");
     if (RARRAY_LEN(row) != (long)copy->columns)
         rb_raise(rb_eArgError, "the row has %ld values, and the COPY %u columns", RARRAY_LEN(row), copy->columns);
     if (copy->buffer.length == 0) begin_data(copy);
@@ -636,7 +650,7 @@ static VALUE bytes_of(const struct copy *copy, struct pg_message message)
 {
     const char *bytes = (const char *)message.p;
     long length = (long)(message.end - message.p);
-    return copy->form == BINARY ? rb_str_new(bytes, length) : rb_utf8_str_new(bytes, length);
+    return copy->form == BINARY || copy->foreign ? rb_str_new(bytes, length) : rb_utf8_str_new(bytes, length);
 }
 
 static VALUE rows_body(struct db_exchange *exchange)

@@ -1,11 +1,15 @@
 #include "postgresql/postgresql_link.h"
 
+#include "budget.h"
 #include "postgresql/bindings.h"
 
 #include <string.h>
 
 // Messages of this size on are received into a String of their own: the stream's buffer would have to grow for them.
 enum { LARGE_MESSAGE = 64 << 10, KEPT_CAPACITY = 64 << 10 };
+
+// A message between two requests has at most this size.
+enum { LARGEST_ASIDE = 16 << 20 };
 
 VALUE postgresql_cLink;
 
@@ -209,10 +213,10 @@ struct pg_message postgresql_message(struct postgresql_link *link)
 
 enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link)
 {
-    enum { RECEIVES_MOST = 64 }; // a server that sends without end must not stop this process
     struct stream *stream = stream_of(link->base.stream);
     db_link_consume(&link->base, stream);
-    for (int receives = 0; receives < RECEIVES_MOST;) {
+    // A server that sends without end must not stop this process: other tasks run between two calls.
+    for (size_t received = 0;;) {
         size_t buffered;
         const uint8_t *p = stream_buffered(stream, &buffered);
         struct pg_message message;
@@ -224,12 +228,17 @@ enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link)
             stream_consume(stream, message.whole);
             continue;
         }
+        if (buffered >= PG_HEADER && pg_message_header(p, p + buffered, &message) == PG_DONE &&
+            message.whole > LARGEST_ASIDE)
+            db_link_violated(&link->base, "sent more than 16 MiB at once that nobody had asked for");
+        if (received >= BUDGET_BYTES) return POSTGRESQL_PART;
         enum stream_arrived arrived = stream_receive_arrived(stream);
         if (arrived == STREAM_GONE) return POSTGRESQL_GONE;
         if (arrived == STREAM_NOTHING) return buffered ? POSTGRESQL_PART : POSTGRESQL_NOTHING;
-        receives++;
+        size_t before = buffered;
+        stream_buffered(stream, &buffered);
+        received += buffered - before;
     }
-    return POSTGRESQL_PART;
 }
 
 // ---- messages out

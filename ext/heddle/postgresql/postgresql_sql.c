@@ -158,10 +158,14 @@ static VALUE position(VALUE klass, VALUE sql, VALUE place)
     pg_sql_analyse(start, end, false, &parsed);
     if (parsed.native) return place;
     struct pg_sql_scan scan;
+    const uint8_t *counted = start;
+    long here = 0; // characters up to there
     pg_sql_begin(&scan, start, end, false);
     for (enum pg_sql_token token; (token = pg_sql_next(&scan)) != PG_SQL_END;) {
         if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION) continue;
-        long here = characters(start, scan.text.at), length = 1;
+        long length = 1;
+        here += characters(counted, scan.text.at);
+        counted = scan.text.at;
         if (wanted < here + longer) break;
         for (uint32_t number = scan.questions; token == PG_SQL_QUESTION && number; number /= 10)
             length++;

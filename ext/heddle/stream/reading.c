@@ -165,6 +165,22 @@ void stream_skip(struct stream *stream, size_t count)
     }
 }
 
+bool stream_wait_for_more(struct stream *stream, size_t buffered, int64_t span)
+{
+    stream_enter(stream, SIDE_READ);
+    deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
+    for (;;) {
+        if (buffer_used(&stream->in) > buffered || stream->ended) return true;
+        bool unsent = stream_send_first(stream);
+        if (buffer_used(&stream->in) > buffered || (!NIL_P(stream->tls) && tls_pending(stream))) return true;
+        short found = stream_wait_until(stream, SIDE_READ, stream_read_events(stream, unsent), until);
+        if (!found) return false;
+        if (found & stream_read_events(stream, false)) break;
+    }
+    stream->likely_empty = false;
+    return true;
+}
+
 // ---- into Strings
 
 VALUE stream_hidden_string(size_t capacity)

@@ -400,18 +400,7 @@ static VALUE wait_readable(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
-    struct stream *stream = begin(self);
-    deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
-    for (;;) {
-        if (buffer_used(&stream->in) || stream->ended) return self;
-        bool unsent = stream_send_first(stream);
-        if (buffer_used(&stream->in) || (!NIL_P(stream->tls) && tls_pending(stream))) return self;
-        short found = stream_wait_until(stream, SIDE_READ, stream_read_events(stream, unsent), until);
-        if (!found) return Qnil;
-        if (found & stream_read_events(stream, false)) break;
-    }
-    stream->likely_empty = false;
-    return self;
+    return stream_wait_for_more(stream_get(self), 0, span) ? self : Qnil;
 }
 
 void stream_define_reading(VALUE klass)

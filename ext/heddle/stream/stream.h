@@ -66,6 +66,10 @@ void stream_skip(struct stream *stream, size_t count);
 enum stream_arrived { STREAM_NOTHING, STREAM_BYTES, STREAM_GONE };
 enum stream_arrived stream_receive_arrived(struct stream *stream);
 
+// Waits until more than `buffered` bytes may be there, or the end; false after `span` nanoseconds. An exception in this
+// wait leaves the stream unchanged, unless replies are owed.
+bool stream_wait_for_more(struct stream *stream, size_t buffered, int64_t span);
+
 // ---- writing. Only the first three functions never wait; they raise IOError for a closed stream, Heddle::StreamBusy
 // while another fiber sends.
 

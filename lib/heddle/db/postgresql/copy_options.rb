@@ -3,47 +3,105 @@
 module Heddle
   module DB
     module PostgreSQL
-      # What the text of a COPY says about the form of its data.
+      # What the text of a COPY says about the form of its data. From "COPY" of PostgreSQL's manual: a list in
+      # parentheses, or the words of servers before 9.0.
       #
       # @api private
-      module CopyOptions
-        NAMES = %w[delimiter null quote escape].freeze
+      class CopyOptions
+        NAMES = %w[delimiter null quote escape encoding].freeze
         ESCAPES = {"b" => "\b", "f" => "\f", "n" => "\n", "r" => "\r", "t" => "\t"}.freeze
-        private_constant :NAMES, :ESCAPES
+        STRING = /\A(?:[eEuU]&?)?'|\A\$/
+        UTF8 = /\A(?:utf-?8|unicode)\z/i
+        private_constant :NAMES, :ESCAPES, :STRING, :UTF8
 
-        class << self
-          # @param sql [String]
-          # @return [Hash{Symbol => Object}] format:, and delimiter:, null:, quote:, escape: if the statement has them
-          # @raise [ArgumentError]
-          def of(sql)
-            tokens = Link.copy_options(sql)
-            options = {format: :text}
-            tokens.each_with_index do |token, index|
-              word = token.downcase.delete("'")
-              options[:format] = word.to_sym if word == "csv" || word == "binary"
-              next unless NAMES.include?(token.downcase)
+        # @param sql [String]
+        # @return [Hash{Symbol => Object}] format: (:text or :csv; the server tells of :binary), and delimiter:, null:,
+        #   quote:, escape: if the statement has them, and encoding: unless it is UTF-8
+        # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
+        #   be read as other rows
+        def self.of(sql) = new(Link.copy_options(sql)).options
 
-              value = tokens[index + 1]
-              value = tokens[index + 2] if value&.casecmp?("as")
-              options[token.downcase.to_sym] = text(value) if value&.match?(/\A[eE]?'/)
-            end
-            options
+        # @return [Hash{Symbol => Object}]
+        attr_reader :options
+
+        def initialize(tokens)
+          @options = {format: :text}
+          # The condition of a WHERE is about rows.
+          tokens = tokens.take_while { |token| token != ";" && !token.casecmp?("where") }
+          list = tokens.index("(") || tokens.size
+          read_words(tokens.first(list))
+          read_list(tokens.drop(list + 1))
+          @options.delete(:encoding) if @options[:encoding]&.match?(UTF8)
+        end
+
+        private
+
+        # "csv delimiter as ';' null ''".
+        def read_words(tokens)
+          tokens.each_with_index do |token, index|
+            name = token.downcase.delete_suffix("s") # "using delimiters ';'" came first
+            @options[:format] = :csv if name == "csv"
+            next unless NAMES.include?(name)
+
+            value = index + (tokens[index + 1]&.casecmp?("as") ? 2 : 1)
+            next unless tokens[value]&.match?(STRING) # the columns of "force not null"
+
+            unreadable(name) if tokens[value + 1]&.match?(STRING)
+            @options[name.to_sym] = text(name, tokens[value])
           end
+        end
 
-          private
+        # "format csv, delimiter ';', force_null (a, b))".
+        def read_list(tokens)
+          items(tokens).each do |name, *value|
+            name = word(name)
+            next unless NAMES.include?(name) || name == "format"
 
-          def text(token)
-            inner = token[/\A[eE]?'(.*)'\z/m, 1] or raise ArgumentError, "a string of the COPY does not end: #{token}"
-            inner = inner.gsub("''", "'")
-            return inner unless token.match?(/\A[eE]/)
+            unreadable(name) unless value.size == 1
+            value = text(name, value.first)
+            next @options[name.to_sym] = value unless name == "format"
 
-            inner.gsub(/\\(?:x(\h{1,2})|([0-7]{1,3})|(.))/m) do
-              next $1.hex.chr if $1
-              next $2.oct.chr if $2
-
-              ESCAPES.fetch($3, $3)
-            end
+            @options[:format] = :csv if value == "csv"
           end
+        end
+
+        # Each item's tokens, without what is in further parentheses: names of columns.
+        def items(tokens)
+          depth = 0
+          tokens.each_with_object([[]]) do |token, items|
+            case token
+            when "(" then depth += 1
+            when ")" then depth -= 1
+            when "," then items << [] if depth == 0
+            else items.last << token if depth == 0
+            end
+          end.reject(&:empty?)
+        end
+
+        def word(token) = token.start_with?("\"") ? token[1..-2].gsub("\"\"", "\"") : token.downcase
+
+        # Of a string, or of a word or number that stands for one.
+        def text(name, token)
+          case token
+          when /\A'(.*)'\z/m then $1.gsub("''", "'")
+          when /\A[eE]'(.*)'\z/m then unescaped($1.gsub("''", "'"))
+          when /\A(\$\w*\$)(.*)\1\z/m then $2
+          when STRING then unreadable(name)
+          else word(token)
+          end
+        end
+
+        def unescaped(text)
+          text.gsub(/\\(?:x(\h{1,2})|([0-7]{1,3})|(.))/m) do
+            next $1.hex.chr if $1
+            next $2.oct.chr if $2
+
+            ESCAPES.fetch($3, $3)
+          end
+        end
+
+        def unreadable(name)
+          raise ArgumentError, "the #{name} of this COPY cannot be read: write its value as one string, '…' or E'…'"
         end
       end
       private_constant :CopyOptions

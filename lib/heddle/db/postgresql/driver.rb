@@ -214,7 +214,9 @@ module Heddle
 
         # @return [CopyOut, ServerError]
         def copy_out(sql, raw:)
-          started_copy(sql, :copy_out) { |columns, options| CopyOut.of(@link, columns, options.merge!(raw: raw)) }
+          started_copy(sql, :copy_out, raw) do |columns, options|
+            CopyOut.of(@link, columns, options.merge!(raw: raw))
+          end
         end
 
         def failed? = @link.failed?
@@ -244,8 +246,7 @@ module Heddle
 
             left = till && [till - now, 0].max
             return if left == 0
-            next read_rest(left) if arrived == :part
-            return unless @stream.wait_readable(left)
+            return unless @link.wait_for_more(left)
           end
         end
 
@@ -354,25 +355,23 @@ module Heddle
           raise ProtocolError, "#{description} sent a message that nobody had asked for; the connection is closed"
         end
 
-        # A message has come in part: the rest is on its way.
-        def read_rest(seconds)
-          return @stream.wait_readable(seconds) if @stream.buffered.zero?
-
-          Heddle.deadline(seconds) { @stream.peek(@stream.buffered + 1) }
-        end
-
         def refuse_copy(kind)
           raise ArgumentError, "a COPY #{(kind == :copy_in) ? "from STDIN" : "to STDOUT"} is run by #{kind}: " \
             "db.#{kind}(sql) { |#{(kind == :copy_in) ? "copy| copy << row" : "row| …"} }"
         end
 
-        def started_copy(sql, kind)
+        def started_copy(sql, kind, raw = false)
           unless Link.kind_of(sql) == kind && Link.statements(sql) == 1
             raise ArgumentError, "#{kind} takes one COPY … #{(kind == :copy_in) ? "FROM STDIN" : "TO STDOUT"}, " \
               "not: #{sql}"
           end
 
           options = CopyOptions.of(sql)
+          if kind == :copy_out && options[:encoding] && !raw
+            raise ArgumentError, "the rows of this COPY are in an encoding of its own: leave the statement's " \
+              "encoding out, or take their bytes (raw: true)"
+          end
+
           columns, binary = started = @link.start_copy(sql, kind == :copy_in)
           return started if started.is_a?(ServerError)
 
