@@ -155,15 +155,32 @@ class PostgreSQLErrorsTest < Minitest::Test
     end
   end
 
-  def test_idle_connections_of_a_server_that_was_restarted
+  # A restart says good-bye to each session. After the death of one session's process the server ends all sessions,
+  # and recovers.
+  def test_idle_connections_of_a_server_that_was_restarted_or_crashed
     server = TestPostgreSQL.new.start
-    pool = DB::Pool.new(server.url, size: 3, timeout: 20)
+    pool = DB::Pool.new(server.url, size: 3, timeout: 20, statement_cache: :always)
     before = three(pool)
     server.restart
-    assert_empty before & three(pool)
+    after = three(pool)
+    assert_empty before & after, "no caller sees an error"
+    Process.kill(:KILL, after.last)
+    wait_until(what: "the server's recovery") { recovered?(server, after) }
+    Heddle.run { assert_empty after & three(pool) }
+    assert_equal [3, 3], pool.stats.values_at(:connections, :free)
   ensure
     pool&.close
     server&.stop
+  end
+
+  # Until the server has seen the death it answers, and has the sessions.
+  def recovered?(server, pids)
+    db = DB.connect(server.url, timeout: 5)
+    db.query_value("select count(*) from pg_stat_activity where pid = any(?::int[])", pids).zero?
+  rescue DB::Error, SystemCallError
+    false
+  ensure
+    db&.close
   end
 
   # A request that breaks the protocol in a small way; the session goes on.

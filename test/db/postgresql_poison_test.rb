@@ -161,12 +161,13 @@ class PostgreSQLPoisonTest < Minitest::Test
 
   def test_a_server_that_is_killed_in_a_copy
     with_server_of_its_own do |db|
-      assert_raises(Heddle::DB::ConnectionLost) do
+      error = assert_raises(Heddle::DB::ConnectionLost) do
         db.copy_in("copy t from stdin") do |copy|
           Process.kill(:KILL, db.driver.process_id)
           loop { copy << [1, "x" * 1000] }
         end
       end
+      assert_match(/PostgreSQL at .*(lost|closed the connection)/, error.message)
     end
   end
 
