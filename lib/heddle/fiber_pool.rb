@@ -19,7 +19,8 @@ module Heddle
   class FiberPool
     FAILURES_KEPT = 64
     LOCK_SECONDS = 5
-    private_constant :FAILURES_KEPT, :LOCK_SECONDS
+    BEGINNING = Thread::Mutex.new # for pools in a child of fork
+    private_constant :FAILURES_KEPT, :LOCK_SECONDS, :BEGINNING
 
     # Registers a block that decides after each task whether its fiber must end instead of being reused, because a
     # library identifies something by that fiber. The block is called on the fiber, and must not wait.
@@ -213,7 +214,10 @@ module Heddle
 
     # A child of fork has none of its parent's tasks: their places would never become free in the child.
     def check_process
-      begin_here unless @forks == Heddle.forks
+      return if @forks == Heddle.forks
+
+      # Of several threads of the child, one begins; the lock of the pool itself is part of what begins anew.
+      BEGINNING.synchronize { begin_here unless @forks == Heddle.forks }
     end
 
     # A thread that cannot run the pool's own loop would wait for the pool's thread, perhaps for ever.

@@ -557,4 +557,29 @@ class FiberPoolTest < Minitest::Test
     RUBY
     assert_equal "[1, 2]\n[0, 0]\n[1, 1]\n:closed\n[3]\n[5]\n1\n", out
   end
+
+  # Each finds the parent's state. A second one that begins anew would drop the tasks of the first, and its loop.
+  def test_two_threads_of_a_child_of_fork_that_use_the_pool_first
+    out = assert_child(<<~RUBY)
+      pool = Heddle::FiberPool.new(4)
+      pool.map([1]) { 1 }
+      20.times do
+        pid = fork do
+          passed = %i[new compare_by_identity]
+          passing = TracePoint.new(:c_call) { |point| Thread.pass if passed.include?(point.method_id) }
+          passing.enable
+          used, gate = Thread::Queue.new, Thread::Queue.new
+          threads = Array.new(2) do
+            Thread.new { (used << pool.spawn {}) && gate.pop || pool.wait(5) }
+          end
+          tasks = Array.new(2) { used.pop }
+          gate.close
+          threads.each(&:join)
+          exit!((pool.statistics[:spawned] == 2 && tasks.all?(&:ended?)) ? 0 : 3)
+        end
+        puts Process.wait2(pid).last.exitstatus
+      end
+    RUBY
+    assert_equal ["0"] * 20, out.split
+  end
 end
