@@ -1,0 +1,54 @@
+// COPY between the server and the client, by a simple Query (section "COPY Operations" of the protocol). The block of
+// the caller runs in the middle: each piece of data is an exchange of its own, and the link owes its reply until the
+// server's ReadyForQuery. postgresql_copy.c has the beginning and the end, postgresql_copy_in.c and
+// postgresql_copy_out.c the data of each direction.
+#ifndef HEDDLE_POSTGRESQL_POSTGRESQL_COPY_H
+#define HEDDLE_POSTGRESQL_POSTGRESQL_COPY_H
+
+#include "postgresql/postgresql_link.h"
+#include "wire/wire_postgresql_copy.h"
+
+enum postgresql_copy_form { POSTGRESQL_COPY_TEXT, POSTGRESQL_COPY_CSV, POSTGRESQL_COPY_BINARY };
+
+struct postgresql_copy {
+    VALUE link;
+    VALUE null;              // the text of NULL; the forms point into it
+    VALUE error;             // the server's, or nil
+    struct pg_buffer buffer; // rows to be sent, in an open CopyData; or the beginning of a row of the server
+    struct pg_copy_text text;
+    struct pg_copy_csv csv;
+    enum postgresql_copy_form form;
+    uint32_t columns;
+    uint64_t rows; // as the server counts them
+    bool plain;    // numbers need neither escapes nor quotes
+    bool raw;      // the server's bytes are wanted, not their fields
+    bool foreign;  // the data is in another encoding than UTF-8
+    bool header;   // of the binary form: was read or written
+    bool done;     // the server has sent all data
+    bool ended;
+};
+
+struct postgresql_copy *postgresql_copy_of(VALUE self);
+
+// A COPY that the server has begun, as an object of the class. Options: format (:text, :csv, :binary), delimiter, null,
+// quote, escape, encoding (one that is not UTF-8), raw.
+VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options);
+
+// What is left of the reply: its count of rows, or the server's error.
+struct postgresql_copy_end {
+    VALUE error;
+    uint64_t rows;
+    bool counted;
+};
+
+// Reads one message of the end; false after the last one.
+bool postgresql_copy_read_end(struct postgresql_link *link, struct pg_message message, struct postgresql_copy_end *end);
+void postgresql_copy_read_to_end(struct postgresql_link *link, struct postgresql_copy_end *end);
+
+// CopyFail.
+void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
+
+void postgresql_copy_in_init(void);
+void postgresql_copy_out_init(void);
+
+#endif

@@ -1,0 +1,180 @@
+// Heddle::DB::PostgreSQL::CopyOut: rows of the server.
+#include "postgresql/postgresql_copy.h"
+
+#include <string.h>
+
+enum {
+    BATCH_ROWS = 256,       // most rows that are handed out at once
+    BATCH_BYTES = 256 << 10 // … and about as many bytes
+};
+
+static VALUE field_value(const struct postgresql_copy *copy, const struct pg_copy_field *field)
+{
+    if (!field->raw.at) return Qnil;
+    if (!field->encoded) return rb_utf8_str_new((const char *)field->raw.at, (long)field->raw.length);
+    VALUE text = rb_utf8_str_new(NULL, (long)field->raw.length);
+    uint8_t *out = (uint8_t *)RSTRING_PTR(text);
+    size_t length = copy->form == POSTGRESQL_COPY_CSV ? pg_copy_csv_decode(&copy->csv, field->raw, out)
+                                                      : pg_copy_text_decode(field->raw, out);
+    rb_str_set_len(text, (long)length);
+    return text;
+}
+
+static VALUE line_values(struct postgresql_copy *copy, struct pg_span line)
+{
+    VALUE row = rb_ary_new_capa((long)copy->columns);
+    if (copy->columns == 0 && line.length == 0) return row;
+    struct pg_copy_fields fields;
+    struct pg_copy_field field;
+    pg_copy_fields_begin(&fields, line);
+    while (copy->form == POSTGRESQL_COPY_CSV ? pg_copy_csv_next(&copy->csv, &fields, &field)
+                                             : pg_copy_text_next(&copy->text, &fields, &field))
+        rb_ary_push(row, field_value(copy, &field));
+    return row;
+}
+
+static VALUE tuple_values(struct postgresql_link *link, struct pg_span tuple)
+{
+    struct pg_row row;
+    struct pg_span value;
+    if (!pg_row_begin(tuple.at, tuple.at + tuple.length, &row)) db_link_violated(&link->base, "sent a malformed row");
+    VALUE values = rb_ary_new_capa(row.count);
+    while (pg_row_next(&row, &value))
+        rb_ary_push(values, value.at ? rb_str_new((const char *)value.at, (long)value.length) : Qnil);
+    if (!pg_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
+    return values;
+}
+
+// Takes one row from the bytes; Qundef for none.
+static VALUE take_row(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, const uint8_t **next)
+{
+    struct postgresql_link *link = postgresql_link_of(copy->link);
+    struct pg_span span;
+    bool last = copy->done, end_of_data = false;
+    enum pg_parsed parsed;
+    *next = p;
+    if (copy->form == POSTGRESQL_COPY_BINARY && !copy->header) {
+        parsed = pg_copy_binary_header(p, end, next);
+        copy->header = parsed == PG_DONE;
+        p = *next;
+    } else {
+        parsed = PG_DONE;
+    }
+    if (parsed == PG_DONE) {
+        parsed = copy->form == POSTGRESQL_COPY_BINARY ? pg_copy_binary_tuple(p, end, &span, next)
+                 : copy->form == POSTGRESQL_COPY_CSV
+                     ? pg_copy_csv_record(&copy->csv, p, end, last, &span, next, &end_of_data)
+                     : pg_copy_text_line(p, end, last, &span, next, &end_of_data);
+    }
+    if (parsed == PG_INVALID) db_link_violated(&link->base, "sent a malformed row of a COPY");
+    if (parsed == PG_MORE) return Qundef;
+    if (copy->form == POSTGRESQL_COPY_BINARY) return span.at ? tuple_values(link, span) : Qnil;
+    VALUE row = end_of_data && copy->form == POSTGRESQL_COPY_TEXT ? Qnil : line_values(copy, span);
+    if (!NIL_P(row) && (uint32_t)RARRAY_LEN(row) != copy->columns)
+        db_link_violated(&link->base, "sent a row with other columns than it said");
+    return row;
+}
+
+// Appends all whole rows to the batch, and keeps the rest for the next message.
+static void take_rows(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, VALUE batch)
+{
+    bool kept = copy->buffer.length > 0;
+    if (kept) {
+        postgresql_check(pg_put_bytes(&copy->buffer, p, (size_t)(end - p)));
+        p = copy->buffer.at;
+        end = p + copy->buffer.length;
+    }
+    const uint8_t *next = p;
+    while (p < end) {
+        VALUE row = take_row(copy, p, end, &next);
+        p = next;
+        if (row == Qundef) break;
+        if (!NIL_P(row)) rb_ary_push(batch, row);
+    }
+    size_t left = (size_t)(end - p);
+    if (kept) {
+        memmove(copy->buffer.at, p, left);
+        copy->buffer.length = left;
+    } else if (left) {
+        postgresql_check(pg_put_bytes(&copy->buffer, p, left));
+    }
+}
+
+static bool has_whole_message(struct postgresql_link *link)
+{
+    size_t buffered;
+    const uint8_t *p = stream_buffered(stream_of(link->base.stream), &buffered);
+    struct pg_message message;
+    if (buffered <= link->base.pending) return false;
+    return pg_message(p + link->base.pending, p + buffered, &message) == PG_DONE;
+}
+
+static VALUE bytes_of(const struct postgresql_copy *copy, struct pg_message message)
+{
+    const char *bytes = (const char *)message.p;
+    long length = (long)(message.end - message.p);
+    return copy->form == POSTGRESQL_COPY_BINARY || copy->foreign ? rb_str_new(bytes, length)
+                                                                 : rb_utf8_str_new(bytes, length);
+}
+
+static VALUE rows_body(struct db_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    struct postgresql_copy *copy = postgresql_copy_of(exchange->arguments[0]);
+    VALUE batch = rb_ary_new();
+    size_t bytes = 0;
+    struct postgresql_copy_end end = {.error = copy->error};
+    while (!RARRAY_LEN(batch) || (RARRAY_LEN(batch) < BATCH_ROWS && bytes < BATCH_BYTES && has_whole_message(link))) {
+        struct pg_message message = postgresql_message(link);
+        if (message.type == PG_COPY_DATA && !copy->done) {
+            bytes += message.whole;
+            if (copy->raw) {
+                rb_ary_push(batch, bytes_of(copy, message));
+            } else {
+                take_rows(copy, message.p, message.end, batch);
+            }
+        } else if (message.type == PG_COPY_DONE && !copy->done) {
+            copy->done = true;
+            take_rows(copy, NULL, NULL, batch);
+            if (copy->buffer.length) db_link_violated(&link->base, "ended a COPY in the middle of a row");
+        } else {
+            bool more = postgresql_copy_read_end(link, message, &end);
+            RB_OBJ_WRITE(exchange->arguments[0], &copy->error, end.error);
+            if (end.counted) copy->rows = end.rows;
+            if (!more) {
+                copy->ended = true;
+                if (NIL_P(end.error) && !copy->done) db_link_violated(&link->base, "ended a COPY without its end");
+                break;
+            }
+        }
+    }
+    return batch;
+}
+
+/* @api private copy.rows -> Array or nil: some rows, at least one; nil at the end */
+static VALUE rows(VALUE self)
+{
+    struct postgresql_copy *copy = postgresql_copy_of(self);
+    if (copy->ended) return Qnil;
+    struct db_exchange exchange = {.self = copy->link, .body = rows_body, .arguments = {self}};
+    VALUE batch = postgresql_exchange(&exchange);
+    return RARRAY_LEN(batch) ? batch : Qnil;
+}
+
+/* @api private copy.result -> Integer or an error: how many rows the server has sent */
+static VALUE result(VALUE self)
+{
+    const struct postgresql_copy *copy = postgresql_copy_of(self);
+    return NIL_P(copy->error) ? ULL2NUM(copy->rows) : copy->error;
+}
+
+void postgresql_copy_out_init(void)
+{
+    VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");
+    VALUE copy_out = rb_define_class_under(postgresql, "CopyOut", rb_cObject);
+    rb_gc_register_mark_object(copy_out);
+    rb_undef_alloc_func(copy_out);
+    rb_define_singleton_method(copy_out, "of", postgresql_copy_new, 3);
+    rb_define_method(copy_out, "rows", rows, 0);
+    rb_define_method(copy_out, "result", result, 0);
+}
