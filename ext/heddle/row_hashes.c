@@ -125,7 +125,10 @@ static bool read_day(const char **p, const char *end, struct moment *moment)
     if ((moment->year = digits(p, end, 4)) < 0 || !letter(p, end, '-')) return false;
     if ((moment->month = digits(p, end, 2)) < 1 || !letter(p, end, '-')) return false;
     if ((moment->day = digits(p, end, 2)) < 1) return false;
-    return moment->month <= 12 && moment->day <= 31;
+    static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    if (moment->month > 12 || moment->day > days[moment->month - 1]) return false;
+    bool leap = moment->year % 4 == 0 && (moment->year % 100 != 0 || moment->year % 400 == 0);
+    return leap || moment->month != 2 || moment->day < 29;
 }
 
 // Reads the usual form. Other texts (years of five digits or before Christ, infinity) are left to the caller's object.
@@ -171,11 +174,20 @@ static VALUE time_of(const struct moment *moment, const struct caster *caster)
 
 // ---- values
 
+// SQLite may have a number in any column.
+static VALUE converted_number(const struct caster *caster, VALUE value)
+{
+    if (caster->cast == CAST_INTEGER && RB_INTEGER_TYPE_P(value)) return value;
+    if (caster->cast == CAST_FLOAT && RB_FLOAT_TYPE_P(value)) return value;
+    if (NIL_P(caster->call)) Check_Type(value, T_STRING);
+    return rb_funcall(caster->call, id_call, 1, value);
+}
+
 static VALUE converted(const struct caster *caster, VALUE value)
 {
     if (NIL_P(value) || caster->cast == CAST_NOTHING) return value;
     if (caster->cast == CAST_CALL) return rb_funcall(caster->call, id_call, 1, value);
-    Check_Type(value, T_STRING);
+    if (!RB_TYPE_P(value, T_STRING)) return converted_number(caster, value);
     const char *text = RSTRING_PTR(value);
     long length = RSTRING_LEN(value);
     struct moment moment = {0};

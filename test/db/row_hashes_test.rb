@@ -66,12 +66,24 @@ class RowHashesTest < Minitest::Test
 
   def test_dates
     assert_equal [Date.new(2024, 2, 29), Date.new(1, 1, 1)], [cast("2024-02-29", :date), cast("0001-01-01", :date)]
-    assert_raises(ArgumentError) { cast("2023-02-29", :date) }
+    ["2023-02-29", "1900-02-29", "2024-04-31", "2024-13-01", "2024-00-01", "2024-01-00"].each do |text|
+      assert_raises(ArgumentError, text) { cast(text, :date) }
+      assert_raises(ArgumentError, text) { cast("#{text} 00:00:00", :time) }
+    end
+    assert_equal Date.new(2000, 2, 29), cast("2000-02-29", :date)
+  end
+
+  # SQLite stores numbers in any column.
+  def test_numbers_in_place_of_text
+    assert_equal [7, 1.5], [cast(7, :integer), cast(1.5, :float)]
+    {integer: 1.5, float: 7, decimal: 7, date: 2460370, time: 0, boolean: 1}.each do |how, number|
+      assert_raises(TypeError) { cast(number, how) }
+      assert_equal [:own, number], cast(number, [how, ->(found) { [:own, found] }])
+    end
   end
 
   def test_misuse
     assert_raises(ArgumentError) { cast("1", :number) }
-    assert_raises(TypeError) { cast(1, :integer) }
     assert_raises(TypeError) { hashes([1], [:a]) }
     assert_raises(TypeError) { hashes(nil, [:a]) }
     assert_raises(IndexError) { cast("1", ->(_) { raise IndexError }) }

@@ -280,6 +280,14 @@ static VALUE link_set_timeout(VALUE self, VALUE seconds)
     return seconds;
 }
 
+/* call-seq: link.stored_values = true or false. Whether values come as SQLite stores them: for libraries that read
+ * declared types themselves. */
+static VALUE link_set_stored_values(VALUE self, VALUE stored)
+{
+    sqlite_link_of(self)->stored = RTEST(stored);
+    return stored;
+}
+
 /* call-seq: link.local = true or false */
 static VALUE link_set_local(VALUE self, VALUE local)
 {
@@ -398,6 +406,7 @@ void Init_heddle_sqlite(void)
     rb_define_method(sqlite_cLink, "refusals=", link_set_refusals, 1);
     rb_define_method(sqlite_cLink, "timeout=", link_set_timeout, 1);
     rb_define_method(sqlite_cLink, "local=", link_set_local, 1);
+    rb_define_method(sqlite_cLink, "stored_values=", link_set_stored_values, 1);
     rb_define_method(sqlite_cLink, "in_transaction?", link_in_transaction_p, 0);
     rb_define_method(sqlite_cLink, "busy?", link_busy_p, 0);
     rb_define_method(sqlite_cLink, "closed?", link_closed_p, 0);

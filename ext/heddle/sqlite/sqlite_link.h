@@ -40,6 +40,7 @@ struct sqlite_link {
     deadline_t turn_began;    // since when no other fiber has run
     int jump;                 // the state of an exception that was kept from SQLite; it is still in $!
     bool local;               // times without a zone are local
+    bool stored;              // values come as SQLite stores them, whatever their columns' declared types
     bool stepping;            // SQLite's callbacks may call Ruby: neither the GC nor a reset has called SQLite
 };
 

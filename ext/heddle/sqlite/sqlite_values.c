@@ -218,6 +218,11 @@ static VALUE text_of(const struct sqlite_link *link, enum sqlite_kind kind, cons
     return value == Qundef ? sqlite_column_text(text, length) : value;
 }
 
+static enum sqlite_kind kind_at(const struct sqlite_link *link, const struct sqlite_statement *statement, int column)
+{
+    return link->stored ? SQLITE_AS_STORED : statement->kinds[column];
+}
+
 // While Ruby code runs here (dates, decimals) SQLite is reserved for this call, and the row stays where it is.
 static VALUE value_of(const struct sqlite_link *link, sqlite3_stmt *at, int column, enum sqlite_kind kind)
 {
@@ -252,12 +257,12 @@ VALUE sqlite_row(struct sqlite_link *link, struct sqlite_statement *statement)
     int columns = statement->columns;
     if (columns <= ROW_GATHERED) {
         for (int i = 0; i < columns; i++)
-            gathered[i] = value_of(link, statement->at, i, statement->kinds[i]);
+            gathered[i] = value_of(link, statement->at, i, kind_at(link, statement, i));
         return rb_ary_new_from_values(columns, gathered);
     }
     VALUE row = rb_ary_new_capa(columns);
     for (int i = 0; i < columns; i++)
-        rb_ary_push(row, value_of(link, statement->at, i, statement->kinds[i]));
+        rb_ary_push(row, value_of(link, statement->at, i, kind_at(link, statement, i)));
     return row;
 }
 

@@ -23,6 +23,8 @@ module Heddle
         Cursor = Struct.new(:driver, :handle) do
           def fetch(count) = driver.fetch(self, count)
 
+          def columns = handle.shape
+
           def close = driver.release(handle)
         end
         private_constant :Cursor
@@ -53,6 +55,13 @@ module Heddle
           complete = true
         ensure
           @link&.close unless complete
+        end
+
+        # Whether values come as SQLite stores them, whatever their columns' declared types.
+        #
+        # @param stored [Boolean]
+        def stored_values=(stored)
+          @link.stored_values = stored
         end
 
         def database_type = :sqlite

@@ -26,6 +26,9 @@ module Heddle
         # @return [Array<String>]
         attr_reader :names
 
+        # @return [Array<String, nil>] the types that the tables declare; nil for an expression
+        attr_reader :declared
+
         # @param rows [Array<Array>] of the result, for the types of columns without a declared one
         # @return [Array<Column>]
         def columns(rows)

@@ -25,6 +25,25 @@ module Sequel
     RowHashes = ::Heddle::DB.const_get(:RowHashes)
     private_constant :OPTIONS, :ERRORS, :ERROR_CLASSES, :RowHashes
 
+    class << self
+      # How RowHashes reads texts of times as Sequel would.
+      #
+      # @api private
+      # @param db [Sequel::Database]
+      # @param call [#call] Sequel's own way
+      # @return [Array, #call] the call itself where the time zones or the class of times are not the usual ones
+      def time_cast(db, call)
+        read = db.timezone || :local
+        made = Sequel.application_timezone
+        simple = Sequel.datetime_class == Time && zone?(read) && (made.nil? || zone?(made))
+        simple ? [:time, call, read, made] : call
+      end
+
+      private
+
+      def zone?(zone) = zone == :local || zone == :utc
+    end
+
     # Methods of the Sequel::Database.
     module DatabaseMethods
       # @param conn [Heddle::DB::Connection]

@@ -42,19 +42,10 @@ module Sequel
         def way(oid, call, db)
           case oid
           when DATE then [:date, call]
-          when *TIMES then time(call, db)
+          when *TIMES then HeddleAdapter.time_cast(db, call)
           else [WAYS.fetch(oid), call]
           end
         end
-
-        def time(call, db)
-          read = db.timezone || :local
-          made = Sequel.application_timezone
-          simple = Sequel.datetime_class == Time && zone?(read) && (made.nil? || zone?(made))
-          simple ? [:time, call, read, made] : call
-        end
-
-        def zone?(zone) = zone == :local || zone == :utc
 
         # The server writes a bytea as \x00ff, or, before 9.0 or with bytea_output = 'escape', as \000\377.
         def blob(text)
