@@ -11,11 +11,17 @@ module Heddle
     #
     # @api private
     module Adapter
-      # The state of the raw connection must be settled before the pool gets the connection back.
+      # The state of the raw connection must be settled before the pool gets the connection back. Struck meanwhile (a
+      # cancel of the query on the server waits), the connection is in no known state, and is closed.
       #
       # @api private for {Returns}
       def heddle_returned
-        heddle_verify_first unless Drivers.of(@raw_connection).clean?(@raw_connection)
+        known = clean = false
+        clean = Drivers.of(@raw_connection).clean?(@raw_connection)
+        known = true
+      ensure
+        heddle_verify_first unless clean
+        Drivers.of(@raw_connection).close(@raw_connection) unless known
       end
 
       private
@@ -68,8 +74,10 @@ module Heddle
     #
     # @api private
     module Returns
+      # A strike while the connection is settled must not cost the pool its place.
       def checkin(connection)
         connection.heddle_returned
+      ensure
         super
       end
     end
