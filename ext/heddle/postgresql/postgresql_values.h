@@ -1,0 +1,75 @@
+// One value of a row as a Ruby object: what postgresql_values.c shares with the files of single kinds.
+#ifndef HEDDLE_POSTGRESQL_POSTGRESQL_VALUES_H
+#define HEDDLE_POSTGRESQL_POSTGRESQL_VALUES_H
+
+#include "postgresql/postgresql_link.h"
+#include "wire/wire_postgresql_values.h"
+#include "wire/wire_postgresql_values_nested.h"
+
+// A value that is being read.
+struct postgresql_reading {
+    struct postgresql_link *link;
+    unsigned depth;
+    bool incomplete; // something is to be looked up first
+};
+
+// Raises Heddle::DB::ProtocolError.
+RBIMPL_ATTR_NORETURN()
+void postgresql_malformed_value(const struct postgresql_reading *reading);
+
+static inline void postgresql_check_value(const struct postgresql_reading *reading, bool valid)
+{
+    if (!valid) postgresql_malformed_value(reading);
+}
+
+// ---- postgresql_values.c
+
+// A value of any type, of the bytes in `span`. nil if the reading is incomplete then.
+VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid,
+                       const struct postgresql_type *type);
+
+// A String in UTF-8.
+VALUE postgresql_text_value(struct pg_span span);
+
+// The Float that prints like the server's number.
+VALUE postgresql_float4_value(float number);
+
+// A class that is kept for ever.
+VALUE postgresql_value_class(const char *name);
+
+// ---- postgresql_values_time.c
+
+VALUE postgresql_date_value(int32_t days);
+
+// Of a timestamptz; infinity is a Float.
+VALUE postgresql_time_value(const struct postgresql_link *link, int64_t microseconds);
+
+// Of a timestamp.
+VALUE postgresql_zoneless_value(const struct postgresql_link *link, int64_t microseconds);
+VALUE postgresql_timetz_text(int64_t microseconds, int32_t west);
+VALUE postgresql_interval_value(const struct postgresql_reading *reading, struct pg_span span);
+void postgresql_values_time_init(void);
+void postgresql_values_time_classes(void);
+
+// ---- postgresql_values_geometry.c
+
+VALUE postgresql_geometry_value(const struct postgresql_reading *reading, struct pg_span span,
+                                enum postgresql_kind kind);
+void postgresql_values_geometry_classes(void);
+
+// ---- postgresql_values_nested.c: values that contain values
+
+VALUE postgresql_inner_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid);
+VALUE postgresql_array_value(struct postgresql_reading *reading, struct pg_span span);
+VALUE postgresql_range_value(struct postgresql_reading *reading, const struct pg_range *range, uint32_t element);
+VALUE postgresql_multirange_value(struct postgresql_reading *reading, struct pg_span span, uint32_t element);
+VALUE postgresql_composite_value(struct postgresql_reading *reading, struct pg_span span, VALUE names);
+
+// Whether the value has as many fields as `names`, those of its type when the type was looked up.
+bool postgresql_same_fields(struct pg_span span, VALUE names);
+VALUE postgresql_hstore_value(const struct postgresql_reading *reading, struct pg_span span);
+VALUE postgresql_vector_value(const struct postgresql_reading *reading, struct pg_span span);
+void postgresql_values_nested_init(void);
+void postgresql_values_nested_classes(void);
+
+#endif
