@@ -5,10 +5,15 @@ module Heddle
   #
   #   WithoutPassword["mysql://user:pass@host/base"] # => "mysql://…@host/base"
   module WithoutPassword
+    # The password may be between "//" and the last "@"; in a URL without an "@", behind the first colon; or behind the
+    # first "?", among the options.
+    #
     # @param address [String] also a malformed address
     # @return [String]
     def self.[](address)
-      address.sub(%r{\A([a-z0-9+.-]*://|//)?.*@}mi) { "#{$1}…@" }
+      user = address.include?("@") ? %r{\A([a-z0-9+.-]*://|//)?.*(@)}mi : %r{(://[^/:?#]*)(:).*}m
+      shown = address.sub(user) { ($2 == "@") ? "#{$1}…@" : "#{$1}:…" }
+      shown.sub(/[?&#].*/m) { |options| "#{options[0]}…" }
     end
   end
   private_constant :WithoutPassword

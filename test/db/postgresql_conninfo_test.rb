@@ -101,6 +101,20 @@ class PostgreSQLConninfoTest < Minitest::Test
     end
   end
 
+  # The password may be among the options behind the "?", too.
+  def test_no_error_shows_a_password_of_the_options
+    ["postgresql://h:x/b?password=hush", "postgresql://h/d@b?password=hush", "postgresql://h:hush:5/b?password=hush",
+      "postgresql://h/b?x=@&password=hush@", "mysql://h /b?password=hush", "mysql://h/b?password=%zzhush",
+      "mysql://h/b#?password=hush", "nothing?password=hush", "nothing://h/b?password=hush"].each do |text|
+      error = assert_raises(ArgumentError, text) { DB.settings(text, {}) }
+      refute_includes error.full_message(highlight: false), "hush", text
+    end
+    [["hush"], "a\0hush"].each do |value|
+      error = assert_raises(ArgumentError) { DB.settings("postgresql://h/b", sslpassword: value) }
+      refute_includes error.message, "hush"
+    end
+  end
+
   def test_unknown_and_wrong_options
     assert_match(/hue.*timeout/m, assert_raises(ArgumentError) { DB.connect("postgresql://h/b?hue=red") }.message)
     {port: [0, 70_000, "x", "1,y"], host: [7, "a\nb"], sslmode: ["never", 7], timeout: ["soon", -1],

@@ -58,12 +58,7 @@ module Heddle
           uri.fragment || uri.opaque || uri.path.to_s.include?("@") || (uri.user.nil? && uri.query.to_s.include?("@"))
         end
 
-        # The part between "//" and the last "@" may contain a password; without an "@", all text after the first colon
-        # may.
-        def shown(url)
-          text = url.to_s
-          text.include?("@") ? WithoutPassword[text].inspect : text.sub(%r{(://[^/:]*):.*}m, '\1:…').inspect
-        end
+        def shown(url) = WithoutPassword[url.to_s].inspect
 
         def of_class(url)
           url.nil? ? "nil" : "a #{url.class}"

@@ -9,7 +9,7 @@ module Heddle
     module Options
       BOOLEANS = {"true" => true, "1" => true, "yes" => true, "on" => true,
                   "false" => false, "0" => false, "no" => false, "off" => false}.freeze
-      SECRETS = %i[password tls server_public_key].freeze
+      SECRETS = %i[password sslpassword tls server_public_key].freeze
 
       # The checks of the options that every database has.
       COMMON = {timeout: :seconds, connect_timeout: :seconds, statement_cache: :statement_cache,

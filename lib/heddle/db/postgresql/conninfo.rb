@@ -72,7 +72,6 @@ module Heddle
             raise ArgumentError, "the URL has a % without two digits behind it: #{ENCODE}", cause: nil
           end
 
-          # The part before the last "@" may contain a password.
           def refuse(text)
             raise ArgumentError, "#{WithoutPassword[text].inspect} is no URL of PostgreSQL: #{ENCODE}", cause: nil
           end
