@@ -150,6 +150,28 @@ class PostgreSQLCancelTest < Minitest::Test
     end
   end
 
+  # The types of a result are looked up behind it: timeout: is for both together.
+  def test_one_limit_for_a_query_and_the_look_up_of_its_types
+    unknown = "c\0".b + [0, 0, 99_999, -1, -1, 0].pack("NnNnNn")
+    answer = Script.message("1") + Script.message("2") + Script.message("T", [1].pack("n") + unknown) +
+      Script.message("D", [1, 1].pack("nN") + "x") + Script.message("C", "SELECT 1\0") + Script.ready
+    asked = 0
+    play = lambda do |peer|
+      peer.welcome
+      2.times do
+        peer.request
+        asked += 1
+        sleep(0.7)
+        peer.raw(answer)
+      end
+    end
+    Script.play(play) do |server|
+      db = DB.connect(server.url, timeout: 1, connect_timeout: 20, kill_queries: false)
+      assert_raises(Heddle::DeadlineExceeded) { db.query("select c") }
+      assert_equal 2, asked
+    end
+  end
+
   def test_a_server_that_has_no_cancel
     without_key = Script.message("R", [0].pack("N")) + Script.ready
     scripted(welcome: without_key) do |server, cancels|

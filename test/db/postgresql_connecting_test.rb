@@ -95,9 +95,20 @@ class PostgreSQLConnectingTest < Minitest::Test
     paths = files.transform_values(&:path)
     url = postgresql.url_of("of_cert", sslmode: "verify-full", sslrootcert: postgresql.ca_file)
     connected(url, **paths) { |db| assert_equal "of_cert", db.query_value("select current_user::text") }
+    connected(url, **paths) { |db| cancelled_without(db, files.values) }
     assert_match(/pg_hba|certificate/, failure(DB::Error, url).message)
     error = failure(ArgumentError, url, sslcert: "/no/such", sslkey: "/x")
     assert_match(/sslcert: or sslkey:.*no.such/m, error.message)
+  end
+
+  # A program may give up its rights, or its files, once it is connected.
+  def cancelled_without(db, files)
+    files.each(&:unlink)
+    assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { db.query("select pg_sleep(30)") } }
+    connected(postgresql.url) do |watcher|
+      sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and usename = 'of_cert'"
+      wait_until(what: "the end of the query") { watcher.query_value(sleeping).zero? }
+    end
   end
 
   # libpq's prefer and allow: the other way is tried when the server's rules refuse the first.

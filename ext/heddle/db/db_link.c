@@ -121,9 +121,9 @@ void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
     link->busy = true;
     link->pending = 0;
     if (link->span == DEADLINE_NEVER) return;
-    deadline_t until = deadline_after(deadline_now(), link->span);
-    exchange->before = stream_bound(stream, until);
-    if (exchange->before < until) stream_bound(stream, exchange->before);
+    exchange->until = deadline_after(deadline_now(), link->span);
+    exchange->before = stream_bound(stream, exchange->until);
+    if (exchange->before < exchange->until) stream_bound(stream, exchange->until = exchange->before);
     exchange->bounded = true;
 }
 

@@ -69,7 +69,7 @@ struct db_exchange {
     bool unsent; // nothing was sent yet: what the body raises leaves the connection as it was
     // of db_link.c
     bool bounded, complete;
-    deadline_t before;
+    deadline_t before, until; // limits: around the exchange; its own, for what belongs to it and comes behind it
     void (*ended)(struct db_exchange *exchange);
 };
 

@@ -109,7 +109,7 @@ VALUE postgresql_exchange(struct db_exchange *exchange)
     link->text = false;
     link->request.length = 0;
     VALUE result = db_exchange_run(exchange, exchange_ended);
-    postgresql_settle(exchange->self);
+    postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
     RB_GC_GUARD(result);
     RB_GC_GUARD(exchange->self);
     return result;

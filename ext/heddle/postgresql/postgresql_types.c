@@ -320,6 +320,7 @@ struct settling {
     VALUE self, waiting;
     struct postgresql_link *link;
     bool suspended;
+    deadline_t before;
 };
 
 static VALUE settle(VALUE argument)
@@ -333,12 +334,13 @@ static VALUE settled(VALUE argument)
     const struct settling *settling = (const struct settling *)argument;
     struct postgresql_link *link = settling->link;
     link->settling = false;
+    if (!stream_is_closed(link->base.stream)) stream_bound(stream_of(link->base.stream), settling->before);
     link->suspended = settling->suspended; // the queries here were about other portals
     link->unknown_types = link->wanted_texts = link->server_texts = link->waiting = Qnil;
     return Qnil;
 }
 
-void postgresql_settle(VALUE self)
+void postgresql_settle(VALUE self, deadline_t until)
 {
     struct postgresql_link *link = postgresql_link_of(self);
     if (link->settling || link->base.owed || stream_is_closed(link->base.stream)) return;
@@ -346,6 +348,9 @@ void postgresql_settle(VALUE self)
     link->settling = true;
     struct settling settling = {
         .self = self, .waiting = taken(&link->waiting), .link = link, .suspended = link->suspended};
+    struct stream *stream = stream_of(link->base.stream);
+    settling.before = stream_bound(stream, until);
+    if (settling.before < until) stream_bound(stream, settling.before);
     rb_ensure(settle, (VALUE)&settling, settled, (VALUE)&settling);
     RB_GC_GUARD(settling.waiting);
 }

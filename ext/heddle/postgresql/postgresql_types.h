@@ -4,6 +4,8 @@
 #ifndef HEDDLE_POSTGRESQL_POSTGRESQL_TYPES_H
 #define HEDDLE_POSTGRESQL_POSTGRESQL_TYPES_H
 
+#include "deadline.h"
+
 #include <ruby.h>
 
 #include <stdbool.h>
@@ -82,8 +84,9 @@ VALUE postgresql_type_symbol(VALUE types, uint32_t oid);
 // The text that the server gave for a value; undef after noting that it is to be asked for.
 VALUE postgresql_server_text(struct postgresql_link *link, uint32_t oid, VALUE bytes);
 
-// Looks up types, and makes the values that waited for them. Does nothing while answers are owed.
-void postgresql_settle(VALUE self);
+// Looks up types, and makes the values that waited for them. Does nothing while answers are owed. The time of the
+// exchange behind which this is done limits it, too.
+void postgresql_settle(VALUE self, deadline_t until);
 
 void postgresql_types_init(void);
 void postgresql_types_classes(void);

@@ -14,20 +14,20 @@ module Heddle
         private_constant :SECONDS, :CODE
 
         class << self
-          # Never raises what the connection raises: the caller has an error of its own.
-          def send(settings, login)
+          # Raises nothing of what may go wrong: the caller has an error of its own.
+          def send(login)
             return unless login.process_id
 
-            Heddle.shield(SECONDS) { ask(settings, login) }
-          rescue Error, SystemCallError, SocketError, IOError, OpenSSL::SSL::SSLError, DeadlineExceeded
+            Heddle.shield(SECONDS) { ask(login) }
+          rescue
             nil
           end
 
           private
 
-          def ask(settings, login)
+          def ask(login)
             stream = login.home.open
-            return if login.tls? && !Login.tls(Link.new.open(stream, false), login.home, settings)
+            return if login.tls? && !login.encrypt(Link.new.open(stream, false), login.home)
 
             stream.write([12 + login.secret.bytesize, CODE, login.process_id].pack("NNN") + login.secret)
             stream.flush

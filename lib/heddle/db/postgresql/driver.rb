@@ -341,7 +341,7 @@ module Heddle
         def goodbye = "X\0\0\0\x04" # Terminate
 
         def stop_query
-          Cancel.send(@options, @login) if @options.fetch(:kill_queries, true)
+          Cancel.send(@login) if @options.fetch(:kill_queries, true)
         end
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -83,10 +83,11 @@ module Heddle
 
         # Asks for TLS, and begins it.
         #
-        # @param link [Link]
+        # @param link [Link] of this connection, or of one for its cancel
+        # @param server [Server]
         # @return [Boolean] whether the server has TLS
-        def self.tls(link, server, settings)
-          unless settings[:sslnegotiation] == :direct
+        def encrypt(link, server)
+          unless @settings[:sslnegotiation] == :direct
             link.write_bytes(TLS_REQUEST)
             case answer = link.read_byte
             when "S" then nil
@@ -96,8 +97,10 @@ module Heddle
             else raise ProtocolError, "#{server} answered a request for TLS with #{answer.inspect}: it is no PostgreSQL"
             end
           end
-          link.stream.start_tls(server.host, tls_options(settings))
-          speak_postgresql(link.stream.tls, server) if settings[:sslnegotiation] == :direct
+          # For a cancel, too, when the files may not be there any more.
+          @tls_options ||= Login.tls_options(@settings)
+          link.stream.start_tls(server.host, @tls_options)
+          Login.speak_postgresql(link.stream.tls, server) if @settings[:sslnegotiation] == :direct
           true
         end
 
@@ -109,7 +112,6 @@ module Heddle
           raise ProtocolError, "#{server} began TLS without agreeing on the protocol #{ALPN} (ALPN): " \
             "it is no PostgreSQL, or tls: does not offer #{ALPN}"
         end
-        private_class_method :speak_postgresql
 
         # @param error [OpenSSL::SSL::SSLError, SystemCallError]
         # @return [String, nil] what may help, for the message of an error before the server has said anything
@@ -177,7 +179,7 @@ module Heddle
 
         def start_tls
           @step = HANDSHAKE
-          @began = Login.tls(@link, @server, @settings)
+          @began = encrypt(@link, @server)
           return if @began || @encrypted.nil?
 
           refuse("has no TLS, which sslmode: #{@settings[:sslmode]} asks for")
