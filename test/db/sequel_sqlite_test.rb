@@ -44,7 +44,8 @@ class SequelSQLiteTest < Minitest::Test
     ["heddle-sqlite::memory:", "heddle-sqlite:/", {adapter: "heddle-sqlite"}].each do |memory|
       Sequel.connect(memory, keep_reference: false) do |db|
         items(db).insert(name: "a")
-        assert_equal [1, 1], [Array.new(3) { Thread.new { db[:items].count } }.map(&:value).uniq, db.pool.max_size].flatten
+        assert_equal [1], Array.new(3) { Thread.new { db[:items].count } }.map(&:value).uniq
+        assert_equal 1, db.pool.max_size
       end
     end
     reads = connect(readonly: true, foreign_keys: false, synchronous: :full, timeout: 7)
@@ -138,8 +139,10 @@ class SequelSQLiteTest < Minitest::Test
   def test_tasks_write_in_turn
     ds = items
     Heddle.run do
-      Array.new(20) { |n| Heddle.spawn { @db.transaction(mode: :immediate) { ds.insert(name: "n#{n}") && sleep(0.001) } } }
-        .each(&:value)
+      writers = Array.new(20) do |n|
+        Heddle.spawn { @db.transaction(mode: :immediate) { ds.insert(name: "n#{n}") && sleep(0.001) } }
+      end
+      writers.each(&:value)
     end
     assert_equal 20, ds.count
   end
