@@ -139,7 +139,8 @@ class SnippetsTest < Minitest::Test
     RUBY
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
-    "databases: Sequel 1" =>
+    "databases: Sequel on Heddle's own clients 1" => Reader.new("", "", "lamp\n"),
+    "databases: Sequel on other gems 1" =>
       Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
