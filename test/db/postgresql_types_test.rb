@@ -291,6 +291,21 @@ class PostgreSQLTypesTest < Minitest::Test
     end
   end
 
+  # An interval of a whole day is the time 00:00:00; the last time of a day is 24:00:00.
+  def test_the_end_of_a_day
+    day = value("time '24:00:00'")
+    hour = DB::Duration.parse("01:00:00")
+    assert_equal "24:00:00", day.to_s
+    @db.exec("create temporary table t (v time, w interval, x time[], y interval[])")
+    @db.exec("insert into t values (?, ?, ?, ?)", day, day, [day], [day, hour])
+    whole, one = PG::Interval.new(0, 0, 86_400_000_000), PG::Interval.new(0, 0, 3_600_000_000)
+    assert_equal [day, whole, [day], [whole, one]], @db.query_row("delete from t returning v, w, x, y")
+    assert_equal [day, Time.utc(2024, 1, 2)],
+      @db.query_row("select ?, timestamptz '2024-01-01 00:00:00Z' + ?", day, day)
+    [hour, day, hour].each { |time| @db.exec("insert into t (v) values (?)", time) } # kept statements, too
+    assert_equal [hour, hour, day], @db.query_list("select v from t order by v")
+  end
+
   def test_the_class_of_an_argument_says_its_type
     {1 => "integer", 2**40 => "bigint", 2**70 => "numeric", 1.5 => "double precision", true => "boolean",
      "x".b => "bytea", [1, 2**40] => "bigint[]", [1, 1.5] => "double precision[]", [2**70, 1] => "numeric[]",

@@ -17,18 +17,22 @@ module Heddle
         INT4 = 23
         FLOAT8 = 701
         DATE = 1082
+        TIME = 1083
         INTERVAL = 1186
         NUMERIC = 1700
         TIMESTAMPTZ = 1184
         INT4_VALUES = (-2**31..2**31 - 1)
         INT8_VALUES = (-2**63..2**63 - 1)
         # The type of an Array is that of its elements; strings have none, like a single one.
-        ARRAYS = {BOOL => 1000, BYTES => 1001, INT8 => 1016, INT4 => 1007, FLOAT8 => 1022, DATE => 1182,
+        ARRAYS = {BOOL => 1000, BYTES => 1001, INT8 => 1016, INT4 => 1007, FLOAT8 => 1022, DATE => 1182, TIME => 1183,
                   TIMESTAMPTZ => 1185, NUMERIC => 1231, INTERVAL => 1187}.freeze
         # Numbers of several types make an Array of the last of them.
         NUMBERS = [INT4, INT8, NUMERIC, FLOAT8].freeze
-        private_constant :ANY, :BOOL, :BYTES, :INT8, :INT4, :FLOAT8, :DATE, :INTERVAL, :NUMERIC, :TIMESTAMPTZ,
-          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS
+        # Durations of several types make an Array of intervals.
+        SPANS = [TIME, INTERVAL].freeze
+        END_OF_DAY = Duration.parse("24:00:00")
+        private_constant :ANY, :BOOL, :BYTES, :INT8, :INT4, :FLOAT8, :DATE, :TIME, :INTERVAL, :NUMERIC, :TIMESTAMPTZ,
+          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY
 
         class << self
           # @param value that is no nil, Integer, Float, true, false, String or Symbol
@@ -42,7 +46,7 @@ module Heddle
             when Time then [TIMESTAMPTZ, time(value, local)]
             when DateTime then [TIMESTAMPTZ, time(value.to_time, local)]
             when Date then [DATE, date(value)]
-            when Duration then [INTERVAL, "#{value.microseconds} microseconds"]
+            when Duration then duration(value)
             when Interval then [INTERVAL, value.to_s]
             when Array then array(value, local, number)
             when Hash then [ANY, json(value, number)]
@@ -67,6 +71,11 @@ module Heddle
             raise TypeError, "argument #{number} has a #{value.class}, which cannot be bound to a parameter: bind an " \
               "Integer, Float, BigDecimal, String, Symbol, true, false, nil, Date, Time, Duration, Array, Range, " \
               "Hash, IPAddr, or an object of a class that Heddle::DB::PostgreSQL.register_type(…, encode:) got"
+          end
+
+          # The server makes of an interval of 24 hours the time 00:00:00, but of the time 24:00:00 that interval.
+          def duration(value)
+            (value == END_OF_DAY) ? [TIME, value.to_s] : [INTERVAL, "#{value.microseconds} microseconds"]
           end
 
           def a_time?(value) = value.respond_to?(:acts_like?) && value.acts_like?(:time)
@@ -115,6 +124,7 @@ module Heddle
 
           def array_type(types)
             return ARRAYS.fetch(types.first, ANY) if types.one?
+            return ARRAYS.fetch(INTERVAL) if !types.empty? && (types - SPANS).empty?
             return ANY if types.empty? || !(types - NUMBERS).empty?
 
             ARRAYS.fetch(types.max_by { |type| NUMBERS.index(type) })
