@@ -9,6 +9,7 @@ namespace :test do
   # The tests that find most errors of memory and undefined behaviour in little time; bin/test runs them by
   # `rake test:sanitizers`.
   short = %w[
+    test/db/postgresql_hostile_answers_test.rb
     test/hazards/closed_behind_our_back_test.rb test/hazards/contract_io_test.rb test/hazards/interruptions_test.rb
     test/hazards/nested_fibers_test.rb test/loop/descriptor_reuse_test.rb test/loop/socket_methods_test.rb
     test/loop/timerfd_test.rb test/loop/two_fibers_on_one_descriptor_test.rb

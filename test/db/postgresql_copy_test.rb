@@ -374,7 +374,7 @@ class PostgreSQLCopyMemoryTest < Minitest::Test
     count = 0
     db.copy_out("copy c to stdout") { |_| count += 1 }
     assert_equal 30_000, count # 300 MB
-    assert_operator rss_kib - before, :<, 128 << 10
+    assert_operator rss_kib - before, :<, 192 << 10 # AddressSanitizer keeps freed memory for a while
   ensure
     db&.close
   end

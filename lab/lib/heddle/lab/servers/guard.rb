@@ -8,13 +8,17 @@ module Heddle
       # setpriv asks the kernel for a signal on the death of the parent (PR_SET_PDEATHSIG). The kernel means the
       # *thread* that forked, so every program is started by one thread that lives as long as the process.
       module Guard
+        # A library that is preloaded into this process (a sanitizer's) is not for the servers: postgres hangs with
+        # AddressSanitizer's.
+        CLEAN = {"LD_PRELOAD" => nil}.freeze
+
         @lock = Mutex.new
 
         class << self
           # Starts +argv+ with both outputs in the file +log+, as +user+ if given. Returns the pid.
           def spawn(env, argv, user:, signal:, log:)
             answer = Thread::Queue.new
-            requests << [answer, env, wrap(argv, user, signal), log]
+            requests << [answer, CLEAN.merge(env), wrap(argv, user, signal), log]
             result = answer.pop
             raise result if result.is_a?(Exception)
             result

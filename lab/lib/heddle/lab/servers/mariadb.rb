@@ -53,7 +53,7 @@ module Heddle
 
         def ready?
           File.exist?(socket) && system(
-            {"MYSQL_PWD" => PASSWORD}, @client, "--no-defaults", "--protocol=TCP", "-h", host,
+            {**Guard::CLEAN, "MYSQL_PWD" => PASSWORD}, @client, "--no-defaults", "--protocol=TCP", "-h", host,
             "-P", port.to_s, "-u", USER,
             "-e", "select 1", DATABASE, in: File::NULL, out: File::NULL, err: File::NULL
           )

@@ -64,8 +64,8 @@ module Heddle
 
         def ready?
           system(
-            {"PGPASSWORD" => PASSWORD, "PGCONNECT_TIMEOUT" => "2"}, @client, "-X", "-q", "-h", host, "-p", port.to_s,
-            "-U", USER, "-d", DATABASE, "-c", "select 1", in: File::NULL, out: File::NULL, err: File::NULL
+            {**Guard::CLEAN, "PGPASSWORD" => PASSWORD, "PGCONNECT_TIMEOUT" => "2"}, @client, "-X", "-q", "-h", host,
+            "-p", port.to_s, "-U", USER, "-d", DATABASE, "-c", "select 1", in: File::NULL, out: File::NULL, err: File::NULL
           )
         end
 
