@@ -65,7 +65,8 @@ module Heddle
         def ready?
           system(
             {**Guard::CLEAN, "PGPASSWORD" => PASSWORD, "PGCONNECT_TIMEOUT" => "2"}, @client, "-X", "-q", "-h", host,
-            "-p", port.to_s, "-U", USER, "-d", DATABASE, "-c", "select 1", in: File::NULL, out: File::NULL, err: File::NULL
+            "-p", port.to_s, "-U", USER, "-d", DATABASE, "-c", "select 1",
+            in: File::NULL, out: File::NULL, err: File::NULL
           )
         end
 
