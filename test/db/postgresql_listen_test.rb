@@ -298,6 +298,12 @@ module PostgreSQLListenSuite
       assert_equal [0, false, false], [db.transaction_depth, db.in_transaction?, db.needs_rollback?]
       assert_raises(KeyError) { db.transaction { db.exec("insert into noisy values (2)") } }
       assert_equal 2, db.query_value("select count(*) from noisy")
+      # Not even an error that says so makes it run twice.
+      db.on_notice { raise Heddle::DB::SerializationFailure, "of another connection" }
+      assert_raises(Heddle::DB::SerializationFailure) do
+        db.transaction(retry: 3) { db.exec("insert into noisy values (3)") }
+      end
+      assert_equal 3, db.query_value("select count(*) from noisy")
     end
   end
 end

@@ -43,7 +43,8 @@ module Heddle
         begin
           managed_transaction(isolation: isolation, read_only: read_only, deferrable: deferrable) { yield self }
         rescue ServerError => error
-          raise unless error.retryable? && tries > 0
+          # A handler of notices may raise such an error behind the commit.
+          raise unless error.retryable? && tries > 0 && !@committed
 
           tries -= 1
           retry
@@ -102,6 +103,7 @@ module Heddle
 
       def initialize_transactions
         @frames = []
+        @committed = false
         forget_failure
         @holder = nil
         @pool = nil
@@ -148,6 +150,7 @@ module Heddle
         end
 
         forget_failure
+        @committed = false
         @frames << frame
         @holder = Transactions.holder
         @pool&.enter(@holder, self)
@@ -177,7 +180,12 @@ module Heddle
             note(@driver.release_savepoint(frame.savepoint), "release savepoint").tap { @frames.pop }
           end
         else
-          control("commit") { note(@driver.commit, "commit").tap { drop_frames } }
+          control("commit") do
+            note(@driver.commit, "commit").tap do
+              @committed = true
+              drop_frames
+            end
+          end
         end
       end
 
