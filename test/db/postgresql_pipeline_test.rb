@@ -174,6 +174,22 @@ module PostgreSQLPipelineSuite
     end
   end
 
+  # Their text says where it ends, which statements and parameters it has: as this session of the server reads it.
+  def test_strings_with_backslashes
+    with_db(parameters: {"standard_conforming_strings" => "off", "escape_string_warning" => "off"}) do |db|
+      assert_equal [["it's ?", 1]], db.query("select 'it\\'s ?', ?::int", 1).rows
+      assert_equal [["it's :name", 1]], db.query("select 'it\\'s :name', :name::int", name: 1).rows
+      assert_equal [["'; commit; --"]], db.transaction { db.query("select '\\'; commit; --'").rows }
+      assert_raises(Heddle::DB::TransactionError) { db.transaction { db.query("select '\\'', 1; commit; --'") } }
+      error = assert_raises(Heddle::DB::ServerError) { db.query("select '\\'?', ?::int, nope", 1) }
+      assert_equal "nope", error.sql[error.position - 1..]
+      db.query("create temporary table c (t text)")
+      assert_equal(1, db.copy_in("copy c from stdin (null '\\'', format csv, escape '\\\\')") { |copy| copy << [nil] })
+      db.query("set standard_conforming_strings = on")
+      assert_equal [["\\", 1]], db.query("select '\\', ?::int", 1).rows
+    end
+  end
+
   def test_empty_texts
     with_db do |db|
       ["", " ", ";", "-- nothing", "/* nothing */;;"].each do |sql|

@@ -26,6 +26,21 @@ static VALUE set_textual(VALUE self, VALUE textual)
     return textual;
 }
 
+/* @api private link.note_setting(name, value): what the server said while logging in */
+static VALUE note_setting(VALUE self, VALUE name, VALUE value)
+{
+    StringValue(name);
+    StringValue(value);
+    postgresql_note_setting(postgresql_link_of(self), name, value);
+    return self;
+}
+
+/* @api private link.backslashes? -> true or false. Whether they are active in '…' */
+static VALUE backslashes_p(VALUE self)
+{
+    return postgresql_link_of(self)->backslashes ? Qtrue : Qfalse;
+}
+
 /* @api private link.textual? -> true or false */
 static VALUE textual_p(VALUE self)
 {
@@ -459,6 +474,8 @@ void postgresql_commands_init(void)
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);
+    rb_define_method(link, "note_setting", note_setting, 2);
+    rb_define_method(link, "backslashes?", backslashes_p, 0);
     rb_define_method(link, "tag=", set_tag, 1);
     rb_define_method(link, "skip_names", skip_names, 1);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);

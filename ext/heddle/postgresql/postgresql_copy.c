@@ -46,18 +46,18 @@ static bool is_word(const struct pg_sql_scan *scan, const char *word)
            strncasecmp((const char *)scan->text.at, word, scan->text.length) == 0;
 }
 
-/* @api private Link.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT */
-static VALUE copy_options(VALUE klass, VALUE sql)
+/* @api private link.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT */
+static VALUE copy_options(VALUE self, VALUE sql)
 {
-    (void)klass;
-    StringValue(sql);
+    bool backslashes = postgresql_link_of(self)->backslashes;
+    sql = postgresql_sql_string(sql);
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     VALUE options = rb_ary_new();
     struct pg_sql_scan scan;
     bool behind = false;
     size_t depth = 0;
     bool direction = false; // the word before is FROM or TO
-    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), false); pg_sql_next(&scan) != PG_SQL_END;) {
+    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes); pg_sql_next(&scan) != PG_SQL_END;) {
         if (behind) rb_ary_push(options, rb_utf8_str_new((const char *)scan.text.at, (long)scan.text.length));
         if (scan.token == PG_SQL_OPEN) depth++;
         if (scan.token == PG_SQL_CLOSE && depth > 0) depth--;
@@ -164,8 +164,7 @@ static VALUE start_body(struct db_exchange *exchange)
 /* @api private link.start_copy(sql, into) -> [columns, binary] or an error */
 static VALUE start_copy(VALUE self, VALUE sql, VALUE into)
 {
-    StringValue(sql);
-    return postgresql_exchange_with(self, start_body, rb_str_new_frozen(sql), into);
+    return postgresql_exchange_with(self, start_body, postgresql_sql_string(sql), into);
 }
 
 static uint8_t byte_of(VALUE hash, const char *name, uint8_t usual)
@@ -210,7 +209,7 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
 
 void postgresql_copy_init(void)
 {
-    rb_define_singleton_method(postgresql_cLink, "copy_options", copy_options, 1);
+    rb_define_method(postgresql_cLink, "copy_options", copy_options, 1);
     rb_define_method(postgresql_cLink, "start_copy", start_copy, 2);
     postgresql_copy_in_init();
     postgresql_copy_out_init();

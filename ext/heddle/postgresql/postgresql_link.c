@@ -175,6 +175,16 @@ static void keep(VALUE *list, VALUE value)
     rb_ary_push(*list, value);
 }
 
+void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value)
+{
+    static const char strings[] = "standard_conforming_strings";
+    rb_hash_aset(link->settings, name, value);
+    if (RSTRING_LEN(name) == sizeof(strings) - 1 && memcmp(RSTRING_PTR(name), strings, sizeof(strings) - 1) == 0)
+        link->backslashes = RSTRING_LEN(value) == 3 && memcmp(RSTRING_PTR(value), "off", 3) == 0;
+    RB_GC_GUARD(name);
+    RB_GC_GUARD(value);
+}
+
 // True for messages that may come at any time, which are dealt with here.
 static bool is_aside(struct postgresql_link *link, struct pg_message message)
 {
@@ -195,7 +205,7 @@ static bool is_aside(struct postgresql_link *link, struct pg_message message)
         struct pg_span name, value;
         if (!pg_parameter_status(message.p, message.end, &name, &value))
             db_link_violated(&link->base, "sent a malformed setting");
-        rb_hash_aset(link->settings, postgresql_utf8(name), postgresql_utf8(value));
+        postgresql_note_setting(link, postgresql_utf8(name), postgresql_utf8(value));
         return true;
     }
     default:

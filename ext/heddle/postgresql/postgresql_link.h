@@ -48,14 +48,15 @@ struct postgresql_link {
     uint32_t names;       // statements that were ever prepared
     char tag[17];         // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
-    bool noticing;  // notices are kept
-    bool local;     // times are in the time zone of this process, not in UTC
-    bool text;      // the answer to a simple Query, whose values come as text
-    bool textual;   // for a library that reads the server's texts: see textual=
-    bool in_copy;   // COPY FROM STDIN: the server waits for data
-    bool copy_out;  // COPY TO STDOUT: rows are coming
-    bool suspended; // the portal that was executed last has more rows
-    bool settling;  // types are being looked up
+    bool noticing;    // notices are kept
+    bool local;       // times are in the time zone of this process, not in UTC
+    bool text;        // the answer to a simple Query, whose values come as text
+    bool backslashes; // are active in '…', too: standard_conforming_strings is off
+    bool textual;     // for a library that reads the server's texts: see textual=
+    bool in_copy;     // COPY FROM STDIN: the server waits for data
+    bool copy_out;    // COPY TO STDOUT: rows are coming
+    bool suspended;   // the portal that was executed last has more rows
+    bool settling;    // types are being looked up
 };
 
 extern VALUE postgresql_cLink, postgresql_cColumns, postgresql_cPrepared;
@@ -80,6 +81,9 @@ enum postgresql_arrived {
     POSTGRESQL_GONE     // the server has closed the connection
 };
 enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
+
+// Keeps what the server says of itself.
+void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value);
 
 // The same without keeping anything: while logging in.
 struct pg_message postgresql_any_message(struct postgresql_link *link);

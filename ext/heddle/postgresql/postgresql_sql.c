@@ -17,11 +17,11 @@ VALUE postgresql_sql_string(VALUE sql)
     return rb_str_new_frozen(string);
 }
 
-static VALUE textual_sql(VALUE sql, uint32_t *parameters)
+static VALUE textual_sql(VALUE sql, bool backslashes, uint32_t *parameters)
 {
     struct pg_sql parsed;
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
+    pg_sql_analyse(p, p + RSTRING_LEN(sql), backslashes, &parsed);
     *parameters = parsed.highest;
     return sql;
 }
@@ -29,8 +29,8 @@ static VALUE textual_sql(VALUE sql, uint32_t *parameters)
 VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters)
 {
     sql = postgresql_sql_string(sql);
-    if (link->textual) return textual_sql(sql, parameters);
-    struct pg_sql_rewriting rewriting = {0};
+    if (link->textual) return textual_sql(sql, link->backslashes, parameters);
+    struct pg_sql_rewriting rewriting = {.backslashes = link->backslashes};
     size_t begin = link->request.length;
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     postgresql_check(pg_sql_rewrite(&link->request, p, p + RSTRING_LEN(sql), &rewriting));
@@ -87,17 +87,17 @@ static int weight_of(const char *kind)
     return weight;
 }
 
-/* @api private Link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
+/* @api private link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
  * at least :session: they cannot be prepared. */
-static VALUE kind_of(VALUE klass, VALUE sql)
+static VALUE kind_of(VALUE self, VALUE sql)
 {
-    (void)klass;
+    bool backslashes = postgresql_link_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql_scan scan;
     struct pg_sql_statement statement;
     const char *kind = NULL;
-    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), false); pg_sql_next_statement(&scan, &statement);) {
+    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes); pg_sql_next_statement(&scan, &statement);) {
         const char *name = kind_name(statement.kind);
         if (statement.session && weight_of(name) < weight_of("session")) name = "session";
         if (!kind) {
@@ -111,26 +111,26 @@ static VALUE kind_of(VALUE klass, VALUE sql)
     return ID2SYM(rb_intern(kind ? kind : kind_name(PG_SQL_ANYTHING)));
 }
 
-/* @api private Link.statements(sql) -> Integer */
-static VALUE statements(VALUE klass, VALUE sql)
+/* @api private link.statements(sql) -> Integer */
+static VALUE statements(VALUE self, VALUE sql)
 {
-    (void)klass;
+    bool backslashes = postgresql_link_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql parsed;
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
+    pg_sql_analyse(p, p + RSTRING_LEN(sql), backslashes, &parsed);
     RB_GC_GUARD(sql);
     return UINT2NUM(parsed.statements);
 }
 
-/* @api private Link.select?(sql) -> true or false: whether a cursor can be declared for it */
-static VALUE select_p(VALUE klass, VALUE sql)
+/* @api private link.select?(sql) -> true or false: whether a cursor can be declared for it */
+static VALUE select_p(VALUE self, VALUE sql)
 {
-    (void)klass;
+    bool backslashes = postgresql_link_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql parsed;
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), false, &parsed);
+    pg_sql_analyse(p, p + RSTRING_LEN(sql), backslashes, &parsed);
     RB_GC_GUARD(sql);
     return parsed.kind == PG_SQL_SELECT && parsed.statements == 1 ? Qtrue : Qfalse;
 }
@@ -146,21 +146,21 @@ static long characters(const uint8_t *p, const uint8_t *end)
     return count;
 }
 
-/* @api private Link.position(sql, position) -> Integer. The position, in characters from 1, in the text that the server
+/* @api private link.position(sql, position) -> Integer. The position, in characters from 1, in the text that the server
  * got, as one in `sql`: a ? became $1, ?? became ?. */
-static VALUE position(VALUE klass, VALUE sql, VALUE place)
+static VALUE position(VALUE self, VALUE sql, VALUE place)
 {
-    (void)klass;
+    bool backslashes = postgresql_link_of(self)->backslashes;
     StringValue(sql);
     long wanted = NUM2LONG(place) - 1, longer = 0;
     const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql);
     struct pg_sql parsed;
-    pg_sql_analyse(start, end, false, &parsed);
+    pg_sql_analyse(start, end, backslashes, &parsed);
     if (parsed.native) return place;
     struct pg_sql_scan scan;
     const uint8_t *counted = start;
     long here = 0; // characters up to there
-    pg_sql_begin(&scan, start, end, false);
+    pg_sql_begin(&scan, start, end, backslashes);
     for (enum pg_sql_token token; (token = pg_sql_next(&scan)) != PG_SQL_END;) {
         if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION) continue;
         long length = 1;
@@ -176,16 +176,16 @@ static VALUE position(VALUE klass, VALUE sql, VALUE place)
     return LONG2NUM(wanted - longer + 1);
 }
 
-/* @api private Link.placeholders(sql) -> Array of [name or nil, offset, length] of each ?, ?? and :name, in bytes. nil
+/* @api private link.placeholders(sql) -> Array of [name or nil, offset, length] of each ?, ?? and :name, in bytes. nil
    if the text has the server's own placeholders or does not end. */
-static VALUE placeholders(VALUE klass, VALUE sql)
+static VALUE placeholders(VALUE self, VALUE sql)
 {
-    (void)klass;
+    bool backslashes = postgresql_link_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
     VALUE found = rb_ary_new();
     const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql_scan scan;
-    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), false);
+    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), backslashes);
     enum pg_sql_token token;
     while ((token = pg_sql_next(&scan)) != PG_SQL_END) {
         if (scan.native || scan.unterminated) return Qnil;
@@ -202,9 +202,9 @@ static VALUE placeholders(VALUE klass, VALUE sql)
 void postgresql_sql_init(void)
 {
     VALUE link = postgresql_cLink;
-    rb_define_singleton_method(link, "kind_of", kind_of, 1);
-    rb_define_singleton_method(link, "statements", statements, 1);
-    rb_define_singleton_method(link, "select?", select_p, 1);
-    rb_define_singleton_method(link, "position", position, 2);
-    rb_define_singleton_method(link, "placeholders", placeholders, 1);
+    rb_define_method(link, "kind_of", kind_of, 1);
+    rb_define_method(link, "statements", statements, 1);
+    rb_define_method(link, "select?", select_p, 1);
+    rb_define_method(link, "position", position, 2);
+    rb_define_method(link, "placeholders", placeholders, 1);
 }

@@ -14,18 +14,21 @@ module Heddle
         UTF8 = /\A(?:utf-?8|unicode)\z/i
         private_constant :NAMES, :ESCAPES, :STRING, :UTF8
 
+        # @param link [Link]
         # @param sql [String]
         # @return [Hash{Symbol => Object}] format: (:text or :csv; the server tells of :binary), and delimiter:, null:,
         #   quote:, escape: if the statement has them, and encoding: unless it is UTF-8
         # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
         #   be read as other rows
-        def self.of(sql) = new(Link.copy_options(sql)).options
+        def self.of(link, sql) = new(link.copy_options(sql), link.backslashes?).options
 
         # @return [Hash{Symbol => Object}]
         attr_reader :options
 
-        def initialize(tokens)
+        # @param backslashes [Boolean] whether they are active in '…'
+        def initialize(tokens, backslashes)
           @options = {format: :text}
+          @backslashes = backslashes
           # The condition of a WHERE is about rows.
           tokens = tokens.take_while { |token| token != ";" && !token.casecmp?("where") }
           list = tokens.index("(") || tokens.size
@@ -83,7 +86,7 @@ module Heddle
         # Of a string, or of a word or number that stands for one.
         def text(name, token)
           case token
-          when /\A'(.*)'\z/m then $1.gsub("''", "'")
+          when /\A'(.*)'\z/m then @backslashes ? unescaped($1.gsub("''", "'")) : $1.gsub("''", "'")
           when /\A[eE]'(.*)'\z/m then unescaped($1.gsub("''", "'"))
           when /\A(\$\w*\$)(.*)\1\z/m then $2
           when STRING then unreadable(name)

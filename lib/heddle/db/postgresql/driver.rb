@@ -63,14 +63,14 @@ module Heddle
         # ---- statements
 
         def kind(sql)
-          kind = Link.kind_of(sql)
+          kind = @link.kind_of(sql)
           refuse_copy(kind) if kind == :copy_in || kind == :copy_out
           @touched = true unless kind == :plain || kind == :commit
           kind
         end
 
         def placeholders(sql)
-          Link.placeholders(sql) || raise(ArgumentError, "this statement has parameters such as $1, or a text " \
+          @link.placeholders(sql) || raise(ArgumentError, "this statement has parameters such as $1, or a text " \
             "without its end: write all its parameters as :name, or as ? for values and lists: #{sql}")
         end
 
@@ -80,7 +80,7 @@ module Heddle
 
         # Several statements go by a simple Query: one transaction, whose results follow one another.
         def query(sql, arguments)
-          return @link.run_text(sql) if arguments.empty? && sql.include?(";") && Link.statements(sql) > 1
+          return @link.run_text(sql) if arguments.empty? && sql.include?(";") && @link.statements(sql) > 1
 
           @link.run_new(sql, arguments)
         end
@@ -122,7 +122,7 @@ module Heddle
           return if @link.textual?
           return unless error.position && error.sql.include?("?")
 
-          error.shift(error.position - Link.position(error.sql.encode(Encoding::UTF_8), error.position))
+          error.shift(error.position - @link.position(error.sql.encode(Encoding::UTF_8), error.position))
         rescue EncodingError
           nil
         end
@@ -361,12 +361,12 @@ module Heddle
         end
 
         def started_copy(sql, kind, raw = false)
-          unless Link.kind_of(sql) == kind && Link.statements(sql) == 1
+          unless @link.kind_of(sql) == kind && @link.statements(sql) == 1
             raise ArgumentError, "#{kind} takes one COPY … #{(kind == :copy_in) ? "FROM STDIN" : "TO STDOUT"}, " \
               "not: #{sql}"
           end
 
-          options = CopyOptions.of(sql)
+          options = CopyOptions.of(@link, sql)
           if kind == :copy_out && options[:encoding] && !raw
             raise ArgumentError, "the rows of this COPY are in an encoding of its own: leave the statement's " \
               "encoding out, or take their bytes (raw: true)"
@@ -397,7 +397,7 @@ module Heddle
 
         # Not inside a transaction, where a portal would end with its statement.
         def open_held(sql, arguments)
-          unless Link.select?(sql)
+          unless @link.select?(sql)
             result = query(sql, arguments)
             return result if result.is_a?(ServerError)
 

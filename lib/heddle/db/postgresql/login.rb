@@ -340,7 +340,7 @@ module Heddle
         def note_setting(payload)
           name, value, rest = payload.split("\0", -1)
           unexpected("S") unless rest == ""
-          @link.settings.store(*[name, value].map { |text| Link.harmless(text) })
+          @link.note_setting(Link.harmless(name), Link.harmless(value))
         end
 
         # The next message that is no notice.
