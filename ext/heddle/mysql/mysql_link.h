@@ -9,6 +9,7 @@
 #include "heddle.h"
 
 #include "db/db_link.h"
+#include "db/db_result.h"
 #include "wire/wire_mysql_rows.h"
 
 #include <ruby/encoding.h>

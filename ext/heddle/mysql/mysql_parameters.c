@@ -282,17 +282,10 @@ void mysql_parameters_init(void)
     id_microseconds = rb_intern("microseconds");
 }
 
-static VALUE keep(const char *name)
-{
-    VALUE klass = rb_path2class(name);
-    rb_gc_register_mark_object(klass);
-    return klass;
-}
-
 void mysql_parameters_classes(void)
 {
-    cDate = keep("Date");
-    cDateTime = keep("DateTime");
-    cBigDecimal = keep("BigDecimal");
-    cDuration = keep("Heddle::DB::Duration");
+    cDate = db_class("Date");
+    cDateTime = db_class("DateTime");
+    cBigDecimal = db_class("BigDecimal");
+    cDuration = db_class("Heddle::DB::Duration");
 }

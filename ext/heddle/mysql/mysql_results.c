@@ -5,8 +5,8 @@
 enum { ROWS_GATHERED = 64 };
 
 VALUE mysql_cPrepared;
-static VALUE cResult, eServerError, error_classes;
-static ID id_columns, id_rows, id_affected, id_last_id, id_warnings, id_following, id_code, id_state;
+static VALUE error_classes;
+static ID id_code, id_state;
 
 // ---- prepared statements
 
@@ -105,12 +105,12 @@ static bool can(const struct mysql_link *link, uint64_t capability)
 }
 
 // MySQL uses one code (1290) for all start options that forbid something.
-static VALUE error_class(int code, VALUE message)
+static VALUE class_key(int code, VALUE message)
 {
     if (code == 1290 && !strstr(StringValueCStr(message), "read-only") &&
         !strstr(StringValueCStr(message), "read_only"))
-        return eServerError;
-    return rb_hash_lookup2(error_classes, INT2FIX(code), eServerError);
+        return Qnil;
+    return INT2FIX(code);
 }
 
 VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
@@ -120,7 +120,7 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
         db_link_violated(&link->base, "sent a malformed error");
     VALUE state = server_text((const char *)error.state.at, error.state.length, rb_utf8_encoding());
     VALUE message = server_text((const char *)error.message.at, error.message.length, link->encoding);
-    VALUE value = rb_exc_new_str(error_class(error.code, message), message);
+    VALUE value = db_server_error(error_classes, class_key(error.code, message), message);
     rb_ivar_set(value, id_code, INT2FIX(error.code));
     rb_ivar_set(value, id_state, state);
     return value;
@@ -266,13 +266,9 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
 
 static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
 {
-    VALUE result = rb_obj_alloc(cResult);
-    rb_ivar_set(result, id_columns, shape);
-    rb_ivar_set(result, id_rows, rows);
-    rb_ivar_set(result, id_affected, ULL2NUM(ok->affected));
-    // Variables that most results do not need stay undefined: Ruby 3.1 keeps three variables in the object itself.
-    if (ok->last_id) rb_ivar_set(result, id_last_id, ULL2NUM(ok->last_id));
-    if (ok->warnings) rb_ivar_set(result, id_warnings, INT2FIX(ok->warnings));
+    VALUE result = db_result_new(shape, rows, ULL2NUM(ok->affected));
+    if (ok->last_id) db_result_set_last_id(result, ULL2NUM(ok->last_id));
+    if (ok->warnings) db_result_set_warnings(result, INT2FIX(ok->warnings));
     return result;
 }
 
@@ -332,11 +328,11 @@ VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text)
     VALUE first = 0, last = 0;
     do {
         VALUE result = read_one(link, last ? NULL : known, text);
-        if (rb_obj_class(result) != cResult) { // results before an error are of no use
+        if (!db_is_result(result)) { // results before an error are of no use
             mysql_reply_end(link);
             return result;
         }
-        if (last) rb_ivar_set(last, id_following, result);
+        if (last) db_result_set_following(last, result);
         if (!first) first = result;
         last = result;
     } while (link->status & MYSQL_MORE_RESULTS);
@@ -357,12 +353,6 @@ VALUE mysql_read_fetched(struct mysql_link *link, VALUE shape)
 
 void mysql_results_init(void)
 {
-    id_columns = rb_intern("@shape");
-    id_rows = rb_intern("@rows");
-    id_affected = rb_intern("@affected_rows");
-    id_last_id = rb_intern("@last_insert_id");
-    id_warnings = rb_intern("@warnings");
-    id_following = rb_intern("@following");
     id_code = rb_intern("@code");
     id_state = rb_intern("@sql_state");
     mysql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::MySQL"), "Prepared", rb_cObject);
@@ -378,10 +368,7 @@ void mysql_results_init(void)
 
 void mysql_results_classes(void)
 {
-    cResult = rb_path2class("Heddle::DB::Result");
-    eServerError = rb_path2class("Heddle::DB::ServerError");
-    rb_gc_register_mark_object(cResult);
-    rb_gc_register_mark_object(eServerError);
+    db_result_classes();
     error_classes = rb_const_get(rb_path2class("Heddle::DB::MySQL"), rb_intern("ERROR_CLASSES"));
     rb_gc_register_mark_object(error_classes);
 }

@@ -331,8 +331,6 @@ void mysql_values_init(void)
 
 void mysql_values_classes(void)
 {
-    cDate = rb_path2class("Date");
-    cDuration = rb_path2class("Heddle::DB::Duration");
-    rb_gc_register_mark_object(cDate);
-    rb_gc_register_mark_object(cDuration);
+    cDate = db_class("Date");
+    cDuration = db_class("Heddle::DB::Duration");
 }

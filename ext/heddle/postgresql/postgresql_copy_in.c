@@ -36,10 +36,7 @@ static VALUE text_of(const struct postgresql_copy *copy, VALUE value, long numbe
         return rb_str_encode(value, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
     }
     if (RB_FLOAT_TYPE_P(value) || RB_INTEGER_TYPE_P(value)) return rb_obj_as_string(value);
-    if (NIL_P(mParameters)) {
-        mParameters = rb_path2class("Heddle::DB::PostgreSQL::Parameters");
-        rb_gc_register_mark_object(mParameters);
-    }
+    if (NIL_P(mParameters)) mParameters = db_class("Heddle::DB::PostgreSQL::Parameters");
     VALUE local = postgresql_link_of(copy->link)->local ? Qtrue : Qfalse;
     VALUE pair = rb_funcall(mParameters, id_convert, 3, value, local, LONG2NUM(number));
     Check_Type(pair, T_ARRAY);

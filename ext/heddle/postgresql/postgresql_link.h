@@ -9,6 +9,7 @@
 #include "heddle.h"
 
 #include "db/db_link.h"
+#include "db/db_result.h"
 #include "postgresql/postgresql_types.h"
 #include "wire/wire_postgresql.h"
 #include "wire/wire_postgresql_requests.h"

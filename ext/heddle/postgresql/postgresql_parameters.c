@@ -178,6 +178,5 @@ void postgresql_parameters_init(void)
 
 void postgresql_parameters_classes(void)
 {
-    mParameters = rb_path2class("Heddle::DB::PostgreSQL::Parameters");
-    rb_gc_register_mark_object(mParameters);
+    mParameters = db_class("Heddle::DB::PostgreSQL::Parameters");
 }

@@ -4,8 +4,7 @@
 #include <string.h>
 
 VALUE postgresql_cPrepared;
-static VALUE cResult, eServerError, error_classes;
-static ID id_columns, id_rows, id_affected, id_following;
+static VALUE error_classes;
 
 // ---- prepared statements
 
@@ -150,7 +149,7 @@ VALUE postgresql_error_value(struct pg_message message)
     VALUE state = rb_utf8_str_new(NULL, 0), said = state;
     if (pg_error_field(message.p, message.end, PG_ERROR_SQLSTATE, &span)) state = postgresql_text(span);
     if (pg_error_field(message.p, message.end, PG_ERROR_MESSAGE, &span)) said = postgresql_text(span);
-    VALUE error = rb_exc_new_str(rb_hash_lookup2(error_classes, state, eServerError), said);
+    VALUE error = db_server_error(error_classes, state, said);
     rb_ivar_set(error, rb_intern("@sql_state"), state);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (pg_error_field(message.p, message.end, texts[i].field, &span))
@@ -168,15 +167,6 @@ VALUE postgresql_error_value(struct pg_message message)
 }
 
 // ---- replies
-
-static VALUE result_new(VALUE shape, VALUE rows, uint64_t affected)
-{
-    VALUE result = rb_obj_alloc(cResult);
-    rb_ivar_set(result, id_columns, shape);
-    rb_ivar_set(result, id_rows, rows);
-    rb_ivar_set(result, id_affected, ULL2NUM(affected));
-    return result;
-}
 
 static void describe_parameters(struct postgresql_link *link, struct pg_message message, VALUE prepared)
 {
@@ -222,11 +212,11 @@ static bool is_fatal(struct pg_message message)
 // Ends the result that is being read, if there is one.
 static void end_result(struct reply *reply, uint64_t affected)
 {
-    VALUE result = result_new(reply->shape, reply->rows, affected);
+    VALUE result = db_result_new(reply->shape, reply->rows, ULL2NUM(affected));
     if (reply->each) {
         rb_ary_push(reply->each, result);
     } else {
-        if (reply->last) rb_ivar_set(reply->last, id_following, result);
+        if (reply->last) db_result_set_following(reply->last, result);
         if (!reply->first) reply->first = result;
         reply->last = result;
     }
@@ -335,7 +325,7 @@ VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE p
     RB_GC_GUARD(reply.prepared);
     RB_GC_GUARD(reply.error);
     if (reply.error) return reply.error;
-    return reply.first ? reply.first : result_new(Qnil, Qnil, 0);
+    return reply.first ? reply.first : db_result_new(Qnil, Qnil, INT2FIX(0));
 }
 
 VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error)
@@ -356,10 +346,6 @@ VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE 
 
 void postgresql_results_init(void)
 {
-    id_columns = rb_intern("@shape");
-    id_rows = rb_intern("@rows");
-    id_affected = rb_intern("@affected_rows");
-    id_following = rb_intern("@following");
     postgresql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::PostgreSQL"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(postgresql_cPrepared);
     rb_undef_alloc_func(postgresql_cPrepared);
@@ -372,10 +358,7 @@ void postgresql_results_init(void)
 
 void postgresql_results_classes(void)
 {
-    cResult = rb_path2class("Heddle::DB::Result");
-    eServerError = rb_path2class("Heddle::DB::ServerError");
-    rb_gc_register_mark_object(cResult);
-    rb_gc_register_mark_object(eServerError);
+    db_result_classes();
     error_classes = rb_const_get(rb_path2class("Heddle::DB::PostgreSQL"), rb_intern("ERROR_CLASSES"));
     rb_gc_register_mark_object(error_classes);
 }

@@ -386,6 +386,5 @@ void postgresql_types_init(void)
 
 void postgresql_types_classes(void)
 {
-    mTypes = rb_path2class("Heddle::DB::PostgreSQL::Types");
-    rb_gc_register_mark_object(mTypes);
+    mTypes = db_class("Heddle::DB::PostgreSQL::Types");
 }

@@ -435,17 +435,10 @@ void postgresql_values_init(void)
     postgresql_values_nested_init();
 }
 
-VALUE postgresql_value_class(const char *name)
-{
-    VALUE found = rb_path2class(name);
-    rb_gc_register_mark_object(found);
-    return found;
-}
-
 void postgresql_values_classes(void)
 {
-    mValues = postgresql_value_class("Heddle::DB::PostgreSQL::Values");
-    cDuration = postgresql_value_class("Heddle::DB::Duration");
+    mValues = db_class("Heddle::DB::PostgreSQL::Values");
+    cDuration = db_class("Heddle::DB::Duration");
     postgresql_values_time_classes();
     postgresql_values_geometry_classes();
     postgresql_values_nested_classes();

@@ -34,9 +34,6 @@ VALUE postgresql_text_value(struct pg_span span);
 // The Float that prints like the server's number.
 VALUE postgresql_float4_value(float number);
 
-// A class that is kept for ever.
-VALUE postgresql_value_class(const char *name);
-
 // ---- postgresql_values_time.c
 
 VALUE postgresql_date_value(int32_t days);

@@ -50,11 +50,11 @@ VALUE postgresql_geometry_value(const struct postgresql_reading *reading, struct
 
 void postgresql_values_geometry_classes(void)
 {
-    cPoint = postgresql_value_class("Heddle::DB::PostgreSQL::Point");
-    cLine = postgresql_value_class("Heddle::DB::PostgreSQL::Line");
-    cLineSegment = postgresql_value_class("Heddle::DB::PostgreSQL::LineSegment");
-    cBox = postgresql_value_class("Heddle::DB::PostgreSQL::Box");
-    cPath = postgresql_value_class("Heddle::DB::PostgreSQL::Path");
-    cPolygon = postgresql_value_class("Heddle::DB::PostgreSQL::Polygon");
-    cCircle = postgresql_value_class("Heddle::DB::PostgreSQL::Circle");
+    cPoint = db_class("Heddle::DB::PostgreSQL::Point");
+    cLine = db_class("Heddle::DB::PostgreSQL::Line");
+    cLineSegment = db_class("Heddle::DB::PostgreSQL::LineSegment");
+    cBox = db_class("Heddle::DB::PostgreSQL::Box");
+    cPath = db_class("Heddle::DB::PostgreSQL::Path");
+    cPolygon = db_class("Heddle::DB::PostgreSQL::Polygon");
+    cCircle = db_class("Heddle::DB::PostgreSQL::Circle");
 }

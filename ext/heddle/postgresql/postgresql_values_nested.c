@@ -131,5 +131,5 @@ void postgresql_values_nested_init(void)
 
 void postgresql_values_nested_classes(void)
 {
-    mValues = postgresql_value_class("Heddle::DB::PostgreSQL::Values");
+    mValues = db_class("Heddle::DB::PostgreSQL::Values");
 }

@@ -85,6 +85,6 @@ void postgresql_values_time_init(void)
 
 void postgresql_values_time_classes(void)
 {
-    cDate = postgresql_value_class("Date");
-    cInterval = postgresql_value_class("Heddle::DB::PostgreSQL::Interval");
+    cDate = db_class("Date");
+    cInterval = db_class("Heddle::DB::PostgreSQL::Interval");
 }
