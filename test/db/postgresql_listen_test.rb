@@ -198,6 +198,23 @@ module PostgreSQLListenSuite
     end
   end
 
+  def test_settings_without_end
+    play = lambda do |peer|
+      peer.welcome && peer.read
+      count = 0
+      loop { peer.raw(Array.new(100) { ScriptedPostgreSQL.setting("name#{count += 1}", "value") }.join) }
+    end
+    ScriptedPostgreSQL.play(play) do |server|
+      in_host do
+        db = Heddle::DB.connect(server.url, timeout: 20)
+        error = assert_raises(Heddle::DB::ProtocolError) { db.query("select 1") }
+        assert_match(/more settings/, error.message)
+      ensure
+        db&.close
+      end
+    end
+  end
+
   def test_the_end_of_the_connection_ends_the_wait
     with_two do |db, other|
       db.listen("ch")

@@ -177,7 +177,10 @@ static void keep(VALUE *list, VALUE value)
 
 void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value)
 {
+    enum { SETTINGS_MOST = 1000 }; // servers have some fifteen; one that sends without end must not fill the memory
     static const char strings[] = "standard_conforming_strings";
+    if (RHASH_SIZE(link->settings) >= SETTINGS_MOST && rb_hash_lookup2(link->settings, name, Qundef) == Qundef)
+        db_link_violated(&link->base, "reports more settings than a PostgreSQL server has");
     rb_hash_aset(link->settings, name, value);
     if (RSTRING_LEN(name) == sizeof(strings) - 1 && memcmp(RSTRING_PTR(name), strings, sizeof(strings) - 1) == 0)
         link->backslashes = RSTRING_LEN(value) == 3 && memcmp(RSTRING_PTR(value), "off", 3) == 0;
