@@ -6,8 +6,8 @@
 module Columns
   MOST = 120
   FILES = ["*.{md,gemspec}", "{Rakefile,Gemfile}", "{bin,script}/*", "{doc,guides}/**/*.md", "rakelib/*",
-    "sig/**/*.rbs", "{lib,lab,examples,test,bench}/**/*.{rb,md,gemspec}", "ext/**/*.rb",
-    "{ext,lab/ext,test}/**/*.{c,h}"].freeze
+    "sig/**/*.rbs", "{lib,lab,odbc,examples,test,bench}/**/*.{rb,md,gemspec}", "ext/**/*.rb",
+    "odbc/sig/**/*.rbs", "{ext,lab/ext,odbc/ext,test}/**/*.{c,h}"].freeze
   # The benches write their results; no editor wraps them.
   GENERATED = ["bench/results/**/*"].freeze
   FENCE = /\A\s*```/

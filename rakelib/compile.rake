@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "etc"
+require_relative "odbc_headers"
 require "rake/extensiontask"
 
 ENV["MAKEFLAGS"] ||= "-j#{Etc.nprocessors}"
@@ -9,6 +10,17 @@ Rake::ExtensionTask.new("heddle", Gem::Specification.load("heddle.gemspec")) do 
   # One checkout serves several Rubies, so each minor version has a folder, which lib/heddle/native.rb finds.
   ext.lib_dir = "lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}"
   ext.source_pattern = "**/*.{c,h}"
+end
+
+# heddle-odbc has its own gem, for it alone needs unixODBC's headers.
+if OdbcHeaders.here?
+  Rake::ExtensionTask.new("heddle_odbc") do |ext|
+    ext.ext_dir = "odbc/ext/heddle_odbc"
+    ext.lib_dir = "odbc/lib/heddle/db/odbc/#{RUBY_VERSION[/\A\d+\.\d+/]}"
+    ext.source_pattern = "*.{c,h}"
+  end
+else
+  task(:compile) { warn "compile: not heddle-odbc, for unixODBC's headers (unixodbc-dev) are missing here" }
 end
 
 namespace :compile do
@@ -43,7 +55,7 @@ end
 
 # extconf.rb lists the sources when it runs: after a file was added or removed, it must run again.
 sources = "tmp/sources"
-names = FileList["ext/heddle/**/*.c"].sort.join("\n")
+names = FileList["ext/heddle/**/*.c", "odbc/ext/**/*.c"].sort.join("\n")
 unless File.exist?(sources) && File.read(sources) == names
   mkdir_p File.dirname(sources), verbose: false
   File.write(sources, names)

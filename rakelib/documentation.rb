@@ -64,7 +64,7 @@ class Documentation
   end
 
   def unseen
-    Dir["sig/**/*.rbs"].flat_map do |file|
+    Dir["{,odbc/}sig/**/*.rbs"].flat_map do |file|
       RBS::Parser.parse_signature(File.read(file)).last.flat_map { |declaration| unseen_in(declaration, []) }
     end
   end

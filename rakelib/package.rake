@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
-desc "Build both gems into pkg/; a warning is an error"
+desc "Build the gems into pkg/; a warning is an error"
 task :package do
   mkdir_p "pkg", verbose: false
   sh "gem", "build", "--strict", "--output", "pkg/heddle.gem", "heddle.gemspec"
-  output = File.expand_path("pkg/heddle-lab.gem")
-  chdir("lab", verbose: false) { sh "gem", "build", "--strict", "--output", output, "heddle-lab.gemspec" }
+  {"lab" => "heddle-lab", "odbc" => "heddle-odbc"}.each do |folder, name|
+    output = File.expand_path("pkg/#{name}.gem")
+    chdir(folder, verbose: false) { sh "gem", "build", "--strict", "--output", output, "#{name}.gemspec" }
+  end
 end
 
 namespace :release do

@@ -28,9 +28,8 @@ class ReleaseCheck
 
   # Domains that RFC 2606 reserves for examples stand for the project's future addresses.
   def addresses
-    unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec guides/getting_started.md].select do |file|
-      read(file).include?("heddle.example")
-    end
+    unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec odbc/heddle-odbc.gemspec guides/getting_started.md]
+      .select { |file| read(file).include?("heddle.example") }
     unfinished.map { |file| "#{file}: put the repository's address in place of heddle.example" }
   end
 

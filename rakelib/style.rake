@@ -9,12 +9,12 @@ task :style do
   abort complaints.join("\n") unless complaints.empty?
 end
 
-desc "Check the signatures in sig/"
+desc "Check the signatures in sig/ and odbc/sig/"
 task :rbs do
-  sh "rbs", "-r", "timeout", "-r", "bigdecimal", "-r", "date", "-r", "socket", "-I", "sig", "validate"
+  sh "rbs", "-r", "timeout", "-r", "bigdecimal", "-r", "date", "-r", "socket", "-I", "sig", "-I", "odbc/sig", "validate"
 end
 
 desc "Lay out the C files as .clang-format has it"
 task :format do
-  sh "clang-format", "-i", *FileList["{ext,lab/ext}/**/*.{c,h}"]
+  sh "clang-format", "-i", *FileList["{ext,lab/ext,odbc/ext}/**/*.{c,h}"]
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "build_definitions"
+require_relative "odbc_headers"
 
 # Compiles our C files by every installed compiler, with warnings as errors. The options for Ruby and the kernel come
 # from the Makefile that extconf.rb wrote, so that the same code is checked.
@@ -8,11 +9,11 @@ namespace :warnings do
   compilers = %w[gcc clang].select do |name|
     ENV["PATH"].split(":").any? { |folder| File.executable?(File.join(folder, name)) }
   end
-  headers = FileList["ext/heddle/**/*.h"]
+  headers = FileList["{,odbc/}ext/**/*.h"]
   ruby_headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").flat_map { |folder| ["-isystem", folder] }
 
   compilers.each do |compiler|
-    objects = FileList["ext/heddle/**/*.c"].map do |source|
+    objects = FileList["ext/heddle/**/*.c", *("odbc/ext/**/*.c" if OdbcHeaders.here?)].map do |source|
       object = source.pathmap("tmp/warnings/#{RUBY_VERSION}/#{compiler}/%X.o")
       file object => [source, *headers] do
         mkdir_p File.dirname(object), verbose: false

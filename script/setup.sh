@@ -75,7 +75,8 @@ packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburin
 # The servers and headers for the tests of unmodified libraries, and the tools for the chroot of newer Rubies.
 packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang
   musl-tools mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl procps
-  util-linux valgrind debootstrap debian-archive-keyring)
+  util-linux valgrind debootstrap debian-archive-keyring unixodbc unixodbc-dev libsqliteodbc odbc-mariadb
+  odbc-postgresql tdsodbc)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.
 install_node() {

@@ -181,9 +181,22 @@ module Heddle
             raise ArgumentError, "no driver for #{scheme.inspect}: the schemes are #{Databases::SCHEMES.join(", ")}"
           end
 
-          require_relative "db/#{scheme}"
+          load_driver(scheme)
           @drivers.fetch(scheme)
         end
+      end
+
+      def load_driver(scheme)
+        path = "heddle/db/#{scheme}"
+        gem, needed = Databases::GEMS[scheme]
+        return require_relative "db/#{scheme}" unless gem
+
+        require path
+      rescue LoadError => error
+        raise unless gem && error.path == path
+
+        raise LoadError, "the addresses #{scheme}:… need the gem #{gem}: install #{needed}, then add " \
+          "`gem \"#{gem}\"` to the Gemfile, or run `gem install #{gem}`", cause: nil
       end
     end
   end

@@ -17,6 +17,10 @@ class PackagesTest < Minitest::Test
     assert_packed "lab/heddle-lab.gemspec", %w[lab/lib lab/ext lab/exe], %w[heddle]
   end
 
+  def test_heddle_odbc
+    assert_packed "odbc/heddle-odbc.gemspec", %w[odbc/lib odbc/ext odbc/sig], %w[heddle]
+  end
+
   # A user of a checkout with another Ruby than it was compiled for.
   def test_a_checkout_that_is_not_compiled_says_so
     Dir.mktmpdir do |folder|

@@ -139,6 +139,10 @@ class SnippetsTest < Minitest::Test
     RUBY
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
+    "databases: ODBC 1" => Reader.new(<<~RUBY, "", "3\n"),
+      require "#{ROOT}/test/support/odbc_sources"
+      ODBCSources.add("shop", "SQLite", Database: ":memory:")
+    RUBY
     "databases: Sequel on Heddle's own clients 1" => Reader.new("", "", "lamp\n"),
     "databases: Sequel on other gems 1" =>
       Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),

@@ -8,14 +8,17 @@ module Heddle
     # @api private
     module Databases
       # The schemes of their addresses.
-      SCHEMES = %w[mysql mariadb postgresql postgres sqlite sqlite3].freeze
+      SCHEMES = %w[mysql mariadb postgresql postgres sqlite sqlite3 odbc].freeze
+
+      # Schemes whose driver is in a gem of its own, with what that gem needs besides.
+      GEMS = {"odbc" => ["heddle-odbc", "unixODBC with its headers (Debian, Ubuntu: unixodbc-dev)"]}.freeze
 
       # Addresses without a scheme: "host=… dbname=…" is the other form that libpq takes.
       FORMS = {/\A\s*[A-Za-z_][A-Za-z0-9_]*\s*=/ => "postgresql"}.freeze
 
       # What {Connection#database_type} returns, each with the type whose SQL it takes where a {VirtualStatement} has
       # none for itself.
-      TYPES = {mysql: nil, mariadb: :mysql, postgresql: nil, sqlite: nil}.freeze
+      TYPES = {mysql: nil, mariadb: :mysql, postgresql: nil, sqlite: nil, odbc: nil}.freeze
 
       # An address, for messages.
       EXAMPLE = "mysql://user:password@host/base"

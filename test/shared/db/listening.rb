@@ -27,6 +27,7 @@ module DatabaseSuite
           errors << assert_raises(Heddle::DB::ServerError) { db.query("select * from nowhere_at_all") }
           errors << assert_raises(TypeError) { db.query("select ?", Object.new) }
           errors << assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query(sleep_sql(20)) } }
+          db.close
           errors << assert_raises(IOError) { db.query("select 1") }
         end
         assert_equal errors, events.map(&:error)

@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+require "mkmf"
+
+$defs << "-D_GNU_SOURCE"
+$defs << "-DHEDDLE_DEBUG=1" if ENV["HEDDLE_DEBUG"] == "1"
+$CFLAGS << " -std=gnu11 -fvisibility=hidden -Wall -Wextra -Wshadow"
+# Ruby's own headers are not held to our warnings.
+$INCFLAGS.gsub!("-I$(hdrdir)", "-isystem $(hdrdir)")
+$INCFLAGS.gsub!("-I$(arch_hdrdir)", "-isystem $(arch_hdrdir)")
+$INCFLAGS.gsub!("-I$(hdrdir)/ruby/backward", "-isystem $(hdrdir)/ruby/backward")
+$warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parameter|-Wno-unused-parameter/, "")
+
+pkg_config("odbc")
+abort "heddle-odbc needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")
+unless have_header("sqlext.h") && have_library("odbc", "SQLDriverConnectW", %w[sqlext.h sqlucode.h])
+  abort "heddle-odbc needs unixODBC with its headers: install unixodbc-dev (Debian, Ubuntu, Alpine), " \
+    "unixODBC-devel (Fedora) or unixodbc (Homebrew), then install the gem again"
+end
+# iODBC's wide characters have four bytes.
+unless try_static_assert("sizeof(SQLWCHAR) == 2", "sqlext.h")
+  abort "heddle-odbc needs a driver manager whose wide characters have two bytes, as those of unixODBC"
+end
+
+create_makefile("heddle/db/odbc/heddle_odbc")

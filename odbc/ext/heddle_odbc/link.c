@@ -1,0 +1,388 @@
+// Link: a connection, for Ruby. Each method that starts a job is followed by a wait for the pipe, and then #finish.
+#include "link.h"
+#include "connecting.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ruby/io.h>
+#include <string.h>
+#include <unistd.h>
+
+// ---- the object
+
+static void mark(void *at)
+{
+    rb_gc_mark_movable(((struct odbc_link *)at)->handle);
+}
+
+static void compact(void *at)
+{
+    struct odbc_link *link = at;
+    link->handle = rb_gc_location(link->handle);
+}
+
+static void free_link(void *at)
+{
+    struct odbc_link *link = at;
+    if (link->session && !odbc_session_forked(link->session)) {
+        odbc_session_end(link->session);
+        odbc_session_unreference(link->session);
+    }
+    ruby_xfree(link);
+}
+
+static const rb_data_type_t link_type = {
+    .wrap_struct_name = "heddle_odbc_link",
+    .function = {.dmark = mark, .dfree = free_link, .dcompact = compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+struct odbc_link *odbc_link_of(VALUE self)
+{
+    return rb_check_typeddata(self, &link_type);
+}
+
+static VALUE allocate(VALUE klass)
+{
+    struct odbc_link *link;
+    VALUE self = TypedData_Make_Struct(klass, struct odbc_link, &link_type, link);
+    link->handle = Qnil;
+    link->reader = -1;
+    return self;
+}
+
+/* @api private Link.new(reader, writer, encoding, local): the ends of a pipe, of which the writing one may be closed
+ * afterwards; the encoding of text for the narrow functions, or nil for the wide ones. */
+static VALUE initialize(VALUE self, VALUE reader, VALUE writer, VALUE encoding, VALUE local)
+{
+    struct odbc_link *link = odbc_link_of(self);
+    link->local = RTEST(local);
+    link->encoding = NIL_P(encoding) ? rb_utf8_encoding() : rb_to_encoding(encoding);
+    link->reader = NUM2INT(reader);
+    int wake = fcntl(NUM2INT(writer), F_DUPFD_CLOEXEC, 0);
+    if (wake < 0) rb_sys_fail("cannot keep a pipe for an ODBC connection");
+    link->session = odbc_session_new(NIL_P(encoding), wake);
+    if (link->session) return self;
+    close(wake);
+    rb_raise(rb_eThreadError, "cannot start a thread for an ODBC connection");
+}
+
+// ---- jobs
+
+static struct odbc_session *ready(VALUE self)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    if (odbc_session_forked(session)) {
+        rb_raise(rb_eIOError, "this ODBC connection was opened before fork, and belongs to the parent process: "
+                              "connect again in the child");
+    }
+    pthread_mutex_lock(&session->lock);
+    bool ending = session->ending, busy = session->busy;
+    pthread_mutex_unlock(&session->lock);
+    if (ending) rb_raise(rb_eIOError, "this ODBC connection is closed");
+    if (busy) rb_raise(rb_eThreadError, "the driver is still busy with an earlier call");
+    session->job.statement = NULL;
+    return session;
+}
+
+static VALUE start(VALUE self, VALUE handle, void (*perform)(struct odbc_session *, struct odbc_job *))
+{
+    struct odbc_link *link = odbc_link_of(self);
+    RB_OBJ_WRITE(self, &link->handle, handle);
+    if (!NIL_P(handle)) link->session->job.statement = odbc_handle_of(handle)->statement;
+    link->session->job.perform = perform;
+    odbc_session_start(link->session);
+    return handle;
+}
+
+static VALUE own_handle(VALUE handle)
+{
+    if (!odbc_handle_of(handle)->statement) rb_raise(rb_eIOError, "this statement is closed");
+    return handle;
+}
+
+/* @api private Starts to connect. */
+static VALUE link_connect(VALUE self, VALUE string, VALUE seconds)
+{
+    struct odbc_session *session = ready(self);
+    session->job.number = NUM2INT(seconds);
+    odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(string));
+    return start(self, Qnil, odbc_perform_connect);
+}
+
+/* @api private Starts to prepare a statement. @return [Handle] */
+static VALUE link_prepare(VALUE self, VALUE sql)
+{
+    struct odbc_session *session = ready(self);
+    odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(sql));
+    return start(self, odbc_handle_new(self), odbc_perform_prepare);
+}
+
+/* @api private Starts to prepare and run a statement, and to fetch up to so many rows. @return [Handle] */
+static VALUE link_run(VALUE self, VALUE sql, VALUE values, VALUE limit)
+{
+    struct odbc_session *session = ready(self);
+    Check_Type(values, T_ARRAY);
+    session->job.limit = NUM2SIZET(limit);
+    odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(sql));
+    odbc_put_parameters(odbc_link_of(self), &session->job.parameters, values);
+    return start(self, odbc_handle_new(self), odbc_perform_run);
+}
+
+/* @api private Starts to run a statement that is prepared. @return [Handle] */
+static VALUE link_execute(VALUE self, VALUE handle, VALUE values, VALUE limit)
+{
+    struct odbc_session *session = ready(self);
+    Check_Type(values, T_ARRAY);
+    session->job.limit = NUM2SIZET(limit);
+    odbc_put_parameters(odbc_link_of(self), &session->job.parameters, values);
+    return start(self, own_handle(handle), odbc_perform_run);
+}
+
+/* @api private Starts to fetch, until so many rows wait. @return [Handle] */
+static VALUE link_fetch(VALUE self, VALUE handle, VALUE limit)
+{
+    ready(self)->job.limit = NUM2SIZET(limit);
+    return start(self, own_handle(handle), odbc_perform_fetch);
+}
+
+/* @api private Starts to go on to the statement's next result. @return [Handle] */
+static VALUE link_next_result(VALUE self, VALUE handle, VALUE limit)
+{
+    ready(self)->job.limit = NUM2SIZET(limit);
+    return start(self, own_handle(handle), odbc_perform_next);
+}
+
+/* @api private Starts to close the statement's cursor. @return [Handle] */
+static VALUE link_close_cursor(VALUE self, VALUE handle)
+{
+    ready(self);
+    return start(self, own_handle(handle), odbc_perform_close);
+}
+
+/* @api private Starts SQLTables; a name may be nil. @return [Handle] */
+static VALUE link_tables(VALUE self, VALUE names, VALUE limit)
+{
+    struct odbc_session *session = ready(self);
+    Check_Type(names, T_ARRAY);
+    session->job.limit = NUM2SIZET(limit);
+    for (int i = 0; i < ODBC_NAMES; i++) {
+        VALUE name = rb_ary_entry(names, i);
+        session->job.named[i] = !NIL_P(name);
+        if (!NIL_P(name)) odbc_put_text(odbc_link_of(self), &session->job.names[i], StringValue(name));
+    }
+    return start(self, odbc_handle_new(self), odbc_perform_tables);
+}
+
+/* @api private Starts a transaction; 0 for the connection's own isolation. */
+static VALUE link_begin(VALUE self, VALUE isolation)
+{
+    ready(self)->job.number = NUM2INT(isolation);
+    return start(self, Qnil, odbc_perform_begin);
+}
+
+/* @api private Starts to commit, or to roll back. */
+static VALUE link_end(VALUE self, VALUE commits)
+{
+    ready(self);
+    return start(self, Qnil, RTEST(commits) ? odbc_perform_commit : odbc_perform_rollback);
+}
+
+/* @api private Starts to ask whether the connection is dead; #finish returns false then. */
+static VALUE link_check(VALUE self)
+{
+    ready(self)->job.answer = 0;
+    return start(self, Qnil, odbc_perform_check);
+}
+
+/* @api private Starts to free released statements. */
+static VALUE link_flush(VALUE self)
+{
+    ready(self);
+    return start(self, Qnil, odbc_perform_nothing);
+}
+
+// ---- answers
+
+static VALUE failure_of(const struct odbc_link *link, const struct odbc_diagnostics *diagnostics)
+{
+    VALUE messages = rb_ary_new();
+    const char *at = diagnostics->text.at, *end = at + diagnostics->text.length;
+    while (at < end) {
+        size_t length = strlen(at);
+        rb_ary_push(messages, rb_enc_str_new(at, (long)length, link->encoding));
+        at += length + 1;
+    }
+    return rb_ary_new_from_args(3, rb_str_new_cstr(diagnostics->state), INT2NUM(diagnostics->code), messages);
+}
+
+/* @api private Ends a job that is done, of which the pipe has told.
+ *
+ * @return [true, false, Array(String, Integer, Array<String>)] false for a dead connection; of a failure the SQLSTATE,
+ *   the driver's code and the messages
+ * @raise [ArgumentError] the statement was not run, for there are more values than parameters, or fewer */
+static VALUE link_finish(VALUE self)
+{
+    struct odbc_link *link = odbc_link_of(self);
+    struct odbc_session *session = link->session;
+    if (odbc_session_forked(session) || odbc_session_busy(session))
+        rb_raise(rb_eThreadError, "the driver is still busy with this call");
+    char byte;
+    ssize_t count;
+    do
+        count = read(link->reader, &byte, 1);
+    while (count < 0 && errno == EINTR);
+    VALUE handle = link->handle;
+    link->handle = Qnil;
+    if (session->job.miscounted) {
+        rb_raise(rb_eArgError, "the statement has %d parameters, and there are %" PRIuSIZE " arguments",
+                 session->job.statement->parameter_count, session->job.parameters.count);
+    }
+    RB_GC_GUARD(handle);
+    if (session->job.failed) return failure_of(link, &session->job.diagnostics);
+    return session->job.answer ? Qfalse : Qtrue;
+}
+
+/* @api private @return [Boolean] whether a call of the driver has not come to its end */
+static VALUE link_is_busy(VALUE self)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    return !odbc_session_forked(session) && odbc_session_busy(session) ? Qtrue : Qfalse;
+}
+
+/* @api private Has the call end early. @return [Integer] how many times SQLCancel was called for it */
+static VALUE link_cancel(VALUE self)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    return INT2FIX(odbc_session_forked(session) ? 0 : odbc_session_cancel(session));
+}
+
+/* @api private Disconnects, after the call that runs; does not wait. */
+static VALUE link_leave(VALUE self)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    if (!odbc_session_forked(session)) odbc_session_end(session);
+    return Qnil;
+}
+
+/* @api private @return [Boolean] */
+static VALUE link_has_left(VALUE self)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    if (odbc_session_forked(session)) return Qtrue;
+    pthread_mutex_lock(&session->lock);
+    bool ending = session->ending;
+    pthread_mutex_unlock(&session->lock);
+    return ending ? Qtrue : Qfalse;
+}
+
+/* @api private @return [Boolean] whether the connection belongs to a parent of this process */
+static VALUE link_is_forked(VALUE self)
+{
+    return odbc_session_forked(odbc_link_of(self)->session) ? Qtrue : Qfalse;
+}
+
+/* @api private @return [Boolean] whether the statement is prepared on this connection */
+static VALUE link_owns(VALUE self, VALUE handle)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_statement *statement = odbc_handle_of(handle)->statement;
+    return statement && statement->session == session ? Qtrue : Qfalse;
+}
+
+/* @api private @return [Integer] statements that the next job frees */
+static VALUE link_closes(VALUE self)
+{
+    struct odbc_session *session = odbc_link_of(self)->session;
+    if (odbc_session_forked(session)) return INT2FIX(0);
+    pthread_mutex_lock(&session->lock);
+    size_t count = session->releases;
+    pthread_mutex_unlock(&session->lock);
+    return SIZET2NUM(count);
+}
+
+/* @api private Refuses texts with a NUL from now on. */
+static VALUE link_refuse_nul(VALUE self)
+{
+    odbc_link_of(self)->ends_at_nul = true;
+    return Qnil;
+}
+
+/* @api private @return [Boolean] whether transactions end by commit or rollback now */
+static VALUE link_is_manual(VALUE self)
+{
+    return odbc_link_of(self)->session->manual ? Qtrue : Qfalse;
+}
+
+/* @api private What the driver said of itself at the connect.
+ *
+ * @return [Array(Array<String>, Array<Integer>)] texts: names of the DBMS, its version, the driver, the quote of
+ *   identifiers, the server, the escape of patterns; numbers: the isolations, the default one, the transactions' kind,
+ *   and how many statements may be active */
+static VALUE link_abilities(VALUE self)
+{
+    const struct odbc_link *link = odbc_link_of(self);
+    const struct odbc_abilities *abilities = &link->session->abilities;
+    VALUE texts = rb_ary_new();
+    const char *at = abilities->text.at, *end = at + abilities->text.length;
+    while (at < end) {
+        size_t length = strlen(at);
+        rb_ary_push(texts, rb_enc_str_new(at, (long)length, link->encoding));
+        at += length + 1;
+    }
+    VALUE numbers = rb_ary_new_from_args(4, UINT2NUM(abilities->isolations), UINT2NUM(abilities->isolation),
+                                         UINT2NUM(abilities->transactions), UINT2NUM(abilities->activities));
+    return rb_ary_new_from_args(2, texts, numbers);
+}
+
+static void rest(VALUE unused)
+{
+    (void)unused;
+    odbc_sessions_rest();
+}
+
+static void define_jobs(VALUE link)
+{
+    rb_define_method(link, "connect", link_connect, 2);
+    rb_define_method(link, "prepare", link_prepare, 1);
+    rb_define_method(link, "run", link_run, 3);
+    rb_define_method(link, "execute", link_execute, 3);
+    rb_define_method(link, "fetch", link_fetch, 2);
+    rb_define_method(link, "next_result", link_next_result, 2);
+    rb_define_method(link, "close_cursor", link_close_cursor, 1);
+    rb_define_method(link, "tables", link_tables, 2);
+    rb_define_method(link, "begin_transaction", link_begin, 1);
+    rb_define_method(link, "end_transaction", link_end, 1);
+    rb_define_method(link, "check", link_check, 0);
+    rb_define_method(link, "flush", link_flush, 0);
+}
+
+static void define_states(VALUE link)
+{
+    rb_define_method(link, "finish", link_finish, 0);
+    rb_define_method(link, "busy?", link_is_busy, 0);
+    rb_define_method(link, "cancel", link_cancel, 0);
+    rb_define_method(link, "leave", link_leave, 0);
+    rb_define_method(link, "left?", link_has_left, 0);
+    rb_define_method(link, "forked?", link_is_forked, 0);
+    rb_define_method(link, "owns?", link_owns, 1);
+    rb_define_method(link, "closes", link_closes, 0);
+    rb_define_method(link, "manual?", link_is_manual, 0);
+    rb_define_method(link, "refuse_nul", link_refuse_nul, 0);
+    rb_define_method(link, "abilities", link_abilities, 0);
+}
+
+RUBY_FUNC_EXPORTED void Init_heddle_odbc(void)
+{
+    VALUE db = rb_path2class("Heddle::DB");
+    VALUE module = rb_define_module_under(db, "ODBC");
+    VALUE link = rb_define_class_under(module, "Link", rb_cObject);
+    rb_define_alloc_func(link, allocate);
+    rb_define_method(link, "initialize", initialize, 4);
+    define_jobs(link);
+    define_states(link);
+    odbc_define_handle(module);
+    odbc_define_parameters(module);
+    odbc_define_values();
+    rb_set_end_proc(rest, Qnil);
+}

@@ -1,0 +1,208 @@
+#include "session.h"
+#include "statement.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static atomic_bool process_ends;
+static atomic_int disconnecting;
+
+// ---- threads
+
+// Starts a detached thread that blocks all signals, which are for Ruby's threads.
+static bool start_thread(void *(*run)(void *), void *argument)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int error = pthread_create(&thread, &attributes, run, argument);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+static void free_released(struct odbc_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    struct odbc_statement *statement = session->released;
+    session->released = NULL;
+    session->releases = 0;
+    pthread_mutex_unlock(&session->lock);
+    while (statement) {
+        struct odbc_statement *next = statement->next_released;
+        odbc_statement_free(statement);
+        statement = next;
+    }
+}
+
+static void disconnect(struct odbc_session *session)
+{
+    free_released(session);
+    if (session->connected) {
+        // With an open transaction SQLDisconnect would only fail (25000).
+        if (session->manual) SQLEndTran(SQL_HANDLE_DBC, session->connection, SQL_ROLLBACK);
+        SQLDisconnect(session->connection);
+    }
+    if (session->connection) SQLFreeHandle(SQL_HANDLE_DBC, session->connection);
+    if (session->environment) SQLFreeHandle(SQL_HANDLE_ENV, session->environment);
+}
+
+static void answer(struct odbc_session *session)
+{
+    ssize_t written;
+    do
+        written = write(session->wake, "", 1);
+    while (written < 0 && errno == EINTR);
+}
+
+static void *serve(void *argument)
+{
+    struct odbc_session *session = argument;
+    pthread_mutex_lock(&session->lock);
+    while (true) {
+        while (!session->busy && !session->ending)
+            pthread_cond_wait(&session->changed, &session->lock);
+        if (!session->busy) break;
+        pthread_mutex_unlock(&session->lock);
+        free_released(session);
+        session->job.perform(session, &session->job);
+        pthread_mutex_lock(&session->lock);
+        while (session->cancelling) // it uses the statement's handle
+            pthread_cond_wait(&session->changed, &session->lock);
+        session->busy = false;
+        answer(session);
+        pthread_cond_broadcast(&session->changed);
+    }
+    pthread_mutex_unlock(&session->lock);
+    atomic_fetch_add(&disconnecting, 1);
+    if (!atomic_load(&process_ends)) disconnect(session);
+    atomic_fetch_sub(&disconnecting, 1);
+    pthread_mutex_lock(&session->lock);
+    session->ended = true;
+    pthread_mutex_unlock(&session->lock);
+    odbc_session_unreference(session);
+    return NULL;
+}
+
+static void *cancel(void *argument)
+{
+    struct odbc_session *session = argument;
+    SQLCancel(session->job.statement->handle);
+    pthread_mutex_lock(&session->lock);
+    session->cancelling = false;
+    pthread_cond_broadcast(&session->changed);
+    pthread_mutex_unlock(&session->lock);
+    odbc_session_unreference(session);
+    return NULL;
+}
+
+// ---- the session
+
+struct odbc_session *odbc_session_new(bool wide, int wake)
+{
+    struct odbc_session *session = calloc(1, sizeof *session);
+    if (!session) return NULL;
+    session->wide = wide;
+    session->wake = wake;
+    session->owner = getpid();
+    session->references = 2; // Ruby's and the thread's
+    pthread_mutex_init(&session->lock, NULL);
+    pthread_cond_init(&session->changed, NULL);
+    if (start_thread(serve, session)) return session;
+    pthread_cond_destroy(&session->changed);
+    pthread_mutex_destroy(&session->lock);
+    free(session);
+    return NULL;
+}
+
+bool odbc_session_forked(const struct odbc_session *session)
+{
+    return session->owner != getpid();
+}
+
+void odbc_session_start(struct odbc_session *session)
+{
+    session->job.failed = session->job.miscounted = false;
+    odbc_diagnostics_clear(&session->job.diagnostics);
+    pthread_mutex_lock(&session->lock);
+    session->busy = true;
+    atomic_store(&session->cancelled, false);
+    session->cancels = 0;
+    pthread_cond_broadcast(&session->changed);
+    pthread_mutex_unlock(&session->lock);
+}
+
+bool odbc_session_busy(struct odbc_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool busy = session->busy;
+    pthread_mutex_unlock(&session->lock);
+    return busy;
+}
+
+int odbc_session_cancel(struct odbc_session *session)
+{
+    atomic_store(&session->cancelled, true);
+    pthread_mutex_lock(&session->lock);
+    struct odbc_statement *statement = session->job.statement;
+    if (session->busy && !session->cancelling && statement && statement->handle) {
+        session->cancelling = true;
+        session->references++;
+        if (start_thread(cancel, session)) {
+            session->cancels++;
+        } else {
+            session->cancelling = false;
+            session->references--;
+        }
+    }
+    int cancels = session->cancels;
+    pthread_mutex_unlock(&session->lock);
+    return cancels;
+}
+
+void odbc_session_end(struct odbc_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    session->ending = true;
+    pthread_cond_broadcast(&session->changed);
+    pthread_mutex_unlock(&session->lock);
+}
+
+static void free_session(struct odbc_session *session)
+{
+    close(session->wake);
+    odbc_buffer_free(&session->abilities.text);
+    odbc_buffer_free(&session->job.text);
+    for (int i = 0; i < ODBC_NAMES; i++)
+        odbc_buffer_free(&session->job.names[i]);
+    odbc_parameters_free(&session->job.parameters);
+    odbc_buffer_free(&session->job.diagnostics.text);
+    pthread_cond_destroy(&session->changed);
+    pthread_mutex_destroy(&session->lock);
+    free(session);
+}
+
+void odbc_session_unreference(struct odbc_session *session)
+{
+    pthread_mutex_lock(&session->lock);
+    bool last = --session->references == 0;
+    pthread_mutex_unlock(&session->lock);
+    if (last) free_session(session);
+}
+
+void odbc_sessions_rest(void)
+{
+    // One that has begun gets a moment to end: a driver that is unloaded under it would crash.
+    enum { TRIES = 200, NANOSECONDS = 5000000 };
+    const struct timespec moment = {.tv_nsec = NANOSECONDS};
+    atomic_store(&process_ends, true);
+    for (int i = 0; i < TRIES && atomic_load(&disconnecting) > 0; i++)
+        nanosleep(&moment, NULL);
+}

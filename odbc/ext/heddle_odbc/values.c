@@ -1,0 +1,147 @@
+// Fetched rows as Ruby values.
+#include "link.h"
+#include "text.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static VALUE cDate, cDuration;
+static ID id_civil, id_parse, id_local, id_big_decimal;
+
+VALUE odbc_text(const struct odbc_link *link, const char *at, size_t length)
+{
+    if (!link->session->wide) return rb_enc_str_new(at, (long)length, link->encoding);
+    VALUE string = rb_str_buf_new((long)(length / 2 * 3)); // before the pointer: this may start the GC
+    size_t bytes = odbc_narrow(RSTRING_PTR(string), (const uint16_t *)at, length / 2);
+    rb_str_set_len(string, (long)bytes);
+    rb_enc_associate(string, rb_utf8_encoding());
+    return bytes < length / 2 * 3 - length / 2 ? rb_str_resize(string, (long)bytes) : string;
+}
+
+// Days since 1970-01-01 of a date of the Gregorian calendar. From "chrono-Compatible Low-Level Date Algorithms" by
+// Howard Hinnant.
+static int64_t days_of(int64_t year, unsigned month, unsigned day)
+{
+    year -= month <= 2;
+    int64_t era = (year >= 0 ? year : year - 399) / 400;
+    unsigned of_era = (unsigned)(year - era * 400);
+    unsigned of_year = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
+    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+static VALUE date(const SQL_DATE_STRUCT *value)
+{
+    if (value->month == 0 || value->day == 0) return Qnil; // MySQL's date that is none
+    return rb_funcall(cDate, id_civil, 3, INT2FIX(value->year), INT2FIX(value->month), INT2FIX(value->day));
+}
+
+static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
+{
+    if (value->month == 0 || value->day == 0) return Qnil;
+    if (link->local) {
+        VALUE microseconds = rb_rational_new(UINT2NUM(value->fraction), INT2FIX(1000));
+        return rb_funcall(rb_cTime, id_local, 7, INT2FIX(value->year), INT2FIX(value->month), INT2FIX(value->day),
+                          INT2FIX(value->hour), INT2FIX(value->minute), INT2FIX(value->second), microseconds);
+    }
+    enum { UTC = INT_MAX - 1 }; // rb_time_timespec_new's word for it
+    int64_t seconds = ((days_of(value->year, value->month, value->day) * 24 + value->hour) * 60 + value->minute) * 60;
+    struct timespec time = {.tv_sec = (time_t)(seconds + value->second), .tv_nsec = (long)value->fraction};
+    return rb_time_timespec_new(&time, UTC);
+}
+
+// A time of day, which some drivers round to seconds; nil for a text that is none.
+static VALUE duration(const char *at, size_t length)
+{
+    return rb_funcall(cDuration, id_parse, 1, rb_usascii_str_new(at, (long)length));
+}
+
+// A number if it is one.
+static VALUE loose(const struct odbc_link *link, const char *at, size_t length)
+{
+    char *end;
+    enum { LONGEST = 64 };
+    char digits[LONGEST];
+    if (length > 0 && length < LONGEST && strspn(at, "+-0123456789.eE") >= length) {
+        memcpy(digits, at, length);
+        digits[length] = 0;
+        errno = 0;
+        long long number = strtoll(digits, &end, 10);
+        if (*end == 0 && errno == 0) return LL2NUM(number);
+        double real = strtod(digits, &end);
+        if (*end == 0) return DBL2NUM(real);
+    }
+    return rb_enc_str_new(at, (long)length, link->encoding);
+}
+
+static VALUE value_of(const struct odbc_link *link, const struct odbc_column *column, const char *at, SQLLEN length)
+{
+    size_t bytes = (size_t)length;
+    switch (column->kind) {
+    case ODBC_INTEGER:
+        return LL2NUM(*(const SQLBIGINT *)at);
+    case ODBC_UNSIGNED:
+        return ULL2NUM(*(const SQLUBIGINT *)at);
+    case ODBC_FLOAT:
+        return DBL2NUM(*(const SQLDOUBLE *)at);
+    case ODBC_BOOLEAN:
+        return *at ? Qtrue : Qfalse;
+    case ODBC_DECIMAL:
+        return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new(at, length));
+    case ODBC_DATE:
+        return date((const SQL_DATE_STRUCT *)at);
+    case ODBC_TIMESTAMP:
+        return timestamp(link, (const SQL_TIMESTAMP_STRUCT *)at);
+    case ODBC_TIME:
+        return duration(at, bytes);
+    case ODBC_BYTES:
+        return rb_str_new(at, length);
+    case ODBC_ASCII:
+        return rb_utf8_str_new(at, length);
+    case ODBC_LOOSE:
+        return loose(link, at, bytes);
+    case ODBC_TEXT:
+        break;
+    }
+    return odbc_text(link, at, bytes);
+}
+
+VALUE odbc_take_rows(const struct odbc_link *link, struct odbc_statement *statement, size_t limit)
+{
+    size_t count = statement->row_count - statement->taken;
+    if (count > limit) count = limit;
+    VALUE rows = rb_ary_new_capa((long)count);
+    for (size_t i = 0; i < count; i++) {
+        VALUE row = rb_ary_new_capa(statement->column_count);
+        size_t position = statement->position;
+        for (SQLSMALLINT c = 0; c < statement->column_count; c++) {
+            SQLLEN length;
+            memcpy(&length, statement->rows.at + position, sizeof length);
+            position += sizeof length;
+            VALUE value = Qnil;
+            if (length != SQL_NULL_DATA) {
+                value = value_of(link, &statement->columns[c], statement->rows.at + position, length);
+                position += ((size_t)length + 7) / 8 * 8;
+            }
+            rb_ary_push(row, value);
+        }
+        // Only now: a value that raises leaves its row.
+        statement->position = position;
+        statement->taken++;
+        rb_ary_push(rows, row);
+    }
+    return rows;
+}
+
+void odbc_define_values(void)
+{
+    cDate = rb_path2class("Date");
+    cDuration = rb_path2class("Heddle::DB::Duration");
+    rb_gc_register_mark_object(cDate);
+    rb_gc_register_mark_object(cDuration);
+    id_civil = rb_intern("civil");
+    id_parse = rb_intern("parse");
+    id_local = rb_intern("local");
+    id_big_decimal = rb_intern("BigDecimal");
+}

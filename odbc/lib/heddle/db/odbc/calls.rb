@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module ODBC
+      # Runs the calls of one connection, one after another, on its native thread. The caller waits for a pipe: a task
+      # in the scheduler, a thread without the GVL.
+      #
+      # @api private
+      class Calls
+        # What the driver reports of a call that failed.
+        Failure = Struct.new(:state, :code, :messages)
+
+        # Seconds after which a cancel that came between two calls of the driver is repeated.
+        CANCEL_AGAIN = 0.25
+        private_constant :CANCEL_AGAIN
+
+        # @return [Link]
+        attr_reader :link
+
+        # @param encoding [Encoding, nil] of text for the narrow functions; nil for the wide ones
+        # @param local [Boolean] whether timestamps are of the process's time zone
+        def initialize(encoding, local)
+          @ready, writer = IO.pipe
+          @link = Link.new(@ready.fileno, writer.fileno, encoding, local)
+        ensure
+          writer&.close
+          @ready&.close unless @link
+        end
+
+        # @yieldparam link [Link] one of its methods starts a call
+        # @return [Object, Failure] the block's value
+        # @raise [ArgumentError] see Link#finish
+        def run
+          started = yield @link
+          @ready.wait_readable while @link.busy?
+          outcome = @link.finish
+          outcome.is_a?(Array) ? Failure.new(*outcome) : started
+        end
+
+        # @return [Boolean] whether the driver knows of no reason why the connection should be dead
+        def alive?
+          @link.check
+          @ready.wait_readable while @link.busy?
+          @link.finish == true
+        end
+
+        # Has the driver end a call whose caller has gone.
+        #
+        # @param seconds [Numeric] for that
+        # @return [Boolean] whether the connection is as sound as before: the driver answered that the call failed, to
+        #   one cancel. Otherwise a cancel may still be on its way, and would strike the next call
+        def stop(seconds)
+          return @link.finish && true unless @link.busy?
+
+          stopped_at = now + seconds
+          while @link.busy?
+            left = stopped_at - now
+            return false if left <= 0
+
+            cancels = @link.cancel
+            @ready.wait_readable([left, CANCEL_AGAIN].min)
+          end
+          @link.finish.is_a?(Array) && cancels < 2
+        rescue ArgumentError
+          true # it was not run
+        end
+
+        # Disconnects after the call that runs, if one does. Does not wait.
+        def leave
+          @link.leave
+          @ready.close
+        end
+
+        private
+
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+    end
+  end
+end

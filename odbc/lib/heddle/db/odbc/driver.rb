@@ -1,0 +1,418 @@
+# frozen_string_literal: true
+
+module Heddle
+  module DB
+    module ODBC
+      # @api private A connection by an ODBC driver, as {DB::Driver} describes it.
+      class Driver
+        include DB::Driver
+
+        # Seconds in which the driver must answer a cancel.
+        ANSWER_TIME = 1
+        # Seconds after which a connection in its pool may have died: the driver is asked.
+        RESTED = 1
+        # Seconds in which it must answer that.
+        CHECK_TIME = 1
+        ALL_ROWS = (1 << 62) - 1
+        # MySQL's and MariaDB's: unknown, or to be prepared again.
+        STALE = [1243, 1615].freeze
+        # Types of SQLTables, without temporary tables, indexes and the like.
+        TABLES = ["TABLE", "VIEW", "SYSTEM TABLE", "SYSTEM VIEW", "MATERIALIZED VIEW", "FOREIGN TABLE"].freeze
+        private_constant :TABLES, :ANSWER_TIME, :RESTED, :CHECK_TIME, :ALL_ROWS, :STALE
+
+        class << self
+          # @param url [String, URI] see {ConnectionString}
+          # @param options [Hash{Symbol => Object}] as given to {DB.connect}
+          # @return [Hash{Symbol => Object}] what both stand for, checked
+          # @raise [ArgumentError]
+          def settings(url, options) = ConnectionString.settings(url, options)
+
+          # @param options see {.settings}
+          # @return [Driver]
+          def connect(**options) = new(**options)
+        end
+
+        # @api private
+        def initialize(string:, timeout: nil, connect_timeout: timeout, encoding: nil, time_zone: :utc)
+          @string = string
+          @calls = Calls.new(encoding, time_zone == :local)
+          @link = @calls.link
+          log_in(connect_timeout)
+          @server = Server.new(@link.abilities)
+          @link.refuse_nul if @server.texts_end_at_nul?
+          @sql = SQL.new(@server)
+          @timeout = timeout
+          @changed = false
+          @used = now
+          complete = true
+        ensure
+          @calls&.leave unless complete
+        end
+
+        # @return [String] the database's version
+        def version = @server.version
+
+        # @return [String] the file of the ODBC driver
+        def driver_name = @server.driver
+
+        def database_type = @server.type
+
+        def description = "#{@server ? @server.name : "a database"} by ODBC (#{@string})"
+
+        # @return [String] without the password, which errors of Ruby would show
+        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
+
+        # ---- statements
+
+        def kind(sql)
+          kind = @sql.kind(sql)
+          @changed ||= kind == :session || (kind == :other && @sql.changes_session?(sql)) unless kind == :plain
+          kind
+        end
+
+        def placeholders(sql) = @sql.placeholders(sql)
+
+        # @raise [ArgumentError] when the database has none
+        def identifier_quote
+          return @server.quote unless @server.quote.strip.empty?
+
+          raise ArgumentError, "#{@server.name} has no quotes for names, says its driver #{@server.driver}"
+        end
+
+        def query(sql, arguments)
+          complete_run { |link| link.run(sql, arguments, ALL_ROWS) }
+        end
+
+        def query_keeping(sql, arguments)
+          handle = nil
+          result = complete_run(keep: true) { |link| handle = link.run(sql, arguments, ALL_ROWS) }
+          return [handle, result] unless result.is_a?(ServerError)
+
+          handle.release
+          [nil, result]
+        end
+
+        def prepare(sql)
+          timed do
+            handle = nil
+            outcome = run { |link| handle = link.prepare(sql) }
+            next refused(outcome) if outcome.is_a?(Calls::Failure)
+
+            @active = nil
+            handle
+          end
+        end
+
+        def execute(handle, arguments)
+          complete_run(keep: true) { |link| link.execute(handle, arguments, ALL_ROWS) }
+        end
+
+        def command(sql) = query(sql, [])
+
+        # A refusal is an answer, too.
+        def ping
+          result = command("select 1")
+          (result.is_a?(ServerError) && !final?(result)) ? done : result
+        end
+
+        def release(handle) = handle.release
+
+        def owns?(handle) = @link.owns?(handle)
+
+        def closes = @link.closes
+
+        def flush_closes
+          timed { @calls.run(&:flush) }
+        end
+
+        def closes_when_idle? = false
+
+        def stale?(error)
+          return STALE.include?(error.code) if @server.family == :mysql
+          return false unless @server.family == :postgresql
+
+          error.sql_state == "26000" || error.message.include?("cached plan must not change result type")
+        end
+
+        def final?(error) = ErrorClasses.lost?(@server.family, error)
+
+        def end_without_a_word = @calls.leave
+
+        def open_cursor(sql, arguments)
+          timed do
+            outcome = run { |link| link.run(sql, arguments, 1) }
+            next refused(outcome) if outcome.is_a?(Calls::Failure)
+
+            failure = fetch_rest(@active) unless @server.several_statements?
+            next refused(failure) if failure
+
+            handle, @active = @active, nil
+            Cursor.new(self, handle)
+          end
+        end
+
+        # @return [Array<Array>, ServerError]
+        def fetch(handle, count)
+          timed do
+            if handle.waiting < count && handle.open?
+              outcome = @calls.run { |link| link.fetch(handle, count) }
+              next error_of(outcome) if outcome.is_a?(Calls::Failure)
+            end
+            handle.take(count)
+          end
+        end
+
+        # ODBC takes one statement after another.
+        def batch(requests, _plain)
+          refusal = nil
+          requests.each_with_index.map do |(sql, arguments), index|
+            next refusal if refusal
+
+            result = run_of_batch(sql, arguments)
+            refusal = yield result, index
+            result
+          end
+        end
+
+        # ---- transactions
+
+        def begin_transaction(isolation:, read_only:, deferrable:)
+          raise ArgumentError, "deferrable: is PostgreSQL's; ODBC has no such transactions" if deferrable
+
+          @server.need_transactions
+          number = @server.isolation(isolation)
+          result = control { |link| link.begin_transaction(number) }
+          return [result] if result.is_a?(ServerError) || !read_only
+
+          # ODBC's own attribute is a hint that hardly a driver heeds.
+          result = command(@server.read_only)
+          rollback if result.is_a?(ServerError)
+          [result]
+        end
+
+        def in_transaction? = @link.manual? && !closed?
+
+        def commit = control { |link| link.end_transaction(true) }
+
+        def rollback = control { |link| link.end_transaction(false) }
+
+        def savepoint(name) = savepoint_command(:begin, name)
+
+        def release_savepoint(name) = savepoint_command(:release, name)
+
+        def rollback_to_savepoint(name) = savepoint_command(:rollback, name)
+
+        # In PostgreSQL every error dooms the transaction, unless its driver has set a savepoint in front of the
+        # statement: the server is asked.
+        def effect_of(error)
+          effect = super
+          return effect unless effect == :none && @server.family == :postgresql
+
+          command("select 1").is_a?(ServerError) ? :doomed : :none
+        end
+
+        # ---- the session
+
+        def session_changed? = @changed
+
+        # ODBC has nothing that would: a pool opens another connection.
+        def reset_session = false
+
+        def settle_session
+          @changed = false
+        end
+
+        # ---- tables
+
+        # By SQLTables. Its names are patterns.
+        def tables(schema, name)
+          schema ||= current_schema
+          names = @server.schemas_are_catalogs? ? [schema, nil] : [nil, schema && pattern(schema)]
+          found = complete_run { |link| link.tables([*names, name && pattern(name), @server.table_types], ALL_ROWS) }
+          return found if found.is_a?(ServerError)
+
+          rows = found.rows.select { |row| TABLES.include?(row[3]) && (name.nil? || row[2] == name) }
+          Result.new(columns: [found.columns[2]], rows: rows.map { |row| [row[2]] }.uniq.sort)
+        end
+
+        # ---- life
+
+        # The driver is asked only of a connection that has rested. Some drivers ask the server then.
+        def healthy?
+          return false unless at_rest?
+          return true if now - @used < RESTED
+
+          Heddle.deadline(CHECK_TIME) { @calls.alive? }
+        rescue DeadlineExceeded
+          @calls.leave
+          remaining = Heddle.remaining
+          raise if remaining && remaining <= 0 # of a deadline around us
+
+          false
+        end
+
+        def at_rest? = !closed? && !@link.busy?
+
+        def closed? = @link.left?
+
+        def forked? = @link.forked?
+
+        # Disconnects, without waiting for it: some drivers talk to the server.
+        def close = @calls.leave
+
+        # A call that runs is cancelled. Outside of a transaction the connection goes on once the driver has answered;
+        # else it is closed.
+        def abandon(lost = false)
+          return if closed?
+
+          active, @active = @active, nil
+          sound = !lost && (!@link.busy? || (!in_transaction? && stopped?))
+          active&.release
+          @calls.leave unless sound
+        end
+
+        private
+
+        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+        def timed(&block) = @timeout ? Heddle.deadline(@timeout, &block) : yield
+
+        # The shield's own limit is there for a driver whose cancel is cut off by nothing else.
+        def stopped?
+          Heddle.shield(ANSWER_TIME * 2) { @calls.stop(ANSWER_TIME) }
+        end
+
+        def log_in(seconds)
+          outcome = Heddle.deadline(seconds) { @calls.run { |link| link.connect(@string.secret, seconds.to_f.ceil) } }
+          return unless outcome.is_a?(Calls::Failure)
+
+          message = message_of(outcome.messages.first)
+          raise LoginFailed, "no connection by ODBC (#{@string}): #{message} (#{outcome.state})#{hint(outcome.state)}"
+        rescue DeadlineExceeded => error
+          remaining = Heddle.remaining
+          raise if remaining && remaining <= 0 # of a deadline around us
+
+          raise ConnectTimeout,
+            "no connection by ODBC (#{@string}) within connect_timeout: (#{seconds} s)", cause: error
+        end
+
+        def hint(state)
+          "; `odbcinst -j` says where unixODBC looks for sources and drivers" if %w[IM002 01000].include?(state)
+        end
+
+        # Runs a call of a statement, which is to be given up if the operation does not come to its end.
+        #
+        # @return [Handle, Calls::Failure]
+        def run
+          @calls.run { |link| @active = yield link }
+        ensure
+          @used = now
+        end
+
+        # Runs a statement with all its rows and results.
+        #
+        # @param keep [Boolean] whether the statement stays prepared
+        # @return [Result, ServerError]
+        def complete_run(keep: false, &start)
+          timed do
+            outcome = run(&start)
+            result = outcome.is_a?(Calls::Failure) ? error_of(outcome) : results_of(outcome)
+            @active.release unless keep
+            @active = nil
+            result
+          end
+        end
+
+        def refused(failure)
+          @active.release
+          @active = nil
+          error_of(failure)
+        end
+
+        # @return [Result, ServerError]
+        def results_of(handle)
+          return chained(handle, nil, nil, handle.affected) unless handle.rows?
+
+          columns = handle.columns
+          rows = handle.take(ALL_ROWS)
+          while handle.open?
+            failure = @calls.run { |link| link.fetch(handle, ALL_ROWS) }
+            return error_of(failure) if failure.is_a?(Calls::Failure)
+
+            rows.concat(handle.take(ALL_ROWS))
+          end
+          chained(handle, rows, columns, 0)
+        end
+
+        # The result, with the next one of the same statement behind it.
+        def chained(handle, rows, columns, affected)
+          warnings = handle.warnings
+          return result(rows, columns, affected, warnings) unless handle.more?
+
+          failure = @calls.run { |link| link.next_result(handle, ALL_ROWS) }
+          return error_of(failure) if failure.is_a?(Calls::Failure)
+
+          following = results_of(handle)
+          following.is_a?(ServerError) ? following : result(rows, columns, affected, warnings, following)
+        end
+
+        # @return [Calls::Failure, nil]
+        def fetch_rest(handle)
+          while handle.open?
+            outcome = @calls.run { |link| link.fetch(handle, ALL_ROWS) }
+            return outcome if outcome.is_a?(Calls::Failure)
+          end
+        end
+
+        def run_of_batch(sql, arguments)
+          query(sql, arguments)
+        rescue ArgumentError, TypeError, EncodingError => error
+          error
+        end
+
+        # @return [Result, ServerError]
+        def control(&start)
+          outcome = timed { @calls.run(&start) }
+          @used = now
+          outcome.is_a?(Calls::Failure) ? error_of(outcome) : done
+        end
+
+        def done = Result.new
+
+        def result(rows, columns, affected, warnings, following = nil)
+          Result.new(columns: columns, rows: rows, affected_rows: affected, warnings: warnings, following: following)
+        end
+
+        # Where a statement finds tables without the name of their schema; nil: everywhere.
+        def current_schema
+          text = @server.current_schema
+          result = command(text) if text
+          result.is_a?(Result) ? result.first&.first : nil
+        end
+
+        # SQL_SEARCH_PATTERN_ESCAPE
+        def pattern(name) = name.gsub(/[%_\\]/) { |mark| "#{@server.escape}#{mark}" }
+
+        def savepoint_command(what, name)
+          text = @server.savepoints.fetch(what)
+          text ? command(format(text, name)) : done
+        end
+
+        def error_of(failure)
+          message, *further = failure.messages.map { |text| message_of(text) }
+          error_class = ErrorClasses.of(@server.family, failure.state, failure.code, message.to_s)
+          detail = {detail: further.join("\n")} unless further.empty?
+          error_class.new(message, sql_state: failure.state, code: failure.code, **detail.to_h)
+        end
+
+        # Without the names of the programs that it came through, [unixODBC][Driver][Server], and what PostgreSQL's
+        # driver puts around it.
+        def message_of(text)
+          text = text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+          text = text.sub(/\A(?:\[[^\]]*\]\s*)+/, "").sub(/\AERROR:\s+/, "").sub(/;\nError while [^\n]*\z/, "")
+          text.strip.gsub(/[[:cntrl:]]/) { |control| format("\\x%02X", control.ord) }
+        end
+      end
+    end
+  end
+end

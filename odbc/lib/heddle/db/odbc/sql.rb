@@ -1,0 +1,145 @@
+# frozen_string_literal: true
+
+require "strscan"
+
+module Heddle
+  module DB
+    module ODBC
+      # What must be known about the text of a statement before it is sent: its kind, and where its parameters are.
+      # Databases differ in their comments and quotes.
+      #
+      # @api private
+      class SQL
+        PLAIN = %w[SELECT INSERT UPDATE DELETE REPLACE MERGE WITH VALUES TABLE EXPLAIN SHOW DESCRIBE DESC].freeze
+        DDL = %w[CREATE ALTER DROP TRUNCATE RENAME GRANT REVOKE COMMENT ANALYZE OPTIMIZE REPAIR].freeze
+        ENDS = %w[COMMIT ROLLBACK BEGIN START END ABORT].freeze
+        # Ends with other first words.
+        ENDING = /\A(?:PREPARE\s+TRANSACTION|XA|(?:UN)?LOCK\s+(?:TABLES?|INSTANCE)|
+          SET\s+(?:\S+\s+)?[@.\w]*AUTOCOMMIT)\b/ix
+        BACK_TO = /\AROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO\b/i
+        # SQL Server names the savepoint without TO.
+        BACK_TO_SAVED = /\AROLLBACK\s+TRAN(?:SACTION)?\s+\w/i
+        TEMPORARY = /\A\w+\s+(?:(?:LOCAL|GLOBAL)\s+)?TEMP(?:ORARY)?\b/i
+        COMMENTS = %r{\A(?:[\s(;]|--[^\n]*|/\*.*?\*/)+}m
+        # Here -- needs a space behind it, and /*! begins no comment.
+        COMMENTS_OF_MYSQL = %r{\A(?:[\s(;]|--(?=\s|\z)[^\n]*|\#[^\n]*|/\*(?!!).*?\*/)+}m
+        NESTED_COMMENT = %r{(?<comment>/\*(?:[^*/]|\*(?!/)|/(?!\*)|\g<comment>)*\*/)}m
+        private_constant :PLAIN, :DDL, :ENDS, :ENDING, :BACK_TO, :BACK_TO_SAVED, :TEMPORARY, :COMMENTS,
+          :COMMENTS_OF_MYSQL, :NESTED_COMMENT
+
+        # @param server [Server]
+        def initialize(server)
+          @family = server.family
+          @ddl_commits = server.ddl_commits?
+        end
+
+        # @return [Symbol] see {DB::Driver#kind}
+        def kind(sql)
+          return kind_of_one(sql) unless sql.include?(";")
+
+          kinds = statements(sql).map { |one| kind_of_one(one) }
+          %i[commit other session].find { |kind| kinds.include?(kind) } || :plain
+        rescue ArgumentError
+          :other # not a text, or one whose end depends on the server
+        end
+
+        # @return [Boolean] whether the statement may leave something in the session; for one that is not :plain
+        def changes_session?(sql)
+          statements(sql).any? do |one|
+            text = without_comments(one)
+            !DDL.include?(first_word(text)) || TEMPORARY.match?(text)
+          end
+        rescue ArgumentError
+          true
+        end
+
+        # @return [Array<(String, Integer, Integer)>] see {DB::Driver#placeholders}
+        def placeholders(sql)
+          found = []
+          scan(sql) do |what, name, offset|
+            found << [nil, offset, 1] if what == :question
+            found << [name, offset, name.bytesize + 1] if what == :name
+          end
+          found
+        end
+
+        private
+
+        def kind_of_one(sql)
+          text = without_comments(sql)
+          return :commit if mysql? && text.start_with?("/*!") # what it does depends on the server
+
+          word = first_word(text)
+          return (mysql? && text.include?("@")) ? :session : :plain if PLAIN.include?(word)
+          return :commit if ENDING.match?(text) || (ENDS.include?(word) && !back_to?(text))
+
+          (@ddl_commits && DDL.include?(word) && !TEMPORARY.match?(text)) ? :commit : :other
+        end
+
+        def mysql? = @family == :mysql
+
+        def back_to?(text) = ((@family == :sqlserver) ? BACK_TO_SAVED : BACK_TO).match?(text)
+
+        def first_word(text) = text[/\A\w+/].to_s.upcase
+
+        def without_comments(sql) = sql.sub(mysql? ? COMMENTS_OF_MYSQL : COMMENTS, "")
+
+        def statements(sql)
+          return [sql] unless sql.include?(";")
+
+          cuts = []
+          scan(sql) { |what, _, offset| cuts << offset if what == :semicolon }
+          starts = [0, *cuts.map { |cut| cut + 1 }]
+          parts = starts.zip([*cuts, sql.bytesize]).map { |from, to| sql.byteslice(from...to) }
+          parts.reject { |part| without_comments(part).empty? }
+        end
+
+        # Yields what stands outside of texts, quoted names and comments.
+        def scan(sql)
+          scanner = StringScanner.new(sql)
+          until scanner.eos?
+            next if skip_quoted(scanner) || skip_comment(scanner)
+
+            offset = scanner.pos
+            if scanner.skip(/\?/) then yield :question, nil, offset
+            elsif scanner.skip(/;/) then yield :semicolon, nil, offset
+            elsif scanner.scan(/:([[:alpha:]_][[:alnum:]_]*)/) then yield :name, scanner[1], offset
+            else
+              # A colon behind a word, a colon or a bracket begins no name.
+              scanner.skip(/[[:alnum:]_)\]]+:*|::+|:=/) || scanner.getch
+            end
+          end
+        end
+
+        def skip_quoted(scanner)
+          if (text = scanner.scan(/'(?:[^']|'')*'/) || scanner.scan(/"(?:[^"]|"")*"/))
+            unknown("a backslash in a text") if mysql? && text.include?("\\")
+            return true
+          end
+          unknown("a text without its end") if scanner.match?(/['"]/)
+          case @family
+          when :postgresql then scanner.skip(/\$((?:[[:alpha:]_]\w*)?)\$.*?\$\1\$/m)
+          when :mysql then scanner.skip(/`(?:[^`]|``)*`/)
+          when :sqlite then scanner.skip(/`(?:[^`]|``)*`|\[[^\]]*\]/)
+          when :sqlserver then scanner.skip(/\[(?:[^\]]|\]\])*\]/)
+          end
+        end
+
+        def skip_comment(scanner)
+          case @family
+          when :mysql
+            unknown("a comment such as /*! … */") if scanner.match?(%r{/\*!})
+            scanner.skip(%r{--(?=\s|\z)[^\n]*|\#[^\n]*|/\*.*?\*/}m)
+          when :postgresql, :sqlserver then scanner.skip(/--[^\n]*/) || scanner.skip(NESTED_COMMENT)
+          else scanner.skip(%r{--[^\n]*|/\*.*?\*/}m)
+          end
+        end
+
+        def unknown(why)
+          raise ArgumentError, "where the parameters of this statement are depends on the server, for it has #{why}: " \
+            "write them as ?, without a list, and bind the text"
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require "support/odbc_sources"
+require "support/stream_helpers"
+%w[queries transactions pools errors kept_pools listening named_parameters results tables virtual_statements]
+  .each { |suite| require "shared/db/#{suite}" }
+
+# The contract of all databases (test/shared/db) for a source of ODBC.
+module ODBCContract
+  # Defines the tests of a driver, in threads and in tasks.
+  #
+  # @param name [String] of the classes
+  # @param source [Module] has #address and what the suites need of the database
+  # @param exceptions [Hash{Symbol => String}] tests of the contract that this driver cannot pass, each with the reason
+  def self.define(name, source, exceptions)
+    %i[thread fiber].each do |wait|
+      test = Class.new(Minitest::Test) do
+        include StreamHelpers
+
+        DatabaseSuite.constants.each { |suite| include DatabaseSuite.const_get(suite) }
+        include ODBCContract
+        include source
+
+        mode wait
+        hard_deadline 60
+        define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
+        exceptions.each_key { |method| undef_method(method) } # raises for one that does not exist
+      end
+      Object.const_set("ODBC#{name}#{wait.capitalize}Test", test)
+    end
+  end
+
+  def connect(**options) = Heddle::DB.connect(address, timeout: 20, **options)
+
+  def pool(**options) = Heddle::DB::Pool.new(address, timeout: 20, **options)
+
+  # @return [String] the address of a source, see ODBCSources.add
+  def source(name, driver, **settings)
+    ODBCSources.add(name, driver, **settings)
+  rescue ODBCSources::Missing => error
+    skip error.message
+  end
+
+  def mistyped = [Object.new, [1, 2]]
+
+  def unbindable = [Float::NAN, Float::INFINITY, BigDecimal("NaN"), "\xff", Date.new(12_000, 1, 1)]
+
+  # The driver answers the cancel, and the connection goes on.
+  def assert_interrupted(db)
+    refute_predicate db, :closed?
+    assert_equal 1, db.query_value("select 1")
+  end
+end
