@@ -81,8 +81,13 @@ module Heddle
 
         # ---- statements
 
+        # A prepared statement asks for its own text again and again.
         def kind(sql)
+          return :plain if sql.equal?(@plain)
+
           kind = Statements.kind(sql)
+          @plain = sql if kind == :plain && sql.frozen?
+          @sets = kind != :plain
           @touched ||= kind != :plain && kind != :commit && Statements.changes_session?(sql)
           kind
         end
@@ -99,7 +104,7 @@ module Heddle
 
         # Several statements run one after another; they have no arguments.
         def query_keeping(sql, arguments)
-          handle, result = guarded(sql) { @link.run_keeping(sql, arguments) }
+          handle, result = run_text(sql, arguments)
           return [handle, result] if result
 
           release(handle)
@@ -116,7 +121,12 @@ module Heddle
           handle
         end
 
-        def execute(handle, arguments) = guarded(nil, handle) { @link.run(handle, arguments) }
+        def execute(handle, arguments)
+          before(handle) if @query_only || !@line.empty?
+          @link.run(handle, arguments)
+        ensure
+          after if @writes || !@line.empty?
+        end
 
         # The few texts of transactions stay prepared.
         def command(sql)
@@ -173,7 +183,12 @@ module Heddle
         end
 
         # @api private for a cursor
-        def fetch(cursor, count) = guarded(nil, cursor.handle) { @link.fetch_rows(cursor.handle, count) }
+        def fetch(cursor, count)
+          before(cursor.handle) if @query_only || !@line.empty?
+          @link.fetch_rows(cursor.handle, count)
+        ensure
+          after
+        end
 
         # One after another: nothing travels.
         def batch(requests, _plain)
@@ -279,6 +294,7 @@ module Heddle
         private
 
         def open
+          @sets = true # the pragmas of the options may be any
           @link = Link.new
           @link.refusals = @refusals = Refusals.new(database)
           check(@link.open(*file))
@@ -310,8 +326,7 @@ module Heddle
             raise LoginFailed, "#{description} cannot load the extension #{path}: #{refused}" if refused
           end
           pragmas.each do |name, value|
-            sql = "PRAGMA #{name} = #{value}"
-            check(guarded(sql) { @link.run_keeping(sql, EMPTY).last })
+            check(run_text("PRAGMA #{name} = #{value}", EMPTY).last)
           end
         end
 
@@ -329,25 +344,35 @@ module Heddle
           raise LoginFailed, "cannot open #{description}: #{result.message}#{hint}", cause: result
         end
 
-        # Runs what may want the database's lock.
-        #
-        # @param sql [String, nil] its text; nil with a +handle+
-        def guarded(sql, handle = nil)
+        # Prepares and runs a statement, of which nothing is known yet.
+        def run_text(sql, arguments)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @line.empty? || in_transaction? || (handle ? handle.reads? : Statements.reads?(sql))
-          yield
+          @turn.queue_up unless @line.empty? || in_transaction? || Statements.reads?(sql)
+          @link.run_keeping(sql, arguments)
         ensure
-          after(sql)
+          after
+          keep_waiting(sql)
         end
 
-        def after(sql)
+        # Somebody waits for the lock, or the last transaction allowed only reads.
+        def before(handle)
+          allow_writes if @query_only && !in_transaction?
+          @turn.queue_up unless @line.empty? || in_transaction? || handle.reads?
+        end
+
+        # Whoever waits may have the lock now. A statement that has waited is still in the line.
+        def after
           @turn.leave if @turn.waiting?
           note_end if @writes && !in_transaction?
           @line.wake unless @line.empty? || in_transaction?
-          return unless sql && (seconds = Statements.busy_timeout(sql))
+        end
+
+        # The pragma has put a handler of SQLite's own in place of ours.
+        def keep_waiting(sql)
+          return unless @sets && (seconds = Statements.busy_timeout(sql))
 
           @turn.seconds = seconds
-          @link.wait_for_locks_by(@turn) # the pragma has put SQLite's own handler there
+          @link.wait_for_locks_by(@turn)
         end
 
         def answer(sql, arguments)
@@ -375,7 +400,7 @@ module Heddle
 
             offset = following
           end
-          after(sql)
+          keep_waiting(sql)
           result
         end
 
