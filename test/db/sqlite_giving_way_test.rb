@@ -38,6 +38,28 @@ class SQLiteGivingWayTest < Minitest::Test
     end
   end
 
+  # What doc/limits.md says: one instruction cannot give way.
+  def test_one_instruction_that_takes_long
+    Heddle.run do
+      with_db do |db|
+        gaps = []
+        stop = false
+        others = Heddle.spawn do
+          until stop
+            before = cpu
+            sleep(0)
+            gaps << cpu - before
+          end
+        end
+        sleep(0.001)
+        assert_equal 100_000_000, db.query_value("select length(hex(zeroblob(50000000)))")
+        stop = true
+        others.value
+        assert_operator gaps.max, :>, MOST
+      end
+    end
+  end
+
   def test_a_long_statement_stops_no_other_thread
     with_db do |db|
       turns = 0

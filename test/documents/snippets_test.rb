@@ -146,6 +146,11 @@ class SnippetsTest < Minitest::Test
     "databases: Sequel on Heddle's own clients 1" => Reader.new("", "", "lamp\n"),
     "databases: Sequel on other gems 1" =>
       Reader.new("", "p Sequel::Database.new.is_a?(Sequel::HeddleConnections::Database)", "true\n"),
+    "databases: SQLite 1" => Reader.new(<<~RUBY, "", /LAMP!.*\b(\d+) of \1 pages/m),
+      require "tmpdir"
+      Dir.chdir(folder = Dir.mktmpdir)
+      at_exit { FileUtils.rm_rf(folder) }
+    RUBY
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
     "how_it_works: Fibers are reused 1" => Reader.new("", "", ""),
