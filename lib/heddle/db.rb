@@ -60,6 +60,8 @@ module Heddle
       # Each option may also follow a "?" in the URL: <tt>?socket=/run/mysqld.sock&tls=true&timeout=2</tt>. A keyword
       # takes precedence over the URL.
       #
+      # {MySQL}, {PostgreSQL} and {SQLite} name their addresses and the options that each of them has besides these.
+      #
       # @param url [String, URI] <tt>mysql://user:password@host:port/base</tt>; characters such as / # ? @ % in the
       #   password are written %2F %23 %3F %40 %25
       # @option options [Numeric, nil] :timeout (nil) seconds for a whole operation: a query with all its rows, a
@@ -71,25 +73,16 @@ module Heddle
       # @option options [Array<String, #call>, String, #call] :init ([]) statements that are run first, such as
       #   "set lock_timeout = '1s'", and Procs that get the {Connection}; in a pool on each new connection, and again
       #   when the pool has put its session back
-      # @option options [String] :host ("127.0.0.1")
-      # @option options [Integer] :port (3306)
+      # @option options [String] :host ("127.0.0.1") for servers, as are the following options
+      # @option options [Integer] :port the database's usual one
       # @option options [String, nil] :socket the path of a UNIX socket, instead of host and port
       # @option options [String] :user
       # @option options [String, nil] :password
       # @option options [String, nil] :database
       # @option options [Boolean, Hash, OpenSSL::SSL::SSLContext, nil] :tls (false) see {Stream::TLS.start}; with TLS
       #   nothing is sent in clear text
-      # @option options [:utc, :local] :time_zone (:utc) the time zone of DATETIME columns and of the connection: UTC,
-      #   or the zone of this process. If the server does not know this zone, {LoginFailed} says what to do
-      # @option options [Boolean] :booleans (false) whether a TINYINT(1) becomes true or false instead of a number
-      # @option options [Boolean] :found_rows (false) whether {Result#affected_rows} of an update counts the rows that
-      #   it found, also those that had the new values already
-      # @option options [String] :charset ("utf8mb4") also "utf8", "latin1", "ascii" or "binary"; with "binary" text is
-      #   passed unchanged as bytes, both ways
-      # @option options [Boolean] :clear_password (false) whether the server may get the password in clear text (PAM,
-      #   LDAP); over TLS only
-      # @option options [String, :ask, nil] :server_public_key for caching_sha2_password without TLS: the server's RSA
-      #   key (PEM), or :ask to trust the key that the server sends
+      # @option options [:utc, :local] :time_zone (:utc) the time zone of the connection and of times that have none:
+      #   UTC, or the zone of this process. If the server does not know this zone, {LoginFailed} says what to do
       # @option options [Boolean] :kill_queries (true) whether a second connection tells the server to stop an
       #   interrupted query
       # @return [Connection]

@@ -13,6 +13,18 @@ require_relative "mysql/session_state"
 module Heddle
   module DB
     # MySQL and MariaDB. Packets, parameters and rows are in C (ext/heddle/wire/wire_mysql.c, ext/heddle/mysql).
+    #
+    # Addresses: <tt>mysql://user:password@host:port/base</tt>, or with the scheme +mariadb+. The port is 3306. Options
+    # besides those of {DB.connect}:
+    #
+    # - +booleans+ (false): whether a TINYINT(1) becomes true or false instead of a number
+    # - +found_rows+ (false): whether {Result#affected_rows} of an update counts the rows that it found, also those that
+    #   had the new values already
+    # - +charset+ ("utf8mb4"): also "utf8", "latin1", "ascii" or "binary"; with "binary" text is passed unchanged as
+    #   bytes, both ways
+    # - +clear_password+ (false): whether the server may get the password in clear text (PAM, LDAP); over TLS only
+    # - +server_public_key+: for caching_sha2_password without TLS the server's RSA key (PEM), or :ask to trust the key
+    #   that the server sends
     module MySQL
       # @api private Ruby's encodings, and numbers of a collation, by the server's names.
       CHARSETS =

@@ -27,6 +27,17 @@ require_relative "postgresql/driver"
 module Heddle
   module DB
     # PostgreSQL. Messages, parameters and rows are in C (ext/heddle/wire/wire_postgresql*.c, ext/heddle/postgresql).
+    #
+    # Addresses: <tt>postgresql://user:password@host:port/base</tt>, or libpq's "host=… dbname=…". Without one, the
+    # environment (PGHOST and the others), a service file and a password file are read, as libpq does. The port is 5432.
+    # Options besides those of {DB.connect} have the names and meanings of libpq's:
+    #
+    # - which server: several hosts and ports with commas between them, +hostaddr+, +target_session_attrs+,
+    #   +load_balance_hosts+
+    # - TLS: +sslmode+, +sslnegotiation+, +sslrootcert+, +sslcert+, +sslkey+, +sslpassword+, +channel_binding+
+    # - the log-in: +passfile+, +require_auth+
+    # - the session: +application_name+, +fallback_application_name+, +search_path+, +options+, and +parameters+, a Hash
+    #   of any other run-time parameters
     module PostgreSQL
       # @api private A connection's messages. Its methods are in C.
       class Link; end

@@ -19,6 +19,15 @@ module Heddle
   module DB
     # SQLite, which works in this process. The library comes from the gem sqlite3 ({Library}); statements, rows and
     # functions are in C (ext/heddle/sqlite).
+    #
+    # Addresses: <tt>sqlite:///absolute/path</tt>, <tt>sqlite:relative/path</tt> and <tt>sqlite::memory:</tt>. Options
+    # besides those of {DB.connect}:
+    #
+    # - +read_only+ (false); +create+ (true): whether a missing file is made; +immutable+ (false): nobody writes it
+    # - +journal_mode+ (:wal), +synchronous+ (:normal), +foreign_keys+ (true), and +pragmas+, a Hash of any others
+    # - +busy_timeout+ (5.0): seconds to wait for a locked database; other tasks run meanwhile
+    # - +transaction+ (:immediate): how a transaction begins, also :deferred or :exclusive
+    # - +extensions+ ([]): paths of extensions to load
     module SQLite
       # @api private A connection of the library. Its methods are in C.
       class Link; end
