@@ -162,6 +162,53 @@ class SideBySideTest < Minitest::Test
     assert_equal %w[looped 500500], out.split
   end
 
+  # What Heddle replaces of Ruby's own is also called in other Ractors, by Ruby's libraries: Timeout's thread in each
+  # Ractor waits for a condition.
+  CALLS_IN_A_RACTOR = <<~'RUBY'
+    require "socket"
+    require "timeout"
+    $VERBOSE = nil
+    ractor = Ractor.new do
+      calls = {
+        condition: lambda do
+          Thread::Mutex.new.then { |it| it.synchronize { Thread::ConditionVariable.new.wait(it, 0.001) } }
+        end,
+        mutex: -> { Thread::Mutex.new.lock.sleep(0.001) },
+        timeout: -> { Timeout.timeout(0.01) { sleep(5) } },
+        pass: -> { Thread.pass },
+        stop: -> { Thread.new { Thread.stop }.then { |it| Thread.pass until it.stop?; it.run.join } },
+        join: -> { Thread.new { 1 }.join(5) },
+        names: -> { Addrinfo.getaddrinfo("127.0.0.1", 80, nil, :STREAM).map(&:ip_port) },
+        socket_names: -> { Socket.getaddrinfo("127.0.0.1", 80, nil, :STREAM).size },
+        name_info: -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICHOST | Socket::NI_NUMERICSERV) },
+        socket_name_info: -> { Socket.getnameinfo(["AF_INET", 80, "127.0.0.1"], 3) },
+        address: -> { UDPSocket.new.tap { |it| it.bind("127.0.0.1", 0) }.addr(true).first },
+        fiber_raise: -> { Fiber.new { Fiber.yield }.tap(&:resume).raise(IOError) },
+        fiber_kill: -> { Fiber.new { Fiber.yield }.tap(&:resume).kill.alive? },
+        fiber_transfer: -> { Fiber.new { 7 }.transfer },
+        system_calls: -> { IO.pipe.then { |r, w| w.syswrite("x") && r.sysread(1) && [r, w].each(&:close).size } },
+        select: -> { IO.pipe.then { |r, w| [IO.select([r], [w], nil, 1), select([r], nil, nil, 0)].compact.size } },
+        child: -> { system("true") }
+      }
+      calls.to_h do |name, call|
+        value = call.call
+        [name, value.inspect[0, 40].sub(/0x\h+/, "")]
+      rescue Exception => error
+        [name, error.class.name]
+      end
+    end
+    (ractor.respond_to?(:value) ? ractor.value : ractor.take).each { |name, value| puts "#{name}: #{value}" }
+    $stdout.flush
+    exit!(0)
+  RUBY
+
+  def test_rubys_own_methods_in_another_ractor
+    stock, ours = [false, true].map { |heddle| in_child(CALLS_IN_A_RACTOR, heddle: heddle) }
+    assert_equal stock.out, ours.out
+    assert_equal stock.err, ours.err
+    assert_match(/^condition: /, stock.out)
+  end
+
   # The IO#close that wakes fibers is the same in every Ractor. A number that is closed there is not one that a loop
   # here waits for.
   def test_ractors_close_ios

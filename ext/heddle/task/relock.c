@@ -5,6 +5,8 @@
 #include "task/current.h"
 #include "task/interrupt.h"
 
+#include <ruby/ractor.h>
+
 struct arguments {
     int argc;
     VALUE *argv;
@@ -69,7 +71,9 @@ static VALUE condition_wait(int argc, VALUE *argv, VALUE self)
 void Init_heddle_relock(void)
 {
     VALUE relock = rb_define_module_under(heddle_module, "Relock");
+    rb_ext_ractor_safe(true); // every Ractor has locks; loops belong to the main Ractor
     rb_define_method(relock, "sleep", mutex_sleep, -1);
     rb_define_method(rb_define_module_under(relock, "Condition"), "wait", condition_wait, -1);
+    rb_ext_ractor_safe(false);
     rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Relock")));
 }
