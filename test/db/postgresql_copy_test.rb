@@ -126,6 +126,27 @@ module PostgreSQLCopySuite
     end
   end
 
+  FLOATS = [0.0, -0.0, 1.0, -3.0, 0.5, 1e-4, 9.9e-5, 123.456, 0.1 + 0.2, 1 / 3.0, 1e9, 123_456_789.123456, 1e14,
+    999_999_999_999_999.0, 1e15, 2.0**53, 1e16, 1e22, 1e300, 5e-324, Float::NAN, -Float::INFINITY].freeze
+
+  # Each in the shortest form that is the same number when it is read: that of Float#to_s.
+  def test_floats
+    random = Random.new(7)
+    some = Array.new(3000) do |n|
+      (random.rand * 10.0**random.rand(-6..16)).round((n.odd? && random.rand(0..10)) || 30) * [1, -1].sample(random: random)
+    end
+    with_table("n int, t text, f float8") do |db|
+      floats = FLOATS + some
+      ["", " (format csv)", " (format csv, delimiter '.')"].each do |form|
+        db.exec("truncate c")
+        db.copy_in("copy c from stdin#{form}") { |copy| floats.each_with_index { |f, n| copy << [n, f, f] } }
+        text, read = db.query("select t, f from c order by n").rows.transpose
+        assert_equal floats.map(&:to_s), text
+        assert_equal floats.map { |float| [float].pack("G") }, read.map { |float| [float].pack("G") }
+      end
+    end
+  end
+
   def test_values_of_all_classes
     columns = "i bigint, f float8, b bool, n numeric, t timestamptz, d date, a int[], j json, y bytea, s text"
     with_table(columns) do |db|

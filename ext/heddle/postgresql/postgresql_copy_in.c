@@ -1,6 +1,8 @@
 // Heddle::DB::PostgreSQL::CopyIn: rows to the server.
 #include "postgresql/postgresql_copy.h"
 
+#include "wire/wire_postgresql_digits.h"
+
 enum { SEND_AT = 64 << 10 }; // bytes of rows that are gathered for one CopyData
 
 static VALUE mParameters;
@@ -60,17 +62,10 @@ static enum pg_written put_span(struct postgresql_copy *copy, struct pg_span spa
     }
 }
 
-static enum pg_written put_integer(struct postgresql_copy *copy, long number, bool only)
+static enum pg_written put_digits(struct postgresql_copy *copy, const uint8_t *digits, size_t length, bool only)
 {
-    uint8_t bytes[24], *at = bytes + sizeof(bytes);
-    unsigned long left = number < 0 ? 0UL - (unsigned long)number : (unsigned long)number;
-    do {
-        *--at = (uint8_t)('0' + left % 10);
-        left /= 10;
-    } while (left);
-    if (number < 0) *--at = '-';
-    size_t length = (size_t)(bytes + sizeof(bytes) - at);
-    return copy->plain ? pg_put_bytes(&copy->buffer, at, length) : put_span(copy, (struct pg_span){at, length}, only);
+    return copy->plain ? pg_put_bytes(&copy->buffer, digits, length)
+                       : put_span(copy, (struct pg_span){digits, length}, only);
 }
 
 static bool is_text(VALUE string)
@@ -82,6 +77,7 @@ static bool is_text(VALUE string)
 // False for a value that text_of must turn into text first.
 static bool put_value(struct postgresql_copy *copy, VALUE value, bool only, bool made, enum pg_written *written)
 {
+    uint8_t digits[PG_DIGITS_MOST];
     if (NIL_P(value)) {
         *written = put_span(copy, (struct pg_span){NULL, 0}, only);
     } else if (RB_TYPE_P(value, T_STRING) && (made || copy->form == POSTGRESQL_COPY_BINARY || is_text(value))) {
@@ -90,7 +86,11 @@ static bool put_value(struct postgresql_copy *copy, VALUE value, bool only, bool
     } else if (copy->form == POSTGRESQL_COPY_BINARY) {
         return false;
     } else if (FIXNUM_P(value)) {
-        *written = put_integer(copy, FIX2LONG(value), only);
+        *written = put_digits(copy, digits, pg_integer_digits(FIX2LONG(value), digits), only);
+    } else if (RB_FLOAT_TYPE_P(value)) {
+        size_t length = pg_float_digits(RFLOAT_VALUE(value), digits);
+        if (!length) return false;
+        *written = put_digits(copy, digits, length, only);
     } else if (value == Qtrue || value == Qfalse) {
         const uint8_t *text = (const uint8_t *)(value == Qtrue ? "t" : "f");
         *written = put_span(copy, (struct pg_span){text, 1}, only);

@@ -107,27 +107,22 @@ size_t pg_copy_text_decode(struct pg_span raw, uint8_t *out)
     return (size_t)(at - out);
 }
 
-// The letter that follows the backslash for a byte; 0 for a byte that needs no escape.
-static uint8_t escape_of(uint8_t byte, uint8_t delimiter)
+// The letters that follow the backslash.
+static const uint8_t escapes[UINT8_MAX + 1] = {
+    ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\v'] = 'v', ['\f'] = 'f', ['\r'] = 'r', ['\\'] = '\\',
+};
+
+// The letter for a byte; 0 for a byte that needs no escape.
+static inline uint8_t escape_of(uint8_t byte, uint8_t delimiter)
 {
-    switch (byte) {
-    case '\b':
-        return 'b';
-    case '\f':
-        return 'f';
-    case '\n':
-        return 'n';
-    case '\r':
-        return 'r';
-    case '\t':
-        return 't';
-    case '\v':
-        return 'v';
-    case '\\':
-        return '\\';
-    default:
-        return byte == delimiter ? byte : 0;
-    }
+    return byte == delimiter && !escapes[byte] ? byte : escapes[byte];
+}
+
+static bool needs_escapes(struct pg_span value, uint8_t delimiter)
+{
+    for (size_t i = 0; i < value.length; i++)
+        if (escapes[value.at[i]] || value.at[i] == delimiter) return true;
+    return false;
 }
 
 enum pg_written pg_put_copy_text(struct pg_buffer *buffer, const struct pg_copy_text *form, struct pg_span value)
@@ -135,6 +130,8 @@ enum pg_written pg_put_copy_text(struct pg_buffer *buffer, const struct pg_copy_
     enum { OCTAL = 3 }; // bytes that an escape adds
     if (!value.at) return pg_put_bytes(buffer, form->null.at, form->null.length);
     if (value.length > PG_MESSAGE_MOST) return PG_TOO_LONG;
+    if (!needs_escapes(value, form->delimiter) && !same(value, form->null))
+        return pg_put_bytes(buffer, value.at, value.length);
     size_t room = value.length + OCTAL, before = buffer->length;
     for (size_t i = 0; i < value.length; i++)
         room += escape_of(value.at[i], form->delimiter) != 0;
