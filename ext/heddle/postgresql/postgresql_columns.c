@@ -7,7 +7,7 @@ static void mark(void *pointer)
 {
     const struct postgresql_columns *columns = pointer;
     rb_gc_mark(columns->names);
-    rb_gc_mark(columns->descriptions);
+    rb_gc_mark(columns->described);
     rb_gc_mark(columns->types);
     for (uint32_t i = 0; i < columns->count; i++) {
         rb_gc_mark(columns->columns[i].type.extra);
@@ -58,28 +58,45 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
         db_link_violated(&link->base, "sent a malformed description");
     VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, columns_size(described.count), &columns_type);
     struct postgresql_columns *columns = RTYPEDDATA_DATA(self);
-    columns->names = columns->descriptions = Qnil;
+    columns->names = columns->described = Qnil;
     columns->types = link->types;
     for (uint32_t i = 0; i < described.count; i++)
         columns->columns[i].type.extra = columns->columns[i].type.convert = Qnil;
     columns->count = described.count;
-    columns->descriptions = rb_ary_new_capa(described.count);
+    columns->described = rb_str_new((const char *)message.p, message.end - message.p);
     struct pg_column column;
     while (pg_columns_next(&described, &column)) {
         columns->columns[described.index - 1].oid = column.type;
         postgresql_column_known(link, columns, described.index - 1);
-        VALUE fields[] = {postgresql_utf8(column.name), UINT2NUM(column.type),     UINT2NUM(column.table),
-                          INT2FIX(column.attribute),    INT2FIX(column.type_size), INT2NUM(column.modifier)};
-        rb_ary_push(columns->descriptions, rb_ary_new_from_values(6, fields));
     }
     if (!pg_columns_complete(&described)) db_link_violated(&link->base, "sent a malformed description");
     return self;
 }
 
+// Begins to read the description that the columns were made from. Its String has to live as long as it is read.
+static struct pg_columns describe(const struct postgresql_columns *columns)
+{
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(columns->described);
+    struct pg_columns described;
+    if (!pg_columns_begin(p, p + RSTRING_LEN(columns->described), &described))
+        rb_bug("a description was well formed, and is not any more");
+    return described;
+}
+
 /* @api private columns.descriptions: of each column name, type, table, attribute, size, modifier */
 static VALUE descriptions(VALUE self)
 {
-    return postgresql_columns_of(self)->descriptions;
+    const struct postgresql_columns *columns = postgresql_columns_of(self);
+    VALUE array = rb_ary_new_capa((long)columns->count);
+    struct pg_columns described = describe(columns);
+    struct pg_column column;
+    while (pg_columns_next(&described, &column)) {
+        VALUE fields[] = {postgresql_utf8(column.name), UINT2NUM(column.type),     UINT2NUM(column.table),
+                          INT2FIX(column.attribute),    INT2FIX(column.type_size), INT2NUM(column.modifier)};
+        rb_ary_push(array, rb_ary_new_from_values(6, fields));
+    }
+    RB_GC_GUARD(self);
+    return array;
 }
 
 /* @api private columns.type_symbols -> Array of Symbol */
@@ -99,8 +116,10 @@ static VALUE names(VALUE self)
     struct postgresql_columns *columns = postgresql_columns_of(self);
     if (!NIL_P(columns->names)) return columns->names;
     VALUE array = rb_ary_new_capa((long)columns->count);
-    for (long i = 0; i < RARRAY_LEN(columns->descriptions); i++)
-        rb_ary_push(array, rb_str_to_interned_str(rb_ary_entry(rb_ary_entry(columns->descriptions, i), 0)));
+    struct pg_columns described = describe(columns);
+    struct pg_column column;
+    while (pg_columns_next(&described, &column))
+        rb_ary_push(array, rb_str_to_interned_str(postgresql_utf8(column.name)));
     columns->names = rb_obj_freeze(array);
     RB_GC_GUARD(self);
     return array;

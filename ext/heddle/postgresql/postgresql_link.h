@@ -140,9 +140,9 @@ struct postgresql_column {
 };
 
 struct postgresql_columns {
-    VALUE names;        // nil until asked for
-    VALUE descriptions; // Array of [name, type, table, attribute, size, modifier]
-    VALUE types;        // link->types
+    VALUE names;     // nil until asked for
+    VALUE described; // the RowDescription: few callers ask for more than the types
+    VALUE types;     // link->types
     uint32_t count;
     bool copies; // there are values that Ruby code makes
     struct postgresql_column columns[];

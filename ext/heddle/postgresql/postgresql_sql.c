@@ -43,8 +43,12 @@ VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *p
 
 // ---- kinds
 
-// The names that Heddle::DB::Driver#kind returns for each kind of statement.
-static const char *kind_name(enum pg_sql_kind kind)
+// What Heddle::DB::Driver#kind returns. Of several statements the one that matters most comes last here.
+enum kind { PLAIN, SESSION, OTHER, COMMIT, COPY_OUT, COPY_IN, KINDS };
+static const char *const kind_names[KINDS] = {"plain", "session", "other", "commit", "copy_out", "copy_in"};
+static VALUE kind_symbols[KINDS];
+
+static enum kind kind_for(enum pg_sql_kind kind)
 {
     switch (kind) {
     case PG_SQL_SELECT:
@@ -59,32 +63,22 @@ static const char *kind_name(enum pg_sql_kind kind)
     case PG_SQL_SET_LOCAL:
     case PG_SQL_FETCH:
     case PG_SQL_MOVE:
-        return "plain";
+        return PLAIN;
     case PG_SQL_BEGIN:
     case PG_SQL_COMMIT:
     case PG_SQL_ROLLBACK:
     case PG_SQL_PREPARE_TRANSACTION:
-        return "commit";
+        return COMMIT;
     case PG_SQL_DISCARD:
     case PG_SQL_DEALLOCATE:
-        return "other";
+        return OTHER;
     case PG_SQL_COPY_IN:
-        return "copy_in";
+        return COPY_IN;
     case PG_SQL_COPY_OUT:
-        return "copy_out";
+        return COPY_OUT;
     default:
-        return "session";
+        return SESSION;
     }
-}
-
-// Of several statements the one that matters most.
-static int weight_of(const char *kind)
-{
-    static const char *const order[] = {"plain", "session", "other", "commit", "copy_out", "copy_in"};
-    int weight = 0;
-    while (strcmp(order[weight], kind) != 0)
-        weight++;
-    return weight;
 }
 
 /* @api private link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
@@ -96,19 +90,19 @@ static VALUE kind_of(VALUE self, VALUE sql)
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql_scan scan;
     struct pg_sql_statement statement;
-    const char *kind = NULL;
+    enum kind kind = KINDS;
     for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes); pg_sql_next_statement(&scan, &statement);) {
-        const char *name = kind_name(statement.kind);
-        if (statement.session && weight_of(name) < weight_of("session")) name = "session";
-        if (!kind) {
-            kind = name;
+        enum kind one = kind_for(statement.kind);
+        if (statement.session && one < SESSION) one = SESSION;
+        if (kind == KINDS) {
+            kind = one;
             continue;
         }
-        if (weight_of(kind) < weight_of("session")) kind = "session";
-        if (weight_of(kind) < weight_of(name)) kind = name;
+        if (kind < SESSION) kind = SESSION;
+        if (kind < one) kind = one;
     }
     RB_GC_GUARD(sql);
-    return ID2SYM(rb_intern(kind ? kind : kind_name(PG_SQL_ANYTHING)));
+    return kind_symbols[kind == KINDS ? kind_for(PG_SQL_ANYTHING) : kind];
 }
 
 /* @api private link.statements(sql) -> Integer */
@@ -201,6 +195,8 @@ static VALUE placeholders(VALUE self, VALUE sql)
 
 void postgresql_sql_init(void)
 {
+    for (int i = 0; i < KINDS; i++)
+        kind_symbols[i] = ID2SYM(rb_intern(kind_names[i]));
     VALUE link = postgresql_cLink;
     rb_define_method(link, "kind_of", kind_of, 1);
     rb_define_method(link, "statements", statements, 1);

@@ -291,9 +291,11 @@ enum pg_sql_token pg_sql_next(struct pg_sql_scan *scan)
 
 // ---- statements
 
-static bool is(const struct pg_sql_scan *scan, const char *keyword)
+static inline bool is(const struct pg_sql_scan *scan, const char *keyword)
 {
-    if (scan->token != PG_SQL_WORD || strlen(keyword) != scan->text.length) return false;
+    // Every word of a statement is compared with some twenty keywords: most differ in the first letter.
+    if (scan->token != PG_SQL_WORD || (scan->text.at[0] | 0x20) != (uint8_t)keyword[0]) return false;
+    if (strlen(keyword) != scan->text.length) return false;
     for (size_t i = 0; i < scan->text.length; i++) {
         uint8_t byte = scan->text.at[i];
         if (byte >= 'A' && byte <= 'Z') byte |= 0x20;
