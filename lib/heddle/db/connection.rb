@@ -37,6 +37,7 @@ module Heddle
         @cache = StatementCache.new(statement_cache, statement_cache_size) { |handle| driver.release(handle) }
         @talking = nil
         @lease = nil
+        @loans = 0
         @ended = false
         @notice_handler = nil
         @init = init
@@ -256,8 +257,12 @@ module Heddle
       # @api private for a pool, which is told of transactions
       attr_writer :pool
 
-      # @api private for a pool: the only fiber or thread that may use the connection; nil for any
-      attr_writer :lease
+      # @param lease [:none, nil] :none while nobody may use the connection
+      # @api private for a pool
+      def lease=(lease)
+        @lease = lease
+        @loans += 1 if lease
+      end
 
       # @api private
       def run_statement(statement, arguments)
@@ -455,9 +460,12 @@ module Heddle
 
       def each_fetched(cursor, fetch, sql, watch)
         watch&.rows = 0
+        loan = @loans
         until (rows = measured(watch) { talk { note(cursor.fetch(fetch), sql) } }).empty?
           watch.rows += rows.size if watch
           rows.each { |row| yield row }
+          # The reader of an Enumerator may come back when the connection is another one's.
+          raise Busy, "this connection was returned to its pool" unless loan == @loans
         end
       ensure
         cursor.close

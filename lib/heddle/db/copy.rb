@@ -78,15 +78,17 @@ module Heddle
       # Nobody else may use the connection meanwhile.
       def during_copy
         check_owner
-        @talking = true
-        yield
-      rescue IOError, SystemCallError => error
-        raise if error.is_a?(Error) || !closed?
+        begin
+          @talking = true
+          yield
+        rescue IOError, SystemCallError => error
+          raise if error.is_a?(Error) || !closed?
 
-        @copy_lost = true
-        raise ConnectionLost, loss(error)
-      ensure
-        @talking = nil
+          @copy_lost = true
+          raise ConnectionLost, loss(error)
+        ensure
+          @talking = nil
+        end
       end
 
       def give_copy_up(copy, sql)

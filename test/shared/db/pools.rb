@@ -64,6 +64,22 @@ module DatabaseSuite
       end
     end
 
+    # The reader of an Enumerator may come back when the connection is in the next user's transaction.
+    def test_a_reader_that_comes_back_too_late
+      with_pool(size: 1) do |pool|
+        rows = nil
+        pool.with do |db|
+          rows = db.each_row(series(50), fetch: 2)
+          assert_equal [1], rows.next
+        end
+        pool.transaction do |db|
+          assert_raises(Heddle::DB::Busy) { 50.times { rows.next } }
+          refute_predicate db, :needs_rollback?
+          assert_equal 1, db.query_value("select 1")
+        end
+      end
+    end
+
     def test_idle_connections_are_closed
       with_pool(size: 2, idle: 0.05) do |pool|
         first = pool.with { |db| db }
