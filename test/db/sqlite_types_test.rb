@@ -134,6 +134,7 @@ class SQLiteTypesTest < Minitest::Test
       db.query("begin; insert into t values (1); commit")
       refute_predicate db, :in_transaction?
       assert_equal [], db.query("-- nothing").rows
+      assert_raises(TypeError) { db.query(nil) }
     end
   end
 
