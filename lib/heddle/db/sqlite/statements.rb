@@ -38,8 +38,8 @@ module Heddle
         A_NAME = /\A#{NAME}\z/n
         ANOTHER = /\A#{OTHER}\z/n
         REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
-        private_constant :KINDS, :USUAL, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :TRIGGER_ENDS, :PRAGMA, :ASKING,
-          :TEMPORARY, :BUSY_TIMEOUT, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
+        private_constant :KINDS, :USUAL, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :TRIGGER_ENDS, :PRAGMA,
+          :ASKING, :TEMPORARY, :BUSY_TIMEOUT, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
 
         class << self
           # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
