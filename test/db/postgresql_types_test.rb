@@ -255,6 +255,20 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_equal @db.query(sql)[0], @db.driver.command(sql)[0]
   end
 
+  # A simple Query gives texts, of which some go back to the server to become values.
+  def test_values_of_several_statements_in_one_text
+    @db.query("set timezone = 'UTC'")
+    list = (LITERALS.keys - ["row(1,'a',null)"] + OWN.keys - ["row('red'::color, row(3, 'grün'::dyed))"]).join(", ")
+    result = @db.query("select #{list}; select array[1], null::int[] union all select array[2, 1], null")
+    assert_equal @db.query_row("select #{list}"), result[0]
+    assert_equal [[[1], nil], [[2, 1], nil]], result.following.rows
+    assert_equal ["(1,a,)"], @db.query("select row(1,'a',null); select 1")[0]
+    many = @db.query("select '12:00'::time + n * interval '1 second', array[n] from generate_series(1, 700) as n; " \
+      "select 1")
+    assert_equal [DB::Duration.parse("12:11:40"), [700]], many[699]
+    @db.transaction { assert_equal [[1]], @db.query("select array[1]; select 2")[0] }
+  end
+
   # ---- parameters
 
   BOUND = {

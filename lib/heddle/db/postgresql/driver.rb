@@ -80,9 +80,9 @@ module Heddle
 
         # Several statements go by a simple Query: one transaction, whose results follow one another.
         def query(sql, arguments)
-          return @link.run_text(sql) if arguments.empty? && sql.include?(";") && @link.statements(sql) > 1
+          return @link.run_new(sql, arguments) unless arguments.empty? && sql.include?(";") && @link.statements(sql) > 1
 
-          @link.run_new(sql, arguments)
+          SimpleResults.complete(@link, @link.run_text(sql))
         end
 
         def query_keeping(sql, arguments)

@@ -55,6 +55,7 @@ module Heddle
             when IPAddr then [ANY, "#{value}/#{value.prefix}"]
             when *GEOMETRY then [ANY, value.to_s]
             when Binary then [value.type, value.bytes, true]
+            when SimpleResults::Text then [value.type, value.text]
             else other(value, local, number)
             end
           end
