@@ -12,7 +12,7 @@ class GuidesTest < Minitest::Test
   ROWS = /\|.*\n\|.*\n((?:\|.*\n)+)/ # below the names of the columns
   TABLE_OF_RESULTS = /^<!-- (bench.+) -->\n\n#{ROWS}/
   TABLE_OF_ERRORS = /^(?=\| (?:error|`Heddle::(\w+)::…`) \|)#{ROWS}/
-  TABLE_OF_OPTIONS = /^(?=\| option \|)#{ROWS}/
+  MYSQL_TABLES = ["option of every database", "option of MySQL and PostgreSQL", "option of MySQL"].freeze
 
   # With existing options.
   def test_commands
@@ -61,7 +61,7 @@ class GuidesTest < Minitest::Test
     refute_empty options("memcached")
     assert_empty options("memcached") - taken
     refusal = assert_raises(ArgumentError) { Heddle::DB.connect("mysql://localhost", none: 1) }
-    assert_equal refusal.message[/the options are (.*)/, 1].split(", ").sort, options("databases").sort
+    assert_equal refusal.message[/the options are (.*)/, 1].split(", ").sort, MYSQL_TABLES.flat_map { |title| options("databases", title) }.sort
   end
 
   def test_links
@@ -91,8 +91,10 @@ class GuidesTest < Minitest::Test
     owners.find { |owner| owner.const_defined?(name, owner == Object) }.const_get(name)
   end
 
-  # Of the first table of options.
-  def options(guide) = GUIDES.fetch(guide)[TABLE_OF_OPTIONS, 1].scan(/^\| (.*?) \|/).join.scan(/`(\w+)`/).flatten
+  # Of the table with this title.
+  def options(guide, title = "option")
+    GUIDES.fetch(guide)[/^(?=\| #{title} \|)#{ROWS}/, 1].scan(/^\| (.*?) \|/).join.scan(/`(\w+)`/).flatten
+  end
 
   # As forges make them from headings.
   def anchors(file)

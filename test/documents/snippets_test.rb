@@ -106,25 +106,26 @@ class SnippetsTest < Minitest::Test
     "memcached: Rails 1" => Reader.new(RAILS, <<~AFTER, "2\n"),
       store = ActiveSupport::Cache.lookup_store(*config.cache_store); store.write("two", 2); p store.read("two")
     AFTER
-    "databases: MySQL and MariaDB 1" => Reader.new(<<~RUBY, <<~AFTER, "7 lamp\n[2, 1]\n"),
+    "databases: Connect 1" => Reader.new("", "", "true\n"),
+    "databases: Query 1" => Reader.new(<<~RUBY, "p db.query_value('select stock from items')", "7 lamp\n2\n"),
       require "heddle"; ids = [7]
       #{TABLES}
+      db = Heddle::DB.connect(ENV.fetch("DATABASE"))
     RUBY
-      p db.query_row("select stock, (select count(*) from log) from items where id = 7")
-    AFTER
-    "databases: MySQL and MariaDB 2" => Reader.new(%(require "heddle"\n#{TABLES}), "", "2\n"),
+    "databases: Transactions 1" =>
+      Reader.new(%(require "heddle"\n#{TABLES}), "p pool.query_value('select count(*) from log')", "2\n1\n"),
     "databases: Names, lists and bound statements 1" =>
       Reader.new(<<~RUBY, "p db.query_list(cheap)", %(["lamp"]\n)),
         require "heddle"
         #{TABLES}
         db = Heddle::DB.connect(ENV.fetch("DATABASE"))
       RUBY
-    "databases: Results as hashes and groups 1" => Reader.new(<<~RUBY, "p items.group(:price)", '[[9, [[7, "lamp"]]]]'),
+    "databases: Results 1" => Reader.new(<<~RUBY, "p items.group(:price)", '[[9, [[7, "lamp"]]]]'),
       require "heddle"
       #{TABLES}
       db = Heddle::DB.connect(ENV.fetch("DATABASE"))
     RUBY
-    "databases: Statements of a pool 1" =>
+    "databases: Pools 1" =>
       Reader.new(%(require "heddle"\n#{TABLES}), "p find.query(7).first, pool.query_value(now).class",
         %(["lamp"]\nTime\n)),
     "databases: Logs and measures 1" => Reader.new(<<~RUBY, "db.query(\"select 1\")", "select 1, 1 rows\n"),
@@ -132,7 +133,7 @@ class SnippetsTest < Minitest::Test
       db = Heddle::DB.connect(ENV.fetch("DATABASE"))
       logger = Object.new.tap { |log| def log.info(line) = puts(line.sub(/ [0-9.e-]+ s/, "")) }
     RUBY
-    "databases: PostgreSQL: COPY, notifications, notices 1" => Reader.new(<<~RUBY, "", "1 one\n2 \n7\n"),
+    "databases: COPY, notifications, notices 1" => Reader.new(<<~RUBY, "", "1 one\n2 \n7\n"),
       require "heddle"
       db = Heddle::DB.connect(ENV.fetch("POSTGRESQL"))
       db.query("drop table if exists items; create table items (id int, name text)")
