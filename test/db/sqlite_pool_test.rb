@@ -56,6 +56,20 @@ class SQLitePoolTest < Minitest::Test
     end
   end
 
+  # An Enumerator that stopped in the middle keeps no read lock on a connection of the pool.
+  def test_rows_that_nobody_fetches_any_more
+    pool = DB::Pool.new("sqlite://#{@path}", size: 1)
+    pool.query("create table t (n int); insert into t values (1), (2), (3)")
+    rows = nil
+    first = pool.with { |db| (rows = db.each_row("select n from t", fetch: 1)).next && db }
+    second = pool.with { |db| db }
+    refute_same first, second
+    assert_predicate first, :closed?
+    assert_equal 0, pool.query("pragma wal_checkpoint(truncate)").first.first
+    refute_nil rows
+    pool.close
+  end
+
   def test_a_database_in_memory_has_the_writer_alone
     pool = DB::SQLite::Pool.new("sqlite::memory:")
     pool.query("create table t (n int)")

@@ -52,7 +52,7 @@ module SQLiteHelpers
 
   def suited(options)
     init = [Sleeping.method(:define), *options[:init]]
-    create = !options.key?(:database) # of another name: one that does not exist
-    {timeout: 20, statement_cache: :transaction, create: create}.merge(options, init: init)
+    options = options.merge(database: File.join(@folder, options[:database]), create: false) if options[:database]
+    {timeout: 20, statement_cache: :transaction}.merge(options, init: init)
   end
 end

@@ -309,6 +309,16 @@ static VALUE link_busy_p(VALUE self)
     return core && core->busy ? Qtrue : Qfalse;
 }
 
+/* call-seq: link.reading? -> true or false: whether the rows of a statement are still being fetched */
+static VALUE link_reading_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    for (const struct sqlite_statement *at = core ? core->statements : NULL; at; at = at->next) {
+        if (at->open) return Qtrue;
+    }
+    return Qfalse;
+}
+
 /* call-seq: link.closed? -> true or false */
 static VALUE link_closed_p(VALUE self)
 {
@@ -409,6 +419,7 @@ void Init_heddle_sqlite(void)
     rb_define_method(sqlite_cLink, "stored_values=", link_set_stored_values, 1);
     rb_define_method(sqlite_cLink, "in_transaction?", link_in_transaction_p, 0);
     rb_define_method(sqlite_cLink, "busy?", link_busy_p, 0);
+    rb_define_method(sqlite_cLink, "reading?", link_reading_p, 0);
     rb_define_method(sqlite_cLink, "closed?", link_closed_p, 0);
     rb_define_method(sqlite_cLink, "forked?", link_forked_p, 0);
     rb_define_method(sqlite_cLink, "read_only?", link_read_only_p, 0);

@@ -261,7 +261,8 @@ module Heddle
 
         # ---- the session
 
-        def session_changed? = @touched
+        # A statement whose rows nobody fetches any more would hold up checkpoints for ever.
+        def session_changed? = @touched || @link.reading?
 
         def settle_session = @touched = false
 
