@@ -30,9 +30,17 @@ class DBBenchTest < Minitest::Test
     assert_in_delta made, floor, 100
   end
 
+  def test_sequel
+    rounds = bench("db", "--models", "sequel_heddle,sequel_mysql2,sequel_trilogy", "--scale", "0.01")
+    present = rounds.keys.map(&:first).tally
+    assert_operator present, :<=, {"sequel_heddle" => 3, "sequel_mysql2" => 3, "sequel_trilogy" => 3}
+    assert_equal 3, present["sequel_heddle"]
+    rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
+  end
+
   def test_postgresql
     rounds = bench("postgresql", "--scale", "0.01")
-    cases = {"heddle" => 7, "pg" => 7, "sequel" => 4, "racket" => 3}
+    cases = {"heddle" => 7, "pg" => 7, "sequel" => 4, "sequel_heddle" => 4, "racket" => 3}
     present = rounds.keys.map(&:first).tally
     assert_operator present, :<=, cases # racket and the gems belong to others, and may not be installed
     assert_equal 7, present["heddle"]

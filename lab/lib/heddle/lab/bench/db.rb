@@ -7,9 +7,10 @@ module Heddle
       class DB < Queries
         bench "db",
           about: "clients of MariaDB: new statements, kept ones, rows, pipelines, a pool of fibers",
-          kinds: {"raw" => :none, "heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none},
-          default_models: %w[raw heddle mysql2 mysql2_text trilogy],
-          peers: %w[mysql2 mysql2_text trilogy]
+          kinds: {"raw" => :none, "heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none,
+                  "sequel_heddle" => :none, "sequel_mysql2" => :none, "sequel_trilogy" => :none},
+          default_models: %w[raw heddle mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2 sequel_trilogy],
+          peers: %w[mysql2 mysql2_text trilogy sequel_mysql2 sequel_trilogy]
 
         OPERATIONS = {
           "new" => ["new SQL with an argument", 5000],
@@ -19,7 +20,8 @@ module Heddle
           "pool" => ["50 tasks, a pool of 50, sleep(0.01)", 500]
         }.freeze
         # The models that can run these cases.
-        MODELS = {"new" => %w[heddle mysql2 mysql2_text trilogy], "kept" => %w[raw heddle mysql2],
+        MODELS = {"new" => %w[heddle mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2 sequel_trilogy],
+                  "kept" => %w[raw heddle mysql2 sequel_heddle sequel_mysql2 sequel_trilogy],
                   "pipeline" => %w[heddle], "pool" => %w[raw heddle]}.freeze
         # Only for the case whose ideal time is known.
         SLOWNESS = Metric.new(key: :slowness, title: "Wall as a multiple of the ideal, 10 ms for 50 queries at once",
@@ -37,7 +39,9 @@ module Heddle
           usual_tables(summary, ["mysql2: prepare, execute, close, as for each new statement with arguments; " \
             "mysql2_text, trilogy: the values pasted into the SQL",
             "raw, the floor: Heddle's own bytes over plain sockets, by write, select and read alone, " \
-            "and nothing is understood of the answers; of rows, the same objects made by a few lines of C"],
+            "and nothing is understood of the answers; of rows, the same objects made by a few lines of C",
+            "sequel_…: Sequel over Heddle, mysql2 and trilogy; values of new SQL are pasted into it; rows are " \
+            "Hashes; over trilogy, a kept statement is text, too"],
             slowness(summary))
         end
 

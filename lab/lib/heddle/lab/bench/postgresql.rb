@@ -7,8 +7,9 @@ module Heddle
       class PostgreSQL < Queries
         bench "postgresql",
           about: "clients of PostgreSQL: new statements, kept ones, rows, pipelines, COPY, a pool shared by tasks",
-          kinds: {"heddle" => :none, "pg" => :none, "sequel" => :none, "racket" => :none},
-          default_models: %w[heddle pg sequel racket],
+          kinds: {"heddle" => :none, "pg" => :none, "sequel" => :none, "sequel_heddle" => :none,
+                  "racket" => :none},
+          default_models: %w[heddle pg sequel sequel_heddle racket],
           peers: %w[pg sequel racket]
 
         OPERATIONS = {
@@ -21,7 +22,7 @@ module Heddle
           "pool" => ["100 tasks, one query each, a pool of 10", 10_000]
         }.freeze
         MODELS = {"prepared" => %w[heddle pg], "pipeline" => %w[heddle pg], "copy" => %w[heddle pg],
-                  "pool" => %w[heddle pg sequel]}.freeze
+                  "pool" => %w[heddle pg sequel sequel_heddle]}.freeze
         private_constant :OPERATIONS, :MODELS
 
         # @see Bench#params
@@ -38,8 +39,8 @@ module Heddle
           notes = ["pg: exec_params, prepare with exec_prepared and DEALLOCATE, and its pipeline mode; values are " \
             "converted by its BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its " \
             "encoders of text; its pool is the gem connection_pool, with the tasks in Heddle's loop",
-            "sequel: over pg; values of new SQL are pasted into it, a kept statement is prepared; rows are Hashes; " \
-            "its own pool, with heddle/sequel",
+            "sequel: over pg, sequel_heddle: over Heddle; values of new SQL are pasted into it, a kept statement is " \
+            "prepared; rows are Hashes; its own pool, with heddle/sequel",
             "racket: its db library over the UNIX socket (its SCRAM and OpenSSL 3 do not fit), in a process that " \
             "measures itself"]
           usual_tables(summary, notes)

@@ -21,6 +21,8 @@ module Heddle
           when "mysql2", "mysql2_text" then [load_gem("mysql2")]
           when "trilogy" then [load_gem("trilogy")]
           when "raw" then load_heddle.tap { Objects.load }
+          when "sequel_mysql2", "sequel_trilogy" then [load_gem("sequel"), load_gem(@kind.delete_prefix("sequel_"))]
+          when "sequel_heddle" then [load_gem("sequel"), *load_heddle]
           else load_heddle
           end
         end
@@ -34,6 +36,8 @@ module Heddle
         private
 
         def connect
+          return SequelClient.new(@kind, @params.fetch("url")) if sequel?
+
           uri = URI(@params.fetch("url"))
           options = {host: uri.host, port: uri.port, username: uri.user, password: uri.password,
                      database: uri.path.delete_prefix("/")}
@@ -45,9 +49,12 @@ module Heddle
           end
         end
 
+        def sequel? = @kind.start_with?("sequel")
+
         def new(number)
           value =
             case @kind
+            when /\Asequel/ then @client.new_sql(number)
             when "mysql2" then prepared("select #{number} as a, ? as b", number)
             when "mysql2_text" then @client.query("select #{number} as a, #{number} as b", as: :array).to_a[0][1]
             when "trilogy" then @client.query("select #{number} as a, #{number} as b").rows[0][1]
@@ -65,7 +72,9 @@ module Heddle
 
         def kept(number)
           value =
-            if @kind == "mysql2"
+            if sequel?
+              @client.kept(number)
+            elsif @kind == "mysql2"
               (@statement ||= @client.prepare("select 1 as a, ? as b")).execute(number, as: :array).to_a[0][1]
             else
               @client.query("select 1 as a, ? as b", number).rows[0][1]
@@ -76,6 +85,8 @@ module Heddle
         def rows(meter)
           table
           measured(meter, @params.fetch("count")) do
+            next check(@client.rows(ROWS), [1000, 1000, Time]) if sequel?
+
             all =
               case @kind
               when "mysql2" then (@statement ||= @client.prepare(ROWS)).execute(as: :array).to_a
@@ -127,3 +138,4 @@ module Heddle
 end
 
 require "heddle/lab/workload/db/raw"
+require "heddle/lab/workload/db/sequel"

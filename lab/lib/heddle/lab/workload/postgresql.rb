@@ -22,6 +22,7 @@ module Heddle
         def prepare
           return [RacketProgram.version] if @kind == "racket"
           return load_heddle if @kind == "heddle"
+          return [load_gem("sequel"), *load_heddle] if @kind == "sequel_heddle"
 
           gems = [load_gem("pg")]
           gems << load_gem("sequel") if @kind == "sequel"
@@ -35,7 +36,8 @@ module Heddle
         def perform(meter)
           return racket(meter) if @kind == "racket"
 
-          type = {"heddle" => HeddleClient, "pg" => PGClient, "sequel" => SequelClient}.fetch(@kind)
+          type = {"heddle" => HeddleClient, "pg" => PGClient, "sequel" => SequelClient,
+                  "sequel_heddle" => SequelHeddleClient}.fetch(@kind)
           @client = type.new(@params.fetch("url"), @params["operation"])
           super
         end

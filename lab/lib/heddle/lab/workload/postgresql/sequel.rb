@@ -7,7 +7,7 @@ module Heddle
         # Sequel over pg.
         class SequelClient
           def initialize(url, operation)
-            @url = url.sub(/\Apostgresql:/, "postgres:")
+            @url = url.sub(/\Apostgresql:/, "#{adapter}:")
             require "heddle/sequel" if operation == "pool"
             @db = connect(1) unless operation == "pool"
           end
@@ -31,9 +31,18 @@ module Heddle
 
           private
 
+          def adapter = "postgres"
+
           def connect(size) = Sequel.connect(@url, max_connections: size, pool_timeout: 30)
         end
-        private_constant :SequelClient
+
+        # Sequel over Heddle.
+        class SequelHeddleClient < SequelClient
+          private
+
+          def adapter = "heddle-postgresql"
+        end
+        private_constant :SequelClient, :SequelHeddleClient
       end
     end
   end
