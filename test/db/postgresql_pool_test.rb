@@ -79,7 +79,7 @@ module PostgreSQLPoolSuite
 
   # A reset of the session gives the database's own setting back, which the client does not read.
   def test_the_form_of_intervals
-    intervals = "select 1; select interval '1 day 2 hours'"
+    intervals = "select 1; select (interval '1 day 2 hours')::text"
     with_pool(options: "-c IntervalStyle=iso_8601") do |pool|
       2.times do
         pool.with do |db|
