@@ -10,7 +10,7 @@ module ODBCPostgreSQL
 
   # What the guide tells to set: a binary value is a bytea, the driver sets no savepoints of its own, which would undo
   # those of nested transactions, and a number stays a number.
-  SETTINGS = {ByteaAsLongVarBinary: 1, Protocol: "7.4-0", UseServerSidePrepare: 0}.freeze
+  SETTINGS = {ByteaAsLongVarBinary: 1, BoolsAsChar: 0, Protocol: "7.4-0", UseServerSidePrepare: 0}.freeze
 
   def address
     server = postgresql

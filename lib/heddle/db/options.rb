@@ -35,6 +35,10 @@ module Heddle
           end
         end
 
+        # @param own [Hash{Symbol => Object}] see {.checked}
+        # @return [Array<Symbol>] the names of all options
+        def names(own) = COMMON.keys | own.keys
+
         # @return [Float, nil] a span of time
         def seconds(name, value)
           number = value.is_a?(String) ? Float(value, exception: false) : value

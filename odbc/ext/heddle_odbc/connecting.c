@@ -9,7 +9,7 @@
 
 static bool succeeded(struct odbc_session *session, struct odbc_job *job, SQLRETURN outcome)
 {
-    return odbc_succeeded(session, job, outcome, SQL_HANDLE_DBC, session->connection);
+    return odbc_succeeded(job, outcome, SQL_HANDLE_DBC, session->connection);
 }
 
 // ---- connecting
@@ -75,7 +75,7 @@ void odbc_perform_connect(struct odbc_session *session, struct odbc_job *job)
     }
     SQLSetEnvAttr(session->environment, SQL_ATTR_ODBC_VERSION, (SQLPOINTER)SQL_OV_ODBC3, 0);
     if (!SQL_SUCCEEDED(SQLAllocHandle(SQL_HANDLE_DBC, session->environment, &session->connection))) {
-        odbc_diagnostics_collect(&job->diagnostics, session->wide, SQL_HANDLE_ENV, session->environment);
+        odbc_diagnostics_collect(&job->diagnostics, SQL_HANDLE_ENV, session->environment);
         return;
     }
     job->failed = false;

@@ -29,7 +29,7 @@ static SQLSMALLINT within(SQLSMALLINT length)
     return length < 0 ? 0 : length >= UNITS ? UNITS - 1 : length;
 }
 
-static bool collect_wide(struct odbc_diagnostics *diagnostics, SQLSMALLINT type, SQLHANDLE handle, SQLSMALLINT number)
+static bool collect_record(struct odbc_diagnostics *diagnostics, SQLSMALLINT type, SQLHANDLE handle, SQLSMALLINT number)
 {
     SQLWCHAR wide_state[6] = {0}, message[UNITS];
     char state[6] = {0};
@@ -43,22 +43,11 @@ static bool collect_wide(struct odbc_diagnostics *diagnostics, SQLSMALLINT type,
            odbc_buffer_append(&diagnostics->text, "", 1);
 }
 
-static bool collect_narrow(struct odbc_diagnostics *diagnostics, SQLSMALLINT type, SQLHANDLE handle, SQLSMALLINT number)
-{
-    SQLCHAR state[6] = {0}, message[UNITS];
-    SQLINTEGER code = 0;
-    SQLSMALLINT length = 0;
-    if (!SQL_SUCCEEDED(SQLGetDiagRec(type, handle, number, state, &code, message, UNITS, &length))) return false;
-    note(diagnostics, (const char *)state, code);
-    return odbc_buffer_append(&diagnostics->text, message, (size_t)within(length)) &&
-           odbc_buffer_append(&diagnostics->text, "", 1);
-}
-
-void odbc_diagnostics_collect(struct odbc_diagnostics *diagnostics, bool wide, SQLSMALLINT type, SQLHANDLE handle)
+void odbc_diagnostics_collect(struct odbc_diagnostics *diagnostics, SQLSMALLINT type, SQLHANDLE handle)
 {
     odbc_diagnostics_clear(diagnostics);
     for (SQLSMALLINT number = 1; number <= RECORDS; number++)
-        if (!(wide ? collect_wide : collect_narrow)(diagnostics, type, handle, number)) break;
+        if (!collect_record(diagnostics, type, handle, number)) break;
     if (diagnostics->records == 0) odbc_diagnostics_set(diagnostics, "HY000", "the driver failed without a reason");
 }
 

@@ -38,9 +38,9 @@ static bool failed(struct odbc_job *job, const char *state, const char *message)
     return false;
 }
 
-static bool succeeded(struct odbc_session *session, struct odbc_job *job, SQLRETURN outcome)
+static bool succeeded(struct odbc_job *job, SQLRETURN outcome)
 {
-    return odbc_succeeded(session, job, outcome, SQL_HANDLE_STMT, job->statement->handle);
+    return odbc_succeeded(job, outcome, SQL_HANDLE_STMT, job->statement->handle);
 }
 
 // ---- columns
@@ -76,7 +76,7 @@ static void choose_kind(struct odbc_column *column, bool is_unsigned, bool loose
         column->kind = ODBC_TIME;
         break;
     case SQL_GUID:
-        column->kind = ODBC_ASCII;
+        column->kind = ODBC_UUID;
         break;
     case SQL_BINARY:
     case SQL_VARBINARY:
@@ -134,7 +134,7 @@ static void choose_form(struct odbc_column *column, bool wide, bool reread)
         column->c_type = SQL_C_CHAR;
         column->room = reread ? TIME_LENGTH : 0;
         break;
-    case ODBC_ASCII:
+    case ODBC_UUID:
         column->c_type = SQL_C_CHAR;
         column->room = reread ? GUID_LENGTH : 0;
         break;
@@ -171,7 +171,7 @@ static bool describe_column(struct odbc_session *session, struct odbc_job *job, 
                                               &column->size, &column->digits, &column->nullable)
                             : SQLDescribeCol(statement->handle, number, (SQLCHAR *)name, sizeof name, &length,
                                              &column->type, &column->size, &column->digits, &column->nullable);
-    if (!succeeded(session, job, outcome)) return false;
+    if (!succeeded(job, outcome)) return false;
     if (!odbc_buffer_append(&column->name, name, bytes_of(name, length, session->wide)))
         return failed(job, "HY001", "no memory for a column");
 
@@ -236,7 +236,7 @@ static bool bind_columns(struct odbc_session *session, struct odbc_job *job)
         char *at = statement->block + column->offset;
         SQLRETURN outcome = SQLBindCol(handle, (SQLUSMALLINT)(i + 1), column->c_type, at + sizeof(SQLLEN),
                                        (SQLLEN)column->room, (SQLLEN *)at);
-        if (!succeeded(session, job, outcome)) return false;
+        if (!succeeded(job, outcome)) return false;
     }
     return true;
 }
@@ -257,7 +257,7 @@ bool odbc_describe_columns(struct odbc_session *session, struct odbc_job *job)
     struct odbc_statement *statement = job->statement;
     struct odbc_column *old = statement->columns;
     SQLSMALLINT old_count = statement->column_count, count = 0;
-    if (!succeeded(session, job, SQLNumResultCols(statement->handle, &count))) return false;
+    if (!succeeded(job, SQLNumResultCols(statement->handle, &count))) return false;
     struct odbc_column *fresh = count > 0 ? calloc((size_t)count, sizeof *fresh) : NULL;
     if (count > 0 && !fresh) return failed(job, "HY001", "no memory for columns");
 
@@ -302,7 +302,7 @@ static size_t whole_characters(const char *at, size_t most, size_t unit)
 }
 
 // Reads a value of any length. Its length goes in front when it is known.
-static bool append_pieces(struct odbc_session *session, struct odbc_job *job, SQLUSMALLINT number)
+static bool append_pieces(struct odbc_job *job, SQLUSMALLINT number)
 {
     struct odbc_statement *statement = job->statement;
     struct odbc_column *column = &statement->columns[number - 1];
@@ -317,7 +317,7 @@ static bool append_pieces(struct odbc_session *session, struct odbc_job *job, SQ
         SQLRETURN outcome =
             SQLGetData(statement->handle, number, column->c_type, rows->at + rows->length, PIECE, &left);
         if (outcome == SQL_NO_DATA) break;
-        if (!succeeded(session, job, outcome)) return false;
+        if (!succeeded(job, outcome)) return false;
         if (left == SQL_NULL_DATA) {
             total = SQL_NULL_DATA;
             break;
@@ -343,7 +343,7 @@ static bool is_cut(const struct odbc_column *column, SQLLEN length)
     return length == SQL_NO_TOTAL || length > (SQLLEN)column->room - end;
 }
 
-static bool append_row(struct odbc_session *session, struct odbc_job *job, size_t row)
+static bool append_row(struct odbc_job *job, size_t row)
 {
     struct odbc_statement *statement = job->statement;
     for (SQLSMALLINT i = 0; i < statement->column_count; i++) {
@@ -354,10 +354,10 @@ static bool append_row(struct odbc_session *session, struct odbc_job *job, size_
         if (at) memcpy(&length, at, sizeof length);
         if (!at || (length != SQL_NULL_DATA && is_cut(column, length))) {
             if (at && statement->block_rows > 1 &&
-                !succeeded(session, job,
+                !succeeded(job,
                            SQLSetPos(statement->handle, (SQLSETPOSIROW)(row + 1), SQL_POSITION, SQL_LOCK_NO_CHANGE)))
                 return false;
-            if (!append_pieces(session, job, number)) return false;
+            if (!append_pieces(job, number)) return false;
             continue;
         }
         bool text = column->c_type == SQL_C_CHAR || column->c_type == SQL_C_WCHAR || column->c_type == SQL_C_BINARY;
@@ -391,10 +391,10 @@ bool odbc_fetch_rows(struct odbc_session *session, struct odbc_job *job)
             statement->open = false;
             break;
         }
-        if (!succeeded(session, job, outcome)) return false;
+        if (!succeeded(job, outcome)) return false;
         size_t count = statement->block_rows > 1 ? statement->fetched : 1;
         for (size_t row = 0; row < count; row++)
-            if (!append_row(session, job, row)) return false;
+            if (!append_row(job, row)) return false;
     }
     return true;
 }

@@ -204,13 +204,13 @@ static VALUE link_flush(VALUE self)
 
 // ---- answers
 
-static VALUE failure_of(const struct odbc_link *link, const struct odbc_diagnostics *diagnostics)
+static VALUE failure_of(const struct odbc_diagnostics *diagnostics)
 {
     VALUE messages = rb_ary_new();
     const char *at = diagnostics->text.at, *end = at + diagnostics->text.length;
     while (at < end) {
         size_t length = strlen(at);
-        rb_ary_push(messages, rb_enc_str_new(at, (long)length, link->encoding));
+        rb_ary_push(messages, rb_utf8_str_new(at, (long)length));
         at += length + 1;
     }
     return rb_ary_new_from_args(3, rb_str_new_cstr(diagnostics->state), INT2NUM(diagnostics->code), messages);
@@ -239,7 +239,7 @@ static VALUE link_finish(VALUE self)
                  session->job.statement->parameter_count, session->job.parameters.count);
     }
     RB_GC_GUARD(handle);
-    if (session->job.failed) return failure_of(link, &session->job.diagnostics);
+    if (session->job.failed) return failure_of(&session->job.diagnostics);
     return session->job.answer ? Qfalse : Qtrue;
 }
 

@@ -45,15 +45,14 @@ void odbc_statement_release(struct odbc_statement *statement)
     odbc_statement_free(statement);
 }
 
-bool odbc_succeeded(struct odbc_session *session, struct odbc_job *job, SQLRETURN outcome, SQLSMALLINT type,
-                    SQLHANDLE handle)
+bool odbc_succeeded(struct odbc_job *job, SQLRETURN outcome, SQLSMALLINT type, SQLHANDLE handle)
 {
     if (SQL_SUCCEEDED(outcome)) return true;
     job->failed = true;
     if (outcome == SQL_INVALID_HANDLE)
         odbc_diagnostics_set(&job->diagnostics, "HY000", "the driver says that this handle is invalid");
     else
-        odbc_diagnostics_collect(&job->diagnostics, session->wide, type, handle);
+        odbc_diagnostics_collect(&job->diagnostics, type, handle);
     return false;
 }
 
@@ -65,9 +64,9 @@ bool odbc_cancelled(struct odbc_session *session, struct odbc_job *job)
     return true;
 }
 
-static bool succeeded(struct odbc_session *session, struct odbc_job *job, SQLRETURN outcome)
+static bool succeeded(struct odbc_job *job, SQLRETURN outcome)
 {
-    return odbc_succeeded(session, job, outcome, SQL_HANDLE_STMT, job->statement->handle);
+    return odbc_succeeded(job, outcome, SQL_HANDLE_STMT, job->statement->handle);
 }
 
 static bool without_memory(struct odbc_job *job)
@@ -83,7 +82,7 @@ static bool allocate(struct odbc_session *session, struct odbc_job *job)
     if (statement->handle) return true;
     SQLHSTMT handle = NULL;
     SQLRETURN outcome = SQLAllocHandle(SQL_HANDLE_STMT, session->connection, &handle);
-    if (!odbc_succeeded(session, job, outcome, SQL_HANDLE_DBC, session->connection)) return false;
+    if (!odbc_succeeded(job, outcome, SQL_HANDLE_DBC, session->connection)) return false;
     pthread_mutex_lock(&session->lock); // another thread may want to cancel
     statement->handle = handle;
     pthread_mutex_unlock(&session->lock);
@@ -93,7 +92,7 @@ static bool allocate(struct odbc_session *session, struct odbc_job *job)
 static bool describe_parameters(struct odbc_session *session, struct odbc_job *job)
 {
     struct odbc_statement *statement = job->statement;
-    if (!succeeded(session, job, SQLNumParams(statement->handle, &statement->parameter_count))) return false;
+    if (!succeeded(job, SQLNumParams(statement->handle, &statement->parameter_count))) return false;
     if (statement->parameter_count <= 0) return true;
     size_t count = (size_t)statement->parameter_count;
     statement->parameter_types = calloc(count, sizeof *statement->parameter_types);
@@ -119,7 +118,7 @@ static bool prepare_text(struct odbc_session *session, struct odbc_job *job)
     SQLRETURN outcome = session->wide ? SQLPrepareW(statement->handle, (SQLWCHAR *)sql->at, length)
                                       : SQLPrepare(statement->handle, (SQLCHAR *)sql->at, length);
     statement->epoch = session->epoch;
-    return succeeded(session, job, outcome);
+    return succeeded(job, outcome);
 }
 
 static bool prepare(struct odbc_session *session, struct odbc_job *job)
@@ -151,7 +150,7 @@ static bool begin_result(struct odbc_session *session, struct odbc_job *job, SQL
     statement->affected = 0;
     statement->warnings = 0;
     if (outcome == SQL_SUCCESS_WITH_INFO) {
-        odbc_diagnostics_collect(&job->diagnostics, session->wide, SQL_HANDLE_STMT, statement->handle);
+        odbc_diagnostics_collect(&job->diagnostics, SQL_HANDLE_STMT, statement->handle);
         statement->warnings = job->diagnostics.records;
         odbc_diagnostics_clear(&job->diagnostics);
     }
@@ -171,20 +170,20 @@ static void close_cursor(struct odbc_statement *statement)
 }
 
 // Goes on to the next result once the rows of this one have ended. A failure belongs to the statement that runs on.
-static bool look_further(struct odbc_session *session, struct odbc_job *job)
+static bool look_further(struct odbc_job *job)
 {
     struct odbc_statement *statement = job->statement;
     if (statement->open) return true;
     SQLRETURN outcome = SQLMoreResults(statement->handle);
     statement->more = SQL_SUCCEEDED(outcome);
     if (outcome == SQL_NO_DATA || SQL_SUCCEEDED(outcome)) return true;
-    return succeeded(session, job, outcome);
+    return succeeded(job, outcome);
 }
 
-static void finish(struct odbc_session *session, struct odbc_job *job, bool good)
+static void finish(struct odbc_job *job, bool good)
 {
     struct odbc_statement *statement = job->statement;
-    if (good) good = look_further(session, job);
+    if (good) good = look_further(job);
     if (!good || (!statement->open && !statement->more)) close_cursor(statement);
 }
 
@@ -198,25 +197,25 @@ void odbc_perform_run(struct odbc_session *session, struct odbc_job *job)
         return;
     }
     SQLRETURN outcome = odbc_parameters_bind(&job->parameters, statement->handle, statement->parameter_types);
-    if (!succeeded(session, job, outcome)) return;
+    if (!succeeded(job, outcome)) return;
     if (odbc_cancelled(session, job)) return;
     outcome = SQLExecute(statement->handle);
     // An UPDATE that changes no row says "no data".
-    bool good = outcome == SQL_NO_DATA || succeeded(session, job, outcome);
-    finish(session, job, good && begin_result(session, job, outcome));
+    bool good = outcome == SQL_NO_DATA || succeeded(job, outcome);
+    finish(job, good && begin_result(session, job, outcome));
     // The values are the job's own.
     if (job->parameters.count > 0) SQLFreeStmt(statement->handle, SQL_RESET_PARAMS);
 }
 
 void odbc_perform_fetch(struct odbc_session *session, struct odbc_job *job)
 {
-    finish(session, job, odbc_fetch_rows(session, job));
+    finish(job, odbc_fetch_rows(session, job));
 }
 
 void odbc_perform_next(struct odbc_session *session, struct odbc_job *job)
 {
     job->statement->more = false;
-    finish(session, job, begin_result(session, job, SQL_SUCCESS));
+    finish(job, begin_result(session, job, SQL_SUCCESS));
 }
 
 void odbc_perform_tables(struct odbc_session *session, struct odbc_job *job)
@@ -242,7 +241,7 @@ void odbc_perform_tables(struct odbc_session *session, struct odbc_job *job)
         }
         outcome = SQLTables(handle, at[0], length[0], at[1], length[1], at[2], length[2], at[3], length[3]);
     }
-    finish(session, job, succeeded(session, job, outcome) && begin_result(session, job, SQL_SUCCESS));
+    finish(job, succeeded(job, outcome) && begin_result(session, job, SQL_SUCCESS));
 }
 
 void odbc_perform_close(struct odbc_session *session, struct odbc_job *job)

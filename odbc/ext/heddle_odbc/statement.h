@@ -18,7 +18,7 @@ enum odbc_kind {
     ODBC_TIME, // as text: ODBC's own struct has no fraction
     ODBC_TEXT,
     ODBC_BYTES,
-    ODBC_ASCII, // a text of the driver's own making, such as a GUID
+    ODBC_UUID,
     ODBC_LOOSE  // described as an integer, by a database whose columns may hold values of any type
 };
 
@@ -76,7 +76,7 @@ void odbc_perform_tables(struct odbc_session *, struct odbc_job *);  // SQLTable
 void odbc_perform_close(struct odbc_session *, struct odbc_job *);   // the cursor
 
 // Notes the error of a call. Returns whether it succeeded.
-bool odbc_succeeded(struct odbc_session *, struct odbc_job *, SQLRETURN, SQLSMALLINT type, SQLHANDLE);
+bool odbc_succeeded(struct odbc_job *, SQLRETURN, SQLSMALLINT type, SQLHANDLE);
 
 // Describes the columns and binds those of a known length; fetching.c.
 bool odbc_describe_columns(struct odbc_session *, struct odbc_job *);

@@ -57,6 +57,16 @@ static VALUE duration(const char *at, size_t length)
     return rb_funcall(cDuration, id_parse, 1, rb_usascii_str_new(at, (long)length));
 }
 
+// Drivers disagree on the case; RFC 9562, 4: a UUID is written in lower case.
+static VALUE uuid(const char *at, size_t length)
+{
+    VALUE string = rb_usascii_str_new(at, (long)length);
+    char *p = RSTRING_PTR(string);
+    for (size_t i = 0; i < length; i++)
+        if (p[i] >= 'A' && p[i] <= 'F') p[i] += 'a' - 'A';
+    return string;
+}
+
 // A number if it is one.
 static VALUE loose(const struct odbc_link *link, const char *at, size_t length)
 {
@@ -97,8 +107,8 @@ static VALUE value_of(const struct odbc_link *link, const struct odbc_column *co
         return duration(at, bytes);
     case ODBC_BYTES:
         return rb_str_new(at, length);
-    case ODBC_ASCII:
-        return rb_utf8_str_new(at, length);
+    case ODBC_UUID:
+        return uuid(at, bytes);
     case ODBC_LOOSE:
         return loose(link, at, bytes);
     case ODBC_TEXT:

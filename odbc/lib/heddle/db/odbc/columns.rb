@@ -15,7 +15,7 @@ module Heddle
           -9 => :text, -10 => :text, 0 => :unknown
         }.freeze
         # By the kind of value, where the type is none of the standard's.
-        KINDS = %i[integer integer float boolean decimal date datetime time text bytes text integer].freeze
+        KINDS = %i[integer integer float boolean decimal date datetime time text bytes uuid integer].freeze
         UNSIGNED = 1
         NO_NULLS = 0
         private_constant :KINDS, :UNSIGNED, :NO_NULLS

@@ -1,0 +1,138 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/mariadb_server"
+require "support/postgresql_server"
+require "support/odbc_contract"
+
+# Values both ways, by each driver: exact numbers, fractions of seconds, GUIDs, long values, encodings, several results.
+class ODBCTypesTest < Minitest::Test
+  include ODBCContract
+
+  hard_deadline 60
+
+  TIME = Time.utc(2024, 2, 29, 23, 59, 58, 123_456)
+  DURATION = Heddle::DB::Duration.parse("12:30:01.5")
+  LONG = "é😀x" * 100_000 # several pieces, whose ends cut characters in two
+  BYTES = Random.new(1).bytes(300_001)
+
+  def test_mariadb
+    with(mariadb_source) do |db|
+      db.query("create temporary table x (a decimal(30,10), b time(6), c datetime(6), d bit(1), e bigint unsigned, " \
+        "f longtext, g longblob, h double, i date, j varchar(3))")
+      row = [BigDecimal("-12345678901234567890.0123456789"), DURATION, TIME, true, 2**64 - 1, LONG, BYTES, 0.1,
+        Date.new(2024, 2, 29), "ab"]
+      db.exec("insert into x values (#{(["?"] * 10).join(", ")})", *row)
+      db.exec("insert into x values (#{(["?"] * 10).join(", ")})", *([nil] * 10))
+      result = db.query("select * from x order by a desc")
+      assert_equal [row, [nil] * 10], result.rows
+      assert_equal %i[decimal time datetime boolean integer text bytes float date text], result.columns.map(&:type)
+      assert_equal [Encoding::UTF_8, Encoding::BINARY], result.first.values_at(5, 6).map(&:encoding)
+      assert result.columns[4].unsigned
+      assert_equal "x", result.columns[0].table
+    end
+  end
+
+  def test_postgresql
+    with(postgresql_source) do |db|
+      db.query("create temporary table x (a numeric(30,10), b timestamp, c boolean, d text, e bytea, f uuid, " \
+        "g double precision, h date, i bigint, j time)")
+      row = [BigDecimal("-12345678901234567890.0123456789"), TIME, true, LONG, BYTES,
+        "0189e3a0-7e1c-7cc0-98c6-0d0e1b1b1b1b", 0.1, Date.new(2024, 2, 29), -2**63, DURATION]
+      db.exec("insert into x values (#{(["?"] * 10).join(", ")})", *row)
+      result = db.query("select a, b, c, d, e, f, g, h, i from x")
+      assert_equal row.take(9), result.first
+      assert_equal [:decimal, :datetime, :text, :uuid], result.columns.values_at(0, 1, 3, 5).map(&:type)
+    end
+  end
+
+  def test_sqlite
+    with(source("types", "SQLite", Database: ":memory:")) do |db|
+      db.query("create table x (a integer, b timestamp, c text, d blob, e double, f varchar(2))")
+      row = [2**62, TIME.round(3), LONG, BYTES, 0.1, "longer than its type"]
+      db.exec("insert into x values (?, ?, ?, ?, ?, ?)", *row)
+      assert_equal row, db.query("select * from x").first
+      # A column holds what it was given.
+      db.exec("insert into x (a) values (?), (?)", 1.5, "text")
+      assert_equal [2**62, 1.5, "text"], db.query_list("select a from x")
+    end
+  end
+
+  # More than a block and than a job holds, with and without columns that are read in pieces.
+  def test_many_rows
+    with(mariadb_source) do |db|
+      result = db.query("select seq, repeat('x', seq % 7), seq * 1.5 from seq_1_to_20000")
+      assert_equal 20_000, result.size
+      result.each_with_index do |(number, text, half), index|
+        next if [number, text.size, half] == [index + 1, (index + 1) % 7, (index + 1) * 1.5]
+
+        flunk "row #{index}: #{number}, #{text}, #{half}"
+      end
+      long = db.query("select seq, cast(repeat('y', 5000) as char(5000)), repeat('z', 3) from seq_1_to_700")
+      assert_equal (1..700).map { |number| [number, 5000, "zzz"] }, long.map { |number, y, z| [number, y.size, z] }
+      some = db.each_row("select seq from seq_1_to_5000", fetch: 1700).first(4000)
+      assert_equal (1..4000).to_a, some.flatten
+    end
+  end
+
+  def test_local_time
+    with(mariadb_source, time_zone: :local) do |db|
+      time = Time.local(2024, 7, 1, 12, 0, 0.5r)
+      assert_equal [time, time.utc_offset], db.query_value("select cast(? as datetime(6))", time)
+        .then { |value| [value, value.utc_offset] }
+    end
+  end
+
+  def test_narrow_text
+    {mariadb_source(CHARSET: "latin1") => "?",
+     postgresql_source("PostgreSQL ANSI", ConnSettings: "set client_encoding to 'latin1'") => "?::text"}
+      .each do |address, parameter|
+      with(address, encoding: "iso-8859-1") do |db|
+        value = db.query_value("select concat(#{parameter}, ?)", "é", "b" * 70_000)
+        assert_equal ["éb", Encoding::ISO_8859_1], [value[0, 2].encode("utf-8"), value.encoding]
+        assert_equal 70_001, value.size
+        assert_raises(EncodingError) { db.query("select #{parameter}", "Ω") }
+        error = assert_raises(Heddle::DB::ServerError) { db.query("select * from nowhere_at_all") }
+        assert_match(/nowhere_at_all/, error.message)
+        assert_predicate db, :healthy?
+      end
+    end
+  end
+
+  def test_several_results
+    with(mariadb_source) do |db|
+      db.query("drop procedure if exists two_results")
+      db.query("create procedure two_results() begin select 1 as a; select 'x' as b, 2.5 as c; end")
+      result = db.query("call two_results()")
+      following = result.following
+      assert_equal [[[1]], %w[b c], [["x", BigDecimal("2.5")]]], [result.rows, following.fields, following.rows]
+      assert_equal 1, db.query_value("select 1")
+      db.query("drop procedure two_results")
+    end
+  end
+
+  private
+
+  include MariaDBHelpers
+  include PostgreSQLHelpers
+
+  def mariadb_source(**more)
+    server = mariadb
+    source("types_mariadb#{more.size}", "MariaDB", SERVER: server.host, PORT: server.port, DATABASE: server.database,
+      UID: server.username, PWD: server.password, **more)
+  end
+
+  def postgresql_source(driver = "PostgreSQL", **more)
+    server = postgresql
+    source("types_postgresql#{more.size}", driver, Servername: server.host, Port: server.port,
+      Database: server.database, Username: server.username, Password: server.password, ByteaAsLongVarBinary: 1,
+      UseServerSidePrepare: 0, BoolsAsChar: 0, Protocol: "7.4-0", **more)
+  end
+
+  def with(address, **options)
+    db = Heddle::DB.connect(address, timeout: 20, **options)
+    yield db
+  ensure
+    db&.close
+  end
+end
