@@ -26,7 +26,7 @@ class PendingClosesTest < Minitest::Test
     skip "the allocations are replaced in Linux's way" unless linux?
     compiled("refuse_realloc.c", "-shared", "-fPIC", "-ldl") do |library|
       preload = [ENV["LD_PRELOAD"], library].compact.join(" ")
-      assert_child(<<~RUBY, env: {"LD_PRELOAD" => preload}, timeout: 50)
+      assert_child(<<~RUBY, env: {"LD_PRELOAD" => preload}, timeout: 50, gems: true)
         require "fiddle"
         require "heddle/db"
         memory = Fiddle.dlopen(nil)
