@@ -12,14 +12,9 @@ module Heddle
       # @return [Result]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def query_text(sql)
-        watched(sql) do
-          talk do
-            kind = @driver.kind(sql)
-            check_transaction(kind, sql)
-            @cache.clear if @driver.invalidates?(kind)
-            note(@driver.command(sql), sql)
-          end
-        end
+        return talk { run_text(sql) } unless QueryListeners.anyone
+
+        watched(sql) { talk { run_text(sql) } }
       end
 
       # Like {Connection#each_row}, with all rows of a fetch at once, and with their columns.
@@ -47,6 +42,13 @@ module Heddle
       end
 
       private
+
+      def run_text(sql)
+        kind = @driver.kind(sql)
+        check_transaction(kind, sql)
+        @cache.clear if @driver.invalidates?(kind)
+        note(@driver.command(sql), sql)
+      end
 
       def open_cursor(sql, arguments)
         check_transaction(@driver.kind(sql), sql)

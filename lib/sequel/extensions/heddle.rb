@@ -29,8 +29,9 @@ module Sequel
     # An unusable connection was found in the pool.
     class Closed < DatabaseDisconnectError; end
 
-    # Prepended to the methods of the Sequel::Database.
-    module Database
+    # Prepended to the methods of the Sequel::Database, except with Heddle's own adapters: their connections stop an
+    # interrupted query themselves.
+    module Queries
       # Every adapter calls this for its queries.
       def log_connection_yield(sql, conn, args = nil)
         driver = ::Heddle.const_get(:Drivers).of(conn)
@@ -43,7 +44,10 @@ module Sequel
       ensure
         driver&.settled?(conn, $!.equal?(before) ? nil : $!) unless done
       end
+    end
 
+    # Prepended to the methods of the Sequel::Database.
+    module Database
       private
 
       def begin_new_transaction(conn, opts)
@@ -147,12 +151,14 @@ module Sequel
         driver.close(conn) unless driver.closed?(conn)
       end
     end
-    private_constant :Concurrency, :Closed, :Pool
+    private_constant :Concurrency, :Closed, :Queries, :Pool
   end
 
   Database.register_extension(:heddle) do |db|
     Sequel.extend(HeddleConnections.const_get(:Concurrency))
     db.extend(HeddleConnections::Database)
+    own = defined?(HeddleAdapter) && db.is_a?(HeddleAdapter::DatabaseMethods)
+    db.extend(HeddleConnections.const_get(:Queries)) unless own
     db.pool.extend(HeddleConnections.const_get(:Pool))
   end
 end

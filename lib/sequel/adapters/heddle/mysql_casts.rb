@@ -4,12 +4,15 @@ module Sequel
   module HeddleMySQL
     # What makes Sequel's values of Heddle::DB's for MySQL and MariaDB.
     module MySQLCasts
-      # Numbers of the protocol's types, and the parts of a column's kind (Columns#kinds).
-      TINY = 1
-      TIMES = [7, 12].freeze # TIMESTAMP, DATETIME
-      TIME = 11
-      BIT = 16
-      TEXTUAL = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 246].freeze # types that are no bytes
+      # By the protocol's numbers of types; those without a way are texts and bytes.
+      WAYS = Array.new(247).tap do |ways|
+        [0, 2, 3, 4, 5, 6, 8, 9, 10, 13, 14, 246].each { |type| ways[type] = :none }
+        ways[1] = :boolean
+        ways[7] = ways[12] = :time # TIMESTAMP, DATETIME
+        ways[11] = :time_of_day
+        ways[16] = :bits
+      end.freeze
+      # The other parts of a column's kind (Columns#kinds).
       BYTES = 1 << 8
       LENGTH = 9
       DAY = 24 * 60 * 60 * 1_000_000
@@ -30,7 +33,7 @@ module Sequel
       end
       (1..8).each { |bytes| BITS[bytes] }
       BITS.freeze
-      private_constant :TINY, :TIMES, :TIME, :BIT, :TEXTUAL, :BYTES, :LENGTH, :DAY, :BLOB, :BOOLEAN, :TIME_OF_DAY, :BITS
+      private_constant :WAYS, :BYTES, :LENGTH, :DAY, :BLOB, :BOOLEAN, :TIME_OF_DAY, :BITS
 
       class << self
         # @param zone [Symbol, Object, nil] of the database
@@ -54,13 +57,12 @@ module Sequel
 
         def of_kind(kind, db)
           type = kind & 0xff
-          case type
-          when TINY then BOOLEAN if kind >> LENGTH == 1 && db.convert_tinyint_to_bool
-          when *TIMES then time(db)
-          when TIME then TIME_OF_DAY
-          when BIT then bits(kind >> LENGTH, db)
-          when *TEXTUAL then nil
-          else BLOB if kind & BYTES != 0
+          case WAYS[type]
+          when nil then BLOB if kind & BYTES != 0
+          when :boolean then BOOLEAN if kind >> LENGTH == 1 && db.convert_tinyint_to_bool
+          when :time then time(db)
+          when :time_of_day then TIME_OF_DAY
+          when :bits then bits(kind >> LENGTH, db)
           end
         end
 
