@@ -21,7 +21,10 @@ module Heddle
       # @param sql [String]
       # @yieldparam copy [PostgreSQL::CopyIn]
       # @return [Integer] how many rows the table got
-      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      # @raise [ServerError] the server refused the statement or a row: none is kept, and the connection stays open
+      # @raise [ConnectionLost, ProtocolError] the connection is closed
+      # @raise [DeadlineExceeded] the connection is closed if rows were being sent, or the server was about to answer
+      # @raise [Unsupported] the database does not have it; nothing was sent
       def copy_in(sql)
         raise ArgumentError, "copy_in needs a block: db.copy_in(sql) { |copy| copy << row }" unless block_given?
 
@@ -47,7 +50,9 @@ module Heddle
       # @param raw [Boolean] whether the block gets the server's bytes instead: a String a row
       # @yieldparam row [Array<String, nil>, String]
       # @return [Integer] the number of rows
-      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      # @raise [ServerError] the connection stays open
+      # @raise [ConnectionLost, ProtocolError, DeadlineExceeded] the connection is closed
+      # @raise [Unsupported] the database does not have it; nothing was sent
       def copy_out(sql, raw: false)
         raise ArgumentError, "copy_out needs a block: db.copy_out(sql) { |row| … }" unless block_given?
 

@@ -18,7 +18,10 @@ module Heddle
       # @param channels [Array<String>] taken literally: upper and lower case are different
       # @yieldparam notification [PostgreSQL::Notification]
       # @return [self]
-      # @raise [ServerError, ConnectionLost, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      # @raise [ServerError] the connection stays open
+      # @raise [ConnectionLost] the connection is closed
+      # @raise [DeadlineExceeded] the connection is closed, unless it only waited for a notification
+      # @raise [Unsupported] the database does not have it; nothing was sent
       # @raise [TransactionError] with a block, in a transaction: the server sends notifications only between
       #   transactions
       def listen(*channels)
@@ -38,7 +41,9 @@ module Heddle
 
       # @param channels [Array<String>] none: all
       # @return [self]
-      # @raise [ServerError, ConnectionLost, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      # @raise [ServerError] the connection stays open
+      # @raise [ConnectionLost, DeadlineExceeded] the connection is closed; see {Connection#query}
+      # @raise [Unsupported] the database does not have it; nothing was sent
       def unlisten(*channels)
         need_driver(:unlisten, :next_notification)
         exec(@driver.unlisten_sql(nil)) if channels.empty?
@@ -51,7 +56,9 @@ module Heddle
       # @param channel [String]
       # @param payload [String] less than 8000 bytes
       # @return [self]
-      # @raise [ServerError, ConnectionLost, DeadlineExceeded] see {Connection#query}; [Unsupported]
+      # @raise [ServerError] the connection stays open
+      # @raise [ConnectionLost, DeadlineExceeded] the connection is closed; see {Connection#query}
+      # @raise [Unsupported] the database does not have it; nothing was sent
       def notify(channel, payload = "")
         need_driver(:notify, :next_notification)
         query(@driver.notify_sql, channel_text(channel), payload)
@@ -63,7 +70,9 @@ module Heddle
       #
       # @param timeout [Numeric, nil] seconds; nil: without a limit; 0: only takes what has come
       # @return [PostgreSQL::Notification, nil] nil when the time is over
-      # @raise [ConnectionLost, DeadlineExceeded]; [Unsupported]
+      # @raise [ConnectionLost] the connection is closed
+      # @raise [DeadlineExceeded] the connection stays open
+      # @raise [Unsupported] the database does not have it; nothing was sent
       # @raise [TransactionError] in a transaction: the server sends notifications only between transactions
       def wait_for_notification(timeout = nil)
         need_driver(:wait_for_notification, :next_notification)

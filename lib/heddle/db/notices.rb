@@ -10,7 +10,7 @@ module Heddle
       #
       # @yieldparam notice [PostgreSQL::Notice]
       # @return [self]
-      # @raise [Unsupported]
+      # @raise [Unsupported] the database does not have it; nothing was sent
       def on_notice(&handler)
         need_driver(:on_notice, :take_notices)
         @driver.notices = !handler.nil?

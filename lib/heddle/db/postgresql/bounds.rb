@@ -23,16 +23,19 @@ module Heddle
           freeze
         end
 
-        # @return [Boolean]
+        # @return [Boolean] whether the range is without its first bound
         def exclude_begin? = @exclude_begin
 
-        # @return [Boolean]
+        # @return [Boolean] whether the range is without its last bound
         def exclude_end? = @exclude_end
 
-        # @return [Boolean]
+        # @return [Boolean] whether the range has no values
         def empty? = @empty
 
         # Whether the other has the same bounds.
+        #
+        # @param other [Object]
+        # @return [Boolean]
         def ==(other) = other.is_a?(Bounds) && parts == other.parts
         alias_method :eql?, :==
 

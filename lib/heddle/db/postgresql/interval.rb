@@ -25,6 +25,9 @@ module Heddle
         end
 
         # Whether the other has the same months, days and microseconds.
+        #
+        # @param other [Object]
+        # @return [Boolean]
         def ==(other)
           other.is_a?(Interval) && months == other.months && days == other.days && microseconds == other.microseconds
         end
