@@ -10,11 +10,19 @@ module Heddle
 
         # Flags of sqlite3_open_v2: this process sees to it that one fiber at a time uses a connection (NOMUTEX), and no
         # two connections share a cache.
-        READ_ONLY, READ_WRITE, CREATE, URI_NAME = 0x01, 0x02, 0x04, 0x40
+        READ_ONLY = 0x01
+        READ_WRITE = 0x02
+        CREATE = 0x04
+        URI_NAME = 0x40
         ALWAYS = 0x8000 | 0x40000
         # Flags of sqlite3_create_function_v2.
-        DETERMINISTIC, DIRECT_ONLY = 0x800, 0x80000
-        OK, BUSY, LOCKED, DONE = 0, 5, 6, 101
+        DETERMINISTIC = 0x800
+        DIRECT_ONLY = 0x80000
+        # Result codes.
+        OK = 0
+        BUSY = 5
+        LOCKED = 6
+        DONE = 101
         EMPTY = [].freeze
         private_constant :READ_ONLY, :READ_WRITE, :CREATE, :URI_NAME, :ALWAYS, :DETERMINISTIC, :DIRECT_ONLY, :OK, :BUSY,
           :LOCKED, :DONE, :EMPTY

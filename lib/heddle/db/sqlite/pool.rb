@@ -15,7 +15,7 @@ module Heddle
       #   pool.query_list("select name from items")
       #   pool.transaction { pool.exec("update items set price = price + 1") }
       class Pool
-        # What {#on_query} returns.
+        # @api private What on_query returns: one of the writer, and one of the readers.
         Listeners = Struct.new(:all) do
           def close
             all.each(&:close)
@@ -110,7 +110,7 @@ module Heddle
         # @see Connection#table_exists?
         def table_exists?(name, schema: nil) = reader.table_exists?(name, schema: schema)
 
-        # Calls the block after each statement of the pool's connections, see {Connection#on_query}.
+        # Calls the block after each statement of the pool's connections, see {DB.on_query}.
         #
         # @yieldparam event [QueryEvent]
         # @return [#close]
