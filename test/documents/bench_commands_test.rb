@@ -22,6 +22,7 @@ class BenchCommandsTest < Minitest::Test
     "bench db" => "--scale 0.01 --models heddle,trilogy --operations new",
     "bench postgresql" => "--scale 0.01 --models heddle,pg --operations new",
     "bench sqlite" => "--scale 0.01 --models heddle,sqlite3 --operations kept",
+    "bench odbc" => "--scale 0.01 --models heddle --operations kept",
     "bench stall" => "--scale 0.01 --models one_flight",
     "bench names" => "--models heddle --deadline 10",
     "bench s3" => "--requests 5 --delay 1 --models pool:5",

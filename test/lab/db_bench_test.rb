@@ -55,6 +55,14 @@ class DBBenchTest < Minitest::Test
     rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
   end
 
+  def test_odbc
+    rounds = bench("odbc", "--scale", "0.01")
+    present = rounds.keys.map(&:first).tally
+    assert_operator present, :<=, {"heddle" => 4, "ruby_odbc" => 4} # which may not be installed
+    assert_equal 4, present["heddle"]
+    rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
+  end
+
   # The number of segments of a statement does not depend on a clock.
   SEGMENTS = {
     "nagle_flushed" => 3, "nodelay_flushed" => 3, "nodelay_riding" => 2, "one_flight" => 1, "mysql2" => 3,

@@ -13,7 +13,8 @@ module Heddle
       MAIN = File.expand_path("child_main.rb", __dir__)
       LAB = File.expand_path("../..", __dir__)
       LIBRARY = File.expand_path("../../../../lib", __dir__)
-      private_constant :MAIN, :LAB, :LIBRARY
+      ODBC_LIBRARY = File.expand_path("../odbc/lib", LIBRARY)
+      private_constant :MAIN, :LAB, :LIBRARY, :ODBC_LIBRARY
 
       # @param ruby [String] path of the Ruby that runs the jobs
       # @param core [Integer, nil] the core to pin it to
@@ -52,6 +53,7 @@ module Heddle
       def command
         paths = [*@paths, LAB]
         paths << LIBRARY if File.exist?(File.join(LIBRARY, "heddle.rb"))
+        paths << ODBC_LIBRARY if File.exist?(File.join(ODBC_LIBRARY, "heddle-odbc.rb"))
         [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight",
           *paths.flat_map { |path| ["-I", path] }, MAIN]
       end
