@@ -142,7 +142,6 @@ static VALUE send_query(VALUE self, VALUE sql)
     return mysql_exchange_with(self, send_query_body, sql, Qnil);
 }
 
-/* @api private link.send_command(byte, payload). receive_text reads the reply. */
 static VALUE send_command_body(struct db_exchange *exchange)
 {
     VALUE payload = exchange->arguments[1];
@@ -152,6 +151,7 @@ static VALUE send_command_body(struct db_exchange *exchange)
     return Qnil;
 }
 
+/* @api private link.send_command(byte, payload). receive_text reads the reply. */
 static VALUE send_command(VALUE self, VALUE command, VALUE payload)
 {
     StringValue(payload);

@@ -297,6 +297,12 @@ static VALUE finish(VALUE self, VALUE reason)
     return postgresql_exchange(&exchange);
 }
 
+/* @api private CopyIn.of(link, columns, options) */
+static VALUE copy_in_of(VALUE klass, VALUE link, VALUE columns, VALUE options)
+{
+    return postgresql_copy_new(klass, link, columns, options);
+}
+
 void postgresql_copy_in_init(void)
 {
     id_convert = rb_intern("convert");
@@ -305,7 +311,7 @@ void postgresql_copy_in_init(void)
     VALUE copy_in = rb_define_class_under(postgresql, "CopyIn", rb_cObject);
     rb_gc_register_mark_object(copy_in);
     rb_undef_alloc_func(copy_in);
-    rb_define_singleton_method(copy_in, "of", postgresql_copy_new, 3);
+    rb_define_singleton_method(copy_in, "of", copy_in_of, 3);
     rb_define_method(copy_in, "<<", add_row, 1);
     rb_define_method(copy_in, "write", write_copied, 1);
     rb_define_method(copy_in, "finish", finish, 1);

@@ -168,13 +168,19 @@ static VALUE result(VALUE self)
     return NIL_P(copy->error) ? ULL2NUM(copy->rows) : copy->error;
 }
 
+/* @api private CopyOut.of(link, columns, options) */
+static VALUE copy_out_of(VALUE klass, VALUE link, VALUE columns, VALUE options)
+{
+    return postgresql_copy_new(klass, link, columns, options);
+}
+
 void postgresql_copy_out_init(void)
 {
     VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");
     VALUE copy_out = rb_define_class_under(postgresql, "CopyOut", rb_cObject);
     rb_gc_register_mark_object(copy_out);
     rb_undef_alloc_func(copy_out);
-    rb_define_singleton_method(copy_out, "of", postgresql_copy_new, 3);
+    rb_define_singleton_method(copy_out, "of", copy_out_of, 3);
     rb_define_method(copy_out, "rows", rows, 0);
     rb_define_method(copy_out, "result", result, 0);
 }

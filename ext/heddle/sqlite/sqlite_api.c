@@ -2,14 +2,12 @@
 
 #include "sqlite/sqlite_link.h"
 
-#include <dlfcn.h>
-
 struct sqlite_api sqlite_api;
 
 typedef void (*routine)(void);
 
-// Called by SQLite, in Link.attach: the entry point of a loadable extension in a file heddle.so. The library that calls
-// last is the one that is used; there is only one, see lib/heddle/db/sqlite/library.rb.
+// Called by SQLite: the entry point of a loadable extension in a file heddle.so. The library that calls last is the one
+// that is used; there is only one, see lib/heddle/db/sqlite/library.rb.
 RUBY_FUNC_EXPORTED int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines);
 
 int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
@@ -22,20 +20,6 @@ int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
     SQLITE_FUNCTIONS(SQLITE_TAKE)
 #undef SQLITE_TAKE
     return SQLITE_OK;
-}
-
-/*
- * call-seq: Link.native_path -> String
- *
- * The file of Heddle's compiled code, which SQLite is to load.
- */
-static VALUE native_path(VALUE klass)
-{
-    (void)klass;
-    Dl_info info;
-    if (!dladdr((void *)(uintptr_t)sqlite3_heddle_init, &info) || !info.dli_fname)
-        rb_raise(rb_eRuntimeError, "the system does not tell where Heddle's compiled code is");
-    return rb_str_new_cstr(info.dli_fname);
 }
 
 /*
@@ -58,7 +42,6 @@ static VALUE threadsafe(VALUE klass)
 
 void sqlite_api_init(VALUE link)
 {
-    rb_define_singleton_method(link, "native_path", native_path, 0);
     rb_define_singleton_method(link, "library", library, 0);
     rb_define_singleton_method(link, "threadsafe?", threadsafe, 0);
 }

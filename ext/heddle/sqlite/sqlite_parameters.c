@@ -118,7 +118,7 @@ int64_t sqlite_integer(VALUE value)
     return number;
 }
 
-static int bind(struct sqlite_link *link, sqlite3_stmt *at, int index, VALUE value)
+static int bind_one(struct sqlite_link *link, sqlite3_stmt *at, int index, VALUE value)
 {
     value = sqlite_storable(link, value);
     if (NIL_P(value)) return SQLITE_OK; // as after clear_bindings
@@ -144,7 +144,7 @@ void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, V
     for (long i = 0; i < count; i++) {
         if (RARRAY_LEN(arguments) != count)
             rb_raise(rb_eRuntimeError, "the arguments were changed while they were bound");
-        int code = bind(link, statement->at, (int)i + 1, RARRAY_AREF(arguments, i));
+        int code = bind_one(link, statement->at, (int)i + 1, RARRAY_AREF(arguments, i));
         if (code == SQLITE_NOMEM) rb_memerror();
         if (code != SQLITE_OK)
             rb_raise(rb_eArgError, "cannot bind argument %ld to a parameter: %s", i + 1, sqlite_api.errstr(code));

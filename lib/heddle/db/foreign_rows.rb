@@ -11,6 +11,7 @@ module Heddle
       # @param sql [String]
       # @return [Result]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
+      # @api private
       def query_text(sql)
         return talk { run_text(sql) } unless QueryListeners.anyone
 
@@ -22,6 +23,7 @@ module Heddle
       # @yieldparam rows [Array<Array>] empty, once, for a statement without rows
       # @yieldparam columns [#names, #descriptions] those of the database
       # @return [self]
+      # @api private
       def each_batch(sql, arguments, fetch:)
         watch = watch_for(sql)
         cursor = measured(watch) { talk { note(open_cursor(sql, arguments), sql) } }

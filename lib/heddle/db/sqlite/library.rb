@@ -32,7 +32,7 @@ module Heddle
             end
 
             database.enable_load_extension(true)
-            database.load_extension(Link.native_path)
+            database.load_extension(compiled_code)
             raise LoadError, "this SQLite was built for one thread only: install another gem sqlite3" unless
               Link.threadsafe?
           rescue ::SQLite3::Exception => error
@@ -40,6 +40,11 @@ module Heddle
               "3.38 or later, which gem sqlite3 1.4.3 and later has"
           ensure
             database&.close
+          end
+
+          # SQLite finds the entry point by the file's name: sqlite3_heddle_init.
+          def compiled_code
+            $LOADED_FEATURES.reverse_each.find { |path| path.end_with?("/heddle.#{RbConfig::CONFIG["DLEXT"]}") }
           end
 
           def require_gem
