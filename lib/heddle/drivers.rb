@@ -42,7 +42,7 @@ module Heddle
 
     GEMS =
       {"PG::Connection" => [:PG, "pg"], "Mysql2::Client" => [:Mysql2, "mysql2"], "Trilogy" => [:Trilogy, "trilogy"],
-       "SQLite3::Database" => [:SQLite3, "sqlite3"], "Heddle::DB::Connection" => [:Heddle, "heddle"]}.freeze
+       "SQLite3::Database" => [:SQLite3, "sqlite3"], "Heddle::DB::Connection" => [:Own, "own"]}.freeze
     private_constant :Unknown, :GEMS
 
     @of = {}.compare_by_identity

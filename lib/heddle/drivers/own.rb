@@ -5,7 +5,7 @@ module Heddle
     # Heddle's own connections to databases: they stop an interrupted query and close themselves.
     #
     # @api private
-    class Heddle
+    class Own
       def prepare(_raw) = nil
 
       def query = yield
