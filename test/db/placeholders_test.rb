@@ -37,5 +37,9 @@ class PlaceholdersTest < Minitest::Test
   # What needs no server.
   def mysql = Heddle::DB::MySQL::Driver.allocate
 
-  def postgresql = Heddle::DB::PostgreSQL::Driver.allocate
+  def postgresql
+    Heddle::DB::PostgreSQL::Driver.allocate.tap do |driver|
+      driver.instance_variable_set(:@link, Heddle::DB::PostgreSQL.const_get(:Link).new)
+    end
+  end
 end

@@ -71,8 +71,9 @@ module MemcachedBehaviour
       assert_equal 5, cache.incr("count", 2, initial: 5)
       assert_equal 7, cache.incr("count", 2)
       assert_equal 0, cache.decr("count", 100)
-      cache.incr("count", (1 << 64) - 1)
-      assert_equal (1 << 64) - 1, cache.incr("count", 0)
+      # No further step from here: memcached looks for a minus sign in a number above 2^63 by strchr, beyond the item's
+      # end too (safe_strtoull, util.c of 1.6), and refuses it when another item's leftovers there have one.
+      assert_equal (1 << 64) - 1, cache.incr("count", (1 << 64) - 1)
       cache.set("word", "word")
       assert_raises(Heddle::Memcached::NotANumber) { cache.incr("word") }
       assert_raises(ArgumentError) { cache.incr("count", -1) }
