@@ -21,19 +21,19 @@ module Heddle
 
         # @see Workload#prepare
         def prepare
-          case @kind
-          when "mysql2", "mysql2_text" then [load_gem("mysql2")]
-          when "racket" then [RacketProgram.version]
-          else load_heddle
-          end
+          name, library, = Peers::OF[@kind]
+          return [load_gem(name, library)] if name
+          return [RacketProgram.version] if @kind == "racket"
+
+          load_heddle.tap { require "heddle/db/odbc" if @params["database"] == "odbc" }
         end
 
         # @see Workload#perform
         def perform(meter)
-          @uri = URI(@params.fetch("url"))
-          case @kind
-          when "mysql2", "mysql2_text" then mysql2(meter)
-          when "racket" then racket(meter)
+          ENV.update(@params.fetch("environment"))
+          @url = @params.fetch("url")
+          if Peers::OF[@kind] then peer(meter)
+          elsif @kind == "racket" then racket(meter)
           else heddle(meter)
           end
         end
@@ -42,34 +42,33 @@ module Heddle
 
         def count = (((@kind == "nagle_flushed") ? FEW : MANY) * @params.fetch("scale")).ceil
 
-        def repeated(meter, segments:, calls: -> {})
+        def repeated(meter, segments: nil, calls: nil)
           (count / 10).times { |n| check(yield(-n), -n) }
-          segments_before, calls_before = segments.call, calls.call
+          before = [segments&.call, calls&.call]
           meter.measure do
             (1..count).each { |n| check(yield(n), n) }
             {"operations" => count}
           end
-          meter.measures["segments"] = segments.call - segments_before
-          meter.measures["system_calls"] = calls.call - calls_before if calls_before
+          meter.measures["segments"] = segments.call - before[0] if segments
+          meter.measures["system_calls"] = calls.call - before[1] if calls
         end
 
         def check(value, expected)
           raise "#{value.inspect} instead of #{expected}" unless value == expected
         end
 
-        def sql(number) = "select #{number} as a, ? as b"
+        # PostgreSQL alone takes an argument without a type for text.
+        def sql(number) = "select #{number} as a, ?#{"::int" if @params["database"] == "postgresql"} as b"
 
         def segments_of(socket)
           -> { socket.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_INFO).data.unpack1("@#{SEGMENTS_SENT}L") }
         end
 
         def heddle(meter)
-          db = Heddle::DB.connect(@params.fetch("url"), timeout: 30)
-          stream = db.driver.stream
-          stream.to_io.setsockopt(:TCP, :NODELAY, !@kind.start_with?("nagle"))
+          db = Heddle::DB.connect(@url)
           flushed = @kind.end_with?("flushed")
           one_flight = @kind.start_with?("one_flight")
-          repeated(meter, segments: segments_of(stream.to_io), calls: -> { stream.statistics[:system_calls] }) do |n|
+          repeated(meter, **(@params.fetch("wire") ? watched(db.driver.stream) : {})) do |n|
             if one_flight
               value = db.query(sql(n), n)[0][1]
             else
@@ -82,41 +81,20 @@ module Heddle
           end
         end
 
-        def mysql2(meter)
-          client = Mysql2::Client.new(host: @uri.host, port: @uri.port, username: @uri.user, password: @uri.password,
-            database: @uri.path.delete_prefix("/"))
-          socket = Socket.for_fd(client.socket).tap { |io| io.autoclose = false }
-          repeated(meter, segments: segments_of(socket)) do |n|
-            next client.query("select #{n} as a, #{n} as b", as: :array).to_a[0][1] if @kind == "mysql2_text"
-
-            statement = client.prepare(sql(n))
-            statement.execute(n, as: :array).to_a[0][1].tap { statement.close }
-          end
-          add_system_calls(meter) { |many| mysql2_command(many) }
+        def watched(stream)
+          stream.to_io.setsockopt(:TCP, :NODELAY, !@kind.start_with?("nagle"))
+          {segments: segments_of(stream.to_io), calls: -> { stream.statistics[:system_calls] }}
         end
 
-        # The same queries by mysql2, for strace: host, port, user, password, base, text or not, how many.
-        MYSQL2 = <<~RUBY
-          require "mysql2"
-          host, port, user, password, base, kind, count = ARGV
-          client = Mysql2::Client.new(host: host, port: port.to_i, username: user, password: password, database: base)
-          count.to_i.times do |n|
-            next client.query("select \#{n} as a, \#{n} as b", as: :array).to_a if kind == "mysql2_text"
-
-            statement = client.prepare("select \#{n} as a, ? as b")
-            statement.execute(n, as: :array).to_a
-            statement.close
-          end
-        RUBY
-        private_constant :MYSQL2
-
-        def mysql2_command(count)
-          SystemCalls.ruby(MYSQL2, @uri.host, @uri.port.to_s, @uri.user, @uri.password,
-            @uri.path.delete_prefix("/"), @kind, count.to_s)
+        def peer(meter)
+          client = Peers.open(@kind, @url)
+          socket = client.socket
+          repeated(meter, segments: (segments_of(socket) if socket)) { |n| client.one(n) }
+          add_system_calls(meter) { |many| Peers.command(@kind, @url, many) } if @params.fetch("wire")
         end
 
         def racket(meter)
-          client = Racket.new(@uri)
+          client = Racket.new(URI(@url))
           measures = client.run(count) { |socket| socket && segments_of(socket).call }
           meter.measure { {"operations" => count} }
           meter.measures.merge!(measures)
@@ -132,4 +110,5 @@ module Heddle
   end
 end
 
+require_relative "stall/peers"
 require_relative "stall/racket"
