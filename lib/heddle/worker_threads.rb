@@ -77,25 +77,30 @@ module Heddle
       @pid = Process.pid # last: from now on nobody resets it
     end
 
-    # Thread#raise and Thread#kill must not strike between the count of a thread and its start: its place would be lost.
     def submit(job)
-      Thread.handle_interrupt(Exception => :never) do
-        starts = @lock.synchronize do
-          @queue << job
-          next @offered.signal && false if @idle >= @queue.size
-
-          @threads < @limit && (@threads += 1)
+      @lock.synchronize do
+        @queue << job
+        if @idle >= @queue.size
+          @offered.signal
+        elsif @threads < @limit
+          start_thread
         end
-        start_thread if starts
       end
     end
 
+    # Call this under the lock. An exception of Thread#raise must not strike between the count of a thread and its
+    # start: its place would be lost. Nothing in the mask may wait: Ruby keeps masks for each thread, not for each
+    # fiber. While a task waited in the mask, the mask would hold for the other tasks as well, and for the threads
+    # that they start. In a child that one of them forks, it would hold for ever.
     def start_thread
-      started = Thread.new { serve }
-      started.name = @name
-      started.report_on_exception = false
-    ensure
-      Heddle.shield(GRACE_OF_GRACE) { @lock.synchronize { @threads -= 1 } } unless started
+      Thread.handle_interrupt(Exception => :never) do
+        @threads += 1
+        started = Thread.new { serve }
+        started.name = @name
+        started.report_on_exception = false
+      ensure
+        @threads -= 1 unless started
+      end
     end
 
     # An exception for a job must strike within that job alone.
@@ -119,11 +124,10 @@ module Heddle
 
     # Queued jobs must not wait for a thread that has ended.
     def replace(job)
-      starts = @lock.synchronize do
+      @lock.synchronize do
         leave(job)
-        @queue.any? && @threads < @limit && (@threads += 1)
+        start_thread if @queue.any? && @threads < @limit
       end
-      start_thread if starts
     rescue ThreadError
       nil # the process ends, and no thread starts any more
     end
@@ -167,15 +171,14 @@ module Heddle
 
     # Starts substitutes for abandoned threads, up to as many as the limit. Further abandoned threads keep counting.
     def abandon(job, error, grace)
-      starts = @lock.synchronize do
+      @lock.synchronize do
         next if job.ended? || @abandoned >= @limit
 
         @abandoned += 1
         @threads -= 1
         job.abandoned = true
-        @queue.any? && (@threads += 1)
+        start_thread if @queue.any?
       end
-      start_thread if starts
       warn "heddle: the caller of an offloaded block gave up (#{error.class}: #{error&.message}); #{grace} s after " \
         "the block was interrupted, it still runs at\n    #{Array(job.backtrace).first(5).join("\n    ")}"
     end

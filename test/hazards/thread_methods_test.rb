@@ -73,6 +73,24 @@ class ThreadMethodsTest < Minitest::Test
     end
   end
 
+  def test_threads_and_children_that_a_task_starts_beside_a_mask_keep_it
+    out = assert_child(<<~'RUBY', timeout: 20)
+      unmasked = ->(&work) { Thread.handle_interrupt(Object => :immediate, &work) }
+      ends = lambda do |wrap = ->(&work) { work.call }|
+        Thread.new { wrap.call { (Heddle.deadline(0.01) { sleep(0.3) } && :late) rescue :in_time } }.value
+      end
+      Heddle.run do
+        gate = Thread::Queue.new
+        Heddle.spawn { Thread.handle_interrupt(Exception => :never) { gate.pop } }
+        sleep(0) until gate.num_waiting == 1
+        Process.wait(fork { puts("#{ends.call} #{ends.call(unmasked)}") || $stdout.flush && exit!(0) })
+        puts "#{ends.call} #{ends.call(unmasked)}"
+        gate << 1
+      end
+    RUBY
+    assert_equal "late in_time\n" * 2, out
+  end
+
   def test_stop_raises_an_error_that_says_what_to_do
     Heddle.run do
       error = assert_raises(ThreadError) { Thread.stop }

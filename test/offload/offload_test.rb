@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "minitest/mock"
 require "timeout"
 
 class OffloadTest < Minitest::Test
@@ -261,6 +262,38 @@ class OffloadTest < Minitest::Test
       end
     RUBY
     assert_equal "7\n", out
+  end
+
+  def test_a_thread_that_does_not_start_is_not_counted
+    workers = Heddle.const_get(:WorkerThreads).new("test", 1)
+    Heddle.run do
+      Thread.stub(:new, ->(*) { raise ThreadError, "no more" }) do
+        assert_raises(ThreadError) { workers.run(-> { :dropped }) }
+      end
+      assert_equal :ran, workers.run(-> { :ran })
+    end
+  end
+
+  # Ruby keeps masks of interrupts for each thread, not for each fiber. A mask that a task held while it waited would
+  # hold for threads that other tasks start, and for ever in a child that they fork.
+  def test_a_task_that_waits_for_the_lock_masks_no_interrupts
+    out = assert_child(<<~RUBY, timeout: 30)
+      workers = Heddle.const_get(:WorkerThreads).new("test", 1)
+      lock = workers.instance_variable_get(:@lock)
+      waits = false
+      lock.define_singleton_method(:synchronize) { |&block| (waits = true) && super(&block) }
+      outcome = -> { Thread.new { Heddle.deadline(0.01) { sleep } rescue $!.class }.join(5)&.value.inspect }
+      Heddle.run do
+        lock.lock
+        task = Heddle.spawn { workers.run(-> { :ran }) }
+        sleep(0) until waits
+        puts outcome.call
+        Process.wait(fork { puts(outcome.call) || $stdout.flush && exit!(0) })
+        lock.unlock
+        puts task.value.inspect
+      end
+    RUBY
+    assert_equal "Heddle::DeadlineExceeded\nHeddle::DeadlineExceeded\n:ran\n", out
   end
 
   # With the status that it would have in a thread, and after its at_exit blocks. Nobody in the child waits for the
