@@ -128,7 +128,7 @@ class SnippetsTest < Minitest::Test
     "databases: Pools 1" =>
       Reader.new(%(require "heddle"\n#{TABLES}), "p find.query(7).first, pool.query_value(now).class",
         %(["lamp"]\nTime\n)),
-    "databases: Logs and measures 1" => Reader.new(<<~RUBY, "db.query(\"select 1\")", "select 1, 1 rows\n"),
+    "databases: Logging queries 1" => Reader.new(<<~RUBY, "db.query(\"select 1\")", "select 1, 1 rows\n"),
       require "heddle"
       db = Heddle::DB.connect(ENV.fetch("DATABASE"))
       logger = Object.new.tap { |log| def log.info(line) = puts(line.sub(/ [0-9.e-]+ s/, "")) }

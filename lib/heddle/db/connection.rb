@@ -77,7 +77,8 @@ module Heddle
         names.map { |name| @driver.quote_identifier(name) }.join(".")
       end
 
-      # @return [Symbol] the database: :mysql, :mariadb, :postgresql; the server's own answer, not the scheme of the URL
+      # @return [Symbol] the database: :mysql, :mariadb, :postgresql, :sqlite, or :odbc for any other; the server's own
+      #   answer, not the scheme of the URL
       def database_type
         @driver.database_type
       end
