@@ -62,11 +62,11 @@ namespace :test do
 
   {asan: "AddressSanitizer", ubsan: "UndefinedBehaviorSanitizer", debug: "assertions",
    portable: "nothing of Linux's own"}.each do |build, what|
-    desc "Run the tests of the loop with #{what}"
+    desc "Run the tests of the loop and the hazards, or FILES, with #{what}"
     task(build => "compile:#{build}") { run.call(build, (build == :asan) ? without_growth.call : chosen.call) }
   end
 
-  desc "Run the tests of the loop under valgrind"
+  desc "Run the tests of the loop and the hazards, or FILES, under valgrind"
   task(valgrind: "compile:debug") { valgrind.call(ENV.key?("FILES") ? chosen.call : short) }
 
   desc "Run a short choice of tests with each sanitizer and under valgrind"

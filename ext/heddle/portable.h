@@ -1,4 +1,4 @@
-// All differences between operating systems. extconf.rb probes for each feature and defines HEDDLE_HAS_…; with
+// Differences between operating systems. extconf.rb probes for each feature and defines HEDDLE_HAS_…; with
 // HEDDLE_PORTABLE=1 it defines none of them, so that the plain POSIX code is compiled on Linux, too.
 #ifndef HEDDLE_PORTABLE_H
 #define HEDDLE_PORTABLE_H

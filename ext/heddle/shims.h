@@ -1,4 +1,4 @@
-// All differences between the supported Ruby versions. Each comment names the version that ends the need for the shim.
+// Differences between the supported Ruby versions. Each comment names the version that ends the need for the shim.
 #ifndef HEDDLE_SHIMS_H
 #define HEDDLE_SHIMS_H
 

@@ -209,7 +209,7 @@ module Heddle
       end
 
       # Sends the waiting closes unless they are few: a packet for a few closes would cost as much as the next
-      # request's, and without a next request they are sent after a second.
+      # request's. Without a next request, MySQL's are sent after a second; see {Driver#closes_when_idle?} for the others.
       #
       # @api private for a pool
       def rest
