@@ -130,6 +130,31 @@ class SQLiteLocksTest < Minitest::Test
   end
 
   # A statement that was read to its end holds no lock: a checkpoint gets through.
+  # Without a write-ahead log a commit waits for readers.
+  def test_rows_of_a_statement_that_writes_are_committed_before_they_are_read
+    with_db(journal_mode: :delete, busy_timeout: 0.1) do |writer|
+      with_db(journal_mode: :delete) do |reader|
+        reader.exec("insert into t values (1), (2), (3)")
+        rows = reader.each_row("select n from t", fetch: 1)
+        rows.next
+        insert = -> { writer.each_row("insert into t values (4), (5) returning n", fetch: 1).first }
+        assert_raises(Heddle::DB::LockTimeout) { insert.call }
+        struck = Thread.new do
+          Thread.current.report_on_exception = false
+          writer.driver.instance_variable_get(:@turn).seconds = 20
+          insert.call
+        end
+        wait_until(what: "the wait for the lock") { struck.stop? }
+        struck.raise("struck")
+        assert_equal "struck", assert_raises(RuntimeError) { struck.value }.message
+        rows.size
+        reader.close
+        assert_equal [4], insert.call
+        assert_equal [1, 2, 3, 4, 5], writer.query_list("select n from t")
+      end
+    end
+  end
+
   def test_no_statement_holds_up_a_checkpoint
     with_db do |reader|
       statement = reader.prepare("select * from t")

@@ -19,6 +19,7 @@ int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
 #define SQLITE_TAKE(number, returned, name, parameters) sqlite_api.name = (returned(*) parameters)routines[number];
     SQLITE_FUNCTIONS(SQLITE_TAKE)
 #undef SQLITE_TAKE
+    sqlite_api.db_name = version() < SQLITE_WITH_DB_NAME ? NULL : (const char *(*)(sqlite3 *, int))routines[264];
     return SQLITE_OK;
 }
 

@@ -31,6 +31,7 @@ enum { SQLITE_PREPARE_PERSISTENT = 1 };
 enum { SQLITE_STMTSTATUS_REPREPARE = 5 };
 enum { SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION = 1005, SQLITE_DBCONFIG_DQS_DML = 1013, SQLITE_DBCONFIG_DQS_DDL = 1014 };
 enum { SQLITE_LIMIT_LENGTH = 0 };
+enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
 
 // The library copies the bytes before it returns.
 #define SQLITE_TRANSIENT ((sqlite_destructor)-1)
@@ -52,11 +53,12 @@ enum { SQLITE_LIMIT_LENGTH = 0 };
     _(30, const char *, column_name, (sqlite3_stmt *, int))                                                      \
     _(36, const unsigned char *, column_text, (sqlite3_stmt *, int))                                             \
     _(38, int, column_type, (sqlite3_stmt *, int))                                                               \
+    _(40, void *, commit_hook, (sqlite3 *, int (*)(void *), void *))                                             \
     _(53, const char *, errmsg, (sqlite3 *))                                                                     \
+    _(55, int, exec, (sqlite3 *, const char *, int (*)(void *, int, char **, char **), void *, char **))         \
     _(57, int, finalize, (sqlite3_stmt *))                                                                       \
     _(58, void, release, (void *))                                                                               \
     _(60, int, get_autocommit, (sqlite3 *))                                                                      \
-    _(64, void, interrupt, (sqlite3 *))                                                                          \
     _(65, int64_t, last_insert_rowid, (sqlite3 *))                                                               \
     _(66, const char *, libversion, (void))                                                                      \
     _(67, int, libversion_number, (void))                                                                        \
@@ -79,6 +81,7 @@ enum { SQLITE_LIMIT_LENGTH = 0 };
     _(126, int, create_collation_v2,                                                                             \
       (sqlite3 *, const char *, int, void *, int (*)(void *, int, const void *, int, const void *),              \
        sqlite_destructor))                                                                                       \
+    _(127, int, file_control, (sqlite3 *, const char *, int, void *))                                            \
     _(135, int, open_v2, (const char *, sqlite3 **, int, const char *))                                          \
     _(144, int, threadsafe, (void))                                                                              \
     _(150, int, extended_result_codes, (sqlite3 *, int))                                                         \
@@ -108,11 +111,12 @@ enum { SQLITE_LIMIT_LENGTH = 0 };
     _(256, int, error_offset, (sqlite3 *))
 
 // The version with the last function of the list: 3.38.0.
-enum { SQLITE_OLDEST = 3038000 };
+enum { SQLITE_OLDEST = 3038000, SQLITE_WITH_DB_NAME = 3039000 };
 
 #define SQLITE_MEMBER(number, returned, name, parameters) returned(*name) parameters;
 struct sqlite_api {
     SQLITE_FUNCTIONS(SQLITE_MEMBER)
+    const char *(*db_name)(sqlite3 *, int); // NULL before 3.39.0
 };
 #undef SQLITE_MEMBER
 

@@ -64,7 +64,8 @@ static VALUE copy_all(VALUE argument)
 static VALUE copy_end(VALUE argument)
 {
     struct backup *backup = (struct backup *)argument;
-    if (backup->copying.at) sqlite_api.backup_finish(backup->copying.at);
+    if (backup->copying.at && sqlite_core_alive(backup->copying.to->core))
+        sqlite_api.backup_finish(backup->copying.at); // not in a child that the block has forked
     return Qnil;
 }
 

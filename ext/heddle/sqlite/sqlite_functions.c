@@ -5,10 +5,11 @@
 #include <ruby/encoding.h>
 #include <string.h>
 
-// What SQLite keeps of a function. Freed by SQLite: when the connection closes, or another one takes its name.
-struct function {
+// What SQLite keeps of a function. SQLite ends it: when the connection closes, or another one takes its name.
+struct sqlite_function {
+    struct sqlite_function *next, *previous; // of the link
     struct sqlite_link *link;
-    VALUE callable; // marked by link->functions
+    VALUE callable; // must not move: SQLite has no way to tell of another address
 };
 
 static ID id_call, id_new, id_step, id_finish;
@@ -52,7 +53,7 @@ static void give_result(struct sqlite_link *link, sqlite3_context *context, VALU
 }
 
 struct calling {
-    struct function *function;
+    struct sqlite_function *function;
     sqlite3_context *context;
     int count;
     sqlite3_value **values;
@@ -94,7 +95,7 @@ static void protect(struct calling *calling, VALUE (*body)(VALUE))
 
 static void call_function(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    struct function *function = sqlite_api.user_data(context);
+    struct sqlite_function *function = sqlite_api.user_data(context);
     struct calling calling = {.function = function,
                               .context = context,
                               .count = count,
@@ -123,7 +124,7 @@ static VALUE step_ruby(VALUE argument)
 
 static void call_step(sqlite3_context *context, int count, sqlite3_value **values)
 {
-    struct function *function = sqlite_api.user_data(context);
+    struct sqlite_function *function = sqlite_api.user_data(context);
     struct calling calling = {.function = function,
                               .context = context,
                               .count = count,
@@ -147,7 +148,7 @@ static VALUE finish_ruby(VALUE argument)
 
 static void call_finish(sqlite3_context *context)
 {
-    struct function *function = sqlite_api.user_data(context);
+    struct sqlite_function *function = sqlite_api.user_data(context);
     struct calling calling = {
         .function = function, .context = context, .receiver = function->callable, .method = id_finish, .returns = true};
     protect(&calling, finish_ruby);
@@ -156,7 +157,7 @@ static void call_finish(sqlite3_context *context)
 // ---- collations
 
 struct comparing {
-    struct function *function;
+    struct sqlite_function *function;
     const void *texts[2];
     int lengths[2];
     int order;
@@ -177,47 +178,67 @@ static int call_collation(void *pointer, int one, const void *first, int two, co
 {
     struct comparing comparing = {.function = pointer, .texts = {first, second}, .lengths = {one, two}};
     struct sqlite_link *link = comparing.function->link;
-    if (!may_call(link)) return 0;
-    int state = 0;
-    rb_protect(compare_ruby, (VALUE)&comparing, &state);
-    link->stepping = true;
-    if (!sqlite_keep(link, state)) return comparing.order;
-    sqlite_api.interrupt(link->core->db); // a comparison has no other way to fail
+    if (may_call(link)) {
+        int state = 0;
+        rb_protect(compare_ruby, (VALUE)&comparing, &state);
+        link->stepping = true;
+        if (!sqlite_keep(link, state)) return comparing.order;
+    }
+    link->misordered = true; // a comparison cannot fail: the statement goes on, and is undone
     return 0;
 }
 
 // ---- methods
 
-static struct function *function_new(struct sqlite_link *link, VALUE callable)
+void sqlite_functions_mark(const struct sqlite_function *functions)
 {
-    rb_ary_push(link->functions, callable);
-    struct function *function = malloc(sizeof(*function)); // SQLite may free it while the GC runs
+    for (; functions; functions = functions->next)
+        rb_gc_mark(functions->callable);
+}
+
+static struct sqlite_function *function_new(struct sqlite_link *link, VALUE callable)
+{
+    struct sqlite_function *function = malloc(sizeof(*function)); // SQLite may end it while the GC runs
     if (!function) rb_memerror();
-    *function = (struct function){link, callable};
+    *function = (struct sqlite_function){.next = link->functions, .link = link, .callable = callable};
+    if (function->next) function->next->previous = function;
+    link->functions = function;
     return function;
+}
+
+static void function_end(void *pointer)
+{
+    struct sqlite_function *function = pointer;
+    if (function->previous) {
+        function->previous->next = function->next;
+    } else {
+        function->link->functions = function->next;
+    }
+    if (function->next) function->next->previous = function->previous;
+    free(function);
 }
 
 static VALUE create_body(struct sqlite_call *call)
 {
     struct sqlite_link *link = call->link;
     VALUE definition = call->arguments[0]; // name, number of arguments, flags, callable, kind
-    if (NIL_P(link->functions)) {
-        link->functions = rb_ary_new();
+    if (NIL_P(link->aggregates)) // by identity: so the GC moves no key, of which SQLite has the address
         link->aggregates = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
-    }
     VALUE name = rb_ary_entry(definition, 0), kind = rb_ary_entry(definition, 4);
     const char *text = StringValueCStr(name);
     int count = NUM2INT(rb_ary_entry(definition, 1)), flags = NUM2INT(rb_ary_entry(definition, 2)) | SQLITE_UTF8;
-    struct function *function = function_new(link, rb_ary_entry(definition, 3));
+    struct sqlite_function *function = function_new(link, rb_ary_entry(definition, 3));
     sqlite3 *db = link->core->db;
     int code;
     if (kind == ID2SYM(rb_intern("collation"))) {
-        code = sqlite_api.create_collation_v2(db, text, SQLITE_UTF8, function, call_collation, free);
-        if (code != SQLITE_OK) free(function); // only this one is not freed by SQLite where it fails
+        code = sqlite_api.create_collation_v2(db, text, SQLITE_UTF8, function, call_collation, function_end);
+        if (code != SQLITE_OK) function_end(function); // only this one is not ended by SQLite where it fails
     } else if (kind == ID2SYM(rb_intern("aggregate"))) {
-        code = sqlite_api.create_function_v2(db, text, count, flags, function, NULL, call_step, call_finish, free);
+        code = sqlite_api.create_function_v2(db, text, count, flags, function, NULL, call_step, call_finish,
+                                             function_end);
     } else {
-        code = sqlite_api.create_function_v2(db, text, count, flags, function, call_function, NULL, NULL, free);
+        code = sqlite_api.create_function_v2(db, text, count, flags, function, call_function, NULL, NULL,
+                                             function_end);
     }
     RB_GC_GUARD(name);
     return code == SQLITE_OK ? Qnil : sqlite_error_value(link, code);

@@ -33,14 +33,16 @@ bool sqlite_core_alive(const struct sqlite_core *core)
     return core->db && core->born == fork_count();
 }
 
-// Also called by the GC: calls no Ruby, for whatever SQLite would call is gone once `closing` is set.
+// Also called by the GC: calls no Ruby, see `stepping`.
 static void close_core(struct sqlite_core *core)
 {
     if (!sqlite_core_alive(core)) return;
+    sqlite_core_forget(core);
     while (core->statements)
         sqlite_statement_finalize(core->statements);
     sqlite_api.progress_handler(core->db, 0, NULL, NULL);
     sqlite_api.busy_handler(core->db, NULL, NULL);
+    sqlite_api.commit_hook(core->db, NULL, NULL);
     sqlite_api.close_v2(core->db);
     core->db = NULL;
 }
@@ -50,8 +52,8 @@ static void mark(void *pointer)
     const struct sqlite_link *link = pointer;
     rb_gc_mark(link->turn);
     rb_gc_mark(link->refusals);
-    rb_gc_mark(link->functions);
     rb_gc_mark(link->aggregates);
+    sqlite_functions_mark(link->functions);
 }
 
 // A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in
@@ -59,8 +61,12 @@ static void mark(void *pointer)
 static void release(void *pointer)
 {
     struct sqlite_link *link = pointer;
-    if (link->core && !link->core->busy) close_core(link->core);
-    sqlite_core_release(link->core);
+    struct sqlite_core *core = link->core;
+    if (core && core->born != fork_count()) sqlite_leave_files(core);
+    if (core && !(core->busy && core->db)) {
+        close_core(core);
+        sqlite_core_release(core);
+    }
     xfree(link);
 }
 
@@ -81,7 +87,7 @@ static VALUE allocate(VALUE klass)
     struct sqlite_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct sqlite_link, &sqlite_link_type, link);
     link->turn = link->refusals = Qnil;
-    link->functions = link->aggregates = Qnil;
+    link->aggregates = Qnil;
     link->span = DEADLINE_NEVER;
     return self;
 }
@@ -100,6 +106,7 @@ static VALUE give_way(VALUE unused)
 static int progress(void *pointer)
 {
     struct sqlite_link *link = pointer;
+    if (!link->stepping) return 0;
     if (link->jump || link->core->closing) return 1;
     deadline_t now = deadline_now();
     if (now - link->turn_began < TURN) return 0;
@@ -125,7 +132,7 @@ static VALUE wait_for_lock(VALUE argument)
 static int locked(void *pointer, int count)
 {
     struct sqlite_link *link = pointer;
-    if (link->jump || link->core->closing || NIL_P(link->turn)) return 0;
+    if (!link->stepping || link->jump || link->core->closing || NIL_P(link->turn)) return 0;
     struct waiting waiting = {link->turn, count};
     int state = 0;
     VALUE again = rb_protect(wait_for_lock, (VALUE)&waiting, &state);
@@ -133,11 +140,42 @@ static int locked(void *pointer, int count)
     return !sqlite_keep(link, state) && RTEST(again) && !link->core->closing;
 }
 
+// The commit hook: nothing that is out of order is committed.
+static int refuse_commit(void *pointer)
+{
+    return ((struct sqlite_link *)pointer)->misordered;
+}
+
+RBIMPL_ATTR_NORETURN()
+static void raise_forked(void)
+{
+    rb_raise(rb_eIOError, "this connection belongs to the parent process: open another one after the fork");
+}
+
+bool sqlite_keep(struct sqlite_link *link, int state)
+{
+    if (link->core->born != fork_count()) {
+        if (state) rb_jump_tag(state);
+        raise_forked();
+    }
+    if (state) link->jump = state;
+    return state != 0;
+}
+
+// A comparison cannot make a statement fail, so it may have succeeded, and in a transaction there is no commit yet.
+static void undo_misorder(struct sqlite_link *link, struct sqlite_statement *statement)
+{
+    if (!link->misordered || statement->reads || sqlite_api.get_autocommit(link->core->db)) return;
+    sqlite_api.reset(statement->at);
+    sqlite_api.exec(link->core->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
 int sqlite_step(struct sqlite_link *link, struct sqlite_statement *statement)
 {
     link->stepping = true;
     int code = sqlite_api.step(statement->at);
     link->stepping = false;
+    undo_misorder(link, statement);
     sqlite_settle(link);
     return code;
 }
@@ -195,14 +233,14 @@ VALUE sqlite_call(struct sqlite_call *call)
 {
     call->link = sqlite_link_of(call->self);
     struct sqlite_core *core = call->link->core;
+    if (core && core->born != fork_count()) raise_forked();
     if (!core || !core->db || core->closing) rb_raise(rb_eIOError, "closed database");
-    if (core->born != fork_count())
-        rb_raise(rb_eIOError, "this connection belongs to the parent process: open another one after the fork");
     if (core->busy)
         rb_raise(eBusy, "a statement is running on this connection: give each fiber and thread a connection of its own "
                         "(Heddle::DB::Pool)");
     core->busy = true;
     call->link->jump = 0;
+    call->link->misordered = false;
     call->link->turn_began = deadline_now();
     VALUE result = rb_ensure(call_in_time, (VALUE)call, call_end, (VALUE)call);
     RB_GC_GUARD(call->self);
@@ -233,12 +271,14 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
     if (link->core) rb_raise(rb_eRuntimeError, "the link is open already");
     const char *name = StringValueCStr(path);
     int with = NUM2INT(flags);
+    sqlite_leave_parents_files();
     struct sqlite_core *core = ZALLOC(struct sqlite_core);
     core->references = 1;
     core->born = fork_count();
     link->core = core;
     int code = sqlite_api.open_v2(name, &core->db, with, NULL);
     if (!core->db) rb_memerror();
+    sqlite_core_note(core);
     if (code != SQLITE_OK) {
         VALUE error = sqlite_error_value(link, code);
         close_core(core);
@@ -249,6 +289,7 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
     sqlite_api.db_config(core->db, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
     sqlite_api.progress_handler(core->db, INSTRUCTIONS, progress, link);
     sqlite_api.busy_handler(core->db, locked, link);
+    sqlite_api.commit_hook(core->db, refuse_commit, link);
     RB_GC_GUARD(path);
     return Qnil;
 }
@@ -369,11 +410,13 @@ static VALUE load_body(struct sqlite_call *call)
     char *message = NULL;
     const char *path = StringValueCStr(call->arguments[0]);
     sqlite_api.db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 1, NULL);
+    call->link->stepping = true; // its start may run statements
     int code = sqlite_api.load_extension(db, path, NULL, &message);
+    call->link->stepping = false;
     sqlite_api.db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, NULL);
-    if (code == SQLITE_OK) return Qnil;
-    VALUE text = message ? rb_utf8_str_new_cstr(message) : Qnil;
+    VALUE text = code != SQLITE_OK ? rb_utf8_str_new_cstr(message ? message : sqlite_api.errstr(code)) : Qnil;
     sqlite_api.release(message);
+    sqlite_settle(call->link);
     return text;
 }
 

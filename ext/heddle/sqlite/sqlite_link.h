@@ -1,8 +1,8 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
-// room: sqlite_api.c (the library's functions), sqlite_link.c (open, close, giving way), sqlite_statements.c (prepared
-// statements), sqlite_parameters.c and sqlite_values.c (values in and out), sqlite_results.c (whole results),
-// sqlite_functions.c (functions in Ruby), sqlite_backup.c. What to run, and when, is decided in Ruby
-// (lib/heddle/db/sqlite).
+// room: sqlite_api.c (the library's functions), sqlite_link.c (open, close, giving way), sqlite_fork.c (children of
+// fork), sqlite_statements.c (prepared statements), sqlite_parameters.c and sqlite_values.c (values in and out),
+// sqlite_results.c (whole results), sqlite_functions.c (functions in Ruby), sqlite_backup.c. What to run, and when, is
+// decided in Ruby (lib/heddle/db/sqlite).
 //
 // A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
 // handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
@@ -12,6 +12,9 @@
 // - No exception passes through SQLite's frames. A callback keeps it (`jump`) and makes SQLite stop; `sqlite_settle`
 //   raises it once SQLite has returned.
 // - What must be closed meanwhile is closed when `busy` ends.
+// - Callbacks call Ruby only while `stepping`. A reset or a close would call them, too: in the GC, or where nothing
+//   raises what they keep.
+// - In a child of fork, a callback never returns into SQLite: it jumps over SQLite's frames.
 #ifndef HEDDLE_SQLITE_SQLITE_LINK_H
 #define HEDDLE_SQLITE_SQLITE_LINK_H
 
@@ -22,6 +25,7 @@
 
 // The connection itself. The link and each of its statements refer to it, and the GC frees them in any order.
 struct sqlite_core {
+    struct sqlite_core *older, *newer; // of those that have a database
     sqlite3 *db; // NULL once closed
     struct sqlite_statement *statements;
     uint32_t references;
@@ -34,14 +38,15 @@ struct sqlite_link {
     struct sqlite_core *core; // NULL before #open
     VALUE turn;               // waits for locks: its call(count) tells whether to try again
     VALUE refusals;           // makes errors: its error(code, message, offset)
-    VALUE functions;          // procs and classes that SQLite may call
+    struct sqlite_function *functions; // what SQL may call
     VALUE aggregates;         // objects of the groups that are being aggregated
     int64_t span;             // nanoseconds that an operation may take
     deadline_t turn_began;    // since when no other fiber has run
     int jump;                 // the state of an exception that was kept from SQLite; it is still in $!
     bool local;               // times without a zone are local
     bool stored;              // values come as SQLite stores them, whatever their columns' declared types
-    bool stepping;            // SQLite's callbacks may call Ruby: neither the GC nor a reset has called SQLite
+    bool stepping;            // SQLite's callbacks may call Ruby
+    bool misordered;          // a collation failed in this call: what the statement has written is out of order
 };
 
 // How a column's values are read, from its declared type.
@@ -96,12 +101,9 @@ VALUE sqlite_call(struct sqlite_call *call);
 int sqlite_step(struct sqlite_link *link, struct sqlite_statement *statement);
 void sqlite_settle(struct sqlite_link *link); // the latter alone
 
-// Keeps what rb_protect caught. Returns whether it caught anything; then SQLite must be made to stop.
-static inline bool sqlite_keep(struct sqlite_link *link, int state)
-{
-    if (state) link->jump = state;
-    return state != 0;
-}
+// Keeps what rb_protect caught. Returns whether it caught anything; then SQLite must be made to stop. Raises in a child
+// of fork.
+bool sqlite_keep(struct sqlite_link *link, int state);
 
 // The link's last error, as a value.
 VALUE sqlite_error_value(struct sqlite_link *link, int code);
@@ -110,6 +112,14 @@ void sqlite_core_release(struct sqlite_core *core);
 
 // Whether the core may be touched by this process.
 bool sqlite_core_alive(const struct sqlite_core *core);
+
+// sqlite_fork.c: which cores have a database.
+void sqlite_core_note(struct sqlite_core *core);
+void sqlite_core_forget(struct sqlite_core *core);
+// In a child of fork: closes the files of its parent's connections.
+void sqlite_leave_parents_files(void);
+// … of this one.
+void sqlite_leave_files(struct sqlite_core *core);
 
 // sqlite_statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);
@@ -143,6 +153,7 @@ void sqlite_values_classes(void);
 void sqlite_results_init(void);
 void sqlite_results_classes(void);
 void sqlite_functions_init(void);
+void sqlite_functions_mark(const struct sqlite_function *functions);
 void sqlite_backup_init(void);
 
 #endif

@@ -133,7 +133,9 @@ static VALUE fetch_body(struct sqlite_call *call)
     call->statement = statement;
     VALUE rows = rb_ary_new();
     if (!statement->at || !statement->open) return rows;
-    int code = take_rows(call->link, statement, rows, NUM2LONG(call->arguments[1]));
+    // A statement that writes has written everything at its first row, and is committed behind its last one: that may
+    // wait or fail, which only a step tells.
+    int code = take_rows(call->link, statement, rows, statement->reads ? NUM2LONG(call->arguments[1]) : -1);
     if (code != SQLITE_ROW && code != SQLITE_DONE) return sqlite_error_value(call->link, code);
     call->keeps_open = code == SQLITE_ROW;
     return rows;
@@ -142,8 +144,8 @@ static VALUE fetch_body(struct sqlite_call *call)
 /*
  * call-seq: link.fetch_rows(prepared, count) -> Array or error
  *
- * The next rows, at most so many; none at the end. The statement keeps its place, and its read lock, until its last row
- * was fetched or until it is released.
+ * The next rows, at most so many, but all of a statement that writes; none at the end. The statement keeps its place,
+ * and its read lock, until its last row was fetched or until it is released.
  */
 static VALUE link_fetch_rows(VALUE self, VALUE prepared, VALUE count)
 {
