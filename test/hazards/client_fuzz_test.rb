@@ -8,7 +8,7 @@ require "support/loop_helpers"
 class ClientFuzzTest < Minitest::Test
   include LoopHelpers
 
-  SECONDS = Float(ENV.fetch("HEDDLE_STRESS", 5))
+  SECONDS = Float(ENV.fetch("HEDDLE_STRESS", 3))
 
   hard_deadline SECONDS + 200
 

@@ -13,7 +13,7 @@ require "open3"
 class DescriptorOwnersTest < Minitest::Test
   include Refusals
 
-  SECONDS = Float(ENV.fetch("HEDDLE_STRIKER_SECONDS", "5"))
+  SECONDS = Float(ENV.fetch("HEDDLE_STRIKER_SECONDS", "2"))
   # A busy machine takes longer to start, and to serve a struck operation.
   PATIENCE = SECONDS + 50
 

@@ -7,12 +7,12 @@ require "support/wait_stress"
 # Tasks and threads hand work to each other through each of Ruby's means, through ActiveRecord's connection pool and
 # Heddle's own pools, some of them interrupted by deadlines and cancels: no wake-up is lost.
 #
-# HEDDLE_STRESS: how many seconds each test runs (0.5); minutes find more. HEDDLE_STRESS_SEED: as a failure printed
+# HEDDLE_STRESS: how many seconds each test runs (0.1); minutes find more. HEDDLE_STRESS_SEED: as a failure printed
 # it.
 class WakeUpsTest < Minitest::Test
   mode :fiber
 
-  SECONDS = Float(ENV.fetch("HEDDLE_STRESS", "0.5"))
+  SECONDS = Float(ENV.fetch("HEDDLE_STRESS", "0.1"))
   SEED = Integer(ENV.fetch("HEDDLE_STRESS_SEED") { rand(100_000) })
 
   hard_deadline SECONDS + 60
