@@ -164,6 +164,7 @@ class SideBySideTest < Minitest::Test
 
   # What Heddle replaces of Ruby's own is also called in other Ractors, by Ruby's libraries: Timeout's thread in each
   # Ractor waits for a condition.
+  # In a Ractor, Ruby's own Mutex#sleep answers with nil or with 0 by chance when its time is over.
   CALLS_IN_A_RACTOR = <<~'RUBY'
     require "socket"
     require "timeout"
@@ -171,9 +172,9 @@ class SideBySideTest < Minitest::Test
     ractor = Ractor.new do
       calls = {
         condition: lambda do
-          Thread::Mutex.new.then { |it| it.synchronize { Thread::ConditionVariable.new.wait(it, 0.001) } }
+          Thread::Mutex.new.then { |it| it.synchronize { Thread::ConditionVariable.new.wait(it, 0.001) } }.to_i
         end,
-        mutex: -> { Thread::Mutex.new.lock.sleep(0.001) },
+        mutex: -> { Thread::Mutex.new.lock.sleep(0.001).to_i },
         timeout: -> { Timeout.timeout(0.01) { sleep(5) } },
         pass: -> { Thread.pass },
         stop: -> { Thread.new { Thread.stop }.then { |it| Thread.pass until it.stop?; it.run.join } },
