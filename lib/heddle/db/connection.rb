@@ -209,7 +209,8 @@ module Heddle
       end
 
       # Sends the waiting closes unless they are few: a packet for a few closes would cost as much as the next
-      # request's. Without a next request, MySQL's are sent after a second; see {Driver#closes_when_idle?} for the others.
+      # request's. Without a next request, MySQL's are sent after a second; see {Driver#closes_when_idle?} for the
+      # others.
       #
       # @api private for a pool
       def rest
