@@ -189,7 +189,7 @@ class SQLiteFaultsTest < Minitest::Test
     RUBY
     lib = File.expand_path("../../lib", __dir__)
     output = IO.popen([RbConfig.ruby, "-I#{lib}", "-e", program, {err: %i[child out]}], &:read)
-    assert_match(/gem sqlite3: add gem "sqlite3" to the Gemfile/, output)
+    assert_match(/\AHeddle's SQLite driver uses .* gem sqlite3: add gem "sqlite3" to the Gemfile.*\n\z/, output)
   end
 
   private

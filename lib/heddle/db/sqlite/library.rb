@@ -25,6 +25,11 @@ module Heddle
 
           def attach
             require_gem
+            load_extension
+          end
+
+          # Apart from the method that loads the gem: without the gem there is no SQLite3::Exception to rescue.
+          def load_extension
             database = ::SQLite3::Database.new(":memory:")
             unless database.respond_to?(:enable_load_extension)
               raise LoadError, "this gem sqlite3 was built without extensions, by which Heddle reaches SQLite: " \
