@@ -23,6 +23,7 @@ module Heddle
                   "odbc" => "MariaDB by ODBC"}.freeze
         WIRE = %w[mariadb postgresql].freeze
         ODBC_DRIVERS = "/usr/lib/*/odbc/libmaodbc.so"
+        NO_SQLITE = "SQLite: not measured, for the gem sqlite3 is not installed (gem install sqlite3)"
         NO_ODBC = "MariaDB by ODBC: not measured, for MariaDB's ODBC driver is not installed (Debian's packages " \
           "odbc-mariadb and unixodbc)"
 
@@ -32,7 +33,8 @@ module Heddle
           kinds: (OWN + PEERS.values.flatten).to_h { |kind| [kind, :none] },
           default_models: OWN + PEERS.values.flatten,
           peers: PEERS.values.flatten
-        private_constant :OWN, :PEERS, :MODELS, :REFERENCES, :TITLES, :WIRE, :ODBC_DRIVERS, :NO_ODBC
+        private_constant :OWN, :PEERS, :MODELS, :REFERENCES, :TITLES, :WIRE, :ODBC_DRIVERS, :NO_SQLITE,
+          :NO_ODBC
 
         per = ->(key, scale = 1) { ->(m) { m[key] && m[key] * scale / m["operations"] } }
         WALL = Metric.new(key: :wall, title: "Wall µs per query", better: :lower, value: per.call("wall", 1e6))
@@ -106,6 +108,7 @@ module Heddle
             "SQL; racket: its db library",
             "system calls: our stream counts its own; those of others are counted by strace, " \
             "in a run beside the one that is measured"]
+          notes << NO_SQLITE unless sqlite_gem? || @databases
           notes << NO_ODBC unless odbc_driver || @databases
           [matrix.values(WALL).tap { |table| table.notes.concat(notes) }, matrix.ratios(WALL), matrix.values(COST),
             matrix.values(SEGMENTS), matrix.values(CALLS), matrix.troubles].compact
@@ -114,7 +117,14 @@ module Heddle
         private
 
         # @return [Array<String>] the databases that can be measured here
-        def here = odbc_driver ? TITLES.keys : TITLES.keys - ["odbc"]
+        def here
+          missing = []
+          missing << "sqlite" unless sqlite_gem?
+          missing << "odbc" unless odbc_driver
+          TITLES.keys - missing
+        end
+
+        def sqlite_gem? = Gem::Specification.find_all_by_name("sqlite3").any?
 
         def odbc_driver = Dir[ODBC_DRIVERS].first
 
