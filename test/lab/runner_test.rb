@@ -78,6 +78,13 @@ class LabRunnerTest < Minitest::Test
     assert_in_delta 0.9, summary.compare("wrong", "good", "x1", TrialBench::OPERATIONS).ratio.median
   end
 
+  def test_without_twins
+    bench, summary = TrialBench.run(%w[good wrong], rounds: 1, twins: false)
+    assert_equal 4, summary.record.rounds.size
+    assert_empty summary.record.rounds.select(&:twin)
+    bench.tables(summary)
+  end
+
   def test_one_failing_round_does_not_stop_the_others
     _, summary = TrialBench.run(%w[good fail])
     assert_equal 10.0, summary.spread("good", "x1", TrialBench::OPERATIONS).median

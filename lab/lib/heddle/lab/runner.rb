@@ -12,14 +12,16 @@ module Heddle
       # @param child [Child]
       # @param affinity [Affinity]
       # @param argv [Array<String>] for the record
+      # @param twins [Boolean] whether references are measured against themselves, too, for the noise floor
       # @param progress [IO] shows the progress, if it is a terminal
-      def initialize(bench, rounds:, seed:, child:, affinity:, argv: [], progress: $stderr)
+      def initialize(bench, rounds:, seed:, child:, affinity:, argv: [], twins: true, progress: $stderr)
         @bench = bench
         @rounds = rounds
         @seed = seed
         @child = child
         @affinity = affinity
         @argv = argv
+        @twins = twins
         @progress = progress
       end
 
@@ -53,7 +55,7 @@ module Heddle
       end
 
       def plan(models)
-        twins = @bench.references(models).map(&:twin)
+        twins = @twins ? @bench.references(models).map(&:twin) : []
         Plan.new(cases: @bench.cases, models: models + twins, rounds: @rounds, seed: @seed)
       end
 

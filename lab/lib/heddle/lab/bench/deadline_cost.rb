@@ -27,12 +27,22 @@ module Heddle
           value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
         private_constant :WORK, :PLACES, :COUNTS, :COST
 
+        # @see Bench#define_options
+        def define_options(parser)
+          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
+            @scale = above_zero("--scale", scale)
+          end
+        end
+
+        # @see Bench#options
+        def options = {"scale" => @scale}.compact
+
         # @see Bench#cases
         def cases
           @cases ||= WORK.flat_map do |work, what|
             PLACES.map do |place, where|
               Case.new(name: "#{what}, #{where}",
-                params: {"work" => work, "place" => place, "count" => COUNTS.dig(work, place)})
+                params: {"work" => work, "place" => place, "count" => count(work, place)})
             end
           end
         end
@@ -58,6 +68,11 @@ module Heddle
             "what a limit costs is the difference to the column none"
           [matrix.values(COST).tap { |table| table.notes << note }, matrix.ratios(COST), matrix.troubles].compact
         end
+
+        private
+
+        # At least one limit around its operations.
+        def count(work, place) = [(COUNTS.dig(work, place) * (@scale || 1)).ceil, 1000].max
       end
     end
   end

@@ -21,6 +21,7 @@ module Heddle
           @rounds = bench.class.default_rounds
           @deadline = 60.0
           @format = "table"
+          @twins = true
         end
 
         # @param argv [Array<String>]
@@ -76,6 +77,9 @@ module Heddle
 
             @deadline = deadline
           end
+          options.on("--no-twins", "do not measure the reference against itself: quicker, without a noise floor") do
+            @twins = false
+          end
           options.on("--seed N", Integer, "draws the order; the same seed gives the same order") { |seed| @seed = seed }
           options.on("--ruby PATH", "the Ruby that runs the measured processes (this one)") { |ruby| @ruby = ruby }
         end
@@ -91,7 +95,7 @@ module Heddle
           child = Child.new(ruby: @ruby || RbConfig.ruby, core: affinity.client, deadline: @deadline)
           seed = @seed || Random.new_seed % 1_000_000
           Runner.new(@bench, rounds: @rounds, seed: seed, child: child, affinity: affinity,
-            argv: ["bench", @bench.class.id, *argv], progress: @err).run
+            argv: ["bench", @bench.class.id, *argv], twins: @twins, progress: @err).run
         end
 
         # If a library fails on this Ruby, that is only a line of the report.

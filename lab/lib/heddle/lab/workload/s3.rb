@@ -29,7 +29,7 @@ module Heddle
           direct = client(@params["direct"])
           OBJECTS.times { |i| direct.put_object(bucket: @params["bucket"], key: "bench/#{i}", body: BODY) }
           @client = direct
-          WARM_UP.times { |i| get(i) } # the server compiles what it runs often
+          [WARM_UP, @params["requests"]].min.times { |i| get(i) } # the server compiles what it runs often
           @client = client(@params["port"])
           requests = @params["requests"]
           meter.measure do
