@@ -186,7 +186,7 @@ class NetHTTPReplacedMethodsTest < Minitest::Test
   # A class that a program has put in the place of ours stays.
   def test_a_buffered_io_of_the_program
     out = child(<<~RUBY)
-      Net::HTTP::BufferedIO = Class.new(Net::BufferedIO) { def readline = ($called = true) && super }
+      Net::HTTP::BufferedIO = Class.new(Net::BufferedIO) { def readuntil(*, **) = ($called = true) && super }
       require "heddle/net_http"
       puts ask, $called
       Heddle::NetHTTP.disable
@@ -199,10 +199,15 @@ class NetHTTPReplacedMethodsTest < Minitest::Test
   def test_an_exception_while_a_change_is_judged
     out = child(<<~RUBY)
       require "heddle/net_http"
+      Net::BufferedIO.send(:alias_method, :stock_readuntil, :readuntil)
       class Struck < Exception; end
       trace = TracePoint.new(:call) { |point| raise Struck if point.method_id == :groups }
       begin
-        trace.enable { Net::BufferedIO.class_eval { def readline = ($called = true) && readuntil("\n").chop } }
+        trace.enable do
+          class Net::BufferedIO
+            def readuntil(*given, **options) = ($called = true) && stock_readuntil(*given, **options)
+          end
+        end
       rescue Struck
         puts "struck"
       end
