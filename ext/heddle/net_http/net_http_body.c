@@ -6,7 +6,7 @@
 #include "net_http/net_http_string.h"
 #include "wire/wire_http.h"
 
-enum { ROOM = 65536, LONGEST_LINE = 1 << 20 };
+enum { ROOM = 65536 };
 
 static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof, iv_end_owed;
 static ID id_read_body_0; // the original's name
@@ -19,14 +19,14 @@ static void fill(struct net_http_io *io)
 }
 
 // The next line without its end; valid until anything else runs. `whole`: the number of bytes to consume.
-static struct wire_http_span chunk_line(struct net_http_io *io, size_t *whole)
+static struct wire_http_span chunk_line(struct net_http_io *io, size_t limit, size_t *whole)
 {
     size_t seen = 0;
     for (;;) {
         struct net_http_pending pending = net_http_io_pending(io);
         const uint8_t *end = pending.length > seen ? memchr(pending.at + seen, '\n', pending.length - seen) : NULL;
         *whole = end ? (size_t)(end - pending.at) + 1 : pending.length;
-        if (*whole > LONGEST_LINE) rb_raise(io->library->bad_response, "response line too long");
+        if (*whole > limit) net_http_raise_long_line(io, limit);
         if (end) return (struct wire_http_span){pending.at, wire_http_chopped(pending.at, *whole)};
         seen = pending.length;
         fill(io);
@@ -102,14 +102,14 @@ static void raise_bad_response(const struct net_http_io *io, VALUE message)
     rb_exc_raise(rb_exc_new_str(io->library->bad_response, message));
 }
 
-static void read_chunked(struct net_http_io *io, VALUE destination)
+static void read_chunked(struct net_http_io *io, size_t limit, VALUE destination)
 {
     size_t whole;
     struct wire_http_span line;
     skip_owed_end(io);
     for (;;) {
         uint64_t size;
-        line = chunk_line(io, &whole);
+        line = chunk_line(io, limit, &whole);
         if (!wire_http_chunk_size(line.at, line.at + line.length, &size)) {
             VALUE text = rb_str_new((const char *)line.at, (long)line.length);
             net_http_io_consume(io, whole);
@@ -122,7 +122,7 @@ static void read_chunked(struct net_http_io *io, VALUE destination)
     }
     do {
         budget_spend(0);
-        line = chunk_line(io, &whole);
+        line = chunk_line(io, limit, &whole);
         net_http_io_consume(io, whole);
     } while (line.length);
     if (RB_TYPE_P(destination, T_STRING) && !OBJ_FROZEN(destination)) net_http_string_trim(destination);
@@ -167,11 +167,13 @@ static VALUE read_body_0(VALUE self, VALUE destination)
     enum framing framing = FOR_STOCK;
     if (library && library->response_pristine && !NIL_P(rb_hash_lookup(library->known_responses, CLASS_OF(self))))
         framing = framing_of(self, &length);
+    size_t limit = 0;
+    if (framing == CHUNKED && !net_http_library_head_limit(library, &limit)) framing = FOR_STOCK;
     struct net_http_io io;
     if (framing == FOR_STOCK || !net_http_io_open(&io, socket))
         return net_http_call_original(self, id_read_body_0, 1, &destination, RB_NO_KEYWORDS);
     if (framing == CHUNKED) {
-        read_chunked(&io, destination);
+        read_chunked(&io, limit, destination);
     } else if (framing == TO_THE_END) {
         net_http_io_read(&io, UINT64_MAX, destination);
     } else if (!net_http_io_read(&io, length, destination)) {

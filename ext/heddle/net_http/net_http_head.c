@@ -5,26 +5,29 @@
 
 #include <ruby/encoding.h>
 
-enum {
-    ROOM = 16384,
-    LONGEST_NAME = 1024,
-    LONGEST_VALUE = 65536,
-    LARGEST_HEAD = 1 << 20 // as in net-http since 0.10; before, a server could fill all memory
-};
+enum { ROOM = 16384 };
 
 static ID id_read_new; // the original's name
-static ID iv_http_version, iv_code, iv_message, iv_header, id_add_field;
+static ID iv_http_version, iv_code, iv_message, iv_header, id_add_field, id_read_line;
 
-// Reads lines. Consumes them when more bytes must be received, and at the end.
+// Reads lines. Consumes them when more bytes must be received, before code of the library or the program runs, which may
+// raise or read on, and at the end.
 struct reader {
     struct net_http_io *io;
     size_t at;
+    size_t limit; // of a line, and of all fields
 };
 
 static void settle(struct reader *reader)
 {
     net_http_io_consume(reader->io, reader->at);
     reader->at = 0;
+}
+
+void net_http_raise_long_line(const struct net_http_io *io, size_t limit)
+{
+    if (io->library->limits_heads) rb_funcall(io->library->response, id_read_line, 2, io->self, SIZET2NUM(limit));
+    rb_raise(io->library->bad_response, "response line too long"); // unless read_line has just been replaced
 }
 
 // The next line, with its "\n" unless the file ends first. Points into @rbuf: valid until anything else runs.
@@ -37,9 +40,9 @@ static struct wire_http_span next_line(struct reader *reader, bool ignore_eof)
         size_t length = pending.length - reader->at;
         const uint8_t *end = length > seen ? memchr(from + seen, '\n', length - seen) : NULL;
         if (end) length = (size_t)(end - from) + 1;
-        if (length > LARGEST_HEAD) {
+        if (length > reader->limit) {
             settle(reader);
-            rb_raise(reader->io->library->bad_response, "response line too long");
+            net_http_raise_long_line(reader->io, reader->limit);
         }
         if (end) {
             reader->at += length;
@@ -64,7 +67,7 @@ static VALUE string_of(struct wire_http_span span)
 // must not keep room for a name on its stack.
 __attribute__((noinline)) static VALUE name_of(struct wire_http_span name)
 {
-    char lower[LONGEST_NAME];
+    char lower[HTTP_NAME];
     for (size_t i = 0; i < name.length; i++) {
         uint8_t byte = name.at[i];
         lower[i] = (char)(byte >= 'A' && byte <= 'Z' ? byte + 0x20 : byte);
@@ -80,10 +83,12 @@ static VALUE response_class(struct net_http_library *library, VALUE code)
     return NIL_P(klass) ? library->unknown_response : klass;
 }
 
-static VALUE new_response(struct net_http_library *library, VALUE version, VALUE code, VALUE message, VALUE *header)
+static VALUE new_response(struct reader *reader, VALUE version, VALUE code, VALUE message, VALUE *header)
 {
+    struct net_http_library *library = reader->io->library;
     VALUE klass = response_class(library, code);
     if (NIL_P(rb_hash_lookup(library->known_responses, klass))) {
+        settle(reader);
         VALUE arguments[3] = {version, code, message};
         VALUE response = rb_class_new_instance(3, arguments, klass);
         *header = rb_attr_get(response, iv_header);
@@ -111,11 +116,12 @@ struct open_field {
     bool plain;
 };
 
-static void add_field(VALUE response, VALUE header, struct open_field *field)
+static void add_field(struct reader *reader, VALUE response, VALUE header, struct open_field *field)
 {
     if (!field->name) return;
-    if (!field->plain || !RB_TYPE_P(header, T_HASH) || RSTRING_LEN(field->value) > LONGEST_VALUE) {
-        rb_funcall(response, id_add_field, 2, field->name, field->value); // may raise
+    if (!field->plain || !RB_TYPE_P(header, T_HASH) || RSTRING_LEN(field->value) > HTTP_VALUE) {
+        settle(reader);
+        rb_funcall(response, id_add_field, 2, field->name, field->value);
     } else {
         VALUE values = rb_hash_lookup(header, field->name);
         if (RB_TYPE_P(values, T_ARRAY)) {
@@ -131,7 +137,8 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
 {
     struct net_http_library *library = reader->io->library;
     struct open_field field = {0};
-    size_t left = LARGEST_HEAD;
+    size_t left = reader->limit;
+    bool takes_all = net_http_library_takes_fields(library);
     for (;;) {
         struct wire_http_span line = next_line(reader, true);
         if (line.length > left) {
@@ -142,7 +149,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
         struct wire_http_field found;
         switch (wire_http_header_line(line.at, line.at + line.length, library->blank_ends, field.name != 0, &found)) {
         case HTTP_LINE_END:
-            add_field(response, header, &field);
+            add_field(reader, response, header, &field);
             return;
         case HTTP_LINE_CONTINUATION:
             if (found.value.length == 0 && library->folds_skip_empty) break;
@@ -151,15 +158,15 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
             field.plain = field.plain && found.plain;
             break;
         case HTTP_LINE_FIELD: {
-            struct open_field next = {.plain = found.plain};
+            struct open_field next = {.plain = found.plain && takes_all};
             next.value = string_of(found.value);
             next.name = found.plain ? name_of(found.name) : string_of(found.name);
-            add_field(response, header, &field);
+            add_field(reader, response, header, &field);
             field = next;
             break;
         }
         case HTTP_LINE_INVALID:
-            add_field(response, header, &field);
+            add_field(reader, response, header, &field);
             settle(reader);
             rb_raise(library->bad_response, "wrong header line format");
         }
@@ -169,18 +176,20 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
 /*
  * call-seq: Net::HTTPResponse.read_new(socket) -> Net::HTTPResponse
  *
- * Reads a status line and the header fields. Raises Net::HTTPBadResponse, also for a head larger than 1 MiB, EOFError,
- * Net::ReadTimeout.
+ * Reads a status line and the header fields. Raises Net::HTTPBadResponse, also for a head that is larger than the
+ * library's limit (1 MiB if it has none), EOFError, Net::ReadTimeout.
  */
 static VALUE read_new(VALUE self, VALUE socket)
 {
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     struct net_http_io io;
-    if (!library || !library->response_pristine || self != library->response || !net_http_io_open(&io, socket)) {
+    size_t limit;
+    if (!library || !library->response_pristine || self != library->response ||
+        !net_http_library_head_limit(library, &limit) || !net_http_io_open(&io, socket)) {
         return net_http_call_original(self, id_read_new, 1, &socket, RB_NO_KEYWORDS);
     }
     if (net_http_io_pending(&io).length) net_http_io_use_budget(&io, 0); // any number of interim responses may be there
-    struct reader reader = {.io = &io};
+    struct reader reader = {.io = &io, .limit = limit};
     struct wire_http_span line = next_line(&reader, false);
     size_t length = wire_http_chopped(line.at, line.length);
     struct wire_http_status status;
@@ -191,7 +200,7 @@ static VALUE read_new(VALUE self, VALUE socket)
     }
     VALUE version = string_of(status.version), code = string_of(status.code), message = string_of(status.message);
     VALUE header;
-    VALUE response = new_response(library, version, code, message, &header);
+    VALUE response = new_response(&reader, version, code, message, &header);
     read_fields(&reader, response, header);
     settle(&reader);
     return response;
@@ -206,4 +215,5 @@ void net_http_head_define(VALUE singleton_of_response)
     iv_message = rb_intern("@message");
     iv_header = rb_intern("@header");
     id_add_field = rb_intern("add_field");
+    id_read_line = rb_intern("read_line");
 }

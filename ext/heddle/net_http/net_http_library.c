@@ -10,6 +10,8 @@ static rb_ractor_local_key_t main_ractor_key;
 // Few, and never freed: sockets of a library that was switched off live on.
 static struct net_http_library *libraries;
 
+static ID id_max_response_header_length, id_max_key_length, id_max_field_length;
+
 static struct net_http_library *first(void)
 {
     return rb_ractor_local_storage_ptr(main_ractor_key) ? libraries : NULL;
@@ -50,6 +52,25 @@ struct net_http_library *net_http_library_of_request(VALUE object)
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request)
 {
     return !NIL_P(rb_hash_lookup(library->known_requests, CLASS_OF(request)));
+}
+
+// The positive Integer under that name; 0 for any other value, and without the constant.
+static size_t limit_named(VALUE mod, ID name)
+{
+    VALUE value = rb_const_defined_at(mod, name) ? rb_const_get_at(mod, name) : Qnil;
+    return FIXNUM_P(value) && FIX2LONG(value) > 0 ? (size_t)FIX2LONG(value) : 0;
+}
+
+bool net_http_library_head_limit(const struct net_http_library *library, size_t *limit)
+{
+    *limit = library->limits_heads ? limit_named(library->response, id_max_response_header_length) : HTTP_HEAD;
+    return *limit > 0;
+}
+
+bool net_http_library_takes_fields(const struct net_http_library *library)
+{
+    return !library->limits_fields || (limit_named(library->header, id_max_key_length) >= HTTP_NAME &&
+                                       limit_named(library->header, id_max_field_length) >= HTTP_VALUE);
 }
 
 static void mark(void *pointer)
@@ -116,6 +137,7 @@ static const struct member values[] = {
     MEMBER(request_template),
     MEMBER(request_fields),
     MEMBER(response),
+    MEMBER(header),
     MEMBER(known_responses),
 };
 
@@ -123,7 +145,7 @@ static const struct member flags[] = {
     MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
     MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
     MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
-    MEMBER(making_pristine),
+    MEMBER(making_pristine),  MEMBER(limits_heads),       MEMBER(limits_fields),
 };
 
 // library.set(name, value): private to lib/heddle/net_http.
@@ -171,6 +193,9 @@ void Init_heddle_net_http_library(VALUE net_http)
 {
     main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
     rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
+    id_max_response_header_length = rb_intern("MAX_RESPONSE_HEADER_LENGTH");
+    id_max_key_length = rb_intern("MAX_KEY_LENGTH");
+    id_max_field_length = rb_intern("MAX_FIELD_LENGTH");
     VALUE klass = rb_define_class_under(net_http, "Library", rb_cObject);
     rb_define_alloc_func(klass, allocate);
     rb_define_method(klass, "set", set, 2);

@@ -15,6 +15,10 @@ enum net_http_fallback {
     HTTP_FALLBACKS
 };
 
+// The limits of a field's name and value, as HTTPHeader has them as shipped, and of a head. Before net-http 0.10 a
+// server could fill all memory with a head.
+enum { HTTP_NAME = 1024, HTTP_VALUE = 65536, HTTP_HEAD = 1 << 20 };
+
 struct net_http_library {
     struct net_http_library *next;
     VALUE shadow;       // the class that replaces BufferedIO
@@ -30,6 +34,7 @@ struct net_http_library {
     VALUE code_class_to_object;
     VALUE unknown_response;
     VALUE response;          // Net::HTTPResponse
+    VALUE header;            // Net::HTTPHeader
     VALUE known_responses;   // its subclasses as shipped, made without calling new
     VALUE request;           // Net::HTTPGenericRequest
     VALUE known_requests;    // it and its subclasses as shipped, sent without calling their methods
@@ -46,6 +51,8 @@ struct net_http_library {
     bool making_pristine;    // a new Net::HTTP's variables are
     bool blank_ends;         // a line of white space ends the head
     bool folds_skip_empty;   // an empty continuation line adds nothing, not even the space
+    bool limits_heads;       // bounds lines and heads of replies: net-http 0.10 and later
+    bool limits_fields;      // bounds names and values of fields: later than net-http 0.2
     bool inflates;           // adds Accept-Encoding to a request without it, and inflates the response
     uint64_t fast;
     uint64_t fallbacks[HTTP_FALLBACKS];
@@ -56,6 +63,15 @@ struct net_http_library *net_http_library_of_shadow(VALUE klass);
 
 // Returns whether the request's class is as shipped: not a subclass or a singleton class, which may override methods.
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request);
+
+// Finds the most bytes of a line of a reply, or of all header fields: what the library reads, or HTTP_HEAD if it has no
+// limit. The program may have changed the constants on which this depends: call it for each reply. Returns false if
+// only stock can interpret their values.
+bool net_http_library_head_limit(const struct net_http_library *library, size_t *limit);
+
+// Returns whether HTTPHeader takes all names and values of up to HTTP_NAME and HTTP_VALUE bytes. The program may have
+// lowered its limits.
+bool net_http_library_takes_fields(const struct net_http_library *library);
 
 // The library of a Net::HTTP or a request, by its class or superclasses; or NULL.
 struct net_http_library *net_http_library_of_http(VALUE object);

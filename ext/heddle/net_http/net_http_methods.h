@@ -21,6 +21,10 @@ void net_http_connect_init(VALUE library_class);
 RBIMPL_ATTR_NORETURN()
 void net_http_raise_eof(void);
 
+// Raises the library's error for the line in @rbuf, which is longer than the limit. Consumes nothing.
+RBIMPL_ATTR_NORETURN()
+void net_http_raise_long_line(const struct net_http_io *io, size_t limit);
+
 // Calls the method that the running one replaced (lib/heddle/net_http/replacing.rb), with its block. `id`:
 // NAME_without_heddle.
 VALUE net_http_call_original(VALUE self, ID id, int argc, const VALUE *argv, int keywords);

@@ -6,8 +6,6 @@
 
 #include <ruby/encoding.h>
 
-enum { LONGEST_NAME = 1024, LONGEST_VALUE = 65536 };
-
 static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_header, iv_decode_content, iv_body,
     iv_body_stream, iv_body_data, iv_continue_timeout, id_set_content_length, id_delete, id_supply_content_type,
     id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
@@ -36,8 +34,8 @@ static int add_field(VALUE name, VALUE values, VALUE argument)
 {
     struct head *head = (struct head *)argument;
     head->for_stock = true;
-    if (!plain(name) || RSTRING_LEN(name) > LONGEST_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
-    uint8_t capitalized[LONGEST_NAME];
+    if (!plain(name) || RSTRING_LEN(name) > HTTP_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
+    uint8_t capitalized[HTTP_NAME];
     size_t length = wire_http_capitalize((const uint8_t *)RSTRING_PTR(name), (size_t)RSTRING_LEN(name), capitalized);
     rb_str_cat(head->text, (const char *)capitalized, (long)length);
     rb_str_cat(head->text, ": ", 2);
@@ -167,10 +165,10 @@ static int take_field(VALUE name, VALUE value, VALUE argument)
 {
     struct fields *fields = (struct fields *)argument;
     fields->for_stock = true;
-    if (!plain(name) || !plain(value) || RSTRING_LEN(value) > LONGEST_VALUE) return ST_STOP;
+    if (!plain(name) || !plain(value) || RSTRING_LEN(value) > HTTP_VALUE) return ST_STOP;
     size_t length = (size_t)RSTRING_LEN(name);
-    if (length == 0 || length > LONGEST_NAME || has_line_end(value)) return ST_STOP;
-    char lower[LONGEST_NAME];
+    if (length == 0 || length > HTTP_NAME || has_line_end(value)) return ST_STOP;
+    char lower[HTTP_NAME];
     for (size_t i = 0; i < length; i++) {
         char byte = RSTRING_PTR(name)[i];
         if (byte < ' ' || byte == 0x7f || byte == ':') return ST_STOP;
@@ -196,7 +194,8 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
 {
     struct net_http_library *library = net_http_library_of_request(self);
     if (argc < 4 || argc > 5 || rb_keyword_given_p() || !library || !library->enabled || !library->request_pristine ||
-        !net_http_library_knows_request(library, self) || !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
+        !net_http_library_knows_request(library, self) || !net_http_library_takes_fields(library) ||
+        !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
         return net_http_call_original(self, id_initialize, argc, argv,
                                       rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
     }

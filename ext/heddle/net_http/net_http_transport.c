@@ -59,7 +59,8 @@ static void supply_host(const struct net_http_library *library, VALUE self, VALU
     if (RB_TYPE_P(header, T_HASH) && !NIL_P(rb_hash_lookup(header, host))) return;
     VALUE name_and_port = rb_funcall(self, id_addr_port, 0);
     if (RB_TYPE_P(header, T_HASH) && library->request_pristine && net_http_library_knows_request(library, request) &&
-        !SPECIAL_CONST_P(name_and_port) && CLASS_OF(name_and_port) == rb_cString &&
+        net_http_library_takes_fields(library) && !SPECIAL_CONST_P(name_and_port) &&
+        CLASS_OF(name_and_port) == rb_cString && RSTRING_LEN(name_and_port) <= HTTP_VALUE &&
         !memchr(RSTRING_PTR(name_and_port), '\r', (size_t)RSTRING_LEN(name_and_port)) &&
         !memchr(RSTRING_PTR(name_and_port), '\n', (size_t)RSTRING_LEN(name_and_port))) {
         rb_hash_aset(header, host, rb_ary_new_from_values(1, &name_and_port));

@@ -36,7 +36,7 @@ struct wire_http_field {
 };
 
 // Parses a line with its "\n", or the rest before the end of the file. `blank_ends`: white space alone ends the head,
-// as in net-http before 0.8. `follows`: there is a field that a folded line can continue.
+// as in net-http before 0.10. `follows`: there is a field that a folded line can continue.
 enum wire_http_line wire_http_header_line(const uint8_t *p, const uint8_t *end, bool blank_ends, bool follows,
                                           struct wire_http_field *field);
 

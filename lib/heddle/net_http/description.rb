@@ -21,7 +21,9 @@ module Heddle
         library.set(:write_timeout, @space::WriteTimeout)
         library.set(:open_timeout, @space::OpenTimeout)
         library.set(:bad_response, @space::HTTPBadResponse)
-        library.set(:read_limit_exceeded, @space.const_defined?(:ReadLimitExceeded) ? @space::ReadLimitExceeded : nil)
+        library.set(:read_limit_exceeded, (@space::ReadLimitExceeded if own?(@space, :ReadLimitExceeded)))
+        library.set(:header, @space::HTTPHeader)
+        library.set(:limits_fields, own?(@space::HTTPHeader, :MAX_FIELD_LENGTH))
         describe_responses(library)
         describe_requests(library)
       end
@@ -44,7 +46,13 @@ module Heddle
       # @return [Hash{Class => true}]
       def known_requests = without_methods(requests, but: [:initialize])
 
-      def known_responses = without_methods(responses)
+      # The library reads chunks by read_line of the response's class.
+      def known_responses
+        shipped = @space::HTTPResponse.singleton_class
+        without_methods(responses).select do |klass, _|
+          !klass.respond_to?(:read_line) || klass.method(:read_line).owner.equal?(shipped)
+        end
+      end
 
       private
 
@@ -55,6 +63,7 @@ module Heddle
         library.set(:code_class_to_object, response::CODE_CLASS_TO_OBJ)
         library.set(:unknown_response, @space::HTTPUnknownResponse)
         library.set(:response_template, variables(response.new("1.1", "200", "OK")))
+        library.set(:limits_heads, own?(response, :MAX_RESPONSE_HEADER_LENGTH))
         library.set(:blank_ends, !fields("a: b\n \nc: d\n\n").key?("c"))
         library.set(:folds_skip_empty, fields("a: b\n \0\n\n")["a"] == ["b"])
       end
@@ -76,6 +85,9 @@ module Heddle
         end
         without.to_h { |klass| [klass, true] }
       end
+
+      # Top-level constants of the program do not count.
+      def own?(mod, name) = mod.const_defined?(name, false)
 
       def variables(object)
         object.instance_variables.flat_map { |name| [name, object.instance_variable_get(name)] }

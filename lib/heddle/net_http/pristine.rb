@@ -14,19 +14,20 @@ module Heddle
       # class that includes HTTPHeader.
       METHODS = {
         io: {
-          BufferedIO: [%i[read read_all readuntil readline rbuf_fill rbuf_consume write << write0 writing eof? io
-            read_timeout write_timeout debug_output], []]
+          BufferedIO: [%i[read read_all readuntil readline rbuf_fill rbuf_size rbuf_flush rbuf_consume_all rbuf_consume
+            write << write0 writing eof? io read_timeout write_timeout debug_output], []]
         },
         response: {
           HTTPResponse: [%i[initialize read_body_0 inflater read_chunked decode_content],
-            %i[read_new read_status_line response_class each_response_header]],
-          HTTPHeader: [%i[initialize_http_header add_field set_field append_field_value [] key? chunked? content_length
-            content_range range_length], []]
+            %i[read_new read_line read_status_line response_class each_response_header]],
+          HTTPHeader: [%i[initialize_http_header add_field set_field append_field_value validate_field_name [] key?
+            chunked? content_length content_range range_length], []]
         },
         request: {
           HTTPGenericRequest: [%i[initialize exec write_header send_request_with_body wait_for_continue []=
             update_uri], []],
-          HTTPHeader: [%i[initialize_http_header set_field [] []= each_capitalized capitalize key?], []]
+          HTTPHeader: [%i[initialize_http_header set_field append_field_value validate_field_name [] []=
+            each_capitalized capitalize key?], []]
         },
         upload: {
           HTTPGenericRequest: [%i[send_request_with_body_stream], []]
