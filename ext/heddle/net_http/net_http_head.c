@@ -10,8 +10,8 @@ enum { ROOM = 16384 };
 static ID id_read_new; // the original's name
 static ID iv_http_version, iv_code, iv_message, iv_header, id_add_field, id_read_line;
 
-// Reads lines. Consumes them when more bytes must be received, before code of the library or the program runs, which may
-// raise or read on, and at the end.
+// Reads lines. Consumes them when more bytes must be received, before code of the library or the program runs, which
+// may raise or read on, and at the end.
 struct reader {
     struct net_http_io *io;
     size_t at;
