@@ -22,7 +22,11 @@ static void release(struct odbc_handle *handle)
 {
     struct odbc_statement *statement = handle->statement;
     handle->statement = NULL;
-    if (statement) odbc_statement_release(statement);
+    if (!statement) return;
+    if (handle->taking)
+        handle->late = statement;
+    else
+        odbc_statement_release(statement);
 }
 
 static void free_handle(void *at)
@@ -108,17 +112,41 @@ static VALUE handle_columns(VALUE self)
         rb_ary_push(names, name);
         rb_ary_push(descriptions, description_of(link, column, name));
     }
+    unsigned shape = statement->shape; // before Ruby is called: see handle_take
     VALUE columns = rb_funcall(cColumns, id_new, 2, rb_ary_freeze(names), descriptions);
     RB_OBJ_WRITE(self, &handle->columns, columns);
-    handle->shape = statement->shape;
+    handle->shape = shape;
     return columns;
+}
+
+struct taking {
+    VALUE self;
+    struct odbc_statement *statement;
+    size_t limit;
+};
+
+static VALUE take(VALUE argument)
+{
+    const struct taking *taking = (const struct taking *)argument;
+    return odbc_take_rows(odbc_link_of(odbc_handle_of(taking->self)->link), taking->statement, taking->limit);
+}
+
+static VALUE take_end(VALUE self)
+{
+    struct odbc_handle *handle = odbc_handle_of(self);
+    struct odbc_statement *late = handle->late;
+    handle->taking = false;
+    handle->late = NULL;
+    if (late) odbc_statement_release(late);
+    return Qnil;
 }
 
 /* @api private @return [Array<Array>] up to so many of the fetched rows */
 static VALUE handle_take(VALUE self, VALUE limit)
 {
-    struct odbc_statement *statement = statement_of(self);
-    VALUE rows = odbc_take_rows(odbc_link_of(odbc_handle_of(self)->link), statement, NUM2SIZET(limit));
+    struct taking taking = {self, statement_of(self), NUM2SIZET(limit)};
+    odbc_handle_of(self)->taking = true; // values may call Ruby, and another thread may close the statement then
+    VALUE rows = rb_ensure(take, (VALUE)&taking, take_end, self);
     RB_GC_GUARD(self);
     return rows;
 }

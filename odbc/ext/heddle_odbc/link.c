@@ -85,9 +85,22 @@ static struct odbc_session *ready(VALUE self)
     return session;
 }
 
+// Takes the byte that tells of a job's end. One that stayed would make the waits for all later jobs spin.
+static void take_byte(struct odbc_link *link)
+{
+    char byte;
+    ssize_t count;
+    do
+        count = read(link->reader, &byte, 1);
+    while (count < 0 && errno == EINTR);
+    link->unanswered = false;
+}
+
 static VALUE start(VALUE self, VALUE handle, void (*perform)(struct odbc_session *, struct odbc_job *))
 {
     struct odbc_link *link = odbc_link_of(self);
+    if (link->unanswered) take_byte(link); // whoever waited for the job before was interrupted behind its end
+    link->unanswered = true;
     RB_OBJ_WRITE(self, &link->handle, handle);
     if (!NIL_P(handle)) link->session->job.statement = odbc_handle_of(handle)->statement;
     link->session->job.perform = perform;
@@ -220,18 +233,16 @@ static VALUE failure_of(const struct odbc_diagnostics *diagnostics)
  *
  * @return [true, false, Array(String, Integer, Array<String>)] false for a dead connection; of a failure the SQLSTATE,
  *   the driver's code and the messages
- * @raise [ArgumentError] the statement was not run, for there are more values than parameters, or fewer */
+ * @raise [ArgumentError] the statement was not run, for there are more values than parameters, or fewer; [IOError] the
+ *   connection was closed meanwhile: the number of the pipe may be another file's */
 static VALUE link_finish(VALUE self)
 {
     struct odbc_link *link = odbc_link_of(self);
     struct odbc_session *session = link->session;
     if (odbc_session_forked(session) || odbc_session_busy(session))
         rb_raise(rb_eThreadError, "the driver is still busy with this call");
-    char byte;
-    ssize_t count;
-    do
-        count = read(link->reader, &byte, 1);
-    while (count < 0 && errno == EINTR);
+    if (link->reader < 0) rb_raise(rb_eIOError, "this ODBC connection was closed meanwhile");
+    if (link->unanswered) take_byte(link);
     VALUE handle = link->handle;
     link->handle = Qnil;
     if (session->job.miscounted) {
@@ -257,11 +268,12 @@ static VALUE link_cancel(VALUE self)
     return INT2FIX(odbc_session_forked(session) ? 0 : odbc_session_cancel(session));
 }
 
-/* @api private Disconnects, after the call that runs; does not wait. */
+/* @api private Disconnects, after the call that runs; does not wait. The pipe may be closed afterwards. */
 static VALUE link_leave(VALUE self)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
-    if (!odbc_session_forked(session)) odbc_session_end(session);
+    struct odbc_link *link = odbc_link_of(self);
+    link->reader = -1;
+    if (!odbc_session_forked(link->session)) odbc_session_end(link->session);
     return Qnil;
 }
 

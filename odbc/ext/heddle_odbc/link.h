@@ -9,7 +9,8 @@
 
 struct odbc_link {
     struct odbc_session *session;
-    int reader;            // the pipe's end that Ruby waits for; Ruby's IO closes it
+    int reader;            // the pipe's end that Ruby waits for; -1 once Ruby's IO closes it
+    bool unanswered;       // a job was started, and #finish has not taken its byte
     VALUE handle;          // of the job that runs
     rb_encoding *encoding; // of text for the narrow functions, and of values
     bool ends_at_nul;      // whether the database has no texts with a NUL, and the driver would cut them off
@@ -18,6 +19,8 @@ struct odbc_link {
 
 struct odbc_handle {
     struct odbc_statement *statement; // NULL once released
+    struct odbc_statement *late;      // … while its rows are taken: given up afterwards
+    bool taking;
     VALUE link, columns;
     unsigned shape; // which columns are in there
 };

@@ -28,13 +28,18 @@ static bool start_thread(void *(*run)(void *), void *argument)
     return error == 0;
 }
 
-static void free_released(struct odbc_session *session)
+// Under the lock. What is released after the start of a job may be the job's own statement.
+static void choose_freeing(struct odbc_session *session)
 {
-    pthread_mutex_lock(&session->lock);
-    struct odbc_statement *statement = session->released;
+    session->freeing = session->released;
     session->released = NULL;
     session->releases = 0;
-    pthread_mutex_unlock(&session->lock);
+}
+
+static void free_released(struct odbc_session *session)
+{
+    struct odbc_statement *statement = session->freeing;
+    session->freeing = NULL;
     while (statement) {
         struct odbc_statement *next = statement->next_released;
         odbc_statement_free(statement);
@@ -44,6 +49,9 @@ static void free_released(struct odbc_session *session)
 
 static void disconnect(struct odbc_session *session)
 {
+    pthread_mutex_lock(&session->lock);
+    choose_freeing(session);
+    pthread_mutex_unlock(&session->lock);
     free_released(session);
     if (session->connected) {
         // With an open transaction SQLDisconnect would only fail (25000).
@@ -133,6 +141,7 @@ void odbc_session_start(struct odbc_session *session)
     odbc_diagnostics_clear(&session->job.diagnostics);
     pthread_mutex_lock(&session->lock);
     session->busy = true;
+    choose_freeing(session);
     atomic_store(&session->cancelled, false);
     session->cancels = 0;
     pthread_cond_broadcast(&session->changed);

@@ -67,7 +67,8 @@ struct odbc_session {
     int references; // Ruby's objects, the thread, a thread that cancels
     bool busy, ending, ended, cancelling;
     int cancels;                     // calls of SQLCancel for this job
-    struct odbc_statement *released; // to be freed by the thread
+    struct odbc_statement *released; // to be freed with the next job
+    struct odbc_statement *freeing;  // … with this job: none of them is the job's own
     size_t releases;
 };
 

@@ -73,9 +73,11 @@ static VALUE loose(const struct odbc_link *link, const char *at, size_t length)
     char *end;
     enum { LONGEST = 64 };
     char digits[LONGEST];
-    if (length > 0 && length < LONGEST && strspn(at, "+-0123456789.eE") >= length) {
+    if (length > 0 && length < LONGEST) {
         memcpy(digits, at, length);
         digits[length] = 0;
+    }
+    if (length > 0 && length < LONGEST && strspn(digits, "+-0123456789.eE") == length) {
         errno = 0;
         long long number = strtoll(digits, &end, 10);
         if (*end == 0 && errno == 0) return LL2NUM(number);

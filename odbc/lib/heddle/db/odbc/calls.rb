@@ -64,6 +64,8 @@ module Heddle
           @link.finish.is_a?(Array) && cancels < 2
         rescue ArgumentError
           true # it was not run
+        rescue IOError
+          false # it was closed meanwhile
         end
 
         # Disconnects after the call that runs, if one does. Does not wait.

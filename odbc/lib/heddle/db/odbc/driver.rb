@@ -43,6 +43,7 @@ module Heddle
           @sql = SQL.new(@server)
           @timeout = timeout
           @changed = false
+          @lent = false
           @used = now
           complete = true
         ensure
@@ -104,7 +105,10 @@ module Heddle
         end
 
         def execute(handle, arguments)
-          complete_run(keep: true) { |link| link.execute(handle, arguments, ALL_ROWS) }
+          complete_run(keep: true) do |link|
+            @lent = true
+            link.execute(handle, arguments, ALL_ROWS)
+          end
         end
 
         def command(sql) = query(sql, [])
@@ -263,12 +267,7 @@ module Heddle
         # A call that runs is cancelled. Outside of a transaction the connection goes on once the driver has answered;
         # else it is closed.
         def abandon(lost = false)
-          return if closed?
-
-          active, @active = @active, nil
-          sound = !lost && (!@link.busy? || (!in_transaction? && stopped?))
-          active&.release
-          @calls.leave unless sound
+          give_up(lost) unless closed?
         end
 
         private
@@ -277,9 +276,29 @@ module Heddle
 
         def timed(&block) = @timeout ? Heddle.deadline(@timeout, &block) : yield
 
+        # A second interrupt in here leaves the connection unsound.
+        def give_up(lost)
+          active, @active = @active, nil
+          lent, @lent = @lent, false
+          stopped = !lost && (!@link.busy? || (!in_transaction? && stopped?))
+          sound = stopped && (!active || !lent || cursor_closed?(active))
+        ensure
+          active&.release unless lent && sound
+          @calls.leave unless sound
+        end
+
         # The shield's own limit is there for a driver whose cancel is cut off by nothing else.
         def stopped?
           Heddle.shield(ANSWER_TIME * 2) { @calls.stop(ANSWER_TIME) }
+        end
+
+        # A statement of which somebody else keeps the handle runs again later.
+        def cursor_closed?(handle)
+          return true unless handle.open? || handle.more?
+
+          Heddle.shield(ANSWER_TIME) { @calls.run { |link| link.close_cursor(handle) } == handle }
+        rescue IOError, DeadlineExceeded
+          false
         end
 
         def log_in(seconds)
@@ -319,6 +338,7 @@ module Heddle
             result = outcome.is_a?(Calls::Failure) ? error_of(outcome) : results_of(outcome)
             @active.release unless keep
             @active = nil
+            @lent = false
             result
           end
         end

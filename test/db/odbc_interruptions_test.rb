@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/odbc_contract"
+
+# Calls of a driver that are interrupted at bad moments, on connections that go on.
+class ODBCInterruptionsTest < Minitest::Test
+  include StreamHelpers
+  include ODBCContract
+
+  hard_deadline 60
+
+  COUNT = "with recursive c (n) as (select 1 union all select n + 1 from c where n < ?) select count(*) from c"
+  FOREVER = 1 << 40
+  private_constant :COUNT, :FOREVER
+
+  def setup
+    super
+    @db = Heddle::DB.connect(source("interruptions", "SQLite", Database: "#{ODBCSources.folder}/interruptions.db"),
+      statement_cache: :always, timeout: 30)
+  end
+
+  def teardown
+    @db&.close
+    super
+  end
+
+  def test_a_kept_statement_that_was_interrupted_runs_again
+    statement = @db.prepare(COUNT)
+    2.times do
+      assert_equal [5, 5], [@db.query_value(COUNT, 5), statement.query(5).rows.dig(0, 0)]
+      [-> { @db.query(COUNT, FOREVER) }, -> { statement.query(FOREVER) }].each do |query|
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05, &query) }
+        refute_predicate @db, :closed?
+      end
+    end
+    assert_raises(ArgumentError) { @db.query(COUNT, 1, 2) }
+    assert_raises(ArgumentError) { statement.query }
+    assert_equal [5, 5], [@db.query_value(COUNT, 5), statement.query(5).rows.dig(0, 0)]
+  end
+
+  # With rows still to be fetched.
+  def test_a_kept_statement_that_was_interrupted_between_two_fetches
+    rows = "with recursive c (n) as (select 1 union all select n + 1 from c limit ?) " \
+      "select n, hex(zeroblob(500)) from c"
+    assert_equal 3, @db.query(rows, 3).rows.size
+    on_wait(2) { raise "struck" }
+    assert_equal "struck", assert_raises(RuntimeError) { @db.query(rows, 5000) }.message
+    refute_predicate @db, :closed?
+    assert_equal 3, @db.query(rows, 3).rows.size
+    @db.exec("drop table if exists t")
+    @db.exec("create table t (n int)")
+  end
+
+  # The byte that told of the answer stayed in the pipe, and each later wait returned at once.
+  def test_an_interrupt_behind_an_answer_makes_no_later_wait_spin
+    on_wait(1) { raise "struck" }
+    assert_raises(RuntimeError) { @db.query(COUNT, 500_000) }
+    refute_predicate @db, :closed?
+    waits = 0
+    on_wait { waits += 1 }
+    2.times { assert_equal 500_000, @db.query_value(COUNT, 500_000) }
+    assert_operator waits, :<=, 2
+  end
+
+  # The number of its pipe belongs to another file by then.
+  def test_a_close_behind_an_answer_reads_from_no_other_file
+    reader = writer = nil
+    descriptor = pipe.fileno
+    on_wait(1) do
+      @db.close
+      reader, writer = IO.pipe
+      writer << "precious"
+    end
+    assert_raises(Heddle::DB::ConnectionLost) { @db.query(COUNT, 500_000) }
+    assert_equal [descriptor, "precious"], [reader.fileno, reader.read_nonblock(100)]
+  ensure
+    [reader, writer].each { |io| io&.close }
+  end
+
+  # The thread of the connection finds a statement that is to be run, and was given up already. The sanitizers notice
+  # when it is freed first.
+  def test_a_statement_that_is_given_up_before_it_runs
+    20.times do
+      link.run(COUNT, [3], 10).release
+      wait_until(what: "the driver") { !link.busy? }
+      assert_equal true, link.finish
+    end
+    assert_equal 3, @db.query_value(COUNT, 3)
+  end
+
+  # Values that are numbers, up to the end of the memory in which they are.
+  def test_rows_of_digits_up_to_the_end_of_their_memory
+    @db.exec("drop table if exists digits")
+    @db.exec("create table digits (n integer)")
+    16.times { @db.exec("insert into digits values (12345678)") }
+    assert_equal [12_345_678] * 16, @db.query_list("select n from digits")
+  end
+
+  private
+
+  def link = @db.driver.instance_variable_get(:@link)
+
+  def pipe = @db.driver.instance_variable_get(:@calls).instance_variable_get(:@ready)
+
+  # Calls the block when a wait is over: the one of this number, or each.
+  def on_wait(number = nil)
+    count = 0
+    pipe.define_singleton_method(:wait_readable) do |*arguments|
+      super(*arguments).tap { yield if number.nil? || (count += 1) == number }
+    end
+  end
+end
