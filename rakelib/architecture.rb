@@ -6,8 +6,8 @@
 class Architecture
   # From the bottom up; rooms of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
-    [""], ["os"], ["loop"], ["scope"], ["task"], ["names"], ["scheduler"], ["stream", "wire"], ["net_http", "db"],
-    ["memcached", "mysql", "postgresql", "sqlite"]
+    [""], ["os"], ["loop"], ["scope"], ["task"], ["names"], ["scheduler"], ["selector", "stream", "wire"],
+    ["net_http", "db"], ["memcached", "mysql", "postgresql", "sqlite"]
   ].freeze
   # heddle.c loads all rooms.
   EXCEPT = %w[heddle.c].freeze

@@ -32,18 +32,22 @@ namespace :compile do
     ubsan: ["with UndefinedBehaviorSanitizer", {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "undefined"}],
     coverage: ["to count the lines that run", {"HEDDLE_COVERAGE" => "1"}]
   }.each do |build, (what, environment)|
-    folder = "tmp/native/#{build}/#{RUBY_VERSION}"
-    makefile = "#{folder}/Makefile"
-    file makefile => "ext/heddle/extconf.rb" do
-      mkdir_p folder, verbose: false
-      chdir(folder, verbose: false) do
-        sh(environment, RbConfig.ruby, File.join(Rake.original_dir, "ext/heddle/extconf.rb"), verbose: false)
+    extensions = {"tmp/native/#{build}/#{RUBY_VERSION}" => "ext/heddle/extconf.rb"}
+    if OdbcHeaders.here?
+      extensions["tmp/native/#{build}/#{RUBY_VERSION}/odbc"] = "odbc/ext/heddle_odbc/extconf.rb"
+    end
+    extensions.each do |folder, extconf|
+      file "#{folder}/Makefile" => extconf do
+        mkdir_p folder, verbose: false
+        chdir(folder, verbose: false) do
+          sh(environment, RbConfig.ruby, File.join(Rake.original_dir, extconf), verbose: false)
+        end
       end
     end
 
-    desc "Compile #{what}, into #{folder}"
-    task build => makefile do
-      sh "make", "--silent", "-C", folder, verbose: false
+    desc "Compile #{what}, into #{extensions.keys.first}"
+    task build => extensions.keys.map { |folder| "#{folder}/Makefile" } do
+      extensions.each_key { |folder| sh "make", "--silent", "-C", folder, verbose: false }
     end
   end
 

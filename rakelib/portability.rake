@@ -84,9 +84,10 @@ namespace :portability do
   end
 
   compile = lambda do |kind, compiler, sources, needed, &options|
+    needed += [*FileList["#{sources}/**/*.h"], "ext/heddle/extconf.rb", __FILE__]
     FileList["#{sources}/**/*.c"].map do |source|
       object = source.pathmap("#{folder}/#{kind}/#{RUBY_VERSION}/%X.o")
-      file object => [source, *FileList["#{sources}/**/*.h"], "ext/heddle/extconf.rb", __FILE__, *needed] do
+      file object => [source, *needed] do
         mkdir_p File.dirname(object), verbose: false
         sh compiler, "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", *options.call(source),
           "-I#{sources}", "-c", source,

@@ -4,7 +4,7 @@
 heddle_cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
 
 ruby_version() { # the version of the Ruby on PATH, such as "3.1"; nothing without a Ruby
-  ruby -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
+  ruby --disable=gems -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
 }
 
 as_root() {
@@ -75,8 +75,8 @@ packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburin
 # The servers and headers for the tests of unmodified libraries, and the tools for the chroot of newer Rubies.
 packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang
   musl-tools mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl procps
-  util-linux valgrind debootstrap debian-archive-keyring unixodbc unixodbc-dev libsqliteodbc odbc-mariadb
-  odbc-postgresql tdsodbc)
+  util-linux valgrind ccache debootstrap debian-archive-keyring libsqlite3-dev unixodbc unixodbc-dev
+  libsqliteodbc odbc-mariadb odbc-postgresql tdsodbc nginx-light)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.
 install_node() {
@@ -90,6 +90,23 @@ install_node() {
 compile() {
   with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" \
     bundle exec rake --quiet --rakefile "$tree/Rakefile" --directory "$tree" compile compile:server
+}
+
+# use_ccache: puts links before the compilers on PATH that run them by way of ccache, where it is installed. What this
+# or another checkout compiled before is then not compiled again: the checks of bin/test compile each C file a dozen
+# times.
+use_ccache() {
+  local links=$heddle_cache/compilers name ccache
+  ccache=$(command -v ccache) || return 0
+  mkdir -p "$links" 2>/dev/null || return 0
+  for name in cc gcc clang x86_64-linux-gnu-gcc aarch64-linux-gnu-gcc; do
+    # two of these may run at once
+    [ -e "$links/$name" ] || ! command -v "$name" >/dev/null || ln -s "$ccache" "$links/$name" 2>/dev/null || true
+  done
+  case :$PATH: in
+    *":$links:"*) ;;
+    *) export PATH=$links:$PATH ;;
+  esac
 }
 
 # use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.

@@ -12,13 +12,14 @@
 #include "os/fork.h"
 #include "row_hashes.h"
 #include "scheduler/bindings.h"
+#include "selector/bindings.h"
 #include "scope/bindings.h"
 #include "sqlite/bindings.h"
 #include "stream/bindings.h"
 #include "task/bindings.h"
 
 VALUE heddle_module;
-VALUE heddle_cFiber, heddle_cScheduler, heddle_cTask;
+VALUE heddle_cFiber, heddle_cScheduler, heddle_mLoop, heddle_cTask;
 VALUE heddle_eCancellation, heddle_eDeadlineExceeded, heddle_eTaskCancelled, heddle_eSchedulerMissing,
     heddle_eSchedulerClosed;
 VALUE heddle_eWrongThread, heddle_eLimitReached, heddle_eBackendUnavailable;
@@ -44,6 +45,8 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     rb_gc_register_mark_object(heddle_cFiber);
     heddle_cScheduler = rb_define_class_under(heddle_module, "Scheduler", rb_cObject);
     rb_gc_register_mark_object(heddle_cScheduler);
+    heddle_mLoop = rb_define_module_under(heddle_module, "Loop");
+    rb_gc_register_mark_object(heddle_mLoop);
     heddle_cTask = rb_define_class_under(heddle_module, "Task", rb_cObject);
     rb_gc_register_mark_object(heddle_cTask);
     heddle_eCancellation = error_class("Cancellation");
@@ -79,9 +82,11 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_foreign();
     Init_heddle_names();
     Init_heddle_socket_object();
+    Init_heddle_connect_filter();
     Init_heddle_connect();
     Init_heddle_socket_guard();
     Init_heddle_busy_wait();
+    Init_heddle_selector();
     Init_heddle_stream();
     Init_heddle_net_http();
     Init_heddle_memcached();

@@ -11,6 +11,7 @@
 extern VALUE heddle_module;
 extern VALUE heddle_cFiber;              // Ruby's own; its C API does not export it
 extern VALUE heddle_cScheduler;          // Heddle::Scheduler
+extern VALUE heddle_mLoop;               // Heddle::Loop, which all schedulers of Heddle's include
 extern VALUE heddle_cTask;               // Heddle::Task
 extern VALUE heddle_eCancellation;       // raised inside a cancelled task; not a StandardError
 extern VALUE heddle_eDeadlineExceeded;   // a wait past its deadline

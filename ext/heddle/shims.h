@@ -70,6 +70,9 @@ static inline void shim_set_autoclose(VALUE io, bool closes)
 #endif
 }
 
+// Whether IO#close ends the waits of fibers, through the hook fiber_interrupt of their scheduler. # RUBY_VERSION >= 4.0
+#define SHIM_CLOSE_ENDS_WAITS (RUBY_API_VERSION_CODE >= 40000)
+
 // Takes the descriptor number from an IO whose close has begun. On Ruby 4.0 an interrupted close keeps the number:
 // closing the IO again would make the loops end the waits on whichever file has that number by then. # RUBY_VERSION <
 // 4.0: the IO has already lost its number

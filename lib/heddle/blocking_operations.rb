@@ -30,5 +30,5 @@ module Heddle
     end
   end
 
-  Scheduler.include(BlockingOperations)
+  Loop.include(BlockingOperations)
 end

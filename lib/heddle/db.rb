@@ -50,6 +50,11 @@ module Heddle
     autoload :VirtualStatement, File.expand_path("db/virtual_statement", __dir__)
     autoload :WireDriver, File.expand_path("db/wire_driver", __dir__)
 
+    # Its file comes with the first address of SQLite; a program may begin with the pool.
+    module SQLite
+      autoload :Pool, File.expand_path("db/sqlite/pool", __dir__)
+    end
+
     private_constant :Link
 
     @drivers = {}

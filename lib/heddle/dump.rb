@@ -32,7 +32,7 @@ module Heddle
     # @raise [SchedulerMissing] when this thread has no {Scheduler}
     def dump(io = $stderr)
       scheduler = Fiber.scheduler
-      unless scheduler.is_a?(Scheduler)
+      unless scheduler.is_a?(Loop)
         raise SchedulerMissing, "no tasks to dump: this thread has no active Heddle::Scheduler"
       end
 
@@ -45,13 +45,13 @@ module Heddle
     # @param signal [String] as Signal.trap takes it: "USR1", "INFO"
     # @return [Object] the previous handler
     def dump_on(signal, io = $stderr)
-      Signal.trap(signal) { dump(io) if Fiber.scheduler.is_a?(Scheduler) }
+      Signal.trap(signal) { dump(io) if Fiber.scheduler.is_a?(Loop) }
     end
 
     # @return [Hash, nil] {Scheduler#statistics} of this thread's scheduler; nil without a {Scheduler}
     def stats
       scheduler = Fiber.scheduler
-      scheduler.statistics if scheduler.is_a?(Scheduler)
+      scheduler.statistics if scheduler.is_a?(Loop)
     end
 
     # @api private

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "socket"
 require "timeout"
 
 module Heddle
@@ -52,6 +53,24 @@ module Heddle
   # message lists the tasks.
   class Deadlock < ThreadError
     include Error
+  end
+
+  # A filter ({Heddle.connect_filter}) refused each address that was to be connected to; the message names the first.
+  # The +cause+ is the filter's own error, if it raised one.
+  class ConnectRefused < SocketError
+    include Error
+
+    # @return [Addrinfo, nil] the first address that was refused
+    attr_reader :address
+
+    # @return [String, nil] the host that the program asked to connect to; a UNIX socket's path
+    attr_reader :host
+
+    def initialize(message = nil, address = nil, host = nil)
+      super(message)
+      @address = address
+      @host = host
+    end
   end
 
   # An item, a value or an error cannot be sent to another process; the message names the item. See {Processes}.

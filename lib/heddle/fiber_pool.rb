@@ -18,7 +18,7 @@ module Heddle
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
   class FiberPool
     FAILURES_KEPT = 64
-    LOCK_SECONDS = 5
+    LOCK_SECONDS = 60 # it is held for microseconds, but perhaps by a thread that gets no processor
     BEGINNING = Thread::Mutex.new # for pools in a child of fork
     private_constant :FAILURES_KEPT, :LOCK_SECONDS, :BEGINNING
 
@@ -207,8 +207,8 @@ module Heddle
       @lock = Thread::Mutex.new # other threads spawn, too
       @scheduler = Fiber.scheduler
       @own = @scheduler.nil?
-      @scheduler ||= Scheduler.new
-      attached { @scheduler.accept_posts } if @scheduler.is_a?(Scheduler)
+      @scheduler ||= Loop.make
+      attached { @scheduler.accept_posts } if @scheduler.is_a?(Loop)
       @forks = Heddle.forks
     end
 

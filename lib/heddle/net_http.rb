@@ -54,11 +54,15 @@ module Heddle
       # `:override` of a method, `:debug_output`, `:io` of an unknown class or closed, `:buffered` by the IO itself,
       # `:arguments` that only stock understands, `:disabled`.
       #
-      # @return [Hash{Symbol => Object}] `{fast: Integer, fallback: {Symbol => Integer}}`
+      # Also counts connections while {keep_alive} is on: `opened`, `reused` by a later session, `stale` (found closed
+      # by the server, or out of order), `evicted` (closed because of a limit or a clock), `resumed` TLS sessions, and
+      # how many are `idle` now.
+      #
+      # @return [Hash{Symbol => Object}] `{fast: Integer, fallback: {Symbol => Integer}, opened: Integer, …}`
       def stats
         libraries = @lock.synchronize { @installations.values.flat_map(&:libraries) }
         fallback = libraries.map(&:fallbacks).reduce({}) { |all, one| all.merge(one) { |_, a, b| a + b } }
-        {fast: libraries.sum(&:fast), fallback: fallback}
+        {fast: libraries.sum(&:fast), fallback: fallback, **KeepAlive.stats}
       end
 
       # Accelerates one object, whether or not its class is accelerated.
@@ -68,6 +72,37 @@ module Heddle
       def for(http)
         @lock.synchronize { installation(http.class).adopt(http) }
         http
+      end
+
+      # Keeps the connections of sessions that end (`finish`, the end of `start { }`, `Net::HTTP.get`) for later
+      # sessions to the same place: those need no connect and no TLS handshake. Off unless called. Works for all classes
+      # that were ever enabled, and where {disable} has switched the acceleration off, too.
+      #
+      # A connection goes to another session only if everything that could make two connections different is the same,
+      # and if nothing on it was out of order: see guides/keep_alive.md. `http.keep_alive = false` exempts one object.
+      #
+      # @param on [Boolean] false: switches it off, and closes kept connections
+      # @param idle [Numeric] seconds that a connection may be idle. A server's `Keep-Alive: timeout=` shortens them.
+      #   Also the longest that a change of a host's addresses goes unnoticed.
+      # @param per_host [Integer] the most idle connections to one host and port
+      # @param total [Integer] the most idle connections
+      # @yield before each connect, in the thread or task that connects
+      # @yieldparam http [Net::HTTP]
+      # @yieldreturn [Object] nil or false: this connection is not kept; any other value: only sessions with an equal
+      #   value share connections
+      # @return [nil]
+      # @raise [ArgumentError] when a limit is not positive
+      def keep_alive(on = true, idle: 10, per_host: 8, total: 256, &key)
+        @lock.synchronize { on ? KeepAlive.start(idle, per_host, total, key) : KeepAlive.stop }
+        nil
+      end
+
+      # Closes all idle connections, and forgets TLS sessions: after a change of credentials, for example.
+      #
+      # @return [nil]
+      def keep_alive_clear
+        KeepAlive.clear
+        nil
       end
 
       private

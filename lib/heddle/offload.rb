@@ -56,7 +56,8 @@ module Heddle
       raise ArgumentError, "Heddle.offload needs a block to run on a thread" unless block
       return yield unless Fiber.current_scheduler
 
-      Offload.run(&block)
+      filters = ConnectFilter.nested
+      filters.empty? ? Offload.run(&block) : Offload.run { ConnectFilter.within_all(filters, &block) }
     end
   end
 end

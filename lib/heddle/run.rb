@@ -32,11 +32,11 @@ module Heddle
       raise ArgumentError, "Heddle.run needs a block to run" unless block
       scheduler = Fiber.scheduler
       # Ruby 3.1 does not remove a scheduler whose `close` raised if the program itself set that scheduler.
-      Fiber.set_scheduler(scheduler = nil) if scheduler.is_a?(Scheduler) && scheduler.closed?
+      Fiber.set_scheduler(scheduler = nil) if scheduler.is_a?(Loop) && scheduler.closed?
       Integrations.load
       return Run.new.call(grace, false, &block) if scheduler
 
-      Scheduler.new.installed { Run.new.call(grace, true, &block) }
+      Loop.make.installed { Run.new.call(grace, true, &block) }
     end
   end
 end

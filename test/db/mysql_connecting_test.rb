@@ -153,6 +153,25 @@ class MySQLConnectingTest < Minitest::Test
     refute_includes error.full_message, "hush"
   end
 
+  def test_unknown_options
+    {{timout: 2} => /unknown options: timout; did you mean timeout: for timout:\?; the options are timeout,/,
+     {size: 3} => /size: is a keyword of Heddle::DB::Pool\.new/, {xyzzy: 1} => /options: xyzzy; the options are/}
+      .each do |options, message|
+        assert_match(message, assert_raises(ArgumentError) { DB.connect(mariadb.url, **options) }.message)
+      end
+    error = assert_raises(ArgumentError) { DB::Pool.new(mariadb.url, sise: 3) }
+    assert_match(/did you mean size:/, error.message)
+    error = assert_raises(ArgumentError) { DB::Pool.new("#{mariadb.url}?size=3") }
+    assert_match(/size: is a keyword of Heddle::DB::Pool\.new/, error.message)
+  end
+
+  def test_without_an_address_or_with_a_wrong_one_the_error_shows_one_of_each_kind
+    [nil, 7, "shop.db", "", "127.0.0.1/shop"].each do |address|
+      error = assert_raises(ArgumentError) { DB.connect(address) }
+      assert_match(%r{mysql://.*postgresql://.*sqlite:relative/path.*odbc:DSN=}, error.message, address.inspect)
+    end
+  end
+
   def test_options_of_tls
     {{hue: 1} => /hue/, {ca_file: "/no/such"} => /ca_file.*\/no\/such/, {ca_path: "/no/such"} => /ca_path.*\/no\/such/,
      {ca_file: "/"} => /ca_file/,

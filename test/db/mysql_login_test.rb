@@ -239,9 +239,14 @@ class MySQLLoginTest < Minitest::Test
     url = mariadb.url.sub(/:[^:@]+@/, ":wrong@")
     before = descriptor_count
     error = assert_raises(Heddle::DB::LoginFailed) { Heddle::DB.connect(url, timeout: 10) }
-    assert_match(/heddle.*1045/, error.message)
+    assert_match(/heddle.*1045.*check user: and password:/, error.message)
     refute_includes error.message, "wrong"
     assert_equal before, descriptor_count
+  end
+
+  def test_a_missing_database
+    error = assert_raises(Heddle::DB::LoginFailed) { Heddle::DB.connect(mariadb.url, timeout: 10, database: "nowhere") }
+    assert_match(/nowhere.*1049.*create the database, or name another one \(database:\)/, error.message)
   end
 
   def test_certificates

@@ -42,7 +42,7 @@ class ODBCAddressTest < Minitest::Test
     assert_raises(ArgumentError) { Heddle::DB.connect("odbc:DSN=shop", password: "a\0b") }
     ODBCSources.folder
     error = assert_raises(Heddle::DB::LoginFailed) { Heddle::DB.connect("odbc:DSN=nowhere;PWD=secret") }
-    assert_match(/DSN=nowhere.*IM002.*odbcinst -j/, error.message)
+    assert_match(/DSN=nowhere.*IM002.*`odbcinst -q -s`.*`odbcinst -q -d`.*odbcinst -j/, error.message)
     refute_includes error.message, "secret"
   end
 

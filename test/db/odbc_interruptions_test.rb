@@ -16,8 +16,8 @@ class ODBCInterruptionsTest < Minitest::Test
 
   def setup
     super
-    @db = Heddle::DB.connect(source("interruptions", "SQLite", Database: "#{ODBCSources.folder}/interruptions.db"),
-      statement_cache: :always, timeout: 30)
+    @address = source("interruptions", "SQLite", Database: "#{ODBCSources.folder}/interruptions.db")
+    @db = Heddle::DB.connect(@address, statement_cache: :always, timeout: 30)
   end
 
   def teardown
@@ -37,6 +37,38 @@ class ODBCInterruptionsTest < Minitest::Test
     assert_raises(ArgumentError) { @db.query(COUNT, 1, 2) }
     assert_raises(ArgumentError) { statement.query }
     assert_equal [5, 5], [@db.query_value(COUNT, 5), statement.query(5).rows.dig(0, 0)]
+  end
+
+  # SQLite's driver refuses to disconnect while there are prepared statements.
+  def test_a_connection_that_is_closed_with_its_statements_leaves_no_file_open
+    address = source("closed", "SQLite", Database: path = "#{ODBCSources.folder}/closed.db")
+    statements = Array.new(3) do
+      db = Heddle::DB.connect(address, statement_cache: :always)
+      db.query("select 1")
+      rows = db.each_row("select 1 union select 2", fetch: 1)
+      rows.next
+      db.start_transaction
+      db.query("create table t (n int)")
+      db.prepare("select 2").tap { db.close }
+    end
+    wait_until(what: "closed files") { open_files(path).zero? }
+    statements.each { |statement| assert_raises(IOError, Heddle::DB::ConnectionLost) { statement.query } }
+    statements.each(&:close)
+  end
+
+  # It would compute for ever, on a thread that nobody sees.
+  def test_a_close_by_another_thread_ends_a_query
+    address = source("ended", "SQLite", Database: path = "#{ODBCSources.folder}/ended.db")
+    ways = {close: ->(db, _) { db.close }, twice: ->(_, thread) { 2.times { thread.raise("struck") && sleep(0.01) } }}
+    ways.each do |what, way|
+      db = Heddle::DB.connect(address)
+      thread = Thread.new { db.query(COUNT, FOREVER) }.tap { |one| one.report_on_exception = false }
+      wait_until(what: "the query") { !db.at_rest? && thread.stop? }
+      way.call(db, thread)
+      assert_raises(RuntimeError, IOError) { thread.value }
+      db.close
+      wait_until(what: "the end of the query: #{what}") { open_files(path).zero? }
+    end
   end
 
   # With rows still to be fetched.
@@ -82,7 +114,7 @@ class ODBCInterruptionsTest < Minitest::Test
   # when it is freed first.
   def test_a_statement_that_is_given_up_before_it_runs
     20.times do
-      link.run(COUNT, [3], 10).release
+      link.run(COUNT, [3], 10, false).release
       wait_until(what: "the driver") { !link.busy? }
       assert_equal true, link.finish
     end
@@ -97,7 +129,28 @@ class ODBCInterruptionsTest < Minitest::Test
     assert_equal [12_345_678] * 16, @db.query_list("select n from digits")
   end
 
+  # Each connection kept room for the largest values that it had ever sent.
+  def test_memory_of_large_values_is_given_back
+    large = "x".b * 60_000_000
+    connections = Array.new(8) { Heddle::DB.connect(@address, timeout: 30) }
+    before = rss_kib
+    connections.each { |db| assert_equal large.bytesize, db.query_value("select length(?)", large) }
+    assert_operator rss_kib - before, :<, 320 << 10 # AddressSanitizer keeps freed memory for a while
+  ensure
+    connections&.each(&:close)
+  end
+
   private
+
+  # How many descriptors of this process are of this file.
+  def open_files(path)
+    skip "the system does not name open files" unless Dir.exist?("/proc/self/fd")
+    Dir.children("/proc/self/fd").count do |number|
+      File.readlink("/proc/self/fd/#{number}") == path
+    rescue Errno::ENOENT
+      false
+    end
+  end
 
   def link = @db.driver.instance_variable_get(:@link)
 

@@ -25,6 +25,18 @@ module ODBCMariaDB
     db.query_value("select count(*) from information_schema.processlist where state = 'User sleep'")
   end
 
+  # The driver's own SQLCancel frees what SQLExecute is using, if it comes between two locks of that call.
+  def test_each_cancel_is_a_kill_of_the_query
+    db = connect
+    kills = -> { db.query_row("show global status like 'Com_kill'").last.to_i }
+    before = kills.call
+    3.times { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { db.query(sleep_sql(20)) } } }
+    assert_equal before + 3, kills.call
+    assert_equal 1, db.query_value("select 1")
+  ensure
+    db&.close
+  end
+
   # Without the cast the driver takes it for a text.
   def same_bytes_sql = "select cast(? as binary)"
 

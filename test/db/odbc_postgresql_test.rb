@@ -38,6 +38,13 @@ module ODBCPostgreSQL
 
   def fall_to_deadlocks(db) = db.query("set deadlock_timeout = '50ms'")
 
+  # It looks once: whoever is to be found must wait by then.
+  def waited_for?(db)
+    db.query_value(<<~SQL).positive?
+      select count(*) from pg_locks where not granted and pg_backend_pid() = any(pg_blocking_pids(pid))
+    SQL
+  end
+
   def database_type = :postgresql
 
   def session_setting = ["set work_mem = '7MB'", "select current_setting('work_mem')", "7MB", "4MB"]

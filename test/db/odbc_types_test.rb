@@ -99,6 +99,32 @@ class ODBCTypesTest < Minitest::Test
     end
   end
 
+  # The calendar of databases is the Gregorian one for ever; MySQL also stores dates that are none.
+  def test_unusual_dates
+    with(mariadb_source) do |db|
+      db.query("set sql_mode = 'ALLOW_INVALID_DATES'")
+      db.query("create temporary table x (a date, b datetime)")
+      none = %w[2024-02-31 2023-02-29 2024-04-31]
+      none.each { |date| db.exec("insert into x values ('#{date}', '#{date} 10:00:00')") }
+      assert_equal [[nil, nil]] * none.size, db.query("select * from x").rows
+      dates = ["1500-03-01", "1582-10-10", "2024-02-29", "1900-02-28", "2023-12-31"].map do |text|
+        Date.new(*text.split("-").map(&:to_i), Date::GREGORIAN)
+      end
+      assert_equal dates, dates.map { |date| db.query_value("select cast(? as date)", date) }
+    end
+  end
+
+  # These were written out, in seconds.
+  def test_decimals_with_large_exponents
+    with(source("types", "SQLite", Database: ":memory:")) do |db|
+      ["1e999999999", "-1.5e-999999999"].each do |text|
+        decimal = BigDecimal(text)
+        error = assert_within(2) { assert_raises(ArgumentError) { db.query("select ?", decimal) } }
+        assert_includes error.message, "1000 digits"
+      end
+    end
+  end
+
   def test_several_results
     with(mariadb_source) do |db|
       db.query("drop procedure if exists two_results")

@@ -63,6 +63,17 @@ class PostgreSQLErrorsTest < Minitest::Test
     end
   end
 
+  # jsonb's operator ?, in each way to give values.
+  def test_an_operator_with_a_question_mark
+    error = assert_raises(ArgumentError) { @db.query("select '{}'::jsonb ? 'a'") }
+    assert_match(/given 0, expected 1.*an operator's \? is written \?\?/, error.message)
+    data = %('{"a": 1}'::jsonb)
+    assert @db.query_value("select #{data} ?? 'a'")
+    assert @db.query_value("select #{data} ?? ?", "a")
+    assert @db.query_value("select #{data} ? $1", "a")
+    assert @db.query_value("select #{data} ? :key", key: "a")
+  end
+
   # Finding the place took time that grew with the square of their number: half a minute for 60,000.
   def test_the_place_behind_many_parameters
     count = 40_000

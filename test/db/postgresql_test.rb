@@ -73,6 +73,13 @@ require "shared/db/virtual_statements"
 
       def fall_to_deadlocks(db) = db.query("set deadlock_timeout = '50ms'")
 
+      # It looks once: whoever is to be found must wait by then.
+      def waited_for?(db)
+        db.query_value(<<~SQL).positive?
+          select count(*) from pg_locks where not granted and pg_backend_pid() = any(pg_blocking_pids(pid))
+        SQL
+      end
+
       def database_type = :postgresql
 
       # A variable of the session: how to set it, how to read it, what that returns, what the server has without it.

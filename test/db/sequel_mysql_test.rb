@@ -21,8 +21,9 @@ class SequelMySQLTest < Minitest::Test
     uri = URI(url)
     options = {host: uri.host, port: uri.port, user: uri.user, password: uri.password, database: uri.path[1..]}
     [{adapter: "heddle", database_type: "mysql"}, {adapter: :"heddle-mysql"},
-      {adapter: :heddle, database_type: :mariadb}]
+      {adapter: "heddle-mariadb"}, {adapter: :heddle, database_type: :mariadb}]
       .each { |way| Sequel.connect(**way, **options, keep_reference: false) { |db| assert_equal 1, db.get(1) } }
+    Sequel.connect(url.sub("mysql", "mariadb"), keep_reference: false) { |other| assert_equal 1, other.get(1) }
     db = connect(encoding: "latin1", statement_cache_size: 3, sql_mode: "traditional")
     assert_equal "latin1", db.get(Sequel.lit("@@character_set_client"))
     assert_includes db.get(Sequel.lit("@@sql_mode")), "TRADITIONAL"

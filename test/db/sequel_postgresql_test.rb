@@ -23,6 +23,9 @@ class SequelPostgreSQLTest < Minitest::Test
     [{adapter: "heddle", database_type: "postgresql", **options}, {adapter: :"heddle-postgresql", **options},
       {adapter: "heddle", database_type: :postgres, conn_str: postgresql.url}]
       .each { |way| Sequel.connect(**way, keep_reference: false) { |db| assert_equal 1, db.get(1) } }
+    Sequel.connect(url.sub("postgresql", "postgres"), keep_reference: false) do |other|
+      assert_equal [1, :"heddle-postgresql"], [other.get(1), other.adapter_scheme]
+    end
     db = connect(application_name: "tested", search_path: "pg_catalog", client_min_messages: "error",
       driver_options: {parameters: {"work_mem" => "1MB"}})
     assert_equal %w[tested pg_catalog error 1MB],

@@ -105,6 +105,31 @@ class SequelSQLiteTest < Minitest::Test
     db&.disconnect
   end
 
+  # SQLite has rolled the transaction back, and would commit each further statement by itself.
+  def test_no_statement_runs_behind_a_transaction_that_sqlite_has_ended
+    ds = items
+    ds.insert(id: 1, name: "a")
+    [-> { Heddle.deadline(0.05) { @db.run("insert into items (number) select * from #{@db.literal(slow)}") } },
+      -> { @db.run("insert or rollback into items (id, name) values (1, 'b')") }].each do |write|
+      [-> { ds.insert(name: "c") }, -> { ds.stream.each { flunk } }].each do |further|
+        error = assert_raises(Sequel::DatabaseError) do
+          @db.transaction do
+            ds.insert(name: "b")
+            assert_raises(Heddle::DeadlineExceeded, Sequel::UniqueConstraintViolation) { write.call }
+            further.call
+          end
+        end
+        assert_kind_of Heddle::DB::TransactionError, error.wrapped_exception
+      end
+      # Its commit says so.
+      assert_raises(Sequel::DatabaseError) { @db.transaction { assert_raises(StandardError) { write.call } } }
+      assert_equal ["a"], ds.select_map(:name)
+    end
+    @db.transaction(rollback: :always) { ds.insert(name: "d") }
+    @db.transaction { @db.transaction(savepoint: true) { ds.insert(name: "e") } }
+    assert_equal %w[a e], ds.select_map(:name)
+  end
+
   def test_other_tasks_run_during_a_long_query
     Heddle.run do
       turns = 0

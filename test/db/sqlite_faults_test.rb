@@ -104,7 +104,8 @@ class SQLiteFaultsTest < Minitest::Test
       rescue DB::ServerError => error
         assert_match(/#{Regexp.escape(@path)}/, error.message)
       end
-      assert_raises(DB::LoginFailed) { DB.connect("sqlite://#{@path}", create: false) }
+      missing = assert_raises(DB::LoginFailed) { DB.connect("sqlite://#{@path}", create: false) }
+      assert_match(/the file too \(create: false and read_only: make none\)/, missing.message)
       with_db { |other| assert_equal [], other.list_tables }
     end
     error = assert_raises(DB::LoginFailed) { DB.connect("sqlite://#{@folder}/nowhere/base.db") }

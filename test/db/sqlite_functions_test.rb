@@ -52,6 +52,27 @@ class SQLiteFunctionsTest < Minitest::Test
     end
   end
 
+  # Their objects stayed for as long as the connection did.
+  def test_groups_of_interrupted_statements_are_given_up
+    group = Class.new do
+      def step(number) = number == 900 && raise("struck")
+
+      def finish = GC.start
+    end
+    with_db do |db|
+      db.create_aggregate("struck", group)
+      200.times do
+        assert_raises(RuntimeError) do
+          db.query("with recursive c (n) as (select 1 union all select n + 1 from c limit 1000) " \
+            "select struck(n), struck(-n) from c")
+        end
+      end
+      3.times { GC.start }
+      assert_operator ObjectSpace.each_object(group).count, :<, 100
+      assert_equal [nil], db.query_row("select struck(1)")
+    end
+  end
+
   def test_collations
     with_db do |db|
       db.create_collation("by_size") { |one, other| one.size <=> other.size }
@@ -90,7 +111,6 @@ class SQLiteFunctionsTest < Minitest::Test
     end
   end
 
-  # A function of one task waits, and a function of another one runs meanwhile.
   # SQLite keeps the addresses of functions and of groups that are being aggregated.
   def test_a_compaction_moves_none_of_them
     moving = Class.new do
@@ -139,6 +159,7 @@ class SQLiteFunctionsTest < Minitest::Test
     assert_undone { |db| assert_raises(DB::ConnectionLost) { insert_amid(db, -> { db.close }) } }
   end
 
+  # A function of one task waits, and a function of another one runs meanwhile.
   def test_functions_that_wait
     Heddle.run do
       queue = Thread::Queue.new

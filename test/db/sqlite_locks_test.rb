@@ -108,6 +108,31 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
+  # Programs open many files, one after another.
+  def test_a_closed_database_leaves_no_line_behind
+    with_db do |db|
+      with_db { |other| assert_same(*[db, other].map { |one| one.driver.instance_variable_get(:@line) }) }
+    end
+    wait_until(what: "the collection of lines") do
+      30.times { Heddle::DB.connect("sqlite://#{@folder}/#{@files = @files.to_i + 1}.db").close }
+      GC.start
+      lines = Heddle::DB::SQLite.const_get(:Line).instance_variable_get(:@lines)
+      @files > 150 && lines.keys.size < 40 && lines.size < 120
+    end
+  end
+
+  # Numbers of inodes are each file system's own.
+  def test_a_holder_of_another_file_with_the_same_number_is_not_named
+    skip "the system has no /proc/locks" unless File.readable?("/proc/locks")
+    holders = Heddle::DB::SQLite.const_get(:Holders)
+    in_another_process("db.start_transaction\nputs 'locked'\n$stdin.read") do |pid|
+      assert_match(/process #{pid} /, holders.of(@path))
+      locks = "#{@folder}/locks"
+      File.write(locks, File.read("/proc/locks").gsub(/ \h+:\h+:(\d+) /, ' ff:ff:\\1 '))
+      assert_nil holders.of(@path, locks)
+    end
+  end
+
   # SQLite's own handler would sleep in the middle of the statement, and stop all tasks.
   def test_the_pragma_busy_timeout_waits_in_the_scheduler
     Heddle.run do

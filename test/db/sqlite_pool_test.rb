@@ -80,6 +80,27 @@ class SQLitePoolTest < Minitest::Test
     assert_raises(ArgumentError) { DB::SQLite::Pool.new("sqlite::memory:", size: 3) }
   end
 
+  # The pool may be the first of SQLite that a program names.
+  def test_after_no_more_than_heddle
+    assert_equal "7\n", assert_child(<<~RUBY, gems: true)
+      puts Heddle::DB::SQLite::Pool.new("sqlite::memory:").query_value("select 7")
+    RUBY
+  end
+
+  def test_a_database_in_memory_outlives_an_idle_time
+    pool = DB::SQLite::Pool.new("sqlite::memory:", idle: 0.001, max_lifetime: 0.001)
+    pool.query("create table t (n int)")
+    sleep 0.01
+    2.times { assert_equal 0, pool.query_value("select count(*) from t") }
+  ensure
+    pool&.close
+  end
+
+  def test_another_database
+    error = assert_raises(ArgumentError) { DB::SQLite::Pool.new("postgresql://127.0.0.1/shop") }
+    assert_match(/sqlite:.*use Heddle::DB::Pool/, error.message)
+  end
+
   private
 
   def with_pool(**options)

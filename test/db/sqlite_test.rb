@@ -114,6 +114,22 @@ module SQLiteSuite
       end
     end
 
+    # Statements that Heddle makes itself are closed, and not left to the GC, which does not know how large they are.
+    def test_no_statement_is_left_open
+      with_connection do |db|
+        link = db.driver.instance_variable_get(:@link)
+        open = -> { ObjectSpace.each_object(Heddle::DB::SQLite.const_get(:Prepared)).count { |one| link.owns?(one) } }
+        assert_equal 0, open.call
+        counts = Array.new(2) do
+          3.times { db.transaction(read_only: true) { db.transaction { db.query("values (1)") } } }
+          db.query("create table if not exists left_open (n int); select 1")
+          assert_raises(ArgumentError) { db.prepare("select 1; select 2") }
+          open.call
+        end
+        assert_equal counts.first, counts.last
+      end
+    end
+
     # Both read, one writes and commits: the other one has read what is no longer so.
     def test_conflicts_of_deferred_transactions_are_retried
       with_counters do |db, table|

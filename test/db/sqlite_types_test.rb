@@ -63,6 +63,17 @@ class SQLiteTypesTest < Minitest::Test
     end
   end
 
+  # These were written out, in seconds.
+  def test_decimals_with_large_exponents
+    with_db do |db|
+      db.query("create table t (d decimal_text)")
+      ["1e999999999", "-1.5e-999999999", "9e500"].each do |text|
+        assert_within(2) { db.exec("replace into t (rowid, d) values (1, ?)", BigDecimal(text)) }
+        assert_equal BigDecimal(text), db.query_value("select d from t")
+      end
+    end
+  end
+
   def test_forms_of_times
     with_db do |db|
       db.query("create table t (at datetime)")
@@ -135,6 +146,22 @@ class SQLiteTypesTest < Minitest::Test
       refute_predicate db, :in_transaction?
       assert_equal [], db.query("-- nothing").rows
       assert_raises(TypeError) { db.query(nil) }
+    end
+  end
+
+  # Each statement took time for the whole text behind it: these, a minute.
+  def test_very_many_statements_in_one_text
+    with_db do |db|
+      db.query("create table t (a text)")
+      inserts = "insert into t values ('#{"é;" * 25}');\n" * 20_000
+      [inserts, inserts.encode(Encoding::ISO_8859_1)].each do |text|
+        assert_within(8) { db.query("delete from t;\n".encode(text.encoding) + text) }
+        assert_equal [20_000, "é;" * 25], db.query_row("select count(*), max(a) from t")
+      end
+      wrong = "#{inserts.lines.first(50).join}select '\u{1f600}', nope from t"
+      assert_equal wrong.index("nope") + 1, assert_raises(DB::ServerError) { db.query(wrong) }.position
+      assert_raises(ArgumentError) { db.query("select 1; select '\0'") }
+      assert_equal 4, db.query("select 1; select 2 + 2".b).rows.dig(0, 0)
     end
   end
 

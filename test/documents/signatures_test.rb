@@ -11,14 +11,16 @@ class SignaturesTest < Minitest::Test
   INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache DB::PostgreSQL::Link
     DB::PostgreSQL::Columns DB::PostgreSQL::CopyOut DB::PostgreSQL::CopyIn.of DB::PostgreSQL::CopyIn#finish
     DB::PostgreSQL::Prepared NetHTTPAuto
-    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#start Task#started? Task.prepare
-    Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
-    Task.withdrawals].freeze
+    .keep_deadlines .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#interrupt Task#start Task#started?
+    Task.prepare Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
+    Task.withdrawals Scheduler.equip
+    ConnectFilter.in_force ConnectFilter.nested ConnectFilter.keep ConnectFilter.within ConnectFilter.process
+    ConnectFilter.process= ConnectFilter.time_over?].freeze
 
   def setup
     require "rbs"
-    %w[timeout net_http neverblock blocking_operations active_record
-      memcached db/postgresql db/sqlite].each { |name| require "heddle/#{name}" }
+    %w[timeout net_http neverblock blocking_operations active_record executor limit
+      memcached db/postgresql db/sqlite rack/deadline sidekiq active_job].each { |name| require "heddle/#{name}" }
   rescue LoadError => error
     raise if error.path.start_with?("heddle")
 
@@ -38,7 +40,8 @@ class SignaturesTest < Minitest::Test
     end
     assert_empty strangers
     names = environment.class_decls.keys.map { |name| name.to_s.delete_prefix("::") }.grep(/\AHeddle/)
-    elsewhere = ["Heddle::MySQL2", "Heddle::ActiveRecordSupport::SharedConnection"] # which need mysql2 and ActiveRecord
+    # They need mysql2, ActiveRecord and good_job.
+    elsewhere = %w[Heddle::MySQL2 Heddle::ActiveRecordSupport::SharedConnection Heddle::GoodJobSupport]
     assert_empty names - offered.map(&:name) - elsewhere
   end
 

@@ -53,6 +53,13 @@ class SnippetsTest < Minitest::Test
   READERS = {
     "README: I fetch many URLs 1" => Reader.new(THREE_PAGES, "", "", 9),
     "README: My requests hang 1" => Reader.new(ONE_PAGE, "", "", 1),
+    "README: I query a database 1" => Reader.new(<<~RUBY, "p names", %(["lamp", "lamp"]\n)),
+      require "heddle"; ids = [7, 7]
+      Heddle::DB.connect(ENV.fetch("POSTGRESQL")).then do |db|
+        db.query("drop table if exists items; create table items (id int, name text)")
+        db.exec("insert into items values (7, 'lamp')")
+      end
+    RUBY
     "README: My Rails app waits for other services 1" => Reader.new(RAILS, <<~AFTER, ":fiber\n2\n", 2),
       require "active_support"; require "active_support/cache/heddle_store"; p config.active_support.isolation_level
       store = ActiveSupport::Cache.lookup_store(*config.cache_store); store.write("two", 2); p store.read("two")
@@ -79,12 +86,46 @@ class SnippetsTest < Minitest::Test
     RUBY
     "deadlines_and_cancellation: Cancellation 1" => Reader.new(%(require "heddle"), "", "cancelled\n"),
     "deadlines_and_cancellation: Timeout.timeout 1" => Reader.new(%(require "heddle"), "", "execution expired\n"),
+    "deadlines_and_cancellation: In a Rack application 1" => Reader.new(<<~RUBY, "", "503\n"),
+      App = ->(_) { sleep }
+      def use(middleware, *arguments) = @middleware = [middleware, arguments]
+      def run(app) = p(@middleware.first.new(app, 0.1).call({}).first)
+    RUBY
+    "jobs: Sidekiq 1" => Reader.new(<<~RUBY, <<~RUBY, "500 200\n"),
+      module Sidekiq; class CLI; end; end # as in the command
+    RUBY
+      config = Sidekiq.default_configuration
+      puts "\#{config.concurrency} \#{config.capsule("mail").concurrency}"
+    RUBY
+    "jobs: A deadline for a job 1" => Reader.new(<<~RUBY, <<~RUBY, "30\n"),
+      require "sidekiq"; require "heddle/sidekiq"; require "net/http"
+    RUBY
+      p FetchJob.get_sidekiq_options["deadline"]
+    RUBY
+    "coming_from_async: Coming from Async 1" => Reader.new("", "", "page\n"),
+    "coming_from_async: Inside Heddle.run 1" => Reader.new("", "", ":page\n"),
     "names_and_connects: Names and connects 1" => Reader.new(<<~RUBY, "p server.accept.class", "TCPSocket\n"),
       require "socket"
       server = TCPServer.new("127.0.0.1", 0); host, port = "localhost", server.local_address.ip_port
     RUBY
     "names_and_connects: Settings 1" =>
       Reader.new(%(require "heddle"), "p Heddle.resolver_cache, Heddle.fast_fallback", "nil\ntrue\n"),
+    "connect_filter: Filters for connects 1" =>
+      Reader.new(%(url = ENV.fetch("PAGE")), "", "refused: 127.0.0.1\n"),
+    "connect_filter: A filter of your own 1" =>
+      Reader.new(<<~RUBY, "p Heddle.connect_filter.call(own, 'db.example')", "true\n"),
+        require "heddle"
+        own = Addrinfo.tcp("10.0.0.5", 5432)
+      RUBY
+    "executors_and_limits: An executor 1" =>
+      Reader.new(THREE_PAGES, "p pages.map(&:value)", %(["page", "page", "page"]\n), 3),
+    "executors_and_limits: An executor 2" => Reader.new(%(require "active_record"), <<~AFTER, "20\n"),
+      p ActiveRecord.global_thread_pool_async_query_executor.max_length
+    AFTER
+    "executors_and_limits: Jobs of ActiveJob 1" =>
+      Reader.new(%(ENV.fetch("REDIS_URL"); #{ONE_PAGE}), "p FetchJob.perform_now(url)", %("page"\n), 1),
+    "executors_and_limits: Limits for all processes 1" =>
+      Reader.new(%(ENV.fetch("REDIS_URL"); #{ONE_PAGE}), "p body", %("page"\n), 1),
     "processes: Processes 1" => Reader.new(%(urls = [ENV.fetch("PAGE")] * 2), "p bodies", %(["page", "page"]\n), 2),
     "processes: Processes 2" => Reader.new(<<~RUBY, "p $stored", "[1, 2, 3]\n"),
       require "heddle"
@@ -95,6 +136,10 @@ class SnippetsTest < Minitest::Test
     RUBY
     "net_http: Net::HTTP with less CPU 1" =>
       Reader.new(%(host = "127.0.0.1"), "p Heddle::NetHTTP.enabled?", /\A\{:?fast.*\}\nfalse\n\z/),
+    "keep_alive: Connections that stay 1" =>
+      Reader.new(%(uri = URI(ENV.fetch("PAGE"))), "p Heddle::NetHTTP.stats[:idle]", /\A\{:?opened.*\}\n0\n\z/, 3),
+    "keep_alive: Which sessions share a connection 1" =>
+      Reader.new(%(require "heddle/net_http"), "p Heddle::NetHTTP.stats[:opened]", "0\n"),
     "memcached: memcached 1" => Reader.new(<<~RUBY, <<~AFTER, %({:any=>"object"}\n"rendered"\n)),
       require "heddle"
       def render = "rendered"
@@ -140,6 +185,7 @@ class SnippetsTest < Minitest::Test
     RUBY
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
+    "databases: mysql2 and pg 1" => Reader.new("", "", %(["2", "3"]\n)),
     "databases: ODBC 1" => Reader.new(<<~RUBY, "", "3\n"),
       require "#{ROOT}/test/support/odbc_sources"
       ODBCSources.add("shop", "SQLite", Database: ":memory:")
@@ -164,7 +210,9 @@ class SnippetsTest < Minitest::Test
       reader = READERS.fetch(name) { flunk "no reader runs the block below #{name.inspect}: add it to READERS" }
       requests = with_page do |page|
         program = [EVERYBODYS, reader.before, at_hand(block), reader.after].join("\n")
-        gems = program.match?(/DB|ActiveSupport|active_support|sequel/)
+        gems = program.match?(
+          %r{DB|ActiveSupport|active_support|sequel|"pg"|heddle/(async|sidekiq|executor|limit|active_job)}
+        )
         out = assert_child(program, env: {"PAGE" => page, **servers(program)}, gems: gems)
         assert_match reader.prints, out.gsub(/\b(\w+): (?=")/, ':\1=>') # as a Hash looks before Ruby 3.4
       end
@@ -188,7 +236,8 @@ class SnippetsTest < Minitest::Test
 
   # Those that the program asks for.
   def servers(program)
-    {"CACHE" => :memcached, "DATABASE" => :mariadb, "POSTGRESQL" => :postgresql}.filter_map do |name, kind|
+    {"CACHE" => :memcached, "DATABASE" => :mariadb, "POSTGRESQL" => :postgresql,
+     "REDIS_URL" => :redis}.filter_map do |name, kind|
       next unless program.include?(name)
 
       server = Servers.public_send(kind)

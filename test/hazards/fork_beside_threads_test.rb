@@ -109,6 +109,28 @@ class ForkBesideThreadsTest < Minitest::Test
     # On a thread of the resolver's, and in the hosts file: another port is another question.
     def look_up = Addrinfo.tcp("127.0.0.1", 1 + rand(60_000)).getnameinfo
 
+    # A fork while a look-up of the parent holds the lock of resolv.conf, for some microseconds, leaves it locked in the
+    # child: a fault of the GNU C library (2.36). Only that lock counts: Heddle's are not in the library's memory.
+    class LockOfTheLibrary < StandardError; end
+
+    def first_look_up
+      Heddle.deadline(8) { look_up }
+    rescue Heddle::DeadlineExceeded
+      raise LockOfTheLibrary if Dir["/proc/self/task/*/syscall"].any? { |path| waits_in_library?(File.read(path)) }
+
+      raise
+    end
+
+    FUTEX = {"x86_64-linux" => "202"}[RUBY_PLATFORM.delete_suffix("-gnu")]
+
+    def waits_in_library?(call)
+      maps = File.readlines("/proc/self/maps")
+      index = maps.rindex { |map| map.match?(/ rw.*libc\.so\.6$/) } or return false
+      addresses = maps[index, 2].map { |map| map.split.first.split("-").map(&:hex) } # its variables
+      number, address, = call.split
+      number == FUTEX && address.hex.between?(addresses.first.first, addresses.last.last)
+    end
+
     def work
       Heddle.run do
         left, right = UNIXSocket.pair
@@ -118,7 +140,7 @@ class ForkBesideThreadsTest < Minitest::Test
           Heddle.spawn { left.readpartial(5) },
           Heddle.spawn { Thread.new { Heddle.deadline(0.005) { sleep } rescue $!.class }.value }
         ]
-        Heddle.spawn { look_up }.value
+        Heddle.spawn { first_look_up }.value
         TCPSocket.new("localhost", PORT).close
         raise "other values" unless tasks.map(&:value) == [50, "hello", Heddle::DeadlineExceeded]
       end
@@ -128,9 +150,17 @@ class ForkBesideThreadsTest < Minitest::Test
     def child
       work
       exit!(0)
+    rescue LockOfTheLibrary
+      exit!(9)
     rescue Exception => error
       $stderr.puts error.full_message(highlight: false)
       exit!(8)
+    end
+
+    def child_says
+      work && "ok"
+    rescue LockOfTheLibrary
+      "the C library's lock"
     end
 
     def status_of(pid)
@@ -143,7 +173,7 @@ class ForkBesideThreadsTest < Minitest::Test
         end
         sleep(0.003)
       end
-      status.success? || status.inspect
+      status.success? || (status.exitstatus == 9 ? "the C library's lock" : status.inspect)
     end
 
     def outcome(way)
@@ -152,7 +182,8 @@ class ForkBesideThreadsTest < Minitest::Test
       when "thread" then status_of(Thread.new { fork { child } }.value)
       when "offload" then status_of(Heddle.offload { fork { child } })
       when "_fork" then status_of((pid = Process._fork).zero? ? child : pid)
-      when "grandchild" then status_of(fork { work && exit!(Process.wait2(fork { child }).last.exitstatus) })
+      when "grandchild"
+        status_of(fork { exit!((child_says == "ok") ? Process.wait2(fork { child }).last.exitstatus : 9) })
       when "system" then system("true") && `echo 1` == "1\n"
       when "popen"
         io = IO.popen("-") || child
@@ -164,10 +195,10 @@ class ForkBesideThreadsTest < Minitest::Test
         status_of($forked)
       when "daemon"
         reader, writer = IO.pipe
-        pid = fork { Process.daemon(true, true) && work && writer.write("ok") && exit!(0) }
+        pid = fork { Process.daemon(true, true) && writer.write(child_says) && exit!(0) }
         writer.close
         Process.wait(pid)
-        Heddle.deadline(20) { reader.read } == "ok"
+        (says = Heddle.deadline(20) { reader.read }) == "ok" || says
       end
     end
 
@@ -195,6 +226,8 @@ class ForkBesideThreadsTest < Minitest::Test
   def test_every_way_to_make_a_child_under_load
     out = assert_child("#{CHILDREN}\n#{EVERY_WAY}", timeout: 100)
     assert_equal 27, out.lines.size
-    assert_empty out.lines.grep_v(/: true$/)
+    locked, others = out.lines.partition { |line| line.end_with?(": the C library's lock\n") }
+    assert_empty others.grep_v(/: true$/)
+    assert_operator locked.size, :<=, 1, "the library's fault hits one fork in some hundreds"
   end
 end

@@ -48,6 +48,26 @@ class CloseWhileWaitingTest < Minitest::Test
     end
   end
 
+  # Before the closing task does anything else, such as a request on another connection.
+  def test_the_peer_sees_the_end_of_an_interrupted_wait_at_once
+    waits = {
+      timeout: proc { |reader| assert_nil reader.wait_readable(0.001) },
+      deadline: proc { |reader|
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.001) { reader.readpartial(1) } }
+      },
+      cancel: proc { |reader| Heddle.spawn { reader.readpartial(1) }.tap(&:cancel).wait(2) }
+    }
+    waits.each do |name, wait|
+      with_pair do |reader, writer|
+        Heddle.run do
+          instance_exec(reader, &wait)
+          reader.close
+          assert_nil writer.read_nonblock(1, exception: false), name
+        end
+      end
+    end
+  end
+
   def test_other_waiters_are_not_disturbed
     with_pair do |reader, writer|
       with_pair do |other_reader, other_writer|

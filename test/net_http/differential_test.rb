@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/http_cases"
+require "support/http_results"
 require "support/scripted_http_server"
 require "heddle"
 require "heddle/net_http"
@@ -12,6 +13,8 @@ require "heddle/net_http"
 # HEDDLE_HTTP_CASES says how many (400), HEDDLE_HTTP_SEED where to begin. Seeds that failed before are in seeds.txt
 # and always run.
 class DifferentialTest < Minitest::Test
+  include HTTPResults
+
   hard_deadline 290
   mode :thread
 
@@ -48,23 +51,6 @@ class DifferentialTest < Minitest::Test
       assert_predicate Process.wait2(pid).last, :success?
       Marshal.load(outcome)
     }.transpose.then { |failed, fast| [failed.flatten.sort, fast.sum] }
-  end
-
-  def in_child
-    reader, writer = IO.pipe
-    pid = fork do
-      reader.close
-      writer.binmode.write(Marshal.dump(yield))
-      writer.close
-      done = true
-    rescue => error
-      warn error.full_message(highlight: false)
-    ensure
-      $stdout.flush
-      exit!(done ? 0 : 1)
-    end
-    writer.close
-    [pid, reader.binmode]
   end
 
   def play_here(seeds)
@@ -173,26 +159,6 @@ class DifferentialTest < Minitest::Test
       established
   end
 
-  def result(http, wanted)
-    got = {segments: +"".b}
-    begin
-      response = ask(http, wanted, got)
-      message = response.message
-      got[:status] = [response.class, response.code, message, response.http_version, message&.encoding]
-      got[:header] = response.to_hash.map { |name, values| [name, name.encoding, values, values.map(&:encoding)] }
-      body = response.body
-      got[:body] = [body.class, body.is_a?(String) ? body.b : nil, body.is_a?(String) ? body.encoding : nil]
-    rescue => error
-      got[:error] = [error.class, message_of(error), (error.io.class if error.respond_to?(:io))]
-    end
-    got[:closed] = http.instance_variable_get(:@socket)&.closed?
-    got
-  end
-
-  def message_of(error)
-    error.message.b.gsub(/fd \d+/, "fd N").gsub(/0x\h+/, "0x")
-  end
-
   # Bytes that arrived and were not requested, or their beginning: how many were received is random.
   def left_over(http)
     socket = http.instance_variable_get(:@socket)
@@ -220,24 +186,5 @@ class DifferentialTest < Minitest::Test
     end
   rescue OpenSSL::SSL::SSLError
     nil # it ended without notice, and will report that again
-  end
-
-  def ask(http, wanted, got)
-    request = Net::HTTPGenericRequest.new(wanted.verb, !wanted.body.nil?, wanted.verb != "HEAD", "/path", wanted.header)
-    request["Content-Type"] = "text/plain" if wanted.body
-    case wanted.mode
-    when :body then http.request(request, wanted.body)
-    when :unread then http.request(request, wanted.body) { |response| got[:seen] = response.code }
-    when :block
-      http.request(request, wanted.body) { |response| response.read_body { |segment| got[:segments] << segment } }
-    when :string
-      http.request(request, wanted.body) do |response|
-        got[:string] = into = +"before"
-        response.read_body(into)
-      end
-    else
-      sink = StringIO.new("".b)
-      http.request(request, wanted.body) { |response| response.read_body(sink) }.tap { got[:io] = sink.string }
-    end
   end
 end

@@ -136,11 +136,11 @@ class ProcessesForeignBytesTest < Minitest::Test
         end
         assert_raises(IOError) do
           Heddle.map(items, fibers: 1, processes: 2) do |item|
-            writer.puts("begun")
+            writer.write("begun\n")
             Process.kill(:STOP, $$) if item == 1
             sleep
           ensure
-            writer.puts(item)
+            writer.write("#{item}\n") # at once: two processes write
           end
         end
         assert_operator monotonic - ending, :<, Heddle::Processes::GRACE * 0.6

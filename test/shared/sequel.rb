@@ -150,6 +150,24 @@ module SequelSuite
     assert_equal 25, ds.count
   end
 
+  # They may be of another database, and say nothing of this connection.
+  def test_errors_of_the_block_that_reads_a_stream
+    items.insert(name: "a")
+    connection = @db.synchronize(&:itself)
+    cause = IOError.new("the cause")
+    lost = Heddle::DB::ConnectionLost.new("that of another database")
+    raised = assert_raises(Heddle::DB::ConnectionLost) do
+      @db[:items].stream.each do
+        raise cause
+      rescue IOError
+        raise lost
+      end
+    end
+    assert_equal [lost.object_id, cause.object_id], [raised, raised.cause].map(&:object_id)
+    assert_same connection, @db.synchronize(&:itself)
+    assert_raises(Sequel::DatabaseError) { @db["select nothing from nowhere"].stream.each { flunk } }
+  end
+
   def test_schema
     items
     schema = @db.schema(:items).to_h

@@ -46,6 +46,7 @@ class StreamTLSTest < Minitest::Test
 
   def test_the_peer_is_verified
     with_tls_server do |port, _|
+      GC.start # closes what earlier tests left
       before = socket_count
       stream = Heddle::Stream.tls("localhost", port, tls: authority, timeout: 5)
       assert_predicate stream, :tls?
@@ -53,7 +54,7 @@ class StreamTLSTest < Minitest::Test
       stream.close
       # Not the system's authorities.
       assert_raises(OpenSSL::SSL::SSLError) { Heddle::Stream.tls("localhost", port, timeout: 5) }
-      wait_until(what: "the close of the refused socket") { socket_count == before }
+      wait_until(what: "the close of the refused socket") { socket_count <= before }
       stream = Heddle::Stream.tls("localhost", port, tls: {verify: false}, timeout: 5)
       assert_equal "hello\n", stream.gets
       stream.close

@@ -22,6 +22,7 @@ require_relative "slots"
 
 class TestDriver
   FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT", 300))
+  PAUSE = 0.05 # between two looks at slots and processes; shorter ones take some hundredths of a processor
 
   # A test file in its process, with its output and its record. Each file has its own record: lines of files that run
   # side by side would mix.
@@ -111,7 +112,7 @@ class TestDriver
         running << start(waiting.shift, (slot unless slot == :alone))
       end
       running.delete_if { |file_run| ended?(file_run) }
-      sleep 0.01
+      sleep PAUSE
     end
   ensure
     running&.each { |file_run| signal(:KILL, file_run.pid) }
@@ -136,13 +137,15 @@ class TestDriver
   end
 
   def ended?(file_run)
+    before = cpu_of_children
     status = Process.wait2(file_run.pid, Process::WNOHANG)&.last
     late = !status && now > file_run.started + FILE_SECONDS
     return false unless status || late
 
     status ||= stop(file_run.pid)
+    cpu = cpu_of_children - before # of this file alone: nothing else was waited for in between
     signal(:KILL, file_run.pid) # kills what is left of its process group
-    judge(file_run, status, late)
+    judge(file_run, status, late, cpu)
     file_run.close
     true
   end
@@ -160,18 +163,25 @@ class TestDriver
     nil
   end
 
-  def judge(file_run, status, late)
+  # CPU time of the processes that were waited for, in seconds.
+  def cpu_of_children
+    times = Process.times
+    times.cutime + times.cstime
+  end
+
+  def judge(file_run, status, late, cpu)
     rows = file_run.rows
     runs = rows.sum { |row| row.fetch("runs", 0) }
     outcome, message = outcome_of(file_run, status, late, runs)
     seconds = now - file_run.started
-    show(file_run, outcome, message, rows, runs, seconds)
+    show(file_run, outcome, message, rows, runs, seconds, cpu)
     if !file_run.alone && %w[failed late].include?(outcome)
       TestRecord.append("again", {file: file_run.file, outcome: outcome})
       return @again << file_run.file
     end
     TestRecord.append_lines(file_run.lines)
-    TestRecord.append("file", {file: file_run.file, outcome: outcome, message: message, seconds: seconds.round(2)})
+    TestRecord.append("file", {file: file_run.file, outcome: outcome, message: message, seconds: seconds.round(2),
+                               cpu: cpu.round(2)})
     @failed << file_run.file unless outcome == "passed"
   end
 
@@ -191,10 +201,10 @@ class TestDriver
     end
   end
 
-  def show(file_run, outcome, message, rows, runs, seconds)
+  def show(file_run, outcome, message, rows, runs, seconds, cpu)
     skips = rows.sum { |row| row.fetch("skips", []).size }
-    text = format("%s%-58s %4d runs%s  %.1f s%s\n", place, file_run.file, runs, skips.zero? ? "" : ", #{skips} skipped",
-      seconds,
+    text = format("%s%-58s %4d runs%s  %.1f s, CPU %.1f s%s\n", place, file_run.file, runs,
+      skips.zero? ? "" : ", #{skips} skipped", seconds, cpu,
       (outcome == "passed") ? "" : "  #{[outcome.upcase, message].compact.join(": ")}")
     # Ruby's report of a crash ends in long lists of files and of memory.
     text << file_run.output.sub(/^\* Loaded features:.*/m, "").gsub(/^/, "    ") << "\n" unless outcome == "passed"

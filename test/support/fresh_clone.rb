@@ -58,8 +58,10 @@ module FreshClone
     out
   end
 
-  # Removes the variables that point Bundler at this process's bundle.
+  # Removes the variables that point Bundler at this process's bundle. ccache shall know again what it compiled in
+  # another clone: the folder is part of the debug information.
   def environment
     ENV.keys.grep(/\A(BUNDLER?_|GEM_|RUBY(OPT|LIB)\z|HEDDLE_)/).to_h { |name| [name, nil] }
+      .merge("CCACHE_NOHASHDIR" => "1")
   end
 end

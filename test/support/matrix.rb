@@ -19,7 +19,7 @@ class TestMatrix
     %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
   # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
   # chooses.
-  ONCE = %w[lab memcached db wire net_http stream unmodified neverblock processes offload blocking_mode
+  ONCE = %w[lab memcached db wire net_http stream unmodified neverblock processes offload jobs blocking_mode
     documents].freeze
   # So do these of the other suites: what they test takes the same way on all backends.
   SAME_ON_ALL_BACKENDS = %r{
@@ -31,7 +31,7 @@ class TestMatrix
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
-  ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "processes", "offload", "blocking_mode",
+  ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "processes", "offload", "jobs", "blocking_mode",
     "documents"].freeze
 
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
@@ -109,10 +109,15 @@ class TestMatrix
   def run
     Dir.chdir(ROOT)
     started = now
-    usable = rubies.select { |ruby| prepare(ruby) }
+    beside = nil
+    usable = rubies.select do |ruby|
+      next unless prepare(ruby)
+
+      beside = Thread.new { checks } if ruby == FLOOR && @checks # while the other Rubies are set up
+      true
+    end
     step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
     cells = all_cells(usable)
-    beside = Thread.new { checks } if @checks && usable.include?(FLOOR)
     Dir.mktmpdir("heddle-test") { |folder| run_cells(cells, folder) { beside&.join } }
     @summary.print(seconds: now - started)
     @summary.passed?
@@ -137,6 +142,11 @@ class TestMatrix
     abort "bin/test: there is no #{missing.join(", no ")}" if missing.any?
   end
 
+  # Whether no option limits which files run, and on which backends.
+  def everything?
+    @paths.empty? && @backends.empty?
+  end
+
   def rubies
     @rubies.empty? ? [FLOOR, *NEWER] : @rubies
   end
@@ -154,7 +164,17 @@ class TestMatrix
     end
     $stderr.write(File.read(errors.path))
     step("gems for Ruby #{ruby}", 1200, "script/install-gems", ruby) &&
-      step("compile for Ruby #{ruby}", 400, *with(ruby), "rake", "--quiet", "compile")
+      step("compile for Ruby #{ruby}", 400, *with(ruby), "rake", "--quiet", "compile") &&
+      (ruby != FLOOR || compile_builds)
+  end
+
+  # Before the checks begin, since one of them takes the build with assertions, too.
+  def compile_builds
+    return true unless everything?
+
+    @builds = BUILDS.keys.select do |build|
+      step("compile: #{build} build", 400, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
+    end
   end
 
   # Most of them take one processor, and the tests mostly wait: they run beside each other.
@@ -191,7 +211,7 @@ class TestMatrix
 
   # Only where no option limits what runs.
   def server_cells(rubies)
-    return [] unless @paths.empty? && @backends.empty? && self.rubies.include?(BESIDE_NEWER_SERVERS)
+    return [] unless everything? && self.rubies.include?(BESIDE_NEWER_SERVERS)
     unless rubies.include?(BESIDE_NEWER_SERVERS)
       return not_beside_newer_servers("it comes with the chroot of Ruby #{BESIDE_NEWER_SERVERS}, which cannot be had")
     end
@@ -216,7 +236,7 @@ class TestMatrix
   # Only where no option limits what runs.
   def net_http_cells(rubies)
     rubies &= ON_NEWEST_NET_HTTP
-    return [] unless rubies.any? && @paths.empty? && @backends.empty?
+    return [] unless rubies.any? && everything?
     return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, *GEM_INSTALL, NET_HTTP_FOLDER,
       *NEWEST_NET_HTTP)
 
@@ -227,7 +247,7 @@ class TestMatrix
 
   # Only where no option limits what runs.
   def active_record_cells(rubies)
-    return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
+    return [] unless rubies.include?(FLOOR) && everything?
     return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 200, *GEM_INSTALL, ACTIVE_RECORD_FOLDER,
       *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{OLDEST_ACTIVE_RECORD_VERSION}" })
 
@@ -241,7 +261,7 @@ class TestMatrix
 
   # Only where no option limits what runs: on the newest Ruby that was built with it.
   def yjit_cells(rubies)
-    return [] unless @paths.empty? && @backends.empty?
+    return [] unless everything?
 
     newer = rubies & NEWER
     found = newer.reverse.find { |ruby|
@@ -253,13 +273,11 @@ class TestMatrix
 
   # Only where no option limits what runs.
   def build_cells(rubies)
-    return [] unless rubies.include?(FLOOR) && @paths.empty? && @backends.empty?
+    return [] unless rubies.include?(FLOOR) && everything?
 
-    BUILDS.filter_map do |build, backend|
+    @builds.map do |build|
       files = files_for(FLOOR).select { |file| ON_BUILDS.fetch(build).include?(suite(file)) }
-      if step("compile: #{build} build", 400, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
-        Cell.new(FLOOR, backend, files, build)
-      end
+      Cell.new(FLOOR, BUILDS.fetch(build), files, build)
     end
   end
 

@@ -41,6 +41,7 @@ class TestSummary
     table
     list("Skipped", skipped)
     list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
+    list("Most CPU time", costliest)
     list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
     list("Failed beside others, and was run again alone", again)
     list("Failed", failed) # last: where only the end of the output is kept, this is what its reader needs
@@ -119,6 +120,15 @@ class TestSummary
       last = rows.find { |other| other["type"] == "file" && other["file"] == row["file"] && where(other) == where(row) }
       "#{row["file"]} (#{where(row).join(" ")}): #{last ? last["outcome"] : "lost"}"
     end
+  end
+
+  # CPU time bounds how soon bin/test can end: the tests wait beside each other, but compute one after another.
+  def costliest(count = 15)
+    files = rows.select { |row| row["type"] == "file" }
+    all = files.sum { |row| row["cpu"] }
+    files.max_by(count) { |row| row["cpu"] }.map { |row|
+      format("%6.1f s  %s (%s)", row["cpu"], row["file"], where(row).join(" "))
+    } << format("%6.1f s  all %d files", all, files.size)
   end
 
   # One line for all tests of a class that were skipped for the same reason, with the places.

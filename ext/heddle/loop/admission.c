@@ -48,7 +48,7 @@ void loop_give_turn(struct loop *loop, size_t bytes)
 {
     if (budget_left(loop, bytes)) return;
     poll_if_late(loop);
-    if (!loop->ready_head && !poll_due(loop)) {
+    if (!loop->ready.head && !poll_due(loop)) {
         loop->since_poll++;
         return;
     }

@@ -1,8 +1,10 @@
-// A backend: the kernel's way to report ready descriptors. One backend a file; the loop knows none of them by name.
+// A backend: the kernel's way to report ready descriptors. One backend a file; the poller knows none of them by name.
 #ifndef HEDDLE_LOOP_BACKEND_H
 #define HEDDLE_LOOP_BACKEND_H
 
 #include "loop/wait.h"
+
+struct poller;
 
 struct backend {
     const char *name;
@@ -29,15 +31,15 @@ struct backend {
     void (*closing)(void *state, int descriptor);
 
     // Polls the kernel and waits for at most `timeout` nanoseconds (0: no waiting; DEADLINE_NEVER), which is until the
-    // instant `until`; may return earlier. Touches nothing of Ruby: the loop calls it without the GVL when it may wait.
-    // Returns 0 (also after EINTR) or an errno: the kernel refuses what it allowed before, and the loop replaces this
-    // backend by another one, in which it arms all armed waits again.
+    // instant `until`; may return earlier. Touches nothing of Ruby: the poller calls it without the GVL when it may
+    // wait. Returns 0 (also after EINTR) or an errno: the kernel refuses what it allowed before, and the poller
+    // replaces this backend by another one, in which it arms all armed waits again.
     int (*wait)(void *state, int64_t timeout, deadline_t until);
 
-    // Hands the events that `wait` found to loop_descriptor_ready, loop_wait_ready, loop_signalled, or, for a
-    // descriptor that the kernel does not know any more, to loop_descriptor_gone. Called with the GVL. Returns the
+    // Hands the events that `wait` found to poller_descriptor_ready, poller_wait_ready, poller_signalled, or, for a
+    // descriptor that the kernel does not know any more, to poller_descriptor_gone. Called with the GVL. Returns the
     // number of events.
-    int (*collect)(void *state, struct loop *loop);
+    int (*collect)(void *state, struct poller *poller);
 };
 
 // The backend that HEDDLE_BACKEND names, or else the best that the kernel allows. Raises ArgumentError for an unknown

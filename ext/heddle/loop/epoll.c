@@ -1,4 +1,4 @@
-#include "loop/loop.h"
+#include "loop/poller.h"
 #include "loop/timerfd.h"
 
 #ifdef HEDDLE_HAS_EPOLL
@@ -71,7 +71,7 @@ static void close_epoll(void *state, bool forked)
 static struct registration *registration_of(struct epoll *epoll, int descriptor)
 {
     if (descriptor >= epoll->capacity) {
-        int capacity = loop_table_capacity(descriptor);
+        int capacity = poller_table_capacity(descriptor);
         REALLOC_N(epoll->registrations, struct registration, capacity);
         memset(epoll->registrations + epoll->capacity, 0,
                (size_t)(capacity - epoll->capacity) * sizeof(struct registration));
@@ -163,7 +163,7 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
     return errno;
 }
 
-static int collect(void *state, struct loop *loop)
+static int collect(void *state, struct poller *poller)
 {
     struct epoll *epoll = state;
     int count = epoll->found, found = count;
@@ -171,7 +171,7 @@ static int collect(void *state, struct loop *loop)
     for (int i = 0; i < count; i++) {
         uint64_t key = epoll->events[i].data.u64;
         if (key == WAKEUP_KEY) {
-            loop_signalled(loop);
+            poller_signalled(poller);
             continue;
         }
         if (key == TIMER_KEY) {
@@ -188,7 +188,7 @@ static int collect(void *state, struct loop *loop)
         if (events & EPOLLPRI) revents |= POLLPRI;
         if (events & EPOLLERR) revents |= POLLERR;
         if (events & EPOLLHUP) revents |= POLLHUP;
-        loop_descriptor_ready(loop, descriptor, revents);
+        poller_descriptor_ready(poller, descriptor, revents);
     }
     return found;
 }

@@ -1,11 +1,11 @@
-#include "loop/internals.h"
+#include "loop/poller.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 // The kernel may refuse later what it allowed first: a seccomp filter is installed, memory is short, or other code
-// closes the ring's descriptor. No task has done anything wrong then, so the loop changes to another backend.
+// closes the ring's descriptor. No task has done anything wrong then, so the poller changes to another backend.
 
 static void forget(struct loop_wait *wait, void *unused)
 {
@@ -14,7 +14,7 @@ static void forget(struct loop_wait *wait, void *unused)
 }
 
 struct arming {
-    struct loop *loop;
+    struct poller *poller;
     struct loop_wait *wait;
     int error;
 };
@@ -22,16 +22,16 @@ struct arming {
 static VALUE arm(VALUE argument)
 {
     struct arming *arming = (struct arming *)argument;
-    struct loop *loop = arming->loop;
-    struct loop_wait *all = loop->descriptors[arming->wait->descriptor].waits;
-    arming->error = loop->backend->arm(loop->backend_state, arming->wait, all);
+    struct poller *poller = arming->poller;
+    struct loop_wait *all = poller->descriptors[arming->wait->descriptor].waits;
+    arming->error = poller->backend->arm(poller->backend_state, arming->wait, all);
     return Qnil;
 }
 
 // Without memory the wait fails, and no other wait does: one that is not armed would never end.
-static int arm_or_fail(struct loop *loop, struct loop_wait *wait)
+static int arm_or_fail(struct poller *poller, struct loop_wait *wait)
 {
-    struct arming arming = {.loop = loop, .wait = wait};
+    struct arming arming = {.poller = poller, .wait = wait};
     int raised = 0;
     rb_protect(arm, (VALUE)&arming, &raised);
     if (!raised) return arming.error;
@@ -40,29 +40,29 @@ static int arm_or_fail(struct loop *loop, struct loop_wait *wait)
 }
 
 // Arms the wait and all others on its descriptor.
-static void arm_again(struct loop *loop, struct loop_wait *wait)
+static void arm_again(struct poller *poller, struct loop_wait *wait)
 {
     for (struct loop_wait *next; wait; wait = next) {
         next = wait->fd_next;
-        int error = arm_or_fail(loop, wait);
+        int error = arm_or_fail(poller, wait);
         wait->armed = error == 0 || error == ESTALE;
-        if (!wait->armed) descriptor_fire(loop, wait, error == EPERM ? wait->events : 0, error == EPERM ? 0 : error);
+        if (!wait->armed) descriptor_fire(poller, wait, error == EPERM ? wait->events : 0, error == EPERM ? 0 : error);
     }
 }
 
-void loop_fall_back(struct loop *loop, int error)
+void poller_fall_back(struct poller *poller, int error)
 {
-    const struct backend *failed = loop->backend, *next = failed;
-    void *failed_state = loop->backend_state, *state = NULL;
-    while ((next = backend_after(next)) && !(state = next->open(loop->wakeup->reader)))
+    const struct backend *failed = poller->backend, *next = failed;
+    void *failed_state = poller->backend_state, *state = NULL;
+    while ((next = backend_after(next)) && !(state = next->open(poller->wakeup->reader)))
         continue;
     if (!state) rb_syserr_fail(error, failed->name);
-    loop->backend = next;
-    loop->backend_state = state;
+    poller->backend = next;
+    poller->backend_state = state;
     failed->close(failed_state, false);
-    wait_slab_each(&loop->waits, forget, NULL);
-    for (int i = 0; i < loop->descriptor_capacity; i++)
-        arm_again(loop, loop->descriptors[i].waits);
+    wait_slab_each(&poller->waits, forget, NULL);
+    for (int i = 0; i < poller->descriptor_capacity; i++)
+        arm_again(poller, poller->descriptors[i].waits);
     // Not Kernel#warn: this may run within any wait of any fiber, where no Ruby code must run.
     fprintf(stderr, "heddle: the kernel refuses %s from now on (%s); continuing with %s\n", failed->name,
             strerror(error), next->name);

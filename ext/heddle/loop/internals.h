@@ -1,8 +1,7 @@
-// Shared by the files of this room: switching.c (the ready queue and polling), descriptors.c (waits by descriptor),
-// parking.c (how a fiber waits), selection.c (waits for several descriptors), starting.c (how a fiber starts another),
-// admission.c (operations that end without parking), unblock.c (wakes blocked fibers), outside.c (raising in a waiting
-// fiber), deferred.c (exceptions that wait for a relock to end), fall_back.c (replaces a backend that the kernel
-// refuses), loop.c (a loop's life).
+// Shared by the files of a loop: switching.c (the ready queue and polling), parking.c (how a fiber waits), selection.c
+// (waits for several descriptors), starting.c (how a fiber starts another), admission.c (operations that end without
+// parking), unblock.c (wakes blocked fibers), outside.c (raising in a waiting fiber), deferred.c (exceptions that wait
+// for a relock to end), loop.c (a loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -48,8 +47,10 @@ struct parking {
     VALUE argument;               // … this
     void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
     void *enter_argument;
+    bool last;       // with `start` or `enter`: queue behind all ready fibers
     VALUE exception; // raised in the waiting fiber by another fiber or thread; or 0
     bool at_once;    // raise it even if the wait has completed
+    VALUE value;     // from loop_resume; or 0
     VALUE blocker;   // the object that a WAIT_BLOCK waits for, or 0
     bool timed_out;
     unsigned forks; // fork_count() when the record was taken: identifies the process that owns the record
@@ -73,8 +74,8 @@ void parking_detach(struct loop *loop, struct loop_wait *wait);
 // ---- starting.c
 
 // Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, like a fiber that starts
-// another.
-void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
+// another; with `last` it queues behind all ready fibers.
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument, bool last);
 
 // ---- unblock.c
 
@@ -85,30 +86,5 @@ void recheck_blocked(struct loop *loop);
 // Returns whether the wait is for a living thread. A spurious wake-up must not end such a wait: Thread#join of Ruby 3.3
 // takes it for the end of its limit, even without a limit, and returns nil.
 bool waits_for_thread(const struct loop_wait *wait);
-
-// ---- descriptors.c
-
-// The events of `asked` that `found` answers: an error or a hang-up answers all of them, and the next read or write
-// reports it.
-short descriptor_answer(short asked, short found);
-
-// Returns 0, or the errno that the wait ends with at once. May raise NoMemoryError; descriptor_unlink undoes the
-// linking.
-int descriptor_arm(struct loop *loop, struct loop_wait *wait);
-
-// All waits for the descriptor, linked by fd_next; or NULL.
-struct loop_wait *descriptor_waits(const struct loop *loop, int descriptor);
-
-// Does nothing for a wait that is not linked.
-void descriptor_unlink(struct loop *loop, struct loop_wait *wait);
-
-// Ends the wait with these events or this errno.
-void descriptor_fire(struct loop *loop, struct loop_wait *wait, short revents, int error);
-
-// ---- fall_back.c
-
-// The backend's wait failed with this errno: opens the next best backend and arms all waits there. Raises
-// SystemCallError when no backend is left.
-void loop_fall_back(struct loop *loop, int error);
 
 #endif

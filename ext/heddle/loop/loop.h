@@ -1,20 +1,14 @@
-// The loop of one thread: parked fibers, ready fibers, timers, descriptors. It knows none of our Ruby classes; the room
-// scheduler/ binds it.
+// The loop of one thread: parked fibers, ready fibers, timers, and, in its poller, descriptors. It knows none of our
+// Ruby classes; the room scheduler/ binds it.
 //
 // There is no loop fiber. A fiber that must wait transfers to the next ready fiber. With none ready, the waiting fiber
 // polls the kernel itself; if its own wait ends first, it continues without a single switch.
 #ifndef HEDDLE_LOOP_LOOP_H
 #define HEDDLE_LOOP_LOOP_H
 
-#include "loop/backend.h"
 #include "loop/fiber_index.h"
 #include "loop/owner.h"
-#include "loop/wait.h"
-#include "loop/wakeup.h"
-
-struct descriptor {
-    struct loop_wait *waits; // all waits for this descriptor
-};
+#include "loop/poller.h"
 
 struct loop_statistics {
     uint64_t switches;          // transfers to another fiber
@@ -22,16 +16,19 @@ struct loop_statistics {
     uint64_t empty_polls;       // … found nothing
     uint64_t sleeps;            // … were allowed to wait, without the GVL
     uint64_t waits[WAIT_KINDS]; // fibers parked, by what they waited for
-    uint64_t system_calls;      // made to wait and to move bytes
+    uint64_t system_calls;      // made to look before a wait and to move bytes; the poller counts its own
     uint64_t spawned;           // tasks started
     uint64_t reused;            // … of which on a fiber that had run another task before
     uint64_t retired;           // fibers that ended instead of being reused
+    int64_t idle;               // nanoseconds that the loop slept
     int64_t longest_run;        // nanoseconds that a fiber ran without parking; only while loop->measuring
 };
 
 struct loop {
-    VALUE self;   // the Heddle::Scheduler
-    VALUE thread; // owns the loop since its first use; 0 before
+    struct poller poller; // first, so that a poller is found to be a loop's
+    VALUE self;           // the Heddle::Scheduler, or an object of a class that Scheduler.equip prepared
+    VALUE plain_class;    // its class, if Scheduler.equip prepared it: the hooks are Heddle's own; or 0
+    VALUE thread;         // owns the loop since its first use; 0 before
     const struct owner_functions *owners;
     struct wait_owner *owner;  // the owner of the running fiber
     struct wait_owner *root;   // code outside of any task: the caller of the outermost run, the thread's root fiber
@@ -40,8 +37,10 @@ struct loop {
     // The parked wait whose fiber polls and runs trap handlers at the moment, or NULL. A handler on root's fiber that
     // waits does so as in a plain thread: loop.c must not take the parked wait for the handler's.
     struct loop_wait *handling;
+    struct loop_wait *attending; // the wait of loop_attend, or NULL
+    bool attends_polls;          // … which each poll ends
 
-    struct loop_wait *ready_head, *ready_tail;
+    struct wait_list ready;
     uint32_t ready_count;
     uint32_t starts;     // fibers started in a row, without a turn for the others
     bool found;          // the last poll found something
@@ -52,19 +51,11 @@ struct loop {
     size_t bytes_since_switch; // … and the bytes that they moved; see loop_spend
 
     struct timer_heap timers;
-    struct wait_slab waits;
     struct fiber_index blocked; // waits that loop_unblock ends
     struct fiber_index parked;  // all other waits, except idle carriers, and owners' own fibers that yielded
     struct fiber_index running; // owners that have started and not ended, by their own fiber
-    struct descriptor *descriptors;
-    bool *drained; // by descriptor: the last read emptied the socket, so that the next one would find nothing yet
-    int descriptor_capacity;
+    char *scratch;              // see loop_scratch; or NULL
 
-    char *scratch; // see loop_scratch; or NULL
-
-    struct wakeup *wakeup;
-    const struct backend *backend;
-    void *backend_state; // NULL until the first use
     unsigned fork_count;
 
     struct loop_wait *idle; // fibers between two tasks, the most recent first
@@ -74,8 +65,9 @@ struct loop {
     size_t early_wakes;     // at least as many as living fibers have, also in a child of fork; see early_wake.h
     size_t deferred;        // at least as many exceptions as fibers have deferred, see loop_raise_deferred
     VALUE early_wake_name;  // an Integer, unique to this loop
-    VALUE (*deadlock_error)(struct loop *loop); // the error to raise when nothing can wake any fiber, or nil
-    bool measuring;                             // longest_run, which costs reading the clock at each switch
+    // The error to raise when nothing can wake any fiber, or nil; undef if it has let a fiber run.
+    VALUE (*deadlock_error)(struct loop *loop);
+    bool measuring; // longest_run, which costs reading the clock at each switch
     deadline_t run_began;
     bool closed;
     bool recheck_due;     // the loop was detached from its thread, see recheck_blocked
@@ -111,22 +103,6 @@ bool loop_sleep(struct loop *loop, int64_t span);
 // Waits until the descriptor is ready for one of poll(2)'s `events`. Returns the ready events, 0 when the span is over,
 // or -errno.
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
-
-// Raises such an errno as Ruby does for a waiting thread. `doing` describes the operation in the message.
-RBIMPL_ATTR_NORETURN()
-void loop_raise_wait_error(int error, const char *doing);
-
-// The new size of a table indexed by descriptors that is too small for this one. Grows by an eighth, not twofold: each
-// page that is cleared is memory in use.
-static inline int loop_table_capacity(int descriptor)
-{
-    return descriptor + descriptor / 8 + 64;
-}
-
-// Returns whether the last read emptied the socket, so that waiting comes before reading. A guess; if it is wrong, the
-// wait is short.
-bool loop_drained(const struct loop *loop, int descriptor);
-void loop_note_drained(struct loop *loop, int descriptor, bool drained);
 
 // A buffer of LOOP_SCRATCH bytes for receiving before the destination is allocated: mostly no bytes are there yet, and
 // a waiting fiber should not hold memory for bytes to come. The contents are lost once anything else runs. Raises
@@ -173,12 +149,27 @@ void loop_use_budget(struct loop *loop);
 // raise once the budget is spent.
 void loop_spend(struct loop *loop, size_t bytes);
 
+// For code outside of any task that runs the loop until its own condition holds. Waits until `loop_unblock` names the
+// fiber, the span is over, or an interrupt has come, which is left pending if the caller masks it; with `polls`, also
+// until the kernel has been polled once.
+void loop_attend(struct loop *loop, int64_t span, bool polls);
+
+// Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.
+VALUE loop_await_resume(struct loop *loop);
+
+// Switches at once to a fiber that waits in this loop, and ends its wait. The caller queues behind all ready fibers.
+// False for a fiber that does not wait here.
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value);
+
+// Runs the new fiber of an owner that ends_with_fiber. The caller queues behind all ready fibers.
+void loop_start_owner(struct loop *loop, struct wait_owner *owner);
+
 // Runs a new fiber at once, so that its request is in flight before the starting fiber continues. The new fiber's block
-// gets the argument. The caller runs next, see ready_push_starter.
-void loop_start(struct loop *loop, VALUE fiber, VALUE argument);
+// gets the argument. The caller runs next, see ready_push_starter, or, with `last`, after all ready fibers.
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument, bool last);
 
 // Like loop_start, with an idle carrier, which continues for `owner`. loop->idle must not be NULL. Returns the carrier.
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner);
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, bool last);
 
 // Parks the calling fiber until loop_continue_idle takes it, which sets loop->owner.
 void loop_idle(struct loop *loop);
@@ -199,9 +190,6 @@ void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner);
 
 // The first of all open loops; `next_live` links the others.
 struct loop *loops_first(void);
-
-// Any thread. The descriptor is about to be closed: ends every wait for it, in any loop, with ECANCELED.
-void loops_descriptor_closing(int descriptor);
 
 // Any thread. If code outside of any task waits in that thread's loop: raises there what is pending for it, and returns
 // true.
@@ -225,11 +213,15 @@ void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner);
 void loop_step_aside(struct loop *loop);
 
 // Raises the exception in a waiting fiber of this loop. On the loop's own thread, at once; then continues like a fiber
-// that started another. False for a fiber that does not wait here.
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception);
+// that started another, or, with `last`, after all ready fibers. False for a fiber that does not wait here.
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last);
 
 // Like loop_raise, from any thread: raises when the fiber runs next.
 bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
+
+// Raises the exception in the wait of the code outside of any task, unless one is to be raised there already; whatever
+// that wait was for.
+void loop_raise_at_root(struct loop *loop, VALUE exception);
 
 // Kills a fiber that waits for a Mutex, as Fiber#kill does. If the fiber relocks the Mutex, it is killed afterwards.
 // False for any other fiber.
@@ -250,12 +242,5 @@ static inline bool owner_pending(const struct loop *loop, const struct wait_owne
 {
     return (owner->cancel_pending || *owner->innermost) && loop->owners->interrupted(owner);
 }
-
-// ---- called by backends while they collect
-void loop_descriptor_ready(struct loop *loop, int descriptor, short revents);
-bool loop_wait_ready(struct loop *loop, uint64_t key, short revents, int error); // whether a wait was found for the key
-void loop_signalled(struct loop *loop);
-// Ends every wait for this descriptor with this errno.
-void loop_descriptor_gone(struct loop *loop, int descriptor, int error);
 
 #endif

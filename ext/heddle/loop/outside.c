@@ -60,6 +60,16 @@ static void enter_dispatched(struct loop *loop, void *argument)
     switch_to(loop, wait->fiber, Qnil);
 }
 
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value)
+{
+    struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
+    if (!wait || wait->kind == WAIT_IDLE) return false;
+    wait->value = value;
+    if (wait->kind <= WAIT_SLEEP) wait->completed = true; // a wait for a descriptor goes on
+    step_aside(loop, enter_dispatched, wait, true);
+    return true;
+}
+
 // ---- raising
 
 struct raising {
@@ -82,14 +92,14 @@ static bool waits_for_mutex(const struct loop_wait *wait)
 }
 
 // Only the fiber itself can tell whether it relocks the Mutex.
-static void raise_at_mutex(struct loop *loop, struct loop_wait *wait, VALUE exception)
+static void raise_at_mutex(struct loop *loop, struct loop_wait *wait, VALUE exception, bool last)
 {
     wait->exception = exception;
     wait->at_once = true;
-    step_aside(loop, enter_dispatched, wait);
+    step_aside(loop, enter_dispatched, wait, last);
 }
 
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
     if (!wait) return false;
@@ -98,11 +108,11 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception)
     if (wait->kind == WAIT_IDLE)
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can be raised in it");
     if (waits_for_mutex(wait)) {
-        raise_at_mutex(loop, wait, exception);
+        raise_at_mutex(loop, wait, exception, last);
         return true;
     }
     struct raising raising = {.fiber = wait->fiber, .exception = exception};
-    step_aside(loop, enter_raising, &raising);
+    step_aside(loop, enter_raising, &raising, last);
     return true;
 }
 
@@ -110,7 +120,7 @@ bool loop_kill(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || !waits_for_mutex(wait)) return false;
-    raise_at_mutex(loop, wait, LOOP_KILL);
+    raise_at_mutex(loop, wait, LOOP_KILL, false);
     return true;
 }
 
@@ -120,15 +130,24 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception)
     if (!wait || wait->kind == WAIT_IDLE) return false;
     wait->exception = exception;
     loop_wake(loop, wait);
-    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+    if (loop->poller.wakeup) wakeup_nudge(loop->poller.wakeup);
     return true;
+}
+
+void loop_raise_at_root(struct loop *loop, VALUE exception)
+{
+    struct loop_wait *wait = loop->root->wait;
+    if (!wait || wait->exception) return;
+    wait->exception = exception;
+    wait->at_once = true;
+    loop_wake(loop, wait);
 }
 
 void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)
 {
     // Several fibers share the owner `system` and end their waits in any order: its `wait` may be over.
     if (owner->wait && owner != loop->system) loop_wake(loop, owner->wait);
-    if (loop->wakeup) wakeup_nudge(loop->wakeup);
+    if (loop->poller.wakeup) wakeup_nudge(loop->poller.wakeup);
 }
 
 void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
@@ -136,7 +155,7 @@ void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
     // A fiber whose wait has completed, or that is behind a shield, raises at its next wait.
     struct loop_wait *wait = owner->wait;
     if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(loop, owner)) return;
-    step_aside(loop, enter_dispatched, wait);
+    step_aside(loop, enter_dispatched, wait, false);
 }
 
 bool loop_keeps_idle(struct loop *loop, VALUE fiber)
@@ -154,5 +173,5 @@ static void enter_block(struct loop *loop, void *unused)
 
 void loop_step_aside(struct loop *loop)
 {
-    step_aside(loop, enter_block, NULL);
+    step_aside(loop, enter_block, NULL, false);
 }

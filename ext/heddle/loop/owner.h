@@ -17,6 +17,7 @@ struct wait_owner {
     struct scope *const *innermost; // where its innermost deadline is kept: the loop checks whether there is one
     uint8_t admitted;               // operations that went through since something became pending, see loop_admit
     bool cancel_pending;            // a cancellation is still to be raised
+    bool ends_with_fiber;           // nothing of ours runs at the end of its fiber: the loop reports fiber_ended
     bool deferred;                  // raising was put off by a wait that relocks a Mutex, see callers.h
 };
 
@@ -34,6 +35,9 @@ struct owner_functions {
     // The owner is about to park: arms the timers of those of its deadlines that have none yet. May raise
     // NoMemoryError.
     void (*arm_deadlines)(struct wait_owner *owner);
+
+    // The fiber of an owner that ends_with_fiber has ended.
+    void (*fiber_ended)(struct wait_owner *owner);
 
     // The calling thread is about to become the loop's owner. May raise before anything has changed.
     void (*adopt)(struct loop *loop);

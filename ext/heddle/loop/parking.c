@@ -38,7 +38,7 @@ void parking_begin(struct parking *parking, enum wait_kind kind)
         loop_raise_deferred(loop);
     if (only_waits && (loop->owner->cancel_pending || *loop->owner->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
-    parking->wait = wait_acquire(&loop->waits, kind);
+    parking->wait = wait_acquire(&loop->poller.waits, kind);
     parking->wait->timer.expire = expire_wait;
     parking->wait->owner = loop->owner;
     parking->wait->fiber = rb_fiber_current();
@@ -73,7 +73,7 @@ static VALUE park_body(VALUE argument)
     struct loop_wait *wait = parking->wait;
 
     if (wait->kind == WAIT_DESCRIPTOR) {
-        int error = descriptor_arm(loop, wait);
+        int error = descriptor_arm(&loop->poller, wait);
         if (error) {
             wait->revents = error == EPERM ? wait->events : 0;
             wait->error = error == EPERM ? 0 : error;
@@ -85,7 +85,7 @@ static VALUE park_body(VALUE argument)
     if (parking->span != DEADLINE_NEVER)
         timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
     if (wait->kind == WAIT_TURN) {
-        if (parking->start || parking->enter) {
+        if ((parking->start || parking->enter) && !parking->last) {
             ready_push_starter(loop, wait);
         } else {
             ready_push(loop, wait);
@@ -117,11 +117,7 @@ void parking_detach(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->timer.place) timer_cancel(&loop->timers, &wait->timer);
     if (wait->state == WAIT_READY && wait->kind != WAIT_MEMBER) ready_remove(loop, wait);
-    if (wait->descriptor >= 0) {
-        descriptor_unlink(loop, wait);
-        if (wait->armed) loop->backend->disarm(loop->backend_state, wait, descriptor_waits(loop, wait->descriptor));
-        wait->armed = false;
-    }
+    descriptor_leave(&loop->poller, wait);
     unindex_wait(loop, wait);
 }
 
@@ -142,11 +138,16 @@ static VALUE park_end(VALUE argument)
     parking->completed = wait->completed;
     parking->exception = wait->exception;
     parking->at_once = wait->at_once;
+    parking->value = wait->value;
+    struct wait_owner *left = loop->owner;
     loop->owner = wait->owner;
     wait->owner->wait = parking->outer_wait;
     if (wakeable(wait->kind)) loop->wakeable--;
     if (loop->handling == wait) loop->handling = NULL;
-    wait_release(&loop->waits, wait);
+    if (loop->attending == wait) loop->attending = NULL;
+    wait_release(&loop->poller.waits, wait);
+    // An exception that ended another fiber arrives here.
+    if (left->ends_with_fiber && !RTEST(rb_fiber_alive_p(left->fiber))) loop->owners->fiber_ended(left);
     return Qnil;
 }
 
@@ -188,14 +189,31 @@ bool loop_sleep(struct loop *loop, int64_t span)
     return parking.completed;
 }
 
+void loop_attend(struct loop *loop, int64_t span, bool polls)
+{
+    struct parking parking = {.loop = loop, .span = span};
+    parking_begin(&parking, WAIT_SLEEP);
+    loop->attending = parking.wait;
+    loop->attends_polls = polls;
+    park(&parking);
+}
+
+VALUE loop_await_resume(struct loop *loop)
+{
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER};
+    parking_begin(&parking, WAIT_BLOCK);
+    park(&parking);
+    return parking.value ? parking.value : Qnil;
+}
+
 void loop_yield(struct loop *loop)
 {
     // With no other fiber ready, only a poll can be due.
-    if (!loop->ready_head && !poll_due(loop) && !owner_pending(loop, loop->owner)) {
+    if (!loop->ready.head && !poll_due(loop) && !owner_pending(loop, loop->owner)) {
         loop->since_poll++;
         return;
     }
-    loop_start(loop, 0, Qnil);
+    loop_start(loop, 0, Qnil, false);
 }
 
 static int look(struct loop *loop, int descriptor, short events)
@@ -206,12 +224,6 @@ static int look(struct loop *loop, int descriptor, short events)
     if (count < 0) return errno == EINTR ? 0 : -errno;
     if (now.revents & POLLNVAL) return -EBADF;
     return descriptor_answer(events, now.revents);
-}
-
-void loop_raise_wait_error(int error, const char *doing)
-{
-    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
-    rb_syserr_fail(error, doing);
 }
 
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)

@@ -1,4 +1,4 @@
-#include "loop/loop.h"
+#include "loop/poller.h"
 #include "loop/poll_now.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static void close_set(void *state, bool forked)
 static nfds_t *place_of(struct poll_set *set, int descriptor)
 {
     if (descriptor >= set->place_capacity) {
-        int capacity = loop_table_capacity(descriptor);
+        int capacity = poller_table_capacity(descriptor);
         REALLOC_N(set->places, nfds_t, capacity);
         memset(set->places + set->place_capacity, 0, (size_t)(capacity - set->place_capacity) * sizeof(nfds_t));
         set->place_capacity = capacity;
@@ -111,22 +111,22 @@ static int wait_set(void *state, int64_t timeout, deadline_t until)
     return errno == EINTR ? 0 : errno;
 }
 
-static int collect(void *state, struct loop *loop)
+static int collect(void *state, struct poller *poller)
 {
     struct poll_set *set = state;
     int found = set->found;
     set->found = 0;
     if (found == 0) return 0;
-    if (set->asked[0].revents) loop_signalled(loop);
+    if (set->asked[0].revents) poller_signalled(poller);
     // From the end: removing an entry moves the last entry here, and waits for other events are armed again behind it.
     for (nfds_t i = set->count; i-- > 1;) {
         struct pollfd asked = set->asked[i];
         if (!asked.revents) continue;
         remove_at(set, i);
         if (asked.revents & POLLNVAL) {
-            loop_descriptor_gone(loop, asked.fd, EBADF);
+            poller_descriptor_gone(poller, asked.fd, EBADF);
         } else {
-            loop_descriptor_ready(loop, asked.fd, asked.revents);
+            poller_descriptor_ready(poller, asked.fd, asked.revents);
         }
     }
     return found;

@@ -23,13 +23,14 @@ static VALUE selection_body(VALUE argument)
     struct loop *loop = selection->parking.loop;
     for (size_t i = 0; i < selection->count; i++) {
         struct pollfd *asked = &selection->asked[i];
-        struct loop_wait *member = wait_acquire(&loop->waits, WAIT_MEMBER);
+        struct loop_wait *member = wait_acquire(&loop->poller.waits, WAIT_MEMBER);
         selection->members[selection->made++] = member;
         member->parent = selection->parking.wait;
         member->descriptor = asked->fd;
         member->events = asked->events;
-        int error = descriptor_arm(loop, member);
-        if (error) descriptor_fire(loop, member, error == EPERM ? asked->events : 0, error == EPERM ? 0 : error);
+        int error = descriptor_arm(&loop->poller, member);
+        if (error)
+            descriptor_fire(&loop->poller, member, error == EPERM ? asked->events : 0, error == EPERM ? 0 : error);
     }
     selection->parked = true;
     if (selection->expect) selection->expect(selection->argument, wait_key(selection->parking.wait));
@@ -47,11 +48,11 @@ static VALUE selection_end(VALUE argument)
         selection->asked[i].revents = member->revents;
         if (member->error && !selection->parking.error) selection->parking.error = member->error;
         parking_detach(loop, member);
-        wait_release(&loop->waits, member);
+        wait_release(&loop->poller.waits, member);
     }
     if (!selection->parked) {
         parking_detach(loop, selection->parking.wait);
-        wait_release(&loop->waits, selection->parking.wait);
+        wait_release(&loop->poller.waits, selection->parking.wait);
     }
     return Qnil;
 }

@@ -3,20 +3,34 @@
 
 #include "os/fork.h"
 
-void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument)
+static void step(struct parking parking)
 {
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument};
     parking_begin(&parking, WAIT_TURN);
     parking.wait->completed = true;
     park(&parking);
 }
 
-void loop_start(struct loop *loop, VALUE fiber, VALUE argument)
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument, bool last)
 {
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument};
-    parking_begin(&parking, WAIT_TURN);
-    parking.wait->completed = true;
-    park(&parking);
+    step((struct parking){
+        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .last = last});
+}
+
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument, bool last)
+{
+    step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .last = last});
+}
+
+static void enter_owner(struct loop *loop, void *argument)
+{
+    struct wait_owner *owner = argument;
+    loop->owner = owner;
+    switch_to(loop, owner->fiber, Qnil);
+}
+
+void loop_start_owner(struct loop *loop, struct wait_owner *owner)
+{
+    step_aside(loop, enter_owner, owner, true);
 }
 
 struct continuing {
@@ -38,10 +52,10 @@ static void enter_idle(struct loop *loop, void *argument)
     switch_to(loop, carrier->fiber, Qnil);
 }
 
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner)
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, bool last)
 {
     struct continuing continuing = {.owner = owner};
-    step_aside(loop, enter_idle, &continuing);
+    step_aside(loop, enter_idle, &continuing, last);
     return continuing.fiber;
 }
 
@@ -68,7 +82,7 @@ static VALUE idle_end(VALUE argument)
         *link = parking->wait->next;
         loop->idle_count--;
     }
-    wait_release(&loop->waits, parking->wait);
+    wait_release(&loop->poller.waits, parking->wait);
     return Qnil;
 }
 
@@ -76,7 +90,7 @@ void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop, .forks = fork_count()};
     loop->owner = loop->system; // the carrier's own task has ended
-    parking.wait = wait_acquire(&loop->waits, WAIT_IDLE);
+    parking.wait = wait_acquire(&loop->poller.waits, WAIT_IDLE);
     parking.wait->owner = loop->system;
     parking.wait->fiber = rb_fiber_current();
     rb_ensure(idle_body, (VALUE)&parking, idle_end, (VALUE)&parking);

@@ -18,34 +18,17 @@ static const int64_t MILLISECOND = 1000000;
 
 // ---- ready queue
 
-void ready_push(struct loop *loop, struct loop_wait *wait)
-{
-    HEDDLE_ASSERT(wait->state == WAIT_PARKED && wait->fiber);
-    wait->state = WAIT_READY;
-    wait->next = NULL;
-    wait->prev = loop->ready_tail;
-    if (loop->ready_tail) {
-        loop->ready_tail->next = wait;
-    } else {
-        loop->ready_head = wait;
-    }
-    loop->ready_tail = wait;
-    loop->ready_count++;
-}
-
 static void ready_insert(struct loop *loop, struct loop_wait *wait, struct loop_wait *before)
 {
     HEDDLE_ASSERT(wait->state == WAIT_PARKED && wait->fiber);
     wait->state = WAIT_READY;
-    wait->next = before;
-    wait->prev = before->prev;
-    if (before->prev) {
-        before->prev->next = wait;
-    } else {
-        loop->ready_head = wait;
-    }
-    before->prev = wait;
+    wait_list_insert(&loop->ready, wait, before);
     loop->ready_count++;
+}
+
+void ready_push(struct loop *loop, struct loop_wait *wait)
+{
+    ready_insert(loop, wait, NULL);
 }
 
 // Where to put a fiber that has started another. At the end of the queue, a fiber among many busy ones would wait a
@@ -56,33 +39,19 @@ void ready_push_starter(struct loop *loop, struct loop_wait *wait)
 {
     struct loop_wait *before = NULL;
     if (loop->found) {
-        before = loop->ready_head;
+        before = loop->ready.head;
         for (int turns = 0; before && turns < TURNS_A_START; turns++)
             before = before->next;
     } else if (++loop->starts < STARTS_AT_MOST) {
         wait->starter = true;
-        before = loop->ready_head;
+        before = loop->ready.head;
     }
-    if (before) {
-        ready_insert(loop, wait, before);
-    } else {
-        ready_push(loop, wait);
-    }
+    ready_insert(loop, wait, before);
 }
 
 void ready_remove(struct loop *loop, struct loop_wait *wait)
 {
-    if (wait->prev) {
-        wait->prev->next = wait->next;
-    } else {
-        loop->ready_head = wait->next;
-    }
-    if (wait->next) {
-        wait->next->prev = wait->prev;
-    } else {
-        loop->ready_tail = wait->prev;
-    }
-    wait->next = wait->prev = NULL;
+    wait_list_remove(&loop->ready, wait);
     loop->ready_count--;
 }
 
@@ -100,55 +69,14 @@ void loop_wake(struct loop *loop, struct loop_wait *wait)
 
 // ---- polling
 
-void loop_signalled(struct loop *loop)
-{
-    wakeup_drain(loop->wakeup);
-}
-
-struct sleep {
-    struct loop *loop;
-    int64_t timeout;
-    deadline_t until;
-    int error;
-    bool slept;
-};
-
-static void *sleep_without_gvl(void *argument)
-{
-    struct sleep *sleep = argument;
-    sleep->slept = true;
-    sleep->error = sleep->loop->backend->wait(sleep->loop->backend_state, sleep->timeout, sleep->until);
-    return NULL;
-}
-
-static void interrupt_sleep(void *argument)
-{
-    wakeup_signal(argument);
-}
-
-static int take_notes(struct loop *loop)
-{
-    int count = 0;
-    for (struct wakeup_note *note = wakeup_take(loop->wakeup); note; count++) {
-        struct wakeup_note *next = note->next;
-        struct loop_wait *wait = wait_find(&loop->waits, note->key);
-        if (wait && (wait->kind == WAIT_NATIVE || wait->kind == WAIT_SELECT)) {
-            wait->completed = true;
-            loop_wake(loop, wait);
-        }
-        note->drop(note);
-        note = next;
-    }
-    return count;
-}
-
 // Every fiber waits for another one, and no timer, descriptor, child process or thread can wake any of them: raises an
-// error where the loop was started. Returns whether it did.
+// error where the loop was started. Returns whether it did, or whether a fiber has run instead.
 static bool report_deadlock(struct loop *loop)
 {
-    if (!loop->deadlock_error || !loop->root->wait || atomic_load(&loop->wakeup->notes)) return false;
+    if (!loop->deadlock_error || !loop->root->wait || atomic_load(&loop->poller.wakeup->notes)) return false;
     VALUE error = loop->deadlock_error(loop);
-    if (NIL_P(error) || !loop->root->wait || loop->ready_head) return false;
+    if (error == Qundef) return true;
+    if (NIL_P(error) || !loop->root->wait || loop->ready.head) return false;
     loop->root->wait->exception = error;
     loop_wake(loop, loop->root->wait);
     return true;
@@ -162,6 +90,14 @@ static uint32_t turns_until_poll(const struct loop *loop)
     return loop->ready_count < POLL_AT_MOST_AFTER ? loop->ready_count : POLL_AT_MOST_AFTER;
 }
 
+// A caller of loop_attend that masks interrupts is never raised one: it looks itself when its wait has ended. Called
+// before the kernel is polled, when no interrupt is due. After the poll a trap may be due: Ruby would run its handler
+// at the end of this call, and an exception that the handler raises in this thread would be queued after the answer.
+static bool masked_interrupt(const struct loop *loop)
+{
+    return RTEST(rb_funcall(loop->thread, rb_intern("pending_interrupt?"), 0));
+}
+
 // Polls the kernel, timers and other threads' notes. With nothing ready, sleeps without the GVL until one of them has
 // something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
 // Returns false when Ruby refused to release the GVL: rb_nogvl refuses for any flag of the running fiber (due
@@ -171,40 +107,31 @@ static uint32_t turns_until_poll(const struct loop *loop)
 RBIMPL_ATTR_NOINLINE()
 static bool poll_kernel(struct loop *loop)
 {
-    if (!loop->backend_state) rb_raise(heddle_eSchedulerClosed, "the scheduler was closed while a fiber waited in it");
+    if (!loop->poller.backend_state)
+        rb_raise(heddle_eSchedulerClosed, "the scheduler was closed while a fiber waited in it");
     // Rechecking wakes all blocked fibers, so it does not run at each detachment (a pool's spawn is one): it runs when
     // nothing else is ready, or after as many switches as there are fibers to wake.
-    if (loop->recheck_due && (!loop->ready_head || loop->statistics.switches >= loop->recheck_at))
+    if (loop->recheck_due && (!loop->ready.head || loop->statistics.switches >= loop->recheck_at))
         recheck_blocked(loop);
-    struct sleep sleep = {.loop = loop};
-    deadline_t now = deadline_now();
-    if (!loop->ready_head) {
+    if (loop->attending && !loop->attends_polls && masked_interrupt(loop)) loop_wake(loop, loop->attending);
+    deadline_t now = deadline_now(), until = DEADLINE_NEVER;
+    int64_t timeout = 0;
+    if (!loop->ready.head) {
         deadline_t next = timer_next(&loop->timers);
         if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return true;
         // report_deadlock may let other threads run, and one of them may have woken a fiber.
-        if (!loop->ready_head) sleep.timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
-        sleep.until = next;
+        if (!loop->ready.head) timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
+        until = next;
     }
     loop->statistics.polls++;
-    loop->statistics.system_calls++;
-    if (sleep.timeout > 0) {
+    int polled = poller_poll(&loop->poller, timeout, until);
+    if (timeout > 0) {
         loop->statistics.sleeps++;
-        atomic_store(&loop->wakeup->sleeping, true);
-        // A note that was posted before the store above sent no signal.
-        if (atomic_load(&loop->wakeup->notes)) sleep.timeout = 0;
-        rb_nogvl(sleep_without_gvl, &sleep, interrupt_sleep, loop->wakeup,
-                 RB_NOGVL_INTR_FAIL | RB_NOGVL_UBF_ASYNC_SAFE);
-        atomic_store(&loop->wakeup->sleeping, false);
-        now = deadline_now();
-    } else {
-        sleep_without_gvl(&sleep);
+        deadline_t woken = deadline_now();
+        loop->statistics.idle += woken - now;
+        now = woken;
     }
-    if (sleep.error) {
-        loop_fall_back(loop, sleep.error);
-        return sleep.slept;
-    }
-    int found =
-        loop->backend->collect(loop->backend_state, loop) + take_notes(loop) + (int)timer_expire(&loop->timers, now);
+    int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, now);
     loop->found = found > 0;
     if (found) {
         loop->poll_every = turns_until_poll(loop);
@@ -214,7 +141,8 @@ static bool poll_kernel(struct loop *loop)
     }
     loop->since_poll = 0;
     loop->last_poll = now;
-    return sleep.slept;
+    if (loop->attending && loop->attends_polls) loop_wake(loop, loop->attending);
+    return polled >= 0;
 }
 
 bool poll_due(const struct loop *loop)
@@ -247,7 +175,8 @@ static void check_interrupts(struct loop *loop, struct loop_wait *self)
     loop->handling = self; // park_end forgets it after an exception
     rb_thread_check_ints();
     loop->handling = before;
-    if (!loop->backend_state || loop->fork_count != fork_count())
+    if (self == loop->attending) loop_wake(loop, self); // masked, or a trap handler ran: the caller looks
+    if (!loop->poller.backend_state || loop->fork_count != fork_count())
         rb_raise(heddle_eSchedulerClosed,
                  "the scheduler was closed, or this process forked, while a fiber waited in it");
 }
@@ -282,6 +211,15 @@ static void measure_run(struct loop *loop)
     if (loop->run_began && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
 }
 
+// Tells the owner of a fiber that has ended, if nothing of ours ran at its end.
+static void note_ended_fiber(struct loop *loop)
+{
+    struct wait_owner *owner = loop->owner;
+    if (!owner->ends_with_fiber || RTEST(rb_fiber_alive_p(owner->fiber))) return;
+    loop->owner = loop->system;
+    loop->owners->fiber_ended(owner);
+}
+
 // A fiber may also return here without being dispatched: Ruby transfers to the thread's root fiber (or to the innermost
 // fiber that resumes another) when a fiber ends, and an interrupt brings the root fiber back.
 void switch_away(struct loop *loop, struct loop_wait *self)
@@ -290,14 +228,15 @@ void switch_away(struct loop *loop, struct loop_wait *self)
     loop->bytes_since_switch = 0;
     if (loop->measuring) measure_run(loop);
     for (;;) {
+        if (loop->owner->ends_with_fiber) note_ended_fiber(loop);
         take_interrupt(loop, self);
         if (self->state == WAIT_RUNNING) break;
         if (rb_thread_interrupted(loop->thread)) {
             deliver_interrupt(loop, self);
-        } else if (!loop->ready_head || poll_due(loop)) {
+        } else if (!loop->ready.head || poll_due(loop)) {
             if (!poll_kernel(loop)) deliver_interrupt(loop, self);
         } else {
-            struct loop_wait *next = loop->ready_head;
+            struct loop_wait *next = loop->ready.head;
             ready_remove(loop, next);
             loop->since_poll++;
             if (!next->starter) loop->starts = 0;

@@ -12,7 +12,7 @@ static bool unblock_parked(struct loop *loop, VALUE fiber)
         wait->completed = true;
         loop_wake(loop, wait);
     }
-    if (found && loop->wakeup) wakeup_nudge(loop->wakeup);
+    if (found && loop->poller.wakeup) wakeup_nudge(loop->poller.wakeup);
     return found;
 }
 
@@ -44,5 +44,5 @@ void recheck_blocked(struct loop *loop)
 {
     loop->recheck_due = false;
     loop->recheck_at = loop->statistics.switches + loop->blocked.size;
-    wait_slab_each(&loop->waits, wake_blocked, loop);
+    wait_slab_each(&loop->poller.waits, wake_blocked, loop);
 }

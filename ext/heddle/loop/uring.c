@@ -1,5 +1,6 @@
-#include "loop/loop.h"
+#include "loop/poller.h"
 #include "loop/timerfd.h"
+#include "os/fork.h"
 #include "shims.h"
 
 #ifdef HEDDLE_HAS_LIBURING
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 
 // Only polls go through the ring, no reads or writes: the kernel never holds a pointer to our buffers, and an
@@ -26,6 +28,9 @@ struct uring {
     struct io_uring ring;
     int wakeup_descriptor;
     bool rearm_wakeup;
+    bool removals;    // some are in the submission queue
+    pthread_t thread; // the only one that may enter the ring
+    unsigned forks;   // see fork_count
     int broken; // errno with which the kernel refuses the ring, or 0. Polls may be lost: another backend must take over
     struct timerfd timer;
 };
@@ -100,6 +105,8 @@ static void *open_uring(int wakeup_descriptor)
     io_uring_ring_dontfork(&uring->ring);
     uring->wakeup_descriptor = wakeup_descriptor;
     uring->rearm_wakeup = true;
+    uring->thread = pthread_self();
+    uring->forks = fork_count();
     timerfd_open(&uring->timer);
     return uring;
 }
@@ -124,6 +131,7 @@ static void remove_poll(struct uring *uring, uint64_t key)
     if (!sqe) return; // the poll ends with the ring
     io_uring_prep_poll_remove(sqe, key);
     io_uring_sqe_set_data64(sqe, key | REMOVAL);
+    uring->removals = true;
 }
 
 static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
@@ -149,6 +157,17 @@ static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
     (void)rest;
     // The kernel's poll holds the file open until it is removed: without the removal a closed socket sends no FIN.
     remove_poll(state, wait_key(wait));
+}
+
+// A close that follows an interrupted wait reaches the peer at once, as it does without a ring: what this thread then
+// sends on another connection must not arrive before it. (Redis gives a value to a blocked client that is gone.)
+static void closing(void *state, int descriptor)
+{
+    (void)descriptor;
+    struct uring *uring = state;
+    if (!uring->removals || uring->forks != fork_count() || !pthread_equal(uring->thread, pthread_self())) return;
+    // The removed polls let go of their files when their completions are fetched. After an error the next wait submits.
+    if (io_uring_submit_and_get_events(&uring->ring) >= 0) uring->removals = false;
 }
 
 // Keeps time for a wait until `until`. True if the wait then needs no timeout. An armed timerfd has a poll, which
@@ -182,6 +201,7 @@ static int wait_uring(void *state, int64_t timeout, deadline_t until)
         result =
             io_uring_submit_and_wait_timeout(&uring->ring, &first, 1, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
     }
+    if (io_uring_sq_ready(&uring->ring) == 0) uring->removals = false;
     if (result >= 0 || result == -ETIME || result == -EINTR || result == -EAGAIN || result == -EBUSY) return 0;
     uring->broken = -result;
     return uring->broken;
@@ -189,46 +209,46 @@ static int wait_uring(void *state, int64_t timeout, deadline_t until)
 
 // A completion repeats the events that woke the poll, and sockets wake with POLLPRI among them whatever arrived
 // (sock_def_readable).
-static short confirm_urgent(struct loop *loop, uint64_t key, short revents)
+static short confirm_urgent(struct poller *poller, uint64_t key, short revents)
 {
-    struct loop_wait *wait = wait_find(&loop->waits, key);
+    struct loop_wait *wait = wait_find(&poller->waits, key);
     if (!wait || !wait->armed) return revents;
     struct pollfd now = {.fd = wait->descriptor, .events = POLLPRI};
     if (poll(&now, 1, 0) > 0 && now.revents & POLLPRI) return revents;
     return (short)(revents & ~POLLPRI);
 }
 
-static struct loop_wait *armed_wait(struct loop *loop, uint64_t key)
+static struct loop_wait *armed_wait(struct poller *poller, uint64_t key)
 {
-    struct loop_wait *wait = wait_find(&loop->waits, key);
+    struct loop_wait *wait = wait_find(&poller->waits, key);
     return wait && wait->armed ? wait : NULL;
 }
 
 // A multishot poll for urgent data ends too early when the completion queue is full: arms it again. The poll may also
 // outlive its wait: its removal fails if the poll is just completing, and only the poll's next completion shows that
 // the poll still exists. Left alone, the poll would keep the file open for ever.
-static void end_or_arm_again(struct uring *uring, struct loop *loop, uint64_t key, bool goes_on)
+static void end_or_arm_again(struct uring *uring, struct poller *poller, uint64_t key, bool goes_on)
 {
-    struct loop_wait *wait = armed_wait(loop, key);
+    struct loop_wait *wait = armed_wait(poller, key);
     if (wait && !goes_on) arm(uring, wait, wait);
     if (!wait && goes_on) remove_poll(uring, key);
 }
 
-static void take_completion(struct uring *uring, struct loop *loop, const struct io_uring_cqe *cqe)
+static void take_completion(struct uring *uring, struct poller *poller, const struct io_uring_cqe *cqe)
 {
     uint64_t key = cqe->user_data;
     if (cqe->res < 0) {
-        if (cqe->res != -ECANCELED) loop_wait_ready(loop, key, 0, -cqe->res);
+        if (cqe->res != -ECANCELED) poller_wait_ready(poller, key, 0, -cqe->res);
         return;
     }
     short revents = (short)cqe->res;
     if (revents & POLLRDHUP) revents |= POLLIN;
-    if (revents & POLLPRI) revents = confirm_urgent(loop, key, revents);
-    bool taken = loop_wait_ready(loop, key, revents, 0), goes_on = cqe->flags & IORING_CQE_F_MORE;
-    if (goes_on || !taken) end_or_arm_again(uring, loop, key, goes_on);
+    if (revents & POLLPRI) revents = confirm_urgent(poller, key, revents);
+    bool taken = poller_wait_ready(poller, key, revents, 0), goes_on = cqe->flags & IORING_CQE_F_MORE;
+    if (goes_on || !taken) end_or_arm_again(uring, poller, key, goes_on);
 }
 
-static int collect(void *state, struct loop *loop)
+static int collect(void *state, struct poller *poller)
 {
     struct uring *uring = state;
     struct io_uring_cqe *cqe;
@@ -243,13 +263,13 @@ static int collect(void *state, struct loop *loop)
             timerfd_forget(&uring->timer);
         } else if (key == WAKEUP_KEY) {
             uring->rearm_wakeup = true;
-            loop_signalled(loop);
+            poller_signalled(poller);
             found++;
         } else if (key & REMOVAL) {
             // The poll was completing just then, and may wait again without a completion.
             if (cqe->res == -EALREADY) remove_poll(uring, key & ~REMOVAL);
         } else {
-            take_completion(uring, loop, cqe);
+            take_completion(uring, poller, cqe);
             found++;
         }
     }
@@ -257,6 +277,7 @@ static int collect(void *state, struct loop *loop)
     return found;
 }
 
-const struct backend backend_uring = {"uring", probe, open_uring, close_uring, arm, disarm, NULL, wait_uring, collect};
+const struct backend backend_uring = {"uring", probe,   open_uring, close_uring, arm,
+                                      disarm,  closing, wait_uring, collect};
 
 #endif

@@ -1,5 +1,6 @@
 #include "loop/wait.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { CHUNK = 128 };
@@ -25,7 +26,7 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
     HEDDLE_ASSERT(wait->state == WAIT_FREE && wait->timer.place == 0 && !wait->armed);
     slab->free = wait->next;
     wait->fiber = 0;
-    wait->exception = wait->blocker = 0;
+    wait->exception = wait->blocker = wait->value = 0;
     wait->owner = NULL;
     wait->prev = wait->next = wait->fd_prev = wait->fd_next = NULL;
     wait->descriptor = -1;
@@ -75,4 +76,10 @@ void wait_slab_free(struct wait_slab *slab)
         xfree(slab->chunks[c]);
     xfree(slab->chunks);
     memset(slab, 0, sizeof(*slab));
+}
+
+void wait_raise_error(int error, const char *doing)
+{
+    if (error == ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
+    rb_syserr_fail(error, doing);
 }

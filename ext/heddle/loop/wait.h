@@ -41,8 +41,9 @@ struct loop_wait {
         struct loop_wait *parent; // of a WAIT_MEMBER
     };
     VALUE exception;                     // raised in the fiber when it wakes, unless the wait has completed; or 0
+    VALUE value;                         // from loop_resume; or 0
     struct wait_owner *owner;            // where an expiry or a cancellation is raised
-    struct loop_wait *prev, *next;       // ready queue; `next` alone: free list, idle carriers
+    struct loop_wait *prev, *next;       // a wait_list; `next` alone: free list, idle carriers
     struct loop_wait *fd_prev, *fd_next; // the other waits for this descriptor
     uint32_t index;
     uint32_t generation;
@@ -66,6 +67,31 @@ struct loop_wait {
 static inline uint64_t wait_key(const struct loop_wait *wait)
 {
     return (uint64_t)wait->generation << 32 | wait->index;
+}
+
+// Raises the errno of a wait as Ruby does for a waiting thread. `doing` describes the operation in the message.
+RBIMPL_ATTR_NORETURN()
+void wait_raise_error(int error, const char *doing);
+
+// Records in order, linked by prev and next. A record is in one list at most.
+struct wait_list {
+    struct loop_wait *head, *tail;
+};
+
+// `before`: the record of the list that comes behind the new one; or NULL, which appends.
+static inline void wait_list_insert(struct wait_list *list, struct loop_wait *wait, struct loop_wait *before)
+{
+    wait->next = before;
+    wait->prev = before ? before->prev : list->tail;
+    *(wait->prev ? &wait->prev->next : &list->head) = wait;
+    *(before ? &before->prev : &list->tail) = wait;
+}
+
+static inline void wait_list_remove(struct wait_list *list, struct loop_wait *wait)
+{
+    *(wait->prev ? &wait->prev->next : &list->head) = wait->next;
+    *(wait->next ? &wait->next->prev : &list->tail) = wait->prev;
+    wait->next = wait->prev = NULL;
 }
 
 struct wait_slab {

@@ -192,8 +192,8 @@ static VALUE send_execute_body(struct db_exchange *exchange)
     exchange->unsent = true;
     Check_Type(arguments, T_ARRAY);
     if (RARRAY_LEN(arguments) != statement->parameters)
-        rb_raise(rb_eArgError, "the statement has %u parameters, but %ld arguments were given", statement->parameters,
-                 RARRAY_LEN(arguments));
+        rb_raise(rb_eArgError, "wrong number of values for the statement (given %ld, expected %u)",
+                 RARRAY_LEN(arguments), statement->parameters);
     build(exchange, statement->id, exchange->number);
     mysql_request_built(link);
     RB_GC_GUARD(prepared);

@@ -201,7 +201,7 @@ static void refuse(VALUE value)
                  "an Array cannot be bound to one parameter: write one ? for each of its values, as in (?, ?, ?), "
                  "and pass them with a *: query(sql, *values)");
     rb_raise(rb_eTypeError,
-             "a %" PRIsVALUE
+             "a value of the class %" PRIsVALUE
              " cannot be bound to a parameter: pass a String, a number, true, false, nil, a Date, a Time, "
              "a BigDecimal or a Heddle::DB::Duration",
              rb_obj_class(value));

@@ -5,6 +5,7 @@
 #include <ruby.h>
 
 void Init_heddle_connect(void);
+void Init_heddle_connect_filter(void);
 void Init_heddle_names(void);
 
 #endif

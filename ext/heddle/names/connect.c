@@ -1,6 +1,7 @@
 #include "names/connect.h"
 
 #include "names/bindings.h"
+#include "names/connect_filter.h"
 #include "names/connect_race.h"
 #include "names/names.h"
 #include "os/socket_object.h"
@@ -26,6 +27,7 @@ struct connecting {
     struct loop *loop; // NULL in a plain thread
     VALUE klass;       // class of the socket to make
     VALUE host, port, local_host, local_port;
+    VALUE refusal; // the first Heddle::ConnectRefused, or nil
     VALUE connect_timeout, resolv_timeout, open_timeout; // seconds or nil
     struct addresses *local;
     uint16_t port_number;
@@ -101,6 +103,7 @@ static bool take_host(const struct connecting *call)
 static bool take(struct connecting *call, int argc, const VALUE *argv, VALUE klass)
 {
     call->klass = klass;
+    call->refusal = Qnil;
     call->local_host = call->local_port = call->connect_timeout = call->resolv_timeout = call->open_timeout = Qnil;
     if (knows_fast_fallback && !RTEST(rb_funcall(cSocket, id_tcp_fast_fallback, 0)) &&
         !(rb_keyword_given_p() && RTEST(rb_hash_lookup(argv[argc - 1], ID2SYM(id_fast_fallback)))))
@@ -111,7 +114,9 @@ static bool take(struct connecting *call, int argc, const VALUE *argv, VALUE kla
     call->port = argv[1];
     if (argc > 2) call->local_host = argv[2];
     if (argc > 3) call->local_port = argv[3];
-    return take_host(call) && take_port(call);
+    if (!take_host(call) || !take_port(call)) return false;
+    call->host = rb_str_new_frozen(call->host); // what is looked up is what the filters see
+    return true;
 }
 
 void connect_claim_next(bool claimed)
@@ -133,14 +138,18 @@ static VALUE claim_next(VALUE self)
     return self;
 }
 
-// Returns whether Heddle can wait for this call: in a fiber of ours, or in a plain thread that has a deadline or whose
-// caller has claimed the call.
+// Returns whether Heddle can wait for this call: in a fiber of ours, or in a plain thread that has a deadline or a
+// filter for connects, or whose caller has claimed the call.
 static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
     struct place place = place_of_fiber();
     call->loop = place.loop;
-    if (!call->loop) return NIL_P(place.scheduler) && (deadline_in_force() != DEADLINE_NEVER || was_claimed());
+    if (!call->loop) {
+        if (!NIL_P(place.scheduler)) return false;
+        if (deadline_in_force() != DEADLINE_NEVER || was_claimed()) return true;
+        return connect_filter_asks() && connect_filter_main_ractor();
+    }
     loop_enter(call->loop);
     return true;
 }
@@ -183,6 +192,7 @@ RBIMPL_ATTR_NORETURN()
 static void raise_failure(const struct connecting *call)
 {
     const struct connect_race *race = call->race;
+    if (race->failure == RACE_REFUSED) rb_exc_raise(call->refusal);
     if (race->failure == RACE_LOOKUP) raise_lookup_error(call, race->error, race->system_error);
     VALUE kind = race->failure == RACE_CALL ? sym_call : race->failure == RACE_TIMEOUT ? sym_timeout : sym_no_local;
     bool local = race->call && strcmp(race->call, "bind(2)") == 0;
@@ -197,6 +207,14 @@ static void raise_failure(const struct connecting *call)
     rb_exc_raise(rb_funcallv(mConnect, id_failure, 8, arguments));
 }
 
+static bool allows(void *caller, const struct socket_address *address, int64_t span)
+{
+    struct connecting *call = caller;
+    VALUE refusal = connect_filter_refusal(&address->any, address->length, call->host, span);
+    if (NIL_P(call->refusal)) call->refusal = refusal;
+    return NIL_P(refusal);
+}
+
 static VALUE connect_body(VALUE argument)
 {
     struct connecting *call = (struct connecting *)argument;
@@ -204,6 +222,8 @@ static VALUE connect_body(VALUE argument)
     if (!race) rb_memerror();
     race->descriptor = -1;
     race->waiter.loop = call->loop;
+    race->allows = allows;
+    race->caller = call;
     race->port = call->port_number;
     race->connect_span = deadline_span(NIL_P(call->open_timeout) ? call->connect_timeout : call->open_timeout);
     race->resolve_span = NIL_P(call->open_timeout) ? deadline_span(call->resolv_timeout) : DEADLINE_NEVER;
@@ -269,13 +289,21 @@ static bool plain(VALUE klass)
     return RTEST(rb_funcall(mConnect, id_plain_p, 1, klass));
 }
 
+// Socket.tcp in Ruby ends at the first address that a filter refuses.
+static VALUE tcp_as_ruby_does(int argc, VALUE *argv, VALUE klass)
+{
+    if (!connect_filter_asks() || !rb_respond_to(klass, id_kept_tcp))
+        return as_ruby_does(argc, argv, klass, id_kept_tcp);
+    return yield_or_return(connect_filter_tcp(argc, argv, klass, id_kept_tcp));
+}
+
 // A connect that its caller has claimed, under a foreign scheduler, which Ruby's own methods do not ask: a separate
 // thread waits.
 static VALUE connect_in_thread(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
 {
     bool foreign = enabled && !NIL_P(rb_fiber_scheduler_current()) && !rb_block_given_p();
     if (!foreign || !was_claimed() || !take(call, argc, argv, klass) || (method == id_open && !plain(klass)))
-        return as_ruby_does(argc, argv, klass, kept);
+        return method == id_tcp ? tcp_as_ruby_does(argc, argv, klass) : as_ruby_does(argc, argv, klass, kept);
     VALUE arguments = rb_ary_new_from_args(2, klass, ID2SYM(method));
     rb_ary_cat(arguments, argv, argc);
     VALUE socket = rb_funcallv_kw(mConnect, id_in_a_thread, argc + 2, RARRAY_CONST_PTR(arguments),
@@ -314,7 +342,7 @@ static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
     struct connecting call = {.race = NULL};
     if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_tcp, id_kept_tcp);
     if (!take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
-        return as_ruby_does(argc, argv, klass, id_kept_tcp);
+        return tcp_as_ruby_does(argc, argv, klass);
     return yield_or_return(connect_to(&call));
 }
 

@@ -142,19 +142,30 @@ static int64_t attempt_delay(const struct connect_race *race, deadline_t now)
     return share > ATTEMPT_DELAY ? ATTEMPT_DELAY : share < SHORTEST_DELAY ? SHORTEST_DELAY : share;
 }
 
-static void start_attempt(struct connect_race *race, deadline_t now)
+static int64_t span_until(deadline_t until, deadline_t now)
+{
+    return until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
+}
+
+static void start_attempt(struct connect_race *race, deadline_t *clock)
 {
     struct socket_address address = *next_address(race);
     int family = address.any.sa_family;
     address_set_port(&address, race->port);
+    if (race->resolve_span != DEADLINE_NEVER && race->connect_until == DEADLINE_NEVER)
+        race->connect_until = deadline_after(*clock, race->connect_span);
+    bool allowed = race->allows(race->caller, &address, span_until(race->connect_until, *clock));
+    deadline_t now = *clock = deadline_now(); // a filter may have waited
+    if (!allowed) {
+        if (race->failure == RACE_LOOKUP) race->failure = RACE_REFUSED;
+        return;
+    }
     const struct socket_address *local = NULL;
     if (race->local && !(local = local_address(race, family))) {
         if (race->attempts == 0) race->failure = RACE_NO_LOCAL;
         return;
     }
     race->attempts++;
-    if (race->resolve_span != DEADLINE_NEVER && race->connect_until == DEADLINE_NEVER)
-        race->connect_until = deadline_after(now, race->connect_span);
     int descriptor = new_socket(race, family);
     if (descriptor < 0) {
         fail(race, "socket(2)", &address, errno);
@@ -225,8 +236,7 @@ static void wait_for_next(struct connect_race *race, deadline_t now)
         lookups[i] = race->sources[i].ended ? NULL : race->sources[i].lookup;
     for (size_t i = 0; i < race->in_flight_count; i++)
         race->polled[i] = (struct pollfd){.fd = race->in_flight[i].descriptor, .events = POLLOUT};
-    int64_t span = until == DEADLINE_NEVER ? DEADLINE_NEVER : until > now ? until - now : 0;
-    lookup_wait_any(&race->waiter, race->polled, race->in_flight_count, span, lookups);
+    lookup_wait_any(&race->waiter, race->polled, race->in_flight_count, span_until(until, now), lookups);
     harvest(race);
 }
 
@@ -253,10 +263,13 @@ static bool run(struct connect_race *race)
             }
         }
         while (race->descriptor < 0 && may_start(race, now))
-            start_attempt(race, now);
+            start_attempt(race, &now);
         if (race->descriptor < 0 && look(race) && race->descriptor < 0) continue;
         if (race->descriptor >= 0) return true;
-        if (!looking_up(race) && addresses_left(race) == 0 && race->in_flight_count == 0) return false;
+        if (!looking_up(race) && addresses_left(race) == 0 && race->in_flight_count == 0) {
+            if (race->failure == RACE_REFUSED && now >= race->connect_until) race->failure = RACE_TIMEOUT;
+            return false;
+        }
         if (now >= race->connect_until) {
             race->failure = RACE_TIMEOUT;
             return false;

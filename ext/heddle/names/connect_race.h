@@ -10,6 +10,7 @@ enum race_failure {
     RACE_CALL,     // `error` is the errno of `call` for `address`
     RACE_TIMEOUT,  // the spans below are over
     RACE_NO_LOCAL, // no local address has a family that the host has
+    RACE_REFUSED,  // `allows` returned false for each address that there was
 };
 
 enum { RACE_IN_FLIGHT = 32 }; // most connects at once
@@ -23,6 +24,10 @@ struct connect_race {
     int64_t resolve_span;
     int64_t connect_span;
     struct lookup_wait waiter;
+    // Returns whether the address may be connected to; false also if it takes longer than the span. Called immediately
+    // before the connect; may run other fibers, and raise.
+    bool (*allows)(void *caller, const struct socket_address *address, int64_t span);
+    void *caller;
 
     // Output.
     int descriptor; // the connection; -1 once it is taken

@@ -13,7 +13,7 @@ void lookup_wait_submit(struct lookup_wait *waiter, struct lookup *lookup)
         if (!waiter->own) rb_sys_fail("heddle: cannot make a file descriptor to wait for a name");
         atomic_store(&waiter->own->sleeping, true); // every note must signal
     }
-    lookup_submit(lookup, waiter->loop ? waiter->loop->wakeup : waiter->own, 0);
+    lookup_submit(lookup, waiter->loop ? waiter->loop->poller.wakeup : waiter->own, 0);
 }
 
 // ---- in a loop
@@ -40,7 +40,7 @@ static void wait_in_loop(struct lookup_wait *waiter, struct pollfd *descriptors,
     // The loop has already taken the note of an answer that came while other fibers ran: no other note would come.
     if (answered(lookups)) return;
     int found = loop_wait_any_or_note(waiter->loop, descriptors, count, span, expect_all, lookups);
-    if (found < 0) loop_raise_wait_error(-found, "waiting for a connection");
+    if (found < 0) wait_raise_error(-found, "waiting for a connection");
 }
 
 // ---- in a thread

@@ -4,6 +4,7 @@
 
 #include "gvl.h"
 #include "names/connect.h"
+#include "names/connect_filter.h"
 #include "net_http/net_http_wait.h"
 #include "os/socket_object.h"
 #include "portable.h"
@@ -82,14 +83,15 @@ static VALUE connect_end(VALUE argument)
 }
 
 // Library.connect(class, address, port, seconds): returns a connected socket with TCP_NODELAY; false when the time is
-// over; the errno of a failed wait; nil for any other failure, which Ruby's own methods then retry and report.
+// over; the errno of a failed wait; nil for any other failure, which Ruby's own methods then retry and report. Also nil
+// if a filter for connects must be asked, which those methods do.
 static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
 {
     (void)self;
     if (!RB_TYPE_P(address, T_STRING) || !FIXNUM_P(port) || FIX2LONG(port) < 0 || FIX2LONG(port) > 65535) return Qnil;
     struct connecting connecting = {.klass = klass, .socket = Qnil, .descriptor = -1, .span = deadline_span(seconds)};
     connecting.length = numeric(StringValueCStr(address), FIX2INT(port), &connecting.address);
-    if (!connecting.length) return Qnil;
+    if (!connecting.length || connect_filter_asks()) return Qnil;
     return rb_ensure(connect_body, (VALUE)&connecting, connect_end, (VALUE)&connecting);
 }
 

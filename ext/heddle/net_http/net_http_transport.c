@@ -3,6 +3,7 @@
 #include "net_http/net_http_methods.h"
 
 #include "deadline.h"
+#include "net_http/net_http_kept.h"
 
 #include <ruby/encoding.h>
 
@@ -73,6 +74,7 @@ static void supply_host(const struct net_http_library *library, VALUE self, VALU
 // releasing the GVL and without consuming bytes.
 static VALUE begin_transport(VALUE self, VALUE request)
 {
+    if (!RTEST(rb_attr_get(self, iv_transporting))) net_http_kept_begun_elsewhere(self);
     VALUE socket = rb_attr_get(self, iv_socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);

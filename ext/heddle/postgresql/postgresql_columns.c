@@ -1,13 +1,14 @@
 // Columns of a result.
 #include "postgresql/postgresql_link.h"
 
+#include <string.h>
+
 VALUE postgresql_cColumns;
 
 static void mark(void *pointer)
 {
     const struct postgresql_columns *columns = pointer;
     rb_gc_mark(columns->names);
-    rb_gc_mark(columns->described);
     rb_gc_mark(columns->types);
     for (uint32_t i = 0; i < columns->count; i++) {
         rb_gc_mark(columns->columns[i].type.extra);
@@ -15,14 +16,15 @@ static void mark(void *pointer)
     }
 }
 
-static size_t columns_size(uint32_t count)
+static size_t columns_size(uint32_t count, size_t length)
 {
-    return sizeof(struct postgresql_columns) + count * sizeof(struct postgresql_column);
+    return sizeof(struct postgresql_columns) + count * sizeof(struct postgresql_column) + length;
 }
 
 static size_t memsize(const void *pointer)
 {
-    return columns_size(((const struct postgresql_columns *)pointer)->count);
+    const struct postgresql_columns *columns = pointer;
+    return columns_size(columns->count, columns->length);
 }
 
 static const rb_data_type_t columns_type = {
@@ -56,14 +58,17 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
     struct pg_columns described;
     if (!pg_columns_begin(message.p, message.end, &described))
         db_link_violated(&link->base, "sent a malformed description");
-    VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, columns_size(described.count), &columns_type);
+    size_t length = (size_t)(message.end - message.p);
+    size_t size = columns_size(described.count, length);
+    VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, size, &columns_type);
     struct postgresql_columns *columns = RTYPEDDATA_DATA(self);
-    columns->names = columns->described = Qnil;
+    columns->names = Qnil;
     columns->types = link->types;
     for (uint32_t i = 0; i < described.count; i++)
         columns->columns[i].type.extra = columns->columns[i].type.convert = Qnil;
     columns->count = described.count;
-    columns->described = rb_str_new((const char *)message.p, message.end - message.p);
+    columns->length = length;
+    memcpy(columns->columns + columns->count, message.p, length);
     struct pg_column column;
     while (pg_columns_next(&described, &column)) {
         columns->columns[described.index - 1].oid = column.type;
@@ -73,12 +78,12 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
     return self;
 }
 
-// Begins to read the description that the columns were made from. Its String has to live as long as it is read.
+// Begins to read the description that the columns were made from.
 static struct pg_columns describe(const struct postgresql_columns *columns)
 {
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(columns->described);
+    const uint8_t *p = (const uint8_t *)(columns->columns + columns->count);
     struct pg_columns described;
-    if (!pg_columns_begin(p, p + RSTRING_LEN(columns->described), &described))
+    if (!pg_columns_begin(p, p + columns->length, &described))
         rb_bug("a description was well formed, and is not any more");
     return described;
 }
@@ -95,6 +100,17 @@ static VALUE descriptions(VALUE self)
                           INT2FIX(column.attribute),    INT2FIX(column.type_size), INT2NUM(column.modifier)};
         rb_ary_push(array, rb_ary_new_from_values(6, fields));
     }
+    RB_GC_GUARD(self);
+    return array;
+}
+
+/* @api private columns.types -> Array of Integer. OIDs of the columns' types. */
+static VALUE types(VALUE self)
+{
+    const struct postgresql_columns *columns = postgresql_columns_of(self);
+    VALUE array = rb_ary_new_capa((long)columns->count);
+    for (uint32_t i = 0; i < columns->count; i++)
+        rb_ary_push(array, UINT2NUM(columns->columns[i].oid));
     RB_GC_GUARD(self);
     return array;
 }
@@ -139,6 +155,7 @@ void postgresql_columns_init(void)
     rb_undef_alloc_func(postgresql_cColumns);
     rb_define_method(postgresql_cColumns, "names", names, 0);
     rb_define_method(postgresql_cColumns, "descriptions", descriptions, 0);
+    rb_define_method(postgresql_cColumns, "types", types, 0);
     rb_define_method(postgresql_cColumns, "type_symbols", type_symbols, 0);
     rb_define_method(postgresql_cColumns, "size", size, 0);
 }

@@ -141,7 +141,9 @@ static VALUE wait_for_more(VALUE self, VALUE seconds)
 static void check_count(uint32_t parameters, size_t arguments)
 {
     if (arguments == parameters) return;
-    rb_raise(rb_eArgError, "the statement has %u parameters, and there are %zu arguments", parameters, arguments);
+    rb_raise(rb_eArgError,
+             "wrong number of values for the statement (given %zu, expected %u); an operator's ? is written ??",
+             arguments, parameters);
 }
 
 enum { UNNAMED = 0, EVERYTHING = 0 };
@@ -159,8 +161,8 @@ static void put_execution(struct postgresql_link *link, struct pg_span portal, u
 static VALUE make_ready(struct postgresql_link *link, VALUE sql, VALUE arguments, struct postgresql_arguments *ready)
 {
     uint32_t parameters;
-    sql = postgresql_native_sql(link, sql, &parameters);
     postgresql_arguments(link, arguments, ready);
+    sql = postgresql_native_sql(link, sql, &parameters); // behind Ruby code, which may change the caller's String
     check_count(parameters, ready->count);
     return sql;
 }
@@ -284,7 +286,7 @@ static VALUE run_keeping_body(struct db_exchange *exchange)
     exchange->unsent = true;
     struct postgresql_arguments ready;
     VALUE sql = make_ready(link, exchange->arguments[0], exchange->arguments[1], &ready);
-    VALUE prepared = postgresql_prepared_new(link, rb_obj_freeze(sql), ready.types, ready.count);
+    VALUE prepared = postgresql_prepared_new(link, rb_str_new_frozen(sql), ready.types, ready.count);
     put_prepare(link, prepared);
     put_run(link, prepared, &ready, false);
     exchange->unsent = false;
@@ -306,7 +308,7 @@ static VALUE prepare_body(struct db_exchange *exchange)
     exchange->unsent = true;
     uint32_t parameters;
     VALUE sql = postgresql_native_sql(link, exchange->arguments[0], &parameters);
-    VALUE prepared = postgresql_prepared_new(link, rb_obj_freeze(sql), NULL, 0);
+    VALUE prepared = postgresql_prepared_new(link, rb_str_new_frozen(sql), NULL, 0);
     put_prepare(link, prepared);
     postgresql_check(pg_put_sync(&link->request));
     exchange->unsent = false;

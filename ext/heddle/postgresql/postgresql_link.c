@@ -47,13 +47,14 @@ static void release(void *pointer)
     db_link_release(&link->base);
     xfree(link->request.at);
     xfree(link->row.at);
+    xfree(link->looked.at);
     xfree(link);
 }
 
 static size_t memsize(const void *pointer)
 {
     const struct postgresql_link *link = pointer;
-    return sizeof(*link) + link->request.capacity + link->row.capacity;
+    return sizeof(*link) + link->request.capacity + link->row.capacity + link->looked.capacity;
 }
 
 static const rb_data_type_t link_type = {
@@ -70,7 +71,7 @@ static VALUE allocate(VALUE klass)
     link->apart = link->notices = link->messages = link->settings = Qnil;
     link->unknown_types = link->waiting = link->wanted_texts = link->server_texts = Qnil;
     link->types = rb_hash_new();
-    link->request.grow = link->row.grow = postgresql_grow;
+    link->request.grow = link->row.grow = link->looked.grow = postgresql_grow;
     link->transaction = PG_IDLE;
     link->settings = rb_hash_new();
     db_link_init(&link->base);

@@ -13,6 +13,7 @@
 #include "postgresql/postgresql_types.h"
 #include "wire/wire_postgresql.h"
 #include "wire/wire_postgresql_requests.h"
+#include "wire/wire_postgresql_sql.h"
 
 #include <ruby/encoding.h>
 
@@ -45,9 +46,12 @@ struct postgresql_link {
     VALUE wanted_texts;  // Array of [OID, bytes] that the server is to be asked for; nil for none
     VALUE server_texts;  // Hash of [OID, bytes] => text
     struct pg_buffer request;
-    struct pg_buffer row; // a copy of a row, for values that Ruby code makes
-    uint32_t names;       // statements that were ever prepared
-    char tag[17];         // part of the names of statements, where other clients have the same session of the server
+    struct pg_buffer row;    // a copy of a row, for values that Ruby code makes
+    struct pg_buffer looked; // a copy of the text that was looked at last: a statement is looked at several times
+    struct pg_sql look;      // what it says
+    bool looked_backslashes; // as `backslashes` was then
+    uint32_t names;          // statements that were ever prepared
+    char tag[17];            // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
     bool noticing;    // notices are kept
     bool local;       // times are in the time zone of this process, not in UTC
@@ -114,12 +118,14 @@ struct pg_span postgresql_name_of(const struct postgresql_link *link, uint32_t i
 // ---- postgresql_parameters.c
 
 // Arguments made ready to be sent. Everything that runs Ruby code or raises happens in postgresql_arguments; after it
-// nothing of Ruby runs until the request is built.
+// nothing of Ruby runs until the request is built. Stays where it is: `types` may point into it.
+enum { POSTGRESQL_FEW = 16 };
 struct postgresql_arguments {
     VALUE values; // Array of Integer, Float, true, false, nil, String (text, or bytes of a bytea), [bytes]
-    VALUE holder; // keeps `types`
+    VALUE holder; // keeps `types` of more than a few arguments
     uint32_t *types;
     size_t count;
+    uint32_t few[POSTGRESQL_FEW];
 };
 void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct postgresql_arguments *ready);
 
@@ -140,11 +146,11 @@ struct postgresql_column {
 };
 
 struct postgresql_columns {
-    VALUE names;     // nil until asked for
-    VALUE described; // the RowDescription: few callers ask for more than the types
-    VALUE types;     // link->types
+    VALUE names; // nil until asked for
+    VALUE types; // link->types
     uint32_t count;
-    bool copies; // there are values that Ruby code makes
+    bool copies;   // there are values that Ruby code makes
+    size_t length; // of the RowDescription, which stands behind the columns: few callers ask for more than the types
     struct postgresql_column columns[];
 };
 
@@ -205,7 +211,8 @@ VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE 
 // A statement's text as a frozen String in UTF-8 or binary. Raises TypeError, EncodingError.
 VALUE postgresql_sql_string(VALUE sql);
 
-// The statement's text as the server has it, with $1 in place of ?, and how many parameters it has.
+// The statement's text as the server has it, with $1 in place of ?, and how many parameters it has. May return the
+// caller's own String: freeze a copy to keep it beyond the next call of Ruby code.
 VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
 
 // ---- postgresql_commands.c

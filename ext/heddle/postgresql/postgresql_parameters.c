@@ -84,7 +84,9 @@ void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct 
     long count = RARRAY_LEN(arguments);
     if (count > PG_PARAMETERS_MOST) postgresql_check(PG_TOO_MANY_PARAMETERS);
     ready->count = (size_t)count;
-    ready->types = rb_alloc_tmp_buffer(&ready->holder, (long)sizeof(uint32_t) * (count ? count : 1));
+    ready->holder = 0;
+    ready->types =
+        count <= POSTGRESQL_FEW ? ready->few : rb_alloc_tmp_buffer(&ready->holder, (long)sizeof(uint32_t) * count);
     ready->values = rb_ary_new_capa(count);
     for (long i = 0; i < count; i++) {
         VALUE value = ready_value(link, rb_ary_entry(arguments, i), i + 1, false, &ready->types[i]);
@@ -157,8 +159,8 @@ void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, st
 {
     const uint8_t results[] = {link->textual ? PG_TEXT : PG_BINARY};
     if (!types) types = ready->types;
-    VALUE values = ready->values, holder;
-    uint8_t *formats = rb_alloc_tmp_buffer(&holder, (long)ready->count + 1);
+    VALUE values = ready->values, holder = 0;
+    uint8_t *formats = ALLOCV_N(uint8_t, holder, ready->count + 1);
     for (size_t i = 0; i < ready->count; i++)
         formats[i] = (uint8_t)format_of(RARRAY_AREF(values, (long)i), ready->types[i]);
     struct pg_bind bind;
@@ -166,7 +168,7 @@ void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, st
     for (size_t i = 0; i < ready->count; i++)
         put_value(&bind, RARRAY_AREF(values, (long)i), types[i]);
     enum pg_written written = pg_bind_end(&bind, results, 1);
-    rb_free_tmp_buffer(&holder);
+    ALLOCV_END(holder);
     postgresql_check(written);
     RB_GC_GUARD(values);
 }

@@ -2,38 +2,52 @@
 // are.
 #include "postgresql/postgresql_link.h"
 
-#include "wire/wire_postgresql_sql.h"
-
 #include <string.h>
 
-VALUE postgresql_sql_string(VALUE sql)
+// In UTF-8 or binary; the caller's own String if it is that.
+static VALUE sql_text(VALUE sql)
 {
     VALUE string = rb_check_string_type(sql);
     if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL is a String, not %+" PRIsVALUE, sql);
-    rb_encoding *encoding = rb_enc_get(string);
-    if (encoding != rb_utf8_encoding() && encoding != rb_ascii8bit_encoding() &&
+    int encoding = rb_enc_get_index(string);
+    if (encoding != rb_utf8_encindex() && encoding != rb_ascii8bit_encindex() &&
         rb_enc_str_coderange(string) != ENC_CODERANGE_7BIT)
         string = rb_str_encode(string, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
-    return rb_str_new_frozen(string);
+    return string;
 }
 
-static VALUE textual_sql(VALUE sql, bool backslashes, uint32_t *parameters)
+VALUE postgresql_sql_string(VALUE sql)
 {
-    struct pg_sql parsed;
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), backslashes, &parsed);
-    *parameters = parsed.highest;
-    return sql;
+    return rb_str_new_frozen(sql_text(sql));
+}
+
+// What a text says, which sql_text has returned.
+static const struct pg_sql *look_at(struct postgresql_link *link, VALUE text)
+{
+    enum { LONGEST_KEPT = 16 << 10 };
+    struct pg_span span = postgresql_span_of(text);
+    struct pg_buffer *looked = &link->looked;
+    if (span.length && looked->length == span.length && link->looked_backslashes == link->backslashes &&
+        memcmp(looked->at, span.at, span.length) == 0)
+        return &link->look;
+    looked->length = 0;
+    pg_sql_analyse(span.at, span.at + span.length, link->backslashes, &link->look);
+    link->looked_backslashes = link->backslashes;
+    if (span.length <= LONGEST_KEPT) postgresql_check(pg_put_bytes(looked, span.at, span.length));
+    RB_GC_GUARD(text);
+    return &link->look;
 }
 
 VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters)
 {
-    sql = postgresql_sql_string(sql);
-    if (link->textual) return textual_sql(sql, link->backslashes, parameters);
+    sql = sql_text(sql);
+    const struct pg_sql *look = look_at(link, sql);
+    *parameters = look->highest;
+    if (link->textual || look->native || !(look->questions || look->escapes)) return sql;
     struct pg_sql_rewriting rewriting = {.backslashes = link->backslashes};
     size_t begin = link->request.length;
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    postgresql_check(pg_sql_rewrite(&link->request, p, p + RSTRING_LEN(sql), &rewriting));
+    struct pg_span span = postgresql_span_of(sql);
+    postgresql_check(pg_sql_rewrite(&link->request, span.at, span.at + span.length, &rewriting));
     VALUE text = rb_utf8_str_new((const char *)link->request.at + begin, (long)(link->request.length - begin));
     link->request.length = begin;
     *parameters = rewriting.parameters;
@@ -85,48 +99,28 @@ static enum kind kind_for(enum pg_sql_kind kind)
  * at least :session: they cannot be prepared. */
 static VALUE kind_of(VALUE self, VALUE sql)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
-    sql = postgresql_sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql_scan scan;
-    struct pg_sql_statement statement;
-    enum kind kind = KINDS;
-    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes); pg_sql_next_statement(&scan, &statement);) {
-        enum kind one = kind_for(statement.kind);
-        if (statement.session && one < SESSION) one = SESSION;
-        if (kind == KINDS) {
-            kind = one;
-            continue;
-        }
-        if (kind < SESSION) kind = SESSION;
+    const struct pg_sql *look = look_at(postgresql_link_of(self), sql_text(sql));
+    enum kind kind = look->session || look->statements != 1 ? SESSION : PLAIN;
+    uint64_t kinds = look->kinds;
+    for (int bit = 0; kinds; bit++, kinds >>= 1) {
+        if (!(kinds & 1)) continue;
+        enum kind one = kind_for((enum pg_sql_kind)bit);
         if (kind < one) kind = one;
     }
-    RB_GC_GUARD(sql);
-    return kind_symbols[kind == KINDS ? kind_for(PG_SQL_ANYTHING) : kind];
+    return kind_symbols[kind];
 }
 
 /* @api private link.statements(sql) -> Integer */
 static VALUE statements(VALUE self, VALUE sql)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
-    sql = postgresql_sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql parsed;
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), backslashes, &parsed);
-    RB_GC_GUARD(sql);
-    return UINT2NUM(parsed.statements);
+    return UINT2NUM(look_at(postgresql_link_of(self), sql_text(sql))->statements);
 }
 
 /* @api private link.select?(sql) -> true or false: whether a cursor can be declared for it */
 static VALUE select_p(VALUE self, VALUE sql)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
-    sql = postgresql_sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    struct pg_sql parsed;
-    pg_sql_analyse(p, p + RSTRING_LEN(sql), backslashes, &parsed);
-    RB_GC_GUARD(sql);
-    return parsed.kind == PG_SQL_SELECT && parsed.statements == 1 ? Qtrue : Qfalse;
+    const struct pg_sql *look = look_at(postgresql_link_of(self), sql_text(sql));
+    return look->kind == PG_SQL_SELECT && look->statements == 1 ? Qtrue : Qfalse;
 }
 
 // ---- placeholders
@@ -144,17 +138,15 @@ static long characters(const uint8_t *p, const uint8_t *end)
  * got, as one in `sql`: a ? became $1, ?? became ?. */
 static VALUE position(VALUE self, VALUE sql, VALUE place)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
+    struct postgresql_link *link = postgresql_link_of(self);
     StringValue(sql);
     long wanted = NUM2LONG(place) - 1, longer = 0;
     const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql);
-    struct pg_sql parsed;
-    pg_sql_analyse(start, end, backslashes, &parsed);
-    if (parsed.native) return place;
+    if (look_at(link, sql)->native) return place;
     struct pg_sql_scan scan;
     const uint8_t *counted = start;
     long here = 0; // characters up to there
-    pg_sql_begin(&scan, start, end, backslashes);
+    pg_sql_begin(&scan, start, end, link->backslashes);
     for (enum pg_sql_token token; (token = pg_sql_next(&scan)) != PG_SQL_END;) {
         if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION) continue;
         long length = 1;

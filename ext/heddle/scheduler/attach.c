@@ -81,7 +81,7 @@ static VALUE attached_end(VALUE argument)
 {
     const struct attachment *attachment = (struct attachment *)argument;
     VALUE scheduler = attachment->scheduler;
-    if (attachment->thread_dies && loop_of(scheduler)->backend_state) {
+    if (attachment->thread_dies && loop_of(scheduler)->poller.backend_state) {
         rb_ensure(closing_cancel, scheduler, detach, scheduler);
     } else {
         detach(scheduler);

@@ -20,7 +20,7 @@ static short poll_events(VALUE events)
 
 static VALUE io_error_or(int result)
 {
-    if (result < 0) loop_raise_wait_error(-result, "waiting for an IO");
+    if (result < 0) wait_raise_error(-result, "waiting for an IO");
     return result ? INT2NUM(result) : Qfalse;
 }
 
@@ -29,7 +29,8 @@ static VALUE io_error_or(int result)
  *
  * Parks the fiber until +io+ is ready for one of +events+ (IO::READABLE | IO::WRITABLE | IO::PRIORITY). Returns the
  * ready events, or false when +timeout+ seconds are over. A timeout of zero asks for the current state. With nil the
- * io's own timeout applies (IO#timeout), as without a scheduler; before Ruby 3.4 that raises IO::TimeoutError.
+ * io's own timeout applies (IO#timeout), as without a scheduler; before Ruby 3.4, and in a task of Async's, that raises
+ * IO::TimeoutError.
  *
  * Raises IOError for a closed +io+, SystemCallError for a descriptor that the system cannot wait for.
  */
@@ -41,7 +42,9 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
     VALUE own = NIL_P(timeout) ? shim_timeout(argv[0]) : Qnil;
     int64_t span = deadline_span(NIL_P(own) ? timeout : own);
     int result = loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), span);
-    return result == 0 && !NIL_P(own) ? shim_answer_timeout() : io_error_or(result);
+    if (result || NIL_P(own)) return io_error_or(result);
+    if (loop->owner != loop->root && is_guest(task_of_owner(loop->owner))) shim_raise_timeout();
+    return shim_answer_timeout();
 }
 
 // ---- io_read, io_write: (io, buffer, length) in 3.1, (io, buffer, length, offset) from 3.2 to 4.0. `length` is the
@@ -108,7 +111,7 @@ static ssize_t read_into(const struct transfer *transfer, int descriptor, size_t
     if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
     if (!is_socket(transfer)) return io_read(descriptor, (char *)base + offset, size - offset);
     ssize_t count = io_receive(descriptor, (char *)base + offset, size - offset);
-    loop_note_drained(transfer->loop, descriptor, count > 0 && (size_t)count < size - offset);
+    poller_note_drained(&transfer->loop->poller, descriptor, count > 0 && (size_t)count < size - offset);
     return count;
 }
 
@@ -127,7 +130,8 @@ static ssize_t write_from(const struct transfer *transfer, int descriptor, size_
 static VALUE transfer_bytes(struct transfer transfer, move step, short events)
 {
     bool waits = waits_here(&transfer, events);
-    bool wait_first = waits && events == POLLIN && loop_drained(transfer.loop, rb_io_descriptor(transfer.io));
+    bool wait_first =
+        waits && events == POLLIN && poller_drained(&transfer.loop->poller, rb_io_descriptor(transfer.io));
     size_t moved = 0;
     loop_admit(transfer.loop, rb_io_descriptor(transfer.io));
     for (;;) {
@@ -140,7 +144,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         wait_first = false;
         if (count == -EAGAIN && waits) {
             int ready = wait_to_move(&transfer, descriptor, events);
-            if (ready == -ECANCELED) loop_raise_wait_error(ECANCELED, "waiting for an IO");
+            if (ready == -ECANCELED) wait_raise_error(ECANCELED, "waiting for an IO");
             if (ready < 0) return moved ? SIZET2NUM(moved) : INT2NUM(ready);
             continue;
         }
@@ -417,7 +421,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
         loop_use_budget(loop);
     } else {
         found = loop_wait_any(loop, asked, (size_t)count, span);
-        if (found < 0) loop_raise_wait_error(-found, "waiting for an IO");
+        if (found < 0) wait_raise_error(-found, "waiting for an IO");
     }
     if (found == 0 && !has_buffered) {
         ALLOCV_END(holder);

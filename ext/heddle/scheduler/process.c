@@ -1,5 +1,6 @@
 #include "scheduler/process.h"
 
+#include "os/pidfd.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
 #include "shims.h"
@@ -8,24 +9,9 @@
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifdef HEDDLE_HAS_PIDFD
-#include <sys/syscall.h>
-#endif
 
 static VALUE cStatus;
 static ID id_wait, id_value, id_kill, id_join, id_alive;
-
-// Returns -1 with errno if the kernel (< 5.3) or the build has no pidfd.
-static int open_pidfd(rb_pid_t pid)
-{
-#ifdef HEDDLE_HAS_PIDFD
-    return (int)syscall(SYS_pidfd_open, pid, 0); // close-on-exec by default
-#else
-    (void)pid;
-    errno = ENOSYS;
-    return -1;
-#endif
-}
 
 struct waiting {
     struct loop *loop;
@@ -88,9 +74,8 @@ VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
     // needs no wait.
     VALUE status = reap(pid, flags | WNOHANG);
     if (!NIL_P(status)) return status;
-    // A pidfd reports exits only, not stops (WUNTRACED) or continuations.
     if (pid > 0 && (flags & ~WNOHANG) == 0) {
-        waiting.descriptor = open_pidfd(pid);
+        waiting.descriptor = pidfd_of(pid);
         if (waiting.descriptor >= 0)
             return rb_ensure(wait_by_descriptor, (VALUE)&waiting, close_descriptor, (VALUE)&waiting);
         if (errno == ESRCH) return reap(pid, flags | WNOHANG); // raises ECHILD as Ruby does

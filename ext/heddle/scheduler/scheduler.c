@@ -33,8 +33,8 @@ static VALUE deadlock_error(struct loop *loop);
 static VALUE initialize(VALUE self)
 {
     struct loop *loop = loop_of(self);
-    if (loop->backend) rb_raise(rb_eArgError, "this scheduler is already initialized");
-    loop->backend = backend_choose();
+    if (loop->poller.backend) rb_raise(rb_eArgError, "this scheduler is already initialized");
+    loop->poller.backend = backend_choose();
     loop->deadlock_error = deadlock_error;
     socket_methods_define();
     return self;
@@ -48,7 +48,7 @@ static VALUE initialize(VALUE self)
 static VALUE backend(VALUE self)
 {
     struct loop *loop = loop_of(self);
-    return loop->backend ? rb_str_new_cstr(loop->backend->name) : Qnil;
+    return loop->poller.backend ? rb_str_new_cstr(loop->poller.backend->name) : Qnil;
 }
 
 /*
@@ -92,7 +92,7 @@ static VALUE close_scheduler(VALUE self)
         return Qnil;
     }
     if (loop->closed) return Qnil;
-    if (loop->fork_count == fork_count() && loop->backend_state) {
+    if (loop->fork_count == fork_count() && loop->poller.backend_state) {
         loop_enter(loop); // only the thread whose fibers wait may close the backend
         if (loop->owner->self)
             rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->owner->self);
@@ -272,7 +272,7 @@ static VALUE yield_turn(VALUE self)
  */
 static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 {
-    return loop_raise(loop_entered(self), target, exception) ? Qtrue : Qfalse;
+    return loop_raise(loop_entered(self), target, exception, false) ? Qtrue : Qfalse;
 }
 
 /*
@@ -344,17 +344,25 @@ static VALUE tasks(VALUE self)
 static VALUE compose_deadlock_error(VALUE self)
 {
     // No deadlock if another thread may unblock or start a fiber, or a deadline is to come, for which the helper raises
-    // here.
+    // here. A thread of Heddle's own that does neither says so by a thread variable.
     VALUE threads = rb_funcall(rb_cThread, rb_intern("list"), 0);
     VALUE helper = thread_scope_helper();
     long others = RARRAY_LEN(threads) - 1;
+    for (const struct task *task = tasks_of(self)->head; task; task = task->next) {
+        if (!NIL_P(task->guest)) return Qnil; // another library's task may wait for ever: that library's rules apply
+    }
     if (helper && RTEST(rb_ary_includes(threads, helper))) others--;
+    VALUE bystander = ID2SYM(rb_intern("heddle_wakes_nobody"));
+    for (long i = 0; i < RARRAY_LEN(threads); i++) {
+        if (RTEST(rb_funcall(RARRAY_AREF(threads, i), rb_intern("thread_variable_get"), 1, bystander))) others--;
+    }
     if (others > 0 || scope_timed(thread_scope_chain(rb_thread_current())) || trap_handlers_set()) return Qnil;
     return rb_funcall(heddle_module, rb_intern("deadlock_error"), 1, self);
 }
 
 static VALUE deadlock_error(struct loop *loop)
 {
+    if (guests_leave_root(loop)) return Qundef;
     int state = 0;
     VALUE error = rb_protect(compose_deadlock_error, loop->self, &state);
     if (!state) return error;
@@ -367,6 +375,48 @@ static VALUE deadlock_error(struct loop *loop)
     return Qnil;
 }
 
+void hooks_define(VALUE scheduler_class)
+{
+    rb_define_alloc_func(scheduler_class, task_loop_allocate);
+    rb_undef_method(scheduler_class, "initialize_copy");
+    rb_define_method(scheduler_class, "backend", backend, 0);
+    attach_define(scheduler_class);
+    rb_define_method(scheduler_class, "accept_posts", accept_posts, 0);
+    statistics_define(scheduler_class);
+    rb_define_method(scheduler_class, "tasks", tasks, 0);
+
+    rb_define_method(scheduler_class, "block", block, -1);
+    rb_define_method(scheduler_class, "unblock", unblock, 2);
+    rb_define_method(scheduler_class, "kernel_sleep", kernel_sleep, -1);
+    rb_define_method(scheduler_class, "process_wait", process_wait_hook, 2);
+    rb_define_method(scheduler_class, "address_resolve", address_resolve, 1);
+    rb_define_method(scheduler_class, "address_name", address_name, -1);
+    rb_define_method(scheduler_class, "fiber_interrupt", fiber_interrupt, 2);
+    rb_define_method(scheduler_class, "yield", yield_turn, 0);
+    rb_define_method(scheduler_class, "raise_in", raise_in, 2);
+    rb_define_method(scheduler_class, "kill", kill_fiber, 1);
+    rb_define_method(scheduler_class, "waits?", waits_p, 1);
+    rb_define_method(scheduler_class, "step_aside", step_out, 0);
+    rb_define_method(scheduler_class, "timeout_after", timeout_after, -1);
+    hooks_io_define(scheduler_class);
+}
+
+// For an object of another library's class.
+static VALUE start_loop(VALUE self)
+{
+    initialize(self);
+    VALUE klass = rb_obj_class(self);
+    if (equipped(klass)) loop_of(self)->plain_class = klass;
+    return self;
+}
+
+void lives_define(VALUE klass)
+{
+    rb_define_private_method(klass, "start_loop", start_loop, 0);
+    rb_define_private_method(klass, "close_loop", close_scheduler, 0);
+    rb_define_private_method(klass, "start_fiber", fiber, -1);
+}
+
 /*
  * Document-class: Heddle::Scheduler
  *
@@ -375,34 +425,16 @@ static VALUE deadlock_error(struct loop *loop)
  */
 void Init_heddle_scheduler(void)
 {
-    rb_define_alloc_func(heddle_cScheduler, task_loop_allocate);
-    rb_undef_method(heddle_cScheduler, "initialize_copy");
-
+    rb_include_module(heddle_cScheduler, heddle_mLoop);
+    rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Loop")));
+    hooks_define(heddle_cScheduler);
     rb_define_singleton_method(heddle_cScheduler, "backends", backends, 0);
     rb_define_method(heddle_cScheduler, "initialize", initialize, 0);
-    rb_define_method(heddle_cScheduler, "backend", backend, 0);
     rb_define_method(heddle_cScheduler, "close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);
-    attach_define(heddle_cScheduler);
-    rb_define_method(heddle_cScheduler, "accept_posts", accept_posts, 0);
     rb_define_method(heddle_cScheduler, "closed?", closed_p, 0);
-    statistics_define(heddle_cScheduler);
-    rb_define_method(heddle_cScheduler, "tasks", tasks, 0);
-
     rb_define_method(heddle_cScheduler, "fiber", fiber, -1);
-    rb_define_method(heddle_cScheduler, "block", block, -1);
-    rb_define_method(heddle_cScheduler, "unblock", unblock, 2);
-    rb_define_method(heddle_cScheduler, "kernel_sleep", kernel_sleep, -1);
-    rb_define_method(heddle_cScheduler, "process_wait", process_wait_hook, 2);
-    rb_define_method(heddle_cScheduler, "address_resolve", address_resolve, 1);
-    rb_define_method(heddle_cScheduler, "address_name", address_name, -1);
-    rb_define_method(heddle_cScheduler, "fiber_interrupt", fiber_interrupt, 2);
-    rb_define_method(heddle_cScheduler, "yield", yield_turn, 0);
-    rb_define_method(heddle_cScheduler, "raise_in", raise_in, 2);
-    rb_define_method(heddle_cScheduler, "kill", kill_fiber, 1);
-    rb_define_method(heddle_cScheduler, "waits?", waits_p, 1);
-    rb_define_method(heddle_cScheduler, "step_aside", step_out, 0);
-    rb_define_method(heddle_cScheduler, "timeout_after", timeout_after, -1);
-    hooks_io_define(heddle_cScheduler);
+    error_kept_define();
     io_close_define();
+    guests_define(heddle_cScheduler);
 }

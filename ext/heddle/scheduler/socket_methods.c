@@ -44,7 +44,7 @@ static void fail(VALUE self, int error, const char *function)
 static void await(struct loop *loop, VALUE self, int descriptor, short events, const char *function)
 {
     int ready = loop_wait_descriptor(loop, descriptor, events, DEADLINE_NEVER);
-    if (ready == -ECANCELED) loop_raise_wait_error(ECANCELED, function);
+    if (ready == -ECANCELED) wait_raise_error(ECANCELED, function);
     if (ready < 0) fail(self, -ready, function);
 }
 
@@ -52,7 +52,7 @@ static ssize_t receive_into(struct loop *loop, int descriptor, char *base, long 
 {
     loop->statistics.system_calls++;
     ssize_t count = io_receive(descriptor, base, (size_t)most);
-    loop_note_drained(loop, descriptor, count > 0 && count < most);
+    poller_note_drained(&loop->poller, descriptor, count > 0 && count < most);
     return count;
 }
 
@@ -82,7 +82,7 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
         return rb_call_super(argc, argv);
     loop_enter(loop);
     loop_admit(loop, descriptor);
-    bool wait_first = loop_drained(loop, descriptor);
+    bool wait_first = poller_drained(&loop->poller, descriptor);
     for (;;) {
         if (!wait_first) {
             ssize_t count;

@@ -30,7 +30,7 @@ static VALUE statistics(VALUE self)
     put(hash, "polls", counted->polls);
     put(hash, "empty_polls", counted->empty_polls);
     put(hash, "sleeps", counted->sleeps);
-    put(hash, "system_calls", counted->system_calls);
+    put(hash, "system_calls", counted->system_calls + loop->poller.system_calls);
     for (int kind = 0; kind < WAIT_KINDS; kind++) {
         if (kinds[kind]) put(waits, kinds[kind], counted->waits[kind]);
     }

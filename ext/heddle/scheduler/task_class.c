@@ -98,6 +98,24 @@ static VALUE cancel(VALUE self)
 }
 
 /*
+ * call-seq: task.interrupt(exception) -> task
+ *
+ * Like #cancel, but raises +exception+ (an Exception) instead of Heddle::Cancellation, and the task has not been
+ * cancelled thereby: code that rescues the exception goes on, and may be interrupted or cancelled again.
+ *
+ * Raises TypeError for an object that is not an exception.
+ *
+ * @api private
+ */
+static VALUE interrupt(VALUE self, VALUE exception)
+{
+    if (!RTEST(rb_obj_is_kind_of(exception, rb_eException)))
+        rb_raise(rb_eTypeError, "Heddle::Task#interrupt raises an exception, not %+" PRIsVALUE, exception);
+    task_interrupt(task_of(self), exception);
+    return self;
+}
+
+/*
  * call-seq: task.status -> Symbol
  *
  * +:queued+ (in a pool, not started yet), +:running+ (its code runs now), +:waiting+, +:completed+, +:failed+ or
@@ -132,10 +150,15 @@ static VALUE ended_p(VALUE self)
 
 /*
  * call-seq: task.name -> String or nil
+ *
+ * The name given to Heddle.spawn; for a task of Async's its annotation.
  */
 static VALUE name(VALUE self)
 {
-    return task_of(self)->name;
+    const struct task *task = task_of(self);
+    if (NIL_P(task->guest)) return task->name;
+    VALUE annotation = rb_funcall(task->guest, rb_intern("annotation"), 0);
+    return NIL_P(annotation) ? Qnil : rb_obj_as_string(annotation);
 }
 
 /*
@@ -179,8 +202,8 @@ static VALUE claimed_p(VALUE self)
  */
 static VALUE inspect(VALUE self)
 {
-    struct task *task = task_of(self);
-    VALUE quoted = NIL_P(task->name) ? rb_str_new_cstr("") : rb_sprintf(" %+" PRIsVALUE, task->name);
+    VALUE named = name(self);
+    VALUE quoted = NIL_P(named) ? rb_str_new_cstr("") : rb_sprintf(" %+" PRIsVALUE, named);
     return rb_sprintf("#<%" PRIsVALUE ":%p%" PRIsVALUE " %" PRIsVALUE ">", rb_obj_class(self), (void *)self, quoted,
                       rb_sym2str(status(self)));
 }
@@ -211,6 +234,7 @@ void Init_heddle_task_class(void)
     rb_define_method(heddle_cTask, "value", value, 0);
     rb_define_method(heddle_cTask, "wait", wait_for_task, -1);
     rb_define_method(heddle_cTask, "cancel", cancel, 0);
+    rb_define_method(heddle_cTask, "interrupt", interrupt, 1);
     rb_define_method(heddle_cTask, "status", status, 0);
     rb_define_method(heddle_cTask, "ended?", ended_p, 0);
     rb_define_method(heddle_cTask, "name", name, 0);

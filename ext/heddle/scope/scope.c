@@ -16,6 +16,7 @@ static void mark(void *pointer)
     rb_gc_mark(scope->self); // pins the scope: an exception's reference alone would let it move
     rb_gc_mark(scope->exception);
     rb_gc_mark(scope->message);
+    rb_gc_mark(scope->filter);
     rb_gc_mark(scope->sent);
     rb_gc_mark(scope->fiber);
     rb_gc_mark(scope->watcher);
@@ -94,7 +95,7 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
         VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
         scope->self = self;
     }
-    scope->exception = scope->message = scope->sent = scope->fiber = scope->watcher = Qnil;
+    scope->exception = scope->message = scope->filter = scope->sent = scope->fiber = scope->watcher = Qnil;
     scope->kind = (uint8_t)kind;
     scope->span = span;
     scope->at = DEADLINE_NEVER;
@@ -108,6 +109,7 @@ void scope_chain_mark(const struct scope_chain *chain)
     if (chain->thread) rb_gc_mark(chain->thread); // pins the thread that has the chain: its address is compared
     rb_gc_mark(chain->root);
     rb_gc_mark(chain->sent);
+    rb_gc_mark(chain->filters);
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer)
         rb_gc_mark(scope->self);
 }
@@ -240,6 +242,16 @@ void scope_close(struct scope *scope)
     if (chain->host->closed) chain->host->closed(scope, chain, uncovers);
 }
 
+void scope_move(struct scope *scope, deadline_t at)
+{
+    struct scope_chain *chain = scope->chain;
+    if (!chain || scope->expired) return;
+    if (chain->host->disarm) chain->host->disarm(scope);
+    scope->at = at;
+    sum_up_again(chain);
+    if (chain->host->moved) chain->host->moved(scope);
+}
+
 void scope_close_all(struct scope_chain *chain)
 {
     while (chain->innermost)
@@ -331,6 +343,35 @@ uint64_t scope_next_retry(uint64_t retry)
     static const uint64_t first = 1000000, last = 20000000;
     if (!retry) return first;
     return retry < last ? retry + retry / 2 : retry;
+}
+
+// ---- filters
+
+static bool filters_kept; // by a thread's chain, which may have no scopes
+
+VALUE scope_filters(const struct scope_chain *chain)
+{
+    VALUE filters = 0;
+    for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        if (scope->kind != SCOPE_FILTER || scope_suspended(scope)) continue;
+        if (!filters) filters = rb_ary_new();
+        rb_ary_push(filters, scope->filter);
+        if (!RTEST(scope->filter)) return filters;
+    }
+    if (!filters || !chain->filters) return filters ? filters : chain->filters;
+    return rb_ary_concat(filters, chain->filters);
+}
+
+VALUE scope_filters_in_force(void)
+{
+    const struct scope_chain *chain = filters_kept ? scope_chain_current() : chain_with_scopes();
+    return chain ? scope_filters(chain) : 0;
+}
+
+void scope_keep_filters(VALUE filters)
+{
+    scope_chain_current()->filters = filters;
+    filters_kept = true;
 }
 
 // ---- raising

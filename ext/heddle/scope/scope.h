@@ -1,5 +1,6 @@
 // Scopes: blocks of code with a time limit. Heddle.deadline, Heddle.shield, Timeout.timeout, and the deadline that a
-// task inherits. Scopes nest in a chain; each task and each thread has its own chain.
+// task inherits. Also blocks with a filter for connects, which nest and are inherited in the same way. Scopes nest in a
+// chain; each task and each thread has its own chain.
 //
 // Opening a scope arms no timer. A task's timers are armed when the task first parks; a thread's are in the helper's
 // heap (thread_scope.h). An operation that never waits pays for two clock reads at most.
@@ -16,7 +17,8 @@ enum scope_kind {
     SCOPE_DEADLINE,        // every wait fails from its instant on
     SCOPE_SHIELD,          // like SCOPE_DEADLINE, and hides the scopes outside of it
     SCOPE_DEADLINE_SHIELD, // hides outer deadlines and timeouts, but no cancellation
-    SCOPE_TIMEOUT          // an exception of the caller's, raised once
+    SCOPE_TIMEOUT,         // an exception of the caller's, raised once
+    SCOPE_FILTER           // no time limit: a filter that is asked before the block's connects
 };
 
 // Lives in an object of its own, which its chain marks: a fiber that is abandoned inside the scope loses its stack, but
@@ -32,6 +34,7 @@ struct scope {
     int64_t span;        // the requested time, for the message
     VALUE exception;     // SCOPE_TIMEOUT: class or instance
     VALUE message;       // … and its message, or nil
+    VALUE filter;        // SCOPE_FILTER: responds to call; false: connects in the block are not asked for
     VALUE sent;          // the error passed to Thread#raise, which may not have arrived yet; or nil
     VALUE fiber;         // under a foreign scheduler: the fiber whose waits fail, or nil
     VALUE watcher;       // … and the fiber that watches the scope, or nil
@@ -59,7 +62,9 @@ struct scope_host {
     void (*arm)(struct scope *scope, struct scope_chain *chain);
     // The scope is open. May raise after closing the scope.
     void (*opened)(struct scope *scope);
-    // The scope is about to be closed.
+    // The end of the open scope was moved; its timer is not armed. May raise NoMemoryError.
+    void (*moved)(struct scope *scope);
+    // The scope is about to be closed, or its end to be moved.
     void (*disarm)(struct scope *scope);
     // The scope was closed. `uncovers`: scopes that it hid, or that lay in it, may be due now.
     void (*closed)(struct scope *scope, struct scope_chain *chain, bool uncovers);
@@ -79,6 +84,7 @@ struct scope_chain {
     VALUE thread;             // the plain thread that runs the code, or 0
     VALUE root;               // the thread's root fiber, once that has opened a scope; or 0
     VALUE sent;               // the last deadline's error that the helper raised in the thread, or 0
+    VALUE filters;            // inherited: see scope_filters; or 0
     uint32_t other_fibers;    // open scopes of other fibers
     deadline_t passed;        // an instant known to have passed: a task's clock stands still while the task runs
 };
@@ -94,6 +100,9 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at);
 
 // Does nothing for a scope that is not open.
 void scope_close(struct scope *scope);
+// Moves the end of an open SCOPE_TIMEOUT whose time is not over yet.
+void scope_move(struct scope *scope, deadline_t at);
+
 void scope_close_all(struct scope_chain *chain);
 
 void scope_chain_mark(const struct scope_chain *chain);
@@ -131,6 +140,16 @@ void scope_expire(struct scope *scope);
 
 // The outermost scope, inside of any shield, that the next wait must raise; or NULL.
 struct scope *scope_due(const struct scope_chain *chain, deadline_t now);
+
+// The filters that bind the code of this chain: an Array, innermost first, or 0 if there are none. It ends with false
+// if no filter further out is to be asked. May run Ruby methods.
+VALUE scope_filters(const struct scope_chain *chain);
+
+// scope_filters for the running code.
+VALUE scope_filters_in_force(void);
+
+// Binds the running code's chain by these filters, as if they were inherited.
+void scope_keep_filters(VALUE filters);
 
 // The error that the scope raises: a new DeadlineExceeded, or the one given to Timeout.timeout.
 VALUE scope_error(struct scope *scope);

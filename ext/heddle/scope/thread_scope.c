@@ -350,6 +350,11 @@ static void arm(struct scope *scope, struct scope_chain *chain)
 }
 
 // Raises nothing for the scope from here on.
+static void moved(struct scope *scope)
+{
+    arm(scope, scope->chain);
+}
+
 static void disarm(struct scope *scope)
 {
     timer_cancel(&heap, &scope->timer);
@@ -377,6 +382,7 @@ static VALUE running_fiber(const struct scope_chain *chain)
 
 static const struct scope_host thread_host = {
     .arm = arm,
+    .moved = moved,
     .disarm = disarm,
     .closed = closed,
     .is_home = is_home,

@@ -106,19 +106,44 @@ static void call_function(sqlite3_context *context, int count, sqlite3_value **v
     protect(&calling, call_ruby);
 }
 
-// ---- aggregates: an object for each group, which link->aggregates marks
+// ---- aggregates: an object for each group
+
+// SQLite keeps a group's address. It ends the group behind its last row, or when the statement is interrupted: perhaps
+// while the GC runs. So no object of Ruby has the list.
+struct sqlite_group {
+    struct sqlite_group *next, *previous; // of the link
+    struct sqlite_link *link;
+    VALUE object; // must not move
+};
+
+static struct sqlite_group *group_new(struct sqlite_link *link, VALUE object)
+{
+    struct sqlite_group *group = malloc(sizeof(*group));
+    if (!group) rb_memerror();
+    *group = (struct sqlite_group){.next = link->groups, .link = link, .object = object};
+    if (group->next) group->next->previous = group;
+    link->groups = group;
+    return group;
+}
+
+static void group_end(struct sqlite_group *group)
+{
+    if (group->previous) {
+        group->previous->next = group->next;
+    } else {
+        group->link->groups = group->next;
+    }
+    if (group->next) group->next->previous = group->previous;
+    free(group);
+}
 
 static VALUE step_ruby(VALUE argument)
 {
     struct calling *calling = (struct calling *)argument;
-    VALUE *object = sqlite_api.aggregate_context(calling->context, (int)sizeof(VALUE));
-    if (!object) rb_memerror();
-    if (!*object) {
-        VALUE made = rb_funcall(calling->receiver, id_new, 0);
-        rb_hash_aset(calling->function->link->aggregates, made, Qtrue);
-        *object = made;
-    }
-    calling->receiver = *object;
+    struct sqlite_group **group = sqlite_api.aggregate_context(calling->context, (int)sizeof(*group));
+    if (!group) rb_memerror();
+    if (!*group) *group = group_new(calling->function->link, rb_funcall(calling->receiver, id_new, 0));
+    calling->receiver = (*group)->object;
     return call_ruby(argument);
 }
 
@@ -134,16 +159,12 @@ static void call_step(sqlite3_context *context, int count, sqlite3_value **value
     protect(&calling, step_ruby);
 }
 
-static VALUE finish_ruby(VALUE argument)
+// Of no rows.
+static VALUE finish_new(VALUE argument)
 {
     struct calling *calling = (struct calling *)argument;
-    VALUE *object = sqlite_api.aggregate_context(calling->context, 0);
-    VALUE group = object && *object ? *object : rb_funcall(calling->receiver, id_new, 0);
-    calling->receiver = group;
-    rb_hash_delete(calling->function->link->aggregates, group);
-    call_ruby(argument);
-    RB_GC_GUARD(group);
-    return Qnil;
+    calling->receiver = rb_funcall(calling->receiver, id_new, 0);
+    return call_ruby(argument);
 }
 
 static void call_finish(sqlite3_context *context)
@@ -151,7 +172,13 @@ static void call_finish(sqlite3_context *context)
     struct sqlite_function *function = sqlite_api.user_data(context);
     struct calling calling = {
         .function = function, .context = context, .receiver = function->callable, .method = id_finish, .returns = true};
-    protect(&calling, finish_ruby);
+    struct sqlite_group **group = sqlite_api.aggregate_context(context, 0);
+    bool begun = group && *group;
+    if (begun) {
+        calling.receiver = (*group)->object; // lives on here, on the stack
+        group_end(*group);
+    }
+    protect(&calling, begun ? call_ruby : finish_new);
 }
 
 // ---- collations
@@ -190,10 +217,12 @@ static int call_collation(void *pointer, int one, const void *first, int two, co
 
 // ---- methods
 
-void sqlite_functions_mark(const struct sqlite_function *functions)
+void sqlite_functions_mark(const struct sqlite_link *link)
 {
-    for (; functions; functions = functions->next)
-        rb_gc_mark(functions->callable);
+    for (const struct sqlite_function *function = link->functions; function; function = function->next)
+        rb_gc_mark(function->callable);
+    for (const struct sqlite_group *group = link->groups; group; group = group->next)
+        rb_gc_mark(group->object);
 }
 
 static struct sqlite_function *function_new(struct sqlite_link *link, VALUE callable)
@@ -222,8 +251,6 @@ static VALUE create_body(struct sqlite_call *call)
 {
     struct sqlite_link *link = call->link;
     VALUE definition = call->arguments[0]; // name, number of arguments, flags, callable, kind
-    if (NIL_P(link->aggregates)) // by identity: so the GC moves no key, of which SQLite has the address
-        link->aggregates = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
     VALUE name = rb_ary_entry(definition, 0), kind = rb_ary_entry(definition, 4);
     const char *text = StringValueCStr(name);
     int count = NUM2INT(rb_ary_entry(definition, 1)), flags = NUM2INT(rb_ary_entry(definition, 2)) | SQLITE_UTF8;

@@ -52,8 +52,7 @@ static void mark(void *pointer)
     const struct sqlite_link *link = pointer;
     rb_gc_mark(link->turn);
     rb_gc_mark(link->refusals);
-    rb_gc_mark(link->aggregates);
-    sqlite_functions_mark(link->functions);
+    sqlite_functions_mark(link);
 }
 
 // A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in
@@ -87,7 +86,6 @@ static VALUE allocate(VALUE klass)
     struct sqlite_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct sqlite_link, &sqlite_link_type, link);
     link->turn = link->refusals = Qnil;
-    link->aggregates = Qnil;
     link->span = DEADLINE_NEVER;
     return self;
 }

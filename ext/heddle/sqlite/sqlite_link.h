@@ -31,6 +31,7 @@ struct sqlite_core {
     uint32_t references;
     unsigned born; // fork_count() when opened: a child of fork must not touch its parent's connection
     bool busy;     // a fiber is inside of SQLite
+    bool dooms;    // a statement was closed meanwhile
     bool closing;  // close it as soon as that fiber has left
 };
 
@@ -39,7 +40,7 @@ struct sqlite_link {
     VALUE turn;               // waits for locks: its call(count) tells whether to try again
     VALUE refusals;           // makes errors: its error(code, message, offset)
     struct sqlite_function *functions; // what SQL may call
-    VALUE aggregates;         // objects of the groups that are being aggregated
+    struct sqlite_group *groups;       // that are being aggregated
     int64_t span;             // nanoseconds that an operation may take
     deadline_t turn_began;    // since when no other fiber has run
     int jump;                 // the state of an exception that was kept from SQLite; it is still in $!
@@ -153,7 +154,7 @@ void sqlite_values_classes(void);
 void sqlite_results_init(void);
 void sqlite_results_classes(void);
 void sqlite_functions_init(void);
-void sqlite_functions_mark(const struct sqlite_function *functions);
+void sqlite_functions_mark(const struct sqlite_link *link);
 void sqlite_backup_init(void);
 
 #endif

@@ -7,7 +7,7 @@
 
 static VALUE cDate, cDateTime, cBigDecimal, cDuration;
 static ID id_to_s, id_to_f, id_to_i, id_year, id_month, id_day, id_hour, id_min, id_sec, id_nsec, id_getlocal, id_utc,
-    id_to_time, id_gregorian, id_finite, id_big_decimal, id_frac, id_zero;
+    id_to_time, id_gregorian, id_finite, id_big_decimal, id_exponent, id_frac, id_zero;
 
 static bool is_a(VALUE value, VALUE klass)
 {
@@ -22,7 +22,8 @@ static void refuse(VALUE value)
                  "an Array cannot be bound to one parameter: write one ? for each of its values, as in (?, ?, ?), "
                  "and pass them with a *: query(sql, *values)");
     rb_raise(rb_eTypeError,
-             "a %" PRIsVALUE " cannot be bound to a parameter: pass a String, a number, true, false, nil, a Date, "
+             "a value of the class %" PRIsVALUE
+             " cannot be bound to a parameter: pass a String, a number, true, false, nil, a Date, "
              "a Time, a BigDecimal or a Heddle::DB::Duration",
              rb_obj_class(value));
 }
@@ -76,6 +77,10 @@ static VALUE decimal_value(VALUE value)
 {
     if (!RTEST(rb_funcall(value, id_finite, 0)))
         rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: SQLite has no such decimal", value);
+    // Written out, 1e999999999 has a gigabyte.
+    enum { MOST_DIGITS = 1000 };
+    long exponent = NUM2LONG(rb_funcall(value, id_exponent, 0));
+    if (exponent > MOST_DIGITS || exponent < -MOST_DIGITS) return rb_funcall(value, id_to_s, 0);
     if (RTEST(rb_funcall(rb_funcall(value, id_frac, 0), id_zero, 0))) {
         VALUE integer = rb_funcall(value, id_to_i, 0);
         if (FIXNUM_P(integer)) return integer;
@@ -139,8 +144,8 @@ void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, V
     Check_Type(arguments, T_ARRAY);
     long count = RARRAY_LEN(arguments);
     if (count != statement->parameters)
-        rb_raise(rb_eArgError, "the statement has %d parameters, and there are %ld arguments", statement->parameters,
-                 count);
+        rb_raise(rb_eArgError, "wrong number of values for the statement (given %ld, expected %d)", count,
+                 statement->parameters);
     for (long i = 0; i < count; i++) {
         if (RARRAY_LEN(arguments) != count)
             rb_raise(rb_eRuntimeError, "the arguments were changed while they were bound");
@@ -169,6 +174,7 @@ void sqlite_parameters_init(void)
     id_gregorian = rb_intern("gregorian");
     id_finite = rb_intern("finite?");
     id_big_decimal = rb_intern("BigDecimal");
+    id_exponent = rb_intern("exponent");
     id_frac = rb_intern("frac");
     id_zero = rb_intern("zero?");
 }

@@ -34,7 +34,7 @@ void sqlite_statement_finalize(struct sqlite_statement *statement)
 {
     if (!statement->at) return;
     if (statement->core->busy) {
-        statement->doomed = true;
+        statement->doomed = statement->core->dooms = true;
         return;
     }
     unlink_statement(statement);
@@ -43,8 +43,11 @@ void sqlite_statement_finalize(struct sqlite_statement *statement)
     if (statement->orphan) free_record(statement);
 }
 
+// Behind each call, so not by a look at all statements, of which a program may keep thousands.
 void sqlite_finalize_doomed(struct sqlite_core *core)
 {
+    if (!core->dooms) return;
+    core->dooms = false;
     for (struct sqlite_statement *statement = core->statements, *next; statement; statement = next) {
         next = statement->next;
         if (statement->doomed) sqlite_statement_finalize(statement);
@@ -176,9 +179,12 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     link->core->references++;
     statement->link = self;
     const char *text = RSTRING_PTR(sql) + offset, *end = RSTRING_PTR(sql) + RSTRING_LEN(sql), *tail = NULL;
+    // Without the NUL that Ruby keeps behind most texts, SQLite would copy the rest of the text for each of its
+    // statements.
+    int length = (int)(end - text) + (*end == 0);
     link->stepping = true;
-    int code = sqlite_api.prepare_v3(link->core->db, text, (int)(end - text), SQLITE_PREPARE_PERSISTENT, &statement->at,
-                                     &tail);
+    int code =
+        sqlite_api.prepare_v3(link->core->db, text, length, SQLITE_PREPARE_PERSISTENT, &statement->at, &tail);
     link->stepping = false;
     if (statement->at) {
         statement->next = link->core->statements;
@@ -207,12 +213,16 @@ static VALUE prepare_body(struct sqlite_call *call)
 /*
  * call-seq: link.prepare(sql, offset) -> Prepared or error
  *
- * Prepares the statement that begins at this offset (bytes).
+ * Prepares the statement that begins at this offset (bytes). Only for the first one of a frozen text in UTF-8 is the
+ * whole text looked at: a look for each of many statements would take a time that grows with the square of the length.
  */
 static VALUE link_prepare(VALUE self, VALUE sql, VALUE offset)
 {
-    struct sqlite_call call = {.self = self, .body = prepare_body, .arguments = {sqlite_sql(sql), offset}};
-    if (NUM2SIZET(offset) > (size_t)RSTRING_LEN(call.arguments[0])) rb_raise(rb_eArgError, "beyond the end of the SQL");
+    size_t from = NUM2SIZET(offset);
+    bool known = from > 0 && RB_TYPE_P(sql, T_STRING) && OBJ_FROZEN(sql) && rb_enc_get(sql) == rb_utf8_encoding();
+    struct sqlite_call call = {
+        .self = self, .body = prepare_body, .arguments = {known ? sql : sqlite_sql(sql), offset}};
+    if (from > (size_t)RSTRING_LEN(call.arguments[0])) rb_raise(rb_eArgError, "beyond the end of the SQL");
     VALUE result = sqlite_call(&call);
     RB_GC_GUARD(call.arguments[0]);
     return result;

@@ -151,8 +151,9 @@ void stream_shut(struct stream *stream, bool politely)
 
 void stream_poison(struct stream *stream, const char *reason)
 {
-    stream->reason = stream->reason ? stream->reason : reason;
-    if (!stream->closed) stream_shut(stream, false);
+    if (stream->closed) return; // why is known, and a close by its user needs no reason
+    stream->reason = reason;
+    stream_shut(stream, false);
 }
 
 void stream_fail(struct stream *stream, int error, const char *doing)

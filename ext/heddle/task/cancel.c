@@ -14,6 +14,18 @@ unsigned long task_withdrawals(void)
     return withdrawals;
 }
 
+static void raise_soon(struct task *task)
+{
+    task->owner.cancel_pending = true;
+    if (!task->owner.loop) {
+        foreign_cancel(task);
+    } else if (task == task_current()) {
+        task_raise_pending(task);
+    } else if (task_pending(task)) { // not behind a shield, where the wait goes on
+        loop_interrupt_owner(task->owner.loop, &task->owner);
+    }
+}
+
 void task_cancel(struct task *task, bool again)
 {
     if (task->status == TASK_QUEUED) {
@@ -23,14 +35,18 @@ void task_cancel(struct task *task, bool again)
     }
     if (task->status != TASK_RUNNING || (task->cancel_asked && !again)) return;
     task->cancel_asked = true;
-    task->owner.cancel_pending = true;
-    if (!task->owner.loop) {
-        foreign_cancel(task);
-    } else if (task == task_current()) {
-        task_raise_pending(task);
-    } else if (task_pending(task)) { // not behind a shield, where the wait goes on
-        loop_interrupt_owner(task->owner.loop, &task->owner);
+    task->interruption = Qnil;
+    raise_soon(task);
+}
+
+void task_interrupt(struct task *task, VALUE exception)
+{
+    if (task->status != TASK_RUNNING) {
+        task_cancel(task, false);
+        return;
     }
+    task->interruption = exception;
+    raise_soon(task);
 }
 
 static void kill_task(struct task *task)

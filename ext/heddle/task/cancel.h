@@ -29,6 +29,9 @@ struct cancelling {
 // has not ended. Any thread that holds the GVL.
 void task_cancel(struct task *task, bool again);
 
+// Like task_cancel, but raises the exception. The task may be interrupted, and cancelled, again afterwards.
+void task_interrupt(struct task *task, VALUE exception);
+
 // Kills the task of this fiber: cancels it so that no `rescue` stops the cancellation, and runs a waiting fiber at
 // once. False if the fiber belongs to no task.
 bool task_kill(struct loop *loop, VALUE fiber);

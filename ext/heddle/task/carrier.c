@@ -286,7 +286,7 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
 static VALUE run_fiber(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    loop_start(start->loop, start->fiber, start->task->owner.self);
+    loop_start(start->loop, start->fiber, start->task->owner.self, is_guest(start->task));
     return Qnil;
 }
 
@@ -299,7 +299,7 @@ static VALUE start_body(VALUE argument)
     if (!start->fresh && loop->idle && storage_supported && task->storage == Qundef) task->storage = fiber_storage();
     if (!start->fresh && loop->idle) {
         loop->statistics.reused++;
-        start->fiber = loop_continue_idle(loop, &task->owner);
+        start->fiber = loop_continue_idle(loop, &task->owner, is_guest(task));
         return Qnil;
     }
     start->fiber = new_fiber(start->fresh ? one_proc : many_proc, start->options);
@@ -361,7 +361,7 @@ void inbox_open(struct loop *loop)
     struct task_loop *tasks = task_loop_of(loop);
     if (tasks->inbox) return;
     tasks->inbox = new_fiber(inbox_proc, Qnil);
-    loop_start(loop, tasks->inbox, loop->self);
+    loop_start(loop, tasks->inbox, loop->self, false);
 }
 
 /*

@@ -56,8 +56,12 @@ static void interrupt(VALUE scheduler, VALUE fiber, VALUE error)
 
 void foreign_cancel(struct task *task)
 {
-    VALUE message = rb_sprintf("%" PRIsVALUE " was cancelled", task->owner.self);
-    VALUE error = rb_exc_new_str(heddle_eCancellation, message);
+    VALUE error = task->interruption;
+    task->interruption = Qnil;
+    if (NIL_P(error)) {
+        VALUE message = rb_sprintf("%" PRIsVALUE " was cancelled", task->owner.self);
+        error = rb_exc_new_str(heddle_eCancellation, message);
+    }
     task->owner.cancel_pending = false;
     if (task == foreign_current_task()) rb_exc_raise(error);
     interrupt(task->scheduler, task->owner.fiber, error);

@@ -1,6 +1,7 @@
 #include "task/interrupt.h"
 
 #include "loop/loop.h"
+#include "task/guest.h"
 
 static deadline_t recent(const struct task *task)
 {
@@ -31,7 +32,14 @@ void task_raise_cancellation(struct task *task)
 {
     if (!cancel_due(task)) return;
     renew_what_is_admitted(task);
+    if (!NIL_P(task->guest)) {
+        guest_cancel(task);
+        return;
+    }
     task->owner.cancel_pending = false;
+    VALUE interruption = task->interruption;
+    task->interruption = Qnil;
+    if (!NIL_P(interruption) && !task->killed) rb_exc_raise(interruption);
     VALUE message = rb_sprintf("%" PRIsVALUE " was %s", task->owner.self, task->killed ? "killed" : "cancelled");
     VALUE exception = rb_exc_new_str(heddle_eCancellation, message);
     if (task->killed && task->owner.fiber == rb_fiber_current()) rb_exc_fatal(exception);
@@ -66,15 +74,18 @@ static void expire_scope(struct timer *timer)
         loop_interrupt_owner(task->owner.loop, &task->owner);
 }
 
+static void arm(struct scope *scope)
+{
+    scope->timer.expire = expire_scope;
+    timer_add(&scope->chain->owner->loop->timers, &scope->timer, scope->at);
+}
+
 void task_arm_deadlines(struct task *task)
 {
     if (!task->chain->owner) return; // a thread's scope: the helper watches it
     for (struct scope *scope = task->chain->innermost; scope; scope = scope->outer) {
         if (scope->timer.place && !task->chain->other_fibers) break; // then the outer scopes have theirs, too
-        if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) {
-            scope->timer.expire = expire_scope;
-            timer_add(&task->owner.loop->timers, &scope->timer, scope->at);
-        }
+        if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) arm(scope);
         if (scope_hides_outer(scope)) break;
     }
 }
@@ -82,6 +93,12 @@ void task_arm_deadlines(struct task *task)
 static void disarm(struct scope *scope)
 {
     timer_cancel(&scope->chain->owner->loop->timers, &scope->timer);
+}
+
+// Arms the timer at once: task_arm_deadlines takes a scope outside of one with a timer to have its own.
+static void moved(struct scope *scope)
+{
+    if (scope->at != DEADLINE_NEVER) arm(scope);
 }
 
 static void raise_pending(struct scope_chain *chain)
@@ -101,6 +118,7 @@ static VALUE running_fiber(const struct scope_chain *chain)
 }
 
 const struct scope_host task_scope_host = {
+    .moved = moved,
     .disarm = disarm,
     .raise_pending = raise_pending,
     .is_home = is_home,

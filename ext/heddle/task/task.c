@@ -16,6 +16,8 @@ void task_mark(struct task *task)
     rb_gc_mark(task->scheduler);
     rb_gc_mark(task->storage);
     rb_gc_mark(task->run);
+    rb_gc_mark(task->guest);
+    rb_gc_mark(task->interruption);
     rb_gc_mark(task->on_end);
     scope_chain_mark(&task->scopes);
 }
@@ -95,7 +97,7 @@ void task_init(struct task *task, struct loop *loop, VALUE scheduler, const stru
     task->owner.loop = loop;
     task->owner.fiber = Qnil;
     task->block = task->name = task->result = task->waiters = Qnil;
-    task->storage = task->run = task->on_end = Qnil;
+    task->storage = task->run = task->guest = task->interruption = task->on_end = Qnil;
     task->scheduler = scheduler;
     task->scopes.host = host;
     task->scopes.owner = loop ? &task->owner : NULL;

@@ -17,6 +17,8 @@ struct task {
     VALUE scheduler;          // the scheduler that runs it
     VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
     VALUE run;                // the Heddle::Run it belongs to, or nil
+    VALUE guest;              // another library's task, which this one stands for, see guest.h; or nil
+    VALUE interruption;       // the exception to raise instead of a cancellation, or nil
     VALUE on_end;             // called with the task after its end; may return a queued task to run next; or nil
     struct task *prev, *next; // in the loop's list
     struct task *run_prev, *run_next; // in the run's list
@@ -39,6 +41,12 @@ struct task *task_of(VALUE object);
 static inline struct task *task_of_owner(struct wait_owner *owner)
 {
     return (struct task *)owner; // its first member
+}
+
+// Returns whether the task stands for one of another library, see guest.h.
+static inline bool is_guest(const struct task *task)
+{
+    return !NIL_P(task->guest);
 }
 
 // A queued task in an object of its own, whose scopes `host` serves. `loop` is NULL under a foreign scheduler. Raises

@@ -2,6 +2,7 @@
 
 #include "scope/thread_scope.h"
 #include "task/foreign.h"
+#include "task/guest.h"
 #include "task/interrupt.h"
 #include "task/run.h"
 
@@ -15,6 +16,11 @@ static bool interrupted(const struct wait_owner *owner)
 static void raise_pending(struct wait_owner *owner)
 {
     task_raise_pending(task_of_owner(owner));
+}
+
+static void fiber_ended(struct wait_owner *owner)
+{
+    guest_ended(task_of_owner(owner));
 }
 
 static void raise_cancellation(struct wait_owner *owner)
@@ -59,6 +65,7 @@ static const struct owner_functions owners = {
     .raise_pending = raise_pending,
     .raise_cancellation = raise_cancellation,
     .arm_deadlines = arm_deadlines,
+    .fiber_ended = fiber_ended,
     .adopt = adopt,
     .abandon = abandon,
 };
@@ -122,7 +129,10 @@ struct loop *loop_of(VALUE scheduler)
 
 struct loop *loop_of_plain(VALUE scheduler)
 {
-    return CLASS_OF(scheduler) == heddle_cScheduler ? RTYPEDDATA_DATA(scheduler) : NULL;
+    struct loop *loop = loop_of(scheduler);
+    if (!loop) return NULL;
+    VALUE klass = CLASS_OF(scheduler);
+    return klass == heddle_cScheduler || klass == loop->plain_class ? loop : NULL;
 }
 
 struct loop *loop_entered(VALUE self)
@@ -197,7 +207,10 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, b
     VALUE self = task->owner.self;
     task->block = block;
     task->name = name;
-    if (inherits) inherit_deadline(task);
+    if (inherits) {
+        inherit_deadline(task);
+        task->scopes.filters = scope_filters(scope_chain_current());
+    }
     RB_GC_GUARD(self);
     return self;
 }

@@ -5,6 +5,7 @@
 #include "task/bindings.h"
 #include "task/current.h"
 #include "task/foreign.h"
+#include "task/guest.h"
 #include "task/join.h"
 #include "task/run.h"
 #include "task/task_loop.h"
@@ -24,7 +25,7 @@ static VALUE call_block(VALUE argument)
     if (task->owner.loop) fiber_index_add(&task->owner.loop->running, &task->owner.fiber); // or the task fails
     struct scope *inherited = task->scopes.innermost;
     if (inherited && !task->owner.loop) foreign_watch(inherited);
-    return inherited ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
+    return inherited && !is_guest(task) ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
 }
 
 // A kill that came while the block ran, and continues to the end of the fiber.
@@ -61,10 +62,14 @@ void task_run(struct task *task)
     task->started = true;
     VALUE result = rb_protect(call_block, (VALUE)task, &state);
     if (!state) {
-        task_end(task, TASK_COMPLETED, result);
+        task_end(task, task->cancel_asked && is_guest(task) ? TASK_CANCELLED : TASK_COMPLETED, result);
     } else if (is_exception(rb_errinfo())) {
         VALUE error = rb_errinfo();
         rb_set_errinfo(Qnil);
+        if (is_guest(task)) {
+            guest_failed(task, error);
+            return;
+        }
         bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
         task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
     } else { // a kill or a throw ends the fiber

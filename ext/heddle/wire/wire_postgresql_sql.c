@@ -520,8 +520,11 @@ void pg_sql_analyse(const uint8_t *p, const uint8_t *end, bool backslashes, stru
     struct pg_sql_scan scan;
     struct pg_sql_statement statement;
     *sql = (struct pg_sql){.kind = PG_SQL_ANYTHING};
-    for (pg_sql_begin(&scan, p, end, backslashes); pg_sql_next_statement(&scan, &statement); sql->statements++)
+    for (pg_sql_begin(&scan, p, end, backslashes); pg_sql_next_statement(&scan, &statement); sql->statements++) {
         if (sql->statements == 0) sql->kind = statement.kind;
+        sql->kinds |= UINT64_C(1) << statement.kind;
+        sql->session = sql->session || statement.session;
+    }
     sql->highest = scan.highest;
     sql->questions = scan.questions;
     sql->escapes = scan.escapes;
@@ -597,21 +600,19 @@ enum pg_written pg_sql_rewrite(struct pg_buffer *buffer, const uint8_t *p, const
                                struct pg_sql_rewriting *rewriting)
 {
     struct pg_sql_scan scan;
-    for (pg_sql_begin(&scan, p, end, rewriting->backslashes); !scan.native && pg_sql_next(&scan) != PG_SQL_END;)
-        ;
-    rewriting->native = scan.native;
+    pg_sql_begin(&scan, p, end, rewriting->backslashes);
     rewriting->parameters = 0;
     rewriting->unknown_name = (struct pg_span){NULL, 0};
     size_t before = buffer->length;
-    enum pg_written written;
-    if (scan.native) {
-        while (pg_sql_next(&scan) != PG_SQL_END)
-            ;
+    enum pg_written written = rewrite(buffer, &scan, rewriting);
+    while (scan.token != PG_SQL_END)
+        pg_sql_next(&scan);
+    rewriting->native = scan.native;
+    if (scan.native) { // whatever stands in front of the first $1
+        buffer->length = before;
         rewriting->parameters = scan.highest;
+        rewriting->unknown_name = (struct pg_span){NULL, 0};
         written = pg_put_bytes(buffer, p, (size_t)(end - p));
-    } else {
-        pg_sql_begin(&scan, p, end, rewriting->backslashes);
-        written = rewrite(buffer, &scan, rewriting);
     }
     if (written) buffer->length = before;
     return written;

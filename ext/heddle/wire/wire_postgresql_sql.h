@@ -108,6 +108,8 @@ bool pg_sql_next_statement(struct pg_sql_scan *scan, struct pg_sql_statement *st
 
 struct pg_sql {
     enum pg_sql_kind kind; // of the first statement
+    uint64_t kinds;        // of all statements: a bit for each kind
+    bool session;          // of any statement, see pg_sql_statement
     uint32_t statements;
     uint32_t highest;                   // $1 counts as 1; 0 without any
     uint32_t questions, escapes, names; // ?, ??, :name

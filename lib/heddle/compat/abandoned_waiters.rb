@@ -34,7 +34,7 @@ module Heddle
       end
 
       def _fork
-        in_loop = Fiber.scheduler.is_a?(Heddle::Scheduler)
+        in_loop = Fiber.scheduler.is_a?(Loop)
         pid = super
         AbandonedWaiters.abandoned! if in_loop && pid.zero?
         pid
@@ -42,7 +42,7 @@ module Heddle
 
       # Process.daemon does not call _fork.
       def daemon(...)
-        AbandonedWaiters.abandoned! if Fiber.scheduler.is_a?(Heddle::Scheduler)
+        AbandonedWaiters.abandoned! if Fiber.scheduler.is_a?(Loop)
         super
       end
 

@@ -9,7 +9,7 @@ module Heddle
       module SocketClass
         def getnameinfo(address, flags = 0)
           scheduler = Fiber.current_scheduler
-          return super unless scheduler.is_a?(Heddle::Scheduler)
+          return super unless scheduler.is_a?(Loop)
 
           if address.respond_to?(:to_ary) # what IPSocket#addr gives: family, port, name, address
             family, port, name, number = address.to_ary
@@ -26,7 +26,7 @@ module Heddle
       module Information
         def getnameinfo(flags = 0)
           scheduler = Fiber.current_scheduler
-          return super unless ip? && scheduler.is_a?(Heddle::Scheduler)
+          return super unless ip? && scheduler.is_a?(Loop)
 
           flags |= Socket::NI_DGRAM if socktype == Socket::SOCK_DGRAM
 
@@ -49,7 +49,7 @@ module Heddle
       def self.named(socket, address, wanted)
         scheduler = Fiber.current_scheduler
         reverse = wanted.nil? ? !socket.do_not_reverse_lookup : [true, :hostname].include?(wanted)
-        return yield(wanted) unless reverse && scheduler.is_a?(Heddle::Scheduler)
+        return yield(wanted) unless reverse && scheduler.is_a?(Loop)
 
         answer = yield(:numeric)
         begin

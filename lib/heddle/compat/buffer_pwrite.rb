@@ -7,7 +7,7 @@ module Heddle
     module BufferPwrite
       def pwrite(io, length, offset)
         scheduler = Fiber.current_scheduler
-        return super unless scheduler.is_a?(Heddle::Scheduler)
+        return super unless scheduler.is_a?(Loop)
 
         scheduler.io_pwrite(io, self, length, offset)
       end

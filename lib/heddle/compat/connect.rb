@@ -49,10 +49,11 @@ module Heddle
         # @return [TCPSocket, Socket]
         def in_a_thread(socket_class, method, ...)
           socket = taken = nil
+          filters = ConnectFilter.nested
           thread = Thread.new do
             Thread.current.report_on_exception = false
             claim_next
-            socket = socket_class.public_send(method, ...)
+            socket = ConnectFilter.within_all(filters) { socket_class.public_send(method, ...) }
           end
           thread.join
           taken = socket

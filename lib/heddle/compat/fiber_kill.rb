@@ -9,7 +9,7 @@ module Heddle
     module FiberKill
       def kill
         scheduler = Fiber.scheduler
-        return super unless scheduler.is_a?(Heddle::Scheduler)
+        return super unless scheduler.is_a?(Loop)
         return self if scheduler.kill(self)
         return super if equal?(Fiber.current) || !scheduler.waits?(self)
 

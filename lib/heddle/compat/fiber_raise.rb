@@ -8,7 +8,7 @@ module Heddle
     module FiberRaise
       def raise(*arguments, **options)
         scheduler = Fiber.scheduler
-        return super unless scheduler.is_a?(Heddle::Scheduler)
+        return super unless scheduler.is_a?(Loop)
 
         exception = Compat.exception_of(*arguments, **options)
         scheduler.raise_in(self, exception) ? nil : super(exception)
@@ -19,10 +19,12 @@ module Heddle
 
     # The exception that Kernel#raise would raise for these arguments.
     def self.exception_of(*arguments, **options)
-      ::Kernel.raise(*arguments, **options)
-    rescue Exception => exception # rubocop:disable Lint/RescueException
-      exception.set_backtrace(nil) if exception.backtrace&.first&.include?(__method__.to_s)
-      exception
+      keep_error do
+        ::Kernel.raise(*arguments, **options)
+      rescue Exception => exception # rubocop:disable Lint/RescueException
+        exception.set_backtrace(nil) if exception.backtrace&.first&.include?(__method__.to_s)
+        exception
+      end
     end
   end
 end

@@ -8,7 +8,7 @@ module Heddle
     module FiberTransfer
       def transfer(*, **)
         scheduler = Fiber.scheduler
-        if scheduler.is_a?(Heddle::Scheduler) && scheduler.waits?(self)
+        if scheduler.is_a?(Loop) && scheduler.waits?(self)
           ::Kernel.raise FiberError, "attempt to transfer to #{inspect}, which waits in Heddle's loop: end its wait " \
             "through a Thread::Queue, Fiber#raise or Heddle::Task#cancel"
         end

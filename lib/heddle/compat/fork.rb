@@ -7,13 +7,13 @@ module Heddle
     module Fork
       def _fork
         pid = super
-        Fiber.set_scheduler(nil) if pid.zero? && Fiber.scheduler.is_a?(Heddle::Scheduler)
+        Fiber.set_scheduler(nil) if pid.zero? && Fiber.scheduler.is_a?(Loop)
         pid
       end
 
       # Process.daemon does not call _fork.
       def daemon(...)
-        super.tap { Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Heddle::Scheduler) }
+        super.tap { Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Loop) }
       end
 
       Process.singleton_class.prepend(self)

@@ -10,7 +10,7 @@ module Heddle
 
       def select(readables, writables = nil, exceptables = nil, timeout = nil)
         scheduler = Fiber.current_scheduler
-        return super unless scheduler.is_a?(Heddle::Scheduler)
+        return super unless scheduler.is_a?(Loop)
 
         scheduler.io_select(readables, writables, exceptables, timeout)
       end

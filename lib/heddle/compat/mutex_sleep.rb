@@ -7,7 +7,7 @@ module Heddle
     # (https://github.com/ruby/ruby/pull/12158, in 3.4, in 3.3.8 at the latest, and in later patch levels of 3.2).
     module MutexSleep
       def sleep(timeout = nil)
-        return super unless Fiber.current_scheduler.is_a?(Heddle::Scheduler)
+        return super unless Fiber.current_scheduler.is_a?(Loop)
 
         begin
           super

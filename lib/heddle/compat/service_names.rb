@@ -24,7 +24,7 @@ module Heddle
       # Returns the service's number under a {Scheduler}, if the service is known; otherwise the service itself.
       def self.port(host, service, socktype)
         return service unless service.is_a?(String) && host && !service.match?(/\A\s*[-+]?\d/)
-        return service unless Fiber.current_scheduler.is_a?(Heddle::Scheduler)
+        return service unless Fiber.current_scheduler.is_a?(Loop)
 
         Socket.getservbyname(service, [:DGRAM, "DGRAM", Socket::SOCK_DGRAM].include?(socktype) ? "udp" : "tcp")
       rescue SocketError

@@ -23,7 +23,7 @@ module Heddle
       # Waits for as long as IO#timeout allows. Returns false under a foreign scheduler, or without a scheduler.
       def self.wait(io, events)
         scheduler = Fiber.current_scheduler
-        return false unless scheduler.is_a?(Heddle::Scheduler)
+        return false unless scheduler.is_a?(Loop)
 
         scheduler.io_wait(io, events, nil) || raise(IO::TimeoutError, "Blocking operation timed out!")
       end

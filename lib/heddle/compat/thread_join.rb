@@ -12,7 +12,7 @@ module Heddle
 
       def join(limit = nil)
         scheduler = Fiber.current_scheduler
-        return super if limit.nil? || !scheduler.is_a?(Heddle::Scheduler)
+        return super if limit.nil? || !scheduler.is_a?(Loop)
         return (super() unless alive?) if limit <= 0
 
         begin

@@ -7,12 +7,12 @@ module Heddle
     module ThreadPass
       def pass
         scheduler = Fiber.current_scheduler
-        scheduler.yield if scheduler.is_a?(Heddle::Scheduler)
+        scheduler.yield if scheduler.is_a?(Loop)
         super
       end
 
       def stop
-        return super unless Fiber.current_scheduler.is_a?(Heddle::Scheduler)
+        return super unless Fiber.current_scheduler.is_a?(Loop)
 
         raise ThreadError,
           "Thread.stop in a task would stop every task of its thread: wait for a Thread::Queue, or sleep"

@@ -13,7 +13,7 @@ module Heddle
         return super if klass || !block || seconds.nil? || seconds.zero?
 
         scheduler = Fiber.current_scheduler
-        scheduler.is_a?(Heddle::Scheduler) ? scheduler.timeout_after(seconds, nil, message, &block) : super
+        scheduler.is_a?(Loop) ? scheduler.timeout_after(seconds, nil, message, &block) : super
       end
 
       ::Timeout.singleton_class.prepend(self)

@@ -22,12 +22,12 @@ module Heddle
         def scheme(url)
           unless url.is_a?(String) || url.is_a?(URI)
             raise ArgumentError,
-              "the address of a database is a URL such as #{Databases::EXAMPLE}, not #{of_class(url)}"
+              "the address of a database is a String such as #{Databases::EXAMPLES}, not #{of_class(url)}"
           end
 
           _, scheme = Databases::FORMS.find { |form, _| form.match?(url.to_s) }
           scheme || url.to_s[SCHEME, 1]&.downcase ||
-            raise(ArgumentError, "#{shown(url)} has no scheme of a database: #{ENCODE}")
+            raise(ArgumentError, "#{shown(url)} has no scheme of a database: write #{Databases::EXAMPLES}")
         end
 
         # @param url [String, URI]

@@ -379,7 +379,7 @@ module Heddle
 
       # A statement that is more than a text with values.
       def query_resolved(statement, arguments)
-        keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?(self)
+        keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?(@driver)
         sql, arguments = resolved(statement, arguments)
         watched(sql) { |watch| talk { perform(sql, arguments, watch, keeps: keeps) } }
       end
@@ -403,12 +403,12 @@ module Heddle
         (VirtualStatement === sql) ? sql.sql(database_type) : sql
       end
 
-      def perform(sql, arguments, watch = nil, keeps: @cache.applies?(self))
+      def perform(sql, arguments, watch = nil, keeps: @cache.applies?(@driver))
         handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
         kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql)
         watch.cached = true if watch && handle
-        @cache.clear if @driver.invalidates?(kind)
+        @cache.clear if kind != :plain && @driver.invalidates?(kind)
         note(run(sql, arguments, keeps && kind == :plain, handle), sql)
       end
 

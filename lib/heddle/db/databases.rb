@@ -20,8 +20,9 @@ module Heddle
       # none for itself.
       TYPES = {mysql: nil, mariadb: :mysql, postgresql: nil, sqlite: nil, odbc: nil}.freeze
 
-      # An address, for messages.
+      # An address, for messages; and one of each kind.
       EXAMPLE = "mysql://user:password@host/base"
+      EXAMPLES = "#{EXAMPLE}, postgresql://user:password@host/base, sqlite:relative/path or odbc:DSN=name"
     end
     private_constant :Databases
   end

@@ -235,8 +235,8 @@ module Heddle
       def limit_name = raise(NotImplementedError, "#{self.class} has no limit of prepared statements")
 
       # @param kind [Symbol] see {#kind}
-      # @return [Boolean] whether a statement of this kind makes the cached ones useless
-      def invalidates?(kind) = kind != :plain && kind != :session
+      # @return [Boolean] whether a statement of this kind makes the cached ones useless; not asked of :plain
+      def invalidates?(kind) = kind != :session
 
       # @param isolation [Symbol]
       # @return [String] the level as SQL has it, for {#begin_transaction}

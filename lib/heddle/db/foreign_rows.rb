@@ -48,7 +48,7 @@ module Heddle
       def run_text(sql)
         kind = @driver.kind(sql)
         check_transaction(kind, sql)
-        @cache.clear if @driver.invalidates?(kind)
+        @cache.clear if kind != :plain && @driver.invalidates?(kind)
         note(@driver.command(sql), sql)
       end
 

@@ -14,7 +14,10 @@ module Heddle
       # The checks of the options that every database has.
       COMMON = {timeout: :seconds, connect_timeout: :seconds, statement_cache: :statement_cache,
                 statement_cache_size: :count, init: :statements}.freeze
-      private_constant :BOOLEANS, :SECRETS, :COMMON
+
+      # The options of {Pool} itself, which are keywords: a connection does not take them.
+      POOL = %i[size checkout_timeout idle min max_lifetime].freeze
+      private_constant :BOOLEANS, :SECRETS, :COMMON, :POOL
 
       class << self
         # @param options [Hash{Symbol => Object}]
@@ -25,9 +28,7 @@ module Heddle
         def checked(options, own)
           checks = COMMON.merge(own)
           unknown = options.keys - checks.keys
-          unless unknown.empty?
-            raise ArgumentError, "unknown options: #{unknown.join(", ")}; the options are #{checks.keys.join(", ")}"
-          end
+          refuse_unknown(unknown, checks.keys) unless unknown.empty?
 
           options.to_h do |name, value|
             check = checks.fetch(name)
@@ -128,6 +129,21 @@ module Heddle
         end
 
         private
+
+        def refuse_unknown(unknown, known)
+          advice = unknown.filter_map { |name| advice_for(name, known) }
+          raise ArgumentError, "unknown options: #{unknown.join(", ")}; #{advice.map { |text| "#{text}; " }.join}" \
+            "the options are #{known.join(", ")}"
+        end
+
+        # @return [String, nil]
+        def advice_for(name, known)
+          return "#{name}: is a keyword of Heddle::DB::Pool.new" if POOL.include?(name)
+          return unless defined?(DidYouMean::SpellChecker)
+
+          found = DidYouMean::SpellChecker.new(dictionary: known + POOL).correct(name).first
+          "did you mean #{found}: for #{name}:?" if found
+        end
 
         def whole(value)
           number = value.is_a?(String) ? Integer(value, 10, exception: false) : value

@@ -82,7 +82,7 @@ module Heddle
       def checked_kinds(requests)
         kinds = requests.map { |sql, _| @driver.kind(sql) }
         requests.each_with_index { |(sql, _), index| check_transaction(kinds[index], sql) }
-        @cache.clear if kinds.any? { |kind| @driver.invalidates?(kind) }
+        @cache.clear if kinds.any? { |kind| kind != :plain && @driver.invalidates?(kind) }
         kinds
       end
 

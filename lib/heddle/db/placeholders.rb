@@ -52,7 +52,7 @@ module Heddle
         end
         return [text, @arguments] if count == values.size
 
-        raise ArgumentError, "the statement has #{count} parameters, and there are #{values.size} arguments"
+        raise ArgumentError, "wrong number of values for the statement (given #{values.size}, expected #{count})"
       end
 
       private

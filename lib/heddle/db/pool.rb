@@ -14,8 +14,9 @@ module Heddle
       NONE = [].freeze
       # Seconds to wait for a free connection, without other timeouts.
       CHECKOUT_TIMEOUT = 5
-      # Seconds to wait for the lock in order to return a connection, even after a deadline has passed.
-      LOCK_SECONDS = 5
+      # Seconds to wait for the lock in order to return a connection, even after a deadline has passed. The lock is held
+      # for microseconds, but whoever holds it may be a thread that gets no processor.
+      LOCK_SECONDS = 60
       # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may strike at the end of each call; while the
       # pool's books change, they strike in waits alone. In tasks everything does so anyway, and a mask would be the
       # whole thread's, with all its tasks.
@@ -23,10 +24,11 @@ module Heddle
       NEVER = {Object => :never}.freeze
       private_constant :NONE, :CHECKOUT_TIMEOUT, :LOCK_SECONDS, :IN_WAITS, :NEVER
 
-      # What a caller holds of the pool: a connection, or :make for the right to make one; nil for neither.
+      # What a caller holds of the pool: a connection, or :make for the right to make one; nil for neither; and whether
+      # the one before has just handed it over.
       #
       # @api private
-      Place = Struct.new(:held)
+      Place = Struct.new(:held, :handed_over)
       private_constant :Place
 
       # @return [Integer] the most connections
@@ -224,6 +226,7 @@ module Heddle
         found, stale = take
         if found.is_a?(Thread::Queue)
           place.held = wait(found)
+          place.handed_over = true
         else
           place.held = found
           stale.each { |connection| discard(connection) }
@@ -281,7 +284,8 @@ module Heddle
       def connected(place)
         found = place.held
         unless found == :make
-          return lend(found) if found.healthy? && !worn_out?(found)
+          # A connection that was in use a moment ago has not been idle while its server was restarted.
+          return lend(found) if place.handed_over || (found.healthy? && !worn_out?(found))
 
           place.held = :make
           discard(found)
@@ -308,7 +312,6 @@ module Heddle
         return connection.close if connection.forked? # its place is in the parent's pool
 
         leave(connection) unless @joined.empty?
-        connection.lease = :none
         begin
           reusable = reusable?(connection)
         ensure
@@ -320,7 +323,6 @@ module Heddle
       def reusable?(connection)
         return false if @closed || worn_out?(connection) || !connection.at_rest? # the next holder asks the system, too
 
-        connection.lease = nil
         return false unless connection.tidy
 
         connection.rest if @waiting.empty?
@@ -332,6 +334,7 @@ module Heddle
 
       # Gives a connection, or the right to make one, to the longest waiter.
       def pass_on(what)
+        closes = false
         settle do
           forget_parents if what == :make # a connection is one of this process
           if (queue, _ = @waiting.shift)
@@ -340,22 +343,33 @@ module Heddle
             @made -= 1 if @made > 0
           elsif @closed
             @made -= 1
-            what.close
+            closes = true # without the lock: a close may wait
           else
             @free << [what, now]
           end
         end
+        discard(what) if closes
       end
 
-      # Under the lock, whatever has struck: a place that is not put back is lost to the pool.
+      # Under the lock, whatever has struck: a place that is not put back is lost to the pool. In tasks it strikes in
+      # waits alone: a lock that is free needs no shield.
       def settle(&block)
-        return Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } if Fiber.current_scheduler
+        if Fiber.current_scheduler
+          return Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } unless @lock.try_lock
+
+          begin
+            return yield
+          ensure
+            @lock.unlock
+          end
+        end
 
         Thread.handle_interrupt(NEVER) { Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } }
       end
 
-      # Its place is the next one's.
+      # Its place is the next one's. Whoever still has it is told that it was returned, not that it is closed.
       def throw_away(connection)
+        connection.lease = :none
         discard(connection)
       ensure
         pass_on(:make)

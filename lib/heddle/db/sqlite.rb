@@ -13,7 +13,6 @@ require_relative "sqlite/library"
 require_relative "sqlite/location"
 require_relative "sqlite/option_checks"
 require_relative "sqlite/driver"
-require_relative "sqlite/pool"
 
 module Heddle
   module DB

@@ -29,9 +29,9 @@ module Heddle
       # @return [Integer]
       def size = @statements.size
 
-      # Whether a statement of this connection should be kept now.
-      def applies?(connection)
-        @mode == :always || (@mode == :transaction && connection.in_transaction?)
+      # Whether a statement of this driver's connection should be kept now.
+      def applies?(driver)
+        @mode == :always || (@mode == :transaction && driver.in_transaction?)
       end
 
       # Whether virtual statements are kept, which are made to be used again.

@@ -8,8 +8,12 @@ module Heddle
       # Seconds for a rollback after its caller's deadline or cancel.
       ROLLBACK_TIME = 1
 
+      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may strike at the end of each call; while a
+      # transaction is undone, they strike in waits alone. In tasks everything does so anyway, see {Pool}.
+      IN_WAITS = {Object => :on_blocking}.freeze
+
       Frame = Struct.new(:savepoint, :managed)
-      private_constant :ROLLBACK_TIME, :Frame
+      private_constant :ROLLBACK_TIME, :IN_WAITS, :Frame
 
       # @api private the owner of a transaction: the task or fiber, or the thread
       def self.holder
@@ -65,7 +69,7 @@ module Heddle
         begun = true
         self
       ensure
-        unwind(depth) if !begun && ours?(frame, depth)
+        undo_all(frame, depth) if !begun && @frames.size > depth
       end
 
       # Commits the transaction of {#start_transaction}. If the connection is lost meanwhile ({ConnectionLost}), the
@@ -104,6 +108,7 @@ module Heddle
       def initialize_transactions
         @frames = []
         @committed = false
+        @in_thread = true
         forget_failure
         @holder = nil
         @pool = nil
@@ -121,11 +126,18 @@ module Heddle
         end_frame(frame)
         value
       ensure
-        # Also after an end that failed, or a beginning after which a listener was interrupted.
+        # Also after an end that failed, or a beginning after which a listener was interrupted. No method of Ruby is
+        # called in front of the mask.
+        undo_all(frame, depth) if @frames.size > depth
+      end
+
+      def undo_all(frame, depth)
+        return Thread.handle_interrupt(IN_WAITS) { unwind(depth) if ours?(frame, depth) } if @in_thread
+
         unwind(depth) if ours?(frame, depth)
       end
 
-      def ours?(frame, depth) = @frames.size > depth && @frames[depth].equal?(frame)
+      def ours?(frame, depth) = @frames[depth].equal?(frame)
 
       # The frames always say what the server was told: they change within the exchange, before any code of the caller
       # (a listener, a handler of notices) runs and may raise.
@@ -151,6 +163,7 @@ module Heddle
 
         forget_failure
         @committed = false
+        @in_thread = Fiber.current_scheduler.nil?
         @frames << frame
         @holder = Transactions.holder
         @pool&.enter(@holder, self)

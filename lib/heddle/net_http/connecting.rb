@@ -11,30 +11,41 @@ module Heddle
       # Copied to the class. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         def connect
-          http = Library.http_of(self) or return connect_without_heddle
-          klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
-          if @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
-            return Connecting.bounded(@open_timeout) { connect_without_heddle }
-          end
+          if Library.keeps?(self) && (key = KeepAlive.key(self))
+            return if KeepAlive.take(self, key)
 
-          address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
-          space = Connecting.spaces[http]
-          complete = false
-          begin
-            socket = Library.connect(klass, address, port, @open_timeout)
-            return Connecting.bounded(@open_timeout) { connect_without_heddle } if socket.nil?
-            raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
-            Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
-
-            @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout,
-              write_timeout: @write_timeout, continue_timeout: @continue_timeout, debug_output: @debug_output)
-            @last_communicated = nil
-            on_connect
-            complete = true
-          ensure
-            # A rescue of StandardError would miss timeouts and cancels.
-            socket.close if socket.is_a?(IO) && !complete
+            session = KeepAlive.offer_session(self, key)
           end
+          http = Library.http_of(self)
+          klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open] if http
+          if !http
+            connect_without_heddle
+          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
+            Connecting.bounded(@open_timeout) { connect_without_heddle }
+          else
+            address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
+            space = Connecting.spaces[http]
+            complete = false
+            begin
+              socket = Library.connect(klass, address, port, @open_timeout)
+              if socket.nil?
+                Connecting.bounded(@open_timeout) { connect_without_heddle }
+              else
+                raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
+                Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
+
+                @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout,
+                  write_timeout: @write_timeout, continue_timeout: @continue_timeout, debug_output: @debug_output)
+                @last_communicated = nil
+                on_connect
+              end
+              complete = true
+            ensure
+              # A rescue of StandardError would miss timeouts and cancels.
+              socket.close if socket.is_a?(IO) && !complete
+            end
+          end
+          KeepAlive.opened(self, key, session) if key
         end
         private :connect
       end
@@ -76,7 +87,7 @@ module Heddle
         # limit, because Ruby's own look-up would stop the scheduler's other fibers.
         def bounded(seconds, &block)
           scheduler = Fiber.current_scheduler
-          (seconds || (scheduler && !scheduler.is_a?(Scheduler))) ? Library.with_bounded_look_up(&block) : yield
+          (seconds || (scheduler && !scheduler.is_a?(Loop))) ? Library.with_bounded_look_up(&block) : yield
         end
 
         # Whether TCPSocket.open or Socket.tcp, and initialize, are Ruby's own or Heddle's. private_address_check,

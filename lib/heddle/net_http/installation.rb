@@ -2,6 +2,7 @@
 
 require_relative "connecting"
 require_relative "description"
+require_relative "keep_alive"
 require_relative "making"
 require_relative "pristine"
 require_relative "replacing"
@@ -120,6 +121,7 @@ module Heddle
 
         Connecting.spaces[@http] = @space
         ours.each { |place, modules| modules.each { |mod| Replacing.replace(place, mod) } }
+        KeepAlive.add_to(@http)
         @pristine.watch(@description.requests + @description.responses) { judge }
         @replaced = true
         judge
@@ -129,10 +131,10 @@ module Heddle
         response = @space::HTTPResponse
         making = Making.methods_for(@http) if @pristine.groups[:making]
         {
-          response.singleton_class => [in_c(:head)],
+          response.singleton_class => [in_c(:head), KeepAlive::Reading],
           response => [in_c(:body)],
           @space::HTTPGenericRequest => [in_c(:request)],
-          @http => [in_c(:transport), Transporting, Connecting::Methods, *making],
+          @http => [in_c(:transport), Transporting, Connecting::Methods, KeepAlive::Methods, *making],
           @http.singleton_class => [Starting::Methods]
         }
       end
@@ -141,6 +143,7 @@ module Heddle
 
       # Tells the C code which groups of methods are as shipped, and which classes have no methods of their own.
       def judge
+        KeepAlive.forget_methods
         flags = @pristine.groups.transform_keys { |group| :"#{group}_pristine" }
         known = {known_requests: @description.known_requests, known_responses: @description.known_responses}
         tell(flags.merge(known))

@@ -39,7 +39,7 @@ module Heddle
         end
 
         # @return [Symbol] under which the class keeps the method that ours has replaced
-        def kept(name) = :"#{name}_without_heddle"
+        def kept(name) = name.to_s.sub(/\??\z/, '_without_heddle\0').to_sym
 
         private
 

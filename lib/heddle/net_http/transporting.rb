@@ -9,7 +9,12 @@ module Heddle
       # Notes that the library itself begins the request.
       def transport_request(request, &block)
         Library.transporting(self, true)
-        transport_request_without_heddle(request, &block)
+        connection = Library.connection(@socket) if Library.keeps?(self)
+        return transport_request_without_heddle(request, &block) unless connection
+
+        KeepAlive::Exchange.new(self, request).run(connection, @socket) do
+          transport_request_without_heddle(request, &block)
+        end
       ensure
         Library.transporting(self, false)
       end

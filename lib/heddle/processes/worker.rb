@@ -175,9 +175,9 @@ module Heddle
       # while another child of this process has the socket, too. When such a child calls this, the worker must not
       # notice.
       def close
+        Worker.forget(@socket)
         return if @socket.closed?
 
-        Worker.forget(@socket)
         @socket.shutdown if @parent == Process.pid
       rescue Errno::ENOTCONN
         nil # it is gone

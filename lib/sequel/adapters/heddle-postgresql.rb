@@ -155,11 +155,6 @@ module Sequel
         super
       end
 
-      # The server has ended a transaction without an open one, and a lost connection.
-      def rollback_transaction(conn, opts = OPTS)
-        super if conn.in_transaction?
-      end
-
       def dataset_class_default = Dataset
     end
 
@@ -233,9 +228,7 @@ module Sequel
       end
 
       # A portal lives in a transaction.
-      def heddle_stream(sql, &block)
-        db.transaction(server: @opts[:server] || :read_only) { super }
-      end
+      def heddle_hold(&block) = db.transaction(server: @opts[:server] || :read_only, &block)
 
       def heddle_cursor(sql, &block)
         cursor = @opts[:cursor]

@@ -116,6 +116,15 @@ module Sequel
 
       def connection_execute_method = :query
 
+      # SQLite ends a transaction when it interrupts a write in it, and after some errors. A block that rescues them and
+      # goes on would have its other statements committed one by one.
+      def heddle_check(conn)
+        return if conn.in_transaction? || !_trans(conn)
+
+        raise ::Heddle::DB::TransactionError, "SQLite has rolled this transaction back, after a statement that was " \
+          "interrupted or refused: leave the block of the transaction"
+      end
+
       # SQLite has no protocol of texts: its statements are all prepared.
       def heddle_query(conn, sql, arguments)
         conn.query(sql, *heddle_arguments(arguments))

@@ -1,3 +1,4 @@
+#include "cancelling.h"
 #include "connecting.h"
 #include "statement.h"
 #include "text.h"
@@ -45,6 +46,11 @@ static SQLUSMALLINT ask_small(struct odbc_session *session, SQLUSMALLINT what)
     return SQL_SUCCEEDED(SQLGetInfo(session->connection, what, &number, sizeof number, NULL)) ? number : 0;
 }
 
+static bool is_of(const struct odbc_abilities *abilities, const char *family)
+{
+    return abilities->text.length > strlen(family) && strncasecmp(abilities->text.at, family, strlen(family)) == 0;
+}
+
 static void ask(struct odbc_session *session)
 {
     static const SQLUSMALLINT texts[] = {SQL_DBMS_NAME,   SQL_DBMS_VER,
@@ -53,7 +59,9 @@ static void ask(struct odbc_session *session)
     struct odbc_abilities *abilities = &session->abilities;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         ask_text(session, texts[i]);
-    abilities->loose = abilities->text.length > 6 && strncasecmp(abilities->text.at, "sqlite", 6) == 0;
+    abilities->loose = is_of(abilities, "sqlite");
+    // Their rows have all arrived by then; and see odbc_call_begins.
+    abilities->cancels_fetch = !is_of(abilities, "mariadb") && !is_of(abilities, "mysql");
     abilities->isolations = ask_number(session, SQL_TXN_ISOLATION_OPTION);
     abilities->isolation = ask_number(session, SQL_DEFAULT_TXN_ISOLATION);
     abilities->data_extensions = ask_number(session, SQL_GETDATA_EXTENSIONS);
@@ -64,6 +72,13 @@ static void ask(struct odbc_session *session)
     SQLUSMALLINT describes = SQL_FALSE;
     SQLGetFunctions(session->connection, SQL_API_SQLDESCRIBEPARAM, &describes);
     abilities->describes_parameters = describes == SQL_TRUE;
+}
+
+SQLRETURN odbc_driver_connect(SQLHDBC connection, bool wide, const struct odbc_buffer *text)
+{
+    SQLSMALLINT length = (SQLSMALLINT)(wide ? text->length / sizeof(SQLWCHAR) : text->length);
+    return wide ? SQLDriverConnectW(connection, NULL, (SQLWCHAR *)text->at, length, NULL, 0, NULL, SQL_DRIVER_NOPROMPT)
+                : SQLDriverConnect(connection, NULL, (SQLCHAR *)text->at, length, NULL, 0, NULL, SQL_DRIVER_NOPROMPT);
 }
 
 void odbc_perform_connect(struct odbc_session *session, struct odbc_job *job)
@@ -82,15 +97,13 @@ void odbc_perform_connect(struct odbc_session *session, struct odbc_job *job)
     // A help only: the one who waits has a deadline of its own.
     if (job->number > 0)
         SQLSetConnectAttr(session->connection, SQL_ATTR_LOGIN_TIMEOUT, (SQLPOINTER)(SQLULEN)job->number, 0);
-    SQLSMALLINT length = (SQLSMALLINT)(session->wide ? job->text.length / sizeof(SQLWCHAR) : job->text.length);
-    SQLRETURN outcome = session->wide ? SQLDriverConnectW(session->connection, NULL, (SQLWCHAR *)job->text.at, length,
-                                                          NULL, 0, NULL, SQL_DRIVER_NOPROMPT)
-                                      : SQLDriverConnect(session->connection, NULL, (SQLCHAR *)job->text.at, length,
-                                                         NULL, 0, NULL, SQL_DRIVER_NOPROMPT);
-    session->connected = succeeded(session, job, outcome);
+    session->connected = succeeded(session, job, odbc_driver_connect(session->connection, session->wide, &job->text));
+    if (session->connected) {
+        ask(session);
+        odbc_cancelling_begins(session, job);
+    }
     // The password need not stay in memory.
-    memset(job->text.at, 0, job->text.capacity);
-    if (session->connected) ask(session);
+    if (job->text.at) memset(job->text.at, 0, job->text.capacity);
 }
 
 // ---- transactions

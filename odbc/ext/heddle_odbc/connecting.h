@@ -4,6 +4,9 @@
 
 #include "session.h"
 
+// Connects by a connection string, for the wide or the narrow functions.
+SQLRETURN odbc_driver_connect(SQLHDBC, bool wide, const struct odbc_buffer *text);
+
 // Connects by the job's text; `number`: seconds, 0 for none.
 void odbc_perform_connect(struct odbc_session *, struct odbc_job *);
 

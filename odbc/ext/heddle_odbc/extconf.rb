@@ -17,6 +17,18 @@ unless have_header("sqlext.h") && have_library("odbc", "SQLDriverConnectW", %w[s
   abort "heddle-odbc needs unixODBC with its headers: install unixodbc-dev (Debian, Ubuntu, Alpine), " \
     "unixODBC-devel (Fedora) or unixodbc (Homebrew), then install the gem again"
 end
+# For builds that look for mistakes, as those of heddle itself.
+if (sanitizer = ENV["HEDDLE_SANITIZE"])
+  $CFLAGS << " -fsanitize=#{sanitizer} -fno-omit-frame-pointer -O1 -g"
+  $CFLAGS << " -fno-sanitize-recover=undefined" if sanitizer == "undefined"
+  $CFLAGS << " --param asan-stack=0" if sanitizer == "address" # a raise leaves the red zones of a fiber's stack
+  $DLDFLAGS << " -fsanitize=#{sanitizer}"
+  $DLDFLAGS.gsub!("-Wl,-z,defs", "") # the sanitizer's symbols come from a library that is loaded before
+end
+if ENV["HEDDLE_COVERAGE"] == "1"
+  $CFLAGS << " --coverage -O0 -g"
+  $DLDFLAGS << " --coverage"
+end
 # iODBC's wide characters have four bytes.
 unless try_static_assert("sizeof(SQLWCHAR) == 2", "sqlext.h")
   abort "heddle-odbc needs a driver manager whose wide characters have two bytes, as those of unixODBC"

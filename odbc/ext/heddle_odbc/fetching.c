@@ -12,7 +12,8 @@ enum {
     BLOCK_BYTES = 256 << 10,
     BLOCK_ROWS = 1000,
     JOB_BYTES = 1 << 20, // a job ends when its rows have this many
-    PIECE = 64 << 10
+    PIECE = 64 << 10,
+    LONGEST_CHARACTER = 4 // bytes
 };
 
 // Types of Microsoft's servers (sqlncli.h) that the standard does not have.
@@ -153,7 +154,8 @@ static void choose_form(struct odbc_column *column, bool wide, bool reread)
 static size_t bytes_of(const SQLWCHAR *name, SQLSMALLINT length, bool wide)
 {
     if (length <= 0) return 0;
-    if (!wide) return strnlen((const char *)name, (size_t)length);
+    size_t most = NAME_UNITS * sizeof(SQLWCHAR); // of a longer name the driver tells the whole length
+    if (!wide) return strnlen((const char *)name, (size_t)length < most ? (size_t)length : most);
     size_t units = 0;
     while (units < (size_t)length && units < NAME_UNITS && name[units])
         units++;
@@ -192,6 +194,20 @@ static bool describe_column(struct odbc_session *session, struct odbc_job *job, 
     return true;
 }
 
+// Behind the rows of the block: what became of each.
+static SQLUSMALLINT *row_states(const struct odbc_statement *statement)
+{
+    return (SQLUSMALLINT *)(statement->block + statement->block_rows * statement->row_size);
+}
+
+// Before the block is freed.
+static void unbind_columns(struct odbc_statement *statement)
+{
+    if (!statement->block) return;
+    SQLFreeStmt(statement->handle, SQL_UNBIND);
+    SQLSetStmtAttr(statement->handle, SQL_ATTR_ROW_STATUS_PTR, NULL, 0);
+}
+
 // Binds the columns of a known length to a block of rows. Columns that are read in pieces need one row at a time, and
 // with most drivers that the bound ones stand before them.
 static bool bind_columns(struct odbc_session *session, struct odbc_job *job)
@@ -217,8 +233,7 @@ static bool bind_columns(struct odbc_session *session, struct odbc_job *job)
         size_t rows = BLOCK_BYTES / offset;
         statement->block_rows = rows < 1 ? 1 : rows > BLOCK_ROWS ? BLOCK_ROWS : rows;
     }
-    SQLFreeStmt(statement->handle, SQL_UNBIND);
-    if (offset > 0 && !(statement->block = calloc(statement->block_rows, offset)))
+    if (offset > 0 && !(statement->block = calloc(statement->block_rows, offset + sizeof(SQLUSMALLINT))))
         return failed(job, "HY001", "no memory for rows");
     SQLHSTMT handle = statement->handle;
     SQLSetStmtAttr(handle, SQL_ATTR_ROWS_FETCHED_PTR, &statement->fetched, 0);
@@ -229,7 +244,10 @@ static bool bind_columns(struct odbc_session *session, struct odbc_job *job)
             SQL_SUCCEEDED(SQLSetStmtAttr(handle, SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER)statement->block_rows, 0));
         if (!blocks) statement->block_rows = 1;
     }
-    if (statement->block_rows == 1) SQLSetStmtAttr(handle, SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER)1, 0);
+    if (statement->block_rows == 1)
+        SQLSetStmtAttr(handle, SQL_ATTR_ROW_ARRAY_SIZE, (SQLPOINTER)1, 0);
+    else
+        SQLSetStmtAttr(handle, SQL_ATTR_ROW_STATUS_PTR, row_states(statement), 0);
     for (SQLSMALLINT i = 0; i < statement->column_count; i++) {
         struct odbc_column *column = &statement->columns[i];
         if (column->room == 0) continue;
@@ -271,6 +289,7 @@ bool odbc_describe_columns(struct odbc_session *session, struct odbc_job *job)
     if (same) {
         statement->columns = old;
     } else {
+        unbind_columns(statement);
         other.block = statement->block;
         statement->block = NULL;
         statement->shape++;
@@ -293,7 +312,6 @@ static bool append_value(struct odbc_statement *statement, SQLLEN length, const 
 // How many bytes a cut piece has: a driver may leave its end free, so as not to cut a character in two.
 static size_t whole_characters(const char *at, size_t most, size_t unit)
 {
-    enum { LONGEST_CHARACTER = 4 };
     static const char zeros[sizeof(SQLWCHAR)];
     size_t least = most - LONGEST_CHARACTER;
     while (unit > 0 && most > least && memcmp(at + most - unit, zeros, unit) == 0)
@@ -301,8 +319,18 @@ static size_t whole_characters(const char *at, size_t most, size_t unit)
     return most;
 }
 
+// The bytes of a whole text whose length the driver does not tell: up to the NUL.
+static size_t up_to_nul(const char *at, size_t most, size_t unit)
+{
+    static const char zeros[sizeof(SQLWCHAR)];
+    size_t length = 0;
+    while (length < most && memcmp(at + length, zeros, unit) != 0)
+        length += unit;
+    return length;
+}
+
 // Reads a value of any length. Its length goes in front when it is known.
-static bool append_pieces(struct odbc_job *job, SQLUSMALLINT number)
+static bool append_pieces(struct odbc_session *session, struct odbc_job *job, SQLUSMALLINT number)
 {
     struct odbc_statement *statement = job->statement;
     struct odbc_column *column = &statement->columns[number - 1];
@@ -312,7 +340,10 @@ static bool append_pieces(struct odbc_job *job, SQLUSMALLINT number)
     SQLLEN total = 0;
     if (!odbc_buffer_append(rows, &total, sizeof total)) return failed(job, "HY001", "no memory for a value");
     while (true) {
+        if (odbc_cancelled(session, job)) return false;
         if (!odbc_buffer_reserve(rows, PIECE + 8)) return failed(job, "HY001", "no memory for a value");
+        memset(rows->at + rows->length, 0, sizeof(SQLWCHAR));                              // for up_to_nul
+        memset(rows->at + rows->length + PIECE - LONGEST_CHARACTER, 0, LONGEST_CHARACTER); // for whole_characters
         SQLLEN left = 0;
         SQLRETURN outcome =
             SQLGetData(statement->handle, number, column->c_type, rows->at + rows->length, PIECE, &left);
@@ -324,8 +355,10 @@ static bool append_pieces(struct odbc_job *job, SQLUSMALLINT number)
         }
         size_t most = PIECE - end;
         // With more to come, "left" is what was there before this piece, or unknown.
-        bool cut = left == SQL_NO_TOTAL || (size_t)left > most;
-        size_t got = cut ? whole_characters(rows->at + rows->length, most, end) : (size_t)left;
+        bool unknown = left < 0, cut = unknown ? outcome != SQL_SUCCESS : (size_t)left > most;
+        if (unknown && !cut && end == 0) return failed(job, "HY000", "the driver does not tell how long a value is");
+        const char *piece = rows->at + rows->length;
+        size_t got = cut ? whole_characters(piece, most, end) : unknown ? up_to_nul(piece, most, end) : (size_t)left;
         rows->length += got;
         total += (SQLLEN)got;
         if (!cut) break;
@@ -337,13 +370,13 @@ static bool append_pieces(struct odbc_job *job, SQLUSMALLINT number)
 // Whether the driver had more bytes for this value than room.
 static bool is_cut(const struct odbc_column *column, SQLLEN length)
 {
-    if (column->c_type == SQL_C_BINARY) return length == SQL_NO_TOTAL || length > (SQLLEN)column->room;
+    if (column->c_type == SQL_C_BINARY) return length < 0 || length > (SQLLEN)column->room;
     if (column->c_type != SQL_C_CHAR && column->c_type != SQL_C_WCHAR) return false;
     SQLLEN end = column->c_type == SQL_C_WCHAR ? (SQLLEN)sizeof(SQLWCHAR) : 1;
-    return length == SQL_NO_TOTAL || length > (SQLLEN)column->room - end;
+    return length < 0 || length > (SQLLEN)column->room - end; // below 0: unknown
 }
 
-static bool append_row(struct odbc_job *job, size_t row)
+static bool append_row(struct odbc_session *session, struct odbc_job *job, size_t row)
 {
     struct odbc_statement *statement = job->statement;
     for (SQLSMALLINT i = 0; i < statement->column_count; i++) {
@@ -357,7 +390,7 @@ static bool append_row(struct odbc_job *job, size_t row)
                 !succeeded(job,
                            SQLSetPos(statement->handle, (SQLSETPOSIROW)(row + 1), SQL_POSITION, SQL_LOCK_NO_CHANGE)))
                 return false;
-            if (!append_pieces(job, number)) return false;
+            if (!append_pieces(session, job, number)) return false;
             continue;
         }
         bool text = column->c_type == SQL_C_CHAR || column->c_type == SQL_C_WCHAR || column->c_type == SQL_C_BINARY;
@@ -386,15 +419,23 @@ bool odbc_fetch_rows(struct odbc_session *session, struct odbc_job *job)
     while (statement->open && statement->row_count < job->limit && statement->rows.length < JOB_BYTES) {
         if (odbc_cancelled(session, job)) return false;
         statement->fetched = 1;
+        if (session->abilities.cancels_fetch) odbc_call_begins(session);
         SQLRETURN outcome = SQLFetch(statement->handle);
+        if (session->abilities.cancels_fetch) odbc_call_ended(session, outcome);
         if (outcome == SQL_NO_DATA) {
             statement->open = false;
             break;
         }
         if (!succeeded(job, outcome)) return false;
-        size_t count = statement->block_rows > 1 ? statement->fetched : 1;
-        for (size_t row = 0; row < count; row++)
-            if (!append_row(job, row)) return false;
+        size_t count = statement->block_rows == 1                   ? 1
+                       : statement->fetched < statement->block_rows ? statement->fetched
+                                                                    : statement->block_rows;
+        for (size_t row = 0; row < count; row++) {
+            // A failure in some rows of a block is told as a warning; their values are anything.
+            bool bad = statement->block_rows > 1 && row_states(statement)[row] == SQL_ROW_ERROR;
+            if (bad) return succeeded(job, SQL_ERROR);
+            if (!append_row(session, job, row)) return false;
+        }
     }
     return true;
 }

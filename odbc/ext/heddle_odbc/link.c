@@ -123,23 +123,32 @@ static VALUE link_connect(VALUE self, VALUE string, VALUE seconds)
     return start(self, Qnil, odbc_perform_connect);
 }
 
-/* @api private Starts to prepare a statement. @return [Handle] */
-static VALUE link_prepare(VALUE self, VALUE sql)
+static VALUE new_handle(VALUE self, VALUE alone)
+{
+    VALUE handle = odbc_handle_new(self);
+    odbc_handle_of(handle)->statement->alone = RTEST(alone);
+    return handle;
+}
+
+/* @api private Starts to prepare a statement; +alone+: the driver is not asked for another result behind one without
+ * rows. @return [Handle] */
+static VALUE link_prepare(VALUE self, VALUE sql, VALUE alone)
 {
     struct odbc_session *session = ready(self);
     odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(sql));
-    return start(self, odbc_handle_new(self), odbc_perform_prepare);
+    return start(self, new_handle(self, alone), odbc_perform_prepare);
 }
 
-/* @api private Starts to prepare and run a statement, and to fetch up to so many rows. @return [Handle] */
-static VALUE link_run(VALUE self, VALUE sql, VALUE values, VALUE limit)
+/* @api private Starts to prepare and run a statement, and to fetch up to so many rows; +alone+: see #prepare.
+ * @return [Handle] */
+static VALUE link_run(VALUE self, VALUE sql, VALUE values, VALUE limit, VALUE alone)
 {
     struct odbc_session *session = ready(self);
     Check_Type(values, T_ARRAY);
     session->job.limit = NUM2SIZET(limit);
     odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(sql));
     odbc_put_parameters(odbc_link_of(self), &session->job.parameters, values);
-    return start(self, odbc_handle_new(self), odbc_perform_run);
+    return start(self, new_handle(self, alone), odbc_perform_run);
 }
 
 /* @api private Starts to run a statement that is prepared. @return [Handle] */
@@ -246,8 +255,8 @@ static VALUE link_finish(VALUE self)
     VALUE handle = link->handle;
     link->handle = Qnil;
     if (session->job.miscounted) {
-        rb_raise(rb_eArgError, "the statement has %d parameters, and there are %" PRIuSIZE " arguments",
-                 session->job.statement->parameter_count, session->job.parameters.count);
+        rb_raise(rb_eArgError, "wrong number of values for the statement (given %" PRIuSIZE ", expected %d)",
+                 session->job.parameters.count, session->job.statement->parameter_count);
     }
     RB_GC_GUARD(handle);
     if (session->job.failed) return failure_of(&session->job.diagnostics);
@@ -268,7 +277,8 @@ static VALUE link_cancel(VALUE self)
     return INT2FIX(odbc_session_forked(session) ? 0 : odbc_session_cancel(session));
 }
 
-/* @api private Disconnects, after the call that runs; does not wait. The pipe may be closed afterwards. */
+/* @api private Disconnects, after the call that runs, which is cancelled; does not wait. The pipe may be closed
+ * afterwards. */
 static VALUE link_leave(VALUE self)
 {
     struct odbc_link *link = odbc_link_of(self);
@@ -356,8 +366,8 @@ static void rest(VALUE unused)
 static void define_jobs(VALUE link)
 {
     rb_define_method(link, "connect", link_connect, 2);
-    rb_define_method(link, "prepare", link_prepare, 1);
-    rb_define_method(link, "run", link_run, 3);
+    rb_define_method(link, "prepare", link_prepare, 2);
+    rb_define_method(link, "run", link_run, 4);
     rb_define_method(link, "execute", link_execute, 3);
     rb_define_method(link, "fetch", link_fetch, 2);
     rb_define_method(link, "next_result", link_next_result, 2);
@@ -396,5 +406,6 @@ RUBY_FUNC_EXPORTED void Init_heddle_odbc(void)
     odbc_define_handle(module);
     odbc_define_parameters(module);
     odbc_define_values();
+    if (!odbc_sessions_begin()) rb_raise(rb_eNoMemError, "no memory for ODBC");
     rb_set_end_proc(rest, Qnil);
 }

@@ -70,6 +70,17 @@ SQLRETURN odbc_parameters_bind(struct odbc_parameters *parameters, SQLHSTMT hand
     return SQL_SUCCESS;
 }
 
+void odbc_parameters_shrink(struct odbc_parameters *parameters)
+{
+    enum { KEPT = 64 << 10 };
+    if (parameters->bytes.capacity > KEPT) odbc_buffer_free(&parameters->bytes);
+    if (parameters->capacity > KEPT / sizeof *parameters->values) {
+        free(parameters->values);
+        parameters->values = NULL;
+        parameters->capacity = 0; // `count` stays: see link_finish
+    }
+}
+
 void odbc_parameters_free(struct odbc_parameters *parameters)
 {
     free(parameters->values);

@@ -30,6 +30,9 @@ struct odbc_parameters {
 // On the session's thread: binds all of them. `types`: what the driver has described, or NULL.
 SQLRETURN odbc_parameters_bind(struct odbc_parameters *, SQLHSTMT, const struct odbc_parameter_type *types);
 
+// Frees memory that only unusually large values need; the values are gone then.
+void odbc_parameters_shrink(struct odbc_parameters *);
+
 void odbc_parameters_free(struct odbc_parameters *);
 
 #endif

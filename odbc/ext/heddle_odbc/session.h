@@ -20,7 +20,7 @@
 struct odbc_session;
 struct odbc_statement;
 
-enum { ODBC_NAMES = 4 };
+enum { ODBC_NAMES = 4, ODBC_KILL_BYTES = 40 };
 
 // Handed over as a whole: see above.
 struct odbc_job {
@@ -45,7 +45,8 @@ struct odbc_abilities {
     SQLUINTEGER isolations, isolation, data_extensions;
     SQLUSMALLINT transactions, activities, at_commit, at_rollback;
     bool describes_parameters;
-    bool loose; // whether a column's type does not bind its values: SQLite
+    bool cancels_fetch; // whether SQLCancel may come in the middle of SQLFetch
+    bool loose;         // whether a column's type does not bind its values: SQLite
 };
 
 struct odbc_session {
@@ -53,10 +54,13 @@ struct odbc_session {
     SQLHENV environment;
     SQLHDBC connection;
     struct odbc_abilities abilities;
+    char kill[ODBC_KILL_BYTES];     // the SQL that ends its query from another connection; empty: SQLCancel does
+    struct odbc_buffer source; // … and by what that one connects, with the password
     struct odbc_job job;
-    bool connected, manual;       // whether transactions end by SQLEndTran
-    SQLUINTEGER isolation_before; // 0: unchanged
-    unsigned epoch;               // a statement of an earlier one has to be prepared again
+    bool connected, manual;            // whether transactions end by SQLEndTran
+    SQLUINTEGER isolation_before;      // 0: unchanged
+    unsigned epoch;                    // a statement of an earlier one has to be prepared again
+    struct odbc_statement *statements; // that have a handle of the driver's
 
     pid_t owner;
     atomic_bool cancelled; // whether the job is to end before its next call of the driver
@@ -66,7 +70,8 @@ struct odbc_session {
     // Under the lock:
     int references; // Ruby's objects, the thread, a thread that cancels
     bool busy, ending, ended, cancelling;
-    int cancels;                     // calls of SQLCancel for this job
+    bool calling;                    // the job is in a call that may be cancelled
+    int cancels;                     // of this job
     struct odbc_statement *released; // to be freed with the next job
     struct odbc_statement *freeing;  // … with this job: none of them is the job's own
     size_t releases;
@@ -84,16 +89,26 @@ void odbc_session_start(struct odbc_session *);
 // Whether the job that was started is still the thread's.
 bool odbc_session_busy(struct odbc_session *);
 
-// Has the job end early: calls SQLCancel if a statement may be running, on a thread of its own, since some drivers
-// connect to the server for it. Until that call has returned, the job does not end. Between two calls of the driver
-// SQLCancel does nothing, so call this again when the job does not end. Returns how many times SQLCancel was called.
+// Around a call of the driver that may be cancelled: one that waits, or computes. Outside of these nothing is
+// cancelled, for drivers take SQLCancel for SQLFreeStmt(SQL_CLOSE) there, and free what the job is using. The second
+// one waits for a cancel that has begun, and returns the call's outcome.
+void odbc_call_begins(struct odbc_session *);
+SQLRETURN odbc_call_ended(struct odbc_session *, SQLRETURN outcome);
+
+// Has the job end early: cancels if a statement may be running, on a thread of its own, since that may connect to the
+// server. Until it has been done, the job does not go on. Before a call of the driver has reached the server a cancel
+// does nothing, so call this again when the job does not end. Returns how many cancels there were.
 int odbc_session_cancel(struct odbc_session *);
 
-// Has the thread disconnect and end, after the call that it is in. Does not wait.
+// Has the thread disconnect and end, after the call that it is in, which is cancelled: a query may run for ever. Does
+// not wait.
 void odbc_session_end(struct odbc_session *);
 
 // Drops a reference; whoever drops the last one frees the session.
 void odbc_session_unreference(struct odbc_session *);
+
+// Once a process, when the extension is loaded. False without memory.
+bool odbc_sessions_begin(void);
 
 // Before the process ends: no thread begins to disconnect any more, since libraries' own ends run by now.
 void odbc_sessions_rest(void);

@@ -16,9 +16,44 @@ struct odbc_statement *odbc_statement_new(struct odbc_session *session)
     return statement;
 }
 
+static void set_handle(struct odbc_statement *statement, SQLHSTMT handle)
+{
+    struct odbc_session *session = statement->session;
+    if (handle) {
+        statement->next = session->statements;
+        if (statement->next) statement->next->previous = statement;
+        session->statements = statement;
+    } else {
+        if (statement->previous) {
+            statement->previous->next = statement->next;
+        } else {
+            session->statements = statement->next;
+        }
+        if (statement->next) statement->next->previous = statement->previous;
+        statement->next = statement->previous = NULL;
+    }
+    pthread_mutex_lock(&session->lock); // another thread may want to cancel
+    statement->handle = handle;
+    pthread_mutex_unlock(&session->lock);
+}
+
+static void drop_handle(struct odbc_statement *statement, bool frees)
+{
+    SQLHSTMT handle = statement->handle;
+    if (!handle) return;
+    set_handle(statement, NULL);
+    if (frees) SQLFreeHandle(SQL_HANDLE_STMT, handle);
+}
+
+void odbc_statements_drop(struct odbc_session *session, bool frees)
+{
+    while (session->statements)
+        drop_handle(session->statements, frees);
+}
+
 void odbc_statement_free(struct odbc_statement *statement)
 {
-    if (statement->handle) SQLFreeHandle(SQL_HANDLE_STMT, statement->handle);
+    drop_handle(statement, true);
     odbc_forget_columns(statement);
     free(statement->parameter_types);
     odbc_buffer_free(&statement->rows);
@@ -40,9 +75,7 @@ void odbc_statement_release(struct odbc_statement *statement)
         session->releases++;
     }
     pthread_mutex_unlock(&session->lock);
-    if (!ended) return;
-    statement->handle = NULL; // gone with the connection
-    odbc_statement_free(statement);
+    if (ended) odbc_statement_free(statement);
 }
 
 bool odbc_succeeded(struct odbc_job *job, SQLRETURN outcome, SQLSMALLINT type, SQLHANDLE handle)
@@ -83,9 +116,7 @@ static bool allocate(struct odbc_session *session, struct odbc_job *job)
     SQLHSTMT handle = NULL;
     SQLRETURN outcome = SQLAllocHandle(SQL_HANDLE_STMT, session->connection, &handle);
     if (!odbc_succeeded(job, outcome, SQL_HANDLE_DBC, session->connection)) return false;
-    pthread_mutex_lock(&session->lock); // another thread may want to cancel
-    statement->handle = handle;
-    pthread_mutex_unlock(&session->lock);
+    set_handle(statement, handle);
     return true;
 }
 
@@ -115,10 +146,13 @@ static bool prepare_text(struct odbc_session *session, struct odbc_job *job)
     struct odbc_statement *statement = job->statement;
     struct odbc_buffer *sql = &statement->sql;
     SQLINTEGER length = (SQLINTEGER)(session->wide ? sql->length / sizeof(SQLWCHAR) : sql->length);
-    SQLRETURN outcome = session->wide ? SQLPrepareW(statement->handle, (SQLWCHAR *)sql->at, length)
-                                      : SQLPrepare(statement->handle, (SQLCHAR *)sql->at, length);
-    statement->epoch = session->epoch;
-    return succeeded(job, outcome);
+    odbc_call_begins(session);
+    SQLRETURN outcome =
+        odbc_call_ended(session, session->wide ? SQLPrepareW(statement->handle, (SQLWCHAR *)sql->at, length)
+                                               : SQLPrepare(statement->handle, (SQLCHAR *)sql->at, length));
+    if (!succeeded(job, outcome)) return false;
+    statement->epoch = session->epoch; // only now: what could not be prepared is prepared by the next call
+    return true;
 }
 
 static bool prepare(struct odbc_session *session, struct odbc_job *job)
@@ -173,8 +207,9 @@ static void close_cursor(struct odbc_statement *statement)
 static bool look_further(struct odbc_job *job)
 {
     struct odbc_statement *statement = job->statement;
-    if (statement->open) return true;
-    SQLRETURN outcome = SQLMoreResults(statement->handle);
+    if (statement->open || (statement->alone && statement->column_count == 0)) return true;
+    odbc_call_begins(statement->session);
+    SQLRETURN outcome = odbc_call_ended(statement->session, SQLMoreResults(statement->handle));
     statement->more = SQL_SUCCEEDED(outcome);
     if (outcome == SQL_NO_DATA || SQL_SUCCEEDED(outcome)) return true;
     return succeeded(job, outcome);
@@ -197,12 +232,13 @@ void odbc_perform_run(struct odbc_session *session, struct odbc_job *job)
         return;
     }
     SQLRETURN outcome = odbc_parameters_bind(&job->parameters, statement->handle, statement->parameter_types);
-    if (!succeeded(job, outcome)) return;
-    if (odbc_cancelled(session, job)) return;
-    outcome = SQLExecute(statement->handle);
-    // An UPDATE that changes no row says "no data".
-    bool good = outcome == SQL_NO_DATA || succeeded(job, outcome);
-    finish(job, good && begin_result(session, job, outcome));
+    if (succeeded(job, outcome) && !odbc_cancelled(session, job)) {
+        odbc_call_begins(session);
+        outcome = odbc_call_ended(session, SQLExecute(statement->handle));
+        // An UPDATE that changes no row says "no data".
+        bool good = outcome == SQL_NO_DATA || succeeded(job, outcome);
+        finish(job, good && begin_result(session, job, outcome));
+    }
     // The values are the job's own.
     if (job->parameters.count > 0) SQLFreeStmt(statement->handle, SQL_RESET_PARAMS);
 }

@@ -19,7 +19,7 @@ enum odbc_kind {
     ODBC_TEXT,
     ODBC_BYTES,
     ODBC_UUID,
-    ODBC_LOOSE  // described as an integer, by a database whose columns may hold values of any type
+    ODBC_LOOSE // described as an integer, by a database whose columns may hold values of any type
 };
 
 struct odbc_column {
@@ -34,11 +34,13 @@ struct odbc_column {
 struct odbc_statement {
     struct odbc_session *session; // holds a reference
     struct odbc_statement *next_released;
+    struct odbc_statement *next, *previous; // of the session's, while it has a handle
     SQLHSTMT handle;
     struct odbc_buffer sql; // as it was prepared
     unsigned epoch;         // see struct odbc_session
     bool open;              // rows may follow
     bool more;              // another result may follow
+    bool alone;             // no result follows one without rows: the driver is not asked
 
     SQLSMALLINT parameter_count;
     struct odbc_parameter_type *parameter_types;
@@ -66,6 +68,9 @@ struct odbc_statement *odbc_statement_new(struct odbc_session *);
 void odbc_statement_release(struct odbc_statement *);
 
 void odbc_statement_free(struct odbc_statement *);
+
+// Frees the driver's handles of all statements that the session still has, or only forgets them.
+void odbc_statements_drop(struct odbc_session *, bool frees);
 
 // The jobs. Each notes its failure in the job.
 void odbc_perform_prepare(struct odbc_session *, struct odbc_job *); // and describe

@@ -31,15 +31,27 @@ static int64_t days_of(int64_t year, unsigned month, unsigned day)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
+// MySQL has dates that are none: 0000-00-00, and if its sql_mode allows them 2024-02-31.
+static bool is_date(int64_t year, unsigned month, unsigned day)
+{
+    if (month < 1 || month > 12 || day < 1) return false;
+    int64_t next = month == 12 ? days_of(year + 1, 1, 1) : days_of(year, month + 1, 1);
+    return days_of(year, month, day) < next;
+}
+
 static VALUE date(const SQL_DATE_STRUCT *value)
 {
-    if (value->month == 0 || value->day == 0) return Qnil; // MySQL's date that is none
-    return rb_funcall(cDate, id_civil, 3, INT2FIX(value->year), INT2FIX(value->month), INT2FIX(value->day));
+    if (!is_date(value->year, value->month, value->day)) return Qnil;
+    VALUE year = INT2FIX(value->year), month = INT2FIX(value->month), day = INT2FIX(value->day);
+    // Ruby uses the Julian calendar for dates before the reform; databases do not.
+    if (value->year < 1583)
+        return rb_funcall(cDate, id_civil, 4, year, month, day, rb_const_get(cDate, rb_intern("GREGORIAN")));
+    return rb_funcall(cDate, id_civil, 3, year, month, day);
 }
 
 static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
 {
-    if (value->month == 0 || value->day == 0) return Qnil;
+    if (!is_date(value->year, value->month, value->day)) return Qnil;
     if (link->local) {
         VALUE microseconds = rb_rational_new(UINT2NUM(value->fraction), INT2FIX(1000));
         return rb_funcall(rb_cTime, id_local, 7, INT2FIX(value->year), INT2FIX(value->month), INT2FIX(value->day),

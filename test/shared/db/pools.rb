@@ -31,9 +31,14 @@ module DatabaseSuite
     def test_the_longest_waiter_gets_the_next_connection
       with_pool(size: 1) do |pool|
         order = Thread::Queue.new
-        each_at_once(4) { |n| 5.times { pool.with { |db| order << n && db.query(sleep_sql(0.005)) } } }
+        each_at_once(5) do |n|
+          next pool.with { wait_until { pool.stats[:waiting] == 4 } } if n == 4
+
+          wait_until { pool.stats[:free] == 0 && pool.stats[:connections] == 1 }
+          2.times { pool.with { |db| order << n && db.query(sleep_sql(0.005)) } }
+        end
         turns = Array.new(order.size) { order.pop }
-        turns.drop(4).each_slice(4).first(3).each { |slice| assert_equal 4, slice.uniq.size, turns.inspect }
+        assert_equal 4, turns.first(4).uniq.size, turns.inspect
       end
     end
 

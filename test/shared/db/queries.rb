@@ -86,7 +86,8 @@ module DatabaseSuite
       with_connection do |db|
         [["select ?", []], ["select 1", [1]], ["select ?, ?", [1]], ["select ?", [1, 2]],
           ["select '?', ? -- ?\n", []]].each do |sql, arguments|
-          assert_raises(ArgumentError) { db.query(sql, *arguments) }
+          error = assert_raises(ArgumentError) { db.query(sql, *arguments) }
+          assert_match(/given #{arguments.size}, expected \d/, error.message)
           statement = db.prepare(sql)
           assert_raises(ArgumentError) { statement.query(*arguments) }
         end

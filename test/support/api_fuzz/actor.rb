@@ -100,6 +100,12 @@ module ApiFuzz
     # Whether a deadline may be in force.
     def bound? = @scopes.any? || @inherited
 
+    # Timeout.timeout around a run strikes the thread by Thread#raise: Ruby raises it in a task that computes, or that
+    # is in a blocking fiber (an Enumerator's on Ruby 3.1), instead of in the run's caller.
+    def limited?(scope)
+      @scopes.include?(scope) || (!owner.equal?(self) && @parent.limited?(scope))
+    end
+
     def to_s = "#{@name} (#{[@doing, owner.way, owner.strikes, ("cancelled" if @cancelled)].compact.join(", ")})"
 
     def where = "#{self} at #{@task.inspect} #{@fiber.inspect}#{places(@fiber&.backtrace)}"
@@ -137,7 +143,7 @@ module ApiFuzz
 
       case error
       when Strike then error.target.equal?(owner)
-      when LimitPassed then @scopes.include?(error.scope)
+      when LimitPassed then limited?(error.scope)
       when Heddle::DeadlineExceeded then bound?
       when Heddle::Cancellation then disturbed?
       when Heddle::SchedulerClosed then owner.struck?

@@ -21,8 +21,8 @@ module Heddle
         MOST = 100
         OLDEST = 10
 
-        # Seconds for a lock that is held for microseconds.
-        LOCK_SECONDS = 5
+        # Seconds for a lock that is held for microseconds, perhaps by a thread that gets no processor.
+        LOCK_SECONDS = 60
         private_constant :TIME, :MOST, :OLDEST, :LOCK_SECONDS
 
         # A connection whose request may still run: its server, the server's number for it, what tells it apart (see

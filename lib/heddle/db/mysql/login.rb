@@ -235,7 +235,17 @@ module Heddle
         def answer(packet)
           return packet unless packet.is_a?(ServerError)
 
-          raise LoginFailed, "#{@link.stream.peer} rejected user #{@user.inspect}: #{packet.message} (#{packet.code})"
+          raise LoginFailed, "#{@link.stream.peer} does not let #{@user.inspect} in: #{packet.message} " \
+            "(#{packet.code})#{advice(packet)}"
+        end
+
+        # The codes are those of "Server Error Message Reference" in MySQL's manual.
+        def advice(refusal)
+          case refusal.code
+          when 1045 then ": check user: and password:"
+          when 1044 then ": grant this user rights on the database, or name another one (database:)"
+          when 1049 then ": create the database, or name another one (database:)"
+          end
         end
 
         def refuse(what)

@@ -124,16 +124,18 @@ module Heddle
         def prepare(sql)
           handle = @link.prepare(sql, 0)
           return handle if handle.is_a?(ServerError)
-          raise ArgumentError, "there is more than one statement to prepare: #{sql}" if handle.tail
+          return handle unless handle.tail
 
-          handle
+          release(handle)
+          raise ArgumentError, "there is more than one statement to prepare: #{sql}"
         end
 
         def execute(handle, arguments)
-          before(handle) if @query_only || !@line.empty?
+          before(handle) if @query_only || !@line.waiting.empty?
           @link.run(handle, arguments)
         ensure
-          after if @writes || !@line.empty?
+          let_others_in unless @line.waiting.empty?
+          note_end if @writes && !in_transaction?
         end
 
         # The few texts of transactions stay prepared.
@@ -192,10 +194,11 @@ module Heddle
 
         # @api private for a cursor
         def fetch(cursor, count)
-          before(cursor.handle) if @query_only || !@line.empty?
+          before(cursor.handle) if @query_only || !@line.waiting.empty?
           @link.fetch_rows(cursor.handle, count)
         ensure
-          after
+          let_others_in unless @line.waiting.empty?
+          note_end if @writes && !in_transaction?
         end
 
         # One after another: nothing travels.
@@ -335,7 +338,7 @@ module Heddle
             raise LoginFailed, "#{description} cannot load the extension #{path}: #{refused}" if refused
           end
           pragmas.each do |name, value|
-            check(run_text("PRAGMA #{name} = #{value}", EMPTY).last)
+            check(query("PRAGMA #{name} = #{value}", EMPTY))
           end
         end
 
@@ -356,24 +359,25 @@ module Heddle
         # Prepares and runs a statement, of which nothing is known yet.
         def run_text(sql, arguments)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @line.empty? || in_transaction? || Statements.reads?(sql)
+          @turn.queue_up unless @line.waiting.empty? || in_transaction? || Statements.reads?(sql)
           @link.run_keeping(sql, arguments)
         ensure
-          after
+          let_others_in unless @line.waiting.empty?
+          note_end if @writes && !in_transaction?
           keep_waiting(sql)
         end
 
         # Somebody waits for the lock, or the last transaction allowed only reads.
         def before(handle)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @line.empty? || in_transaction? || handle.reads?
+          @turn.queue_up unless @line.waiting.empty? || in_transaction? || handle.reads?
         end
 
-        # Whoever waits may have the lock now. A statement that has waited is still in the line.
-        def after
-          @turn.leave if @turn.waiting?
-          note_end if @writes && !in_transaction?
-          @line.wake unless @line.empty? || in_transaction?
+        # Whoever waits may have the lock now. A statement that has waited is still in the line. Stands first in each
+        # ensure, behind a condition that calls no method of Ruby: nothing can strike before the line is left.
+        def let_others_in
+          @turn.leave
+          @line.wake unless in_transaction?
         end
 
         # The pragma has put a handler of SQLite's own in place of ours.
@@ -396,10 +400,11 @@ module Heddle
             raise TransactionError, "one of these statements would end the transaction they are in: #{sql}"
           end
 
+          text = sql.encode(Encoding::UTF_8).freeze
           offset = 0
           result = nil
           while offset
-            handle = @link.prepare(sql, offset)
+            handle = @link.prepare(text, offset)
             return shifted(handle, offset) if handle.is_a?(ServerError)
 
             result = execute(handle, EMPTY)
@@ -446,7 +451,7 @@ module Heddle
           set_query_only(false)
         end
 
-        def set_query_only(on) = @link.run_keeping("PRAGMA query_only = #{on ? 1 : 0}", EMPTY).last
+        def set_query_only(on) = command(on ? "PRAGMA query_only = 1" : "PRAGMA query_only = 0")
       end
     end
   end

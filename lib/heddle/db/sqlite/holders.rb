@@ -9,17 +9,20 @@ module Heddle
       # @api private
       module Holders
         LOCKS = "/proc/locks"
-        LINE = /\A\d+: POSIX\s+ADVISORY\s+(READ|WRITE)\s+(\d+)\s+\h+:\h+:(\d+)\s/
-        private_constant :LOCKS, :LINE
+        LINE = /\A\d+: POSIX\s+ADVISORY\s+(READ|WRITE)\s+(\d+)\s+(\h+:\h+:\d+)\s/
+        # Has the devices by which the kernel knows file systems; stat has others for some (btrfs).
+        MOUNTS = "/proc/self/mountinfo"
+        private_constant :LOCKS, :LINE, :MOUNTS
 
         class << self
           # @param path [String] of the database
+          # @param locks [String] the system's list
           # @return [String, nil] "process 12 (ruby)", several with commas between them; nil if the system does not tell
-          def of(path)
-            inodes = [path, "#{path}-shm"].filter_map { |file| File.stat(file).ino if File.exist?(file) }
-            pids = File.foreach(LOCKS).filter_map do |line|
-              kind, pid, inode = LINE.match(line)&.captures
-              pid.to_i if kind == "WRITE" && inodes.include?(inode.to_i) && pid.to_i != Process.pid
+          def of(path, locks = LOCKS)
+            files = [path, "#{path}-shm"].filter_map { |file| number_of(file) if File.exist?(file) }
+            pids = File.foreach(locks).filter_map do |line|
+              kind, pid, file = LINE.match(line)&.captures
+              pid.to_i if kind == "WRITE" && files.include?(file) && pid.to_i != Process.pid
             end
             pids.empty? ? nil : pids.uniq.map { |pid| "process #{pid}#{name(pid)}" }.join(", ")
           rescue SystemCallError
@@ -27,6 +30,16 @@ module Heddle
           end
 
           private
+
+          # The file as the list of locks names it: 08:01:1234, its device and its inode.
+          def number_of(file)
+            path = File.realpath(file)
+            mounts = File.foreach(MOUNTS).map { |line| line.split(" ").values_at(2, 4) }
+            mounts.each { |mount| mount[1] = mount[1].gsub(/\\(\d{3})/) { $1.oct.chr } }
+            over = mounts.each_index.select { |index| path.start_with?(mounts[index][1].chomp("/") + "/") }
+            major, minor = mounts[over.max_by { |index| [mounts[index][1].size, index] }][0].split(":")
+            format("%02x:%02x:%d", major.to_i, minor.to_i, File.stat(file).ino)
+          end
 
           def name(pid)
             " (#{File.read("/proc/#{pid}/comm").strip})"

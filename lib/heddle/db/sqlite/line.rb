@@ -7,52 +7,74 @@ module Heddle
       # SQLite again and again; the others sleep. So the lock goes to them in turn, and not to whoever asks at the right
       # moment. Other processes are not in the line: between processes SQLite has no order.
       #
-      # Nothing here waits, and the GVL guards it.
+      # Nothing here waits, and the GVL guards it: each change is one call of a method in C without a block, during
+      # which no other thread runs. (Two threads inside of Array#delete_if would lose others from the line.) That
+      # somebody waits, and since when, is one fact: nothing can strike a thread between the two.
       #
       # @api private
       class Line
-        @lines = {}
+        LOCK = Thread::Mutex.new
+        FEW = 32
+        private_constant :LOCK, :FEW
+
+        @lines = ObjectSpace::WeakMap.new # by numbers, which it compares as the same objects
         @process = Process.pid
+        @most = FEW
 
         class << self
           # @param path [String] of the database, "" for one in memory
-          # @return [Line] the same for all connections to one file
+          # @return [Line] the same for all connections to one file, for as long as there is one
           def of(path)
             return new if path.empty?
 
-            @lines, @process = {}, Process.pid if @process != Process.pid # those who waited are in the parent
             stat = File.stat(path)
-            @lines[[stat.dev, stat.ino]] ||= new
+            file = [stat.dev, stat.ino].hash
+            LOCK.synchronize do
+              # those who waited are in the parent
+              @lines, @process = ObjectSpace::WeakMap.new, Process.pid if @process != Process.pid
+              forget_ended if @lines.size > @most
+              @lines[file] ||= new
+            end
+          end
+
+          private
+
+          # Ruby 3.3 and later keep the numbers.
+          def forget_ended
+            kept = ObjectSpace::WeakMap.new
+            @lines.each { |file, line| kept[file] = line }
+            @lines = kept
+            @most = [kept.size * 2, FEW].max
           end
         end
 
         def initialize
-          @waiting = []
+          @waiting = {}.compare_by_identity
           @writer = nil
         end
 
         # @return [String, nil] the connection of this process that is in a writing transaction
         attr_accessor :writer
 
-        # @return [Boolean]
-        def empty? = @waiting.empty?
+        # @return [Hash{Turn => Float}] those who wait, and since when
+        attr_reader :waiting
 
         # @return [Boolean]
-        def first?(turn) = @waiting.first.equal?(turn)
+        def first?(turn) = first.equal?(turn)
 
-        # @return [Boolean]
-        def include?(turn) = @waiting.any? { |other| other.equal?(turn) }
+        # @return [Float] since when it waits
+        def enter(turn) = @waiting[turn] ||= Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-        def enter(turn)
-          @waiting << turn unless include?(turn)
-        end
-
-        def leave(turn)
-          @waiting.delete_if { |other| other.equal?(turn) }
-        end
+        # @return [Float, nil] since when it has waited; nil if it has not
+        def leave(turn) = @waiting.delete(turn)
 
         # The lock may be free.
-        def wake = @waiting.first&.wake
+        def wake = first&.wake
+
+        private
+
+        # Not by Hash#first: while that runs, no other thread may enter.
+        def first = @waiting.keys.first
       end
       private_constant :Line
     end

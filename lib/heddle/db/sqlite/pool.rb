@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../sqlite"
+
 module Heddle
   module DB
     module SQLite
@@ -22,20 +24,32 @@ module Heddle
             nil
           end
         end
-        private_constant :Listeners
+        SCHEMES = %w[sqlite sqlite3].freeze
+        MEMORY = ":memory:"
+        # A database in memory is lost with its connection.
+        KEPT = {min: 1, max_lifetime: nil}.freeze
+        private_constant :Listeners, :SCHEMES, :MEMORY, :KEPT
 
         # @param url [String] see {DB.connect}
         # @param readers [Integer] the most connections that read. A database in memory belongs to one connection: it
-        #   has no readers
+        #   has no readers, and stays open for as long as the pool
         # @param options see {DB::Pool#initialize}; +checkout_timeout+ bounds each wait for the writer or a reader
         # @raise [ArgumentError] see {DB.connect}; opens no connection yet
         def initialize(url, readers: 4, **options)
           raise ArgumentError, "size: is 1 for the writer: give the number of readers:" if options.key?(:size)
 
-          @writer = DB::Pool.new(url, size: 1, **options)
+          unless SCHEMES.include?(Address.scheme(url))
+            raise ArgumentError, "this pool is for addresses sqlite:…: for other databases use Heddle::DB::Pool"
+          end
+
           _, settings = DB.settings(url, options.slice(*OptionChecks::ALL.keys))
           @path = settings[:database]
-          @readers = (@path != ":memory:") ? DB::Pool.new(url, size: readers, **options, read_only: true) : @writer
+          if @path == MEMORY
+            @readers = @writer = DB::Pool.new(url, size: 1, **options, **KEPT)
+          else
+            @writer = DB::Pool.new(url, size: 1, **options)
+            @readers = DB::Pool.new(url, size: readers, **options, read_only: true)
+          end
         end
 
         # Lends the block the writer, or a reader.

@@ -25,7 +25,8 @@ module Heddle
           10 => "the system refused to read or to write; look at the disk",
           11 => "do not write to it any more: copy the file, then use SQLite's command .recover, or a backup",
           13 => "nothing of the statement was stored: make room on the disk, or raise max_page_count",
-          14 => "see whether the folder exists, and whether this user may write to it",
+          14 => "see whether the folder exists, and the file too (create: false and read_only: make none), and " \
+            "whether this user may write to them",
           26 => "see whether the file is an SQLite database at all; an encrypted one looks like none"
         }.freeze
         OTHER = [ServerError, "HY000"].freeze

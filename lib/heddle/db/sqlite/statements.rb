@@ -22,15 +22,16 @@ module Heddle
         WORD = /\A#{BLANK}([a-z]+)/in
         TO_SAVEPOINT = /\A#{BLANK}rollback\s+(?:transaction\s+)?to\b/in
         TRIGGER = /\A#{BLANK}create\s+(?:temp|temporary)?\s*trigger\b/in
-        TRIGGER_ENDS = /;\s*\z/n
         # A pragma that sets something has a value; these have an argument, and set nothing.
         PRAGMA = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?(\w+)\s*[=(]/in
         ASKING = %w[table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list
           foreign_key_check integrity_check quick_check wal_checkpoint optimize].freeze
         TEMPORARY = /\A#{BLANK}create\s+temp/in
         BUSY_TIMEOUT = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?busy_timeout\s*[=(]\s*(-?\d+)/in
-        # Texts in quotes and comments, in which nothing is a parameter.
-        QUOTED = %r{'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\z)}mn
+        # Texts in quotes and comments, in which nothing is a parameter. Atomic: otherwise each byte of a long text
+        # would be remembered, in 40 bytes, as a place to go back to.
+        QUOTED = %r{'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"|`(?>[^`]*)(?:``(?>[^`]*))*`|
+          \[(?>[^\]]*)\]|--(?>[^\n]*)|/\*.*?(?:\*/|\z)}mnx
         NAME = /:([A-Za-z_\x80-\xff][A-Za-z0-9_\x80-\xff]*)/n
         OTHER = /\?\d+|[@$:#][A-Za-z0-9_\x80-\xff]+/n
         IDENTIFIER = /[A-Za-z0-9_\x80-\xff][A-Za-z0-9_$\x80-\xff]*/n
@@ -38,7 +39,7 @@ module Heddle
         A_NAME = /\A#{NAME}\z/n
         ANOTHER = /\A#{OTHER}\z/n
         REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
-        private_constant :KINDS, :USUAL, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :TRIGGER_ENDS, :PRAGMA,
+        private_constant :KINDS, :USUAL, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :PRAGMA,
           :ASKING, :TEMPORARY, :BUSY_TIMEOUT, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
 
         class << self
@@ -105,20 +106,27 @@ module Heddle
 
             found = []
             from = 0
-            ending = nil
+            ending = before = nil
+            start = StringScanner.new(bytes)
             each_token(bytes) do |token, at|
-              trigger = bytes.byteslice(from..).match?(TRIGGER) if token == ";" && ending.nil?
-              ending = false if trigger
+              ending = false if token == ";" && ending.nil? && begins_trigger?(start, from)
               if token == ";" && ending != false
                 found << bytes.byteslice(from...at)
                 from = at + 1
                 ending = nil
-              elsif ending == false && token.casecmp?("end") && bytes.byteslice(from...at).match?(TRIGGER_ENDS)
+              elsif ending == false && before == ";" && token.casecmp?("end")
                 ending = true
               end
+              before = token
             end
             found << bytes.byteslice(from..)
             found.reject { |part| part.match?(NOTHING) }.then { |list| list.empty? ? [bytes] : list }
+          end
+
+          # By a scanner, which looks at one place: a Regexp with \A goes through the whole rest of a String.
+          def begins_trigger?(start, from)
+            start.pos = from
+            start.match?(TRIGGER)
           end
 
           def each_token(bytes)

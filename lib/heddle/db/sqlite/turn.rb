@@ -14,7 +14,8 @@ module Heddle
         LONGEST = 0.01
         # … and of those behind, who are woken.
         BEHIND = 0.1
-        private_constant :FIRST, :LONGEST, :BEHIND
+        NEVER = {Object => :never}.freeze
+        private_constant :FIRST, :LONGEST, :BEHIND, :NEVER
 
         # @param line [Line]
         # @param seconds [Float, nil] the most that a statement waits; nil for ever
@@ -24,41 +25,32 @@ module Heddle
           @lock = Thread::Mutex.new
           @changed = Thread::ConditionVariable.new
           @woken = false
-          @since = nil
         end
 
         # @return [Float, nil]
         attr_accessor :seconds
-
-        # @return [Boolean]
-        def waiting? = !@since.nil?
 
         # SQLite's busy handler.
         #
         # @param count [Integer] how often SQLite has asked for this lock
         # @return [Boolean] whether it is to try again
         def call(count)
-          stand_in_line
-          return false if over?
+          since = @line.enter(self)
+          return false if over?(since)
 
           nap([FIRST * (1 << [count, 8].min), LONGEST].min)
-          wait_to_be_first
-          !over?
+          wait_to_be_first(since)
+          !over?(since)
         end
 
         # Stands behind those who wait already, before a statement that will want the lock.
-        def queue_up
-          stand_in_line
-          wait_to_be_first
-        end
+        def queue_up = wait_to_be_first(@line.enter(self))
 
-        # The statement is over. The next one has its turn.
+        # The statement is over: the next one has its turn. A turn that stayed in the line would hold up all others for
+        # as long as they wait; so whatever strikes this thread comes afterwards.
         def leave
-          return unless @since
-
-          @since = nil
-          @line.leave(self)
-          @line.wake
+          waited = Thread.handle_interrupt(NEVER) { @line.leave(self) }
+          @line.wake if waited
         end
 
         def wake
@@ -70,18 +62,11 @@ module Heddle
 
         private
 
-        def stand_in_line
-          return if @since
-
-          @since = now
-          @line.enter(self)
+        def wait_to_be_first(since)
+          nap(@seconds ? [BEHIND, since + @seconds - now].min : BEHIND) until @line.first?(self) || over?(since)
         end
 
-        def wait_to_be_first
-          nap(@seconds ? [BEHIND, @since + @seconds - now].min : BEHIND) until @line.first?(self) || over?
-        end
-
-        def over? = !@seconds.nil? && now - @since >= @seconds
+        def over?(since) = !@seconds.nil? && now - since >= @seconds
 
         # Sleeps, unless woken meanwhile.
         def nap(seconds)

@@ -23,7 +23,10 @@ module Sequel
     }.freeze
     ERROR_CLASSES = [::Heddle::DB::Error].freeze
     RowHashes = ::Heddle::DB.const_get(:RowHashes)
-    private_constant :OPTIONS, :ERRORS, :ERROR_CLASSES, :RowHashes
+    # Takes an error of Heddle's (the cause) from a block of the caller's through this adapter and Sequel's pool. The
+    # error may be of another database: it says nothing of this connection.
+    CallersError = Class.new(StandardError)
+    private_constant :OPTIONS, :ERRORS, :ERROR_CLASSES, :RowHashes, :CallersError
 
     class << self
       # How RowHashes reads texts of times as Sequel would.
@@ -78,6 +81,7 @@ module Sequel
 
       # Runs a statement on this connection, and logs it.
       def heddle_run(conn, sql, opts)
+        heddle_check(conn)
         arguments = opts[:arguments]
         unless sql.is_a?(Symbol) || sql.is_a?(Sequel::Dataset::ArgumentMapper)
           return log_connection_yield(sql, conn, arguments) { heddle_query(conn, sql, arguments) }
@@ -90,6 +94,10 @@ module Sequel
         arguments = heddle_arguments(arguments)
         statement = name ? heddle_statement(name, text) : text
         log_connection_yield(log, conn, arguments) { conn.query(statement, *arguments) }
+      end
+
+      # Raises where a statement must not run on this connection now.
+      def heddle_check(conn)
       end
 
       def heddle_query(conn, sql, arguments)
@@ -110,11 +118,20 @@ module Sequel
         arguments&.map { |argument| bound_variable_arg(argument, nil) }
       end
 
-      # Makes Sequel's errors of ours. Errors of the caller's own blocks are left alone: they are not called in here.
+      # Makes Sequel's errors of ours. Blocks of the caller's are called by heddle_callers in here.
       def heddle_errors
         yield
       rescue ::Heddle::DB::Error => error
         raise_error(error)
+      rescue CallersError => carried
+        raise carried.cause, cause: carried.cause.cause
+      end
+
+      # Calls a block of the caller's, whose errors are left alone.
+      def heddle_callers
+        yield
+      rescue ::Heddle::DB::Error
+        raise CallersError, "an error of the caller's block"
       end
 
       # Opens a connection.
@@ -130,6 +147,11 @@ module Sequel
         settings[:statement_cache] ||= :virtual
         driver, settings = ::Heddle::DB.settings(url, {**settings, **own})
         ::Heddle::DB.connect_with(driver, yield(settings))
+      end
+
+      # The database has ended a transaction without an open one, and a lost connection.
+      def rollback_transaction(conn, opts = OPTS)
+        super if conn.in_transaction?
       end
 
       def connection_execute_method = :query_text
@@ -178,13 +200,19 @@ module Sequel
       def heddle_stream(sql, &block)
         size = @opts[:rows_per_fetch] || 1000
         db.send(:heddle_errors) do
-          db.synchronize(@opts[:server] || :read_only) do |conn|
+          heddle_hold do |conn|
             arguments = db.send(:heddle_arguments, @opts[:bind_arguments]) || []
-            heddle_batches(conn, sql, arguments, size) { |rows, shape| heddle_yield(rows, shape, &block) if shape }
+            db.send(:heddle_check, conn)
+            heddle_batches(conn, sql, arguments, size) do |rows, shape|
+              db.send(:heddle_callers) { heddle_yield(rows, shape, &block) } if shape
+            end
           end
         end
         self
       end
+
+      # Lends the block a connection, with all that a cursor needs.
+      def heddle_hold(&block) = db.synchronize(@opts[:server] || :read_only, &block)
 
       def heddle_batches(conn, sql, arguments, size, &block)
         db.log_connection_yield(sql, conn) { conn.each_batch(sql, arguments, fetch: size, &block) }

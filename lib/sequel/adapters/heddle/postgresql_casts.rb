@@ -7,21 +7,20 @@ module Sequel
     module PostgreSQLCasts
       BYTEA = 17
       DATE = 1082
-      TIMES = [1114, 1184].freeze # timestamp, timestamptz
       # Ways of RowHashes for Sequel's procs; those that are called with texts of other forms stand behind.
       WAYS = {16 => :boolean, 20 => :integer, 21 => :integer, 23 => :integer, 26 => :integer, 700 => :float,
-              701 => :float, 1700 => :decimal}.freeze
-      private_constant :BYTEA, :DATE, :TIMES, :WAYS
+              701 => :float, 1082 => :date, 1114 => :time, 1184 => :time, 1700 => :decimal}.freeze
+      private_constant :BYTEA, :DATE, :WAYS
 
       class << self
         # Registers what the adapter has in place of Sequel's slower procs.
         #
         # @param procs [Hash{Integer => #call}] the database's
-        # @return [Hash{Integer => #call}] the procs for which there is a faster way
+        # @return [Hash{Integer => (Symbol, #call)}] the procs for which there is a faster way, with its name
         def register(procs)
           procs[BYTEA] = method(:blob)
           procs[DATE] = Postgres::TYPE_TRANSLATOR_DATE
-          procs.slice(DATE, *TIMES, *WAYS.keys).freeze
+          WAYS.slice(*procs.keys).to_h { |oid, way| [oid, [way, procs[oid]].freeze] }.freeze
         end
 
         # @param db [Database]
@@ -30,22 +29,16 @@ module Sequel
         # @return [Array] for RowHashes
         def of(db, own, shape)
           procs = db.conversion_procs
-          shape.descriptions.map do |description|
-            oid = description[1]
+          shape.types.map do |oid|
             call = procs[oid]
-            (own.key?(oid) && own[oid].equal?(call)) ? way(oid, call, db) : call
+            way = own[oid]
+            next call unless way && way.last.equal?(call) # an extension has replaced it
+
+            (way.first == :time) ? HeddleAdapter.time_cast(db, call) : way
           end
         end
 
         private
-
-        def way(oid, call, db)
-          case oid
-          when DATE then [:date, call]
-          when *TIMES then HeddleAdapter.time_cast(db, call)
-          else [WAYS.fetch(oid), call]
-          end
-        end
 
         # The server writes a bytea as \x00ff, or, before 9.0 or with bytea_output = 'escape', as \000\377.
         def blob(text)

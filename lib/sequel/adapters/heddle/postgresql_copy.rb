@@ -74,7 +74,7 @@ module Sequel
         conn.copy_in(sql) do |copy|
           next data.each { |piece| copy.write(piece) } if data
 
-          while (piece = block.call)
+          while (piece = heddle_callers(&block))
             copy.write(piece)
           end
         end

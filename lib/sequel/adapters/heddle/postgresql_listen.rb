@@ -23,7 +23,7 @@ module Sequel
         heddle_errors do
           synchronize(opts[:server]) do |conn|
             heddle_listening(conn, Array(channels)) do
-              opts[:after_listen]&.call(conn)
+              heddle_callers { opts[:after_listen]&.call(conn) }
               opts[:loop] ? heddle_listen_on(conn, opts, block) : heddle_notified(conn, opts, block)
             end
           end
@@ -46,7 +46,7 @@ module Sequel
         catch(:stop) do
           loop do
             heddle_notified(conn, opts, block)
-            opts[:loop].call(conn) if opts[:loop].respond_to?(:call)
+            heddle_callers { opts[:loop].call(conn) } if opts[:loop].respond_to?(:call)
           end
         end
         nil
@@ -58,7 +58,7 @@ module Sequel
         notification = conn.wait_for_notification(timeout)
         return unless notification
 
-        block&.call(notification.channel, notification.process_id, notification.payload)
+        heddle_callers { block&.call(notification.channel, notification.process_id, notification.payload) }
         notification.channel
       end
     end

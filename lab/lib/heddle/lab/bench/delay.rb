@@ -10,11 +10,12 @@ module Heddle
         bench "delay",
           about: "many requests at once by unmodified Net::HTTP to a server that answers late",
           kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none,
-                  "heddle-net_http" => :none, "heddle-raw" => :none, "pool" => :required, "processes" => :required,
-                  "async" => :none, "async-raw" => :none, "carbon_fiber" => :none, "uringmachine" => :none,
-                  "wrk" => :none},
-          default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-raw pool:1000 async async-raw
-            carbon_fiber uringmachine wrk],
+                  "heddle-net_http" => :none, "heddle-kept" => :none, "heddle-raw" => :none, "pool" => :required,
+                  "processes" => :required,
+                  "async" => :none, "async-raw" => :none, "heddle_async" => :none, "carbon_fiber" => :none,
+                  "uringmachine" => :none, "wrk" => :none},
+          default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-kept heddle-raw pool:1000
+            async async-raw carbon_fiber uringmachine wrk],
           peers: %w[async async-raw carbon_fiber uringmachine wrk]
 
         # The most seconds that a model without concurrency may take for a cell; longer times are extrapolated.

@@ -14,13 +14,14 @@ module Heddle
         # The first, and those that begin with custom, are those of 2008, in the order of the graph of 2008.
         IMPLEMENTATIONS = %w[stock custom-16kbuffer custom-16kbuffer-notimeout custom-16kbuffer-select
           custom-16kbuffer-selectwithsysread
-          custom-64kbuffer-notimeout custom-64kbuffer-select heddle curb httpx http.rb excon typhoeus async-http rfuzz
+          custom-64kbuffer-notimeout custom-64kbuffer-select heddle heddle-kept net-http-persistent curb httpx http.rb
+          excon typhoeus async-http rfuzz
           raw curl].freeze
 
         bench "http",
           about: "what HTTP clients spend on large bodies from five sites and at full speed, and on small requests",
           kinds: IMPLEMENTATIONS.to_h { |name| [name, :none] }, default_models: IMPLEMENTATIONS, default_rounds: 3,
-          peers: %w[curb httpx http.rb excon typhoeus async-http rfuzz curl]
+          peers: %w[net-http-persistent curb httpx http.rb excon typhoeus async-http rfuzz curl]
 
         transferred = ->(m) { m["bytes"] if m["bytes"].to_i.positive? && m["small"].nil? }
         small = ->(m) { m["operations"] if m["small"] && m["operations"].positive? }

@@ -9,9 +9,10 @@ module Heddle
       class SQLite < Queries
         bench "sqlite",
           about: "clients of SQLite: one row by its key, new statements and their closes, rows, writes",
-          kinds: {"heddle" => :none, "sqlite3" => :none, "extralite" => :none},
-          default_models: %w[heddle sqlite3 extralite],
-          peers: %w[sqlite3 extralite]
+          kinds: {"heddle" => :none, "sqlite3" => :none, "extralite" => :none, "sequel" => :none,
+                  "sequel_heddle" => :none},
+          default_models: %w[heddle sqlite3 extralite sequel sequel_heddle],
+          peers: %w[sqlite3 extralite sequel]
 
         OPERATIONS = {
           "kept" => ["one row by its key, a statement that is kept", 20_000],
@@ -21,7 +22,8 @@ module Heddle
           "rows" => ["1000 rows of int, text, float", 200],
           "written" => ["an insert of its own transaction", 2000]
         }.freeze
-        private_constant :OPERATIONS
+        MODELS = {"prepared" => %w[heddle sqlite3 extralite]}.freeze
+        private_constant :OPERATIONS, :MODELS
 
         # @see Bench#open
         def open(_affinity)
@@ -44,14 +46,16 @@ module Heddle
         def tables(summary)
           usual_tables(summary, ["the libraries of sqlite3 and extralite need not be of one version; " \
             "Heddle's is that of sqlite3",
-            "sqlite3, extralite: the GVL is held, and no other task runs during a statement"])
+            "sqlite3, extralite: the GVL is held, and no other task runs during a statement",
+            "sequel: over sqlite3, sequel_heddle: over Heddle; values of texts are pasted into them; rows are " \
+            "Hashes, of which the bench makes Arrays"])
         end
 
         private
 
         def operations = OPERATIONS
 
-        def models_of = {}
+        def models_of = MODELS
       end
     end
   end

@@ -46,7 +46,9 @@ module Heddle
         end
 
         def command
-          [@server, "--no-defaults", *as_root, "--datadir=#{data}", "--socket=#{socket}", "--pid-file=#{dir}/p",
+          # A folder of its own for temporary files: a server that starts removes all that it finds there.
+          [@server, "--no-defaults", *as_root, "--datadir=#{data}", "--tmpdir=#{dir}", "--socket=#{socket}",
+            "--pid-file=#{dir}/p",
             "--bind-address=#{host}", "--port=#{port}", "--init-file=#{init_file}", *INNODB,
             "--innodb-buffer-pool-size=16M", "--skip-log-bin", "--skip-name-resolve", "--max-connections=300"]
         end

@@ -6,13 +6,17 @@ require "heddle/lab/workload"
 module Heddle
   module Lab
     class Workload
-      # Many requests at once by unmodified Net::HTTP, each on a connection of its own.
+      # Many requests at once by unmodified Net::HTTP, each on a connection of its own: a new one, or a kept one.
       class Delay < Workload
         for_bench "delay"
 
         WARM_UP = 20
+        # Milliseconds that answers take where all requests must be open at once before the measurement.
+        TOGETHER = 500
+        # Connections that are kept: all.
+        MANY = 100_000
         BODY = "done"
-        private_constant :WARM_UP, :BODY
+        private_constant :WARM_UP, :TOGETHER, :MANY, :BODY
 
         # @see Workload#prepare
         def prepare
@@ -24,7 +28,9 @@ module Heddle
           case @kind
           when "heddle", "heddle-raw", "pool", "processes" then load_heddle
           when "heddle-net_http" then load_heddle + load_net_http
+          when "heddle-kept" then load_heddle + load_net_http.tap { keep_alive }
           when "async", "async-raw" then load_async
+          when "heddle_async" then load_heddle_async
           when "carbon_fiber" then [load_gem("carbon_fiber")]
           when "uringmachine" then [load_gem("uringmachine"), require("uringmachine/fiber_scheduler")].first(1)
           when "wrk" then [wrk_version]
@@ -36,13 +42,16 @@ module Heddle
         def perform(meter)
           return meter.measure { wrk } if @kind == "wrk"
 
-          send(way, WARM_UP, "/0")
+          kept? ? send(way, @requests, "/#{TOGETHER}") : send(way, WARM_UP, "/0")
           @failures.clear
           requests = (@kind == "blocking") ? @sample : @requests
           meter.measure do
             more = send(way, requests, "/#{@delay}")
             if accelerated? && Heddle::NetHTTP.stats.fetch(:fast) < requests
               failed("nothing went the fast way: #{Heddle::NetHTTP.stats}")
+            end
+            if kept? && Heddle::NetHTTP.stats.fetch(:reused) < requests
+              failed("connections were not used again: #{Heddle::NetHTTP.stats}")
             end
             {"operations" => requests - @failures.size, "errors" => @failures.size, "first_error" => @failures.first,
              "extrapolated" => (requests < @requests), **((@kind == "processes") ? more : {})}
@@ -52,12 +61,24 @@ module Heddle
         private
 
         # Whether Net::HTTP is also accelerated.
-        def accelerated? = @kind.end_with?("-net_http")
+        def accelerated? = @kind.end_with?("-net_http") || kept?
+
+        # Whether the connections of the requests before are used again.
+        def kept? = @kind.end_with?("-kept")
 
         # Whether the model has no HTTP client, and measures only sockets and scheduler.
         def raw? = @kind.end_with?("-raw")
 
-        def way = @kind.delete_suffix("-net_http").delete_suffix("-raw")
+        def way = @kind.delete_suffix("-net_http").delete_suffix("-kept").delete_suffix("-raw")
+
+        def keep_alive = Heddle::NetHTTP.keep_alive(idle: 600, per_host: MANY, total: MANY)
+
+        # Async's API on Heddle's loop.
+        def load_heddle_async
+          async = load_gem("async")
+          require "heddle/async"
+          [async, *load_heddle]
+        end
 
         def load_net_http
           require "heddle/net_http"
@@ -144,6 +165,7 @@ module Heddle
         def async(requests, path)
           Sync { |task| Array.new(requests) { task.async { get(path) } }.each(&:wait) }
         end
+        alias_method :heddle_async, :async
 
         def carbon_fiber(requests, path)
           scheduled(CarbonFiber::Scheduler, requests, path)

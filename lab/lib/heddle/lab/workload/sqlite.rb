@@ -81,14 +81,40 @@ module Heddle
           def close(statement) = statement.close
         end
 
-        CLIENTS = {"heddle" => HeddleClient, "sqlite3" => SQLite3Client, "extralite" => ExtraliteClient}.freeze
-        private_constant :HeddleClient, :SQLite3Client, :ExtraliteClient, :CLIENTS
+        # Sequel over the gem sqlite3. Its rows are Hashes.
+        class SequelClient
+          PREFIX = "sqlite://"
+
+          def initialize(path)
+            @db = Sequel.connect("#{self.class::PREFIX}#{path}", max_connections: 1)
+          end
+
+          def script(sql) = sql.split(";").map(&:strip).reject(&:empty?).each { |statement| @db.run(statement) }
+
+          def query(sql, *values) = @db[sql, *values].map(&:values)
+
+          def prepare(sql) = @db[sql, :$key].prepare(:select, :kept)
+
+          def kept(statement, value) = statement.call(key: value).map(&:values)
+        end
+
+        # Sequel over Heddle.
+        class SequelHeddleClient < SequelClient
+          PREFIX = "heddle-sqlite://"
+        end
+
+        CLIENTS = {"heddle" => HeddleClient, "sqlite3" => SQLite3Client, "extralite" => ExtraliteClient,
+                   "sequel" => SequelClient, "sequel_heddle" => SequelHeddleClient}.freeze
+        private_constant :HeddleClient, :SQLite3Client, :ExtraliteClient, :SequelClient, :SequelHeddleClient, :CLIENTS
 
         # @see Workload#prepare
         def prepare
-          return [load_gem(@kind)] unless @kind == "heddle"
-
-          load_heddle.tap { require "heddle/db" }
+          case @kind
+          when "heddle" then load_heddle.tap { require "heddle/db" }
+          when "sequel" then [load_gem("sqlite3"), load_gem("sequel")]
+          when "sequel_heddle" then [load_gem("sequel"), *load_heddle]
+          else [load_gem(@kind)]
+          end
         end
 
         # @see Workload#perform

@@ -48,8 +48,10 @@ module Heddle
         # Has the driver end a call whose caller has gone.
         #
         # @param seconds [Numeric] for that
-        # @return [Boolean] whether the connection is as sound as before: the driver answered that the call failed, to
-        #   one cancel. Otherwise a cancel may still be on its way, and would strike the next call
+        # @yieldparam failure [Failure]
+        # @yieldreturn [Boolean] whether this is how a cancelled call fails
+        # @return [Boolean] whether the connection is as sound as before: the call failed by its only cancel. Otherwise
+        #   a cancel may still be on its way, and would strike the next call
         def stop(seconds)
           return @link.finish && true unless @link.busy?
 
@@ -61,14 +63,15 @@ module Heddle
             cancels = @link.cancel
             @ready.wait_readable([left, CANCEL_AGAIN].min)
           end
-          @link.finish.is_a?(Array) && cancels < 2
+          outcome = @link.finish
+          outcome.is_a?(Array) && cancels < 2 && yield(Failure.new(*outcome))
         rescue ArgumentError
           true # it was not run
         rescue IOError
           false # it was closed meanwhile
         end
 
-        # Disconnects after the call that runs, if one does. Does not wait.
+        # Disconnects after the call that runs, if one does, which is cancelled. Does not wait.
         def leave
           @link.leave
           @ready.close

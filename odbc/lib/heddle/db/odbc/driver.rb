@@ -81,12 +81,12 @@ module Heddle
         end
 
         def query(sql, arguments)
-          complete_run { |link| link.run(sql, arguments, ALL_ROWS) }
+          complete_run { |link| link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
         end
 
         def query_keeping(sql, arguments)
           handle = nil
-          result = complete_run(keep: true) { |link| handle = link.run(sql, arguments, ALL_ROWS) }
+          result = complete_run(keep: true) { |link| handle = link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
           return [handle, result] unless result.is_a?(ServerError)
 
           handle.release
@@ -96,7 +96,7 @@ module Heddle
         def prepare(sql)
           timed do
             handle = nil
-            outcome = run { |link| handle = link.prepare(sql) }
+            outcome = run { |link| handle = link.prepare(sql, alone?(sql)) }
             next refused(outcome) if outcome.is_a?(Calls::Failure)
 
             @active = nil
@@ -144,7 +144,7 @@ module Heddle
 
         def open_cursor(sql, arguments)
           timed do
-            outcome = run { |link| link.run(sql, arguments, 1) }
+            outcome = run { |link| link.run(sql, arguments, 1, alone?(sql)) }
             next refused(outcome) if outcome.is_a?(Calls::Failure)
 
             failure = fetch_rest(@active) unless @server.several_statements?
@@ -274,6 +274,9 @@ module Heddle
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+        # Whether the driver must not be asked for a result behind that of this text.
+        def alone?(sql) = @server.splits_routines? && @sql.compound?(sql)
+
         def timed(&block) = @timeout ? Heddle.deadline(@timeout, &block) : yield
 
         # A second interrupt in here leaves the connection unsound.
@@ -289,7 +292,9 @@ module Heddle
 
         # The shield's own limit is there for a driver whose cancel is cut off by nothing else.
         def stopped?
-          Heddle.shield(ANSWER_TIME * 2) { @calls.stop(ANSWER_TIME) }
+          Heddle.shield(ANSWER_TIME * 2) do
+            @calls.stop(ANSWER_TIME) { |failure| error_of(failure).is_a?(QueryCanceled) }
+          end
         end
 
         # A statement of which somebody else keeps the handle runs again later.
@@ -316,7 +321,10 @@ module Heddle
         end
 
         def hint(state)
-          "; `odbcinst -j` says where unixODBC looks for sources and drivers" if %w[IM002 01000].include?(state)
+          return unless %w[IM002 01000].include?(state)
+
+          "; `odbcinst -q -s` lists the sources (DSN), `odbcinst -q -d` the drivers, and `odbcinst -j` says where " \
+            "unixODBC looks for them"
         end
 
         # Runs a call of a statement, which is to be given up if the operation does not come to its end.
@@ -349,31 +357,35 @@ module Heddle
           error_of(failure)
         end
 
-        # @return [Result, ServerError]
+        # A procedure may have any number of results.
+        #
+        # @return [Result, ServerError] the first, with the others behind it
         def results_of(handle)
-          return chained(handle, nil, nil, handle.affected) unless handle.rows?
+          parts = []
+          loop do
+            rows = rows_of(handle) if handle.rows?
+            return error_of(rows) if rows.is_a?(Calls::Failure)
 
-          columns = handle.columns
+            parts << {columns: (handle.columns if rows), rows: rows, affected_rows: rows ? 0 : handle.affected,
+                      warnings: handle.warnings}
+            break unless handle.more?
+
+            failure = @calls.run { |link| link.next_result(handle, ALL_ROWS) }
+            return error_of(failure) if failure.is_a?(Calls::Failure)
+          end
+          parts.reverse_each.inject(nil) { |following, part| Result.new(**part, following: following) }
+        end
+
+        # @return [Array<Array>, Calls::Failure] all rows of the current result
+        def rows_of(handle)
           rows = handle.take(ALL_ROWS)
           while handle.open?
             failure = @calls.run { |link| link.fetch(handle, ALL_ROWS) }
-            return error_of(failure) if failure.is_a?(Calls::Failure)
+            return failure if failure.is_a?(Calls::Failure)
 
             rows.concat(handle.take(ALL_ROWS))
           end
-          chained(handle, rows, columns, 0)
-        end
-
-        # The result, with the next one of the same statement behind it.
-        def chained(handle, rows, columns, affected)
-          warnings = handle.warnings
-          return result(rows, columns, affected, warnings) unless handle.more?
-
-          failure = @calls.run { |link| link.next_result(handle, ALL_ROWS) }
-          return error_of(failure) if failure.is_a?(Calls::Failure)
-
-          following = results_of(handle)
-          following.is_a?(ServerError) ? following : result(rows, columns, affected, warnings, following)
+          rows
         end
 
         # @return [Calls::Failure, nil]
@@ -398,10 +410,6 @@ module Heddle
         end
 
         def done = Result.new
-
-        def result(rows, columns, affected, warnings, following = nil)
-          Result.new(columns: columns, rows: rows, affected_rows: affected, warnings: warnings, following: following)
-        end
 
         # Where a statement finds tables without the name of their schema; nil: everywhere.
         def current_schema

@@ -12,7 +12,8 @@ module Heddle
         NUMERIC = 2 # SQL_C_NUMERIC; it goes as text, for drivers disagree on the struct
         TEXT = 1 # SQL_C_CHAR
         YEARS = (0..9999)
-        private_constant :DATE, :TIMESTAMP, :NUMERIC, :TEXT, :YEARS
+        DIGITS = 1000 # as in arguments.c
+        private_constant :DATE, :TIMESTAMP, :NUMERIC, :TEXT, :YEARS, :DIGITS
 
         class << self
           # @param value that is no nil, Integer, Float, true, false, String or Symbol
@@ -27,8 +28,8 @@ module Heddle
             when Date then [DATE, year(value.gregorian), value.gregorian.month, value.gregorian.day]
             when Duration then [TEXT, value.to_s]
             else
-              raise TypeError, "cannot bind a #{value.class} to a parameter: nil, true, false, Integer, Float, " \
-                "BigDecimal, String, Symbol, Date, Time and Heddle::DB::Duration can be bound"
+              raise TypeError, "cannot bind a value of the class #{value.class} to a parameter: nil, true, false, " \
+                "Integer, Float, BigDecimal, String, Symbol, Date, Time and Heddle::DB::Duration can be bound"
             end
           end
 
@@ -41,6 +42,10 @@ module Heddle
 
           def decimal(value)
             raise ArgumentError, "cannot bind #{value} to a parameter: ODBC has no such number" unless value.finite?
+            # Written out, 1e999999999 has a gigabyte.
+            if value.exponent.abs > DIGITS
+              raise ArgumentError, "cannot bind #{value} to a parameter: the limit is #{DIGITS} digits"
+            end
 
             text = value.to_s("F").delete_suffix(".0")
             scale = text[/\.(\d+)/, 1].to_s.size

@@ -38,6 +38,10 @@ module Heddle
         # @return [Boolean] whether another statement may run while rows of one are to be fetched
         def several_statements? = @activities != 1
 
+        # @return [Boolean] whether the driver itself looks for several statements in a text. MariaDB's (3.1.15) does,
+        #   and crashes when it is asked for the result behind that of a CREATE PROCEDURE with several in its body
+        def splits_routines? = driver.include?("maodbc")
+
         # @return [Boolean] whether a CREATE, ALTER or DROP ends its transaction
         def ddl_commits? = @transactions == DDL_COMMITS
 

@@ -11,6 +11,8 @@ module Heddle
       # @api private
       class SQL
         PLAIN = %w[SELECT INSERT UPDATE DELETE REPLACE MERGE WITH VALUES TABLE EXPLAIN SHOW DESCRIBE DESC].freeze
+        # Statements without others in them.
+        SIMPLE = [*PLAIN, "CALL", "SET", "DO", "DROP", "TRUNCATE", "LOAD", "USE"].freeze
         DDL = %w[CREATE ALTER DROP TRUNCATE RENAME GRANT REVOKE COMMENT ANALYZE OPTIMIZE REPAIR].freeze
         ENDS = %w[COMMIT ROLLBACK BEGIN START END ABORT].freeze
         # Ends with other first words.
@@ -24,7 +26,9 @@ module Heddle
         # Here -- needs a space behind it, and /*! begins no comment.
         COMMENTS_OF_MYSQL = %r{\A(?:[\s(;]|--(?=\s|\z)[^\n]*|\#[^\n]*|/\*(?!!).*?\*/)+}m
         NESTED_COMMENT = %r{(?<comment>/\*(?:[^*/]|\*(?!/)|/(?!\*)|\g<comment>)*\*/)}m
-        private_constant :PLAIN, :DDL, :ENDS, :ENDING, :BACK_TO, :BACK_TO_SAVED, :TEMPORARY, :COMMENTS,
+        # Atomic: otherwise each byte of a long text would be remembered, in 40 bytes, as a place to go back to.
+        TEXT = /'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"/
+        private_constant :PLAIN, :SIMPLE, :DDL, :ENDS, :ENDING, :TEXT, :BACK_TO, :BACK_TO_SAVED, :TEMPORARY, :COMMENTS,
           :COMMENTS_OF_MYSQL, :NESTED_COMMENT
 
         # @param server [Server]
@@ -51,6 +55,13 @@ module Heddle
           end
         rescue ArgumentError
           true
+        end
+
+        # @return [Boolean] whether the text may be one statement with others in it: a routine, a block
+        def compound?(sql)
+          String === sql && sql.include?(";") && !SIMPLE.include?(first_word(without_comments(sql)))
+        rescue ArgumentError
+          true # a text whose encoding is broken
         end
 
         # @return [Array<(String, Integer, Integer)>] see {DB::Driver#placeholders}
@@ -112,7 +123,7 @@ module Heddle
         end
 
         def skip_quoted(scanner)
-          if (text = scanner.scan(/'(?:[^']|'')*'/) || scanner.scan(/"(?:[^"]|"")*"/))
+          if (text = scanner.scan(TEXT))
             unknown("a backslash in a text") if mysql? && text.include?("\\")
             return true
           end

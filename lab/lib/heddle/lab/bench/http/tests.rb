@@ -14,11 +14,12 @@ module Heddle
           UPLOADS = %w[string file].freeze
           SMALL = {"keep-alive" => "GET, kept alive", "start" => "start, GET, close",
                    "option" => "start with an option, GET, close",
-                   "late" => "start, GET that takes 60 ms, close"}.freeze
+                   "late" => "start, GET that takes 60 ms, close", "tls-keep-alive" => "TLS, GET, kept alive",
+                   "tls-start" => "TLS, start, GET, close"}.freeze
           # Milliseconds that the server waits.
           LATE = 60
           # The implementations that take options of `start`.
-          NET_HTTP = /\A(stock|heddle|custom-.*)\z/
+          NET_HTTP = /\A(stock|heddle|heddle-kept|custom-.*)\z/
           private_constant :SHAPES, :DESTINATIONS, :UPLOADS, :SMALL, :LATE, :NET_HTTP
 
           # @!attribute name [String]
@@ -28,7 +29,7 @@ module Heddle
             def small? = params["what"].start_with?("small")
 
             # @return [Boolean] whether it is over TLS
-            def tls? = params["shape"] == "tls"
+            def tls? = params["shape"] == "tls" || params["small"].to_s.start_with?("tls-")
 
             # @return [Boolean]
             def upload? = params["what"] == "upload"

@@ -107,12 +107,12 @@ module Heddle
           def upload_string(body) = raise(NotImplementedError)
 
           # Makes requests one after another on one connection ("keep-alive"), or on one each ("start", "option",
-          # "late").
+          # "late"); with "tls-" in front over TLS, if the URL says so.
           # @param kind [String]
           # @yieldparam body [String]
           # @yieldreturn [Boolean] whether to make another
           def small(kind, &block)
-            return keep_alive(&block) if kind == "keep-alive"
+            return keep_alive(&block) if kind.end_with?("keep-alive")
 
             nil while yield(one(kind))
           end

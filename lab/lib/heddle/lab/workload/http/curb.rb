@@ -60,7 +60,7 @@ module Heddle
           end
 
           def keep_alive
-            easy = Curl::Easy.new(url)
+            easy = set(Curl::Easy.new(url))
             loop do
               easy.perform
               break unless yield(easy.body_str)

@@ -40,7 +40,7 @@ module Heddle
           def put(body) = Excon.put(url, body: body, **options).body
 
           def keep_alive
-            connection = Excon.new(url, persistent: true)
+            connection = Excon.new(url, persistent: true, **options)
             nil while yield(connection.get.body)
           ensure
             connection&.reset

@@ -38,7 +38,7 @@ module Heddle
 
           def keep_alive
             ::HTTP.persistent("#{@uri.scheme}://#{@uri.host}:#{@uri.port}") do |http|
-              nil while yield(http.get(@uri.path).body.to_s)
+              nil while yield(http.get(@uri.path, **options).body.to_s)
             end
           end
 

@@ -42,7 +42,7 @@ module Heddle
           def put(body) = session.put(url, body: body).raise_for_status.body.to_s
 
           def keep_alive
-            HTTPX.plugin(:persistent).then do |session|
+            session.plugin(:persistent).then do |session|
               nil while yield(get(session).body.to_s)
             ensure
               session.close

@@ -1,0 +1,324 @@
+// Private methods of the scheduler classes that Scheduler.equip has prepared: the methods of Async's scheduler that
+// switch fibers, on a loop of Heddle's. lib/heddle/async documents what Async defines.
+#include "scheduler/bindings.h"
+
+#include "loop/loop.h"
+#include "os/fork.h"
+#include "scope/scope.h"
+#include "shims.h"
+#include "task/carrier.h"
+#include "task/guest.h"
+#include "task/task_loop.h"
+
+static ID id_transfer, id_alive, id_async_task, id_transient, id_home;
+
+/*
+ * call-seq: scheduler.transfer -> object
+ *
+ * Waits until #resume names the fiber, and returns the value given there; or until #push or #unblock does: nil.
+ */
+static VALUE transfer(VALUE self)
+{
+    return loop_await_resume(loop_entered(self));
+}
+
+// The run that waits for the guest's end: none waits for a transient guest, nor for what such a guest starts.
+static VALUE run_for(struct loop *loop, VALUE guest)
+{
+    if (RTEST(rb_attr_get(guest, id_transient))) return Qnil;
+    return loop->owner == loop->root ? task_loop_of(loop)->run : task_of_owner(loop->owner)->run;
+}
+
+static bool started_here(struct loop *loop, VALUE fiber)
+{
+    return fiber_index_owner(&loop->running, fiber);
+}
+
+/*
+ * call-seq: scheduler.resume(fiber, value = nil) -> nil
+ *
+ * Switches at once to a fiber that waits in this loop, which ends its wait, or to a new one. The caller continues after
+ * all ready fibers. The fiber of an Async::Task starts as a task of Heddle's.
+ */
+static VALUE resume(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
+    struct loop *loop = loop_entered(self);
+    VALUE fiber = argv[0], value = argc > 1 ? argv[1] : Qnil;
+    if (!RTEST(rb_obj_is_fiber(fiber))) return rb_funcallv(fiber, id_transfer, argc - 1, argv + 1);
+    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value)) return Qnil;
+    VALUE guest = rb_attr_get(fiber, id_async_task);
+    if (loop_keeps_idle(loop, fiber))
+        rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can resume it");
+    if (NIL_P(guest) || started_here(loop, fiber)) {
+        loop_start(loop, fiber, value, false); // or raises FiberError
+    } else {
+        guest_start(loop, fiber, guest, run_for(loop, guest));
+    }
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.start_guest(task) { ... } -> nil
+ *
+ * Runs the block of an Async::Task at once, as a task of Heddle's. The caller continues after all ready fibers.
+ *
+ * @api private
+ */
+static VALUE start_guest(VALUE self, VALUE guest)
+{
+    struct loop *loop = loop_entered(self);
+    rb_need_block();
+    guest_run(loop, rb_block_proc(), guest, run_for(loop, guest));
+    return Qnil;
+}
+
+static VALUE transfer_pushed(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
+{
+    (void)unused, (void)argc, (void)argv, (void)blockarg;
+    if (!RTEST(rb_funcall(object, id_alive, 0))) return Qnil;
+    if (!RTEST(rb_obj_is_fiber(object))) return rb_funcall(object, id_transfer, 0);
+    return resume(1, &object, rb_fiber_scheduler_get());
+}
+
+/*
+ * call-seq: scheduler.push(object) -> nil
+ *
+ * Resumes a fiber, or calls #transfer of an object that is not a fiber, once the fibers that are ready now have had
+ * their turn.
+ */
+static VALUE push(VALUE self, VALUE object)
+{
+    struct loop *loop = loop_entered(self);
+    if (RTEST(rb_obj_is_fiber(object)) && loop_waits(loop, object)) {
+        loop_unblock(loop, object);
+        return Qnil;
+    }
+    VALUE task = task_create(rb_proc_new(transfer_pushed, object), Qnil, self, loop, false);
+    inbox_open(loop);
+    task_loop_post(loop, task);
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.raise_at_once(fiber, exception) -> true or false
+ *
+ * Raises the exception at once in a fiber that waits in this loop; the caller continues after all ready fibers. Returns
+ * false for another fiber.
+ *
+ * @api private
+ */
+static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
+{
+    return loop_raise(loop_entered(self), fiber, exception, true) ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.attend(timeout, polls) -> nil
+ *
+ * Runs the loop's other fibers until #wake, an interrupt, or the end of +timeout+ seconds (or nil); with +polls+, also
+ * until the kernel has been polled once.
+ *
+ * @api private
+ */
+static VALUE attend(VALUE self, VALUE timeout, VALUE polls)
+{
+    struct loop *loop = loop_entered(self);
+    loop_attend(loop, deadline_span(timeout), RTEST(polls));
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.detaching? -> true or false
+ *
+ * Returns whether Ruby calls #scheduler_close only because the scheduler is taken off its thread for a while.
+ *
+ * @api private
+ */
+static VALUE detaching_p(VALUE self)
+{
+    struct task_loop *tasks = tasks_of(self);
+    bool detaching = tasks->detaching;
+    tasks->detaching = false;
+    return detaching ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.forked? -> true or false
+ *
+ * Returns whether this process is a child of fork, in which the scheduler's fibers do not exist.
+ *
+ * @api private
+ */
+static VALUE forked_p(VALUE self)
+{
+    const struct loop *loop = loop_of(self);
+    return loop->fork_count != fork_count() ? Qtrue : Qfalse;
+}
+
+/*
+ * call-seq: scheduler.idle_time -> Float
+ *
+ * The seconds that the loop has slept.
+ *
+ * @api private
+ */
+static VALUE idle_time(VALUE self)
+{
+    return DBL2NUM((double)loop_of(self)->statistics.idle / 1e9);
+}
+
+/*
+ * call-seq: scheduler.polled_at -> Float
+ *
+ * The instant, in seconds of the monotonic clock, at which the loop has last looked for what is ready.
+ *
+ * @api private
+ */
+static VALUE polled_at(VALUE self)
+{
+    return DBL2NUM((double)loop_of(self)->last_poll / 1e9);
+}
+
+// ---- fibers outside of all tasks
+
+static VALUE transfer_home(VALUE home)
+{
+    return rb_fiber_transfer(home, 0, NULL);
+}
+
+bool guests_leave_root(struct loop *loop)
+{
+    VALUE home = rb_attr_get(loop->self, id_home);
+    if (NIL_P(home) || home == rb_fiber_current() || loop_waits(loop, home)) return false;
+    VALUE error = rb_errinfo();
+    int state = 0;
+    rb_protect(transfer_home, home, &state);
+    if (!state) return true;
+    // It has resumed this fiber (an Enumerator's, say), and continues only when this one yields or ends.
+    if (!RTEST(rb_obj_is_kind_of(rb_errinfo(), rb_path2class("FiberError")))) rb_jump_tag(state);
+    rb_set_errinfo(NIL_P(error) || is_exception(error) ? error : Qnil);
+    return false;
+}
+
+/*
+ * call-seq: scheduler.blocked_outside? -> true or false
+ *
+ * Returns whether a fiber outside of all tasks is blocked or sleeps in this loop.
+ *
+ * @api private
+ */
+static VALUE blocked_outside_p(VALUE self)
+{
+    const struct loop_wait *wait = loop_of(self)->root->wait;
+    return wait && wait->state == WAIT_PARKED && wait->kind <= WAIT_SLEEP ? Qtrue : Qfalse;
+}
+
+// ---- with_timeout
+
+static VALUE not_negative(VALUE seconds)
+{
+    return rb_obj_is_kind_of(seconds, rb_cNumeric) && RTEST(rb_funcall(seconds, '<', 1, INT2FIX(0))) ? INT2FIX(0)
+                                                                                                     : seconds;
+}
+
+/*
+ * call-seq: scheduler.timed(seconds, exception, message) { |scope| ... } -> object
+ *
+ * Raises the exception in the innermost wait of the block once +seconds+ are over, once.
+ *
+ * @api private
+ */
+static VALUE timed(VALUE self, VALUE seconds, VALUE exception, VALUE message)
+{
+    loop_entered(self);
+    int64_t span = deadline_span(not_negative(seconds));
+    struct scope *scope = scope_new(SCOPE_TIMEOUT, span);
+    VALUE object = scope->self;
+    scope->exception = exception;
+    scope->message = message;
+    scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), span));
+    VALUE result = scope_call(scope, rb_yield, object);
+    RB_GC_GUARD(object);
+    return result;
+}
+
+/*
+ * call-seq: scheduler.end_of(scope) -> Float
+ *
+ * The instant, in seconds of the monotonic clock, at which the scope of #timed ends.
+ *
+ * @api private
+ */
+static VALUE end_of(VALUE self, VALUE scope)
+{
+    (void)self;
+    deadline_t at = scope_of(scope)->at;
+    return DBL2NUM(at == DEADLINE_NEVER ? HUGE_VAL : (double)at / 1e9);
+}
+
+/*
+ * call-seq: scheduler.move_end(scope, instant) -> nil
+ *
+ * Sets that instant; nil: never.
+ *
+ * @api private
+ */
+static VALUE move_end(VALUE self, VALUE scope, VALUE instant)
+{
+    (void)self;
+    scope_move(scope_of(scope), deadline_span(not_negative(instant)));
+    return Qnil;
+}
+
+// ---- the classes
+
+static ID id_equipped;
+
+bool equipped(VALUE klass)
+{
+    return RTEST(rb_attr_get(klass, id_equipped));
+}
+
+/*
+ * call-seq: Heddle::Scheduler.equip(klass) -> klass
+ *
+ * Makes the instances of another library's class of schedulers loops of Heddle's, with its hooks. The class says when a
+ * loop begins and ends (#start_loop, #close_loop). To be called before the first instance is made.
+ *
+ * @api private
+ */
+static VALUE equip(VALUE self, VALUE klass)
+{
+    (void)self;
+    hooks_define(klass);
+    lives_define(klass);
+    rb_define_method(klass, "transfer", transfer, 0);
+    rb_define_method(klass, "resume", resume, -1);
+    rb_define_method(klass, "push", push, 1);
+    rb_define_method(klass, "end_of", end_of, 1);
+    rb_define_method(klass, "move_end", move_end, 2);
+    rb_define_private_method(klass, "raise_at_once", raise_at_once, 2);
+    rb_define_private_method(klass, "attend", attend, 2);
+    rb_define_private_method(klass, "detaching?", detaching_p, 0);
+    rb_define_private_method(klass, "forked?", forked_p, 0);
+    rb_define_private_method(klass, "blocked_outside?", blocked_outside_p, 0);
+    rb_define_private_method(klass, "idle_time", idle_time, 0);
+    rb_define_private_method(klass, "polled_at", polled_at, 0);
+    rb_define_private_method(klass, "start_guest", start_guest, 1);
+    rb_define_private_method(klass, "timed", timed, 3);
+    rb_include_module(klass, heddle_mLoop);
+    rb_ivar_set(klass, id_equipped, Qtrue);
+    return klass;
+}
+
+void guests_define(VALUE scheduler_class)
+{
+    id_transfer = rb_intern("transfer");
+    id_alive = rb_intern("alive?");
+    id_async_task = rb_intern("@async_task");
+    id_home = rb_intern("@home");
+    id_transient = rb_intern("@transient");
+    id_equipped = rb_intern("__heddle_equipped__");
+    rb_define_singleton_method(scheduler_class, "equip", equip, 1);
+}

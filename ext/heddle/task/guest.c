@@ -1,0 +1,79 @@
+#include "task/guest.h"
+
+#include "loop/loop.h"
+#include "os/fork.h"
+#include "task/carrier.h"
+#include "task/task_loop.h"
+#include "task/task_run.h"
+
+struct start {
+    struct loop *loop;
+    struct task *task;
+};
+
+static VALUE run_fiber(VALUE argument)
+{
+    const struct start *start = (const struct start *)argument;
+    loop_start_owner(start->loop, &start->task->owner);
+    return Qnil;
+}
+
+// Ruby may refuse to switch to the fiber: no memory for a stack, a fiber that is no new one. A guest that has started
+// waits somewhere, or has ended.
+static VALUE forget_unstarted(VALUE argument)
+{
+    struct task *task = ((const struct start *)argument)->task;
+    if (!task->owner.wait) guest_ended(task);
+    return Qnil;
+}
+
+void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run)
+{
+    VALUE object = task_create(Qnil, Qnil, loop->self, loop, true);
+    struct task *task = task_of(object);
+    task->guest = guest;
+    task->owner.fiber = fiber;
+    task->owner.ends_with_fiber = true;
+    fiber_index_add(&loop->running, &task->owner.fiber);
+    task_list(task, run);
+    task->status = TASK_RUNNING;
+    task->started = true;
+    loop->statistics.spawned++;
+    struct start start = {.loop = loop, .task = task};
+    rb_ensure(run_fiber, (VALUE)&start, forget_unstarted, (VALUE)&start);
+    RB_GC_GUARD(object);
+}
+
+void guest_run(struct loop *loop, VALUE block, VALUE guest, VALUE run)
+{
+    VALUE object = task_create(block, Qnil, loop->self, loop, true);
+    struct task *task = task_of(object);
+    task->guest = guest;
+    task_list(task, run);
+    carrier_start(loop, task, false, Qnil);
+    RB_GC_GUARD(object);
+}
+
+void guest_failed(struct task *task, VALUE error)
+{
+    struct loop *loop = task->owner.loop;
+    if (loop->fork_count != fork_count() || !loop->root->wait) { // in a child of fork, which ends by the error
+        task_end(task, TASK_FAILED, error);
+        return;
+    }
+    guest_ended(task);
+    loop_raise_at_root(loop, error);
+}
+
+void guest_ended(struct task *task)
+{
+    VALUE object = task->owner.self;
+    if (task->status == TASK_RUNNING) task_end(task, task->cancel_asked ? TASK_CANCELLED : TASK_COMPLETED, Qnil);
+    RB_GC_GUARD(object);
+}
+
+void guest_cancel(struct task *task)
+{
+    task->owner.cancel_pending = false;
+    rb_funcall(task->guest, rb_intern("stop"), 0);
+}

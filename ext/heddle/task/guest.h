@@ -1,0 +1,25 @@
+// A guest: a task of another library (an Async::Task), on a fiber that the library made and that runs the library's own
+// code to its end. A Heddle::Task stands for it: it is listed and dumped, has deadlines, and belongs to a run.
+#ifndef HEDDLE_TASK_GUEST_H
+#define HEDDLE_TASK_GUEST_H
+
+#include "task/task.h"
+
+// Runs the guest's new fiber at once; the caller queues behind all ready fibers. The deadline in force here binds the
+// guest. `run`: the run that waits for its end, or nil.
+void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run);
+
+// Runs the guest's block at once, on a fiber that has run other tasks if there is one; else like guest_start.
+void guest_run(struct loop *loop, VALUE block, VALUE guest, VALUE run);
+
+// The guest's block was left by an exception that the library does not keep: raises it where the loop was started.
+void guest_failed(struct task *task, VALUE error);
+
+// The guest's fiber has ended.
+void guest_ended(struct task *task);
+
+// In the guest's own fiber, or one that it has resumed: lets the library cancel its task, by its method #stop, which
+// raises the library's own exception there, or puts that off.
+void guest_cancel(struct task *task);
+
+#endif

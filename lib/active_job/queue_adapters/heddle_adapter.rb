@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+require "heddle/active_job"
+require "heddle/executor"
+require "concurrent/scheduled_task"
+
+module ActiveJob
+  module QueueAdapters
+    # Rails' AsyncAdapter on a {Heddle::Executor}: runs jobs in this process, each as a task, and keeps none when the
+    # process ends. Needs ActiveJob 7.2 or later.
+    #
+    #   config.active_support.isolation_level = :fiber
+    #   config.active_job.queue_adapter = :heddle
+    #   config.active_job.queue_adapter = ActiveJob::QueueAdapters::HeddleAdapter.new(fibers: 500)
+    class HeddleAdapter < AbstractAdapter
+      # @param options [Hash] those of {Heddle::Executor#initialize}
+      def initialize(**options)
+        super()
+        @executor = Heddle::Executor.new(name: "ActiveJob", **options)
+      end
+
+      # Called by ActiveJob.
+      #
+      # @param job [ActiveJob::Base]
+      def enqueue(job)
+        job.provider_job_id = job.job_id
+        @executor.post(job.serialize) { |data| Base.execute(data) }
+      end
+
+      # Called by ActiveJob.
+      #
+      # @param job [ActiveJob::Base]
+      # @param timestamp [Float] seconds since the epoch
+      def enqueue_at(job, timestamp)
+        delay = timestamp - Time.now.to_f
+        return enqueue(job) if delay <= 0
+
+        job.provider_job_id = job.job_id
+        Concurrent::ScheduledTask.execute(delay, args: [job.serialize], executor: @executor) do |data|
+          Base.execute(data)
+        end
+      end
+
+      # Accepts no more jobs.
+      #
+      # @param wait [Boolean] whether to wait for those that run and those that wait for a fiber
+      # @return [void]
+      def shutdown(wait: true)
+        @executor.shutdown
+        @executor.wait_for_termination if wait
+      end
+    end
+  end
+end

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require_relative "../heddle" unless defined?(Heddle::FiberPool)
+begin
+  require "active_job"
+rescue LoadError
+  raise LoadError, 'heddle/active_job needs the gem activejob, 7.1 or later: add gem "activejob" to your Gemfile'
+end
+require_relative "active_record"
+require_relative "job_limits"
+
+module Heddle
+  # Deadlines and limits for the jobs of ActiveJob, whatever runs them: threads, or fibers of Solid Queue, good_job,
+  # Sidekiq or {Executor}.
+  #
+  #   require "heddle/active_job"
+  #
+  #   class FetchJob < ApplicationJob
+  #     heddle_deadline 30                                            # seconds, for all that the job waits for
+  #     heddle_limit "api.example", concurrent: 20, per_second: 50    # in all processes together
+  #     retry_on Heddle::DeadlineExceeded, wait: 10
+  #   end
+  #
+  # After the deadline each wait of the job fails with {DeadlineExceeded}; its query is stopped on the server, and its
+  # connections are clean or closed. The error is the job's: `retry_on`, `discard_on` and `rescue_from` see it, and run
+  # after the deadline has ended. The deadline includes the callbacks of the job, and the wait for its limits. It does
+  # not include the look-up of records that are the job's arguments.
+  #
+  # Its queue adapter +:heddle+ is that of Rails' `:async`, with tasks in place of threads.
+  module ActiveJobSupport
+    include JobLimits
+
+    # Gives each job of this class and its subclasses that many seconds; nil removes the limit of a superclass.
+    #
+    # @param seconds [Numeric, nil]
+    # @return [void]
+    # @raise [TypeError, ArgumentError] for anything but a number of seconds above 0
+    def heddle_deadline(seconds)
+      unless seconds.nil? || seconds.is_a?(Numeric) || seconds.is_a?(ActiveSupport::Duration)
+        raise TypeError, "heddle_deadline takes a number of seconds, not #{seconds.inspect}"
+      end
+      raise ArgumentError, "heddle_deadline must be more than 0 seconds, not #{seconds}" if seconds && seconds <= 0
+
+      self.heddle_deadline_seconds = seconds&.to_f
+      nil
+    end
+
+    # The first of all callbacks, so that the others are within.
+    #
+    # @api private
+    def self.extended(base)
+      base.class_attribute(:heddle_deadline_seconds, instance_accessor: false)
+      base.around_perform do |job, block|
+        Heddle.deadline(job.class.heddle_deadline_seconds) { JobLimits.within(job.class, &block) }
+      end
+    end
+  end
+
+  ActiveSupport.on_load(:active_job) { extend ActiveJobSupport }
+end
+
+module ActiveJob
+  module QueueAdapters
+    autoload :HeddleAdapter, File.expand_path("../active_job/queue_adapters/heddle_adapter", __dir__)
+  end
+end

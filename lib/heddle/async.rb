@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+require "async"
+require "heddle"
+require_relative "async/scheduler"
+
+module Heddle
+  # `require "heddle/async"` runs Async's tasks on Heddle's loop: in a program that only says `Async { }` or `Sync { }`,
+  # and inside {Heddle.run}.
+  #
+  # Async's classes stay as they are. Their `new` gives a subclass that waits in Heddle's loop, where a program does not
+  # ask for a selector of its own.
+  #
+  # @api private
+  module AsyncSubstitution
+    def new(*arguments, selector: nil, **options, &block)
+      substitute = SUBSTITUTES[self] unless selector
+      return substitute.new(*arguments, **options, &block) if substitute
+
+      options[:selector] = selector if selector
+      super(*arguments, **options, &block)
+    end
+
+    SUBSTITUTES = {::Async::Scheduler => AsyncScheduler, ::Async::Reactor => AsyncReactor}.freeze
+    private_constant :SUBSTITUTES
+
+    ::Async::Scheduler.extend(self)
+  end
+  private_constant :AsyncSubstitution
+
+  Loop.made_as = AsyncHost
+end

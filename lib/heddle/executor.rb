@@ -1,0 +1,343 @@
+# frozen_string_literal: true
+
+require_relative "../heddle" unless defined?(Heddle::FiberPool)
+
+begin
+  require "concurrent/errors"
+  require "concurrent/executor/executor_service"
+rescue LoadError
+  raise LoadError, 'Heddle::Executor needs the gem concurrent-ruby, 1.1 or later: add gem "concurrent-ruby" to your ' \
+    "Gemfile"
+end
+require_relative "executor/lane"
+
+module Heddle
+  # An executor of concurrent-ruby that runs each posted block as a task, on one thread with a loop: for futures,
+  # promises, Rails' load_async, and whatever else takes a `Concurrent::ExecutorService`. The thread starts with the
+  # first block. It ends when nothing ran for `idletime` seconds, and starts again when it is needed.
+  #
+  # A block inherits nothing from the caller of {#post}: no deadline, no fiber storage. A block's error is logged as
+  # concurrent-ruby's own executors do, by `Concurrent.global_logger`; futures and promises keep it.
+  #
+  # In a child of fork the executor starts anew: blocks that the parent had accepted run in the parent alone. An
+  # executor that was shut down stays so.
+  #
+  # @example
+  #   require "heddle/executor"
+  #   IO = Heddle::Executor.new(fibers: 200)
+  #   pages = urls.map { |url| Concurrent::Promises.future_on(IO) { Net::HTTP.get(URI(url)) } }
+  #   pages.map(&:value!)
+  class Executor
+    include Concurrent::ExecutorService
+
+    FALLBACK_POLICIES = %i[abort discard caller_runs].freeze
+    RESETTING = Thread::Mutex.new # several threads of a child may be the first
+    private_constant :RESETTING
+
+    # @return [Integer] the most blocks that run at once
+    attr_reader :max_length
+
+    # @return [Integer] the most blocks that wait for a fiber; 0 for any number
+    attr_reader :max_queue
+
+    # @return [Boolean] whether a block is refused when no fiber is free
+    attr_reader :synchronous
+
+    # @return [Symbol] what {#post} does with a block that the executor does not accept
+    attr_reader :fallback_policy
+
+    # @return [String, nil]
+    attr_reader :name
+
+    # @return [Numeric] seconds
+    attr_reader :idletime
+
+    # @api private
+    # @return [Numeric] seconds that blocks have to end after {#kill}
+    attr_reader :grace
+
+    # @param fibers [Integer] the most blocks that run at once, on all threads together
+    # @param threads [Integer] how many threads run blocks, each with a loop of its own: more than one helps only
+    #   blocks that compute without the GVL
+    # @param max_queue [Integer] the most blocks that wait for a fiber; 0 for any number
+    # @param synchronous [Boolean] no block waits for a fiber: with none free, the block is not accepted
+    # @param fallback_policy [Symbol] for a block that is not accepted: `:abort` raises
+    #   `Concurrent::RejectedExecutionError`, `:discard` drops the block, `:caller_runs` calls it in {#post}
+    # @param name [String, nil] of the threads and tasks
+    # @param idletime [Numeric] seconds after which an idle thread ends
+    # @param grace [Numeric] seconds that the blocks have to end after {#kill}, before they are interrupted again
+    # @raise [TypeError, ArgumentError] for a value that it cannot use
+    def initialize(fibers: 100, threads: 1, max_queue: 0, synchronous: false, fallback_policy: :abort, name: nil,
+      idletime: 60, grace: 5)
+      @max_length = count("fibers", fibers, 1)
+      @threads = count("threads", threads, 1)
+      @max_queue = count("max_queue", max_queue, 0)
+      @synchronous = synchronous ? true : false
+      raise ArgumentError, "synchronous: leaves no queue, so that max_queue: must be 0" if synchronous && max_queue > 0
+      unless FALLBACK_POLICIES.include?(fallback_policy)
+        raise ArgumentError, "fallback_policy: must be one of #{FALLBACK_POLICIES.map(&:inspect).join(", ")}, " \
+          "not #{fallback_policy.inspect}"
+      end
+
+      @fallback_policy, @name, @idletime, @grace = fallback_policy, name, idletime, grace
+      @state = :running
+      begin_here
+    end
+
+    # Runs the block as a task, or leaves it to the fallback policy. Any thread and any task may call this.
+    #
+    # @param arguments [Array] for the block
+    # @return [Boolean] whether the block was accepted, or called here
+    # @raise [Concurrent::RejectedExecutionError] with the policy `:abort`, when the executor is full or shut down
+    def post(*arguments, &block)
+      raise ArgumentError, "Heddle::Executor#post needs a block to run" unless block
+
+      check_process
+      begin
+        accepted = @lock.synchronize do
+          next false unless @state == :running && room?
+
+          start_lane if @lanes.size < @threads && running + @queue.size >= @lanes.size
+          @queue << [block, arguments]
+          @scheduled += 1
+          true
+        end
+      ensure
+        wake_a_lane unless @queue.empty? # also behind an exception that strikes after the block was accepted
+      end
+      accepted || refuse(block, arguments)
+    end
+
+    # Like {#post}, for a block without arguments.
+    #
+    # @param task [Proc]
+    # @return [self]
+    def <<(task)
+      post(&task)
+      self
+    end
+
+    # @return [Boolean] whether a block may be refused because the queue is full
+    def can_overflow? = @synchronous || @max_queue > 0
+
+    # @return [Boolean] false: blocks run at once
+    def serialized? = false
+
+    # @return [Boolean] true: like concurrent-ruby's executors, this one does not keep a program from ending
+    def auto_terminate? = true
+
+    # @return [Boolean] whether the executor accepts blocks
+    def running? = state == :running
+
+    # @return [Boolean] whether the executor accepts no more blocks, and has not ended
+    def shuttingdown? = state == :shuttingdown
+
+    # @return [Boolean] whether the executor has ended
+    def shutdown? = state == :shutdown
+
+    # Accepts no more blocks. Those that were accepted run to their end.
+    #
+    # @return [true]
+    def shutdown = stop { @lanes.each(&:wake) }
+
+    # Accepts no more blocks, drops the queue and cancels the running tasks: {Heddle::Cancellation} is raised where they
+    # wait, and their `ensure` blocks run. A block that computes is interrupted when it waits next.
+    #
+    # @return [true]
+    def kill
+      stop do
+        @queue.clear
+        @lanes.each(&:kill)
+      end
+    end
+
+    # Waits until the executor has ended. Ends nothing itself: call {#shutdown} or {#kill} first.
+    #
+    # @param timeout [Numeric, nil] seconds
+    # @return [Boolean] false when the timeout ended first
+    def wait_for_termination(timeout = nil)
+      deadline = timeout && now + timeout
+      until (seen = @ended.openings) && shutdown?
+        left = deadline && deadline - now
+        return false if left && left <= 0
+
+        @ended.wait(seen, left)
+      end
+      true
+    end
+
+    # @return [Integer] blocks that run
+    def length = locked { running }
+
+    alias_method :active_count, :length
+
+    # @return [Integer] the most blocks that ran at once
+    def largest_length = locked { @largest }
+
+    # @return [Integer] blocks that wait for a fiber
+    def queue_length = locked { waiting }
+
+    # @return [Integer] how many more blocks may wait for a fiber; -1 for any number
+    def remaining_capacity = locked { can_overflow? ? @max_queue - waiting : -1 }
+
+    # @return [Integer] fibers that are free
+    def ready_worker_count = locked { [@max_length - running - @queue.size, 0].max }
+
+    # @return [Integer] blocks that were accepted
+    def scheduled_task_count = locked { @scheduled }
+
+    # @return [Integer] blocks that returned
+    def completed_task_count = locked { @completed + @lanes.sum(&:completed) }
+
+    # @return [String]
+    def inspect
+      name = " #{@name.inspect}" if @name
+      "#<#{self.class}#{name} #{state}, #{length} of #{@max_length} running, #{queue_length} waiting>"
+    end
+
+    alias_method :to_s, :inspect
+
+    # @api private Called by a lane that has room.
+    # @return [Array, nil] a block and its arguments
+    def take(lane)
+      @lock.synchronize do
+        next if (running = self.running) >= @max_length || @queue.empty?
+
+        @largest = running + 1 if running >= @largest
+        lane.took
+        @queue.shift
+      end
+    end
+
+    # @api private Takes back what a lane took and could not start.
+    def give_back(lane, work)
+      @lock.synchronize do
+        lane.gave_back
+        @queue.unshift(work)
+      end
+    end
+
+    # @api private
+    def queue? = !@queue.empty?
+
+    # @api private Called by a lane that runs nothing: whether its thread is to end. If so, the executor no longer knows
+    # the lane.
+    def dismiss?(lane, idle)
+      @lock.synchronize do
+        next false if queue? || (@state == :running && !idle)
+
+        forget(lane)
+        true
+      end
+    end
+
+    # @api private Called at the end of a lane's thread, however it ends.
+    def lane_ended(lane)
+      @lock.synchronize do
+        forget(lane)
+        start_lane if @state != :shutdown && @lanes.empty? && !@queue.empty?
+      end
+    rescue ThreadError
+      nil # the process ends, and no thread starts any more
+    end
+
+    private
+
+    # Sets the state that depends on the process.
+    def begin_here
+      @lock = Thread::Mutex.new
+      @queue = []
+      @lanes = []
+      @scheduled = @completed = @largest = 0
+      @ended = Gate.new
+      @state = :shutdown unless @state == :running
+      @forks = Heddle.forks # last: from now on nobody resets it
+    end
+
+    # A child of fork has none of the lanes.
+    def check_process
+      return if @forks == Heddle.forks
+
+      RESETTING.synchronize { begin_here unless @forks == Heddle.forks }
+    end
+
+    def locked(&block)
+      check_process
+      @lock.synchronize(&block)
+    end
+
+    def state
+      check_process
+      @state
+    end
+
+    # Call this under the lock.
+    def running = @lanes.sum(&:running)
+
+    # Call this under the lock.
+    def waiting = [running + @queue.size - @max_length, 0].max
+
+    # Call this under the lock.
+    def room? = !can_overflow? || running + @queue.size < @max_length + @max_queue
+
+    # Call this under the lock. An exception of Thread#raise must not strike between the start of the lane's thread and
+    # the lane's entry in the list. Nothing in the mask waits.
+    def start_lane
+      Thread.handle_interrupt(Exception => :never) { @lanes << Lane.new(self, (@max_length.to_f / @threads).ceil) }
+    end
+
+    # Call this under the lock.
+    def forget(lane)
+      return unless @lanes.delete(lane)
+
+      @completed += lane.completed
+      end_here if @state != :running && @lanes.empty? && @queue.empty?
+    end
+
+    def end_here
+      @state = :shutdown
+      @ended.open
+    end
+
+    # A lane that is full takes from the queue when one of its tasks ends.
+    def wake_a_lane
+      lane = (@threads == 1) ? @lanes.first : @lanes.select(&:room?).min_by(&:running)
+      lane.wake if lane&.room?
+    end
+
+    def stop
+      locked do
+        @state = :shuttingdown if @state == :running
+        yield
+        end_here if @lanes.empty? && @queue.empty?
+      end
+      true
+    end
+
+    def refuse(block, arguments)
+      case @fallback_policy
+      when :abort
+        why = (state == :running) ? "is full" : "is shut down"
+        raise Concurrent::RejectedExecutionError, "#{inspect} #{why} and accepts no block"
+      when :discard
+        false
+      when :caller_runs
+        begin
+          block.call(*arguments)
+        rescue => error
+          log(DEBUG, error)
+        end
+        true
+      end
+    end
+
+    def count(what, value, least)
+      raise TypeError, "#{what}: must be an Integer, not #{value.inspect}" unless value.is_a?(Integer)
+      raise ArgumentError, "#{what}: must be at least #{least}, not #{value}" if value < least
+
+      value
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end

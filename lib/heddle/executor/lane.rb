@@ -1,0 +1,112 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Executor
+    # One thread of an {Executor}, with a loop. Its dispatcher, a task, takes work from the executor for as many tasks
+    # as may run; each task runs one block.
+    #
+    # `running` and `completed` are changed in the lane's own thread; other threads only read them.
+    #
+    # @api private
+    class Lane
+      # Leaves the dispatcher, so that its run cancels the tasks.
+      Killed = Class.new(StandardError)
+      private_constant :Killed
+
+      # @return [Integer] blocks that were taken and have not ended
+      attr_reader :running
+
+      # @return [Integer] blocks that returned
+      attr_reader :completed
+
+      def initialize(executor, limit)
+        @executor = executor
+        @limit = limit
+        @running = @completed = 0
+        @changed = Gate.new
+        @asleep = false
+        thread = Thread.new { Thread.handle_interrupt(Exception => :immediate) { serve } } # a thread inherits the mask
+        thread.name = [executor.name, "heddle executor"].compact.join(" ")
+        thread.report_on_exception = false
+      end
+
+      def room? = @running < @limit
+
+      def idle? = @running.zero?
+
+      # Lets the dispatcher look for work. Any thread may call this.
+      def wake
+        return unless @asleep
+
+        @asleep = false
+        @changed.open
+      end
+
+      def kill
+        @killed = @asleep = true
+        wake
+      end
+
+      def took = @running += 1
+
+      def gave_back = @running -= 1
+
+      private
+
+      def serve
+        Scheduler.root_fiber_begin(nil)
+        Heddle.run(grace: @executor.grace) { dispatch }
+      rescue Killed
+        nil
+      rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else would tell of it
+        @executor.log(Concurrent::ExecutorService::ERROR, error)
+      ensure
+        @executor.lane_ended(self)
+      end
+
+      # `@asleep` is set before the look for work: whoever posts after the look wakes the dispatcher.
+      def dispatch
+        idle = false
+        loop do
+          seen = @changed.openings
+          @asleep = true
+          raise Killed if @killed
+
+          start_tasks
+          break if idle? && @executor.dismiss?(self, idle)
+
+          @changed.wait(seen, (@executor.idletime if idle?))
+          idle = @asleep # nobody woke it: the time is over
+        end
+      end
+
+      def start_tasks
+        while room? && (work = @executor.take(self))
+          begin
+            Heddle.spawn(name: @executor.name) { perform(*work) }
+          rescue LimitReached
+            # There is no memory for another fiber: the next task takes the fiber of one that ends.
+            return @executor.give_back(self, work) if @running > 1
+
+            perform(*work)
+          end
+        end
+      end
+
+      def perform(block, arguments)
+        block.call(*arguments)
+        @completed += 1
+      rescue Cancellation
+        raise
+      rescue => error
+        @executor.log(Concurrent::ExecutorService::DEBUG, error)
+      rescue Exception => error # rubocop:disable Lint/RescueException -- a block must not end the others
+        @executor.log(Concurrent::ExecutorService::ERROR, error)
+      ensure
+        @running -= 1
+        wake if @running.zero? || @executor.queue?
+      end
+    end
+    private_constant :Lane
+  end
+end

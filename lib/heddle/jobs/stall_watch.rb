@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+module Heddle
+  # What runners of jobs share.
+  #
+  # @api private
+  module Jobs
+    # Watches, from a thread of its own, whether the tasks of another thread still take turns. A task that computes, or
+    # calls a library that blocks the thread, keeps all others waiting.
+    class StallWatch
+      # Samples within the time that a task may run.
+      SAMPLES = 4
+      # A sleeping loop polls the kernel; a busy one switches fibers.
+      SIGNS_OF_LIFE = %i[switches polls waits].freeze
+      private_constant :SAMPLES, :SIGNS_OF_LIFE
+
+      # @param task [Task]
+      # @return [Boolean] whether its code runs now; a task that waits for the loop does not compute, even if the loop
+      #   runs on its fiber
+      def self.computing?(task) = task.status == :running && task.waits_for.nil?
+
+      # @param scheduler [Scheduler] whose tasks to watch
+      # @param thread [Thread] the thread of that scheduler
+      # @param seconds [Numeric] how long a task may run
+      # @yield in the watching thread, once for each such run, while the task runs
+      # @yieldparam seconds [Float] how long the task has been running at least
+      # @yieldparam backtrace [Array<String>] of the running task
+      def initialize(scheduler, thread, seconds, &report)
+        @scheduler = scheduler
+        @watched = thread
+        @seconds = seconds
+        @report = report
+        @stopped = false
+        @thread = Thread.new { watch }.tap { |watcher| watcher.name = "heddle stall watch" }
+      end
+
+      # @return [void]
+      def stop
+        @stopped = true
+        @thread.wakeup if @thread.alive?
+      rescue ThreadError
+        nil # it has just ended
+      end
+
+      private
+
+      def watch
+        state = since = nil
+        until @stopped
+          sleep @seconds.fdiv(SAMPLES)
+          state, since, reported = signs, now, false if state != signs || idle?
+          next if reported || now - since < @seconds
+
+          @report.call(now - since, @watched.backtrace || [])
+          reported = true
+        end
+      rescue SchedulerClosed
+        nil
+      end
+
+      # Whether no task runs: the loop waits in the kernel.
+      def idle? = @scheduler.tasks.none? { |task| StallWatch.computing?(task) }
+
+      def signs = @scheduler.statistics.values_at(*SIGNS_OF_LIFE)
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+  private_constant :Jobs
+end

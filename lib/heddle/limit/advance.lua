@@ -1,0 +1,78 @@
+-- Brings a limit up to date, and gives free places to those who have waited longest.
+--
+-- KEYS: held    sorted set of places by the time at which they expire
+--       queue   sorted set of waiting places by their tickets
+--       seen    sorted set of waiting places by the time at which they expire
+--       starts  sorted set of places by the time of their start, in the last second
+--       ticket  the last ticket
+-- ARGV: the caller's token; concurrent and per_second, or 0; the lease in microseconds; then three lists, each after
+--       its length: places to release, held places to renew, places that wait.
+-- Places are named TOKEN:NUMBER. Answers the microseconds until the next start is allowed, or -1, and then the caller's
+-- places that are granted. Other callers are told through the channel of their token.
+local held, queue, seen, starts, ticket = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local token, concurrent, per_second, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local index = 5
+local function list()
+  local length = tonumber(ARGV[index])
+  local first = index + 1
+  index = first + length
+  local items = {}
+  for i = first, index - 1 do items[#items + 1] = ARGV[i] end
+  return items
+end
+local released, renewed, waiting = list(), list(), list()
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local function time(value) return string.format('%.0f', value) end
+
+for _, place in ipairs(released) do
+  redis.call('ZREM', held, place)
+  redis.call('ZREM', queue, place)
+  redis.call('ZREM', seen, place)
+end
+for _, place in ipairs(renewed) do redis.call('ZADD', held, time(now + lease), place) end
+redis.call('ZREMRANGEBYSCORE', held, '-inf', time(now))
+for _, place in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', time(now))) do
+  redis.call('ZREM', queue, place)
+  redis.call('ZREM', seen, place)
+end
+
+local answer = {-1}
+for _, place in ipairs(waiting) do
+  if redis.call('ZSCORE', held, place) then -- granted, and the message was lost
+    answer[#answer + 1] = place
+  else
+    if not redis.call('ZSCORE', queue, place) then redis.call('ZADD', queue, redis.call('INCR', ticket), place) end
+    redis.call('ZADD', seen, time(now + lease), place)
+  end
+end
+
+local free, rate = math.huge, math.huge
+if concurrent > 0 then free = concurrent - redis.call('ZCARD', held) end
+if per_second > 0 then
+  redis.call('ZREMRANGEBYSCORE', starts, '-inf', time(now - 1000000))
+  rate = per_second - redis.call('ZCARD', starts)
+end
+while free > 0 and rate > 0 do
+  local place = redis.call('ZRANGE', queue, 0, 0)[1]
+  if not place then break end
+  redis.call('ZREM', queue, place)
+  redis.call('ZREM', seen, place)
+  redis.call('ZADD', held, time(now + lease), place)
+  if per_second > 0 then redis.call('ZADD', starts, time(now), place) end
+  local owner = string.match(place, '^(.*):')
+  if owner == token then
+    answer[#answer + 1] = place
+  else
+    redis.call('PUBLISH', 'heddle:limit:' .. owner, place)
+  end
+  free, rate = free - 1, rate - 1
+end
+if free > 0 and rate <= 0 and redis.call('ZCARD', queue) > 0 then
+  local starting = redis.call('ZRANGE', starts, -per_second, -per_second, 'WITHSCORES')
+  answer[1] = math.max(0, math.ceil(starting[2] + 1000001 - now))
+end
+local kept = math.ceil(math.max(lease, 1000000) / 1000) * 2
+for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, kept) end
+return answer

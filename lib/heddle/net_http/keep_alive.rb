@@ -1,0 +1,286 @@
+# frozen_string_literal: true
+
+require_relative "keep_alive/clock"
+require_relative "keep_alive/connection"
+require_relative "keep_alive/exchange"
+require_relative "keep_alive/key"
+require_relative "keep_alive/methods"
+require_relative "keep_alive/plainness"
+require_relative "keep_alive/store"
+require_relative "keep_alive/tickets"
+
+module Heddle
+  module NetHTTP
+    # Keeps the connections of sessions that have ended, for later sessions: what {Heddle::NetHTTP.keep_alive} switches
+    # on. Runs in the main Ractor only, because `Library.keeps?` is false elsewhere.
+    #
+    # @api private
+    module KeepAlive
+      # Versions of TLS whose sessions serve once.
+      ONCE = ["TLSv1.3"].freeze
+      private_constant :ONCE
+
+      @lock = Mutex.new
+      @plainness = Plainness.new
+      @forks = 0
+      @counts = {opened: 0, reused: 0, stale: 0, evicted: 0, resumed: 0}
+
+      class << self
+        # @return [Float] seconds that a connection may rest
+        attr_reader :idle
+
+        def start(idle, per_host, total, key)
+          check(idle, per_host, total)
+          stop
+          @idle = idle.to_f
+          @chooses = key
+          @store = Store.new(per_host: per_host, total: total)
+          @tickets = Tickets.new(total)
+          @process = Library.forks
+          watch_process
+          @started = true
+          Connecting.spaces.each_key { |library| add_to(library) }
+          Library.keeping = true
+        end
+
+        # Programs that do not switch this on find no method of ours on Net::HTTP.
+        def add_to(library)
+          library.include(Additions) if @started
+        end
+
+        def stop
+          Library.keeping = false
+          clear
+        end
+
+        def clear
+          kept = store or return
+          @tickets.clear
+          kept.clear
+        end
+
+        def stats
+          kept = @store
+          {**@counts, evicted: @counts[:evicted] + (kept ? kept.evicted : 0), idle: kept ? kept.size : 0}
+        end
+
+        # @param http [Net::HTTP] that is about to connect
+        # @return [Key, nil] nil: its connection is not kept
+        def key(http)
+          return if Library.choice(http) == false || !@plainness.plain?(http, library_of(http))
+
+          chosen = @chooses ? @chooses.call(http) : true
+          Key.of(http, chosen) if chosen
+        end
+
+        # Gives a session a kept connection, unless there is none. Only at the start of a session: a session that
+        # connects again has just found its connection unusable, and its request may be one that must not fail twice.
+        #
+        # @return [Boolean]
+        def take(http, key)
+          return false if http.instance_variable_get(:@socket) || !reuses?(http)
+
+          connection = find(http, key) or return false
+          hand_over(http, connection)
+          taken = true
+        ensure
+          connection.close if connection && !taken
+        end
+
+        # Before a connect: gives it a TLS session to resume.
+        #
+        # @return [OpenSSL::SSL::Session, nil]
+        def offer_session(http, key)
+          return unless http.use_ssl? && http.instance_variable_get(:@ssl_session).nil?
+
+          http.instance_variable_set(:@ssl_session, @tickets.take(key))
+        end
+
+        # A session has connected.
+        #
+        # @param offered [OpenSSL::SSL::Session, nil] see {offer_session}
+        def opened(http, key, offered)
+          socket = http.instance_variable_get(:@socket)
+          io = socket.io
+          Library.set_connection(socket, Connection.new(key.lasting, io, Clock.now))
+          count(:opened)
+          return unless http.use_ssl?
+
+          count(:resumed) if io.session_reused?
+          used = offered && http.instance_variable_get(:@ssl_session).equal?(offered)
+          http.instance_variable_set(:@ssl_session, nil) if used && ONCE.include?(io.ssl_version)
+        end
+
+        # @return [Connection, nil]
+        def connection_of(http)
+          socket = http.instance_variable_get(:@socket)
+          socket && Library.connection(socket)
+        end
+
+        # The session ends: keeps its connection, or leaves it to be closed.
+        def finish(http, socket)
+          connection = Library.connection(socket) or return
+          keep_session(http, connection)
+          return if Library.foreign(http) || !at_rest?(connection, socket, now = Clock.now)
+
+          # Whoever still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
+          socket.instance_variable_set(:@io, closed_io)
+          Library.set_connection(socket, nil)
+          connection.set_offsets(Clock.offsets(now))
+          store.give(connection) || connection.close
+        end
+
+        def note_implied_close(request)
+          header = request.instance_variable_get(:@header)
+          fields = header["connection"]
+          return if fields&.equal?(Library.implied(request))
+
+          Library.set_implied(request, fields ? nil : header["connection"] = ["close"])
+        end
+
+        def found_stale = count(:stale)
+
+        # A method of the library or of a socket has changed.
+        def forget_methods = @plainness.forget
+
+        # Connections that were open at a fork belong to two processes.
+        def forks = @forks + Library.forks
+
+        # A fork has happened, in the parent and in the child.
+        def forked(child)
+          @forks += 1
+          abandon if child
+        end
+
+        # @return [Class] the library's Net::HTTP
+        def library_of(http)
+          spaces = Connecting.spaces
+          spaces.key?(http.class) ? http.class : spaces.each_key.find { |library| library === http }
+        end
+
+        private
+
+        def check(idle, per_host, total)
+          unless idle.is_a?(Numeric) && idle.real? && idle.positive? && idle.to_f.finite?
+            raise ArgumentError, "idle must be a number of seconds above 0, not #{idle.inspect}"
+          end
+
+          {per_host: per_host, total: total}.each do |name, count|
+            next if count.is_a?(Integer) && count.positive?
+
+            raise ArgumentError, "#{name} must be a number of connections, at least 1, not #{count.inspect}"
+          end
+        end
+
+        def at_rest?(connection, socket, now)
+          connection.sound? && socket.io.equal?(connection.io) && !Library.unread?(socket) &&
+            connection.expires_at > now && connection.quiet?
+        end
+
+        # keep_alive_timeout forbids reuse altogether if it is not positive.
+        def reuses?(http)
+          limit = http.instance_variable_get(:@keep_alive_timeout)
+          limit.is_a?(Numeric) && limit.positive?
+        end
+
+        def store
+          abandon if @process != Library.forks # Process.daemon does not call _fork
+          @store
+        end
+
+        def find(http, key)
+          while (connection = store.take(key))
+            unless connection.allowed?(http.open_timeout) # others may use it; a new connect asks for each address
+              store.give(connection) || connection.close
+              return
+            end
+            case judge(connection, http)
+            when :fresh
+              count(:reused)
+              return connection
+            when :jumped then clear
+            end
+            connection.close
+          end
+        rescue Exception # standard:disable Lint/RescueException
+          connection&.close
+          raise
+        end
+
+        def judge(connection, http)
+          now = Clock.now
+          if Clock.jumped?(connection.offsets, Clock.offsets(now))
+            count(:evicted)
+            :jumped
+          elsif connection.expires_at <= now
+            count(:evicted)
+            :old
+          elsif !connection.quiet? || !connection.at_home?(now, @idle, http.open_timeout)
+            count(:stale)
+            :stale
+          else
+            :fresh
+          end
+        end
+
+        def hand_over(http, connection)
+          connection.take
+          library = library_of(http)
+          socket = Connecting.buffered_io(library, Connecting.spaces[library]).new(connection.io,
+            read_timeout: http.read_timeout, write_timeout: http.write_timeout,
+            continue_timeout: http.continue_timeout, debug_output: output = http.instance_variable_get(:@debug_output))
+          output << "using a kept connection to #{connection.host}:#{connection.key.port}\n" if output
+          http.instance_variable_set(:@ssl_context, connection.io.context) if http.use_ssl?
+          http.instance_variable_set(:@socket, socket)
+          # The library looks once more whether the server has closed it, before the first request.
+          http.instance_variable_set(:@last_communicated, Clock.now)
+          http.__send__(:on_connect)
+          socket = http.instance_variable_get(:@socket) # Heddle::NetHTTP.for exchanges it
+          Library.set_connection(socket, connection)
+        end
+
+        def keep_session(http, connection)
+          return unless http.use_ssl? && (session = http.instance_variable_get(:@ssl_session))
+
+          http.instance_variable_set(:@ssl_session, nil)
+          @tickets.give(connection.key, session, ONCE.include?(connection.io.ssl_version))
+        rescue IOError, OpenSSL::SSL::SSLError
+          nil
+        end
+
+        def count(what)
+          @lock.synchronize { @counts[what] += 1 }
+        rescue ThreadError
+          nil # a signal's handler may not lock
+        end
+
+        def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
+
+        def abandon
+          @process = Library.forks
+          old = @store or return
+          @store = old.successor
+          @tickets = Tickets.new(1)
+          old.abandon
+        end
+
+        def watch_process
+          return if @watched
+
+          @watched = true
+          at_exit { clear }
+          Process.singleton_class.prepend(AfterFork)
+        end
+      end
+
+      # Tells both processes that a fork has happened.
+      module AfterFork
+        def _fork
+          super.tap { |pid| KeepAlive.forked(pid.zero?) }
+        end
+      end
+      private_constant :AfterFork
+    end
+    private_constant :KeepAlive
+  end
+end

@@ -1,0 +1,137 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    module KeepAlive
+      # A connection that may outlive its session. Belongs to one session, or to the {Store}; never to both.
+      class Connection
+        # @return [Key]
+        attr_reader :key
+
+        # @return [TCPSocket, Socket, OpenSSL::SSL::SSLSocket]
+        attr_reader :io
+
+        # @return [Float] monotonic seconds at which it must be closed
+        attr_reader :expires_at
+
+        # @return [Array(Float, Float)] see {Clock.offsets}
+        attr_reader :offsets
+
+        # @return [Boolean, Net::HTTP] true, or the session, from when a session takes it until an answer begins; then
+        #   false. The C code ends this, and then gives the session its retries back.
+        attr_reader :awaiting
+
+        def initialize(key, io, now)
+          @key = key
+          @io = io
+          @forks = KeepAlive.forks
+          @named_at = now
+          @awaiting = false
+          @sound = false
+        end
+
+        # @return [String] the server's name or address, as the program gave it
+        def host = @key.host
+
+        # @return [String] the IP address that it is connected to
+        def address = (@address ||= @io.to_io.remote_address.ip_address)
+
+        # A request begins: until {rest} nobody else may have the connection.
+        def busy = @sound = false
+
+        # The answer has been read to its end, and nothing else may come.
+        #
+        # @param seconds [Float] for which the server will wait for another request, at least
+        def rest(now, seconds)
+          @sound = true
+          @expires_at = now + seconds
+        end
+
+        # Never kept, whatever follows: it is bound to who uses it now.
+        def bind = @bound = true
+
+        # @return [Boolean] whether it may be kept: no request is under way, and no other process has it
+        def sound? = @sound && !@bound && @forks == KeepAlive.forks
+
+        # Leaves the session.
+        def set_offsets(offsets) = @offsets = offsets
+
+        # Begins another session.
+        def take
+          @awaiting = true
+          @forks = KeepAlive.forks # a child of fork has closed its copy
+        end
+
+        # The first request of that session begins.
+        #
+        # @param retries [Integer] the session's
+        def await(session, retries)
+          @retries = retries
+          @awaiting = session
+        end
+
+        # Looks at the socket without waiting.
+        #
+        # @return [Boolean] whether the peer has neither sent anything nor closed
+        def quiet?
+          socket = @io.to_io
+          return Library.quiet?(socket) if socket.equal?(@io)
+          return false if @io.pending.positive? || !@io.instance_variable_get(:@rbuffer).to_s.empty?
+
+          Library.quiet?(socket) || (quiet_tls? && Library.quiet?(socket))
+        rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
+          false
+        end
+
+        # Asks the filters in force, see {Heddle.connect_filter}.
+        #
+        # @param limit [Float, nil] seconds that they may take
+        # @return [Boolean] whether this connection may be used again
+        def allowed?(limit)
+          return true if ConnectFilter.in_force.empty?
+
+          peer = begin
+            @io.to_io.remote_address
+          rescue SystemCallError, IOError
+            return true # no connection any more, as {quiet?} will tell
+          end
+          ConnectFilter.refusal(peer, @key.peer, limit).nil?
+        end
+
+        # Looks the peer's name up again once that is older than `seconds`.
+        #
+        # @param limit [Float, nil] seconds that the look-up may take
+        # @return [Boolean] whether the name still has the address of this connection
+        def at_home?(now, seconds, limit)
+          return true if now - @named_at <= seconds || @key.peer == address
+
+          found = Timeout.timeout(limit) { Addrinfo.getaddrinfo(@key.peer, nil, nil, :STREAM) }
+          @named_at = Clock.now
+          found.any? { |one| one.ip_address == address }
+        rescue SocketError, SystemCallError, IOError, Timeout::Error
+          false # a new connection will report what is wrong
+        end
+
+        # Over TLS this tells the peer, without waiting.
+        def close
+          @io.close
+        rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
+          nil
+        end
+
+        # In a child of fork: says nothing to the peer, with whom the parent still talks.
+        def abandon
+          @io.to_io.close
+        rescue IOError, SystemCallError
+          nil
+        end
+
+        private
+
+        # Bytes that have come may be a session ticket, which belongs to no answer.
+        def quiet_tls? = @io.read_nonblock(1, exception: false) == :wait_readable
+      end
+      private_constant :Connection
+    end
+  end
+end

@@ -1,0 +1,147 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    module KeepAlive
+      # One call of `transport_request` on a connection that may be kept: what it sends of the field Connection, what
+      # becomes of a request that finds the connection closed, and whether the connection can be kept afterwards.
+      class Exchange
+        # RFC 9110, 9.2.2; the same as Net::HTTP's.
+        IDEMPOTENT = %w[GET HEAD PUT DELETE OPTIONS TRACE].freeze
+        # What a connection raises that the server has closed meanwhile. A timeout is no proof of that.
+        CLOSED = [IOError, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::EPIPE].freeze
+        # Authentication of the connection, not of the request (RFC 4559; NTLM the same).
+        OF_THE_CONNECTION = /\A\s*(?:NTLM|Negotiate)\b/i
+        private_constant :IDEMPOTENT, :CLOSED, :OF_THE_CONNECTION
+
+        # @param http [Net::HTTP]
+        # @param request [Net::HTTPGenericRequest]
+        def initialize(http, request)
+          @http = http
+          @request = request
+          @sent = fields(request)
+        end
+
+        # @yield makes the request, as the library does
+        # @return [Net::HTTPResponse]
+        def run(connection, buffered)
+          connection.busy
+          implied = drop_implied_close
+          response = connection.awaiting ? run_first(connection, buffered) { yield } : yield
+          finish(response)
+          response
+        ensure
+          @sent["connection"] = implied if implied
+        end
+
+        private
+
+        def fields(message) = message.instance_variable_get(:@header)
+
+        # A request without a session carries a "close" of the library's own, which is not the program's wish.
+        def drop_implied_close
+          implied = Library.implied(@request)
+          return unless implied && @sent["connection"].equal?(implied)
+
+          @sent["connection"] = ["keep-alive"]
+          implied
+        end
+
+        # Until the answer to the first request on a connection that was kept begins, the library gets no retry of its
+        # own. If the server has closed the connection meanwhile, that says nothing about the server: the request has
+        # all the retries that it would have had on a new connection. Other failures take one of them, as everywhere.
+        def run_first(connection, buffered)
+          retries = @http.instance_variable_get(:@max_retries)
+          return yield unless IDEMPOTENT.include?(@request.method) && repeatable?
+
+          begin
+            connection.await(@http, retries)
+            @http.instance_variable_set(:@max_retries, 0)
+            return yield
+          rescue *CLOSED, Timeout::Error, Errno::ETIMEDOUT, *tls_errors => error
+            raise unless connection.awaiting
+
+            unprocessed = closed?(error) && !Library.unread?(buffered)
+            again = unprocessed ? retries : retries - 1
+            raise if again < 0 || !@http.started?
+          ensure
+            Library.answered(buffered) # ends this in any case
+          end
+          KeepAlive.found_stale if unprocessed
+          repeat(again, retries) { yield }
+        end
+
+        def repeat(again, retries)
+          rewind
+          @http.instance_variable_set(:@max_retries, again)
+          yield
+        ensure
+          @http.instance_variable_set(:@max_retries, retries)
+        end
+
+        def closed?(error) = [*CLOSED, *tls_errors].any? { |klass| error.is_a?(klass) }
+
+        def tls_errors = defined?(OpenSSL::SSL::SSLError) ? [OpenSSL::SSL::SSLError] : []
+
+        # A stream has been read when its request fails.
+        def repeatable?
+          return false if @request.instance_variable_get(:@body_data)
+
+          stream = @request.body_stream or return true
+          @position = stream.pos if stream.respond_to?(:pos) && stream.respond_to?(:seek)
+          !@position.nil?
+        rescue SystemCallError, IOError
+          false
+        end
+
+        def rewind = @position && @request.body_stream.seek(@position)
+
+        # The library may have connected again meanwhile.
+        def finish(response)
+          # Otherwise it has closed the connection.
+          ended = @http.instance_variable_get(:@last_communicated) or return
+
+          connection = KeepAlive.connection_of(@http) or return
+          received = fields(response)
+          connection.bind if bound?(received)
+          seconds = received.key?("keep-alive") ? seconds_left(received) : KeepAlive.idle
+          return unless seconds && plain? && exact?(response, received)
+
+          connection.rest(ended, seconds)
+        end
+
+        def bound?(received)
+          of_the_connection?(@sent, "authorization", "proxy-authorization") ||
+            of_the_connection?(received, "www-authenticate", "proxy-authenticate")
+        end
+
+        def of_the_connection?(fields, one, other)
+          fields[one]&.any?(OF_THE_CONNECTION) || fields[other]&.any?(OF_THE_CONNECTION)
+        end
+
+        # After these requests the bytes on the connection may be something else than answers.
+        def plain? = @request.method != "CONNECT" && !@sent.key?("upgrade") && !@sent.key?("expect")
+
+        # Whether the answer's end is beyond doubt: of two lengths the server may mean the other one (RFC 9112, 6.3).
+        def exact?(response, received)
+          coding, length = received["transfer-encoding"], received["content-length"]
+          return true if @request.method == "HEAD" || response.code == "304"
+          return !coding && (!length || length == ["0"]) if response.code == "204"
+          return length&.size == 1 && length[0].match?(/\A\d+\z/) unless coding
+
+          !length && coding.size == 1 && coding[0].casecmp?("chunked") && response.http_version != "1.0"
+        end
+
+        # @return [Float, nil] how long the connection may rest; nil if it is used up
+        def seconds_left(received)
+          announced = received["keep-alive"].join(",")
+          return if announced.match?(/\bmax\s*=\s*"?0*\b(?!\d)/i)
+
+          # The server counts from when it has sent the answer: half a second or half of the time is for the way.
+          seconds = announced[/\btimeout\s*=\s*"?(\d+)/i, 1]&.to_i
+          seconds ? [KeepAlive.idle, [seconds - 0.5, seconds / 2.0].min].min : KeepAlive.idle
+        end
+      end
+    end
+  end
+end

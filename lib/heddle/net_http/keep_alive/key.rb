@@ -1,0 +1,126 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    module KeepAlive
+      # What makes two connections different, except for timeouts: only a session with the same key takes a kept
+      # connection, or resumes its TLS session. Settings are compared by their content, objects by identity.
+      class Key
+        # Compared by content. Files and folders are compared by their stamp, too: see {stamp}.
+        TLS_SETTINGS = %i[@ssl_version @min_version @max_version @ciphers @verify_mode @verify_depth @verify_hostname
+          @ssl_timeout @ca_file @ca_path].freeze
+        # Compared by identity.
+        TLS_OBJECTS = %i[@cert @key @cert_store @verify_callback @extra_chain_cert].freeze
+        private_constant :TLS_SETTINGS, :TLS_OBJECTS
+
+        class << self
+          # @param http [Net::HTTP] not connected yet
+          # @param chosen [Object] what the program's block returned, or true
+          # @return [Key]
+          def of(http, chosen)
+            new(named(http.class), http.address, http.port, settings(http, chosen),
+              (TLS_OBJECTS.flat_map { |name| http.instance_variable_get(name) } if http.use_ssl?))
+          end
+
+          private
+
+          # Net::HTTP.Proxy makes a class for each call.
+          def named(klass)
+            klass = klass.superclass while klass.name.nil? && klass.proxy_class?
+            klass
+          end
+
+          # @return [Array, nil] nil: no setting at all
+          def settings(http, chosen)
+            address, host, port = http.instance_variable_get(:@ipaddr), http.local_host, http.local_port
+            proxied = http.proxy?
+            return unless proxied || address || host || port || chosen != true || http.use_ssl?
+
+            settings = [address, host, port, chosen]
+            settings.concat(proxy(http)) if proxied
+            settings.concat(tls(http)) if http.use_ssl?
+            settings
+          end
+
+          def proxy(http)
+            [:proxy, http.proxy_address, http.proxy_port, http.proxy_user, http.proxy_pass,
+              http.instance_variable_get(:@proxy_use_ssl)]
+          end
+
+          def tls(http)
+            values = TLS_SETTINGS.map { |name| http.instance_variable_get(name) }
+            store = http.instance_variable_get(:@cert_store)
+            OpenSSL::X509::Store.prepend(Changes) if store
+            [:tls, *values, *values.last(2).map { |path| stamp(path) }, store && Library.changes(store),
+              OpenSSL::SSL::SSLContext::DEFAULT_PARAMS]
+          end
+
+          # A file that was replaced or written has another stamp; a folder, where a file was added or removed.
+          def stamp(path)
+            return unless path
+
+            stat = File.stat(path)
+            [stat.dev, stat.ino, stat.size, stat.mtime.to_r, stat.ctime.to_r]
+          rescue SystemCallError => error
+            error.errno
+          end
+        end
+
+        # @return [String] the server's name or address, as the program gave it
+        attr_reader :host
+
+        # @return [Integer]
+        attr_reader :port
+
+        def initialize(session_class, host, port, settings, objects)
+          @session_class = session_class
+          @host = host
+          @port = port
+          @settings = settings
+          @objects = objects
+        end
+
+        # @return [String] the name or address that is connected to: the proxy's if there is one
+        def peer
+          return host unless @settings
+
+          (@settings[4] == :proxy) ? @settings[5] : @settings[0] || host
+        end
+
+        # @param other [Key]
+        # @return [Boolean]
+        def same?(other) = other.same_values?(@session_class, @host, @port, @settings, @objects)
+
+        # A copy that does not change with the Strings and Arrays that a program has set.
+        #
+        # @return [Key]
+        def lasting = Key.new(@session_class, lasting_copy(@host), @port, lasting_copy(@settings), @objects)
+
+        protected
+
+        def same_values?(session_class, host, port, settings, objects)
+          @port == port && @host == host && @session_class.equal?(session_class) && @settings.eql?(settings) &&
+            same_objects?(objects)
+        end
+
+        private
+
+        def same_objects?(objects)
+          return @objects.equal?(objects) unless @objects && objects
+
+          @objects.size == objects.size && @objects.each_with_index.all? { |one, i| one.equal?(objects[i]) }
+        end
+
+        def lasting_copy(value)
+          case value
+          when String then -value
+          when Array then value.map { |one| lasting_copy(one) }.freeze
+          when Hash then value.dup.freeze
+          else value
+          end
+        end
+      end
+      private_constant :Key
+    end
+  end
+end

@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    module KeepAlive
+      # Whether a Net::HTTP makes connections as the library does. A program that has replaced one of these methods may
+      # do anything to a new connection: send a preface on it, or take it from elsewhere.
+      class Plainness
+        METHODS = %i[connect connect_without_heddle on_connect do_finish do_finish_without_heddle timeouted_connect
+          ssl_socket_connect conn_address conn_port address port proxy? proxy_address proxy_port use_ssl?].freeze
+        # Their overrides watch, and call the library's. By file.
+        WATCHERS = %r{/(?:httplog|webmock|opentelemetry[\w-]*|ddtrace|datadog|sentry[\w-]*|newrelic\w*)[/-]}
+        OURS = File.expand_path("..", __dir__)
+        private_constant :METHODS, :WATCHERS, :OURS
+
+        def initialize
+          @known = {}
+        end
+
+        # @param http [Net::HTTP]
+        # @param library [Class] its Net::HTTP
+        # @return [Boolean]
+        def plain?(http, library)
+          return METHODS.all? { |name| shipped?(http, name, library) } if Library.singular?(http)
+          return judge(http.class, library) unless http.instance_of?(library)
+
+          @known.fetch(library) { @known[library] = judge(library, library) }
+        end
+
+        # A method of the library, or of a socket, has changed.
+        def forget = @known.clear
+
+        private
+
+        def judge(klass, library)
+          plain = METHODS.all? do |name|
+            next true unless klass.method_defined?(name) || klass.private_method_defined?(name)
+
+            every?(klass.instance_method(name), library)
+          end
+          plain && sockets?(library)
+        end
+
+        def shipped?(http, name, library)
+          http.respond_to?(name, true) ? every?(http.method(name), library) : true
+        end
+
+        # Of all methods that a call may reach.
+        def every?(method, library)
+          while method
+            file = method.source_location&.first.to_s
+            return false unless file.start_with?(OURS, *folders(library)) || file.match?(WATCHERS)
+
+            method = method.super_method
+          end
+          true
+        end
+
+        # net-protocol may be a gem of its own.
+        def folders(library)
+          (@folders ||= {})[library] ||= [[library, :HTTPVersion], [Connecting.spaces.fetch(library), :Protocol]]
+            .map { |place, name| File.join(File.dirname(place.const_source_location(name).first), "") }
+        end
+
+        def sockets?(library)
+          klass, opener = Connecting.opens_by_socket?(library) ? [::Socket, :tcp] : [::TCPSocket, :open]
+          Connecting.shipped?(klass, opener)
+        end
+      end
+      private_constant :Plainness
+    end
+  end
+end

@@ -1,0 +1,134 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    module KeepAlive
+      # The connections that wait for their next session: for all threads and tasks of the process.
+      #
+      # Nothing inside the lock waits or runs a program's code. A Thread#raise may strike anywhere: a connection is
+      # taken out of the list of its host first, so that whichever step is the last, no two sessions get it.
+      class Store
+        # @return [Integer] connections closed because of a limit, or because they were idle for too long
+        attr_reader :evicted
+
+        # @param per_host [Integer] the most connections to one host and port
+        # @param total [Integer] the most connections
+        def initialize(per_host:, total:)
+          @per_host = per_host
+          @total = total
+          @lock = Mutex.new
+          @waking = ConditionVariable.new
+          @hosts = {} # lists, the connection that rested last at the end
+          @all = {}.compare_by_identity # in the order in which they were given
+          @evicted = 0
+        end
+
+        # @return [Integer] connections
+        def size = @all.size
+
+        # Takes a connection out: the one that rested last.
+        #
+        # @param key [Key]
+        # @return [Connection, nil]
+        def take(key)
+          @lock.synchronize do
+            list = @hosts[key.host] or return
+            i = list.rindex { |connection| connection.key.same?(key) } or return
+            connection = list.delete_at(i)
+            @hosts.delete(key.host) if list.empty?
+            @all.delete(connection)
+            connection
+          end
+        rescue ThreadError # a signal's handler may not lock
+          nil
+        end
+
+        # @param connection [Connection] that rests
+        # @return [Boolean] whether it was taken in
+        def give(connection)
+          surplus = @lock.synchronize do
+            @all[connection] = true
+            (@hosts[connection.host] ||= []) << connection
+            sweep_by(connection.expires_at)
+            drop_surplus(connection)
+          end
+          surplus&.close
+          true
+        rescue ThreadError
+          false
+        end
+
+        # Closes all.
+        def clear
+          gone = @lock.synchronize do
+            @hosts.clear
+            @waking.signal # the sweeper ends
+            @all.keys.tap { |all| @evicted += all.size } # counted before they leave
+          ensure
+            @all.clear
+          end
+          gone.each(&:close)
+        end
+
+        # @return [Store] an empty one with the same limits
+        def successor = Store.new(per_host: @per_host, total: @total)
+
+        # In a child of fork.
+        def abandon = @all.each_key(&:abandon)
+
+        private
+
+        # At most one is too many.
+        def drop_surplus(added)
+          list = @hosts[added.host]
+          if list.size > @per_host
+            same_port = list.select { |other| other.key.port == added.key.port }
+            surplus = same_port.first if same_port.size > @per_host
+          end
+          surplus ||= @all.first.first if @all.size > @total
+          surplus&.tap { |connection| remove(connection) }
+        end
+
+        def remove(connection)
+          list = @hosts[connection.host]
+          list&.delete_if { |other| other.equal?(connection) }
+          @hosts.delete(connection.host) if list && list.empty?
+          @all.delete(connection)
+          @evicted += 1
+        end
+
+        # A thread closes connections whose time is over, so that a program that has become quiet holds none. The thread
+        # ends with the last connection.
+        def sweep_by(time)
+          if @sweeper&.alive?
+            @waking.signal if time < @sweeps_at
+          else
+            @sweeps_at = time
+            @sweeper = Thread.new { sweep }
+            @sweeper.name = "heddle keep-alive"
+            @sweeper.thread_variable_set(:heddle_wakes_nobody, true) # a deadlock beside it is one
+          end
+        rescue ThreadError
+          nil # no thread can be made now: limits still hold
+        end
+
+        def sweep
+          loop do
+            gone = @lock.synchronize do
+              if @all.empty?
+                @sweeper = nil
+                return
+              end
+              @sweeps_at = @all.each_key.map(&:expires_at).min
+              @waking.wait(@lock, [@sweeps_at - Clock.now, 0.001].max)
+              now = Clock.now
+              @all.keys.select { |connection| connection.expires_at <= now }.each { |connection| remove(connection) }
+            end
+            gone.each(&:close)
+          end
+        end
+      end
+      private_constant :Store
+    end
+  end
+end

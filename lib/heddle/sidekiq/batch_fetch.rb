@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require "sidekiq/fetch"
+
+module Heddle
+  module SidekiqSupport
+    # Fetches several jobs in one exchange with Redis where several processors are idle: as many as can start at once,
+    # in the order in which Sidekiq's own fetch would get them one by one.
+    #
+    # @api private
+    class BatchFetch < ::Sidekiq::BasicFetch
+      # The most jobs in an exchange. Jobs of one batch start one after another; other processes do not get them
+      # meanwhile.
+      LIMIT = 16
+      UNKNOWN = /unknown command/i
+      private_constant :LIMIT, :UNKNOWN
+
+      # @return [Boolean] whether Sidekiq's own fetch is what the program uses, without a gem's changes
+      def self.fits?(config)
+        config[:fetch_class].nil? && SINGLE.owner == ::Sidekiq::BasicFetch &&
+          ::Sidekiq::BasicFetch.instance_method(:retrieve_work) == SINGLE
+      end
+
+      SINGLE = ::Sidekiq::BasicFetch.instance_method(:retrieve_work)
+      private_constant :SINGLE
+
+      # @return [UnitOfWork, nil] a job; the dispatcher gets the others of the batch
+      def retrieve_work
+        return super if @single
+
+        config.heddle_dispatcher.reserve(LIMIT) { |most| (most > 1) ? retrieve(most) : super() }
+      rescue RedisClient::CommandError => error
+        raise unless UNKNOWN.match?(error.message)
+
+        @single = true # a server that is not Redis, or an older one
+        super
+      end
+
+      private
+
+      # @return [UnitOfWork, nil] the last one, since the others start first
+      def retrieve(most)
+        queues = queues_cmd
+        queue, jobs = redis do |connection|
+          connection.blocking_call(TIMEOUT, "blmpop", TIMEOUT, queues.size, *queues, "right", "count", most)
+        end
+        return unless queue
+
+        *others, last = jobs.map { |job| UnitOfWork.new(queue, job, config) }
+        config.heddle_dispatcher.keep(others)
+        last
+      end
+    end
+  end
+end

@@ -1,0 +1,238 @@
+# frozen_string_literal: true
+
+require "sidekiq/component"
+require_relative "../jobs/stall_watch"
+
+module Heddle
+  module SidekiqSupport
+    # Runs the processors of one capsule as tasks of one thread.
+    #
+    # A processor that has no job costs no fiber. A few at a time get a task in which they fetch, for themselves and for
+    # idle ones: no job is fetched that could not start at once. A processor that has got a job lets another one fetch,
+    # runs the job in the same task, and is idle again.
+    #
+    # A task runs one job, and is started only where no job has run: fiber-locals and Fiber storage of a job do not
+    # reach the next.
+    #
+    # @api private
+    class Dispatcher
+      include ::Sidekiq::Component
+
+      # The most processors that fetch at once. While one evaluates the answer from Redis, the other's is on its way.
+      FETCHERS = 2
+      # Seconds until another try where the system has no room for another fiber.
+      RETRY = 1
+      # Seconds of cleaning up for tasks that still run when the process exits, before they are cancelled again.
+      GRACE = 0.5
+      private_constant :FETCHERS, :RETRY, :GRACE
+
+      # @return [Sidekiq::Capsule]
+      attr_reader :capsule
+
+      # @return [Thread, nil] in which the tasks run
+      attr_reader :thread
+
+      def initialize(capsule)
+        @config = capsule.config
+        @capsule = capsule
+        @idle = []
+        @busy = {}.compare_by_identity # processors with a task
+        @fetching = 0
+        @reserved = 0 # idle processors for which a job is on its way
+        @kept = [] # jobs for idle processors
+        @homeless = [] # jobs to return to their queue once Redis is back
+        @leaving = false
+        @changed = Gate.new
+        @stopped = false
+      end
+
+      # @return [void]
+      def start
+        @thread ||= safe_thread("#{capsule.name}/fibers") { run }
+      end
+
+      # Lets the thread end with the last task.
+      #
+      # @return [void]
+      def stop
+        @stopped = true
+        wake
+      end
+
+      # Adds a processor without a job. Any thread may call this.
+      #
+      # @return [void]
+      def add(processor)
+        @idle << processor
+        wake
+      end
+
+      # Has the thread look at what has changed.
+      #
+      # @return [void]
+      def wake
+        @changed.open
+      end
+
+      # Has the thread retire idle processors that are to end.
+      #
+      # @return [void]
+      def leave
+        @leaving = true
+        wake
+      end
+
+      # Called by a processor that has fetched a job, in its task, before it runs the job.
+      #
+      # @return [void]
+      def fetched
+        @fetching -= 1
+        hand_out
+      end
+
+      # Reserves idle processors while jobs for them are fetched.
+      #
+      # @param limit [Integer]
+      # @yieldparam most [Integer] how many jobs can start: one, and one for each reserved processor
+      # @return [Object] the block's value
+      def reserve(limit)
+        reserved = [@idle.size - @reserved, limit - 1].min
+        reserved = 0 if reserved.negative?
+        @reserved += reserved
+        yield 1 + reserved
+      ensure
+        @reserved -= reserved
+      end
+
+      # @param units [Array] of work, for idle processors
+      # @return [void]
+      def keep(units)
+        @kept.concat(units)
+      end
+
+      # Returns a job to its queue, as soon as Redis takes it.
+      #
+      # @param unit [Object] of work
+      # @return [void]
+      def give_back(unit)
+        @homeless << unit
+      end
+
+      # @return [Array] units of work that are still to return to their queue, which is the caller's task now
+      def take_homeless
+        units, @homeless = @homeless, []
+        units
+      end
+
+      # Called by a processor at the end of its task.
+      #
+      # @param fetching [Boolean] whether it was still fetching
+      # @return [void]
+      def ended(processor, fetching)
+        @busy.delete(processor)
+        @fetching -= 1 if fetching
+        hand_out if @kept.any?
+        wake if @fetching < FETCHERS
+      end
+
+      # @return [Array<FiberProcessor>] those that run a job
+      def busy = @busy.keys.select(&:job)
+
+      # @return [FiberProcessor, nil] the one whose code the thread runs now
+      def running
+        @busy.keys.find { |processor| (task = processor.task) && Jobs::StallWatch.computing?(task) }
+      end
+
+      private
+
+      # Jobs keep their errors to themselves: an error that ends the run is a fault of the machine's, or of ours.
+      def run
+        until @stopped
+          begin
+            Heddle.run(grace: GRACE) { serve }
+          rescue => error
+            handle_exception(error, {context: "The fibers of the #{capsule.name} capsule have ended"})
+            @fetching = @reserved = 0
+          end
+        end
+      end
+
+      def serve
+        watch = watch_stalls
+        until @stopped
+          seen = @changed.openings
+          retire if @leaving
+          start_fetching
+          return_homeless
+          @changed.wait(seen, RETRY)
+        end
+      ensure
+        watch&.stop
+      end
+
+      # Starts the jobs that were fetched for idle processors. Before them, another processor starts to fetch: its
+      # request is under way while they run.
+      def hand_out
+        units, @kept = @kept, []
+        processors = @idle.pop(units.size)
+        start_fetching
+        left = units.reject.with_index { |unit, i| processors[i] && start_task(processors[i], unit) }
+        capsule.fetcher.bulk_requeue(left) if left.any? # the process stops, or has no room
+      end
+
+      # @return [void]
+      def start_fetching
+        while @fetching < FETCHERS && (processor = @idle.pop)
+          break unless start_task(processor)
+        end
+      end
+
+      # @param unit [Object, nil] of work; nil to fetch one
+      # @return [Boolean] whether it has started
+      def start_task(processor, unit = nil)
+        @fetching += 1 unless unit
+        @busy[processor] = true
+        Heddle.spawn { processor.work(unit) }
+        true
+      rescue LimitReached => error
+        @busy.delete(processor)
+        @fetching -= 1 unless unit
+        @idle << processor
+        handle_exception(error, {context: "No room for another job: #{@busy.size} run"})
+        false
+      end
+
+      def return_homeless
+        units = @homeless
+        while (unit = units.first)
+          unit.requeue
+          units.shift
+        end
+      rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError
+        nil # not yet
+      end
+
+      # Sidekiq's manager waits for those that are to end.
+      def retire
+        @leaving = false
+        leaving, @idle = @idle.partition(&:stopping?)
+        leaving.each(&:retire)
+      end
+
+      def watch_stalls
+        return unless capsule.heddle_stall
+
+        Jobs::StallWatch.new(Fiber.scheduler, Thread.current, capsule.heddle_stall) do |seconds, backtrace|
+          report_stall(running, seconds, backtrace)
+        end
+      end
+
+      def report_stall(processor, seconds, backtrace)
+        lines = config[:backtrace_cleaner].call(backtrace)
+        place = lines.empty? ? "" : ", at\n    #{lines.join("\n    ")}"
+        who = processor&.description || "The thread of the #{capsule.name} capsule"
+        logger.warn("#{who} has kept the other jobs of its thread waiting for #{seconds.round(1)} s#{place}")
+      end
+    end
+  end
+end

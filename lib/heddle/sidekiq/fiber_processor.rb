@@ -1,0 +1,181 @@
+# frozen_string_literal: true
+
+require "delegate"
+require "sidekiq/processor"
+
+module Heddle
+  module SidekiqSupport
+    # A processor of Sidekiq's that has a task where Sidekiq's has a thread, and only while it fetches or runs a job.
+    #
+    # @api private
+    class FiberProcessor < ::Sidekiq::Processor
+      # Seconds for the acknowledgement of a job, which the end of the process does not interrupt.
+      ACKNOWLEDGE = 10
+      # What a Redis says that will take commands again.
+      AWAY = /\A(?:LOADING|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|OOM|UNBLOCKED)\b/
+      private_constant :ACKNOWLEDGE, :AWAY
+
+      # @return [Task, nil]
+      attr_reader :task
+
+      # @return [Object, nil] a unit of work that was interrupted, so that it must return to its queue
+      attr_reader :unfinished
+
+      def initialize(capsule, &block)
+        super
+        @dispatcher = capsule.heddle_dispatcher ||= Dispatcher.new(capsule)
+        @retrier = Retrier.new(capsule, self)
+        @tid = (object_id ^ ::Process.pid).to_s(36)
+        @started = false
+      end
+
+      # @return [void]
+      def start
+        return if @started
+
+        @started = true
+        @dispatcher.start
+        @dispatcher.add(self)
+      end
+
+      # @return [Thread, nil]
+      def thread = @started ? @dispatcher.thread : nil
+
+      # @return [void]
+      def terminate(wait = false)
+        @done = true
+        @dispatcher.leave
+        @task&.wait if wait
+      end
+
+      # Interrupts the job. A processor that fetches is left alone, since Redis may have handed it a job: it returns the
+      # job to its queue.
+      #
+      # @return [void]
+      def kill(wait = false)
+        @done = true
+        task = @task
+        task.interrupt(::Sidekiq::Shutdown.new("the process is shutting down")) if task && @dispatching
+        @dispatcher.leave
+        task&.wait if wait
+      end
+
+      # Runs one job. Called in a task of its own.
+      #
+      # @param unit [Object, nil] of work; nil to fetch one
+      # @return [void]
+      def work(unit)
+        @task = Task.current
+        @fetched = unit
+        @fetching = !unit
+        run
+      ensure
+        @task = nil
+        fetching, @fetching = @fetching, false
+        @dispatcher.ended(self, fetching)
+      end
+
+      # Ends a processor that has no task.
+      #
+      # @return [void]
+      def retire
+        @callback.call(self)
+      end
+
+      # @return [String] the job, for a log
+      def description
+        job = ::Sidekiq.load_json(@job.job)
+        "Job #{job["wrapped"] || job["class"]} (jid #{job["jid"]}, tid #{@tid})"
+      rescue # it has ended, or is malformed
+        "A job (tid #{@tid})"
+      end
+
+      private
+
+      def run
+        Thread.current[:sidekiq_capsule] = @capsule
+        Thread.current["sidekiq_tid"] = @tid
+        process_one
+        process_one while @fetching && !@done
+        @done ? @callback.call(self) : @dispatcher.add(self)
+      rescue ::Sidekiq::Shutdown
+        @callback.call(self)
+      rescue Exception => error # rubocop:disable Lint/RescueException -- as Sidekiq does
+        @callback.call(self, error)
+      end
+
+      def fetch
+        return take_fetched if @fetched
+
+        job = super
+        if job
+          @fetching = false
+          @dispatcher.fetched
+        end
+        job
+      end
+
+      def take_fetched
+        unit, @fetched = @fetched, nil
+        return unit unless @done
+
+        unit.requeue
+        nil
+      end
+
+      # A return without an acknowledgement is due to an interruption; any other fault raises.
+      def process(unit)
+        work = Work.new(unit)
+        super(work)
+        @unfinished = unit unless work.acknowledged?
+      rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError => error
+        @dispatcher.give_back(unit) if homeless?(work, error)
+        raise
+      end
+
+      # Sidekiq cannot have a job retried while Redis is away, and its own fetch would not find the job again.
+      def homeless?(work, error)
+        return false if work.acknowledged? || !work.__getobj__.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
+
+        !error.is_a?(::RedisClient::CommandError) || AWAY.match?(error.message)
+      end
+
+      def dispatch(...)
+        @dispatching = true
+        super
+      ensure
+        @dispatching = false
+      end
+
+      # A unit of work that knows whether it was acknowledged.
+      class Work < SimpleDelegator
+        def job = __getobj__.job
+
+        def queue_name = __getobj__.queue_name
+
+        def acknowledge
+          @acknowledged = true
+          Heddle.shield(ACKNOWLEDGE) { __getobj__.acknowledge }
+        end
+
+        def acknowledged? = @acknowledged
+      end
+
+      # Treats a job that is cancelled at the end of the process as one that Sidekiq interrupts: it is not retried,
+      # since it returns to its queue.
+      class Retrier < ::Sidekiq::JobRetry
+        def initialize(capsule, processor)
+          super(capsule)
+          @processor = processor
+        end
+
+        private
+
+        def exception_caused_by_shutdown?(error, *)
+          (error.is_a?(Cancellation) && @processor.stopping?) || super
+        end
+      end
+      private_constant :Work, :Retrier
+    end
+  end
+end

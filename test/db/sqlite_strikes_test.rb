@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/sqlite_helpers"
+
+# A statement that waits for a locked database is struck in a plain thread, at each moment at which Ruby lets an
+# exception in: behind it nobody is left in the line of those who wait, and no transaction stays open. With
+# HEDDLE_STRESS at all moments, else at every third, other ones in each run.
+class SQLiteStrikesTest < Minitest::Test
+  include SQLiteHelpers
+
+  hard_deadline 60
+
+  STRIDE = ENV.key?("HEDDLE_STRESS") ? 1 : 3
+  Struck = Class.new(StandardError)
+  EVENTS = %i[return b_return c_return].freeze
+  # A strike there is an "exception reentered"; and at the end of these, which Ruby has instructions for, none comes.
+  SAFE = %i[backtrace set_backtrace exception size > < <= >= == ! empty? [] - + nil? waiting seconds].freeze
+
+  def setup
+    super
+    @holder, @other = connect, connect
+    @holder.query("create table t (n int)")
+    renew
+  end
+
+  def teardown
+    [@holder, @other, @struck].each { |db| db&.close }
+    super
+  end
+
+  def test_a_statement
+    at_each_moment { @struck.exec("insert into t values (1)") }
+  end
+
+  def test_a_prepared_statement
+    statement = nil
+    at_each_moment(-> { statement = @struck.prepare("insert into t values (1)") }) { statement.exec }
+  end
+
+  def test_rows
+    at_each_moment { @struck.each_row("insert into t values (1) returning n").to_a }
+  end
+
+  def test_a_transaction
+    at_each_moment { @struck.transaction { @struck.exec("insert into t values (1)") } }
+  end
+
+  # Without a lock, so that the block runs.
+  def test_the_undoing_of_a_transaction
+    at_each_moment(locked: false) { @struck.transaction { raise LocalJumpError, "rolled back" } }
+  end
+
+  # One thread leaves the line while another one is in the middle of leaving.
+  def test_two_threads_leave_the_line_at_once
+    (1..).each do |moment|
+      line = Heddle::DB::SQLite.const_get(:Line).new
+      turns = Array.new(3) { Heddle::DB::SQLite.const_get(:Turn).new(line, 1) }
+      turns.each { |turn| line.enter(turn) }
+      came = at(moment, -> { Thread.new { line.leave(turns[1]) }.join }) { line.leave(turns[0]) }
+      assert_equal [[turns[2]], true], [line.waiting.keys, line.first?(turns[2])] if came
+      break unless came
+    end
+  end
+
+  private
+
+  def renew
+    @struck&.close
+    @struck = connect(busy_timeout: 0.003)
+    @line = @struck.driver.instance_variable_get(:@line)
+  end
+
+  def at_each_moment(before = -> {}, locked: true, &operation)
+    before.call
+    reached = nil
+    (rand(1..STRIDE)..).step(STRIDE) do |moment|
+      @holder.start_transaction if locked
+      reached = struck_at(moment, operation)
+      @holder.rollback if locked
+      break unless reached
+
+      assert_empty @line.waiting, reached
+      assert_equal [false, 0], [@struck.in_transaction?, @struck.transaction_depth], reached unless @struck.closed?
+      assert_equal 1, @other.exec("insert into t values (2)"), reached
+      renew && before.call if @struck.closed?
+      assert_equal 1, @struck.exec("delete from t where n = 2"), reached
+    end
+  end
+
+  # @return [String, nil] where the strike came; nil if there were not so many moments
+  def struck_at(moment, operation)
+    Thread.new do
+      at(moment, -> { Thread.current.raise(Struck) }, &operation)
+    rescue Struck, LocalJumpError, Heddle::DB::LockTimeout
+      @reached
+    end.value
+  end
+
+  def at(moment, strike)
+    @reached = nil
+    trace = TracePoint.new(*EVENTS) do |event|
+      next if SAFE.include?(event.method_id) || (moment -= 1) != 0
+
+      @reached = "#{event.event} of #{event.method_id} at #{event.path}:#{event.lineno}"
+      strike.call
+    end
+    trace.enable(target_thread: Thread.current) { yield }
+    @reached
+  ensure
+    trace&.disable
+  end
+end

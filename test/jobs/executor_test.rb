@@ -1,0 +1,445 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "concurrent"
+require "weakref"
+require "heddle/executor"
+
+# What concurrent-ruby's own suite asks of an executor: of its own pool of threads, and of Heddle's executor.
+module ExecutorBehaviour
+  SHORT = 0.02
+
+  def setup
+    @logger = Concurrent.global_logger
+    Concurrent.global_logger = ->(*) {}
+  end
+
+  def teardown
+    Concurrent.global_logger = @logger
+    @made&.each do |executor|
+      executor.kill
+      assert executor.wait_for_termination(5), "#{executor} ends"
+    end
+    super
+  end
+
+  def test_runs_blocks_with_their_arguments
+    seen = Thread::Queue.new
+    assert_equal true, executor.post(1, 2, 3) { |*arguments| seen << arguments }
+    assert_equal [1, 2, 3], seen.pop
+    assert_same executor, executor << -> { seen << :pushed }
+    assert_equal :pushed, seen.pop
+    assert_raises(ArgumentError) { executor.post }
+  end
+
+  def test_answers_what_it_is
+    assert_kind_of Concurrent::ExecutorService, executor
+    refute_predicate executor, :serialized?
+    refute_predicate executor, :can_overflow?
+    assert_predicate make(max_queue: 1), :can_overflow?
+    assert_predicate executor, :auto_terminate?
+    assert_equal [0, 0, -1], [executor.length, executor.queue_length, executor.remaining_capacity]
+    assert_equal 7, make(max_queue: 7).remaining_capacity
+    assert_equal 7, make(max_queue: 7).max_queue
+    assert_equal :discard, make(fallback_policy: :discard).fallback_policy
+  end
+
+  def test_states
+    gate = Concurrent::Event.new
+    assert_equal [true, false, false], states
+    executor.post { gate.wait }
+    assert_equal true, executor.shutdown
+    assert_equal [false, true, false], states
+    refute executor.wait_for_termination(SHORT)
+    gate.set
+    assert executor.wait_for_termination(5)
+    assert_equal [false, false, true], states
+    assert_equal true, executor.shutdown
+  end
+
+  def test_ends_at_once_when_nothing_runs
+    executor.shutdown
+    assert executor.wait_for_termination(0)
+    assert_predicate executor, :shutdown?
+  end
+
+  def test_shutdown_lets_all_blocks_end_and_accepts_no_more
+    done = Concurrent::AtomicFixnum.new
+    executor = make(2)
+    6.times do
+      executor.post do
+        sleep(SHORT)
+        done.increment
+      end
+    end
+    executor.shutdown
+    assert_raises(Concurrent::RejectedExecutionError) { executor.post { done.increment } }
+    assert executor.wait_for_termination(5)
+    assert_equal 6, done.value
+    assert_equal 6, executor.completed_task_count
+    assert_equal [0, 0], [executor.length, executor.queue_length]
+  end
+
+  def test_kill_drops_what_waits
+    ran = Concurrent::AtomicFixnum.new
+    executor = make(1)
+    begun = Concurrent::Event.new
+    executor.post do
+      begun.set
+      sleep
+    end
+    executor.post { ran.increment }
+    begun.wait
+    executor.kill
+    assert executor.wait_for_termination(5)
+    assert_raises(Concurrent::RejectedExecutionError) { executor.post { ran.increment } }
+    assert_equal 0, ran.value
+  end
+
+  def test_abort
+    fill(executor = make(1, max_queue: 1)) do |done|
+      20.times { assert_raises(Concurrent::RejectedExecutionError) { executor.post { done << :refused } } }
+      assert_raises(Concurrent::RejectedExecutionError) { executor << -> { done << :refused } }
+      assert_equal [1, 0], [executor.queue_length, executor.remaining_capacity]
+    end
+  end
+
+  def test_discard
+    fill(executor = make(1, max_queue: 1, fallback_policy: :discard)) do |done|
+      20.times { assert_equal false, executor.post { done << :refused } }
+    end
+    assert_equal false, executor.post {}
+  end
+
+  def test_caller_runs
+    called = []
+    fill(executor = make(1, max_queue: 1, fallback_policy: :caller_runs)) do
+      3.times { |number| assert_equal true, executor.post { called << [number, Thread.current] } }
+      assert_equal true, executor.post { raise "for the log" }
+    end
+    executor.post { called << [3, Thread.current] }
+    assert_equal (0..3).map { |number| [number, Thread.current] }, called
+  end
+
+  def test_synchronous
+    executor = make(1, synchronous: true)
+    gate = Concurrent::Event.new
+    executor.post { gate.wait }
+    assert_raises(Concurrent::RejectedExecutionError) { executor.post {} }
+    gate.set
+    wait_until { executor.post {} rescue nil } # rubocop:disable Style/RescueModifier
+    assert_raises(ArgumentError) { make(1, synchronous: true, max_queue: 1) }
+  end
+
+  def test_refuses_values_it_cannot_use
+    assert_raises(ArgumentError) { make(1, fallback_policy: :bogus) }
+    assert_raises(ArgumentError) { make(-1) }
+  end
+
+  def test_an_error_ends_its_block_alone
+    executor = make(1)
+    executor.post { raise "for the log" }
+    failed = Concurrent::Promises.future_on(executor) { raise KeyError, "of the block" }
+    assert_equal :fine, Concurrent::Promises.future_on(executor) { :fine }.value!(5)
+    assert_equal "of the block", failed.reason.message
+    wait_until { executor.completed_task_count >= 2 }
+  end
+
+  def test_futures_of_all_kinds
+    assert_equal 42, Concurrent::Future.execute(executor: executor) { 42 }.value(5)
+    assert_equal 43, Concurrent::Promise.execute(executor: executor) { 42 }.then { |value| value + 1 }.value(5)
+    assert_equal 44, Concurrent::ScheduledTask.execute(SHORT, executor: executor) { 44 }.value(5)
+    assert_equal [0, 1, 2],
+      Concurrent::Promises.zip(*3.times.map { |i| Concurrent::Promises.future_on(executor) { i } }).value!(5)
+    assert_equal 46, Concurrent.dataflow_with(executor) { 46 }.value(5)
+    order = []
+    serial = Concurrent::SerializedExecutionDelegator.new(executor)
+    last = Concurrent::Event.new
+    5.times do |i|
+      serial.post do
+        sleep(0.001)
+        order << i
+        last.set if i == 4
+      end
+    end
+    assert last.wait(5)
+    assert_equal [0, 1, 2, 3, 4], order
+    agent = Concurrent::Agent.new(0)
+    3.times { agent.send_via(executor) { |value| value + 1 } }
+    assert agent.await_for(5)
+    assert_equal 3, agent.value
+  end
+
+  private
+
+  def executor = @executor ||= make
+
+  def states = [executor.running?, executor.shuttingdown?, executor.shutdown?]
+
+  # Fills the executor, of one block and one more that waits. In the end both have run, and nothing else.
+  def fill(executor)
+    gate, begun, done = Concurrent::Event.new, Concurrent::Event.new, Thread::Queue.new
+    executor.post do
+      begun.set
+      gate.wait
+      done << :first
+    end
+    assert begun.wait(5)
+    executor.post { done << :second }
+    yield done
+    gate.set
+    executor.shutdown
+    assert executor.wait_for_termination(5)
+    assert_equal %i[first second], Array.new(done.size) { done.pop }
+  end
+end
+
+class ThreadPoolExecutorTest < Minitest::Test
+  include ExecutorBehaviour
+
+  mode :thread
+
+  private
+
+  def make(size = 10, **options)
+    Concurrent::ThreadPoolExecutor.new(max_threads: size, **options).tap { |made| (@made ||= []) << made }
+  end
+end
+
+class ExecutorTest < Minitest::Test
+  include ExecutorBehaviour
+
+  mode :fiber
+
+  def test_many_wait_at_once_on_one_thread
+    executor = make(1000)
+    assert_within(2, at_least: 0.2) do
+      threads = 1000.times.map { Concurrent::Promises.future_on(executor) { sleep(0.2) && Thread.current } }
+      assert_equal 1, threads.map { |future| future.value!(5) }.uniq.size
+    end
+    assert_operator executor.largest_length, :>, 500
+  end
+
+  def test_never_more_than_its_fibers_on_all_its_threads
+    executor = make(5, threads: 2)
+    now, most = Concurrent::AtomicFixnum.new, Concurrent::AtomicFixnum.new
+    futures = 40.times.map do
+      Concurrent::Promises.future_on(executor) do
+        current = now.increment
+        most.update { |value| [value, current].max }
+        sleep(0.005)
+        now.decrement
+        Thread.current
+      end
+    end
+    threads = futures.map { |future| future.value!(5) }
+    assert_equal 5, most.value
+    assert_equal 2, threads.uniq.size
+  end
+
+  # The caller's deadline is the caller's: whoever waits for the future later did not set it.
+  def test_a_block_inherits_nothing_of_its_caller
+    seen = Thread::Queue.new
+    look = lambda do
+      seen << [Heddle.remaining, (Fiber[:heddle_test] if Fiber.respond_to?(:[])), Thread.pending_interrupt?,
+        Thread.current[:heddle_test]]
+    end
+    Heddle.run do
+      Thread.current[:heddle_test] = :local
+      Fiber[:heddle_test] = :storage if Fiber.respond_to?(:[]=)
+      Heddle.deadline(5) { 2.times { executor.post(&look) } }
+    end
+    2.times { assert_equal [nil, nil, false, nil], seen.pop }
+  end
+
+  def test_deadlines_and_waits_of_a_block
+    executor = make(2)
+    late = Concurrent::Promises.future_on(executor) { Heddle.deadline(0.02) { sleep } }
+    assert_kind_of Heddle::DeadlineExceeded, late.reason(5)
+    # Waits for a block of the same thread.
+    outer = Concurrent::Promises.future_on(executor) { Concurrent::Promises.future_on(executor) { :inner }.value!(5) }
+    assert_equal :inner, outer.value!(5)
+  end
+
+  def test_a_task_waits_for_a_future
+    ticks = 0
+    Heddle.run do
+      ticker = Heddle.spawn { loop { sleep(0.002) && ticks += 1 } }
+      assert_equal :value, Concurrent::Promises.future_on(executor) { sleep(0.05) && :value }.value!(5)
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.02) { Concurrent::Promises.future_on(executor) { sleep(0.2) }.value }
+      end
+      ticker.cancel
+    end
+    assert_operator ticks, :>, 5
+  end
+
+  def test_kill_runs_ensure_blocks_before_the_end
+    ended = Thread::Queue.new
+    begun = Concurrent::CountDownLatch.new(50)
+    50.times do
+      executor.post do
+        begun.count_down
+        sleep
+      ensure
+        sleep(0.01) # clean-up may wait
+        ended << Thread.current
+      end
+    end
+    wait_until { begun.count <= 40 }
+    executor.kill
+    assert executor.wait_for_termination(5)
+    assert_equal 10, ended.size
+  end
+
+  def test_blocks_of_exit_and_of_kill_do_not_end_the_others
+    executor.post { exit }
+    executor.post { throw :nowhere }
+    executor.post { raise Exception, "for the log" } # rubocop:disable Lint/RaiseException
+    assert_equal :fine, Concurrent::Promises.future_on(executor) { :fine }.value!(5)
+  end
+
+  def test_its_thread_ends_when_idle_and_starts_again
+    executor = make(5, idletime: 0.02)
+    3.times do
+      thread = Concurrent::Promises.future_on(executor) { Thread.current }.value!(5)
+      assert thread.join(5), "the idle thread ends"
+    end
+    assert_equal 3, executor.scheduled_task_count
+    wait_until { executor.completed_task_count == 3 }
+  end
+
+  # Its thread is killed from outside: what ran is lost, what waits runs on another thread.
+  def test_its_thread_is_killed
+    executor = make(1)
+    running = Thread::Queue.new
+    ended = false
+    executor.post do
+      running << Thread.current
+      sleep
+    ensure
+      ended = true
+    end
+    waiting = Concurrent::Promises.future_on(executor) { :ran }
+    running.pop.kill
+    assert_equal :ran, waiting.value!(5)
+    assert ended
+  end
+
+  def test_a_child_of_fork_starts_anew
+    gate = Concurrent::Event.new
+    executor = make(1)
+    executor.post { gate.wait }
+    executor.post { gate.wait }
+    stopped = make
+    stopped.shutdown
+    reader, writer = IO.pipe
+    child = fork do
+      fresh = [executor.length, executor.queue_length, executor.scheduled_task_count]
+      value = Concurrent::Promises.future_on(executor) { :child }.value!(5)
+      executor.shutdown
+      writer.write(Marshal.dump([fresh, value, executor.wait_for_termination(5), stopped.shutdown?]))
+      exit!(0)
+    end
+    writer.close
+    assert_equal [[0, 0, 0], :child, true, true], Marshal.load(reader.read)
+    Process.wait(child)
+    assert_equal [1, 1], [executor.length, executor.queue_length]
+    gate.set
+  ensure
+    reader&.close
+  end
+
+  def test_a_program_ends_beside_waiting_blocks
+    program = <<~RUBY
+      require "heddle/executor"
+      executor = Heddle::Executor.new
+      begun = Thread::Queue.new
+      executor.post { begun << true; begin sleep; ensure puts "cleaned up" end }
+      begun.pop
+    RUBY
+    load_path = $LOAD_PATH.flat_map { |folder| ["-I", folder] }
+    assert_within(10) do
+      assert_equal "cleaned up\n", IO.popen([RbConfig.ruby, *load_path, "-e", program], &:read)
+    end
+    assert_predicate $?, :success?
+  end
+
+  def test_posts_of_many_threads_while_the_collector_works
+    executor = make(50)
+    sum = Concurrent::AtomicFixnum.new
+    latch = Concurrent::CountDownLatch.new(2000)
+    posters = 4.times.map do
+      Thread.new do
+        500.times do |i|
+          executor.post(i) do |value|
+            sleep(0.0001) if value % 7 == 0
+            sum.increment(value)
+            latch.count_down
+          end
+          GC.start(full_mark: false) if i % 100 == 0
+        end
+      end
+    end
+    posters.each(&:join)
+    assert latch.wait(10)
+    assert_equal 4 * 499 * 250, sum.value
+  end
+
+  # A block runs once, or not at all if its post was struck before the executor accepted it; no place is lost.
+  def test_a_poster_that_is_struck_at_every_moment
+    moment = 0
+    loop do
+      executor = make(1, max_queue: 2)
+      ran = Thread::Queue.new
+      where = struck_at(moment += 1) { executor.post { ran << :first } }
+      Concurrent::Promises.future_on(executor) { ran << :last }.value!(5)
+      assert_includes [%i[first last], %i[last]], Array.new(ran.size) { ran.pop }, "struck #{where}"
+      assert_equal 2, executor.remaining_capacity
+      executor.shutdown
+      assert executor.wait_for_termination(5), "struck #{where}"
+      break unless where
+    end
+    assert_operator moment, :>, 10
+  end
+
+  def test_leaks_no_executor
+    refs = Array.new(20) do
+      made = Heddle::Executor.new(idletime: 0.01)
+      made.post {}
+      made.wait_for_termination(0.02)
+      WeakRef.new(made)
+    end
+    wait_until(5) do
+      GC.start
+      refs.count(&:weakref_alive?) <= 5
+    end
+  end
+
+  private
+
+  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+  private_constant :Struck
+
+  # Where in the executor the block was struck; nil when it was over before that moment.
+  def struck_at(moment)
+    seen, where, thread = 0, nil, Thread.current
+    trace = TracePoint.new(:line, :return, :c_call, :c_return, :b_return) do |point|
+      next unless Thread.current == thread && point.path&.match?(%r{heddle/executor})
+      next unless (seen += 1) == moment
+
+      where = "#{File.basename(point.path)}:#{point.lineno} #{point.event}"
+      thread.raise(Struck)
+    end
+    begin
+      trace.enable { yield }
+    rescue Struck
+      nil
+    end
+    where
+  end
+
+  def make(size = 10, **options)
+    Heddle::Executor.new(fibers: size, **options).tap { |made| (@made ||= []) << made }
+  end
+end

@@ -1,0 +1,314 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/servers"
+require "heddle/limit"
+
+# A limit holds across processes, is fair, and keeps no place for ever, whatever becomes of callers, processes, Redis.
+class LimitTest < Minitest::Test
+  mode :fiber
+
+  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+
+  def setup
+    @server = Servers.redis
+    @url = @server.url
+    @redis = RedisClient.new(url: @url)
+    @redis.call("FLUSHALL")
+    @children = []
+  rescue Servers::Unavailable => e
+    skip e.message
+  end
+
+  def teardown
+    @children&.each do |pid|
+      Process.kill(:KILL, pid)
+      Process.wait(pid)
+    rescue SystemCallError
+      nil
+    end
+    @redis&.close
+  end
+
+  def test_at_most_so_many_at_once_in_all_processes
+    programs = Array.new(2) do
+      child(<<~RUBY)
+        Heddle.run do
+          30.times do
+            Heddle.spawn do
+              LIMIT.acquire do
+                count = REDIS.call("INCR", "now")
+                REDIS.call("EVAL", "if tonumber(ARGV[1]) > tonumber(redis.call('GET', 'most') or 0) then " \
+                  "redis.call('SET', 'most', ARGV[1]) end", 0, count)
+                sleep 0.003
+                REDIS.call("DECR", "now")
+                REDIS.call("INCR", "done")
+              end
+            end
+          end
+        end
+      RUBY
+    end
+    programs.each { |pid| finish(pid) }
+    assert_equal "60", @redis.call("GET", "done")
+    assert_equal 3, Integer(@redis.call("GET", "most"))
+    assert_equal 0, held
+  end
+
+  def test_at_most_so_many_starts_in_any_second
+    rate = limit("rate", per_second: 40)
+    starts = []
+    assert_within(3, at_least: 1.9) do
+      starts.clear
+      Heddle.run { 100.times { Heddle.spawn { rate.acquire { starts << monotonic } } } }
+    end
+    assert_equal 100, starts.size
+    assert_operator starts.each_cons(41).map { |window| window.last - window.first }.min, :>, 0.95
+  end
+
+  def test_waiters_get_their_places_in_order
+    order = []
+    one = limit(concurrent: 1)
+    Heddle.run do
+      10.times do |number|
+        Heddle.spawn { one.acquire { sleep(0.001) && order << number } }
+      end
+    end
+    assert_equal (0..9).to_a, order
+  end
+
+  def test_a_process_that_asked_earlier_is_served_earlier
+    one = limit(concurrent: 1)
+    pid = nil
+    one.acquire do
+      pid = child('LIMIT.acquire { REDIS.call("RPUSH", "order", "child") }', concurrent: 1)
+      wait_until { queue == 1 }
+      Thread.new { one.acquire { @redis.call("RPUSH", "order", "parent") } }.tap { wait_until { queue == 2 } }
+    end
+    finish(pid)
+    assert_within(5) { wait_until { @redis.call("LLEN", "order") == 2 } }
+    assert_equal %w[child parent], @redis.call("LRANGE", "order", 0, -1)
+  end
+
+  def test_threads_without_a_loop
+    one = limit(concurrent: 2)
+    now = most = 0
+    threads = Array.new(8) do
+      Thread.new do
+        one.acquire do
+          most = [most, now += 1].max
+          sleep 0.005
+          now -= 1
+        end
+      end
+    end
+    threads.each(&:join)
+    assert_equal 2, most
+  end
+
+  def test_the_value_and_the_error_are_the_blocks
+    one = limit(concurrent: 1)
+    assert_equal :value, one.acquire { :value }
+    assert_raises(KeyError) { one.acquire { raise KeyError } }
+    assert_equal :thrown, catch(:out) { one.acquire { throw :out, :thrown } }
+    assert_equal :next, one.acquire(timeout: 5) { :next }
+  end
+
+  def test_a_timeout_a_deadline_and_a_cancel_give_the_claim_back
+    one = limit(concurrent: 1)
+    Heddle.run do
+      one.acquire do
+        assert_raises(Heddle::Limit::Exhausted) { one.acquire(timeout: 0.02) { flunk } }
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { one.acquire { flunk } } }
+        waiting = Heddle.spawn { one.acquire { flunk } }
+        wait_until { queue == 1 }
+        waiting.cancel.wait
+        wait_until { queue == 0 }
+      end
+      # Within the place, too.
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { one.acquire { sleep } } }
+      Heddle.spawn { one.acquire { sleep } }.tap { wait_until { held == 1 } }.cancel
+      assert_equal :next, one.acquire(timeout: 5) { :next }
+    end
+    wait_until { held == 0 }
+  end
+
+  def test_a_place_of_a_killed_process_expires
+    one = limit(concurrent: 1, lease: 0.5)
+    holder = child("LIMIT.acquire { sleep }", concurrent: 1, lease: 0.5)
+    wait_until { held == 1 }
+    waiter = child("LIMIT.acquire { sleep }", concurrent: 1, lease: 0.5)
+    wait_until { queue == 1 }
+    assert_raises(Heddle::Limit::Exhausted) { one.acquire(timeout: 0.8) { flunk } } # the lease is renewed
+    Process.kill(:KILL, waiter)
+    Process.kill(:KILL, holder)
+    assert_within(2, remeasure: 0) { assert_equal :got, one.acquire(timeout: 5) { :got } }
+  end
+
+  def test_a_process_that_ends_gives_its_places_back
+    pid = child("LIMIT.acquire { }", concurrent: 1, lease: 60)
+    finish(pid)
+    assert_within(2, remeasure: 0) { limit(concurrent: 1, lease: 60).acquire(timeout: 5) {} }
+  end
+
+  def test_a_child_of_fork_leaves_its_parents_place
+    one = limit(concurrent: 1)
+    one.acquire do
+      reader, writer = IO.pipe
+      pid = fork do
+        # Its own claim waits for the parent's place; then the child ends within both blocks.
+        one.acquire(timeout: 0.1) { exit!(1) }
+      rescue Heddle::Limit::Exhausted
+        writer.close
+        exit(7)
+      end
+      writer.close
+      reader.read
+      Process.wait(pid)
+      assert_equal 7, $?.exitstatus
+      assert_equal 1, held
+    end
+    wait_until { held == 0 }
+  end
+
+  def test_no_redis
+    nowhere = Heddle::Limit.new("x", concurrent: 1, redis: {host: "127.0.0.1", port: 1})
+    error = assert_within(2) { assert_raises(Heddle::Limit::Unavailable) { nowhere.acquire { flunk } } }
+    assert_match(/the limit "x" cannot be asked for a place: .*refused/, error.message)
+    assert_kind_of RedisClient::CannotConnectError, error.cause
+    assert_raises(TypeError) { Heddle::Limit.new("x", concurrent: "2") }
+    assert_raises(ArgumentError) { Heddle::Limit.new("x") }
+    assert_raises(ArgumentError) { Heddle::Limit.new("x", per_second: 0) }
+  end
+
+  def test_broken_connections_fail_nobody
+    one = limit(concurrent: 1)
+    Heddle.run do
+      2.times do
+        later = nil
+        one.acquire do
+          later = Heddle.spawn { one.acquire(timeout: 5) { :later } }
+          wait_until { queue == 1 }
+          @redis.call("CLIENT", "KILL", "SKIPME", "yes")
+        end
+        assert_equal :later, later.value
+      end
+    end
+  end
+
+  # What runs, runs on, and counts again in the Redis that has lost all data.
+  def test_redis_restarts
+    server = Servers::Redis.new.start
+    one = Heddle::Limit.new("restarted", concurrent: 1, redis: {url: server.url, timeout: 0.5}, lease: 0.6)
+    Heddle.run do
+      one.acquire do
+        waiting = Heddle.spawn { assert_raises(Heddle::Limit::Unavailable) { one.acquire { flunk } } }
+        wait_until { count(server, "ZCARD", "restarted", "queue") == 1 }
+        server.stop
+        waiting.value
+        assert_raises(Heddle::Limit::Unavailable) { one.acquire { flunk } }
+        server = Servers::Redis.new(port: server.port).start
+        wait_until { count(server, "ZCARD", "restarted", "held") == 1 }
+        assert_raises(Heddle::Limit::Exhausted) { one.acquire(timeout: 0.1) { flunk } }
+      end
+      assert_equal :again, one.acquire(timeout: 5) { :again }
+    end
+  ensure
+    server&.stop
+  end
+
+  def test_a_redis_that_hangs
+    server = Servers::Redis.new.start
+    one = Heddle::Limit.new("hung", concurrent: 1, redis: {url: server.url, timeout: 0.3})
+    one.acquire {}
+    Process.kill(:STOP, server.pid)
+    assert_within(2, remeasure: 0) { assert_raises(Heddle::Limit::Unavailable) { one.acquire { flunk } } }
+    Heddle.run do
+      ticks = 0
+      ticker = Heddle.spawn { loop { sleep(0.002) && ticks += 1 } }
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { one.acquire { flunk } } }
+      assert_operator ticks, :>, 2
+      ticker.cancel
+    end
+    Process.kill(:CONT, server.pid)
+    wait_until do
+      one.acquire(timeout: 1) { true }
+    rescue Heddle::Limit::Unavailable
+      nil
+    end
+  ensure
+    Process.kill(:CONT, server.pid) if server
+    server&.stop
+  end
+
+  # An exception of another thread at every moment of a call: no place stays held.
+  def test_a_caller_that_is_struck_at_every_moment
+    one = limit(concurrent: 1)
+    moment = 0
+    loop do
+      where = struck_at(moment += 1) { one.acquire {} }
+      assert_equal :next, one.acquire(timeout: 5) { :next }, "struck #{where}"
+      break unless where
+    end
+    assert_operator moment, :>, 20
+    wait_until { held == 0 }
+  end
+
+  def test_its_thread_ends_and_starts_again
+    one = limit(concurrent: 1)
+    2.times do
+      assert_equal :in, one.acquire(timeout: 5) { :in }
+      Thread.list.find { |thread| thread.name == "heddle limits" && thread != Thread.current }&.kill&.join
+    end
+  end
+
+  private
+
+  # Where in the limit the block was struck; nil when it was over before that moment.
+  def struck_at(moment)
+    seen, where, thread = 0, nil, Thread.current
+    trace = TracePoint.new(:line, :return, :c_call, :c_return, :b_return) do |point|
+      next unless Thread.current == thread && point.path&.match?(%r{heddle/limit})
+      next unless (seen += 1) == moment
+
+      where = "#{File.basename(point.path)}:#{point.lineno} #{point.event}"
+      thread.raise(Struck)
+    end
+    begin
+      trace.enable { yield }
+    rescue Struck
+      nil
+    end
+    where
+  end
+
+  def limit(name = "x", **options) = Heddle::Limit.new(name, redis: @url, **options)
+
+  def held = @redis.call("ZCARD", "heddle:limit:{x}:held")
+
+  def queue = @redis.call("ZCARD", "heddle:limit:{x}:queue")
+
+  def count(server, command, name, key)
+    client = RedisClient.new(url: server.url)
+    client.call(command, "heddle:limit:{#{name}}:#{key}")
+  ensure
+    client&.close
+  end
+
+  def child(program, **options)
+    options = {concurrent: 3, lease: 15, **options}
+    head = <<~RUBY
+      require "heddle/limit"
+      LIMIT = Heddle::Limit.new("x", redis: #{@url.inspect}, **#{options})
+      REDIS = RedisClient.config(url: #{@url.inspect}).new_pool(size: 5)
+    RUBY
+    load_path = $LOAD_PATH.flat_map { |folder| ["-I", folder] }
+    Process.spawn(RbConfig.ruby, *load_path, "-e", head + program).tap { |pid| @children << pid }
+  end
+
+  def finish(pid)
+    Process.wait(pid)
+    @children.delete(pid)
+    assert_predicate $?, :success?
+  end
+end

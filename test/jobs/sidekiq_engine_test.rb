@@ -1,0 +1,241 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "logger"
+require "support/loop_helpers"
+require "support/sidekiq_helpers"
+
+# The parts of heddle/sidekiq, in this process.
+class SidekiqEngineTest < Minitest::Test
+  include LoopHelpers
+  include SidekiqHelpers
+
+  hard_deadline 60
+  mode :fiber
+
+  # Hands out units of work that know what became of them.
+  class Fetch
+    Unit = Struct.new(:job, :fetch, :state) do
+      def queue_name = "default"
+
+      def acknowledge
+        sleep 0.02 # as one that talks to a server
+        fetch.log << [:acknowledged, job]
+        self.state = :acknowledged
+      end
+
+      def requeue = fetch.bulk_requeue([self])
+    end
+
+    class << self
+      attr_accessor :jobs
+    end
+
+    attr_reader :log, :units, :most
+
+    def initialize(_capsule)
+      @jobs = self.class.jobs
+      @log, @units, @most = [], [], 0
+    end
+
+    def retrieve_work
+      sleep 0.005
+      return sleep(0.05) && nil if @jobs.empty?
+
+      @units << Unit.new(@jobs.shift, self, :fetched)
+      @most = [@most, @units.count { |unit| unit.state == :fetched }].max
+      @units.last
+    end
+
+    def bulk_requeue(units)
+      units.each do |unit|
+        @log << [:requeued, unit.job]
+        unit.state = :requeued
+      end
+    end
+  end
+
+  # A job of these tests.
+  class Job
+    include Sidekiq::Job if defined?(Sidekiq::Job)
+
+    class << self
+      attr_accessor :ended, :cleaned
+    end
+
+    def perform(seconds, stubborn = false)
+      sleep(seconds)
+      self.class.ended << jid
+    ensure
+      if stubborn
+        Heddle.shield(5) { sleep(1.5) }
+      else
+        sleep(0.05)
+      end
+      self.class.cleaned << jid
+    end
+  end
+
+  def setup
+    super
+    Job.include(Sidekiq::Job) unless Job.include?(Sidekiq::Job)
+    Job.ended, Job.cleaned = [], []
+    @config = Sidekiq::Config.new
+    @config.logger = Logger.new(@output = StringIO.new)
+    @capsule = @config.default_capsule
+    # Other tests of this process, or gems, may have loaded it.
+    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber if defined?(ActiveSupport::IsolatedExecutionState)
+  end
+
+  def test_arguments
+    [{fibers: 0}, {fibers: 1.5}, {fibers: nil}, {fibers: 5, stall: 0}, {fibers: 5, stall: "1"},
+      {fibers: 5, connections: 1}].each do |options|
+      error = assert_raises(ArgumentError, options.inspect) { @config.heddle(**options) }
+      assert_match(/\Aheddle: (fibers|stall|connections) must be/, error.message)
+    end
+    @config.heddle(fibers: 7, stall: nil)
+    assert_equal 7, @config.concurrency
+    refute_predicate @config.capsule("other"), :heddle?
+  end
+
+  def test_only_capsules_with_fibers_get_other_managers
+    @config.heddle(fibers: 3)
+    manager = Sidekiq::Manager.new(@capsule)
+    assert_equal 3, manager.workers.size
+    assert_equal ["Heddle::SidekiqSupport::FiberProcessor"], manager.workers.map { |worker| worker.class.name }.uniq
+    other = Sidekiq::Manager.new(@config.capsule("other"))
+    assert_equal [Sidekiq::Manager, Sidekiq::Processor], [other.class, other.workers.first.class]
+  end
+
+  def test_a_fetch_class_of_the_program_never_holds_more_jobs_than_can_run
+    jobs = Array.new(40) { |i| job(i, 0.05) }
+    fetch = run_jobs(jobs, fibers: 5, until_ended: 40)
+    assert_equal 40, Job.ended.uniq.size
+    assert_equal 5, fetch.most
+    assert_equal jobs.map { |job| [:acknowledged, job] }.sort, fetch.log.sort
+  end
+
+  def test_a_stop_requeues_each_unfinished_job_once_and_after_its_clean_up
+    jobs = Array.new(3) { |i| job(i, 60) } + Array.new(3) { |i| job(10 + i, 0.1) }
+    fetch = run_jobs(jobs, fibers: 6, until_ended: 3)
+    assert_equal jobs.first(3).map { |job| [:requeued, job] }.sort, fetch.log.select { |what,| what == :requeued }.sort
+    assert_equal 3, fetch.log.count { |what,| what == :acknowledged }
+    assert_equal %w[0 1 10 11 12 2], Job.cleaned.sort
+  end
+
+  # It is worse to lose a job than to run it twice.
+  def test_a_job_that_does_not_end_returns_to_its_queue_all_the_same
+    fetch = run_jobs([job(1, 60, true), job(2, 0.1)], fibers: 2, until_ended: 1)
+    assert_equal 1, fetch.log.count { |what, job| what == :requeued && job.include?('"1"') }
+    assert_equal ["1", "2"], Job.cleaned.sort
+  end
+
+  def test_a_failed_job_is_acknowledged_and_its_place_used_again
+    start_redis
+    @config.redis = {url: @redis.url}
+    jobs = Array.new(4) { |i| JSON.generate("class" => "NoSuchJob", "jid" => "f#{i}", "args" => [], "retry" => 1) }
+    jobs.push(job(1, 0.01), "not JSON")
+    fetch = run_jobs(jobs, fibers: 2, until_ended: 1) { fetch_log_size(6) }
+    assert_equal jobs.sort, fetch.log.map(&:last).sort
+    assert_equal 4, redis("ZCARD", "retry")
+    assert_equal 1, redis("ZCARD", "dead")
+  ensure
+    @redis&.stop
+  end
+
+  def test_fibers_share_connections
+    start_redis
+    @config.redis = {url: @redis.url}
+    @config.heddle(fibers: 60, connections: 5)
+    pool = @capsule.local_redis_pool
+    assert_equal 60, pool.size, "as many may use it; Sidekiq refuses smaller pools"
+    most = now = 0
+    Heddle.run do
+      60.times do
+        Heddle.spawn do
+          @capsule.redis do |connection|
+            most = [most, now += 1].max
+            @capsule.redis { |same| assert_same connection, same }
+            connection.call("PING")
+            sleep 0.01
+            now -= 1
+          end
+        end
+      end
+    end
+    assert_equal 5, most
+  ensure
+    @redis&.stop
+  end
+
+  def test_a_fiber_that_gets_no_connection_fails_in_the_end
+    @config.heddle(fibers: 3, connections: 2)
+    pool = @capsule.local_redis_pool
+    Heddle.run do
+      2.times { Heddle.spawn { pool.with { sleep 0.2 } } }
+      error = assert_raises(ConnectionPool::TimeoutError) { pool.with(timeout: 0.05) { flunk } }
+      assert_match(/one of the 2 connections/, error.message)
+      assert_equal :mine, pool.with { :mine }, "once one is free"
+    end
+  end
+
+  def test_batches_only_where_the_fetch_is_sidekiqs_own
+    @config.heddle(fibers: 3)
+    assert_equal "Heddle::SidekiqSupport::BatchFetch", @capsule.fetcher.class.name
+    other = Sidekiq::Config.new
+    other[:fetch_class] = Fetch
+    Fetch.jobs = []
+    other.heddle(fibers: 3)
+    assert_instance_of Fetch, other.default_capsule.fetcher
+    assert_equal "Sidekiq::BasicFetch", in_a_patched_process
+  end
+
+  # ActiveSupport would keep a job's attributes by thread.
+  def test_isolation_by_threads_is_refused
+    assert_match(/isolation_level = :fiber/, assert_child(<<~RUBY, gems: true))
+      require "active_support"
+      require "active_support/isolated_execution_state"
+      require "heddle/sidekiq"
+      config = Sidekiq::Config.new
+      config.heddle(fibers: 2)
+      begin
+        Sidekiq::Manager.new(config.default_capsule)
+      rescue ArgumentError => error
+        puts error.message
+      end
+      ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+      Sidekiq::Manager.new(config.default_capsule)
+    RUBY
+  end
+
+  private
+
+  def job(number, *arguments)
+    JSON.generate("class" => Job.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
+  end
+
+  # Runs the jobs until so many have ended, and stops with half a second for the others.
+  def run_jobs(jobs, fibers:, until_ended:)
+    Fetch.jobs = jobs.dup
+    @config[:fetch_class] = Fetch
+    @config.heddle(fibers: fibers)
+    manager = Sidekiq::Manager.new(@capsule)
+    manager.start
+    wait_until { Job.ended.size >= until_ended }
+    yield if block_given?
+    manager.stop(monotonic + 0.5)
+    @capsule.fetcher
+  end
+
+  def fetch_log_size(size) = wait_until { @capsule.fetcher.log.size == size }
+
+  def in_a_patched_process
+    assert_child(<<~RUBY, gems: true).strip
+      require "heddle/sidekiq"
+      config = Sidekiq::Config.new
+      config.heddle(fibers: 2)
+      Sidekiq::BasicFetch.prepend(Module.new { def retrieve_work = super })
+      puts config.default_capsule.fetcher.class
+    RUBY
+  end
+end

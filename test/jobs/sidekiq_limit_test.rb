@@ -1,0 +1,52 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/servers"
+require "heddle"
+
+# Sidekiq's jobs whose class has a limit: the server middleware waits for a place.
+class SidekiqLimitTest < Minitest::Test
+  mode :fiber
+
+  def setup
+    require "sidekiq"
+    require "heddle/sidekiq"
+    @redis = Servers.redis
+  rescue LoadError => error
+    raise unless error.path == "sidekiq"
+
+    skip "the gem sidekiq is not installed (gem install sidekiq)"
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def test_no_more_jobs_at_once_than_the_limit_allows
+    url = @redis.url
+    job = Class.new do
+      include Sidekiq::Job
+
+      heddle_limit "sidekiq", concurrent: 2, redis: url
+    end
+    middleware = Heddle::SidekiqSupport::JobDeadline.new
+    now = most = 0
+    Heddle.run do
+      10.times do
+        Heddle.spawn do
+          middleware.call(Class.new(job).new, {}, "default") do
+            most = [most, now += 1].max
+            sleep 0.005
+            now -= 1
+          end
+        end
+      end
+    end
+    assert_equal 2, most
+    limit = Heddle::Limit.new("sidekiq", concurrent: 2, redis: url)
+    limit.acquire do
+      limit.acquire do
+        assert_raises(Heddle::DeadlineExceeded) { middleware.call(job.new, {"deadline" => 0.05}, "default") { flunk } }
+      end
+    end
+    assert_equal :value, middleware.call(Class.new { include Sidekiq::Job }.new, {"deadline" => 5}, "q") { :value }
+  end
+end

@@ -1,0 +1,133 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/sidekiq_helpers"
+
+# One process of `sidekiq` with the default capsule on fibers and another one on threads, which runs for all tests.
+class SidekiqTest < Minitest::Test
+  include SidekiqHelpers
+
+  hard_deadline 120
+  mode :fiber
+
+  FIBERS = 100
+
+  def setup
+    super
+    self.class.shared ||= begin
+      server = start_redis
+      process = SidekiqProcess.new(server.url, FIBERS: FIBERS, STALL: 0.3)
+      Minitest.after_run { process.stop }
+      [server, process]
+    end
+    @redis, @sidekiq = self.class.shared
+    use_redis(@redis.url)
+    redis("FLUSHALL") if Sidekiq::ProcessSet.new.size.zero? # the first test
+  end
+
+  class << self
+    attr_accessor :shared
+  end
+
+  def test_each_job_runs_once_and_as_many_at_once_as_there_are_fibers
+    ids = Array.new(3 * FIBERS) { |i| "many-#{i}" }
+    push("RecordedJob", ids.map { |id| [id, 0.5] })
+    at_once = 0
+    wait_until(30, what: "the end of all jobs") do
+      at_once = [at_once, count("began", "many") - count("done", "many")].max
+      count("done", "many") == ids.size
+    end
+    assert_equal ids.sort, list("began").grep(/\Amany/).sort
+    assert_equal ids.sort, list("done").grep(/\Amany/).sort
+    assert_operator at_once, :>, FIBERS / 2
+    assert_operator at_once, :<=, FIBERS
+    connections = redis("CLIENT", "LIST").lines.grep_v(/ name=mine/).size
+    assert_operator connections, :<, 10 + 2 + 10 + 5, "the capsules' connections, Sidekiq's own and this process's"
+  end
+
+  def test_the_busy_page_shows_each_job_with_a_tid_of_its_own
+    push("RecordedJob", Array.new(20) { |i| ["busy-#{i}", 12] })
+    works = wait_until(30, what: "a heartbeat") do # every ten seconds
+      all = Sidekiq::WorkSet.new.select { |_, _, work| work.job.args.first.to_s.start_with?("busy") }
+      all if all.size == 20
+    end
+    assert_equal 20, works.map { |_, tid, _| tid }.uniq.size
+    assert_equal FIBERS + 2, Sidekiq::ProcessSet.new.first["concurrency"]
+    wait_until(20, what: "the end of the jobs") { count("done", "busy") == 20 }
+  end
+
+  def test_failed_jobs_are_retried_and_die_as_elsewhere
+    push("FailingJob")
+    push("DyingJob")
+    failed = wait_until(what: "the retry") { Sidekiq::RetrySet.new.find { |job| job.klass == "FailingJob" } }
+    assert_equal ["RuntimeError", "on purpose", 0],
+      failed.item.values_at("error_class", "error_message", "retry_count")
+    died = wait_until(what: "the dead job") { Sidekiq::DeadSet.new.find { |job| job.klass == "DyingJob" } }
+    assert_equal "for good", died.item["error_message"]
+  end
+
+  def test_a_job_that_exceeds_its_deadline_is_retried
+    push("HastyJob")
+    push("HastyJob", queue: "threads")
+    hasty = wait_until(what: "two retries") do
+      jobs = Sidekiq::RetrySet.new.select { |job| job.klass == "HastyJob" }
+      jobs if jobs.size == 2
+    end
+    assert_equal %w[default threads], hasty.map { |job| job.item["queue"] }.sort
+    assert_equal ["Heddle::DeadlineExceeded"], hasty.map { |job| job.item["error_class"] }.uniq
+    assert_match(/0\.2 s/, hasty.first.item["error_message"])
+  end
+
+  def test_jobs_of_fibers_and_threads_share_a_limit
+    push("LimitedJob", Array.new(10) { [] })
+    push("LimitedJob", Array.new(3) { [] }, queue: "threads")
+    wait_until(what: "the jobs") { list("limited").size == 13 }
+    assert_equal %w[1 2], list("limited").uniq.sort
+  end
+
+  def test_a_job_that_computes_is_named_while_it_runs
+    id = ComputingJob.perform_async(1.5)
+    report = wait_until(what: "the report") { @sidekiq.log[/^.*Job ComputingJob \(jid #{id}.*\n(?:    .*\n)+/] }
+    refute @sidekiq.log.match?(/jid=#{id}.*: done/), "the report must come while the job runs"
+    assert_match(/perform/, report)
+    assert_match(/kept the other jobs of its thread waiting for [01]\.\d s/, report)
+  end
+
+  def test_waiting_jobs_are_not_reported
+    push("RecordedJob", [["waiting", 1.2]])
+    wait_until(what: "the job's end") { count("done", "waiting") == 1 }
+    sleep 0.5
+    refute @sidekiq.log.match?(/RecordedJob .*has kept|Gate#wait/)
+  end
+
+  def test_jobs_leave_nothing_in_their_fiber_and_know_their_capsule
+    push("LocalsJob", Array.new(50) { [] })
+    push("ThreadedJob", Array.new(2) { [] })
+    locals = wait_until(what: "the jobs") { list("locals").size == 52 && list("locals") }
+    nothing = Fiber.respond_to?(:[]=) ? "nilnil" : "nil"
+    assert_equal 50, locals.count("#{nothing} default scheduler"), locals.tally.inspect
+    assert_equal 2, locals.grep(/ threads none\z/).size
+  end
+
+  def test_lines_of_the_log_have_the_job_and_its_tid
+    push("RecordedJob", Array.new(5) { |i| ["logged-#{i}", 0.1] })
+    wait_until(what: "the jobs") { count("done", "logged") == 5 }
+    jids = wait_until(what: "the log") do
+      lines = @sidekiq.log.lines.grep(/class=RecordedJob/).grep(/done|start/)
+      lines.map { |line| [line[/tid=(\S+)/, 1], line[/jid=(\S+)/, 1]] }.tally.count { |_, lines| lines == 2 } >= 5
+    end
+    assert jids
+  end
+
+  def test_a_signal_logs_the_stack_of_each_job
+    push("RecordedJob", [["dumped", 2]])
+    wait_until(what: "the job") { count("began", "dumped") == 1 }
+    @sidekiq.signal(:TTIN)
+    wait_until(what: "the stack") { @sidekiq.log.match?(/Job RecordedJob \(jid.*\n(?:.*\n){,3}.*perform/) }
+    wait_until(what: "the job's end") { count("done", "dumped") == 1 }
+  end
+
+  private
+
+  def count(name, prefix) = list(name).count { |id| id.start_with?(prefix) }
+end

@@ -1,0 +1,237 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "fileutils"
+require "tmpdir"
+require "support/certificates"
+require "support/keeping_server"
+require "support/loop_helpers"
+require "heddle/net_http"
+require "heddle"
+
+# Kept connections over TLS: which settings they must share, sessions that are resumed, and how they end.
+class KeepAliveTLSTest < Minitest::Test
+  include LoopHelpers
+
+  mode :thread
+
+  OK = KeepingServer::OK
+
+  def setup
+    Heddle::NetHTTP.enable
+    Heddle::NetHTTP.keep_alive
+    @before = Heddle::NetHTTP.stats
+    @server = KeepingServer.new(context: context)
+    @store = OpenSSL::X509::Store.new.tap { |store| store.add_file(Certificates.authority_file) }
+  end
+
+  def teardown
+    Heddle::NetHTTP.keep_alive(false)
+    Heddle::NetHTTP.enable
+    @server.close
+  end
+
+  def test_sessions_share
+    3.times { get }
+    Thread.new { get }.join
+    Heddle.run { get }
+    assert_equal [1] * 5, @server.connections
+  end
+
+  def test_without_the_acceleration
+    Heddle::NetHTTP.disable
+    3.times { get }
+    assert_equal [1] * 3, @server.connections
+  end
+
+  def test_the_peer_s_certificate
+    get
+    session.start do |http|
+      assert_equal Certificates.server.first.to_der, http.peer_cert.to_der
+      http.get("/")
+    end
+    assert_equal [1, 1], @server.connections
+  end
+
+  # Each kind shares with itself only.
+  def test_settings_that_make_connections_different
+    other = OpenSSL::X509::Store.new.tap { |store| store.add_file(Certificates.authority_file) }
+    certificate, key = Certificates.client("me")
+    callback = ->(verified, _) { verified }
+    folder = Dir.mktmpdir("heddle-authorities")
+    sets = {
+      plain: {}, callback: {verify_callback: callback}, no_check: {verify_mode: OpenSSL::SSL::VERIFY_NONE},
+      depth: {verify_depth: 3}, store: {cert_store: other},
+      file: {cert_store: nil, ca_file: Certificates.authority_file},
+      folder: {ca_path: folder}, certificate: {cert: certificate, key: key}, ciphers: {ciphers: "DEFAULT:!SHA1"},
+      oldest: {min_version: :TLS1_2}, newest: {max_version: :TLS1_2}, lifetime: {ssl_timeout: 100}
+    }
+    sets[:host_unchecked] = {verify_hostname: false} if Net::HTTP.method_defined?(:verify_hostname=)
+    numbers = sets.map do |name, set|
+      2.times { get(**set) }
+      @server.connections.last(2).tap { |pair| assert_equal 1, pair.uniq.size, name }
+    end
+    assert_equal sets.size, numbers.uniq.size
+  ensure
+    FileUtils.rm_rf(folder) if folder
+  end
+
+  def test_a_file_of_authorities_that_is_written
+    file = File.join(Dir.mktmpdir("heddle-authorities"), "all.pem")
+    File.write(file, File.read(Certificates.authority_file))
+    2.times { get(cert_store: nil, ca_file: file) }
+    File.write(file, "\n", mode: "a")
+    2.times { get(cert_store: nil, ca_file: file) }
+    File.write(file, "")
+    assert_raises(OpenSSL::SSL::SSLError) { get(cert_store: nil, ca_file: file) }
+    assert_equal [1, 1, 2, 2], @server.connections
+  ensure
+    FileUtils.rm_rf(File.dirname(file)) if file
+  end
+
+  def test_a_store_that_changes
+    2.times { get }
+    @store.add_cert(Certificates.stranger.first)
+    2.times { get }
+    assert_equal [1, 1, 2, 2], @server.connections
+  end
+
+  def test_another_name_for_the_same_address
+    get
+    [["127.0.0.1", nil], ["localhost", "127.0.0.1"]].each do |name, address|
+      http = configure(Net::HTTP.new(name, @server.port, nil))
+      http.ipaddr = address
+      http.start { http.get("/") }
+    end
+    assert_equal [1, 2, 3], @server.connections
+  end
+
+  def test_not_after_bytes_left_over
+    server = KeepingServer.new(context: context) { "#{OK}x" }
+    2.times { configure(Net::HTTP.new("localhost", server.port, nil)).start { |http| http.get("/") } }
+    assert_equal [1, 2], server.connections
+  ensure
+    server&.close
+  end
+
+  # The server says close_notify, or nothing.
+  def test_a_server_that_closes
+    [:close, :reset].each do |way|
+      server = KeepingServer.new(context: context) { [OK, 0.02, way] }
+      2.times do
+        configure(Net::HTTP.new("localhost", server.port, nil)).start { |http| http.get("/") }
+        wait_until { server.open.zero? }
+      end
+      assert_equal [1, 2], server.connections
+    ensure
+      server&.close
+    end
+  end
+
+  def test_a_get_that_meets_a_close
+    server = KeepingServer.new(context: context) { |request| (request.number == 1) ? OK : nil }
+    request = -> { configure(Net::HTTP.new("localhost", server.port, nil)).tap { |http| http.max_retries = 0 } }
+    request.call.start { |http| http.get("/") }
+    assert_equal "ok", request.call.start { |http| http.get("/again").body }
+    assert_raises(EOFError, OpenSSL::SSL::SSLError, SystemCallError) do
+      request.call.start { |http| http.post("/", "a") }
+    end
+    assert_equal [1, 1, 2, 2], server.connections
+  ensure
+    server&.close
+  end
+
+  # --- sessions of TLS
+
+  def test_new_connections_resume
+    [:TLS1_2, :TLS1_3].each do |version|
+      before = Heddle::NetHTTP.stats[:resumed]
+      sessions = Array.new(2) { session(max_version: version).start }
+      sessions.each { |http| http.get("/") }
+      sessions.each(&:finish)
+      Array.new(4) { session(max_version: version).start }.each { |http| http.get("/") && http.finish }
+      assert_operator Heddle::NetHTTP.stats[:resumed] - before, :>=, 1, version
+    end
+  end
+
+  # OpenSSL itself does not resume a session whose connection ended without close_notify.
+  def test_a_ticket_of_tls_1_3_serves_once
+    server = KeepingServer.new(context: context) { |request| (request.path == "/last") ? [OK, :close] : OK }
+    make = -> { configure(Net::HTTP.new("localhost", server.port, nil)) }
+    make.call.start { |http| http.get("/last") }
+    wait_until { server.open.zero? }
+    sessions = Array.new(3) { make.call.start }
+    reused = sessions.map { |http| http.instance_variable_get(:@socket).io.session_reused? }
+    assert_equal [true, false, false], reused, "one ticket was left"
+    sessions.each(&:finish)
+  ensure
+    server&.close
+  end
+
+  def test_other_settings_do_not_resume
+    get
+    @server.drop
+    before = Heddle::NetHTTP.stats[:resumed]
+    get(verify_callback: ->(verified, _) { verified })
+    get(verify_mode: OpenSSL::SSL::VERIFY_NONE)
+    assert_equal before, Heddle::NetHTTP.stats[:resumed]
+  end
+
+  def test_clear_forgets_tickets
+    get
+    Heddle::NetHTTP.keep_alive_clear
+    get
+    assert_equal @before[:resumed], Heddle::NetHTTP.stats[:resumed]
+    assert_equal [1, 2], @server.connections
+  end
+
+  def test_a_stranger_s_certificate_is_still_refused
+    get
+    server = KeepingServer.new(context: Certificates.context(Certificates.stranger), port: 0)
+    2.times do
+      assert_raises(OpenSSL::SSL::SSLError) do
+        configure(Net::HTTP.new("localhost", server.port, nil)).start { |http| http.get("/") }
+      end
+    end
+  ensure
+    server&.close
+  end
+
+  # --- ends
+
+  def test_close_notify_at_exit_and_from_a_child_none
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      Heddle::NetHTTP.keep_alive
+      get = lambda do
+        http = Net::HTTP.new("localhost", #{@server.port}, nil)
+        http.use_ssl = true
+        http.verify_mode = OpenSSL::SSL::VERIFY_NONE
+        http.start { http.get("/") }
+      end
+      get.call
+      Process.wait(fork { })
+      get.call # the child has not told the server anything
+      p Heddle::NetHTTP.stats.values_at(:opened, :reused)
+    RUBY
+    assert_equal "[1, 1]\n", out
+    wait_until { @server.endings.any? }
+    assert_equal [[:eof], [1, 1]], [@server.endings, @server.connections]
+  end
+
+  private
+
+  def context
+    Certificates.context.tap { |context| context.session_cache_mode = OpenSSL::SSL::SSLContext::SESSION_CACHE_SERVER }
+  end
+
+  def configure(http, **settings)
+    http.use_ssl = true
+    {cert_store: @store, **settings}.each { |name, value| http.public_send(:"#{name}=", value) }
+    http
+  end
+
+  def session(**settings) = configure(Net::HTTP.new("localhost", @server.port, nil), **settings)
+
+  def get(**settings) = session(**settings).start { |http| http.get("/") }
+end

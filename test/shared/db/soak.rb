@@ -1,0 +1,275 @@
+# frozen_string_literal: true
+
+require "heddle"
+require "heddle/db"
+require "support/stream_helpers"
+
+# Tasks and threads do random things to one database over pools and connections of their own, among deadlines, cancels,
+# Thread#raise, closes by others, and collections. No answer is another query's, no place of a pool is lost,
+# no descriptor stays open, and a transaction happened exactly if its caller was told so. HEDDLE_STRESS sets the length
+# in seconds, HEDDLE_STRESS_SEED what a failure printed.
+#
+# A test has #address, #pools (at least one; of the first one's pool the connections write), #endless_sql (a query that
+# ends by an interrupt alone) and #rows (what another program reads from the table soak).
+module DatabaseSoak
+  include StreamHelpers
+
+  LONG = ENV.key?("HEDDLE_STRESS")
+  SECONDS = Float(ENV.fetch("HEDDLE_STRESS", 2))
+  SEED = Integer(ENV.fetch("HEDDLE_STRESS_SEED") { rand(100_000) })
+  TASKS = 12
+  THREADS = 3
+  PLACES = 4
+  NUMBERS = 40
+  Struck = Class.new(StandardError)
+  # What may become of an operation that was struck, or came too late.
+  EXPECTED = [Heddle::DeadlineExceeded, Heddle::DB::PoolTimeout, Heddle::DB::LockTimeout,
+    Heddle::DB::SerializationFailure, Heddle::DB::DeadlockDetected, Heddle::DB::ConnectionLost,
+    Heddle::DB::TransactionError].freeze
+  MASK = {Struck => :never}.freeze
+  OPEN = {Struck => :immediate}.freeze
+  DESCRIPTORS = "/proc/self/fd"
+  # Those that the process opens once: the loop's, the driver's.
+  OPENED_ONCE = 6
+
+  def setup
+    super
+    @random = Random.new(SEED)
+    @counts = Hash.new(0)
+    @said = {}
+    @number = 0
+    @lock = Thread::Mutex.new
+    prepare_database
+  end
+
+  def prepare_database
+    db = Heddle::DB.connect(address)
+    db.query("drop table if exists soak")
+    db.query("drop table if exists numbers")
+    db.query("create table soak (n int primary key)")
+    db.query("create table numbers (n int primary key)")
+    db.transaction { NUMBERS.times { |n| db.query("insert into numbers values (?)", n) } }
+  ensure
+    db&.close
+  end
+
+  def test_tasks_and_threads_among_strikes
+    before = descriptors
+    @pools = pools
+    soak
+    @pools.each do |pool|
+      wait_until(what: "places that come back: #{pool.inspect}") { idle?(pool) }
+      Heddle.run { Heddle::FiberPool.new(PLACES).map((0...PLACES).to_a) { |n| assert_equal n, number_of(pool, n) } }
+    end
+    check_after
+    there = rows.to_h { |n| [n, true] }
+    assert_empty there.keys.reject { |n| n.between?(1, @number) }, context
+    assert_empty @said.select { |n, committed| committed != there.fetch(n, false) }, context
+    assert_operator @counts.values_at(:answer, :committed, :struck).min, :>, 0, context
+    @pools.each(&:close)
+    wait_until(what: "descriptors to be closed") { GC.start || descriptors <= before + OPENED_ONCE }
+    puts context.call if LONG
+  end
+
+  private
+
+  def check_after
+  end
+
+  # Of all pools' connections, all are free.
+  def idle?(pool)
+    stats = pool.stats
+    stats = {pool: stats} unless stats.values.first.is_a?(Hash)
+    stats.each_value.all? { |of| of[:connections] == of[:free] && of[:waiting].zero? }
+  end
+
+  def descriptors = Dir.exist?(DESCRIPTORS) ? Dir.children(DESCRIPTORS).size : 0
+
+  # Made only for a failure.
+  def context = -> { "seed #{SEED}: #{@counts.sort_by { |what, _| what.to_s }.to_h}" }
+
+  def count(what) = @lock.synchronize { @counts[what] += 1 }
+
+  def number = @lock.synchronize { @number += 1 }
+
+  def soak
+    finish = monotonic + SECONDS
+    threads = Thread.handle_interrupt(MASK) do # they inherit it
+      Array.new(THREADS) { |n| Thread.new { in_thread(finish, Random.new(SEED + n)) } }
+    end
+    striker = Thread.new { strike(threads) }
+    Heddle.run { cancel_again_and_again(finish) }
+    threads.each { |thread| thread.join(30) || flunk("a thread hangs: #{thread.backtrace&.join("\n")}") }
+  ensure
+    [striker, *threads].each { |thread| thread&.kill&.join(30) }
+  end
+
+  def cancel_again_and_again(finish)
+    tasks = Array.new(TASKS) { start(finish) }
+    while monotonic < finish
+      sleep 0.005
+      index = @random.rand(TASKS)
+      tasks[index].cancel
+      count(:cancel)
+      tasks[index].wait(30) || flunk("a cancelled task does not end: #{tasks[index].inspect}")
+      tasks[index] = start(finish)
+    end
+    tasks.each { |task| task.wait(30) || flunk("a task does not end: #{task.inspect}") }
+    tasks.each(&:value)
+  end
+
+  def start(finish)
+    Heddle.spawn do
+      job(@random) while monotonic < finish
+    rescue Heddle::Cancellation
+      :cancelled
+    end
+  end
+
+  def in_thread(finish, random)
+    Thread.current.report_on_exception = false
+    while monotonic < finish
+      begin
+        Thread.handle_interrupt(OPEN) { job(random) }
+      rescue Struck
+        count(:thread)
+      rescue IOError => error
+        # Ruby's own, of a connection that was closed while a strike was on its way to the same wait.
+        raise unless error.message == "stream closed in another thread"
+      end
+    end
+  end
+
+  def strike(threads)
+    while threads.any?(&:alive?)
+      threads.sample(random: @random).raise(Struck)
+      sleep 0.003 + @random.rand * 0.01
+    end
+  end
+
+  # An error that nobody expects ends the task or thread, and the test.
+  def job(random)
+    pool = @pools.sample(random: random)
+    case random.rand
+    when ...0.3 then answered(pool, random.rand(NUMBERS))
+    when ...0.302 then among_collections { answered(pool, random.rand(NUMBERS)) }
+    when ...0.4 then endless(pool, random)
+    when ...0.5 then a_cursor_that_is_left(pool, random.rand(NUMBERS / 2))
+    when ...0.55 then prepared(pool, random.rand(NUMBERS))
+    when ...0.65 then closed_by_another(random)
+    else transaction(pool, random)
+    end
+  end
+
+  def limited(seconds)
+    Heddle.deadline(seconds) { yield }
+  rescue *EXPECTED => error
+    count(:struck)
+    count(error.class.name[/\w+\z/])
+    :struck
+  end
+
+  def number_of(pool, n) = pool.query_value("select n from numbers where n = ?", n)
+
+  # Its own answer, and no other's.
+  def answered(pool, n)
+    found = limited(20) { number_of(pool, n) }
+    return if found == :struck
+
+    assert_equal n, found, context
+    count(:answer)
+  end
+
+  # A collection at every allocation takes seconds, for all tasks.
+  def among_collections
+    GC.start
+    return yield unless LONG
+
+    GC.compact if GC.respond_to?(:compact)
+    GC.stress = true
+    yield
+  ensure
+    GC.stress = false
+  end
+
+  def endless(pool, random)
+    limited(0.001 + random.rand * 0.02) { flunk(pool.query(endless_sql).rows.inspect) }
+  end
+
+  def a_cursor_that_is_left(pool, from)
+    limited(20) do
+      pool.each_row("select n from numbers where n >= ? order by n", from, fetch: 3) do |(n)|
+        assert_equal from, n, context
+        from += 1
+        break if n % 7 == 6
+      end
+      count(:cursor)
+    end
+  end
+
+  def prepared(pool, n)
+    limited(20) do
+      pool.with do |db|
+        statement = db.prepare("select n from numbers where n in (?, ?)")
+        assert_equal [[n]], statement.query(n, -1).rows, context
+        assert_equal [], statement.query(-1, -2).rows, context
+        statement.close if n.odd?
+      end
+    end
+  end
+
+  # A connection of its own, which another thread closes in the middle.
+  def closed_by_another(random)
+    seconds = random.rand * 0.01
+    db = nil
+    closer = nil
+    limited(20) do
+      db = Heddle::DB.connect(address, timeout: 20)
+      closer = Thread.new { sleep(seconds) && db.close }
+      loop { random.rand(2).zero? ? number_of(db, 1) : db.transaction { db.query("delete from soak where n < 0") } }
+    end
+    count(:closed)
+  ensure
+    db&.close
+    closer&.join
+  end
+
+  # What a caller was told: true, false for a transaction that raised before its commit, nothing where it was struck
+  # during the commit.
+  def transaction(pool, random)
+    n = number
+    committing = false
+    outcome = limited((random.rand < 0.5) ? 20 : 0.001 + random.rand**2 * 0.05) do
+      pool.transaction do |db|
+        inserts(db, n, random)
+        committing = true
+      end
+      :committed
+    rescue IndexError
+      :rolled_back
+    end
+    @lock.synchronize { @said[n] = true } if outcome == :committed
+    outcome = committing ? :unknown : :rolled_back if outcome == :struck
+    count(outcome)
+  ensure
+    @said[n] = false if n && !committing
+  end
+
+  def inserts(db, n, random)
+    db.exec("insert into soak values (?)", n)
+    nested(db, -n) if random.rand < 0.3
+    sleep(random.rand * 0.002) if random.rand < 0.2
+    assert_equal n, db.query_value("select max(n) from soak where n = ?", n), context
+    raise IndexError, "rolled back" if (n % 7).zero?
+  end
+
+  # What is rolled back to a savepoint is not there.
+  def nested(db, n)
+    db.transaction do
+      db.exec("insert into soak values (?)", n)
+      raise KeyError, "rolled back"
+    end
+  rescue KeyError
+    assert_equal 0, db.query_value("select count(*) from soak where n = ?", n), context
+  end
+end

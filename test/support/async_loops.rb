@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+require "heddle/async"
+require "heddle/selector"
+
+# Runs a block as a task of Async's in four ways. What Async defines must be the same in all of them.
+#
+# own::       on Async's own loop, with io-event's selector
+# selector::  on Async's own loop, with Heddle's selector
+# top::       by Async { } alone, which heddle/async gives a loop of Heddle's
+# run::       inside Heddle.run
+module AsyncLoops
+  ALL = %i[own selector top run].freeze
+
+  module_function
+
+  # The value of the block's task.
+  def run(loop, &block)
+    case loop
+    when :own then own(IO::Event::Selector.new(Fiber.current), &block)
+    when :selector then own(IO::Event::Selector::Heddle.new(Fiber.current), &block)
+    when :top then Sync(&block)
+    when :run then Heddle.run { Sync(&block) }
+    end
+  end
+
+  # As Kernel#Sync of a program without heddle/async.
+  def own(selector, &block)
+    reactor = Async::Reactor.new(selector: selector)
+    reactor.run(&block).wait
+  ensure
+    Fiber.set_scheduler(nil)
+  end
+end

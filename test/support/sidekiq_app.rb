@@ -1,0 +1,172 @@
+# frozen_string_literal: true
+
+# The program that tests run with the command `sidekiq`: jobs that record in Redis what became of them.
+#
+# Variables: REDIS_URL; FIBERS or THREADS; STALL (seconds); TIMEOUT, Sidekiq's for the jobs that run when it stops;
+# DATABASE, an URL; TENANTS, to load ActiveSupport.
+
+require "securerandom"
+require "heddle/sidekiq"
+
+Sidekiq.configure_server do |config|
+  config.redis = {url: ENV.fetch("REDIS_URL")}
+  config[:timeout] = Integer(ENV.fetch("TIMEOUT", "25"))
+  config[:average_scheduled_poll_interval] = 1
+  if ENV["FIBERS"]
+    config.heddle(fibers: Integer(ENV["FIBERS"]), stall: ENV["STALL"]&.to_f, connections: 10)
+  else
+    config.concurrency = Integer(ENV.fetch("THREADS", "5"))
+  end
+  config.capsule("threads") do |capsule|
+    capsule.queues = %w[threads]
+    capsule.concurrency = 2
+  end
+  config.queues = %w[default]
+end
+
+# Records the beginning and the end of a job that waits.
+class RecordedJob
+  include Sidekiq::Job
+
+  def perform(id, seconds = 0)
+    # A set, because a client that loses its connection sends a command again.
+    Sidekiq.redis { |redis| redis.call("SADD", "runs", "#{id} #{SecureRandom.hex(4)}") }
+    record("began", id)
+    sleep(seconds)
+    record("done", id)
+  ensure
+    record_cleaning(id) unless seconds.zero?
+  end
+
+  private
+
+  def record(list, id) = Sidekiq.redis { |redis| redis.call("RPUSH", list, id) }
+
+  def record_cleaning(id)
+    sleep(0.05)
+    record("cleaned", id)
+  end
+end
+
+# Its waits have a deadline.
+class HastyJob
+  include Sidekiq::Job
+
+  sidekiq_options deadline: 0.2, retry: 5
+
+  def perform = sleep(30)
+end
+
+# Two at a time in all processes.
+class LimitedJob
+  include Sidekiq::Job
+
+  heddle_limit "jobs of the tests", concurrent: 2
+
+  def perform
+    Sidekiq.redis { |redis| redis.call("RPUSH", "limited", redis.call("INCR", "limited now")) }
+    sleep(0.05)
+    Sidekiq.redis { |redis| redis.call("DECR", "limited now") }
+  end
+end
+
+# Waits for a database, which DATABASE names.
+class QueryJob
+  include Sidekiq::Job
+
+  def perform = POOL.query("select pg_sleep(60)")
+
+  POOL = Heddle::DB::Pool.new(ENV["DATABASE"], size: 5) if ENV["DATABASE"]
+end
+
+class HastyQueryJob < QueryJob
+  sidekiq_options deadline: 0.3
+end
+
+class FailingJob
+  include Sidekiq::Job
+
+  sidekiq_options retry: 3
+
+  def perform = raise("on purpose")
+end
+
+class DyingJob
+  include Sidekiq::Job
+
+  sidekiq_options retry: 0
+
+  def perform = raise("for good")
+end
+
+class ComputingJob
+  include Sidekiq::Job
+
+  def perform(seconds)
+    ending = now + seconds
+    nil while now < ending
+  end
+
+  private
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end
+
+# Records what the job before left in its fiber, and the capsule and thread that run it.
+class LocalsJob
+  include Sidekiq::Job
+
+  def perform
+    left = Thread.current[:left_by_a_job].inspect
+    Thread.current[:left_by_a_job] = jid
+    if Fiber.respond_to?(:[]=)
+      left += Fiber[:left_by_a_job].inspect
+      Fiber[:left_by_a_job] = jid
+    end
+    sleep(0.01)
+    capsule = Thread.current[:sidekiq_capsule].name
+    fiber = Fiber.current_scheduler ? "scheduler" : "none"
+    Sidekiq.redis { |redis| redis.call("RPUSH", "locals", "#{left} #{capsule} #{fiber}") }
+  end
+end
+
+class ThreadedJob < LocalsJob
+  sidekiq_options queue: "threads"
+end
+
+# Sidekiq interrupts it between two steps when it stops.
+class SteppedJob
+  include Sidekiq::IterableJob
+
+  def build_enumerator(cursor:) = array_enumerator((1..100).to_a, cursor: cursor)
+
+  def each_iteration(number)
+    Sidekiq.redis { |redis| redis.call("RPUSH", "steps", number) }
+    sleep(0.1)
+  end
+end
+
+if ENV["TENANTS"] # current attributes
+  require "active_support/all"
+  require "active_job"
+  require "sidekiq/middleware/current_attributes"
+
+  ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+
+  class Tenant < ActiveSupport::CurrentAttributes
+    attribute :id
+  end
+
+  Sidekiq::CurrentAttributes.persist("Tenant")
+
+  # Records its tenant before and after a wait.
+  class TenantJob
+    include Sidekiq::Job
+
+    def perform(number)
+      before = Tenant.id
+      sleep(0.05)
+      Sidekiq.redis { |redis| redis.call("RPUSH", "tenants", [number, before, Tenant.id].join(" ")) }
+    end
+  end
+end

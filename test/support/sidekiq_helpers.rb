@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+require "support/servers"
+require "support/sidekiq_process"
+
+# For tests with processes of `sidekiq`: a Redis of the test's own, jobs, and what became of them.
+module SidekiqHelpers
+  # A Redis that keeps its data when it is restarted.
+  class DurableRedis < Servers::Redis
+    def restart
+      terminate
+      @ended = false
+      @pid = Servers::Guard.spawn(environment, command, user: user, signal: stop_signal, log: log_path)
+      wait_until_ready
+    end
+
+    private
+
+    def command = super + %w[--appendonly yes --appendfsync always]
+  end
+
+  def setup
+    super
+    begin
+      require "sidekiq"
+      require "sidekiq/api"
+      require "support/sidekiq_app"
+    rescue LoadError => error
+      raise unless error.path.start_with?("sidekiq")
+
+      skip "the gem sidekiq is not installed (gem install sidekiq)"
+    end
+    @processes = []
+  end
+
+  def teardown
+    @processes&.each(&:stop)
+    super
+  end
+
+  private
+
+  # Starts Redis, and has this process's Sidekiq::Client and Sidekiq::API use it.
+  def start_redis(kind = Servers::Redis)
+    @redis = kind.new.start
+    Minitest.after_run { @redis.stop }
+    use_redis(@redis.url)
+    @redis
+  rescue Servers::Unavailable => error
+    skip error.message
+  end
+
+  def use_redis(url)
+    pool = ConnectionPool.new(size: 5, timeout: 5) do
+      Sidekiq::RedisClientAdapter.new(url: url, timeout: 20, reconnect_attempts: [0.1, 0.5, 1, 2]).new_client
+    end
+    Thread.current[:sidekiq_redis_pool] = pool
+  end
+
+  # @param variables [Hash] see SidekiqProcess
+  def start_sidekiq(url = @redis.url, **variables)
+    SidekiqProcess.new(url, **variables).tap { |process| @processes << process }
+  end
+
+  def redis(*command) = Sidekiq.redis { |redis| redis.call(*command) }
+
+  def list(name) = redis("LRANGE", name, 0, -1)
+
+  def push(name, arguments = [[]], **item)
+    arguments.each_slice(1000) do |some|
+      Sidekiq::Client.push_bulk(item.transform_keys(&:to_s).merge("class" => Object.const_get(name), "args" => some))
+    end
+  end
+
+  # The ids (the first argument) of the jobs in the queue.
+  def queued(queue = "default")
+    list("queue:#{queue}").map { |job| JSON.parse(job)["args"].first.to_s }
+  end
+
+  def retried = Sidekiq::RetrySet.new.map { |job| job.args.first.to_s }
+
+  # Waits for the end of a process that was told to end.
+  def assert_ends(process, within)
+    status = process.wait(within)
+    assert status, "the process still runs after #{within} s:\n#{process.log}"
+    assert_predicate status, :success?, process.log
+  end
+end

@@ -1,0 +1,538 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/async_loops"
+require "async/barrier"
+require "async/semaphore"
+require "async/queue"
+require "socket"
+
+# What breaks loops, under Async's API: cancellation at each switch, thousands of timeouts, threads, forks, signals, the
+# garbage collector; and Heddle's own deadlines and cancellation beside Async's tasks.
+class AsyncHazardsTest < Minitest::Test
+  mode :fiber
+
+  HEDDLE = %i[top run].freeze
+  ROOT = File.expand_path("../..", __dir__)
+  RUBY = [RbConfig.ruby, "-W0", "-I#{ROOT}/lib", "-I#{ROOT}/test", "-rbundler/setup"].freeze
+  SCHEDULE = [26339, 32921].freeze # the sums of the known versions: 2.23.1, 2.46.0
+
+  def setup
+    @level = Console.logger.level
+    Console.logger.off!
+  end
+
+  def teardown
+    Console.logger.level = @level
+    assert_nil Fiber.scheduler
+  end
+
+  # The methods that a subclass of ours overrides or that equipped classes define, as this version has them.
+  def test_what_is_overridden_exists
+    %i[run load with_timeout scheduler_close close transfer resume push raise yield block unblock kernel_sleep io_wait
+      process_wait address_resolve timeout_after].each { |name| assert Async::Scheduler.method_defined?(name), name }
+    assert Async::Scheduler.private_method_defined?(:run_once!)
+    assert Async::Node.method_defined?(:consume)
+    assert Async::Node.protected_method_defined?(:add_child)
+    assert Async::Children.private_method_defined?(:added) || Async::Children.method_defined?(:adjust_transient_count)
+    [Async::Scheduler, Async::Reactor].each do |scheduler|
+      refute_includes scheduler.singleton_methods(false), :new, "Async makes its schedulers in another way now"
+    end
+    Sync { assert Fiber.current.instance_variable_defined?(:@async_task) }
+  end
+
+  # Read a new version's method, compare it with lib/heddle/async/task.rb, and add the version there and its sum here.
+  def test_the_method_that_is_replaced_is_known
+    method = Async::Task.instance_method(:schedule)
+    assert_equal "Heddle::AsyncLoop::Task", method.owner.name, "this version's method is not replaced"
+    file, line = method.super_method.source_location
+    code = File.readlines(file).drop(line - 1).take_while { |text| text !~ /\A\tend/ }
+    code = code.map(&:strip).reject { |text| text.empty? || text.start_with?("#") }
+    assert_includes SCHEDULE, code.sum { |text| text.sum(32) }, "#{file}:#{line} of async #{Async::VERSION} has changed"
+  end
+
+  # All scenarios of the other file, with a version whose methods are left alone.
+  def test_a_version_that_is_not_known
+    script = <<~RUBY
+      require "async/version"
+      Async.__send__(:remove_const, :VERSION)
+      Async::VERSION = "2.40.0"
+      load "unmodified/async_scenarios_test.rb"
+      abort "replaced" if Async::Task.instance_method(:schedule).owner != Async::Task
+    RUBY
+    out = IO.popen([*RUBY, "-e", script, err: [:child, :out]], &:read)
+    assert_predicate $?, :success?, out
+    assert_match(/\b[1-9]\d+ runs, .* 0 failures, 0 errors/, out)
+  end
+
+  def test_whose_loop
+    Sync { |task| assert_same Fiber.scheduler, task.reactor }
+    Sync { assert_kind_of Async::Reactor, Fiber.scheduler }
+    Sync { assert_includes Heddle::Scheduler.backends, Fiber.scheduler.backend }
+    AsyncLoops.run(:own) { assert_instance_of Async::Reactor, Fiber.scheduler }
+    Heddle.run { assert_kind_of Async::Scheduler, Fiber.scheduler }
+  end
+
+  # ---- Heddle's tasks and Async's
+
+  def test_an_async_task_is_listed_as_a_task
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        child = task.async(annotation: "the child") { sleep }
+        listed = Fiber.scheduler.tasks.find { |listed| listed.name == "the child" }
+        assert_equal :waiting, listed.status
+        assert_equal "the end of a sleep", listed.waits_for
+        assert_includes listed.backtrace.join, __method__.to_s
+        child.stop
+        task.yield
+        assert listed.ended?
+        refute_includes Fiber.scheduler.tasks, listed
+      ensure
+        child&.stop
+      end
+    end
+  end
+
+  def test_a_deadline_binds_async_tasks
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        child = Heddle.deadline(0.01) { task.async { |inner| inner.async { sleep }.wait } }
+        assert_raises(Heddle::DeadlineExceeded) { assert_within(5) { child.wait } }
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.01) { task.async { sleep }.wait } }
+      end
+    end
+  end
+
+  def test_the_end_of_a_run_stops_async_tasks
+    ends = []
+    assert_raises(IOError) do
+      Heddle.run do
+        Async do
+          sleep
+        rescue Async::Stop
+          ends << :stopped
+          raise
+        ensure
+          sleep(0.001)
+          ends << :ensure
+        end
+        sleep(0.001)
+        raise IOError, "the block's"
+      end
+    end
+    assert_equal [:stopped, :ensure], ends
+  end
+
+  def test_cancelling_an_async_task_as_a_task_of_heddles
+    arrived = nil
+    Heddle.run do
+      child = Async do
+        sleep
+      rescue Exception => exception # rubocop:disable Lint/RescueException
+        arrived = exception
+        raise
+      end
+      Fiber.scheduler.tasks.last.cancel
+      child.wait
+      assert_includes %i[stopped cancelled], child.status
+    end
+    assert_kind_of Async::Stop, arrived
+  end
+
+  def test_a_deferred_stop_defers_a_cancellation
+    events = []
+    Heddle.run do
+      child = Async do |task|
+        task.defer_stop { sleep(0.01) && events << :protected }
+        events << :never
+      ensure
+        events << :ensure
+      end
+      Fiber.scheduler.tasks.last.cancel
+      child.wait
+    end
+    assert_equal [:protected, :ensure], events
+  end
+
+  def test_a_task_of_heddles_inside_async
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        inner = Heddle.spawn { sleep(0.001) && Async { sleep(0.001) && 1 }.wait + 1 }
+        assert_equal 2, inner.value
+        cancelled = Heddle.spawn { Sync { sleep(0.01) } } # a task of its own, which goes on
+        cancelled.cancel
+        assert_raises(Heddle::TaskCancelled) { cancelled.value }
+        assert_equal [0, 1, 2], Heddle::FiberPool.new(2).map(3.times) { |i| task.async { sleep(0.001) && i }.wait }
+        assert_equal 5, Heddle.run { Async { sleep(0.001) && 5 }.wait }
+      end
+    end
+  end
+
+  def test_a_pool_with_a_loop_of_its_own
+    pool = Heddle::FiberPool.new(3)
+    assert_equal [0, 1, 4], pool.map(3.times) { |i| Sync { |task| task.async { sleep(0.001) && i * i }.wait } }
+    pool.close
+  end
+
+  def test_a_run_waits_for_async_tasks_but_not_for_transient_ones
+    events = []
+    value = Heddle.run do
+      Async { sleep(0.005) && events << :waited }
+      Async(transient: true) do |task|
+        task.async { sleep }
+        sleep
+      ensure
+        events << :transient
+      end
+      :value
+    end
+    assert_equal :value, value
+    assert_equal [:waited, :transient], events
+  end
+
+  def test_fiber_schedule_of_a_run_stays_heddles
+    error = assert_raises(IOError) do
+      capture_io { Heddle.run { Fiber.schedule { sleep(0.001) && raise(IOError, "scheduled") } } }
+    end
+    assert_equal "scheduled", error.message
+  end
+
+  def test_a_task_cannot_close_the_scheduler_of_its_run
+    Heddle.run do
+      assert_raises(ThreadError) { Fiber.scheduler.close }
+      assert_raises(ThreadError) { Async { Fiber.scheduler.close }.wait }
+      assert_equal 1, Async { sleep(0.001) && 1 }.wait
+    end
+  end
+
+  # ---- cancellation
+
+  # Stops a busy task after each number of turns; whatever it had, it gives back.
+  def test_stop_at_every_switch
+    HEDDLE.each do |loop|
+      60.times do |turns|
+        AsyncLoops.run(loop) do |task|
+          semaphore = Async::Semaphore.new(1)
+          queue = Async::Queue.new
+          mutex = Thread::Mutex.new
+          here, there = UNIXSocket.pair
+          feeder = task.async do
+            loop do
+              queue << 1
+              there.write("x")
+              task.yield
+            end
+          end
+          victim = task.async do |busy|
+            Kernel.loop do
+              semaphore.acquire { mutex.synchronize { busy.with_timeout(1) { here.readpartial(1) } } }
+              busy.async { queue.dequeue }.wait
+              sleep(0)
+            end
+          end
+          other = task.async { 3.times { semaphore.acquire { mutex.synchronize { sleep(0) } } } }
+          turns.times { task.yield }
+          victim.stop
+          victim.wait
+          other.wait
+          feeder.stop
+          assert_equal 0, semaphore.count
+          refute mutex.locked?
+          here.close
+          there.close
+        end
+      end
+    end
+  end
+
+  def test_exceptions_in_ensure
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        child = task.async do
+          sleep
+        ensure
+          raise IOError, "in ensure"
+        end
+        child.stop
+        assert_raises(IOError) { child.wait }
+        assert_equal :failed, child.status
+      end
+    end
+  end
+
+  def test_errors_that_are_no_standard_errors_end_the_loop
+    assert_raises(NotImplementedError) do
+      Sync { |task| task.async { sleep(0.001) && raise(NotImplementedError) } && sleep }
+    end
+    assert_raises(SystemExit) { Heddle.run { Async { sleep(0.001) && exit } && sleep } }
+    assert_raises(NotImplementedError) { Heddle.run { Async { raise NotImplementedError } } }
+  end
+
+  # ---- timeouts
+
+  def test_ten_thousand_timeouts
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        ended = 0
+        children = Array.new(10_000) do |i|
+          task.async do |child|
+            child.with_timeout(0.001 + i % 10 * 0.001) { i.even? ? sleep : sleep(0) }
+          rescue Async::TimeoutError
+            ended += 1
+          end
+        end
+        children.each(&:wait)
+        assert_equal 5000, ended
+        assert_equal 0, Fiber.scheduler.statistics[:timers]
+      end
+    end
+  end
+
+  # ---- threads, forks, signals
+
+  def test_reactors_in_threads
+    values = Array.new(4) do |i|
+      Thread.new { Sync { |task| Array.new(10) { |j| task.async { sleep(0.001) && i * j } }.sum(&:wait) } }
+    end
+    assert_equal [0, 45, 90, 135], values.map(&:value)
+    Sync { assert_equal 3, Thread.new { Sync { sleep(0.001) && 3 } }.value }
+  end
+
+  def test_wake_ups_from_threads
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        there = Thread::Queue.new
+        back = Thread::Queue.new
+        thread = Thread.new { while (item = there.pop) do back << item end }
+        children = Array.new(5) { task.async { 200.times { |i| there << i && back.pop } } }
+        children.each(&:wait)
+        there << nil
+        thread.join
+        promise = Thread::Queue.new
+        waiting = task.async { promise.pop }
+        Thread.new { sleep(0.001) && promise << :from_thread }.join
+        assert_equal :from_thread, waiting.wait
+      end
+    end
+  end
+
+  def test_interrupt_from_a_thread
+    reactor = Async::Reactor.new
+    reactor.async { sleep }
+    thread = Thread.new { Kernel.sleep(0.01) && reactor.interrupt }
+    assert_within(5, remeasure: 0) { reactor.run }
+    thread.join
+    refute reactor.closed?
+  ensure
+    Fiber.set_scheduler(nil)
+  end
+
+  def test_raising_interrupt_stops_the_tasks_then_leaves
+    [proc { sleep }, proc { loop { sleep(0) } }, proc { loop { Async::Task.current.yield } }].each do |work|
+      events = Thread::Queue.new
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        Async do
+          events << :started
+          work.call
+        ensure
+          sleep(0.001)
+          events << :ensure
+        end
+      rescue Interrupt
+        events << :interrupted
+      end
+      assert_equal :started, events.pop
+      thread.raise(Interrupt)
+      assert_within(5, remeasure: 0) { thread.join }
+      assert_equal [:ensure, :interrupted], [events.pop, events.pop]
+    end
+  end
+
+  def test_a_signal
+    script = <<~'RUBY'
+      require "heddle/async"
+      Async do
+        $stdout.syswrite("ready\n") # Ruby 4.0 writes a buffer twice if a signal comes after the write
+        sleep
+      ensure
+        sleep 0.001
+        puts "ensure"
+      end
+    RUBY
+    IO.popen([*RUBY, "-e", script, err: File::NULL], "r") do |child|
+      assert_equal "ready\n", child.gets
+      Process.kill("INT", child.pid)
+      assert_equal "ensure\n", child.read
+    end
+    assert_equal Signal.list["INT"], $?.termsig || $?.exitstatus - 128
+  end
+
+  # As the children of async-container: Thread#raise in a trap is masked by the loop, which must look for it.
+  def test_a_trap_that_raises_in_its_thread
+    work = {"while the loop waits" => "", "while a task runs" => "until $raised do end"}
+    work.each do |moment, busy|
+      script = <<~RUBY
+        require "heddle/async"
+        trap(:TERM) { Thread.current.raise(SignalException, "TERM"); $raised = true }
+        Thread.handle_interrupt(SignalException => :immediate) do
+          Async do |task|
+            task.async { IO.pipe.first.read(1) }
+            task.async { $stdout.syswrite("ready\n"); #{busy} }
+            sleep(30)
+          end
+        rescue SignalException => error
+          puts error.message
+        end
+      RUBY
+      IO.popen([*RUBY, "-e", script, err: File::NULL], "r") do |child|
+        assert_equal "ready\n", child.gets
+        wait_until(what: "the loop's wait") { File.read("/proc/#{child.pid}/stat")[/\) (.)/, 1] == "S" } if busy.empty?
+        Process.kill("TERM", child.pid)
+        ended = child.wait_readable(10) && child.read
+        Process.kill("KILL", child.pid) unless ended
+        assert_equal "SIGTERM\n", ended, moment
+      end
+    end
+  end
+
+  def test_forks
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        task.async(transient: true) { sleep }
+        sleep(0.001)
+        reader, writer = IO.pipe
+        pid = fork do
+          reader.close
+          Thread.new { writer.write(Sync { |inner| inner.async { sleep(0.001) && "child" }.wait }) }.join
+          writer.close
+          exit!(0)
+        end
+        writer.close
+        assert_equal "child", reader.read
+        assert_predicate Process.wait2(pid).last, :success?
+        assert_equal 1, task.async { sleep(0.001) && 1 }.wait
+      end
+    end
+  end
+
+  def test_a_fork_without_a_block_ends_with_its_task
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        status = nil
+        task.async do # nobody waits for it: the waiting fiber would be missing in the child
+          sleep(0.001)
+          pid = fork
+          exit(7) unless pid
+          status = Process.wait2(pid).last
+        end
+        sleep(0.001) until status
+        assert_equal 7, status.exitstatus
+      end
+    end
+  end
+
+  def test_subclasses_of_a_program
+    mine = Class.new(Async::Scheduler) { def initialize(name, **options) = (@name = name) && super(nil, **options) }
+    scheduler = mine.new("mine")
+    assert_instance_of mine, scheduler
+    refute_respond_to scheduler, :backend
+  ensure
+    scheduler&.close
+  end
+
+  # ---- the scheduler's own methods
+
+  def test_a_scheduler_by_hand
+    scheduler = Async::Scheduler.new
+    Fiber.set_scheduler(scheduler)
+    sleeping = scheduler.async { sleep }
+    assert_within(2) { assert scheduler.run_once(0.001) }
+    assert_within(2) { assert scheduler.run_once(0) }
+    assert_predicate sleeping, :running?
+    refute_predicate scheduler, :closed?
+    sleeping.stop
+    scheduler.run
+    refute scheduler.run_once(0)
+    events = []
+    Fiber.schedule { events << Async::Task.current?.class }
+    assert_equal [Async::Task], events
+  ensure
+    Fiber.set_scheduler(nil)
+    assert_predicate scheduler, :closed?
+    assert_raises(Async::Scheduler::ClosedError) { scheduler.run }
+    assert_raises(Async::Scheduler::ClosedError) { scheduler.async {} }
+  end
+
+  def test_a_task_that_becomes_transient_lets_the_loop_end
+    assert_within(5, remeasure: 0) do
+      Async do |task|
+        top = Async::Task.run(Fiber.scheduler) { sleep }
+        task.async { sleep(0.002) && top.transient = true }
+      end
+    end
+  end
+
+  def test_transfer_and_resume_with_a_value
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        got = nil
+        child = task.async { got = Fiber.scheduler.transfer }
+        Fiber.scheduler.resume(child.fiber, :value)
+        assert_equal :value, got
+        pushed = task.async { Fiber.scheduler.transfer }
+        Fiber.scheduler.push(pushed.fiber)
+        pushed.wait
+        plain = Fiber.new { sleep(0.001) && got = :plain }
+        Fiber.scheduler.resume(plain)
+        wait_until { got == :plain }
+      end
+    end
+  end
+
+  # ---- memory
+
+  def test_gc_stress
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        GC.stress = true
+        queue = Async::Queue.new
+        child = task.async { |inner| inner.with_timeout(10) { queue.dequeue } }
+        task.async { sleep(0) && queue << 1 }
+        assert_equal 1, child.wait
+        stopped = task.async { sleep }
+        stopped.stop
+      ensure
+        GC.stress = false
+      end
+    end
+  end
+
+  def test_nothing_is_left_of_a_hundred_thousand_tasks
+    HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        start = lambda do |count|
+          count.times { |i| task.async { sleep(0) if i % 10 == 0 } }
+          task.yield while Fiber.scheduler.tasks.size > 2
+        end
+        start.call(20_000)
+        GC.start
+        before = rss_kib
+        start.call(100_000)
+        GC.start
+        assert_operator ObjectSpace.each_object(Async::Task).count, :<, 1000
+        assert_operator ObjectSpace.each_object(Heddle::Task).count, :<, 1000
+        assert_operator rss_kib - before, :<, 90 << 10 # AddressSanitizer keeps freed memory for a while
+      end
+    end
+  end
+
+  def test_descriptors_are_closed
+    Sync {}
+    GC.start # closes what other tests left
+    before = descriptor_count
+    20.times { Sync { |task| task.async { sleep(0) }.wait } }
+    20.times { Heddle.run { Async { sleep(0) } } }
+    assert_operator descriptor_count, :<=, before
+  end
+end
