@@ -36,6 +36,33 @@ class IOWaitTimeoutsTest < Minitest::Test
     end
   end
 
+  # Timers end in one turn of the loop, and the fibers that they make ready run one after another.
+  def late_answer(waits)
+    with_pair do |reader, writer|
+      Heddle.run do
+        writes = Heddle.spawn do
+          sleep(0.02)
+          writer.write("x")
+        end
+        waiter = Heddle.spawn { waits.call(reader) }
+        busy_for(0.05)
+        [writes, waiter].map(&:value).last
+      end
+    end
+  end
+
+  def busy_for(seconds)
+    ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+    nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
+  end
+
+  def test_what_an_earlier_fiber_writes_at_the_time_s_end_is_found
+    assert_equal IO::READABLE, late_answer(->(reader) { Fiber.scheduler.io_wait(reader, IO::READABLE, 0.025) })
+    assert late_answer(->(reader) { reader.wait_readable(0.025) })
+    assert_equal [1, [], []], late_answer(->(reader) { IO.select([reader], nil, nil, 0.025) })
+      &.then { |readable, *rest| [readable.size, *rest] }
+  end
+
   def test_a_timeout_of_zero_reports_readiness_correctly
     with_pair do |reader, writer|
       Heddle.run do

@@ -247,12 +247,13 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
         park(&parking);
         if (parking.error) return -parking.error;
         if (parking.completed) return parking.revents;
-        if (parking.timed_out) return 0;
+        // Fibers that were ready earlier ran between the timer's end and now, and may have written.
+        if (parking.timed_out) return look(loop, descriptor, events);
         // Woken for an exception that a wait in a trap handler has raised. Waits again, because 0 would mean that the
         // time is over.
         if (deadline != DEADLINE_NEVER) {
             span = deadline - deadline_now();
-            if (span <= 0) return 0;
+            if (span <= 0) return look(loop, descriptor, events);
         }
     }
 }

@@ -1,6 +1,7 @@
 // Waits for several descriptors at once, and for notes of native threads.
 #include "loop/internals.h"
 
+#include "loop/poll_now.h"
 #include "os/fork.h"
 
 #include <errno.h>
@@ -57,6 +58,17 @@ static VALUE selection_end(VALUE argument)
     return Qnil;
 }
 
+// Returns how many are ready now, or -errno.
+static int look_at_all(struct loop *loop, struct pollfd *descriptors, size_t count)
+{
+    loop->statistics.system_calls++;
+    int ready = poll_slices(descriptors, (nfds_t)count, 0);
+    if (ready < 0) return errno == EINTR ? 0 : -errno;
+    for (size_t i = 0; i < count; i++)
+        descriptors[i].revents = descriptor_answer(descriptors[i].events, descriptors[i].revents);
+    return ready;
+}
+
 int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
                           void (*expect)(void *argument, uint64_t key), void *argument)
 {
@@ -74,7 +86,8 @@ int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t 
     int ready = 0;
     for (size_t i = 0; i < count; i++)
         ready += descriptors[i].revents != 0;
-    return ready;
+    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
+    return ready == 0 && selection.parking.timed_out ? look_at_all(loop, descriptors, count) : ready;
 }
 
 int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
