@@ -9,7 +9,7 @@ module Heddle
           about: "concurrent-ruby's executors: empty blocks, blocks that wait, memory, on threads and on tasks",
           kinds: {"threads" => :required, "heddle" => :required},
           default_models: %w[threads:5 threads:100 heddle:100 threads:1000 heddle:1000 heddle:10000],
-          peers: %w[concurrent-ruby]
+          peers: %w[threads]
 
         CASES = [
           Case.new(name: "empty blocks", unit: "a second", better: :higher,
