@@ -11,6 +11,9 @@ class TestMatrix
   FLOOR = "3.1"
   NEWER = %w[3.3 3.4 4.0].freeze
   BACKENDS = %w[uring epoll poll].freeze
+  # The oldest and the newest Ruby run on every backend. Those between have the C API of one or the other, and so run
+  # on one backend each.
+  BACKENDS_BETWEEN = {"3.3" => %w[uring], "3.4" => %w[epoll]}.freeze
   # `poll` is the minimum that every system has: tests of the loop itself run on it, and the hazards on newer Rubies.
   ON_POLL = %w[loop hazards].freeze
   ON_NEWER_POLL = %w[hazards].freeze
@@ -27,12 +30,18 @@ class TestMatrix
               |interrupted_pools|struck_(pool|database_pool|worker_threads|map))
     |deadlines/(helper_thread|timeout_shared_timers|timeout_stock|driver_fibers|lazy_loading|deadline_in_threads)
     )_test}x
+  # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
+  ON_ENDS = %r{/hazards/(floods|descriptor_owners|client_fuzz)_test}
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "processes", "offload", "jobs", "blocking_mode",
     "documents"].freeze
+  # Documents say the same to every Ruby. Commands run on the newest one if it is there; the benches, each with
+  # little work, on the Ruby that bin/heddle takes by itself.
+  ONLY_ON_FLOOR = %r{/documents/bench_commands}
+  ONLY_ON_NEWEST = %r{/documents/commands_test}
 
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
   # database tests for which the server's version matters.
@@ -42,13 +51,15 @@ class TestMatrix
 
   # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
-  # The portable build runs all tests; the build with assertions runs those of the loop.
+  # The portable build runs the tests of all that waits; the build with assertions runs those of the loop.
   ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream net_http]}.freeze
+  # In these, nothing waits in another way than on Linux: they are about objects, the lock and other libraries.
+  NOT_PORTABLE = %r{#{ON_ENDS}|/net_http/(use_|memory|computing_thread)}
 
   # Programs may have a newer Net::HTTP than their Ruby came with.
   NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
   NET_HTTP_FOLDER = "tmp/net-http"
-  ON_NEWEST_NET_HTTP = [FLOOR, NEWEST].freeze
+  ON_NEWEST_NET_HTTP = FLOOR # the farthest from its own
   # Not run with it: other libraries, since aws-sdk-core's own patch calls a method of Net::HTTP that newer versions
   # lack; and tests in which only our own C takes part.
   NOT_ON_NEWEST_NET_HTTP = %r{/(use_|memory|interruptions|computing_thread)}
@@ -151,8 +162,10 @@ class TestMatrix
     @rubies.empty? ? [FLOOR, *NEWER] : @rubies
   end
 
-  def backends
-    @backends.empty? ? BACKENDS : @backends
+  def backends_for(ruby)
+    return @backends if @backends.any?
+
+    everything? ? BACKENDS_BETWEEN.fetch(ruby, BACKENDS) : BACKENDS
   end
 
   # Sets up gems and native code for one Ruby. Returns false if that Ruby is not available.
@@ -195,8 +208,9 @@ class TestMatrix
   def cells(rubies)
     rubies.flat_map do |ruby|
       files = files_for(ruby)
+      files = files.grep_v(ONLY_ON_NEWEST) if ruby != NEWEST && rubies.include?(NEWEST) && @paths.empty?
       once, each = files.partition { |file| ONCE.include?(suite(file)) || SAME_ON_ALL_BACKENDS.match?(file) }
-      usable = each.empty? ? [] : backends.select { |backend| usable?(ruby, backend) }
+      usable = each.empty? ? [] : backends_for(ruby).select { |backend| usable?(ruby, backend) }
       [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
   end
@@ -235,14 +249,13 @@ class TestMatrix
 
   # Only where no option limits what runs.
   def net_http_cells(rubies)
-    rubies &= ON_NEWEST_NET_HTTP
-    return [] unless rubies.any? && everything?
+    return [] unless rubies.include?(ON_NEWEST_NET_HTTP) && everything?
     return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, *GEM_INSTALL, NET_HTTP_FOLDER,
       *NEWEST_NET_HTTP)
 
     libraries = NEWEST_NET_HTTP.map { |name| newest_library(NET_HTTP_FOLDER, name) }
     files = Dir["test/net_http/**/*_test.rb"].grep_v(NOT_ON_NEWEST_NET_HTTP).sort
-    rubies.map { |ruby| Cell.new(ruby, nil, files, nil, libraries) }
+    [Cell.new(ON_NEWEST_NET_HTTP, nil, files, nil, libraries)]
   end
 
   # Only where no option limits what runs.
@@ -277,6 +290,7 @@ class TestMatrix
 
     @builds.map do |build|
       files = files_for(FLOOR).select { |file| ON_BUILDS.fetch(build).include?(suite(file)) }
+      files = files.grep_v(NOT_PORTABLE) if build == "portable"
       Cell.new(FLOOR, BUILDS.fetch(build), files, build)
     end
   end
@@ -286,9 +300,9 @@ class TestMatrix
 
     all = Dir["test/**/*_test.rb"].sort
     return all unless NEWER.include?(ruby)
+    return all.select { |file| ON_NEWEST.include?(suite(file)) }.grep_v(ONLY_ON_FLOOR) if ruby == NEWEST
 
-    suites = (ruby == NEWEST) ? ON_NEWEST : ON_NEWER
-    all.select { |file| suites.include?(suite(file)) }
+    all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(ON_ENDS)
   end
 
   def named_files
