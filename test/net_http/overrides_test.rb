@@ -59,6 +59,24 @@ class NetHTTPOverridesTest < Minitest::Test
     @server.close
   end
 
+  # What the C code looks up is made anew then; the old table is garbage while a thread may still search it.
+  def test_a_method_that_changes_while_other_threads_make_requests
+    made = 0
+    ended = false
+    threads = Array.new(2) { Thread.new { (Net::HTTP::Get.new("/") && made += 1) until ended } }
+    60.times do
+      4.times { Net::HTTP::Get.define_singleton_method(:heddle_changes) { nil } }
+      GC.start
+      Array.new(30) { Array.new(20).to_h { |one| [one.object_id, one] } } # takes the memory that became free
+    end
+    ended = true
+    threads.each(&:join)
+    assert_operator made, :>, 100
+  ensure
+    ended = true
+    Net::HTTP::Get.singleton_class.remove_method(:heddle_changes)
+  end
+
   def test_a_request_that_keeps_the_case_of_names
     assert_includes head_of(CaseSensitive.new("/", "soapAction" => "x")), "\r\nsoapAction: x\r\n"
   end

@@ -88,7 +88,7 @@ static VALUE new_response(struct reader *reader, VALUE version, VALUE code, VALU
 {
     struct net_http_library *library = reader->io->library;
     VALUE klass = response_class(library, code);
-    if (NIL_P(rb_hash_lookup(library->known_responses, klass))) {
+    if (!net_http_library_knows_responses(library, klass)) {
         settle(reader);
         VALUE arguments[3] = {version, code, message};
         VALUE response = rb_class_new_instance(3, arguments, klass);

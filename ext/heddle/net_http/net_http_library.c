@@ -49,9 +49,23 @@ struct net_http_library *net_http_library_of_request(VALUE object)
     return library_by(CLASS_OF(object), offsetof(struct net_http_library, request));
 }
 
+// The hash is replaced whenever a method of the library changes, in any thread. The table of one without an owner must
+// not be freed in the middle of the search.
+static bool includes(VALUE known, VALUE klass)
+{
+    bool found = !NIL_P(rb_hash_lookup(known, klass));
+    RB_GC_GUARD(known);
+    return found;
+}
+
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request)
 {
-    return !NIL_P(rb_hash_lookup(library->known_requests, CLASS_OF(request)));
+    return includes(library->known_requests, CLASS_OF(request));
+}
+
+bool net_http_library_knows_responses(const struct net_http_library *library, VALUE klass)
+{
+    return includes(library->known_responses, klass);
 }
 
 // The positive Integer under that name; 0 for any other value, and without the constant.

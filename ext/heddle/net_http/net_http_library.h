@@ -64,6 +64,9 @@ struct net_http_library *net_http_library_of_shadow(VALUE klass);
 // Returns whether the request's class is as shipped: not a subclass or a singleton class, which may override methods.
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request);
 
+// The same of a class of responses.
+bool net_http_library_knows_responses(const struct net_http_library *library, VALUE klass);
+
 // Finds the most bytes of a line of a reply, or of all header fields: what the library reads, or HTTP_HEAD if it has no
 // limit. The program may have changed the constants on which this depends: call it for each reply. Returns false if
 // only stock can interpret their values.

@@ -44,14 +44,14 @@ module Heddle
       # sends such requests. Each class may have an `initialize`, which Ruby calls anyway.
       #
       # @return [Hash{Class => true}]
-      def known_requests = without_methods(requests, but: [:initialize])
+      def known_requests = known(without_methods(requests, but: [:initialize]))
 
       # The library reads chunks by read_line of the response's class.
       def known_responses
         shipped = @space::HTTPResponse.singleton_class
-        without_methods(responses).select do |klass, _|
+        known(without_methods(responses).select { |klass|
           !klass.respond_to?(:read_line) || klass.method(:read_line).owner.equal?(shipped)
-        end
+        })
       end
 
       private
@@ -76,14 +76,16 @@ module Heddle
         library.set(:inflates, request.decode_content)
       end
 
+      # Classes are found by their addresses, without a call of their `hash`.
+      def known(classes) = classes.to_h { |klass| [klass, true] }.compare_by_identity
+
       def without_methods(classes, but: [])
         common = classes.first.ancestors
-        without = classes.select do |klass|
+        classes.select do |klass|
           (klass.ancestors - common).all? do |mod|
             mod.instance_methods(false).empty? && (mod.private_instance_methods(false) - but).empty?
           end
         end
-        without.to_h { |klass| [klass, true] }
       end
 
       # Top-level constants of the program do not count.
