@@ -16,6 +16,20 @@ class NetHTTPOverridesTest < Minitest::Test
   CONNECTS = (Net::HTTP::VERSION == "0.2.0") ? "Socket" : "TCPSocket"
   AT_EXIT = "at_exit { print $called }"
 
+  # Lets another thread override a method when the first of two changes has been judged, and not been told yet.
+  module Meanwhile
+    class << self
+      attr_accessor :block
+    end
+
+    def groups
+      super.tap do
+        block, Meanwhile.block = Meanwhile.block, nil
+        block&.call
+      end
+    end
+  end
+
   # How programs keep the case of names.
   class CaseSensitive < Net::HTTP::Get
     def initialize_http_header(fields)
@@ -57,6 +71,26 @@ class NetHTTPOverridesTest < Minitest::Test
 
   def teardown
     @server.close
+  end
+
+  def test_a_change_while_another_is_judged
+    Heddle::NetHTTP.const_get(:Pristine).prepend(Meanwhile)
+    length = Net::HTTPHeader.instance_method(:content_length)
+    called = false
+    override = -> {
+      Net::HTTPHeader.define_method(:content_length) do
+        called = true
+        length.bind_call(self)
+      end
+    }
+    Meanwhile.block = -> { Thread.new(&override).join }
+    Net::HTTP::Get.define_singleton_method(:heddle_changes) { nil }
+    assert_nil Meanwhile.block
+    assert_equal "hello", Net::HTTP.get("127.0.0.1", "/", @server.port)
+    assert called
+  ensure
+    Net::HTTP::Get.singleton_class.remove_method(:heddle_changes)
+    Net::HTTPHeader.define_method(:content_length, length)
   end
 
   # What the C code looks up is made anew then; the old table is garbage while a thread may still search it.

@@ -141,12 +141,18 @@ module Heddle
 
       def in_c(subject) = Module.new { Library.public_send(:"define_#{subject}", self) }
 
-      # Tells the C code which groups of methods are as shipped, and which classes have no methods of their own.
+      # Tells the C code which groups of methods are as shipped, and which classes have no methods of their own. When
+      # another thread changes a method meanwhile, what was found here may be older than what that thread has told.
       def judge
         KeepAlive.forget_methods
-        flags = @pristine.groups.transform_keys { |group| :"#{group}_pristine" }
-        known = {known_requests: @description.known_requests, known_responses: @description.known_responses}
-        tell(flags.merge(known))
+        @change = Object.new
+        loop do
+          change = @change
+          flags = @pristine.groups.transform_keys { |group| :"#{group}_pristine" }
+          known = {known_requests: @description.known_requests, known_responses: @description.known_responses}
+          tell(flags.merge(known))
+          break if change.equal?(@change)
+        end
       rescue Exception # standard:disable Lint/RescueException
         # What has changed is not known now: the library does all work until the next change.
         tell(Pristine::METHODS.to_h { |group, _| [:"#{group}_pristine", false] })

@@ -24,11 +24,13 @@ module Heddle
           return METHODS.all? { |name| shipped?(http, name, library) } if Library.singular?(http)
           return judge(http.class, library) unless http.instance_of?(library)
 
-          @known.fetch(library) { @known[library] = judge(library, library) }
+          known = @known
+          known.fetch(library) { known[library] = judge(library, library) }
         end
 
         # A method of the library, or of a socket, has changed.
-        def forget = @known.clear
+        # What another thread is judging goes into the table that is given up.
+        def forget = @known = {}
 
         private
 
