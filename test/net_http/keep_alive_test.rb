@@ -291,6 +291,12 @@ class KeepAliveTest < Minitest::Test
     "a length and chunks" =>
       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "another coding" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "a reset that has a length" => ["HTTP/1.1 205 Reset\r\nContent-Length: 2\r\n\r\n", 0.03, "ok"],
+    "a reset that has chunks" => ["HTTP/1.1 205 Reset\r\nTransfer-Encoding: chunked\r\n\r\n", 0.03, "0\r\n\r\n"],
+    "a reset without a length" => "HTTP/1.1 205 Reset\r\n\r\n",
+    "a length on two lines" => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n \r\n\r\nok",
+    "a coding on two lines" =>
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked,\r\n chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "no content with a length" => "HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n",
     "a challenge of NTLM" => "HTTP/1.1 401 No\r\nContent-Length: 2\r\nWWW-Authenticate: NTLM\r\n\r\nok",
     "a challenge of Negotiate" =>
@@ -311,6 +317,8 @@ class KeepAliveTest < Minitest::Test
   SOUND = {
     "chunks" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "no body" => "HTTP/1.1 204 No\r\n\r\n",
+    "a reset with a length" => "HTTP/1.1 205 Reset\r\nContent-Length: 0\r\n\r\n",
+    "nothing new" => "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
     "HTTP/1.0 with keep-alive" => "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok",
     "an interim answer" => "HTTP/1.1 103 Early\r\n\r\n#{OK}",
     "an error" => "HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nok"
@@ -335,6 +343,62 @@ class KeepAliveTest < Minitest::Test
     ]
     requests.each { |make| start(server) { |http| http.request(make.call) } }
     assert_equal [1, 2, 3, 4, 5], server.connections
+  end
+
+  # Its server takes the next request for the rest of this one, or the rest of this one for the next.
+  def test_not_after_requests_that_are_shorter_or_longer_than_they_say
+    put = ->(stream, **fields) { Net::HTTP::Put.new("/", fields).tap { |request| request.body_stream = stream } }
+    requests = [
+      -> { put.call(StringIO.new("abc"), "Content-Length": "4") },
+      -> { put.call(StringIO.new("abc"), "Content-Length": "2") },
+      -> { put.call(StringIO.new("abc").tap { |stream| stream.pos = 1 }, "Content-Length": "3") },
+      -> { put.call(Sized.new("abc", 4), "Content-Length": "3") },
+      -> { put.call(Sized.new("abc", nil), "Content-Length": "3") },
+      -> { put.call(pipe_with("abc"), "Content-Length": "3") },
+      -> { put.call(StringIO.new("abc"), "Content-Length": "3", "Transfer-Encoding": "chunked") },
+      -> { Net::HTTP::Get.new("/", "Content-Length" => "2") },
+      -> { Net::HTTP::Get.new("/", "Transfer-Encoding" => "chunked") }
+    ]
+    numbers = answering_heads do |server|
+      requests.each { |make| start(server) { |http| http.request(make.call) } }
+    end
+    assert_equal [*1..requests.size], numbers.uniq # to this server the end of chunks is one of a head
+    twice = Sized.new("abc", 3)
+    assert_equal [1, 1], answering_heads { |server|
+      2.times { start(server) { |http| http.request(put.call(twice, "Content-Length": "3")) } }
+      assert_equal 0, Heddle::NetHTTP.stats[:idle], "the second time it is at its end"
+    }
+  end
+
+  def test_after_requests_whose_bodies_are_whole
+    server = serve
+    put = ->(stream, **fields) { Net::HTTP::Put.new("/", fields).tap { |request| request.body_stream = stream } }
+    Tempfile.create("body") do |file|
+      file.write("x" * 100_000)
+      file.rewind
+      requests = [
+        put.call(StringIO.new("abc"), "Content-Length": "3"),
+        put.call(StringIO.new("abc").tap { |stream| stream.pos = 1 }, "Content-Length": "2"),
+        put.call(file, "Content-Length": "100000"),
+        put.call(Sized.new("abc", 3), "Content-Length": "3"),
+        put.call(StringIO.new("abc"), "Transfer-Encoding": "chunked"),
+        Net::HTTP::Post.new("/").tap { |post| post.set_form({"a" => "b"}, "multipart/form-data") },
+        Net::HTTP::Post.new("/").tap { |post| post.set_form_data("a" => "b") },
+        Net::HTTP::Get.new("/", "Content-Length" => "0")
+      ]
+      requests.each { |request| start(server) { |http| http.request(request) } }
+      assert_equal [1] * requests.size, server.connections
+      assert_equal ["abc", "bc", "x" * 100_000, "abc", "abc"], server.requests.first(5).map(&:body)
+    end
+  end
+
+  # Requests of the program's own kinds, which read no body where there is one, or one where there is none.
+  def test_not_after_an_answer_that_is_read_otherwise_than_sent
+    server = serve { |request| (request.verb == "HEAD") ? OK : [OK.byteslice(0...-2), 0.03, "ok"] }
+    [["GET", false], ["HEAD", true]].each do |verb, reads|
+      start(server) { |http| http.request(Net::HTTPGenericRequest.new(verb, false, reads, "/")) }
+      assert_equal 0, Heddle::NetHTTP.stats[:idle], verb
+    end
   end
 
   def test_authentication_of_the_connection_counts_until_its_end
@@ -429,6 +493,52 @@ class KeepAliveTest < Minitest::Test
     get(server)
     assert_equal "ok", start(server) { |http| (http.max_retries = 0) && http.get("/again").body }
     assert_equal [1, 1, 2], server.connections
+  end
+
+  # They belong to an earlier session.
+  def test_bytes_that_come_after_a_session_has_begun
+    %w[GET POST].each do |verb|
+      server = serve { |request| (request.path == "/") ? [OK, 0.05, OK] : OK.sub("ok", "me") }
+      get(server)
+      start(server) do |http|
+        http.instance_variable_get(:@socket).io.wait_readable(1)
+        assert_equal "me", http.send_request(verb, "/mine").body
+      end
+      assert_equal [1, 2], server.connections
+      assert_equal ["/", "/mine"], server.requests.map(&:path)
+    end
+    assert_counted opened: 4, reused: 2, stale: 2
+  end
+
+  # Then the library connects again, and has the retries of a new session: not one more.
+  def test_retries_if_the_server_closes_before_the_first_request
+    [0, 1, 2].each do |retries|
+      server = serve { |request| OK if request.path == "/" }
+      get(server)
+      start(server) do |http|
+        http.max_retries = retries
+        server.drop
+        assert_raises(EOFError) { http.get("/never") }
+        assert_equal retries, http.max_retries
+      end
+      assert_equal [1, *2..retries + 2], server.connections
+    end
+  end
+
+  # Stock Net::HTTP repeats a request after any Timeout::Error.
+  def test_not_again_after_a_deadline
+    limits = [->(&block) { Heddle.deadline(0.05, &block) }, ->(&block) { Timeout.timeout(0.05, &block) }]
+    server = serve { |request| (request.path == "/") ? OK : [0.2, OK] }
+    [false, true].product(limits) do |kept, limit|
+      Heddle::NetHTTP.keep_alive(kept)
+      [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].each do |place|
+        get(server)
+        count = server.requests.size
+        assert_raises(Timeout::Error) { place.call { limit.call { start(server) { |http| http.get("/late") } } } }
+        get(server)
+        assert_equal count + 2, server.requests.size
+      end
+    end
   end
 
   # All retries of a new connection are left.
@@ -637,7 +747,43 @@ class KeepAliveTest < Minitest::Test
     assert_equal ["ok\n", [1, 2, 1]], [answers, server.connections] if RUBY_VERSION >= "4.0"
   end
 
+  # A stream that knows how long it is, right or wrong, but not where it is.
+  class Sized
+    attr_reader :size
+
+    def initialize(text, size)
+      @stream = StringIO.new(text)
+      @size = size
+    end
+
+    def read(...) = @stream.read(...)
+  end
+
   private
+
+  def pipe_with(text)
+    reader, writer = IO.pipe
+    writer.write(text)
+    writer.close
+    reader
+  end
+
+  # The numbers of the connections on which requests came to a server that answers each head at once.
+  def answering_heads
+    numbers = []
+    count = 0
+    answer = lambda do |connection|
+      number = (count += 1)
+      while connection.gets("\r\n\r\n").to_s.end_with?("\r\n\r\n")
+        numbers << number
+        connection.write(OK)
+      end
+    rescue SystemCallError
+      nil
+    end
+    with_server(answer) { |port| yield Struct.new(:port).new(port) }
+    numbers
+  end
 
   def serve(**options, &answer) = KeepingServer.new(**options, &answer).tap { |server| @servers << server }
 

@@ -114,6 +114,19 @@ class KeepAliveTLSTest < Minitest::Test
     server&.close
   end
 
+  # The beginning of what is left over has come, and waits inside of OpenSSL.
+  def test_not_after_a_part_of_a_record
+    held = false
+    server = KeepingServer.new(context: context) { (held = true) && [OK, "left over" * 100] }
+    with_server(->(client) { relay(client, server.port) { held } }) do |port|
+      configure(Net::HTTP.new("localhost", port, nil)).tap { |http| http.ipaddr = "127.0.0.1" }
+        .start { |http| http.get("/") }
+    end
+    assert_equal [1, 0], [server.requests.size, Heddle::NetHTTP.stats[:idle]]
+  ensure
+    server&.close
+  end
+
   # The server says close_notify, or nothing.
   def test_a_server_that_closes
     [:close, :reset].each do |way|
@@ -223,6 +236,26 @@ class KeepAliveTLSTest < Minitest::Test
 
   def context
     Certificates.context.tap { |context| context.session_cache_mode = OpenSSL::SSL::SSLContext::SESSION_CACHE_SERVER }
+  end
+
+  # Copies bytes between a client and a server. Once the block says so, the last ten bytes for the client do not come.
+  def relay(client, port)
+    server = TCPSocket.new("127.0.0.1", port)
+    up = Thread.new { IO.copy_stream(client, server) }
+    up.report_on_exception = false
+    answer = +""
+    loop do
+      if server.wait_readable(0.05)
+        answer << server.readpartial(9999)
+      elsif yield && answer.size > 500
+        client.write(answer.byteslice(0...-10))
+        break wait_until { !up.alive? }
+      end
+      client.write(answer.slice!(0..)) unless yield
+    end
+  ensure
+    up&.kill
+    server&.close
   end
 
   def configure(http, **settings)

@@ -58,6 +58,9 @@ class UseKeepAliveTest < Minitest::Test
     library "rest-client", "rest-client"
     3.times { assert_equal "ok", RestClient.get(url).body }
     assert_equal 2, reused
+    2.times { assert_equal "ok", RestClient.post(url, {"a" => "b"}).body } # a stream of its own kind
+    2.times { File.open(__FILE__) { |file| RestClient.post(url, {"file" => file}) } }
+    assert_equal 6, reused
   end
 
   def test_httparty

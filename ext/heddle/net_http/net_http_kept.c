@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 // Without @, which hides them: `instance_variables`, `inspect` and Marshal do not show them.
-static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes;
+static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
 static ID iv_awaiting, iv_retries; // of a KeepAlive::Connection
 static ID iv_max_retries, iv_rbuf, iv_rbuf_offset;
 
@@ -49,6 +49,7 @@ VARIABLE(choice)     // of a Net::HTTP: its keep_alive, or nil
 VARIABLE(implied)    // of a request: the value of its field Connection that the library itself set
 VARIABLE(foreign)    // of a Net::HTTP: true once a program has begun a request by itself
 VARIABLE(changes)    // of an OpenSSL::X509::Store: how often it was changed
+VARIABLE(sent)       // of a stream: true once it was the body of a request
 
 void net_http_kept_answered(VALUE socket)
 {
@@ -122,6 +123,7 @@ void net_http_kept_init(VALUE library_class)
     DEFINE(implied)
     DEFINE(foreign)
     DEFINE(changes)
+    DEFINE(sent)
     iv_awaiting = rb_intern("@awaiting");
     iv_retries = rb_intern("@retries");
     iv_max_retries = rb_intern("@max_retries");

@@ -11,10 +11,14 @@ module Heddle
       # Copied to the class. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         def connect
-          if Library.keeps?(self) && (key = KeepAlive.key(self))
-            return if KeepAlive.take(self, key)
+          Library.check_deadline if @socket # the library repeats a request
+          if Library.keeps?(self)
+            KeepAlive.lost(@socket) if @socket
+            if (key = KeepAlive.key(self))
+              return if KeepAlive.take(self, key)
 
-            session = KeepAlive.offer_session(self, key)
+              session = KeepAlive.offer_session(self, key)
+            end
           end
           http = Library.http_of(self)
           klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open] if http

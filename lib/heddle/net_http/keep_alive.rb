@@ -140,6 +140,15 @@ module Heddle
 
         def found_stale = count(:stale)
 
+        # A session connects again. If it has had no answer on the kept connection that it began with, a new session
+        # would have begun with the new one: from here on it has the retries of such a session.
+        def lost(socket)
+          return unless Library.connection(socket)&.awaiting
+
+          found_stale
+          Library.answered(socket)
+        end
+
         # A method of the library or of a socket has changed.
         def forget_methods = @plainness.forget
 

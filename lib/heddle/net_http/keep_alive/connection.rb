@@ -5,6 +5,10 @@ module Heddle
     module KeepAlive
       # A connection that may outlive its session. Belongs to one session, or to the {Store}; never to both.
       class Connection
+        # The most bytes that may have come between two requests: several session tickets.
+        LOOK = 1 << 16
+        private_constant :LOOK
+
         # @return [Key]
         attr_reader :key
 
@@ -128,8 +132,19 @@ module Heddle
 
         private
 
-        # Bytes that have come may be a session ticket, which belongs to no answer.
-        def quiet_tls? = @io.read_nonblock(1, exception: false) == :wait_readable
+        # Bytes that have come may be a session ticket, which belongs to no answer. Of other records OpenSSL would keep
+        # a part, and not tell.
+        def quiet_tls? = whole_records? && @io.read_nonblock(1, exception: false) == :wait_readable
+
+        # Each record begins with a byte for its kind, two for the version, and two for the length of the rest.
+        def whole_records?
+          bytes = @io.to_io.recv_nonblock(LOOK, Socket::MSG_PEEK, exception: false)
+          return false unless bytes.is_a?(String)
+
+          at = 0
+          at += 5 + bytes.unpack1("n", offset: at + 3) while at + 5 <= bytes.bytesize
+          at == bytes.bytesize
+        end
       end
       private_constant :Connection
     end

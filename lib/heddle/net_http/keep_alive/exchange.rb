@@ -26,6 +26,9 @@ module Heddle
         # @return [Net::HTTPResponse]
         def run(connection, buffered)
           connection.busy
+          note_stream
+          # What has come since the session began belongs to an earlier one: the library connects again.
+          connection.close if connection.awaiting && !connection.quiet?
           implied = drop_implied_close
           response = connection.awaiting ? run_first(connection, buffered) { yield } : yield
           finish(response)
@@ -87,14 +90,51 @@ module Heddle
         def repeatable?
           return false if @request.instance_variable_get(:@body_data)
 
-          stream = @request.body_stream or return true
-          @position = stream.pos if stream.respond_to?(:pos) && stream.respond_to?(:seek)
-          !@position.nil?
-        rescue SystemCallError, IOError
-          false
+          stream = @request.body_stream
+          stream.nil? || (!@position.nil? && stream.respond_to?(:seek))
         end
 
         def rewind = @position && @request.body_stream.seek(@position)
+
+        # Notes how many bytes the stream has for the body, or where it begins. The library copies whatever a stream
+        # yields.
+        def note_stream
+          stream = @request.body_stream or return
+          @position = stream.pos if stream.respond_to?(:pos)
+        rescue
+          nil # a pipe, say
+        ensure
+          @size = size_unread(stream) if stream && !@position
+        end
+
+        # Of a stream that knows its size alone, only the first body is certain to be whole.
+        def size_unread(stream)
+          return if stream.frozen? || Library.sent(stream)
+
+          Library.set_sent(stream, true)
+          %i[size length].each { |name| return stream.public_send(name) if stream.respond_to?(name) }
+          nil
+        rescue
+          nil
+        end
+
+        # Whether the server has all that the request's fields announce, and nothing more. Otherwise it takes the next
+        # request for the rest of this one.
+        def sent_whole?
+          return true if @request.body || @request.instance_variable_get(:@body_data)
+
+          coding, length = @sent["transfer-encoding"], @sent["content-length"]
+          stream = @request.body_stream or return !coding && (!length || length == ["0"])
+          return !length && coding.size == 1 && coding[0].casecmp?("chunked") if coding
+
+          length&.size == 1 && length[0] == sent_of(stream).to_s
+        end
+
+        def sent_of(stream)
+          @position ? stream.pos - @position : @size
+        rescue
+          nil # closed, say
+        end
 
         # The library may have connected again meanwhile.
         def finish(response)
@@ -105,7 +145,7 @@ module Heddle
           received = fields(response)
           connection.bind if bound?(received)
           seconds = received.key?("keep-alive") ? seconds_left(received) : KeepAlive.idle
-          return unless seconds && plain? && exact?(response, received)
+          return unless seconds && plain? && exact?(response, received) && sent_whole?
 
           connection.rest(ended, seconds)
         end
@@ -125,8 +165,10 @@ module Heddle
         # Whether the answer's end is beyond doubt: of two lengths the server may mean the other one (RFC 9112, 6.3).
         def exact?(response, received)
           coding, length = received["transfer-encoding"], received["content-length"]
-          return true if @request.method == "HEAD" || response.code == "304"
-          return !coding && (!length || length == ["0"]) if response.code == "204"
+          head, reads = @request.method == "HEAD", @request.response_body_permitted?
+          return head && !reads if head || !reads # a request of the program's own kind may read too much or too little
+          return true if response.code == "304"
+          return !coding && (length ? length == ["0"] : response.code == "204") unless response.class.body_permitted?
           return length&.size == 1 && length[0].match?(/\A\d+\z/) unless coding
 
           !length && coding.size == 1 && coding[0].casecmp?("chunked") && response.http_version != "1.0"
