@@ -8,6 +8,10 @@ module Heddle
       # Nothing inside the lock waits or runs a program's code. A Thread#raise may strike anywhere: a connection is
       # taken out of the list of its host first, so that whichever step is the last, no two sessions get it.
       class Store
+        # Seconds between two looks at all connections, at least.
+        PAUSE = 0.1
+        private_constant :PAUSE
+
         # @return [Integer] connections closed because of a limit, or because they were idle for too long
         attr_reader :evicted
 
@@ -97,11 +101,12 @@ module Heddle
           @evicted += 1
         end
 
-        # A thread closes connections whose time is over, so that a program that has become quiet holds none. The thread
-        # ends with the last connection.
+        # A thread closes connections whose time is over, so that a program that has become quiet holds none. It ends
+        # when it finds none, but not as soon as the last one is taken: most callers give it back at once.
         def sweep_by(time)
           if @sweeper&.alive?
             @waking.signal if time < @sweeps_at
+            @sweeps_at = [time, @sweeps_at].min
           else
             @sweeps_at = time
             @sweeper = Thread.new { sweep }
@@ -112,19 +117,20 @@ module Heddle
           nil # no thread can be made now: limits still hold
         end
 
+        # Each round looks at all connections, so there are at least some milliseconds between two rounds.
         def sweep
           loop do
             gone = @lock.synchronize do
-              if @all.empty?
-                @sweeper = nil
-                return
-              end
-              @sweeps_at = @all.each_key.map(&:expires_at).min
-              @waking.wait(@lock, [@sweeps_at - Clock.now, 0.001].max)
+              @waking.wait(@lock, [@sweeps_at - Clock.now, PAUSE].max)
               now = Clock.now
-              @all.keys.select { |connection| connection.expires_at <= now }.each { |connection| remove(connection) }
+              expired = @all.keys.select { |connection| connection.expires_at <= now }
+              expired.each { |connection| remove(connection) }
+              @sweeps_at = @all.each_key.map(&:expires_at).min
+              @sweeper = nil unless @sweeps_at
+              expired
             end
             gone.each(&:close)
+            return unless @sweeper.equal?(Thread.current)
           end
         end
       end
