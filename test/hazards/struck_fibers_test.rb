@@ -186,6 +186,38 @@ class StruckFibersTest < Minitest::Test
     an_enumerator: ->(work) { Enumerator.new { |yielder| yielder << work.call }.next }
   }.freeze
 
+  WAITS.except(:task).each do |name, wait| # whose task would sleep on
+    define_method("test_an_exception_keeps_its_cause_at_#{name}") do
+      LOCKED.lock
+      cause = RuntimeError.new("the cause")
+      error = nil
+      Heddle.run do
+        fiber = nil
+        task = Heddle.spawn do
+          fiber = Fiber.current
+          wait.call
+        rescue IOError => error
+          nil
+        end
+        fiber.raise(IOError, "struck", cause: cause)
+        assert task.wait(5)
+      end
+      assert_same cause, error.cause
+    ensure
+      LOCKED.unlock
+    end
+  end
+
+  def test_an_exception_keeps_its_cause_in_a_fiber_that_has_yielded
+    cause = RuntimeError.new("the cause")
+    Heddle.run do
+      fiber = Fiber.new { Fiber.yield }
+      fiber.resume
+      error = assert_raises(IOError) { fiber.raise(IOError, "struck", cause: cause) }
+      assert_same cause, error.cause
+    end
+  end
+
   STRIKERS.each do |name, striker|
     define_method("test_raise_from_#{name}") do
       blow = ->(fiber) { striker.call(-> { fiber.raise(Interrupt, "struck") || :back }) }

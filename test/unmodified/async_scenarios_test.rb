@@ -97,6 +97,21 @@ class AsyncScenariosTest < Minitest::Test
     log << itself.status
   end
 
+  scenario "the cause of a stop" do |log, task|
+    next log << :unknown unless Async::Task.instance_method(:stop).parameters.include?(%i[key cause])
+
+    [-> { sleep }, -> { task.yield }, -> { Thread::Queue.new.pop }, -> { IO.pipe.first.read(1) }].each do |wait|
+      child = task.async do
+        wait.call
+      rescue Async::Stop => stop
+        log << stop.cause&.message
+        raise
+      end
+      child.stop(cause: RuntimeError.new("the cause"))
+      log << child.status
+    end
+  end
+
   scenario "stop waits in ensure" do |log, task|
     child = task.async do
       sleep

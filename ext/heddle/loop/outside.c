@@ -72,27 +72,14 @@ bool loop_resume(struct loop *loop, VALUE fiber, VALUE value)
 
 // ---- raising
 
-struct raising {
-    VALUE fiber;
-    VALUE exception;
-};
-
-static void enter_raising(struct loop *loop, void *argument)
-{
-    struct raising *raising = argument;
-    VALUE fiber = raising->fiber;
-    loop->statistics.switches++;
-    rb_fiber_raise(fiber, 1, &raising->exception);
-    RB_GC_GUARD(fiber); // see switch_to
-}
-
 static bool waits_for_mutex(const struct loop_wait *wait)
 {
     return wait->kind == WAIT_BLOCK && is_mutex(wait->blocker);
 }
 
-// Only the fiber itself can tell whether it relocks the Mutex.
-static void raise_at_mutex(struct loop *loop, struct loop_wait *wait, VALUE exception, bool last)
+// The fiber raises the exception itself: only it can tell whether it relocks a Mutex, and since Ruby 4.0 rb_fiber_raise
+// replaces the exception's cause by the caller's $!.
+static void raise_at_once(struct loop *loop, struct loop_wait *wait, VALUE exception, bool last)
 {
     wait->exception = exception;
     wait->at_once = true;
@@ -107,12 +94,7 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last)
     // to.
     if (wait->kind == WAIT_IDLE)
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can be raised in it");
-    if (waits_for_mutex(wait)) {
-        raise_at_mutex(loop, wait, exception, last);
-        return true;
-    }
-    struct raising raising = {.fiber = wait->fiber, .exception = exception};
-    step_aside(loop, enter_raising, &raising, last);
+    raise_at_once(loop, wait, exception, last);
     return true;
 }
 
@@ -120,7 +102,7 @@ bool loop_kill(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || !waits_for_mutex(wait)) return false;
-    raise_at_mutex(loop, wait, LOOP_KILL, false);
+    raise_at_once(loop, wait, LOOP_KILL, false);
     return true;
 }
 

@@ -11,10 +11,17 @@ module Heddle
         return super unless scheduler.is_a?(Loop)
 
         exception = Compat.exception_of(*arguments, **options)
-        scheduler.raise_in(self, exception) ? nil : super(exception)
+        scheduler.raise_in(self, exception) ? nil : super(exception, **Compat.cause_of(exception))
       end
 
       Fiber.prepend(self)
+    end
+
+    # Since Ruby 4.0, Fiber#raise replaces an exception's cause, unless it is named.
+    if RUBY_VERSION >= "4.0"
+      def self.cause_of(exception) = {cause: exception.cause}
+    else
+      def self.cause_of(_exception) = {}
     end
 
     # The exception that Kernel#raise would raise for these arguments.
