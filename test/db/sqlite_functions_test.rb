@@ -216,6 +216,51 @@ class SQLiteFunctionsTest < Minitest::Test
     end
   end
 
+  # A copy that began again with each of their commits would never come to its end.
+  def test_a_backup_while_others_write
+    Heddle.run do
+      with_db do |db|
+        db.query("create table t (n integer primary key, b blob)")
+        db.exec("insert into t (b) with recursive c (n) as (select 1 union all select n + 1 from c limit 300) " \
+          "select randomblob(3000) from c")
+        copy = File.join(@folder, "copy.db")
+        with_db do |writer|
+          numbers = []
+          Heddle.deadline(20) do
+            db.backup(copy, pages: 1) do |done, _|
+              numbers << done
+              writer.exec("insert into t (b) values (randomblob(10))")
+            end
+          end
+          assert_equal numbers.sort, numbers
+          with_db(copy) { |copied| assert_equal ["ok", 300], backup_of(copied) }
+          assert_equal 300 + numbers.size, writer.query_value("select count(*) from t")
+          assert_equal 0, writer.query_row("pragma wal_checkpoint(truncate)").first # the copy holds nothing up any more
+        end
+      end
+    end
+  end
+
+  def test_a_backup_of_a_locked_database_and_in_a_transaction
+    with_db do |db|
+      db.query("pragma journal_mode = delete; create table t (n int)")
+      copy = File.join(@folder, "copy.db")
+      assert_within(3) do
+        assert_raises(DB::TransactionError) { db.transaction { db.backup(copy) } }
+      end
+      refute_predicate db, :in_transaction?
+      db.transaction(read_only: true) { db.backup(copy) }
+      other = DB.connect("sqlite://#{@path}", transaction: :exclusive, journal_mode: :delete)
+      other.start_transaction
+      db.query("pragma busy_timeout = 50")
+      error = assert_raises(DB::LockTimeout) { db.backup(copy) }
+      assert_match(/#{Regexp.escape(@path)}: held by a transaction of this process/, error.message)
+      other.close
+      db.backup(copy)
+      with_db(copy) { |copied| assert_equal ["ok", 0], backup_of(copied) }
+    end
+  end
+
   def test_a_backup_of_a_database_in_memory
     memory = DB.connect("sqlite::memory:")
     memory.query("create table t (n int); insert into t values (7)")

@@ -108,6 +108,106 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
+  # The system names processes, and no connections within one.
+  def test_the_error_names_another_connection_of_this_process
+    skip "the system has no /proc/locks" unless File.readable?("/proc/locks")
+    with_db(transaction: :deferred) do |holder|
+      holder.start_transaction
+      holder.exec("insert into t values (1)")
+      with_db(busy_timeout: 0.05) do |db|
+        error = assert_raises(Heddle::DB::LockTimeout) { db.exec("insert into t values (1)") }
+        assert_match(/held by another connection of this process/, error.message)
+      end
+    end
+  end
+
+  # Without a write-ahead log a commit waits for readers.
+  def test_the_error_names_a_process_that_reads
+    skip "the system has no /proc/locks" unless File.readable?("/proc/locks")
+    with_db(journal_mode: :delete, busy_timeout: 0.2) do |db|
+      db.exec("insert into t values (1), (2)")
+      in_another_process("rows = db.each_row('select n from t', fetch: 1)\nrows.next\nputs 'reads'\n$stdin.read",
+        journal_mode: :delete) do |pid|
+        error = assert_raises(Heddle::DB::LockTimeout) { db.exec("insert into t values (1)") }
+        assert_match(/held by process #{pid} \(ruby.*\), which reads/, error.message)
+      end
+    end
+  end
+
+  # Errors would name a transaction that has long ended.
+  def test_a_close_while_the_transaction_is_noted
+    [-> {}, -> { raise "struck" }].each do |strike|
+      with_db do |db|
+        line = line_of(db)
+        line.define_singleton_method(:writer=) do |writer|
+          db.driver.close if writer
+          super(writer)
+          strike.call if writer
+        end
+        assert_raises(RuntimeError, IOError) { db.transaction { db.query("select 1") } }
+        assert_nil line.writer
+      ensure
+        line&.singleton_class&.remove_method(:writer=)
+      end
+    end
+  end
+
+  # They are no locks of others, and to run them again does not help.
+  def test_what_a_connection_refuses_for_its_own_rows
+    with_db do |db|
+      db.exec("insert into t values (1), (2)")
+      db.create_function("same") { |n| n }
+      rows = db.each_row("select same(n) from t", fetch: 1)
+      rows.next
+      [-> { db.query("drop table t") }, -> { db.create_function("same") { |n| n } }].each do |refused|
+        error = assert_raises(Heddle::DB::ServerError, &refused)
+        assert_equal [Heddle::DB::ServerError, "55006", false], [error.class, error.sql_state, error.retryable?]
+        refute_match(/held by/, error.message)
+        assert_match(/rows of this connection/, error.explanation)
+      end
+      assert_equal [[2]], [rows.next]
+      assert_raises(StopIteration) { rows.next }
+      db.create_function("same") { |n| n }
+    end
+  end
+
+  # Rows that are being fetched are of one moment.
+  def test_a_write_behind_rows_that_are_no_longer_so
+    with_db do |db|
+      db.exec("insert into t values (1), (2)")
+      rows = db.each_row("select n from t", fetch: 1)
+      rows.next
+      with_db { |other| other.exec("insert into t values (3)") }
+      error = assert_raises(Heddle::DB::SerializationFailure) { db.exec("insert into t values (4)") }
+      assert_match(/has written since.*rows that are still being fetched/, error.explanation)
+      assert_raises(StopIteration) { 2.times { rows.next } }
+      assert_equal 1, db.exec("insert into t values (4)")
+    end
+  end
+
+  # Not only the run of a statement waits. Whoever stayed in the line would hold up all others for their whole time.
+  def test_whatever_waited_has_left_the_line
+    copy = "#{@folder}/copy.db"
+    ways = {
+      prepare: ->(db) { db.prepare("select * from t") },
+      rows: ->(db) { db.each_row("select * from t", fetch: 1).next },
+      texts: ->(db) { db.query("select 1; select * from t") },
+      transaction: ->(db) { db.transaction { db.query("select * from t") } },
+      pipeline: ->(db) { db.pipeline { |p| p.query("select * from t") }.value },
+      backup: ->(db) { db.backup(copy) { assert_empty line_of(db).waiting } }
+    }
+    ways.each do |name, way|
+      [1, 20].each do |seconds|
+        with_db(journal_mode: :delete, transaction: :exclusive, busy_timeout: 20) do |holder|
+          with_db(journal_mode: :delete, busy_timeout: seconds * 0.1) do |db|
+            holder.exec("insert into t values (1)")
+            assert_leaves_the_line(name, holder, db, way, struck: seconds == 20)
+          end
+        end
+      end
+    end
+  end
+
   # Programs open many files, one after another.
   def test_a_closed_database_leaves_no_line_behind
     with_db do |db|
@@ -201,10 +301,36 @@ class SQLiteLocksTest < Minitest::Test
     db&.close
   end
 
+  def line_of(db) = db.driver.instance_variable_get(:@line)
+
+  # The operation waits for the lock in a thread, until its time is over or an exception strikes it; then it has it.
+  def assert_leaves_the_line(name, holder, db, operation, struck:)
+    line = line_of(db)
+    db.start_transaction
+    db.query("create table given_up (n int)")
+    db.rollback # to prepare a statement, the schema is read again
+    holder.start_transaction
+    waiter = Thread.new { operation.call(db) }
+    waiter.report_on_exception = false
+    if struck
+      wait_until(what: "the wait for the lock: #{name}") { !line.waiting.empty? && waiter.stop? }
+      waiter.raise("struck")
+    end
+    assert_raises(RuntimeError, Heddle::DB::LockTimeout, name) { waiter.value }
+    assert_empty line.waiting, name
+    waiter = Thread.new { operation.call(db) }
+    wait_until(what: "the wait for the lock: #{name}") { !line.waiting.empty? && waiter.stop? }
+    holder.rollback
+    waiter.value
+    assert_empty line.waiting, name
+  ensure
+    waiter&.kill
+  end
+
   # Runs Ruby code with `db` in a process of its own, until the block ends; the code's first line must have come.
-  def in_another_process(code)
+  def in_another_process(code, **options)
     program = "require 'heddle/db'; $stdout.sync = true\n" \
-      "db = Heddle::DB.connect(#{"sqlite://#{@path}".inspect})\n#{code}"
+      "db = Heddle::DB.connect(#{"sqlite://#{@path}".inspect}, **#{options.inspect})\n#{code}"
     IO.popen([RbConfig.ruby, "-I#{File.expand_path("../../lib", __dir__)}", "-e", program], "r+") do |io|
       assert io.wait_readable(20) && io.gets, "the other process did not begin"
       yield io.pid

@@ -31,6 +31,7 @@ enum { SQLITE_PREPARE_PERSISTENT = 1 };
 enum { SQLITE_STMTSTATUS_REPREPARE = 5 };
 enum { SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION = 1005, SQLITE_DBCONFIG_DQS_DML = 1013, SQLITE_DBCONFIG_DQS_DDL = 1014 };
 enum { SQLITE_LIMIT_LENGTH = 0 };
+enum { SQLITE_TXN_WRITE = 2 };
 enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
 
 // The library copies the bytes before it returns.
@@ -108,6 +109,7 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
     _(201, void, result_blob64, (sqlite3_context *, const void *, uint64_t, sqlite_destructor))                  \
     _(202, void, result_text64, (sqlite3_context *, const char *, uint64_t, sqlite_destructor, unsigned char))   \
     _(217, int, prepare_v3, (sqlite3 *, const char *, int, unsigned, sqlite3_stmt **, const char **))            \
+    _(252, int, txn_state, (sqlite3 *, const char *))                                                            \
     _(256, int, error_offset, (sqlite3 *))
 
 // The version with the last function of the list: 3.38.0.

@@ -372,6 +372,14 @@ static VALUE link_forked_p(VALUE self)
     return core && core->born != fork_count() ? Qtrue : Qfalse;
 }
 
+/* call-seq: link.writing? -> true or false: whether it has the lock for writing */
+static VALUE link_writing_p(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return core && sqlite_core_alive(core) && sqlite_api.txn_state(core->db, "main") == SQLITE_TXN_WRITE ? Qtrue
+                                                                                                         : Qfalse;
+}
+
 /* call-seq: link.read_only? -> true or false */
 static VALUE link_read_only_p(VALUE self)
 {
@@ -463,6 +471,7 @@ void Init_heddle_sqlite(void)
     rb_define_method(sqlite_cLink, "reading?", link_reading_p, 0);
     rb_define_method(sqlite_cLink, "closed?", link_closed_p, 0);
     rb_define_method(sqlite_cLink, "forked?", link_forked_p, 0);
+    rb_define_method(sqlite_cLink, "writing?", link_writing_p, 0);
     rb_define_method(sqlite_cLink, "read_only?", link_read_only_p, 0);
     rb_define_method(sqlite_cLink, "path", link_path, 0);
     rb_define_method(sqlite_cLink, "close", link_close, 0);

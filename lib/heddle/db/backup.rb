@@ -6,15 +6,16 @@ module Heddle
     # {Unsupported}.
     module Backup
       # Copies the whole database into a file, whose content is replaced. Other tasks run meanwhile, and others may use
-      # the database: what a connection of another process writes makes the copy begin again. An interrupted copy
-      # leaves the file as it was.
+      # the database. With a write-ahead log (the default) the copy is of the moment at which it began. Without one, what
+      # another connection writes makes the copy begin again. An interrupted copy leaves the file as it was.
       #
       # @param path [String]
       # @param pages [Integer] how many pages are copied without a turn for others
       # @yieldparam done [Integer] pages that are copied
       # @yieldparam all [Integer] pages of the database
       # @return [self]
-      # @raise [Unsupported] on other databases; [ArgumentError, ServerError, DeadlineExceeded]
+      # @raise [Unsupported] on other databases; [TransactionError] in a transaction that writes; [ArgumentError,
+      #   ServerError, DeadlineExceeded]
       # @example
       #   db.backup("/var/backups/shop.db") { |done, all| puts "#{done} of #{all}" }
       def backup(path, pages: 64)

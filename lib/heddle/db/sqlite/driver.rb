@@ -122,7 +122,7 @@ module Heddle
         end
 
         def prepare(sql)
-          handle = @link.prepare(sql, 0)
+          handle = prepared(sql, 0)
           return handle if handle.is_a?(ServerError)
           return handle unless handle.tail
 
@@ -141,10 +141,10 @@ module Heddle
         # The few texts of transactions stay prepared.
         def command(sql)
           handle = @commands[sql] ||= begin
-            prepared = @link.prepare(sql, 0)
-            return prepared if prepared.is_a?(ServerError)
+            handle = prepared(sql, 0)
+            return handle if handle.is_a?(ServerError)
 
-            prepared
+            handle
           end
           execute(handle, EMPTY)
         end
@@ -231,22 +231,38 @@ module Heddle
           if File.exist?(path) && File.identical?(path, database)
             raise ArgumentError, "a database cannot be copied into itself: #{path}"
           end
+          if @link.writing?
+            raise TransactionError, "a database cannot be copied within a transaction that writes: end it first"
+          end
 
           copy = Link.new
           copy.refusals = Refusals.new(path)
           error = copy.open(path, READ_WRITE | CREATE | ALWAYS)
           return error if error
 
+          snapshot = read_lock
+          return snapshot if snapshot.is_a?(ServerError)
+
+          source_is_locked = false
+          tries = 0
           turn = Turn.new(Line.new, @turn.seconds)
-          @link.copy_to(copy, pages) do |done, all, code|
+          error = @link.copy_to(copy, pages) do |done, all, code|
+            # SQLite asks its busy handler once, unless that says to try again.
+            source_is_locked = code == BUSY && (source_is_locked || @line.waiting.key?(@turn))
             case code
-            when OK, DONE then yield(done, all) || true
-            when BUSY, LOCKED then turn.call(0)
+            when OK, DONE
+              tries = 0
+              yield(done, all) || true
+            when BUSY, LOCKED then turn.call((tries += 1) - 1)
             end
           ensure
             turn.leave if code == OK
+            let_others_in unless @line.waiting.empty? # the block may take its time
           end
+          (error && source_is_locked) ? @refusals.error(BUSY, "database is locked", -1) : error
         ensure
+          let_others_in unless @line.waiting.empty?
+          snapshot.close if snapshot.is_a?(Cursor)
           copy&.close
         end
 
@@ -295,13 +311,15 @@ module Heddle
 
         def close
           @turn&.wake
-          ended = in_transaction?
+          ended = @writes || in_transaction?
           @link.close
           note_end if ended && !@link.busy?
         end
 
         # SQLite has stopped, nothing runs on, and nothing is owed: the connection goes on.
-        def abandon(_lost = false) = nil
+        def abandon(_lost = false)
+          note_end if @writes && !in_transaction?
+        end
 
         private
 
@@ -334,7 +352,7 @@ module Heddle
 
         def set_up
           @options[:extensions].each do |path|
-            refused = @link.load_extension(path)
+            refused = loaded(path)
             raise LoginFailed, "#{description} cannot load the extension #{path}: #{refused}" if refused
           end
           pragmas.each do |name, value|
@@ -365,6 +383,40 @@ module Heddle
           let_others_in unless @line.waiting.empty?
           note_end if @writes && !in_transaction?
           keep_waiting(sql)
+        end
+
+        # To read the schema may wait for the lock, too.
+        def prepared(sql, offset)
+          @link.prepare(sql, offset)
+        ensure
+          let_others_in unless @line.waiting.empty?
+        end
+
+        # An extension may run statements when it is loaded.
+        def loaded(path)
+          @link.load_extension(path)
+        ensure
+          let_others_in unless @line.waiting.empty?
+        end
+
+        # A copy begins again whenever another connection has written. With a write-ahead log, whoever reads keeps the
+        # state that it has found, and stops no writer.
+        #
+        # @return [Cursor, ServerError, nil]
+        def read_lock
+          mode = command("PRAGMA journal_mode")
+          return mode if mode.is_a?(ServerError)
+          return unless mode.rows == [["wal"]]
+
+          cursor = open_cursor("SELECT 1 FROM sqlite_schema", EMPTY)
+          return cursor if cursor.is_a?(ServerError)
+
+          rows = fetch(cursor, 1)
+          return rows if rows.is_a?(ServerError)
+
+          locked = cursor
+        ensure
+          cursor.close if cursor.is_a?(Cursor) && !locked
         end
 
         # Somebody waits for the lock, or the last transaction allowed only reads.
@@ -404,7 +456,7 @@ module Heddle
           offset = 0
           result = nil
           while offset
-            handle = @link.prepare(text, offset)
+            handle = prepared(text, offset)
             return shifted(handle, offset) if handle.is_a?(ServerError)
 
             result = execute(handle, EMPTY)
@@ -427,11 +479,16 @@ module Heddle
 
         def begin_as(mode)
           result = command("BEGIN #{mode.name.upcase}")
-          if mode != :deferred && in_transaction?
-            @writes = true
-            @line.writer = "task or thread #{Transactions.holder.inspect}"
-          end
+          note_begin if mode != :deferred && in_transaction?
           result
+        end
+
+        # Another thread may close the connection meanwhile.
+        def note_begin
+          @writes = true
+          @line.writer = "task or thread #{Transactions.holder.inspect}"
+        ensure
+          note_end unless in_transaction?
         end
 
         def note_end

@@ -20,11 +20,18 @@ module Heddle
           # @return [String, nil] "process 12 (ruby)", several with commas between them; nil if the system does not tell
           def of(path, locks = LOCKS)
             files = [path, "#{path}-shm"].filter_map { |file| number_of(file) if File.exist?(file) }
-            pids = File.foreach(locks).filter_map do |line|
+            held = File.foreach(locks).filter_map do |line|
               kind, pid, file = LINE.match(line)&.captures
-              pid.to_i if kind == "WRITE" && files.include?(file) && pid.to_i != Process.pid
+              [kind, pid.to_i] if files.include?(file)
             end
-            pids.empty? ? nil : pids.uniq.map { |pid| "process #{pid}#{name(pid)}" }.join(", ")
+            mine, others = held.uniq.partition { |_, pid| pid == Process.pid }
+            writers, readers = others.partition { |kind, _| kind == "WRITE" }
+            # With a write-ahead log also those who do nothing have a lock for reading, and nobody waits for it.
+            readers = [] if files.size > 1
+            found = writers.map { |_, pid| "process #{pid}#{name(pid)}" }
+            found = readers.map { |_, pid| "process #{pid}#{name(pid)}, which reads" } if found.empty?
+            found = ["another connection of this process"] if found.empty? && mine.any?
+            found.join(", ") unless found.empty?
           rescue SystemCallError
             nil
           end

@@ -13,7 +13,7 @@ module Heddle
           787 => [ForeignKeyViolation, "23503"], 1299 => [NotNullViolation, "23502"], 275 => [CheckViolation, "23514"],
           19 => [ConstraintViolation, "23000"], 3091 => [ConstraintViolation, "42804"],
           517 => [SerializationFailure, "40001"], # a read transaction wants to write, and somebody else has written
-          5 => [LockTimeout, "55P03"], 6 => [LockTimeout, "55P03"],
+          5 => [LockTimeout, "55P03"], 6 => [ServerError, "55006"],
           8 => [ReadOnly, "25006"], 9 => [QueryCanceled, "57014"],
           1 => [ServerError, "42000"], 20 => [ServerError, "42804"], 18 => [ServerError, "54000"],
           7 => [ServerError, "53200"], 13 => [ServerError, "53100"], 10 => [ServerError, "58030"],
@@ -21,17 +21,24 @@ module Heddle
           23 => [ServerError, "42501"]
         }.freeze
         HINTS = {
+          6 => "rows of this connection are still being fetched: fetch them to their end, or leave their each_row first",
           8 => "the file, its folder or the connection allows only reads: look at their permissions, and at read_only:",
           10 => "the system refused to read or to write; look at the disk",
           11 => "do not write to it any more: copy the file, then use SQLite's command .recover, or a backup",
           13 => "nothing of the statement was stored: make room on the disk, or raise max_page_count",
           14 => "see whether the folder exists, and the file too (create: false and read_only: make none), and " \
             "whether this user may write to them",
+          517 => "another connection has written since this one began to read, in a transaction or rows that are " \
+            "still being fetched: end what reads, and run the statement again",
           26 => "see whether the file is an SQLite database at all; an encrypted one looks like none"
         }.freeze
         OTHER = [ServerError, "HY000"].freeze
-        BUSY = [5, 6].freeze
-        private_constant :ERRORS, :HINTS, :OTHER, :BUSY
+        BUSY = 5
+        LOCKED = "database is locked"
+        # What one connection refuses for its own sake. Without a shared cache nobody else locks a single table. SQLite
+        # also says BUSY, in other words, where it does not replace a function that a statement is using.
+        OWN = 6
+        private_constant :ERRORS, :HINTS, :OTHER, :BUSY, :LOCKED, :OWN
 
         # @param path [String] of the database
         def initialize(path)
@@ -53,14 +60,16 @@ module Heddle
         # @return [ServerError]
         def error(code, message, offset)
           kind = code & 0xff
+          kind = code = OWN if kind == BUSY && message != LOCKED
           type, state = ERRORS[code] || ERRORS[kind] || OTHER
-          message = "#{message} (#{place(kind)})" if HINTS[kind] || (BUSY.include?(kind) && code != 517)
-          type.new(message, code: code, sql_state: state, hint: HINTS[kind], offset: (offset if offset >= 0))
+          hint = HINTS[code] || HINTS[kind]
+          message = "#{message} (#{place(kind)})" if (HINTS[kind] && kind != OWN) || (kind == BUSY && !hint)
+          type.new(message, code: code, sql_state: state, hint: hint, offset: (offset if offset >= 0))
         end
 
         private
 
-        def place(kind) = BUSY.include?(kind) ? "#{@path}: #{holder}" : @path
+        def place(kind) = (kind == BUSY) ? "#{@path}: #{holder}" : @path
 
         # Who is waited for, as far as that can be known.
         def holder
