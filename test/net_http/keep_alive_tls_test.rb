@@ -96,6 +96,14 @@ class KeepAliveTLSTest < Minitest::Test
     assert_equal [1, 1, 2, 2], @server.connections
   end
 
+  def test_the_store_of_the_system_that_changes
+    set = {cert_store: nil, verify_mode: OpenSSL::SSL::VERIFY_NONE}
+    2.times { get(**set) }
+    OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE.add_cert(Certificates.stranger.first)
+    2.times { get(**set) }
+    assert_equal [1, 1, 2, 2], @server.connections
+  end
+
   def test_another_name_for_the_same_address
     get
     [["127.0.0.1", nil], ["localhost", "127.0.0.1"]].each do |name, address|
@@ -179,6 +187,22 @@ class KeepAliveTLSTest < Minitest::Test
     sessions.each(&:finish)
   ensure
     server&.close
+  end
+
+  # OpenSSL gives a ticket to the object that made the connection, whoever has it by then.
+  def test_a_ticket_that_comes_late_is_not_used_with_other_settings
+    maker = session(verify_mode: OpenSSL::SSL::VERIFY_NONE)
+    maker.start { |http| http.get("/") }
+    context = maker.instance_variable_get(:@ssl_context)
+    connections = Array.new(2) { session(verify_mode: OpenSSL::SSL::VERIFY_NONE).start }
+    connections.each { |http| http.get("/") }
+    late = connections.last.instance_variable_get(:@socket).io.session
+    context.session_new_cb.call(nil, late)
+    before = Heddle::NetHTTP.stats[:resumed]
+    maker.verify_mode = OpenSSL::SSL::VERIFY_PEER
+    maker.start { |http| http.get("/") }
+    assert_equal before, Heddle::NetHTTP.stats[:resumed]
+    connections.each(&:finish)
   end
 
   def test_other_settings_do_not_resume

@@ -5,6 +5,7 @@ require_relative "keep_alive/connection"
 require_relative "keep_alive/exchange"
 require_relative "keep_alive/key"
 require_relative "keep_alive/methods"
+require_relative "keep_alive/places"
 require_relative "keep_alive/plainness"
 require_relative "keep_alive/store"
 require_relative "keep_alive/tickets"
@@ -87,13 +88,15 @@ module Heddle
           connection.close if connection && !taken
         end
 
-        # Before a connect: gives it a TLS session to resume.
+        # Before a connect: gives it a TLS session to resume. One that the object has from an earlier session may belong
+        # to other settings: tickets come at any time, for the object that made the connection.
         #
         # @return [OpenSSL::SSL::Session, nil]
         def offer_session(http, key)
-          return unless http.use_ssl? && http.instance_variable_get(:@ssl_session).nil?
+          return unless http.use_ssl?
 
-          http.instance_variable_set(:@ssl_session, @tickets.take(key))
+          known = http.instance_variable_get(:@ssl_session) if http.started?
+          known || http.instance_variable_set(:@ssl_session, @tickets.take(key))
         end
 
         # A session has connected.

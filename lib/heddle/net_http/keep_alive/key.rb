@@ -49,9 +49,9 @@ module Heddle
 
           def tls(http)
             values = TLS_SETTINGS.map { |name| http.instance_variable_get(name) }
-            store = http.instance_variable_get(:@cert_store)
-            OpenSSL::X509::Store.prepend(Changes) if store
-            [:tls, *values, *values.last(2).map { |path| stamp(path) }, store && Library.changes(store),
+            store = http.instance_variable_get(:@cert_store) || OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE
+            OpenSSL::X509::Store.prepend(Changes) unless OpenSSL::X509::Store < Changes
+            [:tls, *values, *values.last(2).map { |path| stamp(path) }, Library.changes(store),
               OpenSSL::SSL::SSLContext::DEFAULT_PARAMS]
           end
 

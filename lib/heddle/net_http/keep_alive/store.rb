@@ -22,13 +22,12 @@ module Heddle
           @total = total
           @lock = Mutex.new
           @waking = ConditionVariable.new
-          @hosts = {} # lists, the connection that rested last at the end
-          @all = {}.compare_by_identity # in the order in which they were given
+          @places = Places.new
           @evicted = 0
         end
 
         # @return [Integer] connections
-        def size = @all.size
+        def size = @places.size
 
         # Takes a connection out: the one that rested last.
         #
@@ -36,11 +35,8 @@ module Heddle
         # @return [Connection, nil]
         def take(key)
           @lock.synchronize do
-            list = @hosts[key.host] or return
-            i = list.rindex { |connection| connection.key.same?(key) } or return
-            connection = list.delete_at(i)
-            @hosts.delete(key.host) if list.empty?
-            @all.delete(connection)
+            connection = @places.find(key) or return
+            @places.delete(connection)
             connection
           end
         rescue ThreadError # a signal's handler may not lock
@@ -51,10 +47,9 @@ module Heddle
         # @return [Boolean] whether it was taken in
         def give(connection)
           surplus = @lock.synchronize do
-            @all[connection] = true
-            (@hosts[connection.host] ||= []) << connection
+            list = @places.add(connection)
             sweep_by(connection.expires_at)
-            drop_surplus(connection)
+            drop_surplus(list)
           end
           surplus&.close
           true
@@ -65,11 +60,10 @@ module Heddle
         # Closes all.
         def clear
           gone = @lock.synchronize do
-            @hosts.clear
             @waking.signal # the sweeper ends
-            @all.keys.tap { |all| @evicted += all.size } # counted before they leave
+            @places.to_a.tap { |all| @evicted += all.size } # counted before they leave
           ensure
-            @all.clear
+            @places.clear
           end
           gone.each(&:close)
         end
@@ -78,26 +72,19 @@ module Heddle
         def successor = Store.new(per_host: @per_host, total: @total)
 
         # In a child of fork.
-        def abandon = @all.each_key(&:abandon)
+        def abandon = @places.each(&:abandon)
 
         private
 
         # At most one is too many.
-        def drop_surplus(added)
-          list = @hosts[added.host]
-          if list.size > @per_host
-            same_port = list.select { |other| other.key.port == added.key.port }
-            surplus = same_port.first if same_port.size > @per_host
-          end
-          surplus ||= @all.first.first if @all.size > @total
-          surplus&.tap { |connection| remove(connection) }
+        def drop_surplus(list)
+          surplus = list.first if list.size > @per_host
+          surplus ||= @places.first if @places.size > @total
+          surplus&.tap { |connection| evict(connection) }
         end
 
-        def remove(connection)
-          list = @hosts[connection.host]
-          list&.delete_if { |other| other.equal?(connection) }
-          @hosts.delete(connection.host) if list && list.empty?
-          @all.delete(connection)
+        def evict(connection)
+          @places.delete(connection)
           @evicted += 1
         end
 
@@ -123,9 +110,9 @@ module Heddle
             gone = @lock.synchronize do
               @waking.wait(@lock, [@sweeps_at - Clock.now, PAUSE].max)
               now = Clock.now
-              expired = @all.keys.select { |connection| connection.expires_at <= now }
-              expired.each { |connection| remove(connection) }
-              @sweeps_at = @all.each_key.map(&:expires_at).min
+              expired = @places.to_a.select { |connection| connection.expires_at <= now }
+              expired.each { |connection| evict(connection) }
+              @sweeps_at = @places.to_a.map(&:expires_at).min
               @sweeper = nil unless @sweeps_at
               expired
             end

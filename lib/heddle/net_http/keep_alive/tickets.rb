@@ -13,15 +13,16 @@ module Heddle
         def initialize(most)
           @most = most
           @lock = Mutex.new
-          @tickets = []
+          @tickets = Places.new
         end
 
         # @param key [Key]
         # @return [OpenSSL::SSL::Session, nil]
         def take(key)
           @lock.synchronize do
-            i = @tickets.rindex { |ticket| ticket.key.same?(key) } or return
-            (@tickets[i].once ? @tickets.delete_at(i) : @tickets[i]).session
+            ticket = @tickets.find(key) or return
+            @tickets.delete(ticket) if ticket.once
+            ticket.session
           end
         rescue ThreadError # a signal's handler may not lock
           nil
@@ -33,15 +34,18 @@ module Heddle
         def give(key, session, once)
           @lock.synchronize do
             # A session of TLS 1.2 replaces the one before.
-            @tickets.delete_if { |ticket| ticket.key.same?(key) } unless once
-            @tickets << Ticket.new(key, session, once)
-            @tickets.shift if @tickets.size > @most
+            old = @tickets.find(key) unless once
+            @tickets.delete(old) if old
+            @tickets.add(Ticket.new(key, session, once))
+            @tickets.delete(@tickets.first) if @tickets.size > @most
           end
         rescue ThreadError
           nil
         end
 
-        def clear = @lock.synchronize { @tickets.clear }
+        def clear
+          @lock.synchronize { @tickets.clear }
+        end
       end
       private_constant :Tickets
     end
