@@ -53,6 +53,9 @@ require "shared/db/virtual_statements"
         way[:socket] ? {socket: @server.socket_dir} : {}
       end
 
+      # The server answers the cancel.
+      def assert_interrupted(db) = assert_goes_on(db)
+
       def series(count) = "select n::int from generate_series(1, #{count}) as n"
 
       def sleep_sql(seconds) = "select pg_sleep(#{seconds})"

@@ -91,7 +91,7 @@ class SequelSQLiteTest < Minitest::Test
   end
 
   # A connection of SQLite's is kept: nothing runs on, and nothing is owed.
-  def test_an_interrupted_query_leaves_the_pool
+  def test_an_interrupted_query
     db = connect(max_connections: 1, query_timeout: 0.2)
     items(db)
     before = db.synchronize(&:itself)

@@ -117,6 +117,10 @@ void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
                  "another fiber or thread is in the middle of a query on this connection: give each its own "
                  "(Heddle::DB::Pool), or let them take turns");
     struct stream *stream = stream_of(link->stream);
+    if (link->unfinished != exchange->resumes)
+        rb_raise(rb_path2class("Heddle::DB::Busy"), exchange->resumes
+                                                        ? "no query on this connection was interrupted"
+                                                        : "an interrupted query on this connection is being stopped");
     exchange->link = link;
     link->busy = true;
     link->pending = 0;
@@ -144,7 +148,10 @@ static VALUE end_exchange(VALUE argument)
         struct stream *stream = stream_of(link->stream);
         db_link_consume(link, stream);
         if (exchange->bounded) stream_bound(stream, exchange->before);
-        if (!exchange->complete && !exchange->unsent) stream_poison(stream, "an exchange was left unfinished");
+        bool broken = !exchange->complete && !exchange->unsent;
+        link->unfinished = broken && stream_kept_open(stream);
+        stream_set_resumable(stream, false);
+        if (broken && !link->unfinished) stream_poison(stream, "an exchange was left unfinished");
     }
     link->pending = 0;
     exchange->ended(exchange);
@@ -206,6 +213,16 @@ static VALUE forked_p(VALUE self)
     return db_link_forked(link_of(self)) ? Qtrue : Qfalse;
 }
 
+/*
+ * call-seq: link.unfinished? -> true or false
+ *
+ * Returns whether the last exchange was interrupted in a way that the rest of its reply can still be read.
+ */
+static VALUE unfinished_p(VALUE self)
+{
+    return link_of(self)->unfinished ? Qtrue : Qfalse;
+}
+
 /* @api private link.leave: closes the socket in this process, a child of fork, without sending anything to the
    server. */
 static VALUE leave_parent(VALUE self)
@@ -237,6 +254,7 @@ void Init_heddle_db(void)
     rb_define_method(link, "busy?", busy_p, 0);
     rb_define_method(link, "owed", owed, 0);
     rb_define_method(link, "forked?", forked_p, 0);
+    rb_define_method(link, "unfinished?", unfinished_p, 0);
     rb_define_method(link, "leave", leave_parent, 0);
     rb_define_method(link, "closes", closes, 0);
     db_cLink = link;

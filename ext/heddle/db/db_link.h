@@ -1,6 +1,8 @@
 // A connection to a database server, as far as all databases have it in common: a link, which runs one exchange at a
 // time on its stream. An exchange sends requests, reads replies, or both. If it is left before its end, the link is out
-// of step with its server, and its stream is closed. In a child of fork, a link of the parent refuses every exchange.
+// of step with its server, and its stream is closed. After a wait that stream_set_resumable allowed for, the stream
+// stays open instead: the link is `unfinished`, and refuses all exchanges but the one that reads the rest of the reply. In a
+// child of fork, a link of the parent refuses every exchange.
 //
 // A room above embeds struct db_link as the first member of its own link, and names db_link_type as the parent of its
 // link's type. It runs an exchange so:
@@ -28,6 +30,7 @@ struct db_link {
     uint32_t closes; // closes that are queued in the stream, in front of the next request
     unsigned born;   // fork_count() when opened: in a child of fork the connection belongs to the parent
     bool busy;       // in an exchange
+    bool unfinished; // an exchange was interrupted, and the rest of its reply can still be read
 };
 
 extern VALUE db_cLink; // Heddle::DB::Link
@@ -66,7 +69,8 @@ struct db_exchange {
     VALUE (*body)(struct db_exchange *exchange);
     VALUE arguments[4];
     uint32_t number;
-    bool unsent; // nothing was sent yet: what the body raises leaves the connection as it was
+    bool unsent;  // nothing was sent yet: what the body raises leaves the connection as it was
+    bool resumes; // reads the rest of an interrupted reply
     // of db_link.c
     bool bounded, complete;
     deadline_t before, until; // limits: around the exchange; its own, for what belongs to it and comes behind it

@@ -262,6 +262,7 @@ static void put_prepare(struct postgresql_link *link, VALUE prepared)
     struct pg_span sql = postgresql_span_of(statement->sql);
     postgresql_check(pg_put_parse(&link->request, name, sql, statement->declared, statement->count));
     postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, name));
+    link->preparing = statement->id;
 }
 
 static void put_run(struct postgresql_link *link, VALUE prepared, const struct postgresql_arguments *ready, bool known)

@@ -109,6 +109,7 @@ VALUE postgresql_exchange(struct db_exchange *exchange)
     db_exchange_begin(exchange, &link->base);
     link->text = false;
     link->request.length = 0;
+    if (!exchange->resumes) link->preparing = 0;
     VALUE result = db_exchange_run(exchange, exchange_ended);
     postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
     RB_GC_GUARD(result);
@@ -140,8 +141,10 @@ struct pg_message postgresql_any_message(struct postgresql_link *link)
         db_link_violated(&link->base, "sent a message that no PostgreSQL server sends");
     size_t length = message.whole - PG_HEADER;
     if (length >= LARGE_MESSAGE && buffered < message.whole) {
+        bool resumable = stream_set_resumable(stream, false); // half of this message would be lost
         stream_consume(stream, PG_HEADER);
         link->apart = stream_take(stream, length);
+        stream_set_resumable(stream, resumable);
         message.p = (const uint8_t *)RSTRING_PTR(link->apart);
     } else {
         if (buffered < message.whole) p = stream_need(stream, message.whole);
@@ -337,4 +340,5 @@ void Init_heddle_postgresql(void)
     postgresql_commands_init();
     postgresql_copy_init();
     postgresql_pipeline_init();
+    postgresql_interrupted_init();
 }

@@ -1,8 +1,8 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this room share. postgresql_link.c has
 // the messages, postgresql_sql.c what the text of a statement says, postgresql_parameters.c and postgresql_values.c
 // what goes in and comes out, postgresql_results.c whole replies, postgresql_login.c, postgresql_commands.c,
-// postgresql_pipeline.c and postgresql_copy.c the methods of Heddle::DB::PostgreSQL::Link. Ruby decides what is asked
-// when (lib/heddle/db/postgresql).
+// postgresql_pipeline.c, postgresql_copy.c and postgresql_interrupted.c the methods of Heddle::DB::PostgreSQL::Link. Ruby
+// decides what is asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 #define HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 
@@ -51,6 +51,7 @@ struct postgresql_link {
     struct pg_sql look;      // what it says
     bool looked_backslashes; // as `backslashes` was then
     uint32_t names;          // statements that were ever prepared
+    uint32_t preparing;      // the statement whose Parse this exchange has sent, or 0
     char tag[17];            // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
     bool noticing;    // notices are kept
@@ -238,6 +239,7 @@ void postgresql_sql_init(void);
 void postgresql_commands_init(void);
 void postgresql_copy_init(void);
 void postgresql_pipeline_init(void);
+void postgresql_interrupted_init(void);
 
 // Looks up the classes of Ruby that values are made of, once they are loaded.
 void postgresql_parameters_classes(void);

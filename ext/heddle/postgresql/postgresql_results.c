@@ -309,6 +309,8 @@ static void read_reply(struct postgresql_link *link, struct reply *reply)
 {
     if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
     link->suspended = false;
+    // With one answer owed, what the server says after a cancel ends where this answer does.
+    stream_set_resumable(stream_of(link->base.stream), link->base.owed == 1 && !link->in_copy && !link->copy_out);
     while (read_message(link, reply))
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come

@@ -42,6 +42,8 @@ struct stream {
     VALUE calling[2];       // the thread inside a TLS call, which never waits; or 0. Only compared
     bool closed;
     bool interrupted;      // an exception in one of its waits closed it
+    bool resumable;        // an exception in a wait for the peer's reply does not close it …
+    bool kept_open;        // … and there was one
     bool close_later;      // close once the waiting fibers have left
     bool ended;            // the peer will send no more
     bool likely_empty;     // a receive now would find nothing: wait first

@@ -180,6 +180,19 @@ void stream_replied(struct stream *stream, unsigned replies)
     stream->owed -= replies;
 }
 
+bool stream_set_resumable(struct stream *stream, bool resumable)
+{
+    bool before = stream->resumable;
+    stream->resumable = resumable;
+    stream->kept_open = false;
+    return before;
+}
+
+bool stream_kept_open(const struct stream *stream)
+{
+    return stream->kept_open && !stream->closed;
+}
+
 deadline_t stream_bound(struct stream *stream, deadline_t until)
 {
     deadline_t before = stream->until;

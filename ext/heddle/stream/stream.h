@@ -102,6 +102,14 @@ void stream_replied(struct stream *stream, unsigned replies);
 // Limits every wait to this instant, until the next call. Returns the previous limit.
 deadline_t stream_bound(struct stream *stream, deadline_t until);
 
+// Sets whether the stream stays open if an exception or a time limit ends a wait for the peer: for a client that can
+// read the rest of the reply later. Only if everything was sent: otherwise the stream is closed all the same. Returns
+// the value before.
+bool stream_set_resumable(struct stream *stream, bool resumable);
+
+// Returns whether the stream has stayed open in that way since the last call of stream_set_resumable.
+bool stream_kept_open(const struct stream *stream);
+
 // Closes the stream: requests and replies no longer match. `reason`, a literal, goes into the errors of later
 // operations.
 void stream_poison(struct stream *stream, const char *reason);

@@ -131,6 +131,14 @@ static VALUE guard_body(VALUE argument)
     return result;
 }
 
+// Returns whether the stream stays open after an exception in a wait of that side, and notes it.
+static bool keep_open(struct stream *stream, enum stream_side side)
+{
+    if (!stream->resumable || stream->closed || side != SIDE_READ) return false;
+    if (buffer_used(&stream->out) || buffer_used(&stream->piggybacked)) return false;
+    return stream->kept_open = true;
+}
+
 static VALUE guard_end(VALUE argument)
 {
     const struct guard *guard = (const struct guard *)argument;
@@ -140,7 +148,9 @@ static VALUE guard_end(VALUE argument)
         stream->calling[guard->side] = 0;
     }
     if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
-    if (!guard->complete && (guard->kind != GUARD_LOOK || stream->owed)) {
+    if (guard->complete) return Qnil;
+    if (guard->kind == GUARD_WAIT && guard->forks == stream->forks && keep_open(stream, guard->side)) return Qnil;
+    if (guard->kind != GUARD_LOOK || stream->owed) {
         // In a TLS call, OpenSSL may have raised because of the peer.
         if (!stream->closed && guard->kind != GUARD_CALL) stream->interrupted = true;
         stream_poison(stream, "an operation was interrupted");
@@ -168,14 +178,14 @@ VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_g
 RBIMPL_ATTR_NORETURN()
 static void raise_timeout(struct stream *stream, const struct stream_limit *limit)
 {
-    stream_poison(stream, "its time limit was exceeded");
+    const char *end = keep_open(stream, limit->side) ? "" : "; the stream is closed";
+    if (*end) stream_poison(stream, "its time limit was exceeded");
     const char *doing = limit->side == SIDE_READ ? "reading from" : "writing to";
     if (limit->span != DEADLINE_NEVER && limit->until <= stream->until)
-        rb_raise(heddle_eDeadlineExceeded, "the %g s for %s %" PRIsVALUE " are over; the stream is closed",
-                 (double)limit->span / 1e9, doing, stream->peer);
-    rb_raise(heddle_eDeadlineExceeded,
-             "the time limit of an exchange with %" PRIsVALUE " passed while %s the peer; the stream is closed",
-             stream->peer, doing);
+        rb_raise(heddle_eDeadlineExceeded, "the %g s for %s %" PRIsVALUE " are over%s", (double)limit->span / 1e9,
+                 doing, stream->peer, end);
+    rb_raise(heddle_eDeadlineExceeded, "the time limit of an exchange with %" PRIsVALUE " passed while %s the peer%s",
+             stream->peer, doing, end);
 }
 
 static void begin_limit(struct stream_limit *limit)

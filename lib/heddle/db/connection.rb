@@ -5,10 +5,10 @@ module Heddle
     # A connection to a database, for one fiber or thread at a time. Values are bound to parameters, and never inserted
     # into the text of a statement.
     #
-    # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection: its next bytes could be
-    # the answer to an earlier query. If possible, a second connection tells the server to stop the query.
-    # A statement is sent twice only if the server reports that it did not begin it. Where the database works in this
-    # process ({SQLite}), an interrupted connection goes on.
+    # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection, because its next bytes
+    # could be the answer to an earlier query. If possible, a second connection tells the server to stop the query.
+    # PostgreSQL's connection goes on if the server then ends the query in time; so does that of a database that works in
+    # this process ({SQLite}). A statement is sent twice only if the server reports that it did not begin it.
     class Connection
       include ForeignRows
       include Transactions
@@ -90,8 +90,9 @@ module Heddle
       # @param arguments [nil, Boolean, Integer, Float, BigDecimal, String, Symbol, Date, Time, Duration] a String in
       #   binary encoding is bytes, any other is text
       # @return [Result]
-      # @raise [ServerError] the connection stays usable; [ConnectionLost, ProtocolError, DeadlineExceeded] the
-      #   connection is closed; [TransactionError, Busy, ArgumentError, TypeError] nothing was sent
+      # @raise [ServerError] the connection stays usable; [ConnectionLost, ProtocolError] the connection
+      #   is closed; [DeadlineExceeded] it is closed, or goes on ({#closed?}); [TransactionError, Busy, ArgumentError,
+      #   TypeError] nothing was sent
       def query(sql, *arguments)
         return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
         return talk { perform(sql, arguments) } unless QueryListeners.anyone
@@ -314,13 +315,17 @@ module Heddle
           raise ConnectionLost,
             "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent"
         ensure
-          @talking = nil
-          unless complete
-            @driver.abandon(lost)
-            @ended = @driver.closed?
-            note_interruption unless @ended
-          end
+          complete ? @talking = nil : stop_talking(lost)
         end
+      end
+
+      # Nobody may talk before it is clear what becomes of the connection.
+      def stop_talking(lost)
+        @driver.abandon(lost)
+        @ended = @driver.closed?
+        note_interruption unless @ended
+      ensure
+        @talking = nil
       end
 
       def loss(error)

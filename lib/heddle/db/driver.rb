@@ -137,8 +137,9 @@ module Heddle
       #   Ends the connection; in a child of fork without a word to the server. Closing twice is harmless.
       # @!method abandon(lost)
       #   Called when an operation did not come to its end. Nothing happens if no answer is owed: the connection goes
-      #   on, and {#in_transaction?} tells whether its transaction does. Otherwise the connection is closed, and the
-      #   server is told to stop the query, if it can be told. Raises nothing.
+      #   on, and {#in_transaction?} and {#failed?} tell what became of its transaction. Otherwise the server is told to
+      #   stop the query, if it can be told. The connection is closed, unless the server then says so that the rest of
+      #   the answer is known to have been read. Raises nothing of what may go wrong with that.
       #   @param lost [Boolean, nil] whether the server ended the connection or broke the protocol: nothing runs on
       # @!method end_without_a_word
       #   The server has said that it closes the connection.

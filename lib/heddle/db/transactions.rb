@@ -292,10 +292,14 @@ module Heddle
         nil
       end
 
-      # Notes that an interrupted statement, on a connection that goes on, has ended the transaction: SQLite rolls a
-      # transaction back whose write was interrupted. The block's later statements must not run outside of it.
+      # Notes what an interrupted statement, on a connection that goes on, has done to the transaction: SQLite rolls a
+      # transaction back whose write was interrupted, and PostgreSQL lets it fail. The block's later statements must not
+      # run outside of it.
       def note_interruption
-        @failure ||= "the interruption of a statement rolled it back" unless @frames.empty? || in_transaction?
+        return if @frames.empty?
+        return @failure ||= "the interruption of a statement rolled it back" unless in_transaction?
+
+        @failure ||= "a statement in it was interrupted" if @driver.failed?
       end
 
       def check_transaction_owner

@@ -15,23 +15,27 @@ module Heddle
 
         class << self
           # Raises nothing of what may go wrong: the caller has an error of its own.
+          #
+          # @yield after the server has stopped the query, within the same time
+          # @return the block's value; nil if the server did not say that it has dealt with the cancel
           def send(login)
             return unless login.process_id
 
-            Heddle.shield(SECONDS) { ask(login) }
+            Heddle.shield(SECONDS) { yield if ask(login) && block_given? }
           rescue
             nil
           end
 
           private
 
+          # @return [Boolean] whether the server has stopped the query, if it still ran
           def ask(login)
             stream = login.home.open
-            return if login.tls? && !login.encrypt(Link.new.open(stream, false), login.home)
+            return false if login.tls? && !login.encrypt(Link.new.open(stream, false), login.home)
 
             stream.write([12 + login.secret.bytesize, CODE, login.process_id].pack("NNN") + login.secret)
             stream.flush
-            stream.read(1) # the server closes when it has done so
+            stream.read(1).nil? # the server closes when it has done so
           ensure
             stream&.close
           end

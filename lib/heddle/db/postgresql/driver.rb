@@ -16,7 +16,10 @@ module Heddle
         EMPTY = [].freeze
         # Another client of the same session has a statement of this name.
         TAKEN = "42P05"
-        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :TAKEN
+        CANCELED = "57014"
+        # Seconds for the answer of a query that was stopped.
+        LAST_ANSWER = 0.5
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :TAKEN, :CANCELED, :LAST_ANSWER
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -320,7 +323,9 @@ module Heddle
         end
 
         def abandon(lost = false)
-          super
+          return super if lost || forked? || !@link.unfinished? || !cancels? || @login.pooled?
+
+          stop_and_go_on
         ensure
           @held&.close if closed?
         end
@@ -341,7 +346,18 @@ module Heddle
         def goodbye = "X\0\0\0\x04" # Terminate
 
         def stop_query
-          Cancel.send(@login) if @options.fetch(:kill_queries, true)
+          Cancel.send(@login) if cancels?
+        end
+
+        def cancels? = @options.fetch(:kill_queries, true)
+
+        # A cancel may come late, and would then stop the next query. So the connection goes on only if the server says
+        # that the cancel has stopped this very query.
+        def stop_and_go_on
+          error = Cancel.send(@login) { Heddle.deadline(LAST_ANSWER) { @link.finish_reply } }
+          goes_on = error && error.sql_state == CANCELED
+        ensure
+          end_without_a_word unless goes_on
         end
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -1,0 +1,395 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/stream_helpers"
+require "support/postgresql_server"
+require "support/postgresql_exchanges"
+
+# A query that was interrupted is stopped, and its connection goes on: on a real PostgreSQL.
+module PostgreSQLInterruptedSuite
+  include StreamHelpers
+  include PostgreSQLHelpers
+
+  DB = Heddle::DB
+  private_constant :DB
+
+  def with_connection(**options)
+    server = postgresql
+    in_host do
+      db = DB.connect(server.url, timeout: 20, **options)
+      yield db
+    ensure
+      db&.close
+    end
+  end
+
+  def interrupt(db, sql = "select pg_sleep(30)", *arguments)
+    assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { db.query(sql, *arguments) } }
+  end
+
+  SESSION = "select pg_backend_pid()"
+
+  def test_the_same_session_goes_on
+    with_connection(statement_cache: :always) do |db|
+      session = db.query_value(SESSION)
+      ["select pg_sleep(30)", "select ?::int from pg_sleep(30)", "select 1; select pg_sleep(30)"].each do |sql|
+        2.times { interrupt(db, sql, *([1] if sql.include?("?"))) }
+        assert_equal session, db.query_value(SESSION), sql
+        assert_predicate db, :healthy?
+      end
+    end
+  end
+
+  def test_rows_that_had_come_before_the_end_are_dropped
+    with_connection do |db|
+      interrupt(db, "select n, case when n = 3000 then pg_sleep(30) end from generate_series(1, 3000) as n")
+      assert_equal [[1], [2]], db.query("select n::int from generate_series(1, 2) as n").rows
+    end
+  end
+
+  def test_a_value_of_which_a_part_had_come_closes_the_connection
+    with_connection do |db|
+      shell = "select repeat('x', 50000000) from generate_series(1, 50)"
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { db.query(shell) } }
+      assert_equal 1, db.query_value("select 1") unless db.closed?
+    end
+  end
+
+  def test_the_statement_that_was_prepared_for_it_is_closed
+    prepared = "select count(*) from pg_prepared_statements"
+    with_connection(statement_cache: :always) do |db|
+      before = db.query_value(prepared)
+      3.times { |n| interrupt(db, "select ?::int, #{n} from pg_sleep(30)", 1) }
+      assert_equal before, db.query_value(prepared)
+    end
+  end
+
+  def test_a_kept_statement_stays_usable
+    with_connection do |db|
+      statement = db.prepare("select ?::int from pg_sleep(?)")
+      assert_equal [[1]], statement.query(1, 0.0).rows
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { statement.query(2, 30.0) } }
+      assert_equal [[3]], statement.query(3, 0.0).rows
+    end
+  end
+
+  # Values whose type is still to be looked up belong to the caller that has gone.
+  def test_types_that_were_still_unknown
+    with_connection do |db|
+      db.query("create temporary table things (kind int4range[])")
+      db.query("insert into things values (array['[1,5)'::int4range])")
+      interrupt(db, "select kind, pg_sleep(30) from things")
+      assert_equal [1...5], db.query_value("select kind from things")
+    end
+  end
+
+  def test_a_transaction_fails_and_is_rolled_back
+    with_connection do |db|
+      db.query("create temporary table kept (n int)")
+      session = db.query_value(SESSION)
+      error = assert_raises(DB::TransactionError) do
+        db.transaction do
+          db.exec("insert into kept values (1)")
+          interrupt(db)
+          assert_predicate db, :needs_rollback?
+          db.exec("insert into kept values (2)")
+        end
+      end
+      assert_includes error.message, "interrupted"
+      assert_equal [session, 0], db.query_row("select pg_backend_pid(), count(*)::int from kept")
+    end
+  end
+
+  def test_a_nested_transaction_is_undone_alone
+    with_connection do |db|
+      db.query("create temporary table kept (n int)")
+      db.transaction do
+        db.exec("insert into kept values (1)")
+        assert_raises(Heddle::DeadlineExceeded) do
+          Heddle.deadline(0.2) do
+            db.transaction do
+              db.exec("insert into kept values (2)")
+              db.query("select pg_sleep(30)")
+            end
+          end
+        end
+        db.exec("insert into kept values (3)")
+      end
+      assert_equal [1, 3], db.query_list("select n from kept order by n")
+    end
+  end
+
+  def test_a_fetch_of_a_cursor
+    with_connection do |db|
+      session = db.query_value(SESSION)
+      read = []
+      sql = "select n::int, case when n = 4 then pg_sleep(30) end from generate_series(1, 5) as n"
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.5) { db.transaction { db.each_row(sql, fetch: 2) { |n, _| read << n } } }
+      end
+      assert_equal [1, 2, 3], read
+      assert_equal session, db.query_value(SESSION)
+      assert_equal 0, db.query_value("select count(*) from pg_cursors where name <> ''")
+    end
+  end
+
+  def test_an_atomic_pipeline_leaves_nothing
+    with_connection do |db|
+      db.query("create temporary table kept (n int)")
+      session = db.query_value(SESSION)
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.2) do
+          db.pipeline(atomic: true) do |pipeline|
+            pipeline.query("insert into kept values (1)")
+            pipeline.query("select pg_sleep(30)")
+            pipeline.query("insert into kept values (2)")
+          end
+        end
+      end
+      assert_equal [session, 0], db.query_row("select pg_backend_pid(), count(*)::int from kept")
+    end
+  end
+
+  # A cancel stops one statement; those behind it would go on.
+  def test_a_pipeline_closes_the_connection
+    with_connection do |db|
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.2) { db.pipeline { |pipeline| 2.times { pipeline.query("select pg_sleep(30)") } } }
+      end
+      assert_predicate db, :closed?
+    end
+  end
+
+  def test_a_pool_keeps_its_connection
+    server = postgresql
+    in_host do
+      pool = DB::Pool.new(server.url, size: 1, timeout: 20)
+      session = pool.query_value(SESSION)
+      interrupt(pool)
+      assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
+      assert_equal session, pool.query_value(SESSION)
+    ensure
+      pool&.close
+    end
+  end
+
+  # Each answer carries its question's number: whoever got another one's would notice.
+  def test_no_answer_goes_astray
+    server = postgresql
+    rounds = Integer(ENV.fetch("HEDDLE_STRESS", 1)) * 10
+    in_host do
+      pool = DB::Pool.new(server.url, size: 3, timeout: 20, checkout_timeout: 20)
+      outcomes = Thread::Queue.new
+      users = Array.new(6) do |user|
+        start_user do
+          random = Random.new(user)
+          rounds.times do |round|
+            number = user * 1000 + round
+            value = Heddle.deadline(random.rand * 0.3) do
+              pool.query_value("select ?::int from pg_sleep(?)", number, random.rand * 0.1)
+            end
+            outcomes << [number, value]
+          rescue Heddle::DeadlineExceeded
+            outcomes << :late
+          end
+        end
+      end
+      users.each(&:value)
+      ended, late = Array.new(outcomes.size) { outcomes.pop }.partition { |outcome| outcome != :late }
+      ended.each { |number, value| assert_equal number, value }
+      assert_operator ended.size, :>, 0
+      assert_operator late.size, :>, 0
+      assert_equal 0, pool.stats[:connections] - pool.stats[:free]
+    ensure
+      pool&.close
+    end
+  end
+end
+
+class PostgreSQLInterruptedThreadTest < Minitest::Test
+  include PostgreSQLInterruptedSuite
+
+  hard_deadline 60
+
+  def in_host = yield
+
+  def start_user(&block) = Thread.new(&block)
+
+  def test_a_killed_thread
+    pool = Heddle::DB::Pool.new(postgresql.url, size: 1, timeout: 20)
+    session = pool.query_value(PostgreSQLInterruptedSuite::SESSION)
+    started = Thread::Queue.new
+    thread = Thread.new do
+      pool.with do |db|
+        started << db
+        db.query("select pg_sleep(30)")
+      end
+    end
+    started.pop
+    wait_until(what: "the query") { thread.stop? }
+    thread.kill.join(20)
+    refute_predicate thread, :alive?
+    assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
+    assert_equal session, pool.query_value(PostgreSQLInterruptedSuite::SESSION)
+  ensure
+    pool&.close
+  end
+end
+
+class PostgreSQLInterruptedTaskTest < Minitest::Test
+  include PostgreSQLInterruptedSuite
+
+  hard_deadline 60
+  mode :fiber
+
+  def in_host(&block) = Heddle.run(&block)
+
+  def start_user(&block) = Heddle.spawn(&block)
+
+  def test_nobody_talks_while_the_query_is_being_stopped
+    with_connection do |db|
+      task = Heddle.spawn { Heddle.deadline(0.1) { db.query("select pg_sleep(30)") } }
+      answers = []
+      until task.ended?
+        begin
+          db.query_value("select 1")
+        rescue Heddle::DB::Busy
+          answers << :busy
+        end
+        sleep(0)
+      end
+      assert_raises(Heddle::DeadlineExceeded) { task.value }
+      refute_empty answers
+      assert_equal 1, db.query_value("select 1")
+    end
+  end
+end
+
+# The same at each byte of the server's answers, and with servers that answer a cancel in other ways.
+class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
+  include StreamHelpers
+  include PostgreSQLExchanges
+
+  hard_deadline 60
+
+  DB = Heddle::DB
+  STRIDE = ENV.key?("HEDDLE_STRESS") ? 1 : 3
+  STOPPED = S.error("57014", "canceling statement due to user request", severity: "ERROR") + S.ready
+  KINDS_THAT_GO_ON = %i[query prepared several atomic].freeze
+
+  # Answers the requests before the one at index +at+, and the first +offset+ bytes of its answer. The rest comes after
+  # a cancel. Later requests are answered from the first one on.
+  def play(answers, at, offset, rest, sent)
+    cancels = Thread::Queue.new
+    lambda do |peer|
+      next cancels << true if peer.startup[:version] == S::CANCEL_REQUEST
+
+      peer.raw(LOGIN)
+      answers.first(at).push(answers[at][0, offset]).each do |bytes|
+        end_of_request(peer)
+        peer.raw(bytes)
+      end
+      sent << true
+      cancels.pop
+      peer.raw(rest)
+      loop do
+        answers.each do |bytes|
+          end_of_request(peer)
+          peer.raw(bytes)
+        end
+      end
+    end
+  end
+
+  # What a server sends that stops in the middle: the rest of the message, and its error; without one if all is said.
+  def rest_of(answer, offset)
+    boundary = 0
+    boundary += 1 + answer[boundary + 1, 4].unpack1("N") while boundary < offset
+    boundary += 6 if boundary == answer.bytesize - 6 && offset > boundary
+    answer[offset...boundary] + ((boundary == answer.bytesize) ? "" : STOPPED)
+  end
+
+  def cancelled(sent, &body)
+    Heddle.run do
+      task = Heddle.spawn(&body)
+      sent.pop
+      3.times { sleep 0 } # the task has read all that has arrived
+      task.cancel
+      assert_raises(Heddle::TaskCancelled) { task.value }
+    end
+  end
+
+  def struck(sent, &body)
+    thread = Thread.new(&body)
+    thread.report_on_exception = false
+    sent.pop
+    wait_until(what: "the wait for the answer") { thread.stop? }
+    thread.raise(IndexError, "now")
+    assert_raises(IndexError) { thread.value }
+  end
+
+  def strike(way, kind, at, offset)
+    operation, expected, answers = KINDS.fetch(kind)
+    rest = rest_of(answers[at], offset)
+    script = play(answers, at, offset, rest, sent = Thread::Queue.new)
+    S.play(script) do |server|
+      what = "#{kind}, answer #{at}: #{way} at #{offset} of #{answers[at].bytesize}"
+      db = DB.connect(server.url, timeout: 20)
+      send(way, sent) { operation.call(db) }
+      next assert_predicate(db, :closed?, what) unless rest.end_with?(STOPPED)
+
+      refute_predicate db, :closed?, what
+      assert_equal expected, operation.call(db), what
+      assert_equal 2, server.accepted, what
+    ensure
+      db&.close
+    end
+  end
+
+  KINDS_THAT_GO_ON.product(%i[cancelled struck]).each do |kind, way|
+    define_method(:"test_#{kind}_#{way}") do
+      KINDS[kind].last.each_with_index do |answer, at|
+        (rand(STRIDE)...answer.bytesize).step(STRIDE) { |offset| strike(way, kind, at, offset) }
+      end
+    end
+  end
+
+  # A server that has finished the query before the cancel came: it may come late, and strike the next query.
+  def test_servers_that_did_not_stop_the_query
+    other = S.error("22012", "division by zero", severity: "ERROR") + S.ready
+    fatal = S.error("57P01", "terminating connection", severity: "FATAL")
+    {"the whole answer" => KINDS[:query].last.first, "another error" => other, "a fatal error" => fatal,
+     "nothing" => "", "half an error" => STOPPED[0, 20], "no message" => "junk" * 20,
+     "a COPY" => COPY["G"]}.each do |what, rest|
+      script = play(KINDS[:query].last, 0, 0, rest, Thread::Queue.new)
+      S.play(script) do |server|
+        db = DB.connect(server.url, timeout: 20)
+        took = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        assert_raises(Heddle::DeadlineExceeded, what) { Heddle.deadline(0.1) { db.query("select a, b from t") } }
+        assert_operator Process.clock_gettime(Process::CLOCK_MONOTONIC) - took, :<, 4, "#{what}: it has half a second"
+        assert_predicate db, :closed?, what
+      end
+    end
+  end
+
+  # Without the end of its connection nobody knows whether the cancel is still on its way.
+  def test_a_cancel_that_is_not_acknowledged
+    main = Thread::Queue.new
+    script = lambda do |peer|
+      if peer.startup[:version] == S::CANCEL_REQUEST
+        main << true
+      else
+        peer.raw(LOGIN)
+        peer.request
+        main.pop
+        peer.raw(STOPPED)
+      end
+      peer.socket.read
+    end
+    S.play(script) do |server|
+      db = DB.connect(server.url, timeout: 20)
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query("select 1") } }
+      assert_predicate db, :closed?
+    end
+  end
+end
