@@ -167,6 +167,26 @@ module PostgreSQLCopySuite
     end
   end
 
+  # A COPY says no type: the text of a Duration must be one of a time and of an interval.
+  def test_durations
+    with_table("t time, i interval, ts time[], v interval[]") do |db|
+      texts = %w[00:00:00 12:34:56.5 23:59:59.999999 24:00:00]
+      row = texts.map { |text| Heddle::DB::Duration.parse(text) }
+      long = Heddle::DB::Duration.new(-(2**31 + 5) * 3_600_000_000)
+      count = db.copy_in("copy c from stdin") do |copy|
+        row.each { |duration| copy << [duration, duration, row, [duration, long]] }
+      end
+      assert_equal 4, count
+      found = db.query("select t, i, ts, v[1], extract(epoch from v[2])::bigint from c").rows
+      assert_equal row, found.map(&:first)
+      assert_equal row.map(&:microseconds), found.map { |_, interval| interval.microseconds }
+      assert_equal [row] * 4, found.map { |values| values[2] }
+      assert_equal [[row[1].microseconds, long.microseconds / 1_000_000]], found[1..1].map { |values|
+        [values[3].microseconds, values[4]]
+      }
+    end
+  end
+
   def test_rows_that_cannot_be_sent
     with_table do |db|
       count = db.copy_in("copy c from stdin") do |copy|

@@ -76,6 +76,18 @@ class PostgreSQLLoginTest < Minitest::Test
     postgresql.sql("drop role if exists limited")
   end
 
+  def test_a_server_that_starts_up_or_stops
+    {"57P03" => /the database system is starting up \(57P03\): try again in a moment/, "57P01" => /57P01/}
+      .each do |state, pattern|
+        serving(Script.error(state, "the database system is starting up")) do |server|
+          error = refused(server.url, DB::LoginFailed)
+          assert_match pattern, error.message
+          assert_includes error.message, "127.0.0.1:#{server.port}"
+          assert_equal state, error.cause.sql_state
+        end
+      end
+  end
+
   # The server refuses a binding to another certificate than its own.
   def test_channel_binding
     tls = {sslmode: "verify-full", sslrootcert: postgresql.ca_file}

@@ -347,6 +347,27 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_equal 1, value("1")
   end
 
+  def test_more_parameters_than_the_protocol_has
+    error = assert_raises(ArgumentError) do
+      @db.query("select 1 where 1 in (#{(["?"] * 65_536).join(", ")})", *Array.new(65_536, 1))
+    end
+    assert_match(/more than 65535 parameters: bind one array instead.*any\(\?\)/, error.message)
+    list = Heddle::DB.bind("select 1 where 1 in (:n)", n: Heddle::DB.list(Array.new(65_536, 1)))
+    assert_match(/bind one array/, assert_raises(ArgumentError) { @db.query(list) }.message)
+    assert_equal 1, value("1 where 1 = any(?)", Array.new(70_000, 1))
+    assert_equal 65_535, value("cardinality(array[#{(["?"] * 65_535).join(", ")}])", *Array.new(65_535, 1))
+  end
+
+  def test_times_and_durations_of_active_support
+    require "active_support"
+    require "active_support/time"
+    noon = Time.utc(2024, 7, 1, 12, 0, 0, 5)
+    zoned = noon.in_time_zone("America/New_York")
+    row = @db.query_row("select ?, ?::timestamp, ?::timestamptz[], ?::tstzrange, ?, ?::text", zoned, zoned, [zoned],
+      zoned...nil, 90.minutes, 1.month + 3.days)
+    assert_equal [noon, noon, [noon], noon...nil, PG::Interval.new(0, 0, 5_400_000_000), "1 mon 3 days"], row
+  end
+
   # ---- registered types
 
   Paint = Struct.new(:name)

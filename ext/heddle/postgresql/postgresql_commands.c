@@ -217,11 +217,16 @@ static VALUE run_new_body(struct db_exchange *exchange)
     return receive_body(exchange);
 }
 
-/* @api private link.run_new(sql, arguments) -> Result or an error. The statement is not kept. */
+/* @api private link.run_new(sql, arguments) -> Result or an error. The statement is not kept. Raises TransactionError
+ * for a commit that the server has answered with a rollback. */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
     struct db_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
-    return postgresql_exchange(&exchange);
+    VALUE result = postgresql_exchange(&exchange);
+    if (!postgresql_link_of(self)->rolled_back || RTEST(rb_obj_is_kind_of(result, rb_eException))) return result;
+    VALUE error = postgresql_undone(postgresql_link_of(self), sql);
+    if (!NIL_P(error)) rb_exc_raise(error);
+    return result;
 }
 
 /* @api private link.open_portal(name, sql, arguments, rows) -> Result or an error: the first rows, at most so many. */

@@ -62,6 +62,7 @@ struct postgresql_link {
     bool in_copy;     // COPY FROM STDIN: the server waits for data
     bool copy_out;    // COPY TO STDOUT: rows are coming
     bool suspended;   // the portal that was executed last has more rows
+    bool rolled_back; // the statement that was completed last says ROLLBACK
     bool settling;    // types are being looked up
 };
 
@@ -215,6 +216,9 @@ VALUE postgresql_sql_string(VALUE sql);
 // The statement's text as the server has it, with $1 in place of ?, and how many parameters it has. May return the
 // caller's own String: freeze a copy to keep it beyond the next call of Ruby code.
 VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
+
+// The TransactionError of a statement that was to commit, succeeded last, and was answered with ROLLBACK; else nil.
+VALUE postgresql_undone(struct postgresql_link *link, VALUE sql);
 
 // ---- postgresql_commands.c
 

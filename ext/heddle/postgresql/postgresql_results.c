@@ -236,6 +236,7 @@ static void complete(struct postgresql_link *link, struct pg_message message, st
     struct pg_command command;
     if (!pg_command(message.p, message.end, &command))
         db_link_violated(&link->base, "sent a malformed end of a statement");
+    link->rolled_back = command.verb == PG_VERB_ROLLBACK;
     bool has_rows = !NIL_P(reply->shape) || (reply->known && !NIL_P(*reply->known) && !reply->last);
     if (has_rows && NIL_P(reply->shape)) reply->shape = *reply->known;
     if (has_rows && NIL_P(reply->rows)) reply->rows = rb_ary_new();

@@ -110,6 +110,23 @@ static VALUE kind_of(VALUE self, VALUE sql)
     return kind_symbols[kind];
 }
 
+VALUE postgresql_undone(struct postgresql_link *link, VALUE sql)
+{
+    if (!link->rolled_back) return Qnil;
+    const struct pg_sql *look = look_at(link, sql_text(sql));
+    bool commits = look->kind == PG_SQL_COMMIT || look->kind == PG_SQL_PREPARE_TRANSACTION;
+    if (!commits || look->statements != 1) return Qnil;
+    VALUE message = rb_utf8_str_new_cstr("the server rolled the transaction back: a statement in it had failed");
+    return rb_class_new_instance(1, &message, rb_path2class("Heddle::DB::TransactionError"));
+}
+
+/* @api private link.undone(sql) -> TransactionError or nil. Whether the statement, which was run last and was no error,
+ * was to commit, and the server answered with ROLLBACK: it does so at the end of a transaction that has failed. */
+static VALUE undone(VALUE self, VALUE sql)
+{
+    return postgresql_undone(postgresql_link_of(self), sql);
+}
+
 /* @api private link.statements(sql) -> Integer */
 static VALUE statements(VALUE self, VALUE sql)
 {
@@ -192,6 +209,7 @@ void postgresql_sql_init(void)
     VALUE link = postgresql_cLink;
     rb_define_method(link, "kind_of", kind_of, 1);
     rb_define_method(link, "statements", statements, 1);
+    rb_define_method(link, "undone", undone, 1);
     rb_define_method(link, "select?", select_p, 1);
     rb_define_method(link, "position", position, 2);
     rb_define_method(link, "placeholders", placeholders, 1);

@@ -194,9 +194,9 @@ module Heddle
             error
           end
           failure = nil
-          results = flights.map do |flight|
+          results = flights.each_with_index.map do |flight, index|
             result = flight || @link.receive
-            next result unless result.is_a?(ServerError)
+            next (failure && !flight && @link.undone(requests[index].first)) || result unless result.is_a?(ServerError)
             next not_run(failure) if failure && result.sql_state == REFUSED
 
             failure ||= result if @link.failed?
@@ -279,11 +279,9 @@ module Heddle
 
         # The server answers the COMMIT of a failed transaction with a rollback, and no error.
         def commit
-          failed = @link.failed?
           result = super
-          if failed && !result.is_a?(ServerError)
-            raise TransactionError, "the server rolled the transaction back: a statement in it had failed"
-          end
+          error = @link.undone("COMMIT") unless result.is_a?(ServerError)
+          raise error if error
 
           result
         end

@@ -31,8 +31,10 @@ module Heddle
         # Durations of several types make an Array of intervals.
         SPANS = [TIME, INTERVAL].freeze
         END_OF_DAY = Duration.parse("24:00:00")
+        # Microseconds whose hours have more than 31 bits: old servers do not read them.
+        LONG = (1 << 31) * 3_600_000_000
         private_constant :ANY, :BOOL, :BYTES, :INT8, :INT4, :FLOAT8, :DATE, :TIME, :INTERVAL, :NUMERIC, :TIMESTAMPTZ,
-          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY
+          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY, :LONG
 
         class << self
           # @param value that is no nil, Integer, Float, true, false, String or Symbol
@@ -74,9 +76,12 @@ module Heddle
               "Hash, IPAddr, or an object of a class that Heddle::DB::PostgreSQL.register_type(…, encode:) got"
           end
 
-          # The server makes of an interval of 24 hours the time 00:00:00, but of the time 24:00:00 that interval.
+          # The server makes of an interval of 24 hours the time 00:00:00, but of the time 24:00:00 that interval. The text
+          # is one that it reads as both, because a COPY says no type.
           def duration(value)
-            (value == END_OF_DAY) ? [TIME, value.to_s] : [INTERVAL, "#{value.microseconds} microseconds"]
+            return [INTERVAL, "#{value.microseconds} microseconds"] if value.microseconds.abs >= LONG
+
+            [(value == END_OF_DAY) ? TIME : INTERVAL, value.to_s]
           end
 
           def a_time?(value) = value.respond_to?(:acts_like?) && value.acts_like?(:time)
