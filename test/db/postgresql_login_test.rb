@@ -279,6 +279,84 @@ class PostgreSQLLoginTest < Minitest::Test
     end
   end
 
+  # A real server's whole log-in by SCRAM, and by TLS with channel binding, stopped after some of its bytes.
+  class Relay
+    attr_reader :port, :passed
+
+    # @yieldreturn [(Integer, Symbol)] how many bytes of the server are passed on, and what comes then
+    def initialize(server)
+      @listener = TCPServer.new("127.0.0.1", 0)
+      @port = @listener.addr[1]
+      @threads = []
+      @acceptor = Thread.new do
+        loop do
+          client = @listener.accept
+          @threads << Thread.new { relay(client, TCPSocket.new(server.host, server.port), *yield) }
+        end
+      rescue IOError
+        nil
+      end
+    end
+
+    def close
+      @listener.close
+      @acceptor.kill.join
+      @threads.each(&:kill).each(&:join)
+    end
+
+    private
+
+    def relay(client, server, left, ending)
+      forth = Thread.new { copy(client, server) }
+      passed = 0
+      while (bytes = server.readpartial([left - passed, 1 << 16].min)) && (passed += bytes.bytesize)
+        client.write(bytes)
+        @passed = passed
+        break if passed == left
+      end
+      sleep if ending == :stall
+      client.setsockopt(:SOCKET, :LINGER, [1, 0].pack("ii")) if ending == :reset
+    rescue IOError, SystemCallError
+      nil
+    ensure
+      forth&.kill&.join
+      [client, server].each(&:close)
+    end
+
+    def copy(from, to)
+      loop { to.write(from.readpartial(4096)) }
+    rescue IOError, SystemCallError
+      nil
+    end
+  end
+
+  def test_a_real_log_in_that_stops_at_some_byte
+    tls = {sslmode: "verify-full", sslrootcert: postgresql.ca_file, channel_binding: "require"}
+    {{} => 11, tls => 67}.each do |options, stride|
+      stop = [1 << 40, :close]
+      relay = Relay.new(postgresql) { stop }
+      url = postgresql.url.sub(/:\d+\//, ":#{relay.port}/")
+      DB.connect(url, connect_timeout: 20, **options).close
+      all = relay.passed
+      (1 + rand(stride)...all).step(stride) do |count|
+        %i[close reset].each do |ending|
+          stop = [count, ending]
+          error = assert_raises(DB::ConnectionLost, OpenSSL::SSL::SSLError, SystemCallError, "#{ending} at #{count}") do
+            DB.connect(url, connect_timeout: 20, **options)
+          end
+          assert_kind_of DB::Error, error
+        end
+      end
+      # Which of these numbers a connection gets does not matter.
+      Heddle::FiberPool.new(40).map((1..40).map { |n| n * all / 41 }) do |count|
+        stop = [count, :stall]
+        assert_raises(DB::ConnectTimeout) { DB.connect(url, connect_timeout: 0.3, **options) }
+      end
+    ensure
+      relay&.close
+    end
+  end
+
   def test_a_log_in_that_drips
     play = proc do |peer|
       peer.startup

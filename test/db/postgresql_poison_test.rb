@@ -75,6 +75,41 @@ class PostgreSQLPoisonTest < Minitest::Test
     end
   end
 
+  # Each byte comes alone, once the one before has been read.
+  def drip(kind)
+    operation, expected, answers = KINDS.fetch(kind)
+    client = Thread::Queue.new
+    server = S.new do |peer|
+      peer.startup
+      peer.raw(LOGIN)
+      received = client.pop.driver.stream.method(:statistics)
+      answers.each do |bytes|
+        end_of_request(peer)
+        bytes.each_char do |byte|
+          before = received.call[:bytes_received]
+          peer.raw(byte)
+          wait_until(what: "the read of a byte") { received.call[:bytes_received] > before }
+        end
+      end
+      peer.read
+    end
+    db = Heddle::DB.connect(server.url, timeout: 20)
+    client << db
+    assert_equal expected, operation.call(db), kind
+    refute_predicate db, :closed?
+    assert_empty server.errors
+  ensure
+    db&.close
+    server&.close
+  end
+
+  def test_answers_that_drip
+    KINDS.each_key do |kind|
+      drip(kind)
+      Heddle.run { drip(kind) }
+    end
+  end
+
   # ---- malicious servers
 
   def answer(operation, *answers)
