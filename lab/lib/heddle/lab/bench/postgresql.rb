@@ -17,12 +17,13 @@ module Heddle
           "prepared" => ["prepare, execute, deallocate", 3000],
           "kept" => ["a statement that is kept", 5000],
           "rows" => ["1000 rows of int, text, timestamp", 200],
+          "single" => ["1000 such rows, one after another", 200],
           "pipeline" => ["100 queries at once, each", 10_000],
           "copy" => ["COPY in, each row of int, text, float", 1_000_000],
           "pool" => ["100 tasks, one query each, a pool of 10", 10_000]
         }.freeze
-        MODELS = {"prepared" => %w[heddle pg], "pipeline" => %w[heddle pg], "copy" => %w[heddle pg],
-                  "pool" => %w[heddle pg sequel sequel_heddle]}.freeze
+        MODELS = {"prepared" => %w[heddle pg], "single" => %w[heddle pg], "pipeline" => %w[heddle pg],
+                  "copy" => %w[heddle pg], "pool" => %w[heddle pg sequel sequel_heddle]}.freeze
         private_constant :OPERATIONS, :MODELS
 
         # @see Bench#params
@@ -36,7 +37,8 @@ module Heddle
 
         # @see Bench#tables
         def tables(summary)
-          notes = ["pg: exec_params, prepare with exec_prepared and DEALLOCATE, and its pipeline mode; values are " \
+          notes = ["pg: exec_params, prepare with exec_prepared and DEALLOCATE, and its pipeline mode; rows one after " \
+            "another by its single row mode, in Heddle by each_row, a cursor; values are " \
             "converted by its BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its " \
             "encoders of text; its pool is the gem connection_pool, with the tasks in Heddle's loop",
             "sequel: over pg, sequel_heddle: over Heddle; values of new SQL are pasted into it, a kept statement is " \

@@ -57,6 +57,13 @@ module Heddle
           end
         end
 
+        def single(meter)
+          measured(meter, @params.fetch("count")) do
+            count, last, at = @client.single(ROWS)
+            check([count, last, at.class], [1000, 1000, Time])
+          end
+        end
+
         def pipeline(meter)
           turns = @params.fetch("count") / 100
           measured(meter, turns) { check(@client.pipeline("select $1::int as a", 1..100), 100) }

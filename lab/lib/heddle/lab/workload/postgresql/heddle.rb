@@ -28,6 +28,12 @@ module Heddle
             [all.size, all[999][0], all[0][2]]
           end
 
+          def single(sql)
+            count = last = nil
+            @db.each_row(sql).with_index(1) { |row, number| count, last = number, row }
+            [count, last[0], last[2]]
+          end
+
           def pipeline(sql, numbers)
             @db.pipeline { |line| numbers.map { |number| line.query(sql, number) } }.last.value.rows[0][0]
           end

@@ -30,6 +30,16 @@ module Heddle
             [all.size, all[999][0], all[0][2]]
           end
 
+          def single(sql)
+            count = 0
+            last = nil
+            @client.send_query_params(sql, [])
+            @client.set_single_row_mode
+            @client.get_result.stream_each_row { |row| count, last = count + 1, row }
+            @client.get_result # the end of the query's results
+            [count, last[0], last[2]]
+          end
+
           def pipeline(sql, numbers)
             @client.enter_pipeline_mode
             numbers.each do |number|
