@@ -13,13 +13,16 @@ require "shared/db/named_parameters"
 require "shared/db/results"
 require "shared/db/tables"
 require "shared/db/virtual_statements"
+require "support/shaping_proxy"
 
-# The suite of every database, on a real PostgreSQL: over TCP and a UNIX socket, in threads and in tasks.
-{"TCP" => {}, "Unix" => {socket: true}}.each do |way, options|
+# The suite of every database, on a real PostgreSQL: over TCP, a UNIX socket and a slow network that delivers bytes in
+# pieces of any size, in threads and in tasks.
+{"TCP" => {}, "Unix" => {socket: true}, "Slow" => {slow: true}}.each do |way, options|
   %i[thread fiber].each do |wait|
     test = Class.new(Minitest::Test) do
       include StreamHelpers
       include PostgreSQLHelpers
+      include ShapingProxies
       include DatabaseSuite::Queries
       include DatabaseSuite::Transactions if way != "Unix"
       include DatabaseSuite::Pools if way == "TCP"
@@ -39,14 +42,21 @@ require "shared/db/virtual_statements"
 
       def setup
         @server = postgresql
+        @url = way[:slow] ? slow_url : @server.url
+      end
+
+      # The rate divides large answers: a piece ends where the time for its bytes is over.
+      def slow_url
+        proxy = shaping_proxy(@server, delay: 0.001, jitter: 0.002, rate: 20_000_000, direction: "both")
+        @server.url.sub(/@.*\//, "@#{proxy.host}:#{proxy.port}/")
       end
 
       def connect(**options)
-        Heddle::DB.connect(@server.url, timeout: 20, **ways, **options)
+        Heddle::DB.connect(@url, timeout: 20, **ways, **options)
       end
 
       def pool(**options)
-        Heddle::DB::Pool.new(@server.url, timeout: 20, **ways, **options)
+        Heddle::DB::Pool.new(@url, timeout: 20, **ways, **options)
       end
 
       def ways
