@@ -110,6 +110,35 @@ class PostgreSQLPoisonTest < Minitest::Test
     end
   end
 
+  # Without a collection of old objects each time, which would take minutes.
+  MINOR = 1
+
+  # A collection at every allocation while the answers are read, and all objects moved before the last one.
+  def test_answers_while_the_gc_runs_and_moves_objects
+    KINDS.each do |kind, (operation, expected, answers)|
+      server = S.new do |peer|
+        peer.startup
+        peer.raw(LOGIN)
+        answers.each do |bytes|
+          end_of_request(peer)
+          GC.compact if bytes.equal?(answers.last) && GC.respond_to?(:compact)
+          GC.stress = MINOR
+          peer.raw(bytes)
+        end
+        peer.read
+      end
+      db = Heddle::DB.connect(server.url, timeout: 60)
+      result = operation.call(db)
+      GC.stress = false
+      assert_equal expected, result, kind
+      assert_empty server.errors
+    ensure
+      GC.stress = false
+      db&.close
+      server&.close
+    end
+  end
+
   # ---- malicious servers
 
   def answer(operation, *answers)

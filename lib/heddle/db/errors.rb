@@ -167,7 +167,8 @@ module Heddle
       include Error
     end
 
-    # The state of the transaction does not allow the operation. Nothing was sent.
+    # The state of the transaction does not allow the operation, and nothing was sent; or the server answered a commit
+    # with a rollback, because a statement of the transaction had failed.
     class TransactionError < RuntimeError
       include Error
     end
