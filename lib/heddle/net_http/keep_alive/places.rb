@@ -40,6 +40,19 @@ module Heddle
           i && list[i]
         end
 
+        # Finds an entry, and deletes it.
+        #
+        # @param key [Key]
+        # @return [Object, nil]
+        def take(key)
+          list = at(key) or return
+          i = list.rindex { |entry| entry.key.same?(key) } or return
+          entry = list.delete_at(i)
+          forget(key) if list.empty?
+          @all.delete(entry)
+          entry
+        end
+
         # @return [Array] all entries for its host and port
         def add(entry)
           @all[entry] = true

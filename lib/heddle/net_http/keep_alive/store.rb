@@ -34,11 +34,7 @@ module Heddle
         # @param key [Key]
         # @return [Connection, nil]
         def take(key)
-          @lock.synchronize do
-            connection = @places.find(key) or return
-            @places.delete(connection)
-            connection
-          end
+          @lock.synchronize { @places.take(key) }
         rescue ThreadError # a signal's handler may not lock
           nil
         end
