@@ -297,6 +297,8 @@ class KeepAliveTest < Minitest::Test
     "a length on two lines" => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n \r\n\r\nok",
     "a coding on two lines" =>
       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked,\r\n chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "no content with a body" => "HTTP/1.1 204 No\r\n\r\nok",
+    "nothing new with a body" => "HTTP/1.1 304 No\r\nContent-Length: 2\r\n\r\nok",
     "no content with a length" => "HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n",
     "a challenge of NTLM" => "HTTP/1.1 401 No\r\nContent-Length: 2\r\nWWW-Authenticate: NTLM\r\n\r\nok",
     "a challenge of Negotiate" =>
@@ -456,6 +458,38 @@ class KeepAliveTest < Minitest::Test
     end
     get(server)
     assert_includes server.connections, 2
+  end
+
+  def test_not_after_the_body_of_a_head
+    server = serve
+    2.times { start(server) { |http| http.head("/") } }
+    assert_equal [1, 2], server.connections
+  end
+
+  # It reads the body later, or never.
+  def test_a_server_that_answers_before_the_request_is_sent
+    body = "x" * 3_000_000
+    [true, false].each do |reads|
+      count = 0
+      serve = lambda do |connection|
+        count += 1
+        while (head = connection.gets("\r\n\r\n"))
+          connection.write(OK)
+          break if head.start_with?("PUT") && !reads
+
+          connection.read(head[/content-length: (\d+)/i, 1].to_i)
+        end
+      end
+      with_server(serve) do |port|
+        2.times do
+          Net::HTTP.start("127.0.0.1", port) { |http| assert_equal "ok", http.put("/", body).body }
+        rescue SystemCallError, IOError
+          refute reads
+        end
+        assert_equal "ok", Net::HTTP.get(URI("http://127.0.0.1:#{port}/"))
+      end
+      assert_equal reads ? 1 : 3, count
+    end
   end
 
   # --- servers that close
