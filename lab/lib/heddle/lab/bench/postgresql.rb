@@ -37,10 +37,10 @@ module Heddle
 
         # @see Bench#tables
         def tables(summary)
-          notes = ["pg: exec_params, prepare with exec_prepared and DEALLOCATE, and its pipeline mode; rows one after " \
-            "another by its single row mode, in Heddle by each_row, a cursor; values are " \
-            "converted by its BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its " \
-            "encoders of text; its pool is the gem connection_pool, with the tasks in Heddle's loop",
+          notes = ["pg: exec_params, prepare with exec_prepared and DEALLOCATE, and its pipeline mode; rows one " \
+            "after another by its single row mode, in Heddle by each_row, a cursor; values are converted by its " \
+            "BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its encoders of text; its " \
+            "pool is the gem connection_pool, with the tasks in Heddle's loop",
             "sequel: over pg, sequel_heddle: over Heddle; values of new SQL are pasted into it, a kept statement is " \
             "prepared; rows are Hashes; its own pool, with heddle/sequel",
             "racket: its db library over the UNIX socket (its SCRAM and OpenSSL 3 do not fit), in a process that " \
