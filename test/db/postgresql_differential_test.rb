@@ -6,8 +6,8 @@ require "support/postgresql_server"
 require "heddle/db/postgresql"
 
 # Random values of all types: the server's text of a value, and what the pg gem makes of its text and of its binary
-# form, must agree with what Heddle reads; what Heddle reads and binds again, or sends by COPY in each of its forms, must
-# be the same value for the server. ROWS=10000 for a thorough run.
+# form, must agree with what Heddle reads. What Heddle reads and binds again, or sends by COPY in each of its forms,
+# must be the same value for the server. ROWS=10000 for a thorough run.
 class PostgreSQLDifferentialTest < Minitest::Test
   include StreamHelpers
   include PostgreSQLHelpers

@@ -37,7 +37,8 @@ module PostgreSQLExchanges
   HAD = M["2"] + ROWS + M["C", "SELECT 2\0"] + S.ready("T")
   # What the look-up of an enum's type finds.
   ENUM = 99_999
-  TYPE_FOUND = M["1"] + M["2"] + M["T", [7].pack("n") + [26, 25, 25, 25, 25, 26, 1009].map { |type| column("t", type) }.join] +
+  TYPE_COLUMNS = [26, 25, 25, 25, 25, 26, 1009].map { |type| column("t", type) }
+  TYPE_FOUND = M["1"] + M["2"] + M["T", [7].pack("n") + TYPE_COLUMNS.join] +
     M["D", row([ENUM].pack("N"), "public", "color", "e", "enum_send", [0].pack("N"), [0, 0, 25].pack("N3"))] +
     M["C", "SELECT 1\0"] + S.ready
   LOGIN = S.welcome.freeze
@@ -55,8 +56,8 @@ module PostgreSQLExchanges
       [PREPARED + S.ready, S.error("26000", "no statement", severity: "ERROR") + S.ready, PREPARED + S.ready,
         M["2"] + ROWS + DONE]],
     unknown_type: [->(db) { db.query_value("select c from t") }, "red",
-      [M["1"] + M["2"] + M["T", [1].pack("n") + column("c", ENUM)] + M["D", row("red")] + M["C", "SELECT 1\0"] + S.ready,
-        TYPE_FOUND]],
+      [M["1"] + M["2"] + M["T", [1].pack("n") + column("c", ENUM)] + M["D", row("red")] + M["C", "SELECT 1\0"] +
+        S.ready, TYPE_FOUND]],
     empty: [->(db) { db.query("").rows? }, false, [M["1"] + M["2"] + M["n"] + M["I"] + S.ready]],
     several: [->(db) { db.query("select 1; select 2").following.affected_rows }, 2,
       [M["C", "INSERT 0 1\0"] + M["C", "INSERT 0 2\0"] + S.ready]],

@@ -30,7 +30,7 @@ static VALUE finish_body(struct db_exchange *exchange)
     }
 }
 
-/* @api private link.finish_reply -> ServerError or nil. Reads the rest of an interrupted reply, and returns its error. */
+/* @api private link.finish_reply -> ServerError or nil. Reads the rest of an interrupted reply; returns its error. */
 static VALUE finish_reply(VALUE self)
 {
     struct db_exchange exchange = {.self = self, .body = finish_body, .resumes = true};

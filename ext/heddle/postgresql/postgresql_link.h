@@ -1,8 +1,8 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this room share. postgresql_link.c has
 // the messages, postgresql_sql.c what the text of a statement says, postgresql_parameters.c and postgresql_values.c
 // what goes in and comes out, postgresql_results.c whole replies, postgresql_login.c, postgresql_commands.c,
-// postgresql_pipeline.c, postgresql_copy.c and postgresql_interrupted.c the methods of Heddle::DB::PostgreSQL::Link. Ruby
-// decides what is asked when (lib/heddle/db/postgresql).
+// postgresql_pipeline.c, postgresql_copy.c and postgresql_interrupted.c the methods of Heddle::DB::PostgreSQL::Link.
+// Ruby decides what is asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 #define HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 

@@ -76,8 +76,8 @@ module Heddle
               "Hash, IPAddr, or an object of a class that Heddle::DB::PostgreSQL.register_type(…, encode:) got"
           end
 
-          # The server makes of an interval of 24 hours the time 00:00:00, but of the time 24:00:00 that interval. A COPY
-          # says no type: the text is one of a time and of an interval.
+          # The server makes of an interval of 24 hours the time 00:00:00, but of the time 24:00:00 that interval. A
+          # COPY says no type: the text is one of a time and of an interval.
           def duration(value)
             return [INTERVAL, "#{value.microseconds} microseconds"] if value.microseconds.abs >= LONG
 
