@@ -656,6 +656,15 @@ class KeepAliveTest < Minitest::Test
     assert_equal 0, Heddle::NetHTTP.stats[:idle]
   end
 
+  def test_the_thread_that_closes_ends_when_all_is_cleared
+    server = serve
+    5.times do
+      get(server)
+      Heddle::NetHTTP.keep_alive_clear # perhaps before that thread has begun
+      wait_until { Thread.list.none? { |thread| thread.name == "heddle keep-alive" } }
+    end
+  end
+
   def test_the_most_of_a_host_and_the_most_of_all
     Heddle::NetHTTP.keep_alive(per_host: 2, total: 3)
     servers = [serve, serve]

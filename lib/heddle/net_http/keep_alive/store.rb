@@ -56,7 +56,8 @@ module Heddle
         # Closes all.
         def clear
           gone = @lock.synchronize do
-            @waking.signal # the sweeper ends
+            @sweeps_at = 0.0 # the sweeper ends, even if it does not wait yet
+            @waking.signal
             @places.to_a.tap { |all| @evicted += all.size } # counted before they leave
           ensure
             @places.clear
