@@ -168,6 +168,44 @@ class SidekiqEngineTest < Minitest::Test
     @redis&.stop
   end
 
+  def test_no_more_connections_than_fibers
+    @config.heddle(fibers: 3, connections: 5)
+    assert_equal 3, @capsule.local_redis_pool.size
+  end
+
+  # As Sidekiq's own tests have it: without a manager, and with the methods that they call.
+  def test_a_processor_alone_ends_its_thread
+    Fetch.jobs = [job(1, 60)]
+    @config[:fetch_class] = Fetch
+    @config.heddle(fibers: 2, stall: nil)
+    errors = []
+    processors = Array.new(2) { Sidekiq::Processor.new(@capsule) { |_processor, error| errors << error } }
+    processors.first.terminate(true)
+    assert_nil processors.first.thread
+    processors.each(&:start)
+    thread = processors.last.thread
+    wait_until { @capsule.fetcher.units.any? && processors.any?(&:job) }
+    busy, idle = processors.partition(&:job)
+    idle.first.terminate(true)
+    assert_predicate thread, :alive?, "the other processor needs it"
+    busy.first.kill(true)
+    assert_equal false, thread.status
+    assert_equal [nil, nil], errors
+    assert_equal Sidekiq::Processor.public_method_defined?(:process), busy.first.respond_to?(:process)
+    another = Sidekiq::Processor.new(@capsule) {}.tap(&:start)
+    refute_same thread, another.thread
+    another.kill(true)
+  end
+
+  def test_paused_queues_are_not_asked
+    @config.heddle(fibers: 3)
+    @capsule.fetcher.define_singleton_method(:queues_cmd) { [] }
+    @capsule.fetcher.define_singleton_method(:sleep) { |seconds| seconds }
+    @capsule.heddle_dispatcher = Heddle.const_get(:SidekiqSupport)::Dispatcher.new(@capsule)
+    3.times { @capsule.heddle_dispatcher.add(nil) }
+    assert_nil @capsule.fetcher.retrieve_work
+  end
+
   def test_a_fiber_that_gets_no_connection_fails_in_the_end
     @config.heddle(fibers: 3, connections: 2)
     pool = @capsule.local_redis_pool

@@ -41,6 +41,8 @@ module Heddle
       # @return [UnitOfWork, nil] the last one, since the others start first
       def retrieve(most)
         queues = queues_cmd
+        return sleep(TIMEOUT) && nil if queues.empty? # a gem has paused all of them
+
         queue, jobs = redis do |connection|
           connection.blocking_call(TIMEOUT, "blmpop", TIMEOUT, queues.size, *queues, "right", "count", most)
         end

@@ -29,9 +29,6 @@ module Heddle
       # @return [Sidekiq::Capsule]
       attr_reader :capsule
 
-      # @return [Thread, nil] in which the tasks run
-      attr_reader :thread
-
       def initialize(capsule)
         @config = capsule.config
         @capsule = capsule
@@ -44,11 +41,33 @@ module Heddle
         @leaving = false
         @changed = Gate.new
         @stopped = false
+        @lock = Thread::Mutex.new
+        @members = 0 # processors that have started and not ended
       end
 
+      # Called by a processor that starts, before it is added. The thread starts with the first one.
+      #
+      # @return [Thread] in which its tasks run
+      def join
+        @lock.synchronize do
+          @members += 1
+          @thread ||= safe_thread("#{capsule.name}/fibers") { run }
+        end
+      end
+
+      # Called by a processor that ends. The thread ends with the last one.
+      #
       # @return [void]
-      def start
-        @thread ||= safe_thread("#{capsule.name}/fibers") { run }
+      def leave_for_good
+        @lock.synchronize { @members -= 1 }
+        wake if @members.zero?
+      end
+
+      # Waits for the end of the thread, unless other processors need it.
+      #
+      # @return [void]
+      def await_end(thread)
+        thread.join unless @lock.synchronize { thread == @thread && @members > 0 }
       end
 
       # Lets the thread end with the last task.
@@ -147,7 +166,7 @@ module Heddle
 
       # Jobs keep their errors to themselves: an error that ends the run is a fault of the machine's, or of ours.
       def run
-        until @stopped
+        until ended?
           begin
             Heddle.run(grace: GRACE) { serve }
           rescue => error
@@ -157,9 +176,20 @@ module Heddle
         end
       end
 
+      def ended?
+        @lock.synchronize do
+          next false unless over?
+
+          @thread = nil # a processor that starts from now on starts another one
+          true
+        end
+      end
+
+      def over? = @stopped || @members.zero?
+
       def serve
         watch = watch_stalls
-        until @stopped
+        until over?
           seen = @changed.openings
           retire if @leaving
           start_fetching

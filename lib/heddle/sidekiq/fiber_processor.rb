@@ -26,38 +26,36 @@ module Heddle
         @dispatcher = capsule.heddle_dispatcher ||= Dispatcher.new(capsule)
         @retrier = Retrier.new(capsule, self)
         @tid = (object_id ^ ::Process.pid).to_s(36)
-        @started = false
+        @ended = Gate.new
       end
 
       # @return [void]
       def start
-        return if @started
+        return if @thread
 
-        @started = true
-        @dispatcher.start
+        @thread = @dispatcher.join
         @dispatcher.add(self)
       end
 
-      # @return [Thread, nil]
-      def thread = @started ? @dispatcher.thread : nil
-
+      # @param wait [Boolean] for the end of the job, and of the thread if no other processor needs it
       # @return [void]
       def terminate(wait = false)
         @done = true
         @dispatcher.leave
-        @task&.wait if wait
+        await_end if wait
       end
 
       # Interrupts the job. A processor that fetches is left alone, since Redis may have handed it a job: it returns the
       # job to its queue.
       #
+      # @param wait [Boolean] as for {#terminate}
       # @return [void]
       def kill(wait = false)
         @done = true
         task = @task
         task.interrupt(::Sidekiq::Shutdown.new("the process is shutting down")) if task && @dispatching
         @dispatcher.leave
-        task&.wait if wait
+        await_end if wait
       end
 
       # Runs one job. Called in a task of its own.
@@ -75,11 +73,17 @@ module Heddle
         @dispatcher.ended(self, fetching)
       end
 
-      # Ends a processor that has no task.
+      # Ends a processor.
       #
+      # @api private
+      # @param error [Array<Exception>] why, unless it was told to
       # @return [void]
-      def retire
-        @callback.call(self)
+      def retire(*error)
+        @callback.call(self, *error)
+      ensure
+        @dispatcher.leave_for_good unless @left
+        @left = true
+        @ended.open
       end
 
       # @return [String] the job, for a log
@@ -97,11 +101,18 @@ module Heddle
         Thread.current["sidekiq_tid"] = @tid
         process_one
         process_one while @fetching && !@done
-        @done ? @callback.call(self) : @dispatcher.add(self)
+        @done ? retire : @dispatcher.add(self)
       rescue ::Sidekiq::Shutdown
-        @callback.call(self)
+        retire
       rescue Exception => error # rubocop:disable Lint/RescueException -- as Sidekiq does
-        @callback.call(self, error)
+        retire(error)
+      end
+
+      def await_end
+        return unless @thread
+
+        @ended.wait(0)
+        @dispatcher.await_end(@thread)
       end
 
       def fetch
@@ -146,6 +157,9 @@ module Heddle
       ensure
         @dispatching = false
       end
+
+      # Sidekiq's own tests may call them.
+      public(*(private_instance_methods(false) & superclass.public_instance_methods))
 
       # A unit of work that knows whether it was acknowledged.
       class Work < SimpleDelegator

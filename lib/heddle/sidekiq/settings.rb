@@ -85,7 +85,7 @@ module Heddle
         def local_redis_pool
           return super unless heddle?
 
-          @redis ||= config.new_shared_redis_pool(@heddle_connections, name)
+          @redis ||= config.new_shared_redis_pool([@heddle_connections, concurrency].min, name)
             .extend(SharedConnections).share_among(concurrency)
         end
       end

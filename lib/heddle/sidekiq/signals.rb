@@ -50,7 +50,10 @@ module Heddle
 
         private
 
-        def command? = defined?(::Sidekiq::CLI) && ::Sidekiq::CLI.instance.launcher
+        # Sidekiq's command is no Singleton in its own tests.
+        def command?
+          defined?(::Sidekiq::CLI) && ::Sidekiq::CLI.respond_to?(:instance) && ::Sidekiq::CLI.instance.launcher
+        end
 
         def log(logger)
           @dispatchers.flat_map(&:busy).each do |processor|
