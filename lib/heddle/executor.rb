@@ -166,10 +166,11 @@ module Heddle
       true
     end
 
-    # @return [Integer] blocks that run
-    def length = locked { running }
+    # @return [Integer] fibers in use: blocks that run, or will as soon as the thread has its turn
+    def length = locked { [running + @queue.size, @max_length].min }
 
-    alias_method :active_count, :length
+    # @return [Integer] blocks that run
+    def active_count = locked { running }
 
     # @return [Integer] the most blocks that ran at once
     def largest_length = locked { @largest }
@@ -192,7 +193,7 @@ module Heddle
     # @return [String]
     def inspect
       name = " #{@name.inspect}" if @name
-      "#<#{self.class}#{name} #{state}, #{length} of #{@max_length} running, #{queue_length} waiting>"
+      "#<#{self.class}#{name} #{state}, #{active_count} of #{@max_length} running, #{queue_length} waiting>"
     end
 
     alias_method :to_s, :inspect

@@ -3,12 +3,15 @@
 module Heddle
   module Lab
     class Bench
-      # Sidekiq's jobs on its own threads, and on Heddle's fibers.
+      # Jobs of Sidekiq and of Solid Queue on their own threads and fibers, and on Heddle's fibers.
       class Jobs < Bench
         bench "jobs",
-          about: "Sidekiq's jobs on threads and on fibers: waiting ones, empty ones, a request and a query",
-          kinds: {"threads" => :required, "fibers" => :required},
-          default_models: %w[threads:10 threads:25 threads:100 fibers:100 fibers:500],
+          about: "Sidekiq's and Solid Queue's jobs on threads and on fibers: waiting, empty, a request and a query",
+          kinds: {"threads" => :required, "fibers" => :required, "solid_threads" => :required,
+                  "solid_fibers" => :required, "solid_heddle" => :required},
+          default_models: %w[threads:10 threads:25 threads:100 fibers:100 fibers:500 solid_threads:100
+            solid_fibers:100 solid_heddle:100],
+          peers: %w[solid_threads solid_fibers solid_heddle],
           default_rounds: 3
 
         # Threads do as many waiting jobs as they can in about that time; 10 of them would take 100 s for all.
@@ -18,8 +21,14 @@ module Heddle
         CASES = {
           "jobs that wait 100 ms" => {"job" => "waiting", "count" => 10_000},
           "empty jobs" => {"job" => "empty", "count" => 20_000},
-          "jobs with a query of 5 ms and an HTTP request of 50 ms" => {"job" => "mixed", "count" => 5_000}
+          "jobs with a query of 5 ms and an HTTP request of 50 ms" => {"job" => "mixed", "count" => 5_000},
+          "jobs that wait 100 ms, in two processes" => {"job" => "waiting", "count" => 20_000, "processes" => 2},
+          "empty jobs in two processes" => {"job" => "empty", "count" => 40_000, "processes" => 2},
+          "jobs of Solid Queue that wait 100 ms" => {"job" => "waiting", "count" => 1_000, "engine" => "solid"},
+          "empty jobs of Solid Queue" => {"job" => "empty", "count" => 1_000, "engine" => "solid"}
         }.freeze
+        # Those which two processes run, too.
+        IN_TWO = %w[threads:25 fibers:100 fibers:500].freeze
         RATE = Metric.new(key: :rate, title: "Jobs a second", better: :higher,
           value: ->(m) { m["operations"] / m["wall"] if m["wall"].positive? })
         WALL = Metric.new(key: :wall, title: "Seconds", better: :lower, value: ->(m) { m["wall"] })
@@ -29,20 +38,15 @@ module Heddle
           value: ->(m) { m["jobs_rss_kib"] / 1024.0 })
         GROWTH = Metric.new(key: :growth, title: "Memory at the most above that of the idle program, MiB",
           better: :lower, value: ->(m) { m["growth_kib"] / 1024.0 })
-        private_constant :SECONDS, :WAITS, :CASES, :RATE, :WALL, :CPU, :MEMORY, :GROWTH
-
-        def initialize
-          super
-          @processes = 1
-        end
+        private_constant :SECONDS, :WAITS, :CASES, :IN_TWO, :RATE, :WALL, :CPU, :MEMORY, :GROWTH
 
         # @see Bench#define_options
         def define_options(parser)
-          names = CASES.values.map { |params| params["job"] }
+          names = WAITS.keys
           parser.on("--jobs NAMES", Array, "which to run (#{names.join(",")})") do |asked|
             @jobs = known("job", asked, names)
           end
-          parser.on("--processes N", Integer, "processes that share the jobs (#{@processes})") do |count|
+          parser.on("--processes N", Integer, "processes that share the jobs (1, and 2 in some cases)") do |count|
             @processes = at_least(1, "--processes", count)
           end
           parser.on("--scale FACTOR", Float, "times the usual number of jobs (1)") do |scale|
@@ -57,23 +61,32 @@ module Heddle
         def cases
           @cases ||= CASES.filter_map do |name, params|
             next unless @jobs.nil? || @jobs.include?(params["job"])
+            next if @processes && params["processes"]
 
             count = (params["count"] * (@scale || 1)).ceil
-            Case.new(name: "#{count} #{name}", params: params.merge("count" => count, "processes" => @processes,
-              "seconds" => SECONDS, "wait" => WAITS.fetch(params["job"])))
+            Case.new(name: "#{count} #{name}", params: {"processes" => @processes || 1}.merge(params,
+              "count" => count, "seconds" => SECONDS, "wait" => WAITS.fetch(params["job"])))
           end
         end
 
+        # @see Bench#applies?
+        def applies?(model, bench_case)
+          return false unless model.kind.start_with?("solid") == (bench_case.params["engine"] == "solid")
+
+          @processes || bench_case.params["processes"] == 1 || IN_TWO.include?(model.name)
+        end
+
         # @see Bench#pinned?
-        def pinned? = @processes == 1
+        def pinned? = (@processes || 1) == 1
 
         # @see Bench#open
         def open(affinity)
           @redis = Servers.redis
           system("taskset", "-acp", affinity.server.to_s, @redis.pid.to_s, out: File::NULL) if affinity.pinned?
-          return yield unless cases.any? { |bench_case| bench_case.params["job"] == "mixed" }
+          jobs = cases.map { |bench_case| bench_case.params.values_at("job", "engine") }.flatten
+          @database = Servers.postgresql if jobs.intersect?(%w[mixed solid])
+          return yield unless jobs.include?("mixed")
 
-          @database = Servers.postgresql
           LoadServer.start(core: affinity.server) do |server|
             @server = server
             yield
@@ -88,15 +101,24 @@ module Heddle
         end
 
         # @see Bench#reference_for
-        def reference_for(_model, present) = present.grep(/\Athreads/).first || present.first
+        def reference_for(model, present)
+          engine = model.start_with?("solid") ? /\Asolid_threads/ : /\Athreads/
+          present.grep(engine).first || present.first
+        end
 
         # @see Bench#title
-        def title = "Sidekiq's jobs on threads and on Heddle's fibers#{" in #{@processes} processes" if @processes > 1}"
+        def title
+          processes = " in #{@processes} processes" if @processes && @processes > 1
+          "Jobs of Sidekiq and of Solid Queue on threads and on fibers#{processes}"
+        end
 
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: true)
-          notes = ["of jobs that wait, threads run as many as they can in about #{SECONDS} s, at most the number named"]
+          notes = ["of jobs that wait, threads run as many as they can in about #{SECONDS} s, at most the number named",
+            "threads: Sidekiq's own; fibers: Sidekiq with heddle/sidekiq; solid_threads: Solid Queue's own on PostgreSQL",
+            "solid_fibers: its own on Async's loop; solid_heddle: those with heddle/async",
+            "one process and the servers have a core each; two processes share all cores with the servers"]
           [matrix.values(RATE).tap { |table| table.notes.concat(notes) }, matrix.ratios(RATE), matrix.values(WALL),
             matrix.values(CPU), matrix.values(MEMORY), matrix.values(GROWTH), matrix.troubles].compact
         end

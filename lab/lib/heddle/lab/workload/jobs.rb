@@ -1,19 +1,20 @@
 # frozen_string_literal: true
 
+require "etc"
 require "heddle/lab/workload"
 
 module Heddle
   module Lab
     class Workload
-      # Jobs of Sidekiq, which runs embedded in this process, or in each of several children of it.
+      # Jobs of Sidekiq or Solid Queue, which runs embedded in a child of this process, or in each of several.
       class Jobs < Workload
         for_bench "jobs"
 
         BATCH = 1000
+        CONNECTIONS = 20 # to the database
         # Seconds between two reports of a process.
         INTERVAL = 0.01
-        CONNECTIONS = 20 # to the database
-        private_constant :BATCH, :INTERVAL, :CONNECTIONS
+        private_constant :INTERVAL
 
         # What the jobs know of the workload.
         class << self
@@ -27,27 +28,30 @@ module Heddle
           attr_accessor :uri
           # @return [ConnectionPool] of PG::Connection
           attr_accessor :database
+
+          # Called by each job at its end.
+          def ended!
+            @lock.synchronize do
+              @ended += 1
+              @last = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+            end
+          end
         end
+        @lock = Thread::Mutex.new
 
-        # @see Workload#prepare
-        def prepare
-          versions = [load_gem("sidekiq"), *([load_gem("pg")] if @params["job"] == "mixed")]
-          require "sidekiq/embedded"
-          require "net/http"
-          require "heddle/lab/workload/jobs/classes"
-          return versions unless @kind == "fibers"
-
-          versions += load_heddle
-          require "heddle/sidekiq"
-          versions
+        def initialize(**)
+          super
+          require "heddle/lab/workload/jobs/on_sidekiq"
+          require "heddle/lab/workload/jobs/on_solid_queue"
+          extend(@kind.start_with?("solid") ? OnSolidQueue : OnSidekiq)
         end
 
         # @see Workload#perform
         def perform(meter)
           Jobs.ended = 0
           Jobs.wait = @params["wait"]
-          configure
-          count = fill
+          count = self.count
+          fill(count)
           members = Array.new(@params["processes"]) { Member.new { |out, go| work(out, go) } }
           members.each(&:ready)
           meter.measure do
@@ -63,50 +67,31 @@ module Heddle
 
         private
 
-        def configure
-          options = {url: @params["redis"]}
-          ::Sidekiq.configure_client do |config|
-            config.redis = options
-            config.logger.level = ::Logger::WARN
-          end
-          Jobs.uri = URI("http://127.0.0.1:#{@params["port"]}/50")
-        end
-
-        def fill
-          ::Sidekiq.redis { |redis| redis.call("FLUSHALL") }
+        # How many of the jobs the model runs: few threads would take minutes for all that wait.
+        def count
           count = @params["count"]
-          # Threads would take minutes.
-          count = [count, (@argument * @params["seconds"] / Jobs.wait).ceil].min if @kind == "threads" && Jobs.wait > 0
-          klass = Classes.const_get(@params["job"].capitalize)
-          Array.new(count) { [] }.each_slice(BATCH) do |arguments|
-            ::Sidekiq::Client.push_bulk("class" => klass, "args" => arguments)
-          end
-          count
+          return count unless @kind.end_with?("threads") && Jobs.wait > 0
+
+          [count, (@argument * @params["seconds"] / Jobs.wait).ceil].min
         end
 
         # The work of one process: reports when its last job so far ended, how many have ended, its CPU time and memory.
+        # Several processes have all cores; one shares none with the servers.
         def work(out, go)
-          size = (@kind == "threads") ? @argument : [CONNECTIONS, @argument].min
-          Jobs.database = ::ConnectionPool.new(size: size, timeout: 60) { PG.connect(@params["database"]) }
-          engine = embed
+          if @params["processes"] > 1
+            system("taskset", "-acp", "0-#{Etc.nprocessors - 1}", Process.pid.to_s, out: File::NULL, err: File::NULL)
+          end
+          start = embed
           GC.start
           before = Workload.memory("VmRSS")
           out.puts "ready"
           go.gets
           began = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-          engine.run
+          start.call
           loop do
             sleep INTERVAL
             cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - began
             out.puts [Jobs.last || 0, Jobs.ended, cpu, Workload.memory("VmHWM"), before].join(" ")
-          end
-        end
-
-        def embed
-          ::Sidekiq.configure_embed do |config|
-            config.redis = {url: @params["redis"]}
-            config.logger.level = ::Logger::WARN
-            (@kind == "fibers") ? config.heddle(fibers: @argument) : config.concurrency = @argument
           end
         end
 

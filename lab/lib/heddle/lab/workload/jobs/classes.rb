@@ -12,8 +12,7 @@ module Heddle
 
             def perform
               work
-              Jobs.ended += 1
-              Jobs.last = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+              Jobs.ended!
             end
           end
 

@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require "logger"
+
+module Heddle
+  module Lab
+    class Workload
+      class Jobs < Workload
+        # The least application of Rails that Solid Queue runs in.
+        class Application < ::Rails::Application
+          config.root = __dir__
+          config.load_defaults "#{::Rails::VERSION::MAJOR}.#{::Rails::VERSION::MINOR}"
+          config.eager_load = true
+          config.secret_key_base = "0" * 64
+          config.logger = ::Logger.new($stderr, level: ::Logger::ERROR)
+          config.active_job.queue_adapter = :solid_queue
+
+          class << self
+            # Makes Solid Queue's tables anew.
+            def create_tables
+              ActiveRecord::Schema.verbose = false
+              load "#{Gem.loaded_specs.fetch("solid_queue").full_gem_path}/lib/generators/solid_queue/install/" \
+                "templates/db/queue_schema.rb"
+            end
+
+            # @param name [String] "waiting" or "empty"
+            # @return [ActiveJob::Base]
+            def job(name) = const_get("#{name.capitalize}Job").new
+          end
+
+          # Does nothing.
+          class EmptyJob < ActiveJob::Base
+            def perform = Jobs.ended!
+          end
+
+          # Waits.
+          class WaitingJob < ActiveJob::Base
+            def perform
+              sleep(Jobs.wait)
+              Jobs.ended!
+            end
+          end
+        end
+        private_constant :Application
+      end
+    end
+  end
+end
