@@ -80,6 +80,20 @@ module ExecutorBehaviour
     assert_equal [0, 0], [executor.length, executor.queue_length]
   end
 
+  # concurrent-ruby's own specs ask right after they post, when no block has begun.
+  def test_length_counts_what_has_a_fiber
+    executor = make(3)
+    gate = Concurrent::Event.new
+    lengths = [2, 3].map do |more|
+      more.times { executor.post { gate.wait } }
+      executor.length
+    end
+    assert_equal [2, 3], lengths
+    wait_until { executor.active_count == 3 }
+    gate.set
+    wait_until { executor.length.zero? }
+  end
+
   def test_kill_drops_what_waits
     ran = Concurrent::AtomicFixnum.new
     executor = make(1)

@@ -22,11 +22,11 @@ class SidekiqStopTest < Minitest::Test
 
   # Quiet first, then stop: short jobs end, long ones clean up and return to their queue, each once.
   def test_a_stop_lets_short_jobs_end_and_requeues_the_others
-    short, long = Array.new(20) { |i| "short-#{i}" }, Array.new(30) { |i| "long-#{i}" }
-    sidekiq = start_sidekiq(FIBERS: 60, TIMEOUT: 2)
+    short, long = Array.new(20) { |i| "short-#{i}" }, Array.new(480) { |i| "long-#{i}" }
+    sidekiq = start_sidekiq(FIBERS: 510, TIMEOUT: 2)
     push("RecordedJob", long.map { |id| [id, 300] } + short.map { |id| [id, 1] })
     push("SteppedJob")
-    wait_until(30, what: "the jobs") { list("began").size == 50 && list("steps").any? }
+    wait_until(30, what: "the jobs") { list("began").size == 500 && list("steps").any? }
     sidekiq.signal(:TSTP)
     wait_until(what: "quiet") { sidekiq.log.include?("no longer accepting new work") }
     sleep 2.2 # the fetchers' last wait

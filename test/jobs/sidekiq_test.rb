@@ -56,6 +56,23 @@ class SidekiqTest < Minitest::Test
     wait_until(20, what: "the end of the jobs") { count("done", "busy") == 20 }
   end
 
+  # As a bare program; Sidekiq's own tests ask the pages the same way.
+  def test_the_web_page_shows_each_job
+    require "sidekiq/web"
+    require "rack/mock_request" unless defined?(Rack::MockRequest)
+    push("RecordedJob", Array.new(5) { |i| ["page-#{i}", 12] })
+    works = wait_until(30, what: "a heartbeat") do
+      all = Sidekiq::WorkSet.new.select { |_, _, work| work.job.args.first.to_s.start_with?("page") }
+      all if all.size == 5
+    end
+    status, _, body = Sidekiq::Web.new.call(Rack::MockRequest.env_for("/busy", "rack.session" => {}))
+    use_redis(@redis.url) # the page ends with that of the program
+    page = body.each.to_a.join
+    assert_equal 200, status
+    works.each { |_, tid, work| [tid, work.job.jid].each { |id| assert_includes page, id } }
+    wait_until(20, what: "the end of the jobs") { count("done", "page") == 5 }
+  end
+
   def test_failed_jobs_are_retried_and_die_as_elsewhere
     push("FailingJob")
     push("DyingJob")

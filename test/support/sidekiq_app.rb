@@ -48,6 +48,20 @@ class RecordedJob
   end
 end
 
+# Records that it ran.
+class CountedJob
+  include Sidekiq::Job
+
+  def perform(id)
+    Sidekiq.redis do |redis|
+      redis.pipelined do |pipeline|
+        pipeline.call("SADD", "counted", id)
+        pipeline.call("INCR", "count")
+      end
+    end
+  end
+end
+
 # Its waits have a deadline.
 class HastyJob
   include Sidekiq::Job
@@ -74,7 +88,9 @@ end
 class QueryJob
   include Sidekiq::Job
 
-  def perform = POOL.query("select pg_sleep(60)")
+  QUERY = ENV["DATABASE"].to_s.start_with?("postgres") ? "select pg_sleep(60)" : "select sleep(60)"
+
+  def perform = POOL.query(QUERY)
 
   POOL = Heddle::DB::Pool.new(ENV["DATABASE"], size: 5) if ENV["DATABASE"]
 end
@@ -97,6 +113,52 @@ class DyingJob
   sidekiq_options retry: 0
 
   def perform = raise("for good")
+end
+
+# Kills its thread, in which others wait.
+class KillingJob
+  include Sidekiq::Job
+
+  def perform = Thread.current.kill
+end
+
+# What a thread survives: its Processor is replaced.
+class LeavingJob
+  include Sidekiq::Job
+
+  sidekiq_options retry: 0
+
+  def perform(how)
+    case how
+    when "exit" then exit(1)
+    when "throw" then throw(:nowhere)
+    when "abort" then raise(NoMemoryError, "on purpose")
+    when "interrupt" then raise(Interrupt, "on purpose")
+    end
+  end
+end
+
+# Its children have the loop's thread, and none of its jobs.
+class ForkingJob
+  include Sidekiq::Job
+
+  def perform(how)
+    pid = fork { (how == "exit!") ? exit!(3) : sleep(0.1) && exit(3) }
+    Process.wait(pid)
+    Sidekiq.redis { |redis| redis.call("RPUSH", "forked", $?.exitstatus) }
+  end
+end
+
+# No interruption reaches it.
+class ShieldedJob
+  include Sidekiq::Job
+
+  def perform(id)
+    Heddle.shield(1000) do
+      Sidekiq.redis { |redis| redis.call("RPUSH", "began", id) }
+      loop { sleep(10) }
+    end
+  end
 end
 
 class ComputingJob

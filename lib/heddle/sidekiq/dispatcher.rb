@@ -40,7 +40,7 @@ module Heddle
         @homeless = [] # jobs to return to their queue once Redis is back
         @leaving = false
         @changed = Gate.new
-        @stopped = false
+        @stopped = @killed = false
         @lock = Thread::Mutex.new
         @members = 0 # processors that have started and not ended
       end
@@ -150,9 +150,21 @@ module Heddle
       def ended(processor, fetching)
         @busy.delete(processor)
         @fetching -= 1 if fetching
+        return if @killed
+
         hand_out if @kept.any?
         wake if @fetching < FETCHERS
       end
+
+      # Called when the thread is killed, from within a task.
+      #
+      # @return [void]
+      def killed
+        @killed = true
+      end
+
+      # @return [Boolean] whether the thread is killed: its tasks are cancelled, and their jobs return to their queue
+      def killed? = @killed
 
       # @return [Array<FiberProcessor>] those that run a job
       def busy = @busy.keys.select(&:job)
@@ -172,8 +184,26 @@ module Heddle
           rescue => error
             handle_exception(error, {context: "The fibers of the #{capsule.name} capsule have ended"})
             @fetching = @reserved = 0
+            @killed = false
           end
         end
+      ensure
+        start_anew
+      end
+
+      # Another thread follows one that was killed.
+      def start_anew
+        @lock.synchronize do
+          next if @thread != Thread.current || @stopped
+
+          give_back(@kept.shift) until @kept.empty?
+          @fetching = @reserved = 0
+          @busy.clear
+          @killed = false
+          @thread = safe_thread("#{capsule.name}/fibers") { run }
+        end
+      rescue ThreadError
+        nil # the process ends, and no thread starts any more
       end
 
       def ended?
@@ -196,7 +226,9 @@ module Heddle
           return_homeless
           @changed.wait(seen, RETRY)
         end
+        done = true
       ensure
+        @killed = true unless done
         watch&.stop
       end
 

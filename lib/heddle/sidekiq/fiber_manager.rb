@@ -70,6 +70,12 @@ module Heddle
         wait_until(now + CLEAN_UP, &ended)
         late = left.filter_map(&:unfinished) - unfinished - running
         capsule.fetcher.bulk_requeue(late) if late.any?
+        abandon(left.select(&:task)) unless ended.call
+      end
+
+      def abandon(processors)
+        logger.warn { "Jobs do not end: #{processors.map(&:description).join(", ")}" }
+        Signals.abandon_jobs
       end
 
       def wait_for(deadline, &condition)

@@ -24,7 +24,7 @@ module Heddle
       def initialize(capsule, &block)
         super
         @dispatcher = capsule.heddle_dispatcher ||= Dispatcher.new(capsule)
-        @retrier = Retrier.new(capsule, self)
+        @retrier = Retrier.new(capsule, self, @dispatcher)
         @tid = (object_id ^ ::Process.pid).to_s(36)
         @ended = Gate.new
       end
@@ -67,9 +67,11 @@ module Heddle
         @fetched = unit
         @fetching = !unit
         run
+        ended = true
       ensure
         @task = nil
         fetching, @fetching = @fetching, false
+        ended || killed
         @dispatcher.ended(self, fetching)
       end
 
@@ -108,6 +110,13 @@ module Heddle
         retire(error)
       end
 
+      # The thread is killed, and this task was its running one. A job that kills its thread must not do so for ever: as
+      # with a thread of Sidekiq's, it returns to its queue when the process stops.
+      def killed
+        @dispatcher.killed
+        @job ? @unfinished = @job : @dispatcher.add(self)
+      end
+
       def await_end
         return unless @thread
 
@@ -138,7 +147,9 @@ module Heddle
       def process(unit)
         work = Work.new(unit)
         super(work)
-        @unfinished = unit unless work.acknowledged?
+        return if work.acknowledged?
+
+        @dispatcher.killed? ? @dispatcher.give_back(unit) : @unfinished = unit
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError => error
         @dispatcher.give_back(unit) if homeless?(work, error)
         raise
@@ -175,18 +186,19 @@ module Heddle
         def acknowledged? = @acknowledged
       end
 
-      # Treats a job that is cancelled at the end of the process as one that Sidekiq interrupts: it is not retried,
-      # since it returns to its queue.
+      # Treats a job that is cancelled at the end of the process or of its thread as one that Sidekiq interrupts: it is
+      # not retried, since it returns to its queue.
       class Retrier < ::Sidekiq::JobRetry
-        def initialize(capsule, processor)
+        def initialize(capsule, processor, dispatcher)
           super(capsule)
           @processor = processor
+          @dispatcher = dispatcher
         end
 
         private
 
         def exception_caused_by_shutdown?(error, *)
-          (error.is_a?(Cancellation) && @processor.stopping?) || super
+          (error.is_a?(Cancellation) && (@processor.stopping? || @dispatcher.killed?)) || super
         end
       end
       private_constant :Work, :Retrier

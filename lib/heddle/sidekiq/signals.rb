@@ -36,6 +36,7 @@ module Heddle
           return if @describing || !command?
 
           @describing = true
+          at_exit { exit!($!.is_a?(SystemExit) ? $!.status : 0) if @abandoning == ::Process.pid }
           handlers = ::Sidekiq::CLI::SIGNAL_HANDLERS
           DUMPING.each do |signal|
             handler = handlers.fetch(signal, nil)
@@ -46,6 +47,14 @@ module Heddle
         # @return [void]
         def forget(dispatcher)
           @dispatchers -= [dispatcher]
+        end
+
+        # Has the process exit although jobs still run, as behind a shield that lasts. They are back in their queue.
+        # Ruby would wait for their thread.
+        #
+        # @return [void]
+        def abandon_jobs
+          @abandoning = ::Process.pid if command?
         end
 
         private
