@@ -91,7 +91,7 @@ module ExecutorBehaviour
     assert_equal [2, 3], lengths
     wait_until { executor.active_count == 3 }
     gate.set
-    wait_until { executor.length.zero? }
+    wait_until { executor.active_count.zero? }
   end
 
   def test_kill_drops_what_waits

@@ -116,8 +116,8 @@ module Heddle
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: true)
           notes = ["of jobs that wait, threads run as many as they can in about #{SECONDS} s, at most the number named",
-            "threads: Sidekiq's own; fibers: Sidekiq with heddle/sidekiq; solid_threads: Solid Queue's own on PostgreSQL",
-            "solid_fibers: its own on Async's loop; solid_heddle: those with heddle/async",
+            "threads: Sidekiq's own; fibers: Sidekiq with heddle/sidekiq",
+            "solid_threads, solid_fibers: Solid Queue's own on PostgreSQL; solid_heddle: its fibers with heddle/async",
             "one process and the servers have a core each; two processes share all cores with the servers"]
           [matrix.values(RATE).tap { |table| table.notes.concat(notes) }, matrix.ratios(RATE), matrix.values(WALL),
             matrix.values(CPU), matrix.values(MEMORY), matrix.values(GROWTH), matrix.troubles].compact
