@@ -1,8 +1,8 @@
 // A connection to a database server, as far as all databases have it in common: a link, which runs one exchange at a
 // time on its stream. An exchange sends requests, reads replies, or both. If it is left before its end, the link is out
 // of step with its server, and its stream is closed. After a wait that stream_set_resumable allowed for, the stream
-// stays open instead: the link is `unfinished`, and refuses all exchanges but the one that reads the rest of the reply. In a
-// child of fork, a link of the parent refuses every exchange.
+// stays open instead: the link is `unfinished`, and refuses all exchanges but the one that reads the rest of the reply.
+// In a child of fork, a link of the parent refuses every exchange.
 //
 // A room above embeds struct db_link as the first member of its own link, and names db_link_type as the parent of its
 // link's type. It runs an exchange so:

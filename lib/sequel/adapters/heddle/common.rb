@@ -61,7 +61,8 @@ module Sequel
       # @option opts [Array] :arguments the values of the placeholders
       # @yieldparam result [Heddle::DB::Result]
       # @return [Object] the block's value; without a block the Heddle::DB::Result
-      # @raise [Sequel::DatabaseError] of the server; [Heddle::DeadlineExceeded] a connection that was closed leaves the pool
+      # @raise [Sequel::DatabaseError] of the server; [Heddle::DeadlineExceeded] a closed connection leaves
+      #   the pool
       def execute(sql, opts = OPTS)
         result = heddle_errors { synchronize(opts[:server]) { |conn| heddle_run(conn, sql, opts) } }
         defined?(yield) ? yield(result) : result
