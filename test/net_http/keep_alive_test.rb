@@ -240,6 +240,14 @@ class KeepAliveTest < Minitest::Test
     assert_counted opened: 0, reused: 0
   end
 
+  # As a program does that finds out something about a connection.
+  def test_an_object_that_becomes_exempt_in_its_session
+    server = serve
+    start(server) { |http| http.get("/") && http.keep_alive = false }
+    get(server)
+    assert_equal [1, 2], server.connections
+  end
+
   def test_a_block_chooses_the_key
     server = serve
     tenant = :one

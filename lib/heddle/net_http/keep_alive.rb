@@ -124,7 +124,8 @@ module Heddle
         def finish(http, socket)
           connection = Library.connection(socket) or return
           keep_session(http, connection)
-          return if Library.foreign(http) || !at_rest?(connection, socket, now = Clock.now)
+          return if Library.foreign(http) || Library.choice(http) == false
+          return unless at_rest?(connection, socket, now = Clock.now)
 
           # Whoever still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
           socket.instance_variable_set(:@io, closed_io)
