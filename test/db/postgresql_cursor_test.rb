@@ -99,6 +99,21 @@ module PostgreSQLCursorSuite
     end
   end
 
+  # The server has no cursor beyond a transaction for them: their rows come at once.
+  def test_selects_that_write_or_lock_rows
+    with_db do |db|
+      db.exec("create temporary table w (n int)")
+      writing = "with x as (insert into w values (?), (2) returning n) select n from x"
+      assert_equal [[1], [2]], db.each_row(writing, 1, fetch: 1).to_a
+      assert_equal [[1], [2]], db.each_row("select n from w for update", fetch: 1).to_a
+      error = assert_raises(Heddle::DB::ServerError) { db.each_row("select nope from w for update").to_a }
+      assert_equal ["42703", 8], [error.sql_state, error.position]
+      assert_predicate db, :healthy?
+      db.transaction { assert_equal [[3], [2]], db.each_row(writing, 3, fetch: 1).to_a }
+      assert_equal [1, 2, 2, 3], db.query_list("select n from w order by n")
+    end
+  end
+
   def test_an_error_in_the_middle
     with_db do |db|
       sql = "select 100 / (n - 20) from generate_series(1, 50) as n"

@@ -223,6 +223,13 @@ class PostgreSQLPgBouncerTest < Minitest::Test
       loop do
         request = peer.request
         limited = request.any? { |type, rest| type == "E" && rest.unpack("Z*N").last.positive? }
+        held = request.any? { |type, rest| type == "P" && rest.include?("WITH HOLD") }
+        if held || (!limited && request.any? { |type, _| type == "E" })
+          peer.raw(Script.error("0A000", "unimplemented: WITH HOLD", severity: "ERROR")) if held
+          peer.raw(%w[1 2].map { |type| Script.message(type) }.join + Script.row("all")) unless held
+          peer.raw(Script.ready)
+          next
+        end
         transaction = request.any? { |type, rest| %w[P Q].include?(type) && rest.match?(/BEGIN/i) }
         peer.raw(Script.error("0A000", "unimplemented: multiple active portals", severity: "ERROR")) if limited
         peer.raw(Script.message("C", "BEGIN\0")) if transaction
@@ -237,6 +244,8 @@ class PostgreSQLPgBouncerTest < Minitest::Test
         db.transaction { db.each_row("select 1", fetch: 1) { |_| flunk } }
       end
       assert_match(/portals/, error.message)
+      assert_match(/hint:.*query returns all rows at once/, error.explanation)
+      assert_equal [["all"]], db.each_row("select 1", fetch: 1).to_a
       refute_predicate db, :closed?
       db.close
     end

@@ -80,6 +80,13 @@ module Heddle
         self
       end
 
+      # @api private
+      # @return [self] with this hint, unless the server gave one
+      def suggest(hint)
+        @hint ||= hint
+        self
+      end
+
       # Columns of the statement's line that are shown on either side of the position.
       SHOWN = 60
       private_constant :SHOWN

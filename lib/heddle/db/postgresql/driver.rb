@@ -14,12 +14,14 @@ module Heddle
         # What the server says of statements in a transaction that has failed.
         REFUSED = "25P02"
         EMPTY = [].freeze
+        # The server does not have what the statement asks for.
+        LACKING = "0A000"
         # Another client of the same session has a statement of this name.
         TAKEN = "42P05"
         CANCELED = "57014"
         # Seconds for the answer of a query that was stopped.
         LAST_ANSWER = 0.5
-        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :TAKEN, :CANCELED, :LAST_ANSWER
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :LAST_ANSWER
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -155,7 +157,12 @@ module Heddle
           return open_held(sql, arguments) unless in_transaction?
 
           result = @link.open_portal(name = next_name, sql, arguments, 1)
-          return result if result.is_a?(ServerError)
+          if result.is_a?(ServerError)
+            return result unless result.sql_state == LACKING
+
+            # So do servers that only speak the protocol.
+            return result.suggest("where a server keeps no open portals, query returns all rows at once")
+          end
 
           Cursor.new(self, name, result.instance_variable_get(:@shape), result.rows.dup, @link.suspended?, false)
         end
@@ -409,22 +416,27 @@ module Heddle
 
         def next_name = "heddle_c#{@portals += 1}#{@tag}"
 
-        # Not inside a transaction, where a portal would end with its statement.
+        # Not inside a transaction, where a portal would end with its statement. A SELECT that writes or locks rows, and
+        # every SELECT on some servers, cannot have such a cursor, and has not run then.
         def open_held(sql, arguments)
-          unless @link.select?(sql)
-            result = query(sql, arguments)
-            return result if result.is_a?(ServerError)
-
-            shape = result.instance_variable_get(:@shape)
-            return Cursor.new(self, nil, shape, result.rows.dup, false, false)
-          end
+          return open_complete(sql, arguments) unless @link.select?(sql)
 
           head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
           result = query(head + sql, arguments)
-          return result.shift(head.length) if result.is_a?(ServerError)
+          if result.is_a?(ServerError)
+            return (result.sql_state == LACKING) ? open_complete(sql, arguments) : result.shift(head.length)
+          end
 
           @held_cursors[name] = true
           Cursor.new(self, name, nil, nil, true, true)
+        end
+
+        # All rows at once.
+        def open_complete(sql, arguments)
+          result = query(sql, arguments)
+          return result if result.is_a?(ServerError)
+
+          Cursor.new(self, nil, result.instance_variable_get(:@shape), result.rows.dup, false, false)
         end
       end
     end
