@@ -220,6 +220,19 @@ class IOEventSelectorTest < Minitest::Test
     assert_operator @selector.idle_duration, :>, 0
   end
 
+  # Ruby runs handlers of signals and other threads at the end of a call: between the look at what is ready and the
+  # sleep, select makes one.
+  on_each_backend "wakeup just before the sleep" do
+    {pushed: -> { @selector.push(Pushed.new(-> {})) }, signalled: -> {}}.each do |name, work|
+      just_before_the_sleep { Thread.new { work.call.then { @selector.wakeup } }.join }
+      assert_within(10, remeasure: 0) { assert_equal 0, @selector.select(20), name }
+    end
+    just_before_the_sleep { @selector.close }
+    assert_within(10, remeasure: 0) { assert_equal 0, @selector.select(20) }
+  ensure
+    Thread.current.singleton_class.send(:remove_method, :pending_interrupt?)
+  end
+
   on_each_backend "a masked interrupt ends the wait" do
     entered = Queue.new
     thread = Thread.new do
@@ -446,6 +459,13 @@ class IOEventSelectorTest < Minitest::Test
   end
 
   def start(&block) = Fiber.new(&block).tap(&:transfer)
+
+  # Calls the block in the middle of the next select, once.
+  def just_before_the_sleep(&block)
+    Thread.current.define_singleton_method(:pending_interrupt?) do |*arguments|
+      super(*arguments).tap { block&.call.then { block = nil } }
+    end
+  end
 
   # The number of waits that the last select has ended.
   def select_until

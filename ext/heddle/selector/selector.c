@@ -440,6 +440,15 @@ static bool interrupt_pending(void)
     return rb_thread_interrupted(thread) || RTEST(rb_funcall(thread, id_pending_interrupt, 0));
 }
 
+// Whether to poll without a wait. Nothing may run between the answer and the poll.
+static bool must_not_wait(struct selector *selector)
+{
+    if (ready(selector)) return true;
+    uint32_t wakeups = selector->wakeups;
+    // A handler of a signal, or another thread, may run at the end of the call: it finds that nobody waits yet.
+    return interrupt_pending() || ready(selector) || wakeups != selector->wakeups;
+}
+
 /*
  * call-seq: selector.select(duration = nil) -> Integer
  *
@@ -455,7 +464,9 @@ static VALUE select_events(int argc, VALUE *argv, VALUE self)
     selector->idle = 0;
     bool busy = flush_queue(selector) > 0;
     if (!is_open(selector)) return INT2FIX(0); // a fiber has closed it, or goes on in a child of fork
-    if (busy || span == 0 || ready(selector) || interrupt_pending()) {
+    bool at_once = busy || span == 0 || must_not_wait(selector);
+    if (!is_open(selector)) return INT2FIX(0); // a handler of a signal has closed it
+    if (at_once) {
         poller_poll(&selector->poller, 0, DEADLINE_NEVER);
     } else {
         deadline_t now = deadline_now();
@@ -488,11 +499,12 @@ static VALUE ready_p(VALUE self)
 /*
  * call-seq: selector.wakeup -> true or false
  *
- * Any thread. Ends the wait of #select; false if it does not wait.
+ * Any thread. Ends the wait of #select; false if it does not wait, or has only decided to.
  */
 static VALUE wakeup(VALUE self)
 {
     struct selector *selector = selector_of(self);
+    selector->wakeups++;
     if (!sleeps(selector)) return Qfalse;
     wakeup_signal(selector->poller.wakeup);
     return Qtrue;

@@ -14,8 +14,9 @@ struct selector {
     VALUE fiber; // the loop fiber
     struct wait_list queue;
     struct wait_list ended;
-    int64_t idle;   // nanoseconds that the last select slept
-    unsigned forks; // fork_count() when it was made: identifies the process that owns it
+    int64_t idle;     // nanoseconds that the last select slept
+    uint32_t wakeups; // calls of #wakeup: one that comes just before the sleep is not lost
+    unsigned forks;   // fork_count() when it was made: identifies the process that owns it
 };
 
 // The selector of a Ruby object. Raises IOError if it is closed, or was made before this process forked.
