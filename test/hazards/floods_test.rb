@@ -7,6 +7,7 @@ require "net/http"
 require "zlib"
 require "support/flooding_server"
 require "support/scripted_mysql"
+require "support/scripted_postgresql"
 
 # Peers that always send more, so that their client never has to wait: only waits notice a deadline and let others
 # run. Within bounded work the deadline is noticed, other tasks and threads have their turn, and the connection is
@@ -84,6 +85,22 @@ class FloodsTest < Minitest::Test
   prepared = [*welcome, [:write, server.packets(1, server.prepared(1), column)], [:packet]]
   flood(:rows, [*prepared, [:write, server.packets(1, "\x01", column)]], in_turn.call(3, "\0\0\x01x"), :database)
   flood(:results, prepared, in_turn.call(1, server.ok(status: 10)), :database)
+
+  # ---- PostgreSQL
+
+  server = ScriptedPostgreSQL
+  message = server.method(:message)
+  asked = [[:any], [:write, server.welcome], [:any]]
+  described = [*asked, [:write, message["1"] + message["2"] + message["T", [0].pack("n")]]]
+  flood(:rows_without_columns, described, message["D", "\0\0"], :postgresql)
+  flood(:notices, asked, message["N", "VNOTICE\0Mx\0\0"], :postgresql)
+  flood(:notifications, asked, message["A", [1].pack("N") + "a\0b\0"], :postgresql)
+  flood(:settings, asked, server.setting("a", "b"), :postgresql)
+  flood(:empty_queries, asked, message["I"], :postgresql)
+  flood(:server_errors, asked, server.error("42601", "x", severity: "ERROR"), :postgresql)
+  flood(:closes, asked, message["3"], :postgresql)
+  flood(:copied_lines, [*asked, [:write, message["H", [0, 1, 0].pack("Cnn")]]], message["d", "x\n"], :copied)
+  flood(:copied_pieces, [*asked, [:write, message["H", [0, 1, 0].pack("Cnn")]]], message["d", "x"], :copied)
 
   # Ruby's own Net::HTTP reads without waiting as long as there is data, and calls no hook for that.
   {interim_answers: :get, chunks: :get, chunks_to_a_block: :pieces, trailers: :get,
@@ -209,6 +226,18 @@ class FloodsTest < Minitest::Test
     yield cache
   ensure
     cache&.close
+  end
+
+  def postgresql(port)
+    connect_postgresql(port).on_notice { |notice| notice }.query("select 1")
+  end
+
+  def copied(port)
+    connect_postgresql(port).copy_out("copy t to stdout") { |row| row }
+  end
+
+  def connect_postgresql(port)
+    Heddle::DB.connect("postgresql://me:secret@127.0.0.1:#{port}/base", sslmode: "disable", timeout: 60)
   end
 
   def database(port)

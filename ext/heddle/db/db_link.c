@@ -88,6 +88,11 @@ static void refuse_child(struct db_link *link)
              peer);
 }
 
+void db_link_check_process(struct db_link *link)
+{
+    if (db_link_forked(link)) refuse_child(link);
+}
+
 // ---- exchanges
 
 void db_link_requested(struct db_link *link, struct stream *stream, uint32_t replies)
@@ -111,7 +116,7 @@ void db_link_consume(struct db_link *link, struct stream *stream)
 
 void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
 {
-    if (db_link_forked(link)) refuse_child(link);
+    db_link_check_process(link);
     if (link->busy)
         rb_raise(rb_path2class("Heddle::DB::Busy"),
                  "another fiber or thread is in the middle of a query on this connection: give each its own "

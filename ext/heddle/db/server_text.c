@@ -2,6 +2,11 @@
 // the message's encoding.
 #include "db/server_text.h"
 
+#include <string.h>
+
+// Bytes of a text that are shown. To look for what may not be shown takes time, and nobody reads so much.
+enum { LONGEST = 1 << 20 };
+
 // The length of the UTF-8 control character at `p`: C0 except newline and tab, DEL, and C1. 0 for any other character.
 static size_t control(const uint8_t *p, const uint8_t *end)
 {
@@ -13,17 +18,26 @@ static size_t control(const uint8_t *p, const uint8_t *end)
 static VALUE without_controls(VALUE text)
 {
     const uint8_t *begin = (const uint8_t *)RSTRING_PTR(text), *end = begin + RSTRING_LEN(text), *p = begin;
-    while (p < end && !control(p, end))
-        p++;
-    if (p == end) return text;
-    VALUE shown = rb_utf8_str_new(NULL, 0);
-    for (const uint8_t *kept = p = begin;;) {
-        size_t length = p < end ? control(p, end) : 0;
-        if (p == end || length) rb_str_cat(shown, (const char *)kept, (long)(p - kept));
-        if (p == end) break;
-        if (length) rb_str_catf(shown, "\\x%02X", (unsigned)p[length - 1]);
-        p += length ? length : 1;
-        if (length) kept = p;
+    static const char digits[] = "0123456789ABCDEF";
+    enum { SHOWN = 4 }; // bytes of \xNN
+    size_t size = 0, length;
+    for (; p < end; p += length ? length : 1) {
+        length = control(p, end);
+        size += length ? SHOWN : 1;
+    }
+    if (size == (size_t)(end - begin)) return text; // a control character takes more room when it is shown
+    VALUE shown = rb_utf8_str_new(NULL, (long)size);
+    char *at = RSTRING_PTR(shown);
+    for (p = begin; p < end; p += length ? length : 1) {
+        length = control(p, end);
+        if (length) {
+            uint8_t byte = p[length - 1];
+            const char escape[SHOWN] = {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+            memcpy(at, escape, SHOWN);
+            at += SHOWN;
+        } else {
+            *at++ = (char)*p;
+        }
     }
     RB_GC_GUARD(text);
     return shown;
@@ -42,5 +56,8 @@ VALUE server_utf8(const char *bytes, size_t length, rb_encoding *encoding)
 
 VALUE server_text(const char *bytes, size_t length, rb_encoding *encoding)
 {
-    return without_controls(server_utf8(bytes, length, encoding));
+    if (length <= LONGEST) return without_controls(server_utf8(bytes, length, encoding));
+    const char *end = rb_enc_left_char_head(bytes, bytes + LONGEST, bytes + length, encoding);
+    VALUE text = without_controls(server_utf8(bytes, (size_t)(end - bytes), encoding));
+    return rb_str_catf(text, "… (%zu bytes more)", length - (size_t)(end - bytes));
 }

@@ -9,7 +9,7 @@
 // The server's text in that encoding, converted to UTF-8; invalid bytes are replaced. Binary text is taken for UTF-8.
 VALUE server_utf8(const char *bytes, size_t length, rb_encoding *encoding);
 
-// Like server_utf8, for messages: shows control characters as \\xNN.
+// Like server_utf8, for messages: shows control characters as \\xNN, and at most the first 1 MiB.
 VALUE server_text(const char *bytes, size_t length, rb_encoding *encoding);
 
 #endif

@@ -169,6 +169,7 @@ struct mysql_span mysql_packet(struct mysql_link *link)
 {
     struct stream *stream = stream_of(link->base.stream);
     db_link_consume(&link->base, stream);
+    stream_parsed(stream, 0);
     link->separate = Qnil;
     link->whole = false;
     size_t buffered;
@@ -230,6 +231,7 @@ static void owe(struct mysql_link *link, struct stream *stream, size_t packets)
 static void begin_request(struct mysql_link *link)
 {
     check_room(link);
+    db_link_check_process(&link->base);
     mysql_queue_pending_closes(link);
 }
 

@@ -4,6 +4,9 @@
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
 
+// Bytes of rows that are read before others have their turn.
+enum { ROWS_AT_ONCE = 64 << 10 };
+
 VALUE mysql_cPrepared;
 static VALUE error_classes;
 static ID id_code, id_state;
@@ -182,7 +185,7 @@ static void read_buffered_rows(struct mysql_link *link, const struct mysql_colum
     long count = 0;
     size_t left;
     const uint8_t *begin = stream_buffered(stream, &left), *p = begin;
-    while (left >= MYSQL_HEADER) {
+    while (left >= MYSQL_HEADER && p - begin <= ROWS_AT_ONCE) {
         size_t length = mysql_packet_length(p);
         const uint8_t *payload = p + MYSQL_HEADER;
         if (length == MYSQL_LARGEST_PACKET || left - MYSQL_HEADER < length ||

@@ -96,9 +96,8 @@ static VALUE notification(VALUE self)
 {
     struct postgresql_link *link = postgresql_link_of(self);
     if (NIL_P(link->messages) || !RARRAY_LEN(link->messages)) return Qnil;
-    budget_spend(PG_HEADER);
-    VALUE list = link->messages; // read again: other code ran
-    return NIL_P(list) ? Qnil : rb_ary_shift(list);
+    budget_spend(PG_HEADER); // other code may run
+    return postgresql_take_notification(link);
 }
 
 /* call-seq: link.noticing = true or false. Whether notices are kept. */
@@ -127,8 +126,10 @@ static VALUE keep_arrived(VALUE self)
 static VALUE wait_for_more(VALUE self, VALUE seconds)
 {
     int64_t span = deadline_span(seconds);
-    struct stream *stream = stream_of(postgresql_link_of(self)->base.stream);
-    budget_give_way(); // what the server sends may always be there already
+    struct postgresql_link *link = postgresql_link_of(self);
+    struct stream *stream = stream_of(link->base.stream);
+    budget_give_way();                              // what the server sends may always be there already
+    if (postgresql_has_message(link)) return Qtrue; // keep_arrived leaves what is too much for one call
     size_t buffered;
     stream_buffered(stream, &buffered);
     bool found = stream_wait_for_more(stream, buffered, span);

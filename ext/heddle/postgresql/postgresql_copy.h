@@ -14,7 +14,9 @@ struct postgresql_copy {
     VALUE link;
     VALUE null;              // the text of NULL; the forms point into it
     VALUE error;             // the server's, or nil
-    struct pg_buffer buffer; // rows to be sent, in an open CopyData; or the beginning of a row of the server
+    struct pg_buffer buffer; // rows to be sent, in an open CopyData; or what rows of the server are made of
+    size_t start;            // of COPY TO: bytes of the buffer that are used up
+    size_t whole;            // of COPY FROM: bytes of the buffer without a row that was broken off
     struct pg_copy_text text;
     struct pg_copy_csv csv;
     enum postgresql_copy_form form;
@@ -25,6 +27,7 @@ struct postgresql_copy {
     bool foreign;  // the data is in another encoding than UTF-8
     bool header;   // of the binary form: was read or written
     bool done;     // the server has sent all data
+    bool more;     // the buffer may have whole rows
     bool ended;
 };
 

@@ -133,6 +133,7 @@ static bool put_row(struct postgresql_copy *copy, VALUE row, bool made)
     }
     if (!written && copy->form != POSTGRESQL_COPY_BINARY) written = pg_put_8(&copy->buffer, '\n');
     check_written(copy, written, begin);
+    copy->whole = copy->buffer.length;
     return true;
 }
 
@@ -155,20 +156,29 @@ static VALUE text_row(struct postgresql_copy *copy, VALUE row)
 static void begin_data(struct postgresql_copy *copy)
 {
     size_t message;
-    copy->buffer.length = 0;
+    copy->buffer.length = copy->whole = 0;
     postgresql_check(pg_copy_data_begin(&copy->buffer, &message));
     if (copy->form == POSTGRESQL_COPY_BINARY && !copy->header && !copy->raw) {
         postgresql_check(pg_put_copy_binary_header(&copy->buffer));
         copy->header = true;
     }
+    copy->whole = copy->buffer.length;
+}
+
+// Before data is added: there was no memory for the data before, perhaps, and its beginning must not stay.
+static void go_on(struct postgresql_copy *copy)
+{
+    if (copy->buffer.length > copy->whole) copy->buffer.length = copy->whole;
+    if (copy->buffer.length == 0) begin_data(copy);
 }
 
 static void append_data(struct postgresql_copy *copy)
 {
+    if (copy->buffer.length > copy->whole) copy->buffer.length = copy->whole;
     if (copy->buffer.length <= PG_HEADER) return;
     postgresql_check(pg_copy_data_end(&copy->buffer, 0));
     stream_append(stream_of(postgresql_link_of(copy->link)->base.stream), copy->buffer.at, copy->buffer.length);
-    copy->buffer.length = 0;
+    copy->buffer.length = copy->whole = 0;
 }
 
 // The server may have refused the data by now: all that it is sent then is in vain.
@@ -223,11 +233,11 @@ static VALUE add_row(VALUE self, VALUE row)
                                "out, or give bytes in that encoding (write)");
     if (RARRAY_LEN(row) != (long)copy->columns)
         rb_raise(rb_eArgError, "the row has %ld values, and the COPY %u columns", RARRAY_LEN(row), copy->columns);
-    if (copy->buffer.length == 0) begin_data(copy);
+    go_on(copy);
     if (!put_row(copy, row, false)) {
         VALUE made = text_row(copy, row);
         check_open(copy); // Ruby code ran
-        if (copy->buffer.length == 0) begin_data(copy);
+        go_on(copy);
         put_row(copy, made, true);
         RB_GC_GUARD(made);
     }
@@ -250,9 +260,10 @@ static VALUE write_copied(VALUE self, VALUE bytes)
     size_t length = (size_t)RSTRING_LEN(bytes), done = 0;
     if (!copy->header) copy->raw = true; // the header is the caller's
     while (done < length) {
-        if (copy->buffer.length == 0) begin_data(copy);
+        go_on(copy);
         size_t piece = length - done < SEND_AT ? length - done : SEND_AT;
         postgresql_check(pg_put_bytes(&copy->buffer, RSTRING_PTR(bytes) + done, piece));
+        copy->whole = copy->buffer.length;
         done += piece;
         if (copy->buffer.length >= SEND_AT) {
             flush(self, copy);
@@ -271,8 +282,9 @@ static VALUE finish_body(struct db_exchange *exchange)
     copy->ended = true;
     if (NIL_P(reason)) {
         if (copy->form == POSTGRESQL_COPY_BINARY && !copy->raw) {
-            if (copy->buffer.length == 0) begin_data(copy); // with the header, unless that has gone already
+            go_on(copy); // with the header, unless that has gone already
             postgresql_check(pg_put_copy_binary_trailer(&copy->buffer));
+            copy->whole = copy->buffer.length;
         }
         append_data(copy);
         postgresql_check(pg_put_copy_done(&link->request));

@@ -4,8 +4,9 @@
 #include <string.h>
 
 enum {
-    BATCH_ROWS = 256,       // most rows that are handed out at once
-    BATCH_BYTES = 256 << 10 // … and about as many bytes
+    BATCH_ROWS = 256,        // most rows that are handed out at once
+    BATCH_BYTES = 256 << 10, // … and about as many bytes
+    ROW_COST = 16            // of a row, in bytes that are parsed in the same time
 };
 
 static VALUE field_value(const struct postgresql_copy *copy, const struct pg_copy_field *field)
@@ -75,38 +76,55 @@ static VALUE take_row(struct postgresql_copy *copy, const uint8_t *p, const uint
     return row;
 }
 
-// Appends all whole rows to the batch, and keeps the rest for the next message.
-static void take_rows(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, VALUE batch)
+// Appends whole rows of the bytes to the batch until it is full, and returns the rest.
+static const uint8_t *take_batch(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, VALUE batch)
 {
-    bool kept = copy->buffer.length > 0;
-    if (kept) {
-        postgresql_check(pg_put_bytes(&copy->buffer, p, (size_t)(end - p)));
-        p = copy->buffer.at;
-        end = p + copy->buffer.length;
-    }
+    copy->more = false;
     const uint8_t *next = p;
     while (p < end) {
+        if (RARRAY_LEN(batch) >= BATCH_ROWS) {
+            copy->more = true;
+            break;
+        }
         VALUE row = take_row(copy, p, end, &next);
         p = next;
         if (row == Qundef) break;
         if (!NIL_P(row)) rb_ary_push(batch, row);
     }
-    size_t left = (size_t)(end - p);
-    if (kept) {
-        memmove(copy->buffer.at, p, left);
-        copy->buffer.length = left;
-    } else if (left) {
-        postgresql_check(pg_put_bytes(&copy->buffer, p, left));
-    }
+    return p;
 }
 
-static bool has_whole_message(struct postgresql_link *link)
+// Adds a message's bytes to those that are kept.
+static void keep(struct postgresql_copy *copy, const uint8_t *p, size_t length)
 {
-    size_t buffered;
-    const uint8_t *p = stream_buffered(stream_of(link->base.stream), &buffered);
-    struct pg_message message;
-    if (buffered <= link->base.pending) return false;
-    return pg_message(p + link->base.pending, p + buffered, &message) == PG_DONE;
+    struct pg_buffer *buffer = &copy->buffer;
+    if (copy->start) memmove(buffer->at, buffer->at + copy->start, buffer->length -= copy->start);
+    copy->start = 0;
+    if (buffer->length + length > PG_MESSAGE_MOST)
+        db_link_violated(&postgresql_link_of(copy->link)->base, "sent a row of more than 1 GiB");
+    postgresql_check(pg_put_bytes(buffer, p, length));
+}
+
+// Appends whole rows to the batch, and keeps the rest of the message's bytes. Returns how many bytes were read again,
+// because they had been kept.
+static size_t take_rows(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, VALUE batch)
+{
+    struct pg_buffer *buffer = &copy->buffer;
+    size_t again = 0;
+    if (buffer->length == 0) {
+        p = take_batch(copy, p, end, batch);
+        if (p < end) keep(copy, p, (size_t)(end - p));
+    } else {
+        if (p < end) keep(copy, p, (size_t)(end - p));
+        end = buffer->at + buffer->length;
+        p = take_batch(copy, buffer->at + copy->start, end, batch);
+        again = (size_t)((copy->more ? p : end) - buffer->at) - copy->start;
+        copy->start = (size_t)(p - buffer->at);
+        if (p == end) buffer->length = copy->start = 0;
+    }
+    if (copy->done && !copy->more && buffer->length)
+        db_link_violated(&postgresql_link_of(copy->link)->base, "ended a COPY in the middle of a row");
+    return again;
 }
 
 static VALUE bytes_of(const struct postgresql_copy *copy, struct pg_message message)
@@ -121,22 +139,26 @@ static VALUE rows_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     struct postgresql_copy *copy = postgresql_copy_of(exchange->arguments[0]);
+    struct stream *stream = stream_of(link->base.stream);
     VALUE batch = rb_ary_new();
     size_t bytes = 0;
     struct postgresql_copy_end end = {.error = copy->error};
-    while (!RARRAY_LEN(batch) || (RARRAY_LEN(batch) < BATCH_ROWS && bytes < BATCH_BYTES && has_whole_message(link))) {
+    size_t again = copy->more ? take_rows(copy, NULL, NULL, batch) : 0;
+    again += ROW_COST * (size_t)RARRAY_LEN(batch);
+    while (!copy->more && (!RARRAY_LEN(batch) ||
+                           (RARRAY_LEN(batch) < BATCH_ROWS && bytes < BATCH_BYTES && postgresql_has_message(link)))) {
+        stream_parsed(stream, again);
         struct pg_message message = postgresql_message(link);
         if (message.type == PG_COPY_DATA && !copy->done) {
             bytes += message.whole;
             if (copy->raw) {
                 rb_ary_push(batch, bytes_of(copy, message));
             } else {
-                take_rows(copy, message.p, message.end, batch);
+                again = take_rows(copy, message.p, message.end, batch);
             }
         } else if (message.type == PG_COPY_DONE && !copy->done) {
             copy->done = true;
             take_rows(copy, NULL, NULL, batch);
-            if (copy->buffer.length) db_link_violated(&link->base, "ended a COPY in the middle of a row");
         } else {
             bool more = postgresql_copy_read_end(link, message, &end);
             RB_OBJ_WRITE(exchange->arguments[0], &copy->error, end.error);
@@ -148,6 +170,7 @@ static VALUE rows_body(struct db_exchange *exchange)
             }
         }
     }
+    stream_parsed(stream, again);
     return batch;
 }
 

@@ -129,6 +129,7 @@ struct pg_message postgresql_any_message(struct postgresql_link *link)
 {
     struct stream *stream = stream_of(link->base.stream);
     db_link_consume(&link->base, stream);
+    stream_parsed(stream, 0);
     link->apart = Qnil;
     size_t buffered;
     const uint8_t *p = stream_buffered(stream, &buffered);
@@ -158,33 +159,70 @@ struct pg_message postgresql_any_message(struct postgresql_link *link)
 static VALUE notice_value(struct pg_message message)
 {
     VALUE notice = rb_hash_new();
-    struct pg_errors errors;
-    uint8_t field;
-    struct pg_span value;
-    pg_errors_begin(message.p, message.end, &errors);
-    while (pg_errors_next(&errors, &field, &value)) {
-        char name = (char)field;
-        rb_hash_aset(notice, rb_str_new(&name, 1), postgresql_text(value));
+    struct pg_error_fields fields;
+    pg_error_fields(message.p, message.end, &fields);
+    for (int i = 0; i <= UINT8_MAX; i++) {
+        char name = (char)i;
+        if (fields.of[i].at) rb_hash_aset(notice, rb_str_new(&name, 1), postgresql_text(fields.of[i]));
     }
     return notice;
 }
 
 // Kept until Ruby asks for it. A server that sends without end must not fill the memory.
-enum { MESSAGES_KEPT = 10000 };
+enum { MESSAGES_KEPT = 10000, BYTES_KEPT = 64 << 20 };
 
-static void keep(VALUE *list, VALUE value)
+static int add_size(VALUE key, VALUE text, VALUE sum)
 {
-    if (NIL_P(*list)) *list = rb_ary_new();
-    if (RARRAY_LEN(*list) >= MESSAGES_KEPT) rb_ary_shift(*list);
+    (void)key;
+    *(size_t *)sum += (size_t)RSTRING_LEN(text);
+    return ST_CONTINUE;
+}
+
+// Bytes of the texts of a notice or a notification.
+static size_t size_of(VALUE kept)
+{
+    size_t size = 0;
+    if (RB_TYPE_P(kept, T_HASH)) {
+        rb_hash_foreach(kept, add_size, (VALUE)&size);
+        return size;
+    }
+    return (size_t)RSTRING_LEN(RARRAY_AREF(kept, 0)) + (size_t)RSTRING_LEN(RARRAY_AREF(kept, 1));
+}
+
+// `size`: bytes of what is in the list.
+static void keep(VALUE *list, size_t *size, VALUE value)
+{
+    if (NIL_P(*list)) {
+        *list = rb_ary_new();
+        *size = 0;
+    }
+    size_t more = size_of(value);
+    while (RARRAY_LEN(*list) && (RARRAY_LEN(*list) >= MESSAGES_KEPT || *size + more > BYTES_KEPT))
+        *size -= size_of(rb_ary_shift(*list));
     rb_ary_push(*list, value);
+    *size += more;
+}
+
+VALUE postgresql_take_notification(struct postgresql_link *link)
+{
+    if (NIL_P(link->messages) || !RARRAY_LEN(link->messages)) return Qnil;
+    VALUE oldest = rb_ary_shift(link->messages);
+    link->messages_size -= size_of(oldest);
+    return oldest;
 }
 
 void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value)
 {
-    enum { SETTINGS_MOST = 1000 }; // servers have some fifteen; one that sends without end must not fill the memory
+    // Both together bound the memory.
+    enum {
+        SETTINGS_MOST = 1000,
+        SETTING_LONGEST = 64 << 10
+    }; // servers have some fifteen; one that sends without end must not fill the memory
     static const char strings[] = "standard_conforming_strings";
     if (RHASH_SIZE(link->settings) >= SETTINGS_MOST && rb_hash_lookup2(link->settings, name, Qundef) == Qundef)
         db_link_violated(&link->base, "reports more settings than a PostgreSQL server has");
+    if (RSTRING_LEN(name) > SETTING_LONGEST || RSTRING_LEN(value) > SETTING_LONGEST)
+        db_link_violated(&link->base, "reports a setting that is longer than a PostgreSQL server has");
     rb_hash_aset(link->settings, name, value);
     if (RSTRING_LEN(name) == sizeof(strings) - 1 && memcmp(RSTRING_PTR(name), strings, sizeof(strings) - 1) == 0)
         link->backslashes = RSTRING_LEN(value) == 3 && memcmp(RSTRING_PTR(value), "off", 3) == 0;
@@ -197,13 +235,13 @@ static bool is_aside(struct postgresql_link *link, struct pg_message message)
 {
     switch (message.type) {
     case PG_NOTICE_RESPONSE:
-        if (link->noticing) keep(&link->notices, notice_value(message));
+        if (link->noticing) keep(&link->notices, &link->notices_size, notice_value(message));
         return true;
     case PG_NOTIFICATION_RESPONSE: {
         struct pg_notification notification;
         if (!pg_notification(message.p, message.end, &notification))
             db_link_violated(&link->base, "sent a malformed notification");
-        keep(&link->messages,
+        keep(&link->messages, &link->messages_size,
              rb_ary_new_from_args(3, postgresql_utf8(notification.channel), postgresql_utf8(notification.payload),
                                   UINT2NUM(notification.process)));
         return true;
@@ -228,12 +266,21 @@ struct pg_message postgresql_message(struct postgresql_link *link)
     }
 }
 
+bool postgresql_has_message(struct postgresql_link *link)
+{
+    size_t buffered;
+    const uint8_t *p = stream_buffered(stream_of(link->base.stream), &buffered);
+    struct pg_message message;
+    if (buffered <= link->base.pending) return false;
+    return pg_message(p + link->base.pending, p + buffered, &message) == PG_DONE;
+}
+
 enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link)
 {
     struct stream *stream = stream_of(link->base.stream);
     db_link_consume(&link->base, stream);
     // A server that sends without end must not stop this process: other tasks run between two calls.
-    for (size_t received = 0;;) {
+    for (size_t received = 0, kept = 0;;) {
         size_t buffered;
         const uint8_t *p = stream_buffered(stream, &buffered);
         struct pg_message message;
@@ -243,6 +290,8 @@ enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link)
             // Closes that went alone have answers that nobody waits for.
             if (message.type != PG_CLOSE_COMPLETE && !is_aside(link, message)) return POSTGRESQL_MESSAGE;
             stream_consume(stream, message.whole);
+            kept += message.whole;
+            if (kept >= BUDGET_BYTES && buffered > message.whole) return POSTGRESQL_PART;
             continue;
         }
         if (buffered >= PG_HEADER && pg_message_header(p, p + buffered, &message) == PG_DONE &&
@@ -286,6 +335,7 @@ void postgresql_check(enum pg_written written)
 
 void postgresql_send(struct postgresql_link *link, uint32_t syncs)
 {
+    db_link_check_process(&link->base);
     if (link->base.owed + syncs > POSTGRESQL_IN_FLIGHT)
         rb_raise(rb_eArgError, "more than %d requests at once", POSTGRESQL_IN_FLIGHT);
     postgresql_queue_pending_closes(link);

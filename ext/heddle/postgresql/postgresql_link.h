@@ -41,10 +41,11 @@ struct postgresql_link {
     VALUE messages;      // Array of [channel, payload, process] of NOTIFY that no caller has taken yet; nil
     VALUE settings;      // Hash of the parameters that the server reported
     VALUE types;         // Hash of OID => Array, of the types that were looked up
-    VALUE unknown_types; // Array of OIDs that are to be looked up; nil for none
+    VALUE unknown_types; // Hash whose keys are OIDs that are to be looked up; nil for none
     VALUE waiting;       // Array of [row, index, OID, bytes] whose types are not known yet; nil for none
     VALUE wanted_texts;  // Array of [OID, bytes] that the server is to be asked for; nil for none
     VALUE server_texts;  // Hash of [OID, bytes] => text
+    size_t notices_size, messages_size; // bytes that these take
     struct pg_buffer request;
     struct pg_buffer row;    // a copy of a row, for values that Ruby code makes
     struct pg_buffer looked; // a copy of the text that was looked at last: a statement is looked at several times
@@ -80,6 +81,9 @@ VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), 
 // time, are kept and not returned.
 struct pg_message postgresql_message(struct postgresql_link *link);
 
+// Whether the next message has come as a whole.
+bool postgresql_has_message(struct postgresql_link *link);
+
 // Keeps the notices, notifications and settings that have arrived, without waiting. Any other message stays.
 enum postgresql_arrived {
     POSTGRESQL_NOTHING, // and nothing is left to be read
@@ -88,6 +92,9 @@ enum postgresql_arrived {
     POSTGRESQL_GONE     // the server has closed the connection
 };
 enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
+
+// The oldest notification that was kept, [channel, payload, process]; nil for none.
+VALUE postgresql_take_notification(struct postgresql_link *link);
 
 // Keeps what the server says of itself.
 void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value);

@@ -145,23 +145,25 @@ static void suggest_text(VALUE error, VALUE state, VALUE said)
 
 VALUE postgresql_error_value(struct pg_message message)
 {
-    struct pg_span span;
+    struct pg_error_fields fields;
+    pg_error_fields(message.p, message.end, &fields);
     VALUE state = rb_utf8_str_new(NULL, 0), said = state;
-    if (pg_error_field(message.p, message.end, PG_ERROR_SQLSTATE, &span)) state = postgresql_text(span);
-    if (pg_error_field(message.p, message.end, PG_ERROR_MESSAGE, &span)) said = postgresql_text(span);
+    if (fields.of[PG_ERROR_SQLSTATE].at) state = postgresql_text(fields.of[PG_ERROR_SQLSTATE]);
+    if (fields.of[PG_ERROR_MESSAGE].at) said = postgresql_text(fields.of[PG_ERROR_MESSAGE]);
     VALUE error = db_server_error(error_classes, state, said);
     rb_ivar_set(error, rb_intern("@sql_state"), state);
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
-        if (pg_error_field(message.p, message.end, texts[i].field, &span))
-            rb_ivar_set(error, rb_intern(texts[i].variable), postgresql_text(span));
-    if (pg_error_field(message.p, message.end, PG_ERROR_POSITION, &span) && span.length < 10) {
+        if (fields.of[texts[i].field].at)
+            rb_ivar_set(error, rb_intern(texts[i].variable), postgresql_text(fields.of[texts[i].field]));
+    struct pg_span span = fields.of[PG_ERROR_POSITION];
+    if (span.at && span.length < 10) {
         long position = 0;
         for (size_t i = 0; i < span.length && span.at[i] >= '0' && span.at[i] <= '9'; i++)
             position = 10 * position + (span.at[i] - '0');
         if (position) rb_ivar_set(error, rb_intern("@position"), LONG2NUM(position));
     }
-    if (pg_error_field(message.p, message.end, PG_ERROR_SEVERITY, &span))
-        rb_ivar_set(error, rb_intern("@severity"), postgresql_text(span));
+    if (fields.of[PG_ERROR_SEVERITY].at)
+        rb_ivar_set(error, rb_intern("@severity"), postgresql_text(fields.of[PG_ERROR_SEVERITY]));
     suggest_text(error, state, said);
     return error;
 }

@@ -252,9 +252,8 @@ static void push(VALUE *list, VALUE value)
 
 void postgresql_type_wanted(struct postgresql_link *link, uint32_t oid)
 {
-    VALUE number = UINT2NUM(oid);
-    if (NIL_P(link->unknown_types) || !RTEST(rb_ary_includes(link->unknown_types, number)))
-        push(&link->unknown_types, number);
+    if (NIL_P(link->unknown_types)) link->unknown_types = rb_hash_new();
+    rb_hash_aset(link->unknown_types, UINT2NUM(oid), Qtrue);
 }
 
 VALUE postgresql_server_text(struct postgresql_link *link, uint32_t oid, VALUE bytes)
@@ -278,7 +277,10 @@ static VALUE taken(VALUE *list)
 /* @api private link.unknown_types -> Array of Integer: OIDs that are to be looked up, since the last call */
 static VALUE unknown_types(VALUE self)
 {
-    return taken(&postgresql_link_of(self)->unknown_types);
+    struct postgresql_link *link = postgresql_link_of(self);
+    VALUE types = link->unknown_types;
+    link->unknown_types = Qnil;
+    return NIL_P(types) ? rb_ary_new() : rb_funcall(types, rb_intern("keys"), 0);
 }
 
 /* @api private link.wanted_texts -> Array of [oid, bytes] since the last call: the server is to be asked for them */

@@ -11,6 +11,9 @@
 // Values of a row that are read before they are appended to an Array.
 enum { ROW_GATHERED = 64 };
 
+// Digits of a number that takes long to read.
+enum { LONG_NUMBER = 256 };
+
 // Values in values; a server that nests them deeper is hostile.
 enum { NESTED_MOST = 64 };
 
@@ -105,6 +108,16 @@ VALUE postgresql_float4_value(float number)
     return DBL2NUM((double)number);
 }
 
+// A number of a few bytes may have 131,072 digits: to read many of them in turn takes long.
+static VALUE big_decimal(struct postgresql_link *link, VALUE text)
+{
+    VALUE number = rb_funcall(rb_mKernel, id_big_decimal, 1, text);
+    size_t length = (size_t)RSTRING_LEN(text);
+    if (length > LONG_NUMBER && !stream_is_closed(link->base.stream))
+        stream_parsed(stream_of(link->base.stream), length);
+    return number;
+}
+
 static VALUE numeric_value(const struct postgresql_reading *reading, struct pg_span span)
 {
     struct pg_numeric numeric;
@@ -118,7 +131,7 @@ static VALUE numeric_value(const struct postgresql_reading *reading, struct pg_s
         text = rb_usascii_str_new(NULL, (long)most);
         rb_str_set_len(text, (long)pg_numeric_text(&numeric, RSTRING_PTR(text)));
     }
-    return rb_funcall(rb_mKernel, id_big_decimal, 1, text);
+    return big_decimal(reading->link, text);
 }
 
 // ---- addresses
@@ -311,10 +324,35 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
     return rb_funcall(type->convert, id_call, 1, value);
 }
 
+// The most bytes of a value's text: Ruby takes time to read a number of many digits that grows with their square.
+static size_t longest_text(enum postgresql_kind kind)
+{
+    enum { NUMBER = 20, FLOAT_OR_TIME = 64, NUMERIC = 1 + 131072 + 1 + 16383 };
+    switch (kind) {
+    case POSTGRESQL_KIND_INT2:
+    case POSTGRESQL_KIND_INT4:
+    case POSTGRESQL_KIND_INT8:
+    case POSTGRESQL_KIND_UINT4:
+    case POSTGRESQL_KIND_UINT8:
+        return NUMBER;
+    case POSTGRESQL_KIND_FLOAT4:
+    case POSTGRESQL_KIND_FLOAT8:
+    case POSTGRESQL_KIND_TIMESTAMPTZ:
+    case POSTGRESQL_KIND_DATE:
+    case POSTGRESQL_KIND_TIMESTAMP:
+        return FLOAT_OR_TIME;
+    case POSTGRESQL_KIND_NUMERIC:
+        return NUMERIC;
+    default:
+        return SIZE_MAX;
+    }
+}
+
 // Reads a value of a simple Query, which has no binary values.
 static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum postgresql_kind kind, uint32_t oid)
 {
     if (!span.at) return Qnil;
+    if (span.length > longest_text(kind)) db_link_violated(&link->base, "sent a malformed value");
     switch (kind) {
     case POSTGRESQL_KIND_BOOL:
         return span.length && *span.at == 't' ? Qtrue : Qfalse;
@@ -330,11 +368,12 @@ static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum 
     case POSTGRESQL_KIND_FLOAT4:
     case POSTGRESQL_KIND_FLOAT8:
     case POSTGRESQL_KIND_TIMESTAMPTZ:
-    case POSTGRESQL_KIND_NUMERIC:
     case POSTGRESQL_KIND_DATE:
     case POSTGRESQL_KIND_TIMESTAMP:
         return rb_funcall(mValues, id_parse, 3, UINT2NUM(oid), postgresql_text_value(span),
                           link->local ? Qtrue : Qfalse);
+    case POSTGRESQL_KIND_NUMERIC:
+        return big_decimal(link, postgresql_text_value(span));
     default:
         return postgresql_text_value(span);
     }

@@ -32,6 +32,7 @@ struct stream {
     uint32_t owed;                 // outstanding replies
     uint32_t since_wait;           // operations …
     size_t bytes_since_wait;       // … and bytes since the last wait: this stream's budget, see budget.h
+    size_t parsed_since_wait;      // bytes that were parsed in place
     int64_t read_span, write_span; // nanoseconds an operation may take, or DEADLINE_NEVER
     deadline_t until;              // limits all waits of an exchange
     size_t buffer_limit;

@@ -148,6 +148,7 @@ const uint8_t *stream_need(struct stream *stream, size_t count)
 void stream_consume(struct stream *stream, size_t count)
 {
     stream_served(stream);
+    stream->parsed_since_wait += count;
     buffer_consume(&stream->in, count);
 }
 

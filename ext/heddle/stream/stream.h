@@ -54,6 +54,11 @@ const uint8_t *stream_need(struct stream *stream, size_t count);
 // Consumes `count` bytes, which must be in the buffer. Pointers to the rest stay valid.
 void stream_consume(struct stream *stream, size_t count);
 
+// For code that finds its bytes in the buffer again and again, and so does not wait: between two messages, once it has
+// consumed many bytes, lets other fibers run, and raises what a wait would raise. `bytes` are parsed ones beside those
+// that were consumed: a short value may stand for a long number. May move the buffers.
+void stream_parsed(struct stream *stream, size_t bytes);
+
 // Returns the next `count` bytes as a new binary String, receiving directly into it. A length from the wire costs at
 // most 4 MiB of memory before the bytes arrive. Raises Heddle::UnexpectedEnd.
 VALUE stream_take(struct stream *stream, size_t count);
@@ -90,6 +95,9 @@ void stream_flush(struct stream *stream);
 // operations. Never waits and lets no other code run; raises IOError for a closed stream. Returns false if it cannot
 // send: over TLS, in the middle of a message, or when the connection is lost, which the user's next operation reports.
 bool stream_send_piggybacked(struct stream *stream);
+
+// The number of piggybacked bytes that were not sent yet.
+size_t stream_piggybacked(const struct stream *stream);
 
 // ---- exchanges of requests and replies
 

@@ -198,6 +198,7 @@ static void renew_budget(struct stream *stream)
 {
     stream->since_wait = 0;
     stream->bytes_since_wait = 0;
+    stream->parsed_since_wait = 0;
 }
 
 short stream_wait(struct stream *stream, enum stream_side side, short events, struct stream_limit *limit)
@@ -263,4 +264,17 @@ void stream_spend(struct stream *stream, enum stream_side side, struct stream_li
     deadline_t until = earlier(limit->until, stream->until);
     if (until != DEADLINE_NEVER && until <= deadline_now()) raise_timeout(stream, limit);
     stream_guarded(stream, side, GUARD_WAIT, give_way, Qnil);
+}
+
+// As much as one receive may put into the buffer: what comes in time renews the budget before.
+enum { PARSED_AT_ONCE = BUFFER_KEEP };
+
+void stream_parsed(struct stream *stream, size_t bytes)
+{
+    stream->parsed_since_wait += bytes;
+    if (stream->parsed_since_wait <= PARSED_AT_ONCE) return;
+    stream_enter(stream, SIDE_READ);
+    renew_budget(stream);
+    stream_check_time(stream, SIDE_READ);
+    stream_guarded(stream, SIDE_READ, GUARD_LOOK, give_way, Qnil);
 }

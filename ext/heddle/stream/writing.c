@@ -227,6 +227,11 @@ bool stream_send_piggybacked(struct stream *stream)
     return true;
 }
 
+size_t stream_piggybacked(const struct stream *stream)
+{
+    return buffer_used(&stream->piggybacked);
+}
+
 bool stream_send_first(struct stream *stream)
 {
     if (stream->busy[SIDE_WRITE]) return false;

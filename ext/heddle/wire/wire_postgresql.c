@@ -339,6 +339,17 @@ bool pg_errors_next(struct pg_errors *errors, uint8_t *field, struct pg_span *va
     return true;
 }
 
+void pg_error_fields(const uint8_t *p, const uint8_t *end, struct pg_error_fields *fields)
+{
+    struct pg_errors errors;
+    struct pg_span value;
+    uint8_t field;
+    *fields = (struct pg_error_fields){0};
+    pg_errors_begin(p, end, &errors);
+    while (pg_errors_next(&errors, &field, &value))
+        if (!fields->of[field].at) fields->of[field] = value;
+}
+
 bool pg_error_field(const uint8_t *p, const uint8_t *end, uint8_t field, struct pg_span *value)
 {
     struct pg_errors errors;

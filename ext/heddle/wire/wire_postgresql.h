@@ -270,6 +270,11 @@ static inline bool pg_errors_complete(const struct pg_errors *errors)
 {
     return errors->end - errors->p == 1 && *errors->p == 0;
 }
+// The first of each field, by its letter; without `at` those that the server did not send.
+struct pg_error_fields {
+    struct pg_span of[UINT8_MAX + 1];
+};
+void pg_error_fields(const uint8_t *p, const uint8_t *end, struct pg_error_fields *fields);
 // One field; false if the server did not send it.
 bool pg_error_field(const uint8_t *p, const uint8_t *end, uint8_t field, struct pg_span *value);
 

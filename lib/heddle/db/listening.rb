@@ -3,8 +3,8 @@
 module Heddle
   module DB
     # Messages between connections (LISTEN and NOTIFY) on a {Connection}. Only where the database has them
-    # ({PostgreSQL}); others raise {Unsupported}. A connection keeps up to 10,000 notifications that nobody has taken,
-    # and then drops the oldest. A pool ends what its callers listen to.
+    # ({PostgreSQL}); others raise {Unsupported}. A connection keeps up to 10,000 notifications (64 MiB) that nobody
+    # has taken, and then drops the oldest. A pool ends what its callers listen to.
     module Listening
       # Seconds to end listening after the caller's deadline or cancel.
       UNLISTEN_TIME = 1

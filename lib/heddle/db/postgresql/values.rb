@@ -58,7 +58,6 @@ module Heddle
             case type
             when 17 then [text.delete_prefix("\\x")].pack("H*")
             when 700, 701 then SPECIAL.fetch(text) { Float(text) }
-            when 1700 then BigDecimal(text)
             when 1082 then SPECIAL.fetch(text) { date(text) }
             when 1114, 1184 then SPECIAL.fetch(text) { time(text, local) }
             else text
