@@ -206,6 +206,7 @@ class KeepAliveTest < Minitest::Test
       "another name" => -> { Net::HTTP.new("localhost", server.port, nil).tap { |http| http.ipaddr = "127.0.0.1" } },
       "an address" => -> { alike.call.tap { |http| http.ipaddr = "127.0.0.1" } },
       "a local address" => -> { alike.call.tap { |http| http.local_host = "127.0.0.1" } },
+      "a local port" => -> { alike.call.tap { |http| http.local_host, http.local_port = "127.0.0.1", free_port } },
       "a proxy" => -> { Net::HTTP.new("127.0.0.1", server.port, "127.0.0.1", server.port) },
       "credentials of a proxy" => -> { Net::HTTP.new("127.0.0.1", server.port, "127.0.0.1", server.port, "me", "pw") },
       "others" => -> { Net::HTTP.new("127.0.0.1", server.port, "127.0.0.1", server.port, "me", "pw2") },
@@ -811,6 +812,8 @@ class KeepAliveTest < Minitest::Test
   end
 
   private
+
+  def free_port = (@free_port ||= Addrinfo.tcp("127.0.0.1", 0).bind { |socket| socket.local_address.ip_port })
 
   def pipe_with(text)
     reader, writer = IO.pipe

@@ -64,9 +64,12 @@ class KeepAliveTLSTest < Minitest::Test
       depth: {verify_depth: 3}, store: {cert_store: other},
       file: {cert_store: nil, ca_file: Certificates.authority_file},
       folder: {ca_path: folder}, certificate: {cert: certificate, key: key}, ciphers: {ciphers: "DEFAULT:!SHA1"},
-      oldest: {min_version: :TLS1_2}, newest: {max_version: :TLS1_2}, lifetime: {ssl_timeout: 100}
+      oldest: {min_version: :TLS1_2}, newest: {max_version: :TLS1_2}, lifetime: {ssl_timeout: 100},
+      version: {ssl_version: :TLSv1_2}, other_key: {cert: certificate, key: key.dup},
+      chain: {cert: certificate, key: key, extra_chain_cert: [Certificates.authority.first]}
     }
     sets[:host_unchecked] = {verify_hostname: false} if Net::HTTP.method_defined?(:verify_hostname=)
+    assert_empty Net::HTTP::SSL_ATTRIBUTES - sets.values.flat_map(&:keys), "a setting of this version is not compared"
     numbers = sets.map do |name, set|
       2.times { get(**set) }
       @server.connections.last(2).tap { |pair| assert_equal 1, pair.uniq.size, name }
