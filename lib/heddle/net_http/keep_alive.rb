@@ -239,9 +239,10 @@ module Heddle
         def hand_over(http, connection)
           connection.take
           library = library_of(http)
+          output = http.instance_variable_get(:@debug_output)
           socket = Connecting.buffered_io(library, Connecting.spaces[library]).new(connection.io,
             read_timeout: http.read_timeout, write_timeout: http.write_timeout,
-            continue_timeout: http.continue_timeout, debug_output: output = http.instance_variable_get(:@debug_output))
+            continue_timeout: http.continue_timeout, debug_output: output)
           output << "using a kept connection to #{connection.host}:#{connection.key.port}\n" if output
           http.instance_variable_set(:@ssl_context, connection.io.context) if http.use_ssl?
           http.instance_variable_set(:@socket, socket)

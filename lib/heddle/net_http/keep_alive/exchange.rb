@@ -27,8 +27,7 @@ module Heddle
         def run(connection, buffered)
           connection.busy
           note_stream
-          # What has come since the session began belongs to an earlier one: the library connects again.
-          connection.close if connection.awaiting && !connection.quiet?
+          check(connection) if connection.awaiting
           implied = drop_implied_close
           response = connection.awaiting ? run_first(connection, buffered) { yield } : yield
           finish(response)
@@ -40,6 +39,13 @@ module Heddle
         private
 
         def fields(message) = message.instance_variable_get(:@header)
+
+        # What has come since the session began belongs to an earlier one: the library connects again. It need not look
+        # once more.
+        def check(connection)
+          connection.close unless connection.quiet?
+          @http.instance_variable_set(:@last_communicated, nil)
+        end
 
         # A request without a session carries a "close" of the library's own, which is not the program's wish.
         def drop_implied_close

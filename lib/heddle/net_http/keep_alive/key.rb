@@ -26,19 +26,19 @@ module Heddle
 
           # Net::HTTP.Proxy makes a class for each call.
           def named(klass)
-            klass = klass.superclass while klass.name.nil? && klass.proxy_class?
+            klass = klass.superclass while klass.proxy_class? && klass.name.nil?
             klass
           end
 
           # @return [Array, nil] nil: no setting at all
           def settings(http, chosen)
             address, host, port = http.instance_variable_get(:@ipaddr), http.local_host, http.local_port
-            proxied = http.proxy?
-            return unless proxied || address || host || port || chosen != true || http.use_ssl?
+            proxied, over_tls = http.proxy?, http.use_ssl?
+            return unless proxied || over_tls || address || host || port || chosen != true
 
             settings = [address, host, port, chosen]
             settings.concat(proxy(http)) if proxied
-            settings.concat(tls(http)) if http.use_ssl?
+            settings.concat(tls(http)) if over_tls
             settings
           end
 
