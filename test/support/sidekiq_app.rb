@@ -232,3 +232,25 @@ if ENV["TENANTS"] # current attributes
     end
   end
 end
+
+if ENV["UNIQUE"] # the gem sidekiq-unique-jobs
+  require "sidekiq-unique-jobs"
+
+  Sidekiq.configure_server do |config|
+    config.client_middleware { |chain| chain.add(SidekiqUniqueJobs::Middleware::Client) }
+    config.server_middleware { |chain| chain.add(SidekiqUniqueJobs::Middleware::Server) }
+    SidekiqUniqueJobs::Server.configure(config)
+  end
+
+  # Its class is a lock, which it releases at its end.
+  class UniqueJob
+    include Sidekiq::Job
+
+    sidekiq_options lock: :until_executed, on_conflict: :log
+
+    def perform(number)
+      sleep(0.1)
+      Sidekiq.redis { |redis| redis.call("RPUSH", "unique", number) }
+    end
+  end
+end

@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/sidekiq_helpers"
+
+# The locks of sidekiq-unique-jobs hold among fibers of one thread.
+class SidekiqUniqueJobsTest < Minitest::Test
+  include LoopHelpers
+  include SidekiqHelpers
+
+  hard_deadline 60
+  mode :fiber
+
+  # Pushes jobs through the gem's client middleware, and says how many were taken.
+  CLIENT = <<~RUBY
+    ENV["UNIQUE"] = "1"
+    require #{File.expand_path("../support/sidekiq_app", __dir__).inspect}
+    Sidekiq.configure_client do |config|
+      config.redis = {url: ENV.fetch("REDIS_URL")}
+      config.logger.level = Logger::ERROR
+      config.client_middleware { |chain| chain.add(SidekiqUniqueJobs::Middleware::Client) }
+    end
+    jobs = Array.new(5) { |number| Array.new(4) { UniqueJob.perform_async(number) } }
+    print jobs.flatten.compact.size
+  RUBY
+
+  def setup
+    super
+    start_redis
+  end
+
+  def teardown
+    super
+    @redis&.stop
+  end
+
+  def test_locks
+    assert_equal "5", push_from_a_client
+    start_sidekiq(FIBERS: 50, UNIQUE: 1)
+    wait_until(30, what: "the jobs") { list("unique").size == 5 }
+    wait_until(what: "the end of the locks") { locks.empty? }
+    assert_equal "5", push_from_a_client
+    wait_until(30, what: "the jobs") { list("unique").size == 10 }
+    assert_equal %w[0 0 1 1 2 2 3 3 4 4], list("unique").sort
+  end
+
+  private
+
+  def locks = redis("KEYS", "uniquejobs:*:LOCKED")
+
+  def push_from_a_client
+    ENV["REDIS_URL"], was = @redis.url, ENV["REDIS_URL"]
+    assert_child(CLIENT, gems: true)
+  ensure
+    ENV["REDIS_URL"] = was
+  end
+end
