@@ -92,6 +92,22 @@ class KeepAliveTLSTest < Minitest::Test
     FileUtils.rm_rf(File.dirname(file)) if file
   end
 
+  # A second later at most.
+  def test_a_file_in_a_folder_of_authorities_that_is_written
+    folder = Dir.mktmpdir("heddle-authorities")
+    file = File.join(folder, "authority.pem")
+    File.write(file, "one")
+    2.times { get(ca_path: folder) }
+    File.write(file, "two")
+    wait_until do
+      get(ca_path: folder)
+      @server.connections.last == 2
+    end
+    assert_equal [1, 1], @server.connections.first(2)
+  ensure
+    FileUtils.rm_rf(folder) if folder
+  end
+
   def test_a_store_that_changes
     2.times { get }
     @store.add_cert(Certificates.stranger.first)

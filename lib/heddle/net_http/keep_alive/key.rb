@@ -11,7 +11,11 @@ module Heddle
           @ssl_timeout @ca_file @ca_path].freeze
         # Compared by identity.
         TLS_OBJECTS = %i[@cert @key @cert_store @verify_callback @extra_chain_cert].freeze
-        private_constant :TLS_SETTINGS, :TLS_OBJECTS
+        # Seconds for which a folder's files are not looked at again.
+        SECONDS = 1.0
+        private_constant :TLS_SETTINGS, :TLS_OBJECTS, :SECONDS
+
+        @folders = {}
 
         class << self
           # @param http [Net::HTTP] not connected yet
@@ -55,13 +59,32 @@ module Heddle
               OpenSSL::SSL::SSLContext::DEFAULT_PARAMS]
           end
 
-          # A file that was replaced or written has another stamp; a folder, where a file was added or removed.
+          # A file that was replaced or written has another stamp; so has a folder whose files were.
           def stamp(path)
             return unless path
 
             stat = File.stat(path)
-            [stat.dev, stat.ino, stat.size, stat.mtime.to_r, stat.ctime.to_r]
+            own = fields(stat)
+            stat.directory? ? own << of_files(path, own) : own
           rescue SystemCallError => error
+            error.errno
+          end
+
+          def fields(stat) = [stat.dev, stat.ino, stat.size, stat.mtime.to_r, stat.ctime.to_r]
+
+          # Folders of authorities have hundreds of files.
+          def of_files(path, own)
+            known = @folders[path]
+            return known[1] if known && known[0] == own && Clock.now - known[2] < SECONDS
+
+            stamp = Dir.children(path).sort.map { |name| [name, stamp_of_file(File.join(path, name))] }.hash
+            @folders[path.dup] = [own.dup, stamp, Clock.now]
+            stamp
+          end
+
+          def stamp_of_file(path)
+            fields(File.stat(path))
+          rescue SystemCallError => error # a link to nothing
             error.errno
           end
         end
