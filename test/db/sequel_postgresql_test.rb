@@ -8,6 +8,7 @@ require "shared/sequel"
 class SequelPostgreSQLTest < Minitest::Test
   include PostgreSQLHelpers
   include SequelSuite
+  include SequelServerSuite
 
   hard_deadline 60
 
@@ -258,5 +259,12 @@ class SequelPostgreSQLTest < Minitest::Test
     assert_equal %i[id name number more], first.call.keys
   ensure
     other&.disconnect
+  end
+
+  private
+
+  def ends(db, other)
+    id = db.get(Sequel.function(:pg_backend_pid))
+    -> { other.get(Sequel.function(:pg_terminate_backend, id)) }
   end
 end

@@ -85,9 +85,13 @@ class SequelSQLiteTest < Minitest::Test
         .map { |ids| ds.where(id: ids).order(:id).select_map(:name) }
     own = connect(setup_regexp_function: ->(pattern, text) { pattern == text.reverse })
     assert_equal ["xyz"], own[:items].where(name: /zyx/).select_map(:name)
+    kept = {}
+    cached = connect(setup_regexp_function: :cached, regexp_function_cache: -> { kept })
+    2.times { assert_equal 2, cached[:items].where(name: /^abc$/i).count }
+    assert_equal [Regexp], kept.values.map(&:class)
+    assert_equal 1, connect(setup_regexp_function: "cached")[:items].where(name: /^a/).count
   ensure
-    db&.disconnect
-    own&.disconnect
+    [db, own, cached].each { |each| each&.disconnect }
   end
 
   # A connection of SQLite's is kept: nothing runs on, and nothing is owed.

@@ -5,6 +5,7 @@ require "date"
 require "logger"
 require "sequel"
 require "stringio"
+require "tmpdir"
 
 # What Sequel's users expect of an adapter, on each database that has one. A test class has #url, and #slow: an
 # expression that takes SECONDS.
@@ -118,6 +119,17 @@ module SequelSuite
     assert_equal({number: 7}, second.call(name: "b"))
   end
 
+  # Sequel's documents ask programs to freeze their database.
+  def test_a_frozen_database
+    items
+    @db.freeze
+    ds = @db[:items]
+    assert_equal 1, ds.prepare(:insert, :add_to_frozen, name: :$name).call(name: "a")
+    2.times { assert_equal 1, ds.where(name: :$name).prepare(:first, :find_in_frozen).call(name: "a")[:id] }
+    assert_equal ["a"], ds.where(id: :$id).call([:map, :name], id: 1)
+    assert_equal 1, @db.transaction { ds.where(name: "a").delete }
+  end
+
   def test_savepoints_isolation_and_rollback
     ds = items
     @db.transaction(isolation: :serializable) do
@@ -182,6 +194,23 @@ module SequelSuite
     assert_operator version, :>, 30_000
   end
 
+  def test_migrations_and_dumps_of_the_schema
+    Sequel.extension(:migration)
+    %i[moved schema_info].each { |name| @db.drop_table?(name) }
+    Dir.mktmpdir("heddle-sequel-") do |folder|
+      File.write("#{folder}/001_moved.rb", "Sequel.migration { change { create_table(:moved) { primary_key :id } } }")
+      File.write("#{folder}/002_name.rb", "Sequel.migration { change { add_column :moved, :name, String, size: 9 } }")
+      Sequel::Migrator.run(@db, folder)
+      @db.extension(:schema_dumper)
+      assert_match(/\Acreate_table\(:moved\) do\n  primary_key :id\n  String :name, (:size=>|size: )9\nend\z/,
+        @db.dump_table_schema(:moved))
+      Sequel::Migrator.run(@db, folder, target: 0)
+    end
+    refute @db.table_exists?(:moved)
+  ensure
+    %i[moved schema_info].each { |name| @db.drop_table?(name) }
+  end
+
   def test_logs
     log = StringIO.new
     @db.loggers << Logger.new(log)
@@ -219,6 +248,83 @@ module SequelSuite
     assert_raises(Sequel::DatabaseConnectionError) { Sequel.connect(url.sub(/:\d+(?=\/)/, ":1")) }
   end
 
+  # ---- the pool
+
+  def test_settings_of_each_connection
+    seen = []
+    log = StringIO.new
+    db = connect(max_connections: 1, after_connect: ->(connection) { seen << connection }, test: false,
+      connect_sqls: ["select 41 + 1"], logger: Logger.new(log))
+    assert_equal 1, db.get(1)
+    assert_equal [db.synchronize(&:itself)], seen
+    assert_includes log.string, "select 41 + 1"
+    refused = connect(after_connect: ->(connection) { (seen << connection) && raise(IndexError) }, test: false)
+    assert_raises(IndexError, Sequel::DatabaseConnectionError) { refused.get(1) }
+  ensure
+    db&.disconnect
+  end
+
+  def test_shards
+    db = connect(servers: {read_only: {}, other: {}})
+    items(db)
+    db.transaction(server: :other) { db[:items].server(:other).insert(name: "a") }
+    assert_equal 1, db[:items].count
+    connections = %i[default read_only other].map { |name| db.synchronize(name, &:itself) }
+    assert_equal 3, connections.uniq.size
+    db.extension(:server_block)
+    db.with_server(:other) { assert_same connections.last, db.synchronize(&:itself) }
+    assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.select(slow).server(:other).all } }
+    assert_equal 1, db[:items].server(:other).count
+  ensure
+    db&.disconnect
+  end
+
+  def test_connections_that_are_validated_or_expire
+    db = connect(max_connections: 1, test: false)
+    db.extension(:connection_validator)
+    db.pool.connection_validation_timeout = -1
+    assert_same db.synchronize(&:itself), db.synchronize(&:itself)
+    db.synchronize(&:close)
+    assert_equal 1, db.get(1)
+    short = connect(max_connections: 1, test: false)
+    short.extension(:connection_expiration)
+    short.pool.connection_expiration_timeout = 0.001
+    short.pool.connection_expiration_random_delay = 0
+    first = short.synchronize(&:itself)
+    wait_until(AT_ONCE) { !short.synchronize(&:itself).equal?(first) }
+    assert first.closed?
+  ensure
+    [db, short].each { |each| each&.disconnect }
+  end
+
+  def test_disconnect_while_tasks_use_the_connections
+    Heddle.run do
+      inside = Queue.new
+      go_on = Queue.new
+      tasks = Array.new(2) do |n|
+        Heddle.spawn do
+          @db.transaction do
+            inside << @db.get(n)
+            go_on.pop
+            @db.get(n)
+          end
+        end
+      end
+      2.times { inside.pop }
+      @db.disconnect
+      2.times { go_on << true }
+      assert_equal [0, 1], tasks.map(&:value)
+    end
+    assert_equal 3, @db.get(3)
+  end
+
+  def test_queries_of_a_thread_pool
+    items.insert(name: "a")
+    @db.extension(:async_thread_pool)
+    count = @db[:items].async.count
+    assert_equal ["a", 1], [@db[:items].async.first[:name], count.to_i]
+  end
+
   # ---- fibers and threads
 
   def test_fifty_tasks_share_ten_connections
@@ -228,7 +334,11 @@ module SequelSuite
     Heddle.run do
       Array.new(50) { |n| Heddle.spawn { db.synchronize { |c| seen << c.object_id } && db.get(Sequel.lit(n.to_s)) } }
         .each_with_index { |task, n| assert_equal n, task.value }
-      held = Array.new(10) { Heddle.spawn { db.synchronize { |c| [c.object_id, sleep(0.05)].first } } }.map(&:value)
+      held = []
+      holders = Array.new(10) do
+        Heddle.spawn { db.synchronize { |c| (held << c.object_id) && wait_until(AT_ONCE) { held.size == 10 } } }
+      end
+      holders.each(&:value)
       assert_equal 10, held.uniq.size, "no two tasks hold one connection"
     end
     assert_operator Array.new(seen.size) { seen.pop }.uniq.size, :<=, 10
@@ -282,5 +392,42 @@ module SequelSuite
   ensure
     Sequel.datetime_class = before
     Sequel::Deprecation.output = silent
+  end
+end
+
+# For the databases that have a server: a test class has #ends, which has the server end the connection of a Sequel
+# database (made here, so that the statement that ends it can run while the connection is busy).
+module SequelServerSuite
+  def test_the_server_ends_a_connection
+    db = connect(max_connections: 1)
+    other = connect(max_connections: 1)
+    items(db)
+    ends(db, other).call
+    lost { 2.times { db.get(1) } }
+    lost do
+      db.transaction do
+        db[:items].insert(name: "a")
+        ends(db, other).call
+        2.times { db[:items].insert(name: "b") }
+      end
+    end
+    now = ends(db, other)
+    ender = Thread.new { sleep(0.1) && now.call }
+    lost { db.get(slow) }
+    ender.join
+    assert_equal 0, db[:items].count
+    db.extension(:connection_validator)
+    db.pool.connection_validation_timeout = -1
+    ends(db, other).call
+    assert_equal 1, db.get(1)
+  ensure
+    [db, other].each { |each| each&.disconnect }
+  end
+
+  private
+
+  def lost(&block)
+    error = assert_raises(Sequel::DatabaseDisconnectError, &block)
+    assert_kind_of Heddle::DB::Error, error.wrapped_exception
   end
 end

@@ -176,11 +176,12 @@ static void add_kind(const struct mysql_columns *columns, const struct mysql_col
 {
     (void)columns;
     int length = column->length < 255 ? (int)column->length : 255;
-    rb_ary_push(kinds, INT2FIX(column->type | (is_text(column) ? 0 : 1 << 8) | length << 9));
+    rb_ary_push(kinds,
+                INT2FIX(column->type | (is_text(column) ? 0 : 1 << 8) | length << 9 | (column->decimals ? 0 : 1 << 17)));
 }
 
 /* @api private columns.kinds -> Array of Integer. Of each column the type's number, plus 256 for bytes, plus 512 times
- * the length, which counts up to 255. */
+ * the length, which counts up to 255, plus 131072 for a scale of 0. */
 static VALUE kinds(VALUE self)
 {
     const struct mysql_columns *columns = mysql_columns_of(self);

@@ -145,8 +145,11 @@ module Sequel
       private
 
       def heddle_casts(shape)
-        MySQLCasts.of(db, shape)
+        MySQLCasts.of(db, shape, convert_tinyint_to_bool?)
       end
+
+      # Whether TINYINT(1) and BIT(1) are booleans. Programs override it in a dataset, as with Sequel's adapter +mysql2+.
+      def convert_tinyint_to_bool? = db.convert_tinyint_to_bool
 
       def bound_variable_modules = [PreparedStatementMethods]
 

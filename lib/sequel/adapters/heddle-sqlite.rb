@@ -11,7 +11,7 @@ module Sequel
   #   DB = Sequel.connect("heddle-sqlite:///var/lib/shop.db", max_connections: 10, query_timeout: 2)
   module HeddleSQLite
     # What Sequel.connect takes besides Sequel's own options for SQLite (+foreign_keys+, +case_sensitive_like+,
-    # +synchronous+, +temp_store+, +setup_regexp_function+, +integer_booleans+ …):
+    # +synchronous+, +temp_store+, +setup_regexp_function+, +regexp_function_cache+, +integer_booleans+ …):
     #
     # - +database+: a path, or ":memory:"; then the pool has one connection
     # - +timeout+: milliseconds to wait for a lock (5000)
@@ -57,7 +57,7 @@ module Sequel
         conn = heddle_connect("sqlite:", opts, **heddle_options(opts)) { |settings| settings }
         conn.driver.stored_values = true
         connection_pragmas.each { |sql| log_connection_execute(conn, sql) }
-        heddle_regexp_function(conn, opts[:setup_regexp_function]) if @allow_regexp
+        heddle_regexp_function(conn, opts) if @allow_regexp
         complete = conn
       ensure
         conn&.close unless complete
@@ -109,9 +109,19 @@ module Sequel
         own
       end
 
-      def heddle_regexp_function(conn, how)
-        matches = how.is_a?(Proc) ? how : ->(pattern, text) { Regexp.new(pattern).match?(text) }
+      def heddle_regexp_function(conn, opts)
+        matches = heddle_regexp_match(opts[:setup_regexp_function], opts[:regexp_function_cache])
         conn.create_function("regexp", arity: 2) { |pattern, text| (text && matches.call(pattern, text)) ? 1 : 0 }
+      end
+
+      def heddle_regexp_match(how, cache)
+        case how
+        when Proc then how
+        when :cached, "cached"
+          made = cache.is_a?(Proc) ? cache.call : (cache || Hash).new
+          ->(pattern, text) { (made[pattern] ||= Regexp.new(pattern)).match?(text) }
+        else ->(pattern, text) { Regexp.new(pattern).match?(text) }
+        end
       end
 
       def connection_execute_method = :query

@@ -76,7 +76,7 @@ module Sequel
       private
 
       def adapter_initialize
-        @heddle_statements = {}.freeze
+        @heddle_statements = {}
         extension(:heddle)
       end
 
@@ -105,13 +105,14 @@ module Sequel
         arguments ? conn.query(sql, *heddle_arguments(arguments)) : conn.query_text(sql)
       end
 
-      # Each connection keeps this statement prepared: see Heddle::DB.virtual_statement.
+      # Each connection keeps this statement prepared: see Heddle::DB.virtual_statement. The Hash changes also after
+      # Database#freeze.
       def heddle_statement(name, text)
         kept = @heddle_statements[name]
         return kept.last if kept && kept.first == text
 
         statement = ::Heddle::DB.virtual_statement { text }
-        Sequel.synchronize { @heddle_statements = @heddle_statements.merge(name => [text, statement]).freeze }
+        Sequel.synchronize { @heddle_statements[name] = [text, statement].freeze }
         statement
       end
 

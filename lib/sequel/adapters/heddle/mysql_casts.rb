@@ -6,7 +6,8 @@ module Sequel
     module MySQLCasts
       # By the protocol's numbers of types; those without a way are texts and bytes.
       WAYS = Array.new(247).tap do |ways|
-        [0, 2, 3, 4, 5, 6, 8, 9, 10, 13, 14, 246].each { |type| ways[type] = :none }
+        [2, 3, 4, 5, 6, 8, 9, 10, 13, 14].each { |type| ways[type] = :none }
+        ways[0] = ways[246] = :decimal
         ways[1] = :boolean
         ways[7] = ways[12] = :time # TIMESTAMP, DATETIME
         ways[11] = :time_of_day
@@ -15,9 +16,12 @@ module Sequel
       # The other parts of a column's kind (Columns#kinds).
       BYTES = 1 << 8
       LENGTH = 9
+      WHOLE = 1 << 17
       DAY = 24 * 60 * 60 * 1_000_000
 
       BLOB = SQL::Blob.method(:new)
+      # As mysql2 and Trilogy have a DECIMAL without places, such as the sum of integers.
+      INTEGER = ->(number) { number.to_i }
       BOOLEAN = ->(number) { number != 0 }
       # A TIME may be longer than a day, or negative: then it is no time of a day.
       TIME_OF_DAY = lambda do |duration|
@@ -33,7 +37,7 @@ module Sequel
       end
       (1..8).each { |bytes| BITS[bytes] }
       BITS.freeze
-      private_constant :WAYS, :BYTES, :LENGTH, :DAY, :BLOB, :BOOLEAN, :TIME_OF_DAY, :BITS
+      private_constant :WAYS, :BYTES, :LENGTH, :WHOLE, :DAY, :BLOB, :INTEGER, :BOOLEAN, :TIME_OF_DAY, :BITS
 
       class << self
         # @param zone [Symbol, Object, nil] of the database
@@ -42,11 +46,12 @@ module Sequel
 
         # @param db [Database]
         # @param shape [Heddle::DB::MySQL::Columns]
+        # @param booleans [Boolean] whether TINYINT(1) and BIT(1) are booleans
         # @return [Array, nil] for RowHashes
-        def of(db, shape)
+        def of(db, shape, booleans)
           any = nil
           casts = shape.kinds.map do |kind|
-            cast = of_kind(kind, db)
+            cast = of_kind(kind, db, booleans)
             any ||= cast
             cast
           end
@@ -55,19 +60,21 @@ module Sequel
 
         private
 
-        def of_kind(kind, db)
+        def of_kind(kind, db, booleans)
           type = kind & 0xff
+          length = kind >> LENGTH & 0xff
           case WAYS[type]
           when nil then BLOB if kind & BYTES != 0
-          when :boolean then BOOLEAN if kind >> LENGTH == 1 && db.convert_tinyint_to_bool
+          when :boolean then BOOLEAN if booleans && length == 1
           when :time then time(db)
           when :time_of_day then TIME_OF_DAY
-          when :bits then bits(kind >> LENGTH, db)
+          when :bits then bits(length, booleans)
+          when :decimal then INTEGER if kind & WHOLE != 0
           end
         end
 
-        def bits(length, db)
-          (length == 1 && db.convert_tinyint_to_bool) ? BOOLEAN : BITS.fetch((length + 7) / 8)
+        def bits(length, booleans)
+          (length == 1 && booleans) ? BOOLEAN : BITS.fetch((length + 7) / 8)
         end
 
         # nil where the times are as the program wants them.
