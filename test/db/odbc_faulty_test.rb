@@ -68,6 +68,18 @@ class ODBCFaultyTest < Minitest::Test
     end
   end
 
+  # SQLite's driver closes the statement for which SQLCancel is called, while another thread is in its SQLFetch.
+  def test_a_driver_that_closes_what_it_cancels_is_asked_by_a_spare_statement
+    db = connect(more: ";CLOSES=1")
+    2.times do
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { db.query("wait HY008") } }
+      refute_predicate db, :closed?
+      assert_equal 1, db.exec("change")
+    end
+  ensure
+    db&.close
+  end
+
   # It could never be run again.
   def test_a_statement_that_cannot_be_prepared_again_once
     statement = @db.prepare("moody")
@@ -93,9 +105,9 @@ class ODBCFaultyTest < Minitest::Test
 
   private
 
-  def connect(delay: 0)
+  def connect(delay: 0, more: "")
     microseconds = (delay * 1_000_000).to_i
-    DB.connect("odbc:Driver=#{@driver};DELAY=#{microseconds}", encoding: "UTF-8", timeout: 20)
+    DB.connect("odbc:Driver=#{@driver};DELAY=#{microseconds}#{more}", encoding: "UTF-8", timeout: 20)
   end
 
   def disconnect_amid

@@ -6,7 +6,8 @@
 //                       is unknown though it is whole
 //   unclear             bytes of unknown length though they are whole
 //   endless             a text that never ends
-//   wait STATE          runs until it is cancelled, and fails with that SQLSTATE
+//   wait STATE          runs until it is cancelled, and fails with that SQLSTATE; with CLOSES in the connection string,
+//                       as SQLite's driver: a cancel ends what runs on the connection, and breaks its own statement
 //   moody               cannot be prepared the second time
 //   anything else       changes one row
 #include <sql.h>
@@ -36,6 +37,8 @@ struct statement {
 
 static int moods;
 static unsigned delay; // of SQLDisconnect, in microseconds
+static bool closes;    // see above
+static _Atomic(struct statement *) waiting;
 
 SQLRETURN SQLAllocHandle(SQLSMALLINT type, SQLHANDLE from, SQLHANDLE *handle)
 {
@@ -66,6 +69,7 @@ SQLRETURN SQLDriverConnect(SQLHDBC handle, SQLHWND window, SQLCHAR *in, SQLSMALL
     (void)handle, (void)window, (void)in, (void)length, (void)out, (void)room, (void)written, (void)prompt;
     const char *found = strstr((const char *)in, "DELAY=");
     delay = found ? (unsigned)atoi(found + 6) : 0;
+    closes = strstr((const char *)in, "CLOSES=1") != NULL;
     return SQL_SUCCESS;
 }
 
@@ -92,6 +96,10 @@ SQLRETURN SQLGetInfo(SQLHDBC handle, SQLUSMALLINT what, SQLPOINTER value, SQLSMA
         return SQL_SUCCESS;
     case SQL_TXN_CAPABLE:
         *(SQLUSMALLINT *)value = SQL_TC_ALL;
+        return SQL_SUCCESS;
+    case SQL_DRIVER_NAME:
+        snprintf(value, (size_t)room, "%s", closes ? "sqlite3odbc.so" : "faulty.so");
+        if (length) *length = (SQLSMALLINT)strlen(value);
         return SQL_SUCCESS;
     case SQL_DBMS_NAME:
         snprintf(value, (size_t)room, "Faulty");
@@ -168,8 +176,10 @@ SQLRETURN SQLExecute(SQLHSTMT handle)
     struct statement *statement = handle;
     statement->row = statement->piece = 0;
     if (statement->kind != WAIT) return SQL_SUCCESS;
+    atomic_store(&waiting, statement);
     while (!atomic_load(&statement->cancelled))
         usleep(1000);
+    atomic_store(&waiting, NULL);
     return refuse(statement, statement->state_at_cancel);
 }
 
@@ -285,7 +295,10 @@ SQLRETURN SQLMoreResults(SQLHSTMT handle)
 
 SQLRETURN SQLCancel(SQLHSTMT handle)
 {
-    atomic_store(&((struct statement *)handle)->cancelled, true);
+    struct statement *statement = handle, *ended = closes ? atomic_load(&waiting) : statement;
+    if (!ended) return SQL_SUCCESS;
+    if (closes && ended == statement) strcpy(ended->state_at_cancel, "HY010");
+    atomic_store(&ended->cancelled, true);
     return SQL_SUCCESS;
 }
 

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char SPLITTING_DRIVER[] = "maodbc";
+// Parts of the names of drivers' files, see cancelling.h.
+static const char SPLITTING_DRIVER[] = "maodbc", CLOSING_DRIVER[] = "sqlite3odbc";
 // Of the second connection: a cancel that takes longer is repeated.
 enum { LOGIN_SECONDS = 5 };
 
@@ -27,9 +28,14 @@ static SQLRETURN ask_number(SQLHSTMT statement, SQLUBIGINT *number)
 
 bool odbc_cancelling_begins(struct odbc_session *session, struct odbc_job *job)
 {
+    SQLHSTMT statement = NULL;
+    SQLRETURN outcome;
+    if (has_text(&session->abilities.text, CLOSING_DRIVER)) {
+        outcome = SQLAllocHandle(SQL_HANDLE_STMT, session->connection, &session->spare);
+        return odbc_succeeded(job, outcome, SQL_HANDLE_DBC, session->connection);
+    }
     if (!has_text(&session->abilities.text, SPLITTING_DRIVER)) return true;
-    SQLHSTMT statement;
-    SQLRETURN outcome = SQLAllocHandle(SQL_HANDLE_STMT, session->connection, &statement);
+    outcome = SQLAllocHandle(SQL_HANDLE_STMT, session->connection, &statement);
     if (!odbc_succeeded(job, outcome, SQL_HANDLE_DBC, session->connection)) return false;
     SQLUBIGINT number = 0;
     bool told = odbc_succeeded(job, ask_number(statement, &number), SQL_HANDLE_STMT, statement);
@@ -57,7 +63,7 @@ static void kill_over(SQLHDBC connection, struct odbc_session *session)
 void odbc_cancel(struct odbc_session *session)
 {
     if (!*session->kill) {
-        SQLCancel(session->job.statement->handle);
+        SQLCancel(session->spare ? session->spare : session->job.statement->handle);
         return;
     }
     SQLHENV environment;

@@ -1,8 +1,13 @@
 // Ends a call of the driver from another thread.
 //
-// SQLCancel does that, but not in MariaDB's driver: its SQLCancel tries the connection's lock, and where nobody holds
-// it, closes the statement (odbc_3_api.c of 3.1.15). SQLExecute takes that lock several times, so between two of them
-// SQLCancel frees what the call is using. What it does else is a KILL QUERY over a second connection; here that is all.
+// SQLCancel does that, but two drivers free what the call is using.
+//
+// SQLite's (sqlite3odbc.c of 0.9998) interrupts whatever runs on the connection, and then closes the statement that it
+// was called for. So it is called for another statement, which never runs.
+//
+// MariaDB's driver tries the connection's lock, and where nobody holds it, closes the statement (odbc_3_api.c of
+// 3.1.15). SQLExecute takes that lock several times, and between two of them SQLCancel comes through. What it does else
+// is a KILL QUERY over a second connection; here that is all.
 #ifndef HEDDLE_ODBC_CANCELLING_H
 #define HEDDLE_ODBC_CANCELLING_H
 

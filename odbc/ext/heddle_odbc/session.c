@@ -71,6 +71,7 @@ static void disconnect(struct odbc_session *session)
     choose_freeing(session);
     pthread_mutex_unlock(&session->lock);
     free_released(session);
+    if (session->spare) SQLFreeHandle(SQL_HANDLE_STMT, session->spare);
     // SQLite's driver refuses while there are prepared statements, and would keep its file open for ever.
     if (session->connected && !leave(session)) {
         odbc_statements_drop(session, true);

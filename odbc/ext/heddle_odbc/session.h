@@ -56,6 +56,7 @@ struct odbc_session {
     struct odbc_abilities abilities;
     char kill[ODBC_KILL_BYTES];     // the SQL that ends its query from another connection; empty: SQLCancel does
     struct odbc_buffer source; // … and by what that one connects, with the password
+    SQLHSTMT spare;            // by whose SQLCancel all statements of the connection end, or NULL
     struct odbc_job job;
     bool connected, manual;            // whether transactions end by SQLEndTran
     SQLUINTEGER isolation_before;      // 0: unchanged

@@ -21,7 +21,7 @@ module Heddle
           23 => [ServerError, "42501"]
         }.freeze
         HINTS = {
-          6 => "rows of this connection are still being fetched: fetch them to their end, or leave their each_row first",
+          6 => "rows of this connection are still being fetched: fetch all of them, or leave their each_row, first",
           8 => "the file, its folder or the connection allows only reads: look at their permissions, and at read_only:",
           10 => "the system refused to read or to write; look at the disk",
           11 => "do not write to it any more: copy the file, then use SQLite's command .recover, or a backup",
