@@ -416,6 +416,24 @@ class AsyncHazardsTest < Minitest::Test
     end
   end
 
+  # Until Ruby 4.0 a child closes its parent's scheduler, which must not run the parent's tasks first.
+  def test_a_fork_in_a_task_of_a_scheduler_that_does_not_run
+    script = <<~RUBY
+      require "heddle/async"
+      scheduler = Async::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      reader, writer = IO.pipe
+      task = scheduler.async do
+        child = fork { writer.write("child") }
+        other = fork || exit(writer.write("x") + 6)
+        writer.close
+        print reader.read.delete("x"), Process.wait2(child).last.exitstatus, Process.wait2(other).last.exitstatus
+      end
+      scheduler.run
+    RUBY
+    assert_equal "child07", IO.popen([*RUBY, "-e", script, err: %i[child out]], &:read)
+  end
+
   def test_a_fork_without_a_block_ends_with_its_task
     HEDDLE.each do |loop|
       AsyncLoops.run(loop) do |task|

@@ -154,7 +154,7 @@ class AsyncSchedulersTest < Minitest::Test
       IO.pipe do |reader, _writer|
         reader.timeout = 0.001
         AsyncLoops.run(loop) do
-          assert_raises(IO::TimeoutError, loop) { reader.wait_readable }
+          assert_raises(IO::TimeoutError, loop.to_s) { reader.wait_readable }
           assert_nil reader.wait_readable(0.001)
         end
       end

@@ -67,6 +67,11 @@ module Heddle
       super
     end
 
+    # In a child of fork the tree is gone when a task of the parent's ends.
+    def remove_child(child)
+      super if @children
+    end
+
     def run(...)
       outer = @runs
       @runs = true
@@ -101,6 +106,8 @@ module Heddle
     end
 
     def scheduler_close(...)
+      return abandon if forked?
+
       super unless detaching?
     end
 
