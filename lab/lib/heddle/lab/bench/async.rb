@@ -6,7 +6,7 @@ module Heddle
       # What Async's own API costs on Async's loop and on Heddle's.
       class Async < Bench
         bench "async",
-          about: "CPU per operation of Async's tasks, on Async's own loop and on Heddle's",
+          about: "CPU per operation of Async's tasks, and requests a second, on Async's own loop and on Heddle's",
           kinds: {"async" => :none, "heddle_selector" => :none, "heddle_async" => :none, "heddle" => :none},
           default_models: %w[async async@epoll heddle_selector heddle_selector@epoll heddle_async heddle_async@epoll
             heddle],
@@ -27,7 +27,10 @@ module Heddle
         HEDDLES = %w[empty sleeping ping_pong timeouts].freeze
         COST = Metric.new(key: :cost, title: "CPU µs an operation", better: :lower,
           value: ->(m) { m["cpu"] * 1e6 / m["operations"] if m["operations"].positive? })
-        private_constant :CASES, :HEDDLES, :COST
+        REQUESTS = ["a request by async-http", "a request to falcon"].freeze
+        RATE = Metric.new(key: :rate, title: "Requests a second", better: :higher,
+          value: ->(m) { m["operations"] / m["wall"] if m["wall"].positive? })
+        private_constant :CASES, :HEDDLES, :COST, :REQUESTS, :RATE
 
         # @see Bench#define_options
         def define_options(parser)
@@ -83,7 +86,18 @@ module Heddle
             "heddle_async: Async's tasks on Heddle's loop; heddle: Heddle's own API",
             "CPU is the process's own user and system time; one operation is a task, a write with its read, an item"]
           [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST),
-            matrix.troubles].compact
+            *rates(summary), matrix.troubles].compact
+        end
+
+        private
+
+        # The other process shares no core with the measured one, which is busy all the time.
+        def rates(summary)
+          requests = REQUESTS & summary.cases
+          return [] if requests.empty?
+
+          matrix = Report::Matrix.new(summary, self, models_down: false, cases: requests)
+          [matrix.values(RATE), matrix.ratios(RATE)]
         end
       end
     end
