@@ -206,6 +206,19 @@ class SidekiqEngineTest < Minitest::Test
     assert_nil @capsule.fetcher.retrieve_work
   end
 
+  def test_a_redis_that_forbids_batches
+    start_redis
+    @config.redis = {url: @redis.url}
+    @config.heddle(fibers: 3)
+    redis("ACL", "SETUSER", "default", "-blmpop")
+    @capsule.heddle_dispatcher = Heddle.const_get(:SidekiqSupport)::Dispatcher.new(@capsule)
+    3.times { @capsule.heddle_dispatcher.add(nil) }
+    redis("LPUSH", "queue:default", "a job")
+    assert_equal "a job", @capsule.fetcher.retrieve_work.job
+  ensure
+    @redis&.stop
+  end
+
   def test_a_fiber_that_gets_no_connection_fails_in_the_end
     @config.heddle(fibers: 3, connections: 2)
     pool = @capsule.local_redis_pool

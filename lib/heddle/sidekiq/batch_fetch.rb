@@ -12,7 +12,7 @@ module Heddle
       # The most jobs in an exchange. Jobs of one batch start one after another; other processes do not get them
       # meanwhile.
       LIMIT = 16
-      UNKNOWN = /unknown command/i
+      UNKNOWN = /unknown command|no permissions? to run the 'blmpop'/i
       private_constant :LIMIT, :UNKNOWN
 
       # @return [Boolean] whether Sidekiq's own fetch is what the program uses, without a gem's changes
@@ -32,7 +32,7 @@ module Heddle
       rescue RedisClient::CommandError => error
         raise unless UNKNOWN.match?(error.message)
 
-        @single = true # a server that is not Redis, or an older one
+        @single = true # a server that is not Redis, or an older one, or that permits what Sidekiq's own fetch needs
         super
       end
 
