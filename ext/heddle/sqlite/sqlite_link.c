@@ -107,6 +107,7 @@ static int progress(void *pointer)
     if (!link->stepping) return 0;
     if (link->jump || link->core->closing) return 1;
     deadline_t now = deadline_now();
+    if (!link->turn_began) link->turn_began = now;
     if (now - link->turn_began < TURN) return 0;
     if (now - link->turn_began < TURN_IN_THREAD && NIL_P(place_of_fiber().scheduler)) return 0;
     int state = 0;
@@ -239,7 +240,7 @@ VALUE sqlite_call(struct sqlite_call *call)
     core->busy = true;
     call->link->jump = 0;
     call->link->misordered = false;
-    call->link->turn_began = deadline_now();
+    call->link->turn_began = 0;
     VALUE result = rb_ensure(call_in_time, (VALUE)call, call_end, (VALUE)call);
     RB_GC_GUARD(call->self);
     return result;
@@ -442,7 +443,6 @@ static VALUE know_classes(VALUE klass)
 {
     eBusy = rb_path2class("Heddle::DB::Busy");
     rb_gc_register_mark_object(eBusy);
-    sqlite_statements_classes();
     sqlite_parameters_classes();
     sqlite_values_classes();
     sqlite_results_classes();
@@ -478,6 +478,7 @@ void Init_heddle_sqlite(void)
     rb_define_method(sqlite_cLink, "load_extension", link_load_extension, 1);
     sqlite_api_init(sqlite_cLink);
     sqlite_statements_init();
+    sqlite_shape_init();
     sqlite_parameters_init();
     sqlite_values_init();
     sqlite_results_init();

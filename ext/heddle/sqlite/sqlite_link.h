@@ -1,8 +1,8 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
 // room: sqlite_api.c (the library's functions), sqlite_link.c (open, close, giving way), sqlite_fork.c (children of
-// fork), sqlite_statements.c (prepared statements), sqlite_parameters.c and sqlite_values.c (values in and out),
-// sqlite_results.c (whole results), sqlite_functions.c (functions in Ruby), sqlite_backup.c. What to run, and when, is
-// decided in Ruby (lib/heddle/db/sqlite).
+// fork), sqlite_statements.c (prepared statements), sqlite_shape.c (their columns), sqlite_parameters.c and
+// sqlite_values.c (values in and out), sqlite_results.c (whole results), sqlite_functions.c (functions in Ruby),
+// sqlite_backup.c. What to run, and when, is decided in Ruby (lib/heddle/db/sqlite).
 //
 // A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
 // handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
@@ -42,7 +42,7 @@ struct sqlite_link {
     struct sqlite_function *functions; // what SQL may call
     struct sqlite_group *groups;       // that are being aggregated
     int64_t span;             // nanoseconds that an operation may take
-    deadline_t turn_began;    // since when no other fiber has run
+    deadline_t turn_began;    // since when no other fiber has run; 0 until the first look at the clock
     int jump;                 // the state of an exception that was kept from SQLite; it is still in $!
     bool local;               // times without a zone are local
     bool stored;              // values come as SQLite stores them, whatever their columns' declared types
@@ -125,12 +125,15 @@ void sqlite_leave_files(struct sqlite_core *core);
 // sqlite_statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);
 // Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
-VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset);
+VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep);
 VALUE sqlite_sql(VALUE sql); // as UTF-8; raises
 void sqlite_statement_finalize(struct sqlite_statement *statement);
 void sqlite_finalize_doomed(struct sqlite_core *core);
 // Looks at the columns again if SQLite has prepared the statement anew, because the table has changed.
 void sqlite_statement_refresh(struct sqlite_statement *statement);
+
+// sqlite_shape.c: a Shape of a statement's columns, which need not live as long.
+VALUE sqlite_shape_new(sqlite3_stmt *at, int columns);
 
 // sqlite_parameters.c: raises before anything has run.
 void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, VALUE arguments);
@@ -146,7 +149,7 @@ VALUE sqlite_column_text(const void *bytes, int length);
 
 void sqlite_api_init(VALUE link);
 void sqlite_statements_init(void);
-void sqlite_statements_classes(void);
+void sqlite_shape_init(void);
 void sqlite_parameters_init(void);
 void sqlite_parameters_classes(void);
 void sqlite_values_init(void);

@@ -12,7 +12,7 @@ static VALUE result_new(VALUE shape, VALUE rows, int affected)
     VALUE result = rb_obj_alloc(cResult);
     rb_ivar_set(result, id_shape, shape);
     rb_ivar_set(result, id_rows, rows);
-    rb_ivar_set(result, id_affected, INT2NUM(affected));
+    if (affected) rb_ivar_set(result, id_affected, INT2NUM(affected));
     return result;
 }
 
@@ -83,9 +83,9 @@ static VALUE link_run(VALUE self, VALUE prepared, VALUE arguments)
     return sqlite_call(&call);
 }
 
-static VALUE run_keeping_body(struct sqlite_call *call)
+static VALUE run_new_body(struct sqlite_call *call)
 {
-    VALUE prepared = sqlite_prepare(call->self, call->arguments[0], 0);
+    VALUE prepared = sqlite_prepare(call->self, call->arguments[0], 0, RTEST(call->arguments[2]));
     if (rb_obj_is_kind_of(prepared, rb_eException)) return rb_assoc_new(Qnil, prepared);
     struct sqlite_statement *statement = sqlite_statement_of(prepared);
     if (statement->tail) return rb_assoc_new(prepared, Qnil);
@@ -94,13 +94,14 @@ static VALUE run_keeping_body(struct sqlite_call *call)
 }
 
 /*
- * call-seq: link.run_keeping(sql, arguments) -> [Prepared or nil, Result or error or nil]
+ * call-seq: link.run_new(sql, arguments, keep) -> [Prepared or nil, Result or error or nil]
  *
- * Prepares and runs a statement, which stays prepared. Runs nothing (the result is nil) when another one follows it.
+ * Prepares and runs a statement, which stays prepared until the caller releases it: soon, unless +keep+. Runs nothing
+ * (the result is nil) when another one follows it.
  */
-static VALUE link_run_keeping(VALUE self, VALUE sql, VALUE arguments)
+static VALUE link_run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep)
 {
-    struct sqlite_call call = {.self = self, .body = run_keeping_body, .arguments = {sqlite_sql(sql), arguments}};
+    struct sqlite_call call = {.self = self, .body = run_new_body, .arguments = {sqlite_sql(sql), arguments, keep}};
     VALUE result = sqlite_call(&call);
     RB_GC_GUARD(call.arguments[0]);
     return result;
@@ -160,7 +161,7 @@ void sqlite_results_init(void)
     id_affected = rb_intern("@affected_rows");
     id_last_id = rb_intern("@last_insert_id");
     rb_define_method(sqlite_cLink, "run", link_run, 2);
-    rb_define_method(sqlite_cLink, "run_keeping", link_run_keeping, 2);
+    rb_define_method(sqlite_cLink, "run_new", link_run_new, 3);
     rb_define_method(sqlite_cLink, "open_rows", link_open_rows, 2);
     rb_define_method(sqlite_cLink, "fetch_rows", link_fetch_rows, 2);
 }

@@ -5,8 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-static VALUE cPrepared, cShape;
-static ID id_new;
+static VALUE cPrepared;
 
 // ---- the object
 
@@ -134,9 +133,34 @@ static bool begins_insert(const char *p, const char *end)
     return false;
 }
 
-static VALUE name_of(const char *text)
+static bool is_word(char byte)
 {
-    return text ? rb_enc_interned_str_cstr(text, rb_utf8_encoding()) : Qnil;
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') || byte == '_';
+}
+
+/*
+ * @api private Link.usual?(sql) -> true or false
+ *
+ * Whether the text is most likely one statement that reads or writes rows, as almost all are. The Ruby
+ * module Statements looks closer at the others.
+ */
+static VALUE link_usual_p(VALUE klass, VALUE sql)
+{
+    static const char *const words[] = {"select", "insert", "update", "delete", "values", "with", "replace"};
+    (void)klass;
+    if (!RB_TYPE_P(sql, T_STRING) || !rb_enc_str_asciionly_p(sql)) return Qfalse;
+    const char *p = RSTRING_PTR(sql), *end = p + RSTRING_LEN(sql);
+    if (memchr(p, ';', (size_t)(end - p))) return Qfalse;
+    while (p < end && (*p == ' ' || (*p >= '\t' && *p <= '\r')))
+        p++;
+    const char *word = p;
+    while (p < end && is_word(*p))
+        p++;
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        if (strlen(words[i]) == (size_t)(p - word) && strncasecmp(word, words[i], (size_t)(p - word)) == 0)
+            return Qtrue;
+    }
+    return Qfalse;
 }
 
 static void describe(struct sqlite_statement *statement)
@@ -146,20 +170,13 @@ static void describe(struct sqlite_statement *statement)
     statement->parameters = sqlite_api.bind_parameter_count(at);
     statement->reads = sqlite_api.stmt_readonly(at) != 0;
     statement->prepared_anew = sqlite_api.stmt_status(at, SQLITE_STMTSTATUS_REPREPARE, 0);
-    VALUE names = rb_ary_new_capa(count), declared = rb_ary_new_capa(count);
     uint8_t *kinds = count ? ALLOC_N(uint8_t, count) : NULL;
-    for (int i = 0; i < count; i++) {
-        const char *type = sqlite_api.column_decltype(at, i);
-        kinds[i] = (uint8_t)sqlite_kind_of(type);
-    }
+    for (int i = 0; i < count; i++)
+        kinds[i] = (uint8_t)sqlite_kind_of(sqlite_api.column_decltype(at, i));
     xfree(statement->kinds);
     statement->kinds = kinds;
     statement->columns = count;
-    for (int i = 0; i < count; i++) {
-        rb_ary_push(names, name_of(sqlite_api.column_name(at, i)));
-        rb_ary_push(declared, name_of(sqlite_api.column_decltype(at, i)));
-    }
-    statement->shape = count ? rb_funcall(cShape, id_new, 2, rb_obj_freeze(names), rb_obj_freeze(declared)) : Qnil;
+    statement->shape = count ? sqlite_shape_new(at, count) : Qnil;
 }
 
 void sqlite_statement_refresh(struct sqlite_statement *statement)
@@ -168,7 +185,7 @@ void sqlite_statement_refresh(struct sqlite_statement *statement)
         describe(statement);
 }
 
-VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
+VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep)
 {
     struct sqlite_link *link = sqlite_link_of(self);
     struct sqlite_statement *statement;
@@ -183,8 +200,9 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     // statements.
     int length = (int)(end - text) + (*end == 0);
     link->stepping = true;
-    int code =
-        sqlite_api.prepare_v3(link->core->db, text, length, SQLITE_PREPARE_PERSISTENT, &statement->at, &tail);
+    // SQLite takes the memory of a statement that lasts from malloc, that of another from the connection's own.
+    unsigned flags = keep ? SQLITE_PREPARE_PERSISTENT : 0;
+    int code = sqlite_api.prepare_v3(link->core->db, text, length, flags, &statement->at, &tail);
     link->stepping = false;
     if (statement->at) {
         statement->next = link->core->statements;
@@ -207,7 +225,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
 
 static VALUE prepare_body(struct sqlite_call *call)
 {
-    return sqlite_prepare(call->self, call->arguments[0], NUM2SIZET(call->arguments[1]));
+    return sqlite_prepare(call->self, call->arguments[0], NUM2SIZET(call->arguments[1]), true);
 }
 
 /*
@@ -281,7 +299,6 @@ static VALUE prepared_tail(VALUE self)
 
 void sqlite_statements_init(void)
 {
-    id_new = rb_intern("new");
     cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(cPrepared);
     rb_undef_alloc_func(cPrepared);
@@ -290,13 +307,8 @@ void sqlite_statements_init(void)
     rb_define_method(cPrepared, "reads?", prepared_reads_p, 0);
     rb_define_method(cPrepared, "empty?", prepared_empty_p, 0);
     rb_define_method(cPrepared, "tail", prepared_tail, 0);
+    rb_define_singleton_method(sqlite_cLink, "usual?", link_usual_p, 1);
     rb_define_method(sqlite_cLink, "prepare", link_prepare, 2);
     rb_define_method(sqlite_cLink, "release", link_release, 1);
     rb_define_method(sqlite_cLink, "owns?", link_owns_p, 1);
-}
-
-void sqlite_statements_classes(void)
-{
-    cShape = rb_path2class("Heddle::DB::SQLite::Shape");
-    rb_gc_register_mark_object(cShape);
 }

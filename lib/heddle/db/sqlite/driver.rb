@@ -94,9 +94,13 @@ module Heddle
           return :plain if sql.equal?(@plain)
 
           kind = Statements.kind(sql)
-          @plain = sql if kind == :plain && sql.frozen?
-          @sets = kind != :plain
-          @touched ||= kind != :plain && kind != :commit && Statements.changes_session?(sql)
+          if kind == :plain
+            @plain = sql if sql.frozen?
+            @sets = false
+          else
+            @sets = true
+            @touched ||= kind != :commit && Statements.changes_session?(sql)
+          end
           kind
         end
 
@@ -105,26 +109,22 @@ module Heddle
         def identifier_quote = '"'
 
         def query(sql, arguments)
-          handle, result = query_keeping(sql, arguments)
+          handle, result = run_text(sql, arguments, false)
           release(handle) if handle
-          result
+          result || run_several(sql, arguments)
         end
 
-        # Several statements run one after another; they have no arguments.
         def query_keeping(sql, arguments)
-          handle, result = run_text(sql, arguments)
-          return [handle, result] if result
+          both = run_text(sql, arguments, true)
+          return both if both.last
 
-          release(handle)
-          raise ArgumentError, "several statements in one text have no arguments: #{sql}" unless arguments.empty?
-
-          [nil, run_all(sql)]
+          release(both.first)
+          [nil, run_several(sql, arguments)]
         end
 
         def prepare(sql)
           handle = prepared(sql, 0)
-          return handle if handle.is_a?(ServerError)
-          return handle unless handle.tail
+          return handle if handle.is_a?(ServerError) || !handle.tail
 
           release(handle)
           raise ArgumentError, "there is more than one statement to prepare: #{sql}"
@@ -375,14 +375,14 @@ module Heddle
         end
 
         # Prepares and runs a statement, of which nothing is known yet.
-        def run_text(sql, arguments)
+        def run_text(sql, arguments, keep)
           allow_writes if @query_only && !in_transaction?
           @turn.queue_up unless @line.waiting.empty? || in_transaction? || Statements.reads?(sql)
-          @link.run_keeping(sql, arguments)
+          @link.run_new(sql, arguments, keep)
         ensure
           let_others_in unless @line.waiting.empty?
           note_end if @writes && !in_transaction?
-          keep_waiting(sql)
+          keep_waiting(sql) if @sets
         end
 
         # To read the schema may wait for the lock, too.
@@ -434,7 +434,7 @@ module Heddle
 
         # The pragma has put a handler of SQLite's own in place of ours.
         def keep_waiting(sql)
-          return unless @sets && (seconds = Statements.busy_timeout(sql))
+          return unless (seconds = Statements.busy_timeout(sql))
 
           @turn.seconds = seconds
           @link.wait_for_locks_by(@turn)
@@ -446,8 +446,9 @@ module Heddle
           error
         end
 
-        # The last one's result.
-        def run_all(sql)
+        # Several statements run one after another; they have no arguments. The result is the last one's.
+        def run_several(sql, arguments)
+          raise ArgumentError, "several statements in one text have no arguments: #{sql}" unless arguments.empty?
           if in_transaction? && Statements.kind(sql) == :commit
             raise TransactionError, "one of these statements would end the transaction they are in: #{sql}"
           end
@@ -466,7 +467,7 @@ module Heddle
 
             offset = following
           end
-          keep_waiting(sql)
+          keep_waiting(sql) if @sets
           result
         end
 

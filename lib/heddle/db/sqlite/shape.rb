@@ -3,7 +3,8 @@
 module Heddle
   module DB
     module SQLite
-      # The columns of a statement. A column of a table has a declared type; any other has the types of its values.
+      # The columns of a statement. A column of a table has a declared type; any other has the types of its values. The
+      # rest is in C: +names+ and +declared+ (the types that the tables declare, nil for an expression).
       #
       # @api private
       class Shape
@@ -16,23 +17,10 @@ module Heddle
                       "real" => :float, "floa" => :float, "doub" => :float}.freeze
         private_constant :WORDS, :AFFINITIES
 
-        # @param names [Array<String>]
-        # @param declared [Array<String, nil>]
-        def initialize(names, declared)
-          @names = names
-          @declared = declared
-        end
-
-        # @return [Array<String>]
-        attr_reader :names
-
-        # @return [Array<String, nil>] the types that the tables declare; nil for an expression
-        attr_reader :declared
-
         # @param rows [Array<Array>] of the result, for the types of columns without a declared one
         # @return [Array<Column>]
         def columns(rows)
-          @names.zip(@declared).map.with_index do |(name, declared), index|
+          names.zip(declared).map.with_index do |(name, declared), index|
             Column.new(name: name, type: declared_type(declared) || stored_type(rows, index), native_type: nil,
               scale: declared.to_s[/\(\s*\d+\s*,\s*(\d+)\s*\)/, 1].to_i,
               length: declared.to_s[/\(\s*(\d+)/, 1].to_i, table: "")

@@ -15,8 +15,6 @@ module Heddle
                  "attach" => :other, "detach" => :other, "create" => :other, "drop" => :other, "alter" => :other,
                  "vacuum" => :other, "reindex" => :other, "analyze" => :other, "savepoint" => :other,
                  "release" => :other}.freeze
-        # Most statements, which need no closer look.
-        USUAL = /\A\s*(?:select|insert|update|delete|values|with|replace)\b/i
         BLANK = %r{(?:[\s;]|--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z))*}mn
         NOTHING = /\A#{BLANK}\z/n
         WORD = /\A#{BLANK}([a-z]+)/in
@@ -39,15 +37,15 @@ module Heddle
         A_NAME = /\A#{NAME}\z/n
         ANOTHER = /\A#{OTHER}\z/n
         REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
-        private_constant :KINDS, :USUAL, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :PRAGMA,
+        private_constant :KINDS, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :PRAGMA,
           :ASKING, :TEMPORARY, :BUSY_TIMEOUT, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
 
         class << self
           # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
           # @raise [TypeError]
           def kind(sql)
+            return :plain if Link.usual?(sql)
             raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
-            return :plain if sql.ascii_only? && !sql.include?(";") && sql.match?(USUAL)
 
             bytes = sql.b
             kinds = parts(bytes).map { |part| kind_of(part) }
