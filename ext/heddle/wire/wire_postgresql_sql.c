@@ -2,24 +2,33 @@
 
 // ---- tokens
 
+// Classes of bytes: each byte of each new statement is looked at.
+enum { SPACE = 1, DIGIT = 2, FIRST = 4, LATER = 8 };
+#define LETTER (FIRST | LATER)
+static const uint8_t classes[256] = {
+    ['\t' ... '\r'] = SPACE, [' '] = SPACE,  ['0' ... '9'] = DIGIT | LATER, ['$'] = LATER, ['A' ... 'Z'] = LETTER,
+    ['a' ... 'z'] = LETTER,  ['_'] = LETTER, [0x80 ... 0xff] = LETTER,
+};
+#undef LETTER
+
 static bool is_space(uint8_t byte)
 {
-    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+    return classes[byte] & SPACE;
 }
 
 static bool is_digit(uint8_t byte)
 {
-    return byte >= '0' && byte <= '9';
+    return classes[byte] & DIGIT;
 }
 
 static bool begins_word(uint8_t byte)
 {
-    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_' || byte >= 0x80;
+    return classes[byte] & FIRST;
 }
 
 static bool is_word(uint8_t byte)
 {
-    return begins_word(byte) || is_digit(byte) || byte == '$';
+    return classes[byte] & LATER;
 }
 
 static const uint8_t *line_end(const uint8_t *p, const uint8_t *end)
