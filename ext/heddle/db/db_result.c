@@ -28,7 +28,7 @@ VALUE db_result_new(VALUE shape, VALUE rows, VALUE affected)
     VALUE result = rb_obj_alloc(cResult);
     rb_ivar_set(result, id_shape, shape);
     rb_ivar_set(result, id_rows, rows);
-    rb_ivar_set(result, id_affected_rows, affected);
+    if (affected != INT2FIX(0)) rb_ivar_set(result, id_affected_rows, affected);
     return result;
 }
 

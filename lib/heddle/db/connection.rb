@@ -178,7 +178,7 @@ module Heddle
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def prepare(sql)
         sql = text_of(sql)
-        sql = (sql.frozen? ? sql : sql.dup.freeze)
+        sql = sql.dup.freeze unless sql.frozen?
         Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
       end
 
@@ -269,6 +269,8 @@ module Heddle
 
       # @api private
       def run_statement(statement, arguments)
+        return talk { perform_statement(statement, arguments) } unless QueryListeners.anyone
+
         watched(statement.sql) { |watch| talk { perform_statement(statement, arguments, watch) } }
       end
 
@@ -299,7 +301,7 @@ module Heddle
 
       # All requests go through here: only the owner makes requests, one after another, each to its end.
       def talk
-        check_owner
+        check_owner if @talking || @lease || @holder
         ended = @ended # before: a close in another thread may come in the middle
         @talking = true
         begin
@@ -334,7 +336,6 @@ module Heddle
       end
 
       def check_owner
-        return unless @talking || @lease || @holder
         return if @driver.forked? # its holder is in the parent process; the driver refuses to talk, and says why
 
         if @talking
@@ -363,8 +364,9 @@ module Heddle
         QueryWatch.for(sql, self, @pool, DB)
       end
 
-      def perform_statement(statement, arguments, watch)
-        check_transaction(@driver.kind(statement.sql), statement.sql)
+      def perform_statement(statement, arguments, watch = nil)
+        kind = @driver.kind(statement.sql)
+        check_transaction(kind, statement.sql) unless @frames.empty?
         handle = kept = statement.handle
         unless @driver.owns?(handle) # the session was reset since, and all its statements closed
           unless statement.of?(self)
@@ -375,7 +377,7 @@ module Heddle
         end
         watch.cached = true if watch && handle.equal?(kept)
         result = @driver.execute(handle, arguments)
-        if stale?(result) && !in_transaction?
+        if result.is_a?(ServerError) && @driver.stale?(result) && !in_transaction?
           statement.renew(note(@driver.prepare(statement.sql), statement.sql))
           result = @driver.execute(statement.handle, arguments)
         end
@@ -411,23 +413,18 @@ module Heddle
       def perform(sql, arguments, watch = nil, keeps: @cache.applies?(@driver))
         handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
         kind = handle ? :plain : @driver.kind(sql)
-        check_transaction(kind, sql)
+        check_transaction(kind, sql) unless @frames.empty?
         watch.cached = true if watch && handle
         @cache.clear if kind != :plain && @driver.invalidates?(kind)
-        note(run(sql, arguments, keeps && kind == :plain, handle), sql)
-      end
-
-      def run(sql, arguments, keep, handle)
-        result = keep ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
-        return result unless result.is_a?(ServerError)
-
-        @driver.full?(result) ? run_without_room(sql, arguments) : result
+        result = (keeps && kind == :plain) ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
+        result = run_without_room(sql, arguments) if result.is_a?(ServerError) && @driver.full?(result)
+        note(result, sql)
       end
 
       def run_cached(sql, arguments, handle)
         if handle
           result = @driver.execute(handle, arguments)
-          return result unless stale?(result)
+          return result unless result.is_a?(ServerError) && @driver.stale?(result)
 
           @cache.delete(sql)
           return result if in_transaction?
@@ -435,10 +432,6 @@ module Heddle
         handle, result = @driver.query_keeping(sql, arguments)
         @cache[sql] = handle if handle
         result
-      end
-
-      def stale?(result)
-        result.is_a?(ServerError) && @driver.stale?(result)
       end
 
       # The server has reached its limit of prepared statements, over all clients.

@@ -82,7 +82,7 @@ module Heddle
 
       # Nobody else may use the connection meanwhile.
       def during_copy
-        check_owner
+        check_owner if @talking || @lease || @holder
         begin
           @talking = true
           yield

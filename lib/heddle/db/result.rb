@@ -20,7 +20,7 @@ module Heddle
       def initialize(columns: nil, rows: nil, affected_rows: 0, last_insert_id: nil, warnings: 0, following: nil)
         columns.is_a?(Array) ? @columns = columns : @shape = columns
         @rows = rows
-        @affected_rows = affected_rows
+        @affected_rows = affected_rows if affected_rows > 0
         @last_insert_id = last_insert_id if last_insert_id
         @warnings = warnings if warnings > 0
         @following = following if following
@@ -33,7 +33,9 @@ module Heddle
       alias_method :to_a, :rows
 
       # @return [Integer] rows that the statement changed
-      attr_reader :affected_rows
+      def affected_rows
+        @affected_rows || 0
+      end
 
       # @return [Integer, nil] the first number that the statement generated for a column that counts by itself
       attr_reader :last_insert_id

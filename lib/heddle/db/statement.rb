@@ -47,8 +47,8 @@ module Heddle
 
       # Closes the statement: the close is sent with the connection's next request. Closing twice is harmless.
       def close
-        @handle = nil.tap { @connection.release_statement(@handle) } if @handle
-        nil
+        @connection.release_statement(@handle) if @handle
+        @handle = nil
       end
 
       def closed?
