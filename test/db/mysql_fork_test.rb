@@ -27,5 +27,11 @@ class MySQLForkTest < Minitest::Test
 
   def series_sql = "select seq from seq_1_to_10"
 
+  Forking = Struct.new(:work) do
+    def to_time = Time.at(0).tap { work.call }
+  end
+
+  def forking(&work) = Forking.new(work)
+
   def seven_later_sql = "select sleep(0.3) + 7"
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "heddle/db/postgresql"
 require "support/stream_helpers"
 require "support/postgresql_server"
 require "shared/db/forks"
@@ -12,6 +13,11 @@ class PostgreSQLForkTest < Minitest::Test
   include DatabaseSuite::Forks
 
   hard_deadline 60
+
+  Forking = Struct.new(:work)
+  Heddle::DB::PostgreSQL.register_type("forking", encode: {Forking => ->(value) { value.work.call.then { "7" } }})
+
+  def forking(&work) = Forking.new(work)
 
   def url = postgresql.url
 

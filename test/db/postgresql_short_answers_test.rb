@@ -83,8 +83,8 @@ class PostgreSQLShortAnswersTest < Minitest::Test
 
   # The server takes no rows of a COPY while it sends notices, and the client reads these meanwhile.
   def test_notices_that_came_while_rows_were_sent
-    count = 1 << 20
-    notices = M["N", "\0"] * count
+    longest = 0
+    notices = M["N", "SNOTICE\0VNOTICE\0C00000\0Mx\0Dx\0Hx\0Wx\0\0"] * 400_000
     play = proc do |peer|
       peer.startup
       peer.raw(LOGIN)
@@ -99,13 +99,10 @@ class PostgreSQLShortAnswersTest < Minitest::Test
     S.play(play) do |server|
       db = Heddle::DB.connect(server.url, timeout: 60, kill_queries: false)
       db.on_notice { |notice| notice }
-      longest = 0
       Heddle.run do
         other = Heddle.spawn do
           loop do
-            start = monotonic
-            sleep(0.005)
-            longest = [longest, monotonic - start].max
+            longest = [longest, cpu { sleep(0.005) }].max
           end
         end
         catch(:done) do
@@ -113,8 +110,8 @@ class PostgreSQLShortAnswersTest < Minitest::Test
         end
         other.cancel
       end
-      assert_operator longest, :<, CPU / 2.0, "no other task had a turn for so many seconds"
     end
+    assert_operator longest, :<, CPU / 3.0, "no other task had a turn for so many seconds"
   end
 
   def test_rows_of_a_copy_in_one_piece

@@ -4,7 +4,7 @@ module DatabaseSuite
   # A child of fork has its parent's sockets, but must not use them: with both using one, each would read the other's
   # rows. A class that includes this has #url, #ways (options that connect in different ways), and the SQL of its
   # database: #own_id_sql, #text_sql, #number_sql and #sum_sql (one more) of a parameter, #series_sql (1 to 10) and
-  # #seven_later_sql.
+  # #seven_later_sql; and #forking, a value that calls its block when it is bound.
   module Forks
     def connect(**options)
       Heddle::DB.connect(url, timeout: 10, **options)
@@ -52,6 +52,27 @@ module DatabaseSuite
       assert_equal thread, db.query_value(own_id_sql), "the parent's connection still works"
       assert_predicate db, :healthy?
       db.close
+    end
+
+    # The value is made in the middle of an operation that began in the parent.
+    def test_a_value_that_forks
+      [:never, :always].each do |cache|
+        with_connection(statement_cache: cache) do |db|
+          reader, writer = IO.pipe
+          pid = :parent
+          value = forking { pid = fork }
+          begin
+            message = refused { db.query(text_sql, value) }
+          ensure
+            writer.write(message.to_s) unless pid
+            exit!(0) unless pid
+          end
+          writer.close
+          assert_equal "it was not refused", message
+          assert_refused reader.read
+          Process.wait(pid)
+        end
+      end
     end
 
     def test_parent_and_child_read_their_own_rows
