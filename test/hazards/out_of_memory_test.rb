@@ -122,6 +122,53 @@ class OutOfMemoryTest < Minitest::Test
     RUBY
   end
 
+  # The second value of the row has no room. What comes next must not stand behind the first one.
+  def test_a_row_of_a_copy_that_has_no_room
+    assert_equal "true\n", run_failing(<<~RUBY)
+      require "heddle/db/postgresql"
+      $:.unshift #{File.expand_path("..", __dir__).inspect}
+      require "support/scripted_postgresql"
+      messages = ScriptedPostgreSQL.method(:message)
+      sent = Thread::Queue.new
+      server = ScriptedPostgreSQL.new do |peer|
+        peer.startup
+        peer.raw(ScriptedPostgreSQL.welcome)
+        peer.request
+        peer.raw(messages["G", [0, 2, 0, 0].pack("Cn3")])
+        data = +""
+        while (type, bytes = peer.read) && type == "d"
+          data << bytes
+        end
+        sent << data
+        peer.raw(messages["C", "COPY 2\\0"] + ScriptedPostgreSQL.ready)
+        peer.read
+      end
+      failures = 0
+      row = ["first", "x" * 4000]
+      1.step do |n|
+        db = Heddle::DB.connect(server.url, sslmode: "disable")
+        added = done = nil
+        db.copy_in("copy t from stdin") do |copy|
+          fail_allocation.call(n)
+          begin
+            added = copy << row
+          rescue NoMemoryError
+            failures += 1
+          end
+          done = !allocations_left.call.zero?
+          fail_allocation.call(0)
+          copy << %w[whole row]
+        end
+        db.close
+        lines = [(row.join("\t") if added), "whole\trow"].compact
+        data = sent.pop
+        stop.call "failure \#{n} sent \#{data[0, 100].inspect}" unless data.lines(chomp: true) == lines
+        break if done
+      end
+      puts failures > 0
+    RUBY
+  end
+
   private
 
   # In a child, whose code may make allocations fail.
