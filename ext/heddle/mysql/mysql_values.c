@@ -176,8 +176,8 @@ static void add_kind(const struct mysql_columns *columns, const struct mysql_col
 {
     (void)columns;
     int length = column->length < 255 ? (int)column->length : 255;
-    rb_ary_push(kinds,
-                INT2FIX(column->type | (is_text(column) ? 0 : 1 << 8) | length << 9 | (column->decimals ? 0 : 1 << 17)));
+    int whole = column->decimals ? 0 : 1 << 17;
+    rb_ary_push(kinds, INT2FIX(column->type | (is_text(column) ? 0 : 1 << 8) | length << 9 | whole));
 }
 
 /* @api private columns.kinds -> Array of Integer. Of each column the type's number, plus 256 for bytes, plus 512 times

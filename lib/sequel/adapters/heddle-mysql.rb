@@ -148,7 +148,7 @@ module Sequel
         MySQLCasts.of(db, shape, convert_tinyint_to_bool?)
       end
 
-      # Whether TINYINT(1) and BIT(1) are booleans. Programs override it in a dataset, as with Sequel's adapter +mysql2+.
+      # Whether TINYINT(1) and BIT(1) are booleans. A dataset may override it, as with Sequel's adapter +mysql2+.
       def convert_tinyint_to_bool? = db.convert_tinyint_to_bool
 
       def bound_variable_modules = [PreparedStatementMethods]
