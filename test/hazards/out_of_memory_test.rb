@@ -125,8 +125,8 @@ class OutOfMemoryTest < Minitest::Test
   # The second value of the row has no room. What comes next must not stand behind the first one.
   def test_a_row_of_a_copy_that_has_no_room
     assert_equal "true\n", run_failing(<<~RUBY)
+      $:.unshift(*#{[File.expand_path("..", __dir__), *gem_paths("bigdecimal")].inspect})
       require "heddle/db/postgresql"
-      $:.unshift #{File.expand_path("..", __dir__).inspect}
       require "support/scripted_postgresql"
       messages = ScriptedPostgreSQL.method(:message)
       sent = Thread::Queue.new
@@ -170,6 +170,12 @@ class OutOfMemoryTest < Minitest::Test
   end
 
   private
+
+  # A child runs without gems, and Ruby's own libraries become gems.
+  def gem_paths(name)
+    require name
+    Gem.loaded_specs[name]&.full_require_paths.to_a
+  end
 
   # In a child, whose code may make allocations fail.
   def run_failing(code)
