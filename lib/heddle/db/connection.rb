@@ -7,8 +7,8 @@ module Heddle
     #
     # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection, because its next bytes
     # could be the answer to an earlier query. If possible, a second connection tells the server to stop the query.
-    # PostgreSQL's connection goes on if the server then ends the query in time; so does that of a database that works in
-    # this process ({SQLite}). A statement is sent twice only if the server reports that it did not begin it.
+    # PostgreSQL's connection goes on if the server then ends the query in time; so does that of a database that works
+    # in this process ({SQLite}). A statement is sent twice only if the server reports that it did not begin it.
     class Connection
       include ForeignRows
       include Transactions
