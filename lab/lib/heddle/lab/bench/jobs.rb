@@ -64,8 +64,9 @@ module Heddle
             next if @processes && params["processes"]
 
             count = (params["count"] * (@scale || 1)).ceil
-            Case.new(name: "#{count} #{name}", params: {"processes" => @processes || 1}.merge(params,
+            bench_case = Case.new(name: "#{count} #{name}", params: {"processes" => @processes || 1}.merge(params,
               "count" => count, "seconds" => SECONDS, "wait" => WAITS.fetch(params["job"])))
+            bench_case if models.any? { |model| applies?(model, bench_case) }
           end
         end
 
