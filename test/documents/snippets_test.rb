@@ -136,7 +136,7 @@ class SnippetsTest < Minitest::Test
     RUBY
     "net_http: Net::HTTP with less CPU 1" =>
       Reader.new(%(host = "127.0.0.1"), "p Heddle::NetHTTP.enabled?", /\A\{:?fast.*\}\nfalse\n\z/),
-    "keep_alive: Connections that stay 1" =>
+    "keep_alive: Keep-alive for Net::HTTP 1" =>
       Reader.new(%(uri = URI(ENV.fetch("PAGE"))), "p Heddle::NetHTTP.stats[:idle]", /\A\{:?opened.*\}\n0\n\z/, 3),
     "keep_alive: Which sessions share a connection 1" =>
       Reader.new(%(require "heddle/net_http"), "p Heddle::NetHTTP.stats[:opened]", "0\n"),
