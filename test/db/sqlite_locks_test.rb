@@ -233,22 +233,56 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
+  # How a program may run the pragma that puts a handler of SQLite's own in place of ours.
+  BUSY_TIMEOUTS = {
+    "a query" => ->(db) { db.query("pragma busy_timeout = 200") },
+    "a command" => ->(db) { db.exec("PRAGMA busy_timeout(200)") },
+    "a prepared statement" => ->(db) { db.prepare("pragma busy_timeout = 200").query },
+    "rows" => ->(db) { db.each_row("pragma busy_timeout = 200") { |_| nil } },
+    "a pipeline" => lambda do |db|
+      db.pipeline { |p| ["pragma busy_timeout = 200", "select 1"].each { |sql| p.query(sql) } }
+    end,
+    "several statements" => ->(db) { db.query("select 1; pragma busy_timeout = 200; select 2") },
+    "a name in quotes" => ->(db) { db.query('pragma "busy_timeout" = 200') },
+    "comments" => ->(db) { db.query("/* - */ pragma /* - */ main . busy_timeout -- -\n = 200") }
+  }.freeze
+  # It is carried out while it is prepared, even where it does not run, or is wrong.
+  NO_BUSY_TIMEOUTS = {
+    "explain" => ->(db) { db.query("explain pragma busy_timeout = 60000") },
+    "only prepared" => ->(db) { db.prepare("pragma busy_timeout") },
+    "an error" => lambda do |db|
+      db.query("pragma busy_timeout = 60000 more")
+    rescue Heddle::DB::ServerError
+      nil
+    end,
+    "prepared anew" => lambda do |db|
+      statement = db.prepare("pragma busy_timeout")
+      db.create_function("one", arity: 0) { 1 }
+      statement.query
+    end
+  }.freeze
+
   # SQLite's own handler would sleep in the middle of the statement, and stop all tasks.
   def test_the_pragma_busy_timeout_waits_in_the_scheduler
+    BUSY_TIMEOUTS.each { |name, set| assert_waits_in_the_scheduler(name, {}, &set) }
+    NO_BUSY_TIMEOUTS.each { |name, set| assert_waits_in_the_scheduler(name, {busy_timeout: 0.2}, &set) }
+  end
+
+  def assert_waits_in_the_scheduler(name, options)
     Heddle.run do
       with_db do |holder|
         holder.start_transaction
-        with_db do |db|
-          db.query("pragma busy_timeout = 200")
+        with_db(**options) do |db|
+          yield db
           turns = 0
           stop = false
           other = Heddle.spawn { (turns += 1) && sleep(0.001) until stop }
           assert_within(2, at_least: 0.15) do
-            assert_raises(Heddle::DB::LockTimeout) { db.exec("insert into t values (1)") }
+            assert_raises(Heddle::DB::LockTimeout, name) { db.exec("insert into t values (1)") }
           end
           stop = true
           other.value
-          assert_operator turns, :>, 10
+          assert_operator turns, :>, 10, name
         end
       end
     end

@@ -56,6 +56,21 @@ class SQLitePoolTest < Minitest::Test
     end
   end
 
+  def test_a_setting_does_not_reach_the_next_user
+    pool = DB::Pool.new("sqlite://#{@path}", size: 1)
+    ["pragma foreign_keys = off", 'pragma "foreign_keys" = off', "pragma/**/foreign_keys = off",
+      "pragma main /* - */ . foreign_keys (0)", "select 1; pragma [foreign_keys]=0"].each do |sql|
+      pool.with { |db| db.query(sql) }
+      assert_equal 1, pool.with { |db| db.query_value("pragma foreign_keys") }, sql
+    end
+    one = pool.with { |db| db }
+    ["pragma foreign_keys", "PRAGMA main.table_info(t); -- -", "pragma user_version /* - */;"].each do |sql|
+      pool.with { |db| db.query(sql) }
+      assert_same one, pool.with { |db| db }, sql
+    end
+    pool.close
+  end
+
   # An Enumerator that stopped in the middle keeps no read lock on a connection of the pool.
   def test_rows_that_nobody_fetches_any_more
     pool = DB::Pool.new("sqlite://#{@path}", size: 1)

@@ -232,7 +232,7 @@ end
 
     def committing
       ["commit", "rollback", "begin", "begin immediate", "end", "rollback transaction", "/* x */ COMMIT",
-        "select 1; commit", "-- x\n;end transaction"]
+        "select 1; commit", "-- x\n;end transaction", "select 1; /* x */ commit", "select 1; /* x */ end; select 2"]
     end
   end
   Object.const_set("SQLite#{wait.capitalize}Test", test)

@@ -139,6 +139,11 @@ static int locked(void *pointer, int count)
     return !sqlite_keep(link, state) && RTEST(again) && !link->core->closing;
 }
 
+void sqlite_keep_waiting(struct sqlite_link *link)
+{
+    sqlite_api.busy_handler(link->core->db, locked, link);
+}
+
 // The commit hook: nothing that is out of order is committed.
 static int refuse_commit(void *pointer)
 {
@@ -296,14 +301,13 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
 /*
  * call-seq: link.wait_for_locks_by(turn) -> turn
  *
- * When the database is locked, SQLite asks +turn.call(count)+ whether to try again. Needed again after a pragma that
- * has given SQLite a busy handler of its own, which stops the thread.
+ * When the database is locked, SQLite asks +turn.call(count)+ whether to try again. A pragma for the time of such waits
+ * sets +turn.seconds+.
  */
 static VALUE link_wait_by(VALUE self, VALUE turn)
 {
     struct sqlite_link *link = sqlite_link_of(self);
     link->turn = turn;
-    if (link->core && sqlite_core_alive(link->core)) sqlite_api.busy_handler(link->core->db, locked, link);
     return turn;
 }
 
@@ -420,6 +424,7 @@ static VALUE load_body(struct sqlite_call *call)
     call->link->stepping = true; // its start may run statements
     int code = sqlite_api.load_extension(db, path, NULL, &message);
     call->link->stepping = false;
+    sqlite_keep_waiting(call->link);
     sqlite_api.db_config(db, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, NULL);
     VALUE text = code != SQLITE_OK ? rb_utf8_str_new_cstr(message ? message : sqlite_api.errstr(code)) : Qnil;
     sqlite_api.release(message);

@@ -106,6 +106,10 @@ void sqlite_settle(struct sqlite_link *link); // the latter alone
 // of fork.
 bool sqlite_keep(struct sqlite_link *link, int state);
 
+// Puts our busy handler back: a pragma, once it is prepared, has put one of SQLite's own there, which sleeps in the
+// system, and an extension may do so.
+void sqlite_keep_waiting(struct sqlite_link *link);
+
 // The link's last error, as a value.
 VALUE sqlite_error_value(struct sqlite_link *link, int code);
 

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 static VALUE cPrepared;
+static ID id_set_seconds;
 
 // ---- the object
 
@@ -181,8 +182,38 @@ static void describe(struct sqlite_statement *statement)
 
 void sqlite_statement_refresh(struct sqlite_statement *statement)
 {
-    if (statement->prepared_anew != sqlite_api.stmt_status(statement->at, SQLITE_STMTSTATUS_REPREPARE, 0))
-        describe(statement);
+    if (statement->prepared_anew == sqlite_api.stmt_status(statement->at, SQLITE_STMTSTATUS_REPREPARE, 0)) return;
+    sqlite_keep_waiting(sqlite_link_of(statement->link));
+    describe(statement);
+}
+
+static bool has_value(const char *p, const char *end)
+{
+    static const char name[] = "busy_timeout";
+    size_t length = sizeof(name) - 1;
+    for (; (size_t)(end - p) > length; p++) {
+        if (strncasecmp(p, name, length) != 0) continue;
+        const char *after = p + length;
+        if (*after == '"' || *after == '\'' || *after == '`' || *after == ']') after++;
+        after = skip_blank(after, end);
+        if (after < end && (*after == '=' || *after == '(')) return true;
+    }
+    return false;
+}
+
+// PRAGMA busy_timeout = … is carried out when it is prepared. Its row has the milliseconds.
+static void note_busy_timeout(struct sqlite_link *link, struct sqlite_statement *statement, const char *p,
+                              const char *end)
+{
+    static const char word[] = "pragma";
+    p = skip_blank(p, end);
+    if (NIL_P(link->turn) || (size_t)(end - p) < sizeof(word) || strncasecmp(p, word, sizeof(word) - 1) != 0) return;
+    const char *column = statement->columns == 1 ? sqlite_api.column_name(statement->at, 0) : NULL;
+    if (!column || strcmp(column, "timeout") != 0 || !has_value(p, end)) return;
+    if (sqlite_api.step(statement->at) == SQLITE_ROW)
+        rb_funcall(link->turn, id_set_seconds, 1,
+                   DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
+    sqlite_api.reset(statement->at);
 }
 
 VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep)
@@ -204,6 +235,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep)
     unsigned flags = keep ? SQLITE_PREPARE_PERSISTENT : 0;
     int code = sqlite_api.prepare_v3(link->core->db, text, length, flags, &statement->at, &tail);
     link->stepping = false;
+    sqlite_keep_waiting(link);
     if (statement->at) {
         statement->next = link->core->statements;
         if (statement->next) statement->next->previous = statement;
@@ -214,6 +246,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep)
     if (statement->at) {
         statement->inserts = begins_insert(text, end);
         describe(statement);
+        note_busy_timeout(link, statement, text, tail);
         tail = skip_blank(tail, end);
         statement->tail = tail < end ? (size_t)(tail - RSTRING_PTR(sql)) : 0;
     }
@@ -299,6 +332,7 @@ static VALUE prepared_tail(VALUE self)
 
 void sqlite_statements_init(void)
 {
+    id_set_seconds = rb_intern("seconds=");
     cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(cPrepared);
     rb_undef_alloc_func(cPrepared);

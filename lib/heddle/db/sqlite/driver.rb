@@ -96,9 +96,7 @@ module Heddle
           kind = Statements.kind(sql)
           if kind == :plain
             @plain = sql if sql.frozen?
-            @sets = false
           else
-            @sets = true
             @touched ||= kind != :commit && Statements.changes_session?(sql)
           end
           kind
@@ -324,7 +322,6 @@ module Heddle
         private
 
         def open
-          @sets = true # the pragmas of the options may be any
           @link = Link.new
           @link.refusals = @refusals = Refusals.new(database)
           check(@link.open(*file))
@@ -382,7 +379,6 @@ module Heddle
         ensure
           let_others_in unless @line.waiting.empty?
           note_end if @writes && !in_transaction?
-          keep_waiting(sql) if @sets
         end
 
         # To read the schema may wait for the lock, too.
@@ -432,14 +428,6 @@ module Heddle
           @line.wake unless in_transaction?
         end
 
-        # The pragma has put a handler of SQLite's own in place of ours.
-        def keep_waiting(sql)
-          return unless (seconds = Statements.busy_timeout(sql))
-
-          @turn.seconds = seconds
-          @link.wait_for_locks_by(@turn)
-        end
-
         def answer(sql, arguments)
           query(sql, arguments)
         rescue ArgumentError, TypeError, EncodingError => error
@@ -467,7 +455,6 @@ module Heddle
 
             offset = following
           end
-          keep_waiting(sql) if @sets
           result
         end
 

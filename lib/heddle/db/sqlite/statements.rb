@@ -15,17 +15,18 @@ module Heddle
                  "attach" => :other, "detach" => :other, "create" => :other, "drop" => :other, "alter" => :other,
                  "vacuum" => :other, "reindex" => :other, "analyze" => :other, "savepoint" => :other,
                  "release" => :other}.freeze
-        BLANK = %r{(?:[\s;]|--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z))*}mn
+        # Atomic: otherwise a comment would go on to the end of the text where a pattern does not match behind it.
+        BLANK = %r{(?>(?:[\s;]|--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z))*)}mn
         NOTHING = /\A#{BLANK}\z/n
         WORD = /\A#{BLANK}([a-z]+)/in
         TO_SAVEPOINT = /\A#{BLANK}rollback\s+(?:transaction\s+)?to\b/in
         TRIGGER = /\A#{BLANK}create\s+(?:temp|temporary)?\s*trigger\b/in
-        # A pragma that sets something has a value; these have an argument, and set nothing.
-        PRAGMA = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?(\w+)\s*[=(]/in
+        # A pragma that sets something has a value; these have an argument, and set nothing. What has a name in quotes,
+        # or a comment between its words, may be any pragma.
         ASKING = %w[table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list
-          foreign_key_check integrity_check quick_check wal_checkpoint optimize].freeze
+          foreign_key_check integrity_check quick_check wal_checkpoint optimize].join("|")
+        ASKS = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?(?:\w+#{BLANK}\z|(?:#{ASKING})\s*[=(])/in
         TEMPORARY = /\A#{BLANK}create\s+temp/in
-        BUSY_TIMEOUT = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?busy_timeout\s*[=(]\s*(-?\d+)/in
         # Texts in quotes and comments, in which nothing is a parameter. Atomic: otherwise each byte of a long text
         # would be remembered, in 40 bytes, as a place to go back to.
         QUOTED = %r{'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"|`(?>[^`]*)(?:``(?>[^`]*))*`|
@@ -37,8 +38,8 @@ module Heddle
         A_NAME = /\A#{NAME}\z/n
         ANOTHER = /\A#{OTHER}\z/n
         REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
-        private_constant :KINDS, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER, :PRAGMA,
-          :ASKING, :TEMPORARY, :BUSY_TIMEOUT, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
+        private_constant :KINDS, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER,
+          :ASKING, :ASKS, :TEMPORARY, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
 
         class << self
           # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
@@ -58,15 +59,9 @@ module Heddle
               case part[WORD, 1]&.downcase
               when "attach", "detach" then true
               when "create" then part.match?(TEMPORARY)
-              when "pragma" then (name = part[PRAGMA, 1]) && !ASKING.include?(name.downcase)
+              when "pragma" then !part.match?(ASKS)
               end
             end
-          end
-
-          # @return [Float, nil] seconds that the text lets SQLite wait for locks
-          def busy_timeout(sql)
-            found = parts(sql.b).filter_map { |part| part[BUSY_TIMEOUT, 1] }.last
-            found && found.to_i / 1000.0
           end
 
           # @return [Boolean] whether it only reads, as far as its first word tells
