@@ -2,19 +2,29 @@
 // nothing.
 #include "net_http/net_http_kept.h"
 
+#include "names/connect_filter.h"
 #include "net_http/net_http_methods.h"
 #include "os/fork.h"
 #include "shims.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sys/socket.h>
+#include <time.h>
+
+// Seconds by which two clocks may drift apart before that counts as a jump.
+#define JUMP 1.0
 
 // Without @, which hides them: `instance_variables`, `inspect` and Marshal do not show them.
 static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
-static ID iv_awaiting, iv_retries; // of a KeepAlive::Connection
-static ID iv_max_retries, iv_rbuf, iv_rbuf_offset;
+static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_forks, iv_expires_at, iv_offsets,
+    iv_named_at; // of a KeepAlive::Connection
+static ID iv_max_retries, iv_rbuf, iv_rbuf_offset, iv_io, iv_rbuffer;
+static ID id_clock_gettime, id_to_io, id_pending;
+static VALUE boot_clock;
 
-static bool keeping; // changed by the main Ractor only
+static bool keeping;           // changed by the main Ractor only
+static unsigned forks_of_ruby; // calls of Process._fork, in the parent and in the child
 
 // Library.keeping = flag
 static VALUE set_keeping(VALUE self, VALUE flag)
@@ -32,16 +42,16 @@ static VALUE keeps_p(VALUE self, VALUE http)
 }
 
 // Defines Library.NAME(object) and Library.set_NAME(object, value).
-#define VARIABLE(name)                                            \
-    static VALUE name##_of(VALUE self, VALUE object)              \
-    {                                                             \
-        (void)self;                                               \
-        return rb_attr_get(object, iv_##name);                    \
-    }                                                             \
+#define VARIABLE(name)                                                  \
+    static VALUE name##_of(VALUE self, VALUE object)                    \
+    {                                                                   \
+        (void)self;                                                     \
+        return rb_attr_get(object, iv_##name);                          \
+    }                                                                   \
     static VALUE set_##name##_of(VALUE self, VALUE object, VALUE value) \
-    {                                                             \
-        (void)self;                                               \
-        return rb_ivar_set(object, iv_##name, value);             \
+    {                                                                   \
+        (void)self;                                                     \
+        return rb_ivar_set(object, iv_##name, value);                   \
     }
 
 VARIABLE(connection) // of a BufferedIO: its KeepAlive::Connection
@@ -74,27 +84,139 @@ static VALUE answered(VALUE self, VALUE buffered)
     return Qnil;
 }
 
+static bool unread(VALUE buffered)
+{
+    VALUE rbuf = rb_attr_get(buffered, iv_rbuf), offset = rb_attr_get(buffered, iv_rbuf_offset);
+    if (!RB_TYPE_P(rbuf, T_STRING)) return true; // a program's own
+    return RSTRING_LEN(rbuf) > (FIXNUM_P(offset) ? FIX2LONG(offset) : 0);
+}
+
 // Library.unread?(buffered): whether a BufferedIO holds bytes that nobody has read.
 static VALUE unread_p(VALUE self, VALUE buffered)
 {
     (void)self;
-    VALUE rbuf = rb_attr_get(buffered, iv_rbuf), offset = rb_attr_get(buffered, iv_rbuf_offset);
-    if (!RB_TYPE_P(rbuf, T_STRING)) return Qtrue; // a program's own
-    return RSTRING_LEN(rbuf) > (FIXNUM_P(offset) ? FIX2LONG(offset) : 0) ? Qtrue : Qfalse;
+    return unread(buffered) ? Qtrue : Qfalse;
 }
 
-// Library.quiet?(socket): whether an open socket has received nothing, neither bytes nor the end. Consumes nothing.
-static VALUE quiet_p(VALUE self, VALUE socket)
+// Looks at a socket without waiting. Consumes nothing. Returns true if it is open and has received nothing, neither
+// bytes nor the end; nil if bytes have come over TLS, which may be a session ticket; otherwise false.
+static VALUE look(VALUE io)
 {
-    (void)self;
+    VALUE socket = RB_TYPE_P(io, T_FILE) ? io : rb_funcall(io, id_to_io, 0);
     int descriptor = RB_TYPE_P(socket, T_FILE) ? shim_open_descriptor(socket) : -1;
     if (descriptor < 0 || rb_io_read_pending(RFILE(socket)->fptr)) return Qfalse;
+    if (socket != io) {
+        VALUE ahead = rb_attr_get(io, iv_rbuffer);
+        if (rb_funcall(io, id_pending, 0) != INT2FIX(0)) return Qfalse;
+        if (!NIL_P(ahead) && !(RB_TYPE_P(ahead, T_STRING) && RSTRING_LEN(ahead) == 0)) return Qfalse;
+    }
     char byte;
     ssize_t count;
     do {
         count = recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     } while (count < 0 && errno == EINTR);
+    RB_GC_GUARD(socket);
+    if (count > 0 && socket != io) return Qnil;
     return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? Qtrue : Qfalse;
+}
+
+// Library.quiet?(io): see above.
+static VALUE quiet_p(VALUE self, VALUE io)
+{
+    (void)self;
+    return look(io);
+}
+
+static double clock_time(VALUE clock)
+{
+    return NUM2DBL(rb_funcall(rb_mProcess, id_clock_gettime, 1, clock)); // which tests replace
+}
+
+static double monotonic_time(void)
+{
+    return clock_time(INT2FIX(CLOCK_MONOTONIC));
+}
+
+struct offsets {
+    double boot, day;
+};
+
+static struct offsets offsets_at(double now)
+{
+    return (struct offsets){clock_time(boot_clock) - now, clock_time(INT2FIX(CLOCK_REALTIME)) - now};
+}
+
+static bool jumped(VALUE before, struct offsets after)
+{
+    if (!RB_TYPE_P(before, T_ARRAY) || RARRAY_LEN(before) != 2) return true;
+    return fabs(after.boot - NUM2DBL(rb_ary_entry(before, 0))) > JUMP ||
+           fabs(after.day - NUM2DBL(rb_ary_entry(before, 1))) > JUMP;
+}
+
+// Library.offsets(now): see KeepAlive::Clock.
+static VALUE offsets(VALUE self, VALUE now)
+{
+    (void)self;
+    struct offsets at = offsets_at(NUM2DBL(now));
+    return rb_ary_new_from_args(2, DBL2NUM(at.boot), DBL2NUM(at.day));
+}
+
+// Library.jumped?(before, now): see KeepAlive::Clock.
+static VALUE jumped_p(VALUE self, VALUE before, VALUE now)
+{
+    (void)self;
+    return jumped(before, offsets_at(NUM2DBL(now))) ? Qtrue : Qfalse;
+}
+
+static VALUE all_forks(void)
+{
+    return UINT2NUM(fork_count() + forks_of_ruby);
+}
+
+void net_http_kept_rest(VALUE socket, double until)
+{
+    VALUE connection = NIL_P(socket) ? Qnil : rb_attr_get(socket, iv_connection);
+    if (NIL_P(connection)) return;
+    rb_ivar_set(connection, iv_expires_at, DBL2NUM(until));
+    rb_ivar_set(connection, iv_sound, Qtrue);
+}
+
+static bool expired(VALUE connection, double now)
+{
+    VALUE at = rb_attr_get(connection, iv_expires_at);
+    return NIL_P(at) || NUM2DBL(at) <= now;
+}
+
+// Library.rests?(connection, buffered, now): whether a connection may be kept: no request is under way, no other
+// process has it, and nothing has come since. nil: everything else holds, but see {look}.
+static VALUE rests_p(VALUE self, VALUE connection, VALUE buffered, VALUE now)
+{
+    (void)self;
+    if (!RTEST(rb_attr_get(connection, iv_sound)) || RTEST(rb_attr_get(connection, iv_bound))) return Qfalse;
+    if (rb_attr_get(connection, iv_forks) != all_forks() || expired(connection, NUM2DBL(now))) return Qfalse;
+    VALUE io = rb_attr_get(connection, iv_io);
+    if (rb_attr_get(buffered, iv_io) != io || unread(buffered)) return Qfalse;
+    return look(io);
+}
+
+// Library.fresh?(connection, idle): whether a kept connection may be used again, as it is almost always. Otherwise
+// KeepAlive finds out what is to be done.
+static VALUE fresh_p(VALUE self, VALUE connection, VALUE idle)
+{
+    (void)self;
+    if (connect_filter_asks()) return Qfalse;
+    double now = monotonic_time();
+    if (jumped(rb_attr_get(connection, iv_offsets), offsets_at(now)) || expired(connection, now)) return Qfalse;
+    if (now - NUM2DBL(rb_attr_get(connection, iv_named_at)) > NUM2DBL(idle)) return Qfalse;
+    return look(rb_attr_get(connection, iv_io)) == Qtrue ? Qtrue : Qfalse;
+}
+
+// Library.count(counts, name): adds 1. Under the GVL, which this does not release.
+static VALUE count_one(VALUE self, VALUE counts, VALUE name)
+{
+    (void)self;
+    rb_hash_aset(counts, name, ULL2NUM(NUM2ULL(rb_hash_lookup(counts, name)) + 1));
+    return Qnil;
 }
 
 // Library.singular?(object): whether an object has methods of its own.
@@ -111,9 +233,24 @@ static VALUE forks(VALUE self)
     return UINT2NUM(fork_count());
 }
 
-#define DEFINE(name)                                                                   \
-    rb_define_singleton_method(library_class, #name, name##_of, 1);                    \
-    rb_define_singleton_method(library_class, "set_" #name, set_##name##_of, 2);       \
+// Library.all_forks: the same and calls of Process._fork, whose parent shares its connections with the child.
+static VALUE all_forks_of(VALUE self)
+{
+    (void)self;
+    return all_forks();
+}
+
+// Library.forked
+static VALUE forked(VALUE self)
+{
+    (void)self;
+    forks_of_ruby++;
+    return Qnil;
+}
+
+#define DEFINE(name)                                                             \
+    rb_define_singleton_method(library_class, #name, name##_of, 1);              \
+    rb_define_singleton_method(library_class, "set_" #name, set_##name##_of, 2); \
     iv_##name = rb_intern("heddle_" #name);
 
 void net_http_kept_init(VALUE library_class)
@@ -126,6 +263,22 @@ void net_http_kept_init(VALUE library_class)
     DEFINE(sent)
     iv_awaiting = rb_intern("@awaiting");
     iv_retries = rb_intern("@retries");
+    iv_sound = rb_intern("@sound");
+    iv_bound = rb_intern("@bound");
+    iv_forks = rb_intern("@forks");
+    iv_expires_at = rb_intern("@expires_at");
+    iv_offsets = rb_intern("@offsets");
+    iv_named_at = rb_intern("@named_at");
+    iv_io = rb_intern("@io");
+    iv_rbuffer = rb_intern("@rbuffer");
+    id_clock_gettime = rb_intern("clock_gettime");
+    id_to_io = rb_intern("to_io");
+    id_pending = rb_intern("pending");
+#ifdef CLOCK_BOOTTIME
+    boot_clock = INT2FIX(CLOCK_BOOTTIME);
+#else
+    boot_clock = INT2FIX(CLOCK_MONOTONIC);
+#endif
     iv_max_retries = rb_intern("@max_retries");
     iv_rbuf = rb_intern("@rbuf");
     iv_rbuf_offset = rb_intern("@rbuf_offset");
@@ -136,4 +289,11 @@ void net_http_kept_init(VALUE library_class)
     rb_define_singleton_method(library_class, "quiet?", quiet_p, 1);
     rb_define_singleton_method(library_class, "singular?", singular_p, 1);
     rb_define_singleton_method(library_class, "forks", forks, 0);
+    rb_define_singleton_method(library_class, "all_forks", all_forks_of, 0);
+    rb_define_singleton_method(library_class, "forked", forked, 0);
+    rb_define_singleton_method(library_class, "offsets", offsets, 1);
+    rb_define_singleton_method(library_class, "jumped?", jumped_p, 2);
+    rb_define_singleton_method(library_class, "rests?", rests_p, 3);
+    rb_define_singleton_method(library_class, "fresh?", fresh_p, 2);
+    rb_define_singleton_method(library_class, "count", count_one, 2);
 }

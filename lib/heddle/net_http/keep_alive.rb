@@ -21,9 +21,7 @@ module Heddle
       ONCE = ["TLSv1.3"].freeze
       private_constant :ONCE
 
-      @lock = Mutex.new
       @plainness = Plainness.new
-      @forks = 0
       @counts = {opened: 0, reused: 0, stale: 0, evicted: 0, resumed: 0}
 
       class << self
@@ -156,12 +154,9 @@ module Heddle
         # A method of the library or of a socket has changed.
         def forget_methods = @plainness.forget
 
-        # Connections that were open at a fork belong to two processes.
-        def forks = @forks + Library.forks
-
         # A fork has happened, in the parent and in the child.
         def forked(child)
-          @forks += 1
+          Library.forked
           abandon if child
         end
 
@@ -186,8 +181,10 @@ module Heddle
         end
 
         def at_rest?(connection, socket, now)
-          connection.sound? && socket.io.equal?(connection.io) && !Library.unread?(socket) &&
-            connection.expires_at > now && connection.quiet?
+          rests = Library.rests?(connection, socket, now)
+          rests.nil? ? connection.quiet? : rests
+        rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
+          false
         end
 
         # keep_alive_timeout forbids reuse altogether if it is not positive.
@@ -203,6 +200,10 @@ module Heddle
 
         def find(http, key)
           while (connection = store.take(key))
+            if Library.fresh?(connection, @idle)
+              count(:reused)
+              return connection
+            end
             unless connection.allowed?(http.open_timeout) # others may use it; a new connect asks for each address
               store.give(connection) || connection.close
               return
@@ -222,7 +223,7 @@ module Heddle
 
         def judge(connection, http)
           now = Clock.now
-          if Clock.jumped?(connection.offsets, Clock.offsets(now))
+          if Clock.jumped?(connection.offsets, now)
             count(:evicted)
             :jumped
           elsif connection.expires_at <= now
@@ -262,11 +263,7 @@ module Heddle
           nil
         end
 
-        def count(what)
-          @lock.synchronize { @counts[what] += 1 }
-        rescue ThreadError
-          nil # a signal's handler may not lock
-        end
+        def count(what) = Library.count(@counts, what)
 
         def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
 

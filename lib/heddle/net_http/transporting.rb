@@ -12,9 +12,7 @@ module Heddle
         connection = Library.connection(@socket) if Library.keeps?(self)
         return transport_request_without_heddle(request, &block) unless connection
 
-        KeepAlive::Exchange.new(self, request).run(connection, @socket) do
-          transport_request_without_heddle(request, &block)
-        end
+        KeepAlive::Exchange.new(self, request).run(connection, @socket, &block)
       ensure
         Library.transporting(self, false)
       end

@@ -28,7 +28,7 @@ module Heddle
         def initialize(key, io, now)
           @key = key
           @io = io
-          @forks = KeepAlive.forks
+          @forks = Library.all_forks
           @named_at = now
           @awaiting = false
           @sound = false
@@ -54,16 +54,13 @@ module Heddle
         # Never kept, whatever follows: it is bound to who uses it now.
         def bind = @bound = true
 
-        # @return [Boolean] whether it may be kept: no request is under way, and no other process has it
-        def sound? = @sound && !@bound && @forks == KeepAlive.forks
-
         # Leaves the session.
         def set_offsets(offsets) = @offsets = offsets
 
         # Begins another session.
         def take
           @awaiting = true
-          @forks = KeepAlive.forks # a child of fork has closed its copy
+          @forks = Library.all_forks # a child of fork has closed its copy
         end
 
         # The first request of that session begins.
@@ -78,11 +75,8 @@ module Heddle
         #
         # @return [Boolean] whether the peer has neither sent anything nor closed
         def quiet?
-          socket = @io.to_io
-          return Library.quiet?(socket) if socket.equal?(@io)
-          return false if @io.pending.positive? || !@io.instance_variable_get(:@rbuffer).to_s.empty?
-
-          Library.quiet?(socket) || (quiet_tls? && Library.quiet?(socket))
+          quiet = Library.quiet?(@io)
+          quiet.nil? ? quiet_tls? && !!Library.quiet?(@io) : quiet
         rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
           false
         end

@@ -22,21 +22,23 @@ module Heddle
           @sent = fields(request)
         end
 
-        # @yield makes the request, as the library does
+        # Makes the request, as the library does.
+        #
         # @return [Net::HTTPResponse]
-        def run(connection, buffered)
+        def run(connection, buffered, &block)
           connection.busy
-          note_stream
-          check(connection) if connection.awaiting
+          note_stream if @request.body_stream
           implied = drop_implied_close
-          response = connection.awaiting ? run_first(connection, buffered) { yield } : yield
-          finish(response)
+          response = connection.awaiting ? run_first(connection, buffered, &block) : make(&block)
+          finish(response) unless Library.settled?(@http, @request, response, KeepAlive.idle)
           response
         ensure
           @sent["connection"] = implied if implied
         end
 
         private
+
+        def make(&block) = @http.__send__(:transport_request_without_heddle, @request, &block)
 
         def fields(message) = message.instance_variable_get(:@header)
 
@@ -59,14 +61,15 @@ module Heddle
         # Until the answer to the first request on a connection that was kept begins, the library gets no retry of its
         # own. If the server has closed the connection meanwhile, that says nothing about the server: the request has
         # all the retries that it would have had on a new connection. Other failures take one of them, as everywhere.
-        def run_first(connection, buffered)
+        def run_first(connection, buffered, &block)
+          check(connection)
           retries = @http.instance_variable_get(:@max_retries)
-          return yield unless IDEMPOTENT.include?(@request.method) && repeatable?
+          return make(&block) unless IDEMPOTENT.include?(@request.method) && repeatable?
 
           begin
             connection.await(@http, retries)
             @http.instance_variable_set(:@max_retries, 0)
-            return yield
+            return make(&block)
           rescue *CLOSED, Timeout::Error, Errno::ETIMEDOUT, *tls_errors => error
             raise unless connection.awaiting
 
@@ -77,13 +80,13 @@ module Heddle
             Library.answered(buffered) # ends this in any case
           end
           KeepAlive.found_stale if unprocessed
-          repeat(again, retries) { yield }
+          repeat(again, retries, &block)
         end
 
-        def repeat(again, retries)
+        def repeat(again, retries, &block)
           rewind
           @http.instance_variable_set(:@max_retries, again)
-          yield
+          make(&block)
         ensure
           @http.instance_variable_set(:@max_retries, retries)
         end
@@ -105,7 +108,7 @@ module Heddle
         # Notes how many bytes the stream has for the body, or where it begins. The library copies whatever a stream
         # yields.
         def note_stream
-          stream = @request.body_stream or return
+          stream = @request.body_stream
           @position = stream.pos if stream.respond_to?(:pos)
         rescue
           nil # a pipe, say

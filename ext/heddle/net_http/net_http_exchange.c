@@ -1,0 +1,118 @@
+// The usual end of an exchange on a connection that may be kept: what lib/heddle/net_http/keep_alive/exchange.rb decides
+// by some forty calls, for requests and responses whose classes are as shipped.
+#include "net_http/net_http_kept.h"
+#include "net_http/net_http_methods.h"
+
+static ID iv_header, iv_method, iv_response_has_body, iv_body, iv_body_data, iv_body_stream, iv_code, iv_http_version,
+    iv_last_communicated, iv_socket, id_body_permitted_p;
+static VALUE authorization, proxy_authorization, www_authenticate, proxy_authenticate, upgrade, expect, keep_alive,
+    transfer_encoding, content_length;
+
+static bool has(VALUE fields, VALUE name)
+{
+    return !NIL_P(rb_hash_lookup(fields, name));
+}
+
+static bool equal(VALUE string, const char *text)
+{
+    size_t length = strlen(text);
+    return RB_TYPE_P(string, T_STRING) && (size_t)RSTRING_LEN(string) == length &&
+           memcmp(RSTRING_PTR(string), text, length) == 0;
+}
+
+// The value of a field that stands there once; or nil.
+static VALUE only_value(VALUE fields, VALUE name)
+{
+    VALUE values = rb_hash_lookup(fields, name);
+    VALUE value = RB_TYPE_P(values, T_ARRAY) && RARRAY_LEN(values) == 1 ? rb_ary_entry(values, 0) : Qnil;
+    return RB_TYPE_P(value, T_STRING) ? value : Qnil;
+}
+
+static bool digits(VALUE string)
+{
+    const char *p = RSTRING_PTR(string), *end = RSTRING_END(string);
+    if (p == end) return false;
+    while (p < end && *p >= '0' && *p <= '9')
+        p++;
+    return p == end;
+}
+
+// Basic and Bearer belong to the request; NTLM and Negotiate, and whatever else begins with an N, may belong to the
+// connection.
+static bool of_the_request(VALUE fields, VALUE name)
+{
+    if (!has(fields, name)) return true;
+    VALUE value = only_value(fields, name);
+    if (NIL_P(value) || RSTRING_LEN(value) == 0) return false;
+    char first = *RSTRING_PTR(value);
+    return (first >= 'A' && first <= 'Z' && first != 'N') || (first >= 'a' && first <= 'z' && first != 'n');
+}
+
+static bool sent_whole(VALUE request)
+{
+    VALUE sent = rb_attr_get(request, iv_header), method = rb_attr_get(request, iv_method);
+    if (!RB_TYPE_P(sent, T_HASH) || !RB_TYPE_P(method, T_STRING) || equal(method, "HEAD") || equal(method, "CONNECT"))
+        return false;
+    if (!RTEST(rb_attr_get(request, iv_response_has_body)) || has(sent, upgrade) || has(sent, expect)) return false;
+    if (!of_the_request(sent, authorization) || !of_the_request(sent, proxy_authorization)) return false;
+    if (RTEST(rb_attr_get(request, iv_body)) || RTEST(rb_attr_get(request, iv_body_data))) return true;
+    return NIL_P(rb_attr_get(request, iv_body_stream)) && !has(sent, transfer_encoding) && !has(sent, content_length);
+}
+
+static bool received_whole(VALUE response)
+{
+    VALUE received = rb_attr_get(response, iv_header), code = rb_attr_get(response, iv_code);
+    if (!RB_TYPE_P(received, T_HASH) || has(received, keep_alive) || has(received, www_authenticate) ||
+        has(received, proxy_authenticate) || !RB_TYPE_P(code, T_STRING) || equal(code, "304"))
+        return false;
+    if (has(received, transfer_encoding)) {
+        VALUE coding = only_value(received, transfer_encoding), version = rb_attr_get(response, iv_http_version);
+        if (!equal(coding, "chunked") || has(received, content_length) || !equal(version, "1.1")) return false;
+    } else {
+        VALUE length = only_value(received, content_length);
+        if (NIL_P(length) || !digits(length)) return false;
+    }
+    return RTEST(rb_funcall(CLASS_OF(response), id_body_permitted_p, 0));
+}
+
+// Library.settled?(http, request, response, seconds): whether nothing remains to be decided. Either the library has
+// closed the connection; or request and answer were whole beyond doubt, and the connection now rests for so many
+// seconds. Otherwise Exchange decides.
+static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response, VALUE seconds)
+{
+    (void)self;
+    VALUE ended = rb_attr_get(http, iv_last_communicated);
+    if (!RTEST(ended)) return Qtrue;
+    struct net_http_library *library = net_http_library_of_http(http);
+    if (!library || !RB_FLOAT_TYPE_P(ended) || SPECIAL_CONST_P(response)) return Qfalse;
+    if (!net_http_library_knows_request(library, request)) return Qfalse;
+    if (!net_http_library_knows_responses(library, CLASS_OF(response))) return Qfalse;
+    if (!sent_whole(request) || !received_whole(response)) return Qfalse;
+    net_http_kept_rest(rb_attr_get(http, iv_socket), RFLOAT_VALUE(ended) + NUM2DBL(seconds));
+    return Qtrue;
+}
+
+void net_http_exchange_init(VALUE library_class)
+{
+    iv_header = rb_intern("@header");
+    iv_method = rb_intern("@method");
+    iv_response_has_body = rb_intern("@response_has_body");
+    iv_body = rb_intern("@body");
+    iv_body_data = rb_intern("@body_data");
+    iv_body_stream = rb_intern("@body_stream");
+    iv_code = rb_intern("@code");
+    iv_http_version = rb_intern("@http_version");
+    iv_last_communicated = rb_intern("@last_communicated");
+    iv_socket = rb_intern("@socket");
+    id_body_permitted_p = rb_intern("body_permitted?");
+    authorization = net_http_constant("authorization");
+    proxy_authorization = net_http_constant("proxy-authorization");
+    www_authenticate = net_http_constant("www-authenticate");
+    proxy_authenticate = net_http_constant("proxy-authenticate");
+    upgrade = net_http_constant("upgrade");
+    expect = net_http_constant("expect");
+    keep_alive = net_http_constant("keep-alive");
+    transfer_encoding = net_http_constant("transfer-encoding");
+    content_length = net_http_constant("content-length");
+    rb_define_singleton_method(library_class, "settled?", settled_p, 4);
+}
