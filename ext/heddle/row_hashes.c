@@ -27,7 +27,7 @@ enum zone {
 
 struct caster {
     enum cast cast;
-    VALUE call;          // for CAST_CALL, and for texts that the others do not read
+    VALUE call;           // for CAST_CALL, and for texts that the others do not read
     enum zone read, made; // of CAST_TIME: the zone of a text without an offset, and the zone of the Time
 };
 
@@ -39,7 +39,7 @@ static enum cast cast_named(VALUE name)
         const char *name;
         enum cast cast;
     } names[] = {{"integer", CAST_INTEGER}, {"float", CAST_FLOAT}, {"boolean", CAST_BOOLEAN},
-                 {"decimal", CAST_DECIMAL}, {"date", CAST_DATE}, {"time", CAST_TIME}};
+                 {"decimal", CAST_DECIMAL}, {"date", CAST_DATE},   {"time", CAST_TIME}};
     const char *wanted = rb_id2name(SYM2ID(name));
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(names[i].name, wanted) == 0) return names[i].cast;

@@ -27,7 +27,7 @@ struct connecting {
     struct loop *loop; // NULL in a plain thread
     VALUE klass;       // class of the socket to make
     VALUE host, port, local_host, local_port;
-    VALUE refusal; // the first Heddle::ConnectRefused, or nil
+    VALUE refusal;                                       // the first Heddle::ConnectRefused, or nil
     VALUE connect_timeout, resolv_timeout, open_timeout; // seconds or nil
     struct addresses *local;
     uint16_t port_number;

@@ -261,11 +261,10 @@ static VALUE create_body(struct sqlite_call *call)
         code = sqlite_api.create_collation_v2(db, text, SQLITE_UTF8, function, call_collation, function_end);
         if (code != SQLITE_OK) function_end(function); // only this one is not ended by SQLite where it fails
     } else if (kind == ID2SYM(rb_intern("aggregate"))) {
-        code = sqlite_api.create_function_v2(db, text, count, flags, function, NULL, call_step, call_finish,
-                                             function_end);
+        code =
+            sqlite_api.create_function_v2(db, text, count, flags, function, NULL, call_step, call_finish, function_end);
     } else {
-        code = sqlite_api.create_function_v2(db, text, count, flags, function, call_function, NULL, NULL,
-                                             function_end);
+        code = sqlite_api.create_function_v2(db, text, count, flags, function, call_function, NULL, NULL, function_end);
     }
     RB_GC_GUARD(name);
     return code == SQLITE_OK ? Qnil : sqlite_error_value(link, code);
