@@ -47,8 +47,8 @@ void db_link_open(struct db_link *link, VALUE stream);
 // Returns whether the connection belongs to the process that this one was forked from.
 bool db_link_forked(const struct db_link *link);
 
-// Raises Heddle::DB::ConnectionLost if it does. For the moment before a request is sent: Ruby code that made its values
-// may have forked.
+// Raises Heddle::DB::ConnectionLost in a child of fork, if the connection is the parent's. Call this before a request
+// is sent: Ruby code that made the request's values may have forked.
 void db_link_check_process(struct db_link *link);
 
 // The server has closed all statements.

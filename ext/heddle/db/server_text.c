@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// Bytes of a text that are shown. To look for what may not be shown takes time, and nobody reads so much.
+// The most bytes of a text that a message shows: escaping a longer text takes time, and nobody reads it.
 enum { LONGEST = 1 << 20 };
 
 // The length of the UTF-8 control character at `p`: C0 except newline and tab, DEL, and C1. 0 for any other character.
@@ -25,7 +25,7 @@ static VALUE without_controls(VALUE text)
         length = control(p, end);
         size += length ? SHOWN : 1;
     }
-    if (size == (size_t)(end - begin)) return text; // a control character takes more room when it is shown
+    if (size == (size_t)(end - begin)) return text; // no control characters: they would take more room
     VALUE shown = rb_utf8_str_new(NULL, (long)size);
     char *at = RSTRING_PTR(shown);
     for (p = begin; p < end; p += length ? length : 1) {

@@ -19,7 +19,7 @@ static VALUE send_closes(VALUE self)
     for (uint32_t id; link->base.closes < MYSQL_CLOSES_AT_ONCE && pending_closes_take(link->base.pending_closes, &id);)
         mysql_queue_close(link, id);
     if (!stream_send_piggybacked(stream)) return Qfalse;
-    // Those that the socket did not take still wait: to queue more and more of them would make the stream wait here.
+    // Closes that the socket did not take still count: with more in the queue, the stream would wait here.
     if (!stream_piggybacked(stream)) link->base.closes = 0;
     RB_GC_GUARD(self);
     return Qtrue;

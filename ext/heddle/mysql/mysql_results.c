@@ -4,7 +4,7 @@
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
 
-// Bytes of rows that are read before others have their turn.
+// The most bytes of rows that are read before other fibers run.
 enum { ROWS_AT_ONCE = 64 << 10 };
 
 VALUE mysql_cPrepared;

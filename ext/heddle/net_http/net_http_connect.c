@@ -96,8 +96,8 @@ static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALU
     return rb_ensure(connect_body, (VALUE)&connecting, connect_end, (VALUE)&connecting);
 }
 
-// Library.check_deadline: raises if a deadline around the running code has passed. The library takes its error for a
-// timeout of the request's own, and would send the request once more before the next wait fails.
+// Library.check_deadline: raises if a deadline around the running code has passed. Net::HTTP takes DeadlineExceeded for
+// a timeout of the request itself, and without this check would send the request again before the next wait fails.
 static VALUE check_deadline(VALUE self)
 {
     (void)self;

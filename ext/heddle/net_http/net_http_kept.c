@@ -1,5 +1,5 @@
-// What lib/heddle/net_http/keep_alive needs of C: variables that no program sees, and looks at a socket that change
-// nothing.
+// The C part of lib/heddle/net_http/keep_alive: hidden variables of objects, and checks of a socket that do not change
+// it.
 #include "net_http/net_http_kept.h"
 
 #include "names/connect_filter.h"

@@ -128,7 +128,7 @@ static VALUE wait_for_more(VALUE self, VALUE seconds)
     int64_t span = deadline_span(seconds);
     struct postgresql_link *link = postgresql_link_of(self);
     struct stream *stream = stream_of(link->base.stream);
-    budget_give_way();                              // what the server sends may always be there already
+    budget_give_way();                              // the server may send without end, so that no wait lets others run
     if (postgresql_has_message(link)) return Qtrue; // keep_arrived leaves what is too much for one call
     size_t buffered;
     stream_buffered(stream, &buffered);

@@ -14,9 +14,9 @@ struct postgresql_copy {
     VALUE link;
     VALUE null;              // the text of NULL; the forms point into it
     VALUE error;             // the server's, or nil
-    struct pg_buffer buffer; // rows to be sent, in an open CopyData; or what rows of the server are made of
+    struct pg_buffer buffer; // rows to be sent, in an open CopyData; or received bytes that are not parsed yet
     size_t start;            // of COPY TO: bytes of the buffer that are used up
-    size_t whole;            // of COPY FROM: bytes of the buffer without a row that was broken off
+    size_t whole;            // of COPY FROM: bytes of whole rows in the buffer
     struct pg_copy_text text;
     struct pg_copy_csv csv;
     enum postgresql_copy_form form;

@@ -165,8 +165,9 @@ static void begin_data(struct postgresql_copy *copy)
     copy->whole = copy->buffer.length;
 }
 
-// Before data is added: there was no memory for the data before, perhaps, and its beginning must not stay.
-static void go_on(struct postgresql_copy *copy)
+// Call this before data is added. Drops the beginning of a row for which memory ran out, and begins a CopyData if none
+// is open.
+static void prepare_buffer(struct postgresql_copy *copy)
 {
     if (copy->buffer.length > copy->whole) copy->buffer.length = copy->whole;
     if (copy->buffer.length == 0) begin_data(copy);
@@ -233,11 +234,11 @@ static VALUE add_row(VALUE self, VALUE row)
                                "out, or give bytes in that encoding (write)");
     if (RARRAY_LEN(row) != (long)copy->columns)
         rb_raise(rb_eArgError, "the row has %ld values, and the COPY %u columns", RARRAY_LEN(row), copy->columns);
-    go_on(copy);
+    prepare_buffer(copy);
     if (!put_row(copy, row, false)) {
         VALUE made = text_row(copy, row);
         check_open(copy); // Ruby code ran
-        go_on(copy);
+        prepare_buffer(copy);
         put_row(copy, made, true);
         RB_GC_GUARD(made);
     }
@@ -260,7 +261,7 @@ static VALUE write_copied(VALUE self, VALUE bytes)
     size_t length = (size_t)RSTRING_LEN(bytes), done = 0;
     if (!copy->header) copy->raw = true; // the header is the caller's
     while (done < length) {
-        go_on(copy);
+        prepare_buffer(copy);
         size_t piece = length - done < SEND_AT ? length - done : SEND_AT;
         postgresql_check(pg_put_bytes(&copy->buffer, RSTRING_PTR(bytes) + done, piece));
         copy->whole = copy->buffer.length;
@@ -282,7 +283,7 @@ static VALUE finish_body(struct db_exchange *exchange)
     copy->ended = true;
     if (NIL_P(reason)) {
         if (copy->form == POSTGRESQL_COPY_BINARY && !copy->raw) {
-            go_on(copy); // with the header, unless that has gone already
+            prepare_buffer(copy); // with the header, unless it was sent already
             postgresql_check(pg_put_copy_binary_trailer(&copy->buffer));
             copy->whole = copy->buffer.length;
         }

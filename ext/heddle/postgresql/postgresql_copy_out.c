@@ -6,7 +6,7 @@
 enum {
     BATCH_ROWS = 256,        // most rows that are handed out at once
     BATCH_BYTES = 256 << 10, // … and about as many bytes
-    ROW_COST = 16            // of a row, in bytes that are parsed in the same time
+    ROW_COST = 16            // time for a row, as bytes that are parsed in that time
 };
 
 static VALUE field_value(const struct postgresql_copy *copy, const struct pg_copy_field *field)
@@ -94,7 +94,7 @@ static const uint8_t *take_batch(struct postgresql_copy *copy, const uint8_t *p,
     return p;
 }
 
-// Adds a message's bytes to those that are kept.
+// Appends a message's bytes to the kept bytes.
 static void keep(struct postgresql_copy *copy, const uint8_t *p, size_t length)
 {
     struct pg_buffer *buffer = &copy->buffer;
@@ -105,8 +105,8 @@ static void keep(struct postgresql_copy *copy, const uint8_t *p, size_t length)
     postgresql_check(pg_put_bytes(buffer, p, length));
 }
 
-// Appends whole rows to the batch, and keeps the rest of the message's bytes. Returns how many bytes were read again,
-// because they had been kept.
+// Appends whole rows to the batch, and keeps the rest of the message's bytes. Returns how many kept bytes were parsed
+// again.
 static size_t take_rows(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, VALUE batch)
 {
     struct pg_buffer *buffer = &copy->buffer;

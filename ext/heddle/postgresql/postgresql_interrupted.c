@@ -1,7 +1,8 @@
-// The rest of a reply whose caller was interrupted (stream_set_resumable): the connection goes on after it.
+// Reads the rest of a reply whose caller was interrupted (stream_set_resumable), so that the connection can be used
+// again.
 #include "postgresql/postgresql_link.h"
 
-// What the interrupted caller no longer wants: the statement that was prepared for it, and its values' types.
+// Drops all that the interrupted caller had asked for, also its statement if the server has prepared one.
 static VALUE finish_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;

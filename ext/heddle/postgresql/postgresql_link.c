@@ -189,7 +189,7 @@ static size_t size_of(VALUE kept)
     return (size_t)RSTRING_LEN(RARRAY_AREF(kept, 0)) + (size_t)RSTRING_LEN(RARRAY_AREF(kept, 1));
 }
 
-// `size`: bytes of what is in the list.
+// Appends a value to a list, and drops the oldest ones beyond the limits. `size`: bytes of all values in the list.
 static void keep(VALUE *list, size_t *size, VALUE value)
 {
     if (NIL_P(*list)) {
@@ -213,11 +213,8 @@ VALUE postgresql_take_notification(struct postgresql_link *link)
 
 void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value)
 {
-    // Both together bound the memory.
-    enum {
-        SETTINGS_MOST = 1000,
-        SETTING_LONGEST = 64 << 10
-    }; // servers have some fifteen; one that sends without end must not fill the memory
+    // PostgreSQL reports some fifteen settings. These limits keep a hostile server from filling the memory.
+    enum { SETTINGS_MOST = 1000, SETTING_LONGEST = 64 << 10 };
     static const char strings[] = "standard_conforming_strings";
     if (RHASH_SIZE(link->settings) >= SETTINGS_MOST && rb_hash_lookup2(link->settings, name, Qundef) == Qundef)
         db_link_violated(&link->base, "reports more settings than a PostgreSQL server has");
@@ -230,7 +227,7 @@ void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE val
     RB_GC_GUARD(value);
 }
 
-// True for messages that may come at any time, which are dealt with here.
+// Handles a message that may come at any time, and returns true; returns false for any other message.
 static bool is_aside(struct postgresql_link *link, struct pg_message message)
 {
     switch (message.type) {

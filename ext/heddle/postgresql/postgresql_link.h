@@ -63,7 +63,7 @@ struct postgresql_link {
     bool in_copy;     // COPY FROM STDIN: the server waits for data
     bool copy_out;    // COPY TO STDOUT: rows are coming
     bool suspended;   // the portal that was executed last has more rows
-    bool rolled_back; // the statement that was completed last says ROLLBACK
+    bool rolled_back; // the server answered the last statement with ROLLBACK
     bool settling;    // types are being looked up
 };
 
@@ -224,7 +224,7 @@ VALUE postgresql_sql_string(VALUE sql);
 // caller's own String: freeze a copy to keep it beyond the next call of Ruby code.
 VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
 
-// The TransactionError of a statement that was to commit, succeeded last, and was answered with ROLLBACK; else nil.
+// Returns a TransactionError if `sql`, the last statement, was a commit that the server answered with ROLLBACK, or nil.
 VALUE postgresql_undone(struct postgresql_link *link, VALUE sql);
 
 // ---- postgresql_commands.c

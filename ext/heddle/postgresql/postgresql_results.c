@@ -312,7 +312,7 @@ static void read_reply(struct postgresql_link *link, struct reply *reply)
 {
     if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
     link->suspended = false;
-    // With one answer owed, what the server says after a cancel ends where this answer does.
+    // If the server owes only this answer, its reply to a cancel ends where the answer ends.
     stream_set_resumable(stream_of(link->base.stream), link->base.owed == 1 && !link->in_copy && !link->copy_out);
     while (read_message(link, reply))
         continue;

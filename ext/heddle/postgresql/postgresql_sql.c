@@ -120,8 +120,8 @@ VALUE postgresql_undone(struct postgresql_link *link, VALUE sql)
     return rb_class_new_instance(1, &message, rb_path2class("Heddle::DB::TransactionError"));
 }
 
-/* @api private link.undone(sql) -> TransactionError or nil. Whether the statement, which was run last and was no error,
- * was to commit, and the server answered with ROLLBACK: it does so at the end of a transaction that has failed. */
+/* @api private link.undone(sql) -> TransactionError or nil. An error if the statement, which was run last and
+ * succeeded, was a commit that the server answered with ROLLBACK, as it does at the end of a failed transaction. */
 static VALUE undone(VALUE self, VALUE sql)
 {
     return postgresql_undone(postgresql_link_of(self), sql);

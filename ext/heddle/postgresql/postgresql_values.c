@@ -11,7 +11,7 @@
 // Values of a row that are read before they are appended to an Array.
 enum { ROW_GATHERED = 64 };
 
-// Digits of a number that takes long to read.
+// A number with more digits takes long to convert.
 enum { LONG_NUMBER = 256 };
 
 // Values in values; a server that nests them deeper is hostile.
@@ -108,7 +108,8 @@ VALUE postgresql_float4_value(float number)
     return DBL2NUM((double)number);
 }
 
-// A number of a few bytes may have 131,072 digits: to read many of them in turn takes long.
+// A numeric of a few bytes may have 131,072 digits. They count as parsed bytes, so that other fibers run between many
+// such numbers.
 static VALUE big_decimal(struct postgresql_link *link, VALUE text)
 {
     VALUE number = rb_funcall(rb_mKernel, id_big_decimal, 1, text);
@@ -324,7 +325,7 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
     return rb_funcall(type->convert, id_call, 1, value);
 }
 
-// The most bytes of a value's text: Ruby takes time to read a number of many digits that grows with their square.
+// The most bytes of a value's text. Ruby's time to convert a number grows with the square of its digits.
 static size_t longest_text(enum postgresql_kind kind)
 {
     enum { NUMBER = 20, FLOAT_OR_TIME = 64, NUMERIC = 1 + 131072 + 1 + 16383 };

@@ -440,12 +440,12 @@ static bool interrupt_pending(void)
     return rb_thread_interrupted(thread) || RTEST(rb_funcall(thread, id_pending_interrupt, 0));
 }
 
-// Whether to poll without a wait. Nothing may run between the answer and the poll.
+// Returns whether to poll without a wait. No other code may run between this answer and the poll.
 static bool must_not_wait(struct selector *selector)
 {
     if (ready(selector)) return true;
     uint32_t wakeups = selector->wakeups;
-    // A handler of a signal, or another thread, may run at the end of the call: it finds that nobody waits yet.
+    // At the end of interrupt_pending a signal handler or another thread may run, and call wakeup before the wait.
     return interrupt_pending() || ready(selector) || wakeups != selector->wakeups;
 }
 
@@ -499,7 +499,8 @@ static VALUE ready_p(VALUE self)
 /*
  * call-seq: selector.wakeup -> true or false
  *
- * Any thread. Ends the wait of #select; false if it does not wait, or has only decided to.
+ * Ends the wait of #select. Any thread may call this. Returns false if #select does not wait; a #select that is about
+ * to wait then does not wait.
  */
 static VALUE wakeup(VALUE self)
 {

@@ -26,7 +26,7 @@
 // The connection itself. The link and each of its statements refer to it, and the GC frees them in any order.
 struct sqlite_core {
     struct sqlite_core *older, *newer; // of those that have a database
-    sqlite3 *db; // NULL once closed
+    sqlite3 *db;                       // NULL once closed
     struct sqlite_statement *statements;
     uint32_t references;
     unsigned born; // fork_count() when opened: a child of fork must not touch its parent's connection
@@ -36,18 +36,18 @@ struct sqlite_core {
 };
 
 struct sqlite_link {
-    struct sqlite_core *core; // NULL before #open
-    VALUE turn;               // waits for locks: its call(count) tells whether to try again
-    VALUE refusals;           // makes errors: its error(code, message, offset)
+    struct sqlite_core *core;          // NULL before #open
+    VALUE turn;                        // waits for locks: its call(count) tells whether to try again
+    VALUE refusals;                    // makes errors: its error(code, message, offset)
     struct sqlite_function *functions; // what SQL may call
     struct sqlite_group *groups;       // that are being aggregated
-    int64_t span;             // nanoseconds that an operation may take
-    deadline_t turn_began;    // since when no other fiber has run; 0 until the first look at the clock
-    int jump;                 // the state of an exception that was kept from SQLite; it is still in $!
-    bool local;               // times without a zone are local
-    bool stored;              // values come as SQLite stores them, whatever their columns' declared types
-    bool stepping;            // SQLite's callbacks may call Ruby
-    bool misordered;          // a collation failed in this call: what the statement has written is out of order
+    int64_t span;                      // nanoseconds that an operation may take
+    deadline_t turn_began;             // no other fiber has run since then; 0 until the clock is read first
+    int jump;                          // the state of an exception that was kept from SQLite; it is still in $!
+    bool local;                        // times without a zone are local
+    bool stored;                       // values come as SQLite stores them, whatever their columns' declared types
+    bool stepping;                     // SQLite's callbacks may call Ruby
+    bool misordered; // a collation failed in this call: what the statement has written is out of order
 };
 
 // How a column's values are read, from its declared type.

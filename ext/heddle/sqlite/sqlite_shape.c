@@ -1,5 +1,5 @@
-// The names and declared types of a statement's columns. Few programs ask for them, and most statements run once: so
-// they are kept as SQLite's bytes, and become Strings when somebody asks.
+// The names and declared types of a statement's columns. Few programs ask for them, and most statements run once. So
+// a Shape keeps SQLite's bytes, and makes Strings of them on the first call.
 #include "sqlite/sqlite_link.h"
 
 #include <ruby/encoding.h>
@@ -8,7 +8,7 @@
 static VALUE cShape;
 
 struct shape {
-    VALUE names, declared; // Arrays; 0 until somebody asks
+    VALUE names, declared; // Arrays; 0 until the first call
     size_t size;
     int columns;
     char texts[]; // of each column the name, then the declared type; each is KNOWN, bytes and NUL, or UNKNOWN

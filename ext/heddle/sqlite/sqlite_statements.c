@@ -142,8 +142,8 @@ static bool is_word(char byte)
 /*
  * @api private Link.usual?(sql) -> true or false
  *
- * Whether the text is most likely one statement that reads or writes rows, as almost all are. The Ruby
- * module Statements looks closer at the others.
+ * Whether the text is most likely one statement that reads or writes rows, as almost all are. The Ruby module
+ * Statements examines the others.
  */
 static VALUE link_usual_p(VALUE klass, VALUE sql)
 {
@@ -231,7 +231,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep)
     // statements.
     int length = (int)(end - text) + (*end == 0);
     link->stepping = true;
-    // SQLite takes the memory of a statement that lasts from malloc, that of another from the connection's own.
+    // SQLite allocates a persistent statement by malloc, and any other from the connection's lookaside memory.
     unsigned flags = keep ? SQLITE_PREPARE_PERSISTENT : 0;
     int code = sqlite_api.prepare_v3(link->core->db, text, length, flags, &statement->at, &tail);
     link->stepping = false;

@@ -54,9 +54,9 @@ const uint8_t *stream_need(struct stream *stream, size_t count);
 // Consumes `count` bytes, which must be in the buffer. Pointers to the rest stay valid.
 void stream_consume(struct stream *stream, size_t count);
 
-// For code that finds its bytes in the buffer again and again, and so does not wait: between two messages, once it has
-// consumed many bytes, lets other fibers run, and raises what a wait would raise. `bytes` are parsed ones beside those
-// that were consumed: a short value may stand for a long number. May move the buffers.
+// Call this between two messages: code that always finds its bytes in the buffer never waits. Once many bytes were
+// parsed since the last wait, lets other fibers run, and raises an error that a wait would raise. `bytes` are parsed
+// bytes beyond the consumed ones: a short value may stand for a long number. May move the buffers.
 void stream_parsed(struct stream *stream, size_t bytes);
 
 // Returns the next `count` bytes as a new binary String, receiving directly into it. A length from the wire costs at
@@ -110,9 +110,9 @@ void stream_replied(struct stream *stream, unsigned replies);
 // Limits every wait to this instant, until the next call. Returns the previous limit.
 deadline_t stream_bound(struct stream *stream, deadline_t until);
 
-// Sets whether the stream stays open if an exception or a time limit ends a wait for the peer: for a client that can
-// read the rest of the reply later. Only if everything was sent: otherwise the stream is closed all the same. Returns
-// the value before.
+// Sets whether the stream stays open if an exception or a time limit ends a wait for the peer, because the client can
+// read the rest of the reply later. If unsent bytes are left, the stream is closed all the same. Returns the previous
+// value.
 bool stream_set_resumable(struct stream *stream, bool resumable);
 
 // Returns whether the stream has stayed open in that way since the last call of stream_set_resumable.

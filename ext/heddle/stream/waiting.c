@@ -131,7 +131,7 @@ static VALUE guard_body(VALUE argument)
     return result;
 }
 
-// Returns whether the stream stays open after an exception in a wait of that side, and notes it.
+// Returns whether the stream stays open after an exception in a wait of that side, and records that in `kept_open`.
 static bool keep_open(struct stream *stream, enum stream_side side)
 {
     if (!stream->resumable || stream->closed || side != SIDE_READ) return false;
@@ -266,7 +266,7 @@ void stream_spend(struct stream *stream, enum stream_side side, struct stream_li
     stream_guarded(stream, side, GUARD_WAIT, give_way, Qnil);
 }
 
-// As much as one receive may put into the buffer: what comes in time renews the budget before.
+// As many bytes as one receive may put into the buffer: a wait for more bytes renews the budget.
 enum { PARSED_AT_ONCE = BUFFER_KEEP };
 
 void stream_parsed(struct stream *stream, size_t bytes)

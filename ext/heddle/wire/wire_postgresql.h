@@ -270,7 +270,7 @@ static inline bool pg_errors_complete(const struct pg_errors *errors)
 {
     return errors->end - errors->p == 1 && *errors->p == 0;
 }
-// The first of each field, by its letter; without `at` those that the server did not send.
+// The first field of each letter. Fields that the server did not send have no `at`.
 struct pg_error_fields {
     struct pg_span of[UINT8_MAX + 1];
 };

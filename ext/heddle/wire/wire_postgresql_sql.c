@@ -2,7 +2,7 @@
 
 // ---- tokens
 
-// Classes of bytes: each byte of each new statement is looked at.
+// Classes of bytes. A table, because each byte of each new statement is classified.
 enum { SPACE = 1, DIGIT = 2, FIRST = 4, LATER = 8 };
 #define LETTER (FIRST | LATER)
 static const uint8_t classes[256] = {

@@ -54,9 +54,9 @@ struct odbc_session {
     SQLHENV environment;
     SQLHDBC connection;
     struct odbc_abilities abilities;
-    char kill[ODBC_KILL_BYTES];     // the SQL that ends its query from another connection; empty: SQLCancel does
-    struct odbc_buffer source; // … and by what that one connects, with the password
-    SQLHSTMT spare;            // by whose SQLCancel all statements of the connection end, or NULL
+    char kill[ODBC_KILL_BYTES]; // the SQL that ends its query from another connection; empty: SQLCancel does
+    struct odbc_buffer source;  // … and by what that one connects, with the password
+    SQLHSTMT spare;             // its SQLCancel ends all statements of the connection; or NULL
     struct odbc_job job;
     bool connected, manual;            // whether transactions end by SQLEndTran
     SQLUINTEGER isolation_before;      // 0: unchanged
