@@ -73,6 +73,18 @@ module PostgreSQLInterruptedSuite
     end
   end
 
+  def test_so_is_one_whose_first_rows_had_come
+    prepared = "select count(*) from pg_prepared_statements"
+    with_connection(statement_cache: :always) do |db|
+      before = db.query_value(prepared)
+      3.times do |n|
+        interrupt(db, "select ?::int, #{n}, repeat('x', 20000), case when n = 9 then pg_sleep(30) end " \
+          "from generate_series(1, 9) as n", 1)
+      end
+      assert_equal before, db.query_value(prepared)
+    end
+  end
+
   # Values whose type is still to be looked up belong to the caller that has gone.
   def test_types_that_were_still_unknown
     with_connection do |db|
@@ -98,6 +110,48 @@ module PostgreSQLInterruptedSuite
       assert_includes error.message, "interrupted"
       assert_equal [session, 0], db.query_row("select pg_backend_pid(), count(*)::int from kept")
     end
+  end
+
+  # A second exception strikes at each line of what stops the query. Whoever uses the connection next is answered, or
+  # told once that it is closed.
+  def test_a_strike_while_the_query_is_being_stopped
+    server = postgresql
+    stride = ENV.key?("HEDDLE_STRESS") ? 1 : 3
+    in_host do
+      (rand(stride)..).step(stride) do |at|
+        db = DB.connect(server.url, timeout: 20)
+        db.query_value("select 0")
+        struck = strike_twice(db, at)
+        begin
+          assert_equal 7, db.query_value("select 7"), struck
+        rescue DB::ConnectionLost
+          assert_predicate db, :closed?, struck
+        end
+        break unless struck
+      ensure
+        db&.close
+      end
+    end
+  end
+
+  LIBRARY = File.expand_path("../../lib/heddle/db", __dir__)
+  private_constant :LIBRARY
+
+  # @return [String, nil] where the second one has struck
+  def strike_twice(db, at)
+    place = nil
+    lines = TracePoint.new(:line, :call) do |event|
+      # In #talk nothing can strike after the last step but the trace itself.
+      next if place || !$!.is_a?(Heddle::DeadlineExceeded) || !event.path.start_with?(LIBRARY) ||
+        event.method_id == :talk
+      next if (at -= 1) >= 0
+
+      place = "#{event.path}:#{event.lineno}"
+      raise IndexError, "struck again"
+    end
+    lines.enable(target_thread: Thread.current) { Heddle.deadline(0.02) { db.query("select pg_sleep(30)") } }
+  rescue IndexError, Heddle::DeadlineExceeded
+    place
   end
 
   def test_a_nested_transaction_is_undone_alone

@@ -114,6 +114,18 @@ void db_link_consume(struct db_link *link, struct stream *stream)
     link->pending = 0;
 }
 
+// Nobody reads the rest of that reply: another exception has struck whoever was to do it.
+RBIMPL_ATTR_NORETURN()
+static void refuse_unfinished(struct db_link *link, struct stream *stream)
+{
+    VALUE peer = peer_of(link);
+    stream_poison(stream, "a query was interrupted, and so was the end of it");
+    rb_raise(rb_path2class("Heddle::DB::ConnectionLost"),
+             "a query on this connection to %" PRIsVALUE " was interrupted, and so was the end of it; the connection is "
+             "closed, and nothing was sent",
+             peer);
+}
+
 void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
 {
     db_link_check_process(link);
@@ -122,10 +134,9 @@ void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
                  "another fiber or thread is in the middle of a query on this connection: give each its own "
                  "(Heddle::DB::Pool), or let them take turns");
     struct stream *stream = stream_of(link->stream);
-    if (link->unfinished != exchange->resumes)
-        rb_raise(rb_path2class("Heddle::DB::Busy"), exchange->resumes
-                                                        ? "no query on this connection was interrupted"
-                                                        : "an interrupted query on this connection is being stopped");
+    if (link->unfinished && !exchange->resumes) refuse_unfinished(link, stream);
+    if (exchange->resumes && !link->unfinished)
+        rb_raise(rb_path2class("Heddle::DB::Busy"), "no query on this connection was interrupted");
     exchange->link = link;
     link->busy = true;
     link->pending = 0;

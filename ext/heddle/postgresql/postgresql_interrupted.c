@@ -15,13 +15,12 @@ static VALUE finish_body(struct db_exchange *exchange)
             if (!pg_ready_for_query(message.p, message.end, &link->transaction))
                 db_link_violated(&link->base, "sent a malformed state of the transaction");
             db_link_replied(&link->base, stream_of(link->base.stream));
+            // Also if the Parse has failed: the server says no word then.
+            if (link->preparing) pending_closes_add(link->base.pending_closes, link->preparing);
+            link->preparing = 0;
             return error;
         case PG_ERROR_RESPONSE:
             if (NIL_P(error)) error = postgresql_error_value(message);
-            break;
-        case PG_PARSE_COMPLETE:
-            if (link->preparing) pending_closes_add(link->base.pending_closes, link->preparing);
-            link->preparing = 0;
             break;
         case PG_COPY_IN_RESPONSE:
             db_link_violated(&link->base, "began a COPY for an interrupted caller");

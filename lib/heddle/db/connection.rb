@@ -317,17 +317,20 @@ module Heddle
           raise ConnectionLost,
             "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent"
         ensure
-          complete ? @talking = nil : stop_talking(lost)
+          begin
+            stop_talking(lost) unless complete
+          ensure # a second Thread#raise may strike meanwhile
+            @talking = nil
+          end
         end
       end
 
       # Nobody may talk before it is clear what becomes of the connection.
       def stop_talking(lost)
         @driver.abandon(lost)
+      ensure
         @ended = @driver.closed?
         note_interruption unless @ended
-      ensure
-        @talking = nil
       end
 
       def loss(error)

@@ -328,7 +328,7 @@ module Heddle
         end
 
         def abandon(lost = false)
-          return super if lost || forked? || !@link.unfinished? || !cancels? || @login.pooled?
+          return super if @abandoned || forked? || !@link.unfinished? || !cancels? || @login.pooled?
 
           stop_and_go_on
         ensure
