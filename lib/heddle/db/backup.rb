@@ -6,8 +6,8 @@ module Heddle
     # {Unsupported}.
     module Backup
       # Copies the whole database into a file, whose content is replaced. Other tasks run meanwhile, and others may use
-      # the database. With a write-ahead log (the default) the copy is of the moment at which it began. Without one,
-      # what another connection writes makes the copy begin again. An interrupted copy leaves the file as it was.
+      # the database. With a write-ahead log (the default) the copy has the state at its start. Without one,
+      # the copy starts again whenever another connection writes. An interrupted copy leaves the file as it was.
       #
       # @param path [String]
       # @param pages [Integer] how many pages are copied without a turn for others

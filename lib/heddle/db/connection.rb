@@ -6,9 +6,9 @@ module Heddle
     # into the text of a statement.
     #
     # An interrupted operation (by a deadline, a cancel, Thread#raise) closes this connection, because its next bytes
-    # could be the answer to an earlier query. If possible, a second connection tells the server to stop the query.
-    # PostgreSQL's connection goes on if the server then ends the query in time; so does that of a database that works
-    # in this process ({SQLite}). A statement is sent twice only if the server reports that it did not begin it.
+    # could be the answer to an earlier query. If possible, a second connection tells the server to stop the query. A
+    # connection to PostgreSQL stays open if the server then ends the query in time; one to SQLite, which works in this
+    # process, always stays open. A statement is sent twice only if the server reports that it did not begin it.
     class Connection
       include ForeignRows
       include Transactions
@@ -91,7 +91,7 @@ module Heddle
       #   binary encoding is bytes, any other is text
       # @return [Result]
       # @raise [ServerError] the connection stays usable; [ConnectionLost, ProtocolError] the connection
-      #   is closed; [DeadlineExceeded] it is closed, or goes on ({#closed?}); [TransactionError, Busy, ArgumentError,
+      #   is closed; [DeadlineExceeded] it is closed or still open ({#closed?}); [TransactionError, Busy, ArgumentError,
       #   TypeError] nothing was sent
       def query(sql, *arguments)
         return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
@@ -325,7 +325,7 @@ module Heddle
         end
       end
 
-      # Nobody may talk before it is clear what becomes of the connection.
+      # Other callers get Busy until the driver has decided whether the connection stays open.
       def stop_talking(lost)
         @driver.abandon(lost)
       ensure
@@ -507,7 +507,7 @@ module Heddle
 
       # The server closes the connection after this error.
       def give_up(error)
-        @driver.end_without_a_word
+        @driver.close_silently
         raise ConnectionLost,
           "#{@driver.description} says #{error.message} (#{error.code || error.sql_state}) and closed the connection",
           cause: error

@@ -13,7 +13,7 @@ module Heddle
     # - *failed*: the transaction is open, and the server will refuse everything but its rollback. Only some databases
     #   have this state; {#effect_of} tells.
     # - *cursor open*: between {#open_cursor} and the cursor's +close+. Other statements may run between two fetches.
-    # - *closed*: by {#close}, {#abandon} or {#end_without_a_word}. It stays closed.
+    # - *closed*: by {#close}, {#abandon} or {#close_silently}. It stays closed.
     #
     # {Connection} lets only one fiber or thread in at a time. Three methods may come in the middle of another one, from
     # another thread: {#release} (by a finalizer, too), {#closed?} and {#close}.
@@ -136,12 +136,12 @@ module Heddle
       # @!method close
       #   Ends the connection; in a child of fork without a word to the server. Closing twice is harmless.
       # @!method abandon(lost)
-      #   Called when an operation did not come to its end. Nothing happens if no answer is owed: the connection goes
-      #   on, and {#in_transaction?} and {#failed?} tell what became of its transaction. Otherwise the server is told to
-      #   stop the query, if it can be told. The connection is closed, unless the server then says so that the rest of
-      #   the answer is known to have been read. Raises nothing of what may go wrong with that.
+      #   Called when an operation did not come to its end. If the server owes no answer, the connection stays open, and
+      #   {#in_transaction?} and {#failed?} tell the state of its transaction. Otherwise the driver has the server stop
+      #   the query, if it can. The connection is closed, unless the driver has then read the rest of the answer. Raises
+      #   no error of its own.
       #   @param lost [Boolean, nil] whether the server ended the connection or broke the protocol: nothing runs on
-      # @!method end_without_a_word
+      # @!method close_silently
       #   The server has said that it closes the connection.
 
       # Not all databases can do what follows; for a driver without these methods {Connection} raises

@@ -292,9 +292,9 @@ module Heddle
         nil
       end
 
-      # Notes what an interrupted statement, on a connection that goes on, has done to the transaction: SQLite rolls a
-      # transaction back whose write was interrupted, and PostgreSQL lets it fail. The block's later statements must not
-      # run outside of it.
+      # Notes the state of the transaction after an interrupted statement, if the connection stays open: SQLite rolls
+      # the transaction of an interrupted write back, and PostgreSQL lets it fail. Later statements of the block must
+      # not run outside the transaction.
       def note_interruption
         return if @frames.empty?
         return @failure ||= "the interruption of a statement rolled it back" unless in_transaction?

@@ -57,7 +57,7 @@ module Heddle
         @stream.poison # the server was quicker
       end
 
-      # What is owed would be taken for the answer to something else.
+      # An unread answer would be taken for the answer to a later request.
       def abandon(lost = false)
         return @link.leave if forked?
         return if @abandoned || (!closed? && @link.owed.zero?)
@@ -67,8 +67,8 @@ module Heddle
         stop_query unless lost || @link.owed.zero?
       end
 
-      # There is nothing to say good-bye to, and nothing runs on.
-      def end_without_a_word
+      # The server has closed the connection already, and runs nothing for it.
+      def close_silently
         @abandoned = true
         @stream.poison
       end

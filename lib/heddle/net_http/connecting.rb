@@ -11,7 +11,7 @@ module Heddle
       # Copied to the class. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         def connect
-          Library.check_deadline if @socket # the library repeats a request
+          Library.check_deadline if @socket # Net::HTTP connects again to repeat a request
           if Library.keeps?(self)
             KeepAlive.lost(@socket) if @socket
             if (key = KeepAlive.key(self))

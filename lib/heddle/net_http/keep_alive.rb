@@ -86,8 +86,8 @@ module Heddle
           connection.close if connection && !taken
         end
 
-        # Before a connect: gives it a TLS session to resume. One that the object has from an earlier session may belong
-        # to other settings: tickets come at any time, for the object that made the connection.
+        # Call this before a connect: offers a TLS session to resume. An object's own TLS session from before its start
+        # may belong to other settings: tickets come at any time, to the object that made the connection.
         #
         # @return [OpenSSL::SSL::Session, nil]
         def offer_session(http, key)
@@ -125,7 +125,7 @@ module Heddle
           return if Library.foreign(http) || Library.choice(http) == false
           return unless at_rest?(connection, socket, now = Clock.now)
 
-          # Whoever still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
+          # Code that still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
           socket.instance_variable_set(:@io, closed_io)
           Library.set_connection(socket, nil)
           connection.set_offsets(Clock.offsets(now))
@@ -142,8 +142,8 @@ module Heddle
 
         def found_stale = count(:stale)
 
-        # A session connects again. If it has had no answer on the kept connection that it began with, a new session
-        # would have begun with the new one: from here on it has the retries of such a session.
+        # Call this when a session connects again. If the kept connection that it began with has brought no answer yet,
+        # the session gets all retries of a session that begins with the new connection.
         def lost(socket)
           return unless Library.connection(socket)&.awaiting
 

@@ -14,10 +14,10 @@ module Heddle
         private_constant :SECONDS, :CODE
 
         class << self
-          # Raises nothing of what may go wrong: the caller has an error of its own.
+          # Raises no error: the caller has one to raise.
           #
-          # @yield after the server has stopped the query, within the same time
-          # @return the block's value; nil if the server did not say that it has dealt with the cancel
+          # @yield after the server has handled the cancel, within the same time
+          # @return the block's value; nil if the server did not confirm that it has handled the cancel
           def send(login)
             return unless login.process_id
 
@@ -28,14 +28,14 @@ module Heddle
 
           private
 
-          # @return [Boolean] whether the server has stopped the query, if it still ran
+          # @return [Boolean] whether the server has handled the cancel: if the query still ran, it is being stopped
           def ask(login)
             stream = login.home.open
             return false if login.tls? && !login.encrypt(Link.new.open(stream, false), login.home)
 
             stream.write([12 + login.secret.bytesize, CODE, login.process_id].pack("NNN") + login.secret)
             stream.flush
-            stream.read(1).nil? # the server closes when it has done so
+            stream.read(1).nil? # the server closes once it has sent the signal
           ensure
             stream&.close
           end

@@ -14,7 +14,7 @@ module Heddle
         # What the server says of statements in a transaction that has failed.
         REFUSED = "25P02"
         EMPTY = [].freeze
-        # The server does not have what the statement asks for.
+        # feature_not_supported
         LACKING = "0A000"
         # Another client of the same session has a statement of this name.
         TAKEN = "42P05"
@@ -134,7 +134,7 @@ module Heddle
 
         def invalidates?(kind) = kind == :other
 
-        def end_without_a_word
+        def close_silently
           super
           @held&.close
         end
@@ -160,8 +160,8 @@ module Heddle
           if result.is_a?(ServerError)
             return result unless result.sql_state == LACKING
 
-            # So do servers that only speak the protocol.
-            return result.suggest("where a server keeps no open portals, query returns all rows at once")
+            # Servers that only imitate PostgreSQL's protocol refuse a portal, too.
+            return result.suggest("if the server keeps no open portals, use query, which returns all rows at once")
           end
 
           Cursor.new(self, name, result.instance_variable_get(:@shape), result.rows.dup, @link.suspended?, false)
@@ -330,7 +330,7 @@ module Heddle
         def abandon(lost = false)
           return super if @abandoned || forked? || !@link.unfinished? || !cancels? || @login.pooled?
 
-          stop_and_go_on
+          stop_and_keep_open
         ensure
           @held&.close if closed?
         end
@@ -356,13 +356,13 @@ module Heddle
 
         def cancels? = @options.fetch(:kill_queries, true)
 
-        # A cancel may come late, and would then stop the next query. So the connection goes on only if the server says
-        # that the cancel has stopped this very query.
-        def stop_and_go_on
+        # A cancel may arrive late, and would then stop the next query. So the connection stays open only if the server
+        # confirms that the cancel has stopped this query.
+        def stop_and_keep_open
           error = Cancel.send(@login) { Heddle.deadline(LAST_ANSWER) { @link.finish_reply } }
-          goes_on = error && error.sql_state == CANCELED
+          stopped = error && error.sql_state == CANCELED
         ensure
-          end_without_a_word unless goes_on
+          close_silently unless stopped
         end
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

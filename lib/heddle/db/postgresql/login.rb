@@ -223,7 +223,7 @@ module Heddle
           when 3 then clear_password
           when 5 then md5((payload.bytesize == 8) ? payload.byteslice(4, 4) : unexpected("R"))
           when 10 then choose(payload.byteslice(4..).split("\0"))
-          when 11 then go_on(payload.byteslice(4..))
+          when 11 then continue_sasl(payload.byteslice(4..))
           when 12 then finish(payload.byteslice(4..))
           else refuse("wants us to log in by #{way(number)}, which is not known here: " \
             "allow scram-sha-256 in pg_hba.conf")
@@ -301,7 +301,7 @@ module Heddle
           @link.write_message("p", @scram.mechanism.b << "\0" << [first.bytesize].pack("N") << first.b)
         end
 
-        def go_on(challenge)
+        def continue_sasl(challenge)
           refuse("sent a challenge (SCRAM) that nobody asked for") unless @scram
           @link.write_message("p", @scram.final(challenge).b)
         rescue SCRAM::Refused => error

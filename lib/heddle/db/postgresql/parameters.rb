@@ -31,7 +31,7 @@ module Heddle
         # Durations of several types make an Array of intervals.
         SPANS = [TIME, INTERVAL].freeze
         END_OF_DAY = Duration.parse("24:00:00")
-        # Microseconds whose hours have more than 31 bits: old servers do not read them.
+        # Microseconds from which on the hours have more than 31 bits: old servers refuse such an hour.
         LONG = (1 << 31) * 3_600_000_000
         private_constant :ANY, :BOOL, :BYTES, :INT8, :INT4, :FLOAT8, :DATE, :TIME, :INTERVAL, :NUMERIC, :TIMESTAMPTZ,
           :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY, :LONG
@@ -76,8 +76,8 @@ module Heddle
               "Hash, IPAddr, or an object of a class that Heddle::DB::PostgreSQL.register_type(…, encode:) got"
           end
 
-          # The server makes of an interval of 24 hours the time 00:00:00, but of the time 24:00:00 that interval. A
-          # COPY says no type: the text is one of a time and of an interval.
+          # 24 hours are bound as a time: the server converts the time 24:00:00 to an interval of 24 hours, but such an
+          # interval to the time 00:00:00. In a COPY, which has no types, the text must be valid as both.
           def duration(value)
             return [INTERVAL, "#{value.microseconds} microseconds"] if value.microseconds.abs >= LONG
 

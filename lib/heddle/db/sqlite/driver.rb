@@ -178,7 +178,7 @@ module Heddle
 
         def invalidates?(kind) = kind == :other
 
-        def end_without_a_word = close
+        def close_silently = close
 
         def open_cursor(sql, arguments)
           handle = prepare(sql)
@@ -245,7 +245,7 @@ module Heddle
           tries = 0
           turn = Turn.new(Line.new, @turn.seconds)
           error = @link.copy_to(copy, pages) do |done, all, code|
-            # SQLite asks its busy handler once, unless that says to try again.
+            # SQLite calls its busy handler again only if the handler said to try again.
             source_is_locked = code == BUSY && (source_is_locked || @line.waiting.key?(@turn))
             case code
             when OK, DONE
@@ -371,7 +371,7 @@ module Heddle
           raise LoginFailed, "cannot open #{description}: #{result.message}#{hint}", cause: result
         end
 
-        # Prepares and runs a statement, of which nothing is known yet.
+        # Prepares and runs a statement that was not prepared before.
         def run_text(sql, arguments, keep)
           allow_writes if @query_only && !in_transaction?
           @turn.queue_up unless @line.waiting.empty? || in_transaction? || Statements.reads?(sql)
@@ -381,7 +381,7 @@ module Heddle
           note_end if @writes && !in_transaction?
         end
 
-        # To read the schema may wait for the lock, too.
+        # Reading the schema may wait for the lock, too.
         def prepared(sql, offset)
           @link.prepare(sql, offset)
         ensure
@@ -395,8 +395,8 @@ module Heddle
           let_others_in unless @line.waiting.empty?
         end
 
-        # A copy begins again whenever another connection has written. With a write-ahead log, whoever reads keeps the
-        # state that it has found, and stops no writer.
+        # A copy starts again whenever another connection has written. With a write-ahead log, a reader keeps the state
+        # at its start, and stops no writer.
         #
         # @return [Cursor, ServerError, nil]
         def read_lock
@@ -415,14 +415,14 @@ module Heddle
           cursor.close if cursor.is_a?(Cursor) && !locked
         end
 
-        # Somebody waits for the lock, or the last transaction allowed only reads.
+        # Others may wait for the lock, and the last transaction may have allowed only reads.
         def before(handle)
           allow_writes if @query_only && !in_transaction?
           @turn.queue_up unless @line.waiting.empty? || in_transaction? || handle.reads?
         end
 
-        # Whoever waits may have the lock now. A statement that has waited is still in the line. Stands first in each
-        # ensure, behind a condition that calls no method of Ruby: nothing can strike before the line is left.
+        # Lets the next waiter take the lock, and takes a statement that has waited out of the line. Call this first in
+        # each ensure, behind a condition that calls no method of Ruby: then no exception can strike before it runs.
         def let_others_in
           @turn.leave
           @line.wake unless in_transaction?

@@ -3,8 +3,8 @@
 module Heddle
   module DB
     module SQLite
-      # Tells which processes hold locks of a database. The system is asked by /proc/locks, where there is one: to open
-      # the file and close it again would end all locks of this process (POSIX's rule for advisory locks).
+      # Tells which processes hold locks of a database, by /proc/locks if the system has it. Opening the file and
+      # closing it again would end all locks of this process (POSIX's rule for advisory locks).
       #
       # @api private
       module Holders
@@ -26,7 +26,7 @@ module Heddle
             end
             mine, others = held.uniq.partition { |_, pid| pid == Process.pid }
             writers, readers = others.partition { |kind, _| kind == "WRITE" }
-            # With a write-ahead log also those who do nothing have a lock for reading, and nobody waits for it.
+            # With a write-ahead log idle connections hold a lock for reading, too, and nobody waits for those locks.
             readers = [] if files.size > 1
             found = writers.map { |_, pid| "process #{pid}#{name(pid)}" }
             found = readers.map { |_, pid| "process #{pid}#{name(pid)}, which reads" } if found.empty?

@@ -3,7 +3,7 @@
 module Heddle
   module DB
     module SQLite
-      # Makes errors of what SQLite refuses. From "Result and Error Codes" of its documentation.
+      # Makes Ruby's errors of SQLite's error codes. From "Result and Error Codes" of its documentation.
       #
       # @api private
       class Refusals
@@ -30,13 +30,14 @@ module Heddle
             "whether this user may write to them",
           517 => "another connection has written since this one began to read, in a transaction or rows that are " \
             "still being fetched: end what reads, and run the statement again",
-          26 => "see whether the file is an SQLite database at all; an encrypted one looks like none"
+          26 => "see whether the file is an SQLite database at all; an encrypted database does not look like one"
         }.freeze
         OTHER = [ServerError, "HY000"].freeze
         BUSY = 5
         LOCKED = "database is locked"
-        # What one connection refuses for its own sake. Without a shared cache nobody else locks a single table. SQLite
-        # also says BUSY, in other words, where it does not replace a function that a statement is using.
+        # SQLITE_LOCKED: a connection's own unread rows are in the way. Without a shared cache no other connection locks
+        # a single table. SQLite also reports BUSY, with another message, if it refuses to replace a function that a
+        # statement is using.
         OWN = 6
         private_constant :ERRORS, :HINTS, :OTHER, :BUSY, :LOCKED, :OWN
 
@@ -71,7 +72,7 @@ module Heddle
 
         def place(kind) = (kind == BUSY) ? "#{@path}: #{holder}" : @path
 
-        # Who is waited for, as far as that can be known.
+        # The holder of the lock, as far as the system tells.
         def holder
           found = @line&.writer && "a transaction of this process: #{@line.writer}"
           found ||= Holders.of(@path) || "a connection that the system does not name"

@@ -126,8 +126,8 @@ module Heddle
 
         private
 
-        # Bytes that have come may be a session ticket, which belongs to no answer. Of other records OpenSSL would keep
-        # a part, and not tell.
+        # Received bytes may be a session ticket, which belongs to no answer. Each record must be whole: OpenSSL would
+        # keep a part of any other record in its own buffer, where nobody sees it.
         def quiet_tls? = whole_records? && @io.read_nonblock(1, exception: false) == :wait_readable
 
         # Each record begins with a byte for its kind, two for the version, and two for the length of the rest.

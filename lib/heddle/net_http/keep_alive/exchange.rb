@@ -3,12 +3,12 @@
 module Heddle
   module NetHTTP
     module KeepAlive
-      # One call of `transport_request` on a connection that may be kept: what it sends of the field Connection, what
-      # becomes of a request that finds the connection closed, and whether the connection can be kept afterwards.
+      # One call of `transport_request` on a connection that may be kept. Sets the header Connection, repeats a request
+      # that found the connection closed, and decides whether the connection can be kept afterwards.
       class Exchange
         # RFC 9110, 9.2.2; the same as Net::HTTP's.
         IDEMPOTENT = %w[GET HEAD PUT DELETE OPTIONS TRACE].freeze
-        # What a connection raises that the server has closed meanwhile. A timeout is no proof of that.
+        # Errors of a connection that the server has closed. A timeout does not prove that the server has closed it.
         CLOSED = [IOError, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::EPIPE].freeze
         # Authentication of the connection, not of the request (RFC 4559; NTLM the same).
         OF_THE_CONNECTION = /\A\s*(?:NTLM|Negotiate)\b/i
@@ -42,8 +42,8 @@ module Heddle
 
         def fields(message) = message.instance_variable_get(:@header)
 
-        # What has come since the session began belongs to an earlier one: the library connects again. It need not look
-        # once more.
+        # Bytes that have come since the session began belong to an earlier session: closes the connection, and the
+        # library connects again. Keeps the library from checking the connection, too.
         def check(connection)
           connection.close unless connection.quiet?
           @http.instance_variable_set(:@last_communicated, nil)
@@ -58,9 +58,9 @@ module Heddle
           implied
         end
 
-        # Until the answer to the first request on a connection that was kept begins, the library gets no retry of its
-        # own. If the server has closed the connection meanwhile, that says nothing about the server: the request has
-        # all the retries that it would have had on a new connection. Other failures take one of them, as everywhere.
+        # Until the answer to the first request on a kept connection begins, the library must not retry by itself. If
+        # the server has closed the idle connection, the server may be well: the request gets all the retries that it
+        # would have on a new connection. Any other failure uses up one retry, as on a new connection.
         def run_first(connection, buffered, &block)
           check(connection)
           retries = @http.instance_variable_get(:@max_retries)
@@ -105,8 +105,8 @@ module Heddle
 
         def rewind = @position && @request.body_stream.seek(@position)
 
-        # Notes how many bytes the stream has for the body, or where it begins. The library copies whatever a stream
-        # yields.
+        # Notes where the body's stream begins, or else how many bytes it has: the library sends all that the stream
+        # returns, and checks no length.
         def note_stream
           stream = @request.body_stream
           @position = stream.pos if stream.respond_to?(:pos)
@@ -116,7 +116,7 @@ module Heddle
           @size = size_unread(stream) if stream && !@position
         end
 
-        # Of a stream that knows its size alone, only the first body is certain to be whole.
+        # If a stream has a size but no position, only the first body that is sent from it is certain to be whole.
         def size_unread(stream)
           return if stream.frozen? || Library.sent(stream)
 
@@ -127,7 +127,7 @@ module Heddle
           nil
         end
 
-        # Whether the server has all that the request's fields announce, and nothing more. Otherwise it takes the next
+        # Whether the request had exactly the body that its headers announce. Otherwise the server takes the next
         # request for the rest of this one.
         def sent_whole?
           return true if @request.body || @request.instance_variable_get(:@body_data)

@@ -84,7 +84,7 @@ module Heddle
 
           def stamp_of_file(path)
             fields(File.stat(path))
-          rescue SystemCallError => error # a link to nothing
+          rescue SystemCallError => error # a dangling link
             error.errno
           end
         end

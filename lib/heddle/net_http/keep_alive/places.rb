@@ -5,12 +5,12 @@ module Heddle
     module KeepAlive
       # Connections or tickets, by the host and the port of their keys. Not safe for threads: its owner has a lock.
       #
-      # A Thread#raise may strike anywhere: what is deleted leaves its list first, where it could be found, and then the
-      # table of all.
+      # A Thread#raise may strike anywhere. So an entry that is deleted leaves its host's list first, where a session
+      # could find it, and then the table of all entries.
       class Places
         def initialize
-          @hosts = {} # ports of each; their lists, the entry that came last at the end
-          @all = {}.compare_by_identity # in the order in which they came
+          @hosts = {} # host => port => Array of entries, the latest one at the end
+          @all = {}.compare_by_identity # all entries, in the order in which they came
         end
 
         def size = @all.size

@@ -85,8 +85,9 @@ module Heddle
           @evicted += 1
         end
 
-        # A thread closes connections whose time is over, so that a program that has become quiet holds none. It ends
-        # when it finds none, but not as soon as the last one is taken: most callers give it back at once.
+        # A thread closes connections that were idle for too long, so that a program without requests keeps none open.
+        # The thread ends when it wakes up and finds no connection. It does not end as soon as the last one is taken:
+        # most callers give the connection back at once.
         def sweep_by(time)
           if @sweeper&.alive?
             @waking.signal if time < @sweeps_at

@@ -140,7 +140,7 @@ module Heddle
 
         def final?(error) = ErrorClasses.lost?(@server.family, error)
 
-        def end_without_a_word = @calls.leave
+        def close_silently = @calls.leave
 
         def open_cursor(sql, arguments)
           timed do
