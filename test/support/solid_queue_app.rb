@@ -27,7 +27,8 @@ class SolidQueueApp
         config.load_defaults "\#{Rails::VERSION::MAJOR}.\#{Rails::VERSION::MINOR}"
         config.eager_load = true
         config.secret_key_base = "0" * 64
-        config.logger = Logger.new($stdout, level: Logger::WARN)
+        config.logger = Logger.new($stdout)
+        config.log_level = :warn # Rails sets the logger to it
         config.active_support.isolation_level = :fiber
         config.active_job.queue_adapter = :solid_queue
         config.solid_queue.shutdown_timeout = #{GRACE}

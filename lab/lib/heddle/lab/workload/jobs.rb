@@ -12,7 +12,7 @@ module Heddle
 
         BATCH = 1000
         CONNECTIONS = 20 # to the database
-        # Seconds between two reports of a process.
+        # Seconds between two questions to a process.
         INTERVAL = 0.01
         private_constant :INTERVAL
 
@@ -52,13 +52,13 @@ module Heddle
           Jobs.wait = @params["wait"]
           count = self.count
           fill(count)
-          members = Array.new(@params["processes"]) { Member.new { |out, go| work(out, go) } }
-          members.each(&:ready)
+          members = Array.new(@params["processes"]) { Member.new { |questions, out| work(questions, out) } }
+          members.each(&:look)
+          before = warm_up(members)
           meter.measure do
-            began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-            members.each(&:start)
-            members.each(&:look) until members.sum(&:ended) >= count
-            {"operations" => count, "wall" => members.map(&:last).max - began, "jobs_cpu" => members.sum(&:cpu),
+            began, cpu = begin_work(members, count)
+            await(members, before + count)
+            {"operations" => count, "wall" => members.map(&:last).max - began, "jobs_cpu" => members.sum(&:cpu) - cpu,
              "jobs_rss_kib" => members.sum(&:rss), "growth_kib" => members.sum(&:growth)}
           end
         ensure
@@ -66,6 +66,26 @@ module Heddle
         end
 
         private
+
+        # What the processes do before they are measured.
+        # @return [Integer] how many jobs have ended
+        def warm_up(_members) = 0
+
+        # @return [Array] seconds of the monotonic clock when the jobs could begin, and of CPU time before
+        def begin_work(members, _count)
+          began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+          members.each(&:start)
+          [began, 0]
+        end
+
+        def await(members, count)
+          loop do
+            members.each(&:look)
+            break if members.sum(&:ended) >= count
+
+            sleep INTERVAL
+          end
+        end
 
         # How many of the jobs the model runs: few threads would take minutes for all that wait.
         def count
@@ -75,21 +95,19 @@ module Heddle
           [count, (@argument * @params["seconds"] / Jobs.wait).ceil].min
         end
 
-        # The work of one process: reports when its last job so far ended, how many have ended, its CPU time and memory.
-        # Several processes have all cores; one shares none with the servers.
-        def work(out, go)
+        # The work of one process: starts to run jobs when it is told to, and answers when its last job so far ended, how
+        # many have ended, its CPU time and memory. Several processes have all cores; one shares none with the servers.
+        def work(questions, out)
           if @params["processes"] > 1
             system("taskset", "-acp", "0-#{Etc.nprocessors - 1}", Process.pid.to_s, out: File::NULL, err: File::NULL)
           end
           start = embed
           GC.start
           before = Workload.memory("VmRSS")
-          out.puts "ready"
-          go.gets
           began = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-          start.call
-          loop do
-            sleep INTERVAL
+          while (question = questions.gets)
+            next start.call if question == "start\n"
+
             cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - began
             out.puts [Jobs.last || 0, Jobs.ended, cpu, Workload.memory("VmHWM"), before].join(" ")
           end
@@ -103,25 +121,23 @@ module Heddle
           attr_reader :ended, :rss, :growth
 
           def initialize
-            @report, out = IO.pipe
-            go, @go = IO.pipe
+            @answers, out = IO.pipe
+            questions, @questions = IO.pipe
             @ended = 0
             @pid = fork do
-              [@report, @go].each(&:close)
+              [@answers, @questions].each(&:close)
               out.sync = true
-              yield(out, go)
+              yield(questions, out)
             end
-            [out, go].each(&:close)
+            [questions, out].each(&:close)
           end
 
-          # Waits until it can begin.
-          def ready = @report.gets
+          def start = @questions.puts("start")
 
-          def start = @go.puts
-
-          # Reads its next report.
+          # Asks it, and waits for the answer.
           def look
-            line = @report.gets or raise "a process that runs jobs has ended"
+            @questions.puts("look")
+            line = @answers.gets or raise "a process that runs jobs has ended"
             @last, @ended, @cpu, @rss, before = line.split.zip(%i[to_f to_i to_f to_i to_i]).map { |s, m| s.send(m) }
             @growth = @rss - before
           end

@@ -12,7 +12,8 @@ module Heddle
           config.load_defaults "#{::Rails::VERSION::MAJOR}.#{::Rails::VERSION::MINOR}"
           config.eager_load = true
           config.secret_key_base = "0" * 64
-          config.logger = ::Logger.new($stderr, level: ::Logger::ERROR)
+          config.logger = ::Logger.new($stderr)
+          config.log_level = :error # Rails sets the logger to it
           config.active_job.queue_adapter = :solid_queue
 
           class << self
@@ -28,13 +29,18 @@ module Heddle
             def job(name) = const_get("#{name.capitalize}Job").new
           end
 
+          # Enqueued within a transaction, which hides it from the workers until they are measured.
+          class HiddenJob < ActiveJob::Base
+            self.enqueue_after_transaction_commit = false
+          end
+
           # Does nothing.
-          class EmptyJob < ActiveJob::Base
+          class EmptyJob < HiddenJob
             def perform = Jobs.ended!
           end
 
           # Waits.
-          class WaitingJob < ActiveJob::Base
+          class WaitingJob < HiddenJob
             def perform
               sleep(Jobs.wait)
               Jobs.ended!

@@ -5,8 +5,12 @@ module Heddle
     class Workload
       class Jobs < Workload
         # Workers of Solid Queue on PostgreSQL: with threads, with fibers on Async's own loop, and with fibers on
-        # Heddle's. All have the same number of connections.
+        # Heddle's. All have the same number of connections, which jobs before the measured ones open: that takes as long
+        # as some hundred jobs.
         module OnSolidQueue
+          WARM_UP = 200
+          private_constant :WARM_UP
+
           # @see Workload#prepare
           def prepare
             versions = [load_gem("railties", "rails"), load_gem("pg")]
@@ -23,18 +27,40 @@ module Heddle
 
           private
 
-          # Enqueues the jobs, in new tables.
-          def fill(count)
+          # Makes new tables, with the jobs of the warm-up.
+          def fill(_count)
             ENV["RAILS_ENV"] = "production"
             ENV["DATABASE_URL"] = "#{@params["database"]}?pool=#{CONNECTIONS}"
             require "heddle/lab/workload/jobs/application"
             Application.config.active_support.isolation_level = (@kind == "solid_threads") ? :thread : :fiber
             Application.initialize!
             Application.create_tables
+            enqueue(WARM_UP)
+            ActiveRecord::Base.connection_handler.clear_all_connections!
+          end
+
+          # @see Jobs#warm_up
+          def warm_up(members)
+            members.each(&:start)
+            await(members, WARM_UP)
+            WARM_UP
+          end
+
+          # The workers see the jobs when the transaction ends.
+          #
+          # @see Jobs#begin_work
+          def begin_work(members, count)
+            ActiveRecord::Base.transaction do
+              enqueue(count)
+              members.each(&:look)
+              [Process.clock_gettime(Process::CLOCK_MONOTONIC), members.sum(&:cpu)]
+            end
+          end
+
+          def enqueue(count)
             Array.new(count) { Application.job(@params["job"]) }.each_slice(BATCH) do |jobs|
               ActiveJob.perform_all_later(jobs)
             end
-            ActiveRecord::Base.connection_handler.clear_all_connections!
           end
 
           # @return [#call] starts to run jobs in this process
