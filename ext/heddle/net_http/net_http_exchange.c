@@ -1,5 +1,5 @@
-// The usual end of an exchange on a connection that may be kept: what lib/heddle/net_http/keep_alive/exchange.rb decides
-// by some forty calls, for requests and responses whose classes are as shipped.
+// The usual end of an exchange on a connection that may be kept: what lib/heddle/net_http/keep_alive/exchange.rb would
+// decide by some forty calls, for requests and responses whose classes are as shipped.
 #include "net_http/net_http_kept.h"
 #include "net_http/net_http_methods.h"
 

@@ -19,8 +19,9 @@
 static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
 static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_forks, iv_expires_at, iv_offsets,
     iv_named_at; // of a KeepAlive::Connection
-static ID iv_max_retries, iv_rbuf, iv_rbuf_offset, iv_io, iv_rbuffer;
-static ID id_clock_gettime, id_to_io, id_pending;
+static ID iv_max_retries, iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_body_stream, iv_body_data,
+    iv_use_ssl, iv_ipaddr, iv_local_host, iv_local_port, iv_rbuf, iv_rbuf_offset, iv_io, iv_rbuffer;
+static ID id_on_connect, id_positive_p, id_proxy_p, id_clock_gettime, id_to_io, id_pending;
 static VALUE boot_clock;
 
 static bool keeping;           // changed by the main Ractor only
@@ -60,6 +61,13 @@ VARIABLE(implied)    // of a request: the value of its field Connection that the
 VARIABLE(foreign)    // of a Net::HTTP: true once a program has begun a request by itself
 VARIABLE(changes)    // of an OpenSSL::X509::Store: how often it was changed
 VARIABLE(sent)       // of a stream: true once it was the body of a request
+
+VALUE net_http_kept_connection(VALUE http)
+{
+    if (keeps_p(Qnil, http) == Qfalse) return Qnil;
+    VALUE socket = rb_attr_get(http, iv_socket);
+    return NIL_P(socket) ? Qnil : rb_attr_get(socket, iv_connection);
+}
 
 void net_http_kept_answered(VALUE socket)
 {
@@ -153,11 +161,9 @@ static bool jumped(VALUE before, struct offsets after)
            fabs(after.day - NUM2DBL(rb_ary_entry(before, 1))) > JUMP;
 }
 
-// Library.offsets(now): see KeepAlive::Clock.
-static VALUE offsets(VALUE self, VALUE now)
+static VALUE offsets_array(double now)
 {
-    (void)self;
-    struct offsets at = offsets_at(NUM2DBL(now));
+    struct offsets at = offsets_at(now);
     return rb_ary_new_from_args(2, DBL2NUM(at.boot), DBL2NUM(at.day));
 }
 
@@ -187,16 +193,79 @@ static bool expired(VALUE connection, double now)
     return NIL_P(at) || NUM2DBL(at) <= now;
 }
 
-// Library.rests?(connection, buffered, now): whether a connection may be kept: no request is under way, no other
-// process has it, and nothing has come since. nil: everything else holds, but see {look}.
-static VALUE rests_p(VALUE self, VALUE connection, VALUE buffered, VALUE now)
+// Takes a connection away from its session. Code that still has this BufferedIO, a dup of the Net::HTTP for example,
+// finds it closed.
+static void detach(VALUE buffered, VALUE connection, VALUE closed, double now)
+{
+    VALUE at = offsets_array(now);
+    rb_ivar_set(connection, iv_offsets, at);
+    rb_ivar_set(buffered, iv_connection, Qnil);
+    rb_ivar_set(buffered, iv_io, closed);
+}
+
+// Library.release(http, connection, buffered, closed): takes a connection away from a session that ends, if it may be
+// kept: no request is under way, no other process has it, nothing has come since, and neither the program nor its own
+// requests forbid it. Returns whether this is so; nil if bytes have come over TLS, see {look}, and the rest holds.
+static VALUE release(VALUE self, VALUE http, VALUE connection, VALUE buffered, VALUE closed)
 {
     (void)self;
+    if (RTEST(rb_attr_get(http, iv_foreign)) || rb_attr_get(http, iv_choice) == Qfalse) return Qfalse;
     if (!RTEST(rb_attr_get(connection, iv_sound)) || RTEST(rb_attr_get(connection, iv_bound))) return Qfalse;
-    if (rb_attr_get(connection, iv_forks) != all_forks() || expired(connection, NUM2DBL(now))) return Qfalse;
+    double now = monotonic_time();
+    if (rb_attr_get(connection, iv_forks) != all_forks() || expired(connection, now)) return Qfalse;
     VALUE io = rb_attr_get(connection, iv_io);
     if (rb_attr_get(buffered, iv_io) != io || unread(buffered)) return Qfalse;
-    return look(io);
+    VALUE quiet = look(io);
+    if (quiet == Qtrue) detach(buffered, connection, closed, now);
+    return quiet;
+}
+
+// Library.detach(connection, buffered, closed): the last step of that.
+static VALUE detach_from(VALUE self, VALUE connection, VALUE buffered, VALUE closed)
+{
+    (void)self;
+    detach(buffered, connection, closed, monotonic_time());
+    return Qtrue;
+}
+
+// Library.attach(http, buffered, connection): begins another session on a connection. Because @last_communicated is not
+// nil, the library looks once more whether the server has closed it, before the first request.
+static VALUE attach(VALUE self, VALUE http, VALUE buffered, VALUE connection)
+{
+    (void)self;
+    rb_ivar_set(connection, iv_awaiting, Qtrue);
+    rb_ivar_set(connection, iv_forks, all_forks()); // a child of fork has closed its copy
+    VALUE now = DBL2NUM(monotonic_time());
+    rb_ivar_set(http, iv_socket, buffered);
+    rb_ivar_set(http, iv_last_communicated, now);
+    rb_funcall(http, id_on_connect, 0);
+    buffered = rb_attr_get(http, iv_socket); // Heddle::NetHTTP.for exchanges it
+    return rb_ivar_set(buffered, iv_connection, connection);
+}
+
+// Library.begins?(connection, request): begins a request: until its exchange has settled, nobody else may have the
+// connection. Returns whether the request is a usual one: nothing to note of a stream, no field Connection that the
+// library itself has set.
+static VALUE begins_p(VALUE self, VALUE connection, VALUE request)
+{
+    (void)self;
+    rb_ivar_set(connection, iv_sound, Qfalse);
+    return NIL_P(rb_attr_get(request, iv_body_stream)) && NIL_P(rb_attr_get(request, iv_body_data)) &&
+                   NIL_P(rb_attr_get(request, iv_implied))
+               ? Qtrue
+               : Qfalse;
+}
+
+// Library.await(connection, http): from here until an answer begins, the library gets no retry of its own. Returns its
+// retries, which `answered` gives back.
+static VALUE await(VALUE self, VALUE connection, VALUE http)
+{
+    (void)self;
+    VALUE retries = rb_attr_get(http, iv_max_retries);
+    rb_ivar_set(connection, iv_retries, retries);
+    rb_ivar_set(connection, iv_awaiting, http);
+    rb_ivar_set(http, iv_max_retries, INT2FIX(0));
+    return retries;
 }
 
 // Library.fresh?(connection, idle): whether a kept connection may be used again, as it is almost always. Otherwise
@@ -224,6 +293,41 @@ static VALUE singular_p(VALUE self, VALUE object)
 {
     (void)self;
     return RB_FL_TEST(CLASS_OF(object), RUBY_FL_SINGLETON) ? Qtrue : Qfalse;
+}
+
+// Library.bare?(http): whether host and port are all that its connection depends on: no TLS, no proxy, no address of its
+// own.
+static VALUE bare_p(VALUE self, VALUE http)
+{
+    (void)self;
+    if (RTEST(rb_attr_get(http, iv_use_ssl)) || !NIL_P(rb_attr_get(http, iv_ipaddr))) return Qfalse;
+    if (RTEST(rb_attr_get(http, iv_local_host)) || RTEST(rb_attr_get(http, iv_local_port))) return Qfalse;
+    return RTEST(rb_funcall(http, id_proxy_p, 0)) ? Qfalse : Qtrue;
+}
+
+// Library.exact?(object, class): whether it is an instance of the class itself, without methods of its own.
+static VALUE exact_p(VALUE self, VALUE object, VALUE klass)
+{
+    (void)self;
+    return CLASS_OF(object) == klass ? Qtrue : Qfalse;
+}
+
+// Library.library_of(http): its Net::HTTP.
+static VALUE library_of(VALUE self, VALUE http)
+{
+    (void)self;
+    struct net_http_library *library = net_http_library_of_http(http);
+    return library ? library->http : Qnil;
+}
+
+// Library.reuses?(http): whether it may begin with a kept connection. A keep_alive_timeout that is not positive forbids
+// that, and an object that has a socket has just found its connection unusable.
+static VALUE reuses_p(VALUE self, VALUE http)
+{
+    (void)self;
+    VALUE limit = rb_attr_get(http, iv_keep_alive_timeout);
+    if (RTEST(rb_attr_get(http, iv_socket)) || !RTEST(rb_obj_is_kind_of(limit, rb_cNumeric))) return Qfalse;
+    return RTEST(rb_funcall(limit, id_positive_p, 0)) ? Qtrue : Qfalse;
 }
 
 // Library.forks: the number of forks between the process that loaded Heddle and this one.
@@ -271,6 +375,18 @@ void net_http_kept_init(VALUE library_class)
     iv_named_at = rb_intern("@named_at");
     iv_io = rb_intern("@io");
     iv_rbuffer = rb_intern("@rbuffer");
+    iv_socket = rb_intern("@socket");
+    iv_last_communicated = rb_intern("@last_communicated");
+    iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
+    iv_body_stream = rb_intern("@body_stream");
+    iv_body_data = rb_intern("@body_data");
+    iv_use_ssl = rb_intern("@use_ssl");
+    iv_ipaddr = rb_intern("@ipaddr");
+    iv_local_host = rb_intern("@local_host");
+    iv_local_port = rb_intern("@local_port");
+    id_proxy_p = rb_intern("proxy?");
+    id_on_connect = rb_intern("on_connect");
+    id_positive_p = rb_intern("positive?");
     id_clock_gettime = rb_intern("clock_gettime");
     id_to_io = rb_intern("to_io");
     id_pending = rb_intern("pending");
@@ -291,9 +407,16 @@ void net_http_kept_init(VALUE library_class)
     rb_define_singleton_method(library_class, "forks", forks, 0);
     rb_define_singleton_method(library_class, "all_forks", all_forks_of, 0);
     rb_define_singleton_method(library_class, "forked", forked, 0);
-    rb_define_singleton_method(library_class, "offsets", offsets, 1);
     rb_define_singleton_method(library_class, "jumped?", jumped_p, 2);
-    rb_define_singleton_method(library_class, "rests?", rests_p, 3);
+    rb_define_singleton_method(library_class, "release", release, 4);
     rb_define_singleton_method(library_class, "fresh?", fresh_p, 2);
+    rb_define_singleton_method(library_class, "detach", detach_from, 3);
+    rb_define_singleton_method(library_class, "attach", attach, 3);
+    rb_define_singleton_method(library_class, "begins?", begins_p, 2);
+    rb_define_singleton_method(library_class, "await", await, 2);
+    rb_define_singleton_method(library_class, "bare?", bare_p, 1);
+    rb_define_singleton_method(library_class, "exact?", exact_p, 2);
+    rb_define_singleton_method(library_class, "library_of", library_of, 1);
+    rb_define_singleton_method(library_class, "reuses?", reuses_p, 1);
     rb_define_singleton_method(library_class, "count", count_one, 2);
 }

@@ -10,6 +10,9 @@ void net_http_kept_answered(VALUE socket);
 // A program has called begin_transport of this Net::HTTP itself, and may have several requests in flight.
 void net_http_kept_begun_elsewhere(VALUE http);
 
+// The KeepAlive::Connection of this Net::HTTP, if its connection may be kept; or nil.
+VALUE net_http_kept_connection(VALUE http);
+
 // The exchange on this BufferedIO has ended well: until then its connection may be kept. Monotonic seconds.
 void net_http_kept_rest(VALUE socket, double until);
 

@@ -98,11 +98,20 @@ static VALUE begin_transport(VALUE self, VALUE request)
     return begun(self);
 }
 
-// Library.transporting(http, flag): notes whether the library itself begins and sends a request.
-static VALUE transporting(VALUE self, VALUE http, VALUE flag)
+// Library.transports(http): notes that the library itself begins and sends a request. Returns the record of a
+// connection that may be kept, or nil.
+static VALUE transports(VALUE self, VALUE http)
 {
     (void)self;
-    return rb_ivar_set(http, iv_transporting, flag);
+    rb_ivar_set(http, iv_transporting, Qtrue);
+    return net_http_kept_connection(http);
+}
+
+// Library.transported(http): ends that.
+static VALUE transported(VALUE self, VALUE http)
+{
+    (void)self;
+    return rb_ivar_set(http, iv_transporting, Qfalse);
 }
 
 static VALUE variable(VALUE environment, VALUE name)
@@ -140,7 +149,8 @@ void net_http_transport_define(VALUE http)
 
 void net_http_transport_init(VALUE library_class)
 {
-    rb_define_singleton_method(library_class, "transporting", transporting, 2);
+    rb_define_singleton_method(library_class, "transports", transports, 1);
+    rb_define_singleton_method(library_class, "transported", transported, 1);
     id_begin_transport = rb_intern("begin_transport_without_heddle");
     id_proxy_uri = rb_intern("proxy_uri_without_heddle");
     iv_socket = rb_intern("@socket");

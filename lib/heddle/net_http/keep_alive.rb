@@ -66,7 +66,7 @@ module Heddle
         # @param http [Net::HTTP] that is about to connect
         # @return [Key, nil] nil: its connection is not kept
         def key(http)
-          return if Library.choice(http) == false || !@plainness.plain?(http, library_of(http))
+          return if Library.choice(http) == false || !@plainness.plain?(http, Library.library_of(http))
 
           chosen = @chooses ? @chooses.call(http) : true
           Key.of(http, chosen) if chosen
@@ -77,7 +77,7 @@ module Heddle
         #
         # @return [Boolean]
         def take(http, key)
-          return false if http.instance_variable_get(:@socket) || !reuses?(http)
+          return false unless Library.reuses?(http)
 
           connection = find(http, key) or return false
           hand_over(http, connection)
@@ -121,15 +121,8 @@ module Heddle
         # The session ends: keeps its connection, or leaves it to be closed.
         def finish(http, socket)
           connection = Library.connection(socket) or return
-          keep_session(http, connection)
-          return if Library.foreign(http) || Library.choice(http) == false
-          return unless at_rest?(connection, socket, now = Clock.now)
-
-          # Code that still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
-          socket.instance_variable_set(:@io, closed_io)
-          Library.set_connection(socket, nil)
-          connection.set_offsets(Clock.offsets(now))
-          store.give(connection) || connection.close
+          keep_session(http, connection) if http.use_ssl?
+          store.give(connection) || connection.close if release(http, connection, socket)
         end
 
         def note_implied_close(request)
@@ -160,12 +153,6 @@ module Heddle
           abandon if child
         end
 
-        # @return [Class] the library's Net::HTTP
-        def library_of(http)
-          spaces = Connecting.spaces
-          spaces.key?(http.class) ? http.class : spaces.each_key.find { |library| library === http }
-        end
-
         private
 
         def check(idle, per_host, total)
@@ -180,17 +167,13 @@ module Heddle
           end
         end
 
-        def at_rest?(connection, socket, now)
-          rests = Library.rests?(connection, socket, now)
-          rests.nil? ? connection.quiet? : rests
+        def release(http, connection, socket)
+          released = Library.release(http, connection, socket, closed_io)
+          return released unless released.nil?
+
+          connection.quiet? && Library.detach(connection, socket, closed_io)
         rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
           false
-        end
-
-        # keep_alive_timeout forbids reuse altogether if it is not positive.
-        def reuses?(http)
-          limit = http.instance_variable_get(:@keep_alive_timeout)
-          limit.is_a?(Numeric) && limit.positive?
         end
 
         def store
@@ -238,24 +221,18 @@ module Heddle
         end
 
         def hand_over(http, connection)
-          connection.take
-          library = library_of(http)
+          library = Library.library_of(http)
           output = http.instance_variable_get(:@debug_output)
           socket = Connecting.buffered_io(library, Connecting.spaces[library]).new(connection.io,
             read_timeout: http.read_timeout, write_timeout: http.write_timeout,
             continue_timeout: http.continue_timeout, debug_output: output)
           output << "using a kept connection to #{connection.host}:#{connection.key.port}\n" if output
           http.instance_variable_set(:@ssl_context, connection.io.context) if http.use_ssl?
-          http.instance_variable_set(:@socket, socket)
-          # The library looks once more whether the server has closed it, before the first request.
-          http.instance_variable_set(:@last_communicated, Clock.now)
-          http.__send__(:on_connect)
-          socket = http.instance_variable_get(:@socket) # Heddle::NetHTTP.for exchanges it
-          Library.set_connection(socket, connection)
+          Library.attach(http, socket, connection)
         end
 
         def keep_session(http, connection)
-          return unless http.use_ssl? && (session = http.instance_variable_get(:@ssl_session))
+          return unless (session = http.instance_variable_get(:@ssl_session))
 
           http.instance_variable_set(:@ssl_session, nil)
           @tickets.give(connection.key, session, ONCE.include?(connection.io.ssl_version))

@@ -8,13 +8,12 @@ module Heddle
     module Transporting
       # Notes that the library itself begins the request.
       def transport_request(request, &block)
-        Library.transporting(self, true)
-        connection = Library.connection(@socket) if Library.keeps?(self)
+        connection = Library.transports(self)
         return transport_request_without_heddle(request, &block) unless connection
 
         KeepAlive::Exchange.new(self, request).run(connection, @socket, &block)
       ensure
-        Library.transporting(self, false)
+        Library.transported(self)
       end
       private :transport_request
     end

@@ -10,12 +10,10 @@ module Heddle
           # @return [Float] monotonic seconds
           def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-          # Compares the clock that stops during a suspend with the one that goes on, and with the time of day.
+          # Compares the clock that stops during a suspend with the one that goes on, and with the time of day: the
+          # differences stay the same unless something jumps.
           #
-          # @return [Array(Float, Float)] seconds: the differences, which stay the same unless something jumps
-          def offsets(now) = Library.offsets(now)
-
-          # @param before [Array(Float, Float)] an earlier result of {offsets}
+          # @param before [Array(Float, Float)] the differences in seconds, see {Connection#offsets}
           # @return [Boolean] whether a clock has jumped since
           def jumped?(before, now) = Library.jumped?(before, now)
         end

@@ -18,13 +18,14 @@ module Heddle
         # @return [Float] monotonic seconds at which it must be closed
         attr_reader :expires_at
 
-        # @return [Array(Float, Float)] see {Clock.offsets}
+        # @return [Array(Float, Float)] seconds between clocks when it began to rest, see {Clock}
         attr_reader :offsets
 
         # @return [Boolean, Net::HTTP] true, or the session, from when a session takes it until an answer begins; then
         #   false. The C code ends this, and then gives the session its retries back.
         attr_reader :awaiting
 
+        # The C code sets most of these variables, too.
         def initialize(key, io, now)
           @key = key
           @io = io
@@ -40,9 +41,6 @@ module Heddle
         # @return [String] the IP address that it is connected to
         def address = (@address ||= @io.to_io.remote_address.ip_address)
 
-        # A request begins: until {rest} nobody else may have the connection.
-        def busy = @sound = false
-
         # The answer has been read to its end, and nothing else may come.
         #
         # @param seconds [Float] for which the server will wait for another request, at least
@@ -53,23 +51,6 @@ module Heddle
 
         # Never kept, whatever follows: it is bound to who uses it now.
         def bind = @bound = true
-
-        # Leaves the session.
-        def set_offsets(offsets) = @offsets = offsets
-
-        # Begins another session.
-        def take
-          @awaiting = true
-          @forks = Library.all_forks # a child of fork has closed its copy
-        end
-
-        # The first request of that session begins.
-        #
-        # @param retries [Integer] the session's
-        def await(session, retries)
-          @retries = retries
-          @awaiting = session
-        end
 
         # Looks at the socket without waiting.
         #

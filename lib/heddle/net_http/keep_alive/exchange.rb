@@ -26,10 +26,12 @@ module Heddle
         #
         # @return [Net::HTTPResponse]
         def run(connection, buffered, &block)
-          connection.busy
-          note_stream if @request.body_stream
-          implied = drop_implied_close
-          response = connection.awaiting ? run_first(connection, buffered, &block) : make(&block)
+          usual = Library.begins?(connection, @request)
+          unless usual
+            note_stream
+            implied = drop_implied_close
+          end
+          response = connection.awaiting ? run_first(connection, buffered, usual, &block) : make(&block)
           finish(response) unless Library.settled?(@http, @request, response, KeepAlive.idle)
           response
         ensure
@@ -61,14 +63,13 @@ module Heddle
         # Until the answer to the first request on a kept connection begins, the library must not retry by itself. If
         # the server has closed the idle connection, the server may be well: the request gets all the retries that it
         # would have on a new connection. Any other failure uses up one retry, as on a new connection.
-        def run_first(connection, buffered, &block)
+        def run_first(connection, buffered, usual, &block)
           check(connection)
-          retries = @http.instance_variable_get(:@max_retries)
-          return make(&block) unless IDEMPOTENT.include?(@request.method) && repeatable?
+          return make(&block) unless IDEMPOTENT.include?(@request.method)
+          return make(&block) unless usual || repeatable?
 
           begin
-            connection.await(@http, retries)
-            @http.instance_variable_set(:@max_retries, 0)
+            retries = Library.await(connection, @http)
             return make(&block)
           rescue *CLOSED, Timeout::Error, Errno::ETIMEDOUT, *tls_errors => error
             raise unless connection.awaiting
@@ -108,7 +109,7 @@ module Heddle
         # Notes where the body's stream begins, or else how many bytes it has: the library sends all that the stream
         # returns, and checks no length.
         def note_stream
-          stream = @request.body_stream
+          stream = @request.body_stream or return
           @position = stream.pos if stream.respond_to?(:pos)
         rescue
           nil # a pipe, say

@@ -22,6 +22,8 @@ module Heddle
           # @param chosen [Object] what the program's block returned, or true
           # @return [Key]
           def of(http, chosen)
+            return new(named(http.class), http.address, http.port, nil, nil) if chosen == true && Library.bare?(http)
+
             new(named(http.class), http.address, http.port, settings(http, chosen),
               (TLS_OBJECTS.flat_map { |name| http.instance_variable_get(name) } if http.use_ssl?))
           end
@@ -34,15 +36,10 @@ module Heddle
             klass
           end
 
-          # @return [Array, nil] nil: no setting at all
           def settings(http, chosen)
-            address, host, port = http.instance_variable_get(:@ipaddr), http.local_host, http.local_port
-            proxied, over_tls = http.proxy?, http.use_ssl?
-            return unless proxied || over_tls || address || host || port || chosen != true
-
-            settings = [address, host, port, chosen]
-            settings.concat(proxy(http)) if proxied
-            settings.concat(tls(http)) if over_tls
+            settings = [http.instance_variable_get(:@ipaddr), http.local_host, http.local_port, chosen]
+            settings.concat(proxy(http)) if http.proxy?
+            settings.concat(tls(http)) if http.use_ssl?
             settings
           end
 

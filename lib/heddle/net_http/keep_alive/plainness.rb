@@ -21,11 +21,14 @@ module Heddle
         # @param library [Class] its Net::HTTP
         # @return [Boolean]
         def plain?(http, library)
-          return METHODS.all? { |name| shipped?(http, name, library) } if Library.singular?(http)
-          return judge(http.class, library) unless http.instance_of?(library)
-
-          known = @known
-          known.fetch(library) { known[library] = judge(library, library) }
+          if Library.exact?(http, library)
+            known = @known
+            known.fetch(library) { known[library] = judge(library, library) }
+          elsif Library.singular?(http)
+            METHODS.all? { |name| shipped?(http, name, library) }
+          else
+            judge(http.class, library)
+          end
         end
 
         # A method of the library, or of a socket, has changed.
