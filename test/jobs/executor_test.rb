@@ -4,6 +4,7 @@ require "test_helper"
 require "concurrent"
 require "weakref"
 require "heddle/executor"
+require "support/strike_at_moment"
 
 # What concurrent-ruby's own suite asks of an executor: of its own pool of threads, and of Heddle's executor.
 module ExecutorBehaviour
@@ -81,7 +82,7 @@ module ExecutorBehaviour
   end
 
   # concurrent-ruby's own specs ask right after they post, when no block has begun.
-  def test_length_counts_what_has_a_fiber
+  def test_length_counts_blocks_that_have_a_fiber
     executor = make(3)
     gate = Concurrent::Event.new
     lengths = [2, 3].map do |more|
@@ -221,6 +222,7 @@ class ThreadPoolExecutorTest < Minitest::Test
 end
 
 class ExecutorTest < Minitest::Test
+  include StrikeAtMoment
   include ExecutorBehaviour
 
   mode :fiber
@@ -406,7 +408,7 @@ class ExecutorTest < Minitest::Test
     loop do
       executor = make(1, max_queue: 2)
       ran = Thread::Queue.new
-      where = struck_at(moment += 1) { executor.post { ran << :first } }
+      where = struck_at(moment += 1, %r{heddle/executor}) { executor.post { ran << :first } }
       Concurrent::Promises.future_on(executor) { ran << :last }.value!(5)
       assert_includes [%i[first last], %i[last]], Array.new(ran.size) { ran.pop }, "struck #{where}"
       assert_equal 2, executor.remaining_capacity
@@ -431,27 +433,6 @@ class ExecutorTest < Minitest::Test
   end
 
   private
-
-  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
-  private_constant :Struck
-
-  # Where in the executor the block was struck; nil when it was over before that moment.
-  def struck_at(moment)
-    seen, where, thread = 0, nil, Thread.current
-    trace = TracePoint.new(:line, :return, :c_call, :c_return, :b_return) do |point|
-      next unless Thread.current == thread && point.path&.match?(%r{heddle/executor})
-      next unless (seen += 1) == moment
-
-      where = "#{File.basename(point.path)}:#{point.lineno} #{point.event}"
-      thread.raise(Struck)
-    end
-    begin
-      trace.enable { yield }
-    rescue Struck
-      nil
-    end
-    where
-  end
 
   def make(size = 10, **options)
     Heddle::Executor.new(fibers: size, **options).tap { |made| (@made ||= []) << made }

@@ -2,13 +2,14 @@
 
 require "test_helper"
 require "support/servers"
+require "support/strike_at_moment"
 require "heddle/limit"
 
-# A limit holds across processes, is fair, and keeps no place for ever, whatever becomes of callers, processes, Redis.
+# A limit holds across processes, is fair, and loses no place when callers, processes or Redis fail.
 class LimitTest < Minitest::Test
-  mode :fiber
+  include StrikeAtMoment
 
-  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+  mode :fiber
 
   def setup
     @server = Servers.redis
@@ -246,7 +247,7 @@ class LimitTest < Minitest::Test
     one = limit(concurrent: 1)
     moment = 0
     loop do
-      where = struck_at(moment += 1) { one.acquire {} }
+      where = struck_at(moment += 1, %r{heddle/limit}) { one.acquire {} }
       assert_equal :next, one.acquire(timeout: 5) { :next }, "struck #{where}"
       break unless where
     end
@@ -263,24 +264,6 @@ class LimitTest < Minitest::Test
   end
 
   private
-
-  # Where in the limit the block was struck; nil when it was over before that moment.
-  def struck_at(moment)
-    seen, where, thread = 0, nil, Thread.current
-    trace = TracePoint.new(:line, :return, :c_call, :c_return, :b_return) do |point|
-      next unless Thread.current == thread && point.path&.match?(%r{heddle/limit})
-      next unless (seen += 1) == moment
-
-      where = "#{File.basename(point.path)}:#{point.lineno} #{point.event}"
-      thread.raise(Struck)
-    end
-    begin
-      trace.enable { yield }
-    rescue Struck
-      nil
-    end
-    where
-  end
 
   def limit(name = "x", **options) = Heddle::Limit.new(name, redis: @url, **options)
 

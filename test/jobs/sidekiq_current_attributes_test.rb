@@ -6,19 +6,10 @@ require "support/sidekiq_helpers"
 # Each of many jobs in one thread has the current attributes that it was pushed with.
 class SidekiqCurrentAttributesTest < Minitest::Test
   include SidekiqHelpers
+  include SidekiqHelpers::OwnRedis
 
   hard_deadline 60
   mode :fiber
-
-  def setup
-    super
-    start_redis
-  end
-
-  def teardown
-    super
-    @redis&.stop
-  end
 
   def test_jobs_do_not_share_current_attributes
     start_sidekiq(FIBERS: 50, TENANTS: 1)

@@ -6,22 +6,13 @@ require "support/sidekiq_helpers"
 # Jobs that do what no job should: the others of their thread run on, and none is lost.
 class SidekiqHazardsTest < Minitest::Test
   include SidekiqHelpers
+  include SidekiqHelpers::OwnRedis
 
   hard_deadline 120
   mode :fiber
 
   FIBERS = 50
   SCHEDULED = ENV["HEDDLE_STRESS"] ? 10_000 : 2_000
-
-  def setup
-    super
-    start_redis
-  end
-
-  def teardown
-    super
-    @redis&.stop
-  end
 
   def test_jobs_that_leave_by_exit_and_throw
     start_sidekiq(FIBERS: FIBERS)

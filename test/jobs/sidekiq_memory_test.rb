@@ -6,22 +6,13 @@ require "support/sidekiq_helpers"
 # What jobs cost that wait: 32 to 36 KiB each, where this was written. The bound leaves room for another heap.
 class SidekiqMemoryTest < Minitest::Test
   include SidekiqHelpers
+  include SidekiqHelpers::OwnRedis
 
   hard_deadline 60
   mode :fiber
 
   FIBERS = 500
   KIB_A_JOB = 50
-
-  def setup
-    super
-    start_redis
-  end
-
-  def teardown
-    super
-    @redis&.stop
-  end
 
   def test_five_hundred_jobs_that_wait
     sidekiq = start_sidekiq(FIBERS: FIBERS)

@@ -6,19 +6,10 @@ require "support/sidekiq_helpers"
 # What becomes of jobs when their process is told to stop, or is killed.
 class SidekiqStopTest < Minitest::Test
   include SidekiqHelpers
+  include SidekiqHelpers::OwnRedis
 
   hard_deadline 120
   mode :fiber
-
-  def setup
-    super
-    start_redis
-  end
-
-  def teardown
-    super
-    @redis&.stop
-  end
 
   # Quiet first, then stop: short jobs end, long ones clean up and return to their queue, each once.
   def test_a_stop_lets_short_jobs_end_and_requeues_the_others

@@ -8,6 +8,7 @@ require "support/sidekiq_helpers"
 class SidekiqUniqueJobsTest < Minitest::Test
   include LoopHelpers
   include SidekiqHelpers
+  include SidekiqHelpers::OwnRedis
 
   hard_deadline 60
   mode :fiber
@@ -24,16 +25,6 @@ class SidekiqUniqueJobsTest < Minitest::Test
     jobs = Array.new(5) { |number| Array.new(4) { UniqueJob.perform_async(number) } }
     print jobs.flatten.compact.size
   RUBY
-
-  def setup
-    super
-    start_redis
-  end
-
-  def teardown
-    super
-    @redis&.stop
-  end
 
   def test_locks
     assert_equal "5", push_from_a_client

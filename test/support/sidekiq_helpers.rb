@@ -3,7 +3,7 @@
 require "support/servers"
 require "support/sidekiq_process"
 
-# For tests with processes of `sidekiq`: a Redis of the test's own, jobs, and what became of them.
+# For tests with processes of `sidekiq`: a Redis of the test's own, jobs, and their results.
 module SidekiqHelpers
   # A Redis that keeps its data when it is restarted.
   class DurableRedis < Servers::Redis
@@ -36,6 +36,19 @@ module SidekiqHelpers
   def teardown
     @processes&.each(&:stop)
     super
+  end
+
+  # A Redis for each test. Include it after SidekiqHelpers.
+  module OwnRedis
+    def setup
+      super
+      start_redis
+    end
+
+    def teardown
+      super
+      @redis&.stop
+    end
   end
 
   private
