@@ -281,13 +281,21 @@ class PostgreSQLInterruptedThreadTest < Minitest::Test
       end
     end
     started.pop
-    wait_until(what: "the query") { thread.stop? }
+    wait_until(what: "the query") { asleep?(session) } # a cancel that comes before the query closes the connection
     thread.kill.join(20)
     refute_predicate thread, :alive?
     assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
     assert_equal session, pool.query_value(PostgreSQLInterruptedSuite::SESSION)
   ensure
     pool&.close
+    @watcher&.close
+  end
+
+  private
+
+  def asleep?(session)
+    @watcher ||= Heddle::DB.connect(postgresql.url, timeout: 20)
+    @watcher.query_value("select wait_event = 'PgSleep' from pg_stat_activity where pid = ?", session)
   end
 end
 
@@ -445,6 +453,139 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
       db = DB.connect(server.url, timeout: 20)
       assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query("select 1") } }
       assert_predicate db, :closed?
+    end
+  end
+end
+
+# The caller is struck again while his query is being stopped.
+class PostgreSQLStruckWhileStoppingTest < Minitest::Test
+  include StreamHelpers
+  include PostgreSQLExchanges
+
+  hard_deadline 60
+
+  DB = Heddle::DB
+  STOPPED = PostgreSQLInterruptedAtEachByteTest::STOPPED
+
+  # The cancel is acknowledged once +go+ has something; the request before number +at+ and those behind the cancel are
+  # answered.
+  def play(answers, at, stopped: STOPPED)
+    @sent, @cancelled, @go = Array.new(3) { Thread::Queue.new }
+    told = Thread::Queue.new
+    lambda do |peer|
+      if peer.startup[:version] == S::CANCEL_REQUEST
+        @cancelled << true
+        @go.pop
+        next told << true
+      end
+      peer.raw(LOGIN)
+      answers.each_with_index do |answer, index|
+        end_of_request(peer)
+        if index == at
+          @sent << true
+          told.pop
+          answer = stopped
+        end
+        peer.raw(answer)
+      end
+      peer.socket.read
+    end
+  end
+
+  # Returns how the thread ended.
+  def struck_twice(first, second, &body)
+    thread = Thread.new(&body)
+    thread.report_on_exception = false
+    @sent.pop
+    wait_until(what: "the wait for the answer") { thread.stop? }
+    thread.raise(first)
+    @cancelled.pop
+    (second == :kill) ? thread.kill : thread.raise(second)
+    sleep 0.02
+    @go << true
+    thread.join(20) || flunk("the thread hangs: #{thread.backtrace&.first(5)}")
+    thread.value
+  rescue StandardError, Interrupt => error
+    error.class
+  end
+
+  # Timeout.timeout strikes by an error, too: who rescued it would wait for ever.
+  {IOError => IOError, KeyError => KeyError, Timeout::Error => Timeout::Error, Interrupt => Interrupt, :kill => nil}
+    .each do |second, outcome|
+      define_method(:"test_#{second.to_s.downcase.gsub("::", "_")}_comes_through_and_the_query_is_stopped") do
+        S.play(play([KINDS[:query].last[0]] * 2, 0)) do |server|
+          db = DB.connect(server.url, timeout: 20)
+          assert_equal [outcome], [struck_twice(IndexError, second) { db.query("select a, b from t") }]
+          refute_predicate db, :closed?
+          assert_equal [[1, "eins"], [2, nil]], db.query("select a, b from t").rows
+        ensure
+          db&.close
+        end
+      end
+    end
+
+  # Whenever the second one comes: the server is told, and the connection is usable or closed.
+  def test_a_second_strike_at_any_moment
+    seed = rand(100_000)
+    random = Random.new(seed)
+    (Integer(ENV.fetch("HEDDLE_STRESS", 1)) * 40).times do |round|
+      script = play([KINDS[:query].last[0]] * 2, 0)
+      @go << true
+      S.play(script) do |server|
+        what = "seed #{seed}, round #{round}"
+        db = DB.connect(server.url, timeout: 20)
+        thread = Thread.new { db.query("select a, b from t") }
+        thread.report_on_exception = false
+        @sent.pop
+        wait_until(what: "the wait for the answer") { thread.stop? }
+        thread.raise(IndexError)
+        later = monotonic + random.rand * 0.0003
+        nil while monotonic < later
+        round.even? ? thread.kill : thread.raise(KeyError)
+        begin
+          thread.join
+        rescue IndexError
+          nil
+        end
+        assert_equal 2, server.accepted, "#{what}: no cancel"
+        assert_equal [[1, "eins"], [2, nil]], db.query("select a, b from t").rows, what unless db.closed?
+      ensure
+        db&.close
+      end
+    end
+  end
+
+  # A server that was slow to begin the query takes the cancel for one of nothing, and begins.
+  def test_a_cancel_that_came_before_the_query_is_sent_again
+    cancels = Thread::Queue.new
+    script = lambda do |peer|
+      next cancels << true if peer.startup[:version] == S::CANCEL_REQUEST
+
+      peer.raw(LOGIN)
+      peer.request
+      peer.socket.read
+    end
+    S.play(script) do |server|
+      db = DB.connect(server.url, timeout: 20)
+      assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query("select 1") } }
+      assert_predicate db, :closed?
+      assert_equal 2, cancels.size
+    end
+  end
+
+  # The transaction is open, and nobody would end it.
+  def test_a_rollback_that_was_stopped_closes_the_connection
+    script = play([BEGUN, KINDS[:query].last[0]], 1, stopped: STOPPED.sub(S.ready, S.ready("E")))
+    @go << true
+    S.play(script) do |server|
+      db = DB.connect(server.url, timeout: 20)
+      thread = Thread.new { db.transaction { raise IndexError } }
+      thread.report_on_exception = false
+      @sent.pop
+      wait_until(what: "the wait for the answer") { thread.stop? }
+      thread.raise(KeyError)
+      assert_raises(KeyError) { thread.value }
+      assert_equal [true, 0], [db.closed?, db.transaction_depth]
     end
   end
 end

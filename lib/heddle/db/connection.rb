@@ -327,6 +327,12 @@ module Heddle
 
       # Other callers get Busy until the driver has decided whether the connection stays open.
       def stop_talking(lost)
+        return Thread.handle_interrupt(IN_WAITS) { settle_talk(lost) } unless Fiber.current_scheduler
+
+        settle_talk(lost)
+      end
+
+      def settle_talk(lost)
         @driver.abandon(lost)
       ensure
         @ended = @driver.closed?

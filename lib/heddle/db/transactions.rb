@@ -229,7 +229,14 @@ module Heddle
           undo_frame(@frames.last) while @frames.size > depth
         end
       rescue Error, SystemCallError, DeadlineExceeded
+        close_undone
+      ensure
+        close_undone if @frames.size > depth # struck meanwhile
+      end
+
+      def close_undone
         @driver.close
+      ensure
         drop_frames
       end
 

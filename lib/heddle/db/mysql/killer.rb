@@ -23,7 +23,8 @@ module Heddle
 
         # Seconds for a lock that is held for microseconds, perhaps by a thread that gets no processor.
         LOCK_SECONDS = 60
-        private_constant :TIME, :MOST, :OLDEST, :LOCK_SECONDS
+        NEVER = {Object => :never}.freeze
+        private_constant :TIME, :MOST, :OLDEST, :LOCK_SECONDS, :NEVER
 
         # A connection whose request may still run: its server, the server's number for it, what tells it apart (see
         # {Killer.marks}), and since when it waits to be told.
@@ -44,8 +45,10 @@ module Heddle
           def kill(server, thread, marks)
             return if marks.compact.empty?
 
-            # In a shield: the deadline that interrupted the query would end the wait for the lock, too.
-            Heddle.shield(LOCK_SECONDS) { @lock.synchronize { add(Target.new(server, thread, marks, now)) } }
+            target = Target.new(server, thread, marks, now)
+            return enqueue(target) if Fiber.current_scheduler
+
+            Thread.handle_interrupt(NEVER) { enqueue(target) } # also if the caller is struck a second time
           end
 
           # The properties by which the server can identify a connection.
@@ -66,12 +69,17 @@ module Heddle
 
           private
 
+          # In a shield: the deadline that interrupted the query would end the wait for the lock, too.
+          def enqueue(target)
+            Heddle.shield(LOCK_SECONDS) { @lock.synchronize { add(target) } }
+          end
+
           def add(target)
             forget_parents
             @queue << target if @queue.size < MOST
             return if @thread&.alive?
 
-            @thread = Thread.new { work }
+            @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { work } } # it inherits the mask
             @thread.name = "heddle kill query"
             @thread.report_on_exception = false
           end

@@ -11,22 +11,37 @@ module Heddle
         # Seconds that it may take, when the caller's own time is over.
         SECONDS = 1
         CODE = 80_877_102
-        private_constant :SECONDS, :CODE
+        # The server is told also if the caller is struck a second time: it has one more second.
+        NEVER = {Object => :never}.freeze
+        private_constant :SECONDS, :CODE, :NEVER
 
         class << self
           # Raises no error: the caller has one to raise.
           #
-          # @yield after the server has handled the cancel, within the same time
+          # @yield after the server has handled the cancel, within the same time. If the block raises DeadlineExceeded,
+          #   the server is told again: the cancel came before the query, if the server was slow to begin that
           # @return the block's value; nil if the server did not confirm that it has handled the cancel
-          def send(login)
+          def send(login, &block)
             return unless login.process_id
+            # In a thread with a scheduler a mask would be all its tasks', and tasks have the shield.
+            return stop(login, &block) if Fiber.current_scheduler
 
-            Heddle.shield(SECONDS) { yield if ask(login) && block_given? }
-          rescue
-            nil
+            Thread.handle_interrupt(NEVER) { stop(login, &block) }
           end
 
           private
+
+          # An exception of another kind is meant for the caller.
+          def stop(login)
+            Heddle.shield(SECONDS) do
+              yield if ask(login) && block_given?
+            rescue DeadlineExceeded
+              ask(login)
+              nil
+            end
+          rescue Error, DeadlineExceeded, SystemCallError, IOError, SocketError, OpenSSL::OpenSSLError
+            nil
+          end
 
           # @return [Boolean] whether the server has handled the cancel: if the query still ran, it is being stopped
           def ask(login)
