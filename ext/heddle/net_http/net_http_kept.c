@@ -295,7 +295,7 @@ static VALUE singular_p(VALUE self, VALUE object)
     return RB_FL_TEST(CLASS_OF(object), RUBY_FL_SINGLETON) ? Qtrue : Qfalse;
 }
 
-// Library.bare?(http): whether host and port are all that its connection depends on: no TLS, no proxy, no address of its
+// Library.bare?(http): whether its connection depends on host and port alone: no TLS, no proxy, no address of its
 // own.
 static VALUE bare_p(VALUE self, VALUE http)
 {
@@ -303,6 +303,66 @@ static VALUE bare_p(VALUE self, VALUE http)
     if (RTEST(rb_attr_get(http, iv_use_ssl)) || !NIL_P(rb_attr_get(http, iv_ipaddr))) return Qfalse;
     if (RTEST(rb_attr_get(http, iv_local_host)) || RTEST(rb_attr_get(http, iv_local_port))) return Qfalse;
     return RTEST(rb_funcall(http, id_proxy_p, 0)) ? Qfalse : Qtrue;
+}
+
+static VALUE variables_of(VALUE object, VALUE names, bool flat)
+{
+    long count = RARRAY_LEN(names);
+    VALUE values = rb_ary_new_capa(count);
+    for (long i = 0; i < count; i++) {
+        VALUE value = rb_attr_get(object, rb_sym2id(rb_ary_entry(names, i)));
+        if (flat && RB_TYPE_P(value, T_ARRAY)) {
+            rb_ary_concat(values, value);
+        } else {
+            rb_ary_push(values, value);
+        }
+    }
+    return values;
+}
+
+// Library.variables(object, names): the values of these instance variables.
+static VALUE variables(VALUE self, VALUE object, VALUE names)
+{
+    (void)self;
+    return variables_of(object, names, false);
+}
+
+// Library.objects(object, names): the same, with the elements of an Array in place of it.
+static VALUE objects(VALUE self, VALUE object, VALUE names)
+{
+    (void)self;
+    return variables_of(object, names, true);
+}
+
+static bool same(VALUE one, VALUE other, int depth)
+{
+    if (one == other) return true;
+    if (depth == 0 || !RB_TYPE_P(one, T_ARRAY) || !RB_TYPE_P(other, T_ARRAY)) return rb_eql(one, other);
+    if (RARRAY_LEN(one) != RARRAY_LEN(other)) return false;
+    for (long i = 0; i < RARRAY_LEN(one); i++) {
+        if (!same(rb_ary_entry(one, i), rb_ary_entry(other, i), depth - 1)) return false;
+    }
+    return true;
+}
+
+// Library.same?(settings, others): the same as eql? of two Arrays or nil, without the guard against an Array in itself.
+// The values of a program are compared by their own eql?.
+static VALUE same_p(VALUE self, VALUE settings, VALUE others)
+{
+    (void)self;
+    return same(settings, others, 1) ? Qtrue : Qfalse;
+}
+
+// Library.identical?(some, others): whether two Arrays have the same objects; or both are nil.
+static VALUE identical_p(VALUE self, VALUE some, VALUE others)
+{
+    (void)self;
+    if (some == others) return Qtrue;
+    if (NIL_P(some) || NIL_P(others) || RARRAY_LEN(some) != RARRAY_LEN(others)) return Qfalse;
+    for (long i = 0; i < RARRAY_LEN(some); i++) {
+        if (rb_ary_entry(some, i) != rb_ary_entry(others, i)) return Qfalse;
+    }
+    return Qtrue;
 }
 
 // Library.exact?(object, class): whether it is an instance of the class itself, without methods of its own.
@@ -415,6 +475,10 @@ void net_http_kept_init(VALUE library_class)
     rb_define_singleton_method(library_class, "begins?", begins_p, 2);
     rb_define_singleton_method(library_class, "await", await, 2);
     rb_define_singleton_method(library_class, "bare?", bare_p, 1);
+    rb_define_singleton_method(library_class, "variables", variables, 2);
+    rb_define_singleton_method(library_class, "objects", objects, 2);
+    rb_define_singleton_method(library_class, "same?", same_p, 2);
+    rb_define_singleton_method(library_class, "identical?", identical_p, 2);
     rb_define_singleton_method(library_class, "exact?", exact_p, 2);
     rb_define_singleton_method(library_class, "library_of", library_of, 1);
     rb_define_singleton_method(library_class, "reuses?", reuses_p, 1);

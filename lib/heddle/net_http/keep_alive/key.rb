@@ -25,7 +25,7 @@ module Heddle
             return new(named(http.class), http.address, http.port, nil, nil) if chosen == true && Library.bare?(http)
 
             new(named(http.class), http.address, http.port, settings(http, chosen),
-              (TLS_OBJECTS.flat_map { |name| http.instance_variable_get(name) } if http.use_ssl?))
+              (Library.objects(http, TLS_OBJECTS) if http.use_ssl?))
           end
 
           private
@@ -49,7 +49,7 @@ module Heddle
           end
 
           def tls(http)
-            values = TLS_SETTINGS.map { |name| http.instance_variable_get(name) }
+            values = Library.variables(http, TLS_SETTINGS)
             store = http.instance_variable_get(:@cert_store) || OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE
             OpenSSL::X509::Store.prepend(Changes) unless OpenSSL::X509::Store < Changes
             [:tls, *values, *values.last(2).map { |path| stamp(path) }, Library.changes(store),
@@ -67,7 +67,10 @@ module Heddle
             error.errno
           end
 
-          def fields(stat) = [stat.dev, stat.ino, stat.size, stat.mtime.to_r, stat.ctime.to_r]
+          def fields(stat)
+            written, changed = stat.mtime, stat.ctime
+            [stat.dev, stat.ino, stat.size, written.to_i, written.nsec, changed.to_i, changed.nsec]
+          end
 
           # Folders of authorities have hundreds of files.
           def of_files(path, own)
@@ -119,17 +122,11 @@ module Heddle
         protected
 
         def same_values?(session_class, host, port, settings, objects)
-          @port == port && @host == host && @session_class.equal?(session_class) && @settings.eql?(settings) &&
-            same_objects?(objects)
+          @port == port && @host == host && @session_class.equal?(session_class) &&
+            Library.same?(@settings, settings) && Library.identical?(@objects, objects)
         end
 
         private
-
-        def same_objects?(objects)
-          return @objects.equal?(objects) unless @objects && objects
-
-          @objects.size == objects.size && @objects.each_with_index.all? { |one, i| one.equal?(objects[i]) }
-        end
 
         def lasting_copy(value)
           case value
