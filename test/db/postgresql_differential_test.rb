@@ -214,6 +214,12 @@ class PostgreSQLDifferentialTest < Minitest::Test
 
   def columns = @columns ||= types.each_index.map { |index| "c#{index}" }
 
+  # The binary form has no text for the server to read, and the server cannot be asked in the middle of a COPY.
+  BYTES_ONLY = /\A(?:money|pair|tsvector)/
+
+  # Those that a COPY in the binary form takes of Ruby's own values: also some that have no text.
+  def binary = @binary ||= types.each_index.grep_v(->(index) { types[index].match?(BYTES_ONLY) })
+
   # Those that COPY takes of Ruby's own values.
   def sent = @sent ||= types.each_index.grep_v(->(index) { types[index].match?(ONE_WAY) })
 
@@ -230,6 +236,7 @@ class PostgreSQLDifferentialTest < Minitest::Test
 
   def check_copies(rows, hint)
     ["", " (format csv)"].each { |form| check_written(rows, form, "#{hint}, COPY#{form}") }
+    check_written_in_binary(rows, "#{hint}, COPY in binary")
     %w[text csv binary].each { |form| check_passed_on(form, "#{hint}, COPY in #{form}") }
     @db.exec("truncate source")
   end
@@ -253,16 +260,38 @@ class PostgreSQLDifferentialTest < Minitest::Test
     end
   end
 
+  # What queries have read, and what a COPY reads of it.
+  def check_written_in_binary(rows, hint)
+    names = ["n", *columns.values_at(*binary)].join(", ")
+    expected = rows.map { |number, values| [number, *values.values_at(*binary)] }
+    count = @db.copy_in("copy copied (#{names}) from stdin (format binary)") do |copy|
+      expected.each { |row| copy << row }
+    end
+    assert_equal rows.size, count, hint
+    read = []
+    @db.copy_out("copy (select #{names} from copied order by n) to stdout (format binary)") { |row| read << row }
+    expected.zip(read) do |wanted, row|
+      wrong = wanted.each_index.find { |index| !same?(wanted[index], row[index]) }
+      assert_nil wrong, wrong && "#{types[binary[wrong - 1]]}: #{wanted[wrong].inspect}, read as #{row[wrong].inspect}"
+    end
+    assert_same_rows(binary, hint)
+  end
+
+  # NaN is not equal to itself.
+  def same?(one, other) = one == other || one.inspect == other.inspect
+
   # COPY writes what a type's output function returns: some types have a cast to text that returns another text.
   def text_of(index) = "case num_nonnulls(#{columns[index]}) when 1 then format('%s', #{columns[index]}) end"
 
   # The server's own bytes, as rows and as they come.
   def check_passed_on(form, hint)
     out, into = "copy source to stdout (format #{form})", "copy copied from stdin (format #{form})"
-    rows = []
-    @db.copy_out(out) { |row| rows << row }
-    @db.copy_in(into) { |copy| rows.each { |row| copy << row } }
-    assert_same_rows(types.each_index.to_a, hint)
+    unless form == "binary" # see check_written_in_binary
+      rows = []
+      @db.copy_out(out) { |row| rows << row }
+      @db.copy_in(into) { |copy| rows.each { |row| copy << row } }
+      assert_same_rows(types.each_index.to_a, hint)
+    end
     pieces = []
     @db.copy_out(out, raw: true) { |bytes| pieces << bytes }
     @db.copy_in(into) { |copy| pieces.each { |bytes| copy.write(bytes) } }

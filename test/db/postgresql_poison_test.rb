@@ -184,6 +184,30 @@ class PostgreSQLPoisonTest < Minitest::Test
     assert_match(/without its end/, answer(into, COPY["G"], S.ready))
   end
 
+  def test_malformed_copies_in_the_binary_form
+    out, into = KINDS.values_at(:copy_out_binary, :copy_in_binary).map(&:first)
+    head = "PGCOPY\n\xff\r\n\0".b + [0, 0].pack("NN")
+    assert_match(/description/, answer(out, M["1"] + M["T", [9].pack("n")]))
+    assert_match(/not executed/, answer(into, M["1"] + M["C", "SELECT 0\0"]))
+    assert_match(/no place/, answer(into, COPY_BINARY["G"]))
+    assert_match(/did not begin/, answer(into, DESCRIBED, COPY_BINARY["H"]))
+    [[/other columns/, [1, 4, 1].pack("nNN")], [/malformed value/, [2, 3, "abc", -1].pack("nNa3N")],
+      [/malformed row of a COPY/, [0x8000].pack("n")]].each do |message, tuple|
+      assert_match(message, answer(out, DESCRIBED, COPY_BINARY["H"] + M["d", head + tuple]))
+    end
+  end
+
+  # The server's word counts, not the client's reading of the statement.
+  def test_copies_of_another_form_than_the_statement_says
+    text = COPY["H"] + M["d", "1\teins\n"] + M["c"] + M["C", "COPY 1\0"] + S.ready
+    server = S.new(&play([DESCRIBED, text], 1 << 40, :stall))
+    db, outcome = ask(server, KINDS[:copy_out_binary][0], timeout: TIME)
+    assert_equal [%w[1 eins]], outcome
+  ensure
+    db&.close
+    server&.close
+  end
+
   # Lengths that will never be filled cost no memory.
   def test_giant_lengths
     before = rss_kib

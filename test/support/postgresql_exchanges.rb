@@ -31,7 +31,8 @@ module PostgreSQLExchanges
   BEGUN = M["C", "BEGIN\0"] + S.ready("T")
   COMMITTED = M["C", "COMMIT\0"] + S.ready
   COPY = ->(type) { M[type, [0, 2, 0, 0].pack("Cn3")] }
-  COPY_BINARY = M["H", [1, 2, 1, 1].pack("Cn3")]
+  COPY_BINARY = ->(type) { M[type, [1, 2, 1, 1].pack("Cn3")] }
+  DESCRIBED = M["1"] + M["t", [0].pack("n")] + DESCRIPTION + S.ready
   PREPARED = M["1"] + M["t", [1, 23].pack("nN")] + DESCRIPTION
   # In a transaction.
   HAD = M["2"] + ROWS + M["C", "SELECT 2\0"] + S.ready("T")
@@ -82,9 +83,11 @@ module PostgreSQLExchanges
       [%w[1 eins], ["2", nil]],
       [COPY["H"] + M["d", "1\tei"] + M["d", "ns\n2\t\\N\n"] + M["c"] + M["C", "COPY 2\0"] + S.ready]],
     copy_out_binary: [->(db) { [].tap { |rows| db.copy_out("copy t to stdout binary") { |row| rows << row } } },
-      [["\0\0\0\1".b, nil]],
-      [COPY_BINARY + M["d", "PGCOPY\n\xff\r\n\0".b + [0, 0].pack("NN") + [2, 4, 1, -1].pack("nNNN")] +
+      [[1, nil]],
+      [DESCRIBED, COPY_BINARY["H"] + M["d", "PGCOPY\n\xff\r\n\0".b + [0, 0].pack("NN") + [2, 4, 1, -1].pack("nNNN")] +
         M["d", [-1].pack("n")] + M["c"] + M["C", "COPY 1\0"] + S.ready]],
+    copy_in_binary: [->(db) { db.copy_in("copy t from stdin binary") { |copy| copy << [1, "eins"] } }, 1,
+      [DESCRIBED, COPY_BINARY["G"], M["C", "COPY 1\0"] + S.ready]],
     copy_in: [->(db) { db.copy_in("copy t from stdin") { |copy| copy << [1, "eins"] } }, 1,
       [COPY["G"], M["C", "COPY 1\0"] + S.ready]],
     notification: [->(db) { db.listen("ch").wait_for_notification.payload }, "pay",

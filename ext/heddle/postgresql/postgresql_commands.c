@@ -41,6 +41,12 @@ static VALUE backslashes_p(VALUE self)
     return postgresql_link_of(self)->backslashes ? Qtrue : Qfalse;
 }
 
+/* @api private link.local? -> true or false. Whether times are in the time zone of this process, not in UTC */
+static VALUE local_p(VALUE self)
+{
+    return postgresql_link_of(self)->local ? Qtrue : Qfalse;
+}
+
 /* @api private link.textual? -> true or false */
 static VALUE textual_p(VALUE self)
 {
@@ -483,6 +489,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);
+    rb_define_method(link, "local?", local_p, 0);
     rb_define_method(link, "note_setting", note_setting, 2);
     rb_define_method(link, "backslashes?", backslashes_p, 0);
     rb_define_method(link, "tag=", set_tag, 1);

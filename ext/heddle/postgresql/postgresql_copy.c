@@ -12,6 +12,8 @@ static void mark(void *pointer)
     rb_gc_mark(copy->link);
     rb_gc_mark(copy->null);
     rb_gc_mark(copy->error);
+    rb_gc_mark(copy->described);
+    rb_gc_mark(copy->converter);
 }
 
 static void release(void *pointer)
@@ -66,6 +68,73 @@ static VALUE copy_options(VALUE self, VALUE sql)
     }
     RB_GC_GUARD(sql);
     return options;
+}
+
+static VALUE text_between(const uint8_t *p, const uint8_t *end)
+{
+    return rb_utf8_str_new((const char *)p, end - p);
+}
+
+// The names of the columns, each as the statement has it, up to the closing parenthesis; nil without one.
+static VALUE column_list(struct pg_sql_scan *scan)
+{
+    VALUE list = rb_ary_new();
+    const uint8_t *begin = NULL, *end = NULL;
+    while (pg_sql_next(scan) != PG_SQL_END) {
+        bool closed = scan->token == PG_SQL_CLOSE;
+        if (!closed && scan->token != PG_SQL_COMMA) {
+            if (!begin) begin = scan->text.at;
+            end = scan->text.at + scan->text.length;
+            continue;
+        }
+        if (!begin) return Qnil;
+        rb_ary_push(list, text_between(begin, end));
+        begin = NULL;
+        if (closed) return list;
+    }
+    return Qnil;
+}
+
+// The query in parentheses, which the scan has opened; nil if they do not close.
+static VALUE query_text(struct pg_sql_scan *scan)
+{
+    const uint8_t *begin = scan->text.at + scan->text.length;
+    for (size_t depth = 1; pg_sql_next(scan) != PG_SQL_END;) {
+        if (scan->token == PG_SQL_OPEN) depth++;
+        if (scan->token == PG_SQL_CLOSE && --depth == 0) return text_between(begin, scan->text.at);
+    }
+    return Qnil;
+}
+
+/* @api private link.copy_target(sql) -> [table, Array of the columns or nil], or [query, false]: what a COPY is from or
+ * to, as the statement has it. nil if it cannot be told. */
+static VALUE copy_target(VALUE self, VALUE sql)
+{
+    bool backslashes = postgresql_link_of(self)->backslashes;
+    sql = postgresql_sql_string(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    struct pg_sql_scan scan;
+    pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes);
+    while (pg_sql_next(&scan) == PG_SQL_SEMICOLON)
+        continue;
+    if (!is_word(&scan, "copy")) return Qnil;
+    pg_sql_next(&scan);
+    if (is_word(&scan, "binary")) pg_sql_next(&scan); // of servers before 7.3, and still read
+    VALUE target = Qnil, columns = Qfalse;
+    if (scan.token == PG_SQL_OPEN) {
+        target = query_text(&scan);
+    } else {
+        const uint8_t *begin = scan.text.at, *end = begin;
+        while (scan.token != PG_SQL_END && scan.token != PG_SQL_OPEN && !is_word(&scan, "from") &&
+               !is_word(&scan, "to")) {
+            end = scan.text.at + scan.text.length;
+            pg_sql_next(&scan);
+        }
+        columns = scan.token == PG_SQL_OPEN ? column_list(&scan) : Qnil;
+        if (scan.token != PG_SQL_END && end > begin) target = text_between(begin, end);
+    }
+    RB_GC_GUARD(sql);
+    return NIL_P(target) ? Qnil : rb_assoc_new(target, columns);
 }
 
 VALUE postgresql_copy_refused(void)
@@ -167,6 +236,46 @@ static VALUE start_copy(VALUE self, VALUE sql, VALUE into)
     return postgresql_exchange_with(self, start_body, postgresql_sql_string(sql), into);
 }
 
+static VALUE describe_body(struct db_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    static const struct pg_span unnamed = {(const uint8_t *)"", 0};
+    exchange->unsent = true;
+    postgresql_check(pg_put_parse(&link->request, unnamed, postgresql_span_of(exchange->arguments[0]), NULL, 0));
+    postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, unnamed));
+    postgresql_check(pg_put_sync(&link->request));
+    exchange->unsent = false;
+    postgresql_send(link, 1);
+    link->text = false;
+    VALUE columns = Qnil;
+    struct postgresql_copy_end end = {.error = Qnil};
+    for (;;) {
+        struct pg_message message = postgresql_message(link);
+        switch (message.type) {
+        case PG_CLOSE_COMPLETE: // of statements whose Close went ahead
+        case PG_PARSE_COMPLETE:
+        case PG_PARAMETER_DESCRIPTION:
+        case PG_NO_DATA:
+            continue;
+        case PG_ROW_DESCRIPTION:
+            columns = postgresql_columns_new(link, message);
+            continue;
+        case PG_COMMAND_COMPLETE:
+            db_link_violated(&link->base, "completed a statement that was not executed");
+        default:
+            if (postgresql_copy_read_end(link, message, &end)) continue;
+        }
+        return NIL_P(end.error) ? columns : end.error;
+    }
+}
+
+/* @api private link.describe(sql) -> Columns, nil or an error: the columns of what the statement would return. Nothing
+ * is executed, and the text is the server's own, without placeholders. */
+static VALUE describe(VALUE self, VALUE sql)
+{
+    return postgresql_exchange_with(self, describe_body, postgresql_sql_string(sql), Qnil);
+}
+
 static uint8_t byte_of(VALUE hash, const char *name, uint8_t usual)
 {
     VALUE string = rb_hash_lookup(hash, ID2SYM(rb_intern(name)));
@@ -181,13 +290,21 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     VALUE self = TypedData_Make_Struct(klass, struct postgresql_copy, &copy_type, copy);
     postgresql_link_of(link);
     copy->link = link;
-    copy->error = Qnil;
+    copy->error = copy->described = copy->converter = Qnil;
     copy->buffer.grow = postgresql_grow;
     copy->columns = NUM2UINT(columns);
     VALUE format = rb_hash_lookup(options, ID2SYM(rb_intern("format")));
     copy->form = format == ID2SYM(rb_intern("binary")) ? POSTGRESQL_COPY_BINARY
                  : format == ID2SYM(rb_intern("csv"))  ? POSTGRESQL_COPY_CSV
                                                        : POSTGRESQL_COPY_TEXT;
+    VALUE described = rb_hash_lookup(options, ID2SYM(rb_intern("described")));
+    if (copy->form == POSTGRESQL_COPY_BINARY && !NIL_P(described)) {
+        struct postgresql_columns *types = postgresql_columns_of(described);
+        for (uint32_t i = 0; i < types->count; i++)
+            postgresql_column_known(postgresql_link_of(link), types, i);
+        copy->described = described;
+        copy->converter = rb_hash_lookup(options, ID2SYM(rb_intern("converter")));
+    }
     copy->raw = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("raw"))));
     copy->foreign = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("encoding"))));
     copy->text = pg_copy_text_default;
@@ -210,7 +327,10 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
 void postgresql_copy_init(void)
 {
     rb_define_method(postgresql_cLink, "copy_options", copy_options, 1);
+    rb_define_method(postgresql_cLink, "copy_target", copy_target, 1);
+    rb_define_method(postgresql_cLink, "describe", describe, 1);
     rb_define_method(postgresql_cLink, "start_copy", start_copy, 2);
+    postgresql_copy_values_init();
     postgresql_copy_in_init();
     postgresql_copy_out_init();
 }

@@ -6,7 +6,7 @@
 enum { SEND_AT = 64 << 10 }; // bytes of rows that are gathered for one CopyData
 
 static VALUE mParameters;
-static ID id_convert;
+static ID id_convert, id_row;
 
 static VALUE hexadecimal(VALUE bytes)
 {
@@ -74,6 +74,11 @@ static bool is_text(VALUE string)
     return encoding == rb_utf8_encindex() || encoding == rb_usascii_encindex();
 }
 
+static bool is_typed(const struct postgresql_copy *copy)
+{
+    return copy->form == POSTGRESQL_COPY_BINARY && !NIL_P(copy->described);
+}
+
 // False for a value that text_of must turn into text first.
 static bool put_value(struct postgresql_copy *copy, VALUE value, bool only, bool made, enum pg_written *written)
 {
@@ -116,17 +121,22 @@ static void check_written(struct postgresql_copy *copy, enum pg_written written,
 }
 
 // Runs no Ruby code: another thread's row must not come into this one. Returns false, and writes nothing, if a value is
-// not text yet. `made`: all Strings are text.
+// not text (of the binary form, bytes) yet. `made`: all Strings are. The row has as many values as the COPY.
 static bool put_row(struct postgresql_copy *copy, VALUE row, bool made)
 {
     size_t begin = copy->buffer.length;
     long count = RARRAY_LEN(row);
     enum pg_written written = PG_WRITTEN;
     if (copy->form == POSTGRESQL_COPY_BINARY) written = pg_put_copy_binary_tuple(&copy->buffer, (size_t)count);
+    const struct postgresql_columns *types = is_typed(copy) && !made ? postgresql_columns_of(copy->described) : NULL;
     for (long i = 0; i < count && !written; i++) {
         written = put_between(copy, i == 0);
         if (written) break;
-        if (!put_value(copy, RARRAY_AREF(row, i), count == 1, made, &written)) {
+        VALUE value = RARRAY_AREF(row, i);
+        bool known = types ? postgresql_copy_put_plain(postgresql_link_of(copy->link), &copy->buffer,
+                                                       types->columns[i].type.kind, value, &written)
+                           : put_value(copy, value, count == 1, made, &written);
+        if (!known) {
             copy->buffer.length = begin;
             return false;
         }
@@ -139,6 +149,11 @@ static bool put_row(struct postgresql_copy *copy, VALUE row, bool made)
 
 static VALUE text_row(struct postgresql_copy *copy, VALUE row)
 {
+    if (is_typed(copy)) {
+        VALUE bytes = rb_funcall(copy->converter, id_row, 2, row, ULL2NUM(copy->added + 1));
+        Check_Type(bytes, T_ARRAY);
+        return bytes;
+    }
     VALUE made = rb_ary_new_capa(RARRAY_LEN(row));
     for (long i = 0; i < RARRAY_LEN(row); i++) {
         VALUE value = RARRAY_AREF(row, i);
@@ -146,7 +161,8 @@ static VALUE text_row(struct postgresql_copy *copy, VALUE row)
         if (copy->form == POSTGRESQL_COPY_BINARY && !NIL_P(value) && !RB_TYPE_P(value, T_STRING))
             rb_raise(rb_eTypeError,
                      "value %ld of the row is a %" PRIsVALUE
-                     ": a COPY in the binary form takes Strings of the server's own bytes; use the text form",
+                     ": the types of this COPY's columns are not known, so that it takes Strings of the server's own "
+                     "bytes; name the table and its columns, or use the text form",
                      i + 1, rb_obj_class(value));
         rb_ary_push(made, known || copy->form == POSTGRESQL_COPY_BINARY ? value : text_of(copy, value, i + 1, false));
     }
@@ -217,12 +233,17 @@ static void flush(VALUE self, struct postgresql_copy *copy)
 /*
  * call-seq: copy << row -> self
  *
- * Adds a row: an Array with a value for each column of the COPY. In the text and csv forms, values are those that
- * queries take as arguments; nil is NULL. In the binary form each value is nil, or a String of the bytes that the
- * server stores. Rows are gathered, and sent in pieces of 64 KiB.
+ * Adds a row: an Array with a value for each column of the COPY. Values are those that queries take as arguments; nil
+ * is NULL. Rows are gathered, and sent in pieces of 64 KiB.
  *
- * Raises TypeError or ArgumentError for a row that cannot be sent, and has sent nothing of it then. Raises the server's
- * Heddle::DB::ServerError if the server has refused an earlier row.
+ * In the binary form a value must fit its column's type: the server converts nothing. An Integer goes into numbers and
+ * text, a Time into timestamps, dates and times. A String is text for columns of text, json, enums, uuid, numeric, bit
+ * strings and addresses, and bytes for a bytea. A String in binary encoding is the value as the server stores it, for
+ * all types.
+ *
+ * Raises TypeError, ArgumentError or RangeError for a row that cannot be sent, and has sent nothing of it then; in the
+ * binary form the message has the number of the row and the column's name. Raises the server's Heddle::DB::ServerError
+ * if the server has refused an earlier row.
  */
 static VALUE add_row(VALUE self, VALUE row)
 {
@@ -239,9 +260,11 @@ static VALUE add_row(VALUE self, VALUE row)
         VALUE made = text_row(copy, row);
         check_open(copy); // Ruby code ran
         prepare_buffer(copy);
-        put_row(copy, made, true);
+        if (RARRAY_LEN(made) != (long)copy->columns || !put_row(copy, made, true))
+            rb_raise(rb_eArgError, "the row was changed while it was being added");
         RB_GC_GUARD(made);
     }
+    copy->added++;
     if (copy->buffer.length >= SEND_AT) flush(self, copy);
     RB_GC_GUARD(row);
     return self;
@@ -319,6 +342,7 @@ static VALUE copy_in_of(VALUE klass, VALUE link, VALUE columns, VALUE options)
 void postgresql_copy_in_init(void)
 {
     id_convert = rb_intern("convert");
+    id_row = rb_intern("row");
     mParameters = Qnil;
     VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");
     VALUE copy_in = rb_define_class_under(postgresql, "CopyIn", rb_cObject);

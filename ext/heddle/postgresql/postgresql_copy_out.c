@@ -34,11 +34,17 @@ static VALUE line_values(struct postgresql_copy *copy, struct pg_span line)
     return row;
 }
 
-static VALUE tuple_values(struct postgresql_link *link, struct pg_span tuple)
+// Without described columns, the server's own bytes.
+static VALUE tuple_values(struct postgresql_link *link, struct pg_span tuple, VALUE described)
 {
     struct pg_row row;
     struct pg_span value;
     if (!pg_row_begin(tuple.at, tuple.at + tuple.length, &row)) db_link_violated(&link->base, "sent a malformed row");
+    if (!NIL_P(described)) { // its values are made after the exchange: Ruby code may run then
+        if (row.count != postgresql_columns_of(described)->count)
+            db_link_violated(&link->base, "sent a row with other columns than it had described");
+        return rb_str_new((const char *)tuple.at, (long)tuple.length);
+    }
     VALUE values = rb_ary_new_capa(row.count);
     while (pg_row_next(&row, &value))
         rb_ary_push(values, value.at ? rb_str_new((const char *)value.at, (long)value.length) : Qnil);
@@ -69,7 +75,7 @@ static VALUE take_row(struct postgresql_copy *copy, const uint8_t *p, const uint
     }
     if (parsed == PG_INVALID) db_link_violated(&link->base, "sent a malformed row of a COPY");
     if (parsed == PG_MORE) return Qundef;
-    if (copy->form == POSTGRESQL_COPY_BINARY) return span.at ? tuple_values(link, span) : Qnil;
+    if (copy->form == POSTGRESQL_COPY_BINARY) return span.at ? tuple_values(link, span, copy->described) : Qnil;
     VALUE row = end_of_data && copy->form == POSTGRESQL_COPY_TEXT ? Qnil : line_values(copy, span);
     if (!NIL_P(row) && (uint32_t)RARRAY_LEN(row) != copy->columns)
         db_link_violated(&link->base, "sent a row with other columns than it said");
@@ -181,6 +187,11 @@ static VALUE rows(VALUE self)
     if (copy->ended) return Qnil;
     struct db_exchange exchange = {.self = copy->link, .body = rows_body, .arguments = {self}};
     VALUE batch = postgresql_exchange(&exchange);
+    if (!NIL_P(copy->described) && !copy->raw) {
+        struct postgresql_link *link = postgresql_link_of(copy->link);
+        for (long i = 0; i < RARRAY_LEN(batch); i++)
+            rb_ary_store(batch, i, postgresql_copy_typed_row(link, RARRAY_AREF(batch, i), copy->described));
+    }
     return RARRAY_LEN(batch) ? batch : Qnil;
 }
 

@@ -310,6 +310,13 @@ static VALUE know_type(VALUE self, VALUE oid, VALUE kind, VALUE element, VALUE e
     return self;
 }
 
+/* @api private link.type_of(oid) -> [kind, element] or nil, unless it is the server's own or was looked up */
+static VALUE type_of(VALUE self, VALUE oid)
+{
+    struct postgresql_type type = postgresql_type_of(postgresql_link_of(self)->types, NUM2UINT(oid));
+    return type.kind ? rb_assoc_new(INT2FIX(type.kind), UINT2NUM(type.element)) : Qnil;
+}
+
 /* @api private link.builtin_type(oid) -> [kind, element] or nil */
 static VALUE builtin_type(VALUE self, VALUE oid)
 {
@@ -368,16 +375,56 @@ void postgresql_types_init(void)
     rb_define_method(link, "wanted_texts", wanted_texts, 0);
     rb_define_method(link, "server_texts=", set_server_texts, 1);
     rb_define_method(link, "know_type", know_type, 5);
+    rb_define_method(link, "type_of", type_of, 1);
     rb_define_method(link, "builtin_type", builtin_type, 1);
     static const struct {
         const char *name;
         enum postgresql_kind kind;
     } kinds[] = {
-        {"TEXT", POSTGRESQL_KIND_TEXT},           {"VERSIONED", POSTGRESQL_KIND_VERSIONED},
-        {"ENUM", POSTGRESQL_KIND_ENUM},           {"ARRAY", POSTGRESQL_KIND_ARRAY},
-        {"RANGE", POSTGRESQL_KIND_RANGE},         {"MULTIRANGE", POSTGRESQL_KIND_MULTIRANGE},
-        {"COMPOSITE", POSTGRESQL_KIND_COMPOSITE}, {"DOMAIN", POSTGRESQL_KIND_DOMAIN},
-        {"HSTORE", POSTGRESQL_KIND_HSTORE},       {"VECTOR", POSTGRESQL_KIND_VECTOR},
+        {"BOOL", POSTGRESQL_KIND_BOOL},
+        {"INT2", POSTGRESQL_KIND_INT2},
+        {"INT4", POSTGRESQL_KIND_INT4},
+        {"INT8", POSTGRESQL_KIND_INT8},
+        {"UINT4", POSTGRESQL_KIND_UINT4},
+        {"UINT8", POSTGRESQL_KIND_UINT8},
+        {"FLOAT4", POSTGRESQL_KIND_FLOAT4},
+        {"FLOAT8", POSTGRESQL_KIND_FLOAT8},
+        {"TEXT", POSTGRESQL_KIND_TEXT},
+        {"BYTES", POSTGRESQL_KIND_BYTES},
+        {"UUID", POSTGRESQL_KIND_UUID},
+        {"JSON", POSTGRESQL_KIND_JSON},
+        {"JSONB", POSTGRESQL_KIND_JSONB},
+        {"VERSIONED", POSTGRESQL_KIND_VERSIONED},
+        {"ENUM", POSTGRESQL_KIND_ENUM},
+        {"VOID", POSTGRESQL_KIND_VOID},
+        {"TIMESTAMPTZ", POSTGRESQL_KIND_TIMESTAMPTZ},
+        {"TIMETZ", POSTGRESQL_KIND_TIMETZ},
+        {"MACADDR", POSTGRESQL_KIND_MACADDR},
+        {"BITS", POSTGRESQL_KIND_BITS},
+        {"LSN", POSTGRESQL_KIND_LSN},
+        {"TSVECTOR", POSTGRESQL_KIND_TSVECTOR},
+        {"NUMERIC", POSTGRESQL_KIND_NUMERIC},
+        {"DATE", POSTGRESQL_KIND_DATE},
+        {"TIMESTAMP", POSTGRESQL_KIND_TIMESTAMP},
+        {"TIME", POSTGRESQL_KIND_TIME},
+        {"INTERVAL", POSTGRESQL_KIND_INTERVAL},
+        {"INET", POSTGRESQL_KIND_INET},
+        {"POINT", POSTGRESQL_KIND_POINT},
+        {"LINE", POSTGRESQL_KIND_LINE},
+        {"LSEG", POSTGRESQL_KIND_LSEG},
+        {"BOX", POSTGRESQL_KIND_BOX},
+        {"PATH", POSTGRESQL_KIND_PATH},
+        {"POLYGON", POSTGRESQL_KIND_POLYGON},
+        {"CIRCLE", POSTGRESQL_KIND_CIRCLE},
+        {"ARRAY", POSTGRESQL_KIND_ARRAY},
+        {"RANGE", POSTGRESQL_KIND_RANGE},
+        {"MULTIRANGE", POSTGRESQL_KIND_MULTIRANGE},
+        {"RECORD", POSTGRESQL_KIND_RECORD},
+        {"COMPOSITE", POSTGRESQL_KIND_COMPOSITE},
+        {"DOMAIN", POSTGRESQL_KIND_DOMAIN},
+        {"HSTORE", POSTGRESQL_KIND_HSTORE},
+        {"VECTOR", POSTGRESQL_KIND_VECTOR},
+        {"MONEY", POSTGRESQL_KIND_MONEY},
         {"SERVER", POSTGRESQL_KIND_SERVER},
     };
     VALUE names = rb_hash_new();

@@ -14,7 +14,9 @@ module Heddle
       # connection stays usable.
       #
       # The form is that of the statement: text, or <tt>with (format csv)</tt> or <tt>binary</tt>, with the
-      # statement's own delimiter, null, quote and escape.
+      # statement's own delimiter, null, quote and escape. In the binary form the server has no text to read. It is asked
+      # for the types of the columns first, and each value must fit its column's type: see {PostgreSQL::CopyIn#<<}.
+      # Composite types, money, tsvector and types without a known form are then taken as the server's bytes only.
       #
       # @example
       #   db.copy_in("copy items (id, name) from stdin") { |copy| copy << [1, "one"] << [2, nil] }
@@ -41,14 +43,15 @@ module Heddle
       # Runs a COPY … TO STDOUT, and calls the block with each row. A few rows at a time are in memory. A block that
       # is left early closes the connection: give the statement a limit instead.
       #
-      # In the text and csv forms a row is an Array of String and nil, in the binary form of the server's own bytes. A
-      # header of csv is a row, too.
+      # In the text and csv forms a row is an Array of String and nil; a header of csv is a row, too. In the binary form
+      # it has the values that a query returns. There, composite types, money and types without a known form raise
+      # ArgumentError before anything is copied.
       #
       # @example
       #   db.copy_out("copy (select id, name from items) to stdout") { |id, name| … }
       # @param sql [String]
       # @param raw [Boolean] whether the block gets the server's bytes instead: a String a row
-      # @yieldparam row [Array<String, nil>, String]
+      # @yieldparam row [Array, String]
       # @return [Integer] the number of rows
       # @raise [ServerError] the connection stays open
       # @raise [ConnectionLost, ProtocolError, DeadlineExceeded] the connection is closed

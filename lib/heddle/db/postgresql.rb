@@ -22,6 +22,7 @@ require_relative "postgresql/parameters"
 require_relative "postgresql/prepared"
 require_relative "postgresql/simple_results"
 require_relative "postgresql/types"
+require_relative "postgresql/binary_form"
 require_relative "postgresql/values"
 require_relative "postgresql/driver"
 

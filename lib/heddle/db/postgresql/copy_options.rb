@@ -16,8 +16,8 @@ module Heddle
 
         # @param link [Link]
         # @param sql [String]
-        # @return [Hash{Symbol => Object}] format: (:text or :csv; the server tells of :binary), and delimiter:, null:,
-        #   quote:, escape: if the statement has them, and encoding: unless it is UTF-8
+        # @return [Hash{Symbol => Object}] format: (:text, :csv or :binary), and delimiter:, null:, quote:,
+        #   escape: if the statement has them, and encoding: unless it is UTF-8
         # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
         #   be read as other rows
         def self.of(link, sql) = new(link.copy_options(sql), link.backslashes?).options
@@ -44,6 +44,7 @@ module Heddle
           tokens.each_with_index do |token, index|
             name = token.downcase.delete_suffix("s") # "using delimiters ';'" came first
             @options[:format] = :csv if name == "csv"
+            @options[:format] = :binary if name == "binary" && @options[:format] == :text # else it is a column
             next unless NAMES.include?(name)
 
             value = index + (tokens[index + 1]&.casecmp?("as") ? 2 : 1)
@@ -64,7 +65,7 @@ module Heddle
             value = text(name, value.first)
             next @options[name.to_sym] = value unless name == "format"
 
-            @options[:format] = :csv if value == "csv"
+            @options[:format] = value.to_sym if value == "csv" || value == "binary"
           end
         end
 

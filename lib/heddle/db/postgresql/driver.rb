@@ -393,11 +393,74 @@ module Heddle
               "encoding out, or take their bytes (raw: true)"
           end
 
+          described = (describe_copy(sql, kind) if options[:format] == :binary && !raw && !@link.textual?)
+          return described if described.is_a?(ServerError)
+
           columns, binary = started = @link.start_copy(sql, kind == :copy_in)
           return started if started.is_a?(ServerError)
 
-          options[:format] = :binary if binary
+          options[:format] = (:binary if binary) || ((options[:format] == :csv) ? :csv : :text)
+          if described && described.size == columns
+            options.update(described: described, converter: BinaryForm.new(@link, described))
+          end
           yield columns, options
+        end
+
+        # The server says only how many columns a COPY has.
+        #
+        # @return [Columns, nil, ServerError] nil if they cannot be told; an error if the COPY cannot run any more
+        def describe_copy(sql, kind)
+          table, list = @link.copy_target(sql)
+          return unless table
+
+          columns = (list == false) ? @link.describe(table) : describe_table(table, list)
+          if columns.is_a?(ServerError)
+            # Outside a transaction the COPY itself is refused, perhaps, with a position in its own text.
+            return (@link.in_transaction? || final?(columns)) ? columns.shift(Float::INFINITY) : nil
+          end
+
+          columns && know_types(columns, kind)
+        end
+
+        def describe_table(table, list)
+          columns = @link.describe(selection(table, list))
+          return columns if list || !columns.is_a?(Columns)
+
+          # A COPY that names no columns leaves generated ones out.
+          generated = generated_columns(columns)
+          return generated if generated.is_a?(ServerError)
+          return columns if generated.empty?
+
+          kept = columns.names - generated
+          @link.describe(selection(table, kept.map { |name| quote_identifier(name) }))
+        end
+
+        def selection(table, list)
+          return "select * from #{table}" unless list
+
+          "select #{list.map { |name| "heddle.#{name}" }.join(", ")} from #{table} as heddle"
+        end
+
+        # Servers have them since 12.
+        def generated_columns(columns)
+          table = columns.descriptions.dig(0, 2)
+          return EMPTY if table.nil? || table == 0 || version.to_i < 12
+
+          result = @link.run_new("select attname::pg_catalog.text from pg_catalog.pg_attribute " \
+            "where attrelid = ?::pg_catalog.oid and attgenerated <> ''", [table])
+          result.is_a?(ServerError) ? result : result.rows.flatten
+        end
+
+        # In the middle of a COPY nothing can be looked up.
+        def know_types(columns, kind)
+          Types.know(@link, columns.types)
+          if kind == :copy_out && (name = BinaryForm.new(@link, columns).unreadable)
+            raise ArgumentError, "the column #{name} is of a type that cannot be read from a COPY in the binary form " \
+              "(money, a composite type, or one without a known form): cast it in a query (copy (select #{name}::text " \
+              "…) to stdout), use the text form, or take the server's bytes (raw: true)"
+          end
+
+          columns
         end
 
         def not_run(failure)

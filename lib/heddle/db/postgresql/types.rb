@@ -80,6 +80,29 @@ module Heddle
             end
           end
 
+          # Looks up types, and the types of their elements, as far as they are not known.
+          #
+          # @param oids [Array<Integer>]
+          # @raise [ServerError]
+          def know(link, oids)
+            seen = {}
+            until oids.empty?
+              oids.each { |oid| seen[oid] = true }
+              look_up(link, oids.reject { |oid| link.type_of(oid) })
+              oids = oids.map { |oid| link.type_of(oid)[1] }.uniq.reject { |oid| oid == 0 || seen[oid] }
+            end
+          end
+
+          # @return [Array<Integer>] a type that is known, and those in it
+          def within(link, oid)
+            found = []
+            until oid.nil? || oid == 0 || found.include?(oid)
+              found << oid
+              oid = link.type_of(oid)&.last
+            end
+            found
+          end
+
           # @param waiting [Array<(Array, Integer, Integer, String)>] rows, with the indices, OIDs and bytes of values
           #   that they lack
           # @raise [ServerError, TransactionError]
