@@ -70,7 +70,8 @@ module PostgreSQLBinaryCopySuite
     "inet" => ["10.1.2.3/8", "::1", IPAddr.new("10.0.0.0/8")], "cidr" => [IPAddr.new("10.0.0.0/8"), "fe80::/10"],
     "uuid" => ["{A0EEBC999C0B4EF8BB6D6BB9BD380A11}", :"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
     "macaddr" => ["08:00:2b:01:02:03"], "bit(3)" => ["101"], "varbit" => [""], "pg_lsn" => ["16/B374D848"],
-    "int4[]" => [[], [1, nil], [[1, 2], [3, 4]], Set[1]], "text[]" => [[:a, nil, "NULL", ""]], "timestamptz[]" => [[NOON]],
+    "int4[]" => [[], [1, nil], [[1, 2], [3, 4]], Set[1]], "text[]" => [[:a, nil, "NULL", ""]],
+    "timestamptz[]" => [[NOON]],
     "int4range" => [1..5, 1...5, 1.., (..7), PG::Bounds.new(1, 9, exclude_begin: true)], "bool" => [true, false],
     "numrange" => [0.5..1, PG::Bounds.new(nil, nil, empty: true)], "tsrange" => [NOON..],
     "point" => [PG::Point.new(1, 2.5)], "path" => [PG::Path.new([PG::Point.new(1, 2)], false)]
@@ -96,8 +97,8 @@ module PostgreSQLBinaryCopySuite
 
   def test_columns_that_the_statement_names
     with_db do |db|
-      db.exec("create schema \"S \"\"(1)\"; create table \"S \"\"(1)\".\"from\" (\"a,b\" int, \"order\" date, N bigint)")
       names = "\"S \"\"(1)\" /* from stdin ( */ . \"from\""
+      db.exec("create schema \"S \"\"(1)\"; create table #{names} (\"a,b\" int, \"order\" date, N bigint)")
       day = Date.new(2024, 1, 1)
       ["copy #{names} (\"order\", n, \"a,b\") from stdin (format binary)",
         ";copy -- (\n#{names}(\"order\" , N,\"a,b\")from stdin binary",
@@ -106,7 +107,8 @@ module PostgreSQLBinaryCopySuite
       end
       assert_equal [[7, day, 2**40]] * 3, copied(db, names)
       assert_equal [[2**40]] * 3, copied(db, "#{names} (n)")
-      assert_equal [[day, "?"]], copied(db, "(select \"order\", '?' as x from #{names} where '{}'::jsonb ? 'x' is false limit 1)")
+      query = "(select \"order\", '?' as x from #{names} where '{}'::jsonb ? 'x' is false limit 1)"
+      assert_equal [[day, "?"]], copied(db, query)
     ensure
       db.exec("drop schema if exists \"S \"\"(1)\" cascade")
     end
@@ -141,12 +143,13 @@ module PostgreSQLBinaryCopySuite
     "float4" => [[RangeError, 1e39], [RangeError, 1e-60], [TypeError, "1"], [TypeError, nil.to_a]],
     "float8" => [[RangeError, 10**400], [TypeError, :x]], "bool" => [[TypeError, 1], [TypeError, "t"]],
     "numeric" => [[ArgumentError, "one"], [TypeError, true]],
-    "text" => [[ArgumentError, "a\0b"], [ArgumentError, "\xff".dup.force_encoding("EUC-JP")], [TypeError, Object.new]],
+    "text" => [[ArgumentError, "a\0b"], [ArgumentError, (+"\xff").force_encoding("EUC-JP")], [TypeError, Object.new]],
     "jsonb" => [[TypeError, Time.now], [ArgumentError, {"a" => Float::NAN}]], "bytea" => [[TypeError, 5]],
     "date" => [[TypeError, "2024-01-01"], [TypeError, 5], [RangeError, Date.new(10_000_000, 1, 1)]],
     "timestamptz" => [[TypeError, Date.new(2024, 1, 1)], [RangeError, Time.utc(300_000)], [TypeError, "now"]],
     "timestamp" => [[RangeError, Time.utc(-5000)], [TypeError, 1.5]],
-    "time" => [[RangeError, DB::Duration.new(-1)], [RangeError, DB::Duration.new(86_400_000_001)], [TypeError, "12:00"]],
+    "time" => [[RangeError, DB::Duration.new(-1)], [RangeError, DB::Duration.new(86_400_000_001)],
+      [TypeError, "12:00"]],
     "timetz" => [[ArgumentError, "noon"]], "interval" => [[TypeError, "1 day"], [RangeError, PG::Interval.new(2**31)]],
     "uuid" => [[ArgumentError, "no uuid"], [TypeError, 7]], "inet" => [[ArgumentError, "10.0.0.0/33"], [TypeError, 1]],
     "bit(3)" => [[ArgumentError, "102"]], "pg_lsn" => [[ArgumentError, "x"]], "point" => [[TypeError, [1, 2]]],
@@ -248,9 +251,11 @@ module PostgreSQLBinaryCopySuite
   # The servers' own types, and types of this database that nothing has looked up yet.
   def test_types_that_are_looked_up
     with_table("n int") do |db|
-      db.exec("create type pg_temp.color as enum ('red', 'gr\u00fcn'); create domain pg_temp.some as int check (value > 0);" \
-        "create type pg_temp.reals as range (subtype = float8); create temporary table own " \
-        "(e pg_temp.color, es pg_temp.color[], d pg_temp.some, ds pg_temp.some[], r pg_temp.reals[])")
+      db.exec("create type pg_temp.color as enum ('red', 'gr\u00fcn');" \
+        "create domain pg_temp.some as int check (value > 0);" \
+        "create type pg_temp.reals as range (subtype = float8);" \
+        "create temporary table own (e pg_temp.color, es pg_temp.color[], d pg_temp.some, ds pg_temp.some[], " \
+        "r pg_temp.reals[])")
       row = ["red", ["gr\u00fcn", nil], 5, [[1], [2]], [1.5...2.5]]
       db.transaction { assert_equal 1, copy_in(db, [:red, *row.drop(1)], into: "own") }
       assert_equal [row], copied(db, "own")

@@ -183,6 +183,11 @@ class SnippetsTest < Minitest::Test
       db = Heddle::DB.connect(ENV.fetch("POSTGRESQL"))
       db.query("drop table if exists items; create table items (id int, name text)")
     RUBY
+    "databases: COPY, notifications, notices 2" => Reader.new(<<~RUBY, "", /\A2\n20\d\d\n\z/),
+      require "heddle"
+      db = Heddle::DB.connect(ENV.fetch("POSTGRESQL"))
+      db.query("drop table if exists items; create table items (id int, name text, at timestamptz)")
+    RUBY
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
     "databases: mysql2 and pg 1" => Reader.new("", "", %(["2", "3"]\n)),

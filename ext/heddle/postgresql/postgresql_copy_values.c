@@ -130,15 +130,15 @@ static enum pg_written put_real(struct pg_buffer *buffer, enum postgresql_kind k
     return length ? put_digits(buffer, kind, digits, length) : PG_MALFORMED;
 }
 
-static enum pg_written put_time(const struct postgresql_link *link, struct pg_buffer *buffer,
-                                enum postgresql_kind kind, VALUE time)
+static enum pg_written put_time(const struct postgresql_link *link, struct pg_buffer *buffer, enum postgresql_kind kind,
+                                VALUE time)
 {
     if (kind != POSTGRESQL_KIND_TIMESTAMPTZ && (kind != POSTGRESQL_KIND_TIMESTAMP || link->local)) return PG_MALFORMED;
     struct timespec spec = rb_time_timespec(time);
     int64_t microseconds;
     if (__builtin_mul_overflow((int64_t)spec.tv_sec - PG_EPOCH_SECONDS, 1000000, &microseconds) ||
-        __builtin_add_overflow(microseconds, spec.tv_nsec / 1000, &microseconds) ||
-        microseconds < PG_TIMESTAMP_LEAST || microseconds > PG_TIMESTAMP_MOST)
+        __builtin_add_overflow(microseconds, spec.tv_nsec / 1000, &microseconds) || microseconds < PG_TIMESTAMP_LEAST ||
+        microseconds > PG_TIMESTAMP_MOST)
         return PG_OUT_OF_RANGE;
     return put_64(buffer, (uint64_t)microseconds);
 }
@@ -146,8 +146,10 @@ static enum pg_written put_time(const struct postgresql_link *link, struct pg_bu
 static enum pg_written put_truth(struct pg_buffer *buffer, enum postgresql_kind kind, bool truth)
 {
     uint8_t byte = truth;
-    if (kind == POSTGRESQL_KIND_TEXT) byte = truth ? 't' : 'f';
-    else if (kind != POSTGRESQL_KIND_BOOL) return PG_MALFORMED;
+    if (kind == POSTGRESQL_KIND_TEXT)
+        byte = truth ? 't' : 'f';
+    else if (kind != POSTGRESQL_KIND_BOOL)
+        return PG_MALFORMED;
     return pg_put_value(buffer, (struct pg_span){&byte, 1});
 }
 

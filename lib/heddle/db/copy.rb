@@ -14,9 +14,11 @@ module Heddle
       # connection stays usable.
       #
       # The form is that of the statement: text, or <tt>with (format csv)</tt> or <tt>binary</tt>, with the
-      # statement's own delimiter, null, quote and escape. In the binary form the server has no text to read. It is asked
-      # for the types of the columns first, and each value must fit its column's type: see {PostgreSQL::CopyIn#<<}.
-      # Composite types, money, tsvector and types without a known form are then taken as the server's bytes only.
+      # statement's own delimiter, null, quote and escape.
+      #
+      # In the binary form the server has no text to read. It is asked for the types of the columns first, and each
+      # value must fit its column's type: see {PostgreSQL::CopyIn#<<}. Of composite types, money, tsvector and types
+      # without a known form it takes the server's bytes only.
       #
       # @example
       #   db.copy_in("copy items (id, name) from stdin") { |copy| copy << [1, "one"] << [2, nil] }

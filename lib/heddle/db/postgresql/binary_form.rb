@@ -3,8 +3,8 @@
 module Heddle
   module DB
     module PostgreSQL
-      # Values of a COPY in the binary form that C does not write itself (ext/heddle/postgresql/postgresql_copy_values.c).
-      # The server converts nothing there: each value has the form of its column's type.
+      # Values of a COPY in the binary form that C does not write itself (postgresql_copy_values.c). The server converts
+      # nothing there: each value has the form of its column's type.
       #
       # @api private
       class BinaryForm
@@ -168,7 +168,8 @@ module Heddle
           end
           return text.b unless text.include?("\0")
 
-          raise Unfit.new(ArgumentError, "a text with a NUL, which no text of PostgreSQL may have: it is bytes, or damaged")
+          raise Unfit.new(ArgumentError, "a text with a NUL, which no text of PostgreSQL may have: it is bytes, " \
+            "or damaged")
         rescue EncodingError => error
           raise Unfit.new(ArgumentError, error.message)
         end

@@ -456,8 +456,8 @@ module Heddle
           Types.know(@link, columns.types)
           if kind == :copy_out && (name = BinaryForm.new(@link, columns).unreadable)
             raise ArgumentError, "the column #{name} is of a type that cannot be read from a COPY in the binary form " \
-              "(money, a composite type, or one without a known form): cast it in a query (copy (select #{name}::text " \
-              "…) to stdout), use the text form, or take the server's bytes (raw: true)"
+              "(money, a composite type, or one without a known form): cast it in a query (copy (select " \
+              "#{name}::text …) to stdout), use the text form, or take the server's bytes (raw: true)"
           end
 
           columns

@@ -20,10 +20,14 @@ module Heddle
           "single" => ["1000 such rows, one after another", 200],
           "pipeline" => ["100 queries at once, each", 10_000],
           "copy" => ["COPY in, each row of int, text, float", 1_000_000],
+          "copy_raw" => ["COPY in, such a row as ready-made text", 1_000_000],
+          "copy_binary" => ["COPY in, binary, each such row", 1_000_000],
+          "copy_raw_binary" => ["COPY in, binary, such a row ready-made", 1_000_000],
           "pool" => ["100 tasks, one query each, a pool of 10", 10_000]
         }.freeze
         MODELS = {"prepared" => %w[heddle pg], "single" => %w[heddle pg], "pipeline" => %w[heddle pg],
-                  "copy" => %w[heddle pg], "pool" => %w[heddle pg sequel sequel_heddle]}.freeze
+                  "copy" => %w[heddle pg], "copy_raw" => %w[heddle pg], "copy_binary" => %w[heddle pg],
+                  "copy_raw_binary" => %w[heddle pg], "pool" => %w[heddle pg sequel sequel_heddle]}.freeze
         private_constant :OPERATIONS, :MODELS
 
         # @see Bench#params
@@ -39,7 +43,8 @@ module Heddle
         def tables(summary)
           notes = ["pg: exec_params, prepare with exec_prepared and DEALLOCATE, and its pipeline mode; rows one " \
             "after another by its single row mode, in Heddle by each_row, a cursor; values are converted by its " \
-            "BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its encoders of text; its " \
+            "BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its encoders; ready-made " \
+            "rows, by copy.write and put_copy_data, show what the server takes by itself; its " \
             "pool is the gem connection_pool, with the tasks in Heddle's loop",
             "sequel: over pg, sequel_heddle: over Heddle; values of new SQL are pasted into it, a kept statement is " \
             "prepared; rows are Hashes; its own pool, with heddle/sequel",

@@ -16,7 +16,9 @@ module Heddle
         TASKS = 100
         POOL = 10
         COPIED = Array.new(1000) { |n| [n, "name of row #{n}".freeze, n / 8.0].freeze }.freeze
-        private_constant :ROWS, :TASKS, :POOL, :COPIED
+        BINARY_HEADER = "PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".b.freeze
+        BINARY_TRAILER = "\xff\xff".b.freeze
+        private_constant :ROWS, :TASKS, :POOL, :COPIED, :BINARY_HEADER, :BINARY_TRAILER
 
         # @see Workload#prepare
         def prepare
@@ -70,12 +72,32 @@ module Heddle
           meter.measures["operations"] = turns * 100
         end
 
-        # Rows that exist beforehand: their making is not measured.
         def copy(meter)
+          copied(meter) { |turns| @client.copy("copied", turns, COPIED) }
+        end
+
+        def copy_binary(meter)
+          copied(meter) { |turns| @client.copy_binary("copied", turns, COPIED) }
+        end
+
+        def copy_raw(meter)
+          text = COPIED.map { |row| "#{row.join("\t")}\n" }.join
+          copied(meter) { |turns| @client.copy_raw("copied", [text] * turns) }
+        end
+
+        def copy_raw_binary(meter)
+          rows = COPIED.map { |id, name, part| [3, 4, id, name.bytesize, name, 8, part].pack("nNNNa*NG") }.join
+          copied(meter) do |turns|
+            @client.copy_raw("copied", [BINARY_HEADER, *[rows] * turns, BINARY_TRAILER], " (format binary)")
+          end
+        end
+
+        # Rows that exist beforehand: their making is not measured.
+        def copied(meter)
           turns = @params.fetch("count") / COPIED.size
           @client.run("create temporary table copied (id int, name text, part float)")
           meter.measure do
-            @client.copy("copied", turns, COPIED)
+            yield turns
             {"operations" => turns * COPIED.size}
           end
           check(@client.count("copied"), turns * COPIED.size)

@@ -42,10 +42,16 @@ module Heddle
 
           def count(table) = @db.query_value("select count(*) from #{table}")
 
-          def copy(table, turns, rows)
-            @db.copy_in("copy #{table} from stdin") do |copy|
+          def copy(table, turns, rows, form = "")
+            @db.copy_in("copy #{table} from stdin#{form}") do |copy|
               turns.times { rows.each { |row| copy << row } }
             end
+          end
+
+          def copy_binary(table, turns, rows) = copy(table, turns, rows, " (format binary)")
+
+          def copy_raw(table, pieces, form = "")
+            @db.copy_in("copy #{table} from stdin#{form}") { |copy| pieces.each { |bytes| copy.write(bytes) } }
           end
 
           def pool(size)

@@ -62,9 +62,17 @@ module Heddle
 
           def copy(table, turns, rows)
             types = [PG::TextEncoder::Integer.new, PG::TextEncoder::String.new, PG::TextEncoder::Float.new]
-            encoder = PG::TextEncoder::CopyRow.new(type_map: PG::TypeMapByColumn.new(types))
-            @client.copy_data("copy #{table} from stdin", encoder) do
-              turns.times { rows.each { |row| @client.put_copy_data(row) } }
+            copy_by(PG::TextEncoder::CopyRow, types, "copy #{table} from stdin", turns, rows)
+          end
+
+          def copy_binary(table, turns, rows)
+            types = [PG::BinaryEncoder::Int4.new, PG::BinaryEncoder::String.new, PG::BinaryEncoder::Float8.new]
+            copy_by(PG::BinaryEncoder::CopyRow, types, "copy #{table} from stdin (format binary)", turns, rows)
+          end
+
+          def copy_raw(table, pieces, form = "")
+            @client.copy_data("copy #{table} from stdin#{form}") do
+              pieces.each { |bytes| @client.put_copy_data(bytes) }
             end
           end
 
@@ -76,6 +84,12 @@ module Heddle
           end
 
           private
+
+          def copy_by(encoder, types, sql, turns, rows)
+            @client.copy_data(sql, encoder.new(type_map: PG::TypeMapByColumn.new(types))) do
+              turns.times { rows.each { |row| @client.put_copy_data(row) } }
+            end
+          end
 
           def connect
             PG.connect(@url).tap { |client| client.type_map_for_results = PG::BasicTypeMapForResults.new(client) }
