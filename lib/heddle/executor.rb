@@ -281,10 +281,10 @@ module Heddle
     # Call this under the lock.
     def room? = !can_overflow? || running + @queue.size < @max_length + @max_queue
 
-    # Call this under the lock. An exception of Thread#raise must not strike between the start of the lane's thread and
-    # the lane's entry in the list. Nothing in the mask waits.
+    # Call this under the lock. Neither Thread#raise nor Thread#kill may strike between the start of the lane's thread
+    # and the lane's entry in the list. Nothing in the mask waits.
     def start_lane
-      Thread.handle_interrupt(Exception => :never) { @lanes << Lane.new(self, (@max_length.to_f / @threads).ceil) }
+      Thread.handle_interrupt(Object => :never) { @lanes << Lane.new(self, (@max_length.to_f / @threads).ceil) }
     end
 
     # Call this under the lock.

@@ -342,6 +342,17 @@ class ExecutorTest < Minitest::Test
     assert ended
   end
 
+  def test_its_thread_is_struck_before_its_first_line
+    %i[kill raise].each do |strike|
+      executor = make(1, name: "#{strike} at once")
+      executor.post {}
+      Thread.list.find { |thread| thread.name == "#{strike} at once heddle executor" }.public_send(strike)
+      assert_equal :ran, Concurrent::Promises.future_on(executor) { :ran }.value!(5), strike
+      executor.shutdown
+      assert executor.wait_for_termination(5), strike
+    end
+  end
+
   def test_a_child_of_fork_starts_anew
     gate = Concurrent::Event.new
     executor = make(1)

@@ -172,6 +172,35 @@ class LimitTest < Minitest::Test
     wait_until { held == 0 }
   end
 
+  def test_a_redis_that_forgets_its_scripts
+    one = limit(concurrent: 1, lease: 0.3)
+    one.acquire do
+      @redis.call("SCRIPT", "FLUSH")
+      sleep 0.5 # the lease is renewed meanwhile
+      assert_equal 1, held
+      assert_raises(Heddle::Limit::Exhausted) { limit(concurrent: 1, lease: 0.3).acquire(timeout: 0.1) {} }
+      @redis.call("SCRIPT", "FLUSH")
+    end
+    wait_until { held == 0 }
+  end
+
+  # Redis's clock was an hour ahead, and is set right.
+  def test_a_clock_that_is_set_back
+    both = limit(concurrent: 1, per_second: 1, lease: 0.5)
+    dead = child("LIMIT.acquire { sleep }", concurrent: 1, lease: 0.5)
+    wait_until { held == 1 }
+    Process.kill(:KILL, dead)
+    @redis.call("ZADD", key("starts"), redis_time, "dead:1")
+    @redis.call("SET", key("clock"), redis_time)
+    %w[held seen starts].each do |set|
+      @redis.call("ZRANGE", key(set), 0, -1, "WITHSCORES").each do |place, time|
+        @redis.call("ZADD", key(set), time + 3600e6, place)
+      end
+    end
+    @redis.call("INCRBY", key("clock"), 3_600_000_000)
+    assert_equal(:in, both.acquire(timeout: 5) { :in })
+  end
+
   def test_no_redis
     nowhere = Heddle::Limit.new("x", concurrent: 1, redis: {host: "127.0.0.1", port: 1})
     error = assert_within(2) { assert_raises(Heddle::Limit::Unavailable) { nowhere.acquire { flunk } } }
@@ -255,17 +284,41 @@ class LimitTest < Minitest::Test
     wait_until { held == 0 }
   end
 
+  # The caller gets its place or hears why not; it waits for no thread that has ended.
+  def test_its_thread_is_struck_before_its_first_line
+    one = limit(concurrent: 1)
+    %i[kill raise].each do |strike|
+      limits_thread&.kill&.join
+      caller = Thread.new do
+        one.acquire { :value }
+      rescue Heddle::Limit::Unavailable
+        :unavailable
+      end
+      Thread.pass until (thread = limits_thread)
+      thread.public_send(strike)
+      assert caller.join(5), strike
+      assert_includes %i[value unavailable], caller.value
+      assert_equal(:value, one.acquire(timeout: 5) { :value })
+    end
+  end
+
   def test_its_thread_ends_and_starts_again
     one = limit(concurrent: 1)
     2.times do
       assert_equal :in, one.acquire(timeout: 5) { :in }
-      Thread.list.find { |thread| thread.name == "heddle limits" && thread != Thread.current }&.kill&.join
+      limits_thread&.kill&.join
     end
   end
 
   private
 
   def limit(name = "x", **options) = Heddle::Limit.new(name, redis: @url, **options)
+
+  def limits_thread = Thread.list.find { |thread| thread.name == "heddle limits" }
+
+  def key(part) = "heddle:limit:{x}:#{part}"
+
+  def redis_time = @redis.call("TIME").then { |seconds, micros| Integer(seconds) * 1_000_000 + Integer(micros) }
 
   def held = @redis.call("ZCARD", "heddle:limit:{x}:held")
 

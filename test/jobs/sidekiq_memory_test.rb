@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/sidekiq_helpers"
 
-# What jobs cost that wait: 32 to 36 KiB each, where this was written. The bound leaves room for another heap.
+# What jobs cost that wait: 32 to 36 KiB each, where this was written.
 class SidekiqMemoryTest < Minitest::Test
   include SidekiqHelpers
   include SidekiqHelpers::OwnRedis
@@ -12,7 +12,7 @@ class SidekiqMemoryTest < Minitest::Test
   mode :fiber
 
   FIBERS = 500
-  KIB_A_JOB = 50
+  KIB_A_JOB = 40
 
   def test_five_hundred_jobs_that_wait
     sidekiq = start_sidekiq(FIBERS: FIBERS)

@@ -25,7 +25,7 @@ module Heddle
         @running = @completed = 0
         @changed = Gate.new
         @asleep = false
-        thread = Thread.new { Thread.handle_interrupt(Exception => :immediate) { serve } } # a thread inherits the mask
+        thread = Thread.new { live }
         thread.name = [executor.name, "heddle executor"].compact.join(" ")
         thread.report_on_exception = false
       end
@@ -53,15 +53,21 @@ module Heddle
 
       private
 
-      def serve
-        Scheduler.root_fiber_begin(nil)
-        Heddle.run(grace: @executor.grace) { dispatch }
+      # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
+      # before that, or at its end, must not leave the executor with a lane that has no thread.
+      def live
+        Thread.handle_interrupt(Object => :immediate) { serve }
       rescue Killed
         nil
       rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else would tell of it
         @executor.log(Concurrent::ExecutorService::ERROR, error)
       ensure
         @executor.lane_ended(self)
+      end
+
+      def serve
+        Scheduler.root_fiber_begin(nil)
+        Heddle.run(grace: @executor.grace) { dispatch }
       end
 
       # `@asleep` is set before the look for work: whoever posts after the look wakes the dispatcher.

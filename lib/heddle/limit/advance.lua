@@ -5,11 +5,12 @@
 --       seen    sorted set of waiting places by the time at which they expire
 --       starts  sorted set of places by the time of their start, in the last second
 --       ticket  the last ticket
+--       clock   the time of the last call
 -- ARGV: the caller's token; concurrent and per_second, or 0; the lease in microseconds; then three lists, each after
 --       its length: places to release, held places to renew, places that wait.
 -- Places are named TOKEN:NUMBER. Answers the microseconds until the next start is allowed, or -1, and then the caller's
 -- places that are granted. Other callers are told through the channel of their token.
-local held, queue, seen, starts, ticket = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local held, queue, seen, starts, ticket, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, concurrent, per_second, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local index = 5
 local function list()
@@ -22,9 +23,19 @@ local function list()
 end
 local released, renewed, waiting = list(), list(), list()
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
+local parts = redis.call('TIME')
+local now = parts[1] * 1000000 + parts[2]
 local function time(value) return string.format('%.0f', value) end
+
+-- A clock that was set back, or that of another server: no place may wait until it has caught up.
+local back = tonumber(redis.call('GET', clock) or 0) - now
+if back > 0 then
+  for _, key in ipairs({held, seen, starts}) do
+    local places = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #places, 2 do redis.call('ZADD', key, time(places[i + 1] - back), places[i]) end
+  end
+end
+redis.call('SET', clock, time(now))
 
 for _, place in ipairs(released) do
   redis.call('ZREM', held, place)

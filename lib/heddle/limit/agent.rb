@@ -67,7 +67,7 @@ module Heddle
       def enter(place)
         @lock.synchronize do
           # First, so that no place waits for a thread that could not start. Nothing in the mask waits.
-          Thread.handle_interrupt(Exception => :never) { @thread ||= start_thread }
+          Thread.handle_interrupt(Object => :never) { @thread ||= start_thread }
           id = "#{@token}:#{@number += 1}"
           place.entered(self, id)
           @waiting[id] = place
@@ -116,9 +116,16 @@ module Heddle
 
       private
 
-      # A thread inherits the mask of the one that starts it.
+      # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
+      # before that, or at its end, must not leave callers waiting for a thread that has ended.
       def start_thread
-        thread = Thread.new { Thread.handle_interrupt(Exception => :immediate) { serve } }
+        thread = Thread.new do
+          Thread.handle_interrupt(Object => :immediate) { serve }
+        rescue Exception => error # rubocop:disable Lint/RescueException -- it is the callers'
+          nil
+        ensure
+          ended(error)
+        end
         thread.name = "heddle limits"
         thread.report_on_exception = false
         thread
@@ -127,9 +134,9 @@ module Heddle
       def serve
         Scheduler.root_fiber_begin(nil)
         Heddle.run { work }
-      rescue Exception => error # rubocop:disable Lint/RescueException -- it is the callers'
-        nil
-      ensure
+      end
+
+      def ended(error)
         @lock.synchronize do
           next unless @thread == Thread.current # it may have made room for another
 
@@ -229,7 +236,7 @@ module Heddle
       # All that the script does may be done twice. So a connection that broke meanwhile fails nobody.
       def call(redis, limit, *lists)
         attempts = 0
-        keys = %w[held queue seen starts ticket].map { |key| "heddle:limit:{#{limit.name}}:#{key}" }
+        keys = %w[held queue seen starts ticket clock].map { |key| "heddle:limit:{#{limit.name}}:#{key}" }
         arguments = [keys.size, *keys, @token, limit.concurrent.to_i, limit.per_second.to_i,
           (limit.lease * 1e6).round, *lists.flat_map { |places| [places.size, *places.map(&:id)] }]
         begin

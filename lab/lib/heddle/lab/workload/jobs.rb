@@ -95,8 +95,9 @@ module Heddle
           [count, (@argument * @params["seconds"] / Jobs.wait).ceil].min
         end
 
-        # The work of one process: starts to run jobs when it is told to, and answers when its last job so far ended, how
-        # many have ended, its CPU time and memory. Several processes have all cores; one shares none with the servers.
+        # The work of one process: starts to run jobs when it is told to, and answers when its last job so far ended,
+        # how many have ended, its CPU time and memory. Several processes have all cores; one shares none with the
+        # servers.
         def work(questions, out)
           if @params["processes"] > 1
             system("taskset", "-acp", "0-#{Etc.nprocessors - 1}", Process.pid.to_s, out: File::NULL, err: File::NULL)

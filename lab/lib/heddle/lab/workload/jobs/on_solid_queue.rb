@@ -5,8 +5,8 @@ module Heddle
     class Workload
       class Jobs < Workload
         # Workers of Solid Queue on PostgreSQL: with threads, with fibers on Async's own loop, and with fibers on
-        # Heddle's. All have the same number of connections, which jobs before the measured ones open: that takes as long
-        # as some hundred jobs.
+        # Heddle's. All have the same number of connections, which jobs before the measured ones open: that takes as
+        # long as some hundred jobs.
         module OnSolidQueue
           WARM_UP = 200
           private_constant :WARM_UP
