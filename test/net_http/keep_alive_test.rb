@@ -303,7 +303,7 @@ class KeepAliveTest < Minitest::Test
     "a reset that has a length" => ["HTTP/1.1 205 Reset\r\nContent-Length: 2\r\n\r\n", 0.03, "ok"],
     "a reset that has chunks" => ["HTTP/1.1 205 Reset\r\nTransfer-Encoding: chunked\r\n\r\n", 0.03, "0\r\n\r\n"],
     "a reset without a length" => "HTTP/1.1 205 Reset\r\n\r\n",
-    "a length on two lines" => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n \r\n\r\nok",
+    "a length on two lines" => "HTTP/1.1 200 OK\r\nContent-Length: 2,\r\n 2\r\n\r\nok",
     "a coding on two lines" =>
       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked,\r\n chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "no content with a body" => "HTTP/1.1 204 No\r\n\r\nok",

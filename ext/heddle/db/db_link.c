@@ -121,8 +121,8 @@ static void refuse_unfinished(struct db_link *link, struct stream *stream)
     VALUE peer = peer_of(link);
     stream_poison(stream, "a query was interrupted, and so was the end of it");
     rb_raise(rb_path2class("Heddle::DB::ConnectionLost"),
-             "a query on this connection to %" PRIsVALUE " was interrupted, and so was the end of it; the connection is "
-             "closed, and nothing was sent",
+             "a query on this connection to %" PRIsVALUE " was interrupted, and so was the end of it; the connection "
+             "is closed, and nothing was sent",
              peer);
 }
 
