@@ -94,8 +94,8 @@ module PostgreSQLCopySuite
     end
   end
 
-  # Values by the types of the columns are in postgresql_binary_copy_test.rb. An old way to ask for the form, which tells
-  # no types here, takes and gives the server's own bytes.
+  # Values by the types of the columns are in postgresql_binary_copy_test.rb. An old way to ask for the form, which
+  # tells no types here, takes and gives the server's own bytes.
   def test_rows_of_the_binary_form
     rows = [[[1].pack("N"), "eins"], [[2].pack("N"), nil]]
     ["copy c from stdin (format binary)", "copy binary c from stdin"].each do |into|
