@@ -66,6 +66,9 @@ class SocketMethodsTest < Minitest::Test
         [16_384, 16_385, 7].map { |most| near.read_nonblock(most, exception: false).bytesize }
       end
     },
+    "without waiting, all of many bytes" => ->(near, far) {
+      far.write((0..20_000).to_a.join).then { near.read_nonblock(262_144, exception: false) }
+    },
     "without waiting, the end" => ->(near, far) {
       far.close.then do
         [near.read_nonblock(10, exception: false), near.read_nonblock(10, text = +"old", exception: false), text]
@@ -201,6 +204,26 @@ class SocketMethodsTest < Minitest::Test
         assert_same buffer, near.read_nonblock(16_384, buffer, exception: false)
         assert_equal "pong", buffer
         assert_operator ObjectSpace.memsize_of(buffer), :<, 200
+      end
+    end
+  end
+
+  # io-stream asks for 256 KiB, and holds the String that it gets while it waits.
+  def test_a_read_that_asks_for_much_allocates_what_came
+    skip "this Ruby hides what tells whether a read is an ordinary one" if ruby_at_least?("4.1")
+    skip "elsewhere IO's own method reads" unless BasicSocket.method_defined?(:read_nonblock, false)
+    require "objspace"
+    with_pair do |near, far|
+      Heddle.run do
+        buffer = +""
+        assert_equal :wait_readable, near.read_nonblock(262_144, buffer, exception: false)
+        assert_operator ObjectSpace.memsize_of(buffer), :<, 200
+        far.write("pong")
+        assert_same buffer, near.read_nonblock(262_144, buffer, exception: false)
+        assert_equal "pong", buffer
+        assert_operator ObjectSpace.memsize_of(buffer), :<, 200
+        far.write(sent = Random.new(1).bytes(100_000))
+        assert_equal sent, near.read_nonblock(262_144, exception: false)
       end
     end
   end

@@ -160,11 +160,18 @@ void loop_free(struct loop *loop)
     fiber_index_free(&loop->parked);
     fiber_index_free(&loop->running);
     xfree(loop->scratch);
-    loop->scratch = NULL;
+    xfree(loop->long_scratch);
+    loop->scratch = loop->long_scratch = NULL;
 }
 
 char *loop_scratch(struct loop *loop)
 {
     if (!loop->scratch) loop->scratch = ALLOC_N(char, LOOP_SCRATCH);
     return loop->scratch;
+}
+
+char *loop_long_scratch(struct loop *loop)
+{
+    if (!loop->long_scratch) loop->long_scratch = ALLOC_N(char, LOOP_LONG_SCRATCH);
+    return loop->long_scratch;
 }

@@ -55,6 +55,7 @@ struct loop {
     struct fiber_index parked;  // all other waits, except idle carriers, and owners' own fibers that yielded
     struct fiber_index running; // owners that have started and not ended, by their own fiber
     char *scratch;              // see loop_scratch; or NULL
+    char *long_scratch;         // see loop_long_scratch; or NULL
 
     unsigned fork_count;
 
@@ -109,6 +110,10 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
 // NoMemoryError.
 enum { LOOP_SCRATCH = 16384 };
 char *loop_scratch(struct loop *loop);
+
+// The same for callers that ask for much, of which little comes: the pages beyond what has come are never touched.
+enum { LOOP_LONG_SCRATCH = 256 << 10 };
+char *loop_long_scratch(struct loop *loop);
 
 // Waits until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are ready, 0 when
 // the span is over, or -errno.

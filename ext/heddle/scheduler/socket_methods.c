@@ -126,7 +126,7 @@ static void note_received(struct loop *loop, size_t count)
  *
  * Called by BasicSocket#read_nonblock. Ruby's own method first allocates +maxlen+ bytes, although mostly no bytes are
  * there yet, and the caller then waits while holding them: with Net::HTTP that is a page of memory and a page fault for
- * each reply. This method allocates only the bytes that came.
+ * each reply, and falcon asks for 256 KiB each time. This method allocates only the bytes that came.
  */
 static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE exception)
 {
@@ -135,7 +135,7 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
     if (loop) spend_on_reading(loop);
     int descriptor;
     long most = FIXNUM_P(length) ? FIX2LONG(length) : 0;
-    if (exception != Qfalse || most <= 0 || most > LOOP_SCRATCH || !would_make_room(buffer, most) || !loop ||
+    if (exception != Qfalse || most <= 0 || most > LOOP_LONG_SCRATCH || !would_make_room(buffer, most) || !loop ||
         (descriptor = shim_plain_reader(self)) < 0) {
         VALUE arguments[3] = {length, buffer, exception};
         VALUE received = rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
@@ -143,7 +143,7 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
         return received;
     }
     if (!NIL_P(buffer)) rb_str_modify(buffer); // raises before bytes are taken
-    char *scratch = loop_scratch(loop);
+    char *scratch = most > LOOP_SCRATCH ? loop_long_scratch(loop) : loop_scratch(loop);
     ssize_t count = receive_into(loop, descriptor, scratch, most);
     if (count == -EAGAIN) return sym_wait_readable;
     if (count < 0) fail(self, (int)-count, "rsock_read_nonblock");
