@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-require "socket"
+require "support/scripted_server"
 
 # A server that speaks MySQL's protocol as a test tells it to, for what MariaDB does not do: MySQL 8's login methods,
 # and malicious servers. Written from the protocol's documentation ("Client/Server Protocol" of MySQL's internals).
-class ScriptedMySQL
+class ScriptedMySQL < ScriptedServer
   SCRAMBLE = "abcdefghijklmnopqrst"
   # The capabilities of MySQL 8.0.11 (2018).
   CAPABILITIES = 0xdfffffff
@@ -36,55 +36,10 @@ class ScriptedMySQL
     end
   end
 
-  attr_reader :port, :errors
-
-  # The block plays the server's part of each connection, in a thread each.
-  def initialize(&play)
-    @listener = TCPServer.new("127.0.0.1", 0)
-    @port = @listener.addr[1]
-    @errors = Thread::Queue.new
-    @threads = []
-    @acceptor = Thread.new do
-      loop do
-        socket = @listener.accept
-        socket.setsockopt(:TCP, :NODELAY, true)
-        @threads << Thread.new { serve(Peer.new(socket), play) }
-      end
-    rescue IOError
-      nil
-    end
-  end
-
   def url(user: "me", password: "secret") = "mysql://#{user}:#{password}@127.0.0.1:#{port}/base"
 
-  def close
-    @listener.close
-    @acceptor.kill.join
-    @threads.each(&:kill).each(&:join)
-  end
-
-  private
-
-  def serve(peer, play)
-    play.call(peer)
-  rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
-    nil # the client has gone away
-  rescue Minitest::Assertion, StandardError => error
-    @errors << error
-  ensure
-    peer.close
-  end
-
   # The client, as the server sees it.
-  class Peer
-    attr_accessor :socket
-
-    def initialize(socket)
-      @socket = socket
-    end
-
-    def close = @socket.close
-
+  class Peer < ScriptedServer::Peer
     # @return [Array(Integer, String)] a packet's sequence number and payload
     def read
       head = @socket.read(4) or raise EOFError
@@ -102,11 +57,6 @@ class ScriptedMySQL
 
     def write(sequence, *payloads)
       raw(ScriptedMySQL.packets(sequence, *payloads))
-    end
-
-    def raw(bytes)
-      @socket.write(bytes)
-      @socket.flush
     end
 
     def greet(**options)

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-require "socket"
+require "support/scripted_server"
 
 # A server that speaks PostgreSQL's protocol as a test tells it to: hostile servers, poolers, and servers that lack
 # parts. Written from "Frontend/Backend Protocol" of PostgreSQL's manual.
-class ScriptedPostgreSQL
+class ScriptedPostgreSQL < ScriptedServer
   TLS_REQUEST = 80_877_103
   CANCEL_REQUEST = 80_877_102
 
@@ -36,76 +36,10 @@ class ScriptedPostgreSQL
     end
   end
 
-  attr_reader :port, :errors, :accepted
-
-  # The block plays the server's part of each connection, in a thread each.
-  def initialize(&play)
-    @listener = TCPServer.new("127.0.0.1", 0)
-    @port = @listener.addr[1]
-    @errors = Thread::Queue.new
-    @threads = []
-    @accepted = 0
-    @acceptor = Thread.new do
-      loop do
-        socket = @listener.accept
-        @accepted += 1
-        socket.setsockopt(:TCP, :NODELAY, true)
-        peer = Peer.new(socket, @accepted)
-        @threads << Thread.new { serve(peer, play) }
-      end
-    rescue IOError
-      nil
-    end
-  end
-
-  # Plays for the length of the block, and raises what failed in it.
-  def self.play(script)
-    server = new(&script)
-    yield server
-  ensure
-    server&.close
-    raise server.errors.pop if server && !server.errors.empty?
-  end
-
   def url(user: "me", password: "secret") = "postgresql://#{user}:#{password}@127.0.0.1:#{port}/base"
 
-  def close
-    @listener.close
-    @acceptor.kill.join
-    @threads.each(&:kill).each(&:join)
-  end
-
-  private
-
-  def serve(peer, play)
-    play.call(peer)
-  rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
-    nil # the client has gone away
-  rescue Minitest::Assertion, StandardError => error
-    @errors << error
-  ensure
-    peer.close
-  end
-
   # The client, as the server sees it.
-  class Peer
-    attr_accessor :socket
-
-    # @return [Integer] which connection of the server it is, from 1
-    attr_reader :number
-
-    def initialize(socket, number)
-      @socket = socket
-      @number = number
-    end
-
-    def close = @socket.close
-
-    def raw(bytes)
-      @socket.write(bytes)
-      @socket.flush
-    end
-
+  class Peer < ScriptedServer::Peer
     def write(type, payload = "") = raw(ScriptedPostgreSQL.message(type, payload))
 
     # @return [Array(Integer, String)] a message of the start: its code, and the rest
