@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "support/scripted_server"
+require_relative "scripted_server"
 
 # A server that speaks MySQL's protocol as a test tells it to, for what MariaDB does not do: MySQL 8's login methods,
 # and malicious servers. Written from the protocol's documentation ("Client/Server Protocol" of MySQL's internals).

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "support/scripted_server"
+require_relative "scripted_server"
 
 # A server that speaks PostgreSQL's protocol as a test tells it to: hostile servers, poolers, and servers that lack
 # parts. Written from "Frontend/Backend Protocol" of PostgreSQL's manual.
