@@ -400,4 +400,26 @@ class HelperThreadTest < Minitest::Test
     RUBY
     assert_equal "done\n", out
   end
+
+  # Strikes that wait together with the deadline's error, behind a mask, meet the way out of the block.
+  def test_the_last_strike_is_not_lost_beside_the_deadline
+    first, last = Interrupt, Class.new(Interrupt)
+    masked = Thread::Queue.new
+    thread = Thread.new do
+      Heddle.deadline(0.05) do
+        Thread.handle_interrupt(Object => :never) do
+          masked << true
+          sleep 0.2
+        end
+      end
+    rescue last
+      :last
+    rescue EXCEEDED, first
+      :lost
+    end
+    masked.pop
+    thread.raise(first)
+    thread.raise(last)
+    assert_equal :last, thread.value
+  end
 end

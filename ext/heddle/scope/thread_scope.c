@@ -391,48 +391,79 @@ static const struct scope_host thread_host = {
 
 // ---- taking back an exception that was raised in the thread
 
-static VALUE check(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused2))
+struct taking {
+    struct scope *scope;
+    VALUE error;     // the one to take back
+    VALUE other;     // the last of those that others have raised
+    int other_state; // 0 without one
+    int kill_state;  // of Thread#kill, or a throw to a block outside
+    bool over;
+};
+
+static VALUE let_strike(VALUE unused)
 {
-    (void)unused, (void)unused2, (void)argc, (void)argv, (void)blockarg;
+    (void)unused;
     rb_thread_schedule();
     rb_thread_check_ints();
     return Qnil;
 }
 
-static VALUE let_in(VALUE error)
+// The last of several counts, as where each strikes the way out of the one before.
+static void note_strike(struct taking *taking, int state)
+{
+    VALUE raised = rb_errinfo();
+    if (!is_exception(raised)) {
+        taking->kill_state = state;
+        taking->over = true;
+        return;
+    }
+    rb_set_errinfo(Qnil);
+    if (raised == taking->error) {
+        taking->scope->failures--;
+        taking->over = true;
+    } else {
+        taking->other = raised;
+        taking->other_state = state;
+    }
+}
+
+// Protects each strike by itself: handle_interrupt forgets the exception that leaves its block if it has another one to
+// raise at its end.
+static VALUE take(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
+{
+    (void)unused, (void)argc, (void)argv, (void)blockarg;
+    struct taking *taking = (struct taking *)argument;
+    while (!taking->over) {
+        bool underway = taking->scope->sending;
+        int state = 0;
+        rb_protect(let_strike, Qnil, &state);
+        if (state) {
+            note_strike(taking, state);
+        } else if (!underway) {
+            taking->over = true; // the exception has arrived before
+        }
+    }
+    return Qnil;
+}
+
+static VALUE let_in(VALUE argument)
 {
     VALUE mask = rb_hash_new();
-    rb_hash_aset(mask, rb_obj_class(error), sym_immediate);
-    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, check, Qnil);
+    rb_hash_aset(mask, rb_obj_class(((struct taking *)argument)->error), sym_immediate);
+    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, take, argument);
 }
 
 void thread_scope_take_back(struct scope *scope)
 {
-    VALUE error = scope->sent, other = Qnil;
-    int other_state = 0;
-    for (;;) {
-        bool underway = scope->sending;
+    struct taking taking = {.scope = scope, .error = scope->sent, .other = Qnil};
+    while (!taking.over) {
         int state = 0;
-        rb_protect(let_in, error, &state);
-        if (!state) {
-            if (underway) continue;
-            break; // the exception has arrived before
-        }
-        VALUE raised = rb_errinfo();
-        if (!is_exception(raised)) rb_jump_tag(state); // Thread#kill, or a throw to a block outside
-        if (raised == error) {
-            rb_set_errinfo(Qnil);
-            scope->failures--;
-            break;
-        }
-        if (!other_state) {
-            other = raised;
-            other_state = state;
-        }
-        rb_set_errinfo(Qnil);
+        rb_protect(let_in, (VALUE)&taking, &state);
+        if (state) note_strike(&taking, state);
     }
+    if (taking.kill_state) rb_jump_tag(taking.kill_state);
     scope->sent = Qnil;
-    if (other_state) rb_exc_raise(other);
+    if (taking.other_state) rb_exc_raise(taking.other);
 }
 
 /*
