@@ -129,7 +129,7 @@ void sqlite_leave_files(struct sqlite_core *core);
 // sqlite_statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);
 // Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
-VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset, bool keep);
+VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset);
 VALUE sqlite_sql(VALUE sql); // as UTF-8; raises
 void sqlite_statement_finalize(struct sqlite_statement *statement);
 void sqlite_finalize_doomed(struct sqlite_core *core);

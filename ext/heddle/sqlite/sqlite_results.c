@@ -85,7 +85,7 @@ static VALUE link_run(VALUE self, VALUE prepared, VALUE arguments)
 
 static VALUE run_new_body(struct sqlite_call *call)
 {
-    VALUE prepared = sqlite_prepare(call->self, call->arguments[0], 0, RTEST(call->arguments[2]));
+    VALUE prepared = sqlite_prepare(call->self, call->arguments[0], 0);
     if (rb_obj_is_kind_of(prepared, rb_eException)) return rb_assoc_new(Qnil, prepared);
     struct sqlite_statement *statement = sqlite_statement_of(prepared);
     if (statement->tail) return rb_assoc_new(prepared, Qnil);
@@ -94,14 +94,14 @@ static VALUE run_new_body(struct sqlite_call *call)
 }
 
 /*
- * call-seq: link.run_new(sql, arguments, keep) -> [Prepared or nil, Result or error or nil]
+ * call-seq: link.run_new(sql, arguments) -> [Prepared or nil, Result or error or nil]
  *
- * Prepares and runs a statement, which stays prepared until the caller releases it: soon, unless +keep+. Runs nothing
- * (the result is nil) when another one follows it.
+ * Prepares and runs a statement, which stays prepared until the caller releases it. Runs nothing (the result is nil)
+ * when another one follows it.
  */
-static VALUE link_run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep)
+static VALUE link_run_new(VALUE self, VALUE sql, VALUE arguments)
 {
-    struct sqlite_call call = {.self = self, .body = run_new_body, .arguments = {sqlite_sql(sql), arguments, keep}};
+    struct sqlite_call call = {.self = self, .body = run_new_body, .arguments = {sqlite_sql(sql), arguments}};
     VALUE result = sqlite_call(&call);
     RB_GC_GUARD(call.arguments[0]);
     return result;
@@ -161,7 +161,7 @@ void sqlite_results_init(void)
     id_affected = rb_intern("@affected_rows");
     id_last_id = rb_intern("@last_insert_id");
     rb_define_method(sqlite_cLink, "run", link_run, 2);
-    rb_define_method(sqlite_cLink, "run_new", link_run_new, 3);
+    rb_define_method(sqlite_cLink, "run_new", link_run_new, 2);
     rb_define_method(sqlite_cLink, "open_rows", link_open_rows, 2);
     rb_define_method(sqlite_cLink, "fetch_rows", link_fetch_rows, 2);
 }

@@ -107,13 +107,13 @@ module Heddle
         def identifier_quote = '"'
 
         def query(sql, arguments)
-          handle, result = run_text(sql, arguments, false)
+          handle, result = run_text(sql, arguments)
           release(handle) if handle
           result || run_several(sql, arguments)
         end
 
         def query_keeping(sql, arguments)
-          both = run_text(sql, arguments, true)
+          both = run_text(sql, arguments)
           return both if both.last
 
           release(both.first)
@@ -372,10 +372,10 @@ module Heddle
         end
 
         # Prepares and runs a statement that was not prepared before.
-        def run_text(sql, arguments, keep)
+        def run_text(sql, arguments)
           allow_writes if @query_only && !in_transaction?
           @turn.queue_up unless @line.waiting.empty? || in_transaction? || Statements.reads?(sql)
-          @link.run_new(sql, arguments, keep)
+          @link.run_new(sql, arguments)
         ensure
           let_others_in unless @line.waiting.empty?
           note_end if @writes && !in_transaction?
