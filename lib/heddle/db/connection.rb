@@ -34,7 +34,7 @@ module Heddle
       # @api private
       def initialize(driver, statement_cache:, statement_cache_size:, init: [])
         @driver = driver
-        @cache = StatementCache.new(statement_cache, statement_cache_size) { |handle| driver.release(handle) }
+        @cache = StatementCache.new(driver, statement_cache, statement_cache_size)
         @talking = nil
         @lease = nil
         @loans = 0
@@ -179,7 +179,7 @@ module Heddle
       def prepare(sql)
         sql = text_of(sql)
         sql = sql.dup.freeze unless sql.frozen?
-        Statement.new(self, sql, talk { note(with_room { @driver.prepare(sql) }, sql) })
+        Statement.new(self, sql, talk { prepared(sql) })
       end
 
       # @return [Boolean] whether the server answers
@@ -374,28 +374,37 @@ module Heddle
       end
 
       def perform_statement(statement, arguments, watch = nil)
-        kind = @driver.kind(statement.sql)
-        check_transaction(kind, statement.sql) unless @frames.empty?
+        sql = statement.sql
+        unless statement.plain
+          kind = @driver.kind(sql)
+          statement.plain = kind == :plain
+        end
+        check_transaction(kind, sql) unless @frames.empty?
         handle = kept = statement.handle
         unless @driver.owns?(handle) # the session was reset since, and all its statements closed
           unless statement.of?(self)
-            raise StatementClosed, "this statement belongs to another connection: #{statement.sql}"
+            raise StatementClosed, "this statement belongs to another connection: #{sql}"
           end
 
-          statement.renew(handle = note(with_room { @driver.prepare(statement.sql) }, statement.sql))
+          statement.renew(handle = prepared(sql))
         end
         watch.cached = true if watch && handle.equal?(kept)
         result = @driver.execute(handle, arguments)
         if result.is_a?(ServerError) && @driver.stale?(result) && !in_transaction?
-          statement.renew(note(@driver.prepare(statement.sql), statement.sql))
-          result = @driver.execute(statement.handle, arguments)
+          statement.renew(handle = prepared(sql))
+          result = @driver.execute(handle, arguments)
         end
-        note(result, statement.sql)
+        note(result, sql)
+      end
+
+      # @return [Object] the statement, as the driver has it
+      def prepared(sql)
+        note(with_room { @driver.prepare(sql) }, sql)
       end
 
       # A statement that is more than a text with values.
       def query_resolved(statement, arguments)
-        keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?(@driver)
+        keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?
         sql, arguments = resolved(statement, arguments)
         watched(sql) { |watch| talk { perform(sql, arguments, watch, keeps: keeps) } }
       end
@@ -419,7 +428,7 @@ module Heddle
         (VirtualStatement === sql) ? sql.sql(database_type) : sql
       end
 
-      def perform(sql, arguments, watch = nil, keeps: @cache.applies?(@driver))
+      def perform(sql, arguments, watch = nil, keeps: @cache.applies?)
         handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
         kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql) unless @frames.empty?

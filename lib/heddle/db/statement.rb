@@ -65,6 +65,11 @@ module Heddle
         @connection.equal?(connection)
       end
 
+      # @return [Boolean, nil] whether the text is of the kind :plain, see {Driver#kind}; nil before the first run. Any
+      #   other statement may change the session each time it runs
+      # @api private
+      attr_accessor :plain
+
       # @api private
       def renew(handle)
         @handle = handle

@@ -8,10 +8,10 @@ module Heddle
     class StatementCache
       MODES = %i[transaction always virtual never].freeze
 
+      # @param driver [Driver] releases each dropped statement
       # @param mode [Symbol] one of MODES
       # @param size [Integer]
-      # @param release [Proc] called with each dropped statement
-      def initialize(mode, size, &release)
+      def initialize(driver, mode, size)
         unless MODES.include?(mode)
           raise ArgumentError, "statement_cache: is one of #{MODES.map(&:inspect).join(", ")}, not #{mode.inspect}"
         end
@@ -19,9 +19,9 @@ module Heddle
           raise ArgumentError, "statement_cache_size: is a number above 0, not #{size.inspect}"
         end
 
+        @driver = driver
         @mode = mode
         @size = size
-        @release = release
         @statements = {}
         @newest = nil
       end
@@ -29,9 +29,9 @@ module Heddle
       # @return [Integer]
       def size = @statements.size
 
-      # Whether a statement of this driver's connection should be kept now.
-      def applies?(driver)
-        @mode == :always || (@mode == :transaction && driver.in_transaction?)
+      # Whether a statement should be kept now.
+      def applies?
+        @mode == :always || (@mode == :transaction && @driver.in_transaction?)
       end
 
       # Whether virtual statements are kept, which are made to be used again.
@@ -46,7 +46,7 @@ module Heddle
       end
 
       def []=(sql, statement)
-        @release.call(@statements.shift.last) while @statements.size >= @size
+        @driver.release(@statements.shift.last) while @statements.size >= @size
         @newest = sql.frozen? ? sql : sql.dup.freeze
         @statements[@newest] = statement
       end
@@ -54,11 +54,11 @@ module Heddle
       def delete(sql)
         @newest = nil
         statement = @statements.delete(sql)
-        @release.call(statement) if statement
+        @driver.release(statement) if statement
       end
 
       def clear
-        @statements.each_value(&@release) unless @statements.empty?
+        @statements.each_value { |statement| @driver.release(statement) }
         @statements.clear
         @newest = nil
       end

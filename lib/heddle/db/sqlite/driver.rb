@@ -89,16 +89,11 @@ module Heddle
 
         # ---- statements
 
-        # A prepared statement asks for its own text again and again.
         def kind(sql)
-          return :plain if sql.equal?(@plain)
+          return :plain if Link.usual?(sql)
 
           kind = Statements.kind(sql)
-          if kind == :plain
-            @plain = sql if sql.frozen?
-          else
-            @touched ||= kind != :commit && Statements.changes_session?(sql)
-          end
+          @touched ||= kind != :commit && Statements.changes_session?(sql) unless kind == :plain
           kind
         end
 
@@ -129,10 +124,10 @@ module Heddle
         end
 
         def execute(handle, arguments)
-          before(handle) if @query_only || !@line.waiting.empty?
+          before(handle) if @query_only || !@waiting.empty?
           @link.run(handle, arguments)
         ensure
-          let_others_in unless @line.waiting.empty?
+          let_others_in unless @waiting.empty?
           note_end if @writes && !in_transaction?
         end
 
@@ -192,10 +187,10 @@ module Heddle
 
         # @api private for a cursor
         def fetch(cursor, count)
-          before(cursor.handle) if @query_only || !@line.waiting.empty?
+          before(cursor.handle) if @query_only || !@waiting.empty?
           @link.fetch_rows(cursor.handle, count)
         ensure
-          let_others_in unless @line.waiting.empty?
+          let_others_in unless @waiting.empty?
           note_end if @writes && !in_transaction?
         end
 
@@ -246,7 +241,7 @@ module Heddle
           turn = Turn.new(Line.new, @turn.seconds)
           error = @link.copy_to(copy, pages) do |done, all, code|
             # SQLite calls its busy handler again only if the handler said to try again.
-            source_is_locked = code == BUSY && (source_is_locked || @line.waiting.key?(@turn))
+            source_is_locked = code == BUSY && (source_is_locked || @waiting.key?(@turn))
             case code
             when OK, DONE
               tries = 0
@@ -255,11 +250,11 @@ module Heddle
             end
           ensure
             turn.leave if code == OK
-            let_others_in unless @line.waiting.empty? # the block may take its time
+            let_others_in unless @waiting.empty? # the block may take its time
           end
           (error && source_is_locked) ? @refusals.error(BUSY, "database is locked", -1) : error
         ensure
-          let_others_in unless @line.waiting.empty?
+          let_others_in unless @waiting.empty?
           snapshot.close if snapshot.is_a?(Cursor)
           copy&.close
         end
@@ -328,6 +323,7 @@ module Heddle
           @link.timeout = @options[:timeout]
           @link.local = @options[:time_zone] == :local
           @line = Line.of(@link.path)
+          @waiting = @line.waiting # the same Hash for as long as the line exists
           @turn = Turn.new(@line, @options[:busy_timeout])
           @refusals.know(@line, @turn)
           @link.wait_for_locks_by(@turn)
@@ -374,10 +370,10 @@ module Heddle
         # Prepares and runs a statement that was not prepared before.
         def run_text(sql, arguments)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @line.waiting.empty? || in_transaction? || Statements.reads?(sql)
+          @turn.queue_up unless @waiting.empty? || in_transaction? || Statements.reads?(sql)
           @link.run_new(sql, arguments)
         ensure
-          let_others_in unless @line.waiting.empty?
+          let_others_in unless @waiting.empty?
           note_end if @writes && !in_transaction?
         end
 
@@ -385,14 +381,14 @@ module Heddle
         def prepared(sql, offset)
           @link.prepare(sql, offset)
         ensure
-          let_others_in unless @line.waiting.empty?
+          let_others_in unless @waiting.empty?
         end
 
         # An extension may run statements when it is loaded.
         def loaded(path)
           @link.load_extension(path)
         ensure
-          let_others_in unless @line.waiting.empty?
+          let_others_in unless @waiting.empty?
         end
 
         # A copy starts again whenever another connection has written. With a write-ahead log, a reader keeps the state
@@ -418,7 +414,7 @@ module Heddle
         # Others may wait for the lock, and the last transaction may have allowed only reads.
         def before(handle)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @line.waiting.empty? || in_transaction? || handle.reads?
+          @turn.queue_up unless @waiting.empty? || in_transaction? || handle.reads?
         end
 
         # Lets the next waiter take the lock, and takes a statement that has waited out of the line. Call this first in

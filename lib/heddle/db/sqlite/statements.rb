@@ -45,7 +45,6 @@ module Heddle
           # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
           # @raise [TypeError]
           def kind(sql)
-            return :plain if Link.usual?(sql)
             raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
 
             bytes = sql.b
