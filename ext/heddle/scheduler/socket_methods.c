@@ -172,6 +172,12 @@ static void send_rest(struct loop *loop, VALUE self, VALUE bytes, size_t sent)
     }
 }
 
+// In a task of Async's a write lets other tasks run, as in Async's own loop on io_uring.
+static bool lets_others_go_first(const struct loop *loop)
+{
+    return loop->owner != loop->root && is_guest(task_of_owner(loop->owner)) && loop_gains_by_sending_together(loop);
+}
+
 /*
  * call-seq: socket.write(*objects) -> Integer
  *
@@ -187,6 +193,11 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
     loop_enter(loop);
     loop_admit(loop, descriptor);
     VALUE bytes = argv[0];
+    if (lets_others_go_first(loop)) {
+        bytes = rb_str_new_frozen(bytes); // another fiber may change the String meanwhile
+        loop_let_others_go_first(loop);
+        if ((descriptor = shim_plain_writer(self)) < 0) return rb_call_super(1, &bytes);
+    }
     long length = RSTRING_LEN(bytes);
     loop->statistics.system_calls++;
     ssize_t count = io_transmit(descriptor, RSTRING_PTR(bytes), (size_t)length);
