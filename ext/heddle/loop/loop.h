@@ -147,8 +147,8 @@ void loop_admit_start(struct loop *loop);
 // (bytes, a connection) must not be lost.
 void loop_give_turn(struct loop *loop, size_t bytes);
 
-// Before bytes are sent: returns whether other fibers are ready, and fibers work for long between two waits. Then all of
-// them had better work first, so that their bytes leave one right after the other: the peer's process is woken once,
+// Before bytes are sent: returns whether other fibers are ready, and fibers work for long between two waits. Then all
+// of them had better work first, so that their bytes leave one right after the other: the peer's process is woken once,
 // and the processor's caches change between Ruby's work and the kernel's once, instead of for each fiber.
 bool loop_gains_by_sending_together(const struct loop *loop);
 
