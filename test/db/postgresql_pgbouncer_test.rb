@@ -244,7 +244,7 @@ class PostgreSQLPgBouncerTest < Minitest::Test
         db.transaction { db.each_row("select 1", fetch: 1) { |_| flunk } }
       end
       assert_match(/portals/, error.message)
-      assert_match(/hint:.*query returns all rows at once/, error.explanation)
+      assert_match(/hint:.*use query, which returns all rows at once/, error.explanation)
       assert_equal [["all"]], db.each_row("select 1", fetch: 1).to_a
       refute_predicate db, :closed?
       db.close

@@ -358,6 +358,14 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_equal 65_535, value("cardinality(array[#{(["?"] * 65_535).join(", ")}])", *Array.new(65_535, 1))
   end
 
+  def test_a_range_to_an_infinite_time_beside_active_support
+    require "active_support"
+    require "active_support/time"
+    from, to = Time.utc(2024), Float::INFINITY
+    assert_equal PG::Bounds.new(from, to), @db.query_value("select '[2024-01-01,infinity]'::tsrange")
+    assert_equal PG::Bounds.new(-to, from), @db.query_value("select '[-infinity,2024-01-01]'::tsrange")
+  end
+
   def test_times_and_durations_of_active_support
     require "active_support"
     require "active_support/time"

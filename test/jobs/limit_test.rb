@@ -298,6 +298,7 @@ class LimitTest < Minitest::Test
       thread.public_send(strike)
       assert caller.join(5), strike
       assert_includes %i[value unavailable], caller.value
+      wait_until { !thread.alive? } # at its end it refuses all who came meanwhile
       assert_equal(:value, one.acquire(timeout: 5) { :value })
     end
   end

@@ -450,11 +450,9 @@ void net_http_kept_init(VALUE library_class)
     id_clock_gettime = rb_intern("clock_gettime");
     id_to_io = rb_intern("to_io");
     id_pending = rb_intern("pending");
-#ifdef CLOCK_BOOTTIME
-    boot_clock = INT2FIX(CLOCK_BOOTTIME);
-#else
-    boot_clock = INT2FIX(CLOCK_MONOTONIC);
-#endif
+    ID boot_time = rb_intern("CLOCK_BOOTTIME"); // Linux's: it goes on while the machine is suspended
+    boot_clock =
+        rb_const_defined(rb_mProcess, boot_time) ? rb_const_get(rb_mProcess, boot_time) : INT2FIX(CLOCK_MONOTONIC);
     iv_max_retries = rb_intern("@max_retries");
     iv_rbuf = rb_intern("@rbuf");
     iv_rbuf_offset = rb_intern("@rbuf_offset");

@@ -42,9 +42,11 @@ module Heddle
 
             exclude_end = flags & UPPER_INCLUSIVE == 0
             exclude_begin = flags & (LOWER_INCLUSIVE | LOWER_INFINITE) == 0
-            return Range.new(lower, upper, exclude_end) unless exclude_begin
+            unless exclude_begin || infinite_time?(lower, upper) || infinite_time?(upper, lower)
+              return Range.new(lower, upper, exclude_end)
+            end
 
-            Bounds.new(lower, upper, exclude_begin: true, exclude_end: exclude_end)
+            Bounds.new(lower, upper, exclude_begin: exclude_begin, exclude_end: exclude_end)
           rescue ArgumentError # Ruby does not compare the bounds
             Bounds.new(lower, upper, exclude_begin: exclude_begin, exclude_end: exclude_end)
           end
@@ -65,6 +67,11 @@ module Heddle
           end
 
           private
+
+          # Ruby compares no time with a Float. ActiveSupport does, and the same value must not depend on it.
+          def infinite_time?(bound, other)
+            Float === bound && !(other.nil? || Numeric === other)
+          end
 
           def date(text)
             match = DATE.match(text) or return text
