@@ -1,5 +1,6 @@
-// Throws text at wire/wire_postgresql_sql.c, alone, under sanitizers; see fuzz.h.
+// Throws text at wire/wire_postgresql_sql*.c, alone, under sanitizers; see fuzz.h.
 #include "wire/wire_postgresql_sql.h"
+#include "wire/wire_postgresql_sql_placeholders.h"
 
 #include "fuzz.h"
 

@@ -4,9 +4,10 @@ require "fileutils"
 require "rbconfig"
 require "tmpdir"
 
-# ext/heddle/wire/wire_postgresql*.c without Ruby: postgresql_wire.c is compiled once and answers questions.
+# ext/heddle/wire/wire_postgresql*.c without Ruby: the program in postgresql_wire/ is compiled once and answers
+# questions.
 module PostgreSQLWire
-  SOURCE = File.expand_path("postgresql_wire.c", __dir__)
+  SOURCES = Dir[File.expand_path("postgresql_wire/*.c", __dir__)]
   FOLDER = File.expand_path("../../ext/heddle", __dir__)
 
   class << self
@@ -26,7 +27,7 @@ module PostgreSQLWire
       program = "#{folder}/postgresql_wire"
       sources = Dir["#{FOLDER}/wire/wire_postgresql*.c"]
       options = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-I#{FOLDER}", "-o", program]
-      system(RbConfig::CONFIG["CC"].split.first, *options, SOURCE, *sources, "-lm", exception: true)
+      system(RbConfig::CONFIG["CC"].split.first, *options, *SOURCES, *sources, "-lm", exception: true)
       IO.popen([program], "r+")
     end
   end

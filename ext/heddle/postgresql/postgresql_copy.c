@@ -1,7 +1,7 @@
 // The beginning and the end of a COPY, which both directions have in common.
 #include "postgresql/postgresql_copy.h"
 
-#include "wire/wire_postgresql_sql.h"
+#include "wire/wire_postgresql_sql_tokens.h"
 
 #include <string.h>
 #include <strings.h>

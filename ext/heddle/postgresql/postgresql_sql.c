@@ -2,6 +2,8 @@
 // are.
 #include "postgresql/postgresql_link.h"
 
+#include "wire/wire_postgresql_sql_placeholders.h"
+
 #include <string.h>
 
 // In UTF-8 or binary; the caller's own String if it is that.

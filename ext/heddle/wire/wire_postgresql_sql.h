@@ -1,60 +1,9 @@
-// What a client must know about a statement's text before sending it to PostgreSQL, and how placeholders become the
-// server's own ($1, $2, …). Plain C, without ruby.h. The lexical rules follow the SQL manual, "Lexical Structure", and
-// the server's scan.l.
-//
-// Placeholders are ? or :name. Both are recognized only where the server would read an operator: not in strings, quoted
-// identifiers, dollar quotes or comments. An operator that contains a question mark is written with two: ??, ??|, ??&,
-// @??. A text that contains $1 already has the server's placeholders and stays unchanged, including question marks.
+// What a client must know about a statement's text before sending it to PostgreSQL: its kind, what it changes in the
+// session, and its placeholders. Plain C, without ruby.h.
 #ifndef HEDDLE_WIRE_WIRE_POSTGRESQL_SQL_H
 #define HEDDLE_WIRE_WIRE_POSTGRESQL_SQL_H
 
-#include "wire/wire_postgresql_buffer.h"
-
-// ---- tokens
-
-enum pg_sql_token {
-    PG_SQL_END,
-    PG_SQL_WORD,   // a keyword, an identifier
-    PG_SQL_QUOTED, // "identifier"
-    PG_SQL_STRING, // '…', E'…', B'…', $tag$…$tag$
-    PG_SQL_NUMBER,
-    PG_SQL_PARAMETER,        // $1
-    PG_SQL_QUESTION,         // ?
-    PG_SQL_ESCAPED_QUESTION, // ??
-    PG_SQL_NAME,             // :name
-    PG_SQL_OPEN,             // (
-    PG_SQL_CLOSE,
-    PG_SQL_OPEN_BRACKET, // [
-    PG_SQL_CLOSE_BRACKET,
-    PG_SQL_COMMA,
-    PG_SQL_SEMICOLON,
-    PG_SQL_OTHER,       // operators, including casts
-    PG_SQL_UNTERMINATED // a string, a quoted identifier or a comment that does not end
-};
-
-struct pg_sql_scan {
-    const uint8_t *p, *end;
-    bool backslashes; // active in '…', too: standard_conforming_strings is off
-    // The last token.
-    enum pg_sql_token token;
-    struct pg_span text;
-    uint32_t number; // of PG_SQL_PARAMETER; 0 for a number that no statement can have
-    // Found in the text so far.
-    uint32_t brackets;
-    uint32_t highest; // number of a $1
-    uint32_t questions, escapes, names;
-    bool native, unterminated; // the text has $1; a token does not end
-};
-
-static inline void pg_sql_begin(struct pg_sql_scan *scan, const uint8_t *p, const uint8_t *end, bool backslashes)
-{
-    *scan = (struct pg_sql_scan){.p = p, .end = end, .backslashes = backslashes};
-}
-
-// Reads the next token, after white space and comments.
-enum pg_sql_token pg_sql_next(struct pg_sql_scan *scan);
-
-// ---- statements
+#include "wire/wire_postgresql_sql_tokens.h"
 
 enum pg_sql_kind {
     PG_SQL_SELECT, // also VALUES and TABLE; WITH counts as its main statement
@@ -117,26 +66,5 @@ struct pg_sql {
     bool unterminated;                  // the server will refuse the text
 };
 void pg_sql_analyse(const uint8_t *p, const uint8_t *end, bool backslashes, struct pg_sql *sql);
-
-// ---- placeholders
-
-// The number of the named parameter, from 1; 0 if the name is unknown.
-typedef uint32_t pg_sql_number(void *context, struct pg_span name);
-
-struct pg_sql_rewriting {
-    bool backslashes;
-    // NULL: ? is a placeholder, and colons have no meaning. Otherwise :name is a placeholder, and ? has no meaning.
-    pg_sql_number *number;
-    void *context;
-    // Output:
-    uint32_t parameters;         // number of the server's parameters
-    bool native;                 // the text has $1, and was not changed
-    struct pg_span unknown_name; // of PG_UNKNOWN_NAME
-};
-
-// Appends the rewritten text to the buffer, without a final NUL. PG_TOO_MANY_PARAMETERS, PG_UNKNOWN_NAME and PG_NO_ROOM
-// leave the buffer unchanged.
-enum pg_written pg_sql_rewrite(struct pg_buffer *buffer, const uint8_t *p, const uint8_t *end,
-                               struct pg_sql_rewriting *rewriting);
 
 #endif

@@ -1,139 +1,11 @@
-// Asks ext/heddle/wire/wire_postgresql*.c for test/wire/postgresql_*_test.rb. A line has a question and its arguments
-// in hexadecimals, with a space between; the answer is a line, too.
-#include "wire/wire_postgresql.h"
-#include "wire/wire_postgresql_copy.h"
-#include "wire/wire_postgresql_requests.h"
-#include "wire/wire_postgresql_sql.h"
+// Values: each as the server's text, then the value that was read, written again in hexadecimals.
+#include "answers.h"
+
 #include "wire/wire_postgresql_values_geometry.h"
 #include "wire/wire_postgresql_values_nested.h"
 #include "wire/wire_postgresql_values_network.h"
 #include "wire/wire_postgresql_values_numeric.h"
 #include "wire/wire_postgresql_values_time.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static bool grow(struct pg_buffer *buffer, size_t room)
-{
-    size_t capacity = 2 * buffer->capacity + room;
-    buffer->at = realloc(buffer->at, capacity);
-    buffer->capacity = capacity;
-    return buffer->at != NULL;
-}
-
-static struct pg_buffer buffer = {.grow = grow};
-
-static const char *refusal(enum pg_written written)
-{
-    static const char *const names[] = {"written",      "no room",   "NUL in string",  "empty name",
-                                        "too long",     "too many",  "formats differ", "count differs",
-                                        "out of range", "malformed", "unknown name"};
-    return names[written];
-}
-
-static int digit(char hexadecimal)
-{
-    return hexadecimal <= '9' ? hexadecimal - '0' : hexadecimal - 'a' + 10;
-}
-
-// Bytes in hexadecimals.
-static struct pg_span unhex(const char *text)
-{
-    size_t length = strlen(text) / 2;
-    uint8_t *bytes = malloc(length + 1);
-    for (size_t i = 0; i < length; i++)
-        bytes[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
-    return (struct pg_span){bytes, length};
-}
-
-static void say_hex(const uint8_t *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        printf("%02x", bytes[i]);
-}
-
-// ---- SQL
-
-static void kinds(struct pg_span text)
-{
-    static const char *const names[] = {"select",
-                                        "insert",
-                                        "update",
-                                        "delete",
-                                        "merge",
-                                        "begin",
-                                        "commit",
-                                        "rollback",
-                                        "savepoint",
-                                        "rollback to",
-                                        "release",
-                                        "prepare transaction",
-                                        "commit prepared",
-                                        "rollback prepared",
-                                        "copy in",
-                                        "copy out",
-                                        "copy",
-                                        "set",
-                                        "set local",
-                                        "reset",
-                                        "discard",
-                                        "prepare",
-                                        "execute",
-                                        "deallocate",
-                                        "declare",
-                                        "fetch",
-                                        "move",
-                                        "close",
-                                        "listen",
-                                        "unlisten",
-                                        "notify",
-                                        "lock",
-                                        "explain",
-                                        "show",
-                                        "call",
-                                        "do",
-                                        "definition",
-                                        "other"};
-    struct pg_sql_scan scan;
-    struct pg_sql_statement statement;
-    const char *separator = "";
-    for (pg_sql_begin(&scan, text.at, text.at + text.length, false); pg_sql_next_statement(&scan, &statement);) {
-        printf("%s%s%s", separator, names[statement.kind], statement.session ? " session" : "");
-        separator = ",";
-    }
-    if (scan.unterminated) printf(" unterminated");
-}
-
-// Names are numbered in the order in which they are first met; "unknown" is bound to nothing.
-static struct pg_span met[16];
-static uint32_t met_count;
-
-static uint32_t number(void *context, struct pg_span name)
-{
-    (void)context;
-    if (name.length == 7 && memcmp(name.at, "unknown", 7) == 0) return 0;
-    for (uint32_t i = 0; i < met_count; i++)
-        if (met[i].length == name.length && memcmp(met[i].at, name.at, name.length) == 0) return i + 1;
-    met[met_count] = name;
-    return ++met_count;
-}
-
-static void rewrite(struct pg_span text, bool named, bool backslashes)
-{
-    struct pg_sql_rewriting rewriting = {.backslashes = backslashes, .number = named ? number : NULL};
-    met_count = 0;
-    buffer.length = 0;
-    enum pg_written written = pg_sql_rewrite(&buffer, text.at, text.at + text.length, &rewriting);
-    if (written) {
-        printf("%s", refusal(written));
-        return;
-    }
-    printf("%u %s ", rewriting.parameters, rewriting.native ? "native" : "rewritten");
-    say_hex(buffer.at, buffer.length);
-}
-
-// ---- values: each as the server's text, then what was read, written again in hexadecimals
 
 static void say_text(const char *text, size_t length)
 {
@@ -410,7 +282,7 @@ static bool polygon(struct pg_span value)
 }
 
 // Elements are int4 where they have four bytes, else text.
-static void say_element(struct pg_span element)
+void say_element(struct pg_span element)
 {
     int32_t number;
     if (!element.at) {
@@ -553,7 +425,7 @@ static bool vector(struct pg_span value)
     return true;
 }
 
-static void say_value(const char *type, struct pg_span value)
+void say_value(const char *type, struct pg_span value)
 {
     static const struct {
         const char *type;
@@ -581,225 +453,12 @@ static void say_value(const char *type, struct pg_span value)
 }
 
 // What a text of a type becomes.
-static void put_text(const char *type, struct pg_span text)
+void put_text(const char *type, struct pg_span text)
 {
     buffer.length = 0;
     enum pg_written written = strcmp(type, "numeric") == 0   ? pg_put_numeric(&buffer, text)
                               : strcmp(type, "uuid") == 0    ? pg_put_uuid(&buffer, text)
                               : strcmp(type, "macaddr") == 0 ? pg_put_mac(&buffer, text)
                                                              : pg_put_bits(&buffer, text);
-    if (written) {
-        printf("%s", refusal(written));
-    } else {
-        say_hex(buffer.at, buffer.length);
-    }
-}
-
-// ---- COPY
-
-static const struct pg_copy_text other_text = {'|', {(const uint8_t *)"null", 4}};
-static const struct pg_copy_csv other_csv = {';', '\'', '\\', {(const uint8_t *)"null", 4}};
-
-static void say_field(struct pg_span value)
-{
-    if (!value.at)
-        printf("NULL ");
-    else
-        say_hex(value.at, value.length), printf("- ");
-}
-
-// The values of all records, "=" behind each record.
-static void copy_out(bool csv, bool other, struct pg_span data)
-{
-    const struct pg_copy_text *text = other ? &other_text : &pg_copy_text_default;
-    const struct pg_copy_csv *form = other ? &other_csv : &pg_copy_csv_default;
-    const uint8_t *p = data.at, *end = p + data.length;
-    struct pg_span record;
-    bool end_of_data;
-    while ((csv ? pg_copy_csv_record(form, p, end, true, &record, &p, &end_of_data)
-                : pg_copy_text_line(p, end, true, &record, &p, &end_of_data)) == PG_DONE) {
-        struct pg_copy_fields fields;
-        struct pg_copy_field field;
-        pg_copy_fields_begin(&fields, record);
-        while (csv ? pg_copy_csv_next(form, &fields, &field) : pg_copy_text_next(text, &fields, &field)) {
-            struct pg_span value = field.raw;
-            uint8_t *out = malloc(value.length + 1);
-            if (value.at)
-                value =
-                    (struct pg_span){out, csv ? pg_copy_csv_decode(form, value, out) : pg_copy_text_decode(value, out)};
-            say_field(value);
-            free(out);
-        }
-        printf("= ");
-    }
-}
-
-// One value in each form, as it is sent.
-static void copy_in(bool csv, bool other, struct pg_span value)
-{
-    buffer.length = 0;
-    enum pg_written written = csv ? pg_put_copy_csv(&buffer, other ? &other_csv : &pg_copy_csv_default, value, false)
-                                  : pg_put_copy_text(&buffer, other ? &other_text : &pg_copy_text_default, value);
-    if (written) {
-        printf("%s", refusal(written));
-    } else {
-        say_hex(buffer.at, buffer.length);
-    }
-}
-
-// ---- messages
-
-static struct pg_span text_of(const char *text)
-{
-    return (struct pg_span){(const uint8_t *)text, strlen(text)};
-}
-
-static void say_written(enum pg_written written)
-{
-    if (written) {
-        printf("%s", refusal(written));
-    } else {
-        say_hex(buffer.at, buffer.length);
-    }
-}
-
-static void startup(struct pg_span user)
-{
-    struct pg_setting settings[] = {{text_of("user"), user}, {text_of("database"), text_of("postgres")}};
-    buffer.length = 0;
-    say_written(pg_put_startup(&buffer, PG_PROTOCOL_3_0, settings, 2));
-}
-
-// A statement with one parameter, prepared and run in one flight.
-static void one_flight(struct pg_span sql, struct pg_span value)
-{
-    static const uint8_t formats[] = {PG_TEXT}, result_formats[] = {PG_BINARY};
-    struct pg_bind bind;
-    buffer.length = 0;
-    enum pg_written written = pg_put_parse(&buffer, text_of("s"), sql, NULL, 0);
-    if (!written) written = pg_bind_begin(&bind, &buffer, text_of(""), text_of("s"), formats, 1, 1);
-    if (!written) written = pg_bind_value(&bind, value);
-    if (!written) written = pg_bind_end(&bind, result_formats, 1);
-    if (!written) written = pg_put_describe(&buffer, PG_PORTAL, text_of(""));
-    if (!written) written = pg_put_execute(&buffer, text_of(""), 0);
-    if (!written) written = pg_put_close(&buffer, PG_STATEMENT, text_of("s"));
-    if (!written) written = pg_put_sync(&buffer);
     say_written(written);
-}
-
-static void bind_many(uint32_t count, uint32_t values, uint32_t formats)
-{
-    static const uint8_t format[8];
-    struct pg_bind bind;
-    buffer.length = 0;
-    pg_bind_begin(&bind, &buffer, text_of(""), text_of(""), format, formats, count);
-    for (uint32_t i = 0; i < values; i++)
-        pg_bind_value(&bind, (struct pg_span){NULL, 0});
-    enum pg_written written = pg_bind_end(&bind, NULL, 0);
-    printf("%s %zu", refusal(written), buffer.length);
-}
-
-// What must be refused before a byte of it is looked at.
-static void refusals(void)
-{
-    struct pg_span huge = {(const uint8_t *)"", (size_t)PG_MESSAGE_MOST + 1};
-    struct pg_span nul = {(const uint8_t *)"a\0b", 3};
-    struct pg_setting setting = {text_of(""), text_of("x")};
-    char options[PG_STARTUP_MOST + 1];
-    memset(options, 'x', sizeof options - 1);
-    options[sizeof options - 1] = 0;
-    struct pg_setting long_setting = {text_of("options"), text_of(options)};
-    buffer.length = 0;
-    printf("%s, ", refusal(pg_put_query(&buffer, nul)));
-    printf("%s, ", refusal(pg_put_query(&buffer, huge)));
-    printf("%s, ", refusal(pg_put_copy_data(&buffer, huge)));
-    printf("%s, ", refusal(pg_put_parse(&buffer, text_of(""), text_of(""), NULL, PG_PARAMETERS_MOST + 1)));
-    printf("%s, ", refusal(pg_put_startup(&buffer, PG_PROTOCOL_3_0, &setting, 1)));
-    printf("%s, ", refusal(pg_put_startup(&buffer, PG_PROTOCOL_3_0, &long_setting, 1)));
-    printf("%s, ", refusal(pg_put_execute(&buffer, text_of(""), UINT32_C(1) << 31)));
-    printf("%s, ", refusal(pg_put_cancel(&buffer, 1, text_of("abc"))));
-    printf("%zu", buffer.length);
-}
-
-// The types of messages, and of some what they say.
-static void messages(struct pg_span bytes)
-{
-    const uint8_t *p = bytes.at, *end = bytes.at + bytes.length;
-    struct pg_message message;
-    while (pg_message(p, end, &message) == PG_DONE) {
-        struct pg_columns columns;
-        struct pg_column column;
-        struct pg_row row;
-        struct pg_command command;
-        struct pg_span value;
-        enum pg_transaction transaction;
-        printf("%c", message.type);
-        if (message.type == PG_ROW_DESCRIPTION && pg_columns_begin(message.p, message.end, &columns)) {
-            while (pg_columns_next(&columns, &column))
-                printf("[%.*s %u]", (int)column.name.length, column.name.at, column.type);
-            if (!pg_columns_complete(&columns)) printf("!");
-        }
-        if (message.type == PG_DATA_ROW && pg_row_begin(message.p, message.end, &row)) {
-            while (pg_row_next(&row, &value)) {
-                printf("[");
-                say_element(value);
-                printf("]");
-            }
-            if (!pg_row_complete(&row)) printf("!");
-        }
-        if (message.type == PG_COMMAND_COMPLETE && pg_command(message.p, message.end, &command))
-            printf("[%.*s %llu]", (int)command.name.length, command.name.at, (unsigned long long)command.rows);
-        if (message.type == PG_ERROR_RESPONSE && pg_error_field(message.p, message.end, PG_ERROR_SQLSTATE, &value))
-            printf("[%.*s]", (int)value.length, value.at);
-        if (message.type == PG_READY_FOR_QUERY && pg_ready_for_query(message.p, message.end, &transaction))
-            printf("[%c]", transaction);
-        printf(" ");
-        p = message.end;
-    }
-    printf("%zu", (size_t)(end - p));
-}
-
-static void answer(const char *question, char **arguments, int count)
-{
-    struct pg_span first = unhex(count > 0 ? arguments[0] : "");
-    if (strcmp(question, "kinds") == 0) kinds(first);
-    if (strcmp(question, "questions") == 0) rewrite(first, false, false);
-    if (strcmp(question, "questions_with_backslashes") == 0) rewrite(first, false, true);
-    if (strcmp(question, "names") == 0) rewrite(first, true, false);
-    if (strcmp(question, "startup") == 0) startup(first);
-    if (strcmp(question, "one_flight") == 0) {
-        struct pg_span value = unhex(arguments[1]);
-        one_flight(first, value);
-        free((void *)value.at);
-    }
-    if (strcmp(question, "bind_many") == 0) bind_many(PG_PARAMETERS_MOST, PG_PARAMETERS_MOST, 1);
-    if (strcmp(question, "bind_too_many") == 0) bind_many(PG_PARAMETERS_MOST + 1, 0, 0);
-    if (strcmp(question, "bind_too_few") == 0) bind_many(2, 1, 0);
-    if (strcmp(question, "bind_one_more") == 0) bind_many(1, 2, 0);
-    if (strcmp(question, "bind_other_formats") == 0) bind_many(3, 3, 2);
-    if (strcmp(question, "refusals") == 0) refusals();
-    if (strcmp(question, "messages") == 0) messages(first);
-    if (strncmp(question, "value_", 6) == 0) say_value(question + 6, first);
-    if (strncmp(question, "put_", 4) == 0) put_text(question + 4, first);
-    if (strncmp(question, "copy_out_", 9) == 0) copy_out(strstr(question, "csv"), strstr(question, "other"), first);
-    if (strncmp(question, "copy_in_", 8) == 0) copy_in(strstr(question, "csv"), strstr(question, "other"), first);
-    free((void *)first.at);
-}
-
-int main(void)
-{
-    char *line = NULL;
-    size_t capacity = 0;
-    while (getline(&line, &capacity, stdin) > 0) {
-        char *words[8];
-        int count = 0;
-        for (char *word = strtok(line, " \n"); word && count < 8; word = strtok(NULL, " \n"))
-            words[count++] = word;
-        if (count > 0) answer(words[0], words + 1, count - 1);
-        puts("");
-        fflush(stdout);
-    }
-    free(line);
-    free(buffer.at);
-    return 0;
 }
