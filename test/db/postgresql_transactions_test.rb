@@ -42,6 +42,21 @@ class PostgreSQLTransactionsTest < Minitest::Test
     end
   end
 
+  def test_other_ways_to_commit_that_the_server_answers_with_a_rollback
+    connected do |db|
+      statement = db.prepare("commit")
+      [-> { db.query_text("commit") }, -> { statement.query }].each do |commit|
+        db.query("begin")
+        assert_raises(DB::ServerError) { db.query("select nope") }
+        assert_match(/rolled the transaction back/, assert_raises(DB::TransactionError, &commit).message)
+        refute_predicate db, :in_transaction?
+        db.query("begin")
+        commit.call
+      end
+      assert_equal 1, db.query_value("select 1")
+    end
+  end
+
   def test_a_commit_in_a_pipeline_that_the_server_answers_with_a_rollback
     connected do |db|
       futures = db.pipeline { |p| ["begin", "select 1 / 0", "commit", "select 7"].map { |sql| p.query(sql) } }

@@ -109,6 +109,46 @@ class SequelMySQLTest < Minitest::Test
     other&.disconnect
   end
 
+  # A deadlock ends the whole transaction. The server would commit each further statement by itself.
+  def test_no_statement_runs_behind_a_transaction_that_a_deadlock_has_ended
+    other = connect
+    further = {
+      insert: ->(ds) { ds.insert(name: "later") }, stream: ->(ds) { ds.stream.each { flunk } },
+      bound: ->(ds) { ds.call(:insert, {name: "later"}, {name: :$name}) },
+      savepoint: ->(ds) { @db.transaction(savepoint: true) { ds.insert(name: "later") } }, commit: ->(_) {}
+    }
+    further.each do |way, call|
+      items(engine: "InnoDB").import([:name], [["a"], ["b"]])
+      seen = []
+      error = assert_raises(Sequel::DatabaseError) do
+        @db.transaction do
+          @db.after_rollback { seen << :after_rollback }
+          @db.after_commit { seen << :after_commit }
+          @db[:items].where(name: "a").update(number: 3)
+          deadlock(other) { @db.transaction(savepoint: true) { @db[:items].where(name: "b").update(number: 3) } }
+          call.call(@db[:items])
+        end
+      end
+      assert_kind_of Heddle::DB::TransactionError, error.wrapped_exception, way
+      assert_equal [0, [:after_rollback]], [@db[:items].where(name: "later").or(number: 3).count, seen], way
+    end
+    assert_equal 1, @db.transaction { @db[:items].where(name: "a").update(number: 5) }
+  ensure
+    other&.disconnect
+  end
+
+  # A statement that defines something commits the transaction: with any adapter the block goes on without one.
+  def test_a_definition_in_a_transaction
+    ds = items(engine: "InnoDB")
+    @db.transaction do
+      ds.insert(name: "a")
+      assert_raises(Sequel::DatabaseError) { @db.run("create table items (x int)") }
+      assert_raises(Sequel::UniqueConstraintViolation) { ds.insert(name: "a") }
+      ds.insert(name: "b")
+    end
+    assert_equal %w[a b], ds.select_order_map(:name)
+  end
+
   # As with Sequel's own adapters.
   def test_decimals_without_places_are_integers
     row = @db["select sum(1) a, cast(-2 as decimal(30)) b, sum(1.5) c, cast(3 as decimal(4, 1)) d"].first
@@ -117,6 +157,25 @@ class SequelMySQLTest < Minitest::Test
   end
 
   private
+
+  # The block waits for a row of the other connection's, which waits for one of ours, and has written more.
+  def deadlock(other)
+    thread = Thread.new do
+      other.transaction do
+        other[:items].import([:name], Array.new(30) { |n| ["other #{n}"] })
+        other[:items].where(name: "b").update(number: 4)
+        other[:items].where(name: "a").update(number: 4)
+      end
+    end
+    watcher = connect
+    # information_schema has what it had 0.1 seconds ago; above the list there is the last deadlock.
+    list = /^LIST OF TRANSACTIONS.*LOCK WAIT/m
+    wait_until(AT_ONCE) { watcher["show engine innodb status"].first[:Status].match?(list) }
+    assert_raises(Sequel::SerializationFailure) { yield }
+    assert thread.join(AT_ONCE)
+  ensure
+    watcher&.disconnect
+  end
 
   def ends(db, other)
     id = db.get(Sequel.lit("connection_id()"))

@@ -123,6 +123,33 @@ class SequelPostgreSQLTest < Minitest::Test
     assert_match(/"name" = \$1.*; \["a'", "\{1,2\}"\]/, log.string)
   end
 
+  # The server answers the COMMIT of a failed transaction with ROLLBACK, and no error.
+  def test_a_commit_that_the_server_answers_with_a_rollback
+    ds = items
+    ds.insert(name: "a")
+    [{}, {prepare: "heddle"}].each do |options|
+      seen = []
+      error = assert_raises(Sequel::DatabaseError) do
+        @db.transaction(**options) do
+          ds.insert(name: "b")
+          %i[after_commit after_rollback].each { |hook| @db.send(hook) { seen << hook } unless options[:prepare] }
+          seen << @db.rollback_checker
+          assert_raises(Sequel::UniqueConstraintViolation) { ds.insert(name: "a") }
+        end
+      end
+      assert_kind_of Heddle::DB::TransactionError, error.wrapped_exception
+      assert_match(/rolled the transaction back/, error.message)
+      assert seen.shift.call
+      assert_equal options[:prepare] ? [] : [:after_rollback], seen
+    end
+    @db.transaction do
+      ds.insert(name: "c")
+      assert_raises(Sequel::UniqueConstraintViolation) { @db.transaction(savepoint: true) { ds.insert(name: "a") } }
+    end
+    @db.transaction(rollback: :always) { assert_raises(Sequel::DatabaseError) { ds.insert(name: "a") } }
+    assert_equal %w[a c], ds.select_order_map(:name)
+  end
+
   def test_cursors
     ds = items
     ds.import([:name], Array.new(5) { |n| ["n#{n}"] })

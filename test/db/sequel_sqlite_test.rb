@@ -134,6 +134,22 @@ class SequelSQLiteTest < Minitest::Test
     assert_equal %w[a e], ds.select_map(:name)
   end
 
+  # A savepoint would begin a transaction of its own, and its release would commit it.
+  def test_no_savepoint_behind_a_transaction_that_sqlite_has_ended
+    ds = items
+    ds.insert(id: 1, name: "a")
+    seen = []
+    error = assert_raises(Sequel::DatabaseError) do
+      @db.transaction do
+        %i[after_commit after_rollback].each { |hook| @db.send(hook) { seen << hook } }
+        assert_raises(Sequel::UniqueConstraintViolation) { @db.run("insert or rollback into items (id) values (1)") }
+        @db.transaction(savepoint: true) { ds.insert(name: "b") }
+      end
+    end
+    assert_kind_of Heddle::DB::TransactionError, error.wrapped_exception
+    assert_equal [["a"], [:after_rollback]], [ds.select_map(:name), seen]
+  end
+
   def test_other_tasks_run_during_a_long_query
     Heddle.run do
       turns = 0

@@ -224,16 +224,20 @@ static VALUE run_new_body(struct db_exchange *exchange)
     return receive_body(exchange);
 }
 
+static VALUE unless_undone(VALUE self, VALUE sql, VALUE result)
+{
+    if (!postgresql_link_of(self)->rolled_back || RTEST(rb_obj_is_kind_of(result, rb_eException))) return result;
+    VALUE error = postgresql_undone(postgresql_link_of(self), sql);
+    if (!NIL_P(error)) rb_exc_raise(error);
+    return result;
+}
+
 /* @api private link.run_new(sql, arguments) -> Result or an error. The statement is not kept. Raises TransactionError
  * for a commit that the server has answered with a rollback. */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
     struct db_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
-    VALUE result = postgresql_exchange(&exchange);
-    if (!postgresql_link_of(self)->rolled_back || RTEST(rb_obj_is_kind_of(result, rb_eException))) return result;
-    VALUE error = postgresql_undone(postgresql_link_of(self), sql);
-    if (!NIL_P(error)) rb_exc_raise(error);
-    return result;
+    return unless_undone(self, sql, postgresql_exchange(&exchange));
 }
 
 /* @api private link.open_portal(name, sql, arguments, rows) -> Result or an error: the first rows, at most so many. */
@@ -363,10 +367,11 @@ static VALUE run_body(struct db_exchange *exchange)
                : read_prepared(exchange, prepared);
 }
 
-/* @api private link.run(prepared, arguments) -> Result or an error */
+/* @api private link.run(prepared, arguments) -> Result or an error. Raises TransactionError, see run_new. */
 static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
 {
-    return postgresql_exchange_with(self, run_body, prepared, arguments);
+    VALUE result = postgresql_exchange_with(self, run_body, prepared, arguments);
+    return unless_undone(self, postgresql_statement_of(prepared)->sql, result);
 }
 
 static VALUE run_text_body(struct db_exchange *exchange)
@@ -382,10 +387,11 @@ static VALUE run_text_body(struct db_exchange *exchange)
     return postgresql_read_result(link, NULL, Qnil);
 }
 
-/* @api private link.run_text(sql) -> Result or an error. By a simple Query: values come as text. */
+/* @api private link.run_text(sql) -> Result or an error. By a simple Query: values come as text. Raises
+ * TransactionError, see run_new. */
 static VALUE run_text(VALUE self, VALUE sql)
 {
-    return postgresql_exchange_with(self, run_text_body, sql, Qnil);
+    return unless_undone(self, sql, postgresql_exchange_with(self, run_text_body, sql, Qnil));
 }
 
 // ---- closes

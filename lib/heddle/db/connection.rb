@@ -516,6 +516,7 @@ module Heddle
 
         note_effect(result)
         if open && !in_transaction?
+          result.ended_transaction = true
           TransactionError.new("this statement was not sent: the server ended the transaction (#{result.message})")
         end
       end

@@ -58,6 +58,10 @@ module Heddle
       # @api private
       attr_writer :sql, :statement_number
 
+      # @return [true, nil] whether the connection was in a transaction, and is not any more
+      # @api private
+      attr_accessor :ended_transaction
+
       # @return [Boolean] whether the same transaction may well succeed when it is run again: a deadlock, a conflict
       #   with another transaction, a wait for a lock that took too long
       def retryable? = sql_state == "40001"

@@ -28,6 +28,12 @@ module Sequel
       # @return [Boolean] whether TINYINT(1) and BIT(1) are booleans
       attr_accessor :convert_tinyint_to_bool
 
+      # @param conn [Heddle::DB::Connection]
+      def disconnect_connection(conn)
+        @heddle_ended.delete(conn)
+        super
+      end
+
       # Opens a connection; for the pool.
       #
       # @param server [Symbol, Hash] the shard
@@ -78,6 +84,7 @@ module Sequel
       def adapter_initialize
         super
         @convert_tinyint_to_bool = true
+        @heddle_ended = {}.compare_by_identity
       end
 
       # MySQL has one code for all that the server's options forbid, also for writes to a replica after a failover.
@@ -94,6 +101,30 @@ module Sequel
       def heddle_query(conn, sql, arguments)
         conn.driver.local_times = MySQLCasts.local?(timezone)
         super
+      end
+
+      # A definition commits the transaction it is in, and the block goes on without one, as with Sequel's adapters.
+      def heddle_refused(conn, error)
+        return unless error.ended_transaction && conn.driver.kind(error.sql) != :commit
+
+        transaction = _trans(conn)
+        @heddle_ended[conn] = [transaction, error] if transaction
+      end
+
+      def heddle_check(conn)
+        return if @heddle_ended.empty?
+
+        transaction, error = @heddle_ended[conn]
+        return unless transaction&.equal?(_trans(conn))
+
+        raise ::Heddle::DB::TransactionError, "the server has ended this transaction (#{error.message}): leave the " \
+          "block of the transaction", cause: error
+      end
+
+      def remove_transaction(conn, committed)
+        super
+      ensure
+        @heddle_ended.delete(conn) unless @heddle_ended.empty? || _trans(conn)
       end
 
       def bound_variable_arg(argument, _conn)

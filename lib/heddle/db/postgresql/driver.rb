@@ -284,15 +284,6 @@ module Heddle
           @link.failed? ? :doomed : :none
         end
 
-        # The server answers the COMMIT of a failed transaction with a rollback, and no error.
-        def commit
-          result = super
-          error = @link.undone("COMMIT") unless result.is_a?(ServerError)
-          raise error if error
-
-          result
-        end
-
         # ---- the session
 
         def session_changed? = @touched || !@held_cursors.empty?

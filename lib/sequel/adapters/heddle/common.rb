@@ -95,10 +95,18 @@ module Sequel
         arguments = heddle_arguments(arguments)
         statement = name ? heddle_statement(name, text) : text
         log_connection_yield(log, conn, arguments) { conn.query(statement, *arguments) }
+      rescue ::Heddle::DB::ServerError => error
+        heddle_refused(conn, error)
+        raise
       end
 
-      # Raises where a statement must not run on this connection now.
+      # Raises where a statement must not run on this connection now: the database has ended the transaction, and would
+      # commit each further statement by itself.
       def heddle_check(conn)
+      end
+
+      # Notes what an error has done to the transaction.
+      def heddle_refused(conn, error)
       end
 
       def heddle_query(conn, sql, arguments)
@@ -149,6 +157,18 @@ module Sequel
         settings[:statement_cache] ||= :virtual
         driver, settings = ::Heddle::DB.settings(url, {**settings, **own})
         ::Heddle::DB.connect_with(driver, yield(settings))
+      end
+
+      # Without its transaction a savepoint would begin another one.
+      def begin_savepoint(conn, opts)
+        heddle_errors { heddle_check(conn) }
+        super
+      end
+
+      # A block must not end as if its transaction had been committed.
+      def commit_transaction(conn, opts = OPTS)
+        heddle_check(conn)
+        super
       end
 
       # The database has ended a transaction without an open one, and a lost connection.
@@ -208,6 +228,9 @@ module Sequel
             heddle_batches(conn, sql, arguments, size) do |rows, shape|
               db.send(:heddle_callers) { heddle_yield(rows, shape, &block) } if shape
             end
+          rescue ::Heddle::DB::ServerError => error
+            db.send(:heddle_refused, conn, error)
+            raise
           end
         end
         self
