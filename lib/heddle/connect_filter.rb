@@ -132,7 +132,7 @@ module Heddle
     #   @return [Object] the block's value
     # @raise [TypeError] if the filter does not respond to `call`
     def connect_filter(*filters, &block)
-      raise ArgumentError, "one filter at most, not #{filters.size}" if filters.size > 1
+      raise ArgumentError, "Heddle.connect_filter takes one filter at most, not #{filters.size}" if filters.size > 1
       return ConnectFilter.process if filters.empty? && !block
 
       filter = filters.empty? ? block : filters.first

@@ -416,7 +416,7 @@ module Heddle
 
     def encoded(value, raw, compress = nil)
       return @codec.dump(value, compress: compress) unless raw
-      raise EncodeError, "raw: true takes a String, not a #{value.class}" unless value.is_a?(String)
+      raise EncodeError, "raw: true takes a String, not a value of the class #{value.class}" unless value.is_a?(String)
 
       [value, 0]
     end

@@ -89,10 +89,10 @@ class MySQLMisuseTest < Minitest::Test
 
   def test_options_of_pools
     {size: [0, -1, nil, "x"], checkout_timeout: [0, -1, "x", Float::NAN], idle: [0, -1, "x"]}.each do |name, values|
-      values.each { |value| refuses(/#{name}: is/) { DB::Pool.new(mariadb.url, name => value) } }
+      values.each { |value| refuses(/#{name}: must be/) { DB::Pool.new(mariadb.url, name => value) } }
     end
     refuses(/mysql:\/\/user:password@host\/base/) { DB::Pool.new(nil) }
-    refuses(/timeout: is/) { DB::Pool.new(mariadb.url, timeout: -1) }
+    refuses(/timeout: must be/) { DB::Pool.new(mariadb.url, timeout: -1) }
     refuses(/hue/) { DB::Pool.new(mariadb.url, hue: "red") }
   end
 

@@ -184,7 +184,7 @@ module PostgreSQLBinaryCopySuite
       error = assert_raises(RangeError) { copy_in(db, [1, "a"], [2, "b"], [2**31, "c"]) }
       assert_match(/row 3, column n: 2147483648 is beyond the type int4/, error.message)
       error = assert_raises(TypeError) { db.transaction { copy_in(db, ["1", "a"]) } }
-      assert_match(/row 1, column n: text is no value of the type int4/, error.message)
+      assert_match(/row 1, column n: a text does not fit the type int4/, error.message)
       assert_nil(db.copy_in("copy c from stdin (format binary)") { |copy| break (copy << [1, "a"]) && nil })
       assert_raises(Heddle::DeadlineExceeded) do
         Heddle.deadline(0.05) { db.copy_in("copy c from stdin binary") { |copy| copy << [1, "a"] && sleep } }
@@ -243,7 +243,7 @@ module PostgreSQLBinaryCopySuite
       assert_equal(1, db.copy_out("copy c to stdout (format binary)", raw: true) { |bytes| pieces << bytes })
       assert_equal(1, db.copy_in("copy c from stdin binary") { |copy| pieces.each { |bytes| copy.write(bytes) } })
       error = assert_raises(TypeError) { copy_in(db, [1], into: "c (m)") }
-      assert_match(/column m: a Integer is no value of the type money/, error.message)
+      assert_match(/column m: a value of the class Integer does not fit the type money/, error.message)
       assert_usable(db)
     end
   end

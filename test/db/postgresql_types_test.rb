@@ -336,7 +336,8 @@ class PostgreSQLTypesTest < Minitest::Test
   end
 
   def test_what_cannot_be_bound_is_named_by_its_number
-    {Object.new => /argument 2 has a Object/, [1, [Object]] => /argument 2 has a Class/,
+    {Object.new => /argument 2 has a value of the class Object/,
+     [1, [Object]] => /argument 2 has a value of the class Class/,
      (Object.new..nil) => /argument 2/,
      {a: Float::NAN} => /argument 2 has a Hash that is no JSON/}.each do |bound, message|
       assert_match message, assert_raises(TypeError) { value("?, ?", 1, bound) }.message

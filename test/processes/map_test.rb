@@ -170,7 +170,7 @@ class ProcessesMapTest < Minitest::Test
           Heddle.map(%w[a b], processes: 2) { |item| (item == "b") ? $stdout : item }
         }
         assert_match(
-          /\Athe value of item 1 \("b"\), a IO, cannot be sent from its worker process: (?:instance of|can.t dump) IO/,
+          /\Athe value of item 1 \("b"\), of the class IO, cannot be sent from its worker process: .* IO/,
           error.message
         )
 

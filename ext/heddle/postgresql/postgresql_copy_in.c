@@ -44,7 +44,8 @@ static VALUE text_of(const struct postgresql_copy *copy, VALUE value, long numbe
     Check_Type(pair, T_ARRAY);
     if (RARRAY_LEN(pair) == 1 && !converted) return text_of(copy, rb_ary_entry(pair, 0), number, true);
     if (RARRAY_LEN(pair) != 2)
-        rb_raise(rb_eTypeError, "argument %ld is a %" PRIsVALUE ", which has no form as text: a COPY cannot take it",
+        rb_raise(rb_eTypeError,
+                 "argument %ld is of the class %" PRIsVALUE ", which has no form as text: a COPY cannot take it",
                  number, rb_obj_class(value));
     VALUE text = rb_ary_entry(pair, 1);
     return rb_str_new_frozen(StringValue(text));
@@ -160,7 +161,7 @@ static VALUE text_row(struct postgresql_copy *copy, VALUE row)
         bool known = NIL_P(value) || FIXNUM_P(value) || value == Qtrue || value == Qfalse;
         if (copy->form == POSTGRESQL_COPY_BINARY && !NIL_P(value) && !RB_TYPE_P(value, T_STRING))
             rb_raise(rb_eTypeError,
-                     "value %ld of the row is a %" PRIsVALUE
+                     "value %ld of the row is of the class %" PRIsVALUE
                      ": the types of this COPY's columns are not known, so that it takes Strings of the server's own "
                      "bytes; name the table and its columns, or use the text form",
                      i + 1, rb_obj_class(value));

@@ -10,7 +10,7 @@
 static VALUE sql_text(VALUE sql)
 {
     VALUE string = rb_check_string_type(sql);
-    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL is a String, not %+" PRIsVALUE, sql);
+    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL must be a String, not %+" PRIsVALUE, sql);
     int encoding = rb_enc_get_index(string);
     if (encoding != rb_utf8_encindex() && encoding != rb_ascii8bit_encindex() &&
         rb_enc_str_coderange(string) != ENC_CODERANGE_7BIT)

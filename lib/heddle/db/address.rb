@@ -61,7 +61,7 @@ module Heddle
         def shown(url) = WithoutPassword[url.to_s].inspect
 
         def of_class(url)
-          url.nil? ? "nil" : "a #{url.class}"
+          url.nil? ? "nil" : "an object of the class #{url.class}"
         end
 
         def decode(text)

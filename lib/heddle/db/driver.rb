@@ -221,7 +221,7 @@ module Heddle
       def quote_identifier(name)
         name = name.to_s
         if name.empty? || name.include?("\0") || !name.valid_encoding?
-          raise ArgumentError, "a name has characters, without NUL and in a valid encoding, unlike #{name.inspect}"
+          raise ArgumentError, "a name must have a character, no NUL and a valid encoding: got #{name.inspect}"
         end
 
         mark = identifier_quote
@@ -244,7 +244,7 @@ module Heddle
       # @raise [ArgumentError] when there is no such level
       def isolation_level(isolation)
         ISOLATION.fetch(isolation) do
-          raise ArgumentError, "isolation: is one of #{ISOLATION.keys.map(&:inspect).join(", ")}, " \
+          raise ArgumentError, "isolation: must be one of #{ISOLATION.keys.map(&:inspect).join(", ")}, " \
             "not #{isolation.inspect}"
         end
       end

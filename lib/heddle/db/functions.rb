@@ -84,7 +84,7 @@ module Heddle
         need_driver(:"create_#{kind}", :define_function)
         name = name.to_s
         unless name.valid_encoding? && name.bytesize.between?(1, 255) && !name.include?("\0")
-          raise ArgumentError, "the name of a #{kind} has 1 to 255 bytes, unlike #{name.inspect}"
+          raise ArgumentError, "the name of a #{kind} must have 1 to 255 bytes: got #{name.inspect}"
         end
 
         talk { note(@driver.define_function(kind, name, [arity, -1].max, callable, **options), "create a #{kind}") }

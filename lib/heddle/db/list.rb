@@ -6,12 +6,14 @@ module Heddle
     class List
       # @api private
       def initialize(values)
-        raise TypeError, "the values of a list are an Array, not #{values.class}" unless values.respond_to?(:to_ary)
+        unless values.respond_to?(:to_ary)
+          raise TypeError, "the values of a list must be an Array, not an object of the class #{values.class}"
+        end
 
         @values = values.to_ary.dup.freeze
         return unless @values.empty?
 
-        raise ArgumentError, "a list needs a value, for SQL has no empty list: without values, do without the statement"
+        raise ArgumentError, "a list needs a value, because SQL has no empty list: skip the statement if there are none"
       end
 
       # @return [Array]

@@ -26,7 +26,7 @@ module Heddle
       #   transactions
       def listen(*channels)
         need_driver(:listen, :next_notification)
-        raise ArgumentError, "listen to which channel? db.listen(\"name\")" if channels.empty?
+        raise ArgumentError, "listen needs the name of a channel: db.listen(\"name\")" if channels.empty?
 
         channels.each { |channel| exec(@driver.listen_sql(channel_text(channel))) }
         return self unless block_given?
@@ -95,7 +95,7 @@ module Heddle
       def channel_text(channel)
         text = channel.to_s
         raise ArgumentError, "a channel needs a name" if text.empty?
-        raise ArgumentError, "a channel's name has no NUL" if text.include?("\0")
+        raise ArgumentError, "a channel's name must not contain a NUL" if text.include?("\0")
 
         text
       end

@@ -124,8 +124,8 @@ module Heddle
         # @param expected [String] the option's valid values
         # @raise [ArgumentError]
         def wrong(name, expected, value)
-          shown = SECRETS.include?(name) ? "a #{value.class}" : value.inspect
-          raise ArgumentError, "#{name}: is #{expected}, not #{shown}", cause: nil
+          shown = SECRETS.include?(name) ? "a value of the class #{value.class}" : value.inspect
+          raise ArgumentError, "#{name}: must be #{expected}, not #{shown}", cause: nil
         end
 
         private

@@ -214,7 +214,7 @@ module Heddle
         return cast if cast.respond_to?(:call)
         return cast.to_proc if cast.is_a?(Symbol)
 
-        raise ArgumentError, "the cast of #{field.inspect} is a Proc or the name of a method, not #{cast.inspect}"
+        raise ArgumentError, "the cast of #{field.inspect} must be a Proc or the name of a method, not #{cast.inspect}"
       end
     end
   end

@@ -13,10 +13,10 @@ module Heddle
       # @param size [Integer]
       def initialize(driver, mode, size)
         unless MODES.include?(mode)
-          raise ArgumentError, "statement_cache: is one of #{MODES.map(&:inspect).join(", ")}, not #{mode.inspect}"
+          raise ArgumentError, "statement_cache: must be one of #{MODES.map(&:inspect).join(", ")}, not #{mode.inspect}"
         end
         unless size.is_a?(Integer) && size > 0
-          raise ArgumentError, "statement_cache_size: is a number above 0, not #{size.inspect}"
+          raise ArgumentError, "statement_cache_size: must be a number above 0, not #{size.inspect}"
         end
 
         @driver = driver

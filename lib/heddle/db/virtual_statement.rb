@@ -45,7 +45,7 @@ module Heddle
       def checked(sql)
         return -sql if sql.is_a?(String)
 
-        raise TypeError, "the text of a statement is a String, not #{sql.inspect}"
+        raise TypeError, "the text of a statement must be a String, not #{sql.inspect}"
       end
     end
   end

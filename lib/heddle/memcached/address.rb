@@ -25,7 +25,8 @@ module Heddle
           texts = Array(servers)
           unless texts.all?(String)
             raise ArgumentError,
-              "servers are Strings such as \"127.0.0.1:11211\": got a #{texts.grep_v(String).first.class}"
+              "servers are Strings such as \"127.0.0.1:11211\", not objects of the class " \
+              "#{texts.grep_v(String).first.class}"
           end
 
           addresses = texts.flat_map { |text| text.split(",") }.map(&:strip).reject(&:empty?).map { |text| parse(text) }

@@ -15,7 +15,7 @@ module Heddle
       # Stores only Strings, unchanged.
       module Strings
         def self.dump(value)
-          raise TypeError, "only Strings are stored (serializer: :string)" unless value.is_a?(String)
+          raise TypeError, "serializer: :string stores only Strings" unless value.is_a?(String)
 
           value
         end
@@ -127,7 +127,7 @@ module Heddle
       rescue => error
         raise error if works? { @serializer.dump(value) }
 
-        raise EncodeError, "a #{value.class} cannot be stored: #{error.message}"
+        raise EncodeError, "a value of the class #{value.class} cannot be stored: #{error.message}"
       end
 
       def deserialized(bytes)

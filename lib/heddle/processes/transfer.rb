@@ -26,8 +26,8 @@ module Heddle
           bounded(Marshal.dump(value))
         rescue *REFUSALS => error
           raise NotMarshalable,
-            "the value of #{label(index, item)}, a #{value.class}, cannot be sent from its worker process: " \
-            "#{error.message}. Return nil, or a value that Marshal can dump"
+            "the value of #{label(index, item)}, of the class #{value.class}, cannot be sent from its worker " \
+            "process: #{error.message}. Return nil, or a value that Marshal can dump"
         end
 
         # @return [Object]

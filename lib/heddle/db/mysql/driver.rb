@@ -100,9 +100,9 @@ module Heddle
         end
 
         def placeholders(sql)
-          Link.placeholders(sql) || raise(ArgumentError, "where the parameters of this statement are depends on the " \
-            "server, for it has a backslash or a comment such as /*! … */: write them as ?, without a list, and bind " \
-            "the text with the backslash: #{sql}")
+          Link.placeholders(sql) || raise(ArgumentError, "the places of this statement's parameters depend on the " \
+            "server, because it has a backslash or a comment such as /*! … */: write them as ?, without a list, and " \
+            "bind the text with the backslash: #{sql}")
         end
 
         def identifier_quote = "`"

@@ -70,13 +70,13 @@ module Heddle
         def kind_of(oid) = KINDS.fetch(@link.type_of(oid)&.first, :SERVER)
 
         def unfit(value, kind)
-          what = value.is_a?(String) ? "text" : "a #{value.class}"
-          raise Unfit.new(TypeError, "#{what} is no value of the type #{kind.to_s.downcase} in the binary form: give " \
-            "one of its own class, its bytes (a String in binary encoding), or use the text form")
+          what = value.is_a?(String) ? "a text" : "a value of the class #{value.class}"
+          raise Unfit.new(TypeError, "#{what} does not fit the type #{kind.to_s.downcase} in the binary form: give a " \
+            "value of the type's own class, its bytes (a String in binary encoding), or use the text form")
         end
 
         def malformed(value, kind)
-          raise Unfit.new(ArgumentError, "#{value.inspect} is no text of the type #{kind.to_s.downcase}")
+          raise Unfit.new(ArgumentError, "#{value.inspect} is not a text of the type #{kind.to_s.downcase}")
         end
 
         def beyond(value, kind)

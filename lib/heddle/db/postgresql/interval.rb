@@ -16,7 +16,9 @@ module Heddle
         # @raise [ArgumentError]
         def initialize(months, days = 0, microseconds = 0)
           [months, days, microseconds].each do |number|
-            raise ArgumentError, "an interval has Integers, not #{number.inspect}" unless number.is_a?(Integer)
+            next if number.is_a?(Integer)
+
+            raise ArgumentError, "the parts of an interval must be Integers, not #{number.inspect}"
           end
           @months = months
           @days = days

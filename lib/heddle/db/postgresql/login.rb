@@ -94,7 +94,8 @@ module Heddle
             when "N" then return false
             when "E" then raise ConnectionLost, "#{server} refused before TLS began: it may be " \
               "out of memory or of processes"
-            else raise ProtocolError, "#{server} answered a request for TLS with #{answer.inspect}: it is no PostgreSQL"
+            else
+              raise ProtocolError, "#{server} answered a request for TLS with #{answer.inspect}: it is not PostgreSQL"
             end
           end
           # For a cancel, too, when the files may not be there any more.
@@ -110,7 +111,7 @@ module Heddle
           return if tls.alpn_protocol == ALPN
 
           raise ProtocolError, "#{server} began TLS without agreeing on the protocol #{ALPN} (ALPN): " \
-            "it is no PostgreSQL, or tls: does not offer #{ALPN}"
+            "it is not PostgreSQL, or tls: does not offer #{ALPN}"
         end
 
         # @param error [OpenSSL::SSL::SSLError, SystemCallError]

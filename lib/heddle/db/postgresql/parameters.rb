@@ -71,9 +71,10 @@ module Heddle
             return [TIMESTAMPTZ, time(value.to_time, local)] if a_time?(value)
             return [INTERVAL, value.iso8601] if defined?(ActiveSupport::Duration) && ActiveSupport::Duration === value
 
-            raise TypeError, "argument #{number} has a #{value.class}, which cannot be bound to a parameter: bind an " \
-              "Integer, Float, BigDecimal, String, Symbol, true, false, nil, Date, Time, Duration, Array, Range, " \
-              "Hash, IPAddr, or an object of a class that Heddle::DB::PostgreSQL.register_type(…, encode:) got"
+            raise TypeError, "argument #{number} has a value of the class #{value.class}, which cannot be bound to " \
+              "a parameter: bind an Integer, Float, BigDecimal, String, Symbol, true, false, nil, Date, Time, " \
+              "Duration, Array, Range, Hash, IPAddr, or an object of a class that " \
+              "Heddle::DB::PostgreSQL.register_type(…, encode:) got"
           end
 
           # 24 hours are bound as a time: the server converts the time 24:00:00 to an interval of 24 hours, but such an

@@ -62,7 +62,7 @@ module Heddle
           return number if number && @isolations & number != 0
 
           known = ISOLATIONS.select { |_, bit| @isolations & bit != 0 }.keys
-          raise ArgumentError, "isolation: of #{name} is one of #{known.map(&:inspect).join(", ")}, " \
+          raise ArgumentError, "isolation: of #{name} must be one of #{known.map(&:inspect).join(", ")}, " \
             "not #{isolation.inspect}"
         end
 

@@ -147,8 +147,8 @@ module Heddle
         end
 
         def unknown(why)
-          raise ArgumentError, "where the parameters of this statement are depends on the server, for it has #{why}: " \
-            "write them as ?, without a list, and bind the text"
+          raise ArgumentError, "the places of this statement's parameters depend on the server, because it has " \
+            "#{why}: write them as ?, without a list, and bind the text"
         end
       end
     end
