@@ -76,6 +76,8 @@ class ODBCAddressTest < Minitest::Test
     {"create table t (a int)" => :commit, "create temporary table t (a int)" => :other, "select @a := 1" => :session,
      "/*!50000 drop table t */" => :commit, "# x\nselect 1" => :plain, "--1" => :other}
       .each { |text, kind| assert_equal kind, sql(:mysql, ddl_commits: true).kind(text), text }
+    assert_equal :other, sql(:sqlite).kind("explain pragma foreign_keys = 0")
+    assert sql(:sqlite).changes_session?("explain pragma foreign_keys = 0")
     assert_equal :other, sql(:sqlserver).kind("rollback transaction a")
     assert_equal :commit, sql(:sqlserver).kind("rollback transaction")
   end

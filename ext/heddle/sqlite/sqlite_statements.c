@@ -101,12 +101,14 @@ VALUE sqlite_sql(VALUE sql)
     return rb_str_new_frozen(sql);
 }
 
-// Skips white space, comments, and semicolons.
+// Skips white space, byte order marks (which SQLite takes for spaces), comments, and semicolons.
 static const char *skip_blank(const char *p, const char *end)
 {
     while (p < end) {
         if (*p == ' ' || (*p >= '\t' && *p <= '\r') || *p == ';') {
             p++;
+        } else if (end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) {
+            p += 3;
         } else if (end - p >= 2 && p[0] == '-' && p[1] == '-') {
             const char *line = memchr(p, '\n', (size_t)(end - p));
             p = line ? line + 1 : end;
@@ -122,21 +124,67 @@ static const char *skip_blank(const char *p, const char *end)
     return p;
 }
 
-// WITH … INSERT counts, too: WITH can also begin an UPDATE, whose result then has the last number of an insert before.
-static bool begins_insert(const char *p, const char *end)
-{
-    static const char *const words[] = {"insert", "replace", "with"};
-    p = skip_blank(p, end);
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-        size_t length = strlen(words[i]);
-        if ((size_t)(end - p) > length && strncasecmp(p, words[i], length) == 0) return true;
-    }
-    return false;
-}
-
 static bool is_word(char byte)
 {
-    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') || byte == '_';
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           byte == '_' || (unsigned char)byte >= 0x80;
+}
+
+static const char *skip_word(const char *p, const char *end)
+{
+    while (p < end && is_word(*p))
+        p++;
+    return p;
+}
+
+static bool same_word(const char *p, const char *end, const char *word)
+{
+    size_t length = strlen(word);
+    return (size_t)(end - p) == length && strncasecmp(p, word, length) == 0;
+}
+
+// The end of what stands in quotes here, or NULL.
+static const char *skip_quoted(const char *p, const char *end)
+{
+    char mark = *p == '[' ? ']' : *p;
+    if (mark != '\'' && mark != '"' && mark != '`' && mark != ']') return NULL;
+    const char *last = memchr(p + 1, mark, (size_t)(end - p - 1));
+    return last ? last + 1 : end;
+}
+
+// The word behind the common table expressions of a WITH: a word behind a closing parenthesis that is not AS.
+static const char *skip_tables(const char *p, const char *end)
+{
+    size_t depth = 0;
+    bool closed = false;
+    while ((p = skip_blank(p, end)) < end) {
+        const char *word_end = skip_word(p, end), *quoted_end = skip_quoted(p, end);
+        if (word_end > p) {
+            if (closed && !same_word(p, word_end, "as")) break;
+            closed = false;
+            p = word_end;
+        } else if (quoted_end) {
+            closed = false;
+            p = quoted_end;
+        } else {
+            if (*p == '(') depth++;
+            if (*p == ')' && depth) depth--;
+            closed = *p == ')' && !depth;
+            p++;
+        }
+    }
+    return p;
+}
+
+static bool begins_insert(const char *p, const char *end)
+{
+    p = skip_blank(p, end);
+    const char *word_end = skip_word(p, end);
+    if (same_word(p, word_end, "with")) {
+        p = skip_tables(word_end, end);
+        word_end = skip_word(p, end);
+    }
+    return same_word(p, word_end, "insert") || same_word(p, word_end, "replace");
 }
 
 /*
@@ -154,12 +202,9 @@ static VALUE link_usual_p(VALUE klass, VALUE sql)
     if (memchr(p, ';', (size_t)(end - p))) return Qfalse;
     while (p < end && (*p == ' ' || (*p >= '\t' && *p <= '\r')))
         p++;
-    const char *word = p;
-    while (p < end && is_word(*p))
-        p++;
+    const char *word_end = skip_word(p, end);
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-        if (strlen(words[i]) == (size_t)(p - word) && strncasecmp(word, words[i], (size_t)(p - word)) == 0)
-            return Qtrue;
+        if (same_word(p, word_end, words[i])) return Qtrue;
     }
     return Qfalse;
 }

@@ -115,7 +115,9 @@ module Heddle
           [nil, run_several(sql, arguments)]
         end
 
+        # SQLite carries most pragmas out when it prepares them.
         def prepare(sql)
+          kind(sql)
           handle = prepared(sql, 0)
           return handle if handle.is_a?(ServerError) || !handle.tail
 

@@ -15,18 +15,28 @@ module Heddle
                  "attach" => :other, "detach" => :other, "create" => :other, "drop" => :other, "alter" => :other,
                  "vacuum" => :other, "reindex" => :other, "analyze" => :other, "savepoint" => :other,
                  "release" => :other}.freeze
-        # Atomic: otherwise a comment would go on to the end of the text where a pattern does not match behind it.
-        BLANK = %r{(?>(?:[\s;]|--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z))*)}mn
+        # SQLite takes a byte order mark for a space, wherever it stands.
+        MARK = /\xEF\xBB\xBF/n
+        COMMENT = %r{--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z)}mn
+        # In front of a statement, and between its words. Atomic: otherwise a comment would go on to the end of the text
+        # where a pattern does not match behind it.
+        BLANK = /(?>(?:[\s;]|#{MARK}|#{COMMENT})*)/n
+        GAP = /(?>(?:\s|#{MARK}|#{COMMENT})*)/n
         NOTHING = /\A#{BLANK}\z/n
+        EXPLAIN = /explain\b#{GAP}(?:query\b#{GAP}plan\b#{GAP})?/in
         WORD = /\A#{BLANK}([a-z]+)/in
-        TO_SAVEPOINT = /\A#{BLANK}rollback\s+(?:transaction\s+)?to\b/in
-        TRIGGER = /\A#{BLANK}create\s+(?:temp|temporary)?\s*trigger\b/in
-        # A pragma that sets something has a value; these have an argument, and set nothing. What has a name in quotes,
-        # or a comment between its words, may be any pragma.
+        EXPLAINED = /\A#{BLANK}#{EXPLAIN}([a-z]+)/in
+        TO_SAVEPOINT = /\A#{BLANK}rollback#{GAP}(?:transaction\b#{GAP})?to\b/in
+        TRIGGER = /\A#{BLANK}(?:#{EXPLAIN})?create\b#{GAP}(?:temp(?:orary)?\b#{GAP})?trigger\b/in
+        # A pragma that sets something has a value; these have an argument, and set nothing. What has a name in quotes
+        # may be any pragma.
         ASKING = %w[table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list
           foreign_key_check integrity_check quick_check wal_checkpoint optimize].join("|")
-        ASKS = /\A#{BLANK}pragma\s+(?:\w+\s*\.\s*)?(?:\w+#{BLANK}\z|(?:#{ASKING})\s*[=(])/in
-        TEMPORARY = /\A#{BLANK}create\s+temp/in
+        ASKS = /\A#{BLANK}(?:#{EXPLAIN})?pragma\b#{GAP}(?:\w+#{GAP}\.#{GAP})?
+          (?:\w+#{BLANK}\z|(?:#{ASKING})#{GAP}[=(])/inx
+        # Also create table temp.…, and the like.
+        TEMPORARY = /\A#{BLANK}create\b#{GAP}(?:temp|(?:(?:unique|virtual)\b#{GAP})?(?:table|view|index|trigger)\b#{GAP}
+          (?:if\b#{GAP}not\b#{GAP}exists\b#{GAP})?["'`\[]?temp["'`\]]?#{GAP}\.)/inx
         # Texts in quotes and comments, in which nothing is a parameter. Atomic: otherwise each byte of a long text
         # would be remembered, in 40 bytes, as a place to go back to.
         QUOTED = %r{'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"|`(?>[^`]*)(?:``(?>[^`]*))*`|
@@ -38,8 +48,9 @@ module Heddle
         A_NAME = /\A#{NAME}\z/n
         ANOTHER = /\A#{OTHER}\z/n
         REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
-        private_constant :KINDS, :BLANK, :NOTHING, :WORD, :TO_SAVEPOINT, :TRIGGER,
-          :ASKING, :ASKS, :TEMPORARY, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER, :REST
+        private_constant :KINDS, :MARK, :COMMENT, :BLANK, :GAP, :NOTHING, :EXPLAIN, :WORD, :EXPLAINED, :TO_SAVEPOINT,
+          :TRIGGER, :ASKING, :ASKS, :TEMPORARY, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER,
+          :REST
 
         class << self
           # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
@@ -55,7 +66,7 @@ module Heddle
           # @return [Boolean] whether the next user of the connection would notice that the text has run
           def changes_session?(sql)
             parts(sql.b).any? do |part|
-              case part[WORD, 1]&.downcase
+              case first_word(part)
               when "attach", "detach" then true
               when "create" then part.match?(TEMPORARY)
               when "pragma" then !part.match?(ASKS)
@@ -87,8 +98,16 @@ module Heddle
 
           private
 
+          # SQLite carries most pragmas out when it prepares them, so also those that are only to be explained.
+          def first_word(part)
+            word = part[WORD, 1]&.downcase
+            return word unless word == "explain"
+
+            part[EXPLAINED, 1]&.casecmp?("pragma") ? "pragma" : word
+          end
+
           def kind_of(part)
-            kind = KINDS.fetch(part[WORD, 1].to_s.downcase, :plain)
+            kind = KINDS.fetch(first_word(part), :plain)
             (kind == :commit && part.match?(TO_SAVEPOINT)) ? :other : kind
           end
 
@@ -125,7 +144,7 @@ module Heddle
             scanner = StringScanner.new(bytes)
             until scanner.eos?
               at = scanner.pos
-              next if scanner.skip(QUOTED) || scanner.skip(REST)
+              next if scanner.skip(QUOTED) || scanner.skip(REST) || scanner.skip(MARK)
 
               yield scanner.scan(IDENTIFIER) || scanner.scan(PARAMETER) || scanner.getch, at
             end

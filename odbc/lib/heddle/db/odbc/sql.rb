@@ -81,6 +81,7 @@ module Heddle
           return :commit if mysql? && text.start_with?("/*!") # what it does depends on the server
 
           word = first_word(text)
+          return :other if word == "EXPLAIN" && @family == :sqlite # which carries a pragma out when it prepares it
           return (mysql? && text.include?("@")) ? :session : :plain if PLAIN.include?(word)
           return :commit if ENDING.match?(text) || (ENDS.include?(word) && !back_to?(text))
 
