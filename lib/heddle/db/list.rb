@@ -13,7 +13,7 @@ module Heddle
         @values = values.to_ary.dup.freeze
         return unless @values.empty?
 
-        raise ArgumentError, "a list needs a value, because SQL has no empty list: skip the statement if there are none"
+        raise ArgumentError, "a list needs a value, because SQL has no empty list: without values, skip the statement"
       end
 
       # @return [Array]
