@@ -106,6 +106,19 @@ class HTTPClientsTest < Minitest::Test
     socket.close
   end
 
+  def test_the_tls_server_keeps_its_connections_apart
+    reader, writer = IO.pipe
+    clients = Array.new(3) do
+      fork do
+        failed_handshakes(200).each { |message| writer.puts(message) }
+        exit!(0)
+      end
+    end
+    writer.close
+    assert_empty reader.read
+    clients.each { |pid| assert_predicate Process.wait2(pid).last, :success? }
+  end
+
   def test_the_tls_server_ends_with_its_parent
     reader, writer = IO.pipe
     parent = fork do
@@ -121,6 +134,26 @@ class HTTPClientsTest < Minitest::Test
   end
 
   private
+
+  # Messages of the handshakes that failed, of +count+ new connections one after another. The request is in two pieces,
+  # so that the server may answer and end before the second.
+  def failed_handshakes(count)
+    servers = self.class.servers
+    context = OpenSSL::SSL::SSLContext.new.tap { |made| made.ca_file = servers[:tls].ca_file }
+    Array.new(count) do
+      socket = TCPSocket.new(servers[:tls].host, servers[:tls].port)
+      client = OpenSSL::SSL::SSLSocket.new(socket, context).connect
+      ["GET /0 HTTP/1.0\r\n\r\n", "more"].each { |piece| client.write(piece) }
+      client.read
+      nil
+    rescue OpenSSL::SSL::SSLError => error
+      error.message if error.message.include?("SSL_connect")
+    rescue SystemCallError
+      nil # the server had closed before the second piece
+    ensure
+      socket&.close
+    end.compact
+  end
 
   def listening?(port)
     TCPSocket.new("127.0.0.1", port).close

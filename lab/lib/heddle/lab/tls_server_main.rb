@@ -48,7 +48,13 @@ serve = lambda do |socket|
   rescue OpenSSL::SSL::SSLError, IOError, SystemCallError
     nil
   ensure
-    socket.close
+    # Wakes the other thread. A close would free the descriptor's number, and OpenSSL reads and writes by the number: the
+    # other thread could then read what the next client sends.
+    begin
+      socket.shutdown
+    rescue SystemCallError
+      nil # the client has reset the connection
+    end
   end
   carry.call(client, upstream)
   upstream.close_write
@@ -56,7 +62,9 @@ serve = lambda do |socket|
 rescue OpenSSL::SSL::SSLError, SystemCallError, IOError
   nil # the client rejects the certificate, or is gone
 ensure
-  [upstream, socket].each { |one| one&.close }
+  upstream&.close
+  back&.join
+  socket.close
 end
 
 server = TCPServer.new(bind, Integer(port))
