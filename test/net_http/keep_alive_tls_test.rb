@@ -123,6 +123,28 @@ class KeepAliveTLSTest < Minitest::Test
     assert_equal [1, 1, 2, 2], @server.connections
   end
 
+  def test_parameters_of_all_connections_that_change_in_place
+    parameters = OpenSSL::SSL::SSLContext::DEFAULT_PARAMS
+    skip "this openssl freezes them" if parameters.frozen?
+    parameters[:ciphers] = +"DEFAULT"
+    2.times { get }
+    parameters[:ciphers] << ":!SHA1"
+    2.times { get }
+    assert_equal [1, 1, 2, 2], @server.connections
+  ensure
+    parameters.delete(:ciphers) unless parameters.frozen?
+  end
+
+  # What is known of a folder's files.
+  def test_many_folders_of_authorities
+    Dir.mktmpdir("heddle-authorities") do |top|
+      folders = Array.new(40) { |i| File.join(top, i.to_s).tap { |folder| Dir.mkdir(folder) } }
+      folders.each { |folder| get(ca_path: folder) }
+      known = Heddle::NetHTTP.const_get(:KeepAlive).const_get(:Key).instance_variable_get(:@folders)
+      assert_operator known.size, :<=, 20
+    end
+  end
+
   def test_another_name_for_the_same_address
     get
     [["127.0.0.1", nil], ["localhost", "127.0.0.1"]].each do |name, address|
@@ -222,6 +244,38 @@ class KeepAliveTLSTest < Minitest::Test
     maker.start { |http| http.get("/") }
     assert_equal before, Heddle::NetHTTP.stats[:resumed]
     connections.each(&:finish)
+  end
+
+  # The object's own TLS session is older than the connection, which came from another object.
+  def test_a_session_of_another_connection_is_not_used
+    checked = {verify_mode: OpenSSL::SSL::VERIFY_PEER}
+    http = session(verify_mode: OpenSSL::SSL::VERIFY_NONE)
+    http.keep_alive = false
+    http.start { http.get("/") }
+    get(**checked)
+    http.keep_alive = true
+    http.verify_mode = OpenSSL::SSL::VERIFY_PEER
+    http.start { http.get("/") }
+    before = Heddle::NetHTTP.stats[:resumed]
+    others = Array.new(3) { session(**checked).start }
+    assert_operator Heddle::NetHTTP.stats[:resumed] - before, :<=, 1, "with the ticket of the first checked connection"
+    others.each(&:finish)
+  end
+
+  def test_a_child_of_fork_has_as_many_tickets
+    reader, writer = IO.pipe
+    Process.wait(fork do
+      depths = [3, 4, 5]
+      depths.each { |depth| get(verify_depth: depth) }
+      before = Heddle::NetHTTP.stats[:resumed]
+      depths.flat_map { |depth| Array.new(2) { session(verify_depth: depth).start } }
+      writer.write(Heddle::NetHTTP.stats[:resumed] - before)
+      exit!(0)
+    end)
+    writer.close
+    assert_equal "3", reader.read
+  ensure
+    reader&.close
   end
 
   def test_other_settings_do_not_resume

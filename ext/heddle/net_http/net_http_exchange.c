@@ -20,6 +20,16 @@ static bool equal(VALUE string, const char *text)
            memcmp(RSTRING_PTR(string), text, length) == 0;
 }
 
+bool net_http_exchange_idempotent(VALUE request) // RFC 9110, 9.2.2; the same as Net::HTTP's
+{
+    static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"};
+    VALUE method = rb_attr_get(request, iv_method);
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (equal(method, methods[i])) return true;
+    }
+    return false;
+}
+
 // The value of a field that stands there once; or nil.
 static VALUE only_value(VALUE fields, VALUE name)
 {
@@ -75,10 +85,10 @@ static bool received_whole(VALUE response)
     return RTEST(rb_funcall(CLASS_OF(response), id_body_permitted_p, 0));
 }
 
-// Library.settled?(http, request, response, seconds): whether nothing remains to be decided. Either the library has
-// closed the connection; or request and answer were whole beyond doubt, and the connection now rests for so many
-// seconds. Otherwise Exchange decides.
-static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response, VALUE seconds)
+// Library.settled?(http, request, response): whether nothing remains to be decided. Either the library has closed the
+// connection; or request and answer were whole beyond doubt, and the connection may now rest. Otherwise Exchange
+// decides.
+static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response)
 {
     (void)self;
     VALUE ended = rb_attr_get(http, iv_last_communicated);
@@ -88,7 +98,7 @@ static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response, VA
     if (!net_http_library_knows_request(library, request)) return Qfalse;
     if (!net_http_library_knows_responses(library, CLASS_OF(response))) return Qfalse;
     if (!sent_whole(request) || !received_whole(response)) return Qfalse;
-    net_http_kept_rest(rb_attr_get(http, iv_socket), RFLOAT_VALUE(ended) + NUM2DBL(seconds));
+    net_http_kept_rest(rb_attr_get(http, iv_socket), RFLOAT_VALUE(ended) + net_http_kept_idle);
     return Qtrue;
 }
 
@@ -114,5 +124,5 @@ void net_http_exchange_init(VALUE library_class)
     keep_alive = net_http_constant("keep-alive");
     transfer_encoding = net_http_constant("transfer-encoding");
     content_length = net_http_constant("content-length");
-    rb_define_singleton_method(library_class, "settled?", settled_p, 4);
+    rb_define_singleton_method(library_class, "settled?", settled_p, 3);
 }

@@ -17,22 +17,24 @@
 
 // Without @, which hides them: `instance_variables`, `inspect` and Marshal do not show them.
 static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
-static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_forks, iv_expires_at, iv_offsets,
+static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_looked, iv_forks, iv_expires_at, iv_offsets,
     iv_named_at; // of a KeepAlive::Connection
-static ID iv_max_retries, iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_body_stream, iv_body_data,
-    iv_use_ssl, iv_ipaddr, iv_local_host, iv_local_port, iv_rbuf, iv_rbuf_offset, iv_io, iv_rbuffer;
-static ID id_on_connect, id_positive_p, id_proxy_p, id_clock_gettime, id_to_io, id_pending;
+static ID iv_max_retries, iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_body_stream, iv_body_data, iv_rbuf,
+    iv_rbuf_offset, iv_io, iv_rbuffer;
+static ID id_on_connect, id_positive_p, id_clock_gettime, id_to_io, id_pending;
 static VALUE boot_clock;
 
+double net_http_kept_idle;
 static bool keeping;           // changed by the main Ractor only
 static unsigned forks_of_ruby; // calls of Process._fork, in the parent and in the child
 
-// Library.keeping = flag
-static VALUE set_keeping(VALUE self, VALUE flag)
+// Library.keeping = seconds that connections may rest, or false
+static VALUE set_keeping(VALUE self, VALUE seconds)
 {
     (void)self;
-    keeping = RTEST(flag);
-    return flag;
+    keeping = RTEST(seconds);
+    if (keeping) net_http_kept_idle = NUM2DBL(seconds);
+    return seconds;
 }
 
 // Library.keeps?(http): whether connections of this object's library are kept. Never outside of the main Ractor.
@@ -69,14 +71,19 @@ VALUE net_http_kept_connection(VALUE http)
     return NIL_P(socket) ? Qnil : rb_attr_get(socket, iv_connection);
 }
 
-void net_http_kept_answered(VALUE socket)
+// Gives a session its retries back, unless an answer has done so.
+static void await_no_more(VALUE connection)
 {
-    VALUE connection = rb_attr_get(socket, iv_connection);
-    if (NIL_P(connection)) return;
     VALUE awaiting = rb_attr_get(connection, iv_awaiting);
     if (!RTEST(awaiting)) return;
     rb_ivar_set(connection, iv_awaiting, Qfalse);
     if (awaiting != Qtrue) rb_ivar_set(awaiting, iv_max_retries, rb_attr_get(connection, iv_retries));
+}
+
+void net_http_kept_answered(VALUE socket)
+{
+    VALUE connection = rb_attr_get(socket, iv_connection);
+    if (!NIL_P(connection)) await_no_more(connection);
 }
 
 void net_http_kept_begun_elsewhere(VALUE http)
@@ -137,7 +144,11 @@ static VALUE quiet_p(VALUE self, VALUE io)
 
 static double clock_time(VALUE clock)
 {
-    return NUM2DBL(rb_funcall(rb_mProcess, id_clock_gettime, 1, clock)); // which tests replace
+    struct timespec time;
+    if (!rb_method_basic_definition_p(CLASS_OF(rb_mProcess), id_clock_gettime)) // tests replace it
+        return NUM2DBL(rb_funcall(rb_mProcess, id_clock_gettime, 1, clock));
+    if (clock_gettime((clockid_t)FIX2INT(clock), &time) < 0) rb_sys_fail("clock_gettime");
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 static double monotonic_time(void)
@@ -193,14 +204,15 @@ static bool expired(VALUE connection, double now)
     return NIL_P(at) || NUM2DBL(at) <= now;
 }
 
-// Takes a connection away from its session. Code that still has this BufferedIO, a dup of the Net::HTTP for example,
-// finds it closed.
-static void detach(VALUE buffered, VALUE connection, VALUE closed, double now)
+// Takes a connection away from its session, unless another thread has done so meanwhile, or has begun a request. Code
+// that still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
+static bool detach(VALUE buffered, VALUE connection, VALUE closed, VALUE offsets)
 {
-    VALUE at = offsets_array(now);
-    rb_ivar_set(connection, iv_offsets, at);
+    if (rb_attr_get(buffered, iv_connection) != connection || rb_attr_get(connection, iv_sound) != Qtrue) return false;
+    rb_ivar_set(connection, iv_offsets, offsets);
     rb_ivar_set(buffered, iv_connection, Qnil);
     rb_ivar_set(buffered, iv_io, closed);
+    return true;
 }
 
 // Library.release(http, connection, buffered, closed): takes a connection away from a session that ends, if it may be
@@ -210,22 +222,21 @@ static VALUE release(VALUE self, VALUE http, VALUE connection, VALUE buffered, V
 {
     (void)self;
     if (RTEST(rb_attr_get(http, iv_foreign)) || rb_attr_get(http, iv_choice) == Qfalse) return Qfalse;
-    if (!RTEST(rb_attr_get(connection, iv_sound)) || RTEST(rb_attr_get(connection, iv_bound))) return Qfalse;
+    if (rb_attr_get(connection, iv_sound) != Qtrue || RTEST(rb_attr_get(connection, iv_bound))) return Qfalse;
     double now = monotonic_time();
+    VALUE offsets = offsets_array(now);
     if (rb_attr_get(connection, iv_forks) != all_forks() || expired(connection, now)) return Qfalse;
     VALUE io = rb_attr_get(connection, iv_io);
     if (rb_attr_get(buffered, iv_io) != io || unread(buffered)) return Qfalse;
     VALUE quiet = look(io);
-    if (quiet == Qtrue) detach(buffered, connection, closed, now);
-    return quiet;
+    return quiet == Qtrue && !detach(buffered, connection, closed, offsets) ? Qfalse : quiet;
 }
 
 // Library.detach(connection, buffered, closed): the last step of that.
 static VALUE detach_from(VALUE self, VALUE connection, VALUE buffered, VALUE closed)
 {
     (void)self;
-    detach(buffered, connection, closed, monotonic_time());
-    return Qtrue;
+    return detach(buffered, connection, closed, offsets_array(monotonic_time())) ? Qtrue : Qfalse;
 }
 
 // Library.attach(http, buffered, connection): begins another session on a connection. Because @last_communicated is not
@@ -243,29 +254,78 @@ static VALUE attach(VALUE self, VALUE http, VALUE buffered, VALUE connection)
     return rb_ivar_set(buffered, iv_connection, connection);
 }
 
-// Library.begins?(connection, request): begins a request: until its exchange has settled, nobody else may have the
-// connection. Returns whether the request is a usual one: nothing to note of a stream, no field Connection that the
-// library itself has set.
-static VALUE begins_p(VALUE self, VALUE connection, VALUE request)
+static void await_answer(VALUE connection, VALUE http)
 {
-    (void)self;
-    rb_ivar_set(connection, iv_sound, Qfalse);
-    return NIL_P(rb_attr_get(request, iv_body_stream)) && NIL_P(rb_attr_get(request, iv_body_data)) &&
-                   NIL_P(rb_attr_get(request, iv_implied))
-               ? Qtrue
-               : Qfalse;
+    rb_ivar_set(connection, iv_retries, rb_attr_get(http, iv_max_retries));
+    rb_ivar_set(connection, iv_awaiting, http);
+    rb_ivar_set(http, iv_max_retries, INT2FIX(0));
 }
 
-// Library.await(connection, http): from here until an answer begins, the library gets no retry of its own. Returns its
-// retries, which `answered` gives back.
+// Library.await(connection, http): from here until an answer begins, the library gets no retry of its own.
 static VALUE await(VALUE self, VALUE connection, VALUE http)
 {
     (void)self;
-    VALUE retries = rb_attr_get(http, iv_max_retries);
-    rb_ivar_set(connection, iv_retries, retries);
-    rb_ivar_set(connection, iv_awaiting, http);
-    rb_ivar_set(http, iv_max_retries, INT2FIX(0));
-    return retries;
+    await_answer(connection, http);
+    return Qnil;
+}
+
+void net_http_kept_transported(VALUE connection)
+{
+    if (!NIL_P(connection) && rb_attr_get(connection, iv_awaiting) != Qtrue) await_no_more(connection);
+}
+
+// A request begins: until its exchange has settled, nobody else may have the connection. Nobody else ever may if the
+// exchange before has not settled, or if bytes have come that answer nothing: the library would take those for the
+// answer to this request, and a later session would get this answer for its own. Returns what {look} tells.
+static VALUE begin(VALUE connection, VALUE buffered)
+{
+    VALUE before = rb_attr_get(connection, iv_sound), quiet = look(rb_attr_get(connection, iv_io));
+    bool clear = quiet == Qtrue || (NIL_P(quiet) && NIL_P(before));  // a new connection's session tickets
+    if (rb_attr_get(connection, iv_awaiting) == Qtrue) clear = true; // Exchange closes it otherwise
+    if (before == Qfalse || unread(buffered) || !clear) rb_ivar_set(connection, iv_bound, Qtrue);
+    rb_ivar_set(connection, iv_sound, Qfalse);
+    rb_ivar_set(connection, iv_looked, quiet == Qtrue ? Qtrue : Qfalse);
+    return quiet;
+}
+
+bool net_http_kept_looked(VALUE socket)
+{
+    VALUE connection = rb_attr_get(socket, iv_connection);
+    if (NIL_P(connection) || rb_attr_get(connection, iv_looked) != Qtrue) return false;
+    rb_ivar_set(connection, iv_looked, Qfalse);
+    return true;
+}
+
+// The library need not look again whether the server has closed the connection. False tells of an unfinished request.
+static void trust(VALUE http)
+{
+    if (RTEST(rb_attr_get(http, iv_last_communicated))) rb_ivar_set(http, iv_last_communicated, Qnil);
+}
+
+// Library.trust(http)
+static VALUE trust_connection(VALUE self, VALUE http)
+{
+    (void)self;
+    trust(http);
+    return Qnil;
+}
+
+// Library.begins?(http, connection, buffered, request): begins a request. Returns whether it is a usual one, as almost
+// all are: there is nothing to note of a stream, the library itself has set no field Connection, and nothing has come
+// on a kept connection. If this is a session's first request on a kept connection, {await} was called.
+static VALUE begins_p(VALUE self, VALUE http, VALUE connection, VALUE buffered, VALUE request)
+{
+    (void)self;
+    VALUE quiet = begin(connection, buffered);
+    if (RTEST(rb_attr_get(request, iv_body_stream)) || RTEST(rb_attr_get(request, iv_body_data)) ||
+        RTEST(rb_attr_get(request, iv_implied)))
+        return Qfalse;
+    if (rb_attr_get(connection, iv_awaiting) != Qtrue) return Qtrue;
+    struct net_http_library *library = net_http_library_of_http(http);
+    if (quiet != Qtrue || !library || !net_http_library_knows_request(library, request)) return Qfalse;
+    trust(http);
+    if (net_http_exchange_idempotent(request)) await_answer(connection, http);
+    return Qtrue;
 }
 
 // Library.fresh?(connection, idle): whether a kept connection may be used again, as it is almost always. Otherwise
@@ -280,11 +340,11 @@ static VALUE fresh_p(VALUE self, VALUE connection, VALUE idle)
     return look(rb_attr_get(connection, iv_io)) == Qtrue ? Qtrue : Qfalse;
 }
 
-// Library.count(counts, name): adds 1. Under the GVL, which this does not release.
-static VALUE count_one(VALUE self, VALUE counts, VALUE name)
+// Library.count(counts, name, number): adds the number. Under the GVL, which this does not release.
+static VALUE count(VALUE self, VALUE counts, VALUE name, VALUE number)
 {
     (void)self;
-    rb_hash_aset(counts, name, ULL2NUM(NUM2ULL(rb_hash_lookup(counts, name)) + 1));
+    rb_hash_aset(counts, name, ULL2NUM(NUM2ULL(rb_hash_lookup(counts, name)) + NUM2ULL(number)));
     return Qnil;
 }
 
@@ -293,16 +353,6 @@ static VALUE singular_p(VALUE self, VALUE object)
 {
     (void)self;
     return RB_FL_TEST(CLASS_OF(object), RUBY_FL_SINGLETON) ? Qtrue : Qfalse;
-}
-
-// Library.bare?(http): whether its connection depends on host and port alone: no TLS, no proxy, no address of its
-// own.
-static VALUE bare_p(VALUE self, VALUE http)
-{
-    (void)self;
-    if (RTEST(rb_attr_get(http, iv_use_ssl)) || !NIL_P(rb_attr_get(http, iv_ipaddr))) return Qfalse;
-    if (RTEST(rb_attr_get(http, iv_local_host)) || RTEST(rb_attr_get(http, iv_local_port))) return Qfalse;
-    return RTEST(rb_funcall(http, id_proxy_p, 0)) ? Qfalse : Qtrue;
 }
 
 static VALUE variables_of(VALUE object, VALUE names, bool flat)
@@ -334,37 +384,6 @@ static VALUE objects(VALUE self, VALUE object, VALUE names)
     return variables_of(object, names, true);
 }
 
-static bool same(VALUE one, VALUE other, int depth)
-{
-    if (one == other) return true;
-    if (depth == 0 || !RB_TYPE_P(one, T_ARRAY) || !RB_TYPE_P(other, T_ARRAY)) return rb_eql(one, other);
-    if (RARRAY_LEN(one) != RARRAY_LEN(other)) return false;
-    for (long i = 0; i < RARRAY_LEN(one); i++) {
-        if (!same(rb_ary_entry(one, i), rb_ary_entry(other, i), depth - 1)) return false;
-    }
-    return true;
-}
-
-// Library.same?(settings, others): the same as eql? of two Arrays or nil, without the guard against an Array in itself.
-// The values of a program are compared by their own eql?.
-static VALUE same_p(VALUE self, VALUE settings, VALUE others)
-{
-    (void)self;
-    return same(settings, others, 1) ? Qtrue : Qfalse;
-}
-
-// Library.identical?(some, others): whether two Arrays have the same objects; or both are nil.
-static VALUE identical_p(VALUE self, VALUE some, VALUE others)
-{
-    (void)self;
-    if (some == others) return Qtrue;
-    if (NIL_P(some) || NIL_P(others) || RARRAY_LEN(some) != RARRAY_LEN(others)) return Qfalse;
-    for (long i = 0; i < RARRAY_LEN(some); i++) {
-        if (rb_ary_entry(some, i) != rb_ary_entry(others, i)) return Qfalse;
-    }
-    return Qtrue;
-}
-
 // Library.exact?(object, class): whether it is an instance of the class itself, without methods of its own.
 static VALUE exact_p(VALUE self, VALUE object, VALUE klass)
 {
@@ -381,12 +400,14 @@ static VALUE library_of(VALUE self, VALUE http)
 }
 
 // Library.reuses?(http): whether it may begin with a kept connection. A keep_alive_timeout that is not positive forbids
-// that, and an object that has a socket has just found its connection unusable.
+// that, and an object that has a socket has just found its connection unusable. An exempt object may not.
 static VALUE reuses_p(VALUE self, VALUE http)
 {
     (void)self;
     VALUE limit = rb_attr_get(http, iv_keep_alive_timeout);
-    if (RTEST(rb_attr_get(http, iv_socket)) || !RTEST(rb_obj_is_kind_of(limit, rb_cNumeric))) return Qfalse;
+    if (RTEST(rb_attr_get(http, iv_socket)) || rb_attr_get(http, iv_choice) == Qfalse) return Qfalse;
+    if (FIXNUM_P(limit)) return FIX2LONG(limit) > 0 ? Qtrue : Qfalse;
+    if (!RTEST(rb_obj_is_kind_of(limit, rb_cNumeric))) return Qfalse;
     return RTEST(rb_funcall(limit, id_positive_p, 0)) ? Qtrue : Qfalse;
 }
 
@@ -429,6 +450,7 @@ void net_http_kept_init(VALUE library_class)
     iv_retries = rb_intern("@retries");
     iv_sound = rb_intern("@sound");
     iv_bound = rb_intern("@bound");
+    iv_looked = rb_intern("@looked");
     iv_forks = rb_intern("@forks");
     iv_expires_at = rb_intern("@expires_at");
     iv_offsets = rb_intern("@offsets");
@@ -440,11 +462,6 @@ void net_http_kept_init(VALUE library_class)
     iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
     iv_body_stream = rb_intern("@body_stream");
     iv_body_data = rb_intern("@body_data");
-    iv_use_ssl = rb_intern("@use_ssl");
-    iv_ipaddr = rb_intern("@ipaddr");
-    iv_local_host = rb_intern("@local_host");
-    iv_local_port = rb_intern("@local_port");
-    id_proxy_p = rb_intern("proxy?");
     id_on_connect = rb_intern("on_connect");
     id_positive_p = rb_intern("positive?");
     id_clock_gettime = rb_intern("clock_gettime");
@@ -470,15 +487,13 @@ void net_http_kept_init(VALUE library_class)
     rb_define_singleton_method(library_class, "fresh?", fresh_p, 2);
     rb_define_singleton_method(library_class, "detach", detach_from, 3);
     rb_define_singleton_method(library_class, "attach", attach, 3);
-    rb_define_singleton_method(library_class, "begins?", begins_p, 2);
+    rb_define_singleton_method(library_class, "begins?", begins_p, 4);
     rb_define_singleton_method(library_class, "await", await, 2);
-    rb_define_singleton_method(library_class, "bare?", bare_p, 1);
+    rb_define_singleton_method(library_class, "trust", trust_connection, 1);
     rb_define_singleton_method(library_class, "variables", variables, 2);
     rb_define_singleton_method(library_class, "objects", objects, 2);
-    rb_define_singleton_method(library_class, "same?", same_p, 2);
-    rb_define_singleton_method(library_class, "identical?", identical_p, 2);
     rb_define_singleton_method(library_class, "exact?", exact_p, 2);
     rb_define_singleton_method(library_class, "library_of", library_of, 1);
     rb_define_singleton_method(library_class, "reuses?", reuses_p, 1);
-    rb_define_singleton_method(library_class, "count", count_one, 2);
+    rb_define_singleton_method(library_class, "count", count, 3);
 }

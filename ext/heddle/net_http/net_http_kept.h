@@ -3,12 +3,24 @@
 #define HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 
 #include <ruby.h>
+#include <stdbool.h>
+
+extern double net_http_kept_idle; // seconds that a connection may rest
 
 // The first line of an answer has been read from this BufferedIO.
 void net_http_kept_answered(VALUE socket);
 
 // A program has called begin_transport of this Net::HTTP itself, and may have several requests in flight.
 void net_http_kept_begun_elsewhere(VALUE http);
+
+// Whether it was just found that nothing has come on this BufferedIO's connection, not even its end. True once.
+bool net_http_kept_looked(VALUE socket);
+
+// A request on this connection, which may be nil, has ended in any way.
+void net_http_kept_transported(VALUE connection);
+
+// Whether a request, whose class is as shipped, may be sent twice.
+bool net_http_exchange_idempotent(VALUE request);
 
 // The KeepAlive::Connection of this Net::HTTP, if its connection may be kept; or nil.
 VALUE net_http_kept_connection(VALUE http);

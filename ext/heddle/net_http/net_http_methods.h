@@ -19,6 +19,7 @@ void net_http_transport_init(VALUE library_class);
 void net_http_connect_init(VALUE library_class);
 void net_http_kept_init(VALUE library_class);
 void net_http_exchange_init(VALUE library_class);
+void net_http_places_init(VALUE library_class);
 
 RBIMPL_ATTR_NORETURN()
 void net_http_raise_eof(void);

@@ -76,6 +76,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
 {
     if (!RTEST(rb_attr_get(self, iv_transporting))) net_http_kept_begun_elsewhere(self);
     VALUE socket = rb_attr_get(self, iv_socket);
+    bool looked = !NIL_P(socket) && net_http_kept_looked(socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
     if (!library || !library->enabled || !library->transport_pristine)
@@ -87,7 +88,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     } else if (RTEST(rb_attr_get(self, iv_close_on_empty_response)) || (RTEST(last) && idle_for_too_long(self, last)) ||
                !net_http_io_open(&io, socket)) {
         return begin_by_stock(self, request);
-    } else if (RTEST(last) && ended(&io)) {
+    } else if (RTEST(last) && !looked && ended(&io)) {
         connect_again(self, socket);
     }
     if (!library->request_pristine || RTEST(rb_attr_get(request, iv_uri))) {
@@ -107,10 +108,18 @@ static VALUE transports(VALUE self, VALUE http)
     return net_http_kept_connection(http);
 }
 
-// Library.transported(http): ends that.
-static VALUE transported(VALUE self, VALUE http)
+// Library.transporting?(http)
+static VALUE transporting_p(VALUE self, VALUE http)
 {
     (void)self;
+    return RTEST(rb_attr_get(http, iv_transporting)) ? Qtrue : Qfalse;
+}
+
+// Library.transported(http, connection): ends that. The connection is that with which it began, or nil.
+static VALUE transported(VALUE self, VALUE http, VALUE connection)
+{
+    (void)self;
+    net_http_kept_transported(connection);
     return rb_ivar_set(http, iv_transporting, Qfalse);
 }
 
@@ -150,7 +159,8 @@ void net_http_transport_define(VALUE http)
 void net_http_transport_init(VALUE library_class)
 {
     rb_define_singleton_method(library_class, "transports", transports, 1);
-    rb_define_singleton_method(library_class, "transported", transported, 1);
+    rb_define_singleton_method(library_class, "transported", transported, 2);
+    rb_define_singleton_method(library_class, "transporting?", transporting_p, 1);
     id_begin_transport = rb_intern("begin_transport_without_heddle");
     id_proxy_uri = rb_intern("proxy_uri_without_heddle");
     iv_socket = rb_intern("@socket");

@@ -14,8 +14,11 @@ module Heddle
           Library.check_deadline if @socket # Net::HTTP connects again to repeat a request
           if Library.keeps?(self)
             KeepAlive.lost(@socket) if @socket
+            taken = KeepAlive.take(self, nil)
+            return if taken
+
             if (key = KeepAlive.key(self))
-              return if KeepAlive.take(self, key)
+              return if taken.nil? && KeepAlive.take(self, key)
 
               session = KeepAlive.offer_session(self, key)
             end

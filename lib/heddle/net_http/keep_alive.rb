@@ -19,7 +19,9 @@ module Heddle
     module KeepAlive
       # Versions of TLS whose sessions serve once.
       ONCE = ["TLSv1.3"].freeze
-      private_constant :ONCE
+      # No process has more connections.
+      MOST = 1 << 30
+      private_constant :ONCE, :MOST
 
       @plainness = Plainness.new
       @counts = {opened: 0, reused: 0, stale: 0, evicted: 0, resumed: 0}
@@ -33,13 +35,13 @@ module Heddle
           stop
           @idle = idle.to_f
           @chooses = key
-          @store = Store.new(per_host: per_host, total: total)
-          @tickets = Tickets.new(total)
+          @store = Store.new(per_host: [per_host, MOST].min, total: [total, MOST].min)
+          @tickets = Tickets.new([total, MOST].min)
           @process = Library.forks
           watch_process
           @started = true
           Connecting.spaces.each_key { |library| add_to(library) }
-          Library.keeping = true
+          Library.keeping = @idle
         end
 
         # Programs that do not switch this on find no method of ours on Net::HTTP.
@@ -59,8 +61,7 @@ module Heddle
         end
 
         def stats
-          kept = @store
-          {**@counts, evicted: @counts[:evicted] + (kept ? kept.evicted : 0), idle: kept ? kept.size : 0}
+          {**@counts, idle: @store ? @store.size : 0}
         end
 
         # @param http [Net::HTTP] that is about to connect
@@ -75,11 +76,12 @@ module Heddle
         # Gives a session a kept connection, unless there is none. Only at the start of a session: a session that
         # connects again has just found its connection unusable, and its request may be one that must not fail twice.
         #
-        # @return [Boolean]
+        # @param key [Key, nil] nil: looks only for what most sessions need, and needs no key
+        # @return [Boolean, nil] false: do not look again; nil: there is none
         def take(http, key)
-          return false unless Library.reuses?(http)
+          return if !Library.reuses?(http) || (key.nil? && @chooses)
 
-          connection = find(http, key) or return false
+          connection = find(http, key) or return connection
           hand_over(http, connection)
           taken = true
         ensure
@@ -103,7 +105,7 @@ module Heddle
         def opened(http, key, offered)
           socket = http.instance_variable_get(:@socket)
           io = socket.io
-          Library.set_connection(socket, Connection.new(key.lasting, io, Clock.now))
+          Library.set_connection(socket, Connection.new(key.lasting, io, Clock.now, Library.transporting?(http)))
           count(:opened)
           return unless http.use_ssl?
 
@@ -122,18 +124,22 @@ module Heddle
         def finish(http, socket)
           connection = Library.connection(socket) or return
           keep_session(http, connection) if http.use_ssl?
-          store.give(connection) || connection.close if release(http, connection, socket)
+          store.give(connection) if release(http, connection, socket)
         end
 
         def note_implied_close(request)
           header = request.instance_variable_get(:@header)
           fields = header["connection"]
+          return if request.frozen?
           return if fields&.equal?(Library.implied(request))
 
           Library.set_implied(request, fields ? nil : header["connection"] = ["close"])
         end
 
         def found_stale = count(:stale)
+
+        # Connections have been closed because of a limit, or because they were idle for too long.
+        def evicted(number = 1) = Library.count(@counts, :evicted, number)
 
         # Call this when a session connects again. If the kept connection that it began with has brought no answer yet,
         # the session gets all retries of a session that begins with the new connection.
@@ -182,14 +188,15 @@ module Heddle
         end
 
         def find(http, key)
-          while (connection = store.take(key))
+          while (connection = key ? store.take(key) : store.take_bare(http, @plainness.known))
             if Library.fresh?(connection, @idle)
               count(:reused)
               return connection
             end
             unless connection.allowed?(http.open_timeout) # others may use it; a new connect asks for each address
-              store.give(connection) || connection.close
-              return
+              refused, connection = connection, nil # from here on it may be anybody's
+              store.give(refused)
+              return false
             end
             case judge(connection, http)
             when :fresh
@@ -207,10 +214,10 @@ module Heddle
         def judge(connection, http)
           now = Clock.now
           if Clock.jumped?(connection.offsets, now)
-            count(:evicted)
+            evicted
             :jumped
           elsif connection.expires_at <= now
-            count(:evicted)
+            evicted
             :old
           elsif !connection.quiet? || !connection.at_home?(now, @idle, http.open_timeout)
             count(:stale)
@@ -231,16 +238,19 @@ module Heddle
           Library.attach(http, socket, connection)
         end
 
+        # The object's TLS session may be of another connection, which had other settings.
         def keep_session(http, connection)
           return unless (session = http.instance_variable_get(:@ssl_session))
 
           http.instance_variable_set(:@ssl_session, nil)
+          return unless connection.io.session == session
+
           @tickets.give(connection.key, session, ONCE.include?(connection.io.ssl_version))
         rescue IOError, OpenSSL::SSL::SSLError
           nil
         end
 
-        def count(what) = Library.count(@counts, what)
+        def count(what) = Library.count(@counts, what, 1)
 
         def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
 
@@ -248,7 +258,7 @@ module Heddle
           @process = Library.forks
           old = @store or return
           @store = old.successor
-          @tickets = Tickets.new(1)
+          @tickets = @tickets.successor
           old.abandon
         end
 

@@ -7,7 +7,9 @@ module Heddle
       class Connection
         # The most bytes that may have come between two requests: several session tickets.
         LOOK = 1 << 16
-        private_constant :LOOK
+        # The look-up of a name took too long. Not for time limits of the program.
+        LateLookUp = Class.new(Timeout::Error)
+        private_constant :LOOK, :LateLookUp
 
         # @return [Key]
         attr_reader :key
@@ -26,13 +28,15 @@ module Heddle
         attr_reader :awaiting
 
         # The C code sets most of these variables, too.
-        def initialize(key, io, now)
+        #
+        # @param exchanging [Boolean] whether the session has connected in the middle of an exchange
+        def initialize(key, io, now, exchanging)
           @key = key
           @io = io
           @forks = Library.all_forks
           @named_at = now
           @awaiting = false
-          @sound = false
+          @sound = exchanging ? false : nil # nil before the first exchange, false in one, true after one that was whole
         end
 
         # @return [String] the server's name or address, as the program gave it
@@ -48,6 +52,9 @@ module Heddle
           @sound = true
           @expires_at = now + seconds
         end
+
+        # The same, unless the server still waits for a body that it expected: the next exchange will tell.
+        def doubt = @sound = nil
 
         # Never kept, whatever follows: it is bound to who uses it now.
         def bind = @bound = true
@@ -84,10 +91,10 @@ module Heddle
         def at_home?(now, seconds, limit)
           return true if now - @named_at <= seconds || @key.peer == address
 
-          found = Timeout.timeout(limit) { Addrinfo.getaddrinfo(@key.peer, nil, nil, :STREAM) }
+          found = Timeout.timeout(limit, LateLookUp) { Addrinfo.getaddrinfo(@key.peer, nil, nil, :STREAM) }
           @named_at = Clock.now
           found.any? { |one| one.ip_address == address }
-        rescue SocketError, SystemCallError, IOError, Timeout::Error
+        rescue SocketError, SystemCallError, IOError, LateLookUp
           false # a new connection will report what is wrong
         end
 

@@ -3,8 +3,9 @@
 module Heddle
   module NetHTTP
     module KeepAlive
-      # One call of `transport_request` on a connection that may be kept. Sets the header Connection, repeats a request
-      # that found the connection closed, and decides whether the connection can be kept afterwards.
+      # One call of `transport_request` on a connection that may be kept, unless it is a usual one. Sets the header
+      # Connection, repeats a request that found the connection closed, and decides whether the connection can be kept
+      # afterwards.
       class Exchange
         # RFC 9110, 9.2.2; the same as Net::HTTP's.
         IDEMPOTENT = %w[GET HEAD PUT DELETE OPTIONS TRACE].freeze
@@ -22,33 +23,72 @@ module Heddle
           @sent = fields(request)
         end
 
-        # Makes the request, as the library does.
+        # Makes a request that has begun, as the library does.
         #
+        # @param buffered [Net::BufferedIO] of the connection
         # @return [Net::HTTPResponse]
         def run(connection, buffered, &block)
-          usual = Library.begins?(connection, @request)
-          unless usual
-            note_stream
-            implied = drop_implied_close
-          end
-          response = connection.awaiting ? run_first(connection, buffered, usual, &block) : make(&block)
-          finish(response) unless Library.settled?(@http, @request, response, KeepAlive.idle)
-          response
+          note_stream
+          implied = drop_implied_close
+          prepare(connection) if connection.awaiting
+          finish_with(make(&block))
+        rescue => error
+          recover(error, connection, buffered, &block)
         ensure
           @sent["connection"] = implied if implied
+        end
+
+        # The first request on a kept connection has failed before an answer began. Until then the library must not
+        # retry by itself. If the server has closed the idle connection, the server may be well: the request gets all
+        # the retries that it would have on a new connection. Any other failure uses up one retry, as on a new
+        # connection.
+        #
+        # @return [Net::HTTPResponse]
+        def recover(error, connection, buffered, &block)
+          raise error unless connection.awaiting.equal?(@http) && failure?(error)
+
+          unprocessed = closed?(error) && !Library.unread?(buffered)
+          Library.answered(buffered) # gives the retries back
+          retries = @http.max_retries
+          again = unprocessed ? retries : retries - 1
+          raise error if again < 0 || !@http.started?
+
+          KeepAlive.found_stale if unprocessed
+          rewind
+          finish_with(repeat(again, retries, &block))
+        end
+
+        # Decides whether the connection may be kept. The library may have connected again meanwhile.
+        def finish(response)
+          # Otherwise it has closed the connection.
+          ended = @http.instance_variable_get(:@last_communicated) or return
+
+          connection = KeepAlive.connection_of(@http) or return
+          received = fields(response)
+          connection.bind if bound?(received)
+          seconds = received.key?("keep-alive") ? seconds_left(received) : KeepAlive.idle
+          return unless seconds && plain? && exact?(response, received) && sent_whole?
+
+          @sent.key?("expect") ? connection.doubt : connection.rest(ended, seconds)
         end
 
         private
 
         def make(&block) = @http.__send__(:transport_request_without_heddle, @request, &block)
 
+        def finish_with(response)
+          finish(response) unless Library.settled?(@http, @request, response)
+          response
+        end
+
         def fields(message) = message.instance_variable_get(:@header)
 
         # Bytes that have come since the session began belong to an earlier session: closes the connection, and the
-        # library connects again. Keeps the library from checking the connection, too.
-        def check(connection)
+        # library connects again. Also keeps the library from retrying by itself, and from looking once more.
+        def prepare(connection)
           connection.close unless connection.quiet?
-          @http.instance_variable_set(:@last_communicated, nil)
+          Library.trust(@http)
+          Library.await(connection, @http) if IDEMPOTENT.include?(@request.method) && repeatable?
         end
 
         # A request without a session carries a "close" of the library's own, which is not the program's wish.
@@ -60,37 +100,14 @@ module Heddle
           implied
         end
 
-        # Until the answer to the first request on a kept connection begins, the library must not retry by itself. If
-        # the server has closed the idle connection, the server may be well: the request gets all the retries that it
-        # would have on a new connection. Any other failure uses up one retry, as on a new connection.
-        def run_first(connection, buffered, usual, &block)
-          check(connection)
-          return make(&block) unless IDEMPOTENT.include?(@request.method)
-          return make(&block) unless usual || repeatable?
-
-          begin
-            retries = Library.await(connection, @http)
-            return make(&block)
-          rescue *CLOSED, Timeout::Error, Errno::ETIMEDOUT, *tls_errors => error
-            raise unless connection.awaiting
-
-            unprocessed = closed?(error) && !Library.unread?(buffered)
-            again = unprocessed ? retries : retries - 1
-            raise if again < 0 || !@http.started?
-          ensure
-            Library.answered(buffered) # ends this in any case
-          end
-          KeepAlive.found_stale if unprocessed
-          repeat(again, retries, &block)
-        end
-
         def repeat(again, retries, &block)
-          rewind
           @http.instance_variable_set(:@max_retries, again)
           make(&block)
         ensure
           @http.instance_variable_set(:@max_retries, retries)
         end
+
+        def failure?(error) = closed?(error) || error.is_a?(Timeout::Error) || error.is_a?(Errno::ETIMEDOUT)
 
         def closed?(error) = [*CLOSED, *tls_errors].any? { |klass| error.is_a?(klass) }
 
@@ -146,20 +163,6 @@ module Heddle
           nil # closed, say
         end
 
-        # The library may have connected again meanwhile.
-        def finish(response)
-          # Otherwise it has closed the connection.
-          ended = @http.instance_variable_get(:@last_communicated) or return
-
-          connection = KeepAlive.connection_of(@http) or return
-          received = fields(response)
-          connection.bind if bound?(received)
-          seconds = received.key?("keep-alive") ? seconds_left(received) : KeepAlive.idle
-          return unless seconds && plain? && exact?(response, received) && sent_whole?
-
-          connection.rest(ended, seconds)
-        end
-
         def bound?(received)
           of_the_connection?(@sent, "authorization", "proxy-authorization") ||
             of_the_connection?(received, "www-authenticate", "proxy-authenticate")
@@ -170,7 +173,7 @@ module Heddle
         end
 
         # After these requests the bytes on the connection may be something else than answers.
-        def plain? = @request.method != "CONNECT" && !@sent.key?("upgrade") && !@sent.key?("expect")
+        def plain? = @request.method != "CONNECT" && !@sent.key?("upgrade")
 
         # Whether the answer's end is beyond doubt: of two lengths the server may mean the other one (RFC 9112, 6.3).
         def exact?(response, received)

@@ -4,7 +4,8 @@ module Heddle
   module NetHTTP
     module KeepAlive
       # What makes two connections different, except for timeouts: only a session with the same key takes a kept
-      # connection, or resumes its TLS session. Settings are compared by their content, objects by identity.
+      # connection, or resumes its TLS session. Settings are compared by their content, objects by identity: in C
+      # (ext/heddle/net_http/net_http_places.c).
       class Key
         # Compared by content. Files and folders are compared by their stamp, too: see {stamp}.
         TLS_SETTINGS = %i[@ssl_version @min_version @max_version @ciphers @verify_mode @verify_depth @verify_hostname
@@ -13,7 +14,9 @@ module Heddle
         TLS_OBJECTS = %i[@cert @key @cert_store @verify_callback @extra_chain_cert].freeze
         # Seconds for which a folder's files are not looked at again.
         SECONDS = 1.0
-        private_constant :TLS_SETTINGS, :TLS_OBJECTS, :SECONDS
+        # The most folders whose files are known.
+        FOLDERS = 16
+        private_constant :TLS_SETTINGS, :TLS_OBJECTS, :SECONDS, :FOLDERS
 
         @folders = {}
 
@@ -78,6 +81,7 @@ module Heddle
             return known[1] if known && known[0] == own && Clock.now - known[2] < SECONDS
 
             stamp = Dir.children(path).sort.map { |name| [name, stamp_of_file(File.join(path, name))] }.hash
+            @folders = {} if @folders.size >= FOLDERS && !known # other threads may search the table
             @folders[path.dup] = [own.dup, stamp, Clock.now]
             stamp
           end
@@ -110,21 +114,10 @@ module Heddle
           (@settings[4] == :proxy) ? @settings[5] : @settings[0] || host
         end
 
-        # @param other [Key]
-        # @return [Boolean]
-        def same?(other) = other.same_values?(@session_class, @host, @port, @settings, @objects)
-
         # A copy that does not change with the Strings and Arrays that a program has set.
         #
         # @return [Key]
         def lasting = Key.new(@session_class, lasting_copy(@host), @port, lasting_copy(@settings), @objects)
-
-        protected
-
-        def same_values?(session_class, host, port, settings, objects)
-          @port == port && @host == host && @session_class.equal?(session_class) &&
-            Library.same?(@settings, settings) && Library.identical?(@objects, objects)
-        end
 
         private
 
@@ -132,7 +125,7 @@ module Heddle
           case value
           when String then -value
           when Array then value.map { |one| lasting_copy(one) }.freeze
-          when Hash then value.dup.freeze
+          when Hash then value.transform_values { |one| lasting_copy(one) }.freeze
           else value
           end
         end

@@ -3,85 +3,27 @@
 module Heddle
   module NetHTTP
     module KeepAlive
-      # Connections or tickets, by the host and the port of their keys. Not safe for threads: its owner has a lock.
+      # Connections or tickets, by their keys. Most methods are in C (ext/heddle/net_http/net_http_places.c), each in
+      # one step: threads need no lock, and a Thread#raise finds nothing half done. Entries have a variable `@key`.
       #
-      # A Thread#raise may strike anywhere. So an entry that is deleted leaves its host's list first, where a session
-      # could find it, and then the table of all entries.
+      # - `add(entry, most_beside, most)`: deletes and returns what came first, if there are now too many entries, or
+      #   too many with the same host and port; otherwise nil
+      # - `find(key)`: the entry with an equal key that came last; or nil
+      # - `take(key)`: the same, and deletes it: nobody else gets it
+      # - `take_bare(http, plain)`: the same for an object whose connection depends on host and port alone, if its class
+      #   is true in the Hash `plain`; otherwise nil
+      # - `delete(entry)`: returns whether it was there
+      # - `to_a`: all, what came first at the beginning
+      # - `clear`: deletes all, and returns them
       class Places
         def initialize
-          @hosts = {} # host => port => Array of entries, the latest one at the end
+          @lists = {} # a number for host and port => Array of entries, the latest one at the end
           @all = {}.compare_by_identity # all entries, in the order in which they came
         end
 
+        Library.define_places(self)
+
         def size = @all.size
-
-        def empty? = @all.empty?
-
-        # @return [Array] the entry that came first at the beginning
-        def to_a = @all.keys
-
-        def each(&block) = @all.each_key(&block)
-
-        # @return [Object] the entry that came first of all
-        def first = @all.first.first
-
-        # @param key [Key]
-        # @return [Array, nil] all entries for its host and port, the one that came last at the end
-        def at(key)
-          ports = @hosts[key.host]
-          ports && ports[key.port]
-        end
-
-        # @param key [Key]
-        # @return [Object, nil] the entry with the same key that came last
-        def find(key)
-          list = at(key) or return
-          i = list.rindex { |entry| entry.key.same?(key) }
-          i && list[i]
-        end
-
-        # Finds an entry, and deletes it.
-        #
-        # @param key [Key]
-        # @return [Object, nil]
-        def take(key)
-          list = at(key) or return
-          i = list.rindex { |entry| entry.key.same?(key) } or return
-          entry = list.delete_at(i)
-          forget(key) if list.empty?
-          @all.delete(entry)
-          entry
-        end
-
-        # @return [Array] all entries for its host and port
-        def add(entry)
-          @all[entry] = true
-          key = entry.key
-          ((@hosts[key.host] ||= {})[key.port] ||= []) << entry
-        end
-
-        def delete(entry)
-          key = entry.key
-          if (list = at(key))
-            list.delete_if { |other| other.equal?(entry) }
-            forget(key) if list.empty?
-          end
-          @all.delete(entry)
-        end
-
-        def clear
-          @hosts.clear
-        ensure
-          @all.clear
-        end
-
-        private
-
-        def forget(key)
-          ports = @hosts[key.host]
-          ports.delete(key.port)
-          @hosts.delete(key.host) if ports.empty?
-        end
       end
       private_constant :Places
     end

@@ -9,13 +9,15 @@ module Heddle
         METHODS = %i[connect connect_without_heddle on_connect do_finish do_finish_without_heddle timeouted_connect
           ssl_socket_connect conn_address conn_port address port proxy? proxy_address proxy_port use_ssl?].freeze
         # Their overrides watch, and call the library's. By file.
-        WATCHERS = %r{/(?:httplog|webmock|opentelemetry[\w-]*|ddtrace|datadog|sentry[\w-]*|newrelic\w*)[/-]}
+        WATCHERS = %r{/(?:httplog/adapters|webmock/http_lib_adapters|opentelemetry/instrumentation/net|ddtrace/contrib|
+          datadog/(?:tracing|appsec)/contrib|sentry/net|new_relic/agent/instrumentation)/}x
         OURS = File.expand_path("..", __dir__)
         private_constant :METHODS, :WATCHERS, :OURS
 
-        def initialize
-          @known = {}
-        end
+        # @return [Hash{Class => Boolean}] what is known of the libraries' own classes
+        attr_reader :known
+
+        def initialize = forget
 
         # @param http [Net::HTTP]
         # @param library [Class] its Net::HTTP
@@ -33,7 +35,7 @@ module Heddle
 
         # A method of the library, or of a socket, has changed.
         # What another thread is judging goes into the table that is given up.
-        def forget = @known = {}
+        def forget = @known = {}.compare_by_identity
 
         private
 

@@ -1,0 +1,247 @@
+// Connections or TLS sessions, by what makes them different: lib/heddle/net_http/keep_alive/places.rb and key.rb.
+//
+// Threads share a Places without a lock: each change is made in one go, without calling a method. Only eql? and hash of
+// a program's own values may run other code, before a change.
+#include "net_http/net_http_kept.h"
+#include "net_http/net_http_methods.h"
+
+static ID iv_lists, iv_all, iv_key;                                              // of a Places, and of an entry
+static ID iv_session_class, iv_host, iv_port, iv_settings, iv_objects, iv_place; // of a Key
+static ID iv_address, iv_use_ssl, iv_ipaddr, iv_local_host, iv_local_port, iv_proxy_from_env, iv_proxy_address;
+static ID id_proxy_p, id_proxy_uri;
+
+// ---- keys
+
+// What a Key holds, or the same of a Net::HTTP that is bare.
+struct values {
+    VALUE session_class, host, port, settings, objects;
+};
+
+static struct values values_of(VALUE key)
+{
+    return (struct values){rb_attr_get(key, iv_session_class), rb_attr_get(key, iv_host), rb_attr_get(key, iv_port),
+                           rb_attr_get(key, iv_settings), rb_attr_get(key, iv_objects)};
+}
+
+static st_index_t hash_of(VALUE object)
+{
+    if (RB_TYPE_P(object, T_STRING)) return rb_str_hash(object);
+    return (st_index_t)(FIXNUM_P(object) ? object : rb_hash(object));
+}
+
+// A number for host and port; two of them rarely have the same.
+static VALUE place_of(const struct values *values)
+{
+    st_index_t number = hash_of(values->host) ^ (hash_of(values->port) * 0x9E3779B97F4A7C15);
+    return LONG2FIX((long)number >> 2);
+}
+
+static VALUE place_of_entry(VALUE entry)
+{
+    VALUE key = rb_attr_get(entry, iv_key), place = rb_attr_get(key, iv_place);
+    if (!NIL_P(place)) return place;
+    struct values values = values_of(key);
+    return rb_ivar_set(key, iv_place, place_of(&values));
+}
+
+// The same as eql? of two Arrays or nil, without the guard against an Array in itself. The values of a program are
+// compared by their own eql?.
+static bool same(VALUE one, VALUE other, int depth)
+{
+    if (one == other) return true;
+    if (depth == 0 || !RB_TYPE_P(one, T_ARRAY) || !RB_TYPE_P(other, T_ARRAY)) return rb_eql(one, other);
+    if (RARRAY_LEN(one) != RARRAY_LEN(other)) return false;
+    for (long i = 0; i < RARRAY_LEN(one); i++) {
+        if (!same(rb_ary_entry(one, i), rb_ary_entry(other, i), depth - 1)) return false;
+    }
+    return true;
+}
+
+// Whether two Arrays have the same objects; or both are nil.
+static bool identical(VALUE some, VALUE others)
+{
+    if (some == others) return true;
+    if (NIL_P(some) || NIL_P(others) || RARRAY_LEN(some) != RARRAY_LEN(others)) return false;
+    for (long i = 0; i < RARRAY_LEN(some); i++) {
+        if (rb_ary_entry(some, i) != rb_ary_entry(others, i)) return false;
+    }
+    return true;
+}
+
+static bool same_values(VALUE key, const struct values *values)
+{
+    struct values own = values_of(key);
+    return own.session_class == values->session_class && same(own.port, values->port, 0) &&
+           same(own.host, values->host, 0) && identical(own.objects, values->objects) &&
+           same(own.settings, values->settings, 1);
+}
+
+// In the way of the library.
+static bool has_proxy(const struct net_http_library *library, VALUE http)
+{
+    if (!library->enabled || !library->transport_pristine) return RTEST(rb_funcall(http, id_proxy_p, 0));
+    if (RTEST(rb_attr_get(http, iv_proxy_from_env))) return RTEST(rb_funcall(http, id_proxy_uri, 0));
+    return RTEST(rb_attr_get(http, iv_proxy_address));
+}
+
+// Library.bare?(http): whether its connection depends on host and port alone: no TLS, no proxy, no address of its own.
+static VALUE bare_p(VALUE self, VALUE http)
+{
+    (void)self;
+    if (RTEST(rb_attr_get(http, iv_use_ssl)) || !NIL_P(rb_attr_get(http, iv_ipaddr))) return Qfalse;
+    if (RTEST(rb_attr_get(http, iv_local_host)) || RTEST(rb_attr_get(http, iv_local_port))) return Qfalse;
+    struct net_http_library *library = net_http_library_of_http(http);
+    return library && !has_proxy(library, http) ? Qtrue : Qfalse;
+}
+
+// ---- entries
+
+static VALUE list_at(VALUE self, VALUE place)
+{
+    return rb_hash_lookup(rb_attr_get(self, iv_lists), place);
+}
+
+static VALUE find_by(VALUE self, const struct values *values)
+{
+    VALUE list = list_at(self, place_of(values));
+    if (NIL_P(list)) return Qnil;
+    for (long i = RARRAY_LEN(list) - 1; i >= 0; i--) {
+        VALUE entry = rb_ary_entry(list, i); // nil if eql? has let another thread take some
+        if (!NIL_P(entry) && same_values(rb_attr_get(entry, iv_key), values)) return entry;
+    }
+    return Qnil;
+}
+
+static VALUE find(VALUE self, VALUE key)
+{
+    struct values values = values_of(key);
+    return find_by(self, &values);
+}
+
+static bool deletes(VALUE self, VALUE entry)
+{
+    VALUE place = place_of_entry(entry), list = list_at(self, place);
+    if (NIL_P(rb_hash_delete(rb_attr_get(self, iv_all), entry))) return false;
+    for (long i = NIL_P(list) ? -1 : RARRAY_LEN(list) - 1; i >= 0; i--) {
+        if (RARRAY_AREF(list, i) == entry) rb_ary_delete_at(list, i);
+    }
+    if (!NIL_P(list) && RARRAY_LEN(list) == 0) rb_hash_delete(rb_attr_get(self, iv_lists), place);
+    return true;
+}
+
+static VALUE delete (VALUE self, VALUE entry)
+{
+    return deletes(self, entry) ? Qtrue : Qfalse;
+}
+
+static VALUE take_by(VALUE self, const struct values *values)
+{
+    for (;;) {
+        VALUE entry = find_by(self, values);
+        if (NIL_P(entry) || deletes(self, entry)) return entry;
+    }
+}
+
+static VALUE take(VALUE self, VALUE key)
+{
+    struct values values = values_of(key);
+    return take_by(self, &values);
+}
+
+// For an object of a class that is true in the Hash `plain`.
+static VALUE take_bare(VALUE self, VALUE http, VALUE plain)
+{
+    if (rb_hash_lookup(plain, CLASS_OF(http)) != Qtrue || bare_p(self, http) == Qfalse) return Qnil;
+    struct values values = {CLASS_OF(http), rb_attr_get(http, iv_address), rb_attr_get(http, iv_port), Qnil, Qnil};
+    return take_by(self, &values);
+}
+
+static int push(VALUE entry, VALUE unused, VALUE entries)
+{
+    (void)unused;
+    rb_ary_push(entries, entry);
+    return ST_CONTINUE;
+}
+
+static VALUE to_a(VALUE self)
+{
+    VALUE entries = rb_ary_new();
+    rb_hash_foreach(rb_attr_get(self, iv_all), push, entries);
+    return entries;
+}
+
+static VALUE clear(VALUE self)
+{
+    VALUE entries = to_a(self);
+    rb_hash_clear(rb_attr_get(self, iv_lists));
+    rb_hash_clear(rb_attr_get(self, iv_all));
+    return entries;
+}
+
+static int stop_at(VALUE entry, VALUE unused, VALUE found)
+{
+    (void)unused;
+    *(VALUE *)found = entry;
+    return ST_STOP;
+}
+
+static VALUE oldest(VALUE self)
+{
+    VALUE found = Qnil;
+    rb_hash_foreach(rb_attr_get(self, iv_all), stop_at, (VALUE)&found);
+    return found;
+}
+
+static VALUE add(VALUE self, VALUE entry, VALUE most_beside, VALUE most)
+{
+    VALUE lists = rb_attr_get(self, iv_lists), all = rb_attr_get(self, iv_all), surplus = Qnil;
+    VALUE place = place_of_entry(entry), list = rb_hash_lookup(lists, place);
+    if (NIL_P(list)) rb_hash_aset(lists, place, list = rb_ary_new_capa(1));
+    rb_hash_aset(all, entry, Qtrue);
+    rb_ary_push(list, entry);
+    if (RARRAY_LEN(list) > NUM2LONG(most_beside)) {
+        surplus = rb_ary_entry(list, 0);
+    } else if ((long)RHASH_SIZE(all) > NUM2LONG(most)) {
+        surplus = oldest(self);
+    }
+    if (!NIL_P(surplus)) deletes(self, surplus);
+    return surplus;
+}
+
+// Library.define_places(class)
+static VALUE define_places(VALUE self, VALUE klass)
+{
+    (void)self;
+    rb_define_method(klass, "find", find, 1);
+    rb_define_method(klass, "take", take, 1);
+    rb_define_method(klass, "take_bare", take_bare, 2);
+    rb_define_method(klass, "add", add, 3);
+    rb_define_method(klass, "delete", delete, 1);
+    rb_define_method(klass, "clear", clear, 0);
+    rb_define_method(klass, "to_a", to_a, 0);
+    return klass;
+}
+
+void net_http_places_init(VALUE library_class)
+{
+    iv_lists = rb_intern("@lists");
+    iv_all = rb_intern("@all");
+    iv_key = rb_intern("@key");
+    iv_session_class = rb_intern("@session_class");
+    iv_host = rb_intern("@host");
+    iv_port = rb_intern("@port");
+    iv_settings = rb_intern("@settings");
+    iv_objects = rb_intern("@objects");
+    iv_place = rb_intern("@place");
+    iv_address = rb_intern("@address");
+    iv_use_ssl = rb_intern("@use_ssl");
+    iv_ipaddr = rb_intern("@ipaddr");
+    iv_local_host = rb_intern("@local_host");
+    iv_local_port = rb_intern("@local_port");
+    iv_proxy_from_env = rb_intern("@proxy_from_env");
+    iv_proxy_address = rb_intern("@proxy_address");
+    id_proxy_p = rb_intern("proxy?");
+    id_proxy_uri = rb_intern("proxy_uri");
+    rb_define_singleton_method(library_class, "bare?", bare_p, 1);
+    rb_define_singleton_method(library_class, "define_places", define_places, 1);
+}

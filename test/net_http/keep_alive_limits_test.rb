@@ -1,0 +1,119 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/keep_alive_helpers"
+
+# How long kept connections stay, and how many.
+class KeepAliveLimitsTest < Minitest::Test
+  include KeepAliveHelpers
+
+  mode :thread
+
+  def test_idle_for_too_long
+    Heddle::NetHTTP.keep_alive(idle: 0.05)
+    server = serve
+    get(server)
+    wait_until { server.endings == [:eof] }
+    get(server)
+    assert_equal [1, 2], server.connections
+    assert_operator Heddle::NetHTTP.stats[:evicted], :>, @before[:evicted]
+  end
+
+  def test_the_server_s_limit
+    server = serve { "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok" }
+    get(server)
+    get(server)
+    wait_until { server.endings == [:eof] }
+    assert_equal [1, 1], server.connections
+  end
+
+  def test_the_thread_that_closes_ends
+    Heddle::NetHTTP.keep_alive(idle: 0.05)
+    server = serve
+    get(server)
+    wait_until { Thread.list.none? { |thread| thread.name == "heddle keep-alive" } }
+    assert_equal 0, Heddle::NetHTTP.stats[:idle]
+  end
+
+  def test_the_thread_that_closes_ends_when_all_is_cleared
+    server = serve
+    5.times do
+      get(server)
+      Heddle::NetHTTP.keep_alive_clear # perhaps before that thread has begun
+      wait_until { Thread.list.none? { |thread| thread.name == "heddle keep-alive" } }
+    end
+  end
+
+  def test_the_most_of_a_host_and_the_most_of_all
+    Heddle::NetHTTP.keep_alive(per_host: 2, total: 3)
+    servers = [serve, serve]
+    servers.each do |server|
+      sessions = Array.new(3) { start(server) }
+      sessions.each { |http| http.get("/") }
+      sessions.each(&:finish)
+    end
+    assert_equal 3, Heddle::NetHTTP.stats[:idle]
+    wait_until { servers.map(&:open) == [1, 2] }
+    get(servers[1])
+    assert_equal 3, servers[1].connections.last, "the one that rested last"
+  end
+
+  def test_clear
+    server = serve
+    get(server)
+    Heddle::NetHTTP.keep_alive_clear
+    wait_until { server.endings == [:eof] }
+    get(server)
+    assert_equal [1, 2], server.connections
+  end
+
+  def test_a_clock_that_jumps
+    [:CLOCK_BOOTTIME, :CLOCK_REALTIME].each do |clock|
+      next unless Process.const_defined?(clock)
+
+      server, other = serve, serve
+      get(server)
+      get(other)
+      with_clock(Process.const_get(clock), 5) { get(server) }
+      assert_equal [1, 2], server.connections
+      wait_until { other.endings == [:eof] }
+    end
+  end
+
+  def test_a_host_that_has_moved
+    addresses = ["127.0.0.1"]
+    asked = 0
+    finds = Module.new do
+      define_method(:getaddrinfo) do |name, *rest|
+        next super(name, *rest) unless name == "localhost"
+
+        asked += 1
+        addresses.flat_map { |address| super(address, *rest) }
+      end
+    end
+    server = serve
+    Heddle::NetHTTP.keep_alive(idle: 0.3)
+    replaced(Addrinfo, finds) do
+      visit = -> { Net::HTTP.start("localhost", server.port) { |http| http.get("/") } }
+      visit.call
+      until asked == 1 # used all the time, and yet looked up
+        visit.call
+        sleep 0.02
+      end
+      assert_equal [1], server.connections.uniq
+      addresses.replace(["127.0.0.2"])
+      visit.call until asked == 2
+      visit.call
+      assert_equal [1, 2], server.connections.uniq
+    end
+  end
+
+  private
+
+  def with_clock(clock, seconds, &block)
+    jumped = Module.new do
+      define_method(:clock_gettime) { |id, *rest| super(id, *rest) + ((id == clock) ? seconds : 0) }
+    end
+    replaced(Process, jumped, &block)
+  end
+end

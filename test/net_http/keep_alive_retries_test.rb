@@ -1,0 +1,146 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "stringio"
+require "support/keep_alive_helpers"
+
+# What becomes of a request that meets a server which has closed the kept connection.
+class KeepAliveRetriesTest < Minitest::Test
+  include KeepAliveHelpers
+
+  mode :thread
+
+  def test_a_server_that_closes_after_each_answer
+    server = serve { [OK, :close] }
+    5.times { assert_equal "ok", start(server) { |http| http.get("/").body } }
+    assert_equal [1, 2, 3, 4, 5], server.connections
+  end
+
+  def test_a_server_that_was_restarted
+    server = serve
+    get(server)
+    server.drop
+    assert_equal "ok", post(server)
+    assert_equal [1, 2], server.connections
+    assert_counted reused: 0, stale: 1
+  end
+
+  # The server takes the request and closes: whether it did something, nobody knows.
+  def test_a_get_is_sent_again_if_the_server_closes_at_that_moment
+    [0, 1, 2].each do |retries|
+      server = serve { |request| (request.number == 1) ? OK : nil }
+      get(server)
+      assert_equal "ok", start(server) { |http|
+        http.max_retries = retries
+        http.get("/again").body.tap { assert_equal retries, http.max_retries }
+      }
+      assert_equal [1, 1, 2], server.connections
+    end
+  end
+
+  def test_a_reset_at_that_moment
+    server = serve { |request| (request.number == 1) ? OK : [:reset] }
+    get(server)
+    assert_equal "ok", start(server) { |http| (http.max_retries = 0) && http.get("/again").body }
+    assert_equal [1, 1, 2], server.connections
+  end
+
+  # They belong to an earlier session.
+  def test_bytes_that_come_after_a_session_has_begun
+    %w[GET POST].each do |verb|
+      server = serve { |request| (request.path == "/") ? [OK, 0.05, OK] : OK.sub("ok", "me") }
+      get(server)
+      start(server) do |http|
+        http.instance_variable_get(:@socket).io.wait_readable(1)
+        assert_equal "me", http.send_request(verb, "/mine").body
+      end
+      assert_equal [1, 2], server.connections
+      assert_equal ["/", "/mine"], server.requests.map(&:path)
+    end
+    assert_counted opened: 4, reused: 2, stale: 2
+  end
+
+  # Then the library connects again, and has the retries of a new session: not one more.
+  def test_retries_if_the_server_closes_before_the_first_request
+    [0, 1, 2].each do |retries|
+      server = serve { |request| OK if request.path == "/" }
+      get(server)
+      start(server) do |http|
+        http.max_retries = retries
+        server.drop
+        assert_raises(EOFError) { http.get("/never") }
+        assert_equal retries, http.max_retries
+      end
+      assert_equal [1, *2..retries + 2], server.connections
+    end
+  end
+
+  # Stock Net::HTTP repeats a request after any Timeout::Error.
+  def test_not_again_after_a_deadline
+    limits = [->(&block) { Heddle.deadline(0.05, &block) }, ->(&block) { Timeout.timeout(0.05, &block) }]
+    server = serve { |request| (request.path == "/") ? OK : [0.2, OK] }
+    [false, true].product(limits) do |kept, limit|
+      Heddle::NetHTTP.keep_alive(kept)
+      [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].each do |place|
+        get(server)
+        count = server.requests.size
+        assert_raises(Timeout::Error) { place.call { limit.call { start(server) { |http| http.get("/late") } } } }
+        get(server)
+        assert_equal count + 2, server.requests.size
+      end
+    end
+  end
+
+  # All retries of a new connection are left.
+  def test_retries_after_a_kept_connection
+    seen = 0
+    server = serve { |request| ((seen += 1) == 1 || request.connection == 3) ? OK : nil }
+    get(server)
+    assert_equal "ok", start(server) { |http| http.get("/again").body }
+    assert_equal [1, 1, 2, 3], server.connections
+    seen = 0
+    failing = serve { ((seen += 1) == 1) ? OK : nil }
+    get(failing)
+    assert_raises(EOFError) { start(failing) { |http| http.get("/again") } }
+    assert_equal [1, 1, 2, 3], failing.connections
+  end
+
+  def test_a_post_is_sent_once
+    server = serve { |request| (request.number == 1) ? OK : nil }
+    get(server)
+    assert_raises(EOFError) { post(server) }
+    assert_equal [%w[GET POST], [1, 1]], [server.requests.map(&:verb), server.connections]
+  end
+
+  def test_not_again_once_the_answer_has_begun
+    server = serve { |request| (request.number == 1) ? OK : ["HTTP/1.1 200 OK\r\n", 0.02, :reset] }
+    get(server)
+    assert_raises(SystemCallError, IOError) do
+      start(server) { |http| (http.max_retries = 0) && http.get("/again") }
+    end
+    assert_equal [1, 1], server.connections
+    start = serve { |request| (request.number == 1) ? OK : ["HTT", :close] }
+    get(start)
+    assert_raises(EOFError) { start(start) { |http| (http.max_retries = 0) && http.get("/again") } }
+    assert_equal [1, 1], start.connections
+  end
+
+  def test_a_timeout_is_no_reason_to_send_again
+    server = serve { |request| (request.number == 1) ? OK : [0.5, OK] }
+    get(server)
+    http = Net::HTTP.new("127.0.0.1", server.port)
+    http.read_timeout = 0.03
+    http.max_retries = 0
+    assert_raises(Net::ReadTimeout) { http.start { http.get("/late") } }
+    assert_equal [1, 1], server.connections
+  end
+
+  def test_a_stream_is_sent_again_from_where_it_was
+    server = serve { |request| (request.number == 1) ? OK : nil }
+    get(server)
+    put = Net::HTTP::Put.new("/", "Content-Length" => "4")
+    put.body_stream = StringIO.new("before body").tap { |stream| stream.pos = 7 }
+    start(server) { |http| http.request(put) }
+    assert_equal %w[body body], server.requests.last(2).map(&:body)
+  end
+end
