@@ -135,6 +135,28 @@ class PostgreSQLShortAnswersTest < Minitest::Test
     end
   end
 
+  # Each form, byte by byte, and with what may stand at the end of a piece before its meaning is known.
+  PIECES = {
+    "copy t to stdout" => "x" * 150_000, "copy u to stdout" => "\\\n" * 75_000,
+    "copy t to stdout csv" => "x" * 150_000, "copy u to stdout csv" => "\"#{"\n\"\"" * 50_000}\"",
+    "copy t to stdout binary" => "PGCOPY\n\xff\r\n\0".b + [0, 0].pack("NN") + [32_767].pack("n") + ("\xff".b * 131_068)
+  }.freeze
+
+  def test_a_row_of_a_copy_in_pieces_of_one_byte
+    PIECES.each do |sql, bytes|
+      binary = sql.end_with?("binary") ? 1 : 0
+      pieces = bytes.each_char.map { |byte| M["d", byte] }.join
+      answer = M["H", [binary, 1, binary].pack("Cnn")] + pieces + (binary.zero? ? M["d", "\n"] : "") + M["c"] +
+        M["C", "COPY 1\0"] + S.ready
+      with_answer(answer) do |db|
+        db.driver.textual = true # so that the columns are not asked for
+        rows = []
+        assert_operator cpu { db.copy_out(sql) { |row| rows << row } }, :<, CPU / 2.0, sql
+        assert_equal (binary == 1) ? [32_767] : [1], rows.map(&:size), sql
+      end
+    end
+  end
+
   def test_a_message_of_control_characters
     with_answer(S.error("42601", "\1" * 900_000, severity: "ERROR") + S.ready) do |db|
       error = nil

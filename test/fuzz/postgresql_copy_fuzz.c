@@ -21,12 +21,39 @@ struct form {
     const struct pg_copy_csv *csv;
 };
 
+static enum pg_parsed take_part(struct form form, const uint8_t *p, const uint8_t *end, bool last,
+                                struct pg_copy_scan *scan, struct pg_span *record, const uint8_t **next)
+{
+    bool end_of_data;
+    return form.text ? pg_copy_text_line(p, end, last, scan, record, next, &end_of_data)
+                     : pg_copy_csv_record(form.csv, p, end, last, scan, record, next, &end_of_data);
+}
+
 static enum pg_parsed take_record(struct form form, const uint8_t *p, const uint8_t *end, bool last,
                                   struct pg_span *record, const uint8_t **next)
 {
-    bool end_of_data;
-    return form.text ? pg_copy_text_line(p, end, last, record, next, &end_of_data)
-                     : pg_copy_csv_record(form.csv, p, end, last, record, next, &end_of_data);
+    struct pg_copy_scan scan = {0};
+    return take_part(form, p, end, last, &scan, record, next);
+}
+
+// The same record, from bytes that come in pieces.
+static void try_pieces(struct form form, const uint8_t *p, const uint8_t *end, enum pg_parsed whole,
+                       struct pg_span record, const uint8_t *next)
+{
+    struct pg_copy_scan scan = {0};
+    struct pg_span again;
+    const uint8_t *to = p, *behind = NULL;
+    enum pg_parsed parsed = PG_MORE;
+    while (parsed == PG_MORE && to < end) {
+        to += 1 + random_below(end - to > 64 ? 64 : 3);
+        if (to > end) to = end;
+        parsed = take_part(form, p, to, false, &scan, &again, &behind);
+        check(scan.seen <= (size_t)(to - p), "more was read than there is");
+    }
+    if (parsed == PG_MORE) parsed = take_part(form, p, end, true, &scan, &again, &behind);
+    check(parsed == whole, "the end of a record in pieces");
+    check(parsed != PG_DONE || (again.at == record.at && again.length == record.length && behind == next),
+          "another record in pieces");
 }
 
 static bool next_field(struct form form, struct pg_copy_fields *fields, struct pg_copy_field *field)
@@ -89,7 +116,10 @@ static void try_records(struct form form, const uint8_t *p, const uint8_t *end)
     struct pg_span record, less;
     const uint8_t *next, *unused;
     enum pg_parsed parsed;
-    while ((parsed = take_record(form, p, end, true, &record, &next)) == PG_DONE) {
+    for (;;) {
+        parsed = take_record(form, p, end, true, &record, &next);
+        try_pieces(form, p, end, parsed, record, next);
+        if (parsed != PG_DONE) break;
         check(next > p && next <= end && record.at == p && record.at + record.length <= next, "a record's bytes");
         check(take_record(form, p, record.at + record.length, false, &less, &unused) == PG_MORE,
               "a record's end is there");
@@ -97,6 +127,37 @@ static void try_records(struct form form, const uint8_t *p, const uint8_t *end)
         p = next;
     }
     check(parsed == PG_INVALID || p == end, "a record is left");
+}
+
+// The same tuple, from bytes that come in pieces.
+static void try_tuple_in_pieces(const uint8_t *p, const uint8_t *end, enum pg_parsed whole, struct pg_span tuple,
+                                const uint8_t *next)
+{
+    struct pg_copy_scan scan = {0};
+    struct pg_span again;
+    const uint8_t *to = p, *behind = NULL;
+    enum pg_parsed parsed = PG_MORE;
+    while (parsed == PG_MORE && to < end) {
+        to += 1 + random_below(end - to > 64 ? 64 : 3);
+        if (to > end) to = end;
+        parsed = pg_copy_binary_tuple(p, to, &scan, &again, &behind);
+        check(scan.seen <= (size_t)(to - p), "more was read than there is");
+    }
+    check(parsed == whole, "the end of a tuple in pieces");
+    check(parsed != PG_DONE || (again.at == tuple.at && again.length == tuple.length && behind == next),
+          "another tuple in pieces");
+}
+
+// A header, the tuple and a trailer.
+static void try_written(const struct pg_buffer *buffer, struct pg_span tuple)
+{
+    const uint8_t *at, *end = buffer->at + buffer->length;
+    struct pg_copy_scan scan = {0};
+    struct pg_span again;
+    check(pg_copy_binary_header(buffer->at, end, &at) == PG_DONE, "a header that was written");
+    check(pg_copy_binary_tuple(at, end, &scan, &again, &at) == PG_DONE, "a tuple that was written");
+    check(again.length == tuple.length, "another tuple is read");
+    check(pg_copy_binary_tuple(at, end, &scan, &again, &at) == PG_DONE && !again.at && at == end, "a trailer");
 }
 
 static void try_binary(const uint8_t *p, const uint8_t *end)
@@ -108,15 +169,30 @@ static void try_binary(const uint8_t *p, const uint8_t *end)
         p = next;
     }
     struct pg_span tuple, value;
-    while (pg_copy_binary_tuple(p, end, &tuple, &next) == PG_DONE) {
+    for (;;) {
+        struct pg_copy_scan scan = {0};
+        enum pg_parsed parsed = pg_copy_binary_tuple(p, end, &scan, &tuple, &next);
+        try_tuple_in_pieces(p, end, parsed, tuple, next);
+        if (parsed != PG_DONE) break;
         check(next > p && next <= end, "a tuple leaves its input");
         p = next;
         if (!tuple.at) continue;
         uint16_t count = pg_load_16(tuple.at);
         const uint8_t *at = tuple.at + 2;
-        for (; count > 0; count--)
+        struct pg_buffer buffer = {.grow = grow};
+        check(!pg_put_copy_binary_header(&buffer), "a header that cannot be written");
+        size_t begin = buffer.length;
+        check(!pg_put_copy_binary_tuple(&buffer, count), "a tuple that cannot be written");
+        for (; count > 0; count--) {
             check(pg_take_value(&at, tuple.at + tuple.length, &value), "a value of a tuple");
+            check(!(value.at ? pg_put_value(&buffer, value) : pg_put_null(&buffer)), "a value that cannot be written");
+        }
         check(at == next, "bytes behind a tuple");
+        check(!pg_put_copy_binary_trailer(&buffer), "a trailer that cannot be written");
+        check(buffer.length - begin == tuple.length + 2 && memcmp(buffer.at + begin, tuple.at, tuple.length) == 0,
+              "another tuple was written");
+        try_written(&buffer, tuple);
+        free(buffer.at);
     }
 }
 

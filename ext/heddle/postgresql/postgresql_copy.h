@@ -21,16 +21,17 @@ struct postgresql_copy {
     size_t whole;            // of COPY FROM: bytes of whole rows in the buffer
     struct pg_copy_text text;
     struct pg_copy_csv csv;
+    struct pg_copy_scan scan; // of COPY TO: how far the row at `start` was read
     enum postgresql_copy_form form;
     uint32_t columns;
     uint64_t rows;  // as the server counts them
     uint64_t added; // by <<
-    bool plain;    // numbers need neither escapes nor quotes
-    bool raw;      // the server's bytes are wanted, not their fields
-    bool foreign;  // the data is in another encoding than UTF-8
-    bool header;   // of the binary form: was read or written
-    bool done;     // the server has sent all data
-    bool more;     // the buffer may have whole rows
+    bool plain;     // numbers need neither escapes nor quotes
+    bool raw;       // the server's bytes are wanted, not their fields
+    bool foreign;   // the data is in another encoding than UTF-8
+    bool header;    // of the binary form: was read or written
+    bool done;      // the server has sent all data
+    bool more;      // the buffer may have whole rows
     bool ended;
 };
 

@@ -68,10 +68,10 @@ static VALUE take_row(struct postgresql_copy *copy, const uint8_t *p, const uint
         parsed = PG_DONE;
     }
     if (parsed == PG_DONE) {
-        parsed = copy->form == POSTGRESQL_COPY_BINARY ? pg_copy_binary_tuple(p, end, &span, next)
+        parsed = copy->form == POSTGRESQL_COPY_BINARY ? pg_copy_binary_tuple(p, end, &copy->scan, &span, next)
                  : copy->form == POSTGRESQL_COPY_CSV
-                     ? pg_copy_csv_record(&copy->csv, p, end, last, &span, next, &end_of_data)
-                     : pg_copy_text_line(p, end, last, &span, next, &end_of_data);
+                     ? pg_copy_csv_record(&copy->csv, p, end, last, &copy->scan, &span, next, &end_of_data)
+                     : pg_copy_text_line(p, end, last, &copy->scan, &span, next, &end_of_data);
     }
     if (parsed == PG_INVALID) db_link_violated(&link->base, "sent a malformed row of a COPY");
     if (parsed == PG_MORE) return Qundef;
@@ -121,10 +121,11 @@ static size_t take_rows(struct postgresql_copy *copy, const uint8_t *p, const ui
         p = take_batch(copy, p, end, batch);
         if (p < end) keep(copy, p, (size_t)(end - p));
     } else {
+        size_t seen = copy->scan.seen;
         if (p < end) keep(copy, p, (size_t)(end - p));
         end = buffer->at + buffer->length;
         p = take_batch(copy, buffer->at + copy->start, end, batch);
-        again = (size_t)((copy->more ? p : end) - buffer->at) - copy->start;
+        again = (size_t)((copy->more ? p : end) - buffer->at) - copy->start - seen;
         copy->start = (size_t)(p - buffer->at);
         if (p == end) buffer->length = copy->start = 0;
     }

@@ -26,16 +26,22 @@ static enum pg_parsed take_line(const uint8_t *p, const uint8_t *newline, const 
 
 const struct pg_copy_text pg_copy_text_default = {'\t', {(const uint8_t *)"\\N", 2}};
 
-enum pg_parsed pg_copy_text_line(const uint8_t *p, const uint8_t *end, bool last, struct pg_span *line,
-                                 const uint8_t **next, bool *end_of_data)
+enum pg_parsed pg_copy_text_line(const uint8_t *p, const uint8_t *end, bool last, struct pg_copy_scan *scan,
+                                 struct pg_span *line, const uint8_t **next, bool *end_of_data)
 {
-    const uint8_t *at = p;
-    bool carriage = false;
+    const uint8_t *at = p + scan->seen;
+    bool carriage = scan->carriage;
     while (at < end && *at != '\n') {
+        bool escape = *at == '\\'; // an escaped newline is part of the value
+        if (escape && end - at == 1 && !last) break;
         carriage = *at == '\r';
-        at += *at == '\\' && end - at > 1 ? 2 : 1; // an escaped newline is part of the value
+        at += escape && end - at > 1 ? 2 : 1;
     }
-    if (at == end && (!last || p == end)) return PG_MORE;
+    if ((at == end || *at != '\n') && (!last || p == end)) {
+        *scan = (struct pg_copy_scan){.seen = (size_t)(at - p), .carriage = carriage};
+        return PG_MORE;
+    }
+    *scan = (struct pg_copy_scan){0};
     return take_line(p, at, end, carriage, line, next, end_of_data);
 }
 
@@ -173,13 +179,21 @@ static const uint8_t *csv_step(const struct pg_copy_csv *form, const uint8_t *p,
 }
 
 enum pg_parsed pg_copy_csv_record(const struct pg_copy_csv *form, const uint8_t *p, const uint8_t *end, bool last,
-                                  struct pg_span *record, const uint8_t **next, bool *end_of_data)
+                                  struct pg_copy_scan *scan, struct pg_span *record, const uint8_t **next,
+                                  bool *end_of_data)
 {
-    const uint8_t *at = p;
-    bool quoted = false;
-    while (at < end && (quoted || *at != '\n'))
+    const uint8_t *at = p + scan->seen;
+    bool quoted = scan->quoted, undecided = false;
+    while (at < end && (quoted || *at != '\n')) {
+        undecided = quoted && *at == form->escape && end - at == 1 && !last; // the next byte says what this one means
+        if (undecided) break;
         at = csv_step(form, at, end, &quoted);
-    if (at == end && (!last || p == end)) return PG_MORE;
+    }
+    if (undecided || (at == end && (!last || p == end))) {
+        *scan = (struct pg_copy_scan){.seen = (size_t)(at - p), .quoted = quoted};
+        return PG_MORE;
+    }
+    *scan = (struct pg_copy_scan){0};
     if (quoted) return PG_INVALID;
     return take_line(p, at, end, at > p && at[-1] == '\r', record, next, end_of_data);
 }
@@ -274,28 +288,30 @@ enum pg_written pg_put_copy_binary_header(struct pg_buffer *buffer)
     return pg_put_64(buffer, 0);
 }
 
-enum pg_parsed pg_copy_binary_tuple(const uint8_t *p, const uint8_t *end, struct pg_span *tuple, const uint8_t **next)
+enum pg_parsed pg_copy_binary_tuple(const uint8_t *p, const uint8_t *end, struct pg_copy_scan *scan,
+                                    struct pg_span *tuple, const uint8_t **next)
 {
     if (end - p < 2) return PG_MORE;
-    uint16_t count = pg_load_16(p);
-    if (count == PG_COPY_TRAILER) {
+    if (!scan->seen) *scan = (struct pg_copy_scan){.seen = 2, .left = pg_load_16(p)};
+    if (scan->left == PG_COPY_TRAILER) {
+        *scan = (struct pg_copy_scan){0};
         *tuple = (struct pg_span){NULL, 0};
         *next = p + 2;
         return PG_DONE;
     }
-    if (count > INT16_MAX) return PG_INVALID;
-    const uint8_t *at = p + 2;
-    for (; count > 0; count--) {
+    if (scan->left > INT16_MAX) return PG_INVALID;
+    for (; scan->left > 0; scan->left--) {
+        const uint8_t *at = p + scan->seen;
         if (end - at < 4) return PG_MORE;
         uint32_t length = pg_load_32(at);
-        at += 4;
-        if (length == UINT32_MAX) continue;
+        if (length == UINT32_MAX) length = 0; // NULL
         if (length > PG_MESSAGE_MOST) return PG_INVALID;
-        if ((size_t)(end - at) < length) return PG_MORE;
-        at += length;
+        if ((size_t)(end - at - 4) < length) return PG_MORE;
+        scan->seen += 4 + length;
     }
-    *tuple = (struct pg_span){p, (size_t)(at - p)};
-    *next = at;
+    *tuple = (struct pg_span){p, scan->seen};
+    *next = p + scan->seen;
+    *scan = (struct pg_copy_scan){0};
     return PG_DONE;
 }
 

@@ -1,10 +1,20 @@
 // The data of COPY in its three forms (SQL manual, COPY, "File Formats"): text, csv, and binary. CopyData messages may
 // split the data anywhere: a reader returns how many bytes it has taken, and PG_MORE for an incomplete row. Plain C,
 // without ruby.h.
+//
+// When more bytes have come, call the reader again with all bytes of the row, and with the same struct pg_copy_scan: it
+// continues where it stopped. A row that comes byte by byte would otherwise take time in the square of its length.
 #ifndef HEDDLE_WIRE_WIRE_POSTGRESQL_COPY_H
 #define HEDDLE_WIRE_WIRE_POSTGRESQL_COPY_H
 
 #include "wire/wire_postgresql_buffer.h"
+
+struct pg_copy_scan { // zeroed for the first row; a reader zeroes it after each whole row
+    size_t seen;      // bytes of the row that need not be read again
+    uint16_t left;    // of the binary form: values that begin behind them
+    bool quoted;      // of csv: they end within quotes
+    bool carriage;    // of the text form: they end with a carriage return
+};
 
 // ---- text: a line for each row, with a tab between fields
 
@@ -16,8 +26,8 @@ extern const struct pg_copy_text pg_copy_text_default;
 
 // Reads the line at `p`, without its end; *next is behind the line. With `last`, no bytes follow and the last line may
 // lack its end; PG_MORE then means that no line is left. `end_of_data` is true for the line \. alone.
-enum pg_parsed pg_copy_text_line(const uint8_t *p, const uint8_t *end, bool last, struct pg_span *line,
-                                 const uint8_t **next, bool *end_of_data);
+enum pg_parsed pg_copy_text_line(const uint8_t *p, const uint8_t *end, bool last, struct pg_copy_scan *scan,
+                                 struct pg_span *line, const uint8_t **next, bool *end_of_data);
 
 // Iterates over the fields of a line, which has at least one; a field may be empty.
 struct pg_copy_fields {
@@ -51,7 +61,8 @@ extern const struct pg_copy_csv pg_copy_csv_default;
 // Reads the record at `p`, which may span several lines, like pg_copy_text_line. PG_INVALID: with `last`, a quote that
 // does not end.
 enum pg_parsed pg_copy_csv_record(const struct pg_copy_csv *form, const uint8_t *p, const uint8_t *end, bool last,
-                                  struct pg_span *record, const uint8_t **next, bool *end_of_data);
+                                  struct pg_copy_scan *scan, struct pg_span *record, const uint8_t **next,
+                                  bool *end_of_data);
 bool pg_copy_csv_next(const struct pg_copy_csv *form, struct pg_copy_fields *fields, struct pg_copy_field *field);
 // Writes at most raw.length bytes to `out`. Returns the number of bytes.
 size_t pg_copy_csv_decode(const struct pg_copy_csv *form, struct pg_span raw, uint8_t *out);
@@ -69,7 +80,8 @@ enum pg_parsed pg_copy_binary_header(const uint8_t *p, const uint8_t *end, const
 enum pg_written pg_put_copy_binary_header(struct pg_buffer *buffer);
 
 // The tuple at `p`, for pg_row_begin; without `at` for the trailer.
-enum pg_parsed pg_copy_binary_tuple(const uint8_t *p, const uint8_t *end, struct pg_span *tuple, const uint8_t **next);
+enum pg_parsed pg_copy_binary_tuple(const uint8_t *p, const uint8_t *end, struct pg_copy_scan *scan,
+                                    struct pg_span *tuple, const uint8_t **next);
 // Writes the head of a tuple; write `count` values afterwards.
 enum pg_written pg_put_copy_binary_tuple(struct pg_buffer *buffer, size_t count);
 static inline enum pg_written pg_put_copy_binary_trailer(struct pg_buffer *buffer)

@@ -20,10 +20,11 @@ void copy_out(bool csv, bool other, struct pg_span data)
     const struct pg_copy_text *text = other ? &other_text : &pg_copy_text_default;
     const struct pg_copy_csv *form = other ? &other_csv : &pg_copy_csv_default;
     const uint8_t *p = data.at, *end = p + data.length;
+    struct pg_copy_scan scan = {0};
     struct pg_span record;
     bool end_of_data;
-    while ((csv ? pg_copy_csv_record(form, p, end, true, &record, &p, &end_of_data)
-                : pg_copy_text_line(p, end, true, &record, &p, &end_of_data)) == PG_DONE) {
+    while ((csv ? pg_copy_csv_record(form, p, end, true, &scan, &record, &p, &end_of_data)
+                : pg_copy_text_line(p, end, true, &scan, &record, &p, &end_of_data)) == PG_DONE) {
         struct pg_copy_fields fields;
         struct pg_copy_field field;
         pg_copy_fields_begin(&fields, record);
