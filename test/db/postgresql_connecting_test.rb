@@ -350,6 +350,40 @@ class PostgreSQLConnectingTest < Minitest::Test
       failure(ArgumentError, postgresql.url, target_session_attrs: "master").message)
   end
 
+  def test_a_real_standby_beside_its_primary
+    standby = StandbyPostgreSQL.new(hot: true).start
+    url = lambda do |*servers|
+      postgresql.url.sub(/@[^\/]+/, "@" + servers.map { |server| "127.0.0.1:#{server.port}" }.join(","))
+    end
+    {primary: postgresql, "read-write": postgresql, any: standby, standby: standby, "read-only": standby,
+     "prefer-standby": standby}.each do |kind, server|
+      connected(url[standby, postgresql], target_session_attrs: kind) do |db|
+        assert_equal server.port, port_of(db), kind
+      end
+    end
+    connected(url[postgresql, standby], target_session_attrs: "prefer-standby") do |db|
+      assert_equal standby.port, port_of(db)
+      assert_raises(DB::ReadOnly) { db.exec("create table t (n int)") }
+    end
+    assert_match(/no server that writes/,
+      failure(DB::LoginFailed, standby.url, target_session_attrs: "read-write").message)
+  ensure
+    standby&.stop
+  end
+
+  def test_a_real_server_that_is_starting
+    cold = StandbyPostgreSQL.new(hot: false).start
+    error = failure(DB::LoginFailed, cold.url)
+    assert_equal "57P03", error.cause.sql_state
+    assert_match(/\(57P03\): try again in a moment/, error.message)
+    url = postgresql.url.sub("@", "@127.0.0.1:#{cold.port},")
+    %w[any prefer-standby read-write].each do |kind|
+      connected(url, target_session_attrs: kind) { |db| assert_equal postgresql.port, port_of(db), kind }
+    end
+  ensure
+    cold&.stop
+  end
+
   # ---- time
 
   def test_a_silent_host_leaves_time_for_the_next

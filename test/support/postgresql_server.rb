@@ -91,6 +91,28 @@ class TestPostgreSQL < Servers::PostgreSQL
   end
 end
 
+# A standby that has no primary, and so stays where its data ends. A cold one lets nobody in: it starts up for ever.
+class StandbyPostgreSQL < TestPostgreSQL
+  def initialize(hot:)
+    @hot = hot
+    super(hot_standby: hot ? "on" : "off")
+  end
+
+  private
+
+  def prepare
+    super
+    File.write("#{data}/standby.signal", "")
+    give("#{data}/standby.signal")
+  end
+
+  def ready?
+    @hot ? super : TCPSocket.new(host, port).close.nil?
+  rescue SystemCallError
+    false
+  end
+end
+
 # For tests that need this server.
 module OwnPostgreSQLHelpers
   # @return [TestPostgreSQL] this process's server; skips the test with the reason where none can be started
