@@ -114,6 +114,42 @@ module PostgreSQLBinaryCopySuite
     end
   end
 
+  # Of servers before 7.3, and still read.
+  def test_the_word_in_front_of_the_table
+    with_table("n int, d date") do |db|
+      row = [7, Date.new(2024, 1, 1)]
+      assert_equal(1, db.copy_in("copy binary c from stdin") { |copy| copy << row })
+      assert_equal(1, db.copy_in(" COPY Binary c (d) FROM STDIN") { |copy| copy << row.last(1) })
+      rows = []
+      assert_equal(2, db.copy_out("copy binary c to stdout") { |values| rows << values })
+      assert_equal [row, [nil, row.last]], rows
+      error = assert_raises(RangeError) { db.copy_in("copy binary c from stdin") { |copy| copy << [2**31, nil] } }
+      assert_match(/\Arow 1, column n: /, error.message)
+      db.exec("create temporary table \"binary\" (n int)")
+      assert_equal(1, db.copy_in("copy \"binary\" from stdin") { |copy| copy << [7] })
+    end
+  end
+
+  def test_values_without_an_end
+    list = []
+    10.times { list << list }
+    hash = {}
+    hash["a"] = hash
+    with_table("a int[], j jsonb, f float8") do |db|
+      db.copy_in("copy c from stdin binary") do |copy|
+        {[list, nil, nil] => /column a: an Array is beyond/, [nil, hash, nil] => /column j: nesting/,
+         [nil, nil, 2**100_000] => /column f: a number of 100001 bits is beyond/}.each do |row, message|
+          error = assert_raises(StandardError) { copy << row }
+          assert_match message, error.message
+        end
+      end
+    end
+    with_table("u uuid") do |db|
+      error = assert_raises(ArgumentError) { copy_in(db, ["x" * 1000]) }
+      assert_operator error.message.size, :<, 500
+    end
+  end
+
   def test_generated_columns_are_left_out
     with_table("n int, \"Twice\" int generated always as (n * 2) stored, \"T\" date") do |db|
       row = [3, Date.new(2024, 1, 1)]

@@ -94,28 +94,29 @@ module PostgreSQLCopySuite
     end
   end
 
-  # Values by the types of the columns are in postgresql_binary_copy_test.rb. An old way to ask for the form, which
-  # tells no types here, takes and gives the server's own bytes.
+  # Values by the types of the columns are in postgresql_binary_copy_test.rb. A library that reads the server's texts
+  # itself, for which no types are asked, gives and gets the server's own bytes.
   def test_rows_of_the_binary_form
     rows = [[[1].pack("N"), "eins"], [[2].pack("N"), nil]]
     ["copy c from stdin (format binary)", "copy binary c from stdin"].each do |into|
       with_table do |db|
         assert_equal(2, db.copy_in(into) { |copy| rows.each { |row| copy << row } })
         assert_equal [[1, "eins"], [2, nil]], rows(db)
-        typed, bytes = ["copy c to stdout binary", "copy binary c to stdout"].map do |out|
-          [].tap { |copied| assert_equal(2, db.copy_out(out) { |row| copied << row }) }
+        typed, bytes = [false, true].map do |textual|
+          db.driver.textual = textual
+          [].tap { |copied| assert_equal(2, db.copy_out("copy c to stdout binary") { |row| copied << row }) }
         end
-        assert_equal rows(db), typed
+        assert_equal [[1, "eins"], [2, nil]], typed
         assert_equal rows, bytes
         assert_equal [Encoding::BINARY], bytes.flatten.compact.map(&:encoding).uniq
         assert_equal(0, db.copy_in(into) { nil })
+        assert_equal(2, db.copy_in(into) { |copy| rows.each { |row| copy << row } })
+        error = assert_raises(TypeError) { db.copy_in(into) { |copy| copy << [1, "x"] } }
+        assert_match(/value 1 .* Integer: .* text form/, error.message)
+        db.driver.textual = false
+        assert_equal [[1, "eins"], [1, "eins"], [2, nil], [2, nil]], rows(db)
         assert_usable(db)
       end
-    end
-    with_table do |db|
-      error = assert_raises(TypeError) { db.copy_in("copy binary c from stdin") { |copy| copy << [1, "x"] } }
-      assert_match(/value 1 .* Integer: .* text form/, error.message)
-      assert_usable(db)
     end
   end
 

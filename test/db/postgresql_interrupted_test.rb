@@ -85,6 +85,21 @@ module PostgreSQLInterruptedSuite
     end
   end
 
+  # Its arguments are of other types, so that it was being prepared anew.
+  def test_a_kept_statement_in_a_transaction_that_goes_on
+    with_connection do |db|
+      statement = db.prepare("select ?::text, repeat('x', 20000), case when n = 9 then pg_sleep(?) end " \
+        "from generate_series(1, 9) as n")
+      statement.query("1", 0.0)
+      db.transaction do
+        assert_raises(Heddle::DeadlineExceeded) do
+          Heddle.deadline(0.3) { db.transaction { statement.query(2.5, 30) } }
+        end
+        assert_equal "2.5", statement.query(2.5, 0).rows.first.first
+      end
+    end
+  end
+
   # Values whose type is still to be looked up belong to the caller that has gone.
   def test_types_that_were_still_unknown
     with_connection do |db|
@@ -151,6 +166,59 @@ module PostgreSQLInterruptedSuite
     end
     lines.enable(target_thread: Thread.current) { Heddle.deadline(0.02) { db.query("select pg_sleep(30)") } }
   rescue IndexError, Heddle::DeadlineExceeded
+    place
+  end
+
+  # An exception strikes at the end of each method and block of the library: there Ruby looks for one. The next two
+  # users get their own answers, or are told that the connection is closed.
+  STEPS = {
+    query: ->(db) { db.query("select 1") },
+    prepared: ->(db) { db.prepare("select ?::int").query(1) },
+    several: ->(db) { db.query("select 1; select 2") },
+    pipeline: ->(db) { db.pipeline { |pipeline| 3.times { pipeline.query("select 1") } } },
+    atomic: ->(db) { db.pipeline(atomic: true) { |pipeline| 3.times { pipeline.query("select 1") } } },
+    cursor: ->(db) { db.transaction { db.each_row("select 1", fetch: 1) { |row| row } } },
+    held_cursor: ->(db) { db.each_row("select 1", fetch: 1) { |row| row } },
+    copy_out: ->(db) { db.copy_out("copy (select 1) to stdout") { |row| row } },
+    copy_out_binary: ->(db) { db.copy_out("copy (select 1) to stdout binary") { |row| row } },
+    copy_in: ->(db) { db.copy_in("copy numbers from stdin") { |copy| copy << [1] } },
+    copy_in_binary: ->(db) { db.copy_in("copy numbers from stdin binary") { |copy| copy << [1] } }
+  }.freeze
+
+  STEPS.each do |kind, operation|
+    define_method(:"test_a_strike_between_two_steps_of_#{kind}") do
+      stride = ENV.key?("HEDDLE_STRESS") ? 1 : 3
+      server = postgresql
+      in_host do
+        (rand(stride)..).step(stride) do |at|
+          db = DB.connect(server.url, timeout: 20)
+          db.exec("create temporary table numbers (n int)")
+          struck = strike_step(at) { operation.call(db) }
+          begin
+            assert_equal [7, 8], [7, 8].map { |number| db.query_value("select #{number}") }, struck
+          rescue DB::ConnectionLost
+            assert_predicate db, :closed?, struck
+          end
+          break unless struck
+        ensure
+          db&.close
+        end
+      end
+    end
+  end
+
+  # @return [String, nil] where it has struck
+  def strike_step(at)
+    place = nil
+    ends = TracePoint.new(:return, :b_return) do |event|
+      next if place || !event.path.start_with?(LIBRARY) || (at -= 1) >= 0
+
+      place = "#{event.path}:#{event.lineno}"
+      raise IndexError, "struck"
+    end
+    ends.enable(target_thread: Thread.current) { yield }
+    nil
+  rescue IndexError
     place
   end
 

@@ -165,6 +165,34 @@ class PostgreSQLPgBouncerTest < Minitest::Test
     pool&.close
   end
 
+  # The columns, their types and the rows may each go by another session.
+  def test_copies_in_the_binary_form
+    postgresql.sql("create type copied_kind as enum ('one', 'two');" \
+      "create table copied (n int, day date, kinds copied_kind[], price numeric)")
+    pool = DB::Pool.new(pooler.url, size: 8, timeout: 20, statement_cache: :never)
+    rows = Array.new(100) { |n| [n, Date.new(2024, 1, 1) + n, ["one", nil, "two"], BigDecimal("#{n}.25")] }
+    Heddle.run do
+      tasks = Array.new(8) do |n|
+        Heddle.spawn do
+          sql = ["copy copied from stdin (format binary)", "copy binary copied from stdin"][n % 2]
+          pool.with { |db| db.copy_in(sql) { |copy| rows.each { |row| copy << row } } }
+        end
+      end
+      assert_equal [100] * 8, tasks.map(&:value)
+    end
+    pool.with do |db|
+      found = []
+      assert_equal(800, db.copy_out("copy (select * from copied order by n) to stdout binary") { |row| found << row })
+      assert_equal rows.flat_map { |row| [row] * 8 }, found
+      error = assert_raises(TypeError) { db.copy_in("copy copied from stdin binary") { |copy| copy << ["x"] * 4 } }
+      assert_match(/row 1, column n/, error.message)
+      assert_equal 7, db.query_value("select 7")
+    end
+  ensure
+    pool&.close
+    postgresql.sql("drop table if exists copied; drop type if exists copied_kind")
+  end
+
   # ---- statements that are not where they were prepared
 
   # A SET is of the session of the server, not of the client, which may get another one: settings belong into SET LOCAL

@@ -46,7 +46,7 @@ class TestMatrix
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
   # database tests for which the server's version matters.
   BESIDE_NEWER_SERVERS = "3.4"
-  ON_NEWER_SERVERS = %r{db/postgresql(_types|_login|_cancel|_versions|_pgbouncer)?_test}
+  ON_NEWER_SERVERS = %r{db/postgresql(_types|_login|_cancel|_interrupted|_versions|_pgbouncer|_binary_copy)?_test}
   PRINT_VERSION = "puts Heddle::Lab::Servers::PostgreSQL.new.version"
 
   # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features.

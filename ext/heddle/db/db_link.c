@@ -114,7 +114,7 @@ void db_link_consume(struct db_link *link, struct stream *stream)
     link->pending = 0;
 }
 
-// Nobody reads the rest of that reply: another exception has struck whoever was to do it.
+// Nobody reads the rest of that reply: an exception has struck whoever was to do it.
 RBIMPL_ATTR_NORETURN()
 static void refuse_unfinished(struct db_link *link, struct stream *stream)
 {
@@ -124,6 +124,11 @@ static void refuse_unfinished(struct db_link *link, struct stream *stream)
              "a query on this connection to %" PRIsVALUE " was interrupted, and so was the end of it; the connection "
              "is closed, and nothing was sent",
              peer);
+}
+
+void db_link_check_answered(struct db_link *link)
+{
+    if (link->owed) refuse_unfinished(link, stream_of(link->stream));
 }
 
 void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)

@@ -54,6 +54,10 @@ void db_link_check_process(struct db_link *link);
 // The server has closed all statements.
 void db_link_forget_statements(struct db_link *link);
 
+// Closes the stream, and raises Heddle::DB::ConnectionLost, if replies to earlier requests are outstanding: a program
+// would take them for the reply to its next request. Call this before a request whose reply is the next one.
+void db_link_check_answered(struct db_link *link);
+
 // Requests were appended to the stream, behind the closes that were queued: the server owes so many more replies.
 void db_link_requested(struct db_link *link, struct stream *stream, uint32_t replies);
 

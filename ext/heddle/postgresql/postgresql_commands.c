@@ -220,6 +220,8 @@ static VALUE receive(VALUE self)
 
 static VALUE run_new_body(struct db_exchange *exchange)
 {
+    struct postgresql_link *link = exchange->link;
+    db_link_check_answered(&link->base);
     send_new_body(exchange);
     return receive_body(exchange);
 }
@@ -253,7 +255,7 @@ static VALUE fetch_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     put_execution(link, postgresql_span_of(exchange->arguments[0]), exchange->number);
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     return postgresql_read_result(link, &exchange->arguments[1], Qnil);
 }
 
@@ -278,7 +280,7 @@ static void put_prepare(struct postgresql_link *link, VALUE prepared)
     struct pg_span sql = postgresql_span_of(statement->sql);
     postgresql_check(pg_put_parse(&link->request, name, sql, statement->declared, statement->count));
     postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, name));
-    link->preparing = statement->id;
+    link->preparing = prepared;
 }
 
 static void put_run(struct postgresql_link *link, VALUE prepared, const struct postgresql_arguments *ready, bool known)
@@ -307,7 +309,7 @@ static VALUE run_keeping_body(struct db_exchange *exchange)
     put_prepare(link, prepared);
     put_run(link, prepared, &ready, false);
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     RB_GC_GUARD(ready.holder);
     VALUE result = read_prepared(exchange, prepared);
     return rb_assoc_new(postgresql_statement_of(prepared)->open ? prepared : Qnil, result);
@@ -329,7 +331,7 @@ static VALUE prepare_body(struct db_exchange *exchange)
     put_prepare(link, prepared);
     postgresql_check(pg_put_sync(&link->request));
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     VALUE result = read_prepared(exchange, prepared);
     if (postgresql_statement_of(prepared)->open) return prepared;
     if (!RTEST(rb_obj_is_kind_of(result, rb_eException))) db_link_violated(&link->base, "did not answer a Parse");
@@ -361,7 +363,7 @@ static VALUE run_body(struct db_exchange *exchange)
     }
     put_run(link, prepared, &ready, fit);
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     RB_GC_GUARD(ready.holder);
     return fit ? postgresql_read_result(link, &postgresql_statement_of(prepared)->columns, Qnil)
                : read_prepared(exchange, prepared);
@@ -381,7 +383,7 @@ static VALUE run_text_body(struct db_exchange *exchange)
     VALUE sql = postgresql_sql_string(exchange->arguments[0]);
     postgresql_check(pg_put_query(&link->request, postgresql_span_of(sql)));
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     RB_GC_GUARD(sql);
     link->text = true;
     return postgresql_read_result(link, NULL, Qnil);

@@ -48,18 +48,34 @@ static bool is_word(const struct pg_sql_scan *scan, const char *word)
            strncasecmp((const char *)scan->text.at, word, scan->text.length) == 0;
 }
 
-/* @api private link.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT */
+// Moves to what the COPY is of, behind the word BINARY that servers before 7.3 wanted in front, and others still read.
+// Returns false for another statement.
+static bool begin_copy(struct pg_sql_scan *scan, VALUE sql, bool backslashes, bool *binary)
+{
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    pg_sql_begin(scan, p, p + RSTRING_LEN(sql), backslashes);
+    while (pg_sql_next(scan) == PG_SQL_SEMICOLON)
+        continue;
+    if (!is_word(scan, "copy")) return false;
+    pg_sql_next(scan);
+    *binary = is_word(scan, "binary");
+    if (*binary) pg_sql_next(scan);
+    return true;
+}
+
+/* @api private link.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT, and in front of
+ * them "binary" for COPY BINARY */
 static VALUE copy_options(VALUE self, VALUE sql)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     VALUE options = rb_ary_new();
     struct pg_sql_scan scan;
-    bool behind = false;
+    bool behind = false, binary;
     size_t depth = 0;
     bool direction = false; // the word before is FROM or TO
-    for (pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes); pg_sql_next(&scan) != PG_SQL_END;) {
+    if (!begin_copy(&scan, sql, postgresql_link_of(self)->backslashes, &binary)) return options;
+    if (binary) rb_ary_push(options, rb_utf8_str_new_cstr("binary"));
+    for (; scan.token != PG_SQL_END; pg_sql_next(&scan)) {
         if (behind) rb_ary_push(options, rb_utf8_str_new((const char *)scan.text.at, (long)scan.text.length));
         if (scan.token == PG_SQL_OPEN) depth++;
         if (scan.token == PG_SQL_CLOSE && depth > 0) depth--;
@@ -110,16 +126,10 @@ static VALUE query_text(struct pg_sql_scan *scan)
  * to, as the statement has it. nil if it cannot be told. */
 static VALUE copy_target(VALUE self, VALUE sql)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql_scan scan;
-    pg_sql_begin(&scan, p, p + RSTRING_LEN(sql), backslashes);
-    while (pg_sql_next(&scan) == PG_SQL_SEMICOLON)
-        continue;
-    if (!is_word(&scan, "copy")) return Qnil;
-    pg_sql_next(&scan);
-    if (is_word(&scan, "binary")) pg_sql_next(&scan); // of servers before 7.3, and still read
+    bool binary;
+    if (!begin_copy(&scan, sql, postgresql_link_of(self)->backslashes, &binary)) return Qnil;
     VALUE target = Qnil, columns = Qfalse;
     if (scan.token == PG_SQL_OPEN) {
         target = query_text(&scan);
@@ -210,7 +220,7 @@ static VALUE start_body(struct db_exchange *exchange)
     postgresql_check(
         pg_put_query(&link->request, (struct pg_span){(const uint8_t *)RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql)}));
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     link->text = true;
     struct pg_message message = postgresql_message(link);
     while (message.type == PG_CLOSE_COMPLETE) // of statements whose Close went ahead
@@ -245,7 +255,7 @@ static VALUE describe_body(struct db_exchange *exchange)
     postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, unnamed));
     postgresql_check(pg_put_sync(&link->request));
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     link->text = false;
     VALUE columns = Qnil;
     struct postgresql_copy_end end = {.error = Qnil};

@@ -2,6 +2,18 @@
 // again.
 #include "postgresql/postgresql_link.h"
 
+// The statement that the interrupted caller prepared: nobody has read its description. Whoever has kept it prepares it
+// again.
+static void forget_prepared(struct postgresql_link *link)
+{
+    if (NIL_P(link->preparing)) return;
+    struct postgresql_statement *statement = postgresql_statement_of(link->preparing);
+    statement->open = false;
+    link->preparing = Qnil;
+    // Also if the Parse has failed: the server says no word then.
+    pending_closes_add(link->base.pending_closes, statement->id);
+}
+
 // Drops all that the interrupted caller had asked for, also its statement if the server has prepared one.
 static VALUE finish_body(struct db_exchange *exchange)
 {
@@ -15,9 +27,7 @@ static VALUE finish_body(struct db_exchange *exchange)
             if (!pg_ready_for_query(message.p, message.end, &link->transaction))
                 db_link_violated(&link->base, "sent a malformed state of the transaction");
             db_link_replied(&link->base, stream_of(link->base.stream));
-            // Also if the Parse has failed: the server says no word then.
-            if (link->preparing) pending_closes_add(link->base.pending_closes, link->preparing);
-            link->preparing = 0;
+            forget_prepared(link);
             return error;
         case PG_ERROR_RESPONSE:
             if (NIL_P(error)) error = postgresql_error_value(message);

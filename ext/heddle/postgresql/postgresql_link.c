@@ -39,6 +39,7 @@ static void mark(void *pointer)
     rb_gc_mark(link->waiting);
     rb_gc_mark(link->wanted_texts);
     rb_gc_mark(link->server_texts);
+    rb_gc_mark(link->preparing);
 }
 
 static void release(void *pointer)
@@ -69,7 +70,7 @@ static VALUE allocate(VALUE klass)
     struct postgresql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct postgresql_link, &link_type, link);
     link->apart = link->notices = link->messages = link->settings = Qnil;
-    link->unknown_types = link->waiting = link->wanted_texts = link->server_texts = Qnil;
+    link->unknown_types = link->waiting = link->wanted_texts = link->server_texts = link->preparing = Qnil;
     link->types = rb_hash_new();
     link->request.grow = link->row.grow = link->looked.grow = postgresql_grow;
     link->transaction = PG_IDLE;
@@ -99,6 +100,7 @@ static void exchange_ended(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     link->apart = Qnil;
+    if (exchange->complete) link->preparing = Qnil;
     shrink(&link->request);
     shrink(&link->row);
 }
@@ -109,7 +111,7 @@ VALUE postgresql_exchange(struct db_exchange *exchange)
     db_exchange_begin(exchange, &link->base);
     link->text = false;
     link->request.length = 0;
-    if (!exchange->resumes) link->preparing = 0;
+    if (!exchange->resumes) link->preparing = Qnil;
     VALUE result = db_exchange_run(exchange, exchange_ended);
     postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
     RB_GC_GUARD(result);
@@ -340,6 +342,12 @@ void postgresql_send(struct postgresql_link *link, uint32_t syncs)
     stream_append(stream, link->request.at, link->request.length);
     link->request.length = 0;
     db_link_requested(&link->base, stream, syncs);
+}
+
+void postgresql_ask(struct postgresql_link *link)
+{
+    db_link_check_answered(&link->base);
+    postgresql_send(link, 1);
 }
 
 // ---- closes

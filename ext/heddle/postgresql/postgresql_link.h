@@ -45,6 +45,7 @@ struct postgresql_link {
     VALUE waiting;       // Array of [row, index, OID, bytes] whose types are not known yet; nil for none
     VALUE wanted_texts;  // Array of [OID, bytes] that the server is to be asked for; nil for none
     VALUE server_texts;  // Hash of [OID, bytes] => text
+    VALUE preparing;     // the Prepared whose Parse this exchange has sent; nil
     size_t notices_size, messages_size; // bytes that these take
     struct pg_buffer request;
     struct pg_buffer row;    // a copy of a row, for values that Ruby code makes
@@ -52,7 +53,6 @@ struct postgresql_link {
     struct pg_sql look;      // what it says
     bool looked_backslashes; // as `backslashes` was then
     uint32_t names;          // statements that were ever prepared
-    uint32_t preparing;      // the statement whose Parse this exchange has sent, or 0
     char tag[17];            // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
     bool noticing;    // notices are kept
@@ -110,6 +110,9 @@ struct pg_span postgresql_span_of(VALUE string);
 
 // Sends link->request, which was built by pg_put_…, after the closes that wait. `syncs` replies are owed then.
 void postgresql_send(struct postgresql_link *link, uint32_t syncs);
+
+// The same for a request whose answer must be the next one. Raises ConnectionLost if another answer is still to come.
+void postgresql_ask(struct postgresql_link *link);
 
 // Raises for what pg_put_… refused: ArgumentError for what the caller gave.
 void postgresql_check(enum pg_written written);

@@ -39,7 +39,7 @@ static VALUE run_atomic_body(struct db_exchange *exchange)
     }
     postgresql_check(pg_put_sync(&link->request));
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_ask(link);
     VALUE error;
     VALUE results = postgresql_read_results(link, (size_t)RARRAY_LEN(requests), &error);
     return rb_assoc_new(results, error);

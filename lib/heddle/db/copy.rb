@@ -32,14 +32,17 @@ module Heddle
       def copy_in(sql)
         raise ArgumentError, "copy_in needs a block: db.copy_in(sql) { |copy| copy << row }" unless block_given?
 
-        copy = start_copy(:copy_in, sql)
+        begun = complete = nil
         begin
-          during_copy { yield copy }
-          complete = true
+          start_copy(:copy_in, sql) { |copy| begun = copy }
+          during_copy { yield begun }
+          talk do
+            complete = true
+            note(begun.finish(nil), sql)
+          end
         ensure
-          give_copy_up(copy, sql) unless complete
+          give_copy_up(begun, sql) if begun && !complete
         end
-        talk { note(copy.finish(nil), sql) }
       end
 
       # Runs a COPY … TO STDOUT, and calls the block with each row. A few rows at a time are in memory. A block that
@@ -61,27 +64,29 @@ module Heddle
       def copy_out(sql, raw: false)
         raise ArgumentError, "copy_out needs a block: db.copy_out(sql) { |row| … }" unless block_given?
 
-        copy = start_copy(:copy_out, sql, raw: raw)
+        begun = complete = nil
         begin
+          start_copy(:copy_out, sql, raw: raw) { |copy| begun = copy }
           during_copy do
-            while (rows = copy.rows)
+            while (rows = begun.rows)
               rows.each { |row| yield row }
             end
           end
           complete = true
         ensure
-          drop_copy unless complete
+          drop_copy if begun && !complete
         end
-        talk { note(copy.result, sql) }
+        talk { note(begun.result, sql) }
       end
 
       private
 
+      # Yields the COPY inside the exchange that has begun it: an exception that strikes behind that finds it.
       def start_copy(kind, sql, **options)
         need_driver(kind)
         talk do
           check_transaction(:plain, sql)
-          note(@driver.public_send(kind, sql, **options), sql)
+          yield note(@driver.public_send(kind, sql, **options), sql)
         end
       end
 

@@ -84,10 +84,10 @@ module Heddle
         need_driver(:"create_#{kind}", :define_function)
         name = name.to_s
         unless name.valid_encoding? && name.bytesize.between?(1, 255) && !name.include?("\0")
-          raise ArgumentError, "the name of a #{kind} must have 1 to 255 bytes: got #{name.inspect}"
+          raise ArgumentError, "create_#{kind} needs a name of 1 to 255 bytes, without a NUL: got #{name.inspect}"
         end
 
-        talk { note(@driver.define_function(kind, name, [arity, -1].max, callable, **options), "create a #{kind}") }
+        talk { note(@driver.define_function(kind, name, [arity, -1].max, callable, **options), "create_#{kind}") }
         self
       end
     end

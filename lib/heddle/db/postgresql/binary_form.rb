@@ -34,10 +34,11 @@ module Heddle
         # int2vector and oidvector count from 0.
         VECTORS = [22, 30].freeze
         DIMENSIONS = 6
+        LONG = 200
         OWN = [Integer, Float, true, false, String, Symbol, BigDecimal, Time, Duration, Interval, Array, Hash, Range,
           Bounds, IPAddr, *GEOMETRY].freeze
         private_constant :KINDS, :UNREADABLE, :INTEGERS, :DATES, :TIMESTAMPS, :JULIAN_DAY, :EPOCH, :DAY, :TIMETZ, :LSN,
-          :CIDR, :VECTORS, :DIMENSIONS, :OWN
+          :CIDR, :VECTORS, :DIMENSIONS, :LONG, :OWN
 
         # @param link [Link]
         # @param columns [Columns] whose types, and the types in them, were looked up
@@ -76,11 +77,21 @@ module Heddle
         end
 
         def malformed(value, kind)
-          raise Unfit.new(ArgumentError, "#{value.inspect} is not a text of the type #{kind.to_s.downcase}")
+          raise Unfit.new(ArgumentError, "#{shown(value)} is not a text of the type #{kind.to_s.downcase}")
         end
 
         def beyond(value, kind)
-          raise Unfit.new(RangeError, "#{value.inspect} is beyond the type #{kind.to_s.downcase}")
+          raise Unfit.new(RangeError, "#{shown(value)} is beyond the type #{kind.to_s.downcase}")
+        end
+
+        # Not the whole of a value that may be the reason for the error, by its size.
+        def shown(value)
+          case value
+          when Integer then (value.bit_length > LONG) ? "a number of #{value.bit_length} bits" : value.to_s
+          when String, Symbol then value.to_s.inspect.then { |text| (text.size > LONG) ? "#{text[0, LONG]}…" : text }
+          when Array then "an Array"
+          else value.inspect
+          end
         end
 
         def local? = @link.local?
@@ -178,7 +189,7 @@ module Heddle
           unfit(value, kind) unless [Hash, Array, Integer, Float, true, false].any? { |type| type === value }
           require "json"
           JSON.generate(value).b
-        rescue JSON::GeneratorError => error
+        rescue JSON::JSONError => error
           raise Unfit.new(ArgumentError, error.message)
         end
 
@@ -357,7 +368,14 @@ module Heddle
           parts.each_with_object(head.pack("N*")) { |part, whole| whole << with_length(part) }
         end
 
-        def depth(value) = value.is_a?(Array) ? 1 + (value.map { |item| depth(item) }.max || 0) : 0
+        def depth(value, known = {}.compare_by_identity)
+          return 0 unless value.is_a?(Array)
+
+          known.fetch(value) do
+            known[value] = Float::INFINITY # if it contains itself
+            known[value] = 1 + (value.map { |item| depth(item, known) }.max || 0)
+          end
+        end
 
         def flattened(value, dimensions)
           sizes = [value.size]
