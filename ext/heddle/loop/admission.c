@@ -5,9 +5,6 @@
 
 #include <sys/stat.h>
 
-// Shorter turns than that would gain less by sending together than a switch costs.
-static const int64_t LONG_TURN = 5000; // nanoseconds
-
 static bool budget_left(struct loop *loop, size_t bytes)
 {
     loop->bytes_since_switch += bytes;
@@ -47,7 +44,8 @@ void loop_admit_start(struct loop *loop)
     loop_admit(loop, -1);
 }
 
-void loop_let_others_go_first(struct loop *loop)
+// Yields to the other ready fibers. Raises nothing that is pending.
+static void let_others_run(struct loop *loop)
 {
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true};
     parking_begin(&parking, WAIT_TURN);
@@ -60,16 +58,10 @@ void loop_give_turn(struct loop *loop, size_t bytes)
     if (budget_left(loop, bytes)) return;
     poll_if_late(loop);
     if (loop->ready.head || poll_due(loop)) {
-        loop_let_others_go_first(loop);
+        let_others_run(loop);
     } else {
         loop->since_poll++;
     }
-}
-
-bool loop_gains_by_sending_together(const struct loop *loop)
-{
-    // The mean turn since the last poll: taking the time of each would cost a look at the clock at each switch.
-    return loop->ready.head && deadline_now() - loop->last_poll >= LONG_TURN * ((int64_t)loop->since_poll + 1);
 }
 
 void loop_use_budget(struct loop *loop)

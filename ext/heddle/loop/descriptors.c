@@ -9,9 +9,7 @@ static void descriptor_link(struct poller *poller, struct loop_wait *wait)
     if (wait->descriptor >= poller->descriptor_capacity) {
         int capacity = poller_table_capacity(wait->descriptor), more = capacity - poller->descriptor_capacity;
         REALLOC_N(poller->descriptors, struct descriptor, capacity);
-        REALLOC_N(poller->drained, bool, capacity);
         memset(poller->descriptors + poller->descriptor_capacity, 0, (size_t)more * sizeof(struct descriptor));
-        memset(poller->drained + poller->descriptor_capacity, 0, (size_t)more * sizeof(bool));
         poller->descriptor_capacity = capacity;
     }
     struct descriptor *descriptor = &poller->descriptors[wait->descriptor];
@@ -23,13 +21,25 @@ static void descriptor_link(struct poller *poller, struct loop_wait *wait)
 
 bool poller_drained(const struct poller *poller, int descriptor)
 {
-    return descriptor < poller->descriptor_capacity && poller->drained[descriptor];
+    return descriptor < poller->descriptor_capacity && poller->descriptors[descriptor].drained;
 }
 
-void poller_note_drained(struct poller *poller, int descriptor, bool drained)
+static uint32_t name_of(const void *reader)
+{
+    return (uint32_t)((uintptr_t)reader >> 4);
+}
+
+bool poller_read_by(const struct poller *poller, int descriptor, const void *reader)
+{
+    return descriptor < poller->descriptor_capacity && poller->descriptors[descriptor].reader == name_of(reader);
+}
+
+void poller_note_read(struct poller *poller, int descriptor, const void *reader, bool drained)
 {
     // A descriptor that nobody has waited for lies beyond the table, and needs no entry.
-    if (descriptor < poller->descriptor_capacity) poller->drained[descriptor] = drained;
+    if (descriptor >= poller->descriptor_capacity) return;
+    poller->descriptors[descriptor].reader = name_of(reader);
+    poller->descriptors[descriptor].drained = drained;
 }
 
 static bool descriptor_linked(const struct poller *poller, const struct loop_wait *wait)

@@ -88,6 +88,7 @@ static void abandon_parents_side(struct loop *loop)
     memset(&loop->running, 0, sizeof(loop->running));
     memset(&loop->ready, 0, sizeof(loop->ready));
     loop->idle = loop->handling = loop->attending = NULL;
+    loop->sends = loop->last_send = NULL;
     loop->root->wait = loop->system->wait = NULL;
     loop->idle_count = loop->ready_count = 0;
     loop->owners->abandon(loop);

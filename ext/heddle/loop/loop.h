@@ -54,8 +54,10 @@ struct loop {
     struct fiber_index blocked; // waits that loop_unblock ends
     struct fiber_index parked;  // all other waits, except idle carriers, and owners' own fibers that yielded
     struct fiber_index running; // owners that have started and not ended, by their own fiber
-    char *scratch;              // see loop_scratch; or NULL
-    char *long_scratch;         // see loop_long_scratch; or NULL
+    struct loop_send *sends;    // the first of those that wait; or NULL
+    struct loop_send *last_send;
+    char *scratch;      // see loop_scratch; or NULL
+    char *long_scratch; // see loop_long_scratch; or NULL
 
     unsigned fork_count;
 
@@ -147,16 +149,35 @@ void loop_admit_start(struct loop *loop);
 // (bytes, a connection) must not be lost.
 void loop_give_turn(struct loop *loop, size_t bytes);
 
-// Before bytes are sent: returns whether other fibers are ready, and fibers work for long between two waits. Then all
-// of them had better work first, so that their bytes leave one right after the other: the peer's process is woken once,
-// and the processor's caches change between Ruby's work and the kernel's once, instead of for each fiber.
-bool loop_gains_by_sending_together(const struct loop *loop);
-
-// Yields to the other ready fibers. Raises nothing that is pending.
-void loop_let_others_go_first(struct loop *loop);
-
 // Like loop_admit and loop_give_turn together, for an operation that loses nothing if this raises.
 void loop_use_budget(struct loop *loop);
+
+// ---- sending.c: bytes that leave after the other ready fibers have worked, so that the bytes of all of them leave one
+// right after the other: the peer's process is woken once, and the processor's caches change between Ruby's work and
+// the kernel's once, instead of for each fiber.
+
+// On the stack of the fiber that sends. At most one for a descriptor.
+struct loop_send {
+    struct loop_send *next;
+    int descriptor;
+    bool done;
+    void (*send)(struct loop_send *send); // sends without a wait; must neither raise nor run other fibers
+};
+
+// Returns whether the running fiber had better send later: other fibers are ready, their work between two waits takes
+// about as long as what is gained, and the fiber's owner was the last to read from the socket, so that the bytes are an
+// answer. Other bytes leave at once: the code that has just started the fiber, say, may look for them, or shut the
+// socket down.
+bool loop_gains_by_sending_later(const struct loop *loop, int descriptor);
+
+// Lets the other ready fibers run. The bytes have been sent when this returns, and also when it raises.
+void loop_send_later(struct loop *loop, struct loop_send *send);
+
+// To be called before other bytes follow: sends what waits for this descriptor.
+void loop_send_waiting(struct loop *loop, int descriptor);
+
+// Any thread. The same in all loops, before the descriptor is closed.
+void loops_send_waiting(int descriptor);
 
 // For the steps of an exchange, each of which a deadline may end: like loop_give_turn, but raises what a wait would
 // raise once the budget is spent.

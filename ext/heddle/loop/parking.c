@@ -129,9 +129,11 @@ static VALUE park_end(VALUE argument)
     if (parking->forks != fork_count()) { // in a child: the record belongs to the parent
         loop->owner = wait->owner;
         wait->owner->wait = parking->outer_wait;
+        if (parking->send) send_end(loop, parking->send, true);
         return Qnil;
     }
     parking_detach(loop, wait);
+    if (parking->send) send_end(loop, parking->send, false);
     parking->timed_out = wait->timed_out;
     parking->revents = wait->revents;
     parking->error = wait->error;

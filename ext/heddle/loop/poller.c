@@ -79,7 +79,6 @@ void poller_abandon(struct poller *poller)
     poller_close(poller, true);
     memset(&poller->waits, 0, sizeof(poller->waits));
     poller->descriptors = NULL;
-    poller->drained = NULL;
     poller->descriptor_capacity = 0;
 }
 
@@ -87,16 +86,13 @@ void poller_free(struct poller *poller)
 {
     wait_slab_free(&poller->waits);
     xfree(poller->descriptors);
-    xfree(poller->drained);
     poller->descriptors = NULL;
-    poller->drained = NULL;
     poller->descriptor_capacity = 0;
 }
 
 size_t poller_memsize(const struct poller *poller)
 {
-    return wait_slab_size(&poller->waits) +
-           (size_t)poller->descriptor_capacity * (sizeof(struct descriptor) + sizeof(bool));
+    return wait_slab_size(&poller->waits) + (size_t)poller->descriptor_capacity * sizeof(struct descriptor);
 }
 
 // ---- polling

@@ -10,6 +10,9 @@
 
 struct descriptor {
     struct loop_wait *waits; // all waits for this descriptor
+    uint32_t reader;         // identifies who has read last, see poller_note_read; or 0
+    bool drained;            // the last read emptied the socket, so that the next one would find nothing yet
+    bool sends;              // bytes for it wait in the loop's list, see struct loop_send
 };
 
 struct poller {
@@ -22,7 +25,6 @@ struct poller {
     struct wakeup *wakeup;
     struct wait_slab waits;
     struct descriptor *descriptors;
-    bool *drained; // by descriptor: the last read emptied the socket, so that the next one would find nothing yet
     int descriptor_capacity;
     uint64_t system_calls;    // made to ask the backend for events
     struct poller *next_open; // next in the list of all open pollers
@@ -78,7 +80,10 @@ static inline int poller_table_capacity(int descriptor)
 // Returns whether the last read emptied the socket, so that waiting comes before reading. A guess; if it is wrong, the
 // wait is short.
 bool poller_drained(const struct poller *poller, int descriptor);
-void poller_note_drained(struct poller *poller, int descriptor, bool drained);
+
+// Returns whether this reader was the last one that read. A guess: it may be another reader at the same address.
+bool poller_read_by(const struct poller *poller, int descriptor, const void *reader);
+void poller_note_read(struct poller *poller, int descriptor, const void *reader, bool drained);
 
 // Any thread. The descriptor is about to be closed: ends every wait for it, in any poller, with ECANCELED.
 void pollers_descriptor_closing(int descriptor);

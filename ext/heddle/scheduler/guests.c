@@ -291,6 +291,7 @@ bool equipped(VALUE klass)
 static VALUE equip(VALUE self, VALUE klass)
 {
     (void)self;
+    rb_gc_register_mark_object(klass); // loops compare their class with it, so it must not move
     hooks_define(klass);
     lives_define(klass);
     rb_define_method(klass, "transfer", transfer, 0);

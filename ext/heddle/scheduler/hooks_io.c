@@ -111,7 +111,8 @@ static ssize_t read_into(const struct transfer *transfer, int descriptor, size_t
     if (offset > size) rb_raise(rb_eArgError, "offset %zu is past the end of a buffer of %zu bytes", offset, size);
     if (!is_socket(transfer)) return io_read(descriptor, (char *)base + offset, size - offset);
     ssize_t count = io_receive(descriptor, (char *)base + offset, size - offset);
-    poller_note_drained(&transfer->loop->poller, descriptor, count > 0 && (size_t)count < size - offset);
+    poller_note_read(&transfer->loop->poller, descriptor, transfer->loop->owner,
+                     count > 0 && (size_t)count < size - offset);
     return count;
 }
 
@@ -134,6 +135,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         waits && events == POLLIN && poller_drained(&transfer.loop->poller, rb_io_descriptor(transfer.io));
     size_t moved = 0;
     loop_admit(transfer.loop, rb_io_descriptor(transfer.io));
+    if (events == POLLOUT) loop_send_waiting(transfer.loop, rb_io_descriptor(transfer.io));
     for (;;) {
         int descriptor = rb_io_descriptor(transfer.io); // raises if the IO was closed during the wait
         ssize_t count = -EAGAIN;
@@ -287,6 +289,7 @@ static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VAL
     struct transfer transfer = transfer_of(4, arguments, self);
     int descriptor = rb_io_descriptor(io);
     loop_admit(transfer.loop, descriptor);
+    if (writes) loop_send_waiting(transfer.loop, descriptor);
     transfer.loop->statistics.system_calls++;
     ssize_t count = (writes ? write_some : read_some)(descriptor, buffer, transfer.offset, transfer.least);
     loop_give_turn(transfer.loop, count > 0 ? (size_t)count : 0);

@@ -1,6 +1,7 @@
 // Heddle::Compat::IOClose: IO#close wakes the fibers that wait for the IO, and closes a socket with the GVL held.
 #include "scheduler/bindings.h"
 
+#include "loop/loop.h"
 #include "os/trap_handlers.h"
 #include "shims.h"
 #include "task/current.h"
@@ -21,12 +22,18 @@ static VALUE as_ruby_does(VALUE self)
     return rb_call_super(0, NULL);
 }
 
+static void closing(int descriptor)
+{
+    loops_send_waiting(descriptor);
+    pollers_descriptor_closing(descriptor);
+}
+
 static VALUE close_in_thread(void *io)
 {
     VALUE self = (VALUE)io;
     rb_funcall(rb_thread_current(), rb_intern("report_on_exception="), 1, Qfalse); // the caller gets it through value
     int descriptor = shim_open_descriptor(self);
-    if (descriptor >= 0) pollers_descriptor_closing(descriptor);
+    if (descriptor >= 0) closing(descriptor);
     return rb_io_close(self);
 }
 
@@ -86,7 +93,7 @@ static VALUE io_close(VALUE self)
     bool alone = rb_thread_alone();
     if (SHIM_TRAP_BREAKS_CLOSE && !alone && trap_handler_runs())
         return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
-    pollers_descriptor_closing(descriptor);
+    closing(descriptor);
     if (task) return close_in_task(as_ruby_does, self, task);
     if (alone || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) || !shim_autoclose(self) ||
         !NIL_P(place.scheduler) || !closes_at_once(descriptor)) {

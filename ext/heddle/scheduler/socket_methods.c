@@ -52,7 +52,7 @@ static ssize_t receive_into(struct loop *loop, int descriptor, char *base, long 
 {
     loop->statistics.system_calls++;
     ssize_t count = io_receive(descriptor, base, (size_t)most);
-    poller_note_drained(&loop->poller, descriptor, count > 0 && count < most);
+    poller_note_read(&loop->poller, descriptor, loop->owner, count > 0 && count < most);
     return count;
 }
 
@@ -139,7 +139,10 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
         (descriptor = shim_plain_reader(self)) < 0) {
         VALUE arguments[3] = {length, buffer, exception};
         VALUE received = rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
-        if (loop && RB_TYPE_P(received, T_STRING)) note_received(loop, (size_t)RSTRING_LEN(received));
+        if (!loop || !RB_TYPE_P(received, T_STRING)) return received;
+        if ((descriptor = shim_plain_reader(self)) >= 0)
+            poller_note_read(&loop->poller, descriptor, loop->owner, false);
+        note_received(loop, (size_t)RSTRING_LEN(received));
         return received;
     }
     if (!NIL_P(buffer)) rb_str_modify(buffer); // raises before bytes are taken
@@ -172,10 +175,38 @@ static void send_rest(struct loop *loop, VALUE self, VALUE bytes, size_t sent)
     }
 }
 
-// In a task of Async's a write lets other tasks run, as in Async's own loop on io_uring.
-static bool lets_others_go_first(const struct loop *loop)
+// ---- bytes that are sent later, see loop.h
+
+struct later {
+    struct loop_send send; // first
+    VALUE self;
+    VALUE bytes;
+    ssize_t count; // as of io_transmit, or -ECANCELED: the socket has lost its descriptor
+};
+
+static void send_now(struct loop_send *send)
 {
-    return loop->owner != loop->root && is_guest(task_of_owner(loop->owner)) && loop_gains_by_sending_together(loop);
+    struct later *later = (struct later *)send;
+    bool open = shim_plain_writer(later->self) == send->descriptor;
+    later->count =
+        open ? io_transmit(send->descriptor, RSTRING_PTR(later->bytes), (size_t)RSTRING_LEN(later->bytes)) : -ECANCELED;
+}
+
+// Only in a task of Async's: there writes let other tasks run, as in Async's own loop on io_uring.
+static bool sends_later(const struct loop *loop, int descriptor)
+{
+    return loop->owner != loop->root && is_guest(task_of_owner(loop->owner)) &&
+           loop_gains_by_sending_later(loop, descriptor);
+}
+
+static ssize_t send_later(struct loop *loop, VALUE self, int descriptor, VALUE bytes)
+{
+    struct later later = {.send = {.descriptor = descriptor, .send = send_now},
+                          .self = self,
+                          .bytes = bytes,
+                          .count = RSTRING_LEN(bytes)}; // in a child of fork: the parent sends them
+    loop_send_later(loop, &later.send);
+    return later.count;
 }
 
 /*
@@ -188,19 +219,24 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
     struct loop *loop;
     int descriptor;
     if (argc != 1 || !RB_TYPE_P(argv[0], T_STRING) || RSTRING_LEN(argv[0]) == 0 ||
-        !(loop = loop_in_place_of(id_write)) || (descriptor = shim_plain_writer(self)) < 0)
+        !(loop = loop_in_place_of(id_write)) || (descriptor = shim_plain_writer(self)) < 0) {
+        if ((loop = loop_in_charge())) loop_send_waiting(loop, shim_open_descriptor(self));
         return rb_call_super(argc, argv);
+    }
     loop_enter(loop);
     loop_admit(loop, descriptor);
+    loop_send_waiting(loop, descriptor);
     VALUE bytes = argv[0];
-    if (lets_others_go_first(loop)) {
-        bytes = rb_str_new_frozen(bytes); // another fiber may change the String meanwhile
-        loop_let_others_go_first(loop);
-        if ((descriptor = shim_plain_writer(self)) < 0) return rb_call_super(1, &bytes);
-    }
     long length = RSTRING_LEN(bytes);
-    loop->statistics.system_calls++;
-    ssize_t count = io_transmit(descriptor, RSTRING_PTR(bytes), (size_t)length);
+    ssize_t count;
+    if (sends_later(loop, descriptor)) {
+        bytes = rb_str_new_frozen(bytes); // another fiber may change the String meanwhile
+        count = send_later(loop, self, descriptor, bytes);
+        if (count == -ECANCELED) return rb_call_super(1, &bytes);
+    } else {
+        loop->statistics.system_calls++;
+        count = io_transmit(descriptor, RSTRING_PTR(bytes), (size_t)length);
+    }
     if (count != length) {
         if (count < 0 && count != -EAGAIN) fail(self, (int)-count, "io_write");
         send_rest(loop, self, bytes, count < 0 ? 0 : (size_t)count);
