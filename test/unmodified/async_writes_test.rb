@@ -92,7 +92,7 @@ class AsyncWritesTest < Minitest::Test
     "the end of sending" => ["a", ->(near, _) { near.close_write }],
     "a shutdown" => ["a", ->(near, _) { near.shutdown(:WR) }],
     "bytes without a wait" => ["ab", ->(near, _) { near.write_nonblock("b") }],
-    "bytes by send" => ["ab", ->(near, _) { near.send("b", 0) }],
+    "bytes by sendmsg" => ["ab", ->(near, _) { near.sendmsg("b") }],
     "a look without a wait" => ["", ->(_, far) { far.read_nonblock(1) }]
   }.freeze
 

@@ -131,6 +131,7 @@ module Heddle
       measure_load
       @attendant = Fiber.current
       one_round = !(@runs && timeout.nil?)
+      timeout = 0 if @interrupted && @runs # by an #interrupt that came before the line above, and found nobody to wake
       attend(timeout && [timeout, 0].max, one_round)
       self.yield if one_round # what the poll has made ready, such as a call of #push, is of this round
       true

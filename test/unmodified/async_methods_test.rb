@@ -1,0 +1,213 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/async_loops"
+require "io/wait"
+require "resolv"
+require "zlib"
+
+# The methods that Async asks of its scheduler, each called by its name and by the Ruby method behind it: the answers of
+# Async's own loop, of that loop on Heddle's selector, and of Heddle's loops are the same.
+class AsyncMethodsTest < Minitest::Test
+  mode :fiber
+
+  class << self
+    def same(name, &block)
+      define_method(:"test_#{name.tr(" ", "_")}") do
+        answers = AsyncLoops::ALL.to_h do |loop|
+          [loop, AsyncLoops.run(loop) { |task| instance_exec(task, Fiber.scheduler, &block) }]
+        end
+        refute_nil answers[:own]
+        answers.each { |loop, answer| assert_equal answers[:own], answer, loop }
+      end
+    end
+  end
+
+  def setup
+    @level = Console.logger.level
+    Console.logger.off!
+  end
+
+  def teardown
+    Console.logger.level = @level
+    assert_nil Fiber.scheduler
+  end
+
+  same "block and unblock" do |task, scheduler|
+    fiber = Fiber.current
+    woken = soon(task) { scheduler.unblock(:test, fiber) }
+    late = ->(answer) { answer == false } # Async's own loop returns nil for a fiber that was woken
+    answers = [late.call(scheduler.block(:test, 10))]
+    woken.wait
+    from_a_thread = Thread.new { scheduler.unblock(:test, fiber) }
+    answers << late.call(scheduler.block(:test, 10))
+    from_a_thread.join
+    answers << late.call(scheduler.block(:test, 0.001))
+  end
+
+  same "kernel_sleep" do |task, scheduler|
+    fiber = Fiber.current
+    scheduler.kernel_sleep(0.001)
+    soon(task) { scheduler.push(fiber) }
+    scheduler.kernel_sleep
+    stopped = task.async { scheduler.kernel_sleep }
+    stopped.stop
+    [sleep(0), sleep(0.001), stopped.status, Async::Task.current.equal?(task)]
+  end
+
+  same "yield, push, resume and transfer" do |task, scheduler|
+    events = []
+    child = task.async do
+      events << :transfers
+      events << scheduler.transfer
+      scheduler.yield
+      events << :yielded
+    end
+    events << :parent
+    scheduler.resume(child.fiber, :value)
+    events << :resumed
+    object = Object.new
+    object.define_singleton_method(:alive?) { true }
+    object.define_singleton_method(:transfer) { events << :pushed }
+    scheduler.push(object)
+    child.wait
+    task.yield
+    events
+  end
+
+  same "raise" do |task, scheduler|
+    events = []
+    children = Array.new(4) do |i|
+      task.async do
+        [-> { sleep }, -> { Thread::Queue.new.pop }, -> { IO.pipe.first.read(1) }, -> { scheduler.transfer }][i].call
+        events << :went_on
+      rescue IOError => error
+        events << [i, error.message]
+      end
+    end
+    children.each_with_index do |child, i|
+      scheduler.raise(child.fiber, IOError, "by name #{i}") if i.even?
+      scheduler.raise(child.fiber, IOError.new("an object #{i}")) if i.odd?
+      events << :after
+    end
+    children.each(&:wait)
+    events
+  end
+
+  same "fiber_interrupt" do |task, scheduler|
+    next :none unless Async::Scheduler.method_defined?(:fiber_interrupt)
+
+    children = [-> { sleep }, -> { IO.pipe.first.read(1) }, -> { Thread::Queue.new.pop }].map do |wait|
+      task.async do
+        wait.call
+      rescue IOError => error
+        error.message
+      end
+    end
+    scheduler.fiber_interrupt(children[0].fiber, IOError.new("interrupted"))
+    Thread.new { children.drop(1).each { |child| scheduler.fiber_interrupt(child.fiber, IOError.new("by a thread")) } }
+    children.map(&:wait)
+  end
+
+  same "with_timeout and timeout_after" do |_task, scheduler|
+    scheduler.timeout_after(10, IOError, "late") { |seconds| [seconds, scheduler.with_timeout(10) { sleep(0) }] } <<
+      begin
+        scheduler.timeout_after(0.001, IOError, "late") { sleep }
+      rescue IOError => error
+        error.message
+      end <<
+      begin
+        scheduler.with_timeout(0.001, IOError, "later") { |timeout| timeout && sleep }
+      rescue IOError => error
+        error.message
+      end
+  end
+
+  same "io_wait" do |task, scheduler|
+    IO.pipe do |reader, writer|
+      late = [scheduler.io_wait(reader, IO::READABLE, 0.001), reader.wait_readable(0.001)]
+      soon(task) { writer.write("x") }
+      [*late, scheduler.io_wait(reader, IO::READABLE, 10), scheduler.io_wait(writer, IO::WRITABLE, 10),
+        reader.wait_readable.equal?(reader), reader.read(1)]
+    end
+  end
+
+  same "io_read and io_write" do |task, _scheduler|
+    next :none unless Async::Scheduler.method_defined?(:io_write)
+
+    IO.pipe do |reader, writer|
+      buffer = IO::Buffer.new(16)
+      soon(task) { IO::Buffer.for("hello") { |bytes| bytes.write(writer, 0) } }
+      count = buffer.read(reader, 1)
+      reading = task.async { reader.readpartial(10) }
+      writer.syswrite("more")
+      [count, buffer.get_string(0, 5), reading.wait, writer.write("a", "b"), reader.read(2)]
+    end
+  end
+
+  same "select" do |task, scheduler|
+    next :none unless Async::Scheduler.method_defined?(:io_select)
+
+    IO.pipe do |reader, writer|
+      answers = [IO.select([reader], nil, nil, 0.001), IO.select(nil, [writer], nil, 10)]
+      soon(task) { writer.write("x") }
+      answers << IO.select([reader], nil, nil, 10)
+      answers << scheduler.io_select([reader], [writer], [], 10)
+      answers.map { |found| found&.map { |ios| ios.map { |io| io.equal?(reader) ? :reader : :writer } } }
+    end
+  end
+
+  same "address_resolve" do |_task, scheduler|
+    [scheduler.address_resolve("127.0.0.1"), scheduler.address_resolve("localhost").include?("127.0.0.1"),
+      Addrinfo.tcp("localhost", 80).ip?, Addrinfo.getaddrinfo("127.0.0.1", nil).first.ip_address]
+  end
+
+  same "process_wait" do |task, scheduler|
+    beside = task.async { sleep(0.001) && :beside }
+    status = scheduler.process_wait(spawn("exit 3"), 0)
+    running = spawn("sleep 60")
+    not_yet = Process.wait(running, Process::WNOHANG)
+    Process.kill(:KILL, running)
+    [status.exitstatus, not_yet, Process.wait2(running).last.termsig, system("exit 4"), $?.exitstatus, `echo x`,
+      beside.wait]
+  end
+
+  # Ruby 3.4 hands compression and the like to the scheduler's pool of threads, if it has one.
+  def test_blocking_operation_wait
+    skip "Async has no pool of threads here" unless Async::Scheduler.const_defined?(:WorkerPool) &&
+      Async::Scheduler::WorkerPool
+    text = Random.new(1).bytes(1 << 20)
+    calls = [true, false].map do |own|
+      selector = IO::Event::Selector.new(Fiber.current) if own
+      scheduler = Async::Scheduler.new(worker_pool: true, selector: selector)
+      Fiber.set_scheduler(scheduler)
+      pool = scheduler.instance_variable_get(:@worker_pool)
+      events = []
+      scheduler.run do |task|
+        packing = task.async { Zlib::Deflate.deflate(text).tap { events << :packed } }
+        beside = task.async { events << :beside }
+        [packing, beside].each(&:wait)
+        assert_equal text, Zlib::Inflate.inflate(packing.wait)
+        assert_raises(Zlib::DataError) { task.async { Zlib::Inflate.inflate("no such data") }.wait }
+        stopped = task.async { loop { Zlib::Deflate.deflate(text) } }
+        stopped.stop
+        stopped.wait
+        assert_predicate stopped, :stopped?
+      end
+      [pool.statistics[:call_count].positive?, events]
+    ensure
+      Fiber.set_scheduler(nil)
+    end
+    assert_equal calls.first, calls.last
+  end
+
+  private
+
+  # Runs the block once the caller waits.
+  def soon(task)
+    task.async do
+      task.yield
+      yield
+    end
+  end
+end
