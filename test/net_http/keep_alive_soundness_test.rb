@@ -200,6 +200,19 @@ class KeepAliveSoundnessTest < Minitest::Test
     assert_equal [1, 2], server.connections
   end
 
+  # As the gem down does, which may leave the rest of a body unread.
+  def test_not_after_an_answer_that_the_program_calls_read
+    ["", "Keep-Alive: timeout=9\r\n"].each do |field|
+      each_way do |way|
+        server = serve { "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n#{field}\r\n" } # the body is late
+        start(server) do |http|
+          http.request_get("/") { |response| response.instance_variable_set(:@read, true) }
+        end
+        assert_equal 0, Heddle::NetHTTP.stats[:idle], way
+      end
+    end
+  end
+
   # --- what an earlier request of the session has left behind
 
   # Stock takes it for the answer to the second request. The true answer would go to the next session.

@@ -1,5 +1,6 @@
 // Reads a response's body: of known length, chunked, or up to the end of the file. A body to be inflated is left to
 // stock's Inflater, on top of the fast socket.
+#include "net_http/net_http_kept.h"
 #include "net_http/net_http_methods.h"
 
 #include "budget.h"
@@ -170,9 +171,10 @@ static VALUE read_body_0(VALUE self, VALUE destination)
     size_t limit = 0;
     if (framing == CHUNKED && !net_http_library_head_limit(library, &limit)) framing = FOR_STOCK;
     struct net_http_io io;
-    if (framing == FOR_STOCK || !net_http_io_open(&io, socket))
-        return net_http_call_original(self, id_read_body_0, 1, &destination, RB_NO_KEYWORDS);
-    if (framing == CHUNKED) {
+    VALUE result = Qnil;
+    if (framing == FOR_STOCK || !net_http_io_open(&io, socket)) {
+        result = net_http_call_original(self, id_read_body_0, 1, &destination, RB_NO_KEYWORDS);
+    } else if (framing == CHUNKED) {
         read_chunked(&io, limit, destination);
     } else if (framing == TO_THE_END) {
         net_http_io_read(&io, UINT64_MAX, destination);
@@ -180,7 +182,8 @@ static VALUE read_body_0(VALUE self, VALUE destination)
         bool strict = RTEST(rb_ivar_defined(self, iv_ignore_eof)) && !RTEST(rb_attr_get(self, iv_ignore_eof));
         if (strict) net_http_raise_eof();
     }
-    return Qnil;
+    net_http_kept_read(self);
+    return result;
 }
 
 void net_http_body_define(VALUE response)

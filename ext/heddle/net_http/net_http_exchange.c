@@ -72,6 +72,7 @@ static bool sent_whole(VALUE request)
 static bool received_whole(VALUE response)
 {
     VALUE received = rb_attr_get(response, iv_header), code = rb_attr_get(response, iv_code);
+    if (!net_http_kept_whole(response)) return false;
     if (!RB_TYPE_P(received, T_HASH) || has(received, keep_alive) || has(received, www_authenticate) ||
         has(received, proxy_authenticate) || !RB_TYPE_P(code, T_STRING) || equal(code, "304"))
         return false;

@@ -16,7 +16,7 @@
 #define JUMP 1.0
 
 // Without @, which hides them: `instance_variables`, `inspect` and Marshal do not show them.
-static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
+static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent, iv_whole;
 static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_looked, iv_forks, iv_expires_at, iv_offsets,
     iv_named_at; // of a KeepAlive::Connection
 static ID iv_max_retries, iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_body_stream, iv_body_data, iv_rbuf,
@@ -63,6 +63,17 @@ VARIABLE(implied)    // of a request: the value of its field Connection that the
 VARIABLE(foreign)    // of a Net::HTTP: true once a program has begun a request by itself
 VARIABLE(changes)    // of an OpenSSL::X509::Store: how often it was changed
 VARIABLE(sent)       // of a stream: true once it was the body of a request
+VARIABLE(whole)      // of a response: true once the library has read its body to the end
+
+void net_http_kept_read(VALUE response)
+{
+    if (keeping && !OBJ_FROZEN(response)) rb_ivar_set(response, iv_whole, Qtrue);
+}
+
+bool net_http_kept_whole(VALUE response)
+{
+    return rb_attr_get(response, iv_whole) == Qtrue;
+}
 
 VALUE net_http_kept_connection(VALUE http)
 {
@@ -446,6 +457,7 @@ void net_http_kept_init(VALUE library_class)
     DEFINE(foreign)
     DEFINE(changes)
     DEFINE(sent)
+    DEFINE(whole)
     iv_awaiting = rb_intern("@awaiting");
     iv_retries = rb_intern("@retries");
     iv_sound = rb_intern("@sound");
