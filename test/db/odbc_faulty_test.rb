@@ -103,11 +103,36 @@ class ODBCFaultyTest < Minitest::Test
     assert_within(0.7) { Process.wait(fork { exit }) }
   end
 
+  # What doc/limits.md says: the lock has nobody left who opens it.
+  def test_a_lock_of_the_driver_at_a_fork
+    holder = Thread.new { assert_raises(DB::Error) { @db.query("hold") } }
+    wait_until(what: "the lock") { locked? }
+    _, status = Process.wait2(fork { exit(child_connects? ? 0 : 7) })
+    assert_equal 7, status.exitstatus
+    @db.close
+    assert holder.join(5)
+    wait_until(what: "the lock's opening") { !locked? }
+  end
+
   private
 
-  def connect(delay: 0, more: "")
+  def connect(delay: 0, more: "", **options)
     microseconds = (delay * 1_000_000).to_i
-    DB.connect("odbc:Driver=#{@driver};DELAY=#{microseconds}#{more}", encoding: "UTF-8", timeout: 20)
+    DB.connect("odbc:Driver=#{@driver};DELAY=#{microseconds}#{more}", encoding: "UTF-8", timeout: 20, **options)
+  end
+
+  def locked?
+    connect(more: ";ASKS=1").close
+    false
+  rescue DB::LoginFailed
+    true
+  end
+
+  def child_connects?
+    connect(connect_timeout: 0.3).close
+    true
+  rescue DB::ConnectTimeout
+    false
   end
 
   def disconnect_amid

@@ -8,9 +8,11 @@
 //   endless             a text that never ends
 //   wait STATE          runs until it is cancelled, and fails with that SQLSTATE; with CLOSES in the connection string,
 //                       as SQLite's driver: a cancel ends what runs on the connection, and breaks its own statement
+//   hold                the same, with a lock that every connect takes, or with ASKS in its string asks for
 //   moody               cannot be prepared the second time
 //   anything else       changes one row
 #include <sql.h>
+#include <pthread.h>
 #include <sqlext.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,6 +26,7 @@ enum kind { CHANGE, ROWS, PIECES, UNCLEAR, ENDLESS, WAIT };
 struct statement {
     enum kind kind;
     int count, bad, row, piece;
+    bool holds;
     SQLULEN array;
     SQLULEN *fetched;
     SQLUSMALLINT *states;
@@ -38,7 +41,14 @@ struct statement {
 static int moods;
 static unsigned delay; // of SQLDisconnect, in microseconds
 static bool closes;    // see above
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct statement *) waiting;
+
+static SQLRETURN refuse(struct statement *statement, const char *state)
+{
+    statement->state = state;
+    return SQL_ERROR;
+}
 
 SQLRETURN SQLAllocHandle(SQLSMALLINT type, SQLHANDLE from, SQLHANDLE *handle)
 {
@@ -67,6 +77,11 @@ SQLRETURN SQLDriverConnect(SQLHDBC handle, SQLHWND window, SQLCHAR *in, SQLSMALL
                            SQLSMALLINT room, SQLSMALLINT *written, SQLUSMALLINT prompt)
 {
     (void)handle, (void)window, (void)in, (void)length, (void)out, (void)room, (void)written, (void)prompt;
+    if (!strstr((const char *)in, "ASKS=1"))
+        pthread_mutex_lock(&lock);
+    else if (pthread_mutex_trylock(&lock))
+        return refuse(handle, "08001");
+    pthread_mutex_unlock(&lock);
     const char *found = strstr((const char *)in, "DELAY=");
     delay = found ? (unsigned)atoi(found + 6) : 0;
     closes = strstr((const char *)in, "CLOSES=1") != NULL;
@@ -123,12 +138,6 @@ SQLRETURN SQLEndTran(SQLSMALLINT type, SQLHANDLE handle, SQLSMALLINT how)
 
 // ---- statements
 
-static SQLRETURN refuse(struct statement *statement, const char *state)
-{
-    statement->state = state;
-    return SQL_ERROR;
-}
-
 SQLRETURN SQLGetStmtAttr(SQLHSTMT handle, SQLINTEGER attribute, SQLPOINTER value, SQLINTEGER room, SQLINTEGER *length)
 {
     (void)attribute, (void)room, (void)length;
@@ -158,6 +167,8 @@ SQLRETURN SQLPrepare(SQLHSTMT handle, SQLCHAR *text, SQLINTEGER length)
                       : sscanf(sql, "rows %d %d", &statement->count, &statement->bad) == 2 ? ROWS
                                                                                            : CHANGE;
     if (sscanf(sql, "wait %5s", statement->state_at_cancel) == 1) statement->kind = WAIT;
+    statement->holds = strcmp(sql, "hold") == 0;
+    if (statement->holds) statement->kind = WAIT;
     if (statement->kind == PIECES) statement->count = 3;
     if (statement->kind == UNCLEAR || statement->kind == ENDLESS) statement->count = 1;
     if (strcmp(sql, "moody") == 0 && ++moods == 2) return refuse(statement, "40001");
@@ -176,10 +187,12 @@ SQLRETURN SQLExecute(SQLHSTMT handle)
     struct statement *statement = handle;
     statement->row = statement->piece = 0;
     if (statement->kind != WAIT) return SQL_SUCCESS;
+    if (statement->holds) pthread_mutex_lock(&lock);
     atomic_store(&waiting, statement);
     while (!atomic_load(&statement->cancelled))
         usleep(1000);
     atomic_store(&waiting, NULL);
+    if (statement->holds) pthread_mutex_unlock(&lock);
     return refuse(statement, statement->state_at_cancel);
 }
 
