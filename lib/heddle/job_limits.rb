@@ -5,7 +5,8 @@ module Heddle
   # <tt>require "heddle/active_job"</tt>, those of Sidekiq with <tt>require "heddle/sidekiq"</tt>.
   module JobLimits
     # From now on jobs of this class and its subclasses run within a {Limit}, and wait for a place in it. Several limits
-    # are taken in the order in which they were declared. The wait is part of the job: its deadline binds it.
+    # are taken in the order in which they were declared. A second line with the same name replaces the first, also that
+    # of a superclass. The wait is part of the job: its deadline binds it.
     #
     #   heddle_limit "api.example", concurrent: 20, per_second: 50
     #
@@ -16,7 +17,11 @@ module Heddle
     # @raise [LoadError] without the gem redis-client
     def heddle_limit(name, **options)
       require_relative "limit"
-      @heddle_limits = heddle_limits + [Limit.new(name, **options)]
+      limit = Limit.new(name, **options)
+      limits = heddle_limits
+      # A job that needed two places of one limit could wait for a place that another such job holds, for ever.
+      index = limits.index { |other| other.name == name } || limits.size
+      @heddle_limits = limits.dup.tap { |own| own[index] = limit }
       nil
     end
 

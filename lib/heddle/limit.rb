@@ -29,6 +29,9 @@ module Heddle
   #   API = Heddle::Limit.new("api.example", concurrent: 20, per_second: 50)
   #   API.acquire { Net::HTTP.get(uri) }
   class Limit
+    DAY = 86_400
+    private_constant :DAY
+
     class << self
       # The Redis server of limits that name none.
       #
@@ -54,7 +57,7 @@ module Heddle
     # @param name [String] the same in all processes that share the limit
     # @param concurrent [Integer, nil] the most blocks that run at once
     # @param per_second [Integer, nil] the most blocks that start in any one second
-    # @param lease [Numeric] seconds after which a place is free again if its process died
+    # @param lease [Numeric] seconds after which a place is free again if its process died: 0.1 to a day
     # @param redis [RedisClient::Config, Hash, String, nil] what `RedisClient.config` returned, the Hash of its options,
     #   or an URL; nil for {Limit.redis}
     # @raise [TypeError, ArgumentError] for a value that it cannot use
@@ -66,7 +69,7 @@ module Heddle
       @per_second = count("per_second", per_second)
       raise ArgumentError, "the limit #{name.inspect} needs concurrent: or per_second:" unless concurrent || per_second
       raise TypeError, "lease: must be a number of seconds, not #{lease.inspect}" unless lease.is_a?(Numeric)
-      raise ArgumentError, "lease: must be at least 0.1 seconds, not #{lease}" if lease < 0.1
+      raise ArgumentError, "lease: must be 0.1 to #{DAY} seconds, not #{lease}" unless lease.between?(0.1, DAY)
 
       @lease, @redis = lease, redis
     end

@@ -107,6 +107,29 @@ class LimitTest < Minitest::Test
     assert_equal 2, most
   end
 
+  # A name that takes long to compare has Ruby switch threads while the thread of the limits looks through all who wait.
+  SlowName = Class.new(String) do
+    def ==(other)
+      sleep(0.005) if Thread.current.name == "heddle limits"
+      super
+    end
+  end
+  private_constant :SlowName
+
+  def test_callers_enter_while_many_wait
+    busy = limit(SlowName.new("busy"), concurrent: 1)
+    other = limit(concurrent: 1)
+    Heddle.run do
+      busy.acquire do
+        crowd = Array.new(10) { Heddle.spawn { busy.acquire { flunk } } }
+        wait_until { count(@server, "ZCARD", "busy", "queue") == 10 }
+        entering = Array.new(2) { Thread.new { 20.times { other.acquire(timeout: 20) { :in } } } }
+        entering.each(&:value)
+        crowd.each(&:cancel)
+      end
+    end
+  end
+
   def test_the_value_and_the_error_are_the_blocks
     one = limit(concurrent: 1)
     assert_equal :value, one.acquire { :value }
@@ -144,6 +167,23 @@ class LimitTest < Minitest::Test
     Process.kill(:KILL, waiter)
     Process.kill(:KILL, holder)
     assert_within(2, remeasure: 0) { assert_equal :got, one.acquire(timeout: 5) { :got } }
+  end
+
+  # A process may die while it waits in the line: its claim ends with the lease that it had then.
+  def test_a_place_granted_to_a_process_that_died_in_the_line
+    @redis.call("ZADD", key("queue"), 0, "dead:1")
+    @redis.call("ZADD", key("seen"), redis_time + 300_000, "dead:1")
+    assert_equal(:in, limit(concurrent: 1, lease: 60).acquire(timeout: 5) { :in })
+  end
+
+  def test_a_process_that_ends_while_a_place_is_held
+    pid = child(<<~RUBY)
+      Thread.new { LIMIT.acquire { sleep } }
+      sleep 0.01 until REDIS.call("ZCARD", "heddle:limit:{x}:held") > 0
+    RUBY
+    wait_until(60, what: "the end of the process") { Process.wait(pid, Process::WNOHANG) }
+    @children.delete(pid)
+    assert_predicate $?, :success?
   end
 
   def test_a_process_that_ends_gives_its_places_back
@@ -184,6 +224,60 @@ class LimitTest < Minitest::Test
     wait_until { held == 0 }
   end
 
+  # A broken connection is the only sign that another Redis may have taken over, without the data.
+  def test_a_connection_that_broke_has_all_places_entered_again
+    two = Heddle::Limit.new("x", concurrent: 2, lease: 60, redis: {url: @url}) # without a subscription
+    two.acquire do
+      @redis.pipelined do |pipeline|
+        pipeline.call("FLUSHALL")
+        pipeline.call("CLIENT", "KILL", "SKIPME", "yes")
+      end
+      two.acquire(timeout: 5) { wait_until(5) { held == 2 } }
+    end
+  end
+
+  # A subscription to which nothing is said.
+  class Deaf
+    def call(*) = nil
+
+    def next_event(seconds) = sleep(seconds) && nil
+
+    def close = nil
+  end
+  private_constant :Deaf
+
+  def test_messages_that_do_not_arrive
+    config = RedisClient.config(url: @url)
+    config.define_singleton_method(:new_client) do
+      super().tap { |client| client.define_singleton_method(:pubsub) { Deaf.new } }
+    end
+    deaf = Heddle::Limit.new("x", concurrent: 1, lease: 60, redis: config)
+    waiting = nil
+    limit(concurrent: 1, lease: 60).acquire do
+      waiting = Thread.new { deaf.acquire(timeout: 5) { :in } }
+      wait_until { queue == 1 }
+    end
+    assert_equal :in, waiting.value
+  end
+
+  # More than Redis is told in one call.
+  def test_thousands_wait
+    one = limit(concurrent: 1, lease: 3)
+    Heddle.run do
+      one.acquire do
+        tasks = Array.new(1200) { Heddle.spawn { one.acquire { nil } } }
+        wait_until { queue == 1200 }
+        @redis.call("DEL", key("queue"), key("seen"))
+        wait_until { queue == 1200 } # the next renewal enters them again
+        numbers = @redis.call("ZRANGE", key("queue"), 0, -1).map { |place| Integer(place[/\d+\z/]) }
+        assert_equal numbers.sort, numbers, "in order"
+        tasks.drop(2).each(&:cancel)
+        wait_until { queue == 2 }
+      end
+    end
+    wait_until { held == 0 }
+  end
+
   # Redis's clock was an hour ahead, and is set right.
   def test_a_clock_that_is_set_back
     both = limit(concurrent: 1, per_second: 1, lease: 0.5)
@@ -209,6 +303,9 @@ class LimitTest < Minitest::Test
     assert_raises(TypeError) { Heddle::Limit.new("x", concurrent: "2") }
     assert_raises(ArgumentError) { Heddle::Limit.new("x") }
     assert_raises(ArgumentError) { Heddle::Limit.new("x", per_second: 0) }
+    [0, Float::NAN, Float::INFINITY].each do |lease|
+      assert_raises(ArgumentError) { Heddle::Limit.new("x", concurrent: 1, lease: lease) }
+    end
   end
 
   def test_broken_connections_fail_nobody
@@ -311,6 +408,17 @@ class LimitTest < Minitest::Test
     end
   end
 
+  # The next thread renews what is held.
+  def test_its_thread_is_killed_while_a_place_is_held
+    one = limit(concurrent: 1, lease: 0.3)
+    one.acquire do
+      limits_thread.kill.join
+      before = expiry
+      wait_until { expiry > before }
+    end
+    wait_until { held == 0 }
+  end
+
   private
 
   def limit(name = "x", **options) = Heddle::Limit.new(name, redis: @url, **options)
@@ -324,6 +432,9 @@ class LimitTest < Minitest::Test
   def held = @redis.call("ZCARD", "heddle:limit:{x}:held")
 
   def queue = @redis.call("ZCARD", "heddle:limit:{x}:queue")
+
+  # When the last place expires; 0 if none is held.
+  def expiry = @redis.call("ZRANGE", key("held"), -1, -1, "WITHSCORES").flatten.last.to_f
 
   def count(server, command, name, key)
     client = RedisClient.new(url: server.url)

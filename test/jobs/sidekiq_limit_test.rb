@@ -49,4 +49,17 @@ class SidekiqLimitTest < Minitest::Test
     end
     assert_equal :value, middleware.call(Class.new { include Sidekiq::Job }.new, {"deadline" => 5}, "q") { :value }
   end
+
+  # Jobs that each held one place of a limit, and waited for another one of the same limit, would wait for ever.
+  def test_a_limit_of_a_subclass_replaces_that_of_the_same_name
+    job = Class.new do
+      include Sidekiq::Job
+
+      heddle_limit "first", concurrent: 5
+      heddle_limit "second", concurrent: 5
+    end
+    subclass = Class.new(job) { heddle_limit "first", concurrent: 1 }
+    assert_equal [["first", 1], ["second", 5]], subclass.heddle_limits.map { |limit| [limit.name, limit.concurrent] }
+    assert_equal [5, 5], job.heddle_limits.map(&:concurrent)
+  end
 end

@@ -8,8 +8,8 @@
 --       clock   the time of the last call
 -- ARGV: the caller's token; concurrent and per_second, or 0; the lease in microseconds; then three lists, each after
 --       its length: places to release, held places to renew, places that wait.
--- Places are named TOKEN:NUMBER. Answers the microseconds until the next start is allowed, or -1, and then the caller's
--- places that are granted. Other callers are told through the channel of their token.
+-- Places are named TOKEN:NUMBER. Answers the microseconds until the next place may be free, or -1, and then the
+-- caller's places that are granted. Other callers are told through the channel of their token.
 local held, queue, seen, starts, ticket, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, concurrent, per_second, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local index = 5
@@ -52,6 +52,7 @@ end
 local answer = {-1}
 for _, place in ipairs(waiting) do
   if redis.call('ZSCORE', held, place) then -- granted, and the message was lost
+    redis.call('ZADD', held, time(now + lease), place)
     answer[#answer + 1] = place
   else
     if not redis.call('ZSCORE', queue, place) then redis.call('ZADD', queue, redis.call('INCR', ticket), place) end
@@ -68,9 +69,11 @@ end
 while free > 0 and rate > 0 do
   local place = redis.call('ZRANGE', queue, 0, 0)[1]
   if not place then break end
+  -- Not a lease from now: the process may have died while the place waited.
+  local expiry = redis.call('ZSCORE', seen, place) or time(now + lease)
   redis.call('ZREM', queue, place)
   redis.call('ZREM', seen, place)
-  redis.call('ZADD', held, time(now + lease), place)
+  redis.call('ZADD', held, expiry, place)
   if per_second > 0 then redis.call('ZADD', starts, time(now), place) end
   local owner = string.match(place, '^(.*):')
   if owner == token then
@@ -80,9 +83,14 @@ while free > 0 and rate > 0 do
   end
   free, rate = free - 1, rate - 1
 end
-if free > 0 and rate <= 0 and redis.call('ZCARD', queue) > 0 then
-  local starting = redis.call('ZRANGE', starts, -per_second, -per_second, 'WITHSCORES')
-  answer[1] = math.max(0, math.ceil(starting[2] + 1000001 - now))
+if redis.call('ZCARD', queue) > 0 then
+  if free <= 0 then -- the holder may have died
+    local first = redis.call('ZRANGE', held, 0, 0, 'WITHSCORES')
+    answer[1] = math.max(0, math.ceil(first[2] - now))
+  else
+    local starting = redis.call('ZRANGE', starts, -per_second, -per_second, 'WITHSCORES')
+    answer[1] = math.max(0, math.ceil(starting[2] + 1000001 - now))
+  end
 end
 local kept = math.ceil(math.max(lease, 1000000) / 1000) * 2
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, kept) end

@@ -2,6 +2,7 @@
 
 require "digest/sha1"
 require "securerandom"
+require_relative "line"
 require_relative "messages"
 
 module Heddle
@@ -14,7 +15,7 @@ module Heddle
       SCRIPT = File.read(File.expand_path("advance.lua", __dir__)).freeze
       SHA = Digest::SHA1.hexdigest(SCRIPT).freeze
       IDLE_SECONDS = 10
-      POLL_SECONDS = 0.05 # how often Redis is asked while no message could arrive
+      POLL_SECONDS = 0.5 # how often Redis is asked while no message could arrive
       PAUSE_SECONDS = 1 # the longest pause after Redis failed
       FLUSH_SECONDS = 1
       REGISTRY = Thread::Mutex.new
@@ -53,10 +54,8 @@ module Heddle
         @lock = Thread::Mutex.new
         @changed = Gate.new
         @sent = Gate.new
-        @waiting = {} # places by their names
-        @held = {}
-        @released = {} # when they were released, by places
-        @due = {} # when a limit lets the next block start, by limits' names
+        @lines = {} # by limits' names: those with places
+        @places = {} # that wait, by their names
         @number = @failures = 0
       end
 
@@ -70,7 +69,8 @@ module Heddle
           Thread.handle_interrupt(Object => :never) { @thread ||= start_thread }
           id = "#{@token}:#{@number += 1}"
           place.entered(self, id)
-          @waiting[id] = place
+          @places[id] = place
+          line_of(place.limit).enter(place)
         end
         @changed.open
       end
@@ -80,10 +80,11 @@ module Heddle
         return unless here?
 
         @lock.synchronize do
-          # Deleted afterwards: a strike in between must not lose the release.
-          @released[place] = now if @held.key?(place.id) || @waiting[place.id]&.known
-          @held.delete(place.id)
-          @waiting.delete(place.id)
+          if (line = @lines[place.limit.name])
+            line.leave(place, now)
+            forget(line)
+          end
+          @places.delete(place.id)
         end
         @changed.open
       end
@@ -91,7 +92,7 @@ module Heddle
       # Waits until Redis knows all releases, but no longer than a second.
       def flush
         deadline = now + FLUSH_SECONDS
-        while here? && (seen = @sent.openings) && @thread && !@released.empty? && (left = deadline - now) > 0
+        while here? && (seen = @sent.openings) && unsent? && (left = deadline - now) > 0
           @sent.wait(seen, left)
         end
       end
@@ -100,21 +101,29 @@ module Heddle
       def granted(ids)
         @lock.synchronize do
           ids.each do |id|
-            next unless (place = @waiting.delete(id))
+            next unless (place = @places[id])
 
-            @held[id] = place
-            place.granted
+            @lines[place.limit.name]&.grant(place)
+            @places.delete(id)
           end
         end
       end
 
       # Asks Redis about all places soon: messages may have been lost.
       def look
-        @checked = nil
+        @stale = true
         @changed.open
       end
 
       private
+
+      # Call this under the lock.
+      def line_of(limit) = @lines[limit.name] ||= Line.new(limit)
+
+      # Forgets a line without places. Call this under the lock. Another line may have the name meanwhile.
+      def forget(line)
+        @lines.delete(line.limit.name) if line.empty? && @lines[line.limit.name].equal?(line)
+      end
 
       # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
       # before that, or at its end, must not leave callers waiting for a thread that has ended.
@@ -136,13 +145,18 @@ module Heddle
         Heddle.run { work }
       end
 
+      # Another thread follows one that has spoken to Redis, since places that are held must be renewed.
       def ended(error)
         @lock.synchronize do
           next unless @thread == Thread.current # it may have made room for another
 
           @thread = nil
           refuse_all(error || ThreadError.new("the thread of the limits was killed"))
+          Thread.handle_interrupt(Object => :never) { @thread = start_thread } if @checked && @lines.any?
         end
+      rescue ThreadError
+        nil # the process ends, and no thread starts any more
+      ensure
         @sent.open
       end
 
@@ -150,6 +164,7 @@ module Heddle
         redis = @config.new_client
         messages = Messages.new(@config, @token, self)
         @checked = nil
+        @stale = true
         loop do
           seen = @changed.openings
           pause = round(redis, messages)
@@ -164,19 +179,17 @@ module Heddle
       # @return [Boolean] whether this thread is to end: under the lock, so that a place that enters starts another
       def dismissed?
         @lock.synchronize do
-          idle? && @thread == Thread.current && (@thread = nil).nil?
+          @lines.empty? && @thread == Thread.current && (@thread = nil).nil?
         end
       end
 
-      def idle? = @waiting.empty? && @held.empty? && @released.empty?
-
       # @return [Numeric, nil] seconds until the next round, if nothing changes before; nil if none is needed
       def round(redis, messages)
-        check = check?
-        pending(check).each { |limit| advance(redis, limit, check) }
+        check = check?(messages)
+        pending(check).each { |line| advance(redis, line, check) }
         @checked = now if check
         @failures = 0
-        messages.listen if @waiting.any?
+        messages.listen if waiting?
         pause(messages)
       rescue RedisClient::Error => error
         failed(error)
@@ -186,54 +199,54 @@ module Heddle
 
       def pause(messages)
         @lock.synchronize do
-          next if idle?
+          next if @lines.empty?
+          next 0 if @stale
 
-          pauses = [@checked ? @checked + renewal - now : 0, *@due.values.map { |time| time - now }]
-          pauses << POLL_SECONDS if @waiting.any? && !messages.listening?
-          [pauses.min, 0].max
+          [[@checked + renewal(messages), *@lines.each_value.filter_map(&:due)].min - now, 0].max
         end
       end
 
       # Whether it is time to renew what is held and what waits.
-      def check? = @lock.synchronize { @checked.nil? || now - @checked >= renewal }
+      def check?(messages)
+        stale, @stale = @stale, false
+        stale || @lock.synchronize { now - @checked >= renewal(messages) }
+      end
 
       # Call this under the lock.
-      def renewal = (@held.values + @waiting.values).map { |place| place.limit.lease }.min.to_f / 3
+      #
+      # @return [Float] seconds between two checks
+      def renewal(messages)
+        seconds = (@lines.each_value.map(&:lease).min || IDLE_SECONDS).fdiv(3)
+        (messages.listening? || @lines.each_value.none?(&:waiting?)) ? seconds : [seconds, POLL_SECONDS].min
+      end
 
-      # @return [Array<Limit>] one for each name
+      # @return [Array<Line>]
       def pending(check)
         @lock.synchronize do
           time = now
-          due = @due.select { |_, start| start <= time }
-          places = @released.keys + @waiting.values.select { |place| check || !place.known || due[place.limit.name] }
-          places += @held.values if check
-          places.map(&:limit).uniq(&:name)
+          @lines.values.select { |line| check || line.pending?(time) }
         end
       end
 
-      def advance(redis, limit, check)
-        released, renewed, waiting = @lock.synchronize { lists(limit, check) }
-        start, *granted = call(redis, limit, released, renewed, waiting)
+      def waiting? = @lock.synchronize { @lines.each_value.any?(&:waiting?) }
+
+      def unsent? = @lock.synchronize { @thread && @lines.each_value.any?(&:released?) }
+
+      def advance(redis, line, check)
+        start = -1
+        @lock.synchronize { line.requests(check) }.each do |released, renewed, waiting|
+          start, *granted = call(redis, line.limit, released, renewed, waiting)
+          @lock.synchronize { line.told(released) }
+          granted(granted)
+        end
         @lock.synchronize do
-          released.each { |place| @released.delete(place) }
-          @due.delete(limit.name)
+          line.due = now + start / 1e6 if start >= 0 && line.waiting?
+          forget(line)
         end
-        granted(granted)
-        waited = @waiting.each_value.any? { |place| place.limit.name == limit.name }
-        @due[limit.name] = now + start / 1e6 if start >= 0 && waited
       end
 
-      # Call this under the lock. What waits is known from now on, even if the answer is lost.
-      def lists(limit, check)
-        released, held, waiting = [@released.keys, @held.values, @waiting.values].map do |places|
-          places.select { |place| place.limit.name == limit.name }
-        end
-        waiting.reject!(&:known) unless check
-        waiting.each { |place| place.known = true }
-        [released, check ? held : [], waiting]
-      end
-
-      # All that the script does may be done twice. So a connection that broke meanwhile fails nobody.
+      # All that the script does may be done twice. So a connection that broke meanwhile fails nobody. Behind the new
+      # connection may be a Redis that lost its data.
       def call(redis, limit, *lists)
         attempts = 0
         keys = %w[held queue seen starts ticket clock].map { |key| "heddle:limit:{#{limit.name}}:#{key}" }
@@ -244,6 +257,7 @@ module Heddle
         rescue RedisClient::TimeoutError
           raise
         rescue RedisClient::ConnectionError
+          @stale = true
           retry if (attempts += 1) == 1
           raise
         end
@@ -263,20 +277,17 @@ module Heddle
       def failed(error)
         @lock.synchronize do
           refuse_all(error)
-          @released.delete_if { |place, since| now - since > place.limit.lease }
+          @lines.each_value { |line| line.forget(now) }
+          @lines.delete_if { |_, line| line.empty? }
         end
-        @checked = nil # a Redis that lost its data is told all places
-        [0.05 * 2**(@failures += 1), PAUSE_SECONDS].min
+        @stale = true # a Redis that lost its data is told all places
+        [0.05 * 2**[@failures += 1, 10].min, PAUSE_SECONDS].min
       end
 
-      # Call this under the lock. Redis may know of them, even if it did not answer.
+      # Call this under the lock.
       def refuse_all(error)
-        @waiting.each_value do |place|
-          place.refuse(error)
-          @released[place] = now if place.known
-        end
-        @waiting.clear
-        @due.clear
+        @lines.each_value { |line| line.refuse_all(error, now) }
+        @places.clear
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -34,8 +34,6 @@ module Heddle
         loop do
           hear
         rescue RedisClient::Error
-          @listening = false
-          @agent.look # meanwhile it must ask
           sleep(RETRY_SECONDS)
         end
       end
@@ -54,6 +52,8 @@ module Heddle
           end
         end
       ensure
+        @listening = false
+        @agent.look # meanwhile it must ask
         subscription&.close
       end
     end

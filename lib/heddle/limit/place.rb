@@ -18,9 +18,6 @@ module Heddle
       # @return [Agent, nil]
       attr_reader :agent
 
-      # @return [Boolean, nil] whether Redis knows that it waits; for the agent
-      attr_accessor :known
-
       def initialize(limit)
         @limit = limit
         @state = :waiting
