@@ -103,7 +103,12 @@ module Heddle
           true
         end
       ensure
-        wake_a_lane unless @queue.empty? # also behind an exception that strikes after the block was accepted
+        # Also behind an exception that strikes after the block was accepted; and again, since it may strike meanwhile.
+        begin
+          wake_a_lane unless @queue.empty?
+        ensure
+          wake_a_lane unless @queue.empty?
+        end
       end
       accepted || refuse(block, arguments)
     end

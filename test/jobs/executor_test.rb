@@ -430,6 +430,23 @@ class ExecutorTest < Minitest::Test
     assert_operator moment, :>, 10
   end
 
+  # The block runs although nobody posts another one, which would wake the thread.
+  def test_a_poster_that_is_struck_as_it_wakes_the_thread
+    moment = 0
+    loop do
+      executor = make(1)
+      Concurrent::Promises.future_on(executor) { :first }.value!(5)
+      wait_until { executor.completed_task_count == 1 }
+      sleep 0.002 # the thread sleeps, too
+      where = struck_at(moment += 1, %r{heddle/executor}) { executor.post {} }
+      wait_until(5, what: "the block, struck #{where}") { executor.length.zero? }
+      executor.shutdown
+      assert executor.wait_for_termination(5), "struck #{where}"
+      break unless where
+    end
+    assert_operator moment, :>, 10
+  end
+
   def test_leaks_no_executor
     refs = Array.new(20) do
       made = Heddle::Executor.new(idletime: 0.01)

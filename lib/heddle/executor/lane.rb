@@ -24,7 +24,6 @@ module Heddle
         @limit = limit
         @running = @completed = 0
         @changed = Gate.new
-        @asleep = false
         thread = Thread.new { live }
         thread.name = [executor.name, "heddle executor"].compact.join(" ")
         thread.report_on_exception = false
@@ -35,15 +34,10 @@ module Heddle
       def idle? = @running.zero?
 
       # Lets the dispatcher look for work. Any thread may call this.
-      def wake
-        return unless @asleep
-
-        @asleep = false
-        @changed.open
-      end
+      def wake = @changed.open
 
       def kill
-        @killed = @asleep = true
+        @killed = true
         wake
       end
 
@@ -70,19 +64,17 @@ module Heddle
         Heddle.run(grace: @executor.grace) { dispatch }
       end
 
-      # `@asleep` is set before the look for work: whoever posts after the look wakes the dispatcher.
       def dispatch
         idle = false
         loop do
-          seen = @changed.openings
-          @asleep = true
+          seen = @changed.openings # before the look for work: whoever posts after the look wakes the dispatcher
           raise Killed if @killed
 
           start_tasks
           break if idle? && @executor.dismiss?(self, idle)
 
           @changed.wait(seen, (@executor.idletime if idle?))
-          idle = @asleep # nobody woke it: the time is over
+          idle = seen == @changed.openings # nobody woke it: the time is over
         end
       end
 
