@@ -123,6 +123,91 @@ class SidekiqEngineTest < Minitest::Test
     assert_equal %w[0 1 10 11 12 2], Job.cleaned.sort
   end
 
+  # The interruption comes between the fetch and the first line of the job.
+  def test_a_job_that_is_interrupted_before_it_begins_returns_to_its_queue
+    @config.heddle(fibers: 1)
+    processor = Sidekiq::Processor.new(@capsule) {}
+    unit = Fetch::Unit.new(job(1, 0))
+    processor.kill
+    Heddle.run { processor.send(:process, unit) }
+    assert_empty Job.ended
+    assert_same unit, processor.unfinished
+  end
+
+  # Records what the job before left in its Fiber storage.
+  class StorageJob
+    include Sidekiq::Job if defined?(Sidekiq::Job)
+
+    class << self
+      attr_accessor :seen
+    end
+
+    def perform
+      self.class.seen << Fiber[:left_by_a_job]
+      Fiber[:left_by_a_job] = jid
+      sleep 0.02
+    end
+  end
+
+  # One job ends while another one, fetched together with a third, is on its way.
+  def test_a_job_inherits_nothing_of_one_that_ends
+    skip "no Fiber storage before Ruby 3.2" unless Fiber.respond_to?(:[])
+    StorageJob.include(Sidekiq::Job) unless StorageJob.include?(Sidekiq::Job)
+    StorageJob.seen = seen = []
+    jobs = %w[first kept last].map { |jid| JSON.generate("class" => StorageJob.name, "jid" => jid, "args" => []) }
+    @config.heddle(fibers: 4)
+    first, kept, last = jobs.map { |job| Sidekiq::BasicFetch::UnitOfWork.new("queue:default", job, @capsule) }
+    fetches, capsule = 0, @capsule
+    @capsule.fetcher.define_singleton_method(:retrieve_work) do
+      case fetches += 1
+      when 1 then first
+      when 2
+        sleep 0.001 while seen.empty?
+        capsule.heddle_dispatcher.keep([kept])
+        sleep 0.05
+        last
+      else sleep(0.05) && nil
+      end
+    end
+    manager = Sidekiq::Manager.new(@capsule)
+    manager.start
+    wait_until { seen.size == 3 }
+    assert_equal [nil, nil, nil], seen
+  ensure
+    manager&.stop(monotonic + 0.5)
+  end
+
+  # Redis goes away while the process is told to be quiet.
+  def test_a_fetched_job_that_cannot_return_to_its_queue_is_kept
+    @config.heddle(fibers: 1)
+    unit = Sidekiq::BasicFetch::UnitOfWork.new("queue:default", job(1, 0), @capsule)
+    unit.define_singleton_method(:requeue) { raise RedisClient::CannotConnectError, "on purpose" }
+    @capsule.fetcher.define_singleton_method(:retrieve_work) { unit }
+    processor = Sidekiq::Processor.new(@capsule) {}
+    processor.terminate
+    assert_nil(Heddle.run { processor.send(:fetch) })
+    assert_equal [unit], @capsule.heddle_dispatcher.take_homeless(0)
+  end
+
+  def test_a_job_returns_to_its_queue_once_although_the_process_stops_meanwhile
+    @config.heddle(fibers: 1)
+    Sidekiq::Processor.new(@capsule) {}
+    dispatcher = @capsule.heddle_dispatcher
+    began, returned = Thread::Queue.new, []
+    unit = Object.new
+    unit.define_singleton_method(:requeue) do
+      began << true
+      sleep 0.1 # Redis is slow
+      returned << self
+    end
+    dispatcher.give_back(unit)
+    returning = Thread.new { dispatcher.send(:return_homeless) }
+    began.pop
+    assert_empty dispatcher.take_homeless(5)
+    returning.join
+    assert_equal [unit], returned
+  end
+
   # It is worse to lose a job than to run it twice.
   def test_a_job_that_does_not_end_returns_to_its_queue_all_the_same
     fetch = run_jobs([job(1, 60, true), job(2, 0.1)], fibers: 2, until_ended: 1)
@@ -228,6 +313,26 @@ class SidekiqEngineTest < Minitest::Test
       assert_match(/one of the 2 connections/, error.message)
       assert_equal :mine, pool.with { :mine }, "once one is free"
     end
+  end
+
+  # Neither while others end, nor while another fetch is under way: no job has to return to its queue.
+  def test_no_job_is_fetched_that_could_not_start
+    start_redis
+    @config.redis = {url: @redis.url}
+    @config.heddle(fibers: 6)
+    ids = Array.new(150) { |i| "only-#{i}" }
+    redis("LPUSH", "queue:default", *ids.map.with_index { |id, i| job(id, i % 7 * 0.004) })
+    returned = []
+    manager = Sidekiq::Manager.new(@capsule)
+    @capsule.fetcher.define_singleton_method(:bulk_requeue) { |units| returned.concat(units) && super(units) }
+    @capsule.heddle_dispatcher.define_singleton_method(:give_back) { |unit| returned << unit && super(unit) }
+    manager.start
+    wait_until(20) { Job.cleaned.size >= ids.size }
+    manager.stop(monotonic + 0.5)
+    assert_equal ids.sort, Job.ended.sort
+    assert_empty returned.map(&:job)
+  ensure
+    @redis&.stop
   end
 
   def test_batches_only_where_the_fetch_is_sidekiqs_own

@@ -24,7 +24,9 @@ module Heddle
       RETRY = 1
       # Seconds of cleaning up for tasks that still run when the process exits, before they are cancelled again.
       GRACE = 0.5
-      private_constant :FETCHERS, :RETRY, :GRACE
+      # Seconds between two looks at whether a unit of work has returned to its queue.
+      INTERVAL = 0.01
+      private_constant :FETCHERS, :RETRY, :GRACE, :INTERVAL
 
       # @return [Sidekiq::Capsule]
       attr_reader :capsule
@@ -38,6 +40,7 @@ module Heddle
         @reserved = 0 # idle processors for which a job is on its way
         @kept = [] # jobs for idle processors
         @homeless = [] # jobs to return to their queue once Redis is back
+        @returning = nil # the one that is on its way
         @leaving = false
         @changed = Gate.new
         @stopped = @killed = false
@@ -109,13 +112,13 @@ module Heddle
         hand_out
       end
 
-      # Reserves idle processors while jobs for them are fetched.
+      # Reserves idle processors while jobs for them are fetched, and leaves one for each fetch that is to start.
       #
       # @param limit [Integer]
       # @yieldparam most [Integer] how many jobs can start: one, and one for each reserved processor
       # @return [Object] the block's value
       def reserve(limit)
-        reserved = [@idle.size - @reserved, limit - 1].min
+        reserved = [@idle.size - @reserved - (FETCHERS - @fetching), limit - 1].min
         reserved = 0 if reserved.negative?
         @reserved += reserved
         yield 1 + reserved
@@ -135,25 +138,27 @@ module Heddle
       # @return [void]
       def give_back(unit)
         @homeless << unit
+        wake
       end
 
+      # @param patience [Numeric] seconds for the unit that is on its way to its queue
       # @return [Array] units of work that are still to return to their queue, which is the caller's task now
-      def take_homeless
+      def take_homeless(patience)
+        deadline = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC) + patience
+        sleep INTERVAL while @returning && ::Process.clock_gettime(::Process::CLOCK_MONOTONIC) < deadline
         units, @homeless = @homeless, []
-        units
+        [*@returning, *units]
       end
 
-      # Called by a processor at the end of its task.
+      # Called by a processor at the end of its task. Starts no other job here, since it would inherit the Fiber storage
+      # of the one that has ended.
       #
       # @param fetching [Boolean] whether it was still fetching
       # @return [void]
       def ended(processor, fetching)
         @busy.delete(processor)
         @fetching -= 1 if fetching
-        return if @killed
-
-        hand_out if @kept.any?
-        wake if @fetching < FETCHERS
+        wake if !@killed && (@fetching < FETCHERS || @kept.any?)
       end
 
       # Called when the thread is killed, from within a task.
@@ -222,10 +227,12 @@ module Heddle
         until over?
           seen = @changed.openings
           retire if @leaving
+          hand_out if @kept.any?
           start_fetching
           return_homeless
           @changed.wait(seen, RETRY)
         end
+        return_homeless
         done = true
       ensure
         @killed = true unless done
@@ -238,13 +245,18 @@ module Heddle
         units, @kept = @kept, []
         processors = @idle.pop(units.size)
         start_fetching
-        left = units.reject.with_index { |unit, i| processors[i] && start_task(processors[i], unit) }
-        capsule.fetcher.bulk_requeue(left) if left.any? # the process stops, or has no room
+        units.each_with_index do |unit, i|
+          next if processors[i] && start_task(processors[i], unit)
+
+          give_back(unit) # the process stops, or has no room
+        end
       end
 
+      # Leaves the processors for which jobs are on their way.
+      #
       # @return [void]
       def start_fetching
-        while @fetching < FETCHERS && (processor = @idle.pop)
+        while @fetching < FETCHERS && @idle.size > @reserved && (processor = @idle.pop)
           break unless start_task(processor)
         end
       end
@@ -265,13 +277,15 @@ module Heddle
       end
 
       def return_homeless
-        units = @homeless
-        while (unit = units.first)
-          unit.requeue
-          units.shift
+        while (@returning = @homeless.shift)
+          @returning.requeue
+          @returning = nil
         end
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError
         nil # not yet
+      ensure
+        unit, @returning = @returning, nil
+        @homeless.unshift(unit) if unit
       end
 
       # Sidekiq's manager waits for those that are to end.

@@ -37,9 +37,9 @@ module Heddle
         Signals.hurry
         super
       ensure
-        homeless = @dispatcher.take_homeless
-        capsule.fetcher.bulk_requeue(homeless) if homeless.any?
         @dispatcher.stop
+        homeless = @dispatcher.take_homeless(CLEAN_UP)
+        capsule.fetcher.bulk_requeue(homeless) if homeless.any?
         Signals.forget(@dispatcher)
       end
 
@@ -66,7 +66,7 @@ module Heddle
         ended = -> { left.none?(&:task) }
         wait_until(now + REQUEUE, &ended)
         unfinished, running = left.filter_map(&:unfinished), left.select(&:task).filter_map(&:job)
-        capsule.fetcher.bulk_requeue(unfinished + running)
+        capsule.fetcher.bulk_requeue(unfinished | running) # one that ended in between is in both
         wait_until(now + CLEAN_UP, &ended)
         late = left.filter_map(&:unfinished) - unfinished - running
         capsule.fetcher.bulk_requeue(late) if late.any?

@@ -51,7 +51,7 @@ module Heddle
       # @param wait [Boolean] as for {#terminate}
       # @return [void]
       def kill(wait = false)
-        @done = true
+        @done = @killed = true # first: a job that is about to begin looks at it
         task = @task
         task.interrupt(::Sidekiq::Shutdown.new("the process is shutting down")) if task && @dispatching
         @dispatcher.leave
@@ -133,13 +133,23 @@ module Heddle
           @dispatcher.fetched
         end
         job
+      rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError
+        raise unless @got.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
+
+        @dispatcher.give_back(@got) # it has to return to its queue, and could not
+        nil
+      end
+
+      def get_one
+        @got = nil
+        @got = super
       end
 
       def take_fetched
         unit, @fetched = @fetched, nil
         return unit unless @done
 
-        unit.requeue
+        @dispatcher.give_back(unit)
         nil
       end
 
@@ -164,6 +174,8 @@ module Heddle
 
       def dispatch(...)
         @dispatching = true
+        raise ::Sidekiq::Shutdown if @killed
+
         super
       ensure
         @dispatching = false
