@@ -5,12 +5,34 @@
 
 static ID iv_header, iv_method, iv_response_has_body, iv_body, iv_body_data, iv_body_stream, iv_code, iv_http_version,
     iv_last_communicated, iv_socket, id_body_permitted_p;
-static VALUE authorization, proxy_authorization, www_authenticate, proxy_authenticate, upgrade, expect, keep_alive,
-    transfer_encoding, content_length;
 
-static bool has(VALUE fields, VALUE name)
+// The fields of a request or a response on which the end of an exchange depends, in the order of `names`. nil: absent.
+struct fields {
+    VALUE authorization, proxy_authorization, www_authenticate, proxy_authenticate, upgrade, expect, keep_alive,
+        transfer_encoding, content_length;
+};
+
+static int pick(VALUE name, VALUE values, VALUE fields)
 {
-    return !NIL_P(rb_hash_lookup(fields, name));
+    static const char *const names[] = {
+        "authorization", "proxy-authorization", "www-authenticate",  "proxy-authenticate", "upgrade",
+        "expect",        "keep-alive",          "transfer-encoding", "content-length"};
+    if (!RB_TYPE_P(name, T_STRING)) return ST_CONTINUE;
+    size_t length = (size_t)RSTRING_LEN(name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strlen(names[i]) != length || memcmp(names[i], RSTRING_PTR(name), length) != 0) continue;
+        ((VALUE *)fields)[i] = values;
+        break;
+    }
+    return ST_CONTINUE;
+}
+
+// One pass over a few fields takes half the time of looking up six of them.
+static struct fields fields_of(VALUE header)
+{
+    struct fields fields = {Qnil, Qnil, Qnil, Qnil, Qnil, Qnil, Qnil, Qnil, Qnil};
+    rb_hash_foreach(header, pick, (VALUE)&fields);
+    return fields;
 }
 
 static bool equal(VALUE string, const char *text)
@@ -31,9 +53,8 @@ bool net_http_exchange_idempotent(VALUE request) // RFC 9110, 9.2.2; the same as
 }
 
 // The value of a field that stands there once; or nil.
-static VALUE only_value(VALUE fields, VALUE name)
+static VALUE only_value(VALUE values)
 {
-    VALUE values = rb_hash_lookup(fields, name);
     VALUE value = RB_TYPE_P(values, T_ARRAY) && RARRAY_LEN(values) == 1 ? rb_ary_entry(values, 0) : Qnil;
     return RB_TYPE_P(value, T_STRING) ? value : Qnil;
 }
@@ -49,10 +70,10 @@ static bool digits(VALUE string)
 
 // Basic and Bearer belong to the request; NTLM and Negotiate, and whatever else begins with an N, may belong to the
 // connection.
-static bool of_the_request(VALUE fields, VALUE name)
+static bool of_the_request(VALUE values)
 {
-    if (!has(fields, name)) return true;
-    VALUE value = only_value(fields, name);
+    if (NIL_P(values)) return true;
+    VALUE value = only_value(values);
     if (NIL_P(value) || RSTRING_LEN(value) == 0) return false;
     char first = *RSTRING_PTR(value);
     return (first >= 'A' && first <= 'Z' && first != 'N') || (first >= 'a' && first <= 'z' && first != 'n');
@@ -60,27 +81,30 @@ static bool of_the_request(VALUE fields, VALUE name)
 
 static bool sent_whole(VALUE request)
 {
-    VALUE sent = rb_attr_get(request, iv_header), method = rb_attr_get(request, iv_method);
-    if (!RB_TYPE_P(sent, T_HASH) || !RB_TYPE_P(method, T_STRING) || equal(method, "HEAD") || equal(method, "CONNECT"))
+    VALUE header = rb_attr_get(request, iv_header), method = rb_attr_get(request, iv_method);
+    if (!RB_TYPE_P(header, T_HASH) || !RB_TYPE_P(method, T_STRING) || equal(method, "HEAD") ||
+        equal(method, "CONNECT") || !RTEST(rb_attr_get(request, iv_response_has_body)))
         return false;
-    if (!RTEST(rb_attr_get(request, iv_response_has_body)) || has(sent, upgrade) || has(sent, expect)) return false;
-    if (!of_the_request(sent, authorization) || !of_the_request(sent, proxy_authorization)) return false;
+    struct fields sent = fields_of(header);
+    if (!NIL_P(sent.upgrade) || !NIL_P(sent.expect)) return false;
+    if (!of_the_request(sent.authorization) || !of_the_request(sent.proxy_authorization)) return false;
     if (RTEST(rb_attr_get(request, iv_body)) || RTEST(rb_attr_get(request, iv_body_data))) return true;
-    return NIL_P(rb_attr_get(request, iv_body_stream)) && !has(sent, transfer_encoding) && !has(sent, content_length);
+    return NIL_P(rb_attr_get(request, iv_body_stream)) && NIL_P(sent.transfer_encoding) && NIL_P(sent.content_length);
 }
 
 static bool received_whole(VALUE response)
 {
-    VALUE received = rb_attr_get(response, iv_header), code = rb_attr_get(response, iv_code);
+    VALUE header = rb_attr_get(response, iv_header), code = rb_attr_get(response, iv_code);
     if (!net_http_kept_whole(response)) return false;
-    if (!RB_TYPE_P(received, T_HASH) || has(received, keep_alive) || has(received, www_authenticate) ||
-        has(received, proxy_authenticate) || !RB_TYPE_P(code, T_STRING) || equal(code, "304"))
+    if (!RB_TYPE_P(header, T_HASH) || !RB_TYPE_P(code, T_STRING) || equal(code, "304")) return false;
+    struct fields received = fields_of(header);
+    if (!NIL_P(received.keep_alive) || !NIL_P(received.www_authenticate) || !NIL_P(received.proxy_authenticate))
         return false;
-    if (has(received, transfer_encoding)) {
-        VALUE coding = only_value(received, transfer_encoding), version = rb_attr_get(response, iv_http_version);
-        if (!equal(coding, "chunked") || has(received, content_length) || !equal(version, "1.1")) return false;
+    if (!NIL_P(received.transfer_encoding)) {
+        VALUE coding = only_value(received.transfer_encoding), version = rb_attr_get(response, iv_http_version);
+        if (!equal(coding, "chunked") || !NIL_P(received.content_length) || !equal(version, "1.1")) return false;
     } else {
-        VALUE length = only_value(received, content_length);
+        VALUE length = only_value(received.content_length);
         if (NIL_P(length) || !digits(length)) return false;
     }
     return RTEST(rb_funcall(CLASS_OF(response), id_body_permitted_p, 0));
@@ -116,14 +140,5 @@ void net_http_exchange_init(VALUE library_class)
     iv_last_communicated = rb_intern("@last_communicated");
     iv_socket = rb_intern("@socket");
     id_body_permitted_p = rb_intern("body_permitted?");
-    authorization = net_http_constant("authorization");
-    proxy_authorization = net_http_constant("proxy-authorization");
-    www_authenticate = net_http_constant("www-authenticate");
-    proxy_authenticate = net_http_constant("proxy-authenticate");
-    upgrade = net_http_constant("upgrade");
-    expect = net_http_constant("expect");
-    keep_alive = net_http_constant("keep-alive");
-    transfer_encoding = net_http_constant("transfer-encoding");
-    content_length = net_http_constant("content-length");
     rb_define_singleton_method(library_class, "settled?", settled_p, 3);
 }
