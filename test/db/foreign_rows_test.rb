@@ -94,7 +94,7 @@ class ForeignRowsTest < Minitest::Test
     db&.close
   end
 
-  def test_rows_that_an_update_finds
+  def test_found_rows_counts_unchanged_rows
     {false => 0, true => 1}.each do |found_rows, count|
       db = Heddle::DB.connect(mariadb.url, timeout: 10, found_rows: found_rows)
       db.query("create temporary table kept (id int)")

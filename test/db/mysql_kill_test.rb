@@ -43,7 +43,7 @@ class MySQLKillTest < Minitest::Test
     watcher.close
   end
 
-  def test_an_option_leaves_queries_alone
+  def test_kill_queries_false_kills_nothing
     watcher = connect
     [connect(kill_queries: false), connect("#{mariadb.url}?kill_queries=false")].each do |db|
       interrupt(db, "select sleep(1)")
@@ -95,7 +95,7 @@ class MySQLKillTest < Minitest::Test
   end
 
   # The killing connection reaches another server, where the number belongs to an innocent client.
-  def test_behind_a_balancer
+  def test_nothing_is_killed_on_another_server_behind_a_balancer
     other = TestMariaDB.new.start
     count_to(connect(other.url).driver.thread + 5, mariadb.url)
     balancer = Balancer.new(mariadb.port, other.port)

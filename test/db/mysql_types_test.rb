@@ -87,7 +87,7 @@ class MySQLTypesTest < Minitest::Test
     end
   end
 
-  def test_days_that_no_calendar_has_are_nil
+  def test_invalid_dates_are_nil
     @db.exec("set sql_mode = 'ALLOW_INVALID_DATES'")
     @db.exec("create temporary table t (d date, e datetime, f timestamp null)")
     ["0000-00-00", "2024-00-00", "2024-01-00", "2023-02-31"].each do |day|
@@ -99,7 +99,7 @@ class MySQLTypesTest < Minitest::Test
     assert_equal 4, @db.query_value("select count(*) from t")
   end
 
-  def test_booleans_where_they_are_asked_for
+  def test_booleans_with_the_option
     rows = [[true, 7, 300], [false, 0, -1], [nil, nil, nil]]
     query = "select yes, small, more from t order by id"
     [[@server.url, {booleans: true}], ["#{@server.url}?booleans=true", {}]].each do |url, options|

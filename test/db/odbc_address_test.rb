@@ -33,7 +33,7 @@ class ODBCAddressTest < Minitest::Test
     assert_equal ["DSN=shop"] * 2, [string.to_s, string.inspect[/ (.*)>/, 1]]
   end
 
-  def test_addresses_that_are_none
+  def test_invalid_addresses
     ["odbc:", "odbc:shop", "odbc:DSN=shop;;x", "odbc:=1"].each do |url|
       assert_match(/odbc:DSN=name/, assert_raises(ArgumentError, url) { Heddle::DB.connect(url) }.message)
     end

@@ -95,7 +95,7 @@ class ODBCCallsTest < Minitest::Test
   end
 
   # The driver crashed when it was asked for the result behind them.
-  def test_statements_with_others_in_them
+  def test_bodies_of_routines_and_events
     db = connect
     body = "begin declare i int; set i = 1; set i = 2; end"
     db.exec("create or replace table routines (a int)")
@@ -150,7 +150,7 @@ class ODBCCallsTest < Minitest::Test
     mute&.close
   end
 
-  def test_a_connect_that_does_not_come
+  def test_a_connect_to_a_silent_server_times_out
     listener = TCPServer.new("127.0.0.1", 0)
     assert_within(2, at_least: 0.2) do
       error = assert_raises(Heddle::DB::ConnectTimeout) { connect(listener.addr[1], connect_timeout: 0.25) }
@@ -194,7 +194,7 @@ class ODBCCallsTest < Minitest::Test
     db&.close
   end
 
-  def test_what_is_collected_is_closed
+  def test_collected_connections_are_closed
     own = connect
     watch = -> { own.query_value("select count(*) from information_schema.processlist where command = 'Sleep'") }
     before = watch.call

@@ -25,7 +25,7 @@ class ODBCTDSTest < Minitest::Test
     refute_includes error.message, "secret"
   end
 
-  def test_what_the_driver_says_of_the_server
+  def test_a_tds_server_is_recognized
     db = Heddle::DB.connect(@address, user: "ann", password: "secret", timeout: 10)
     assert_equal :odbc, db.database_type
     assert_includes db.inspect, "Microsoft SQL Server"

@@ -123,7 +123,7 @@ module PostgreSQLAtomicPipelineSuite
 
   # ---- what is refused, before anything is sent
 
-  def test_only_some_databases_have_it
+  def test_other_databases_refuse_atomic_pipelines
     driver = Object.new.tap { |made| def made.description = "A base" }
     db = DB::Connection.new(driver, statement_cache: :never, statement_cache_size: 1)
     error = assert_raises(DB::Unsupported) { db.pipeline(atomic: true) { flunk } }
@@ -183,8 +183,8 @@ module PostgreSQLAtomicPipelineSuite
 
   # ---- sizes
 
-  # Both sides' sockets fill: the server's answers are read while the requests are sent.
-  def test_neither_side_waits_for_the_other
+  # Both sides' sockets are full. Without reading, both sides would wait for each other.
+  def test_answers_are_read_while_large_requests_are_sent
     with_db do |db|
       big = "x" * 2_000_000
       requests = Array.new(15) { ["select ?::text || 'y'", big] }

@@ -34,7 +34,7 @@ class PostgreSQLCancelTest < Minitest::Test
     db
   end
 
-  def test_the_server_stops_over_tcp_tls_and_a_socket
+  def test_a_cancel_over_tcp_tls_and_a_unix_socket
     tls = {sslmode: "verify-full", sslrootcert: postgresql.ca_file}
     [{}, tls, {socket: postgresql.socket_dir}, {host: "localhost"}].each do |way|
       %i[thread fiber].each do |mode|
@@ -121,7 +121,7 @@ class PostgreSQLCancelTest < Minitest::Test
 
   KEY = [7].pack("N") + "abcd"
 
-  def test_the_key_goes_the_way_that_the_connection_went
+  def test_the_cancel_uses_tls_if_the_connection_does
     scripted { |server, cancels| strike(server) && assert_equal([KEY, false], cancels.pop) }
     scripted(tls: true) do |server, cancels|
       strike(server, sslmode: "verify-full", sslrootcert: Certificates.authority_file)
@@ -174,7 +174,7 @@ class PostgreSQLCancelTest < Minitest::Test
     end
   end
 
-  def test_a_server_that_has_no_cancel
+  def test_a_server_that_sends_no_cancel_key
     without_key = Script.message("R", [0].pack("N")) + Script.ready
     scripted(welcome: without_key) do |server, cancels|
       strike(server)

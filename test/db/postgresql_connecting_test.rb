@@ -70,7 +70,7 @@ class PostgreSQLConnectingTest < Minitest::Test
   end
 
   # An authority that is named is used by require, too, as libpq does.
-  def test_require_with_an_authority_checks_it
+  def test_require_checks_a_configured_authority
     other = Tempfile.new("other").tap { |file| file.write(Certificates.client("x").first.to_pem) && file.flush }
     failure(OpenSSL::SSL::SSLError, postgresql.url, sslmode: :require, sslrootcert: other.path)
     connected(sslmode: :require) { |db| assert tls?(db) }
@@ -87,7 +87,7 @@ class PostgreSQLConnectingTest < Minitest::Test
     Script.play(play, &block)
   end
 
-  def test_a_certificate_of_our_own
+  def test_client_certificates
     certificate, key = Certificates.client("of_cert")
     files = {sslcert: certificate.to_pem, sslkey: key.to_pem}.transform_values do |text|
       Tempfile.new("own").tap { |file| file.write(text) && file.flush }
@@ -248,7 +248,7 @@ class PostgreSQLConnectingTest < Minitest::Test
   end
 
   # A wrong password ends the search; a server that is starting, ending or full does not.
-  def test_which_refusals_let_the_next_host_be_tried
+  def test_refusals_after_which_the_next_host_is_tried
     {"57P03" => true, "53300" => true, "57P01" => true, "28P01" => false, "3D000" => false,
      "28000" => false}.each do |state, goes_on|
       play = proc do |peer|

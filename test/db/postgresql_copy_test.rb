@@ -82,7 +82,7 @@ module PostgreSQLCopySuite
     end
   end
 
-  def test_an_encoding_of_the_copys_own
+  def test_a_copy_with_an_encoding_option
     with_table("t text") do |db|
       into, out = "copy c from stdin (encoding 'latin1')", "copy c to stdout encoding 'latin1'"
       assert_match(/encoding/, assert_raises(ArgumentError) { db.copy_in(into) { |copy| copy << ["\u00e4"] } }.message)
@@ -353,7 +353,7 @@ module PostgreSQLCopySuite
     end
   end
 
-  def test_copy_by_other_methods
+  def test_copy_statements_in_other_methods_are_refused
     with_table do |db|
       [-> { db.query("copy c from stdin") }, -> { db.exec("/* x */ COPY c FROM STDIN") },
         -> { db.query("select 1; copy c from stdin") }, -> { db.each_row("copy c from stdin") { flunk } },
@@ -369,8 +369,8 @@ module PostgreSQLCopySuite
     end
   end
 
-  # What nobody saw in the text of a statement: the link itself refuses.
-  def test_a_copy_that_nobody_expected
+  # A COPY that the look at the statement's text missed: the link itself refuses it.
+  def test_the_link_refuses_an_unexpected_copy
     with_table do |db|
       link = db.driver.instance_variable_get(:@link)
       db.exec("insert into c select n, 'x' from generate_series(1, 1000) as n")
@@ -431,7 +431,7 @@ class PostgreSQLCopyMemoryTest < Minitest::Test
     db&.close
   end
 
-  def test_other_databases_do_not_have_it
+  def test_other_databases_have_no_copy_and_no_notifications
     db = Heddle::DB::Connection.new(Object.new.tap { |driver| def driver.description = "A base" },
       statement_cache: :never, statement_cache_size: 1)
     [-> { db.copy_in("x") {} }, -> { db.copy_out("x") {} }, -> { db.listen("x") }, -> { db.unlisten },

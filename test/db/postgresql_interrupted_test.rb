@@ -29,7 +29,7 @@ module PostgreSQLInterruptedSuite
 
   SESSION = "select pg_backend_pid()"
 
-  def test_the_same_session_goes_on
+  def test_the_session_survives_interrupted_queries
     with_connection(statement_cache: :always) do |db|
       session = db.query_value(SESSION)
       ["select pg_sleep(30)", "select ?::int from pg_sleep(30)", "select 1; select pg_sleep(30)"].each do |sql|
@@ -40,14 +40,14 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  def test_rows_that_had_come_before_the_end_are_dropped
+  def test_rows_received_before_the_interrupt_are_dropped
     with_connection do |db|
       interrupt(db, "select n, case when n = 3000 then pg_sleep(30) end from generate_series(1, 3000) as n")
       assert_equal [[1], [2]], db.query("select n::int from generate_series(1, 2) as n").rows
     end
   end
 
-  def test_a_value_of_which_a_part_had_come_closes_the_connection
+  def test_an_interrupt_within_a_value_closes_the_connection
     with_connection do |db|
       shell = "select repeat('x', 50000000) from generate_series(1, 50)"
       assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { db.query(shell) } }
@@ -55,7 +55,7 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  def test_the_statement_that_was_prepared_for_it_is_closed
+  def test_the_statement_prepared_for_the_query_is_closed
     prepared = "select count(*) from pg_prepared_statements"
     with_connection(statement_cache: :always) do |db|
       before = db.query_value(prepared)
@@ -73,7 +73,7 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  def test_so_is_one_whose_first_rows_had_come
+  def test_the_statement_prepared_for_a_query_with_rows_is_closed
     prepared = "select count(*) from pg_prepared_statements"
     with_connection(statement_cache: :always) do |db|
       before = db.query_value(prepared)
@@ -100,8 +100,8 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  # Values whose type is still to be looked up belong to the caller that has gone.
-  def test_types_that_were_still_unknown
+  # Nobody needs the types of the dropped values any more.
+  def test_an_interrupt_before_unknown_types_are_looked_up
     with_connection do |db|
       db.query("create temporary table things (kind int4range[])")
       db.query("insert into things values (array['[1,5)'::int4range])")
@@ -127,8 +127,8 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  # A second exception strikes at each line of what stops the query. Whoever uses the connection next is answered, or
-  # told once that it is closed.
+  # A second exception strikes at each line of the code that stops the query. The next user of the connection gets an
+  # answer, or one error that says that the connection is closed.
   def test_a_strike_while_the_query_is_being_stopped
     server = postgresql
     stride = ENV.key?("HEDDLE_STRESS") ? 1 : 3
@@ -295,8 +295,8 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  # Each answer carries its question's number: whoever got another one's would notice.
-  def test_no_answer_goes_astray
+  # Each answer carries its query's number, which tells whether it is the answer to another query.
+  def test_every_user_gets_the_answer_to_its_own_query
     server = postgresql
     rounds = Integer(ENV.fetch("HEDDLE_STRESS", 1)) * 10
     in_host do
@@ -377,7 +377,7 @@ class PostgreSQLInterruptedTaskTest < Minitest::Test
 
   def start_user(&block) = Heddle.spawn(&block)
 
-  def test_nobody_talks_while_the_query_is_being_stopped
+  def test_the_connection_is_busy_while_the_query_is_being_stopped
     with_connection do |db|
       task = Heddle.spawn { Heddle.deadline(0.1) { db.query("select pg_sleep(30)") } }
       answers = []
@@ -485,7 +485,7 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
     end
   end
 
-  # A server that has finished the query before the cancel came: it may come late, and strike the next query.
+  # The server finished the query before the cancel arrived: a late cancel could stop the next query.
   def test_servers_that_did_not_stop_the_query
     other = S.error("22012", "division by zero", severity: "ERROR") + S.ready
     fatal = S.error("57P01", "terminating connection", severity: "FATAL")
@@ -592,7 +592,7 @@ class PostgreSQLStruckWhileStoppingTest < Minitest::Test
       end
     end
 
-  # Whenever the second one comes: the server is told, and the connection is usable or closed.
+  # Wherever the second exception strikes, the server is told, and the connection is usable or closed.
   def test_a_second_strike_at_any_moment
     seed = rand(100_000)
     random = Random.new(seed)

@@ -42,8 +42,8 @@ module PostgreSQLListenSuite
     end
   end
 
-  # They come with the answers of queries, and between them.
-  def test_notifications_of_the_time_before
+  # Notifications arrive together with answers of queries, and between them.
+  def test_notifications_that_arrived_before_the_wait
     with_two do |db, other|
       db.listen("ch", "Other \"one\"")
       other.notify("ch", "1")
@@ -174,7 +174,7 @@ module PostgreSQLListenSuite
     end
   end
 
-  # Whatever a server sends without end: deadlines strike, and other tasks run.
+  # While a server sends without end, deadlines end the call, and other tasks run.
   def test_messages_without_end
     floods = {notifications: ScriptedPostgreSQL.message("A", [1].pack("N") + "ch\0text\0"),
               settings: ScriptedPostgreSQL.setting("name", "value"),
@@ -232,7 +232,7 @@ module PostgreSQLListenSuite
     end
   end
 
-  def test_only_the_newest_are_kept
+  def test_only_the_newest_notifications_are_kept
     with_two do |db, other|
       db.listen("ch")
       other.query("select pg_notify('ch', n::text) from generate_series(1, 10500) as n")
@@ -247,7 +247,7 @@ module PostgreSQLListenSuite
     end
   end
 
-  def test_a_pool_ends_what_was_listened_to
+  def test_a_pool_unlistens_before_the_next_user
     server = postgresql
     in_host do
       pool = Heddle::DB::Pool.new(server.url, size: 1, timeout: 20)

@@ -66,7 +66,7 @@ class PostgreSQLLoginTest < Minitest::Test
     assert_match(/28P01/, refused(postgresql.url_of("nobody")).message)
   end
 
-  def test_no_more_connections
+  def test_the_connection_limit
     postgresql.sql("create role limited login password 'heddle-test' connection limit 1")
     connected(postgresql.url_of("limited")) do |_|
       error = refused(postgresql.url_of("limited"), DB::LoginFailed)
@@ -104,7 +104,7 @@ class PostgreSQLLoginTest < Minitest::Test
     end
   end
 
-  def test_another_certificate_in_between
+  def test_channel_binding_detects_another_certificate
     between = tls_proxy(postgresql)
     options = {sslmode: "require", timeout: 20}
     error = assert_raises(DB::LoginFailed) do
@@ -165,7 +165,7 @@ class PostgreSQLLoginTest < Minitest::Test
   # ---- SCRAM alone
 
   # RFC 7677, 3.
-  def test_the_exchange_of_the_rfc
+  def test_the_example_exchange_of_rfc_7677
     scram = SCRAM.new("pencil", nonce: "rOprNGfwEbeRWgbNEkqO", user: "user")
     assert_equal "n,,n=user,r=rOprNGfwEbeRWgbNEkqO", scram.first
     final = scram.final("r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
@@ -216,7 +216,7 @@ class PostgreSQLLoginTest < Minitest::Test
 
   SASL = "SCRAM-SHA-256\0\0"
 
-  def test_log_ins_that_are_not_as_they_should_be
+  def test_malformed_logins
     final = "v=#{["x" * 32].pack("m0")}"
     {
       [ask(99)] => /way 99/, [ask(7)] => /GSSAPI.*scram/, [ask(9)] => /SSPI/, [ask(2)] => /Kerberos/,
@@ -263,7 +263,7 @@ class PostgreSQLLoginTest < Minitest::Test
   end
 
   # The whole log-in, cut after each byte; and byte by byte.
-  def test_a_log_in_that_ends_at_each_byte
+  def test_a_scripted_login_cut_off_at_each_byte
     text = Script.welcome({"server_version" => "15.0", "in_hot_standby" => "off"})
     count = 0
     play = proc do |peer|
@@ -330,7 +330,7 @@ class PostgreSQLLoginTest < Minitest::Test
     end
   end
 
-  def test_a_real_log_in_that_stops_at_some_byte
+  def test_a_login_to_a_real_server_cut_off_at_any_byte
     tls = {sslmode: "verify-full", sslrootcert: postgresql.ca_file, channel_binding: "require"}
     {{} => 11, tls => 67}.each do |options, stride|
       stop = [1 << 40, :close]
@@ -357,7 +357,7 @@ class PostgreSQLLoginTest < Minitest::Test
     end
   end
 
-  def test_a_log_in_that_drips
+  def test_a_login_whose_answer_arrives_byte_by_byte
     play = proc do |peer|
       peer.startup
       Script.welcome.each_char { |byte| peer.raw(byte) }

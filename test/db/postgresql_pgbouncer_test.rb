@@ -56,7 +56,7 @@ class PostgreSQLPgBouncerTest < Minitest::Test
   end
 
   # Without a cache no statement has a name that another session would lack, or have already.
-  def test_no_cache_means_the_unnamed_statement_alone
+  def test_without_a_cache_only_the_unnamed_statement_is_used
     seen = Thread::Queue.new
     play = proc do |peer|
       peer.welcome
@@ -109,7 +109,7 @@ class PostgreSQLPgBouncerTest < Minitest::Test
     watcher&.close
   end
 
-  def test_what_a_pooler_refuses
+  def test_logins_that_a_pooler_refuses
     error = assert_raises(DB::LoginFailed) { DB.connect(pooler.url, timeout: 20, parameters: {work_mem: "5MB"}) }
     assert_match(/startup parameter: work_mem.*ignore_startup_parameters/, error.message)
     error = assert_raises(DB::LoginFailed) do
@@ -118,8 +118,8 @@ class PostgreSQLPgBouncerTest < Minitest::Test
     refute_includes error.full_message, "hush"
   end
 
-  # The pooler takes no protocol 3.2. Old versions hang up at it, newer ones say so.
-  def test_the_old_protocol
+  # PgBouncer does not know protocol 3.2. Old versions close the connection, newer ones answer with 3.0.
+  def test_the_pooler_gets_protocol_3_0
     connected { |db| assert_equal 4, db.driver.instance_variable_get(:@login).secret.bytesize }
   end
 
@@ -245,7 +245,7 @@ class PostgreSQLPgBouncerTest < Minitest::Test
   # ---- servers that lack parts
 
   # CockroachDB says in its own words that a portal cannot be left half read.
-  def test_a_server_without_portals_that_wait
+  def test_a_server_without_suspended_portals
     play = proc do |peer|
       peer.welcome({"server_version" => "13.0.0", "crdb_version" => "CockroachDB"})
       loop do

@@ -21,7 +21,7 @@ module PostgreSQLPipelineSuite
   end
 
   # All requests leave in one flight, and the server sees the last one before it has answered the first.
-  def test_a_hundred_queries_wait_once
+  def test_a_hundred_queries_take_one_round_trip
     with_db do |db|
       db.query("select 1")
       before = db.driver.stream.statistics
@@ -32,8 +32,8 @@ module PostgreSQLPipelineSuite
     end
   end
 
-  # Both sides' sockets fill: the server's answers are read while the requests are sent.
-  def test_neither_side_waits_for_the_other
+  # Both sides' sockets are full. Without reading, both sides would wait for each other.
+  def test_answers_are_read_while_large_requests_are_sent
     with_db do |db|
       big = "x" * 3_000_000
       futures = db.pipeline(limit: 20) { |p| Array.new(20) { p.query("select ?::text || 'y'", big) } }
@@ -81,7 +81,7 @@ module PostgreSQLPipelineSuite
     end
   end
 
-  def test_errors_outside_a_transaction_stop_nothing
+  def test_after_an_error_outside_a_transaction_the_rest_runs
     with_db do |db|
       futures = db.pipeline do |p|
         ["select 1", "select 1/0", "select 2", "selekt", "select 3"].map { |sql| p.query(sql) } <<
@@ -99,7 +99,7 @@ module PostgreSQLPipelineSuite
     end
   end
 
-  def test_nothing_runs_behind_an_error_in_a_transaction
+  def test_after_an_error_in_a_transaction_nothing_runs
     with_db do |db|
       db.exec("create temporary table p (n int)")
       futures = nil
@@ -120,8 +120,8 @@ module PostgreSQLPipelineSuite
     end
   end
 
-  # The Close of a statement goes in front of the next request, where an error does not make the server pass over it.
-  def test_closes_ride_in_front
+  # After an error the server ignores messages until Sync, so the Close of a statement is sent first.
+  def test_closes_are_sent_before_the_next_request
     with_db do |db|
       statements = Array.new(5) { |i| db.prepare("select #{i}, 'closes ride'") }
       before = db.driver.stream.statistics[:flushes]

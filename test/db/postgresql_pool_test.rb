@@ -26,7 +26,7 @@ module PostgreSQLPoolSuite
 
   CURSORS = "select count(*) from pg_cursors where name <> ''"
 
-  def test_a_cursor_whose_reader_stopped
+  def test_a_cursor_left_open_is_closed_at_checkin
     with_pool do |pool|
       rows = nil
       pool.with do |db|
@@ -77,8 +77,8 @@ module PostgreSQLPoolSuite
     end
   end
 
-  # A reset of the session gives the database's own setting back, which the client does not read.
-  def test_the_form_of_intervals
+  # A reset of the session restores the database's own IntervalStyle, which the client cannot read.
+  def test_the_interval_style_outlives_a_reset
     intervals = "select 1; select (interval '1 day 2 hours')::text"
     with_pool(options: "-c IntervalStyle=iso_8601") do |pool|
       2.times do
@@ -90,7 +90,7 @@ module PostgreSQLPoolSuite
     end
   end
 
-  def test_handlers
+  def test_handlers_end_with_the_checkout
     notice = "do $$ begin raise notice 'a secret'; end $$"
     with_pool do |pool|
       seen = []

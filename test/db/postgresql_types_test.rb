@@ -291,7 +291,7 @@ class PostgreSQLTypesTest < Minitest::Test
     "polygon" => [PG::Polygon.new([POINT, OTHER])], "circle" => [PG::Circle.new(POINT, 3.0)], "point[]" => [[POINT]]
   }.freeze
 
-  def test_what_is_bound_comes_back
+  def test_bound_values_come_back_unchanged
     BOUND.each do |type, values|
       @db.exec("create temporary table t (v #{type})")
       values.each do |bound|
@@ -335,7 +335,7 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_equal ['{"a": 1}'], value("?::jsonb[]", [{a: 1}])
   end
 
-  def test_what_cannot_be_bound_is_named_by_its_number
+  def test_errors_name_the_argument_that_cannot_be_bound
     {Object.new => /argument 2 has a value of the class Object/,
      [1, [Object]] => /argument 2 has a value of the class Class/,
      (Object.new..nil) => /argument 2/,
@@ -412,7 +412,7 @@ class PostgreSQLTypesTest < Minitest::Test
     types.instance_variable_set(:@encoders, {}.freeze)
   end
 
-  def test_what_cannot_be_registered
+  def test_invalid_arguments_of_register_type
     assert_raises(TypeError) { PG.register_type(:color, decode: :to_s.to_proc) }
     assert_raises(TypeError) { PG.register_type("color", decode: 5) }
     assert_raises(TypeError) { PG.register_type("color", encode: {Paint => 5}) }

@@ -43,7 +43,7 @@ class RowHashesTest < Minitest::Test
     end
   end
 
-  def test_texts_of_other_forms_are_the_callers
+  def test_texts_in_other_forms_go_to_the_callers_block
     ["infinity", "12024-01-01 00:00:00", "2024-01-01 00:00:00 BC", "2024-13-01 00:00:00", "2024-01-01", "",
       "2024-01-01 24:00:00", "2024-01-01 00:00:00.", "2024-01-01 00:00:00+", "2024-01-01 00:00:00+1"].each do |text|
       own = ->(found) { [:own, found] }
@@ -82,7 +82,7 @@ class RowHashesTest < Minitest::Test
     end
   end
 
-  def test_misuse
+  def test_invalid_arguments
     assert_raises(ArgumentError) { cast("1", :number) }
     assert_raises(TypeError) { hashes([1], [:a]) }
     assert_raises(TypeError) { hashes(nil, [:a]) }

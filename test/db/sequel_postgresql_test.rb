@@ -92,7 +92,7 @@ class SequelPostgreSQLTest < Minitest::Test
     assert_equal 2, @db[:kept].where(Sequel.pg_jsonb_op(:j).has_key?(:$key)).call(:select, key: "a").size
   end
 
-  def test_procs_of_the_program
+  def test_conversion_procs_of_the_program
     @db.add_conversion_proc(20) { |text| "number #{text}" }
     assert_equal ["number 7", 7], @db["select 7::bigint a, 7 b"].first.values
     @db.run("drop type if exists mood; create type mood as enum ('glad')")
@@ -102,7 +102,7 @@ class SequelPostgreSQLTest < Minitest::Test
     @db.run("drop type if exists mood")
   end
 
-  def test_dates_that_are_not_usual
+  def test_infinite_dates_and_dates_before_christ
     assert_raises(Sequel::InvalidValue, ArgumentError) { @db.get(Sequel.lit("timestamp 'infinity'")) }
     db = connect(convert_infinite_timestamps: :float)
     assert_equal Float::INFINITY, db.get(Sequel.lit("timestamp 'infinity'"))
@@ -223,7 +223,7 @@ class SequelPostgreSQLTest < Minitest::Test
     db&.disconnect
   end
 
-  def test_what_an_error_says
+  def test_details_of_an_error
     items.insert(name: "a")
     error = assert_raises(Sequel::UniqueConstraintViolation) { @db[:items].insert(name: "a") }
     info = @db.error_info(error)

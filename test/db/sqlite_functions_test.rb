@@ -52,8 +52,8 @@ class SQLiteFunctionsTest < Minitest::Test
     end
   end
 
-  # Their objects stayed for as long as the connection did.
-  def test_groups_of_interrupted_statements_are_given_up
+  # Otherwise their objects would live as long as the connection.
+  def test_aggregate_state_of_interrupted_statements_is_freed
     group = Class.new do
       def step(number) = number == 900 && raise("struck")
 
@@ -112,7 +112,7 @@ class SQLiteFunctionsTest < Minitest::Test
   end
 
   # SQLite keeps the addresses of functions and of groups that are being aggregated.
-  def test_a_compaction_moves_none_of_them
+  def test_functions_and_aggregates_survive_compaction
     moving = Class.new do
       def step(number) = @sum = @sum.to_i + number
 

@@ -72,8 +72,8 @@ class SQLiteGivingWayTest < Minitest::Test
     end
   end
 
-  # Sorting, joins and writes give way, too, and come to their right end.
-  def test_statements_beside_each_other_come_to_their_right_ends
+  # Sorting, joins and writes let other tasks run, too.
+  def test_concurrent_statements_return_the_right_results
     Heddle.run do
       with_db do |db|
         db.query("create table numbers (n int)")
@@ -114,7 +114,7 @@ class SQLiteGivingWayTest < Minitest::Test
     end
   end
 
-  def test_a_thread_that_is_killed_or_left_by_throw
+  def test_a_statement_ended_by_a_thread_kill_or_a_throw
     with_db do |db|
       thread = Thread.new { db.query(ENDLESS) }
       wait_until { !db.at_rest? }
@@ -127,8 +127,8 @@ class SQLiteGivingWayTest < Minitest::Test
     end
   end
 
-  # Nobody else may use the connection meanwhile; whoever closes it ends the statement.
-  def test_another_fiber_while_a_statement_waits
+  # Another fiber cannot use the connection meanwhile; if it closes the connection, the statement ends.
+  def test_use_and_close_by_another_fiber_during_a_statement
     Heddle.run do
       db = connect
       task = Heddle.spawn do

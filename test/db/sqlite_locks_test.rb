@@ -34,7 +34,7 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  def test_the_lock_goes_to_those_who_wait_in_turn
+  def test_waiters_get_the_lock_in_turn
     Heddle.run do
       order = []
       first = connect
@@ -134,8 +134,8 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  # Errors would name a transaction that has long ended.
-  def test_a_close_while_the_transaction_is_noted
+  # If the record stayed, later errors would name a transaction that has long ended.
+  def test_a_close_while_the_lock_holder_is_recorded
     [-> {}, -> { raise "struck" }].each do |strike|
       with_db do |db|
         line = line_of(db)
@@ -152,8 +152,8 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  # They are no locks of others, and to run them again does not help.
-  def test_what_a_connection_refuses_for_its_own_rows
+  # No other connection holds these locks: to run the statement again does not help.
+  def test_statements_refused_while_rows_of_the_same_connection_are_read
     with_db do |db|
       db.exec("insert into t values (1), (2)")
       db.create_function("same") { |n| n }
@@ -171,8 +171,8 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  # Rows that are being fetched are of one moment.
-  def test_a_write_behind_rows_that_are_no_longer_so
+  # Rows that are being fetched belong to one snapshot.
+  def test_a_write_while_older_rows_are_being_read
     with_db do |db|
       db.exec("insert into t values (1), (2)")
       rows = db.each_row("select n from t", fetch: 1)
@@ -185,8 +185,8 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  # Not only the run of a statement waits. Whoever stayed in the line would hold up all others for their whole time.
-  def test_whatever_waited_has_left_the_line
+  # Other calls wait, too. A waiter that stayed in the line would hold up the others until their time is over.
+  def test_every_call_that_waited_for_the_lock_leaves_the_line
     copy = "#{@folder}/copy.db"
     ways = {
       prepare: ->(db) { db.prepare("select * from t") },
@@ -208,8 +208,8 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  # Programs open many files, one after another.
-  def test_a_closed_database_leaves_no_line_behind
+  # A program that opens many files, one after another, must not collect lines.
+  def test_the_line_of_a_closed_database_is_forgotten
     with_db do |db|
       with_db { |other| assert_same(*[db, other].map { |one| one.driver.instance_variable_get(:@line) }) }
     end
@@ -314,7 +314,7 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  def test_no_statement_holds_up_a_checkpoint
+  def test_finished_statements_do_not_block_a_checkpoint
     with_db do |reader|
       statement = reader.prepare("select * from t")
       with_db do |writer|

@@ -31,7 +31,7 @@ class SQLitePoolTest < Minitest::Test
     end
   end
 
-  def test_what_goes_where
+  def test_reads_go_to_readers_and_writes_to_the_writer
     with_pool do |pool|
       pool.query("create table t (n int)")
       seen = []
@@ -72,7 +72,7 @@ class SQLitePoolTest < Minitest::Test
   end
 
   # An Enumerator that stopped in the middle keeps no read lock on a connection of the pool.
-  def test_rows_that_nobody_fetches_any_more
+  def test_a_connection_returned_with_unread_rows_is_closed
     pool = DB::Pool.new("sqlite://#{@path}", size: 1)
     pool.query("create table t (n int); insert into t values (1), (2), (3)")
     rows = nil
@@ -95,8 +95,8 @@ class SQLitePoolTest < Minitest::Test
     assert_raises(ArgumentError) { DB::SQLite::Pool.new("sqlite::memory:", size: 3) }
   end
 
-  # The pool may be the first of SQLite that a program names.
-  def test_after_no_more_than_heddle
+  # The pool may be the first constant of SQLite that a program uses.
+  def test_loads_with_heddle_alone
     assert_equal "7\n", assert_child(<<~RUBY, gems: true)
       puts Heddle::DB::SQLite::Pool.new("sqlite::memory:").query_value("select 7")
     RUBY
@@ -111,7 +111,7 @@ class SQLitePoolTest < Minitest::Test
     pool&.close
   end
 
-  def test_another_database
+  def test_addresses_of_other_databases_are_refused
     error = assert_raises(ArgumentError) { DB::SQLite::Pool.new("postgresql://127.0.0.1/shop") }
     assert_match(/sqlite:.*use Heddle::DB::Pool/, error.message)
   end

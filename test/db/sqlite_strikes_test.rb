@@ -46,8 +46,8 @@ class SQLiteStrikesTest < Minitest::Test
     at_each_moment { @struck.transaction { @struck.exec("insert into t values (1)") } }
   end
 
-  # Without a lock, so that the block runs.
-  def test_the_undoing_of_a_transaction
+  # No other connection holds a lock here, so that the block runs.
+  def test_the_rollback_of_a_transaction
     at_each_moment(locked: false) { @struck.transaction { raise LocalJumpError, "rolled back" } }
   end
 

@@ -130,7 +130,7 @@ module SQLiteSuite
       end
     end
 
-    # Both read, one writes and commits: the other one has read what is no longer so.
+    # Both read, one writes and commits: the other one's snapshot is out of date.
     def test_conflicts_of_deferred_transactions_are_retried
       with_counters do |db, table|
         runs = 0

@@ -50,8 +50,8 @@ class SQLiteTypesTest < Minitest::Test
     end
   end
 
-  # SQLite stores anything anywhere: a value that is not of its column's type stays what it is.
-  def test_values_that_are_not_of_their_column
+  # SQLite stores any value in any column: a value that does not fit the declared type is returned as stored.
+  def test_values_that_do_not_fit_their_declared_type
     with_db do |db|
       db.query("create table t (a boolean, b date, c datetime, d decimal(9,2), e time)")
       odd = [2, "2023-02-29", "yesterday", "a lot", "25:00:00"]
@@ -214,7 +214,7 @@ class SQLiteTypesTest < Minitest::Test
   end
 
   # SQL cannot load extensions; the option can.
-  def test_extensions_are_off
+  def test_sql_cannot_load_extensions
     with_db do |db|
       assert_match(/not authorized/, assert_raises(DB::ServerError) { db.query("select load_extension('x')") }.message)
     end

@@ -155,7 +155,7 @@ class HelperThreadTest < Minitest::Test
     sleep(0.005)
   end
 
-  def test_other_codes_interrupt_that_arrives_meanwhile_is_kept
+  def test_another_exception_that_arrives_meanwhile_is_kept
     thread = Thread.new do
       Thread.handle_interrupt(Exception => :never) do
         begin
@@ -401,7 +401,7 @@ class HelperThreadTest < Minitest::Test
     assert_equal "done\n", out
   end
 
-  # Strikes that wait together with the deadline's error, behind a mask, meet the way out of the block.
+  # Exceptions that a mask has delayed together with the deadline's error strike as the block ends.
   def test_the_last_strike_is_not_lost_beside_the_deadline
     first, last = Interrupt, Class.new(Interrupt)
     masked = Thread::Queue.new

@@ -62,9 +62,8 @@ class NestedScopesTest < Minitest::Test
     assert_operator many, :<=, few + 50
   end
 
-  # Where an outer deadline has passed and the inner ones have not, where each is a shield, and where a timeout was
-  # raised once.
-  def test_which_of_many_deadlines_is_raised
+  # Three cases: an outer deadline has passed and the inner ones have not; each is a shield; a timeout was raised once.
+  def test_the_deadline_that_passed_is_raised_among_many
     [->(&block) { in_thread(&block) }, ->(&block) { Heddle.run(&block) }].each do |inside|
       inside.call do
         error = assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { nest(50, ->(_) { 30 }) { sleep } } }

@@ -66,7 +66,7 @@ class TimeoutOnTheHelperTest < Minitest::Test
   end
 
   # Ruby 3.1's own timeout, which no bundle has replaced.
-  def test_with_the_timeout_that_ruby_came_with
+  def test_the_timeout_library_bundled_with_ruby
     out = assert_child(<<~RUBY)
       require "heddle/timeout"
       rescued = []

@@ -113,8 +113,8 @@ class FloodsTest < Minitest::Test
     end
   end
 
-  # What the server asks for at login is never the last.
-  def test_ways_to_log_in
+  # The server answers each login with a switch to another method.
+  def test_endless_requests_for_another_login_method
     switch = "\xfemysql_native_password\0".b + "#{ScriptedMySQL::SCRAMBLE}\0"
     answers = (0..127).map { |i| ScriptedMySQL.packets(2 + 2 * i, switch) }.join
     server = FloodingServer.new([[:write, ScriptedMySQL.packets(0, ScriptedMySQL.greeting)], [:packet]], answers)

@@ -34,7 +34,7 @@ class LocksInCleanUpTest < Minitest::Test
     end
   end
 
-  def test_a_query_is_killed
+  def test_the_killer_gets_its_query
     killer, server = Heddle::DB::MySQL::Killer, Server.new
     after_a_deadline { busily(killer) { killer.kill(server, 1, [1, nil]) } }
     wait_until(what: "a call of the server") { !server.asked.empty? }

@@ -121,8 +121,8 @@ class NothingInFlightTest < Minitest::Test
     end
   end
 
-  # That kernel does refuse, and the library does check.
-  def test_the_ring_is_watched
+  # A check of the test itself: the stand-in kernel refuses polls, and the library records it.
+  def test_the_watcher_of_the_ring_notices_refused_polls
     watching_the_ring("IO_URING_REFUSE" => "polls") do |environment, log|
       outcome = in_child("Heddle.run { UNIXSocket.pair.first.wait_readable(1) }", env: environment)
       assert_includes outcome.err, "Errno::EACCES"

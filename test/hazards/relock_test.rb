@@ -115,7 +115,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  def test_a_shield_holds_up_what_comes_in_the_relock
+  def test_a_shield_delays_exceptions_that_arrive_in_the_relock
     ways.each do |name, (lock, wait, owned)|
       Heddle.run do
         shielded = ->(&block) { Heddle.shield(5, &block) && sleep }
@@ -189,7 +189,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  def test_several_that_come_in_the_relock_are_raised_one_after_the_other
+  def test_exceptions_that_arrive_in_the_relock_are_raised_in_turn
     mutex = Thread::Mutex.new
     Heddle.run do
       fiber = nil

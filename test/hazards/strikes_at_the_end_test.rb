@@ -100,8 +100,8 @@ class StrikesAtTheEndTest < Minitest::Test
     end
   end
 
-  # Whose shield is not its innermost scope: it waits for the end of a run.
-  def test_many_strikes_leave_a_task_to_its_end_that_ends_a_run_inside_its_shield
+  # The shield is not the task's innermost scope: inside it, the task waits for the end of a run.
+  def test_many_strikes_let_a_shielded_task_finish_an_inner_run
     ended = tasks_that_end_under(->(thread) { thread.raise(Struck) }) do |finish|
       Heddle.shield(20) do
         Heddle.run { Heddle.spawn { clean_up_late { Heddle.shield(20) { finish.pop } } } && raise(Struck) }
@@ -112,7 +112,7 @@ class StrikesAtTheEndTest < Minitest::Test
     assert_equal 2, ended
   end
 
-  def test_many_strikes_give_up_tasks_without_a_shield
+  def test_many_strikes_abandon_tasks_without_a_shield
     ended = nil
     warning = stderr_of do
       ended = tasks_that_end_under(->(thread) { thread.raise(Struck) }) do |finish|

@@ -45,7 +45,7 @@ class ThreadMethodsTest < Minitest::Test
     end
   end
 
-  def test_raise_whose_exception_waits_while_it_is_made
+  def test_thread_raise_of_an_exception_whose_constructor_waits
     Heddle.run do
       others = Array.new(5) { Heddle.spawn { 10.times { sleep(0.001) } && :fine } }
       striker = Heddle.spawn do

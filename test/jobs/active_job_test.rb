@@ -123,7 +123,7 @@ class ActiveJobTest < Minitest::Test
     assert_empty rest
   end
 
-  def test_refuses_what_is_no_time
+  def test_invalid_deadlines_and_limits_are_refused
     assert_raises(TypeError) { Class.new(BaseJob) { heddle_deadline "30" } }
     assert_raises(ArgumentError) { Class.new(BaseJob) { heddle_deadline 0 } }
     assert_raises(ArgumentError) { Class.new(BaseJob) { heddle_limit "x" } }

@@ -33,7 +33,7 @@ module ExecutorBehaviour
     assert_raises(ArgumentError) { executor.post }
   end
 
-  def test_answers_what_it_is
+  def test_attributes_of_an_executor_service
     assert_kind_of Concurrent::ExecutorService, executor
     refute_predicate executor, :serialized?
     refute_predicate executor, :can_overflow?

@@ -31,7 +31,7 @@ class LimitTest < Minitest::Test
     @redis&.close
   end
 
-  def test_at_most_so_many_at_once_in_all_processes
+  def test_concurrent_limits_hold_across_processes
     programs = Array.new(2) do
       child(<<~RUBY)
         Heddle.run do
@@ -56,7 +56,7 @@ class LimitTest < Minitest::Test
     assert_equal 0, held
   end
 
-  def test_at_most_so_many_starts_in_any_second
+  def test_per_second_limits_starts_in_any_second
     rate = limit("rate", per_second: 40)
     starts = []
     assert_within(3, at_least: 1.9) do

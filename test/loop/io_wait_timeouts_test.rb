@@ -56,7 +56,7 @@ class IOWaitTimeoutsTest < Minitest::Test
     nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ends
   end
 
-  def test_what_an_earlier_fiber_writes_at_the_time_s_end_is_found
+  def test_data_written_just_before_the_timeout_is_found
     assert_equal IO::READABLE, late_answer(->(reader) { Fiber.scheduler.io_wait(reader, IO::READABLE, 0.025) })
     assert late_answer(->(reader) { reader.wait_readable(0.025) })
     assert_equal [1, [], []], late_answer(->(reader) { IO.select([reader], nil, nil, 0.025) })

@@ -209,7 +209,7 @@ class SocketMethodsTest < Minitest::Test
   end
 
   # io-stream asks for 256 KiB, and holds the String that it gets while it waits.
-  def test_a_read_that_asks_for_much_allocates_what_came
+  def test_a_large_read_allocates_only_the_bytes_that_arrived
     skip "this Ruby hides what tells whether a read is an ordinary one" if ruby_at_least?("4.1")
     skip "elsewhere IO's own method reads" unless BasicSocket.method_defined?(:read_nonblock, false)
     require "objspace"

@@ -131,7 +131,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
     ["10", 10, 1.9].each { |good| Heddle::Memcached::DalliCompatible.new(address, expires_in: good) }
   end
 
-  def test_nothing_and_nil
+  def test_not_found_and_stored_nil_as_in_dalli
     [{}, {cache_nils: true}].each do |options|
       theirs, ours = of_real_server(**options).map do |cache|
         cache.set("nil", nil)
@@ -179,7 +179,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
     [span.name, attributes, span.kind, span.status.code, span.instrumentation_scope.name, span.events&.map(&:name)]
   end
 
-  def test_the_same_spans
+  def test_the_same_telemetry_spans
     skip "this is dalli #{Dalli::VERSION}, whose spans have older attributes" if Dalli::VERSION.to_i < 5
 
     with_telemetry do |exporter|

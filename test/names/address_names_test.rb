@@ -25,7 +25,7 @@ class AddressNamesTest < Minitest::Test
     end
   end
 
-  def test_without_the_mend
+  def test_without_the_patch_other_tasks_stop
     text, gap = beside_a_heartbeat(WAYS["Addrinfo"], env: {"HEDDLE_COMPAT" => "off"})
     assert_equal '["nine.test", "http"]', text
     assert_operator gap, :>, 0.35, "Ruby #{RUBY_VERSION} does not have the defect: the patch need not be loaded"

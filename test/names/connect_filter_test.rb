@@ -11,7 +11,7 @@ class ConnectFilterTest < Minitest::Test
 
   # ---- every way asks
 
-  def test_every_way_is_refused_and_asks_with_the_name
+  def test_every_kind_of_connect_is_refused_and_passes_the_name
     accepted = Queue.new
     with_server(->(connection) { accepted << connection }) do |port|
       everywhere do |place|
@@ -32,7 +32,7 @@ class ConnectFilterTest < Minitest::Test
     assert_empty accepted
   end
 
-  def test_every_way_connects_when_allowed
+  def test_every_kind_of_connect_works_when_allowed
     with_server(->(connection) { connection.read(1) }) do |port|
       everywhere do |place|
         WAYS.merge(WAYS_TO_ADDRESSES).each do |name, way|
@@ -178,8 +178,8 @@ class ConnectFilterTest < Minitest::Test
     end
   end
 
-  # The proxy's address is what is connected to, and its name is the host.
-  def test_a_proxy_is_what_is_asked_for
+  # The program connects to the proxy: the filter gets its address and its name.
+  def test_filters_see_the_proxy_instead_of_its_target
     with_server(->(connection) { connection.readpartial(999) }) do |port|
       everywhere do
         asked = []

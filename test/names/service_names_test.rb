@@ -31,7 +31,7 @@ class ServiceNamesTest < Minitest::Test
     assert_equal 80, Addrinfo.tcp("localhost", "http").ip_port
   end
 
-  def test_without_the_mend
+  def test_without_the_patch_ruby_looks_up_itself
     out = in_child(<<~RUBY, env: {"HEDDLE_COMPAT" => "off"}).out
       Heddle.run { puts((Addrinfo.tcp("localhost", "http").ip_port rescue $!.message)) }
     RUBY

@@ -137,7 +137,7 @@ class UnansweredTest < Minitest::Test
 
   # The reason for the patch: without it, two addresses that do not answer stop every task on Ruby 3.4, or, before,
   # take the whole second; on Ruby 3.1.2, which gives the second address a second of its own, two.
-  def test_without_the_mend
+  def test_without_the_patch_dead_addresses_stop_tasks_or_take_longer
     results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["two.test"], env: {"HEDDLE_COMPAT" => "off"})
       Heddle.run { gap = beside_a_heartbeat { answers["two.test"] = try("two.test", way) } }
     RUBY
@@ -149,7 +149,7 @@ class UnansweredTest < Minitest::Test
     end
   end
 
-  def test_without_the_mend_an_address_that_works_is_not_found
+  def test_without_the_patch_a_working_address_is_found_late
     skip "Ruby 3.4 and later have that by themselves" if ruby_at_least?("3.4")
 
     results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["six-dead.test"], env: {"HEDDLE_COMPAT" => "off"})

@@ -11,7 +11,7 @@ class KeepAliveKeysTest < Minitest::Test
 
   mode :thread
 
-  def test_what_makes_connections_different
+  def test_settings_that_prevent_sharing_a_connection
     server = serve
     alike = -> { Net::HTTP.new("127.0.0.1", server.port, nil) }
     different = {

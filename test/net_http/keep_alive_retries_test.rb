@@ -26,7 +26,7 @@ class KeepAliveRetriesTest < Minitest::Test
   end
 
   # The server takes the request and closes: whether it did something, nobody knows.
-  def test_a_get_is_sent_again_if_the_server_closes_at_that_moment
+  def test_a_get_is_sent_again_if_the_server_closes_meanwhile
     [0, 1, 2].each do |retries|
       server = serve { |request| (request.number == 1) ? OK : nil }
       get(server)
@@ -38,7 +38,7 @@ class KeepAliveRetriesTest < Minitest::Test
     end
   end
 
-  def test_a_reset_at_that_moment
+  def test_a_get_is_sent_again_after_a_reset
     server = serve { |request| (request.number == 1) ? OK : [:reset] }
     get(server)
     assert_equal "ok", start(server) { |http| (http.max_retries = 0) && http.get("/again").body }
@@ -76,7 +76,7 @@ class KeepAliveRetriesTest < Minitest::Test
   end
 
   # Stock Net::HTTP repeats a request after any Timeout::Error.
-  def test_not_again_after_a_deadline
+  def test_no_retry_after_a_deadline
     limits = [->(&block) { Heddle.deadline(0.05, &block) }, ->(&block) { Timeout.timeout(0.05, &block) }]
     server = serve { |request| (request.path == "/") ? OK : [0.2, OK] }
     [false, true].product(limits) do |kept, limit|
@@ -112,7 +112,7 @@ class KeepAliveRetriesTest < Minitest::Test
     assert_equal [%w[GET POST], [1, 1]], [server.requests.map(&:verb), server.connections]
   end
 
-  def test_not_again_once_the_answer_has_begun
+  def test_no_retry_once_the_answer_has_begun
     server = serve { |request| (request.number == 1) ? OK : ["HTTP/1.1 200 OK\r\n", 0.02, :reset] }
     get(server)
     assert_raises(SystemCallError, IOError) do
@@ -125,7 +125,7 @@ class KeepAliveRetriesTest < Minitest::Test
     assert_equal [1, 1], start.connections
   end
 
-  def test_a_timeout_is_no_reason_to_send_again
+  def test_no_retry_after_a_read_timeout
     server = serve { |request| (request.number == 1) ? OK : [0.5, OK] }
     get(server)
     http = Net::HTTP.new("127.0.0.1", server.port)

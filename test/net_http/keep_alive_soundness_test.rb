@@ -68,7 +68,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     end
   end
 
-  def test_not_after_requests_that_may_turn_the_connection_into_something_else
+  def test_not_kept_after_requests_that_change_the_connection
     server = serve
     requests = [
       -> { Net::HTTP::Get.new("/", "Upgrade" => "websocket", "Connection" => "upgrade") },
@@ -82,7 +82,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   end
 
   # Its server takes the next request for the rest of this one, or the rest of this one for the next.
-  def test_not_after_requests_that_are_shorter_or_longer_than_they_say
+  def test_not_kept_after_bodies_of_the_wrong_length
     put = ->(stream, **fields) { Net::HTTP::Put.new("/", fields).tap { |request| request.body_stream = stream } }
     requests = [
       -> { put.call(StringIO.new("abc"), "Content-Length": "4") },
@@ -106,7 +106,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     }
   end
 
-  def test_after_requests_whose_bodies_are_whole
+  def test_kept_after_whole_request_bodies
     server = serve
     put = ->(stream, **fields) { Net::HTTP::Put.new("/", fields).tap { |request| request.body_stream = stream } }
     Tempfile.create("body") do |file|
@@ -129,7 +129,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   end
 
   # Requests of the program's own kinds, which read no body where there is one, or one where there is none.
-  def test_not_after_an_answer_that_is_read_otherwise_than_sent
+  def test_not_kept_if_the_caller_expects_another_body
     server = serve { |request| (request.verb == "HEAD") ? OK : [OK.byteslice(0...-2), 0.03, "ok"] }
     [["GET", false], ["HEAD", true]].each do |verb, reads|
       start(server) { |http| http.request(Net::HTTPGenericRequest.new(verb, false, reads, "/")) }
@@ -137,7 +137,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     end
   end
 
-  def test_authentication_of_the_connection_counts_until_its_end
+  def test_not_kept_after_authentication_of_the_connection
     server = serve
     start(server) do |http|
       http.get("/", "Authorization" => "NTLM TlRMTVNTUAAD")
@@ -147,7 +147,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     assert_equal [1, 1, 2], server.connections
   end
 
-  def test_not_after_a_request_that_was_left
+  def test_not_kept_after_a_block_that_was_left
     body = "x" * 100_000
     answer = "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n"
     server = serve { [answer, body.byteslice(0, 50_000), 0.05, body.byteslice(50_000..)] }
@@ -165,7 +165,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     assert_equal 0, Heddle::NetHTTP.stats[:idle]
   end
 
-  def test_not_after_an_interruption
+  def test_not_kept_after_an_interruption
     server = serve { |request| (request.path == "/") ? OK : [0.2, OK] }
     thread = Thread.new { start(server) { |http| http.get("/late") } }
     thread.report_on_exception = false
@@ -182,7 +182,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   end
 
   # As net-http-pipeline does.
-  def test_not_after_requests_that_a_program_began_itself
+  def test_not_kept_after_low_level_requests_of_the_program
     server = serve
     start(server) do |http|
       http.get("/")
@@ -194,7 +194,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     assert_includes server.connections, 2
   end
 
-  def test_not_after_the_body_of_a_head
+  def test_not_kept_after_a_head_with_a_body
     server = serve
     2.times { start(server) { |http| http.head("/") } }
     assert_equal [1, 2], server.connections

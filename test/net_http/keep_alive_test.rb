@@ -144,7 +144,7 @@ class KeepAliveTest < Minitest::Test
     assert_equal "close", server.requests.last["connection"]
   end
 
-  def test_a_block_sees_its_max_retries
+  def test_max_retries_is_the_callers_own_inside_a_block
     server = serve
     get(server)
     start(server) do |http|

@@ -155,7 +155,7 @@ class KeepAliveTLSTest < Minitest::Test
     assert_equal [1, 2, 3], @server.connections
   end
 
-  def test_not_after_bytes_left_over
+  def test_not_kept_with_unread_bytes
     server = KeepingServer.new(context: context) { "#{OK}x" }
     2.times { configure(Net::HTTP.new("localhost", server.port, nil)).start { |http| http.get("/") } }
     assert_equal [1, 2], server.connections
@@ -164,7 +164,7 @@ class KeepAliveTLSTest < Minitest::Test
   end
 
   # The beginning of what is left over has come, and waits inside of OpenSSL.
-  def test_not_after_a_part_of_a_record
+  def test_not_kept_with_a_partial_record
     held = false
     server = KeepingServer.new(context: context) { (held = true) && [OK, "left over" * 100] }
     with_server(->(client) { relay(client, server.port) { held } }) do |port|

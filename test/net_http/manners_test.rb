@@ -196,7 +196,7 @@ class NetHTTPMannersTest < Minitest::Test
     end
   end
 
-  def test_kept_or_closed
+  def test_connection_headers_keep_or_close
     ["HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
       "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello",
       "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",

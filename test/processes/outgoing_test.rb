@@ -10,8 +10,8 @@ class ProcessesOutgoingTest < Minitest::Test
 
   ITEM = ("x" * 100_000).freeze
 
-  # Sent bytes are freed, though there are always more to send.
-  def test_a_worker_that_never_has_all_of_it
+  # The queue of bytes is never empty, and its sent part is freed all the same.
+  def test_sent_bytes_are_freed_while_others_wait
     UNIXSocket.pair do |ours, theirs|
       worker = Heddle::Processes.send(:const_get, :Worker).new(Process.pid, ours, theirs.fileno, 1000)
       given = 0

@@ -81,7 +81,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
   end
 
   # The reason for the patch: without it the connection goes to the next task, whose fiber is the same.
-  def test_without_the_mend_the_next_task_inherits_the_connection
+  def test_without_the_patch_the_next_task_inherits_the_connection
     Heddle::ActiveRecordSupport.stub(:holds?, false) do
       Heddle.run do
         leaked, fiber = Heddle.spawn { [lease, Fiber.current] }.value

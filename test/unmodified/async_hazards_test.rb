@@ -29,7 +29,7 @@ class AsyncHazardsTest < Minitest::Test
   end
 
   # The methods that a subclass of ours overrides or that equipped classes define, as this version has them.
-  def test_what_is_overridden_exists
+  def test_overridden_methods_exist_in_this_version
     %i[run load with_timeout scheduler_close close transfer resume push raise yield block unblock kernel_sleep io_wait
       process_wait address_resolve timeout_after].each { |name| assert Async::Scheduler.method_defined?(name), name }
     assert Async::Scheduler.private_method_defined?(:run_once!)
@@ -44,7 +44,7 @@ class AsyncHazardsTest < Minitest::Test
 
   # Read a new version's method, compare it with lib/heddle/async/task.rb, and add the version there and its checksum
   # here.
-  def test_the_method_that_is_replaced_is_known
+  def test_the_replaced_method_is_a_version_that_was_read
     method = Async::Task.instance_method(:schedule)
     assert_equal "Heddle::AsyncLoop::Task", method.owner.name, "this version's method is not replaced"
     file, line = method.super_method.source_location
@@ -67,7 +67,7 @@ class AsyncHazardsTest < Minitest::Test
     assert_match(/\b[1-9]\d+ runs, .* 0 failures, 0 errors/, out)
   end
 
-  def test_whose_loop
+  def test_each_scheduler_has_its_kind
     Sync { |task| assert_same Fiber.scheduler, task.reactor }
     Sync { assert_kind_of Async::Reactor, Fiber.scheduler }
     Sync { assert_includes Heddle::Scheduler.backends, Fiber.scheduler.backend }

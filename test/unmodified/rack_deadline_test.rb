@@ -61,7 +61,7 @@ class RackDeadlineTest < Minitest::Test
     each_world { assert_raises(KeyError) { call(->(_) { raise KeyError }, 5) } }
   end
 
-  def test_a_time_that_is_none
+  def test_invalid_times
     [0, -1, nil, "2"].each do |seconds|
       error = assert_raises(ArgumentError) { Heddle::Rack::Deadline.new(:app, seconds) }
       assert_includes error.message, "not #{seconds.inspect}"

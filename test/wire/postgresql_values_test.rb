@@ -152,8 +152,8 @@ class PostgreSQLValuesTest < Minitest::Test
     assert_equal "[1.5,-2,0.25] | #{bytes.unpack1("H*")}", PostgreSQLWire.ask("value_vector", bytes)
   end
 
-  # The count of an array, a row or a string is believed no further than bytes for it have come.
-  def test_counts_that_nothing_follows
+  # No memory is taken for a count (of an array, a row, a string) that is larger than the bytes that follow.
+  def test_counts_larger_than_the_bytes_that_follow
     claims = {
       "array" => [1, 0, 23, 100_000_000, 1].pack("N*"), "multirange" => [1 << 30].pack("N"),
       "composite" => [9].pack("N"), "hstore" => [-1].pack("l>"), "tsvector" => [5].pack("N"), "bit" => [64].pack("N"),

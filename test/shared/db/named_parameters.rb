@@ -36,7 +36,7 @@ module DatabaseSuite
       end
     end
 
-    def test_names_that_do_not_fit
+    def test_missing_unknown_and_mixed_parameters
       with_connection do |db|
         {{a: 1} => "no value for :long_name", {a: 1, long_name: 2, b: 3} => "no parameter :b: it has :a, :long_name"}
           .each do |named, message|

@@ -69,8 +69,8 @@ module DatabaseSuite
       end
     end
 
-    # The reader of an Enumerator may come back when the connection is in the next user's transaction.
-    def test_a_reader_that_comes_back_too_late
+    # The connection may be in the next user's transaction by then.
+    def test_an_enumerator_used_after_checkin_is_refused
       with_pool(size: 1) do |pool|
         rows = nil
         pool.with do |db|

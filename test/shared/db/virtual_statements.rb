@@ -3,7 +3,7 @@
 module DatabaseSuite
   # One statement for several databases, with #database_type and the rest of Queries.
   module VirtualStatements
-    def test_a_text_for_each_database
+    def test_virtual_statements_with_a_text_for_each_database
       with_connection do |db|
         assert_equal database_type, db.database_type
         texts = Heddle::DB.virtual_statement(mysql: "select 'mysql', ?", postgresql: "select 'postgresql', ?",
