@@ -10,32 +10,8 @@ static void check_span(struct pg_span span, const uint8_t *p, const uint8_t *end
     check(span.at >= p && span.at <= end && span.length <= (size_t)(end - span.at), "a span leaves its input");
 }
 
-static void try_start(const uint8_t *p, const uint8_t *end)
+static void try_state(const uint8_t *p, const uint8_t *end)
 {
-    struct pg_authentication authentication;
-    if (pg_authentication(p, end, &authentication)) {
-        check_span(authentication.data, p, end);
-        check(pg_authentication_name(authentication.kind) != NULL, "a kind without a name");
-        if (authentication.kind == PG_AUTHENTICATION_SASL) {
-            struct pg_span mechanism;
-            unsigned count = 0;
-            for (; pg_next_mechanism(&authentication.data, &mechanism); count++)
-                check_span(mechanism, p, end);
-            check(count > 0 && authentication.data.length <= 1, "mechanisms are not read to their end");
-        }
-    }
-    struct pg_backend_key key;
-    if (pg_backend_key(p, end, PG_PROTOCOL_3_0, &key)) check(key.key.length == 4, "a key of protocol 3.0");
-    if (pg_backend_key(p, end, PG_PROTOCOL_3_2, &key)) check(key.key.length <= PG_KEY_MOST, "a key of protocol 3.2");
-    struct pg_negotiated negotiated;
-    if (pg_negotiated(p, end, &negotiated)) {
-        struct pg_span option;
-        for (uint32_t i = 0; i < negotiated.refused; i++) {
-            check(pg_next_option(&negotiated.options, &option), "an option is missing");
-            check_span(option, p, end);
-        }
-        check(!pg_next_option(&negotiated.options, &option), "one option too many");
-    }
     struct pg_span name, value;
     if (pg_parameter_status(p, end, &name, &value)) {
         check_span(name, p, end);
@@ -74,7 +50,6 @@ static void try_result(const uint8_t *p, const uint8_t *end)
         check_span(command.name, p, end);
         check(command.counted || command.rows == 0, "rows without a count");
     }
-    if (pg_function_result(p, end, &value)) check_span(value, p, end);
     struct pg_copy copy;
     if (pg_copy_response(p, end, &copy)) check(copy.formats + 2 * (size_t)copy.columns == end, "formats of columns");
 }
@@ -88,7 +63,6 @@ static void try_report(const uint8_t *p, const uint8_t *end)
         check_span(value, p, end);
         check(field != 0 && pg_error_field(p, end, field, &again), "a field that is not found again");
     }
-    pg_errors_complete(&errors);
     struct pg_notification notification;
     if (pg_notification(p, end, &notification)) {
         check_span(notification.channel, p, end);
@@ -98,22 +72,20 @@ static void try_report(const uint8_t *p, const uint8_t *end)
 
 static void try_input(const uint8_t *p, const uint8_t *end)
 {
-    struct pg_span text;
-    if (pg_old_error(p, end, &text) == PG_DONE) check_span(text, p, end);
     struct pg_message message;
     while (pg_message(p, end, &message) == PG_DONE) {
         check(message.p == p + PG_HEADER && message.end == p + message.whole && message.end <= end,
               "a message's bytes");
         struct pg_message less;
         check(pg_message(p, message.end - 1, &less) == PG_MORE, "a message that lacks a byte");
-        try_start(message.p, message.end);
+        try_state(message.p, message.end);
         try_result(message.p, message.end);
         try_report(message.p, message.end);
         p = message.end;
     }
     // What is left, or was never framed.
     if (end - p > PG_HEADER) p += PG_HEADER;
-    try_start(p, end);
+    try_state(p, end);
     try_result(p, end);
     try_report(p, end);
 }

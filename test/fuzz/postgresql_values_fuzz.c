@@ -1,6 +1,6 @@
 // Throws bytes at the parsers of wire/wire_postgresql_values*.c, alone, under sanitizers; see fuzz.h. An input is a
-// byte that chooses the type, and a value. What was read is written again and read again, and has to be the same. The
-// corpus is what PostgreSQL 15 sent.
+// byte that chooses the type, and a value. If the type has a writer, the value is written again, and has to be the same.
+// The corpus is what PostgreSQL 15 sent.
 #include "wire/wire_postgresql_values_geometry.h"
 #include "wire/wire_postgresql_values_nested.h"
 #include "wire/wire_postgresql_values_network.h"
@@ -62,45 +62,37 @@ static void try_numeric_text(struct pg_span text)
     free(again);
 }
 
+static void check_moment(const struct pg_moment *moment)
+{
+    check(moment->month >= 1 && moment->month <= 12 && moment->day >= 1 && moment->day <= 31, "a day");
+    check(moment->hour < 24 && moment->minute < 60 && moment->second < 60, "a time of day");
+    check(moment->microsecond < 1000000, "microseconds");
+}
+
 static void try_time(struct pg_span value)
 {
     int32_t days, west;
     int64_t microseconds;
     struct pg_moment moment;
     struct pg_interval interval;
-    if (pg_read_date(value, &days)) {
-        check_same(pg_put_date(&buffer, days), value);
-        if (days != PG_DATE_INFINITY && days != PG_DATE_MINUS_INFINITY) {
-            int32_t again;
-            pg_date_moment(days, &moment);
-            check(pg_moment_date(&moment, &again) && again == days, "another date");
-        }
+    if (pg_read_date(value, &days) && days != PG_DATE_INFINITY && days != PG_DATE_MINUS_INFINITY) {
+        pg_date_moment(days, &moment);
+        check_moment(&moment);
     }
-    buffer.length = 0;
-    if (pg_read_timestamp(value, &microseconds)) {
-        check_same(pg_put_timestamp(&buffer, microseconds), value);
-        if (microseconds != PG_TIMESTAMP_INFINITY && microseconds != PG_TIMESTAMP_MINUS_INFINITY) {
-            int64_t again;
-            pg_timestamp_moment(microseconds, &moment);
-            check(pg_moment_timestamp(&moment, &again) && again == microseconds, "another timestamp");
-        }
+    if (pg_read_timestamp(value, &microseconds) && microseconds != PG_TIMESTAMP_INFINITY &&
+        microseconds != PG_TIMESTAMP_MINUS_INFINITY) {
+        pg_timestamp_moment(microseconds, &moment);
+        check_moment(&moment);
     }
-    buffer.length = 0;
-    if (pg_read_time(value, &microseconds)) check_same(pg_put_time(&buffer, microseconds), value);
-    buffer.length = 0;
-    if (pg_read_timetz(value, &microseconds, &west)) check_same(pg_put_timetz(&buffer, microseconds, west), value);
-    buffer.length = 0;
-    if (pg_read_interval(value, &interval)) {
-        check_same(pg_put_interval(&buffer, &interval), value);
-        pg_interval_infinity(&interval);
-    }
+    if (pg_read_time(value, &microseconds) || pg_read_timetz(value, &microseconds, &west))
+        check(microseconds >= 0 && microseconds <= PG_DAY_MICROSECONDS, "a time");
+    if (pg_read_interval(value, &interval)) pg_interval_infinity(&interval);
 }
 
 static void try_network(struct pg_span value)
 {
     struct pg_inet inet;
-    if (pg_read_inet(value, &inet)) check_same(pg_put_inet(&buffer, &inet), value);
-    buffer.length = 0;
+    if (pg_read_inet(value, &inet)) check(inet.bits <= (inet.version == 4 ? 32 : 128), "the bits of a network");
     char text[PG_UUID_TEXT];
     size_t length = pg_mac_text(value, text);
     if (length > 0) check_same(pg_put_mac(&buffer, (struct pg_span){(uint8_t *)text, length}), value);
@@ -122,20 +114,13 @@ static void try_scalars(struct pg_span value)
     uint32_t oid;
     float float4;
     double float8;
-    if (pg_read_bool(value, &truth)) check_same(pg_put_bool(&buffer, truth), value);
-    buffer.length = 0;
-    if (pg_read_int2(value, &int2)) check_same(pg_put_int2(&buffer, int2), value);
-    buffer.length = 0;
-    if (pg_read_int4(value, &int4)) check_same(pg_put_int4(&buffer, int4), value);
-    buffer.length = 0;
-    if (pg_read_int8(value, &int8)) check_same(pg_put_int8(&buffer, int8), value);
-    buffer.length = 0;
-    if (pg_read_oid(value, &oid)) check_same(pg_put_oid(&buffer, oid), value);
-    buffer.length = 0;
-    if (pg_read_float4(value, &float4)) check_same(pg_put_float4(&buffer, float4), value);
-    buffer.length = 0;
-    if (pg_read_float8(value, &float8)) check_same(pg_put_float8(&buffer, float8), value);
-    buffer.length = 0;
+    pg_read_bool(value, &truth);
+    pg_read_int2(value, &int2);
+    pg_read_int4(value, &int4);
+    pg_read_int8(value, &int8);
+    pg_read_oid(value, &oid);
+    pg_read_float4(value, &float4);
+    pg_read_float8(value, &float8);
     struct pg_bits bits;
     if (pg_read_bits(value, &bits)) {
         uint8_t *digits = malloc(bits.count + 1);
@@ -155,22 +140,14 @@ static void try_geometry(struct pg_span value)
     struct pg_line line;
     struct pg_circle circle;
     struct pg_points points;
-    if (pg_read_point(value, &point)) check_same(pg_put_point(&buffer, point), value);
-    buffer.length = 0;
-    if (pg_read_two_points(value, two)) check_same(pg_put_two_points(&buffer, two[0], two[1]), value);
-    buffer.length = 0;
-    if (pg_read_line(value, &line) && (line.a != 0 || line.b != 0)) check_same(pg_put_line(&buffer, line), value);
-    buffer.length = 0;
-    if (pg_read_circle(value, &circle)) check_same(pg_put_circle(&buffer, circle), value);
-    for (int polygon = 0; polygon < 2; polygon++) {
-        buffer.length = 0;
-        if (!(polygon ? pg_read_polygon(value, &points) : pg_read_path(value, &points)) || !points.count) continue;
-        enum pg_written written =
-            polygon ? pg_put_polygon(&buffer, points.count) : pg_put_path(&buffer, points.closed, points.count);
-        for (uint32_t i = 0; i < points.count && !written; i++)
-            written = pg_put_point(&buffer, pg_point_of(&points, i));
-        check_same(written, value);
-    }
+    pg_read_point(value, &point);
+    pg_read_two_points(value, two);
+    pg_read_line(value, &line);
+    if (pg_read_circle(value, &circle)) check(!(circle.radius < 0), "a radius");
+    for (int polygon = 0; polygon < 2; polygon++)
+        if (polygon ? pg_read_polygon(value, &points) : pg_read_path(value, &points))
+            for (uint32_t i = 0; i < points.count; i++)
+                pg_point_of(&points, i);
 }
 
 static void try_array(struct pg_span value)
@@ -178,21 +155,10 @@ static void try_array(struct pg_span value)
     struct pg_array array;
     struct pg_span element;
     if (!pg_array_begin(value, &array)) return;
-    enum pg_written written = pg_put_array(&buffer, &array, true);
-    while (!written && pg_array_next(&array, &element)) {
+    while (pg_array_next(&array, &element)) {
         check_inside(element, value);
         check(element.at || array.nulls, "a NULL that was not announced");
-        written = pg_put_value(&buffer, element);
     }
-    if (pg_array_complete(&array)) check_same(written, value);
-}
-
-static enum pg_written put_range(const struct pg_range *range)
-{
-    enum pg_written written = pg_put_range(&buffer, range->flags);
-    if (!written && pg_range_has_lower(range->flags)) written = pg_put_value(&buffer, range->lower);
-    if (!written && pg_range_has_upper(range->flags)) written = pg_put_value(&buffer, range->upper);
-    return written;
 }
 
 static void try_ranges(struct pg_span value)
@@ -202,18 +168,12 @@ static void try_ranges(struct pg_span value)
     if (pg_read_range(value, &range)) {
         check_inside(range.lower, value);
         check_inside(range.upper, value);
-        check_same(put_range(&range), value);
     }
-    buffer.length = 0;
     if (!pg_multirange_begin(value, &ranges)) return;
-    enum pg_written written = pg_put_multirange(&buffer, ranges.count);
-    while (!written && pg_multirange_next(&ranges, &range)) {
-        size_t begin;
-        pg_value_begin(&buffer, &begin);
-        put_range(&range);
-        written = pg_value_end(&buffer, begin);
+    while (pg_multirange_next(&ranges, &range)) {
+        check_inside(range.lower, value);
+        check_inside(range.upper, value);
     }
-    if (pg_elements_complete(&ranges)) check_same(written, value);
 }
 
 static void try_pairs(struct pg_span value)
@@ -221,25 +181,14 @@ static void try_pairs(struct pg_span value)
     struct pg_elements elements;
     struct pg_span first, second;
     uint32_t type;
-    if (pg_composite_begin(value, &elements)) {
-        enum pg_written written = pg_put_composite(&buffer, elements.count);
-        while (!written && pg_composite_next(&elements, &type, &first)) {
+    if (pg_composite_begin(value, &elements))
+        while (pg_composite_next(&elements, &type, &first))
             check_inside(first, value);
-            pg_put_oid(&buffer, type);
-            written = pg_put_value(&buffer, first);
-        }
-        if (pg_elements_complete(&elements)) check_same(written, value);
-    }
-    buffer.length = 0;
     if (!pg_hstore_begin(value, &elements)) return;
-    enum pg_written written = pg_put_hstore(&buffer, elements.count);
-    while (!written && pg_hstore_next(&elements, &first, &second)) {
+    while (pg_hstore_next(&elements, &first, &second)) {
         check_inside(first, value);
         check_inside(second, value);
-        pg_put_value(&buffer, first);
-        written = pg_put_value(&buffer, second);
     }
-    if (pg_elements_complete(&elements)) check_same(written, value);
 }
 
 static void try_lexemes(struct pg_span value)
@@ -255,11 +204,9 @@ static void try_lexemes(struct pg_span value)
                       "a position");
         }
     struct pg_vector vector;
-    if (!pg_read_vector(value, &vector) || vector.count == 0 || vector.count > 16000) return;
-    enum pg_written written = pg_put_vector(&buffer, vector.count);
-    for (uint16_t i = 0; i < vector.count && !written; i++)
-        written = pg_put_float4(&buffer, pg_vector_number(&vector, i));
-    check_same(written, value);
+    if (!pg_read_vector(value, &vector)) return;
+    for (uint16_t i = 0; i < vector.count; i++)
+        pg_vector_number(&vector, i);
 }
 
 static void try_input(const uint8_t *p, const uint8_t *end)

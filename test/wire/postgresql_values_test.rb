@@ -5,8 +5,8 @@ require "pg"
 require "support/postgresql_wire"
 require "support/servers"
 
-# wire/wire_postgresql_values*.c beside a real server: each value is asked for in text and in binary. What the binary
-# form is read as has to be the text, and what is written again the same bytes.
+# wire/wire_postgresql_values*.c beside a real server: each value is asked for in text and in binary. The binary form
+# has to be read as the text; where Heddle writes the binary form of a text, it has to be the same bytes.
 class PostgreSQLValuesTest < Minitest::Test
   SETUP = <<~SQL
     set timezone to 'UTC'; set extra_float_digits to 1; create extension if not exists hstore;
@@ -38,6 +38,7 @@ class PostgreSQLValuesTest < Minitest::Test
     "pair" => ["(1,abc)", "(,)"], "hstore" => ['"a"=>"1", "bc"=>NULL', ""],
     "tsvector" => ["'a':1A 'b':2B,3C,4", "'cat' 'dog':16383", ""]
   }.freeze
+  WRITTEN = %w[numeric uuid macaddr bit].freeze
   WAYS = Hash.new { |_, type| type }.merge("bit varying" => "bit", "bit(5)" => "bit", "macaddr8" => "macaddr",
     "int4[]" => "array", "text[]" => "array", "int4range" => "range", "int4multirange" => "multirange",
     "pair" => "composite").freeze
@@ -59,8 +60,8 @@ class PostgreSQLValuesTest < Minitest::Test
       values.each do |value|
         text, bytes = both("$1::text::#{type}", value)
         text = {"1e131071" => "1#{"0" * 131071}"}.fetch(value, text)
-        answer = PostgreSQLWire.ask("value_#{WAYS[type]}", bytes)
-        assert_equal "#{text} | #{bytes.unpack1("H*")}", answer, "#{type} #{value}"
+        assert_equal text, PostgreSQLWire.ask("value_#{WAYS[type]}", bytes), "#{type} #{value}"
+        assert_written type, text, bytes
       end
     end
   end
@@ -68,19 +69,18 @@ class PostgreSQLValuesTest < Minitest::Test
   def test_floats
     ["0", "-0", "1.5", "1e300", "5e-324", "0.1", "NaN", "Infinity", "-Infinity"].each do |value|
       _, bytes = both("$1::text::float8", value)
-      text, again = PostgreSQLWire.ask("value_float8", bytes).split(" | ")
-      assert_equal bytes, [again].pack("H*")
+      text = PostgreSQLWire.ask("value_float8", bytes)
       assert_equal bytes.unpack1("G"), Float(text) unless /[a-z]{3}/i.match?(value)
     end
     _, bytes = both("$1::text::float4", "0.1")
-    assert_equal "0.100000001 | 3dcccccd", PostgreSQLWire.ask("value_float4", bytes)
+    assert_equal "0.100000001", PostgreSQLWire.ask("value_float4", bytes)
   end
 
   def test_intervals
     expected = {"1 year 2 mons -3 days 04:05:06.7" => "14 -3 14706700000", "-00:00:00.000001" => "0 0 -1"}
     expected.each do |value, parts|
       _, bytes = both("$1::text::interval", value)
-      assert_equal "#{parts} | #{bytes.unpack1("H*")}", PostgreSQLWire.ask("value_interval", bytes)
+      assert_equal parts, PostgreSQLWire.ask("value_interval", bytes)
     end
   end
 
@@ -88,7 +88,7 @@ class PostgreSQLValuesTest < Minitest::Test
     {"inet '192.168.0.1/24'" => "4 c0a80001/24 inet", "cidr '10.0.0.0/8'" => "4 0a000000/8 cidr",
      "inet '::1'" => "6 00000000000000000000000000000001/128 inet"}.each do |sql, expected|
       _, bytes = both(sql)
-      assert_equal "#{expected} | #{bytes.unpack1("H*")}", PostgreSQLWire.ask("value_inet", bytes)
+      assert_equal expected, PostgreSQLWire.ask("value_inet", bytes)
     end
   end
 
@@ -102,7 +102,8 @@ class PostgreSQLValuesTest < Minitest::Test
       sql = "select x::#{type} #{"+ #{later}" if type == "timestamp"} from unnest($1::text[]) x"
       text, bytes = [0, 1].map { |format| @connection.exec_params(sql, [array(values)], format).column_values(0) }
       text.zip(bytes) do |one, other|
-        assert_equal "#{one} | #{other.unpack1("H*")}", PostgreSQLWire.ask("value_#{type}", other), "seed #{seed}"
+        assert_equal one, PostgreSQLWire.ask("value_#{type}", other), "seed #{seed}"
+        assert_written type, one, other
       end
     end
   end
@@ -125,7 +126,7 @@ class PostgreSQLValuesTest < Minitest::Test
   def test_infinite_numbers
     %w[Infinity -Infinity].each do |text|
       _, bytes = both("$1::text::numeric", text)
-      assert_match(/\A#{text} \| /, PostgreSQLWire.ask("value_numeric", bytes))
+      assert_equal(text, PostgreSQLWire.ask("value_numeric", bytes))
       [text, text.downcase, text[/-?Inf/]].each do |written|
         value = {value: [PostgreSQLWire.ask("put_numeric", written)].pack("H*"), format: 1, type: 1700}
         assert_equal text, @connection.exec_params("select $1", [value]).getvalue(0, 0)
@@ -149,7 +150,7 @@ class PostgreSQLValuesTest < Minitest::Test
   # pgvector's is not installed everywhere: as its vector_send has it.
   def test_vectors
     bytes = [3, 0].pack("nn") + [1.5, -2, 0.25].pack("g*")
-    assert_equal "[1.5,-2,0.25] | #{bytes.unpack1("H*")}", PostgreSQLWire.ask("value_vector", bytes)
+    assert_equal "[1.5,-2,0.25]", PostgreSQLWire.ask("value_vector", bytes)
   end
 
   # No memory is taken for a count (of an array, a row, a string) that is larger than the bytes that follow.
@@ -167,6 +168,11 @@ class PostgreSQLValuesTest < Minitest::Test
 
   def both(sql, *values)
     Array.new(2) { |format| @connection.exec_params("select #{sql}", values, format).getvalue(0, 0) }
+  end
+
+  def assert_written(type, text, bytes)
+    way = WAYS[type]
+    assert_equal bytes.unpack1("H*"), PostgreSQLWire.ask("put_#{way}", text), "#{type} #{text}" if WRITTEN.include?(way)
   end
 
   def array(values) = PG::TextEncoder::Array.new.encode(values)

@@ -17,10 +17,7 @@
 
 #include <ruby/encoding.h>
 
-enum {
-    POSTGRESQL_IN_FLIGHT = 256,    // replies that may be owed at once
-    POSTGRESQL_CLOSES_WAITING = 64 // statements that are closed here and not yet on the server
-};
+enum { POSTGRESQL_IN_FLIGHT = 256 }; // replies that may be owed at once
 
 // OIDs of the types that a parameter's class says (pg_type.dat of the server's source).
 enum postgresql_oid {

@@ -16,15 +16,7 @@ typedef void (*sqlite_destructor)(void *);
 typedef void (*sqlite_function)(sqlite3_context *, int, sqlite3_value **);
 
 // From sqlite3.h: results, types of values, and flags.
-enum {
-    SQLITE_OK = 0,
-    SQLITE_ERROR = 1,
-    SQLITE_BUSY = 5,
-    SQLITE_LOCKED = 6,
-    SQLITE_NOMEM = 7,
-    SQLITE_ROW = 100,
-    SQLITE_DONE = 101
-};
+enum { SQLITE_OK = 0, SQLITE_ERROR = 1, SQLITE_LOCKED = 6, SQLITE_NOMEM = 7, SQLITE_ROW = 100, SQLITE_DONE = 101 };
 enum { SQLITE_INTEGER = 1, SQLITE_FLOAT = 2, SQLITE_TEXT = 3, SQLITE_BLOB = 4, SQLITE_NULL = 5 };
 enum { SQLITE_UTF8 = 1 };
 enum { SQLITE_STMTSTATUS_REPREPARE = 5 };

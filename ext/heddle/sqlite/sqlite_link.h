@@ -141,7 +141,6 @@ VALUE sqlite_shape_new(sqlite3_stmt *at, int columns);
 
 // sqlite_parameters.c: raises before anything has run.
 void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, VALUE arguments);
-VALUE sqlite_time_text(struct sqlite_link *link, VALUE time);
 // A value as SQLite stores it: nil, Integer, Float or String. Raises TypeError, ArgumentError.
 VALUE sqlite_storable(struct sqlite_link *link, VALUE value);
 int64_t sqlite_integer(VALUE value);

@@ -61,7 +61,7 @@ static VALUE date_text(VALUE value)
                           part(value, id_day));
 }
 
-VALUE sqlite_time_text(struct sqlite_link *link, VALUE value)
+static VALUE time_text(struct sqlite_link *link, VALUE value)
 {
     value = link->local ? rb_funcall(value, id_getlocal, 0) : rb_funcall(rb_obj_dup(value), id_utc, 0);
     VALUE text =
@@ -102,14 +102,14 @@ VALUE sqlite_storable(struct sqlite_link *link, VALUE value)
     }
     if (value == Qtrue || value == Qfalse) return INT2FIX(value == Qtrue);
     if (SYMBOL_P(value)) return text_value(rb_sym2str(value));
-    if (is_a(value, rb_cTime)) return sqlite_time_text(link, value);
+    if (is_a(value, rb_cTime)) return time_text(link, value);
     if (is_a(value, cBigDecimal)) return decimal_value(value);
-    if (is_a(value, cDateTime)) return sqlite_time_text(link, rb_funcall(value, id_to_time, 0));
+    if (is_a(value, cDateTime)) return time_text(link, rb_funcall(value, id_to_time, 0));
     if (is_a(value, cDate)) return date_text(value);
     if (is_a(value, cDuration)) return rb_funcall(value, id_to_s, 0);
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL); // such as ActiveSupport::TimeWithZone
     if (time == Qundef || !is_a(time, rb_cTime)) refuse(value);
-    return sqlite_time_text(link, time);
+    return time_text(link, time);
 }
 
 int64_t sqlite_integer(VALUE value)

@@ -20,13 +20,6 @@ struct place place_of_thread(void)
     return place_under(rb_fiber_scheduler_get());
 }
 
-struct loop *loop_of_fiber(void)
-{
-    struct loop *loop = place_of_fiber().loop;
-    if (loop) loop_enter(loop);
-    return loop;
-}
-
 struct task *task_current(void)
 {
     struct loop *loop = place_of_thread().loop;

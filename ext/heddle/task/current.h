@@ -17,9 +17,6 @@ struct place place_of_fiber(void);
 // The place of the running thread, even if the running fiber is blocking. A loop of ours runs below any waiting fiber.
 struct place place_of_thread(void);
 
-// The loop of place_of_fiber, entered by the calling thread; or NULL. Raises as loop_enter does.
-struct loop *loop_of_fiber(void);
-
 // The task whose code runs now, or NULL.
 struct task *task_current(void);
 

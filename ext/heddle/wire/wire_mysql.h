@@ -12,21 +12,12 @@ enum {
     MYSQL_SCRAMBLE = 20
 };
 
-// Capabilities of client and server; those above 32 bits exist in MariaDB only.
-#define MYSQL_CAN_LONG_PASSWORD      (UINT64_C(1) << 0) // MariaDB leaves it unset, to identify itself
-#define MYSQL_CAN_CONNECT_WITH_DB    (UINT64_C(1) << 3)
-#define MYSQL_CAN_PROTOCOL_41        (UINT64_C(1) << 9)
-#define MYSQL_CAN_TLS                (UINT64_C(1) << 11)
-#define MYSQL_CAN_TRANSACTIONS       (UINT64_C(1) << 13)
-#define MYSQL_CAN_SECURE_CONNECTION  (UINT64_C(1) << 15)
-#define MYSQL_CAN_MULTI_RESULTS      (UINT64_C(1) << 17)
-#define MYSQL_CAN_PS_MULTI_RESULTS   (UINT64_C(1) << 18)
-#define MYSQL_CAN_PLUGIN_AUTH        (UINT64_C(1) << 19)
-#define MYSQL_CAN_CONNECT_ATTRIBUTES (UINT64_C(1) << 20)
-#define MYSQL_CAN_AUTH_LENENC        (UINT64_C(1) << 21)
-#define MYSQL_CAN_TRACK_SESSION      (UINT64_C(1) << 23)
-#define MYSQL_CAN_DEPRECATE_EOF      (UINT64_C(1) << 24)
-#define MYSQL_CAN_CACHE_METADATA     (UINT64_C(1) << 36)
+// Capabilities of client and server that change what is read; lib/heddle/db/mysql/login.rb has the others. Those above
+// 32 bits exist in MariaDB only.
+#define MYSQL_CAN_LONG_PASSWORD  (UINT64_C(1) << 0) // MariaDB leaves it unset, to identify itself
+#define MYSQL_CAN_PLUGIN_AUTH    (UINT64_C(1) << 19)
+#define MYSQL_CAN_DEPRECATE_EOF  (UINT64_C(1) << 24)
+#define MYSQL_CAN_CACHE_METADATA (UINT64_C(1) << 36)
 
 enum mysql_status {
     MYSQL_IN_TRANSACTION = 0x0001,

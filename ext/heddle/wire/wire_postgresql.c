@@ -2,7 +2,9 @@
 
 // ---- messages
 
-uint32_t pg_length_most(uint8_t type)
+// The largest length that this client accepts for a type, including its own four bytes; 0 for a type that no server
+// sends. DataRow, CopyData and FunctionCallResponse may have 1 GiB: a reader makes room only for what has arrived.
+static uint32_t length_most(uint8_t type)
 {
     switch (type) {
     case PG_DATA_ROW:
@@ -49,7 +51,7 @@ enum pg_parsed pg_message_header(const uint8_t *p, const uint8_t *end, struct pg
 {
     *message = (struct pg_message){0};
     if (p >= end) return PG_MORE;
-    uint32_t most = pg_length_most(*p);
+    uint32_t most = length_most(*p);
     if (most == 0) return PG_INVALID;
     message->type = *p;
     if (end - p < PG_HEADER) return PG_MORE;
@@ -69,129 +71,7 @@ enum pg_parsed pg_message(const uint8_t *p, const uint8_t *end, struct pg_messag
     return PG_DONE;
 }
 
-// ---- start-up
-
-enum pg_parsed pg_old_error(const uint8_t *p, const uint8_t *end, struct pg_span *text)
-{
-    // libpq's rule: a length that no error can have is the beginning of a text.
-    enum { LEAST = 8, MOST = 30000 };
-    if (p >= end) return PG_MORE;
-    if (*p != 'E') return PG_INVALID;
-    if (end - p < PG_HEADER) return PG_MORE;
-    uint32_t length = pg_load_32(p + 1);
-    if (length >= LEAST && length <= MOST) return PG_INVALID;
-    p++;
-    if (pg_take_string(&p, end, text)) return PG_DONE;
-    return end - p > MOST ? PG_INVALID : PG_MORE;
-}
-
-static bool valid_mechanisms(struct pg_span list)
-{
-    const uint8_t *p = list.at, *end = list.at + list.length;
-    struct pg_span mechanism;
-    uint32_t count = 0;
-    while (pg_take_string(&p, end, &mechanism)) {
-        if (mechanism.length == 0) return count > 0 && p == end;
-        count++;
-    }
-    return false;
-}
-
-bool pg_authentication(const uint8_t *p, const uint8_t *end, struct pg_authentication *authentication)
-{
-    *authentication = (struct pg_authentication){0};
-    if (!pg_take_32(&p, end, &authentication->code)) return false;
-    authentication->data = (struct pg_span){p, (size_t)(end - p)};
-    uint32_t code = authentication->code;
-    if (code == 1 || code > PG_AUTHENTICATION_SASL_FINAL) {
-        authentication->kind = PG_AUTHENTICATION_OTHER;
-        return true;
-    }
-    authentication->kind = (enum pg_authentication_kind)code;
-    switch (authentication->kind) {
-    case PG_AUTHENTICATION_MD5_PASSWORD:
-        if (end - p != PG_SALT) return false;
-        memcpy(authentication->salt, p, PG_SALT);
-        return true;
-    case PG_AUTHENTICATION_SASL:
-        return valid_mechanisms(authentication->data);
-    case PG_AUTHENTICATION_CRYPT_PASSWORD:
-    case PG_AUTHENTICATION_GSS_CONTINUE:
-    case PG_AUTHENTICATION_SASL_CONTINUE:
-    case PG_AUTHENTICATION_SASL_FINAL:
-        return true;
-    default:
-        return p == end;
-    }
-}
-
-const char *pg_authentication_name(enum pg_authentication_kind kind)
-{
-    switch (kind) {
-    case PG_AUTHENTICATION_OK:
-        return "none";
-    case PG_AUTHENTICATION_KERBEROS_V5:
-        return "Kerberos V5";
-    case PG_AUTHENTICATION_CLEARTEXT_PASSWORD:
-        return "a password in clear text";
-    case PG_AUTHENTICATION_CRYPT_PASSWORD:
-        return "crypt";
-    case PG_AUTHENTICATION_MD5_PASSWORD:
-        return "MD5";
-    case PG_AUTHENTICATION_SCM_CREDENTIAL:
-        return "SCM credentials";
-    case PG_AUTHENTICATION_GSS:
-    case PG_AUTHENTICATION_GSS_CONTINUE:
-        return "GSSAPI";
-    case PG_AUTHENTICATION_SSPI:
-        return "SSPI";
-    case PG_AUTHENTICATION_SASL:
-    case PG_AUTHENTICATION_SASL_CONTINUE:
-    case PG_AUTHENTICATION_SASL_FINAL:
-        return "SASL";
-    default:
-        return "unknown";
-    }
-}
-
-static bool next_string(struct pg_span *list, struct pg_span *string)
-{
-    const uint8_t *p = list->at, *end = list->at + list->length;
-    if (!pg_take_string(&p, end, string)) return false;
-    *list = (struct pg_span){p, (size_t)(end - p)};
-    return true;
-}
-
-bool pg_next_mechanism(struct pg_span *list, struct pg_span *mechanism)
-{
-    return next_string(list, mechanism) && mechanism->length > 0;
-}
-
-bool pg_backend_key(const uint8_t *p, const uint8_t *end, uint32_t protocol, struct pg_backend_key *key)
-{
-    if (!pg_take_32(&p, end, &key->process)) return false;
-    key->key = (struct pg_span){p, (size_t)(end - p)};
-    if (protocol < PG_PROTOCOL_3_2) return key->key.length == PG_KEY_LEAST;
-    return key->key.length >= PG_KEY_LEAST && key->key.length <= PG_KEY_MOST;
-}
-
-bool pg_negotiated(const uint8_t *p, const uint8_t *end, struct pg_negotiated *negotiated)
-{
-    if (!pg_take_32(&p, end, &negotiated->protocol) || !pg_take_32(&p, end, &negotiated->refused)) return false;
-    // Servers send the whole version; the documentation mentions only the minor one.
-    if (negotiated->protocol <= UINT16_MAX) negotiated->protocol |= PG_PROTOCOL_3_0;
-    if (negotiated->protocol >> 16 != 3) return false;
-    negotiated->options = (struct pg_span){p, (size_t)(end - p)};
-    struct pg_span option;
-    for (uint32_t i = 0; i < negotiated->refused; i++)
-        if (!pg_take_string(&p, end, &option)) return false;
-    return p == end;
-}
-
-bool pg_next_option(struct pg_span *options, struct pg_span *option)
-{
-    return next_string(options, option);
-}
+// ---- the state of the session
 
 bool pg_parameter_status(const uint8_t *p, const uint8_t *end, struct pg_span *name, struct pg_span *value)
 {
@@ -262,31 +142,8 @@ static enum pg_verb verb_of(struct pg_span name)
     static const struct {
         const char *name;
         enum pg_verb verb;
-    } verbs[] = {{"SELECT", PG_VERB_SELECT},
-                 {"INSERT", PG_VERB_INSERT},
-                 {"UPDATE", PG_VERB_UPDATE},
-                 {"DELETE", PG_VERB_DELETE},
-                 {"MERGE", PG_VERB_MERGE},
-                 {"FETCH", PG_VERB_FETCH},
-                 {"MOVE", PG_VERB_MOVE},
-                 {"COPY", PG_VERB_COPY},
-                 {"BEGIN", PG_VERB_BEGIN},
-                 {"START TRANSACTION", PG_VERB_BEGIN},
-                 {"COMMIT", PG_VERB_COMMIT},
-                 {"ROLLBACK", PG_VERB_ROLLBACK},
-                 {"SAVEPOINT", PG_VERB_SAVEPOINT},
-                 {"RELEASE", PG_VERB_RELEASE},
-                 {"PREPARE TRANSACTION", PG_VERB_PREPARE_TRANSACTION},
-                 {"COMMIT PREPARED", PG_VERB_COMMIT_PREPARED},
-                 {"ROLLBACK PREPARED", PG_VERB_ROLLBACK_PREPARED},
-                 {"SET", PG_VERB_SET},
-                 {"RESET", PG_VERB_RESET},
-                 {"DISCARD", PG_VERB_DISCARD},
-                 {"DISCARD ALL", PG_VERB_DISCARD},
-                 {"DEALLOCATE", PG_VERB_DEALLOCATE},
-                 {"DEALLOCATE ALL", PG_VERB_DEALLOCATE},
-                 {"LISTEN", PG_VERB_LISTEN},
-                 {"UNLISTEN", PG_VERB_UNLISTEN}};
+    } verbs[] = {
+        {"SELECT", PG_VERB_SELECT}, {"FETCH", PG_VERB_FETCH}, {"MOVE", PG_VERB_MOVE}, {"ROLLBACK", PG_VERB_ROLLBACK}};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (same(name, verbs[i].name)) return verbs[i].verb;
     return PG_VERB_OTHER;
@@ -322,11 +179,6 @@ bool pg_command(const uint8_t *p, const uint8_t *end, struct pg_command *command
         take_count(&command->name, &oid); // of the row, where tables had such: "INSERT 0 3"
     command->verb = verb_of(command->name);
     return true;
-}
-
-bool pg_function_result(const uint8_t *p, const uint8_t *end, struct pg_span *value)
-{
-    return pg_take_value(&p, end, value) && p == end;
 }
 
 // ---- errors, notices, notifications

@@ -15,14 +15,9 @@
 #include "wire/wire_postgresql_numbers.h"
 
 enum {
-    PG_HEADER = 5, // the type's byte, and the length of everything after it
-    PG_KEY_LEAST = 4,
-    PG_KEY_MOST = 256, // bytes of a CancelRequest's secret
-    PG_SALT = 4
+    PG_HEADER = 5,    // the type's byte, and the length of everything after it
+    PG_KEY_MOST = 256 // bytes of a CancelRequest's secret
 };
-
-#define PG_PROTOCOL_3_0 UINT32_C(0x30000)
-#define PG_PROTOCOL_3_2 UINT32_C(0x30002)
 
 // ---- messages (section "Message Formats")
 
@@ -59,10 +54,6 @@ struct pg_message {
     const uint8_t *p, *end; // the message after its header
 };
 
-// The largest length that this client accepts for a type, including its own four bytes; 0 for a type that no server
-// sends. DataRow, CopyData and FunctionCallResponse may have 1 GiB: a reader makes room only for what has arrived.
-uint32_t pg_length_most(uint8_t type);
-
 // The header alone: PG_DONE once `type` and `whole` are known.
 enum pg_parsed pg_message_header(const uint8_t *p, const uint8_t *end, struct pg_message *message);
 
@@ -73,64 +64,7 @@ enum pg_parsed pg_message(const uint8_t *p, const uint8_t *end, struct pg_messag
 // BindComplete, ParseComplete, CopyDone, EmptyQueryResponse, NoData and PortalSuspended are empty, and CopyData is
 // plain bytes.
 
-// ---- start-up (sections "Message Flow", "Start-up", and "SSL Session Encryption")
-
-// The one byte that answers SSLRequest. Bytes that arrive together with PG_TLS_YES come from an attacker in between.
-enum pg_tls_answer { PG_TLS_YES, PG_TLS_NO, PG_TLS_ERROR, PG_TLS_INVALID };
-static inline enum pg_tls_answer pg_tls_answer(uint8_t byte)
-{
-    return byte == 'S' ? PG_TLS_YES : byte == 'N' ? PG_TLS_NO : byte == 'E' ? PG_TLS_ERROR : PG_TLS_INVALID;
-}
-
-// An error in the form of protocol 2, 'E' and a string: servers send one if they cannot fork. PG_INVALID for other
-// bytes. Call it only during the start-up, and before pg_message.
-enum pg_parsed pg_old_error(const uint8_t *p, const uint8_t *end, struct pg_span *text);
-
-// AuthenticationOk, AuthenticationCleartextPassword, AuthenticationMD5Password, AuthenticationSASL, …
-enum pg_authentication_kind {
-    PG_AUTHENTICATION_OK = 0,
-    PG_AUTHENTICATION_KERBEROS_V5 = 2,
-    PG_AUTHENTICATION_CLEARTEXT_PASSWORD = 3,
-    PG_AUTHENTICATION_CRYPT_PASSWORD = 4, // of servers before 8.4
-    PG_AUTHENTICATION_MD5_PASSWORD = 5,   // `salt`
-    PG_AUTHENTICATION_SCM_CREDENTIAL = 6, // of servers before 9.1
-    PG_AUTHENTICATION_GSS = 7,
-    PG_AUTHENTICATION_GSS_CONTINUE = 8, // `data`
-    PG_AUTHENTICATION_SSPI = 9,
-    PG_AUTHENTICATION_SASL = 10,          // `data`: the mechanisms' names, see pg_next_mechanism
-    PG_AUTHENTICATION_SASL_CONTINUE = 11, // `data`
-    PG_AUTHENTICATION_SASL_FINAL = 12,    // `data`
-    PG_AUTHENTICATION_OTHER               // `code` says which
-};
-struct pg_authentication {
-    enum pg_authentication_kind kind;
-    uint32_t code;
-    uint8_t salt[PG_SALT];
-    struct pg_span data;
-};
-bool pg_authentication(const uint8_t *p, const uint8_t *end, struct pg_authentication *authentication);
-
-// The name for error messages, such as "SSPI" or "SASL" (SCRAM-SHA-256 is a mechanism of SASL).
-const char *pg_authentication_name(enum pg_authentication_kind kind);
-
-// Takes the first name from `list`; false if none is left.
-bool pg_next_mechanism(struct pg_span *list, struct pg_span *mechanism);
-
-// BackendKeyData. The key has four bytes in protocol 3.0, and 4 to 256 in 3.2.
-struct pg_backend_key {
-    uint32_t process;
-    struct pg_span key;
-};
-bool pg_backend_key(const uint8_t *p, const uint8_t *end, uint32_t protocol, struct pg_backend_key *key);
-
-// NegotiateProtocolVersion
-struct pg_negotiated {
-    uint32_t protocol; // the newest that the server supports
-    uint32_t refused;  // number of refused options, which `options` names
-    struct pg_span options;
-};
-bool pg_negotiated(const uint8_t *p, const uint8_t *end, struct pg_negotiated *negotiated);
-bool pg_next_option(struct pg_span *options, struct pg_span *option);
+// ---- the state of the session (section "Message Formats"); Ruby reads the other messages of the start-up
 
 // ParameterStatus
 bool pg_parameter_status(const uint8_t *p, const uint8_t *end, struct pg_span *name, struct pg_span *value);
@@ -201,27 +135,9 @@ static inline bool pg_row_complete(const struct pg_row *row)
 enum pg_verb {
     PG_VERB_OTHER,
     PG_VERB_SELECT, // also CREATE TABLE AS
-    PG_VERB_INSERT,
-    PG_VERB_UPDATE,
-    PG_VERB_DELETE,
-    PG_VERB_MERGE,
     PG_VERB_FETCH,
     PG_VERB_MOVE,
-    PG_VERB_COPY,
-    PG_VERB_BEGIN, // and START TRANSACTION
-    PG_VERB_COMMIT,
-    PG_VERB_ROLLBACK, // also the reply to COMMIT of a failed transaction, and ROLLBACK TO SAVEPOINT
-    PG_VERB_SAVEPOINT,
-    PG_VERB_RELEASE,
-    PG_VERB_PREPARE_TRANSACTION,
-    PG_VERB_COMMIT_PREPARED,
-    PG_VERB_ROLLBACK_PREPARED,
-    PG_VERB_SET,
-    PG_VERB_RESET,
-    PG_VERB_DISCARD,
-    PG_VERB_DEALLOCATE,
-    PG_VERB_LISTEN,
-    PG_VERB_UNLISTEN
+    PG_VERB_ROLLBACK // also the reply to COMMIT of a failed transaction, and ROLLBACK TO SAVEPOINT
 };
 struct pg_command {
     struct pg_span tag;  // "INSERT 0 3"
@@ -231,9 +147,6 @@ struct pg_command {
     uint64_t rows;
 };
 bool pg_command(const uint8_t *p, const uint8_t *end, struct pg_command *command);
-
-// FunctionCallResponse
-bool pg_function_result(const uint8_t *p, const uint8_t *end, struct pg_span *value);
 
 // ---- errors and notices (sections "ErrorResponse", "NoticeResponse", and "Error and Notice Message Fields")
 
@@ -265,11 +178,6 @@ static inline void pg_errors_begin(const uint8_t *p, const uint8_t *end, struct 
     *errors = (struct pg_errors){p, end};
 }
 bool pg_errors_next(struct pg_errors *errors, uint8_t *field, struct pg_span *value);
-// Returns whether all fields were read, and only the final byte is left.
-static inline bool pg_errors_complete(const struct pg_errors *errors)
-{
-    return errors->end - errors->p == 1 && *errors->p == 0;
-}
 // The first field of each letter. Fields that the server did not send have no `at`.
 struct pg_error_fields {
     struct pg_span of[UINT8_MAX + 1];

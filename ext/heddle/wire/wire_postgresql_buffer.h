@@ -9,7 +9,6 @@ enum pg_written {
     PG_WRITTEN,
     PG_NO_ROOM,             // the buffer did not grow
     PG_NUL_IN_STRING,       // strings end with NUL, and cannot contain NUL
-    PG_EMPTY_NAME,          // a run-time parameter without a name would end the StartupMessage
     PG_TOO_LONG,            // a value or message that is longer than the server accepts
     PG_TOO_MANY_PARAMETERS, // more than PG_PARAMETERS_MOST
     PG_FORMATS_DIFFER,      // the number of formats must be 0, 1 or that of the values
@@ -95,7 +94,7 @@ static inline enum pg_written pg_put_string(struct pg_buffer *buffer, struct pg_
 //
 //   size_t begin;
 //   written = pg_value_begin(&buffer, &begin);
-//   if (!written) written = pg_put_interval(&buffer, &interval);
+//   if (!written) written = pg_put_numeric(&buffer, text);
 //   if (!written) written = pg_value_end(&buffer, begin);
 
 // Leaves room for the length.

@@ -88,14 +88,6 @@ static inline bool pg_take_32(const uint8_t **p, const uint8_t *end, uint32_t *n
     return true;
 }
 
-static inline bool pg_take_64(const uint8_t **p, const uint8_t *end, uint64_t *number)
-{
-    if (end - *p < 8) return false;
-    *number = pg_load_64(*p);
-    *p += 8;
-    return true;
-}
-
 static inline bool pg_take_bytes(const uint8_t **p, const uint8_t *end, size_t length, struct pg_span *bytes)
 {
     if ((size_t)(end - *p) < length) return false;

@@ -13,7 +13,7 @@ struct message {
 static struct message message_begin(struct pg_buffer *buffer, uint8_t type)
 {
     struct message message = {.buffer = buffer, .before = buffer->length};
-    if (type) message.result = pg_put_8(buffer, type);
+    message.result = pg_put_8(buffer, type);
     message.begin = buffer->length;
     if (!message.result) message.result = pg_put_32(buffer, 0);
     return message;
@@ -52,12 +52,6 @@ static void put_string(struct message *message, struct pg_span string)
     if (!message->result) message->result = pg_put_string(message->buffer, string);
 }
 
-static void put_bytes(struct message *message, struct pg_span bytes)
-{
-    if (!message->result && bytes.length > PG_MESSAGE_MOST) message->result = PG_TOO_LONG;
-    if (!message->result) message->result = pg_put_bytes(message->buffer, bytes.at, bytes.length);
-}
-
 static enum pg_written put_empty(struct pg_buffer *buffer, uint8_t type)
 {
     struct message message = message_begin(buffer, type);
@@ -71,73 +65,12 @@ static enum pg_written put_one_string(struct pg_buffer *buffer, uint8_t type, st
     return message_end(&message);
 }
 
-static enum pg_written put_one_piece(struct pg_buffer *buffer, uint8_t type, struct pg_span bytes)
-{
-    struct message message = message_begin(buffer, type);
-    put_bytes(&message, bytes);
-    return message_end(&message);
-}
-
 static enum pg_written put_named(struct pg_buffer *buffer, uint8_t type, enum pg_named what, struct pg_span name)
 {
     struct message message = message_begin(buffer, type);
     put_8(&message, (uint8_t)what);
     put_string(&message, name);
     return message_end(&message);
-}
-
-// ---- start-up
-
-enum { TLS_REQUEST = 80877103, CANCEL_REQUEST = 80877102, KEY_LEAST = 4, KEY_MOST = 256 };
-
-enum pg_written pg_put_startup(struct pg_buffer *buffer, uint32_t protocol, const struct pg_setting *settings,
-                               size_t count)
-{
-    struct message message = message_begin(buffer, 0);
-    put_32(&message, protocol);
-    for (size_t i = 0; i < count && !message.result; i++) {
-        if (settings[i].name.length == 0) message.result = PG_EMPTY_NAME;
-        put_string(&message, settings[i].name);
-        put_string(&message, settings[i].value);
-        if (buffer->length - message.begin >= PG_STARTUP_MOST) message.result = PG_TOO_LONG;
-    }
-    put_8(&message, 0);
-    return message_end(&message);
-}
-
-enum pg_written pg_put_tls_request(struct pg_buffer *buffer)
-{
-    struct message message = message_begin(buffer, 0);
-    put_32(&message, TLS_REQUEST);
-    return message_end(&message);
-}
-
-enum pg_written pg_put_cancel(struct pg_buffer *buffer, uint32_t process, struct pg_span key)
-{
-    if (key.length < KEY_LEAST || key.length > KEY_MOST) return PG_OUT_OF_RANGE;
-    struct message message = message_begin(buffer, 0);
-    put_32(&message, CANCEL_REQUEST);
-    put_32(&message, process);
-    put_bytes(&message, key);
-    return message_end(&message);
-}
-
-enum pg_written pg_put_password(struct pg_buffer *buffer, struct pg_span password)
-{
-    return put_one_string(buffer, 'p', password);
-}
-
-enum pg_written pg_put_sasl_initial(struct pg_buffer *buffer, struct pg_span mechanism, struct pg_span response)
-{
-    struct message message = message_begin(buffer, 'p');
-    put_string(&message, mechanism);
-    if (!message.result) message.result = pg_put_value(buffer, response);
-    return message_end(&message);
-}
-
-enum pg_written pg_put_sasl_response(struct pg_buffer *buffer, struct pg_span response)
-{
-    return put_one_piece(buffer, 'p', response);
 }
 
 // ---- queries
@@ -212,21 +145,6 @@ enum pg_written pg_bind_value(struct pg_bind *bind, struct pg_span value)
     return result ? refuse_bind(bind, result) : PG_WRITTEN;
 }
 
-enum pg_written pg_bind_value_begin(struct pg_bind *bind, size_t *begin)
-{
-    *begin = bind->buffer->length;
-    if (!count_parameter(bind)) return bind->result;
-    enum pg_written result = pg_value_begin(bind->buffer, begin);
-    return result ? refuse_bind(bind, result) : PG_WRITTEN;
-}
-
-enum pg_written pg_bind_value_end(struct pg_bind *bind, size_t begin, enum pg_written result)
-{
-    if (bind->result) return bind->result;
-    if (!result) result = pg_value_end(bind->buffer, begin);
-    return result ? refuse_bind(bind, result) : PG_WRITTEN;
-}
-
 enum pg_written pg_bind_end(struct pg_bind *bind, const uint8_t *result_formats, size_t format_count)
 {
     if (bind->result) return bind->result;
@@ -256,22 +174,12 @@ enum pg_written pg_put_close(struct pg_buffer *buffer, enum pg_named what, struc
     return put_named(buffer, 'C', what, name);
 }
 
-enum pg_written pg_put_flush(struct pg_buffer *buffer)
-{
-    return put_empty(buffer, 'H');
-}
-
 enum pg_written pg_put_sync(struct pg_buffer *buffer)
 {
     return put_empty(buffer, 'S');
 }
 
 // ---- COPY
-
-enum pg_written pg_put_copy_data(struct pg_buffer *buffer, struct pg_span bytes)
-{
-    return put_one_piece(buffer, 'd', bytes);
-}
 
 enum pg_written pg_copy_data_begin(struct pg_buffer *buffer, size_t *message)
 {
@@ -295,11 +203,4 @@ enum pg_written pg_put_copy_done(struct pg_buffer *buffer)
 enum pg_written pg_put_copy_fail(struct pg_buffer *buffer, struct pg_span reason)
 {
     return put_one_string(buffer, 'f', reason);
-}
-
-// ---- the end
-
-enum pg_written pg_put_terminate(struct pg_buffer *buffer)
-{
-    return put_empty(buffer, 'X');
 }

@@ -1,5 +1,6 @@
-// PostgreSQL's frontend/backend protocol: the client's messages, appended to a buffer. Each names its section of the
-// protocol documentation, "Message Formats". A refused message leaves the buffer unchanged.
+// PostgreSQL's frontend/backend protocol: the client's messages, appended to a buffer; Ruby writes those of the
+// start-up. Each names its section of the protocol documentation, "Message Formats". A refused message leaves the
+// buffer unchanged.
 //
 // One flight for a statement that has not been prepared:
 //
@@ -18,33 +19,6 @@
 // The object that Describe and Close name.
 enum pg_named { PG_STATEMENT = 'S', PG_PORTAL = 'P' };
 
-// ---- start-up
-
-enum { PG_STARTUP_MOST = 10000 }; // the most bytes of a StartupMessage that servers read
-
-struct pg_setting {
-    struct pg_span name, value;
-};
-
-// StartupMessage: user, database, and run-time parameters.
-enum pg_written pg_put_startup(struct pg_buffer *buffer, uint32_t protocol, const struct pg_setting *settings,
-                               size_t count);
-
-// SSLRequest
-enum pg_written pg_put_tls_request(struct pg_buffer *buffer);
-
-// CancelRequest, on a connection of its own; the key comes from BackendKeyData, 4 to 256 bytes.
-enum pg_written pg_put_cancel(struct pg_buffer *buffer, uint32_t process, struct pg_span key);
-
-// PasswordMessage
-enum pg_written pg_put_password(struct pg_buffer *buffer, struct pg_span password);
-
-// SASLInitialResponse; sends no response if it has no `at`.
-enum pg_written pg_put_sasl_initial(struct pg_buffer *buffer, struct pg_span mechanism, struct pg_span response);
-
-// SASLResponse
-enum pg_written pg_put_sasl_response(struct pg_buffer *buffer, struct pg_span response);
-
 // ---- queries
 
 // Query
@@ -54,9 +28,8 @@ enum pg_written pg_put_query(struct pg_buffer *buffer, struct pg_span sql);
 enum pg_written pg_put_parse(struct pg_buffer *buffer, struct pg_span statement, struct pg_span sql,
                              const uint32_t *types, size_t type_count);
 
-// Bind, in steps, so that values can be written in place. The number of formats (PG_TEXT, PG_BINARY) is 0 if all are
-// text, 1 for all values, or one for each. After a result other than PG_WRITTEN the whole message is removed, and the
-// remaining steps return the same result.
+// Bind, in steps. The number of formats (PG_TEXT, PG_BINARY) is 0 if all are text, 1 for all values, or one for each.
+// After a result other than PG_WRITTEN the whole message is removed, and the remaining steps return the same result.
 struct pg_bind {
     struct pg_buffer *buffer;
     size_t message;          // where it begins
@@ -68,9 +41,6 @@ enum pg_written pg_bind_begin(struct pg_bind *bind, struct pg_buffer *buffer, st
                               size_t parameter_count);
 // A span without `at` is NULL.
 enum pg_written pg_bind_value(struct pg_bind *bind, struct pg_span value);
-// A value that the caller writes into the buffer between the two calls; `result` is the writer's result.
-enum pg_written pg_bind_value_begin(struct pg_bind *bind, size_t *begin);
-enum pg_written pg_bind_value_end(struct pg_bind *bind, size_t begin, enum pg_written result);
 enum pg_written pg_bind_end(struct pg_bind *bind, const uint8_t *result_formats, size_t format_count);
 
 // Describe
@@ -82,16 +52,12 @@ enum pg_written pg_put_execute(struct pg_buffer *buffer, struct pg_span portal, 
 // Close
 enum pg_written pg_put_close(struct pg_buffer *buffer, enum pg_named what, struct pg_span name);
 
-// Flush
-enum pg_written pg_put_flush(struct pg_buffer *buffer);
-
 // Sync
 enum pg_written pg_put_sync(struct pg_buffer *buffer);
 
 // ---- COPY
 
-// CopyData: whole, or written in place between begin and end.
-enum pg_written pg_put_copy_data(struct pg_buffer *buffer, struct pg_span bytes);
+// CopyData, whose bytes the caller writes between the two calls
 enum pg_written pg_copy_data_begin(struct pg_buffer *buffer, size_t *message);
 enum pg_written pg_copy_data_end(struct pg_buffer *buffer, size_t message);
 
@@ -100,10 +66,5 @@ enum pg_written pg_put_copy_done(struct pg_buffer *buffer);
 
 // CopyFail
 enum pg_written pg_put_copy_fail(struct pg_buffer *buffer, struct pg_span reason);
-
-// ---- the end
-
-// Terminate
-enum pg_written pg_put_terminate(struct pg_buffer *buffer);
 
 #endif

@@ -8,25 +8,21 @@ struct pg_point {
     double x, y;
 };
 bool pg_read_point(struct pg_span value, struct pg_point *point);
-enum pg_written pg_put_point(struct pg_buffer *buffer, struct pg_point point);
 
 // The line a x + b y + c = 0
 struct pg_line {
     double a, b, c;
 };
 bool pg_read_line(struct pg_span value, struct pg_line *line);
-enum pg_written pg_put_line(struct pg_buffer *buffer, struct pg_line line);
 
 // Both ends of an lseg; for a box the corner with the larger coordinates, then the other corner.
 bool pg_read_two_points(struct pg_span value, struct pg_point points[2]);
-enum pg_written pg_put_two_points(struct pg_buffer *buffer, struct pg_point first, struct pg_point second);
 
 struct pg_circle {
     struct pg_point center;
     double radius; // not negative
 };
 bool pg_read_circle(struct pg_span value, struct pg_circle *circle);
-enum pg_written pg_put_circle(struct pg_buffer *buffer, struct pg_circle circle);
 
 // Any number of points. A polygon is closed.
 struct pg_points {
@@ -37,8 +33,5 @@ struct pg_points {
 bool pg_read_path(struct pg_span value, struct pg_points *points);
 bool pg_read_polygon(struct pg_span value, struct pg_points *points);
 struct pg_point pg_point_of(const struct pg_points *points, uint32_t index);
-// Writes the head; call pg_put_point for each point afterwards.
-enum pg_written pg_put_path(struct pg_buffer *buffer, bool closed, uint32_t count);
-enum pg_written pg_put_polygon(struct pg_buffer *buffer, uint32_t count);
 
 #endif

@@ -47,27 +47,6 @@ bool pg_array_next(struct pg_array *array, struct pg_span *element)
     return true;
 }
 
-enum pg_written pg_put_array(struct pg_buffer *buffer, const struct pg_array *array, bool lower_bounds)
-{
-    if (array->dimensions > PG_DIMENSIONS_MOST) return PG_OUT_OF_RANGE;
-    uint64_t count = 1;
-    for (uint8_t i = 0; i < array->dimensions; i++) {
-        int64_t lower_bound = lower_bounds ? array->lower_bounds[i] : 1;
-        if (array->sizes[i] > PG_ELEMENTS_MOST || lower_bound + array->sizes[i] > INT32_MAX) return PG_OUT_OF_RANGE;
-        count *= array->sizes[i];
-        if (count > PG_ELEMENTS_MOST) return PG_TOO_LONG;
-    }
-    if (!pg_reserve(buffer, 12 + 8 * (size_t)array->dimensions)) return PG_NO_ROOM;
-    pg_put_32(buffer, array->dimensions);
-    pg_put_32(buffer, array->nulls);
-    pg_put_32(buffer, array->type);
-    for (uint8_t i = 0; i < array->dimensions; i++) {
-        pg_put_32(buffer, array->sizes[i]);
-        pg_put_32(buffer, lower_bounds ? (uint32_t)array->lower_bounds[i] : 1);
-    }
-    return PG_WRITTEN;
-}
-
 // ---- ranges
 
 enum {
@@ -83,11 +62,6 @@ bool pg_read_range(struct pg_span value, struct pg_range *range)
     if (pg_range_has_lower(range->flags) && (!pg_take_value(&p, end, &range->lower) || !range->lower.at)) return false;
     if (pg_range_has_upper(range->flags) && (!pg_take_value(&p, end, &range->upper) || !range->upper.at)) return false;
     return p == end;
-}
-
-enum pg_written pg_put_range(struct pg_buffer *buffer, uint8_t flags)
-{
-    return flags & ~RANGE_FLAGS ? PG_OUT_OF_RANGE : pg_put_8(buffer, flags);
 }
 
 bool pg_multirange_begin(struct pg_span value, struct pg_elements *ranges)
@@ -169,11 +143,4 @@ bool pg_read_vector(struct pg_span value, struct pg_vector *vector)
     if (!pg_take_16(&p, end, &vector->count) || !pg_take_16(&p, end, &unused) || unused != 0) return false;
     vector->at = p;
     return (size_t)(end - p) == 4 * (size_t)vector->count;
-}
-
-enum pg_written pg_put_vector(struct pg_buffer *buffer, uint32_t count)
-{
-    enum { VECTOR_MOST = 16000 };
-    if (count == 0 || count > VECTOR_MOST) return PG_OUT_OF_RANGE;
-    return pg_put_32(buffer, count << 16); // two bytes for the count, two unused
 }

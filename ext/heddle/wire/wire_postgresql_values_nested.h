@@ -8,9 +8,6 @@
 //   if (!pg_array_begin(value, &array)) invalid
 //   while (pg_array_next(&array, &element)) use element
 //   if (!pg_array_complete(&array)) invalid
-//
-// To write a value, write its head first, and then a value for each element: with pg_put_value, or with any writer
-// between pg_value_begin and pg_value_end.
 #ifndef HEDDLE_WIRE_WIRE_POSTGRESQL_VALUES_NESTED_H
 #define HEDDLE_WIRE_WIRE_POSTGRESQL_VALUES_NESTED_H
 
@@ -45,8 +42,6 @@ static inline bool pg_array_complete(const struct pg_array *array)
 {
     return pg_elements_complete(&array->elements);
 }
-// Ignores `elements`. The lower bounds are 1 without lower_bounds.
-enum pg_written pg_put_array(struct pg_buffer *buffer, const struct pg_array *array, bool lower_bounds);
 
 // ---- ranges (rangetypes.c)
 
@@ -70,38 +65,19 @@ static inline bool pg_range_has_upper(uint8_t flags)
 {
     return !(flags & (PG_RANGE_EMPTY | PG_RANGE_UPPER_INFINITE));
 }
-// Writes the head; write the range's bounds afterwards.
-enum pg_written pg_put_range(struct pg_buffer *buffer, uint8_t flags);
 
 // ---- multiranges (multirangetypes.c): ranges
 
 bool pg_multirange_begin(struct pg_span value, struct pg_elements *ranges);
 bool pg_multirange_next(struct pg_elements *ranges, struct pg_range *range);
-static inline enum pg_written pg_put_multirange(struct pg_buffer *buffer, uint32_t count)
-{
-    return count > PG_ELEMENTS_MOST ? PG_TOO_LONG : pg_put_32(buffer, count);
-}
-
 // ---- composites and records (rowtypes.c): each field with the OID of its type
 
 bool pg_composite_begin(struct pg_span value, struct pg_elements *fields);
 bool pg_composite_next(struct pg_elements *fields, uint32_t *type, struct pg_span *field);
-// Writes the head; write pg_put_oid and a value for each field afterwards.
-static inline enum pg_written pg_put_composite(struct pg_buffer *buffer, uint32_t count)
-{
-    return count > PG_PARAMETERS_MOST ? PG_TOO_LONG : pg_put_32(buffer, count);
-}
-
 // ---- hstore (contrib/hstore): pairs; a value may be NULL, a key may not
 
 bool pg_hstore_begin(struct pg_span value, struct pg_elements *pairs);
 bool pg_hstore_next(struct pg_elements *pairs, struct pg_span *key, struct pg_span *value);
-// Writes the head; write two values for each pair afterwards.
-static inline enum pg_written pg_put_hstore(struct pg_buffer *buffer, uint32_t count)
-{
-    return count > PG_ELEMENTS_MOST ? PG_TOO_LONG : pg_put_32(buffer, count);
-}
-
 // ---- tsvector (tsvector.c): lexemes with their positions
 
 struct pg_lexeme {
@@ -130,7 +106,5 @@ static inline float pg_vector_number(const struct pg_vector *vector, uint16_t in
 {
     return pg_load_float(vector->at + 4 * (size_t)index);
 }
-// Writes the head; call pg_put_float4 for each number afterwards. pgvector accepts 1 to 16,000 numbers.
-enum pg_written pg_put_vector(struct pg_buffer *buffer, uint32_t count);
 
 #endif

@@ -26,19 +26,6 @@ bool pg_read_inet(struct pg_span value, struct pg_inet *inet)
     return !inet->cidr || network_alone(inet, bytes);
 }
 
-enum pg_written pg_put_inet(struct pg_buffer *buffer, const struct pg_inet *inet)
-{
-    size_t bytes = inet->version == 4 ? 4 : 16;
-    if ((inet->version != 4 && inet->version != 6) || inet->bits > 8 * bytes) return PG_OUT_OF_RANGE;
-    if (inet->cidr && !network_alone(inet, bytes)) return PG_OUT_OF_RANGE;
-    if (!pg_reserve(buffer, 4 + bytes)) return PG_NO_ROOM;
-    pg_put_8(buffer, bytes == 4 ? FAMILY_4 : FAMILY_6);
-    pg_put_8(buffer, inet->bits);
-    pg_put_8(buffer, inet->cidr);
-    pg_put_8(buffer, (uint8_t)bytes);
-    return pg_put_bytes(buffer, inet->address, bytes);
-}
-
 // ---- hexadecimals
 
 static const char hexadecimals[] = "0123456789abcdef";

@@ -14,8 +14,6 @@ struct pg_inet {
     uint8_t address[16]; // an IPv4 address has 4 bytes
 };
 bool pg_read_inet(struct pg_span value, struct pg_inet *inet);
-// Also returns PG_OUT_OF_RANGE for a cidr with bits set to the right of its network.
-enum pg_written pg_put_inet(struct pg_buffer *buffer, const struct pg_inet *inet);
 
 // ---- macaddr, macaddr8: 6 and 8 bytes, "08:00:2b:01:02:03"
 

@@ -17,11 +17,6 @@ bool pg_read_date(struct pg_span value, int32_t *days)
     return valid_date(*days);
 }
 
-enum pg_written pg_put_date(struct pg_buffer *buffer, int32_t days)
-{
-    return valid_date(days) ? pg_put_32(buffer, (uint32_t)days) : PG_OUT_OF_RANGE;
-}
-
 // ---- timestamp
 
 static bool valid_timestamp(int64_t microseconds)
@@ -35,11 +30,6 @@ bool pg_read_timestamp(struct pg_span value, int64_t *microseconds)
     if (value.length != 8) return false;
     *microseconds = (int64_t)pg_load_64(value.at);
     return valid_timestamp(*microseconds);
-}
-
-enum pg_written pg_put_timestamp(struct pg_buffer *buffer, int64_t microseconds)
-{
-    return valid_timestamp(microseconds) ? pg_put_64(buffer, (uint64_t)microseconds) : PG_OUT_OF_RANGE;
 }
 
 // ---- time
@@ -56,11 +46,6 @@ bool pg_read_time(struct pg_span value, int64_t *microseconds)
     return valid_time(*microseconds);
 }
 
-enum pg_written pg_put_time(struct pg_buffer *buffer, int64_t microseconds)
-{
-    return valid_time(microseconds) ? pg_put_64(buffer, (uint64_t)microseconds) : PG_OUT_OF_RANGE;
-}
-
 static bool valid_zone(int32_t west)
 {
     return west >= -ZONE_MOST && west <= ZONE_MOST;
@@ -74,14 +59,6 @@ bool pg_read_timetz(struct pg_span value, int64_t *microseconds, int32_t *west)
     return valid_time(*microseconds) && valid_zone(*west);
 }
 
-enum pg_written pg_put_timetz(struct pg_buffer *buffer, int64_t microseconds, int32_t west)
-{
-    if (!valid_time(microseconds) || !valid_zone(west)) return PG_OUT_OF_RANGE;
-    if (!pg_reserve(buffer, 12)) return PG_NO_ROOM;
-    pg_put_64(buffer, (uint64_t)microseconds);
-    return pg_put_32(buffer, (uint32_t)west);
-}
-
 // ---- interval
 
 bool pg_read_interval(struct pg_span value, struct pg_interval *interval)
@@ -91,14 +68,6 @@ bool pg_read_interval(struct pg_span value, struct pg_interval *interval)
     interval->days = (int32_t)pg_load_32(value.at + 8);
     interval->months = (int32_t)pg_load_32(value.at + 12);
     return true;
-}
-
-enum pg_written pg_put_interval(struct pg_buffer *buffer, const struct pg_interval *interval)
-{
-    if (!pg_reserve(buffer, 16)) return PG_NO_ROOM;
-    pg_put_64(buffer, (uint64_t)interval->microseconds);
-    pg_put_32(buffer, (uint32_t)interval->days);
-    return pg_put_32(buffer, (uint32_t)interval->months);
 }
 
 int pg_interval_infinity(const struct pg_interval *interval)
@@ -145,39 +114,4 @@ void pg_timestamp_moment(int64_t microseconds, struct pg_moment *moment)
     moment->hour = (uint8_t)(seconds / 3600);
     moment->minute = (uint8_t)(seconds / 60 % 60);
     moment->second = (uint8_t)(seconds % 60);
-}
-
-static bool days_of(const struct pg_moment *moment, int64_t *days)
-{
-    static const uint8_t month_days[12] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    if (moment->month < 1 || moment->month > 12 || moment->day < 1 || moment->day > month_days[moment->month - 1])
-        return false;
-    bool leap = moment->year % 4 == 0 && (moment->year % 100 != 0 || moment->year % 400 == 0);
-    if (moment->month == 2 && moment->day == 29 && !leap) return false;
-    int64_t year = (int64_t)moment->year - 2000 - (moment->month <= 2), era = floor_div(year, ERA_YEARS);
-    unsigned of_era = (unsigned)(year - era * ERA_YEARS);
-    unsigned shifted = moment->month > 2 ? moment->month - 3u : moment->month + 9u;
-    unsigned of_year = (153 * shifted + 2) / 5 + moment->day - 1;
-    *days = era * ERA_DAYS + of_era * 365 + of_era / 4 - of_era / 100 + of_year + MARCH_2000;
-    return true;
-}
-
-bool pg_moment_date(const struct pg_moment *moment, int32_t *days)
-{
-    int64_t all;
-    if (!days_of(moment, &all) || all < PG_DATE_LEAST || all > PG_DATE_MOST) return false;
-    *days = (int32_t)all;
-    return true;
-}
-
-bool pg_moment_timestamp(const struct pg_moment *moment, int64_t *microseconds)
-{
-    int64_t days;
-    if (moment->hour > 23 || moment->minute > 59 || moment->second > 59 || moment->microsecond > 999999) return false;
-    if (!days_of(moment, &days) || days < PG_TIMESTAMP_LEAST / PG_DAY_MICROSECONDS ||
-        days > PG_TIMESTAMP_MOST / PG_DAY_MICROSECONDS)
-        return false;
-    int64_t seconds = moment->hour * 3600 + moment->minute * 60 + moment->second;
-    *microseconds = days * PG_DAY_MICROSECONDS + seconds * 1000000 + moment->microsecond;
-    return true;
 }

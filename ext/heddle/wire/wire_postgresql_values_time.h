@@ -17,26 +17,21 @@
 #define PG_TIMESTAMP_MOST  (INT64_C(9223371331200000000) - 1)
 
 #define PG_DAY_MICROSECONDS INT64_C(86400000000)
-// Days and seconds from 1970-01-01 to 2000-01-01.
-#define PG_EPOCH_DAYS    10957
+// Seconds from 1970-01-01 to 2000-01-01.
 #define PG_EPOCH_SECONDS INT64_C(946684800)
 
 // ---- date: days
 
 bool pg_read_date(struct pg_span value, int32_t *days);
-enum pg_written pg_put_date(struct pg_buffer *buffer, int32_t days);
 
 // ---- timestamp, and timestamptz, which is in UTC: microseconds
 
 bool pg_read_timestamp(struct pg_span value, int64_t *microseconds);
-enum pg_written pg_put_timestamp(struct pg_buffer *buffer, int64_t microseconds);
 
 // ---- time: microseconds of the day; 24:00:00 is valid. timetz: also its zone, in seconds west of Greenwich
 
 bool pg_read_time(struct pg_span value, int64_t *microseconds);
-enum pg_written pg_put_time(struct pg_buffer *buffer, int64_t microseconds);
 bool pg_read_timetz(struct pg_span value, int64_t *microseconds, int32_t *west);
-enum pg_written pg_put_timetz(struct pg_buffer *buffer, int64_t microseconds, int32_t west);
 
 // ---- interval
 
@@ -45,7 +40,6 @@ struct pg_interval {
     int32_t days, months;
 };
 bool pg_read_interval(struct pg_span value, struct pg_interval *interval);
-enum pg_written pg_put_interval(struct pg_buffer *buffer, const struct pg_interval *interval);
 // 1 and -1 for the infinite intervals of servers since 17, otherwise 0.
 int pg_interval_infinity(const struct pg_interval *interval);
 
@@ -59,8 +53,5 @@ struct pg_moment {
 // For a finite date or timestamp.
 void pg_date_moment(int32_t days, struct pg_moment *moment);
 void pg_timestamp_moment(int64_t microseconds, struct pg_moment *moment);
-// The inverse. False for a day that no calendar has, and for a value beyond the type's range.
-bool pg_moment_date(const struct pg_moment *moment, int32_t *days);
-bool pg_moment_timestamp(const struct pg_moment *moment, int64_t *microseconds);
 
 #endif

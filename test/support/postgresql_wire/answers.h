@@ -33,7 +33,6 @@ void copy_out(bool csv, bool other, struct pg_span data);
 void copy_in(bool csv, bool other, struct pg_span value);
 
 // messages.c
-void startup(struct pg_span user);
 void one_flight(struct pg_span sql, struct pg_span value);
 void bind_many(uint32_t count, uint32_t values, uint32_t formats);
 void say_refusals(void);

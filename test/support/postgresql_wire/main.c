@@ -14,9 +14,9 @@ struct pg_buffer buffer = {.grow = grow};
 
 const char *refusal(enum pg_written written)
 {
-    static const char *const names[] = {"written",      "no room",   "NUL in string",  "empty name",
-                                        "too long",     "too many",  "formats differ", "count differs",
-                                        "out of range", "malformed", "unknown name"};
+    static const char *const names[] = {"written",   "no room",        "NUL in string", "too long",
+                                        "too many",  "formats differ", "count differs", "out of range",
+                                        "malformed", "unknown name"};
     return names[written];
 }
 
@@ -57,7 +57,6 @@ static void answer(const char *question, char **arguments, int count)
     if (strcmp(question, "questions") == 0) rewrite(first, false, false);
     if (strcmp(question, "questions_with_backslashes") == 0) rewrite(first, false, true);
     if (strcmp(question, "names") == 0) rewrite(first, true, false);
-    if (strcmp(question, "startup") == 0) startup(first);
     if (strcmp(question, "one_flight") == 0) {
         struct pg_span value = unhex(arguments[1]);
         one_flight(first, value);

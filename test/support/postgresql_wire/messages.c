@@ -4,13 +4,6 @@
 #include "wire/wire_postgresql.h"
 #include "wire/wire_postgresql_requests.h"
 
-void startup(struct pg_span user)
-{
-    struct pg_setting settings[] = {{text_of("user"), user}, {text_of("database"), text_of("postgres")}};
-    buffer.length = 0;
-    say_written(pg_put_startup(&buffer, PG_PROTOCOL_3_0, settings, 2));
-}
-
 // A statement with one parameter, prepared and run in one flight.
 void one_flight(struct pg_span sql, struct pg_span value)
 {
@@ -40,25 +33,16 @@ void bind_many(uint32_t count, uint32_t values, uint32_t formats)
     printf("%s %zu", refusal(written), buffer.length);
 }
 
-// What must be refused before a byte of it is looked at.
+// Requests that are refused before a byte of them is written.
 void say_refusals(void)
 {
     struct pg_span huge = {(const uint8_t *)"", (size_t)PG_MESSAGE_MOST + 1};
     struct pg_span nul = {(const uint8_t *)"a\0b", 3};
-    struct pg_setting setting = {text_of(""), text_of("x")};
-    char options[PG_STARTUP_MOST + 1];
-    memset(options, 'x', sizeof options - 1);
-    options[sizeof options - 1] = 0;
-    struct pg_setting long_setting = {text_of("options"), text_of(options)};
     buffer.length = 0;
     printf("%s, ", refusal(pg_put_query(&buffer, nul)));
     printf("%s, ", refusal(pg_put_query(&buffer, huge)));
-    printf("%s, ", refusal(pg_put_copy_data(&buffer, huge)));
     printf("%s, ", refusal(pg_put_parse(&buffer, text_of(""), text_of(""), NULL, PG_PARAMETERS_MOST + 1)));
-    printf("%s, ", refusal(pg_put_startup(&buffer, PG_PROTOCOL_3_0, &setting, 1)));
-    printf("%s, ", refusal(pg_put_startup(&buffer, PG_PROTOCOL_3_0, &long_setting, 1)));
     printf("%s, ", refusal(pg_put_execute(&buffer, text_of(""), UINT32_C(1) << 31)));
-    printf("%s, ", refusal(pg_put_cancel(&buffer, 1, text_of("abc"))));
     printf("%zu", buffer.length);
 }
 

@@ -13,22 +13,28 @@ module Heddle
         CONNECT_WITH_DB = 1 << 3
         PROTOCOL_41 = 1 << 9
         TLS = 1 << 11
+        TRANSACTIONS = 1 << 13
+        SECURE_CONNECTION = 1 << 15
+        MULTI_RESULTS = 1 << 17
+        PREPARED_MULTI_RESULTS = 1 << 18
         PLUGIN_AUTH = 1 << 19
         CONNECT_ATTRIBUTES = 1 << 20
+        AUTHENTICATION_LENGTHS = 1 << 21
         TRACK_SESSION = 1 << 23
+        DEPRECATE_EOF = 1 << 24
         CACHE_METADATA = 1 << 36
 
-        # Transactions, secure connection, several results (of prepared statements, too), lengths of authentication
-        # data, no old ends of rows. Neither files of ours (LOCAL INFILE) nor several statements at once.
-        WANTED = PROTOCOL_41 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 18 | PLUGIN_AUTH | CONNECT_ATTRIBUTES | 1 << 21 |
-          TRACK_SESSION | 1 << 24
+        # Not among them: LOCAL INFILE, by which a server asks for files of this machine, and several statements at once.
+        WANTED = PROTOCOL_41 | TRANSACTIONS | SECURE_CONNECTION | MULTI_RESULTS | PREPARED_MULTI_RESULTS | PLUGIN_AUTH |
+          CONNECT_ATTRIBUTES | AUTHENTICATION_LENGTHS | TRACK_SESSION | DEPRECATE_EOF
         # The most packets of a server's answer to the log-in: a correct server needs two for each authentication
         # method, and has only a few methods.
         ROUNDS = 64
         # The bytes of a server's random challenge, which makes the proof of a password valid for one log-in only.
         SCRAMBLE = 20
-        private_constant :LONG_PASSWORD, :FOUND_ROWS, :CONNECT_WITH_DB, :PROTOCOL_41, :TLS, :PLUGIN_AUTH,
-          :CONNECT_ATTRIBUTES, :TRACK_SESSION, :CACHE_METADATA, :WANTED, :ROUNDS, :SCRAMBLE
+        private_constant :LONG_PASSWORD, :FOUND_ROWS, :CONNECT_WITH_DB, :PROTOCOL_41, :TLS, :TRANSACTIONS,
+          :SECURE_CONNECTION, :MULTI_RESULTS, :PREPARED_MULTI_RESULTS, :PLUGIN_AUTH, :CONNECT_ATTRIBUTES,
+          :AUTHENTICATION_LENGTHS, :TRACK_SESSION, :DEPRECATE_EOF, :CACHE_METADATA, :WANTED, :ROUNDS, :SCRAMBLE
 
         # @return [String] the server's version
         attr_reader :version
