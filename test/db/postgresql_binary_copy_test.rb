@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/both_modes"
 require "set"
 require "support/stream_helpers"
 require "support/postgresql_server"
@@ -340,17 +341,7 @@ module PostgreSQLBinaryCopySuite
   end
 end
 
-%i[thread fiber].each do |wait|
-  test = Class.new(Minitest::Test) do
-    include PostgreSQLBinaryCopySuite
-
-    mode wait
-    hard_deadline 60
-
-    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
-  end
-  Object.const_set("PostgreSQLBinaryCopy#{wait.capitalize}Test", test)
-end
+BothModes.define("PostgreSQLBinaryCopy", PostgreSQLBinaryCopySuite)
 
 class PostgreSQLBinaryCopyMemoryTest < Minitest::Test
   include PostgreSQLBinaryCopySuite

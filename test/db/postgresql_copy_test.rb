@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/both_modes"
 require "support/stream_helpers"
 require "support/postgresql_server"
 
@@ -398,17 +399,7 @@ module PostgreSQLCopySuite
   end
 end
 
-%i[thread fiber].each do |wait|
-  test = Class.new(Minitest::Test) do
-    include PostgreSQLCopySuite
-
-    mode wait
-    hard_deadline 60
-
-    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
-  end
-  Object.const_set("PostgreSQLCopy#{wait.capitalize}Test", test)
-end
+BothModes.define("PostgreSQLCopy", PostgreSQLCopySuite)
 
 class PostgreSQLCopyMemoryTest < Minitest::Test
   include StreamHelpers

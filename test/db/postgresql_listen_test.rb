@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/both_modes"
 require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/scripted_postgresql"
@@ -331,14 +332,4 @@ module PostgreSQLListenSuite
   end
 end
 
-%i[thread fiber].each do |wait|
-  test = Class.new(Minitest::Test) do
-    include PostgreSQLListenSuite
-
-    mode wait
-    hard_deadline 60
-
-    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
-  end
-  Object.const_set("PostgreSQLListen#{wait.capitalize}Test", test)
-end
+BothModes.define("PostgreSQLListen", PostgreSQLListenSuite)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/both_modes"
 require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/shaping_proxy"
@@ -202,14 +203,4 @@ module PostgreSQLPipelineSuite
   end
 end
 
-%i[thread fiber].each do |wait|
-  test = Class.new(Minitest::Test) do
-    include PostgreSQLPipelineSuite
-
-    mode wait
-    hard_deadline 60
-
-    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
-  end
-  Object.const_set("PostgreSQLPipeline#{wait.capitalize}Test", test)
-end
+BothModes.define("PostgreSQLPipeline", PostgreSQLPipelineSuite)

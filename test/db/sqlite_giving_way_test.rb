@@ -194,12 +194,5 @@ class SQLiteGivingWayTest < Minitest::Test
 
   private
 
-  def with_db(**options)
-    db = connect(**options)
-    yield db
-  ensure
-    db&.close
-  end
-
   def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 end

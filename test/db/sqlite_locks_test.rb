@@ -328,13 +328,6 @@ class SQLiteLocksTest < Minitest::Test
 
   private
 
-  def with_db(**options)
-    db = connect(**options)
-    yield db
-  ensure
-    db&.close
-  end
-
   def line_of(db) = db.driver.instance_variable_get(:@line)
 
   # The operation waits for the lock in a thread, until its time is over or an exception strikes it; then it has it.

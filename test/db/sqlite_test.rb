@@ -1,18 +1,10 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "shared/db"
+require "support/both_modes"
 require "support/stream_helpers"
 require "support/sqlite_helpers"
-require "shared/db/queries"
-require "shared/db/transactions"
-require "shared/db/pools"
-require "shared/db/errors"
-require "shared/db/kept_pools"
-require "shared/db/listening"
-require "shared/db/named_parameters"
-require "shared/db/results"
-require "shared/db/tables"
-require "shared/db/virtual_statements"
 
 # The suite of every database, on files of SQLite, in threads and in tasks.
 module SQLiteSuite
@@ -182,58 +174,37 @@ module SQLiteSuite
   end
 end
 
-%i[thread fiber].each do |wait|
-  test = Class.new(Minitest::Test) do
-    include StreamHelpers
-    include SQLiteHelpers
-    include DatabaseSuite::Queries
-    include DatabaseSuite::Transactions
-    include DatabaseSuite::Pools
-    include DatabaseSuite::Errors
-    include DatabaseSuite::Results
-    include DatabaseSuite::KeptPools
-    include DatabaseSuite::VirtualStatements
-    include DatabaseSuite::NamedParameters
-    include DatabaseSuite::Tables
-    include DatabaseSuite::Listening
+BothModes.define("SQLite", StreamHelpers, SQLiteHelpers, *DatabaseSuite::ALL) do
+  SQLiteSuite::OTHERWISE.each_key { |name| undef_method(name) } # raises for a name that the suite no longer has
+  include SQLiteSuite::Own
 
-    SQLiteSuite::OTHERWISE.each_key { |name| undef_method(name) } # raises for a name that the suite no longer has
-    include SQLiteSuite::Own
-
-    mode wait
-    hard_deadline 60
-
-    define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
-
-    def series(count)
-      "with recursive c (n) as (select 1 union all select n + 1 from c limit #{count}) select n from c"
-    end
-
-    def sleep_sql(seconds) = "select sleep(#{seconds})"
-
-    def sleepers(_db) = SQLiteHelpers::Sleeping.count
-
-    def a_comment_without_a_space = ["select 5--?", 5]
-
-    def mistyped = [Object.new, Class, [1, 2]]
-
-    def unbindable = ["\xff", Float::NAN, 1 << 63, -(1 << 63) - 1, Time.at(1 << 50), Date.new(12_000, 1, 1)]
-
-    def forgetting_sql = "create table if not exists forgetting (id int)"
-
-    def database_type = :sqlite
-
-    # A pragma of the connection: how to set it, how to read it, what that returns, what there is without it.
-    def session_setting
-      ["pragma reverse_unordered_selects = 1", "pragma reverse_unordered_selects", 1, 0]
-    end
-
-    def lock_timeout_sql = "pragma busy_timeout = 1000"
-
-    def committing
-      ["commit", "rollback", "begin", "begin immediate", "end", "rollback transaction", "/* x */ COMMIT",
-        "select 1; commit", "-- x\n;end transaction", "select 1; /* x */ commit", "select 1; /* x */ end; select 2"]
-    end
+  def series(count)
+    "with recursive c (n) as (select 1 union all select n + 1 from c limit #{count}) select n from c"
   end
-  Object.const_set("SQLite#{wait.capitalize}Test", test)
+
+  def sleep_sql(seconds) = "select sleep(#{seconds})"
+
+  def sleepers(_db) = SQLiteHelpers::Sleeping.count
+
+  def a_comment_without_a_space = ["select 5--?", 5]
+
+  def mistyped = [Object.new, Class, [1, 2]]
+
+  def unbindable = ["\xff", Float::NAN, 1 << 63, -(1 << 63) - 1, Time.at(1 << 50), Date.new(12_000, 1, 1)]
+
+  def forgetting_sql = "create table if not exists forgetting (id int)"
+
+  def database_type = :sqlite
+
+  # A pragma of the connection: how to set it, how to read it, what that returns, what there is without it.
+  def session_setting
+    ["pragma reverse_unordered_selects = 1", "pragma reverse_unordered_selects", 1, 0]
+  end
+
+  def lock_timeout_sql = "pragma busy_timeout = 1000"
+
+  def committing
+    ["commit", "rollback", "begin", "begin immediate", "end", "rollback transaction", "/* x */ COMMIT",
+      "select 1; commit", "-- x\n;end transaction", "select 1; /* x */ commit", "select 1; /* x */ end; select 2"]
+  end
 end

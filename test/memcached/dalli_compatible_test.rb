@@ -2,7 +2,6 @@
 
 require "test_helper"
 require "support/memcached_helpers"
-require "logger"
 
 # Beside a real dalli: the same keys, servers and bytes, and the same answers.
 class MemcachedDalliCompatibleTest < Minitest::Test
@@ -12,12 +11,7 @@ class MemcachedDalliCompatibleTest < Minitest::Test
 
   def setup
     super
-    begin
-      require "dalli"
-    rescue LoadError
-      skip "the gem dalli is not installed"
-    end
-    Dalli.logger = Logger.new(nil)
+    require_dalli
   end
 
   def pair(**options)

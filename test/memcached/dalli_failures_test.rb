@@ -2,7 +2,6 @@
 
 require "test_helper"
 require "support/memcached_helpers"
-require "logger"
 
 # What a program written for dalli rescues, passes and traces, compared with a real dalli.
 class MemcachedDalliFailuresTest < Minitest::Test
@@ -12,12 +11,7 @@ class MemcachedDalliFailuresTest < Minitest::Test
 
   def setup
     super
-    begin
-      require "dalli"
-    rescue LoadError
-      skip "the gem dalli is not installed"
-    end
-    Dalli.logger = Logger.new(nil)
+    require_dalli
   end
 
   def both(servers, **options)

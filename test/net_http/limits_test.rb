@@ -132,24 +132,7 @@ class NetHTTPLimitsTest < Minitest::Test
     with_scripts(replies) { |port| replies.map { exchange(port) } }
   end
 
-  # The memory of an accelerated client for a line without end is that of stock.
   if HAS_LIMITS
-    def test_memory_for_a_line_without_end
-      endless = lambda do |connection|
-        connection.gets("\r\n\r\n")
-        loop { connection.write("x" * 65_536) }
-      rescue SystemCallError
-        nil
-      end
-      with_server(endless) do |port|
-        before = rss_kib
-        error = assert_raises(Net::HTTPBadResponse) { Net::HTTP.get(URI("http://127.0.0.1:#{port}/")) }
-        assert_equal "response line too long", error.message
-        assert_kind_of Net::ReadLimitExceeded, error.cause
-        assert_operator rss_kib - before, :<, 30_000
-      end
-    end
-
     # Constants are read when a reply is.
     [20, 30, 64, nil, 0, -1, 1.5, 1 << 80].each do |limit|
       define_method(:"test_a_limit_of_#{limit.inspect}_by_the_program") do

@@ -180,6 +180,7 @@ class NetHTTPTransportTest < Minitest::Test
       before = rss_kib
       error = assert_raises(Net::HTTPBadResponse) { Net::HTTP.get(URI("http://127.0.0.1:#{port}/")) }
       assert_equal "response line too long", error.message
+      assert_kind_of Net::ReadLimitExceeded, error.cause if Net.const_defined?(:ReadLimitExceeded)
       assert_operator rss_kib - before, :<, 30_000
     end
   end

@@ -118,29 +118,6 @@ class SQLite3Test < Minitest::Test
     assert_operator gap, :>, LONG / 2
   end
 
-  # Seconds: the longest time that another task had to wait for its turn while the block ran, and the block's own
-  # time.
-  def gap_and_time
-    longest = took = 0
-    Heddle.run do
-      beating = true
-      Heddle.spawn do
-        last = monotonic
-        while beating
-          sleep(0.002)
-          longest = [longest, monotonic - last].max
-          last = monotonic
-        end
-      end
-      start = monotonic
-      yield
-      took = monotonic - start
-      sleep(0.005)
-      beating = false
-    end
-    [longest, took]
-  end
-
   # Another connection writes, and does not end its transaction.
   def while_locked
     other = SQLite3::Database.new(@file.path)

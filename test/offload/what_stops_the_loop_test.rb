@@ -62,24 +62,7 @@ class WhatStopsTheLoopTest < Minitest::Test
   end
 
   # Seconds: the longest time that another task had to wait for its turn while the block ran.
-  def gap
-    longest = 0
-    Heddle.run do
-      beating = true
-      Heddle.spawn do
-        last = monotonic
-        while beating
-          sleep(0.002)
-          longest = [longest, monotonic - last].max
-          last = monotonic
-        end
-      end
-      yield
-      sleep(0.005)
-      beating = false
-    end
-    longest
-  end
+  def gap(&block) = gap_and_time(&block).first
 
   # Another process has the lock for the block's first WAIT seconds.
   def while_locked(path, &block)

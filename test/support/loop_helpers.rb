@@ -38,6 +38,29 @@ module LoopHelpers
     outcome.out
   end
 
+  # Seconds: the longest time that another task had to wait for its turn while the block ran, and the block's own
+  # time.
+  def gap_and_time
+    longest = took = 0
+    Heddle.run do
+      beating = true
+      Heddle.spawn do
+        last = monotonic
+        while beating
+          sleep(0.002)
+          longest = [longest, monotonic - last].max
+          last = monotonic
+        end
+      end
+      start = monotonic
+      yield
+      took = monotonic - start
+      sleep(0.005)
+      beating = false
+    end
+    [longest, took]
+  end
+
   # A block for #in_child and #assert_child: it sends +signal+ once the child has printed +line+.
   def signal_at(line, signal)
     lambda do |pid, out|

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
+require "shared/db"
+require "support/both_modes"
 require "support/odbc_sources"
 require "support/stream_helpers"
-%w[queries transactions pools errors kept_pools listening named_parameters results tables virtual_statements]
-  .each { |suite| require "shared/db/#{suite}" }
 
 # The contract of all databases (test/shared/db) for a source of ODBC.
 module ODBCContract
@@ -13,20 +13,8 @@ module ODBCContract
   # @param source [Module] has #address and what the suites need of the database
   # @param exceptions [Hash{Symbol => String}] tests of the contract that this driver cannot pass, each with the reason
   def self.define(name, source, exceptions)
-    %i[thread fiber].each do |wait|
-      test = Class.new(Minitest::Test) do
-        include StreamHelpers
-
-        DatabaseSuite.constants.each { |suite| include DatabaseSuite.const_get(suite) }
-        include ODBCContract
-        include source
-
-        mode wait
-        hard_deadline 60
-        define_method(:in_host) { |&block| (wait == :fiber && !Fiber.scheduler) ? Heddle.run(&block) : block.call }
-        exceptions.each_key { |method| undef_method(method) } # raises for one that does not exist
-      end
-      Object.const_set("ODBC#{name}#{wait.capitalize}Test", test)
+    BothModes.define("ODBC#{name}", StreamHelpers, *DatabaseSuite::ALL, ODBCContract, source) do
+      exceptions.each_key { |method| undef_method(method) } # raises for one that does not exist
     end
   end
 

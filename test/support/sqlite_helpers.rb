@@ -46,6 +46,13 @@ module SQLiteHelpers
     Heddle::DB.connect("sqlite://#{@path}", **suited(options))
   end
 
+  def with_db(**options)
+    db = connect(**options)
+    yield db
+  ensure
+    db&.close
+  end
+
   def pool(**options)
     Heddle::DB::Pool.new("sqlite://#{@path}", **suited(options))
   end

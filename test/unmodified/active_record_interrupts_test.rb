@@ -23,19 +23,11 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
 
   def setup
     super
-    library "active_record", gem: "activerecord"
-    version = ActiveRecord.version
-    skip "ActiveRecord #{version} keeps connections by thread" if version < Gem::Version.new("7.1")
-    require "heddle/active_record"
-    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
-    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+    active_record(isolation: :fiber, least: "7.1")
   end
 
   def teardown
-    if @isolation_level
-      ActiveRecord::Base.remove_connection
-      ActiveSupport::IsolatedExecutionState.isolation_level = @isolation_level
-    end
+    leave_active_record
     super
   end
 

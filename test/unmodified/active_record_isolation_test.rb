@@ -8,19 +8,13 @@ require "open3"
 class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
   def setup
     super
-    library "active_record", gem: "activerecord"
     library "sqlite3"
-    require "heddle/active_record"
-    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
-    ActiveSupport::IsolatedExecutionState.isolation_level = :thread
+    active_record(isolation: :thread)
     ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: ":memory:", pool: 3, checkout_timeout: 5)
   end
 
   def teardown
-    if @isolation_level
-      ActiveRecord::Base.remove_connection
-      ActiveSupport::IsolatedExecutionState.isolation_level = @isolation_level
-    end
+    leave_active_record
     super
   end
 

@@ -12,22 +12,13 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
 
   def setup
     super
-    library "active_record", gem: "activerecord"
     library "trilogy"
-    if ActiveRecord.version < Gem::Version.new("7.1")
-      skip "ActiveRecord #{ActiveRecord.version} keeps connections by thread"
-    end
-    require "heddle/active_record"
-    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
-    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+    active_record(isolation: :fiber, least: "7.1")
     connect(pool: POOL)
   end
 
   def teardown
-    if @isolation_level
-      ActiveRecord::Base.remove_connection
-      ActiveSupport::IsolatedExecutionState.isolation_level = @isolation_level
-    end
+    leave_active_record
     super
   end
 

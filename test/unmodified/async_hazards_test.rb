@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
-require "support/async_loops"
+require "support/quiet_async"
 require "async/barrier"
 require "async/semaphore"
 require "async/queue"
@@ -11,22 +11,12 @@ require "zlib"
 # What breaks loops, under Async's API: cancellation at each switch, thousands of timeouts, threads, forks, signals, the
 # garbage collector; and Heddle's own deadlines and cancellation beside Async's tasks.
 class AsyncHazardsTest < Minitest::Test
+  include QuietAsync
+
   mode :fiber
 
   HEDDLE = %i[top run].freeze
-  ROOT = File.expand_path("../..", __dir__)
-  RUBY = [RbConfig.ruby, "-W0", "-I#{ROOT}/lib", "-I#{ROOT}/test", "-rbundler/setup"].freeze
   SCHEDULE = [3_785_329_152, 2_059_931_492].freeze # the checksums of the known versions: 2.23.1, 2.46.0
-
-  def setup
-    @level = Console.logger.level
-    Console.logger.off!
-  end
-
-  def teardown
-    Console.logger.level = @level
-    assert_nil Fiber.scheduler
-  end
 
   # The methods that a subclass of ours overrides or that equipped classes define, as this version has them.
   def test_overridden_methods_exist_in_this_version

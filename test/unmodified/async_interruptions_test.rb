@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
-require "support/async_loops"
+require "support/quiet_async"
 require "async/barrier"
 require "async/semaphore"
 require "async/condition"
@@ -11,21 +11,11 @@ require "socket"
 # Many tasks of Async's on Heddle's loop that are interrupted at once: by stops, timeouts, deadlines, closes, threads
 # and signals, with the garbage collector beside them. What both loops can do is also run on Async's own.
 class AsyncInterruptionsTest < Minitest::Test
+  include QuietAsync
+
   mode :fiber
 
   HEDDLE = %i[top run].freeze
-  ROOT = File.expand_path("../..", __dir__)
-  RUBY = [RbConfig.ruby, "-W0", "-I#{ROOT}/lib", "-I#{ROOT}/test", "-rbundler/setup"].freeze
-
-  def setup
-    @level = Console.logger.level
-    Console.logger.off!
-  end
-
-  def teardown
-    Console.logger.level = @level
-    assert_nil Fiber.scheduler
-  end
 
   # Each kind of wait is stopped after each number of turns, and again while its `ensure` waits. Async's own loop does
   # not end all of them on Ruby 3.1.

@@ -2,12 +2,14 @@
 
 require "test_helper"
 require "unmodified/unmodified_test_case"
-require "support/async_loops"
+require "support/quiet_async"
 require "support/async_http_server"
 
 # Programs of Async's world, unmodified, each under load and through a stop in the middle: on Async's own loop, and on
 # Heddle's. Ruby 3.1 has older versions of them.
 class AsyncProgramsTest < UnmodifiedTestCase
+  include QuietAsync
+
   TASKS = 40
   LOST = [IOError, SystemCallError].freeze # what a client sees when its server ends
 
@@ -18,17 +20,6 @@ class AsyncProgramsTest < UnmodifiedTestCase
         AsyncLoops.run(loop) { |task| instance_exec(task, &body) }
       end
     end
-  end
-
-  def setup
-    super
-    @level = Console.logger.level
-    Console.logger.off!
-  end
-
-  def teardown
-    Console.logger.level = @level
-    super
   end
 
   # ---- async-websocket

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
-require "support/async_loops"
+require "support/quiet_async"
 require "async/barrier"
 require "async/semaphore"
 require "async/queue"
@@ -16,6 +16,8 @@ require "stringio"
 # The order in which things happen under Async's API is the same on Async's own loop and on Heddle's: each scenario
 # writes down events, and the three records must be equal.
 class AsyncScenariosTest < Minitest::Test
+  include QuietAsync # warnings about failed tasks are part of the scenarios
+
   mode :fiber
 
   class << self
@@ -26,15 +28,6 @@ class AsyncScenariosTest < Minitest::Test
         records.each { |loop, record| assert_equal records[:own], record, loop }
       end
     end
-  end
-
-  def setup
-    @level = Console.logger.level
-    Console.logger.off! # warnings about failed tasks are part of the scenarios
-  end
-
-  def teardown
-    Console.logger.level = @level
   end
 
   scenario "order of starts" do |log, task|

@@ -1,23 +1,15 @@
 # frozen_string_literal: true
 
 require "test_helper"
-require "support/async_loops"
+require "support/quiet_async"
 require "async/notification"
 require "stringio"
 
 # What programs see of a scheduler that they make and set themselves: the same of Async's own and of Heddle's.
 class AsyncSchedulersTest < Minitest::Test
+  include QuietAsync
+
   mode :fiber
-
-  def setup
-    @level = Console.logger.level
-    Console.logger.off!
-  end
-
-  def teardown
-    Console.logger.level = @level
-    assert_nil Fiber.scheduler
-  end
 
   def test_names
     each_scheduler(Async::Scheduler) do |scheduler|

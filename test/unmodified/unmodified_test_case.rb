@@ -46,6 +46,23 @@ class UnmodifiedTestCase < Minitest::Test
     skip "the gem #{gem} is not installed (gem install #{gem})"
   end
 
+  # Loads ActiveRecord with Heddle's support for it, and keeps the isolation level until #leave_active_record.
+  def active_record(isolation:, least: "0")
+    library "active_record", gem: "activerecord"
+    version = ActiveRecord.version
+    skip "ActiveRecord #{version} keeps connections by thread" if version < Gem::Version.new(least)
+    require "heddle/active_record"
+    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
+    ActiveSupport::IsolatedExecutionState.isolation_level = isolation
+  end
+
+  def leave_active_record
+    return unless @isolation_level
+
+    ActiveRecord::Base.remove_connection
+    ActiveSupport::IsolatedExecutionState.isolation_level = @isolation_level
+  end
+
   # COUNT runs of the block at once, each of which is known to take +each+ seconds, end within +under+ seconds and
   # return +expected+.
   def assert_at_once(host, each:, under:, expected:, &work)
