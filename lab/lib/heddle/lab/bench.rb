@@ -152,6 +152,22 @@ module Heddle
 
       private
 
+      # Adds --operations: @operations are the names asked for, or nil for all.
+      # @param names [Array<String>]
+      def operations_option(parser, names)
+        parser.on("--operations NAMES", Array, "which to run (#{names.join(",")})") do |asked|
+          @operations = known("operation", asked, names)
+        end
+      end
+
+      # Adds --scale: @scale is the factor asked for, or unchanged.
+      # @param what [String] what there are more or fewer of
+      def scale_option(parser, what)
+        parser.on("--scale FACTOR", Float, "times the usual number of #{what} (1)") do |scale|
+          @scale = above_zero("--scale", scale)
+        end
+      end
+
       # @return [Integer] the number, as an option's value
       # @raise [UsageError] when it is less than +least+
       def at_least(least, option, number)

@@ -34,13 +34,8 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          names = CASES.values.map { |params| params["operation"] }
-          parser.on("--operations NAMES", Array, "which to run (#{names.join(",")})") do |asked|
-            @operations = known("operation", asked, names)
-          end
-          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          operations_option(parser, CASES.values.map { |params| params["operation"] })
+          scale_option(parser, "operations")
         end
 
         # @see Bench#options

@@ -29,9 +29,7 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          scale_option(parser, "operations")
         end
 
         # @see Bench#options

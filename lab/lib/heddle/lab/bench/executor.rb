@@ -31,13 +31,8 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          names = CASES.map { |bench_case| bench_case.params["operation"] }
-          parser.on("--operations NAMES", Array, "which to run (#{names.join(",")})") do |asked|
-            @operations = known("operation", asked, names)
-          end
-          parser.on("--scale FACTOR", Float, "times the usual number of empty blocks (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          operations_option(parser, CASES.map { |bench_case| bench_case.params["operation"] })
+          scale_option(parser, "empty blocks")
         end
 
         # @see Bench#options

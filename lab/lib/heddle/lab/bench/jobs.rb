@@ -49,9 +49,7 @@ module Heddle
           parser.on("--processes N", Integer, "processes that share the jobs (1, and 2 in some cases)") do |count|
             @processes = at_least(1, "--processes", count)
           end
-          parser.on("--scale FACTOR", Float, "times the usual number of jobs (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          scale_option(parser, "jobs")
         end
 
         # @see Bench#options

@@ -47,15 +47,11 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--operations NAMES", Array, "which to run (#{CASES.keys.join(",")})") do |asked|
-            @operations = known("operation", asked, CASES.keys)
-          end
+          operations_option(parser, CASES.keys)
           parser.on("--[no-]system-calls", "count them, by strace, once each: it takes seconds (yes)") do |counted|
             @system_calls = counted
           end
-          parser.on("--scale FACTOR", Float, "times the usual number of operations (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          scale_option(parser, "operations")
         end
 
         # @see Bench#options

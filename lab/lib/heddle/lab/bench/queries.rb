@@ -15,12 +15,8 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          parser.on("--operations NAMES", Array, "which to run (#{operations.keys.join(",")})") do |asked|
-            @operations = known("operation", asked, operations.keys)
-          end
-          parser.on("--scale FACTOR", Float, "times the usual number of queries (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          operations_option(parser, operations.keys)
+          scale_option(parser, "queries")
         end
 
         # @see Bench#options

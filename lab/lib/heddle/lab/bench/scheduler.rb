@@ -49,13 +49,8 @@ module Heddle
 
         # @see Bench#define_options
         def define_options(parser)
-          names = CASES.map { |bench_case| bench_case.params["operation"] }
-          parser.on("--operations NAMES", Array, "which to run (#{names.join(",")})") do |asked|
-            @operations = known("operation", asked, names)
-          end
-          parser.on("--scale FACTOR", Float, "times the usual number of operations timed (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          operations_option(parser, CASES.map { |bench_case| bench_case.params["operation"] })
+          scale_option(parser, "operations timed")
         end
 
         # @see Bench#options

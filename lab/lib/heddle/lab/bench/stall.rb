@@ -50,9 +50,7 @@ module Heddle
           parser.on("--databases NAMES", Array, "which to measure (#{TITLES.keys.join(",")})") do |asked|
             @databases = known("database", asked, TITLES.keys)
           end
-          parser.on("--scale FACTOR", Float, "times the usual number of statements (1)") do |scale|
-            @scale = above_zero("--scale", scale)
-          end
+          scale_option(parser, "statements")
         end
 
         # @see Bench#options

@@ -19,21 +19,8 @@ module Heddle
         ].freeze
         private_constant :ROW, :ROWS, :MADE
 
-        # Heddle::DB.
-        class HeddleClient
-          def initialize(string)
-            @db = Heddle::DB.connect("odbc:#{string}")
-          end
-
-          def script(sql) = @db.query(sql)
-
-          def query(sql, *values) = @db.query(sql, *values).rows
-
-          def prepare(sql) = @db.prepare(sql)
-
-          def kept(statement, value) = statement.query(value).rows
-
-          def close(statement) = statement.close
+        class HeddleClient < DBClient
+          def initialize(string) = super("odbc:#{string}")
         end
 
         # The gem ruby-odbc.

@@ -8,6 +8,24 @@ module Heddle
       # What the workloads of database clients have in common: an operation is a method of the subclass, which takes the
       # number of the query, or the meter if it measures itself.
       class Queries < Workload
+        # Heddle::DB.
+        class DBClient
+          def initialize(address)
+            @db = Heddle::DB.connect(address)
+          end
+
+          def script(sql) = @db.query(sql)
+
+          def query(sql, *values) = @db.query(sql, *values).rows
+
+          def prepare(sql) = @db.prepare(sql)
+
+          def kept(statement, value) = statement.query(value).rows
+
+          def close(statement) = statement.close
+        end
+        private_constant :DBClient
+
         # @see Workload#perform
         def perform(meter)
           run = method(@params.fetch("operation"))

@@ -22,21 +22,8 @@ module Heddle
         SQL
         private_constant :ROW, :ROWS, :INSERT, :MADE
 
-        # Heddle::DB.
-        class HeddleClient
-          def initialize(path)
-            @db = Heddle::DB.connect("sqlite://#{path}")
-          end
-
-          def script(sql) = @db.query(sql)
-
-          def query(sql, *values) = @db.query(sql, *values).rows
-
-          def prepare(sql) = @db.prepare(sql)
-
-          def kept(statement, value) = statement.query(value).rows
-
-          def close(statement) = statement.close
+        class HeddleClient < DBClient
+          def initialize(path) = super("sqlite://#{path}")
         end
 
         # The gem sqlite3.
