@@ -62,6 +62,7 @@ module Heddle
       #
       # @param path [String]
       # @param timeout [Numeric, nil] seconds; all four timeouts are those of {.connect}
+      # @param options see {.connect}
       # @return [Stream]
       def unix(path, timeout: nil, connect_timeout: timeout, read_timeout: timeout, write_timeout: timeout, **options)
         Heddle.deadline(connect_timeout) do
@@ -75,8 +76,11 @@ module Heddle
       # Connects to a TCP server and does a TLS handshake, both within +connect_timeout+. The peer's certificate and
       # name are verified.
       #
+      # @param host [String]
+      # @param port [Integer]
       # @param tls [Hash, OpenSSL::SSL::SSLContext, true] see {TLS.start}
-      # @return [Stream] see {.connect} for the rest
+      # @param options see {.connect}
+      # @return [Stream] see {.connect} for the errors
       def tls(host, port, tls: true, **options)
         connect(host, port, tls: tls, **options)
       end

@@ -102,18 +102,21 @@ module Heddle
 
       # Runs a statement for its effect.
       #
+      # @param (see #query)
       # @return [Integer] how many rows the statement changed
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def exec(sql, *arguments)
         query(sql, *arguments).affected_rows
       end
 
+      # @param (see #query)
       # @return the one value of the one row
       # @raise [UnexpectedRows] when there are more, or none; see {#query}
       def query_value(sql, *arguments)
         only_value(only_row(query(sql, *arguments), sql), sql)
       end
 
+      # @param (see #query)
       # @return the one value of the row; nil for no rows
       # @raise [UnexpectedRows] when there are more rows or columns; see {#query}
       def query_maybe_value(sql, *arguments)
@@ -121,12 +124,14 @@ module Heddle
         row && only_value(row, sql)
       end
 
+      # @param (see #query)
       # @return [Array] the one row
       # @raise [UnexpectedRows] when there are more, or none; see {#query}
       def query_row(sql, *arguments)
         only_row(query(sql, *arguments), sql)
       end
 
+      # @param (see #query)
       # @return [Array, nil] the row; nil for no rows
       # @raise [UnexpectedRows] when there are more; see {#query}
       def query_maybe_row(sql, *arguments)
@@ -134,6 +139,7 @@ module Heddle
         result.empty? ? nil : only_row(result, sql)
       end
 
+      # @param (see #query)
       # @return [Array] the one column's values
       # @raise [UnexpectedRows] when there are more columns; see {#query}
       def query_list(sql, *arguments)
@@ -149,7 +155,9 @@ module Heddle
       # Calls the block with each row, and keeps at most +fetch+ rows in memory, by a cursor on the server. The block
       # may use the connection for other queries.
       #
+      # @param (see #query)
       # @param fetch [Integer] how many rows are fetched at once
+      # @param named the values of :name parameters
       # @yieldparam row [Array]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
       def each_row(sql, *arguments, fetch: 1000, **named)
@@ -239,12 +247,15 @@ module Heddle
       end
 
       # Ends the connection. The server may complete a running statement. Closing twice is harmless.
+      #
+      # @return [nil]
       def close
         @ended = true
         @driver.close
         nil
       end
 
+      # @return [Boolean]
       def closed?
         @driver.closed?
       end

@@ -195,6 +195,7 @@ module Heddle
         nil
       end
 
+      # @return [Boolean]
       def closed?
         @closed
       end

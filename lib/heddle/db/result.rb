@@ -162,6 +162,7 @@ module Heddle
       end
       alias_method :length, :size
 
+      # @return [Boolean]
       def empty?
         rows.empty?
       end

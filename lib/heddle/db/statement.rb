@@ -51,6 +51,7 @@ module Heddle
         @handle = nil
       end
 
+      # @return [Boolean]
       def closed?
         @handle.nil?
       end

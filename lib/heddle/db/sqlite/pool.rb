@@ -135,11 +135,14 @@ module Heddle
         def stats = {writer: @writer.stats, readers: @readers.stats}
 
         # Closes all connections, see {DB::Pool#close}.
+        #
+        # @return [nil]
         def close
           [@readers, @writer].each(&:close)
           nil
         end
 
+        # @return [Boolean]
         def closed? = @writer.closed?
 
         # @return [String]
