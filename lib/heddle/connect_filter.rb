@@ -63,7 +63,7 @@ module Heddle
         nil
       end
 
-      # What a filter itself connects to is not asked for: it would ask itself for ever.
+      # A filter's own connects are not filtered: it would call itself for ever.
       def ask(filter, address, host)
         return refused(address, host, "this Ractor may not call it: see Ractor.make_shareable") if filter.nil?
 

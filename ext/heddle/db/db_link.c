@@ -114,7 +114,7 @@ void db_link_consume(struct db_link *link, struct stream *stream)
     link->pending = 0;
 }
 
-// Nobody reads the rest of that reply: an exception has struck whoever was to do it.
+// An exception has struck the code that was to read the rest of the interrupted reply.
 RBIMPL_ATTR_NORETURN()
 static void refuse_unfinished(struct db_link *link, struct stream *stream)
 {

@@ -111,8 +111,7 @@ static bool received_whole(VALUE response)
 }
 
 // Library.settled?(http, request, response): whether nothing remains to be decided. Either the library has closed the
-// connection; or request and answer were whole beyond doubt, and the connection may now rest. Otherwise Exchange
-// decides.
+// connection; or request and answer were certainly whole, and the connection may be kept. Otherwise Exchange decides.
 static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response)
 {
     (void)self;

@@ -199,7 +199,7 @@ static void append_data(struct postgresql_copy *copy)
     copy->buffer.length = copy->whole = 0;
 }
 
-// The server may have refused the data by now: all that it is sent then is in vain.
+// The server may have refused the data by now, and ignores what is sent then.
 static VALUE flush_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;

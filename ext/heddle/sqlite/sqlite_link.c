@@ -12,8 +12,8 @@
 // Instructions between two calls of the progress handler: some 10 µs.
 enum { INSTRUCTIONS = 1000 };
 
-// Nanoseconds that a statement may run before other tasks have a turn. Beside plain threads a turn is dear: another
-// thread that computes keeps the GVL for its whole quantum.
+// Nanoseconds that a statement may run before other tasks have a turn. Beside plain threads a turn is expensive: a
+// CPU-bound thread keeps the GVL for its whole quantum.
 static const int64_t TURN = 1000000;
 static const int64_t TURN_IN_THREAD = 10000000;
 

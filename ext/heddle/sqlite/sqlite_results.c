@@ -145,8 +145,8 @@ static VALUE fetch_body(struct sqlite_call *call)
 /*
  * call-seq: link.fetch_rows(prepared, count) -> Array or error
  *
- * The next rows, at most so many, but all of a statement that writes; none at the end. The statement keeps its place,
- * and its read lock, until its last row was fetched or until it is released.
+ * The next rows, at most +count+, but all rows of a statement that writes; an empty Array at the end. The statement
+ * keeps its place, and its read lock, until its last row was fetched or until it is released.
  */
 static VALUE link_fetch_rows(VALUE self, VALUE prepared, VALUE count)
 {

@@ -108,7 +108,7 @@ module Heddle
         raise failure if failure
       end
 
-      # What the futures of an atomic pipeline raise. The error that follows all answers is that of the commit.
+      # The errors that the futures of a failed atomic pipeline raise. An error after all answers is that of the commit.
       #
       # @param ran [Integer] statements that were executed before the error
       def undone(requests, ran, failure)

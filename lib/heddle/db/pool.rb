@@ -15,7 +15,7 @@ module Heddle
       # Seconds to wait for a free connection, without other timeouts.
       CHECKOUT_TIMEOUT = 5
       # Seconds to wait for the lock in order to return a connection, even after a deadline has passed. The lock is held
-      # for microseconds, but whoever holds it may be a thread that gets no processor.
+      # for microseconds, but the thread that holds it may get no processor.
       LOCK_SECONDS = 60
       # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may strike at the end of each call; while the
       # pool's books change, they strike in waits alone. In tasks everything does so anyway, and a mask would be the
@@ -24,8 +24,8 @@ module Heddle
       NEVER = {Object => :never}.freeze
       private_constant :NONE, :CHECKOUT_TIMEOUT, :LOCK_SECONDS, :IN_WAITS, :NEVER
 
-      # What a caller holds of the pool: a connection, or :make for the right to make one; nil for neither; and whether
-      # the one before has just handed it over.
+      # A caller's share of the pool. +held+: a connection, :make for the right to make one, or nil. +handed_over+:
+      # whether the last user has just handed the connection over.
       #
       # @api private
       Place = Struct.new(:held, :handed_over)
@@ -266,7 +266,7 @@ module Heddle
         stop_waiting(queue) unless taken
       end
 
-      # Whether it is our limit that is over, not one around us.
+      # Whether the pool's own limit is over, and not a deadline around the call.
       def waited_in_vain?
         remaining = Heddle.remaining
         remaining.nil? || remaining > 0
@@ -300,7 +300,7 @@ module Heddle
         connection
       end
 
-      # Whatever has struck.
+      # Runs also after an exception.
       def check_in(place)
         if place.held == :make
           pass_on(:make)
@@ -352,8 +352,8 @@ module Heddle
         discard(what) if closes
       end
 
-      # Under the lock, whatever has struck: a place that is not put back is lost to the pool. In tasks it strikes in
-      # waits alone: a lock that is free needs no shield.
+      # Calls the block under the lock. No exception may strike before: a place that is not put back is lost to the
+      # pool. In tasks exceptions strike only in waits, so a free lock needs no shield.
       def settle(&block)
         if Fiber.current_scheduler
           return Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } unless @lock.try_lock
@@ -368,7 +368,8 @@ module Heddle
         Thread.handle_interrupt(NEVER) { Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } }
       end
 
-      # Its place is the next one's. Whoever still has it is told that it was returned, not that it is closed.
+      # The connection's place is free for another. The last user is told that the connection was returned, not that it
+      # is closed.
       def throw_away(connection)
         connection.lease = :none
         discard(connection)
@@ -392,7 +393,8 @@ module Heddle
         stale.map(&:first)
       end
 
-      # Whether its time is over.
+      # Whether the connection has lived for max_lifetime. It ends up to a tenth earlier, so that connections that were
+      # opened together do not end together.
       def worn_out?(connection)
         return false unless @max_lifetime
 

@@ -154,7 +154,7 @@ module Heddle
           break if change.equal?(@change)
         end
       rescue Exception # standard:disable Lint/RescueException
-        # What has changed is not known now: the library does all work until the next change.
+        # It is not known which methods have changed: the library itself does all work until the next change.
         tell(Pristine::METHODS.to_h { |group, _| [:"#{group}_pristine", false] })
         raise
       end

@@ -99,7 +99,7 @@ static void take_byte(struct odbc_link *link)
 static VALUE start(VALUE self, VALUE handle, void (*perform)(struct odbc_session *, struct odbc_job *))
 {
     struct odbc_link *link = odbc_link_of(self);
-    if (link->unanswered) take_byte(link); // whoever waited for the job before was interrupted behind its end
+    if (link->unanswered) take_byte(link); // the waiter of the last job was interrupted after the job's end
     link->unanswered = true;
     RB_OBJ_WRITE(self, &link->handle, handle);
     if (!NIL_P(handle)) link->session->job.statement = odbc_handle_of(handle)->statement;

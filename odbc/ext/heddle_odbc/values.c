@@ -31,7 +31,7 @@ static int64_t days_of(int64_t year, unsigned month, unsigned day)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-// MySQL has dates that are none: 0000-00-00, and if its sql_mode allows them 2024-02-31.
+// MySQL stores invalid dates: 0000-00-00, and, if its sql_mode allows, 2024-02-31.
 static bool is_date(int64_t year, unsigned month, unsigned day)
 {
     if (month < 1 || month > 12 || day < 1) return false;
@@ -63,7 +63,7 @@ static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT 
     return rb_time_timespec_new(&time, UTC);
 }
 
-// A time of day, which some drivers round to seconds; nil for a text that is none.
+// A time of day, which some drivers round to seconds; nil for any other text.
 static VALUE duration(const char *at, size_t length)
 {
     return rb_funcall(cDuration, id_parse, 1, rb_usascii_str_new(at, (long)length));

@@ -24,7 +24,7 @@ module Heddle
         DEPRECATE_EOF = 1 << 24
         CACHE_METADATA = 1 << 36
 
-        # Not among them: LOCAL INFILE, by which a server asks for files of this machine, and several statements at once.
+        # Without LOCAL INFILE, by which a server asks for files of this machine, and several statements at once.
         WANTED = PROTOCOL_41 | TRANSACTIONS | SECURE_CONNECTION | MULTI_RESULTS | PREPARED_MULTI_RESULTS | PLUGIN_AUTH |
           CONNECT_ATTRIBUTES | AUTHENTICATION_LENGTHS | TRACK_SESSION | DEPRECATE_EOF
         # The most packets of a server's answer to the log-in: a correct server needs two for each authentication

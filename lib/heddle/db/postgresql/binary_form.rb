@@ -19,7 +19,7 @@ module Heddle
         end
 
         KINDS = Link::KINDS.invert.freeze
-        # What COPY cannot be told without asking the server, which answers nothing else meanwhile.
+        # Kinds whose form only the server can tell. During a COPY the server answers no query.
         UNREADABLE = %i[COMPOSITE RECORD MONEY SERVER].freeze
         INTEGERS = {INT2: [-2**15..2**15 - 1, "s>"], INT4: [-2**31..2**31 - 1, "l>"], INT8: [-2**63..2**63 - 1, "q>"],
                     UINT4: [0..2**32 - 1, "L>"], UINT8: [0..2**64 - 1, "Q>"]}.freeze
@@ -122,7 +122,7 @@ module Heddle
           end
         end
 
-        # What a registered class, or one of another library, stands for.
+        # The value that an object of a registered class, or of another library's class, stands for.
         def own_value(value, kind)
           case value
           when DateTime then return value.to_time

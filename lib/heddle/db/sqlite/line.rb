@@ -3,13 +3,14 @@
 module Heddle
   module DB
     module SQLite
-      # Those of this process who wait for the lock of one database, the longest waiter first. Only the first one asks
-      # SQLite again and again; the others sleep. So the lock goes to them in turn, and not to whoever asks at the right
-      # moment. Other processes are not in the line: between processes SQLite has no order.
+      # The waiting line of this process for the lock of one database: a {Turn} for each connection that waits, the
+      # longest waiter first. Only the first one asks SQLite again and again; the others sleep. So the lock goes to the
+      # waiters in turn, and not to the one that asks at the right moment. Other processes are not in the line: between
+      # processes SQLite has no order.
       #
       # Nothing here waits, and the GVL guards it: each change is one call of a method in C without a block, during
-      # which no other thread runs. (Two threads inside of Array#delete_if would lose others from the line.) That
-      # somebody waits, and since when, is one fact: nothing can strike a thread between the two.
+      # which no other thread runs. (Two threads inside of Array#delete_if would lose others from the line.) One Hash
+      # holds both the turn and the time of its start, so that no exception can strike between the two.
       #
       # @api private
       class Line

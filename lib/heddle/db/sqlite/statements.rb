@@ -5,11 +5,12 @@ require "strscan"
 module Heddle
   module DB
     module SQLite
-      # Looks at the text of statements without SQLite: what kind they are of, and where their parameters are.
+      # Finds out the kind of a statement, and the places of its parameters, without SQLite.
       #
       # @api private
       module Statements
-        # What ends a transaction or begins one; what changes the schema or the connection. All others are :plain.
+        # The first words of statements that begin or end a transaction, or change the schema or the connection. All
+        # other statements are :plain.
         KINDS = {"begin" => :commit, "commit" => :commit, "end" => :commit, "rollback" => :commit,
                  "pragma" => :session,
                  "attach" => :other, "detach" => :other, "create" => :other, "drop" => :other, "alter" => :other,
@@ -18,8 +19,8 @@ module Heddle
         # SQLite takes a byte order mark for a space, wherever it stands.
         MARK = /\xEF\xBB\xBF/n
         COMMENT = %r{--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z)}mn
-        # In front of a statement, and between its words. Atomic: otherwise a comment would go on to the end of the text
-        # where a pattern does not match behind it.
+        # In front of a statement, and between its words. Atomic groups: backtracking would extend a comment to the end
+        # of the text.
         BLANK = /(?>(?:[\s;]|#{MARK}|#{COMMENT})*)/n
         GAP = /(?>(?:\s|#{MARK}|#{COMMENT})*)/n
         NOTHING = /\A#{BLANK}\z/n

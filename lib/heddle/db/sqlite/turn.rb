@@ -46,8 +46,8 @@ module Heddle
         # Stands behind those who wait already, before a statement that will want the lock.
         def queue_up = wait_to_be_first(@line.enter(self))
 
-        # The statement is over: the next one has its turn. A turn that stayed in the line would hold up all others for
-        # as long as they wait; so whatever strikes this thread comes afterwards.
+        # The statement is over: the next waiter has its turn. A turn that stayed in the line would hold up all others
+        # until their time is over, so exceptions are masked.
         def leave
           waited = Thread.handle_interrupt(NEVER) { @line.leave(self) }
           @line.wake if waited

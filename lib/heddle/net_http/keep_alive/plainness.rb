@@ -33,8 +33,8 @@ module Heddle
           end
         end
 
-        # A method of the library, or of a socket, has changed.
-        # What another thread is judging goes into the table that is given up.
+        # A method of the library, or of a socket, has changed. A thread that is judging a class meanwhile writes its
+        # result into the old table, which nobody reads any more.
         def forget = @known = {}.compare_by_identity
 
         private

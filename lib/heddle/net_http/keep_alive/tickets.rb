@@ -3,8 +3,8 @@
 module Heddle
   module NetHTTP
     module KeepAlive
-      # TLS sessions that a later connection with the same key resumes. A ticket of TLS 1.3 serves once, because whoever
-      # sees it twice can tell that both connections have the same client (RFC 8446, C.4).
+      # TLS sessions that a later connection with the same key resumes. A ticket of TLS 1.3 serves once: an
+      # observer who sees it twice knows that both connections have the same client (RFC 8446, C.4).
       class Tickets
         class Ticket
           attr_reader :session, :once

@@ -14,7 +14,7 @@ module Heddle
           -2 => :bytes, -3 => :bytes, -4 => :bytes, -11 => :uuid, 1 => :text, 12 => :text, -1 => :text, -8 => :text,
           -9 => :text, -10 => :text, 0 => :unknown
         }.freeze
-        # By the kind of value, where the type is none of the standard's.
+        # By the kind of value, for types that the standard does not have.
         KINDS = %i[integer integer float boolean decimal date datetime time text bytes uuid integer].freeze
         UNSIGNED = 1
         NO_NULLS = 0

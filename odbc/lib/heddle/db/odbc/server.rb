@@ -54,7 +54,7 @@ module Heddle
 
         # @param isolation [Symbol, nil]
         # @return [Integer] ODBC's number; 0 for nil
-        # @raise [ArgumentError] for one that is none, or that the database does not have
+        # @raise [ArgumentError] for an unknown level, and for one that the database does not have
         def isolation(isolation)
           return 0 if isolation.nil?
 
