@@ -53,10 +53,8 @@ class Documentation
   # Returns the objects that .yardopts shows.
   def undocumented
     shown = YARD::CLI::Stats.new.tap { |stats| stats.parse_arguments("--quiet") }.all_objects
-    shown.select { |object|
-      %i[class
-        method].include?(object.type) && object.docstring.blank? && ours?(object)
-    }.map(&:path)
+    bare = shown.select { |object| %i[class method].include?(object.type) && object.docstring.blank? }
+    bare.select { |object| ours?(object) }.map(&:path)
   end
 
   def ours?(object)
