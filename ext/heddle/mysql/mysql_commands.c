@@ -3,27 +3,7 @@
 // raised.
 #include "mysql/mysql_link.h"
 
-#include "wire/wire_mysql_sql.h"
-
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
-
-static VALUE sql_string(VALUE sql)
-{
-    VALUE string = rb_check_string_type(sql);
-    if (NIL_P(string)) rb_raise(rb_eTypeError, "SQL must be a String, not %+" PRIsVALUE, sql);
-    return string;
-}
-
-// The SQL as a String in the connection's encoding.
-static VALUE sql_text(struct mysql_link *link, VALUE sql)
-{
-    sql = sql_string(sql);
-    rb_encoding *encoding = rb_enc_get(sql);
-    if (link->encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
-    if (encoding == link->encoding || rb_enc_str_coderange(sql) == ENC_CODERANGE_7BIT) return rb_str_new_frozen(sql);
-    if (encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
-    return rb_str_encode(sql, rb_enc_from_encoding(link->encoding), 0, Qnil);
-}
 
 // ---- settings
 
@@ -129,7 +109,7 @@ static VALUE send_query_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
-    VALUE sql = sql_text(link, exchange->arguments[0]);
+    VALUE sql = mysql_sql_text(link, exchange->arguments[0]);
     exchange->unsent = false;
     mysql_request(link, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
@@ -162,7 +142,7 @@ static VALUE send_prepare_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
-    VALUE sql = sql_text(link, exchange->arguments[0]);
+    VALUE sql = mysql_sql_text(link, exchange->arguments[0]);
     exchange->unsent = false;
     mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
@@ -208,17 +188,6 @@ static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cur
     return mysql_exchange(&exchange);
 }
 
-// Returns whether the server certainly counts as many parameters as there are arguments: with another number it would
-// read the bytes of values as their types.
-static bool has_parameters(VALUE sql, VALUE arguments)
-{
-    Check_Type(arguments, T_ARRAY);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    bool same = mysql_sql_parameters(p, p + RSTRING_LEN(sql)) == RARRAY_LEN(arguments);
-    RB_GC_GUARD(sql);
-    return same;
-}
-
 // Sends a prepare and its execution together, the latter for the statement that was prepared last: only MariaDB can do
 // that. Returns false if it is not safe. A server at its limit of statements refuses the prepare, and executes the
 // previous statement if that is still open: with these arguments it would run it again.
@@ -226,8 +195,8 @@ static bool ask_new(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
-    VALUE sql = sql_text(link, exchange->arguments[0]);
-    if (!link->direct || !has_parameters(sql, exchange->arguments[1])) return false;
+    VALUE sql = mysql_sql_text(link, exchange->arguments[0]);
+    if (!link->direct || !mysql_sql_has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
     mysql_queue_pending_closes(link);
     bool safe = !link->last_open && !link->base.owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
@@ -425,41 +394,7 @@ static VALUE flush_closes(VALUE self)
     return mysql_exchange_with(self, flush_closes_body, Qnil, Qnil);
 }
 
-// ---- SQL
-
-/* @api private Link.kind_of(sql) -> :plain, :session, :commit or :other */
-static VALUE kind_of(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    sql = sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    enum mysql_sql kind = mysql_sql_kind(p, p + RSTRING_LEN(sql));
-    RB_GC_GUARD(sql);
-    return ID2SYM(kind == MYSQL_SQL_PLAIN     ? rb_intern("plain")
-                  : kind == MYSQL_SQL_SESSION ? rb_intern("session")
-                  : kind == MYSQL_SQL_COMMIT  ? rb_intern("commit")
-                                              : rb_intern("other"));
-}
-
-/* @api private Link.placeholders(sql) -> Array of [name or nil, offset, length] of each ? and :name, in bytes; nil if
-   that depends on the server. */
-static VALUE placeholders(VALUE klass, VALUE sql)
-{
-    (void)klass;
-    sql = sql_string(sql);
-    VALUE found = rb_ary_new();
-    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
-    struct mysql_placeholder_scan scan = {.start = start, .p = start, .end = start + RSTRING_LEN(sql)};
-    enum mysql_placeholder kind;
-    while ((kind = mysql_sql_placeholder(&scan)) != MYSQL_PLACEHOLDER_NONE) {
-        if (kind == MYSQL_PLACEHOLDER_UNKNOWN) return Qnil;
-        long length = (long)(scan.p - scan.begin);
-        VALUE name = kind == MYSQL_PLACEHOLDER_NAME ? rb_utf8_str_new((const char *)scan.begin + 1, length - 1) : Qnil;
-        rb_ary_push(found, rb_ary_new_from_args(3, name, LONG2NUM(scan.begin - start), LONG2NUM(length)));
-    }
-    RB_GC_GUARD(sql);
-    return found;
-}
+// ---- the class
 
 /* @api private Link.final?(error) -> true or false. Returns whether the server closes the connection after this
    error. */
@@ -492,8 +427,6 @@ static VALUE know_classes(VALUE klass)
 void mysql_commands_init(void)
 {
     VALUE link = mysql_cLink;
-    rb_define_singleton_method(link, "kind_of", kind_of, 1);
-    rb_define_singleton_method(link, "placeholders", placeholders, 1);
     rb_define_singleton_method(link, "final?", final_p, 1);
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);

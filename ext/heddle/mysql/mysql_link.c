@@ -301,5 +301,6 @@ void Init_heddle_mysql(void)
     mysql_results_init();
     mysql_login_init();
     mysql_commands_init();
+    mysql_sql_init();
     mysql_idle_init();
 }

@@ -1,6 +1,6 @@
 // A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this room:
-// mysql_link.c (packets), mysql_parameters.c and mysql_values.c (values in requests and in rows), mysql_results.c
-// (whole replies), mysql_login.c and mysql_commands.c (the methods of
+// mysql_link.c (packets), mysql_sql.c (the text of statements), mysql_parameters.c and mysql_values.c (values in
+// requests and in rows), mysql_results.c (whole replies), mysql_login.c and mysql_commands.c (the methods of
 // Heddle::DB::MySQL::Link), mysql_idle.c (closes without a next request). The order of requests is decided in Ruby
 // (lib/heddle/db).
 #ifndef HEDDLE_MYSQL_MYSQL_LINK_H
@@ -157,6 +157,15 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
 // Returns whether the server closes the connection after this error.
 bool mysql_error_is_final(VALUE error);
 
+// ---- mysql_sql.c
+
+// The SQL as a String in the connection's encoding. Raises TypeError.
+VALUE mysql_sql_text(struct mysql_link *link, VALUE sql);
+
+// Returns whether the server certainly counts as many parameters as there are arguments: with another number it would
+// read the bytes of values as their types.
+bool mysql_sql_has_parameters(VALUE sql, VALUE arguments);
+
 // ---- mysql_idle.c
 
 // Makes the helper send pending closes after a second without a request.
@@ -169,6 +178,7 @@ void mysql_values_init(void);
 void mysql_results_init(void);
 void mysql_login_init(void);
 void mysql_commands_init(void);
+void mysql_sql_init(void);
 
 // Look up the Ruby classes of values, once they are loaded.
 void mysql_parameters_classes(void);

@@ -210,5 +210,6 @@ void tls_init(void);
 // ---- the methods of Heddle::Stream
 void stream_define_reading(VALUE klass);
 void stream_define_writing(VALUE klass);
+void stream_define_exchanges(VALUE klass);
 
 #endif
