@@ -76,7 +76,7 @@ class MySQLSessionTest < Minitest::Test
   end
 
   # On a connection without a database, USE cannot be undone.
-  def test_a_database_where_there_was_none
+  def test_use_on_a_connection_without_a_database
     pool = Heddle::DB::Pool.new(mariadb.url.sub(%r{/heddle\z}, "/"), size: 1, timeout: 10)
     assert_nil pool.query_value("select database()")
     thread = pool.query_value("select connection_id()")

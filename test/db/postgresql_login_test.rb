@@ -49,7 +49,7 @@ class PostgreSQLLoginTest < Minitest::Test
     assert_match(/pg_hba\.conf/, refused(postgresql.url_of("of_none")).message)
   end
 
-  def test_a_wrong_password_or_none
+  def test_a_wrong_or_missing_password
     %w[heddle of_md5].each do |user|
       error = refused(postgresql.url_of(user, password: "hush"), DB::LoginFailed)
       assert_match(/#{user}.*28P01.*password:/, error.message)

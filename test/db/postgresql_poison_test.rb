@@ -103,7 +103,7 @@ class PostgreSQLPoisonTest < Minitest::Test
     server&.close
   end
 
-  def test_answers_that_drip
+  def test_answers_that_arrive_byte_by_byte
     KINDS.each_key do |kind|
       drip(kind)
       Heddle.run { drip(kind) }

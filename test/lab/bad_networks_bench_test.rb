@@ -32,7 +32,7 @@ class BadNetworksBenchTest < Minitest::Test
   end
 
   # The client's own timeout bounds one wait: it does not end a drip.
-  def test_deadlines_shows_clients_that_keep_none
+  def test_deadlines_shows_clients_that_keep_no_deadline
     measures = bench("deadlines", "--clients", "redis-client", "--models", "own").first["measures"]
     assert_includes 0.99..1.5, measures["silent"]
     assert_operator measures["drip"], :>=, 10

@@ -27,7 +27,7 @@ class BlockingReadsTest < Minitest::Test
     end
   end
 
-  def test_an_exchange_makes_no_read_in_vain
+  def test_an_exchange_makes_no_needless_read
     with_pair do |near, far|
       Heddle.run do
         before = Fiber.scheduler.statistics

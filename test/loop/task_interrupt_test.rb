@@ -9,7 +9,7 @@ class TaskInterruptTest < Minitest::Test
 
   class Stop < Interrupt; end
 
-  def test_raises_in_the_wait_and_lets_the_task_go_on
+  def test_raises_in_the_wait_and_the_task_continues
     Heddle.run do
       task = Heddle.spawn do
         sleep

@@ -309,7 +309,7 @@ class KeepAliveTLSTest < Minitest::Test
 
   # --- ends
 
-  def test_close_notify_at_exit_and_from_a_child_none
+  def test_close_notify_at_exit_but_not_from_a_child
     out = assert_child(<<~RUBY)
       require "heddle/net_http"
       Heddle::NetHTTP.keep_alive

@@ -16,7 +16,7 @@ module Shared
       end
     end
 
-    def test_none
+    def test_no_timeout
       inside do
         assert_equal :value, Timeout.timeout(nil) { sleep(0.001) && :value }
         assert_equal :value, Timeout.timeout(0) { sleep(0.001) && :value }

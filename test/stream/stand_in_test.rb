@@ -32,7 +32,7 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
-  def test_net_http_and_a_server_that_drips
+  def test_net_http_and_a_server_that_sends_byte_by_byte
     with_stream(serve: http("x" * 100, drip: 0.1)) do |stream|
       assert_within(2, at_least: 0.2) do
         assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { get_over(stream, "localhost", "/") } }
@@ -101,7 +101,7 @@ class StreamStandInTest < Minitest::Test
     end
   end
 
-  def test_the_client_of_sphinx_and_a_server_that_drips
+  def test_the_client_of_sphinx_and_a_server_that_sends_byte_by_byte
     %i[thread fiber].each do |wait|
       in_mode(wait) do
         with_sphinx(drip: 0.05) do |port|

@@ -22,7 +22,7 @@ class UnmodifiedPgTest < UnmodifiedTestCase
     assert_in_a_row(each: DELAY, expected: @expected) { |i| query(i) }
   end
 
-  on_each_host "a failed query leaves the others be" do |host|
+  on_each_host "a failed query does not affect the others" do |host|
     results = at_once(host, 3) do |i|
       connect { |db| db.exec("select 6 / #{i}, pg_sleep(0.01)").getvalue(0, 0) }
     rescue PG::DivisionByZero => e

@@ -6,7 +6,7 @@ require "support/loop_helpers"
 
 # Our Ruby code that relies on features that only Linux has: its constants are removed, and files under /proc and /sys
 # are missing. `rake portability` checks the C code.
-class ElsewhereTest < Minitest::Test
+class WithoutLinuxTest < Minitest::Test
   include LoopHelpers
 
   WITHOUT_LINUX = <<~'RUBY'
