@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "shared/fiber_pools"
 
-# Pools inside a run, with whose tasks theirs run.
+# Pools inside a run: their tasks run in the loop of the run.
 class FiberPoolTest < Minitest::Test
   include LoopHelpers
   include FiberPoolSuite
