@@ -46,14 +46,7 @@ class MySQLPoisonTest < Minitest::Test
     ]
   }.freeze
 
-  ENDINGS = {
-    close: ->(peer) { peer.close },
-    reset: lambda do |peer|
-      peer.socket.setsockopt(:SOCKET, :LINGER, [1, 0].pack("ii"))
-      peer.close
-    end,
-    stall: ->(_) { sleep }
-  }.freeze
+  ENDINGS = ScriptedServer::ENDINGS
 
   TIME = 0.3
   class Interruption < StandardError; end

@@ -16,14 +16,7 @@ class PostgreSQLPoisonTest < Minitest::Test
 
   TIME = 0.3
 
-  ENDINGS = {
-    close: ->(peer) { peer.close },
-    reset: lambda do |peer|
-      peer.socket.setsockopt(:SOCKET, :LINGER, [1, 0].pack("ii"))
-      peer.close
-    end,
-    stall: ->(_) { sleep }
-  }.freeze
+  ENDINGS = ScriptedServer::ENDINGS
 
   def play(answers, offset, ending)
     lambda do |peer|

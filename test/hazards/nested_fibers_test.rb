@@ -90,24 +90,6 @@ class NestedFibersTest < Minitest::Test
     end
   end
 
-  def test_cancel_strikes_in_the_innermost_fiber
-    Heddle.run do
-      steps = []
-      task = Heddle.spawn do
-        Fiber.new do
-          sleep
-        ensure
-          steps << :inner
-        end.resume
-      ensure
-        steps << :outer
-      end
-      assert_equal :waiting, task.status
-      task.cancel.wait
-      assert_equal [%i[inner outer], :cancelled], [steps, task.status]
-    end
-  end
-
   def test_a_timeout_strikes_in_the_innermost_fiber
     Heddle.run do
       steps = []
@@ -148,28 +130,6 @@ class NestedFibersTest < Minitest::Test
       end
       GC.start
       assert_equal 0, Fiber.scheduler.statistics[:timers]
-    end
-  end
-
-  def test_fiber_yield_in_a_scheduled_fiber_raises
-    Heddle.run do
-      errors = [
-        Heddle.spawn { assert_raises(FiberError) { Fiber.yield } }.value,
-        Heddle.spawn { sleep(0) && assert_raises(FiberError) { Fiber.yield } }.value
-      ]
-      fiber = Fiber.schedule { errors << assert_raises(FiberError) { Fiber.yield } }
-      refute_predicate fiber, :alive?
-      assert_equal 3, errors.compact.size
-      assert_equal :goes_on, Heddle.spawn { sleep(0.001) && :goes_on }.value
-    end
-  end
-
-  def test_resume_of_a_scheduled_fiber_raises
-    Heddle.run do
-      fiber = nil
-      task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.005) && :value }
-      assert_raises(FiberError) { fiber.resume }
-      assert_equal :value, task.value
     end
   end
 

@@ -125,6 +125,7 @@ class TransferTest < Minitest::Test
     Heddle.run do
       error = Heddle.spawn { assert_raises(FiberError) { Fiber.yield } }.value
       assert_match(/yield/, error.message)
+      assert_kind_of FiberError, Heddle.spawn { sleep(0) && assert_raises(FiberError) { Fiber.yield } }.value
       scheduled = nil
       Fiber.schedule { scheduled = assert_raises(FiberError) { Fiber.yield } }
       assert_kind_of FiberError, scheduled

@@ -5,6 +5,16 @@ require "socket"
 # A database server on a port of its own, whose part a test plays. A subclass has `Peer`, which stands for a client: it
 # is made of the connection's socket and number.
 class ScriptedServer
+  # Ways in which a server stops in the middle.
+  ENDINGS = {
+    close: ->(peer) { peer.close },
+    reset: lambda do |peer|
+      peer.socket.setsockopt(:SOCKET, :LINGER, [1, 0].pack("ii"))
+      peer.close
+    end,
+    stall: ->(_) { sleep }
+  }.freeze
+
   # Plays for the length of the block, and raises what failed in it.
   def self.play(script)
     server = new(&script)
