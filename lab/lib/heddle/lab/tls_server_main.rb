@@ -48,8 +48,8 @@ serve = lambda do |socket|
   rescue OpenSSL::SSL::SSLError, IOError, SystemCallError
     nil
   ensure
-    # Wakes the other thread. A close would free the descriptor's number, and OpenSSL reads and writes by the number: the
-    # other thread could then read what the next client sends.
+    # Wakes the other thread. A close would free the descriptor's number, and OpenSSL reads and writes by the number:
+    # the other thread could then read what the next client sends.
     begin
       socket.shutdown
     rescue SystemCallError
