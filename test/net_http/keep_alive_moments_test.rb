@@ -48,6 +48,18 @@ class KeepAliveMomentsTest < Minitest::Test
     end
   end
 
+  # It refuses a kept connection, which goes back to the others.
+  def test_with_a_filter_for_connects
+    asked = 0
+    strike_everywhere(step: 5) do |sessions|
+      Heddle.connect_filter(->(*) { (asked += 1) % 3 > 0 }) do
+        converse(sessions) { Net::HTTP.new("127.0.0.1", @plain.port, nil) }
+      end
+    rescue Heddle::ConnectRefused
+      nil
+    end
+  end
+
   private
 
   def answer(path) = "HTTP/1.1 200 OK\r\nContent-Length: #{path.bytesize}\r\n\r\n#{path}"
