@@ -12,7 +12,8 @@ module Heddle
 
       def settled?(raw, _error) = !raw.closed?
 
-      def clean?(raw) = !raw.closed?
+      # A closed one leaves the pool when somebody is to get it.
+      def clean?(_raw) = true
 
       # A connection of the process that this one was forked from counts as closed.
       def closed?(raw) = raw.closed?

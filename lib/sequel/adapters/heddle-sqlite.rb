@@ -129,7 +129,7 @@ module Sequel
       # SQLite ends a transaction when it interrupts a write in it, and after some errors. A block that rescues them and
       # goes on would have its other statements committed one by one.
       def heddle_check(conn)
-        return if conn.in_transaction? || !_trans(conn)
+        return if @transactions.empty? || conn.in_transaction? || !_trans(conn)
 
         raise ::Heddle::DB::TransactionError, "SQLite has rolled this transaction back, after a statement that was " \
           "interrupted or refused: leave the block of the transaction"

@@ -20,6 +20,8 @@ module Sequel
   #
   # Works with the adapters postgres (gem pg), mysql2, trilogy and sqlite, and with all of Sequel's connection pools.
   module HeddleConnections
+    DRIVERS = ::Heddle.const_get(:Drivers)
+
     # Identifies the owner of a connection.
     module Concurrency
       # @return [Fiber, Thread]
@@ -34,7 +36,7 @@ module Sequel
     module Queries
       # Every adapter calls this for its queries.
       def log_connection_yield(sql, conn, args = nil)
-        driver = ::Heddle.const_get(:Drivers).of(conn)
+        driver = DRIVERS.of(conn)
         before = $!
         done = false
         driver.prepare(conn) { {timeout: 5000}.merge(opts) }
@@ -57,7 +59,7 @@ module Sequel
 
       # A closed connection has no transaction to roll back.
       def rollback_transaction(conn, opts = OPTS)
-        super unless ::Heddle.const_get(:Drivers).of(conn).closed?(conn)
+        super unless DRIVERS.of(conn).closed?(conn)
         finished(conn)
       end
 
@@ -88,17 +90,32 @@ module Sequel
       attr_reader :heddle_unfinished
 
       # Lets Sequel handle a closed connection as usual: it removes the connection from the pool, and makes another.
-      def hold(*server)
+      def hold(server = :default)
         super do |conn|
           next yield(conn) if @heddle_held.key?(conn)
 
-          driver = ::Heddle.const_get(:Drivers).of(conn)
+          driver = DRIVERS.of(conn)
           raise Closed, "closed after an interrupted query" if driver.closed?(conn)
 
-          return_clean(driver, conn) { yield conn }
+          before = $!
+          done = false
+          begin
+            @heddle_held[conn] = true
+            value = yield conn
+            done = true
+            value
+          ensure
+            begin
+              unless done && driver.clean?(conn) && !@heddle_unfinished.key?(conn)
+                settle(driver, conn, done, $!.equal?(before) ? nil : $!)
+              end
+            ensure
+              @heddle_held.delete(conn)
+            end
+          end
         end
       rescue Closed
-        heddle_let_go(*server)
+        heddle_let_go(server)
         retry
       end
 
@@ -106,7 +123,7 @@ module Sequel
 
       # A thread that was struck while Sequel lent it a connection (Thread#raise, Timeout) still has that one, and is
       # lent it again and again. It goes back to the others, where Sequel meets it.
-      def heddle_let_go(server = nil)
+      def heddle_let_go(server)
         return unless respond_to?(:owned_connection, true) # pools of a single connection
 
         holder = Sequel.current
@@ -128,21 +145,6 @@ module Sequel
         end
       end
 
-      def return_clean(driver, conn)
-        before = $!
-        done = false
-        @heddle_held[conn] = true
-        value = yield
-        done = true
-        value
-      ensure
-        begin
-          settle(driver, conn, done, $!.equal?(before) ? nil : $!)
-        ensure
-          @heddle_held.delete(conn)
-        end
-      end
-
       def settle(driver, conn, done, error)
         clean = (done || error.nil?) ? driver.clean?(conn) : driver.settled?(conn, error)
         unfinished = @heddle_unfinished.delete(conn)
@@ -151,7 +153,7 @@ module Sequel
         driver.close(conn) unless driver.closed?(conn)
       end
     end
-    private_constant :Concurrency, :Closed, :Queries, :Pool
+    private_constant :DRIVERS, :Concurrency, :Closed, :Queries, :Pool
   end
 
   Database.register_extension(:heddle) do |db|

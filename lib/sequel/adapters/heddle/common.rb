@@ -64,7 +64,7 @@ module Sequel
       # @raise [Sequel::DatabaseError] of the server; [Heddle::DeadlineExceeded] a closed connection leaves
       #   the pool
       def execute(sql, opts = OPTS)
-        result = heddle_errors { synchronize(opts[:server]) { |conn| heddle_run(conn, sql, opts) } }
+        result = heddle_result(sql, opts)
         defined?(yield) ? yield(result) : result
       end
 
@@ -78,6 +78,12 @@ module Sequel
       def adapter_initialize
         @heddle_statements = {}
         extension(:heddle)
+      end
+
+      def heddle_result(sql, opts)
+        synchronize(opts[:server]) { |conn| heddle_run(conn, sql, opts) }
+      rescue ::Heddle::DB::Error => error
+        raise_error(error)
       end
 
       # Runs a statement on this connection, and logs it.
