@@ -135,6 +135,31 @@ class KeepAliveRetriesTest < Minitest::Test
     assert_equal [1, 1], server.connections
   end
 
+  # Not its rest, for which the server would wait in vain.
+  def test_a_stream_that_cannot_be_read_again_is_sent_once
+    server = serve { |request| (request.number == 1) ? OK : nil }
+    get(server)
+    put = Net::HTTP::Put.new("/", "Content-Length" => "3")
+    put.body_stream = StringIO.new("abc").tap { |stream| stream.singleton_class.undef_method(:pos, :seek) }
+    assert_raises(EOFError) { start(server) { |http| http.request(put) } }
+    assert_equal [%w[GET PUT], [1, 1]], [server.requests.map(&:verb), server.connections]
+  end
+
+  def test_a_form_is_sent_again_if_it_has_no_streams
+    {"text" => [1, 1, 2], StringIO.new("text") => [1, 1]}.each do |value, connections|
+      server = serve { |request| (request.number == 1) ? OK : nil }
+      get(server)
+      put = Net::HTTP::Put.new("/")
+      put.set_form([["name", value]], "multipart/form-data")
+      begin
+        start(server) { |http| http.request(put) }
+      rescue EOFError
+        nil
+      end
+      assert_equal connections, server.connections
+    end
+  end
+
   def test_a_stream_is_sent_again_from_where_it_was
     server = serve { |request| (request.number == 1) ? OK : nil }
     get(server)

@@ -57,9 +57,9 @@ module Heddle
         private :connect
       end
 
-      @spaces = {}
-      @judged = {}
-      @by_socket = {}
+      @spaces = {}.compare_by_identity
+      @judged = {}.compare_by_identity
+      @by_socket = {}.compare_by_identity
 
       class << self
         # @return [Hash{Class => Module}] the module that has the library's classes, by the class Net::HTTP

@@ -45,7 +45,7 @@ module Heddle
         #
         # @return [Net::HTTPResponse]
         def recover(error, connection, buffered, &block)
-          raise error unless connection.awaiting.equal?(@http) && failure?(error)
+          raise error unless connection.awaiting.equal?(@http) && failure?(error) && repeatable?
 
           unprocessed = closed?(error) && !Library.unread?(buffered)
           Library.answered(buffered) # gives the retries back
@@ -88,7 +88,7 @@ module Heddle
         def prepare(connection)
           connection.close unless connection.quiet?
           Library.trust(@http)
-          Library.await(connection, @http) if IDEMPOTENT.include?(@request.method) && repeatable?
+          Library.await(connection, @http) if IDEMPOTENT.include?(@request.method)
         end
 
         # A request without a session carries a "close" of the library's own, which is not the program's wish.
@@ -113,9 +113,10 @@ module Heddle
 
         def tls_errors = defined?(OpenSSL::SSL::SSLError) ? [OpenSSL::SSL::SSLError] : []
 
-        # A stream has been read when its request fails.
+        # A stream has been read when its request fails. Stock would send the rest of it, and wait for an answer.
         def repeatable?
-          return false if @request.instance_variable_get(:@body_data)
+          data = @request.instance_variable_get(:@body_data)
+          return data.is_a?(Enumerable) && data.all? { |_, value| value.nil? || value.is_a?(String) } if data
 
           stream = @request.body_stream
           stream.nil? || (!@position.nil? && stream.respond_to?(:seek))
