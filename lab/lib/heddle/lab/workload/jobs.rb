@@ -18,8 +18,8 @@ module Heddle
 
         # What the jobs know of the workload.
         class << self
-          # @return [Integer] jobs that have ended in this process
-          attr_accessor :ended
+          # @return [Integer] jobs that have ended in this process; those that wait together which have begun
+          attr_accessor :ended, :began
           # @return [Float] seconds of the monotonic clock, when the last of them did
           attr_accessor :last
           # @return [Float] seconds for which a job waits
@@ -28,6 +28,9 @@ module Heddle
           attr_accessor :uri
           # @return [ConnectionPool] of PG::Connection
           attr_accessor :database
+
+          # Called by a job that is to wait together with others, as it begins.
+          def began! = @lock.synchronize { @began += 1 }
 
           # Called by each job at its end.
           def ended!
@@ -48,13 +51,15 @@ module Heddle
 
         # @see Workload#perform
         def perform(meter)
-          Jobs.ended = 0
+          Jobs.ended = Jobs.began = 0
           Jobs.wait = @params["wait"]
           count = self.count
           fill(count)
           members = Array.new(@params["processes"]) { Member.new { |questions, out| work(questions, out) } }
           members.each(&:look)
           before = warm_up(members)
+          return meter.measure { hold(members, count, before) } if @params["job"] == "together"
+
           meter.measure do
             began, cpu = begin_work(members, count)
             await(members, before + count)
@@ -66,6 +71,16 @@ module Heddle
         end
 
         private
+
+        # Takes the memory while all jobs wait: heap and stacks, since a child of fork maps the code of libraries anew as
+        # it runs it.
+        def hold(members, count, ended)
+          begin_work(members, count)
+          sleep INTERVAL until members.each(&:look).sum(&:began) >= count
+          raise "some jobs ended before the last one began" if members.sum(&:ended) > ended
+
+          {"operations" => count, "held_kib" => members.sum(&:now), "idle_kib" => members.sum(&:idle)}
+        end
 
         # What the processes do before they are measured.
         # @return [Integer] how many jobs have ended
@@ -89,6 +104,8 @@ module Heddle
 
         # How many of the jobs the model runs: few threads would take minutes for all that wait.
         def count
+          return @argument * @params["processes"] if @params["job"] == "together"
+
           count = @params["count"]
           return count unless @kind.end_with?("threads") && Jobs.wait > 0
 
@@ -98,19 +115,22 @@ module Heddle
         # The work of one process: starts to run jobs when it is told to, and answers when its last job so far ended,
         # how many have ended, its CPU time and memory. Several processes have all cores; one shares none with the
         # servers.
+        #
+        # Its answers are in the order of {Member#look}.
         def work(questions, out)
           if @params["processes"] > 1
             system("taskset", "-acp", "0-#{Etc.nprocessors - 1}", Process.pid.to_s, out: File::NULL, err: File::NULL)
           end
           start = embed
           GC.start
-          before = Workload.memory("VmRSS")
+          before = %w[VmRSS RssAnon].map { |field| Workload.memory(field) }
           began = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
           while (question = questions.gets)
             next start.call if question == "start\n"
 
             cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - began
-            out.puts [Jobs.last || 0, Jobs.ended, cpu, Workload.memory("VmHWM"), before].join(" ")
+            out.puts [Jobs.last || 0, Jobs.ended, cpu, Workload.memory("VmHWM"), *before, Jobs.began,
+              Workload.memory("RssAnon")].join(" ")
           end
         end
 
@@ -118,8 +138,10 @@ module Heddle
         class Member
           # @return [Float] seconds of the monotonic clock: the end of its last job; and of CPU time
           attr_reader :last, :cpu
-          # @return [Integer] jobs that have ended; KiB of memory at the most, and above that of the idle program
-          attr_reader :ended, :rss, :growth
+          # @return [Integer] jobs that have ended, and begun
+          attr_reader :ended, :began
+          # @return [Integer] KiB of memory at the most; and of anonymous memory, as the idle program and now
+          attr_reader :rss, :idle, :now
 
           def initialize
             @answers, out = IO.pipe
@@ -139,9 +161,12 @@ module Heddle
           def look
             @questions.puts("look")
             line = @answers.gets or raise "a process that runs jobs has ended"
-            @last, @ended, @cpu, @rss, before = line.split.zip(%i[to_f to_i to_f to_i to_i]).map { |s, m| s.send(m) }
-            @growth = @rss - before
+            @last, @ended, @cpu, @rss, @before, @idle, @began, @now =
+              line.split.zip(%i[to_f to_i to_f to_i to_i to_i to_i to_i]).map { |text, number| text.send(number) }
           end
+
+          # @return [Integer] KiB of memory at the most above that of the idle program
+          def growth = @rss - @before
 
           def stop
             Process.kill(:KILL, @pid)

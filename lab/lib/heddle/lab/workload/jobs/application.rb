@@ -24,7 +24,7 @@ module Heddle
                 "templates/db/queue_schema.rb"
             end
 
-            # @param name [String] "waiting" or "empty"
+            # @param name [String] "waiting", "together" or "empty"
             # @return [ActiveJob::Base]
             def job(name) = const_get("#{name.capitalize}Job").new
           end
@@ -44,6 +44,14 @@ module Heddle
             def perform
               sleep(Jobs.wait)
               Jobs.ended!
+            end
+          end
+
+          # Waits while all others do.
+          class TogetherJob < WaitingJob
+            def perform
+              Jobs.began!
+              super
             end
           end
         end

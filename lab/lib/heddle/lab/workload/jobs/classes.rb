@@ -26,6 +26,14 @@ module Heddle
             def work = sleep(Jobs.wait)
           end
 
+          # Waits while all others do.
+          class Together < Waiting
+            def work
+              Jobs.began!
+              super
+            end
+          end
+
           # Asks a database and an HTTP server.
           class Mixed < Counted
             def work

@@ -35,7 +35,7 @@ module Heddle
             Application.config.active_support.isolation_level = (@kind == "solid_threads") ? :thread : :fiber
             Application.initialize!
             Application.create_tables
-            enqueue(WARM_UP)
+            enqueue(WARM_UP, (@params["job"] == "together") ? "empty" : @params["job"])
             ActiveRecord::Base.connection_handler.clear_all_connections!
           end
 
@@ -57,8 +57,8 @@ module Heddle
             end
           end
 
-          def enqueue(count)
-            Array.new(count) { Application.job(@params["job"]) }.each_slice(BATCH) do |jobs|
+          def enqueue(count, name = @params["job"])
+            Array.new(count) { Application.job(name) }.each_slice(BATCH) do |jobs|
               ActiveJob.perform_all_later(jobs)
             end
           end
