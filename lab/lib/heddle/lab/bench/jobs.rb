@@ -187,7 +187,7 @@ module Heddle
           Report::Table.new(title: "Memory while all jobs wait that the model runs at once: medians", rows: rows,
             columns: ["", *HELD.map(&:title), "ratio to threads, above idle", "ratio to threads, above idle a job"],
             notes: ["resident anonymous memory: heap and stacks, not the code of libraries",
-              "idle: the program before it starts its threads or fibers; threads: of the same engine, in the first row"])
+              "idle: the program before it starts its threads or fibers; threads: the same engine's, in the first row"])
         end
 
         def held_row(summary, model, name)

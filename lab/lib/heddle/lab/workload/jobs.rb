@@ -72,8 +72,8 @@ module Heddle
 
         private
 
-        # Takes the memory while all jobs wait: heap and stacks, since a child of fork maps the code of libraries anew as
-        # it runs it.
+        # Takes the memory while all jobs wait: heap and stacks, since a child of fork maps the code of libraries anew
+        # as it runs it.
         def hold(members, count, ended)
           begin_work(members, count)
           sleep INTERVAL until members.each(&:look).sum(&:began) >= count
