@@ -58,6 +58,15 @@ class SQLiteKindsTest < Minitest::Test
     end
   end
 
+  # Each look at the beginning of a statement went through all the others.
+  def test_a_text_of_semicolons
+    with_database do |db|
+      before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+      assert_equal :commit, db.driver.kind("#{";" * 100_000}commit")
+      assert_operator Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before, :<, 3
+    end
+  end
+
   # A pragma is carried out when it is prepared.
   def test_a_pragma_that_is_prepared
     pool = Heddle::DB::Pool.new("sqlite::memory:", size: 1)

@@ -28,7 +28,8 @@ module Heddle
         WORD = /\A#{BLANK}([a-z]+)/in
         EXPLAINED = /\A#{BLANK}#{EXPLAIN}([a-z]+)/in
         TO_SAVEPOINT = /\A#{BLANK}rollback#{GAP}(?:transaction\b#{GAP})?to\b/in
-        TRIGGER = /\A#{BLANK}(?:#{EXPLAIN})?create\b#{GAP}(?:temp(?:orary)?\b#{GAP})?trigger\b/in
+        # Not behind semicolons: with thousands of them, each look would go through all the others.
+        TRIGGER = /\A#{GAP}(?:#{EXPLAIN})?create\b#{GAP}(?:temp(?:orary)?\b#{GAP})?trigger\b/in
         # A pragma that sets something has a value; these have an argument, and set nothing. What has a name in quotes
         # may be any pragma.
         ASKING = %w[table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list
