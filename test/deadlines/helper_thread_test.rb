@@ -422,4 +422,31 @@ class HelperThreadTest < Minitest::Test
     thread.raise(last)
     assert_equal :last, thread.value
   end
+
+  # On Ruby 3.1, a Timeout throws to its border.
+  def test_a_timeout_and_a_strike_that_wait_together_beside_the_deadline
+    assert_equal "struck\n", assert_child(<<~RUBY)
+      require "heddle/timeout"
+      Struck = Class.new(Exception)
+      masked = Thread::Queue.new
+      thread = Thread.new do
+        Timeout.timeout(0.06) do
+          Heddle.deadline(0.03) do
+            Thread.handle_interrupt(Object => :never) do
+              masked << true
+              sleep 0.3
+            end
+          end
+        end
+      rescue Struck
+        :struck
+      rescue Exception => error
+        error.class
+      end
+      masked.pop
+      sleep 0.15
+      thread.raise(Struck)
+      puts thread.value
+    RUBY
+  end
 end

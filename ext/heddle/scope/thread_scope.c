@@ -13,7 +13,7 @@
 static const int64_t SECOND = 1000000000;
 
 static ID id_chain, id_raise, id_alive, id_stopped, id_backtrace, id_handle_interrupt, id_add, id_set_name;
-static VALUE sym_immediate;
+static VALUE sym_immediate, sym_never;
 
 // ---- the chains
 
@@ -393,11 +393,8 @@ static const struct scope_host thread_host = {
 
 struct taking {
     struct scope *scope;
-    VALUE error;     // the one to take back
-    VALUE other;     // the last of those that others have raised
-    int other_state; // 0 without one
-    int kill_state;  // of Thread#kill, or a throw to a block outside
-    bool over;
+    VALUE error; // the one to take back
+    VALUE other; // the last that a trap handler has raised meanwhile, or nil
 };
 
 static VALUE let_strike(VALUE unused)
@@ -408,62 +405,41 @@ static VALUE let_strike(VALUE unused)
     return Qnil;
 }
 
-// The last of several counts, as where each strikes the way out of the one before.
-static void note_strike(struct taking *taking, int state)
-{
-    VALUE raised = rb_errinfo();
-    if (!is_exception(raised)) {
-        taking->kill_state = state;
-        taking->over = true;
-        return;
-    }
-    rb_set_errinfo(Qnil);
-    if (raised == taking->error) {
-        taking->scope->failures--;
-        taking->over = true;
-    } else {
-        taking->other = raised;
-        taking->other_state = state;
-    }
-}
-
-// Protects each strike by itself: handle_interrupt forgets the exception that leaves its block if it has another one to
-// raise at its end.
 static VALUE take(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct taking *taking = (struct taking *)argument;
-    while (!taking->over) {
+    for (;;) {
         bool underway = taking->scope->sending;
         int state = 0;
         rb_protect(let_strike, Qnil, &state);
-        if (state) {
-            note_strike(taking, state);
-        } else if (!underway) {
-            taking->over = true; // the exception has arrived before
+        if (!state && underway) continue;
+        if (!state) return Qnil; // the exception has arrived before
+        VALUE raised = rb_errinfo();
+        if (!is_exception(raised)) rb_jump_tag(state); // a throw of a trap handler
+        rb_set_errinfo(Qnil);
+        if (raised != taking->error) {
+            taking->other = raised;
+            continue;
         }
+        taking->scope->failures--;
+        return Qnil;
     }
-    return Qnil;
 }
 
-static VALUE let_in(VALUE argument)
-{
-    VALUE mask = rb_hash_new();
-    rb_hash_aset(mask, rb_obj_class(((struct taking *)argument)->error), sym_immediate);
-    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, take, argument);
-}
-
+// Only the exception to be taken back may strike: whatever else is pending (Thread#raise, Thread#kill, an outer
+// timeout) stays pending, and strikes on the way out as if our exception had never been sent. Caught here, only the
+// last of them would be left, and a kill or a throw could not be raised again.
 void thread_scope_take_back(struct scope *scope)
 {
     struct taking taking = {.scope = scope, .error = scope->sent, .other = Qnil};
-    while (!taking.over) {
-        int state = 0;
-        rb_protect(let_in, (VALUE)&taking, &state);
-        if (state) note_strike(&taking, state);
-    }
-    if (taking.kill_state) rb_jump_tag(taking.kill_state);
+    VALUE mask = rb_hash_new();
+    rb_hash_aset(mask, rb_singleton_class(taking.error), sym_immediate);
+    rb_hash_aset(mask, rb_cObject, sym_never);
     scope->sent = Qnil;
-    if (taking.other_state) rb_exc_raise(taking.other);
+    rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, take, (VALUE)&taking);
+    if (!NIL_P(taking.other)) rb_exc_raise(taking.other);
+    RB_GC_GUARD(taking.error);
 }
 
 /*
@@ -491,6 +467,7 @@ void Init_heddle_thread_scope(void)
     id_add = rb_intern("add");
     id_set_name = rb_intern("name=");
     sym_immediate = ID2SYM(rb_intern("immediate"));
+    sym_never = ID2SYM(rb_intern("never"));
     rb_gc_register_address(&helper);
     rb_gc_register_address(&last_thread);
     rb_set_end_proc(note_end, Qnil); // the last to be called of all that are set later

@@ -15,7 +15,7 @@ struct scope_chain *thread_scope_chain(VALUE thread);
 bool thread_scopes_open(void);
 
 // Called in the scope's own thread after the scope was closed: removes from the thread's queue an exception that was
-// raised and has not arrived, whatever Thread.handle_interrupt says. Raises other interrupts that arrive meanwhile.
+// raised and has not arrived, whatever Thread.handle_interrupt says. Raises other interrupts at the end.
 void thread_scope_take_back(struct scope *scope);
 
 // Makes the helper call `periodic` at least once a second, until `periodic` returns false; all callers share one
