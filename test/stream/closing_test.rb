@@ -41,6 +41,21 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
+  def test_an_exception_raised_during_close_is_not_lost_behind_an_error_of_the_socket
+    with_stream do |stream, _|
+      socket = stream.to_io
+      sent = false
+      socket.define_singleton_method(:close) do
+        raise Timeout::Error, "sent" unless sent.tap { sent = true }
+
+        super()
+        raise IOError, "of its own"
+      end
+      assert_equal "sent", assert_raises(Timeout::Error) { stream.close }.message
+      assert_predicate socket, :closed?
+    end
+  end
+
   def test_errors_of_a_sockets_own_close_are_ignored
     [Errno::ECONNRESET, IOError, OpenSSL::SSL::SSLError].each do |error|
       with_stream(tls: true, timeout: 10) do |stream, _|

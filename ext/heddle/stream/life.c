@@ -99,17 +99,33 @@ static VALUE close_io(VALUE io)
     return rb_funcall(io, rb_intern("close"), 0);
 }
 
-// The current rb_errinfo may also be a kill or a throw, which is no Ruby object.
-static bool is_a(VALUE error, VALUE klass)
+static VALUE ignore(VALUE unused, VALUE error)
 {
-    return !SPECIAL_CONST_P(error) && RB_BUILTIN_TYPE(error) != RUBY_T_IMEMO && RTEST(rb_obj_is_kind_of(error, klass));
+    (void)unused, (void)error;
+    return Qnil;
 }
 
-// Returns whether the socket or TLS itself raised the error while closing. Any other error came from outside (a
-// timeout, Thread#raise).
-static bool closes_own(VALUE error)
+// Ignores errors of the socket and of TLS: nothing is lost with a connection that ends. Any other error came from
+// outside (a timeout, Thread#raise).
+static VALUE close_quietly(VALUE io)
 {
-    return is_a(error, rb_eIOError) || is_a(error, rb_eSystemCallError) || is_a(error, tls_error());
+    return rb_rescue2(close_io, io, ignore, Qnil, rb_eIOError, rb_eSystemCallError, tls_error(), (VALUE)0);
+}
+
+static VALUE close_if_open(VALUE io)
+{
+    return NIL_P(io) || shim_open_descriptor(io) < 0 ? Qnil : close_quietly(io);
+}
+
+static VALUE close_twice(VALUE io)
+{
+    return rb_ensure(close_if_open, io, close_if_open, io);
+}
+
+// An interrupt inside close leaves the IO open: closes it again, and passes the interrupt on.
+static VALUE close_surely(VALUE io)
+{
+    return rb_ensure(close_twice, io, close_if_open, io);
 }
 
 void stream_shut(struct stream *stream, bool politely)
@@ -130,23 +146,13 @@ void stream_shut(struct stream *stream, bool politely)
     buffer_release(&stream->in);
     buffer_release(&stream->out);
     buffer_release(&stream->piggybacked);
-    VALUE before = rb_errinfo();
-    int state = 0, other = 0;
-    VALUE other_error = Qnil;
     if (politely && !NIL_P(tls) && !childs) {
-        rb_protect(close_io, tls, &state); // sends the closing alert, and closes the socket if that works
+        rb_ensure(close_quietly, tls, close_surely, io); // sends the closing alert
+    } else {
+        close_surely(io);
     }
-    // An interrupt inside close leaves the IO open: closes it again, and passes the interrupt on.
-    for (int i = 0; i < 3 && !NIL_P(io) && shim_open_descriptor(io) >= 0; i++) {
-        if (state) other = state, other_error = rb_errinfo();
-        state = 0;
-        rb_protect(close_io, io, &state);
-    }
-    if (state) other = state, other_error = rb_errinfo();
-    if (!other) return;
-    if (!closes_own(other_error)) rb_jump_tag(other);
-    // An rb_ensure around this call restores a throw or a kill, which rb_set_errinfo cannot.
-    if (NIL_P(before) || is_a(before, rb_eException)) rb_set_errinfo(before);
+    RB_GC_GUARD(io);
+    RB_GC_GUARD(tls);
 }
 
 void stream_poison(struct stream *stream, const char *reason)
