@@ -42,7 +42,8 @@ static bool send_if_idle(VALUE self, deadline_t now)
     int state = 0;
     bool sent = rb_protect(send_closes, self, &state) == Qtrue;
     if (state) rb_set_errinfo(Qnil);
-    return !state && sent && pending_closes_count(link->base.pending_closes);
+    // Again after a second: more are pending than are sent at once, or the socket took none.
+    return !state && sent && (link->base.closes || pending_closes_count(link->base.pending_closes));
 }
 
 static bool check_all(deadline_t now)
@@ -66,6 +67,12 @@ static VALUE watch(VALUE self)
     return Qnil;
 }
 
+static bool no_helper(VALUE error)
+{
+    return is_exception(error) &&
+           (RTEST(rb_obj_is_kind_of(error, rb_eNoMemError)) || RTEST(rb_obj_is_kind_of(error, rb_eThreadError)));
+}
+
 void mysql_flush_when_idle(VALUE self)
 {
     struct mysql_link *link = mysql_link_of(self);
@@ -75,10 +82,11 @@ void mysql_flush_when_idle(VALUE self)
     int state = 0;
     rb_protect(watch, self, &state);
     if (!state) return;
-    // No memory or no thread: the closes stay pending until the next request, and this exchange still returns its
-    // result.
-    rb_set_errinfo(Qnil);
     link->watched = false;
+    // No memory or no thread: the closes stay pending until the next request, and this exchange still returns its
+    // result. Anything else is an interrupt of this thread, which starting the other one has let in.
+    if (!no_helper(rb_errinfo())) rb_jump_tag(state);
+    rb_set_errinfo(Qnil);
 }
 
 void mysql_idle_init(void)
