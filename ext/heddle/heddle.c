@@ -63,6 +63,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_scope();
     Init_heddle_current();
     Init_heddle_scope_fiber();
+    Init_heddle_own_thread();
     Init_heddle_thread_scope();
     Init_heddle_deadline_methods();
     Init_heddle_timeout();

@@ -16,7 +16,9 @@ module Heddle
     # A thread has no fiber scheduler, so it waits itself; the calling fiber waits for the thread. Process::Status.wait
     # is the only wait for a group of processes.
     def wait_in_thread(pid, flags)
-      thread = Thread.new { ::Process::Status.wait(pid, flags) }
+      thread = Thread.new do # without the caller's mask: it must end when the caller does
+        Thread.handle_interrupt(Object => :immediate) { ::Process::Status.wait(pid, flags) }
+      end
       thread.report_on_exception = false
       thread.value
     ensure

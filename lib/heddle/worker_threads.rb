@@ -103,9 +103,11 @@ module Heddle
       end
     end
 
-    # An exception for a job must strike within that job alone.
+    # An exception for a job must strike within that job alone. A kill, which is no Exception, ends the thread at once,
+    # whatever the mask of the thread that started it says.
     def serve
-      Thread.handle_interrupt(Exception => :never) do
+      Thread.handle_interrupt(Exception => :never, Object => :immediate) do
+        Heddle.settle_thread
         while (job = next_job(job))
           job.perform
           break unless reusable?

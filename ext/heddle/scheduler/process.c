@@ -1,5 +1,6 @@
 #include "scheduler/process.h"
 
+#include "os/own_thread.h"
 #include "os/pidfd.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
@@ -44,10 +45,15 @@ static VALUE close_descriptor(VALUE argument)
 }
 
 // The thread may outlive the fiber that started it, so it gets a Ruby object instead of a pointer to a stack.
-static VALUE reap_in_thread(void *argument)
+static VALUE reap_asked(VALUE asked)
 {
-    VALUE asked = (VALUE)argument;
     return reap(NUM2PIDT(rb_ary_entry(asked, 0)), NUM2INT(rb_ary_entry(asked, 1)));
+}
+
+// Without its maker's mask, under which kill_and_join would wait for the child's end.
+static VALUE reap_in_thread(void *asked)
+{
+    return own_thread_unmasked(reap_asked, (VALUE)asked);
 }
 
 static VALUE wait_by_thread(VALUE argument)

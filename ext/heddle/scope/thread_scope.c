@@ -3,6 +3,7 @@
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "os/native_thread.h"
+#include "os/own_thread.h"
 #include "scope/bindings.h"
 #include "scope/scope_fiber.h"
 #include "shims.h"
@@ -12,7 +13,7 @@
 
 static const int64_t SECOND = 1000000000;
 
-static ID id_chain, id_raise, id_alive, id_stopped, id_backtrace, id_handle_interrupt, id_add, id_set_name;
+static ID id_chain, id_raise, id_alive, id_stopped, id_backtrace, id_handle_interrupt, id_set_name;
 static VALUE sym_immediate, sym_never;
 
 // ---- the chains
@@ -262,10 +263,21 @@ static VALUE forget(VALUE unused)
     return Qnil;
 }
 
+static VALUE settle_and_watch(VALUE unused)
+{
+    own_thread_settle();
+    return watch(unused);
+}
+
+static VALUE serve(VALUE unused)
+{
+    return own_thread_unmasked(settle_and_watch, unused);
+}
+
 static VALUE help(void *unused)
 {
     (void)unused;
-    return rb_ensure(watch, Qnil, forget, Qnil);
+    return rb_ensure(serve, Qnil, forget, Qnil);
 }
 
 static void note_end(VALUE unused)
@@ -300,9 +312,6 @@ static VALUE start_helper(VALUE unused)
     VALUE thread = rb_thread_create(help, NULL);
     helper = thread;
     rb_funcall(thread, id_set_name, 1, rb_str_new_cstr("heddle deadlines"));
-    VALUE group = rb_path2class("ThreadGroup");
-    if (!RTEST(rb_funcall(rb_funcall(rb_thread_current(), rb_intern("group"), 0), rb_intern("enclosed?"), 0)))
-        rb_funcall(rb_const_get(group, rb_intern("Default")), id_add, 1, thread);
     return Qnil;
 }
 
@@ -464,7 +473,6 @@ void Init_heddle_thread_scope(void)
     id_stopped = rb_intern("stop?");
     id_backtrace = rb_intern("backtrace");
     id_handle_interrupt = rb_intern("handle_interrupt");
-    id_add = rb_intern("add");
     id_set_name = rb_intern("name=");
     sym_immediate = ID2SYM(rb_intern("immediate"));
     sym_never = ID2SYM(rb_intern("never"));

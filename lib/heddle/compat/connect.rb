@@ -52,8 +52,10 @@ module Heddle
           filters = ConnectFilter.nested
           thread = Thread.new do
             Thread.current.report_on_exception = false
-            claim_next
-            socket = ConnectFilter.within_all(filters) { socket_class.public_send(method, ...) }
+            Thread.handle_interrupt(Object => :immediate) do # under the caller's mask nothing would end it
+              claim_next
+              socket = ConnectFilter.within_all(filters) { socket_class.public_send(method, ...) }
+            end
           end
           thread.join
           taken = socket

@@ -60,7 +60,7 @@ module Heddle
       end
 
       def serve
-        Scheduler.root_fiber_begin(nil)
+        Heddle.settle_thread
         Heddle.run(grace: @executor.grace) { dispatch }
       end
 

@@ -45,6 +45,13 @@ module Heddle
       private
 
       def watch
+        Thread.handle_interrupt(Object => :immediate) { look } # a thread inherits the mask of the one that starts it
+      rescue SchedulerClosed
+        nil
+      end
+
+      def look
+        Heddle.settle_thread
         state = since = nil
         until @stopped
           sleep @seconds.fdiv(SAMPLES)
@@ -54,8 +61,6 @@ module Heddle
           @report.call(now - since, @watched.backtrace || [])
           reported = true
         end
-      rescue SchedulerClosed
-        nil
       end
 
       # Whether no task runs: the loop waits in the kernel.

@@ -141,7 +141,7 @@ module Heddle
       end
 
       def serve
-        Scheduler.root_fiber_begin(nil)
+        Heddle.settle_thread
         Heddle.run { work }
       end
 

@@ -96,6 +96,7 @@ module Heddle
           def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
           def work
+            Heddle.settle_thread
             until (targets = next_targets).empty?
               begin
                 Heddle.deadline(TIME) { tell(targets.first.server, targets) }
