@@ -66,6 +66,54 @@ class HandlersInWaitsTest < Minitest::Test
     RUBY
   end
 
+  # The error of a timeout wakes a fiber, and a wait in the handler raises it: the fiber's own wait goes on.
+  {
+    sleep: "sleep(0.6)", select: "IO.select([reader], nil, nil, 0.6)", readable: "reader.wait_readable(0.6)",
+    join: "other.join(0.6)"
+  }.each do |name, wait|
+    define_method("test_a_wait_whose_interruption_a_handler_takes_by_#{name}") do
+      assert_equal "went on\n", assert_child(<<~RUBY)
+        require "fiddle"
+        require "io/wait"
+        require "heddle/timeout"
+        libc, int = Fiddle::Handle::DEFAULT, Fiddle::TYPE_INT
+        hold = Fiddle::Function.new(libc["usleep"], [int], int, need_gvl: true)
+        alarm = Fiddle::Function.new(libc["ualarm"], [int, int], int, need_gvl: true)
+        now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+        Struck = Class.new(StandardError)
+        handled = waiting = lasted = nil
+        trap("ALRM") do
+          sleep(0.001)
+        rescue Struck
+          handled = true
+        end
+        main, reader, other = Thread.current, IO.pipe.first, Thread.new { sleep }
+        Fiber.set_scheduler(Heddle::Scheduler.new)
+        try = lambda do
+          waiting = false
+          # While this thread holds the GVL, first the timeout's time is over, and then the signal comes.
+          thread = Thread.new do
+            sleep(0.001) until waiting && main.stop?
+            alarm.call(250_000, 0)
+            hold.call(400_000)
+          end
+          from = now.call
+          Timeout.timeout(0.1, Struck) do
+            waiting = true
+            #{wait}
+            lasted = now.call - from
+          end
+        rescue Struck
+          nil # before the handler ran
+        ensure
+          thread.join
+        end
+        20.times { handled || Fiber.new(blocking: false) { try.call }.resume }
+        puts (handled && lasted && lasted >= 0.599) ? "went on" : [handled, lasted].inspect
+      RUBY
+    end
+  end
+
   # Ruby checks for interrupts where Fiber#storage returns, which the start of a task on a reused fiber calls.
   def test_a_handler_that_starts_the_last_idle_fiber_in_the_middle_of_a_start
     skip "Ruby has no Fiber#storage" unless Fiber.method_defined?(:storage)

@@ -38,6 +38,7 @@ struct parking {
     struct loop *loop;
     struct loop_wait *wait;
     int64_t span;
+    deadline_t until; // the end of the span, once parked; not set without a limit
     short revents;
     int error;
     bool completed;
@@ -64,6 +65,10 @@ void parking_begin(struct parking *parking, enum wait_kind kind);
 // complete: a completion (a Mutex that was handed over, a byte that arrived) must not be lost. The next wait raises
 // then.
 void park(struct parking *parking);
+
+// Returns whether the wait is over, after park. False if the fiber was woken for an exception that a wait in a trap
+// handler has raised meanwhile: then it must wait again, for the rest of the span, which `span` says from now on.
+bool parking_over(struct parking *parking);
 
 // Raises in the running fiber the exception that another fiber or thread raised in its wait. `relock`: the fiber waited
 // for a Mutex that it relocks; then loop_raise_deferred raises the exception.

@@ -82,8 +82,10 @@ static VALUE park_body(VALUE argument)
         }
     }
     index_wait(loop, wait);
-    if (parking->span != DEADLINE_NEVER)
-        timer_add(&loop->timers, &wait->timer, deadline_after(deadline_now(), parking->span));
+    if (parking->span != DEADLINE_NEVER) {
+        parking->until = deadline_after(deadline_now(), parking->span);
+        timer_add(&loop->timers, &wait->timer, parking->until);
+    }
     if (wait->kind == WAIT_TURN) {
         if ((parking->start || parking->enter) && !parking->last) {
             ready_push_starter(loop, wait);
@@ -175,20 +177,33 @@ void park(struct parking *parking)
     }
 }
 
+bool parking_over(struct parking *parking)
+{
+    if (parking->completed || parking->timed_out || parking->error || parking->exception) return true;
+    if (parking->loop->owner->deferred) return true; // Ruby checks its Mutex again
+    if (parking->forks != fork_count()) return true; // in a child: nothing can end the wait
+    if (parking->span == DEADLINE_NEVER) return false;
+    parking->span = parking->until - deadline_now();
+    return parking->span <= 0;
+}
+
+static bool wait_to_the_end(struct parking parking, enum wait_kind kind)
+{
+    do {
+        parking_begin(&parking, kind);
+        park(&parking);
+    } while (!parking_over(&parking));
+    return parking.completed;
+}
+
 bool loop_block(struct loop *loop, VALUE blocker, int64_t span)
 {
-    struct parking parking = {.loop = loop, .span = span, .blocker = blocker};
-    parking_begin(&parking, WAIT_BLOCK);
-    park(&parking);
-    return parking.completed;
+    return wait_to_the_end((struct parking){.loop = loop, .span = span, .blocker = blocker}, WAIT_BLOCK);
 }
 
 bool loop_sleep(struct loop *loop, int64_t span)
 {
-    struct parking parking = {.loop = loop, .span = span};
-    parking_begin(&parking, WAIT_SLEEP);
-    park(&parking);
-    return parking.completed;
+    return wait_to_the_end((struct parking){.loop = loop, .span = span}, WAIT_SLEEP);
 }
 
 void loop_attend(struct loop *loop, int64_t span, bool polls)
@@ -240,22 +255,15 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
             return found;
         }
     }
-    deadline_t deadline = span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), span);
-    for (;;) {
-        struct parking parking = {.loop = loop, .span = span};
+    struct parking parking = {.loop = loop, .span = span};
+    do {
         parking_begin(&parking, WAIT_DESCRIPTOR);
         parking.wait->descriptor = descriptor;
         parking.wait->events = events;
         park(&parking);
-        if (parking.error) return -parking.error;
-        if (parking.completed) return parking.revents;
-        // Fibers that were ready earlier ran between the timer's end and now, and may have written.
-        if (parking.timed_out) return look(loop, descriptor, events);
-        // Woken for an exception that a wait in a trap handler has raised. Waits again, because 0 would mean that the
-        // time is over.
-        if (deadline != DEADLINE_NEVER) {
-            span = deadline - deadline_now();
-            if (span <= 0) return look(loop, descriptor, events);
-        }
-    }
+    } while (!parking_over(&parking));
+    if (parking.error) return -parking.error;
+    if (parking.completed) return parking.revents;
+    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
+    return look(loop, descriptor, events);
 }

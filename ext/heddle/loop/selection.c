@@ -69,28 +69,44 @@ static int look_at_all(struct loop *loop, struct pollfd *descriptors, size_t cou
     return ready;
 }
 
+// Waits once, with records of its own.
+static int select_once(struct selection *selection)
+{
+    struct loop *loop = selection->parking.loop;
+    VALUE holder;
+    selection->members = ALLOCV_N(struct loop_wait *, holder, selection->count + 1);
+    selection->made = 0;
+    selection->parked = false;
+    parking_begin(&selection->parking, selection->count ? WAIT_SELECT : WAIT_NATIVE);
+    rb_ensure(selection_body, (VALUE)selection, selection_end, (VALUE)selection);
+    ALLOCV_END(holder);
+    int ready = 0;
+    for (size_t i = 0; i < selection->count; i++)
+        ready += selection->asked[i].revents != 0;
+    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
+    if (ready == 0 && selection->parking.timed_out && !selection->parking.error)
+        return look_at_all(loop, selection->asked, selection->count);
+    return ready;
+}
+
 int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
                           void (*expect)(void *argument, uint64_t key), void *argument)
 {
-    VALUE holder;
     struct selection selection = {.parking = {.loop = loop, .span = span},
                                   .asked = descriptors,
                                   .count = count,
                                   .expect = expect,
                                   .argument = argument};
-    selection.members = ALLOCV_N(struct loop_wait *, holder, count + 1);
-    parking_begin(&selection.parking, count ? WAIT_SELECT : WAIT_NATIVE);
-    rb_ensure(selection_body, (VALUE)&selection, selection_end, (VALUE)&selection);
-    ALLOCV_END(holder);
-    if (selection.parking.error) return -selection.parking.error;
-    int ready = 0;
-    for (size_t i = 0; i < count; i++)
-        ready += descriptors[i].revents != 0;
-    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
-    return ready == 0 && selection.parking.timed_out ? look_at_all(loop, descriptors, count) : ready;
+    int ready = select_once(&selection);
+    return selection.parking.error ? -selection.parking.error : ready;
 }
 
 int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
 {
-    return loop_wait_any_or_note(loop, descriptors, count, span, NULL, NULL);
+    struct selection selection = {.parking = {.loop = loop, .span = span}, .asked = descriptors, .count = count};
+    int ready;
+    do {
+        ready = select_once(&selection);
+    } while (!parking_over(&selection.parking));
+    return selection.parking.error ? -selection.parking.error : ready;
 }
