@@ -461,8 +461,8 @@ module Heddle
     # computes the new one.
     def give_up(key, cas, placeholder)
       Heddle.shield(GRACE) { remove(key, cas, placeholder ? nil : true) }
-    rescue
-      nil
+    rescue Error, IOError, SystemCallError, SocketError, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))
+      nil # of the server or of the connection; what another thread raises here goes on
     end
 
     def now

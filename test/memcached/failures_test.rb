@@ -47,6 +47,14 @@ class MemcachedFailuresTest < Minitest::Test
     end
   end
 
+  def test_what_strikes_while_a_fetch_gives_its_turn_back
+    cache = client
+    cache.define_singleton_method(:remove) { |*| raise Interruption }
+    assert_raises(Interruption) { cache.fetch("struck") { break } }
+    cache.define_singleton_method(:remove) { |*| raise Errno::ECONNRESET }
+    assert_nil cache.fetch("lost") { break }
+  end
+
   # An error that leaves the state of the exchange unknown ends all of it, and is no answer.
   def test_an_error_ends_a_batch
     address, = scripted("CLIENT_ERROR bad data chunk\r\n")

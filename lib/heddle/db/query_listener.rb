@@ -4,6 +4,10 @@ module Heddle
   module DB
     # The return value of {Connection#on_query}.
     class QueryListener
+      # What another thread raises in a thread whose handler runs is no error of the handler.
+      STRIKES = {DeadlineExceeded => :immediate, StandardError => :never}.freeze
+      private_constant :STRIKES
+
       # @api private
       def initialize(owner, handler)
         @owner = owner
@@ -20,6 +24,14 @@ module Heddle
       #
       # @api private
       def call(event)
+        return tell(event) if Fiber.current_scheduler # Ruby keeps masks for each thread, not for each fiber
+
+        Thread.handle_interrupt(STRIKES) { tell(event) }
+      end
+
+      private
+
+      def tell(event)
         @handler.call(event)
       rescue => error
         # The limit of a deadline around the query still holds.

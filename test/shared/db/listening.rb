@@ -115,6 +115,17 @@ module DatabaseSuite
       end
     end
 
+    # What Thread#raise, or a Timeout with a class, raises in the thread is no error of the handler that runs just then.
+    def test_a_strike_during_a_handler
+      struck = Class.new(StandardError)
+      with_connection do |db|
+        next if Fiber.current_scheduler # nothing strikes a task while it runs
+
+        db.on_query { Thread.current.raise(struck) }
+        assert_raises(struck) { db.query("select 1") }
+      end
+    end
+
     def test_a_pool_and_the_process_report_all_their_connections
       with_pool(size: 3) do |pool|
         other = connect
