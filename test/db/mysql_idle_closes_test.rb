@@ -55,7 +55,7 @@ class MySQLIdleClosesTest < Minitest::Test
     assert_equal [:query, "after"], packets.last
   end
 
-  def test_without_a_request_they_are_sent_once_the_socket_takes_them
+  def test_closes_without_a_next_request_are_sent_once_the_socket_takes_them
     out, packets = serve("#{SENT_IN_PIECES}\nmost.call(-1)\nawait.call { db.driver.closes.zero? }\nputs 'sent'")
     assert_equal %W[#{STATEMENTS} sent], out
     assert_equal closes, packets.sort

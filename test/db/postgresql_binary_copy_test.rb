@@ -115,8 +115,8 @@ module PostgreSQLBinaryCopySuite
     end
   end
 
-  # Of servers before 7.3, and still read.
-  def test_the_word_in_front_of_the_table
+  # Servers still read this form of before 7.3.
+  def test_copy_binary_as_before_7_3
     with_table("n int, d date") do |db|
       row = [7, Date.new(2024, 1, 1)]
       assert_equal(1, db.copy_in("copy binary c from stdin") { |copy| copy << row })
@@ -131,7 +131,7 @@ module PostgreSQLBinaryCopySuite
     end
   end
 
-  def test_values_without_an_end
+  def test_nested_values_without_an_end
     list = []
     10.times { list << list }
     hash = {}

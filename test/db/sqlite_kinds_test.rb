@@ -79,7 +79,7 @@ class SQLiteKindsTest < Minitest::Test
   end
 
   # UPDATE and DELETE generate no number, though an INSERT before has.
-  def test_the_last_number_behind_common_tables
+  def test_last_insert_id_of_statements_with_common_tables
     with_database do |db|
       assert_equal 1, db.query("insert into a values (1)").last_insert_id
       {

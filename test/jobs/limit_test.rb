@@ -260,8 +260,8 @@ class LimitTest < Minitest::Test
     assert_equal :in, waiting.value
   end
 
-  # More than Redis is told in one call.
-  def test_thousands_wait
+  # There are more waiters than one call to Redis takes.
+  def test_thousands_of_waiters_are_entered_again_in_order
     one = limit(concurrent: 1, lease: 3)
     Heddle.run do
       one.acquire do

@@ -47,7 +47,7 @@ class MemcachedFailuresTest < Minitest::Test
     end
   end
 
-  def test_what_strikes_while_a_fetch_gives_its_turn_back
+  def test_an_exception_while_a_fetch_gives_its_turn_back
     cache = client
     cache.define_singleton_method(:remove) { |*| raise Interruption }
     assert_raises(Interruption) { cache.fetch("struck") { break } }

@@ -201,7 +201,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   end
 
   # As the gem down does, which may leave the rest of a body unread.
-  def test_not_after_an_answer_that_the_program_calls_read
+  def test_not_kept_after_an_answer_that_the_program_calls_read
     ["", "Keep-Alive: timeout=9\r\n"].each do |field|
       each_way do |way|
         server = serve { "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n#{field}\r\n" } # the body is late
@@ -216,7 +216,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   # --- what an earlier request of the session has left behind
 
   # Stock takes it for the answer to the second request. The true answer would go to the next session.
-  def test_not_after_an_answer_that_nobody_asked_for
+  def test_not_kept_after_an_answer_that_nobody_asked_for
     stray = OK.sub("ok", "no")
     {"at once" => [OK + stray], "later" => [OK, 0.02, stray]}.each do |name, first|
       each_way do |way|
@@ -234,7 +234,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   end
 
   # A program that rescues the exception, and goes on in the same session.
-  def test_not_after_an_interrupted_request_and_another_one
+  def test_not_kept_after_an_interrupted_request_and_another_one
     each_way do |way|
       gate = Queue.new
       server = serve { |request| (request.path == "/1") ? gate.pop : [1, OK] }
@@ -260,7 +260,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     assert_equal [1, 1, 2], server.connections
   end
 
-  def test_not_after_an_answer_in_doubt_and_another_one
+  def test_not_kept_after_an_answer_in_doubt_and_another_one
     doubtful = OK.sub("\r\n\r\n", "\r\nContent-Length: 2\r\n\r\n")
     server = serve { |request| (request.path == "/1") ? doubtful : OK }
     2.times { start(server) { |http| %w[/1 /2].each { |path| http.get(path) } } }
@@ -268,7 +268,7 @@ class KeepAliveSoundnessTest < Minitest::Test
   end
 
   # The answer to the inner request is the body of the outer one, which may come from anywhere.
-  def test_not_after_a_request_in_the_middle_of_an_answer
+  def test_not_kept_after_a_request_in_the_middle_of_an_answer
     Heddle::NetHTTP.disable
     gate = Queue.new
     server = serve do |request|

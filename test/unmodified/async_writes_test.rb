@@ -49,7 +49,7 @@ class AsyncWritesTest < Minitest::Test
     "the collection of garbage" => ["answer", proc { GC.start }]
   }.freeze
 
-  def test_what_happens_meanwhile_comes_after_the_answer
+  def test_other_writes_and_closes_come_after_the_answer
     on_heddle do |task|
       MEANWHILE.each do |name, (expected, others)|
         (ROUNDS / 10).times { assert_equal [6, expected], answer(task, &others), name }
