@@ -33,6 +33,17 @@ class SidekiqStopTest < Minitest::Test
     assert_empty Sidekiq::ProcessSet.new.to_a
   end
 
+  # They return while Redis still waits with jobs for this process's last requests, and answers with them.
+  def test_jobs_that_return_as_others_are_fetched
+    ids = Array.new(5) { |i| "id-#{i}" }
+    sidekiq = start_sidekiq(FIBERS: 20, TIMEOUT: 0)
+    push("RecordedJob", ids.map { |id| [id, 300] })
+    wait_until(30, what: "the jobs") { list("began").size == 5 }
+    sidekiq.signal(:TERM)
+    assert_ends(sidekiq, 12)
+    assert_equal ids, queued.sort
+  end
+
   def test_a_second_signal_hurries
     sidekiq = start_sidekiq(FIBERS: 10, TIMEOUT: 60)
     push("RecordedJob", Array.new(5) { |i| ["id-#{i}", 300] })

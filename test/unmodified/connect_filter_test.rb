@@ -5,6 +5,7 @@ require "support/loop_helpers"
 require "heddle"
 require "json"
 require "logger"
+require "set" # httpx 1.9 expects it to be loaded, as it is from Ruby 3.2 on
 
 # What Heddle.connect_filter does not see, as doc/limits.md says: C libraries that have sockets of their own. And
 # libraries on Ruby's sockets, which it does see.

@@ -24,9 +24,7 @@ module Heddle
       RETRY = 1
       # Seconds of cleaning up for tasks that still run when the process exits, before they are cancelled again.
       GRACE = 0.5
-      # Seconds between two looks at whether a unit of work has returned to its queue.
-      INTERVAL = 0.01
-      private_constant :FETCHERS, :RETRY, :GRACE, :INTERVAL
+      private_constant :FETCHERS, :RETRY, :GRACE
 
       # @return [Sidekiq::Capsule]
       attr_reader :capsule
@@ -141,13 +139,13 @@ module Heddle
         wake
       end
 
-      # @param patience [Numeric] seconds for the unit that is on its way to its queue
+      # Called once the thread is to end.
+      #
+      # @param patience [Numeric] seconds for the thread, which may have jobs on their way to their queue
       # @return [Array] units of work that are still to return to their queue, which is the caller's task now
       def take_homeless(patience)
-        deadline = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC) + patience
-        sleep INTERVAL while @returning && ::Process.clock_gettime(::Process::CLOCK_MONOTONIC) < deadline
-        units, @homeless = @homeless, []
-        [*@returning, *units]
+        @lock.synchronize { @thread }&.join(patience)
+        [*@returning, *@homeless, *@kept].tap { [@homeless, @kept].each(&:clear) }
       end
 
       # Called by a processor at the end of its task. Starts no other job here, since it would inherit the Fiber storage
@@ -232,6 +230,7 @@ module Heddle
           return_homeless
           @changed.wait(seen, RETRY)
         end
+        give_back(@kept.shift) until @kept.empty? # a fetch got them as the last processors ended
         return_homeless
         done = true
       ensure
