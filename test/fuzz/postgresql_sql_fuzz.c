@@ -68,10 +68,32 @@ static void try_rewriting(const uint8_t *p, const uint8_t *end, bool named, bool
     free(buffer.at);
 }
 
+// The places that pg_sql_analyse found, and a second scan, give the same text.
+static void try_places(const uint8_t *p, const uint8_t *end, bool backslashes)
+{
+    struct pg_sql sql;
+    pg_sql_analyse(p, end, backslashes, &sql);
+    if (sql.native || sql.questions + sql.escapes > PG_SQL_PLACES) return;
+    struct pg_buffer scanned = {.grow = grow}, placed = {.grow = grow};
+    pg_put_8(&scanned, 'x');
+    pg_put_8(&placed, 'x');
+    struct pg_sql_rewriting rewriting = {.backslashes = backslashes};
+    uint32_t parameters;
+    check(pg_sql_rewrite(&scanned, p, end, &rewriting) == PG_WRITTEN, "a text was refused");
+    check(pg_sql_put_numbers(&placed, p, end, sql.places, sql.questions + sql.escapes, &parameters) == PG_WRITTEN,
+          "a text was refused by its places");
+    check(parameters == rewriting.parameters, "the count of parameters by their places");
+    check(placed.length == scanned.length && memcmp(placed.at, scanned.at, placed.length) == 0,
+          "the places of placeholders");
+    free(scanned.at);
+    free(placed.at);
+}
+
 static void try_input(const uint8_t *p, const uint8_t *end)
 {
     for (int way = 0; way < 4; way++) {
         if (way < 2) try_tokens(p, end, way);
+        if (way < 2) try_places(p, end, way);
         try_rewriting(p, end, way & 1, way >> 1);
     }
 }

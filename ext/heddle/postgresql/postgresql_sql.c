@@ -46,13 +46,19 @@ VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *p
     const struct pg_sql *look = look_at(link, sql);
     *parameters = look->highest;
     if (link->textual || look->native || !(look->questions || look->escapes)) return sql;
-    struct pg_sql_rewriting rewriting = {.backslashes = link->backslashes};
     size_t begin = link->request.length;
     struct pg_span span = postgresql_span_of(sql);
-    postgresql_check(pg_sql_rewrite(&link->request, span.at, span.at + span.length, &rewriting));
+    uint64_t count = (uint64_t)look->questions + look->escapes;
+    if (count <= PG_SQL_PLACES && span.length <= PG_MESSAGE_MOST) {
+        postgresql_check(pg_sql_put_numbers(&link->request, span.at, span.at + span.length, look->places,
+                                            (uint32_t)count, parameters));
+    } else {
+        struct pg_sql_rewriting rewriting = {.backslashes = link->backslashes};
+        postgresql_check(pg_sql_rewrite(&link->request, span.at, span.at + span.length, &rewriting));
+        *parameters = rewriting.parameters;
+    }
     VALUE text = rb_utf8_str_new((const char *)link->request.at + begin, (long)(link->request.length - begin));
     link->request.length = begin;
-    *parameters = rewriting.parameters;
     RB_GC_GUARD(sql);
     return text;
 }

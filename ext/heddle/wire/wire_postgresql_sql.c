@@ -125,6 +125,7 @@ static enum pg_sql_kind kind_of_copy(struct pg_sql_scan *scan)
 // The kind of a statement whose first token has just been read; `scan` is a copy.
 static enum pg_sql_kind kind_of(struct pg_sql_scan scan)
 {
+    scan.places = NULL;
     while (scan.token == PG_SQL_OPEN)
         pg_sql_next(&scan);
     enum pg_sql_kind kind = kind_of_word(&scan);
@@ -228,8 +229,11 @@ void pg_sql_analyse(const uint8_t *p, const uint8_t *end, bool backslashes, stru
 {
     struct pg_sql_scan scan;
     struct pg_sql_statement statement;
+    struct pg_sql_places places = {.text = p};
     *sql = (struct pg_sql){.kind = PG_SQL_ANYTHING};
-    for (pg_sql_begin(&scan, p, end, backslashes); pg_sql_next_statement(&scan, &statement); sql->statements++) {
+    pg_sql_begin(&scan, p, end, backslashes);
+    scan.places = &places;
+    for (; pg_sql_next_statement(&scan, &statement); sql->statements++) {
         if (sql->statements == 0) sql->kind = statement.kind;
         sql->kinds |= UINT64_C(1) << statement.kind;
         sql->session = sql->session || statement.session;
@@ -240,4 +244,5 @@ void pg_sql_analyse(const uint8_t *p, const uint8_t *end, bool backslashes, stru
     sql->names = scan.names;
     sql->native = scan.native;
     sql->unterminated = scan.unterminated;
+    memcpy(sql->places, places.at, sizeof places.at);
 }

@@ -64,6 +64,7 @@ struct pg_sql {
     uint32_t questions, escapes, names; // ?, ??, :name
     bool native;                        // the text has $1
     bool unterminated;                  // the server will refuse the text
+    uint32_t places[PG_SQL_PLACES];     // of the first ? and ??, from the text's start
 };
 void pg_sql_analyse(const uint8_t *p, const uint8_t *end, bool backslashes, struct pg_sql *sql);
 

@@ -61,6 +61,26 @@ static enum pg_written rewrite(struct pg_buffer *buffer, struct pg_sql_scan *sca
     return written;
 }
 
+enum pg_written pg_sql_put_numbers(struct pg_buffer *buffer, const uint8_t *p, const uint8_t *end,
+                                   const uint32_t *places, uint32_t count, uint32_t *parameters)
+{
+    size_t begin = buffer->length;
+    const uint8_t *kept = p; // the text from here on has not been put yet
+    enum pg_written written = PG_WRITTEN;
+    *parameters = 0;
+    for (uint32_t i = 0; i < count && !written; i++) {
+        const uint8_t *at = p + places[i];
+        written = pg_put_bytes(buffer, kept, (size_t)(at - kept));
+        bool escaped = end - at >= 2 && at[1] == '?';
+        kept = at + 1 + escaped;
+        if (written) break;
+        written = escaped ? pg_put_8(buffer, '?') : put_parameter(buffer, begin, ++*parameters, kept, end);
+    }
+    if (!written) written = pg_put_bytes(buffer, kept, (size_t)(end - kept));
+    if (written) buffer->length = begin;
+    return written;
+}
+
 enum pg_written pg_sql_rewrite(struct pg_buffer *buffer, const uint8_t *p, const uint8_t *end,
                                struct pg_sql_rewriting *rewriting)
 {

@@ -26,4 +26,9 @@ struct pg_sql_rewriting {
 enum pg_written pg_sql_rewrite(struct pg_buffer *buffer, const uint8_t *p, const uint8_t *end,
                                struct pg_sql_rewriting *rewriting);
 
+// The same for the ? and ?? of a text without $1, where all of them are known: `count` offsets. Appends the text with
+// $1, $2, …, and sets the number of parameters.
+enum pg_written pg_sql_put_numbers(struct pg_buffer *buffer, const uint8_t *p, const uint8_t *end,
+                                   const uint32_t *places, uint32_t count, uint32_t *parameters);
+
 #endif

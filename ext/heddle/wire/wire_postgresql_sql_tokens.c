@@ -223,6 +223,8 @@ static const uint8_t *colon(struct pg_sql_scan *scan, const uint8_t *p, enum pg_
 static const uint8_t *question(struct pg_sql_scan *scan, const uint8_t *p, enum pg_sql_token *token)
 {
     bool escaped = scan->end - p >= 2 && p[1] == '?';
+    uint32_t before = scan->questions + scan->escapes;
+    if (scan->places && before < PG_SQL_PLACES) scan->places->at[before] = (uint32_t)(p - scan->places->text);
     *token = escaped ? PG_SQL_ESCAPED_QUESTION : PG_SQL_QUESTION;
     scan->escapes += escaped;
     scan->questions += !escaped;

@@ -28,9 +28,17 @@ enum pg_sql_token {
     PG_SQL_UNTERMINATED // a string, a quoted identifier or a comment that does not end
 };
 
+// Where the first ? and ?? of a text are.
+enum { PG_SQL_PLACES = 8 };
+struct pg_sql_places {
+    const uint8_t *text;
+    uint32_t at[PG_SQL_PLACES];
+};
+
 struct pg_sql_scan {
     const uint8_t *p, *end;
-    bool backslashes; // active in '…', too: standard_conforming_strings is off
+    struct pg_sql_places *places; // are noted there; NULL for none
+    bool backslashes;             // active in '…', too: standard_conforming_strings is off
     // The last token.
     enum pg_sql_token token;
     struct pg_span text;
