@@ -125,7 +125,7 @@ module PostgreSQLAtomicPipelineSuite
   # ---- what is refused, before anything is sent
 
   def test_other_databases_refuse_atomic_pipelines
-    driver = Object.new.tap { |made| def made.description = "A base" }
+    driver = Object.new.extend(DB::Driver).tap { |made| def made.description = "A base" }
     db = DB::Connection.new(driver, statement_cache: :never, statement_cache_size: 1)
     error = assert_raises(DB::Unsupported) { db.pipeline(atomic: true) { flunk } }
     assert_match(/A base has no atomic pipelines: run the pipeline in a transaction/, error.message)

@@ -423,8 +423,8 @@ class PostgreSQLCopyMemoryTest < Minitest::Test
   end
 
   def test_other_databases_have_no_copy_and_no_notifications
-    db = Heddle::DB::Connection.new(Object.new.tap { |driver| def driver.description = "A base" },
-      statement_cache: :never, statement_cache_size: 1)
+    driver = Object.new.extend(Heddle::DB::Driver).tap { |made| def made.description = "A base" }
+    db = Heddle::DB::Connection.new(driver, statement_cache: :never, statement_cache_size: 1)
     [-> { db.copy_in("x") {} }, -> { db.copy_out("x") {} }, -> { db.listen("x") }, -> { db.unlisten },
       -> { db.notify("x") }, -> { db.wait_for_notification }, -> { db.on_notice {} }].each do |call|
       error = assert_raises(Heddle::DB::Unsupported, &call)

@@ -1,6 +1,7 @@
 #include "db/db_link.h"
 
 #include "db/bindings.h"
+#include "db/db_talk.h"
 #include "os/fork.h"
 
 VALUE db_cLink;
@@ -279,4 +280,5 @@ void Init_heddle_db(void)
     rb_define_method(link, "leave", leave_parent, 0);
     rb_define_method(link, "closes", closes, 0);
     db_cLink = link;
+    db_talk_init(db);
 }

@@ -4,6 +4,7 @@
 #include "postgresql/postgresql_link.h"
 
 #include "budget.h"
+#include "db/db_talk.h"
 
 #include <string.h>
 
@@ -424,11 +425,16 @@ static VALUE close_portal(VALUE self, VALUE name)
     return Qnil;
 }
 
+static bool owns(VALUE self, VALUE prepared)
+{
+    const struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    return statement->pending_closes == postgresql_link_of(self)->base.pending_closes;
+}
+
 /* call-seq: link.owns?(prepared) -> true or false */
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
-    const struct postgresql_statement *statement = postgresql_statement_of(prepared);
-    return statement->pending_closes == postgresql_link_of(self)->base.pending_closes ? Qtrue : Qfalse;
+    return owns(self, prepared) ? Qtrue : Qfalse;
 }
 
 static VALUE flush_closes_body(struct db_exchange *exchange)
@@ -489,9 +495,21 @@ static VALUE know_classes(VALUE klass)
     return klass;
 }
 
+// ---- usual statements
+
+// In a transaction statements may stay prepared.
+static bool may_query(VALUE self)
+{
+    return postgresql_link_of(self)->transaction == PG_IDLE;
+}
+
+static const struct db_usual usual = {
+    .is_plain = postgresql_is_plain, .may_query = may_query, .query = run_new, .may_run = owns, .run = run};
+
 void postgresql_commands_init(void)
 {
     VALUE link = postgresql_cLink;
+    db_talk_know(link, &usual);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_method(link, "open", open_link, 2);

@@ -224,6 +224,9 @@ VALUE postgresql_sql_string(VALUE sql);
 // caller's own String: freeze a copy to keep it beyond the next call of Ruby code.
 VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
 
+// Whether the text is of the kind :plain (Heddle::DB::Driver#kind). False also for a String that has to be converted.
+bool postgresql_is_plain(VALUE self, VALUE sql);
+
 // Returns a TransactionError if `sql`, the last statement, was a commit that the server answered with ROLLBACK, or nil.
 VALUE postgresql_undone(struct postgresql_link *link, VALUE sql);
 

@@ -103,11 +103,8 @@ static enum kind kind_for(enum pg_sql_kind kind)
     }
 }
 
-/* @api private link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
- * at least :session: they cannot be prepared. */
-static VALUE kind_of(VALUE self, VALUE sql)
+static enum kind kind_in(const struct pg_sql *look)
 {
-    const struct pg_sql *look = look_at(postgresql_link_of(self), sql_text(sql));
     enum kind kind = look->session || look->statements != 1 ? SESSION : PLAIN;
     uint64_t kinds = look->kinds;
     for (int bit = 0; kinds; bit++, kinds >>= 1) {
@@ -115,7 +112,21 @@ static VALUE kind_of(VALUE self, VALUE sql)
         enum kind one = kind_for((enum pg_sql_kind)bit);
         if (kind < one) kind = one;
     }
-    return kind_symbols[kind];
+    return kind;
+}
+
+bool postgresql_is_plain(VALUE self, VALUE sql)
+{
+    int encoding = rb_enc_get_index(sql);
+    if (encoding != rb_utf8_encindex() && encoding != rb_ascii8bit_encindex()) return false;
+    return kind_in(look_at(postgresql_link_of(self), sql)) == PLAIN;
+}
+
+/* @api private link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
+ * at least :session: they cannot be prepared. */
+static VALUE kind_of(VALUE self, VALUE sql)
+{
+    return kind_symbols[kind_in(look_at(postgresql_link_of(self), sql_text(sql)))];
 }
 
 VALUE postgresql_undone(struct postgresql_link *link, VALUE sql)

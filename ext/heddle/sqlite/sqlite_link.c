@@ -19,7 +19,7 @@ static const int64_t TURN_IN_THREAD = 10000000;
 
 VALUE sqlite_cLink;
 static VALUE eBusy;
-static ID id_call, id_error;
+static ID id_call, id_error, id_let_others_in;
 
 // ---- the object
 
@@ -51,6 +51,7 @@ static void mark(void *pointer)
 {
     const struct sqlite_link *link = pointer;
     rb_gc_mark(link->turn);
+    rb_gc_mark(link->waiting);
     rb_gc_mark(link->refusals);
     sqlite_functions_mark(link);
 }
@@ -85,7 +86,7 @@ static VALUE allocate(VALUE klass)
 {
     struct sqlite_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct sqlite_link, &sqlite_link_type, link);
-    link->turn = link->refusals = Qnil;
+    link->turn = link->waiting = link->refusals = Qnil;
     link->span = DEADLINE_NEVER;
     return self;
 }
@@ -213,6 +214,21 @@ static VALUE call_in_time(VALUE argument)
     return result;
 }
 
+static bool somebody_waits(const struct sqlite_link *link)
+{
+    return !NIL_P(link->waiting) && RHASH_SIZE(link->waiting) > 0;
+}
+
+bool sqlite_at_ease(const struct sqlite_link *link)
+{
+    return !link->attended && !somebody_waits(link);
+}
+
+static VALUE in_transaction(const struct sqlite_core *core)
+{
+    return core && sqlite_core_alive(core) && !sqlite_api.get_autocommit(core->db) ? Qtrue : Qfalse;
+}
+
 static VALUE call_end(VALUE argument)
 {
     struct sqlite_call *call = (struct sqlite_call *)argument;
@@ -230,6 +246,8 @@ static VALUE call_end(VALUE argument)
     core->busy = false;
     sqlite_finalize_doomed(core);
     if (core->closing) close_core(core);
+    if (call->lets_others_in && somebody_waits(call->link))
+        rb_funcall(call->link->turn, id_let_others_in, 1, in_transaction(core));
     return Qnil;
 }
 
@@ -299,16 +317,31 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
 }
 
 /*
- * call-seq: link.wait_for_locks_by(turn) -> turn
+ * call-seq: link.wait_for_locks_by(turn, waiting) -> turn
  *
  * When the database is locked, SQLite asks +turn.call(count)+ whether to try again. A pragma for the time of such waits
- * sets +turn.seconds+.
+ * sets +turn.seconds+. A statement that #run has run ends with +turn.let_others_in(in_transaction)+, unless the
+ * Hash +waiting+ is empty.
  */
-static VALUE link_wait_by(VALUE self, VALUE turn)
+static VALUE link_wait_by(VALUE self, VALUE turn, VALUE waiting)
 {
     struct sqlite_link *link = sqlite_link_of(self);
+    Check_Type(waiting, T_HASH);
     link->turn = turn;
+    link->waiting = waiting;
     return turn;
+}
+
+/*
+ * call-seq: link.attended = true or false
+ *
+ * Whether the driver has something to do before or after a statement, beside letting others in. Then Talk#execute runs
+ * none.
+ */
+static VALUE link_set_attended(VALUE self, VALUE attended)
+{
+    sqlite_link_of(self)->attended = RTEST(attended);
+    return attended;
 }
 
 /* call-seq: link.refusals = object */
@@ -342,8 +375,7 @@ static VALUE link_set_local(VALUE self, VALUE local)
 /* call-seq: link.in_transaction? -> true or false */
 static VALUE link_in_transaction_p(VALUE self)
 {
-    const struct sqlite_core *core = sqlite_link_of(self)->core;
-    return core && sqlite_core_alive(core) && !sqlite_api.get_autocommit(core->db) ? Qtrue : Qfalse;
+    return in_transaction(sqlite_link_of(self)->core);
 }
 
 /* call-seq: link.busy? -> true or false */
@@ -458,6 +490,7 @@ void Init_heddle_sqlite(void)
 {
     id_call = rb_intern("call");
     id_error = rb_intern("error");
+    id_let_others_in = rb_intern("let_others_in");
     VALUE db = rb_define_module_under(heddle_module, "DB");
     VALUE sqlite = rb_define_module_under(db, "SQLite");
     sqlite_cLink = rb_define_class_under(sqlite, "Link", rb_cObject);
@@ -466,7 +499,8 @@ void Init_heddle_sqlite(void)
     rb_undef_method(sqlite_cLink, "initialize_copy");
     rb_define_singleton_method(sqlite_cLink, "know_classes", know_classes, 0);
     rb_define_method(sqlite_cLink, "open", link_open, 2);
-    rb_define_method(sqlite_cLink, "wait_for_locks_by", link_wait_by, 1);
+    rb_define_method(sqlite_cLink, "wait_for_locks_by", link_wait_by, 2);
+    rb_define_method(sqlite_cLink, "attended=", link_set_attended, 1);
     rb_define_method(sqlite_cLink, "refusals=", link_set_refusals, 1);
     rb_define_method(sqlite_cLink, "timeout=", link_set_timeout, 1);
     rb_define_method(sqlite_cLink, "local=", link_set_local, 1);

@@ -38,6 +38,7 @@ struct sqlite_core {
 struct sqlite_link {
     struct sqlite_core *core;          // NULL before #open
     VALUE turn;                        // waits for locks: its call(count) tells whether to try again
+    VALUE waiting;                     // Hash of the turns that wait for this database; nil
     VALUE refusals;                    // makes errors: its error(code, message, offset)
     struct sqlite_function *functions; // what SQL may call
     struct sqlite_group *groups;       // that are being aggregated
@@ -47,6 +48,7 @@ struct sqlite_link {
     bool local;                        // times without a zone are local
     bool stored;                       // values come as SQLite stores them, whatever their columns' declared types
     bool stepping;                     // SQLite's callbacks may call Ruby
+    bool attended;                     // the driver has something to do before or after a statement: see attended=
     bool misordered; // a collation failed in this call: what the statement has written is out of order
 };
 
@@ -95,6 +97,7 @@ struct sqlite_call {
     VALUE arguments[3];
     struct sqlite_statement *statement; // is reset at the end, unless it is a cursor that stays open
     bool keeps_open;
+    bool lets_others_in; // that wait for the database, at the end; otherwise the driver does so
 };
 VALUE sqlite_call(struct sqlite_call *call);
 
@@ -113,6 +116,9 @@ void sqlite_keep_waiting(struct sqlite_link *link);
 // The link's last error, as a value.
 VALUE sqlite_error_value(struct sqlite_link *link, int code);
 
+// Whether the driver would do nothing but run a statement: it does not wait for others, and ends no transaction.
+bool sqlite_at_ease(const struct sqlite_link *link);
+
 void sqlite_core_release(struct sqlite_core *core);
 
 // Whether the core may be touched by this process.
@@ -128,6 +134,10 @@ void sqlite_leave_files(struct sqlite_core *core);
 
 // sqlite_statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);
+// Whether the String is most likely one statement that reads or writes rows. (Link.usual?)
+bool sqlite_is_usual(VALUE self, VALUE sql);
+// Whether the statement is open, and one of that link.
+bool sqlite_owns(VALUE self, VALUE prepared);
 // Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
 VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset);
 VALUE sqlite_sql(VALUE sql); // as UTF-8; raises

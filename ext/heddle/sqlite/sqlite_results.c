@@ -1,6 +1,8 @@
 // Runs statements: whole results, and rows of a statement that stays open.
 #include "sqlite/sqlite_link.h"
 
+#include "db/db_talk.h"
+
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
 
@@ -79,7 +81,8 @@ static VALUE run_body(struct sqlite_call *call)
  */
 static VALUE link_run(VALUE self, VALUE prepared, VALUE arguments)
 {
-    struct sqlite_call call = {.self = self, .body = run_body, .arguments = {prepared, arguments}};
+    struct sqlite_call call = {
+        .self = self, .body = run_body, .arguments = {prepared, arguments}, .lets_others_in = true};
     return sqlite_call(&call);
 }
 
@@ -154,8 +157,16 @@ static VALUE link_fetch_rows(VALUE self, VALUE prepared, VALUE count)
     return sqlite_call(&call);
 }
 
+static bool may_run(VALUE self, VALUE prepared)
+{
+    return sqlite_at_ease(sqlite_link_of(self)) && sqlite_owns(self, prepared);
+}
+
+static const struct db_usual usual = {.is_plain = sqlite_is_usual, .may_run = may_run, .run = link_run};
+
 void sqlite_results_init(void)
 {
+    db_talk_know(sqlite_cLink, &usual);
     id_shape = rb_intern("@shape");
     id_rows = rb_intern("@rows");
     id_affected = rb_intern("@affected_rows");

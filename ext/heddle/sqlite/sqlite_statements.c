@@ -187,6 +187,22 @@ static bool begins_insert(const char *p, const char *end)
     return same_word(p, word_end, "insert") || same_word(p, word_end, "replace");
 }
 
+bool sqlite_is_usual(VALUE self, VALUE sql)
+{
+    static const char *const words[] = {"select", "insert", "update", "delete", "values", "with", "replace"};
+    (void)self;
+    if (!rb_enc_str_asciionly_p(sql)) return false;
+    const char *p = RSTRING_PTR(sql), *end = p + RSTRING_LEN(sql);
+    if (memchr(p, ';', (size_t)(end - p))) return false;
+    while (p < end && (*p == ' ' || (*p >= '\t' && *p <= '\r')))
+        p++;
+    const char *word_end = skip_word(p, end);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        if (same_word(p, word_end, words[i])) return true;
+    }
+    return false;
+}
+
 /*
  * @api private Link.usual?(sql) -> true or false
  *
@@ -195,18 +211,7 @@ static bool begins_insert(const char *p, const char *end)
  */
 static VALUE link_usual_p(VALUE klass, VALUE sql)
 {
-    static const char *const words[] = {"select", "insert", "update", "delete", "values", "with", "replace"};
-    (void)klass;
-    if (!RB_TYPE_P(sql, T_STRING) || !rb_enc_str_asciionly_p(sql)) return Qfalse;
-    const char *p = RSTRING_PTR(sql), *end = p + RSTRING_LEN(sql);
-    if (memchr(p, ';', (size_t)(end - p))) return Qfalse;
-    while (p < end && (*p == ' ' || (*p >= '\t' && *p <= '\r')))
-        p++;
-    const char *word_end = skip_word(p, end);
-    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-        if (same_word(p, word_end, words[i])) return Qtrue;
-    }
-    return Qfalse;
+    return RB_TYPE_P(sql, T_STRING) && sqlite_is_usual(klass, sql) ? Qtrue : Qfalse;
 }
 
 static void describe(struct sqlite_statement *statement)
@@ -337,11 +342,16 @@ static VALUE link_release(VALUE self, VALUE prepared)
     return Qnil;
 }
 
+bool sqlite_owns(VALUE self, VALUE prepared)
+{
+    const struct sqlite_statement *statement = sqlite_statement_of(prepared);
+    return statement->at && !statement->doomed && statement->link == self;
+}
+
 /* call-seq: link.owns?(prepared) -> true or false */
 static VALUE link_owns_p(VALUE self, VALUE prepared)
 {
-    const struct sqlite_statement *statement = sqlite_statement_of(prepared);
-    return statement->at && !statement->doomed && statement->link == self ? Qtrue : Qfalse;
+    return sqlite_owns(self, prepared) ? Qtrue : Qfalse;
 }
 
 /* call-seq: prepared.parameters -> Integer */

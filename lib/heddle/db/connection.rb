@@ -35,10 +35,9 @@ module Heddle
       def initialize(driver, statement_cache:, statement_cache_size:, init: [])
         @driver = driver
         @cache = StatementCache.new(driver, statement_cache, statement_cache_size)
-        @talking = nil
+        @talk = Talk.new(self, driver.usual, (@cache if statement_cache == :always))
         @lease = nil
         @loans = 0
-        @ended = false
         @notice_handler = nil
         @init = init
         @opened = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -94,10 +93,7 @@ module Heddle
       #   is closed; [DeadlineExceeded] it is closed or still open ({#closed?}); [TransactionError, Busy, ArgumentError,
       #   TypeError] nothing was sent
       def query(sql, *arguments)
-        return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
-        return talk { perform(sql, arguments) } unless QueryListeners.anyone
-
-        watched(sql) { |watch| talk { perform(sql, arguments, watch) } }
+        @talk.query(sql, arguments) || query_otherwise(sql, arguments)
       end
 
       # Runs a statement for its effect.
@@ -187,7 +183,7 @@ module Heddle
       def prepare(sql)
         sql = text_of(sql)
         sql = sql.dup.freeze unless sql.frozen?
-        Statement.new(self, sql, talk { prepared(sql) })
+        Statement.new(self, @talk, sql, talk { prepared(sql) })
       end
 
       # @return [Boolean] whether the server answers
@@ -199,14 +195,14 @@ module Heddle
       # @return [Boolean] whether a pool may hand the connection on: it is idle, in no transaction, and the server has
       #   not closed it. Takes one system call, and never waits
       def healthy?
-        !@talking && !in_transaction? && @driver.healthy?
+        !@talk.going_on? && !in_transaction? && @driver.healthy?
       end
 
       # The same, without the system call.
       #
       # @api private for a pool
       def at_rest?
-        !@talking && !in_transaction? && @driver.at_rest?
+        !@talk.going_on? && !in_transaction? && @driver.at_rest?
       end
 
       # Sends the closes that wait for the next request.
@@ -250,7 +246,7 @@ module Heddle
       #
       # @return [nil]
       def close
-        @ended = true
+        @talk.ended = true
         @driver.close
         nil
       end
@@ -275,6 +271,7 @@ module Heddle
       # @api private for a pool
       def lease=(lease)
         @lease = lease
+        guard
         @loans += 1 if lease
       end
 
@@ -288,7 +285,7 @@ module Heddle
       # @api private
       def release_statement(handle)
         @driver.release(handle)
-        flush_closes if @driver.closes > CLOSES_WAITING && !@talking && !closed?
+        flush_closes if @driver.closes > CLOSES_WAITING && !@talk.going_on? && !closed?
       end
 
       # @return [String]
@@ -310,30 +307,32 @@ module Heddle
         raise Unsupported.new("#{@driver.description} has no #{method}: not every database can do that", method)
       end
 
-      # All requests go through here: only the owner makes requests, one after another, each to its end.
-      def talk
-        check_owner if @talking || @lease || @holder
-        ended = @ended # before: a close in another thread may come in the middle
-        @talking = true
-        begin
-          value = yield
-          complete = true
-          value
-        rescue IOError, SystemCallError => error
-          lost = true
-          raise if error.is_a?(Error)
+      # All requests go through the Talk: only the owner makes requests, one after another, each to its end.
+      def talk(&block)
+        @talk.exchange(&block)
+      end
 
-          raise ConnectionLost, loss(error) unless ended
+      # Called by the Talk when a request has not come to its end.
+      #
+      # @param error [Exception, nil]
+      # @param lost [Boolean] whether it is an IOError or a SystemCallError
+      # @param ended [Boolean] whether the connection had been closed before
+      def left_early(error, lost, ended)
+        stop_talking(lost)
+        return if !lost || Error === error
 
-          raise ConnectionLost,
-            "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent"
-        ensure
-          begin
-            stop_talking(lost) unless complete
-          ensure # a second Thread#raise may strike meanwhile
-            @talking = nil
-          end
+        what = if ended
+          "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent"
+        else
+          loss(error)
         end
+        raise ConnectionLost, what, cause: error
+      end
+
+      # The Talk runs no usual statements, and calls #check_owner before all others, while somebody has to be looked at
+      # or told first.
+      def guard
+        @talk.guarded = @lease || @holder || @notice_handler
       end
 
       # Other callers get Busy until the driver has decided whether the connection stays open.
@@ -346,8 +345,8 @@ module Heddle
       def settle_talk(lost)
         @driver.abandon(lost)
       ensure
-        @ended = @driver.closed?
-        note_interruption unless @ended
+        ended = @talk.ended = @driver.closed?
+        note_interruption unless ended
       end
 
       def loss(error)
@@ -355,10 +354,11 @@ module Heddle
           "executed the last request"
       end
 
+      # Called by the Talk, see {#guard}.
       def check_owner
         return if @driver.forked? # its holder is in the parent process; the driver refuses to talk, and says why
 
-        if @talking
+        if @talk.going_on?
           raise Busy, "another fiber or thread is running a query on this connection: " \
             "give each its own connection (Heddle::DB::Pool), or let them take turns"
         end
@@ -400,7 +400,12 @@ module Heddle
           statement.renew(handle = prepared(sql))
         end
         watch.cached = true if watch && handle.equal?(kept)
-        result = @driver.execute(handle, arguments)
+        finish_statement(statement, arguments, @driver.execute(handle, arguments))
+      end
+
+      # Also called by the Talk.
+      def finish_statement(statement, arguments, result)
+        sql = statement.sql
         if result.is_a?(ServerError) && @driver.stale?(result) && !in_transaction?
           statement.renew(handle = prepared(sql))
           result = @driver.execute(handle, arguments)
@@ -411,6 +416,14 @@ module Heddle
       # @return [Object] the statement, as the driver has it
       def prepared(sql)
         note(with_room { @driver.prepare(sql) }, sql)
+      end
+
+      # A statement that the Talk has not run.
+      def query_otherwise(sql, arguments)
+        return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
+        return talk { perform(sql, arguments) } unless QueryListeners.anyone
+
+        watched(sql) { |watch| talk { perform(sql, arguments, watch) } }
       end
 
       # A statement that is more than a text with values.
@@ -440,27 +453,47 @@ module Heddle
       end
 
       def perform(sql, arguments, watch = nil, keeps: @cache.applies?)
-        handle = @cache[sql] if keeps # of a statement that needs no second look at its kind
+        handle = @cache[sql] if keeps
+        watch.cached = true if watch && handle
+        perform_found(sql, arguments, keeps, handle)
+      end
+
+      # Also called by the Talk.
+      #
+      # @param handle [Object, nil] the statement, if the cache has it; then it needs no second look at its kind
+      def perform_found(sql, arguments, keeps, handle)
         kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql) unless @frames.empty?
-        watch.cached = true if watch && handle
         @cache.clear if kind != :plain && @driver.invalidates?(kind)
         result = (keeps && kind == :plain) ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
+        finish_query(sql, arguments, result)
+      end
+
+      # Also called by the Talk.
+      def finish_query(sql, arguments, result)
         result = run_without_room(sql, arguments) if result.is_a?(ServerError) && @driver.full?(result)
         note(result, sql)
       end
 
-      def run_cached(sql, arguments, handle)
-        if handle
-          result = @driver.execute(handle, arguments)
-          return result unless result.is_a?(ServerError) && @driver.stale?(result)
+      # Also called by the Talk, for a statement of the cache.
+      def finish_kept(sql, arguments, result)
+        finish_query(sql, arguments, run_if_stale(sql, arguments, result))
+      end
 
-          @cache.delete(sql)
-          return result if in_transaction?
-        end
+      def run_cached(sql, arguments, handle)
+        return run_if_stale(sql, arguments, @driver.execute(handle, arguments)) if handle
+
         handle, result = @driver.query_keeping(sql, arguments)
         @cache[sql] = handle if handle
         result
+      end
+
+      # Runs the statement of the cache again that the server has not begun.
+      def run_if_stale(sql, arguments, result)
+        return result unless result.is_a?(ServerError) && @driver.stale?(result)
+
+        @cache.delete(sql)
+        in_transaction? ? result : run_cached(sql, arguments, nil)
       end
 
       # The server has reached its limit of prepared statements, over all clients.

@@ -92,9 +92,9 @@ module Heddle
 
       # Nobody else may use the connection meanwhile.
       def during_copy
-        check_owner if @talking || @lease || @holder
+        check_owner if @talk.going_on? || @talk.guarded?
         begin
-          @talking = true
+          @talk.going_on = true
           yield
         rescue IOError, SystemCallError => error
           raise if error.is_a?(Error) || !closed?
@@ -102,7 +102,7 @@ module Heddle
           @copy_lost = true
           raise ConnectionLost, loss(error)
         ensure
-          @talking = nil
+          @talk.going_on = false
         end
       end
 
@@ -118,7 +118,7 @@ module Heddle
 
       def drop_copy
         @driver.abandon(@copy_lost)
-        @ended = closed?
+        @talk.ended = closed?
       end
     end
   end

@@ -207,6 +207,10 @@ module Heddle
       # @return [Boolean] whether the transaction is open and the server refuses everything but its rollback
       def failed? = false
 
+      # @return [Object, nil] the object in C that the Talk of the connection may ask for usual statements itself: those
+      #   for which {#kind} is :plain, and #query or #execute would only call that object
+      def usual = nil
+
       # Makes the position of an error, which is one in the text that the server got, one in the caller's SQL.
       #
       # @param error [ServerError] with its +sql+

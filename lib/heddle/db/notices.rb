@@ -15,6 +15,7 @@ module Heddle
         need_driver(:on_notice, :take_notices)
         @driver.notices = !handler.nil?
         @notice_handler = handler
+        guard
         extend Delivery if handler
         self
       end

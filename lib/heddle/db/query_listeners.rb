@@ -12,11 +12,9 @@ module Heddle
       TELLING = :heddle_telling_of_queries
       private_constant :LOCK, :TELLING
 
-      @anyone = nil
-
       class << self
-        # @api private nil until somebody listens, anywhere in this process: the only check of each query
-        attr_reader :anyone
+        # @api private false until somebody listens, anywhere in this process: the only check of each query
+        def anyone = Talk.watched?
 
         # @api private
         def add(owner, handler)
@@ -25,7 +23,7 @@ module Heddle
           listener = QueryListener.new(owner, handler)
           LOCK.synchronize do
             owner.query_listeners = [*owner.query_listeners, listener].freeze
-            @anyone = true
+            Talk.watch
           end
           listener
         end

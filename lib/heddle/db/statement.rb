@@ -8,17 +8,19 @@ module Heddle
       attr_reader :sql
 
       # @api private
-      def initialize(connection, sql, handle)
+      def initialize(connection, talk, sql, handle)
         @connection = connection
+        @talk = talk
         @sql = sql
         @handle = handle
+        @plain = talk.plain?(sql)
       end
 
       # @param arguments the values of its parameters
       # @return [Result]
       # @raise [StatementClosed, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def query(*arguments)
-        @connection.run_statement(self, arguments)
+        (@plain && @talk.execute(self, @handle, arguments)) || @connection.run_statement(self, arguments)
       end
 
       # Runs the statement for its effect.
@@ -66,8 +68,8 @@ module Heddle
         @connection.equal?(connection)
       end
 
-      # @return [Boolean, nil] whether the text is of the kind :plain, see {Driver#kind}; nil before the first run. Any
-      #   other statement may change the session each time it runs
+      # @return [Boolean, nil] whether the text is of the kind :plain, see {Driver#kind}; nil as long as nobody has
+      #   asked the driver. Any other statement may change the session each time it runs
       # @api private
       attr_accessor :plain
 

@@ -166,6 +166,7 @@ module Heddle
         @in_thread = Fiber.current_scheduler.nil?
         @frames << frame
         @holder = Transactions.holder
+        guard
         @pool&.enter(@holder, self)
         results = @driver.begin_transaction(**options)
         results.each { |result| note(result, "start transaction") }
@@ -248,6 +249,7 @@ module Heddle
       def forget_transaction
         @pool&.leave(self) if @holder
         @holder = nil
+        guard
         forget_failure
       end
 

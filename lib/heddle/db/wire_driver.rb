@@ -23,6 +23,8 @@ module Heddle
       # @return [String] without the password, which errors of Ruby would show
       def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
 
+      def usual = @link
+
       def execute(statement, arguments) = @link.run(statement, arguments)
 
       def command(sql) = @link.run_text(sql)

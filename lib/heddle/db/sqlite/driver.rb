@@ -97,6 +97,8 @@ module Heddle
           kind
         end
 
+        def usual = @link
+
         def placeholders(sql) = Statements.placeholders(sql)
 
         def identifier_quote = '"'
@@ -271,7 +273,7 @@ module Heddle
           result = begin_as(reads ? :deferred : @options[:transaction])
           return [result] unless read_only && in_transaction?
 
-          @query_only = true
+          note_needs(query_only: true)
           [result, set_query_only(true)]
         end
 
@@ -328,7 +330,7 @@ module Heddle
           @waiting = @line.waiting # the same Hash for as long as the line exists
           @turn = Turn.new(@line, @options[:busy_timeout])
           @refusals.know(@line, @turn)
-          @link.wait_for_locks_by(@turn)
+          @link.wait_for_locks_by(@turn, @waiting)
           Heddle.deadline(@options[:connect_timeout]) { set_up }
         end
 
@@ -471,16 +473,24 @@ module Heddle
 
         # Another thread may close the connection meanwhile.
         def note_begin
-          @writes = true
+          note_needs(writes: true)
           @line.writer = "task or thread #{Transactions.holder.inspect}"
         ensure
           note_end unless in_transaction?
         end
 
         def note_end
-          @writes = false
+          note_needs(writes: false)
           @line.writer = nil
           @line.wake
+        end
+
+        # What this driver has to do before and after statements: it allows writes again, and tells of the end of a
+        # writing transaction.
+        def note_needs(query_only: @query_only, writes: @writes)
+          @query_only = query_only
+          @writes = writes
+          @link.attended = @query_only || @writes
         end
 
         def with_end
@@ -490,7 +500,7 @@ module Heddle
         end
 
         def allow_writes
-          @query_only = false
+          note_needs(query_only: false)
           set_query_only(false)
         end
 

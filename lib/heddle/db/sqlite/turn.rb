@@ -53,6 +53,14 @@ module Heddle
           @line.wake if waited
         end
 
+        # Called by the link when it has run a statement, if anybody waits.
+        #
+        # @param in_transaction [Boolean] whether the connection may still hold the lock
+        def let_others_in(in_transaction)
+          leave
+          @line.wake unless in_transaction
+        end
+
         def wake
           @lock.synchronize do
             @woken = true
