@@ -4,8 +4,8 @@ require "test_helper"
 require "support/postgresql_server"
 require "support/sqlite_helpers"
 
-# The Talk of a connection runs usual statements in C. Each case runs twice: so, and by the connection's Ruby code, which
-# the Talk asks while a listener, a lease, a transaction or a handler of notices could be there. Both do the same.
+# The Talk of a connection runs usual statements in C. Each case runs twice: so, and by the connection's Ruby code,
+# which the Talk asks while a listener, a lease, a transaction or a handler of notices could be there. Both do the same.
 module UsualStatements
   DB = Heddle::DB
   # What the Ruby code is asked by.
@@ -86,7 +86,11 @@ module UsualStatements
 
   def test_a_closed_connection
     # Some links close their statements.
-    found = in_both_ways(usual: nil) { |db| (statement = kept(db, one, 1)) && db.close.nil? && -> { statement.query(1) } }
+    found = in_both_ways(usual: nil) do |db|
+      statement = kept(db, one, 1)
+      db.close
+      -> { statement.query(1) }
+    end
     assert_equal DB::ConnectionLost, found[0]
     assert_includes found[1], "nothing was sent"
   end
@@ -294,7 +298,8 @@ end
 
     # Several at once, what changes the session, what ends a transaction, and what is no text.
     def test_new_sql_of_other_kinds
-      ["select 1; select 2", "set application_name = 'x'", "commit", "", "select 'ä'".encode("ISO-8859-1")].each do |sql|
+      latin = "select 'ä'".encode("ISO-8859-1")
+      ["select 1; select 2", "set application_name = 'x'", "commit", "", latin].each do |sql|
         in_both_ways(usual: false) { |db| -> { db.query(sql).rows } }
       end
       in_both_ways(usual: false) { |db| -> { db.query(nil) } }

@@ -2,7 +2,8 @@
 
 #include "db/bindings.h"
 
-static ID id_check_owner, id_left_early, id_aref, id_perform_found, id_finish_query, id_finish_kept, id_finish_statement;
+static ID id_check_owner, id_left_early, id_aref;
+static ID id_perform_found, id_finish_query, id_finish_kept, id_finish_statement;
 
 // Whether anybody in this process has ever asked to be told of statements.
 static bool watched;
