@@ -125,6 +125,13 @@ class KeepAliveTest < Minitest::Test
     2.times { assert_equal "ok", Net::HTTP.new("127.0.0.1", server.port).request(request).body }
   end
 
+  def test_dumped_answers_and_requests
+    server = serve
+    request = Net::HTTP::Get.new("/")
+    response = start(server) { |http| http.request(request) }
+    [request, response].each { |one| refute_includes Marshal.dump(one), "heddle" }
+  end
+
   # The library compares a version with "1.0" if it may keep the connection.
   def test_an_answer_without_a_version
     server = serve { "HTTP 200 OK\r\nContent-Length: 2\r\n\r\nok" }

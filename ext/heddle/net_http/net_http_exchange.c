@@ -92,10 +92,10 @@ static bool sent_whole(VALUE request)
     return NIL_P(rb_attr_get(request, iv_body_stream)) && NIL_P(sent.transfer_encoding) && NIL_P(sent.content_length);
 }
 
-static bool received_whole(VALUE response)
+static bool received_whole(VALUE http, VALUE response)
 {
     VALUE header = rb_attr_get(response, iv_header), code = rb_attr_get(response, iv_code);
-    if (!net_http_kept_whole(response)) return false;
+    if (!net_http_kept_whole(http, response)) return false;
     if (!RB_TYPE_P(header, T_HASH) || !RB_TYPE_P(code, T_STRING) || equal(code, "304")) return false;
     struct fields received = fields_of(header);
     if (!NIL_P(received.keep_alive) || !NIL_P(received.www_authenticate) || !NIL_P(received.proxy_authenticate))
@@ -121,7 +121,7 @@ static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response)
     if (!library || !RB_FLOAT_TYPE_P(ended) || SPECIAL_CONST_P(response)) return Qfalse;
     if (!net_http_library_knows_request(library, request)) return Qfalse;
     if (!net_http_library_knows_responses(library, CLASS_OF(response))) return Qfalse;
-    if (!sent_whole(request) || !received_whole(response)) return Qfalse;
+    if (!sent_whole(request) || !received_whole(http, response)) return Qfalse;
     net_http_kept_rest(rb_attr_get(http, iv_socket), RFLOAT_VALUE(ended) + net_http_kept_idle);
     return Qtrue;
 }

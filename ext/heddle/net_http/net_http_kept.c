@@ -15,9 +15,9 @@
 // Seconds by which two clocks may drift apart before that counts as a jump.
 #define JUMP 1.0
 
-// Without @, which hides them: `instance_variables`, `inspect` and Marshal do not show them.
-static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent, iv_whole;
-static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_looked, iv_forks, iv_expires_at, iv_offsets,
+// Without @, which hides them: `instance_variables` and `inspect` do not show them. Marshal does.
+static ID iv_connection, iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
+static ID iv_awaiting, iv_retries, iv_sound, iv_bound, iv_looked, iv_whole, iv_forks, iv_expires_at, iv_offsets,
     iv_named_at; // of a KeepAlive::Connection
 static ID iv_max_retries, iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_body_stream, iv_body_data, iv_rbuf,
     iv_rbuf_offset, iv_io, iv_rbuffer;
@@ -63,16 +63,25 @@ VARIABLE(implied)    // of a request: the value of its field Connection that the
 VARIABLE(foreign)    // of a Net::HTTP: true once a program has begun a request by itself
 VARIABLE(changes)    // of an OpenSSL::X509::Store: how often it was changed
 VARIABLE(sent)       // of a stream: true once it was the body of a request
-VARIABLE(whole)      // of a response: true once the library has read its body to the end
 
-void net_http_kept_read(VALUE response)
+// Noted in the connection: a program may dump its responses.
+void net_http_kept_read(VALUE socket, VALUE response)
 {
-    if (keeping && !OBJ_FROZEN(response)) rb_ivar_set(response, iv_whole, Qtrue);
+    VALUE connection = keeping ? rb_attr_get(socket, iv_connection) : Qnil;
+    if (!NIL_P(connection)) rb_ivar_set(connection, iv_whole, response);
 }
 
-bool net_http_kept_whole(VALUE response)
+bool net_http_kept_whole(VALUE http, VALUE response)
 {
-    return rb_attr_get(response, iv_whole) == Qtrue;
+    VALUE socket = rb_attr_get(http, iv_socket), connection = NIL_P(socket) ? Qnil : rb_attr_get(socket, iv_connection);
+    return !NIL_P(connection) && rb_attr_get(connection, iv_whole) == response;
+}
+
+// Library.whole?(http, response): see above.
+static VALUE whole_p(VALUE self, VALUE http, VALUE response)
+{
+    (void)self;
+    return net_http_kept_whole(http, response) ? Qtrue : Qfalse;
 }
 
 VALUE net_http_kept_connection(VALUE http)
@@ -206,6 +215,7 @@ void net_http_kept_rest(VALUE socket, double until)
     VALUE connection = NIL_P(socket) ? Qnil : rb_attr_get(socket, iv_connection);
     if (NIL_P(connection)) return;
     rb_ivar_set(connection, iv_expires_at, DBL2NUM(until));
+    rb_ivar_set(connection, iv_whole, Qnil);
     rb_ivar_set(connection, iv_sound, Qtrue);
 }
 
@@ -457,12 +467,12 @@ void net_http_kept_init(VALUE library_class)
     DEFINE(foreign)
     DEFINE(changes)
     DEFINE(sent)
-    DEFINE(whole)
     iv_awaiting = rb_intern("@awaiting");
     iv_retries = rb_intern("@retries");
     iv_sound = rb_intern("@sound");
     iv_bound = rb_intern("@bound");
     iv_looked = rb_intern("@looked");
+    iv_whole = rb_intern("@whole");
     iv_forks = rb_intern("@forks");
     iv_expires_at = rb_intern("@expires_at");
     iv_offsets = rb_intern("@offsets");
@@ -502,6 +512,7 @@ void net_http_kept_init(VALUE library_class)
     rb_define_singleton_method(library_class, "begins?", begins_p, 4);
     rb_define_singleton_method(library_class, "await", await, 2);
     rb_define_singleton_method(library_class, "trust", trust_connection, 1);
+    rb_define_singleton_method(library_class, "whole?", whole_p, 2);
     rb_define_singleton_method(library_class, "variables", variables, 2);
     rb_define_singleton_method(library_class, "objects", objects, 2);
     rb_define_singleton_method(library_class, "exact?", exact_p, 2);

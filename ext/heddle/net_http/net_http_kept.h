@@ -10,10 +10,10 @@ extern double net_http_kept_idle; // seconds that a connection may rest
 // The first line of an answer has been read from this BufferedIO.
 void net_http_kept_answered(VALUE socket);
 
-// The library has read the body of this response to its end. A program may tell a response that it was read though it
-// was not: the gem down does so.
-void net_http_kept_read(VALUE response);
-bool net_http_kept_whole(VALUE response);
+// The library has read the body of this response, the last one on this BufferedIO, to its end. A program may tell a
+// response that it was read though it was not: the gem down does so.
+void net_http_kept_read(VALUE socket, VALUE response);
+bool net_http_kept_whole(VALUE http, VALUE response);
 
 // A program has called begin_transport of this Net::HTTP itself, and may have several requests in flight.
 void net_http_kept_begun_elsewhere(VALUE http);

@@ -50,11 +50,12 @@ module Heddle
         # @param seconds [Float] for which the server will wait for another request, at least
         def rest(now, seconds)
           @sound = true
+          @whole = nil
           @expires_at = now + seconds
         end
 
         # The same, unless the server still waits for a body that it expected: the next exchange will tell.
-        def doubt = @sound = nil
+        def doubt = @sound = @whole = nil
 
         # Never kept, whatever follows: it is bound to who uses it now.
         def bind = @bound = true

@@ -183,7 +183,7 @@ module Heddle
           return head && !reads if head || !reads # a request of the program's own kind may read too much or too little
           return true if response.code == "304"
           return !coding && (length ? length == ["0"] : response.code == "204") unless response.class.body_permitted?
-          return false unless Library.whole(response)
+          return false unless Library.whole?(@http, response)
           return length&.size == 1 && length[0].match?(/\A\d+\z/) unless coding
 
           !length && coding.size == 1 && coding[0].casecmp?("chunked") && response.http_version != "1.0"
