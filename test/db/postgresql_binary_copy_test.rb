@@ -325,6 +325,23 @@ module PostgreSQLBinaryCopySuite
     end
   end
 
+  # It runs where a block runs, which closes the connection when it leaves copy_out early. In a query it does not.
+  def test_a_decoder_that_raises
+    error = Class.new(StandardError)
+    PG.register_type("refused_kind", decode: ->(value) { (value == "good") ? :good : raise(error, value) })
+    with_db do |db|
+      db.exec("create type pg_temp.refused_kind as enum ('good', 'bad');" \
+        "create temporary table c (k pg_temp.refused_kind)")
+      copy_in(db, ["good"])
+      assert_equal [[:good]], copied(db)
+      copy_in(db, ["bad"])
+      assert_raises(error) { db.query("select * from c") }
+      assert_usable(db)
+      assert_raises(error) { copied(db) }
+      assert_predicate db, :closed?
+    end
+  end
+
   def test_a_local_time_zone
     zone, ENV["TZ"] = ENV["TZ"], "America/New_York"
     with_table("a timestamp, b timestamptz, c time, d date, e timetz", time_zone: :local) do |db|

@@ -406,7 +406,7 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
   DB = Heddle::DB
   STRIDE = ENV.key?("HEDDLE_STRESS") ? 1 : 3
   STOPPED = S.error("57014", "canceling statement due to user request", severity: "ERROR") + S.ready
-  KINDS_THAT_GO_ON = %i[query prepared several atomic].freeze
+  KINDS_THAT_GO_ON = %i[query prepared several atomic held_cursor unknown_type].freeze
 
   # Answers the requests before the one at index +at+, and the first +offset+ bytes of its answer. The rest comes after
   # a cancel. Later requests are answered from the first one on.
