@@ -78,7 +78,7 @@ class AsyncScenariosTest < Minitest::Test
     end
     child.stop
     log << child.status << child.wait
-    late = task.async { task.yield && log << :never }
+    late = task.async { task.yield || log << :never }
     late.stop
     log << late.status
     itself = task.async do |inner|
@@ -208,6 +208,68 @@ class AsyncScenariosTest < Minitest::Test
     notification.signal(:note)
     log << :signalled
     waiting.each(&:wait)
+  end
+
+  scenario "a condition while other tasks are ready" do |log, task|
+    condition = Async::Condition.new
+    waiting = Array.new(3) { |i| task.async { log << [i, condition.wait] && task.yield } }
+    others = Array.new(3) do |i|
+      task.async do
+        condition.signal(i) if i == 0
+        3.times { |turn| task.yield || log << [:other, i, turn] }
+      end
+    end
+    log << :parent
+    [*waiting, *others].each(&:wait)
+  end
+
+  scenario "a notification while other tasks are ready" do |log, task|
+    notification = Async::Notification.new
+    waiting = Array.new(3) { |i| task.async { log << [i, notification.wait] } }
+    others = Array.new(3) do |i|
+      task.async do
+        notification.signal(i) if i == 0
+        3.times { |turn| task.yield || log << [:other, i, turn] }
+      end
+    end
+    log << :parent
+    [*waiting, *others].each(&:wait)
+  end
+
+  # Each has its own place among the ready tasks.
+  scenario "objects that are pushed" do |log, task|
+    pushed = lambda do |name|
+      object = Object.new
+      object.define_singleton_method(:alive?) { true }
+      object.define_singleton_method(:transfer) { log << name && task.async { log << [:in, name] && task.yield } }
+      Fiber.scheduler.push(object)
+    end
+    3.times do |i|
+      task.async do
+        3.times do |turn|
+          log << [i, turn]
+          pushed.call([:pushed, i, turn])
+          task.yield
+        end
+      end
+    end
+    6.times { |turn| task.yield || log << [:parent, turn] }
+  end
+
+  scenario "stops that come later" do |log, task|
+    pushed = Async::Notification.new
+    3.times do |i|
+      task.async do |child|
+        pushed.signal if i == 0
+        child.stop(true)
+        log << i
+        sleep
+      ensure
+        log << [:ensure, i]
+      end
+      log << :parent
+    end
+    3.times { task.yield }
   end
 
   scenario "queue" do |log, task|

@@ -12,6 +12,9 @@
 // Appends to the ready queue.
 void ready_push(struct loop *loop, struct loop_wait *wait);
 
+// Inserts before all others.
+void ready_push_first(struct loop *loop, struct loop_wait *wait);
+
 // For a fiber that starts another fiber: inserts at the front of the ready queue, unless the other fibers are due.
 void ready_push_starter(struct loop *loop, struct loop_wait *wait);
 void ready_remove(struct loop *loop, struct loop_wait *wait);
@@ -48,7 +51,8 @@ struct parking {
     VALUE argument;               // … this
     void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
     void *enter_argument;
-    bool last;       // with `start` or `enter`: queue behind all ready fibers
+    bool last;       // with `start` or `enter`: queue behind all ready fibers, …
+    bool first;      // … or before all of them
     VALUE exception; // raised in the waiting fiber by another fiber or thread; or 0
     bool at_once;    // raise it even if the wait has completed
     VALUE value;     // from loop_resume; or 0
@@ -87,6 +91,9 @@ void send_end(struct loop *loop, struct loop_send *send, bool forked);
 // Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, like a fiber that starts
 // another; with `last` it queues behind all ready fibers.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument, bool last);
+
+// Like step_aside, but the caller continues before all other ready fibers.
+void step_aside_shortly(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
 
 // ---- unblock.c
 

@@ -191,9 +191,9 @@ void loop_attend(struct loop *loop, int64_t span, bool polls);
 // Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.
 VALUE loop_await_resume(struct loop *loop);
 
-// Switches at once to a fiber that waits in this loop, and ends its wait. The caller queues behind all ready fibers.
-// False for a fiber that does not wait here.
-bool loop_resume(struct loop *loop, VALUE fiber, VALUE value);
+// Switches at once to a fiber that waits in this loop, and ends its wait. The caller queues behind all ready fibers;
+// with `shortly`, before them. False for a fiber that does not wait here.
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, bool shortly);
 
 // Runs the new fiber of an owner that ends_with_fiber. The caller queues behind all ready fibers.
 void loop_start_owner(struct loop *loop, struct wait_owner *owner);
@@ -205,7 +205,13 @@ void loop_start(struct loop *loop, VALUE fiber, VALUE argument, bool last);
 // Like loop_start, with an idle carrier, which continues for `owner`. loop->idle must not be NULL. Returns the carrier.
 VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, bool last);
 
-// Parks the calling fiber until loop_continue_idle takes it, which sets loop->owner.
+// Like loop_start, but no other fiber runs before the caller if the new one parks at once.
+void loop_start_first(struct loop *loop, VALUE fiber, VALUE argument);
+
+// Lets an idle carrier continue for `owner` behind all ready fibers. loop->idle must not be NULL. Does not raise.
+void loop_queue_idle(struct loop *loop, struct wait_owner *owner);
+
+// Parks the calling fiber until loop_continue_idle or loop_queue_idle takes it; then loop->owner is the new owner.
 void loop_idle(struct loop *loop);
 
 // ---- waking. With the GVL; from any thread only where the comment says so.

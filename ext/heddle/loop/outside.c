@@ -60,13 +60,17 @@ static void enter_dispatched(struct loop *loop, void *argument)
     switch_to(loop, wait->fiber, Qnil);
 }
 
-bool loop_resume(struct loop *loop, VALUE fiber, VALUE value)
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, bool shortly)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || wait->kind == WAIT_IDLE) return false;
     wait->value = value;
     if (wait->kind <= WAIT_SLEEP) wait->completed = true; // a wait for a descriptor goes on
-    step_aside(loop, enter_dispatched, wait, true);
+    if (shortly) {
+        step_aside_shortly(loop, enter_dispatched, wait);
+    } else {
+        step_aside(loop, enter_dispatched, wait, true);
+    }
     return true;
 }
 

@@ -87,7 +87,9 @@ static VALUE park_body(VALUE argument)
         timer_add(&loop->timers, &wait->timer, parking->until);
     }
     if (wait->kind == WAIT_TURN) {
-        if ((parking->start || parking->enter) && !parking->last) {
+        if (parking->first) {
+            ready_push_first(loop, wait);
+        } else if ((parking->start || parking->enter) && !parking->last) {
             ready_push_starter(loop, wait);
         } else {
             ready_push(loop, wait);

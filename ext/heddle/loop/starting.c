@@ -16,6 +16,12 @@ void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argume
         .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .last = last});
 }
 
+void step_aside_shortly(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument)
+{
+    step((struct parking){
+        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .first = true});
+}
+
 void loop_start(struct loop *loop, VALUE fiber, VALUE argument, bool last)
 {
     step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .last = last});
@@ -33,20 +39,31 @@ void loop_start_owner(struct loop *loop, struct wait_owner *owner)
     step_aside(loop, enter_owner, owner, true);
 }
 
+void loop_start_first(struct loop *loop, VALUE fiber, VALUE argument)
+{
+    step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .first = true});
+}
+
 struct continuing {
     struct wait_owner *owner;
     VALUE fiber;
 };
 
-// Only now, when nothing can raise any more, does the carrier leave the list.
-static void enter_idle(struct loop *loop, void *argument)
+static struct loop_wait *take_idle(struct loop *loop, struct wait_owner *owner)
 {
-    struct continuing *continuing = argument;
     struct loop_wait *carrier = loop->idle;
     loop->idle = carrier->next;
     loop->idle_count--;
     carrier->next = NULL;
-    carrier->owner = continuing->owner;
+    carrier->owner = owner;
+    return carrier;
+}
+
+// Only now, when nothing can raise any more, does the carrier leave the list.
+static void enter_idle(struct loop *loop, void *argument)
+{
+    struct continuing *continuing = argument;
+    struct loop_wait *carrier = take_idle(loop, continuing->owner);
     carrier->state = WAIT_RUNNING;
     continuing->fiber = carrier->fiber;
     switch_to(loop, carrier->fiber, Qnil);
@@ -57,6 +74,11 @@ VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, bool last)
     struct continuing continuing = {.owner = owner};
     step_aside(loop, enter_idle, &continuing, last);
     return continuing.fiber;
+}
+
+void loop_queue_idle(struct loop *loop, struct wait_owner *owner)
+{
+    ready_push(loop, take_idle(loop, owner));
 }
 
 static VALUE idle_body(VALUE argument)
@@ -75,7 +97,8 @@ static VALUE idle_end(VALUE argument)
     struct parking *parking = (struct parking *)argument;
     struct loop *loop = parking->loop;
     if (parking->forks != fork_count()) return Qnil; // in a child: the record belongs to the parent
-    if (parking->wait->state == WAIT_PARKED) {       // an exception was raised in it
+    if (parking->wait->state == WAIT_READY) ready_remove(loop, parking->wait);
+    if (parking->wait->state == WAIT_PARKED) { // an exception was raised in it
         struct loop_wait **link = &loop->idle;
         while (*link != parking->wait)
             link = &(*link)->next;

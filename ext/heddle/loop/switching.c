@@ -31,6 +31,11 @@ void ready_push(struct loop *loop, struct loop_wait *wait)
     ready_insert(loop, wait, NULL);
 }
 
+void ready_push_first(struct loop *loop, struct loop_wait *wait)
+{
+    ready_insert(loop, wait, loop->ready.head);
+}
+
 // Where to put a fiber that has started another. At the end of the queue, a fiber among many busy ones would wait a
 // whole round for each start: an accept loop would never catch up. Always at the front, the fiber would start thousands
 // of tasks before one of them is finished, and a waiting task costs memory. So while polls find something,

@@ -22,6 +22,17 @@ static VALUE transfer(VALUE self)
     return loop_await_resume(loop_entered(self));
 }
 
+/*
+ * call-seq: scheduler.yield -> nil
+ *
+ * Yields to all ready fibers. As in Async's own loop the answer is nil.
+ */
+static VALUE yield_turn(VALUE self)
+{
+    loop_yield(loop_entered(self));
+    return Qnil;
+}
+
 // The run that waits for the guest's end: none waits for a transient guest, nor for what such a guest starts.
 static VALUE run_for(struct loop *loop, VALUE guest)
 {
@@ -46,7 +57,7 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     VALUE fiber = argv[0], value = argc > 1 ? argv[1] : Qnil;
     if (!RTEST(rb_obj_is_fiber(fiber))) return rb_funcallv(fiber, id_transfer, argc - 1, argv + 1);
-    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value)) return Qnil;
+    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, false)) return Qnil;
     VALUE guest = rb_attr_get(fiber, id_async_task);
     if (loop_keeps_idle(loop, fiber))
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can resume it");
@@ -55,6 +66,24 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     } else {
         guest_start(loop, fiber, guest, run_for(loop, guest));
     }
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.transfer_to(fiber, value = nil) -> nil
+ *
+ * Like #resume, for a fiber that waits in this loop. What runs in place of Async's loop, an object that was pushed,
+ * continues as soon as that fiber waits again: Async 2.23 wakes all waiters of a notification so, one right after the
+ * other.
+ *
+ * @api private
+ */
+static VALUE transfer_to(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
+    struct loop *loop = loop_entered(self);
+    bool in_place_of_loop = loop->owner != loop->root && task_of_owner(loop->owner)->pushed;
+    loop_resume(loop, argv[0], argc > 1 ? argv[1] : Qnil, in_place_of_loop);
     return Qnil;
 }
 
@@ -95,8 +124,8 @@ static VALUE push(VALUE self, VALUE object)
         return Qnil;
     }
     VALUE task = task_create(rb_proc_new(transfer_pushed, object), Qnil, self, loop, false);
-    inbox_open(loop);
-    task_loop_post(loop, task);
+    carrier_queue(loop, task_of(task));
+    RB_GC_GUARD(task);
     return Qnil;
 }
 
@@ -295,10 +324,12 @@ static VALUE equip(VALUE self, VALUE klass)
     hooks_define(klass);
     lives_define(klass);
     rb_define_method(klass, "transfer", transfer, 0);
+    rb_define_method(klass, "yield", yield_turn, 0);
     rb_define_method(klass, "resume", resume, -1);
     rb_define_method(klass, "push", push, 1);
     rb_define_method(klass, "end_of", end_of, 1);
     rb_define_method(klass, "move_end", move_end, 2);
+    rb_define_private_method(klass, "transfer_to", transfer_to, -1);
     rb_define_private_method(klass, "raise_at_once", raise_at_once, 2);
     rb_define_private_method(klass, "attend", attend, 2);
     rb_define_private_method(klass, "detaching?", detaching_p, 0);

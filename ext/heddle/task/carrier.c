@@ -237,11 +237,19 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
     }
 }
 
+// A carrier that has no task yet.
+static VALUE run_spare(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
+{
+    struct loop *loop = loop_of(scheduler);
+    loop_idle(loop);
+    return run_many(loop->owner->self, unused, argc, argv, blockarg);
+}
+
 // ---- starting
 
 // One Proc for all fibers of a kind; each fiber gets its task when it starts. A block per fiber would cost four more
 // objects to allocate, and to mark for as long as the fiber waits.
-static VALUE one_proc, many_proc, inbox_proc;
+static VALUE one_proc, many_proc, spare_proc, inbox_proc;
 
 // Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler. `options`: keywords for
 // Fiber.new, or nil.
@@ -320,6 +328,15 @@ VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE opti
     loop->statistics.spawned++;
     rb_ensure(start_body, (VALUE)&start, start_end, (VALUE)&start);
     return start.fiber;
+}
+
+void carrier_queue(struct loop *loop, struct task *task)
+{
+    while (!loop->idle) // a trap handler may take the new one at once
+        loop_start_first(loop, new_fiber(spare_proc, Qnil), loop->self);
+    loop->statistics.spawned++;
+    task->pushed = true;
+    loop_queue_idle(loop, &task->owner);
 }
 
 VALUE fiber_storage(void)
@@ -430,6 +447,7 @@ void Init_heddle_carrier(void)
     rb_gc_register_mark_object(retire_predicates = rb_ary_new());
     rb_gc_register_mark_object(one_proc = rb_proc_new(run_one, Qnil));
     rb_gc_register_mark_object(many_proc = rb_proc_new(run_many, Qnil));
+    rb_gc_register_mark_object(spare_proc = rb_proc_new(run_spare, Qnil));
     rb_gc_register_mark_object(inbox_proc = rb_proc_new(run_inbox, Qnil));
     VALUE scheduler = rb_const_get(heddle_module, rb_intern("Scheduler"));
     rb_define_singleton_method(scheduler, "retire_if", retire_if, 1);

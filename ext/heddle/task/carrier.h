@@ -11,6 +11,10 @@
 // nil. Returns the task's fiber. Raises Heddle::LimitReached if the system has no room for another fiber.
 VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE options);
 
+// Runs the task behind all fibers that are ready now, on an idle carrier; makes one if there is none. Raises
+// FiberError if the system has no room for another fiber.
+void carrier_queue(struct loop *loop, struct task *task);
+
 // Makes the inbox: the fiber that starts tasks that other threads post. The inbox is not a task: no run waits for it.
 void inbox_open(struct loop *loop);
 

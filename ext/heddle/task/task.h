@@ -31,6 +31,7 @@ struct task {
     bool killed;       // by Fiber#kill: no `rescue` is to stop it
     bool started;      // its block was called
     bool posted;       // by another thread, on its way to the inbox
+    bool pushed;       // to stand behind the ready fibers, see carrier_queue
     bool claimed;      // code asked for its value
 };
 
