@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "uri"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 

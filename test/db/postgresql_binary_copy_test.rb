@@ -325,7 +325,7 @@ module PostgreSQLBinaryCopySuite
     end
   end
 
-  # It runs where a block runs, which closes the connection when it leaves copy_out early. In a query it does not.
+  # The connection goes on where the rest of the answer has arrived, as behind a block that leaves copy_out early.
   def test_a_decoder_that_raises
     error = Class.new(StandardError)
     PG.register_type("refused_kind", decode: ->(value) { (value == "good") ? :good : raise(error, value) })
@@ -337,6 +337,11 @@ module PostgreSQLBinaryCopySuite
       copy_in(db, ["bad"])
       assert_raises(error) { db.query("select * from c") }
       assert_usable(db)
+      assert_raises(error) { copied(db) }
+      next if db.closed?
+
+      assert_usable(db)
+      db.exec("insert into c select 'bad' from generate_series(1, 50000)")
       assert_raises(error) { copied(db) }
       assert_predicate db, :closed?
     end

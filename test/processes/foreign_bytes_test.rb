@@ -200,7 +200,7 @@ class ProcessesForeignBytesTest < Minitest::Test
       RUBY
       assert_match(/\Aitem 0 \(\) cannot be sent to a worker process: .*its dump has 200\d\d bytes/, out.lines[0])
       assert_match(
-        /\Athe value of item 0 \(\), of the class String, cannot be sent from its worker process: its dump has 200\d\d b/,
+        /\Athe value of item 0 \(\), of the class String, cannot be sent from its worker process: its dump has 200\d\d/,
         out.lines[1]
       )
       assert_match(/its dump has \d+ bytes/, out.lines[2])
