@@ -201,7 +201,7 @@ module DatabaseSuite
     # ---- time
 
     def test_a_timeout_stops_the_query
-      with_connection(timeout: 0.3) do |db|
+      with_connection(timeout: 0.3, connect_timeout: 10) do |db|
         assert_within(1.5, at_least: 0.25, remeasure: 0) do
           assert_raises(Heddle::DeadlineExceeded) { db.query(sleep_sql(20)) }
         end
