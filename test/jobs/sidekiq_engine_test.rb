@@ -200,11 +200,11 @@ class SidekiqEngineTest < Minitest::Test
       sleep 0.1 # Redis is slow
       returned << self
     end
+    dispatcher.join
     dispatcher.give_back(unit)
-    returning = Thread.new { dispatcher.send(:return_homeless) }
     began.pop
+    dispatcher.stop
     assert_empty dispatcher.take_homeless(5)
-    returning.join
     assert_equal [unit], returned
   end
 
