@@ -377,22 +377,33 @@ class PostgreSQLInterruptedTaskTest < Minitest::Test
 
   def start_user(&block) = Heddle.spawn(&block)
 
+  # Where the machine is so busy that the server answers the cancel too late, the connection is closed: not each time.
   def test_the_connection_is_busy_while_the_query_is_being_stopped
-    with_connection do |db|
-      task = Heddle.spawn { Heddle.deadline(0.1) { db.query("select pg_sleep(30)") } }
-      answers = []
-      until task.ended?
-        begin
-          db.query_value("select 1")
-        rescue Heddle::DB::Busy
-          answers << :busy
-        end
-        sleep(0)
+    goes_on = Array.new(3).any? do
+      with_connection do |db|
+        task = Heddle.spawn { Heddle.deadline(0.1) { db.query("select pg_sleep(30)") } }
+        refute_empty busy_answers(db, task)
+        assert_raises(Heddle::DeadlineExceeded) { task.value }
+        !db.closed? && db.query_value("select 1") == 1
       end
-      assert_raises(Heddle::DeadlineExceeded) { task.value }
-      refute_empty answers
-      assert_equal 1, db.query_value("select 1")
     end
+    assert goes_on
+  end
+
+  private
+
+  # What other queries get until the task has ended, or the connection is closed.
+  def busy_answers(db, task)
+    answers = []
+    until task.ended? || db.closed?
+      begin
+        db.query_value("select 1")
+      rescue Heddle::DB::Busy => error
+        answers << error
+      end
+      sleep(0)
+    end
+    answers
   end
 end
 
