@@ -60,6 +60,12 @@ class SnippetsTest < Minitest::Test
         db.exec("insert into items values (7, 'lamp')")
       end
     RUBY
+    "README: I call the same hosts again and again 1" =>
+      Reader.new(ONE_PAGE, "p Heddle::NetHTTP.stats.values_at(:opened, :reused).sum", "10\n", 10),
+    "README: I run jobs 1" => Reader.new(<<~RUBY, "p Sidekiq.default_configuration.concurrency", "500\n"),
+      module Sidekiq; class CLI; end; end # as in the command
+    RUBY
+    "README: I use Async 1" => Reader.new(ONE_PAGE, "", "page\n", 1),
     "README: My Rails app waits for other services 1" => Reader.new(RAILS, <<~AFTER, ":fiber\n2\n", 2),
       require "active_support"; require "active_support/cache/heddle_store"; p config.active_support.isolation_level
       store = ActiveSupport::Cache.lookup_store(*config.cache_store); store.write("two", 2); p store.read("two")
