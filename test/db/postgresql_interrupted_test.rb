@@ -13,11 +13,16 @@ module PostgreSQLInterruptedSuite
   DB = Heddle::DB
   private_constant :DB
 
+  # Where the machine is so busy that the server answers a cancel too late, the connection is closed: not each time.
   def with_connection(**options)
     server = postgresql
+    left = 3
     in_host do
       db = DB.connect(server.url, timeout: 20, **options)
       yield db
+    rescue Minitest::Assertion, DB::ConnectionLost
+      retry if db&.closed? && (left -= 1) > 0
+      raise
     ensure
       db&.close
     end
@@ -377,17 +382,13 @@ class PostgreSQLInterruptedTaskTest < Minitest::Test
 
   def start_user(&block) = Heddle.spawn(&block)
 
-  # Where the machine is so busy that the server answers the cancel too late, the connection is closed: not each time.
   def test_the_connection_is_busy_while_the_query_is_being_stopped
-    goes_on = Array.new(3).any? do
-      with_connection do |db|
-        task = Heddle.spawn { Heddle.deadline(0.1) { db.query("select pg_sleep(30)") } }
-        refute_empty busy_answers(db, task)
-        assert_raises(Heddle::DeadlineExceeded) { task.value }
-        !db.closed? && db.query_value("select 1") == 1
-      end
+    with_connection do |db|
+      task = Heddle.spawn { Heddle.deadline(0.1) { db.query("select pg_sleep(30)") } }
+      refute_empty busy_answers(db, task)
+      assert_raises(Heddle::DeadlineExceeded) { task.value }
+      assert_equal 1, db.query_value("select 1")
     end
-    assert goes_on
   end
 
   private
