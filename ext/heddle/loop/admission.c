@@ -44,24 +44,18 @@ void loop_admit_start(struct loop *loop)
     loop_admit(loop, -1);
 }
 
-// Yields to the other ready fibers. Raises nothing that is pending.
-static void let_others_run(struct loop *loop)
-{
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true};
-    parking_begin(&parking, WAIT_TURN);
-    parking.wait->completed = true;
-    park(&parking);
-}
-
 void loop_give_turn(struct loop *loop, size_t bytes)
 {
     if (budget_left(loop, bytes)) return;
     poll_if_late(loop);
-    if (loop->ready.head || poll_due(loop)) {
-        let_others_run(loop);
-    } else {
+    if (!loop->ready.head && !poll_due(loop)) {
         loop->since_poll++;
+        return;
     }
+    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true};
+    parking_begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
 }
 
 void loop_use_budget(struct loop *loop)

@@ -199,7 +199,7 @@ module Heddle
         @lock.synchronize do
           next if @thread != Thread.current || @stopped
 
-          give_back(@kept.shift) until @kept.empty?
+          give_back_kept
           @fetching = @reserved = 0
           @busy.clear
           @killed = false
@@ -230,7 +230,7 @@ module Heddle
           return_homeless
           @changed.wait(seen, RETRY)
         end
-        give_back(@kept.shift) until @kept.empty? # a fetch got them as the last processors ended
+        give_back_kept # a fetch got them as the last processors ended
         return_homeless
         done = true
       ensure
@@ -273,6 +273,10 @@ module Heddle
         @idle << processor
         handle_exception(error, {context: "No room for another job: #{@busy.size} run"})
         false
+      end
+
+      def give_back_kept
+        give_back(@kept.shift) until @kept.empty?
       end
 
       def return_homeless
