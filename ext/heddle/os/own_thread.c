@@ -54,12 +54,37 @@ VALUE own_thread_unmasked(VALUE (*body)(VALUE), VALUE argument)
     return rb_block_call(rb_cThread, id_handle_interrupt, 1, &everything_at_once, call_body, (VALUE)&unmasked);
 }
 
+static VALUE settle_and_serve(VALUE argument)
+{
+    const struct unmasked *served = (const struct unmasked *)argument;
+    own_thread_settle();
+    return served->body(served->argument);
+}
+
+VALUE own_thread_serve(VALUE (*body)(VALUE), VALUE argument)
+{
+    struct unmasked served = {body, argument};
+    return own_thread_unmasked(settle_and_serve, (VALUE)&served);
+}
+
+/*
+ * call-seq: Heddle.own_thread { ... } -> the block's value
+ *
+ * The work of a thread that Heddle makes for the whole process, without anything that the thread has from the one that
+ * happened to make it: mask, priority, group, fiber storage.
+ *
+ * @api private
+ */
+static VALUE own_thread(VALUE self)
+{
+    (void)self;
+    return own_thread_serve(rb_yield, Qnil);
+}
+
 /*
  * call-seq: Heddle.settle_thread -> nil
  *
- * Called first by a thread that Heddle makes for the whole process: removes the priority, the group and the fiber
- * storage that it has from the thread that happened to make it. The mask of Thread.handle_interrupt is left to the
- * caller.
+ * The same for a thread with a mask of its own: the caller sets the mask, and calls this first.
  *
  * @api private
  */
@@ -83,5 +108,6 @@ void Init_heddle_own_thread(void)
     rb_gc_register_mark_object(default_group = rb_const_get(rb_path2class("ThreadGroup"), rb_intern("Default")));
     rb_gc_register_mark_object(everything_at_once = rb_hash_new());
     rb_hash_aset(everything_at_once, rb_cObject, ID2SYM(rb_intern("immediate")));
+    rb_define_singleton_method(heddle_module, "own_thread", own_thread, 0);
     rb_define_singleton_method(heddle_module, "settle_thread", settle_thread, 0);
 }

@@ -14,4 +14,7 @@ void own_thread_settle(void);
 // Calls the body without the maker's mask: what strikes the thread is raised at once.
 VALUE own_thread_unmasked(VALUE (*body)(VALUE), VALUE argument);
 
+// Both, in this order: without the mask, settles, and calls the body.
+VALUE own_thread_serve(VALUE (*body)(VALUE), VALUE argument);
+
 #endif

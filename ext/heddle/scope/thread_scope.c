@@ -263,15 +263,9 @@ static VALUE forget(VALUE unused)
     return Qnil;
 }
 
-static VALUE settle_and_watch(VALUE unused)
-{
-    own_thread_settle();
-    return watch(unused);
-}
-
 static VALUE serve(VALUE unused)
 {
-    return own_thread_unmasked(settle_and_watch, unused);
+    return own_thread_serve(watch, unused);
 }
 
 static VALUE help(void *unused)

@@ -50,18 +50,13 @@ module Heddle
       # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
       # before that, or at its end, must not leave the executor with a lane that has no thread.
       def live
-        Thread.handle_interrupt(Object => :immediate) { serve }
+        Heddle.own_thread { Heddle.run(grace: @executor.grace) { dispatch } }
       rescue Killed
         nil
       rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else would tell of it
         @executor.log(Concurrent::ExecutorService::ERROR, error)
       ensure
         @executor.lane_ended(self)
-      end
-
-      def serve
-        Heddle.settle_thread
-        Heddle.run(grace: @executor.grace) { dispatch }
       end
 
       def dispatch

@@ -45,13 +45,12 @@ module Heddle
       private
 
       def watch
-        Thread.handle_interrupt(Object => :immediate) { look } # a thread inherits the mask of the one that starts it
+        Heddle.own_thread { look }
       rescue SchedulerClosed
         nil
       end
 
       def look
-        Heddle.settle_thread
         state = since = nil
         until @stopped
           sleep @seconds.fdiv(SAMPLES)

@@ -129,7 +129,7 @@ module Heddle
       # before that, or at its end, must not leave callers waiting for a thread that has ended.
       def start_thread
         thread = Thread.new do
-          Thread.handle_interrupt(Object => :immediate) { serve }
+          Heddle.own_thread { Heddle.run { work } }
         rescue Exception => error # rubocop:disable Lint/RescueException -- it is the callers'
           nil
         ensure
@@ -138,11 +138,6 @@ module Heddle
         thread.name = "heddle limits"
         thread.report_on_exception = false
         thread
-      end
-
-      def serve
-        Heddle.settle_thread
-        Heddle.run { work }
       end
 
       # Another thread follows one that has spoken to Redis, since places that are held must be renewed.

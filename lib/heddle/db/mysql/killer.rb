@@ -79,7 +79,7 @@ module Heddle
             @queue << target if @queue.size < MOST
             return if @thread&.alive?
 
-            @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { work } } # it inherits the mask
+            @thread = Thread.new { Heddle.own_thread { work } }
             @thread.name = "heddle kill query"
             @thread.report_on_exception = false
           end
@@ -96,7 +96,6 @@ module Heddle
           def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
           def work
-            Heddle.settle_thread
             until (targets = next_targets).empty?
               begin
                 Heddle.deadline(TIME) { tell(targets.first.server, targets) }

@@ -83,7 +83,7 @@ module Heddle
               @sweeps_at = [time, @sweeps_at].min
             else
               @sweeps_at = time
-              @sweeper = Thread.new { Thread.handle_interrupt(Object => :immediate) { sweep } } # it inherits the mask
+              @sweeper = Thread.new { Heddle.own_thread { sweep } }
               @sweeper.name = "heddle keep-alive"
               @sweeper.thread_variable_set(:heddle_wakes_nobody, true) # a deadlock beside it is one
             end
@@ -94,7 +94,6 @@ module Heddle
 
         # Each round looks at all connections, so there are at least some milliseconds between two rounds.
         def sweep
-          Heddle.settle_thread
           loop do
             gone = @lock.synchronize do
               @waking.wait(@lock, [@sweeps_at - Clock.now, PAUSE].max)
