@@ -35,9 +35,7 @@ class MySQLIdleClosesTest < Minitest::Test
       db.driver.command("after")
       puts db.driver.closes
     RUBY
-    assert_equal %W[#{STATEMENTS} 0], out
-    assert_equal closes, packets[0...-1].sort
-    assert_equal [:query, "after"], packets.last
+    assert_closes_went_first(out, packets)
   end
 
   def test_a_close_that_was_sent_in_part_is_continued_by_the_next_request
@@ -50,9 +48,7 @@ class MySQLIdleClosesTest < Minitest::Test
       db.driver.command("after")
       puts db.driver.closes
     RUBY
-    assert_equal %W[#{STATEMENTS} 0], out
-    assert_equal closes, packets[0...-1].sort
-    assert_equal [:query, "after"], packets.last
+    assert_closes_went_first(out, packets)
   end
 
   def test_closes_without_a_next_request_are_sent_once_the_socket_takes_them
@@ -87,6 +83,12 @@ class MySQLIdleClosesTest < Minitest::Test
   end
 
   private
+
+  def assert_closes_went_first(out, packets)
+    assert_equal %W[#{STATEMENTS} 0], out
+    assert_equal closes, packets[0...-1].sort
+    assert_equal [:query, "after"], packets.last
+  end
 
   def closes = (1..STATEMENTS).map { |id| [:close, id] }
 

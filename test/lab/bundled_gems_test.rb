@@ -43,10 +43,10 @@ class LabBundledGemsTest < Minitest::Test
         add_gem(folder, "heddle_peer", version, needs: "heddle_dependency")
         add_gem(folder, "heddle_stranger", version)
       end
-      write(folder, "Gemfile", %(source "https://rubygems.org"\ngem "heddle_peer"\n))
+      write(folder, "Gemfile", %(source "https://gems.example"\ngem "heddle_peer"\n))
       write(folder, "Gemfile.lock", <<~LOCK)
         GEM
-          remote: https://rubygems.org/
+          remote: https://gems.example/
           specs:
             heddle_dependency (1.0)
             heddle_peer (1.0)
