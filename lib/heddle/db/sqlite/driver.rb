@@ -422,8 +422,12 @@ module Heddle
         end
 
         # Lets the next waiter take the lock, and takes a statement that has waited out of the line. Call this first in
-        # each ensure, behind a condition that calls no method of Ruby: then no exception can strike before it runs.
-        def let_others_in = @turn.let_others_in(in_transaction?)
+        # each ensure, behind a condition that calls no method of Ruby: then no exception can strike before it runs. For
+        # the same reason it leaves the line before it asks for the transaction; {Turn#let_others_in} is told of it.
+        def let_others_in
+          @turn.leave
+          @line.wake unless in_transaction?
+        end
 
         def answer(sql, arguments)
           query(sql, arguments)

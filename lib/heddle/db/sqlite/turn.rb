@@ -53,7 +53,7 @@ module Heddle
           @line.wake if waited
         end
 
-        # Called behind a statement, if anybody waits: by the link or by the driver.
+        # Called by the link when it has run a statement, if anybody waits.
         #
         # @param in_transaction [Boolean] whether the connection may still hold the lock
         def let_others_in(in_transaction)
