@@ -39,12 +39,15 @@ class SQLiteLocksTest < Minitest::Test
       order = []
       first = connect
       first.start_transaction
+      waiting = first.driver.instance_variable_get(:@line).waiting
       tasks = 6.times.map do |n|
-        Heddle.spawn do
+        task = Heddle.spawn do
           with_db do |db|
             2.times { |round| db.transaction { order << [round, n] && sleep(0.002) } }
           end
-        end.tap { sleep(0.005) }
+        end
+        wait_until { waiting.size == n + 1 }
+        task
       end
       first.commit
       first.close
