@@ -51,6 +51,16 @@ class KeepAliveTest < Minitest::Test
     assert_equal @before[:fast], Heddle::NetHTTP.stats[:fast]
   end
 
+  # The rest of a session's cost is the library's own.
+  def test_few_objects_beside_those_of_a_request
+    server = serve
+    session = start(server)
+    in_session = objects_each { session.get("/") }
+    session.finish
+    assert_operator objects_each { start(server) { |http| http.get("/") } } - in_session, :<=, 6
+    assert_equal [1], server.connections.uniq
+  end
+
   def test_off_by_default_and_off_again
     server = serve
     Heddle::NetHTTP.keep_alive(false)
@@ -73,6 +83,44 @@ class KeepAliveTest < Minitest::Test
     Thread.new { Heddle.run { get(server) } }.join
     get(server)
     assert_equal [1] * 5, server.connections
+  end
+
+  # --- programs that change what sessions are made of
+
+  def test_a_program_that_makes_buffers_itself
+    server = serve
+    get(server)
+    made = 0
+    Net::BufferedIO.define_singleton_method(:new) do |*arguments, **options|
+      made += 1
+      super(*arguments, **options)
+    end
+    get(server)
+    assert_equal [[1, 1], 1], [server.connections, made]
+  ensure
+    Net::BufferedIO.singleton_class.send(:remove_method, :new)
+  end
+
+  # In the way of a library that only watches, see KeepAlive::Plainness.
+  def test_an_error_of_a_watcher_closes_the_connection
+    server = serve
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      Heddle::NetHTTP.keep_alive
+      Net::HTTP.class_eval("def on_connect = $fails && raise('late')", "/gems/lib/sentry/net/http.rb")
+      Net::HTTP.get(URI("http://127.0.0.1:#{server.port}/"))
+      $fails = true
+      begin
+        Net::HTTP.start("127.0.0.1", #{server.port})
+      rescue => error
+        p error.message
+      end
+      $fails = false
+      p Heddle::NetHTTP.stats.values_at(:reused, :idle)
+      Net::HTTP.get(URI("http://127.0.0.1:#{server.port}/"))
+    RUBY
+    assert_equal %("late"\n[1, 0]\n), out
+    assert_equal [1, 2], server.connections
   end
 
   # --- what callers see
@@ -249,5 +297,14 @@ class KeepAliveTest < Minitest::Test
     answers, counts = out.lines
     assert_equal "[1, 1]\n", counts
     assert_equal ["ok\n", [1, 2, 1]], [answers, server.connections] if RUBY_VERSION >= "4.0"
+  end
+
+  private
+
+  def objects_each(times = 20, &block)
+    5.times(&block)
+    before = GC.stat(:total_allocated_objects)
+    times.times(&block)
+    (GC.stat(:total_allocated_objects) - before) / times
   end
 end

@@ -182,7 +182,7 @@ static VALUE read_body_0(VALUE self, VALUE destination)
         bool strict = RTEST(rb_ivar_defined(self, iv_ignore_eof)) && !RTEST(rb_attr_get(self, iv_ignore_eof));
         if (strict) net_http_raise_eof();
     }
-    net_http_kept_read(socket, self);
+    net_http_exchange_read(socket, self);
     return result;
 }
 

@@ -192,7 +192,7 @@ static VALUE read_new(VALUE self, VALUE socket)
     if (net_http_io_pending(&io).length) net_http_io_use_budget(&io, 0); // any number of interim responses may be there
     struct reader reader = {.io = &io, .limit = limit};
     struct wire_http_span line = next_line(&reader, false);
-    net_http_kept_answered(socket);
+    net_http_exchange_answered(socket);
     size_t length = wire_http_chopped(line.at, line.length);
     struct wire_http_status status;
     if (!wire_http_status_line(line.at, line.at + length, &status)) {

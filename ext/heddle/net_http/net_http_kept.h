@@ -1,36 +1,57 @@
-// Notes for lib/heddle/net_http/keep_alive, which keeps connections for later sessions.
+// What the rest of this room tells lib/heddle/net_http/keep_alive, which keeps connections for later sessions, and asks
+// of it.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 #define HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 
 #include <ruby.h>
 #include <stdbool.h>
 
+extern bool net_http_keeping;     // changed by the main Ractor only
 extern double net_http_kept_idle; // seconds that a connection may rest
 
-// The first line of an answer has been read from this BufferedIO.
-void net_http_kept_answered(VALUE socket);
+// Whether connections of this object's library are kept. Never outside of the main Ractor.
+bool net_http_kept_keeps(VALUE http);
 
-// The library has read the body of this response, the last one on this BufferedIO, to its end. A program may tell a
-// response that it was read though it was not: the gem down does so.
-void net_http_kept_read(VALUE socket, VALUE response);
-bool net_http_kept_whole(VALUE http, VALUE response);
+// Whether a program has exempted this Net::HTTP, or has begun a request of it by itself.
+bool net_http_kept_exempt(VALUE http);
+bool net_http_kept_foreign(VALUE http);
 
 // A program has called begin_transport of this Net::HTTP itself, and may have several requests in flight.
 void net_http_kept_begun_elsewhere(VALUE http);
 
+// Whether a BufferedIO holds bytes that nobody has read.
+bool net_http_kept_unread(VALUE buffered);
+
+// The library itself has set this request's field Connection.
+bool net_http_kept_implied(VALUE request);
+
+// Counts for Heddle::NetHTTP.stats.
+enum net_http_count {
+    NET_HTTP_OPENED,
+    NET_HTTP_REUSED,
+    NET_HTTP_STALE,
+    NET_HTTP_EVICTED,
+    NET_HTTP_RESUMED,
+    NET_HTTP_COUNTS
+};
+void net_http_kept_count(enum net_http_count what, uint64_t number);
+
+// ---- exchanges: net_http_exchange.c
+
+// A request of this Net::HTTP begins on this BufferedIO, which has that connection. Returns whether it is a usual one.
+bool net_http_exchange_begins(VALUE http, VALUE connection, VALUE buffered, VALUE request);
+
 // Whether it was just found that nothing has come on this BufferedIO's connection, not even its end. True once.
-bool net_http_kept_looked(VALUE socket);
+bool net_http_exchange_looked(VALUE buffered);
 
-// A request on this connection, which may be nil, has ended in any way.
-void net_http_kept_transported(VALUE connection);
+// The first line of an answer has been read from this BufferedIO.
+void net_http_exchange_answered(VALUE buffered);
 
-// Whether a request, whose class is as shipped, may be sent twice.
-bool net_http_exchange_idempotent(VALUE request);
+// The library has read the body of this response, the last one on this BufferedIO, to its end. A program may tell a
+// response that it was read though it was not: the gem down does so.
+void net_http_exchange_read(VALUE buffered, VALUE response);
 
-// The KeepAlive::Connection of this Net::HTTP, if its connection may be kept; or nil.
-VALUE net_http_kept_connection(VALUE http);
-
-// The exchange on this BufferedIO has ended well: until then its connection may be kept. Monotonic seconds.
-void net_http_kept_rest(VALUE socket, double until);
+// A request on this connection has ended in any way.
+void net_http_exchange_ended(VALUE connection);
 
 #endif

@@ -29,7 +29,8 @@ static struct net_http_library *library_by(VALUE klass, size_t member)
 {
     for (struct net_http_library *library = first(); library; library = library->next) {
         VALUE above = *(VALUE *)((char *)library + member);
-        if (above && RTEST(rb_class_inherited_p(klass, above))) return library; // 0: not set yet
+        if (!above) continue; // not set yet
+        if (klass == above || RTEST(rb_class_inherited_p(klass, above))) return library;
     }
     return NULL;
 }
@@ -90,7 +91,7 @@ bool net_http_library_takes_fields(const struct net_http_library *library)
 static void mark(void *pointer)
 {
     struct net_http_library *library = pointer;
-    for (VALUE *value = &library->shadow; value <= &library->request_fields; value++)
+    for (VALUE *value = &library->shadow; value <= &library->buffered_template; value++)
         rb_gc_mark(*value); // pinned: their addresses are compared
 }
 
@@ -150,6 +151,7 @@ static const struct member values[] = {
     MEMBER(response_template),
     MEMBER(request_template),
     MEMBER(request_fields),
+    MEMBER(buffered_template),
     MEMBER(response),
     MEMBER(header),
     MEMBER(known_responses),
@@ -159,7 +161,8 @@ static const struct member flags[] = {
     MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
     MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
     MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
-    MEMBER(making_pristine),  MEMBER(limits_heads),       MEMBER(limits_fields),
+    MEMBER(making_pristine),  MEMBER(wrapping_pristine),  MEMBER(limits_heads),
+    MEMBER(limits_fields),
 };
 
 // library.set(name, value): private to lib/heddle/net_http.

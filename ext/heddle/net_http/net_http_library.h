@@ -41,6 +41,7 @@ struct net_http_library {
     VALUE response_template; // names and values of a new response's instance variables
     VALUE request_template;  // … of a new request's
     VALUE request_fields;    // names and values of the fields that each request has
+    VALUE buffered_template; // … of a new BufferedIO's instance variables; 0: unknown
     size_t segment;          // the most bytes per call of read_body's block
     bool enabled;
     bool io_pristine;        // BufferedIO's methods are as shipped
@@ -49,6 +50,7 @@ struct net_http_library {
     bool transport_pristine; // Net::HTTP's are
     bool upload_pristine;    // the methods that send a body_stream are
     bool making_pristine;    // a new Net::HTTP's variables are
+    bool wrapping_pristine;  // a new BufferedIO's are
     bool blank_ends;         // a line of white space ends the head
     bool folds_skip_empty;   // an empty continuation line adds nothing, not even the space
     bool limits_heads;       // bounds lines and heads of replies: net-http 0.10 and later

@@ -45,6 +45,7 @@ void net_http_methods_define(VALUE library_class)
     net_http_transport_init(library_class);
     net_http_connect_init(library_class);
     net_http_kept_init(library_class);
+    net_http_session_init(library_class);
     net_http_exchange_init(library_class);
     net_http_places_init(library_class);
     rb_ext_ractor_safe(false);

@@ -18,6 +18,7 @@ void net_http_transport_define(VALUE http);
 void net_http_transport_init(VALUE library_class);
 void net_http_connect_init(VALUE library_class);
 void net_http_kept_init(VALUE library_class);
+void net_http_session_init(VALUE library_class);
 void net_http_exchange_init(VALUE library_class);
 void net_http_places_init(VALUE library_class);
 

@@ -2,26 +2,18 @@
 //
 // Threads share a Places without a lock: each change is made in one go, without calling a method. Only eql? and hash of
 // a program's own values may run other code, before a change.
-#include "net_http/net_http_kept.h"
+#include "net_http/net_http_places.h"
+
+#include "net_http/net_http_connection.h"
 #include "net_http/net_http_methods.h"
 
-static ID iv_lists, iv_all, iv_key;                                              // of a Places, and of an entry
+static ID iv_lists, iv_all, iv_key;                                              // of a Places, and of a ticket
 static ID iv_session_class, iv_host, iv_port, iv_settings, iv_objects, iv_place; // of a Key
-static ID iv_address, iv_use_ssl, iv_ipaddr, iv_local_host, iv_local_port, iv_proxy_from_env, iv_proxy_address;
+static ID iv_use_ssl, iv_ipaddr, iv_local_host, iv_local_port, iv_proxy_from_env, iv_proxy_address;
 static ID id_proxy_p, id_proxy_uri;
+static VALUE connection_class; // KeepAlive::Connection
 
 // ---- keys
-
-// What a Key holds, or the same of a Net::HTTP that is bare.
-struct values {
-    VALUE session_class, host, port, settings, objects;
-};
-
-static struct values values_of(VALUE key)
-{
-    return (struct values){rb_attr_get(key, iv_session_class), rb_attr_get(key, iv_host), rb_attr_get(key, iv_port),
-                           rb_attr_get(key, iv_settings), rb_attr_get(key, iv_objects)};
-}
 
 static st_index_t hash_of(VALUE object)
 {
@@ -29,19 +21,35 @@ static st_index_t hash_of(VALUE object)
     return (st_index_t)(FIXNUM_P(object) ? object : rb_hash(object));
 }
 
-// A number for host and port; two of them rarely have the same.
-static VALUE place_of(const struct values *values)
+static VALUE place_of(VALUE host, VALUE port)
 {
-    st_index_t number = hash_of(values->host) ^ (hash_of(values->port) * 0x9E3779B97F4A7C15);
+    st_index_t number = hash_of(host) ^ (hash_of(port) * 0x9E3779B97F4A7C15);
     return LONG2FIX((long)number >> 2);
 }
 
-static VALUE place_of_entry(VALUE entry)
+// The place is computed once: a program's own object may have another hash later.
+struct net_http_key net_http_key_of(VALUE key)
 {
-    VALUE key = rb_attr_get(entry, iv_key), place = rb_attr_get(key, iv_place);
-    if (!NIL_P(place)) return place;
-    struct values values = values_of(key);
-    return rb_ivar_set(key, iv_place, place_of(&values));
+    VALUE host = rb_attr_get(key, iv_host), port = rb_attr_get(key, iv_port), place = rb_attr_get(key, iv_place);
+    if (NIL_P(place)) rb_ivar_set(key, iv_place, place = place_of(host, port));
+    return (struct net_http_key){.session_class = rb_attr_get(key, iv_session_class),
+                                 .host = host,
+                                 .port = port,
+                                 .settings = rb_attr_get(key, iv_settings),
+                                 .objects = rb_attr_get(key, iv_objects),
+                                 .place = place};
+}
+
+struct net_http_key net_http_bare_key(VALUE session_class, VALUE host, VALUE port)
+{
+    return (struct net_http_key){session_class, host, port, Qnil, Qnil, place_of(host, port)};
+}
+
+// A connection has its key's values at hand; sessions of TLS are fewer.
+static struct net_http_key key_of_entry(VALUE entry)
+{
+    if (CLASS_OF(entry) == connection_class) return net_http_connection_get(entry)->values;
+    return net_http_key_of(rb_attr_get(entry, iv_key));
 }
 
 // The same as eql? of two Arrays or nil, without the guard against an Array in itself. The values of a program are
@@ -68,12 +76,11 @@ static bool identical(VALUE some, VALUE others)
     return true;
 }
 
-static bool same_values(VALUE key, const struct values *values)
+static bool same_values(const struct net_http_key *own, const struct net_http_key *values)
 {
-    struct values own = values_of(key);
-    return own.session_class == values->session_class && same(own.port, values->port, 0) &&
-           same(own.host, values->host, 0) && identical(own.objects, values->objects) &&
-           same(own.settings, values->settings, 1);
+    return own->session_class == values->session_class && same(own->port, values->port, 0) &&
+           same(own->host, values->host, 0) && identical(own->objects, values->objects) &&
+           same(own->settings, values->settings, 1);
 }
 
 // In the way of the library.
@@ -101,26 +108,28 @@ static VALUE list_at(VALUE self, VALUE place)
     return rb_hash_lookup(rb_attr_get(self, iv_lists), place);
 }
 
-static VALUE find_by(VALUE self, const struct values *values)
+VALUE net_http_places_find(VALUE self, const struct net_http_key *key)
 {
-    VALUE list = list_at(self, place_of(values));
+    VALUE list = list_at(self, key->place);
     if (NIL_P(list)) return Qnil;
     for (long i = RARRAY_LEN(list) - 1; i >= 0; i--) {
         VALUE entry = rb_ary_entry(list, i); // nil if eql? has let another thread take some
-        if (!NIL_P(entry) && same_values(rb_attr_get(entry, iv_key), values)) return entry;
+        if (NIL_P(entry)) continue;
+        struct net_http_key own = key_of_entry(entry);
+        if (same_values(&own, key)) return entry;
     }
     return Qnil;
 }
 
 static VALUE find(VALUE self, VALUE key)
 {
-    struct values values = values_of(key);
-    return find_by(self, &values);
+    struct net_http_key values = net_http_key_of(key);
+    return net_http_places_find(self, &values);
 }
 
-static bool deletes(VALUE self, VALUE entry)
+bool net_http_places_delete(VALUE self, VALUE entry)
 {
-    VALUE place = place_of_entry(entry), list = list_at(self, place);
+    VALUE place = key_of_entry(entry).place, list = list_at(self, place);
     if (NIL_P(rb_hash_delete(rb_attr_get(self, iv_all), entry))) return false;
     for (long i = NIL_P(list) ? -1 : RARRAY_LEN(list) - 1; i >= 0; i--) {
         if (RARRAY_AREF(list, i) == entry) rb_ary_delete_at(list, i);
@@ -131,29 +140,16 @@ static bool deletes(VALUE self, VALUE entry)
 
 static VALUE delete (VALUE self, VALUE entry)
 {
-    return deletes(self, entry) ? Qtrue : Qfalse;
-}
-
-static VALUE take_by(VALUE self, const struct values *values)
-{
-    for (;;) {
-        VALUE entry = find_by(self, values);
-        if (NIL_P(entry) || deletes(self, entry)) return entry;
-    }
+    return net_http_places_delete(self, entry) ? Qtrue : Qfalse;
 }
 
 static VALUE take(VALUE self, VALUE key)
 {
-    struct values values = values_of(key);
-    return take_by(self, &values);
-}
-
-// For an object of a class that is true in the Hash `plain`.
-static VALUE take_bare(VALUE self, VALUE http, VALUE plain)
-{
-    if (rb_hash_lookup(plain, CLASS_OF(http)) != Qtrue || bare_p(self, http) == Qfalse) return Qnil;
-    struct values values = {CLASS_OF(http), rb_attr_get(http, iv_address), rb_attr_get(http, iv_port), Qnil, Qnil};
-    return take_by(self, &values);
+    struct net_http_key values = net_http_key_of(key);
+    for (;;) {
+        VALUE entry = net_http_places_find(self, &values);
+        if (NIL_P(entry) || net_http_places_delete(self, entry)) return entry;
+    }
 }
 
 static int push(VALUE entry, VALUE unused, VALUE entries)
@@ -192,29 +188,43 @@ static VALUE oldest(VALUE self)
     return found;
 }
 
+bool net_http_places_have_room(VALUE self, const struct net_http_key *key, long most_beside, long most)
+{
+    VALUE list = list_at(self, key->place);
+    return (NIL_P(list) || RARRAY_LEN(list) < most_beside) && (long)RHASH_SIZE(rb_attr_get(self, iv_all)) < most;
+}
+
+void net_http_places_add(VALUE self, VALUE entry, const struct net_http_key *key)
+{
+    VALUE lists = rb_attr_get(self, iv_lists), list = rb_hash_lookup(lists, key->place);
+    if (NIL_P(list)) rb_hash_aset(lists, key->place, list = rb_ary_new_capa(1));
+    rb_hash_aset(rb_attr_get(self, iv_all), entry, Qtrue);
+    rb_ary_push(list, entry);
+}
+
 static VALUE add(VALUE self, VALUE entry, VALUE most_beside, VALUE most)
 {
-    VALUE lists = rb_attr_get(self, iv_lists), all = rb_attr_get(self, iv_all), surplus = Qnil;
-    VALUE place = place_of_entry(entry), list = rb_hash_lookup(lists, place);
-    if (NIL_P(list)) rb_hash_aset(lists, place, list = rb_ary_new_capa(1));
-    rb_hash_aset(all, entry, Qtrue);
-    rb_ary_push(list, entry);
+    struct net_http_key key = key_of_entry(entry);
+    VALUE surplus = Qnil;
+    net_http_places_add(self, entry, &key);
+    VALUE list = list_at(self, key.place);
     if (RARRAY_LEN(list) > NUM2LONG(most_beside)) {
         surplus = rb_ary_entry(list, 0);
-    } else if ((long)RHASH_SIZE(all) > NUM2LONG(most)) {
+    } else if ((long)RHASH_SIZE(rb_attr_get(self, iv_all)) > NUM2LONG(most)) {
         surplus = oldest(self);
     }
-    if (!NIL_P(surplus)) deletes(self, surplus);
+    if (!NIL_P(surplus)) net_http_places_delete(self, surplus);
     return surplus;
 }
 
-// Library.define_places(class)
-static VALUE define_places(VALUE self, VALUE klass)
+// Library.define_places(class, connection_class)
+static VALUE define_places(VALUE self, VALUE klass, VALUE connections)
 {
     (void)self;
+    connection_class = connections;
+    rb_gc_register_mark_object(connections);
     rb_define_method(klass, "find", find, 1);
     rb_define_method(klass, "take", take, 1);
-    rb_define_method(klass, "take_bare", take_bare, 2);
     rb_define_method(klass, "add", add, 3);
     rb_define_method(klass, "delete", delete, 1);
     rb_define_method(klass, "clear", clear, 0);
@@ -233,7 +243,6 @@ void net_http_places_init(VALUE library_class)
     iv_settings = rb_intern("@settings");
     iv_objects = rb_intern("@objects");
     iv_place = rb_intern("@place");
-    iv_address = rb_intern("@address");
     iv_use_ssl = rb_intern("@use_ssl");
     iv_ipaddr = rb_intern("@ipaddr");
     iv_local_host = rb_intern("@local_host");
@@ -243,5 +252,5 @@ void net_http_places_init(VALUE library_class)
     id_proxy_p = rb_intern("proxy?");
     id_proxy_uri = rb_intern("proxy_uri");
     rb_define_singleton_method(library_class, "bare?", bare_p, 1);
-    rb_define_singleton_method(library_class, "define_places", define_places, 1);
+    rb_define_singleton_method(library_class, "define_places", define_places, 2);
 }

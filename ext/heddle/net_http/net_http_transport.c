@@ -3,15 +3,17 @@
 #include "net_http/net_http_methods.h"
 
 #include "deadline.h"
+#include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
 
 #include <ruby/encoding.h>
+#include <ruby/ractor.h>
 
 static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
     iv_proxy_uri, iv_transporting, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port,
-    id_aset, id_aref, id_include_p, id_env;
+    id_aset, id_aref, id_include_p, id_env, id_count;
 static ID id_begin_transport, id_proxy_uri; // the originals' names
-static VALUE host, request_method, net_http_proxy, upper_http_proxy;
+static VALUE host, request_method, net_http_proxy, upper_http_proxy, shipped_environment;
 
 static bool idle_for_too_long(VALUE self, VALUE last)
 {
@@ -76,7 +78,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
 {
     if (!RTEST(rb_attr_get(self, iv_transporting))) net_http_kept_begun_elsewhere(self);
     VALUE socket = rb_attr_get(self, iv_socket);
-    bool looked = !NIL_P(socket) && net_http_kept_looked(socket);
+    bool looked = !NIL_P(socket) && net_http_exchange_looked(socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
     if (!library || !library->enabled || !library->transport_pristine)
@@ -99,13 +101,15 @@ static VALUE begin_transport(VALUE self, VALUE request)
     return begun(self);
 }
 
-// Library.transports(http): notes that the library itself begins and sends a request. Returns the record of a
-// connection that may be kept, or nil.
-static VALUE transports(VALUE self, VALUE http)
+// Library.transports(http, buffered, request): notes that the library itself begins and sends a request. Returns
+// whether it is a usual one on a connection that may be kept; nil if its connection is never kept.
+static VALUE transports(VALUE self, VALUE http, VALUE buffered, VALUE request)
 {
     (void)self;
-    rb_ivar_set(http, iv_transporting, Qtrue);
-    return net_http_kept_connection(http);
+    VALUE connection = NIL_P(buffered) || !net_http_kept_keeps(http) ? Qnil : net_http_connection_at(buffered);
+    rb_ivar_set(http, iv_transporting, NIL_P(connection) ? Qtrue : connection);
+    if (NIL_P(connection)) return Qnil;
+    return net_http_exchange_begins(http, connection, buffered, request) ? Qtrue : Qfalse;
 }
 
 // Library.transporting?(http)
@@ -115,11 +119,12 @@ static VALUE transporting_p(VALUE self, VALUE http)
     return RTEST(rb_attr_get(http, iv_transporting)) ? Qtrue : Qfalse;
 }
 
-// Library.transported(http, connection): ends that. The connection is that with which it began, or nil.
-static VALUE transported(VALUE self, VALUE http, VALUE connection)
+// Library.transported(http): ends that.
+static VALUE transported(VALUE self, VALUE http)
 {
     (void)self;
-    net_http_kept_transported(connection);
+    VALUE connection = rb_attr_get(http, iv_transporting); // that with which it began; or true
+    if (!SPECIAL_CONST_P(connection)) net_http_exchange_ended(connection);
     return rb_ivar_set(http, iv_transporting, Qfalse);
 }
 
@@ -128,10 +133,19 @@ static VALUE variable(VALUE environment, VALUE name)
     return rb_funcall(environment, id_aref, 1, name);
 }
 
+// Whether ENV and its methods are Ruby's own, and no other Ractor changes a variable meanwhile.
+static bool asks_the_system(VALUE environment)
+{
+    VALUE klass = CLASS_OF(environment);
+    return environment == shipped_environment && rb_method_basic_definition_p(klass, id_aref) &&
+           rb_method_basic_definition_p(klass, id_include_p) && rb_funcall(rb_cRactor, id_count, 0) == INT2FIX(1);
+}
+
 // In the order and in the way in which URI asks: tests replace ENV or its methods.
 static bool may_name_a_proxy(void)
 {
     VALUE environment = rb_const_get(rb_cObject, id_env);
+    if (asks_the_system(environment)) return getenv("REQUEST_METHOD") || getenv("http_proxy") || getenv("HTTP_PROXY");
     return RTEST(rb_funcall(environment, id_include_p, 1, request_method)) ||
            RTEST(variable(environment, net_http_proxy)) || RTEST(variable(environment, upper_http_proxy));
 }
@@ -158,8 +172,8 @@ void net_http_transport_define(VALUE http)
 
 void net_http_transport_init(VALUE library_class)
 {
-    rb_define_singleton_method(library_class, "transports", transports, 1);
-    rb_define_singleton_method(library_class, "transported", transported, 2);
+    rb_define_singleton_method(library_class, "transports", transports, 3);
+    rb_define_singleton_method(library_class, "transported", transported, 1);
     rb_define_singleton_method(library_class, "transporting?", transporting_p, 1);
     id_begin_transport = rb_intern("begin_transport_without_heddle");
     id_proxy_uri = rb_intern("proxy_uri_without_heddle");
@@ -182,6 +196,9 @@ void net_http_transport_init(VALUE library_class)
     id_aref = rb_intern("[]");
     id_include_p = rb_intern("include?");
     id_env = rb_intern("ENV");
+    id_count = rb_intern("count");
+    shipped_environment = rb_const_get(rb_cObject, id_env);
+    rb_gc_register_mark_object(shipped_environment);
     request_method = net_http_constant("REQUEST_METHOD");
     net_http_proxy = net_http_constant("http_proxy");
     upper_http_proxy = net_http_constant("HTTP_PROXY");

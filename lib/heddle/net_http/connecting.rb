@@ -13,12 +13,20 @@ module Heddle
         def connect
           Library.check_deadline if @socket # Net::HTTP connects again to repeat a request
           if Library.keeps?(self)
-            KeepAlive.lost(@socket) if @socket
-            taken = KeepAlive.take(self, nil)
-            return if taken
-
+            if @socket
+              KeepAlive.lost(@socket)
+            elsif !(@use_ssl || @ipaddr || @local_host || @local_port || @debug_output ||
+                (@proxy_from_env ? proxy_uri : @proxy_address))
+              begin
+                return on_connect if Library.resume(self, @address, @port, @keep_alive_timeout,
+                  @read_timeout, @write_timeout, @continue_timeout)
+              rescue Exception # standard:disable Lint/RescueException
+                @socket&.close
+                raise
+              end
+            end
             if (key = KeepAlive.key(self))
-              return if taken.nil? && KeepAlive.take(self, key)
+              return if KeepAlive.take(self, key)
 
               session = KeepAlive.offer_session(self, key)
             end

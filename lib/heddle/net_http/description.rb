@@ -24,6 +24,7 @@ module Heddle
         library.set(:read_limit_exceeded, (@space::ReadLimitExceeded if own?(@space, :ReadLimitExceeded)))
         library.set(:header, @space::HTTPHeader)
         library.set(:limits_fields, own?(@space::HTTPHeader, :MAX_FIELD_LENGTH))
+        library.set(:buffered_template, buffered_template)
         describe_responses(library)
         describe_requests(library)
       end
@@ -55,6 +56,13 @@ module Heddle
       end
 
       private
+
+      # nil if the value of a variable is unknown here.
+      def buffered_template
+        taken = {:@io => nil, :@read_timeout => nil, :@write_timeout => nil, :@continue_timeout => nil, :@rbuf => nil}
+        template = variables(@space::BufferedIO.new(StringIO.new)).each_slice(2).to_h.merge(taken)
+        template.to_a.flatten(1) if template.each_value.all? { |value| [nil, true, false, 0].include?(value) }
+      end
 
       def describe_responses(library)
         response = @space::HTTPResponse

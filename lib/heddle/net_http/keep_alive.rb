@@ -24,7 +24,6 @@ module Heddle
       private_constant :ONCE, :MOST
 
       @plainness = Plainness.new
-      @counts = {opened: 0, reused: 0, stale: 0, evicted: 0, resumed: 0}
 
       class << self
         # @return [Float] seconds that a connection may rest
@@ -35,7 +34,7 @@ module Heddle
           stop
           @idle = idle.to_f
           @chooses = key
-          @store = Store.new(per_host: [per_host, MOST].min, total: [total, MOST].min)
+          use(Store.new(per_host: [per_host, MOST].min, total: [total, MOST].min))
           @tickets = Tickets.new([total, MOST].min)
           @process = Library.forks
           watch_process
@@ -61,7 +60,7 @@ module Heddle
         end
 
         def stats
-          {**@counts, idle: @store ? @store.size : 0}
+          {**Library.counts, idle: @store ? @store.size : 0}
         end
 
         # @param http [Net::HTTP] that is about to connect
@@ -76,12 +75,12 @@ module Heddle
         # Gives a session a kept connection, unless there is none. Only at the start of a session: a session that
         # connects again has just found its connection unusable, and its request may be one that must not fail twice.
         #
-        # @param key [Key, nil] nil: looks only for what most sessions need, and needs no key
-        # @return [Boolean, nil] false: do not look again; nil: there is none
+        # @param key [Key]
+        # @return [true, nil] nil: there is none
         def take(http, key)
-          return if !Library.reuses?(http) || (key.nil? && @chooses)
+          return unless Library.reuses?(http)
 
-          connection = find(http, key) or return connection
+          connection = find(http, key) or return
           hand_over(http, connection)
           taken = true
         ensure
@@ -120,7 +119,7 @@ module Heddle
           socket && Library.connection(socket)
         end
 
-        # The session ends: keeps its connection, or leaves it to be closed.
+        # The session ends, and not as most do, see Library.leave: keeps its connection, or leaves it to be closed.
         def finish(http, socket)
           connection = Library.connection(socket) or return
           keep_session(http, connection) if http.use_ssl?
@@ -139,7 +138,7 @@ module Heddle
         def found_stale = count(:stale)
 
         # Connections have been closed because of a limit, or because they were idle for too long.
-        def evicted(number = 1) = Library.count(@counts, :evicted, number)
+        def evicted(number = 1) = Library.count(:evicted, number)
 
         # Call this when a session connects again. If the kept connection that it began with has brought no answer yet,
         # the session gets all retries of a session that begins with the new connection.
@@ -188,15 +187,16 @@ module Heddle
         end
 
         def find(http, key)
-          while (connection = key ? store.take(key) : store.take_bare(http, @plainness.known))
-            if Library.fresh?(connection, @idle)
+          places = store.places
+          while (connection = places.take(key)) # in C: a strike finds no connection between the store and here
+            if Library.fresh?(connection)
               count(:reused)
               return connection
             end
             unless connection.allowed?(http.open_timeout) # others may use it; a new connect asks for each address
               refused, connection = connection, nil # from here on it may be anybody's
               store.give(refused)
-              return false
+              return
             end
             case judge(connection, http)
             when :fresh
@@ -213,7 +213,7 @@ module Heddle
 
         def judge(connection, http)
           now = Clock.now
-          if Clock.jumped?(connection.offsets, now)
+          if connection.jumped?(now)
             evicted
             :jumped
           elsif connection.expires_at <= now
@@ -250,14 +250,20 @@ module Heddle
           nil
         end
 
-        def count(what) = Library.count(@counts, what, 1)
+        def count(what) = Library.count(what, 1)
+
+        # The C code begins most sessions, and ends them, without calling a method here.
+        def use(store)
+          store.use(closed_io, !!@chooses)
+          @store = store
+        end
 
         def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
 
         def abandon
           @process = Library.forks
           old = @store or return
-          @store = old.successor
+          use(old.successor)
           @tickets = @tickets.successor
           old.abandon
         end

@@ -35,6 +35,9 @@ module Heddle
         transport: {
           HTTP: [%i[begin_transport proxy_uri connect timeouted_connect proxy? conn_address], %i[start new]]
         },
+        wrapping: {
+          BufferedIO: [%i[initialize], []]
+        },
         making: {
           HTTP: [%i[initialize], %i[default_port]]
         }
@@ -104,6 +107,7 @@ module Heddle
         end.tap do |groups|
           groups[:io] &&= sockets?
           groups[:transport] &&= finds_proxies?
+          groups[:wrapping] &&= @space::BufferedIO.method(:new).owner.equal?(Class)
         end
       end
 

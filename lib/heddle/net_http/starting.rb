@@ -2,7 +2,7 @@
 
 module Heddle
   module NetHTTP
-    # `Net::HTTP.start` with options. The library lists all methods of each new object, some three hundred, to find the
+    # `Net::HTTP.start`. With options, the library lists all methods of each new object, some three hundred, to find the
     # setters that the options name. This module lists them once for each class.
     #
     # @api private
@@ -11,9 +11,10 @@ module Heddle
       module Methods
         ruby2_keywords def start(address, *arguments, &block) # what a program had put there may take keywords
           options = Hash.try_convert(arguments.last)
-          unless options && arguments.size <= 6 && Library.starts?(self)
+          unless arguments.size <= (options ? 6 : 1) && Library.starts?(self)
             return start_without_heddle(address, *arguments, &block)
           end
+          return new(address, arguments[0], :ENV, nil, nil, nil).start(&block) unless options
 
           port, *proxy = arguments[0...-1]
           port ||= https_default_port if options[:use_ssl]

@@ -9,22 +9,20 @@ module Heddle
       # Notes that the library itself begins the request. A usual request on a connection that may be kept needs no
       # Exchange.
       def transport_request(request, &block)
-        connection = Library.transports(self)
-        return transport_request_without_heddle(request, &block) unless connection
-
         socket = @socket
-        usual = Library.begins?(self, connection, socket, request)
-        return KeepAlive::Exchange.new(self, request).run(connection, socket, &block) unless usual
+        usual = Library.transports(self, socket, request)
+        return transport_request_without_heddle(request, &block) if usual.nil?
+        return KeepAlive::Exchange.new(self, request).run(Library.connection(socket), socket, &block) unless usual
 
         response = transport_request_without_heddle(request, &block)
         KeepAlive::Exchange.new(self, request).finish(response) unless Library.settled?(self, request, response)
         response
       rescue => error
-        raise unless usual && connection.awaiting.equal?(self)
+        raise unless usual && (connection = Library.connection(socket))&.awaiting.equal?(self)
 
         KeepAlive::Exchange.new(self, request).recover(error, connection, socket, &block)
       ensure
-        Library.transported(self, connection)
+        Library.transported(self)
       end
       private :transport_request
     end

@@ -7,7 +7,7 @@ module Heddle
       module Methods
         # A session that ends leaves its connection to the next one.
         def do_finish
-          KeepAlive.finish(self, @socket) if @socket && Library.keeps?(self)
+          KeepAlive.finish(self, @socket) if @socket && !Library.leave(self, @socket) && Library.keeps?(self)
           do_finish_without_heddle
         end
         private :do_finish

@@ -14,9 +14,6 @@ module Heddle
         OURS = File.expand_path("..", __dir__)
         private_constant :METHODS, :WATCHERS, :OURS
 
-        # @return [Hash{Class => Boolean}] what is known of the libraries' own classes
-        attr_reader :known
-
         def initialize = forget
 
         # @param http [Net::HTTP]
@@ -35,7 +32,7 @@ module Heddle
 
         # A method of the library, or of a socket, has changed. A thread that is judging a class meanwhile writes its
         # result into the old table, which nobody reads any more.
-        def forget = @known = {}.compare_by_identity
+        def forget = @known = Library.plain = {}.compare_by_identity
 
         private
 

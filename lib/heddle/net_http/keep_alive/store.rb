@@ -12,6 +12,9 @@ module Heddle
         PAUSE = 0.1
         private_constant :PAUSE
 
+        # @return [Places]
+        attr_reader :places
+
         # @param per_host [Integer] the most connections to one host and port
         # @param total [Integer] the most connections
         def initialize(per_host:, total:)
@@ -24,17 +27,6 @@ module Heddle
 
         # @return [Integer] connections
         def size = @places.size
-
-        # Takes a connection out: the one that rested last.
-        #
-        # @param key [Key]
-        # @return [Connection, nil]
-        def take(key) = @places.take(key)
-
-        # The same without a key, for most sessions: see {Places}.
-        #
-        # @return [Connection, nil]
-        def take_bare(http, plain) = @places.take_bare(http, plain)
 
         # @param connection [Connection] that rests
         def give(connection)
@@ -59,6 +51,12 @@ module Heddle
         rescue ThreadError
           nil # a signal's handler may not lock: the sweeper ends later
         end
+
+        # Tells the C code, which takes connections out of the usual store and puts them into it by itself.
+        #
+        # @param closed [IO] a closed one
+        # @param chosen [Boolean] whether a program's block adds to each key
+        def use(closed, chosen) = Library.keep(self, @places, [@per_host, @total], closed, chosen)
 
         # @return [Store] an empty one with the same limits
         def successor = Store.new(per_host: @per_host, total: @total)
