@@ -51,6 +51,18 @@ class SQLiteStrikesTest < Minitest::Test
     at_each_moment(locked: false) { @struck.transaction { raise LocalJumpError, "rolled back" } }
   end
 
+  # A change of the schema closes the statements that stay prepared. One that was closed would do nothing.
+  def test_the_end_of_kept_statements
+    db = connect(statement_cache: :always)
+    kept = ["insert into t values (3)", "delete from t where n = 3"]
+    (1..).each do |moment|
+      assert_equal [1, 1], kept.map { |sql| db.exec(sql) }, @reached
+      break unless struck_at(moment, -> { db.query("create table if not exists u (n int)") })
+    end
+  ensure
+    db&.close
+  end
+
   # One thread leaves the line while another one is in the middle of leaving.
   def test_two_threads_leave_the_line_at_once
     (1..).each do |moment|

@@ -260,6 +260,18 @@ end
       assert_equal [Heddle::DB::LockTimeout, 0], found
     end
 
+    def test_another_thread_closes_the_statement_that_is_about_to_run
+      db = connect
+      statement = db.prepare(odd)
+      trace = TracePoint.new(:return) do |point|
+        Thread.new { statement.close }.join if point.method_id == :owns?
+      end
+      found = trace.enable(target_thread: Thread.current) { plain { statement.query(1).rows } }
+      assert_equal Heddle::DB::StatementClosed, found[0]
+    ensure
+      db&.close
+    end
+
     def test_after_a_transaction_that_only_reads
       in_both_ways(usual: false) do |db|
         statement = kept(db, insert, 3)

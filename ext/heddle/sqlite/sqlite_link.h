@@ -65,7 +65,7 @@ enum sqlite_kind {
 struct sqlite_statement {
     struct sqlite_statement *next, *previous; // of the same core
     struct sqlite_core *core;
-    sqlite3_stmt *at; // NULL once closed
+    sqlite3_stmt *at; // NULL once closed, and for a text without a statement
     VALUE link;
     VALUE shape;    // a Shape; nil for a statement without rows
     uint8_t *kinds; // enum sqlite_kind of each column
@@ -74,6 +74,7 @@ struct sqlite_statement {
     bool reads;        // it changes nothing
     bool inserts;
     bool open;   // between open_cursor and its end
+    bool closed;
     bool doomed; // closed while SQLite was busy
     bool orphan; // … by the GC: the object is gone
     size_t tail; // offset of the text behind the statement, or 0

@@ -1,12 +1,13 @@
 // Runs statements: whole results, and rows of a statement that stays open.
 #include "sqlite/sqlite_link.h"
 
+#include "db/db_result.h"
 #include "db/db_talk.h"
 
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
 
-static VALUE cResult;
+static VALUE cResult, eStatementClosed;
 static ID id_shape, id_rows, id_affected, id_last_id;
 
 static VALUE result_new(VALUE shape, VALUE rows, int affected)
@@ -59,11 +60,18 @@ static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, V
     return result;
 }
 
-static struct sqlite_statement *usable(struct sqlite_call *call, VALUE prepared)
+static struct sqlite_statement *own(struct sqlite_call *call, VALUE prepared)
 {
     struct sqlite_statement *statement = sqlite_statement_of(prepared);
-    if (statement->link != call->self || statement->doomed)
-        rb_raise(rb_eRuntimeError, "this statement is not one of this connection");
+    if (statement->link != call->self) rb_raise(rb_eRuntimeError, "this statement is not one of this connection");
+    return statement;
+}
+
+static struct sqlite_statement *usable(struct sqlite_call *call, VALUE prepared)
+{
+    struct sqlite_statement *statement = own(call, prepared);
+    if (statement->closed || statement->doomed)
+        rb_raise(eStatementClosed, "this statement was closed by another thread, and was not run");
     return statement;
 }
 
@@ -133,10 +141,10 @@ static VALUE link_open_rows(VALUE self, VALUE prepared, VALUE arguments)
 
 static VALUE fetch_body(struct sqlite_call *call)
 {
-    struct sqlite_statement *statement = usable(call, call->arguments[0]);
+    struct sqlite_statement *statement = own(call, call->arguments[0]);
     call->statement = statement;
     VALUE rows = rb_ary_new();
-    if (!statement->at || !statement->open) return rows;
+    if (!statement->at || !statement->open || statement->doomed) return rows;
     // A statement that writes has written everything at its first row, and is committed behind its last one: that may
     // wait or fail, which only a step tells.
     int code = take_rows(call->link, statement, rows, statement->reads ? NUM2LONG(call->arguments[1]) : -1);
@@ -179,6 +187,6 @@ void sqlite_results_init(void)
 
 void sqlite_results_classes(void)
 {
-    cResult = rb_path2class("Heddle::DB::SQLite::Result");
-    rb_gc_register_mark_object(cResult);
+    cResult = db_class("Heddle::DB::SQLite::Result");
+    eStatementClosed = db_class("Heddle::DB::StatementClosed");
 }

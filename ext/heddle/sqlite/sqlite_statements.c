@@ -40,6 +40,7 @@ void sqlite_statement_finalize(struct sqlite_statement *statement)
     unlink_statement(statement);
     sqlite_api.finalize(statement->at);
     statement->at = NULL;
+    statement->closed = true;
     if (statement->orphan) free_record(statement);
 }
 

@@ -57,10 +57,10 @@ module Heddle
         @driver.release(statement) if statement
       end
 
+      # Takes them out first: an exception may strike behind each release, and a closed statement must not be found.
       def clear
-        @statements.each_value { |statement| @driver.release(statement) }
-        @statements.clear
-        @newest = nil
+        statements, @statements, @newest = @statements, {}, nil
+        statements.each_value { |statement| @driver.release(statement) }
       end
     end
   end
