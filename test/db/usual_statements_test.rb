@@ -272,6 +272,17 @@ end
       db&.close
     end
 
+    # It stays prepared as the text that was run.
+    def test_a_text_that_changes_while_it_runs
+      db = connect
+      sql = +"select changed()"
+      db.create_function("changed") { sql.replace("select 2") && 1 }
+      2.times { assert_equal [[1]], db.query(sql.replace("select changed()")).rows }
+      assert_equal [[2]], db.query("select 2").rows
+    ensure
+      db&.close
+    end
+
     def test_after_a_transaction_that_only_reads
       in_both_ways(usual: false) do |db|
         statement = kept(db, insert, 3)

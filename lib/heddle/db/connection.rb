@@ -483,6 +483,7 @@ module Heddle
       def run_cached(sql, arguments, handle)
         return run_if_stale(sql, arguments, @driver.execute(handle, arguments)) if handle
 
+        sql = sql.dup.freeze unless sql.frozen? # others may change it while the statement runs
         handle, result = @driver.query_keeping(sql, arguments)
         @cache[sql] = handle if handle
         result
