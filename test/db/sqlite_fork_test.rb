@@ -66,6 +66,30 @@ class SQLiteForkTest < Minitest::Test
     db&.close
   end
 
+  # The child comes back from the conversion of a value, and would run the statement, too.
+  def test_a_fork_in_an_argument
+    db = open_with_table(:wal)
+    statement = db.prepare("insert into t values (?)")
+    parent = Process.pid
+    child = nil
+    value = Object.new
+    value.define_singleton_method(:to_time) do
+      child = fork
+      Time.at(0)
+    end
+    begin
+      statement.exec(value)
+    rescue DB::ConnectionLost => error
+      exit!((Process.pid != parent && error.message.include?("parent process")) ? 0 : 1)
+    ensure
+      exit!(2) if Process.pid != parent
+    end
+    assert_predicate Process.wait2(child).last, :success?
+    assert_equal 2, db.query_value("select count(*) from t")
+  ensure
+    db&.close
+  end
+
   def test_a_fork_in_a_wait_for_a_lock
     holder = open_with_table(:wal)
     holder.start_transaction(read_only: false)

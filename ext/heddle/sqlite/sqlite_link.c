@@ -177,6 +177,7 @@ static void undo_misorder(struct sqlite_link *link, struct sqlite_statement *sta
 
 int sqlite_step(struct sqlite_link *link, struct sqlite_statement *statement)
 {
+    if (link->core->born != fork_count()) raise_forked(); // by the Ruby code that a value needs
     link->stepping = true;
     int code = sqlite_api.step(statement->at);
     link->stepping = false;
