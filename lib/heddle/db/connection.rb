@@ -286,6 +286,8 @@ module Heddle
       def release_statement(handle)
         @driver.release(handle)
         flush_closes if @driver.closes > CLOSES_WAITING && !@talk.going_on? && !closed?
+      rescue Busy
+        nil # the next request of whoever uses the connection takes them along
       end
 
       # @return [String]

@@ -49,8 +49,9 @@ module Heddle
 
       # Closes the statement: the close is sent with the connection's next request. Closing twice is harmless.
       def close
-        @connection.release_statement(@handle) if @handle
-        @handle = nil
+        handle, @handle = @handle, nil
+        @connection.release_statement(handle) if handle
+        nil
       end
 
       # @return [Boolean]

@@ -228,6 +228,20 @@ module DatabaseSuite
       end
     end
 
+    # They are too many to wait for the next request, which only the owner may make.
+    def test_statements_are_closed_while_another_has_a_transaction
+      in_run do
+        db = connect
+        statements = Array.new(66) { |n| db.prepare("select #{n}") }
+        db.transaction do
+          Heddle.spawn { statements.each(&:close) }.value
+          assert_equal 1, db.query_value("select 1")
+        end
+        assert statements.all?(&:closed?)
+        db.close
+      end
+    end
+
     def test_statements_are_cached_in_transactions
       with_connection do |db|
         3.times { db.query("select ?", 1) }
