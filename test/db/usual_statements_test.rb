@@ -141,6 +141,42 @@ module UsualStatements
     assert_equal Heddle::DeadlineExceeded, found[0]
   end
 
+  # Ruby lets other threads run between the connection's answer and the turn that the answer allows.
+  def test_somebody_else_takes_the_turn_behind_the_answer
+    db = connect
+    statement = kept(db, waiting, 0)
+    talk = db.instance_variable_get(:@talk)
+    talk.guarded = true
+    first = nil
+    trace = TracePoint.new(:return) do |point|
+      next if first || point.method_id != :check_owner
+
+      first = Thread.new { plain { statement.query(0.3).rows.size } }
+      sleep 0.001 until talk.going_on?
+    end
+    found = trace.enable(target_thread: Thread.current) { plain { db.query("select 1") } }
+    assert_equal [DB::Busy, 1], [found[0], first.value]
+    assert_equal [[7]], db.query(after).rows
+  ensure
+    db&.close
+  end
+
+  # The same, with a transaction.
+  def test_somebody_else_begins_a_transaction_behind_the_answer
+    db = connect
+    db.instance_variable_get(:@talk).guarded = true
+    first = nil
+    trace = TracePoint.new(:return) do |point|
+      next if first || point.method_id != :check_owner
+
+      (first = Thread.new { db.start_transaction }).join
+    end
+    found = trace.enable(target_thread: Thread.current) { plain { db.query("select 1") } }
+    assert_equal DB::Busy, found[0]
+  ensure
+    db&.close
+  end
+
   def test_somebody_else_asks_meanwhile
     in_host do
       db = connect

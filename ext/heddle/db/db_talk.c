@@ -40,6 +40,7 @@ struct talk {
     VALUE cache;                  // of the statements that stay prepared, if all of them do; else nil
     bool talking;                 // a fiber or thread is in its turn
     bool guarded;                 // the connection must be asked before a turn: check_owner
+    unsigned guards;              // how often `guarded` was set
     bool ended;                   // the connection was closed
 };
 
@@ -134,17 +135,28 @@ static VALUE yield(struct turn *turn)
     return rb_yield_values(0);
 }
 
+// Another thread may have a turn between the connection's answer and ours: then that answer is not worth anything.
+static void ask_connection(const struct talk *talk)
+{
+    unsigned seen;
+    do {
+        seen = talk->guards;
+        if (RTEST(rb_funcall(talk->connection, id_check_owner, 0))) return;
+    } while (talk->talking || talk->guards != seen);
+}
+
 /*
  * call-seq: talk.exchange { … } -> the block's value
  *
- * Calls the block if the caller may use the connection: else +connection.check_owner+ raises. If the block does not
+ * Calls the block if the caller may use the connection: else +connection.check_owner+ raises. It returns true if the
+ * driver will refuse everything, and is asked again if others were let in meanwhile. If the block does not
  * come to its end, calls +connection.left_early(error, lost, ended)+: the exception or nil, whether it is an IOError or
  * a SystemCallError, and whether the connection had been closed before.
  */
 static VALUE exchange(VALUE self)
 {
     struct turn turn = {.self = self, .talk = talk_of(self), .body = yield};
-    if (turn.talk->talking || turn.talk->guarded) rb_funcall(turn.talk->connection, id_check_owner, 0);
+    if (turn.talk->talking || turn.talk->guarded) ask_connection(turn.talk);
     return take_turn(&turn);
 }
 
@@ -277,7 +289,9 @@ static VALUE guarded_p(VALUE self)
 /* call-seq: talk.guarded = true or false: whether the connection has to be asked before each turn */
 static VALUE set_guarded(VALUE self, VALUE guarded)
 {
-    talk_of(self)->guarded = RTEST(guarded);
+    struct talk *talk = talk_of(self);
+    talk->guarded = RTEST(guarded);
+    talk->guards++;
     return guarded;
 }
 

@@ -357,8 +357,11 @@ module Heddle
       end
 
       # Called by the Talk, see {#guard}.
+      #
+      # @return [true, nil] true in a child of fork: its holder is in the parent process; the driver refuses to talk,
+      #   and says why
       def check_owner
-        return if @driver.forked? # its holder is in the parent process; the driver refuses to talk, and says why
+        return true if @driver.forked?
 
         if @talk.going_on?
           raise Busy, "another fiber or thread is running a query on this connection: " \
