@@ -13,6 +13,15 @@ module UsualStatements
   # The parts of an outcome that both ways have in common, for an error.
   PARTS = %i[class message sql sql_state].freeze
 
+  # An argument whose conversion is the block.
+  class Converted
+    def initialize(&work) = @work = work
+
+    def acts_like?(_kind) = true
+
+    def to_time = @work.call
+  end
+
   # @return [Array] the outcome of the block, what the connection can do afterwards, and whether Ruby code was asked
   def outcome(db, ask)
     talk = db.instance_variable_get(:@talk)
@@ -33,6 +42,13 @@ module UsualStatements
   end
 
   def after = "select 7"
+
+  # Ends the sleep in a function of SQL.
+  def wake(thread)
+    thread.wakeup
+  rescue ThreadError
+    nil # it has ended
+  end
 
   # @yieldparam db [DB::Connection] a new one
   # @yieldreturn [Proc] the case
@@ -141,6 +157,16 @@ module UsualStatements
     assert_equal Heddle::DeadlineExceeded, found[0]
   end
 
+  # The connection is not lost because the caller's own code has raised an error of the system.
+  def test_an_error_of_the_system_in_an_argument
+    [Errno::ENOENT, IOError].each do |type|
+      failing = Converted.new { raise type }
+      found = in_both_ways { |db| (statement = kept(db, one, 1)) && -> { statement.query(failing) } }
+      assert_equal type, found[0]
+      assert_equal type, in_both_ways { |db| -> { db.query(one, failing) } }[0]
+    end
+  end
+
   # Ruby lets other threads run between the connection's answer and the turn that the answer allows.
   def test_somebody_else_takes_the_turn_behind_the_answer
     db = connect
@@ -151,13 +177,13 @@ module UsualStatements
     trace = TracePoint.new(:return) do |point|
       next if first || point.method_id != :check_owner
 
-      first = Thread.new { plain { statement.query(0.3).rows.size } }
+      first = Thread.new { plain { statement.query(30) } }
       sleep 0.001 until talk.going_on?
     end
     found = trace.enable(target_thread: Thread.current) { plain { db.query("select 1") } }
-    assert_equal [DB::Busy, 1], [found[0], first.value]
-    assert_equal [[7]], db.query(after).rows
+    assert_equal [DB::Busy, true, false], [found[0], talk.going_on?, db.closed?]
   ensure
+    first&.kill&.join
     db&.close
   end
 
@@ -175,6 +201,24 @@ module UsualStatements
     assert_equal DB::Busy, found[0]
   ensure
     db&.close
+  end
+
+  # What is sent before the close has come to its end may be executed: nobody is told that it was not sent.
+  def test_a_statement_that_begins_in_the_middle_of_a_close
+    db = connect
+    statement = kept(db, waiting, 0)
+    talk = db.instance_variable_get(:@talk)
+    test, first = self, nil
+    db.driver.define_singleton_method(:close) do
+      first ||= Thread.new { test.plain { statement.query(30) } }
+      sleep 0.001 until talk.going_on? || !first.alive?
+      super()
+    end
+    db.close
+    wake(first) until first.join(0.01)
+    assert_equal DB::ConnectionLost, first.value[0]
+    assert_includes first.value[1], "may or may not"
+    assert_includes plain { db.query("select 1") }[1], "nothing was sent"
   end
 
   def test_somebody_else_asks_meanwhile

@@ -246,9 +246,11 @@ module Heddle
       #
       # @return [nil]
       def close
-        @talk.ended = true
         @driver.close
         nil
+      ensure
+        # Not before: what another thread sends meanwhile may be executed.
+        @talk.ended = closed?
       end
 
       # @return [Boolean]
@@ -321,7 +323,8 @@ module Heddle
       # @param ended [Boolean] whether the connection had been closed before
       def left_early(error, lost, ended)
         stop_talking(lost)
-        return if !lost || Error === error
+        # A connection that is still open is not lost: the caller's own code has raised it, such as a function of SQL.
+        return if !lost || Error === error || !closed?
 
         what = if ended
           "this connection to #{@driver.description} is closed (#{error.message}): nothing was sent"
