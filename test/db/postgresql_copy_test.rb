@@ -305,6 +305,24 @@ module PostgreSQLCopySuite
     end
   end
 
+  # Ruby lets another thread run between the server's answer and the first row.
+  def test_another_thread_uses_the_connection_behind_the_answer
+    db = Heddle::DB.connect(postgresql.url, timeout: 20)
+    db.exec("create temporary table c (n int, t text)")
+    trace = TracePoint.new(:return) do |point|
+      next unless point.method_id == :start_copy
+
+      Thread.new { assert_raises(Heddle::DB::Busy) { db.query("select 1") } }.join
+    end
+    trace.enable(target_thread: Thread.current) do
+      assert_equal 1, db.copy_in("copy c from stdin") { |copy| copy << [1, "a"] }
+      assert_equal 1, db.copy_out("copy c to stdout") { |n, t| assert_equal %w[1 a], [n, t] }
+    end
+    assert_usable(db)
+  ensure
+    db&.close
+  end
+
   # Statements that GC frees meanwhile must not put their Close into the data.
   def test_statements_that_are_closed_meanwhile
     with_table do |db|

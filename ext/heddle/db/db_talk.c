@@ -39,6 +39,7 @@ struct talk {
     const struct db_usual *usual; // NULL: every statement is the driver's
     VALUE cache;                  // of the statements that stay prepared, if all of them do; else nil
     bool talking;                 // a fiber or thread is in its turn
+    bool lasting;                 // the turn lasts beyond its exchange
     bool guarded;                 // the connection must be asked before a turn: check_owner
     unsigned guards;              // how often `guarded` was set
     bool ended;                   // the connection was closed
@@ -109,7 +110,8 @@ static VALUE tell_connection(VALUE argument)
 
 static VALUE let_next(VALUE argument)
 {
-    ((struct turn *)argument)->talk->talking = false;
+    struct talk *talk = ((struct turn *)argument)->talk;
+    talk->talking = talk->lasting;
     return Qnil;
 }
 
@@ -273,10 +275,15 @@ static VALUE going_on_p(VALUE self)
     return talk_of(self)->talking ? Qtrue : Qfalse;
 }
 
-/* call-seq: talk.going_on = true or false: for a turn of several calls, such as a COPY */
+/*
+ * call-seq: talk.going_on = true or false
+ *
+ * For a turn of several calls, such as a COPY: true within its first exchange, false before its last one.
+ */
 static VALUE set_going_on(VALUE self, VALUE going_on)
 {
-    talk_of(self)->talking = RTEST(going_on);
+    struct talk *talk = talk_of(self);
+    talk->talking = talk->lasting = RTEST(going_on);
     return going_on;
 }
 

@@ -81,32 +81,30 @@ module Heddle
 
       private
 
-      # Yields the COPY inside the exchange that has begun it: an exception that strikes behind that finds it.
+      # Yields the COPY inside the exchange that has begun it: an exception that strikes behind that finds it. Nobody
+      # else may use the connection from then on, until #during_copy has ended.
       def start_copy(kind, sql, **options)
         need_driver(kind)
         talk do
           check_transaction(:plain, sql)
           yield note(@driver.public_send(kind, sql, **options), sql)
+          @talk.going_on = true
         end
       end
 
-      # Nobody else may use the connection meanwhile.
       def during_copy
-        check_owner if @talk.going_on? || @talk.guarded?
-        begin
-          @talk.going_on = true
-          yield
-        rescue IOError, SystemCallError => error
-          raise if error.is_a?(Error) || !closed?
+        yield
+      rescue IOError, SystemCallError => error
+        raise if error.is_a?(Error) || !closed?
 
-          @copy_lost = true
-          raise ConnectionLost, loss(error)
-        ensure
-          @talk.going_on = false
-        end
+        @copy_lost = true
+        raise ConnectionLost, loss(error)
+      ensure
+        @talk.going_on = false
       end
 
       def give_copy_up(copy, sql)
+        @talk.going_on = false # unless it has ended
         return drop_copy if closed?
 
         Heddle.shield(GIVE_UP_TIME) do
@@ -117,6 +115,7 @@ module Heddle
       end
 
       def drop_copy
+        @talk.going_on = false
         @driver.abandon(@copy_lost)
         @talk.ended = closed?
       end
