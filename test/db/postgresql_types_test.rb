@@ -396,6 +396,22 @@ class PostgreSQLTypesTest < Minitest::Test
     forget_registrations
   end
 
+  # The driver looks types and tables up by values of these types.
+  def test_registered_types_of_the_servers_catalogues
+    PG.register_type("text", decode: :reverse.to_proc)
+    PG.register_type("oid", decode: :to_s.to_proc)
+    db = connect
+    assert_equal ["ba", "red", %w[red], BigDecimal("1.5"), "5"],
+      db.query_row("select 'ab'::text, 'red'::color, '{red}'::color[], '1.5'::money, 5::oid")
+    db.exec("create temporary table looked_up (n int, twice int generated always as (n * 2) stored)")
+    db.copy_in("copy looked_up from stdin with (format binary)") { |copy| copy << [2] }
+    assert_equal [2, 4], db.query_row("select * from looked_up")
+    assert db.table_exists?("pg_class", schema: "pg_catalog")
+    assert_includes db.list_tables(schema: "pg_catalog"), "pg_class"
+  ensure
+    forget_registrations
+  end
+
   def test_an_error_of_a_registered_type_leaves_the_connection
     PG.register_type("color", decode: ->(name) { raise KeyError, "no #{name}" if name == "red" })
     db = connect

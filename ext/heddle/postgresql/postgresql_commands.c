@@ -27,6 +27,14 @@ static VALUE set_textual(VALUE self, VALUE textual)
     return textual;
 }
 
+/* @api private link.undecoded = true or false. For the driver's own queries: what programs registered for types
+ * (PostgreSQL.register_type) is for their values. */
+static VALUE set_undecoded(VALUE self, VALUE undecoded)
+{
+    postgresql_link_of(self)->undecoded = RTEST(undecoded);
+    return undecoded;
+}
+
 /* @api private link.note_setting(name, value): what the server said while logging in */
 static VALUE note_setting(VALUE self, VALUE name, VALUE value)
 {
@@ -515,6 +523,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);
+    rb_define_method(link, "undecoded=", set_undecoded, 1);
     rb_define_method(link, "local?", local_p, 0);
     rb_define_method(link, "note_setting", note_setting, 2);
     rb_define_method(link, "backslashes?", backslashes_p, 0);

@@ -311,8 +311,9 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
         reading->incomplete = true;
         return Qnil;
     }
-    if (type->kind < POSTGRESQL_KIND_RUBY && NIL_P(type->convert)) return plain_value(reading, span, type->kind);
-    if (!NIL_P(type->convert) && reading->link->base.busy) {
+    bool converts = !NIL_P(type->convert) && !reading->link->undecoded;
+    if (type->kind < POSTGRESQL_KIND_RUBY && !converts) return plain_value(reading, span, type->kind);
+    if (converts && reading->link->base.busy) {
         // The program's own code runs after the exchange: what it raises must not break off the exchange.
         reading->incomplete = true;
         return Qnil;
@@ -321,7 +322,7 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
     VALUE value = type->kind < POSTGRESQL_KIND_RUBY ? plain_value(reading, span, type->kind)
                                                     : ruby_value(reading, span, oid, type);
     reading->depth--;
-    if (NIL_P(type->convert) || reading->incomplete) return value;
+    if (!converts || reading->incomplete) return value;
     return rb_funcall(type->convert, id_call, 1, value);
 }
 
