@@ -111,6 +111,30 @@ class AsyncWritesTest < Minitest::Test
     end
   end
 
+  # The number may be that of a socket from which the task has read before.
+  def test_the_first_bytes_to_a_socket_with_the_number_of_another
+    each_loop do |task|
+      ROUNDS.times do
+        old, peer = UNIXSocket.pair
+        number = old.fileno
+        near = far = nil
+        writer = task.async do
+          old.readpartial(1)
+          old.close
+          near, far = UNIXSocket.pair
+          work && near.write("a")
+        end
+        peer.write("?")
+        task.yield until near
+        assert_equal number, near.fileno
+        near.shutdown(:WR)
+        assert_equal [1, "a"], [writer.wait, far.read]
+      ensure
+        [old, peer, near, far].each { |socket| socket&.close }
+      end
+    end
+  end
+
   # Whatever tasks write to a socket leaves in the order of their calls, as on Async's own loop with epoll.
   def test_many_tasks_that_write_to_one_socket
     on_heddle do |task|

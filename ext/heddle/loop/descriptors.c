@@ -42,6 +42,11 @@ void poller_note_read(struct poller *poller, int descriptor, const void *reader,
     poller->descriptors[descriptor].drained = drained;
 }
 
+void poller_forget_reader(struct poller *poller, int descriptor)
+{
+    if (descriptor < poller->descriptor_capacity) poller->descriptors[descriptor].reader = 0;
+}
+
 static bool descriptor_linked(const struct poller *poller, const struct loop_wait *wait)
 {
     return wait->fd_prev || (wait->descriptor >= 0 && wait->descriptor < poller->descriptor_capacity &&

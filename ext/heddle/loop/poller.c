@@ -26,6 +26,7 @@ static void unlist_poller(struct poller *poller)
 void pollers_descriptor_closing(int descriptor)
 {
     for (struct poller *poller = open_pollers; poller; poller = poller->next_open) {
+        poller_forget_reader(poller, descriptor);
         if (!poller->ruby_ends_waits) poller_descriptor_gone(poller, descriptor, ECANCELED);
         if (poller->backend->closing) poller->backend->closing(poller->backend_state, descriptor);
     }

@@ -85,6 +85,9 @@ bool poller_drained(const struct poller *poller, int descriptor);
 bool poller_read_by(const struct poller *poller, int descriptor, const void *reader);
 void poller_note_read(struct poller *poller, int descriptor, const void *reader, bool drained);
 
+// Before the descriptor is closed: the next file with its number has no reader yet.
+void poller_forget_reader(struct poller *poller, int descriptor);
+
 // Any thread. The descriptor is about to be closed: ends every wait for it, in any poller, with ECANCELED.
 void pollers_descriptor_closing(int descriptor);
 
