@@ -11,6 +11,7 @@ require "heddle/selector"
 # run::       inside Heddle.run
 module AsyncLoops
   ALL = %i[own selector top run].freeze
+  HEDDLE = %i[top run].freeze
 
   module_function
 

@@ -19,4 +19,9 @@ module QuietAsync
     assert_nil Fiber.scheduler
     super
   end
+
+  private
+
+  # Runs the block as a task of Async's on each of Heddle's loops.
+  def on_heddle(&block) = AsyncLoops::HEDDLE.each { |loop| AsyncLoops.run(loop, &block) }
 end

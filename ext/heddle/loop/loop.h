@@ -260,7 +260,7 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last);
 bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
 
 // Raises the exception in the wait of the code outside of any task, unless one is to be raised there already; whatever
-// that wait was for.
+// that wait was for. That code runs before all ready fibers.
 void loop_raise_at_root(struct loop *loop, VALUE exception);
 
 // Kills a fiber that waits for a Mutex, as Fiber#kill does. If the fiber relocks the Mutex, it is killed afterwards.

@@ -126,7 +126,11 @@ void loop_raise_at_root(struct loop *loop, VALUE exception)
     if (!wait || wait->exception) return;
     wait->exception = exception;
     wait->at_once = true;
-    loop_wake(loop, wait);
+    if (wait->state == WAIT_READY) {
+        ready_remove(loop, wait);
+        wait->state = WAIT_PARKED;
+    }
+    if (wait->state == WAIT_PARKED) ready_push_first(loop, wait);
 }
 
 void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)

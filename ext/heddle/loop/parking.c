@@ -87,7 +87,9 @@ static VALUE park_body(VALUE argument)
         timer_add(&loop->timers, &wait->timer, parking->until);
     }
     if (wait->kind == WAIT_TURN) {
-        if (parking->first) {
+        // Code outside of any task that would queue behind all others runs Async's loop: in Async's own, a fiber that
+        // waits switches to that code.
+        if (parking->first || (parking->last && wait->owner == loop->root)) {
             ready_push_first(loop, wait);
         } else if ((parking->start || parking->enter) && !parking->last) {
             ready_push_starter(loop, wait);

@@ -12,7 +12,8 @@ void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run);
 // Runs the guest's block at once, on a fiber that has run other tasks if there is one; else like guest_start.
 void guest_run(struct loop *loop, VALUE block, VALUE guest, VALUE run);
 
-// The guest's block was left by an exception that the library does not keep: raises it where the loop was started.
+// The guest's block was left by an exception that the library does not keep, or an object that was pushed has raised
+// one: raises it where the loop was started.
 void guest_failed(struct task *task, VALUE error);
 
 // The guest's fiber has ended.

@@ -66,7 +66,7 @@ void task_run(struct task *task)
     } else if (is_exception(rb_errinfo())) {
         VALUE error = rb_errinfo();
         rb_set_errinfo(Qnil);
-        if (is_guest(task)) {
+        if (is_guest(task) || task->pushed) {
             guest_failed(task, error);
             return;
         }

@@ -100,7 +100,7 @@ module Heddle
     end
 
     def with_timeout(duration, exception = ::Async::TimeoutError, message = "execution expired", &block)
-      timed(duration, exception, message) do |scope|
+      timed(duration.to_f, exception, message) do |scope|
         block.arity.zero? ? yield : TimeoutHandle.open(self, scope, &block)
       end
     end
