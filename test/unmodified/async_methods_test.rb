@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
-require "support/async_loops"
+require "support/quiet_async"
 require "io/wait"
 require "resolv"
 require "zlib"
@@ -9,6 +9,8 @@ require "zlib"
 # The methods that Async asks of its scheduler, each called by its name and by the Ruby method behind it: the answers of
 # Async's own loop, of that loop on Heddle's selector, and of Heddle's loops are the same.
 class AsyncMethodsTest < Minitest::Test
+  include QuietAsync
+
   mode :fiber
 
   class << self
@@ -21,16 +23,6 @@ class AsyncMethodsTest < Minitest::Test
         answers.each { |loop, answer| assert_equal answers[:own], answer, loop }
       end
     end
-  end
-
-  def setup
-    @level = Console.logger.level
-    Console.logger.off!
-  end
-
-  def teardown
-    Console.logger.level = @level
-    assert_nil Fiber.scheduler
   end
 
   same "block and unblock" do |task, scheduler|
@@ -120,6 +112,11 @@ class AsyncMethodsTest < Minitest::Test
         scheduler.with_timeout(0.001, IOError, "later") { |timeout| timeout && sleep }
       rescue IOError => error
         error.message
+      end <<
+      begin # by #to_f, whatever the duration is
+        scheduler.with_timeout("10") { scheduler.with_timeout(nil, IOError, "at once") { sleep } }
+      rescue IOError => error
+        error.message
       end
   end
 
@@ -201,7 +198,88 @@ class AsyncMethodsTest < Minitest::Test
     assert_equal calls.first, calls.last
   end
 
+  # ---- Async's next version: what lib/heddle/async calls, overrides or replaces is as it was read
+
+  # Methods with the kinds of their parameters. Those of Async::Scheduler are also what its tasks call.
+  USED = {
+    Async::Scheduler => {
+      load: [], terminate: [], close: [], scheduler_close: %i[opt], run_once!: %i[opt],
+      with_timeout: %i[req opt opt block], timeout_after: %i[req req req block],
+      transfer: [], yield: [], push: %i[req], resume: %i[req rest], block: %i[req req], unblock: %i[req req],
+      kernel_sleep: %i[opt], process_wait: %i[req req], address_resolve: %i[req], io_wait: %i[req req opt]
+    },
+    Async::Node => {consume: [], add_child: %i[req], remove_child: %i[req], finished?: []},
+    Async::Children => {initialize: [], adjust_transient_count: %i[req]},
+    Async::Task => {annotation: [], completed!: %i[req], failed!: %i[opt], finish!: []}
+  }.freeze
+  VARIABLES = %i[@selector @interrupted @blocked @busy_time @idle_time @children @transient].freeze
+
+  # Methods that stay Async's in Heddle's schedulers: none of them asks more of a selector than #wakeup and #close.
+  KEPT = %i[async cancel closed? fiber get_timeout interrupt interrupted? process_fork run_loop run_once sleep stop
+    to_s].freeze
+
+  # Checksums of Async::Task#schedule, which lib/heddle/async/task.rb replaces: 2.23.1, 2.46.0.
+  SCHEDULE = [3_785_329_152, 2_059_931_492].freeze
+
+  def test_what_is_used_is_as_it_was_read
+    USED.each do |owner, methods|
+      methods.each do |name, kinds|
+        assert_equal kinds, owner.instance_method(name).parameters.map(&:first), "#{owner}##{name}"
+      end
+    end
+    assert Async::Node.protected_method_defined?(:add_child)
+    assert Async::Scheduler.private_method_defined?(:run_once!)
+    scheduler = Async::Scheduler.new(selector: IO::Event::Selector.new(Fiber.current))
+    assert_empty VARIABLES - scheduler.instance_variables
+    scheduler.close
+    Sync { assert Fiber.current.instance_variable_defined?(:@async_task) }
+    Sync { |task| task.with_timeout(60) { |timeout| assert_empty asked_of_timers(timeout) } }
+  end
+
+  def test_schedulers_have_no_method_that_was_not_read
+    [Async::Scheduler, Async::Reactor].each do |asyncs|
+      refute_includes asyncs.singleton_methods(false), :new, "Async makes its schedulers in another way now"
+      ours = asyncs.new.tap(&:close).class
+      names = asyncs.instance_methods(false) + asyncs.private_instance_methods(false)
+      assert_empty names.select { |name| ours.instance_method(name).owner == asyncs } - KEPT
+    ensure
+      Fiber.set_scheduler(nil)
+    end
+  end
+
+  # Read a new version's method, compare it with lib/heddle/async/task.rb, and add the version there and its checksum
+  # here.
+  def test_the_replaced_method_is_a_version_that_was_read
+    method = Async::Task.instance_method(:schedule)
+    method = method.super_method until method.nil? || method.owner.name == "Heddle::AsyncLoop::Task"
+    refute_nil method, "this version's method is not replaced"
+    file, line = method.super_method.source_location
+    code = File.readlines(file).drop(line - 1).take_while { |text| text !~ /\A\tend/ }
+    code = code.map(&:strip).reject { |text| text.empty? || text.start_with?("#") }
+    assert_includes SCHEDULE, Zlib.crc32(code.join("\n")), "#{file}:#{line} of async #{Async::VERSION} has changed"
+  end
+
+  # AsyncScenariosTest runs its scenarios with such a version's method.
+  def test_the_method_of_a_version_that_is_not_known_is_not_replaced
+    script = <<~RUBY
+      require "async/version"
+      Async.__send__(:remove_const, :VERSION)
+      Async::VERSION = "2.40.0"
+      require "heddle/async"
+      print Async::Task.instance_method(:schedule).owner, Sync { |task| task.async { sleep(0) && 1 }.wait }
+    RUBY
+    assert_equal "Async::Task1", IO.popen([*RUBY, "-e", script, err: %i[child out]], &:read)
+  end
+
   private
+
+  # The methods that Async::Timeout calls of its timers, or of the timer in older versions, beyond those that were read.
+  def asked_of_timers(timeout)
+    return [] unless defined?(Async::Timeout)
+
+    code = File.read(Async::Timeout.instance_method(:duration).source_location.first)
+    code.scan(/@(timers|handle)&?\.(\w+[?!=]?)/).map(&:last).uniq - %w[now schedule time block cancel! cancelled?]
+  end
 
   # Runs the block once the caller waits.
   def soon(task)
