@@ -122,9 +122,10 @@ class AsyncHTTPTest < Minitest::Test
     endpoint = Async::HTTP::Endpoint.parse("http://127.0.0.1:#{socket.local_address.ip_port}")
     socket.close
     served = []
+    slow = Thread::Queue.new
     server = Async::HTTP::Server.for(endpoint) do |request|
       served << request.path
-      sleep(0.5) if request.path == "/slow" # stopping a server does not stop what it answers
+      slow.pop if request.path == "/slow" # stopping a server does not stop what it answers
       next Protocol::HTTP::Response[200, {}, request.body] if request.path == "/stream"
 
       body = (request.path == "/echo") ? request.body.join : "you asked for #{request.path}"
@@ -136,5 +137,6 @@ class AsyncHTTPTest < Minitest::Test
   ensure
     client&.close
     running&.stop
+    slow&.close
   end
 end

@@ -15,12 +15,10 @@ class AsyncInterruptionsTest < Minitest::Test
 
   mode :fiber
 
-  HEDDLE = %i[top run].freeze
-
   # Each kind of wait is stopped after each number of turns, and again while its `ensure` waits. Async's own loop does
   # not end all of them on Ruby 3.1.
   def test_stop_in_each_wait
-    each_loop do |task|
+    on_heddle do |task|
       waits(task).each do |name, wait|
         4.times { |turns| assert_stopped(task, name, turns, wait) }
       end
@@ -55,6 +53,7 @@ class AsyncInterruptionsTest < Minitest::Test
           error = assert_raises(IOError, i.to_s) { child.wait } if i.odd?
           child.wait if i.even?
           assert_equal i.to_s, error.message if error
+          assert_equal i.odd?, child.failed?
         end
       end
     end
@@ -62,7 +61,7 @@ class AsyncInterruptionsTest < Minitest::Test
 
   # Async's own loop leaves the readers waiting on Ruby 3.1.
   def test_close_while_tasks_wait
-    each_loop do |task|
+    on_heddle do |task|
       pairs = Array.new(100) { UNIXSocket.pair }
       readers = pairs.map do |here, _|
         task.async do
@@ -84,17 +83,17 @@ class AsyncInterruptionsTest < Minitest::Test
   # ---- timeouts of Async's and deadlines of Heddle's
 
   def test_the_earlier_of_a_timeout_and_a_deadline
-    each_loop do |task|
+    on_heddle do |task|
       assert_raises(Async::TimeoutError) { Heddle.deadline(10) { task.with_timeout(0.002) { sleep } } }
       assert_raises(Heddle::DeadlineExceeded) { task.with_timeout(10) { Heddle.deadline(0.002) { sleep } } }
       assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.002) { task.with_timeout(10) { sleep } } }
       assert_raises(Async::TimeoutError) { task.with_timeout(0.002) { Heddle.deadline(10) { sleep } } }
-      assert_equal :both_left, task.with_timeout(1) { Heddle.deadline(1) { sleep(0) && :both_left } }
+      assert_equal :both_left, task.with_timeout(60) { Heddle.deadline(60) { sleep(0) && :both_left } }
     end
   end
 
   def test_many_nested_timeouts_and_deadlines_in_nested_tasks
-    each_loop do |task|
+    on_heddle do |task|
       outcomes = Array.new(400) do |i|
         task.async do |outer|
           limit = 0.002 + i % 5 * 0.001
@@ -115,7 +114,7 @@ class AsyncInterruptionsTest < Minitest::Test
 
   # Code that rescues a timeout and tries again ends with the deadline, not with its tries.
   def test_a_deadline_outlasts_retries
-    each_loop do |task|
+    on_heddle do |task|
       tries = 0
       assert_raises(Heddle::DeadlineExceeded) do
         Heddle.deadline(0.02) do
@@ -131,18 +130,18 @@ class AsyncInterruptionsTest < Minitest::Test
   end
 
   def test_a_shield_in_a_stopped_task
-    each_loop do |task|
+    on_heddle do |task|
       events = []
       child = task.async do
         Heddle.deadline(0.002) { sleep }
       ensure
-        Heddle.shield(1) { sleep(0.002) && events << :shielded }
+        Heddle.shield(60) { sleep(0.002) && events << :shielded }
       end
       assert_raises(Heddle::DeadlineExceeded) { child.wait }
       stopped = task.async do
         sleep
       ensure
-        Heddle.shield(1) { sleep(0.002) && events << :stopped }
+        Heddle.shield(60) { sleep(0.002) && events << :stopped }
       end
       stopped.stop
       stopped.wait
@@ -153,7 +152,7 @@ class AsyncInterruptionsTest < Minitest::Test
   # ---- threads, signals, forks
 
   def test_wake_ups_of_many_tasks_by_many_threads
-    each_loop do |task|
+    on_heddle do |task|
       queues = Array.new(200) { Thread::Queue.new }
       waiting = queues.map { |queue| task.async { Array.new(10) { queue.pop }.sum } }
       threads = queues.each_slice(50).map do |some|
@@ -165,7 +164,7 @@ class AsyncInterruptionsTest < Minitest::Test
   end
 
   def test_stops_race_with_wake_ups_from_threads
-    each_loop do |task|
+    on_heddle do |task|
       200.times do
         queue = Thread::Queue.new
         woken = task.async { queue.pop }
@@ -198,20 +197,21 @@ class AsyncInterruptionsTest < Minitest::Test
               ended += 1
             end
           end
-          $stdout.syswrite("ready\n")
+          $stdout.syswrite("ready\n") # Ruby 4.0 writes a buffer twice if a signal comes after the write
           tasks.each(&:wait)
         end
-      rescue Interrupt
-        $stdout.syswrite("interrupted, #{ended} ended\n")
+      ensure
+        $stdout.syswrite("#{$!.class}, #{ended} ended\n")
       end
     RUBY
-    assert_equal "interrupted, 300 ended\n", out
+    assert_equal "Interrupt, 300 ended\n", out
+    assert_equal Signal.list["INT"], $?.termsig || $?.exitstatus - 128
   end
 
   # A handler that wakes a task, from wherever the loop is.
   def test_signal_handlers_wake_tasks
     old = nil
-    each_loop do |task|
+    on_heddle do |task|
       hits = Thread::Queue.new
       old ||= trap("USR1") { hits << true }
       trap("USR1") { hits << true }
@@ -225,7 +225,7 @@ class AsyncInterruptionsTest < Minitest::Test
   end
 
   def test_forks_beside_hundreds_of_waiting_tasks
-    each_loop do |task|
+    on_heddle do |task|
       pairs = Array.new(100) { UNIXSocket.pair }
       reading = pairs.map { |here, _| task.async { |child| child.with_timeout(60) { here.read(1) } } }
       statuses = Array.new(3) do |i|
@@ -247,7 +247,7 @@ class AsyncInterruptionsTest < Minitest::Test
 
   def test_compaction_while_tasks_wait
     skip "this Ruby does not compact" unless GC.respond_to?(:compact)
-    each_loop do |task|
+    on_heddle do |task|
       condition = Async::Condition.new
       children = Array.new(200) { |i| task.async { |child| child.with_timeout(60) { "#{condition.wait} #{i}" } } }
       GC.compact
@@ -258,7 +258,7 @@ class AsyncInterruptionsTest < Minitest::Test
 
   # Tasks that end otherwise than by their last line.
   def test_nothing_is_left_of_interrupted_tasks
-    each_loop do |task|
+    on_heddle do |task|
       interrupt = lambda do |count|
         count.times do |i|
           case i % 3
@@ -286,8 +286,6 @@ class AsyncInterruptionsTest < Minitest::Test
   end
 
   private
-
-  def each_loop(&block) = HEDDLE.each { |loop| AsyncLoops.run(loop, &block) }
 
   # Waits without an end, by name.
   def waits(task)
@@ -341,7 +339,7 @@ class AsyncInterruptionsTest < Minitest::Test
 
   # What the program says after an INT that follows its first line.
   def signalled(script)
-    IO.popen([*RUBY, "-e", script, err: %i[child out]], "r") do |child|
+    IO.popen([*RUBY, "-e", script, err: File::NULL], "r") do |child|
       assert_equal "ready\n", child.gets
       Process.kill("INT", child.pid)
       child.read

@@ -46,8 +46,9 @@ class AsyncProgramsTest < UnmodifiedTestCase
         clients.each_with_index { |talk, i| assert_equal Array.new(5) { |n| "echo #{i}.#{n}" }, talk.wait }
         next if protocol == "h2" # there, a stop or a timeout leaves the server's side open, on Async's own loop
 
-        waiting = task.async { connected(client, endpoint) { |connection| connection.read } }
-        sleep(0.01)
+        reads = false
+        waiting = task.async { connected(client, endpoint) { |connection| (reads = true) && connection.read } }
+        wait_until(what: "the wait for a message") { reads }
         waiting.stop
         assert_raises(Async::TimeoutError) do
           connected(client, endpoint) { |connection| task.with_timeout(0.01) { connection.read } }
@@ -212,9 +213,11 @@ class AsyncProgramsTest < UnmodifiedTestCase
     library "ruby_llm"
     require "heddle/net_http"
     Heddle::NetHTTP.disable
-    gone = 0
+    begun = gone = 0 # of the endless ones
     model = proc do |request|
-      words = request.read.include?("endless") ? (1..) : (1..5)
+      endless = request.read.include?("endless")
+      begun += 1 if endless
+      words = endless ? (1..) : (1..5)
       body = Protocol::HTTP::Body::Writable.new
       task.async do
         words.each do |word|
@@ -242,13 +245,15 @@ class AsyncProgramsTest < UnmodifiedTestCase
         stopped = task.async { said(context, "endless", heard) }
         wait_until(what: "some words") { heard.size > 5 }
         stopped.stop
-        assert_raises(Async::TimeoutError) { task.with_timeout(0.05) { said(context, "endless") } }
+        heard.clear
+        until heard.any? # a busy machine may take all the time for the request
+          assert_raises(Async::TimeoutError) { task.with_timeout(0.05) { said(context, "endless", heard) } }
+        end
         assert_equal "1 2 3 4 5 ", said(context, "after").join
       ensure
         Heddle::NetHTTP.disable
       end
-      expected = heddle? ? 4 : 2
-      wait_until(what: "the server's notice of #{expected} clients that left") { gone == expected }
+      wait_until(what: "the server's notice of all clients that left") { gone == begun }
     end
   end
 
