@@ -267,6 +267,30 @@ class NetHTTPOverridesTest < Minitest::Test
     assert_equal made.first, made.last
   end
 
+  # Names, encodings and ports that are written in different ways.
+  def test_the_field_host
+    http = Net::HTTP.start("127.0.0.1", @server.port)
+    names = ["127.0.0.1", "a.example".encode("US-ASCII"), "\u00e4.example", "::1", "b\0c", Untouched.new("d.example")]
+    names.product([80, 443, 81, "82"], [false, true]) do |name, port, ssl|
+      {:@address => name, :@port => port, :@use_ssl => ssl}
+        .each { |variable, value| http.instance_variable_set(variable, value) }
+      expected = http.send(:addr_port)
+      host = host_of(http)
+      assert_equal [expected, expected.encoding, expected.class], [host, host.encoding, host.class], [name, port, ssl]
+    end
+    Net::HTTP.class_eval do
+      alias_method :own_addr_port, :addr_port
+      define_method(:addr_port) { "mine" }
+    end
+    assert_equal "mine", host_of(http)
+  ensure
+    Net::HTTP.class_eval do
+      alias_method :addr_port, :own_addr_port
+      private :addr_port
+      remove_method :own_addr_port
+    end
+  end
+
   # Where stock has to start it, stock makes it.
   def test_only_one_client_is_made
     out = assert_child(<<~RUBY)
@@ -310,6 +334,12 @@ class NetHTTPOverridesTest < Minitest::Test
   end
 
   private
+
+  def host_of(http)
+    request = Net::HTTP::Get.new("/")
+    http.send(:begin_transport, request)
+    request.instance_variable_get(:@header)["host"].first
+  end
 
   def head_of(request)
     Net::HTTP.start("127.0.0.1", @server.port, nil) { |http| assert_equal "hello", http.request(request).body }

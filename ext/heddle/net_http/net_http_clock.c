@@ -10,23 +10,29 @@
 static ID id_clock_gettime;
 static VALUE boot_clock;
 
-static double clock_time(VALUE clock)
+static bool replaced(void) // as tests do
+{
+    return !rb_method_basic_definition_p(CLASS_OF(rb_mProcess), id_clock_gettime);
+}
+
+static double clock_time(VALUE clock, bool replaced)
 {
     struct timespec time;
-    if (!rb_method_basic_definition_p(CLASS_OF(rb_mProcess), id_clock_gettime)) // tests replace it
-        return NUM2DBL(rb_funcall(rb_mProcess, id_clock_gettime, 1, clock));
+    if (replaced) return NUM2DBL(rb_funcall(rb_mProcess, id_clock_gettime, 1, clock));
     if (clock_gettime((clockid_t)FIX2INT(clock), &time) < 0) rb_sys_fail("clock_gettime");
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 double net_http_clock_now(void)
 {
-    return clock_time(INT2FIX(CLOCK_MONOTONIC));
+    return clock_time(INT2FIX(CLOCK_MONOTONIC), replaced());
 }
 
 struct net_http_offsets net_http_clock_offsets(double now)
 {
-    return (struct net_http_offsets){clock_time(boot_clock) - now, clock_time(INT2FIX(CLOCK_REALTIME)) - now};
+    bool other = replaced();
+    return (struct net_http_offsets){clock_time(boot_clock, other) - now,
+                                     clock_time(INT2FIX(CLOCK_REALTIME), other) - now};
 }
 
 bool net_http_clock_jumped(struct net_http_offsets before, double now)

@@ -35,8 +35,6 @@ static socklen_t numeric(const char *text, int port, struct sockaddr_storage *ad
     return sizeof *six;
 }
 
-static ID iv_transporting;
-
 struct connecting {
     VALUE klass, socket; // nil until the socket owns the descriptor
     struct sockaddr_storage address;
@@ -136,30 +134,16 @@ static VALUE starts_p(VALUE self, VALUE klass)
     return library && library->enabled && library->transport_pristine ? Qtrue : Qfalse;
 }
 
-// Makes room for all variables at once, by setting the one that has the last place in objects of the class itself: the
-// room would otherwise grow twelve times. # RUBY_VERSION >= 3.2: a new object has as much room as earlier ones
-static void make_room(VALUE http)
-{
-#if RUBY_API_VERSION_CODE < 30200
-    rb_ivar_set(http, iv_transporting, Qfalse);
-#else
-    (void)http;
-#endif
-}
-
 // Library.makes?(http): whether a new object's variables may be set directly to their known values.
 static VALUE makes_p(VALUE self, VALUE http)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http(http);
-    if (!library || !library->enabled || !library->making_pristine) return Qfalse;
-    if (CLASS_OF(http) == library->http) make_room(http);
-    return Qtrue;
+    return library && library->enabled && library->making_pristine ? Qtrue : Qfalse;
 }
 
 void net_http_connect_init(VALUE library_class)
 {
-    iv_transporting = rb_intern("heddle_transporting"); // without @, which hides the variable
     rb_define_singleton_method(library_class, "connect", connect_to, 4);
     rb_define_singleton_method(library_class, "with_bounded_look_up", with_bounded_look_up, 0);
     rb_define_singleton_method(library_class, "check_deadline", check_deadline, 0);

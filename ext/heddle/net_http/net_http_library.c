@@ -161,8 +161,8 @@ static const struct member flags[] = {
     MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
     MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
     MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
-    MEMBER(making_pristine),  MEMBER(wrapping_pristine),  MEMBER(limits_heads),
-    MEMBER(limits_fields),
+    MEMBER(making_pristine),  MEMBER(naming_pristine),    MEMBER(wrapping_pristine),
+    MEMBER(limits_heads),     MEMBER(limits_fields),
 };
 
 // library.set(name, value): private to lib/heddle/net_http.

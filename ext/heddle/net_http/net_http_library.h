@@ -51,6 +51,7 @@ struct net_http_library {
     bool upload_pristine;    // the methods that send a body_stream are
     bool making_pristine;    // a new Net::HTTP's variables are
     bool wrapping_pristine;  // a new BufferedIO's are
+    bool naming_pristine;    // the methods for a session's Host are
     bool blank_ends;         // a line of white space ends the head
     bool folds_skip_empty;   // an empty continuation line adds nothing, not even the space
     bool limits_heads;       // bounds lines and heads of replies: net-http 0.10 and later

@@ -7,10 +7,10 @@
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_methods.h"
 
-static ID iv_lists, iv_all, iv_key;                                              // of a Places, and of a ticket
+static ID iv_key;                                                                // of a ticket
 static ID iv_session_class, iv_host, iv_port, iv_settings, iv_objects, iv_place; // of a Key
 static ID iv_use_ssl, iv_ipaddr, iv_local_host, iv_local_port, iv_proxy_from_env, iv_proxy_address;
-static ID id_proxy_p, id_proxy_uri;
+static ID id_proxy_p, id_proxy_uri, id_compare_by_identity;
 static VALUE connection_class; // KeepAlive::Connection
 
 // ---- keys
@@ -103,9 +103,47 @@ static VALUE bare_p(VALUE self, VALUE http)
 
 // ---- entries
 
+struct places {
+    VALUE lists; // a number for host and port => Array of entries, the latest one at the end
+    VALUE all;   // all entries, by identity, in the order in which they came
+};
+
+static void mark(void *pointer)
+{
+    struct places *places = pointer;
+    rb_gc_mark(places->lists);
+    rb_gc_mark(places->all);
+}
+
+static size_t memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct places);
+}
+
+static const rb_data_type_t places_type = {
+    .wrap_struct_name = "Heddle::NetHTTP::KeepAlive::Places",
+    .function = {.dmark = mark, .dfree = RUBY_DEFAULT_FREE, .dsize = memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static VALUE allocate(VALUE klass)
+{
+    struct places *places;
+    VALUE self = TypedData_Make_Struct(klass, struct places, &places_type, places);
+    RB_OBJ_WRITE(self, &places->lists, rb_hash_new());
+    RB_OBJ_WRITE(self, &places->all, rb_funcall(rb_hash_new(), id_compare_by_identity, 0));
+    return self;
+}
+
+static struct places *places_of(VALUE self)
+{
+    return rb_check_typeddata(self, &places_type);
+}
+
 static VALUE list_at(VALUE self, VALUE place)
 {
-    return rb_hash_lookup(rb_attr_get(self, iv_lists), place);
+    return rb_hash_lookup(places_of(self)->lists, place);
 }
 
 VALUE net_http_places_find(VALUE self, const struct net_http_key *key)
@@ -130,11 +168,11 @@ static VALUE find(VALUE self, VALUE key)
 bool net_http_places_delete(VALUE self, VALUE entry)
 {
     VALUE place = key_of_entry(entry).place, list = list_at(self, place);
-    if (NIL_P(rb_hash_delete(rb_attr_get(self, iv_all), entry))) return false;
+    if (NIL_P(rb_hash_delete(places_of(self)->all, entry))) return false;
     for (long i = NIL_P(list) ? -1 : RARRAY_LEN(list) - 1; i >= 0; i--) {
         if (RARRAY_AREF(list, i) == entry) rb_ary_delete_at(list, i);
     }
-    if (!NIL_P(list) && RARRAY_LEN(list) == 0) rb_hash_delete(rb_attr_get(self, iv_lists), place);
+    if (!NIL_P(list) && RARRAY_LEN(list) == 0) rb_hash_delete(places_of(self)->lists, place);
     return true;
 }
 
@@ -162,15 +200,20 @@ static int push(VALUE entry, VALUE unused, VALUE entries)
 static VALUE to_a(VALUE self)
 {
     VALUE entries = rb_ary_new();
-    rb_hash_foreach(rb_attr_get(self, iv_all), push, entries);
+    rb_hash_foreach(places_of(self)->all, push, entries);
     return entries;
+}
+
+static VALUE size(VALUE self)
+{
+    return SIZET2NUM(RHASH_SIZE(places_of(self)->all));
 }
 
 static VALUE clear(VALUE self)
 {
     VALUE entries = to_a(self);
-    rb_hash_clear(rb_attr_get(self, iv_lists));
-    rb_hash_clear(rb_attr_get(self, iv_all));
+    rb_hash_clear(places_of(self)->lists);
+    rb_hash_clear(places_of(self)->all);
     return entries;
 }
 
@@ -184,21 +227,21 @@ static int stop_at(VALUE entry, VALUE unused, VALUE found)
 static VALUE oldest(VALUE self)
 {
     VALUE found = Qnil;
-    rb_hash_foreach(rb_attr_get(self, iv_all), stop_at, (VALUE)&found);
+    rb_hash_foreach(places_of(self)->all, stop_at, (VALUE)&found);
     return found;
 }
 
 bool net_http_places_have_room(VALUE self, const struct net_http_key *key, long most_beside, long most)
 {
     VALUE list = list_at(self, key->place);
-    return (NIL_P(list) || RARRAY_LEN(list) < most_beside) && (long)RHASH_SIZE(rb_attr_get(self, iv_all)) < most;
+    return (NIL_P(list) || RARRAY_LEN(list) < most_beside) && (long)RHASH_SIZE(places_of(self)->all) < most;
 }
 
 void net_http_places_add(VALUE self, VALUE entry, const struct net_http_key *key)
 {
-    VALUE lists = rb_attr_get(self, iv_lists), list = rb_hash_lookup(lists, key->place);
+    VALUE lists = places_of(self)->lists, list = rb_hash_lookup(lists, key->place);
     if (NIL_P(list)) rb_hash_aset(lists, key->place, list = rb_ary_new_capa(1));
-    rb_hash_aset(rb_attr_get(self, iv_all), entry, Qtrue);
+    rb_hash_aset(places_of(self)->all, entry, Qtrue);
     rb_ary_push(list, entry);
 }
 
@@ -210,7 +253,7 @@ static VALUE add(VALUE self, VALUE entry, VALUE most_beside, VALUE most)
     VALUE list = list_at(self, key.place);
     if (RARRAY_LEN(list) > NUM2LONG(most_beside)) {
         surplus = rb_ary_entry(list, 0);
-    } else if ((long)RHASH_SIZE(rb_attr_get(self, iv_all)) > NUM2LONG(most)) {
+    } else if ((long)RHASH_SIZE(places_of(self)->all) > NUM2LONG(most)) {
         surplus = oldest(self);
     }
     if (!NIL_P(surplus)) net_http_places_delete(self, surplus);
@@ -223,19 +266,20 @@ static VALUE define_places(VALUE self, VALUE klass, VALUE connections)
     (void)self;
     connection_class = connections;
     rb_gc_register_mark_object(connections);
+    rb_define_alloc_func(klass, allocate);
     rb_define_method(klass, "find", find, 1);
     rb_define_method(klass, "take", take, 1);
     rb_define_method(klass, "add", add, 3);
     rb_define_method(klass, "delete", delete, 1);
     rb_define_method(klass, "clear", clear, 0);
     rb_define_method(klass, "to_a", to_a, 0);
+    rb_define_method(klass, "size", size, 0);
     return klass;
 }
 
 void net_http_places_init(VALUE library_class)
 {
-    iv_lists = rb_intern("@lists");
-    iv_all = rb_intern("@all");
+    id_compare_by_identity = rb_intern("compare_by_identity");
     iv_key = rb_intern("@key");
     iv_session_class = rb_intern("@session_class");
     iv_host = rb_intern("@host");

@@ -10,8 +10,8 @@
 #include <ruby/ractor.h>
 
 static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
-    iv_proxy_uri, iv_transporting, id_connect, id_close, id_address, id_port, id_use_ssl, id_update_uri, id_addr_port,
-    id_aset, id_aref, id_include_p, id_env, id_count;
+    iv_proxy_uri, iv_transporting, iv_address, iv_port, iv_use_ssl, id_connect, id_close, id_address, id_port,
+    id_use_ssl, id_update_uri, id_addr_port, id_aset, id_aref, id_include_p, id_env, id_count;
 static ID id_begin_transport, id_proxy_uri; // the originals' names
 static VALUE host, request_method, net_http_proxy, upper_http_proxy, shipped_environment;
 
@@ -55,12 +55,31 @@ static VALUE begin_by_stock(VALUE self, VALUE request)
     return begun(self);
 }
 
+// Whether `#{name}:#{port}` is as it seems, in every version: with a colon in it some put the name in brackets.
+static bool plain_name(VALUE name)
+{
+    return !SPECIAL_CONST_P(name) && CLASS_OF(name) == rb_cString && rb_enc_get_index(name) == rb_utf8_encindex() &&
+           rb_enc_str_asciionly_p(name) && !memchr(RSTRING_PTR(name), ':', (size_t)RSTRING_LEN(name));
+}
+
+// The same as addr_port.
+static VALUE name_and_port_of(const struct net_http_library *library, VALUE self)
+{
+    VALUE name = rb_attr_get(self, iv_address), port = rb_attr_get(self, iv_port);
+    if (!library->naming_pristine || CLASS_OF(self) != library->http || !plain_name(name) || !FIXNUM_P(port))
+        return rb_funcall(self, id_addr_port, 0);
+    if (FIX2LONG(port) == (RTEST(rb_attr_get(self, iv_use_ssl)) ? 443 : 80)) return name;
+    char text[32];
+    int length = snprintf(text, sizeof text, ":%ld", FIX2LONG(port));
+    return rb_str_cat(rb_str_dup(name), text, length);
+}
+
 // Adds the field Host if it is missing.
 static void supply_host(const struct net_http_library *library, VALUE self, VALUE request)
 {
     VALUE header = rb_attr_get(request, iv_header);
     if (RB_TYPE_P(header, T_HASH) && !NIL_P(rb_hash_lookup(header, host))) return;
-    VALUE name_and_port = rb_funcall(self, id_addr_port, 0);
+    VALUE name_and_port = name_and_port_of(library, self);
     if (RB_TYPE_P(header, T_HASH) && library->request_pristine && net_http_library_knows_request(library, request) &&
         net_http_library_takes_fields(library) && !SPECIAL_CONST_P(name_and_port) &&
         CLASS_OF(name_and_port) == rb_cString && RSTRING_LEN(name_and_port) <= HTTP_VALUE &&
@@ -184,6 +203,9 @@ void net_http_transport_init(VALUE library_class)
     iv_header = rb_intern("@header");
     iv_uri = rb_intern("@uri");
     iv_proxy_uri = rb_intern("@proxy_uri");
+    iv_address = rb_intern("@address");
+    iv_port = rb_intern("@port");
+    iv_use_ssl = rb_intern("@use_ssl");
     iv_transporting = rb_intern("heddle_transporting"); // without @, which hides the variable
     id_connect = rb_intern("connect");
     id_close = rb_intern("close");

@@ -35,6 +35,9 @@ module Heddle
         transport: {
           HTTP: [%i[begin_transport proxy_uri connect timeouted_connect proxy? conn_address], %i[start new]]
         },
+        naming: {
+          HTTP: [%i[addr_port address port use_ssl?], %i[http_default_port https_default_port]]
+        },
         wrapping: {
           BufferedIO: [%i[initialize], []]
         },
