@@ -4,9 +4,10 @@ module Heddle
   # Class methods of job classes: limits that all processes share. Jobs of ActiveJob have them with
   # <tt>require "heddle/active_job"</tt>, those of Sidekiq with <tt>require "heddle/sidekiq"</tt>.
   module JobLimits
-    # From now on jobs of this class and its subclasses run within a {Limit}, and wait for a place in it. Several limits
-    # are taken in the order in which they were declared. A second line with the same name replaces the first, also that
-    # of a superclass. The wait is part of the job: its deadline binds it.
+    # From now on jobs of this class and its subclasses run within a {Limit}, and wait for a place in it. Of several
+    # limits, those with +concurrent+ are taken first, all in the order of their names: jobs of two classes never wait
+    # for each other's places. A second line with the same name replaces the first, also that of a superclass. The wait
+    # is part of the job: its deadline binds it.
     #
     #   heddle_limit "api.example", concurrent: 20, per_second: 50
     #
@@ -18,15 +19,14 @@ module Heddle
     def heddle_limit(name, **options)
       require_relative "limit"
       limit = Limit.new(name, **options)
-      limits = heddle_limits
       # A job that needed two places of one limit could wait for a place that another such job holds, for ever.
-      index = limits.index { |other| other.name == name } || limits.size
-      @heddle_limits = limits.dup.tap { |own| own[index] = limit }
+      others = heddle_limits.reject { |other| other.name == name }
+      @heddle_limits = [*others, limit].sort_by { |own| [own.concurrent ? 0 : 1, own.name] }
       nil
     end
 
     # @api private
-    # @return [Array<Limit>]
+    # @return [Array<Limit>] in the order in which a job takes them
     def heddle_limits
       @heddle_limits || (superclass.respond_to?(:heddle_limits) ? superclass.heddle_limits : [])
     end

@@ -56,15 +56,16 @@ class LimitTest < Minitest::Test
     assert_equal 0, held
   end
 
+  # A start is seen after Redis has counted it.
   def test_per_second_limits_starts_in_any_second
-    rate = limit("rate", per_second: 40)
+    rate = limit("rate", per_second: 20)
     starts = []
-    assert_within(3, at_least: 1.9) do
-      starts.clear
-      Heddle.run { 100.times { Heddle.spawn { rate.acquire { starts << monotonic } } } }
-    end
-    assert_equal 100, starts.size
-    assert_operator starts.each_cons(41).map { |window| window.last - window.first }.min, :>, 0.95
+    began = monotonic
+    Heddle.run { 50.times { Heddle.spawn { rate.acquire(timeout: 20) { starts << monotonic - began } } } }
+    assert_equal 50, starts.size
+    assert_operator starts[20], :>=, 0.99
+    assert_operator starts[40], :>=, 1.99
+    assert_operator starts.last, :<, 6
   end
 
   def test_waiters_get_their_places_in_order
@@ -166,7 +167,7 @@ class LimitTest < Minitest::Test
     assert_raises(Heddle::Limit::Exhausted) { one.acquire(timeout: 0.8) { flunk } } # the lease is renewed
     Process.kill(:KILL, waiter)
     Process.kill(:KILL, holder)
-    assert_within(2, remeasure: 0) { assert_equal :got, one.acquire(timeout: 5) { :got } }
+    assert_equal :got, one.acquire(timeout: 5) { :got }
   end
 
   # A process may die while it waits in the line: its claim ends with the lease that it had then.
@@ -189,7 +190,7 @@ class LimitTest < Minitest::Test
   def test_a_process_that_ends_gives_its_places_back
     pid = child("LIMIT.acquire { }", concurrent: 1, lease: 60)
     finish(pid)
-    assert_within(2, remeasure: 0) { limit(concurrent: 1, lease: 60).acquire(timeout: 5) {} }
+    assert_equal(:in, limit(concurrent: 1, lease: 60).acquire(timeout: 5) { :in })
   end
 
   def test_a_child_of_fork_leaves_its_parents_place
@@ -260,6 +261,48 @@ class LimitTest < Minitest::Test
     assert_equal :in, waiting.value
   end
 
+  # Asks for events every 50 ms, and says how often Redis was asked for a sign of life.
+  class Impatient
+    attr_reader :pings
+
+    def initialize(subscription, mute)
+      @subscription, @mute, @pings = subscription, mute, 0
+    end
+
+    def call(command, *arguments)
+      @pings += 1 if command == "PING"
+      @subscription.call(command, *arguments) unless @mute && command == "PING"
+    end
+
+    def next_event(_) = @subscription.next_event(0.05)
+
+    def close = @subscription.close
+  end
+  private_constant :Impatient
+
+  # As behind a firewall that has forgotten the connection; then with an end that answers.
+  def test_a_subscription_on_which_nothing_arrives_any_more
+    [true, false].each do |mute|
+      subscriptions = []
+      config = RedisClient.config(url: @url)
+      config.define_singleton_method(:new_client) do
+        client = super()
+        client.define_singleton_method(:pubsub) { Impatient.new(super(), mute).tap { |made| subscriptions << made } }
+        client
+      end
+      listening = Heddle::Limit.new("x", concurrent: 1, redis: config)
+      Heddle.run do
+        limit(concurrent: 1).acquire do
+          waiting = Heddle.spawn { listening.acquire { flunk } }
+          wait_until(what: "another subscription") { subscriptions.size > 1 } if mute
+          wait_until(what: "answers on one subscription") { subscriptions.any? { |one| one.pings > 2 } } unless mute
+          waiting.cancel
+        end
+      end
+      assert_operator subscriptions.map(&:pings).max, :<=, 1 if mute
+    end
+  end
+
   # There are more waiters than one call to Redis takes.
   def test_thousands_of_waiters_are_entered_again_in_order
     one = limit(concurrent: 1, lease: 3)
@@ -293,6 +336,47 @@ class LimitTest < Minitest::Test
     end
     @redis.call("INCRBY", key("clock"), 3_600_000_000)
     assert_equal(:in, both.acquire(timeout: 5) { :in })
+  end
+
+  # Another program uses one of its keys, say. The places of the others are renewed meanwhile.
+  def test_a_limit_that_redis_refuses_leaves_the_others_alone
+    @redis.call("SET", "heddle:limit:{bad}:held", "a string")
+    bad, good = limit("bad", concurrent: 1, lease: 60), limit(concurrent: 1, lease: 0.3)
+    error = assert_raises(Heddle::Limit::Unavailable) { bad.acquire { flunk } }
+    assert_match(/the limit "bad" cannot be asked for a place: .*WRONGTYPE/, error.message)
+    value = good.acquire(timeout: 5) do
+      before = expiry
+      wait_until { expiry > before }
+      :in
+    end
+    assert_equal :in, value
+  ensure
+    @redis.call("DEL", "heddle:limit:{bad}:held")
+  end
+
+  def test_servers_named_anew_each_time
+    agents = -> { Heddle::Limit.const_get(:Agent).instance_variable_get(:@agents) }
+    before = agents.call.keys
+    3.times do
+      Heddle::Limit.new("x", concurrent: 1, redis: RedisClient.config(url: @url)).acquire {}
+      last = agents.call.values.last
+      wait_until { last.instance_variable_get(:@lines).empty? }
+      wait_until { limits_thread&.kill.nil? }
+    end
+    assert_equal 1, (agents.call.keys - before).size, "those without places and thread are forgotten"
+  end
+
+  # All leases seem to be over. What runs counts again once it is renewed.
+  def test_a_clock_that_jumps_ahead
+    one = limit(concurrent: 1, lease: 0.5)
+    one.acquire do
+      %w[held seen].each do |set|
+        @redis.call("ZRANGE", key(set), 0, -1).each { |place| @redis.call("ZINCRBY", key(set), -3600e6.to_i, place) }
+      end
+      @redis.call("INCRBY", key("clock"), -3_600_000_000)
+      wait_until { expiry > redis_time }
+      assert_raises(Heddle::Limit::Exhausted) { one.acquire(timeout: 0.05) { flunk } }
+    end
   end
 
   def test_no_redis

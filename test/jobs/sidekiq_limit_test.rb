@@ -50,6 +50,29 @@ class SidekiqLimitTest < Minitest::Test
     assert_equal :value, middleware.call(Class.new { include Sidekiq::Job }.new, {"deadline" => 5}, "q") { :value }
   end
 
+  # Each would get the place for which the other waits, and wait for the other's.
+  def test_jobs_that_name_their_limits_in_different_orders
+    names, url = %w[b a], @redis.url
+    jobs = [names, names.reverse].map do |order|
+      Class.new do
+        include Sidekiq::Job
+
+        heddle_limit "0", per_second: 1000, redis: url
+        order.each { |name| heddle_limit name, concurrent: 1, redis: url }
+      end
+    end
+    middleware = Heddle::SidekiqSupport::JobDeadline.new
+    done = []
+    Heddle.run do
+      jobs.each do |job|
+        Heddle.spawn do
+          middleware.call(job.new, {"deadline" => 5}, "default") { done << job.heddle_limits.map(&:name) }
+        end
+      end
+    end
+    assert_equal [%w[a b 0]] * 2, done
+  end
+
   # Jobs that each held one place of a limit, and waited for another one of the same limit, would wait for ever.
   def test_a_limit_of_a_subclass_replaces_that_of_the_same_name
     job = Class.new do

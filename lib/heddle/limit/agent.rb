@@ -35,7 +35,7 @@ module Heddle
 
             at_exit { flush } unless @flushes
             @flushes = true
-            @agents = @agents.merge(redis => agent = new(redis))
+            @agents = @agents.select { |_, known| known.used? }.merge(redis => agent = new(redis))
             agent
           end
         end
@@ -61,6 +61,9 @@ module Heddle
 
       # A child of fork has neither the thread nor the places.
       def here? = @forks == Heddle.forks
+
+      # Whether it is to be kept: a program may name its server by another RedisClient::Config each time.
+      def used? = here? && @lock.synchronize { @thread || @lines.any? }
 
       # Called by the caller that wants a place.
       def enter(place)
@@ -181,13 +184,16 @@ module Heddle
       # @return [Numeric, nil] seconds until the next round, if nothing changes before; nil if none is needed
       def round(redis, messages)
         check = check?(messages)
-        pending(check).each { |line| advance(redis, line, check) }
+        refused = pending(check).reject { |line| advance?(redis, line, check) }
         @checked = now if check
-        @failures = 0
         messages.listen if waiting?
+        return [pause(messages), failed].compact.min if refused.any?
+
+        @failures = 0
         pause(messages)
       rescue RedisClient::Error => error
-        failed(error)
+        @lock.synchronize { refuse_all(error) }
+        failed
       ensure
         @sent.open
       end
@@ -226,6 +232,15 @@ module Heddle
       def waiting? = @lock.synchronize { @lines.each_value.any?(&:waiting?) }
 
       def unsent? = @lock.synchronize { @thread && @lines.each_value.any?(&:released?) }
+
+      # @return [Boolean] false if Redis refuses what concerns this limit: others may still be served
+      def advance?(redis, line, check)
+        advance(redis, line, check)
+        true
+      rescue RedisClient::CommandError => error
+        @lock.synchronize { refuse(line, error) }
+        false
+      end
 
       def advance(redis, line, check)
         start = -1
@@ -266,23 +281,21 @@ module Heddle
         redis.call("EVAL", SCRIPT, *arguments)
       end
 
-      # Those who wait get the error. Releases are sent again, until the leases are over.
-      #
       # @return [Numeric] seconds until the next attempt
-      def failed(error)
-        @lock.synchronize do
-          refuse_all(error)
-          @lines.each_value { |line| line.forget(now) }
-          @lines.delete_if { |_, line| line.empty? }
-        end
+      def failed
         @stale = true # a Redis that lost its data is told all places
         [0.05 * 2**[@failures += 1, 10].min, PAUSE_SECONDS].min
       end
 
-      # Call this under the lock.
+      # Those who wait get the error. Call this under the lock.
       def refuse_all(error)
-        @lines.each_value { |line| line.refuse_all(error, now) }
-        @places.clear
+        @lines.each_value.to_a.each { |line| refuse(line, error) }
+      end
+
+      # Call this under the lock.
+      def refuse(line, error)
+        line.refuse_all(error, now).each { |id| @places.delete(id) }
+        forget(line)
       end
 
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -49,18 +49,21 @@ module Heddle
         place.granted
       end
 
-      # Redis may know of them even if it did not answer.
+      # Redis may know of them even if it did not answer. Releases are sent again, until the leases are over: then Redis
+      # has forgotten the places.
+      #
+      # @return [Array<String>] the names of those that waited
       def refuse_all(error, now)
+        refused = [*@waiting.keys, *@fresh.keys]
         @waiting.each_value { |place| @released[place] = now }
         [@waiting, @fresh].each do |places|
           places.each_value { |place| place.refuse(error) }
           places.clear
         end
         @due = nil
+        @released.delete_if { |place, since| now - since > place.limit.lease }
+        refused
       end
-
-      # Forgets releases whose leases are over, since Redis has forgotten the places.
-      def forget(now) = @released.delete_if { |place, since| now - since > place.limit.lease }
 
       # Redis has been told of these releases.
       def told(places) = places.each { |place| @released.delete(place) }

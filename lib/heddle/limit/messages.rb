@@ -41,8 +41,10 @@ module Heddle
       def hear
         subscription = @config.new_client.pubsub
         subscription.call("SUBSCRIBE", @channel)
+        silent = false
         loop do
           event, _, content = subscription.next_event(READ_SECONDS)
+          silent = event ? false : ask(subscription, silent)
           case event
           when "subscribe"
             @listening = true
@@ -55,6 +57,17 @@ module Heddle
         @listening = false
         @agent.look # meanwhile it must ask
         subscription&.close
+      end
+
+      # Nothing was said for a while. A firewall may have forgotten the connection, without a word to either end.
+      #
+      # @param asked [Boolean] whether Redis has been asked before, and did not answer
+      # @return [true]
+      def ask(subscription, asked)
+        raise RedisClient::ReadTimeoutError, "Redis does not answer on the connection for messages" if asked
+
+        subscription.call("PING")
+        true
       end
     end
     private_constant :Messages
