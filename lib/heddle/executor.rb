@@ -122,6 +122,9 @@ module Heddle
       self
     end
 
+    # @return [Integer] fibers that are kept while nothing runs: 0
+    def min_length = 0
+
     # @return [Boolean] whether a block may be refused because the queue is full
     def can_overflow? = @synchronous || @max_queue > 0
 

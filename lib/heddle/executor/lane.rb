@@ -75,13 +75,20 @@ module Heddle
 
       def start_tasks
         while room? && (work = @executor.take(self))
+          started = false
           begin
-            Heddle.spawn(name: @executor.name) { perform(*work) }
+            Heddle.spawn(name: @executor.name) do
+              started = true
+              perform(*work)
+            end
           rescue LimitReached
             # There is no memory for another fiber: the next task takes the fiber of one that ends.
-            return @executor.give_back(self, work) if @running > 1
+            return if @running > 1
 
+            started = true
             perform(*work)
+          ensure
+            @executor.give_back(self, work) unless started
           end
         end
       end
