@@ -76,6 +76,20 @@ class OwnThreadsTest < Minitest::Test
     RUBY
   end
 
+  # Ruby refuses to move a thread out of a group that is frozen, or into one that is enclosed.
+  def test_groups_that_are_closed
+    assert_equal "served\nserved\n", assert_child(<<~RUBY)
+      2.times do |closes_default|
+        Thread.new do
+          group = ThreadGroup.new
+          group.add(Thread.current)
+          (closes_default == 1) ? ThreadGroup::Default.enclose : group.freeze
+          Heddle.own_thread { puts "served" }
+        end.join
+      end
+    RUBY
+  end
+
   def test_a_wait_for_any_child_ends_when_its_task_is_cancelled
     assert_equal "cancelled\n", assert_child(<<~RUBY)
       child = spawn("sleep 60")

@@ -6,10 +6,16 @@
 static ID id_handle_interrupt, id_priority, id_set_priority, id_group, id_enclosed, id_add, id_storage, id_aset;
 static VALUE everything_at_once, default_group;
 
+static bool closed(VALUE group)
+{
+    return OBJ_FROZEN(group) || RTEST(rb_funcall(group, id_enclosed, 0));
+}
+
+// Ruby lets no thread out of such a group, nor into one.
 static void leave_group(VALUE thread)
 {
     VALUE group = rb_funcall(thread, id_group, 0);
-    if (NIL_P(group) || group == default_group || RTEST(rb_funcall(group, id_enclosed, 0))) return;
+    if (NIL_P(group) || group == default_group || closed(group) || closed(default_group)) return;
     rb_funcall(default_group, id_add, 1, thread);
 }
 
