@@ -76,10 +76,31 @@ class SidekiqEngineTest < Minitest::Test
     end
   end
 
+  # Kills the thread of its capsule.
+  class KillingJob
+    def perform = Thread.current.kill
+  end
+
+  # Ends once three of them run.
+  class MeetingJob
+    class << self
+      attr_accessor :present
+    end
+
+    def perform
+      self.class.present += 1
+      sleep 0.002 until self.class.present >= 3
+    end
+  end
+
   def setup
     super
-    Job.include(Sidekiq::Job) unless Job.include?(Sidekiq::Job)
+    [Job, KillingJob, MeetingJob].each do |job|
+      job.include(Sidekiq::Job) unless job.include?(Sidekiq::Job)
+    end
     Job.ended, Job.cleaned = [], []
+    MeetingJob.present = 0
+    stop_without_pauses
     @config = Sidekiq::Config.new
     @config.logger = Logger.new(@output = StringIO.new)
     @capsule = @config.default_capsule
@@ -121,6 +142,12 @@ class SidekiqEngineTest < Minitest::Test
     assert_equal jobs.first(3).map { |job| [:requeued, job] }.sort, fetch.log.select { |what,| what == :requeued }.sort
     assert_equal 3, fetch.log.count { |what,| what == :acknowledged }
     assert_equal %w[0 1 10 11 12 2], Job.cleaned.sort
+  end
+
+  # Another program pushed the same job twice, without an id.
+  def test_a_stop_requeues_each_of_two_equal_jobs
+    fetch = run_jobs([job(1, 60), job(1, 60), job(2, 0.1)], fibers: 3, until_ended: 1)
+    assert_equal [[:requeued, job(1, 60)]] * 2, fetch.log.select { |what,| what == :requeued }
   end
 
   # The interruption comes between the fetch and the first line of the job.
@@ -177,6 +204,100 @@ class SidekiqEngineTest < Minitest::Test
     manager&.stop(monotonic + 0.5)
   end
 
+  # It starts before the others of its batch: one that waits for its turn, and one whose processor fetched them all.
+  def test_a_job_that_kills_its_thread_loses_no_other_of_its_batch
+    queue, returned, batches = [], [], 1
+    killing, *others = batch = [job_of(KillingJob), job(1, 0), job(2, 0)].map { |job| returning_unit(job, queue) }
+    capsule = heddle_capsule(fibers: 4)
+    capsule.fetcher.define_singleton_method(:bulk_requeue) { |units| returned.concat(units) }
+    capsule.fetcher.define_singleton_method(:retrieve_work) do
+      next queue.shift || (sleep(0.01) && nil) if (batches -= 1) != 0
+
+      capsule.heddle_dispatcher.keep(batch.first(2))
+      batch.last
+    end
+    manager = Sidekiq::Manager.new(capsule)
+    manager.start
+    wait_until(what: "the others") { Job.ended.size == others.size }
+    # Nor is a fiber lost, but that of the job, which returns to its queue at the end.
+    queue.concat(Array.new(3) { returning_unit(job_of(MeetingJob), queue) })
+    wait_until(what: "three jobs at once") { MeetingJob.present == 3 }
+    manager.stop(monotonic)
+    assert_equal %w[1 2], Job.ended.sort
+    assert_equal [killing], returned
+  end
+
+  # Its place is taken by another processor, which the manager adds while it still starts the first ones.
+  def test_a_job_that_fails_while_the_capsule_starts
+    failing = JSON.generate("class" => "NoSuchJob", "jid" => "f", "args" => [], "retry" => false)
+    Fetch.jobs = [failing, failing]
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 5))
+    fetch = @capsule.fetcher
+    manager.workers.first.define_singleton_method(:start) do
+      super()
+      sleep 0.002 while fetch.log.empty?
+      sleep 0.02 # the processor has ended, or waits for the manager
+    end
+    manager.start
+    wait_until { fetch.log.size == 2 }
+    wait_until { manager.workers.size == 5 && manager.workers.all?(&:thread) }
+    refute_predicate @capsule.heddle_dispatcher, :killed?
+  ensure
+    manager&.stop(monotonic)
+  end
+
+  # The answer of Redis is on its way while the process stops.
+  def test_a_failed_job_whose_retry_is_being_stored_does_not_return_to_its_queue
+    stored = []
+    connection = Object.new
+    connection.define_singleton_method(:zadd) { |*retry_at_and_job| sleep(0.6) if stored << retry_at_and_job.last }
+    heddle_capsule(fibers: 1).define_singleton_method(:redis) { |&block| block.call(connection) }
+    Fetch.jobs = [JSON.generate("class" => "NoSuchJob", "jid" => "f", "args" => [], "retry" => 1)]
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(@capsule)
+    manager.start
+    wait_until { stored.any? }
+    manager.stop(monotonic)
+    assert_equal [:acknowledged], @capsule.fetcher.log.map(&:first)
+  end
+
+  def test_a_stop_does_not_wait_for_jobs_that_it_has_abandoned
+    usual, abandoned = [false, true].map do |abandons|
+      manager = Sidekiq::Manager.new(heddle_capsule(fibers: 1))
+      manager.workers.clear
+      manager.send(:abandon, []) if abandons
+      patience = nil
+      @capsule.heddle_dispatcher.define_singleton_method(:take_homeless) { |seconds| (patience = seconds) && [] }
+      manager.stop(monotonic)
+      patience
+    end
+    assert_operator abandoned, :<, usual / 10.0
+  end
+
+  def test_a_stall_that_cannot_be_reported
+    @config[:backtrace_cleaner] = ->(_) { raise "on purpose" }
+    Sidekiq::Processor.new(heddle_capsule(fibers: 1)) {}
+    @capsule.heddle_dispatcher.send(:report_stall, nil, 1.0, ["a line"])
+    assert_includes @output.string, "on purpose"
+  end
+
+  # The tasks that use the connections are the parent's.
+  def test_a_child_of_fork_gets_a_connection_while_all_are_in_use
+    capsule = heddle_capsule(fibers: 5, connections: 2)
+    Heddle.run do
+      users = Array.new(2) { Heddle.spawn { capsule.redis { sleep } } }
+      child = fork do
+        capsule.redis_pool.with(timeout: 0.5) { exit!(0) }
+      rescue ConnectionPool::TimeoutError
+        exit!(1)
+      end
+      Process.wait(child)
+      users.each(&:cancel)
+    end
+    assert_predicate $?, :success?
+  end
+
   # Redis goes away while the process is told to be quiet.
   def test_a_fetched_job_that_cannot_return_to_its_queue_is_kept
     @config.heddle(fibers: 1)
@@ -206,6 +327,19 @@ class SidekiqEngineTest < Minitest::Test
     dispatcher.stop
     assert_empty dispatcher.take_homeless(5)
     assert_equal [unit], returned
+  end
+
+  # The gem of the program's fetch has an error of its own.
+  def test_a_job_that_cannot_return_to_its_queue_leaves_the_others_alone
+    failures, returned = 1, []
+    unit = Fetch::Unit.new("to be returned")
+    unit.define_singleton_method(:requeue) { ((failures -= 1) == 0) ? raise("on purpose") : returned << self }
+    fetch = run_jobs([job(1, 0.1), job(2, 60)], fibers: 2, until_ended: 1) do
+      @capsule.heddle_dispatcher.give_back(unit)
+      wait_until(what: "the error") { @output.string.include?("on purpose") }
+    end
+    assert_equal [unit], returned
+    assert_equal [[:acknowledged, job(1, 0.1)], [:requeued, job(2, 60)]], fetch.log
   end
 
   # It is worse to lose a job than to run it twice.
@@ -308,10 +442,12 @@ class SidekiqEngineTest < Minitest::Test
     @config.heddle(fibers: 3, connections: 2)
     pool = @capsule.local_redis_pool
     Heddle.run do
-      2.times { Heddle.spawn { pool.with { sleep 0.2 } } }
+      users = Array.new(2) { Heddle.spawn { pool.with { sleep } } }
       error = assert_raises(ConnectionPool::TimeoutError) { pool.with(timeout: 0.05) { flunk } }
       assert_match(/one of the 2 connections/, error.message)
-      assert_equal :mine, pool.with { :mine }, "once one is free"
+      users.first.cancel
+      assert_equal :mine, pool.with(timeout: 5) { :mine }, "once one is free"
+      users.last.cancel
     end
   end
 
@@ -368,6 +504,30 @@ class SidekiqEngineTest < Minitest::Test
 
   def job(number, *arguments)
     JSON.generate("class" => Job.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
+  end
+
+  def job_of(job_class) = JSON.generate("class" => job_class.name, "jid" => job_class.name, "args" => [])
+
+  # A unit of work that returns to this queue.
+  def returning_unit(job, queue)
+    unit = Sidekiq::BasicFetch::UnitOfWork.new("queue:default", job, @capsule)
+    unit.define_singleton_method(:requeue) { queue << self }
+    unit
+  end
+
+  def heddle_capsule(**options)
+    @config.heddle(**options)
+    @capsule
+  end
+
+  # Sidekiq has a shorter pause itself where it is developed.
+  def stop_without_pauses
+    require "sidekiq/component"
+    require "sidekiq/manager"
+    return if Sidekiq::Manager::PAUSE_TIME < 0.1
+
+    Sidekiq::Manager.send(:remove_const, :PAUSE_TIME)
+    Sidekiq::Manager.const_set(:PAUSE_TIME, 0.05)
   end
 
   # Runs the jobs until so many have ended, and stops with half a second for the others.

@@ -37,6 +37,7 @@ module Heddle
         @fetching = 0
         @reserved = 0 # idle processors for which a job is on its way
         @kept = [] # jobs for idle processors
+        @starting = [] # jobs and their processors
         @homeless = [] # jobs to return to their queue once Redis is back
         @returning = nil # the one that is on its way
         @leaving = false
@@ -145,7 +146,7 @@ module Heddle
       # @return [Array] units of work that are still to return to their queue, which is the caller's task now
       def take_homeless(patience)
         @lock.synchronize { @thread }&.join(patience)
-        [*@returning, *@homeless, *@kept].tap { [@homeless, @kept].each(&:clear) }
+        [*@returning, *@homeless, *@kept, *@starting.map(&:first)].tap { [@homeless, @kept, @starting].each(&:clear) }
       end
 
       # Called by a processor at the end of its task. Starts no other job here, since it would inherit the Fiber storage
@@ -240,15 +241,19 @@ module Heddle
 
       # Starts the jobs that were fetched for idle processors. Before them, another processor starts to fetch: its
       # request is under way while they run.
+      #
+      # A job runs at once, until its first wait. Other tasks may have their turn then, or the job kills the thread: the
+      # jobs that have not started are not this method's alone.
       def hand_out
         units, @kept = @kept, []
-        processors = @idle.pop(units.size)
+        @starting.concat(units.zip(@idle.pop(units.size)))
         start_fetching
-        units.each_with_index do |unit, i|
-          next if processors[i] && start_task(processors[i], unit)
-
-          give_back(unit) # the process stops, or has no room
+        while (unit, processor = @starting.shift)
+          processor ? start_task(processor, unit) : give_back(unit) # the process stops
         end
+        done = true
+      ensure
+        give_back_starting unless done
       end
 
       # Leaves the processors for which jobs are on their way.
@@ -260,23 +265,40 @@ module Heddle
         end
       end
 
-      # @param unit [Object, nil] of work; nil to fetch one
+      # @param unit [Object, nil] of work; nil to fetch one. It returns to its queue if it cannot start
       # @return [Boolean] whether it has started
       def start_task(processor, unit = nil)
+        started = false
         @fetching += 1 unless unit
         @busy[processor] = true
-        Heddle.spawn { processor.work(unit) }
+        Heddle.spawn do
+          started = true
+          processor.work(unit)
+        end
         true
       rescue LimitReached => error
+        handle_exception(error, {context: "No room for another job: #{@busy.size - 1} run"})
+        false
+      ensure
+        not_started(processor, unit) unless started
+      end
+
+      def not_started(processor, unit)
         @busy.delete(processor)
         @fetching -= 1 unless unit
         @idle << processor
-        handle_exception(error, {context: "No room for another job: #{@busy.size} run"})
-        false
+        give_back(unit) if unit
       end
 
       def give_back_kept
         give_back(@kept.shift) until @kept.empty?
+      end
+
+      def give_back_starting
+        while (unit, processor = @starting.shift)
+          @idle << processor if processor
+          give_back(unit)
+        end
       end
 
       def return_homeless
@@ -286,6 +308,8 @@ module Heddle
         end
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError
         nil # not yet
+      rescue => error # of a gem's own unit of work: the jobs that run must not end by it
+        handle_exception(error, {context: "A job could not return to its queue"})
       ensure
         unit, @returning = @returning, nil
         @homeless.unshift(unit) if unit
@@ -306,11 +330,14 @@ module Heddle
         end
       end
 
+      # An error of the program's own cleaner or logger must not end the watch.
       def report_stall(processor, seconds, backtrace)
         lines = config[:backtrace_cleaner].call(backtrace)
         place = lines.empty? ? "" : ", at\n    #{lines.join("\n    ")}"
         who = processor&.description || "The thread of the #{capsule.name} capsule"
         logger.warn("#{who} has kept the other jobs of its thread waiting for #{seconds.round(1)} s#{place}")
+      rescue => error
+        handle_exception(error, {context: "A stall of the #{capsule.name} capsule could not be reported"})
       end
     end
   end

@@ -23,12 +23,13 @@ module Heddle
         super
       end
 
+      # Under the lock, because tasks that fail add processors meanwhile.
       def start
-        super
+        @plock.synchronize { super }
         Signals.describe(@dispatcher)
       end
 
-      # Under the lock, because tasks that fail add processors meanwhile.
+      # Under the lock, too.
       def quiet
         @plock.synchronize { super }
       end
@@ -38,7 +39,7 @@ module Heddle
         super
       ensure
         @dispatcher.stop
-        homeless = @dispatcher.take_homeless(CLEAN_UP)
+        homeless = @dispatcher.take_homeless(@abandoned ? INTERVAL : CLEAN_UP)
         capsule.fetcher.bulk_requeue(homeless) if homeless.any?
         Signals.forget(@dispatcher)
       end
@@ -65,15 +66,17 @@ module Heddle
         (busy | left).each(&:kill)
         ended = -> { left.none?(&:task) }
         wait_until(now + REQUEUE, &ended)
-        unfinished, running = left.filter_map(&:unfinished), left.select(&:task).filter_map(&:job)
-        capsule.fetcher.bulk_requeue(unfinished | running) # one that ended in between is in both
+        # One that ends in between is in both lists. Two jobs may be equal.
+        units = [*left.filter_map(&:unfinished), *left.select(&:task).filter_map(&:job)].uniq(&:__id__)
+        capsule.fetcher.bulk_requeue(units)
         wait_until(now + CLEAN_UP, &ended)
-        late = left.filter_map(&:unfinished) - unfinished - running
+        late = left.filter_map(&:unfinished).reject { |unit| units.any? { |returned| returned.equal?(unit) } }
         capsule.fetcher.bulk_requeue(late) if late.any?
         abandon(left.select(&:task)) unless ended.call
       end
 
       def abandon(processors)
+        @abandoned = true
         logger.warn { "Jobs do not end: #{processors.map(&:description).join(", ")}" }
         Signals.abandon_jobs
       end

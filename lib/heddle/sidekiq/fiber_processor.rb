@@ -9,11 +9,12 @@ module Heddle
     #
     # @api private
     class FiberProcessor < ::Sidekiq::Processor
-      # Seconds for the acknowledgement of a job, which the end of the process does not interrupt.
+      # Seconds for the acknowledgement of a job, and for storing its retry. The end of the process interrupts neither.
       ACKNOWLEDGE = 10
+      STORE = 10
       # What a Redis says that will take commands again.
       AWAY = /\A(?:LOADING|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|OOM|UNBLOCKED)\b/
-      private_constant :ACKNOWLEDGE, :AWAY
+      private_constant :ACKNOWLEDGE, :STORE, :AWAY
 
       # @return [Task, nil]
       attr_reader :task
@@ -68,11 +69,22 @@ module Heddle
         @fetching = !unit
         run
         ended = true
+      rescue Exception # rubocop:disable Lint/RescueException -- of the manager's, and no kill
+        ended = true
+        raise
       ensure
         @task = nil
         fetching, @fetching = @fetching, false
         ended || killed
         @dispatcher.ended(self, fetching)
+      end
+
+      # Called when the job failed, and Sidekiq has stored its retry or its death: the job does not return to its queue,
+      # whatever interrupts it from now on.
+      #
+      # @return [void]
+      def failure_stored
+        @failure_stored = true
       end
 
       # Ends a processor.
@@ -128,16 +140,23 @@ module Heddle
         return take_fetched if @fetched
 
         job = super
-        if job
-          @fetching = false
-          @dispatcher.fetched
-        end
+        @got = nil
+        start_others(job) if job
         job
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError
         raise unless @got.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
 
         @dispatcher.give_back(@got) # it has to return to its queue, and could not
         nil
+      end
+
+      # One of the other jobs may kill the thread before this one has begun.
+      def start_others(job)
+        @fetching = false
+        @dispatcher.fetched
+        started = true
+      ensure
+        @dispatcher.give_back(job) unless started
       end
 
       def get_one
@@ -156,8 +175,10 @@ module Heddle
       # A return without an acknowledgement is due to an interruption; any other fault raises.
       def process(unit)
         work = Work.new(unit)
+        @failure_stored = false
         super(work)
         return if work.acknowledged?
+        return work.acknowledge if @failure_stored
 
         @dispatcher.killed? ? @dispatcher.give_back(unit) : @unfinished = unit
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError => error
@@ -167,7 +188,8 @@ module Heddle
 
       # Sidekiq cannot have a job retried while Redis is away, and its own fetch would not find the job again.
       def homeless?(work, error)
-        return false if work.acknowledged? || !work.__getobj__.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
+        return false if work.acknowledged? || @failure_stored
+        return false unless work.__getobj__.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
 
         !error.is_a?(::RedisClient::CommandError) || AWAY.match?(error.message)
       end
@@ -199,7 +221,7 @@ module Heddle
       end
 
       # Treats a job that is cancelled at the end of the process or of its thread as one that Sidekiq interrupts: it is
-      # not retried, since it returns to its queue.
+      # not retried, since it returns to its queue. One that has failed is retried, and does not return.
       class Retrier < ::Sidekiq::JobRetry
         def initialize(capsule, processor, dispatcher)
           super(capsule)
@@ -208,6 +230,14 @@ module Heddle
         end
 
         private
+
+        # Not interrupted in between: the job would run again twice, from its queue and as a retry.
+        def process_retry(*)
+          Heddle.shield(STORE) do
+            super
+            @processor.failure_stored
+          end
+        end
 
         def exception_caused_by_shutdown?(error, *)
           (error.is_a?(Cancellation) && (@processor.stopping? || @dispatcher.killed?)) || super

@@ -82,9 +82,12 @@ module Heddle
         end
 
         # @api private
+        # @return [ConnectionPool] in a child of fork another one, since the parent's fibers use the connections
         def local_redis_pool
           return super unless heddle?
 
+          @redis = nil unless @heddle_forks == Heddle.forks
+          @heddle_forks = Heddle.forks
           @redis ||= config.new_shared_redis_pool([@heddle_connections, concurrency].min, name)
             .extend(SharedConnections).share_among(concurrency)
         end
