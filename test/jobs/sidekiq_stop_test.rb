@@ -15,17 +15,20 @@ class SidekiqStopTest < Minitest::Test
   def test_a_stop_lets_short_jobs_end_and_requeues_the_others
     short, long = Array.new(20) { |i| "short-#{i}" }, Array.new(480) { |i| "long-#{i}" }
     sidekiq = start_sidekiq(FIBERS: 510, TIMEOUT: 2)
-    push("RecordedJob", long.map { |id| [id, 300] } + short.map { |id| [id, 1] })
+    push("RecordedJob", long.map { |id| [id, 300] })
+    push("ReleasedJob", short.map { |id| [id, "short"] })
     push("SteppedJob")
     wait_until(30, what: "the jobs") { list("began").size == 500 && list("steps").any? }
     sidekiq.signal(:TSTP)
     wait_until(what: "quiet") { sidekiq.log.include?("no longer accepting new work") }
-    sleep 2.2 # the fetchers' last wait
+    wait_until(what: "the end of the last fetch") { waiting_for_jobs.zero? }
     push("RecordedJob", [["late", 0]])
     sidekiq.signal(:TERM)
+    wait_until(what: "the stop") { sidekiq.log.include?("Pausing to allow jobs to finish") }
+    release("short")
     assert_ends(sidekiq, 12)
     assert_equal short.sort, list("done").sort
-    assert_equal [*short, *long].sort, list("cleaned").sort
+    assert_equal long.sort, list("cleaned").sort
     stepped, others = list("queue:default").partition { |job| job.include?("SteppedJob") }
     assert_equal [*long, "late"].sort, others.map { |job| JSON.parse(job)["args"].first }.sort
     assert_equal 1, stepped.size, "an iterable job stops between two steps, and continues later"
@@ -74,4 +77,9 @@ class SidekiqStopTest < Minitest::Test
     second.signal(:TERM)
     assert_ends(second, 12)
   end
+
+  private
+
+  # Clients that Redis keeps waiting (b).
+  def waiting_for_jobs = redis("CLIENT", "LIST").lines.count { |line| line[/ flags=(\S+)/, 1].include?("b") }
 end

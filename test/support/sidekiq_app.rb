@@ -3,7 +3,7 @@
 # The program that tests run with the command `sidekiq`: jobs that record in Redis what became of them.
 #
 # Variables: REDIS_URL; FIBERS or THREADS; STALL (seconds); TIMEOUT, Sidekiq's for the jobs that run when it stops;
-# DATABASE, an URL; TENANTS, to load ActiveSupport.
+# BEAT (seconds), in place of Sidekiq's ten between two heartbeats; DATABASE, an URL; TENANTS, to load ActiveSupport.
 
 require "securerandom"
 require "heddle/sidekiq"
@@ -11,7 +11,7 @@ require "heddle/sidekiq"
 Sidekiq.configure_server do |config|
   config.redis = {url: ENV.fetch("REDIS_URL")}
   config[:timeout] = Integer(ENV.fetch("TIMEOUT", "25"))
-  config[:average_scheduled_poll_interval] = 1
+  config[:poll_interval_average] = 1
   if ENV["FIBERS"]
     config.heddle(fibers: Integer(ENV["FIBERS"]), stall: ENV["STALL"]&.to_f, connections: 10)
   else
@@ -45,6 +45,17 @@ class RecordedJob
   def record_cleaning(id)
     sleep(0.05)
     record("cleaned", id)
+  end
+end
+
+# Waits until the test releases it (SidekiqHelpers#release).
+class ReleasedJob
+  include Sidekiq::Job
+
+  def perform(id, group)
+    Sidekiq.redis { |redis| redis.call("RPUSH", "began", id) }
+    sleep(0.05) until Sidekiq.redis { |redis| redis.call("EXISTS", "released #{group}") } == 1
+    Sidekiq.redis { |redis| redis.call("RPUSH", "done", id) }
   end
 end
 
@@ -161,17 +172,13 @@ class ShieldedJob
   end
 end
 
+# Computes until there is a file of this name.
 class ComputingJob
   include Sidekiq::Job
 
-  def perform(seconds)
-    ending = now + seconds
-    nil while now < ending
+  def perform(path)
+    nil until File.exist?(path)
   end
-
-  private
-
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end
 
 # Records what the job before left in its fiber, and the capsule and thread that run it.
@@ -206,6 +213,13 @@ class SteppedJob
     Sidekiq.redis { |redis| redis.call("RPUSH", "steps", number) }
     sleep(0.1)
   end
+end
+
+if ENV["BEAT"]
+  require "sidekiq/launcher"
+
+  Sidekiq::Launcher.send(:remove_const, :BEAT_PAUSE)
+  Sidekiq::Launcher.const_set(:BEAT_PAUSE, Float(ENV["BEAT"]))
 end
 
 if ENV["TENANTS"] # current attributes

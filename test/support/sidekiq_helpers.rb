@@ -85,6 +85,9 @@ module SidekiqHelpers
     end
   end
 
+  # Lets the ReleasedJobs of this group end.
+  def release(group) = redis("SET", "released #{group}", 1)
+
   # The ids (the first argument) of the jobs in the queue.
   def queued(queue = "default")
     list("queue:#{queue}").map { |job| JSON.parse(job)["args"].first.to_s }

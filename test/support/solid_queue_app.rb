@@ -35,6 +35,9 @@ class SolidQueueApp
       end
       Rails.application.initialize!
 
+      # Asked for when a process stops.
+      SolidQueue.singleton_class.prepend(Module.new { def shutdown_timeout = File.exist?("hurry") ? 1 : super })
+
       SolidQueue.on_start do
         waits = [50] * Integer(ENV.fetch("SHORT_JOBS")) + [600_000] * Integer(ENV.fetch("ENDLESS_JOBS"))
         ActiveJob.perform_all_later(waits.each_with_index.map { |wait, i| WaitingJob.new(i, wait) })
@@ -102,6 +105,9 @@ class SolidQueueApp
     Process.spawn(environment, RbConfig.ruby, "bin/jobs", chdir: @folder, out: ["#{@folder}/log", "a"],
       err: [:child, :out], pgroup: true)
   end
+
+  # From now on a stop leaves one second.
+  def hurry = write("hurry", "")
 
   def log = File.exist?("#{@folder}/log") ? File.read("#{@folder}/log") : ""
 
