@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "etc"
+require "pathname"
 require_relative "odbc_headers"
 require "rake/extensiontask"
 
@@ -39,9 +40,9 @@ namespace :compile do
     extensions.each do |folder, extconf|
       file "#{folder}/Makefile" => extconf do
         mkdir_p folder, verbose: false
-        chdir(folder, verbose: false) do
-          sh(environment, RbConfig.ruby, File.join(Rake.original_dir, extconf), verbose: false)
-        end
+        # The sources get the path that begins here, which is the same in every checkout: ccache compares it.
+        path = Pathname(extconf).relative_path_from(Pathname(folder)).to_s
+        chdir(folder, verbose: false) { sh(environment, RbConfig.ruby, path, verbose: false) }
       end
     end
 
