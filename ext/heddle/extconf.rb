@@ -43,35 +43,46 @@ abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_creat
 # What not every system has. Each is a capability of its own, so that a build without one still works. HEDDLE_PORTABLE=1
 # looks for none of them: what is left is the floor (a pipe to wake up, poll, a thread that waits for children). The
 # names are ours, HEDDLE_HAS_…, because Ruby's own config.h defines HAVE_… whatever we look for.
-def feature(name, headers, statement)
-  return if ENV["HEDDLE_PORTABLE"] == "1"
+LINUX = {
+  "EVENTFD" => ["sys/eventfd.h", "eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)"],
+  "TIMERFD" => [%w[time.h sys/timerfd.h], "timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)"],
+  "EPOLL" => ["sys/epoll.h", "epoll_create1(EPOLL_CLOEXEC)"],
+  # glibc >= 2.35; without it timers round up to a millisecond
+  "EPOLL_PWAIT2" => ["sys/epoll.h", "epoll_pwait2(0, 0, 0, 0, 0)"],
+  "PPOLL" => ["poll.h", "ppoll(0, 0, 0, 0)"], # without it timers of streams in threads round up to a millisecond
+  "PIDFD" => [%w[sys/syscall.h unistd.h], "syscall(SYS_pidfd_open, 1, 0)"],
+  "SOCKET_FLAGS" => ["sys/socket.h", "socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)"],
+  "NOSIGNAL" => ["sys/socket.h", "send(0, 0, 0, MSG_NOSIGNAL)"],
+  "POLLRDHUP" => ["poll.h", "struct pollfd asked = {.events = POLLRDHUP}; poll(&asked, 1, 0)"],
+  # not that of macOS and the BSDs
+  "SENDFILE" => [%w[stddef.h sys/types.h sys/sendfile.h], "sendfile(0, 0, NULL, 1)"],
+  "COARSE_CLOCK" => ["time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"],
+  "CONDITION_CLOCK" => [%w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"],
+  "ST_MTIM" => ["sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"],
+  "POPULATE_WRITE" => ["sys/mman.h", "madvise(0, 0, MADV_POPULATE_WRITE)"],
+  # Elsewhere it is a hint that frees nothing.
+  "FREEING_MADVISE" => ["sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"]
+}.freeze
+MACOS = {
+  "RELATIVE_CONDITIONS" => [%w[pthread.h time.h], "pthread_cond_timedwait_relative_np(0, 0, 0)"],
+  "ST_MTIMESPEC" => ["sys/stat.h", "struct stat file; file.st_mtimespec.tv_nsec = 0"]
+}.freeze
 
-  program = "#define _GNU_SOURCE 1\n#{cpp_include(headers)}\nint main(void) { #{statement}; return 0; }\n"
-  return unless checking_for(name.downcase.tr("_", " ")) { try_link(program) }
-
-  $defs << "-DHEDDLE_HAS_#{name}"
+def links?(features)
+  headers = features.flat_map(&:first).uniq
+  statements = features.map { |_, statement| "{ #{statement}; }\n" }.join
+  try_link("#define _GNU_SOURCE 1\n#{cpp_include(headers)}\nint main(void) { #{statements} return 0; }\n")
 end
 
-feature "EVENTFD", "sys/eventfd.h", "eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)"
-feature "TIMERFD", %w[time.h sys/timerfd.h], "timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)"
-feature "EPOLL", "sys/epoll.h", "epoll_create1(EPOLL_CLOEXEC)"
-# glibc >= 2.35; without it timers round up to a millisecond
-feature "EPOLL_PWAIT2", "sys/epoll.h", "epoll_pwait2(0, 0, 0, 0, 0)"
-feature "PPOLL", "poll.h", "ppoll(0, 0, 0, 0)" # without it timers of streams in threads round up to a millisecond
-feature "PIDFD", %w[sys/syscall.h unistd.h], "syscall(SYS_pidfd_open, 1, 0)"
-feature "SOCKET_FLAGS", "sys/socket.h", "socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)"
-feature "NOSIGNAL", "sys/socket.h", "send(0, 0, 0, MSG_NOSIGNAL)"
-feature "POLLRDHUP", "poll.h", "struct pollfd asked = {.events = POLLRDHUP}; poll(&asked, 1, 0)"
-feature "SENDFILE", %w[stddef.h sys/types.h sys/sendfile.h], "sendfile(0, 0, NULL, 1)" # not that of macOS and the BSDs
-feature "COARSE_CLOCK", "time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"
-feature "CONDITION_CLOCK", %w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"
-feature "RELATIVE_CONDITIONS", %w[pthread.h time.h], "pthread_cond_timedwait_relative_np(0, 0, 0)" # macOS
-feature "ST_MTIM", "sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"
-feature "ST_MTIMESPEC", "sys/stat.h", "struct stat file; file.st_mtimespec.tv_nsec = 0"
-feature "POPULATE_WRITE", "sys/mman.h", "madvise(0, 0, MADV_POPULATE_WRITE)"
-# Elsewhere it is a hint that frees nothing.
-feature "FREEING_MADVISE", "sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"
 unless ENV["HEDDLE_PORTABLE"] == "1"
+  # All at once first: each program that is compiled takes a quarter of a second.
+  found = if checking_for("all that Linux has") { links?(LINUX.values) }
+    LINUX
+  else
+    {**LINUX, **MACOS}.select { |name, feature| checking_for(name.downcase.tr("_", " ")) { links?([feature]) } }
+  end
+  found.each_key { |name| $defs << "-DHEDDLE_HAS_#{name}" }
+
   pkg_config("liburing")
   $defs << "-DHEDDLE_HAS_LIBURING" if have_library("uring", "io_uring_submit_and_get_events", "liburing.h") # >= 2.3
 end
