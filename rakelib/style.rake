@@ -1,10 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "columns"
+require_relative "styled_files"
 
 desc "Check the style of the Ruby files, and the width of all lines"
 task :style do
-  sh "standardrb", "--format", "quiet"
+  files = IO.popen(%w[standardrb --list-target-files]) { |list| list.readlines(chomp: true) }
+  abort "standardrb does not list its files" unless $?.success? && files.any?
+  StyledFiles.of_this_user.check(files) { |unknown| sh "standardrb", "--format", "quiet", *unknown, verbose: false }
   complaints = Columns.complaints
   abort complaints.join("\n") unless complaints.empty?
 end
