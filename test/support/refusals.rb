@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
+require "digest"
+require "fileutils"
 require "tmpdir"
 
 # Runs commands as on a kernel that refuses a system call, or is older than this one. The tools for that are compiled
-# on the spot.
+# at the first use.
 module Refusals
   # The number of this system call is the same on every architecture of Linux.
   IO_URING_SETUP = 425
@@ -31,13 +33,52 @@ module Refusals
     end
   end
 
+  # Yields the path of the program, by a link in a folder of the block's own.
   def compiled(source, *options)
-    compiler = %w[cc gcc clang].find { |name| system(name, "--version", out: File::NULL, err: File::NULL) }
-    skip "no C compiler to build #{source}" unless compiler
+    program = Refusals.program(File.join(__dir__, source), options) || skip("no C compiler to build #{source}")
     Dir.mktmpdir do |folder|
-      program = File.join(folder, File.basename(source, ".c"))
-      assert system(compiler, *options, "-o", program, File.join(__dir__, source)), "#{source} does not compile"
-      yield program
+      link = File.join(folder, File.basename(program))
+      File.symlink(program, link)
+      yield link
+    end
+  end
+
+  FOLDER = File.expand_path("../../tmp/refusals", __dir__)
+  private_constant :FOLDER
+
+  class << self
+    # Compiled once for all processes that have this compiler: a chroot has another one.
+    #
+    # @return [String, nil] the path of the program; nil without a compiler
+    def program(source, options)
+      name, version = compiler
+      return unless name
+
+      folder = File.join(FOLDER, Digest::SHA256.hexdigest([version, *options, File.read(source)].join("\0"))[0, 16])
+      path = File.join(folder, File.basename(source, ".c"))
+      compile([name, *options, source], path) unless File.exist?(path)
+      path
+    end
+
+    private
+
+    # Its name, and what it says about itself.
+    def compiler
+      @compiler ||= %w[cc gcc clang].lazy.map { |name| [name, version_of(name)] }.find(&:last) || [nil, nil]
+    end
+
+    def version_of(name)
+      IO.popen([name, "--version", err: File::NULL], &:read)
+    rescue SystemCallError
+      nil
+    end
+
+    # Another process may do the same.
+    def compile(command, path)
+      FileUtils.mkdir_p(File.dirname(path))
+      made = "#{path}.#{Process.pid}"
+      system(*command, "-o", made) || raise("#{command.last} does not compile")
+      File.rename(made, path)
     end
   end
 end
