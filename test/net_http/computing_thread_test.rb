@@ -44,7 +44,7 @@ class NetHTTPComputingThreadTest < Minitest::Test
   RUBY
 
   def beside(code, **env)
-    printed = assert_child(SETTING + code, env: env.transform_keys(&:to_s), timeout: 50, gems: true)
+    printed = assert_child(SETTING + code, env: env.transform_keys(&:to_s), timeout: 50)
     eval(printed) # standard:disable Security/Eval
   end
 

@@ -5,24 +5,39 @@ require "socket"
 require "rbconfig"
 require "stringio"
 require "tempfile"
+require_relative "../../lab/lib/heddle/lab/bundled_gems"
 
 # Helpers that tests of the loop share. Times are in seconds.
 module LoopHelpers
   ROOT = File.expand_path("../..", __dir__)
 
+  OTHER_GEMS = ["#{ROOT}/lab/lib", "#{ROOT}/odbc/lib"].freeze # of this checkout, as the bundle has them
+  private_constant :OTHER_GEMS
+
+  # @return [Hash{String => String, nil}] the environment of a process that has the bundle's gems, and no Bundler
+  def self.bundle
+    options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
+    folder = Heddle::Lab::BundledGems.folder
+    bundlers = ENV.keys.grep(/\ABUNDLER?_/).to_h { |name| [name, nil] } # newer RubyGems load Bundler for BUNDLER_SETUP
+    gems = folder ? {"GEM_HOME" => folder, "GEM_PATH" => folder} : {}
+    {**bundlers, **gems, "RUBYOPT" => (options unless options.empty?)}
+  end
+
   # What a child process left: the text of both outputs, and its Process::Status.
   Outcome = Struct.new(:out, :err, :status)
 
   # Runs Ruby code in its own process, with the library loaded: code with limits, signals or exits that must not hit
-  # this process. Loading gems is nine tenths of a process's start, so no gem is loaded unless +gems+ is true.
+  # this process. Loading gems is nine tenths of a process's start, so no gem is there unless +gems+ is true. Then those
+  # of the bundle are, without Bundler, which would load all of them.
   # +options+ go to Process.spawn. Yields the pid and the file that takes the child's output.
   def in_child(code, env: {}, timeout: 30, launcher: [], gems: false, heddle: true, **options)
     out, err = Tempfile.new("out"), Tempfile.new("err")
     program = "$stdout.sync = true; #{"require 'heddle'; " if heddle}require 'socket'\n#{code}"
-    env = {"RUBYOPT" => nil, **env} unless gems
+    env = {**(gems ? LoopHelpers.bundle : {"RUBYOPT" => nil}), **env}
     # From Ruby 4.0 on fiddle, with which tests call C functions, is a gem.
-    folders = ["#{ROOT}/lib", *Gem.loaded_specs["fiddle"]&.full_require_paths].map { |folder| "-I#{folder}" }
-    command = [*launcher, RbConfig.ruby, *(gems ? [] : "--disable=gems"), "-W:no-experimental", *folders, "-e", program]
+    folders = ["#{ROOT}/lib", *(gems ? OTHER_GEMS : Gem.loaded_specs["fiddle"]&.full_require_paths)]
+    command = [*launcher, RbConfig.ruby, *(gems ? [] : "--disable=gems"), "-W:no-experimental",
+      *folders.map { |folder| "-I#{folder}" }, "-e", program]
     pid = Process.spawn(env, *command, out: out.path, err: err.path, in: File::NULL, **options)
     yield pid, out if block_given?
     status = reap(pid, timeout)
