@@ -14,8 +14,9 @@ class TestMatrix
   # The oldest and the newest Ruby run on every backend. Those between have the C API of one or the other, and so run
   # on one backend each.
   BACKENDS_BETWEEN = {"3.3" => %w[uring], "3.4" => %w[epoll]}.freeze
-  # `poll` is the minimum that every system has: tests of the loop itself run on it, and the hazards on newer Rubies.
-  ON_POLL = %w[loop hazards].freeze
+  # `poll` is the minimum that every system has: tests of the loop itself run on it on the oldest Ruby, whose hazards run
+  # on it in the portable build, and the hazards on newer Rubies.
+  ON_POLL = %w[loop].freeze
   ON_NEWER_POLL = %w[hazards].freeze
   # Hazards that are kept with the loop.
   HAZARDS_OF_THE_LOOP =
@@ -24,14 +25,19 @@ class TestMatrix
   # chooses.
   ONCE = %w[lab memcached db wire net_http stream unmodified neverblock processes offload jobs blocking_mode
     documents].freeze
-  # So do these of the other suites: what they test takes the same way on all backends.
+  # So do these of the other suites: what they test takes the same way on all backends. They are about Ruby's fibers,
+  # threads, signals and collector, about pools, and about rules for addresses; how forks, signals and look-ups end a
+  # backend's own wait, other files test on each one.
   SAME_ON_ALL_BACKENDS = %r{
     /(hazards/(floods|descriptor_owners|client_fuzz|out_of_memory|compat|class_diagram|passwords_in_messages
-              |interrupted_pools|struck_(pool|database_pool|worker_threads|map))
+              |interrupted_pools|struck_(pool|database_pool|worker_threads|map|checkin)
+              |ended_fibers|thread_end|exits|end_of_the_program|deadlock|fork_beside_threads)
     |deadlines/(helper_thread|timeout_shared_timers|timeout_stock|driver_fibers|lazy_loading|deadline_in_threads)
+    |loop/many_sleepers
+    |names/(connect_filter(_\w+)?|address_names|service_names|public_addresses)
     )_test}x
   # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
-  ON_ENDS = %r{/hazards/(floods|descriptor_owners|client_fuzz)_test}
+  ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread))_test}
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
@@ -49,12 +55,18 @@ class TestMatrix
   ON_NEWER_SERVERS = %r{db/postgresql(_types|_login|_cancel|_interrupted|_versions|_pgbouncer|_binary_copy)?_test}
   PRINT_VERSION = "puts Heddle::Lab::Servers::PostgreSQL.new.version"
 
-  # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features.
+  # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features. The build
+  # with assertions, otherwise compiled as usual, takes the place of the usual one on the backend that Heddle chooses.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
   # The portable build runs the tests of all that waits; the build with assertions runs those of the loop.
   ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream net_http]}.freeze
-  # In these, nothing waits in another way than on Linux: they are about objects, the lock and other libraries.
-  NOT_PORTABLE = %r{#{ON_ENDS}|/net_http/(use_|memory|computing_thread)}
+  # In these, nothing waits in another way than on Linux: they are about objects, the lock and other libraries, about
+  # which methods are replaced, and about which sessions share a connection.
+  NOT_PORTABLE = %r{#{ON_ENDS}|/hazards/(ended_fibers|compat|class_diagram|passwords_in_messages)
+    |/net_http/(use_|overrides|replaced_methods|kept_methods|switching|sinks|keep_alive_(differential|keys|limits))}x
+  # Long tests of what the system and a peer see, in which assertions about the loop's own state tell nothing more.
+  NOT_WITH_ASSERTIONS = %r{/hazards/(floods|descriptor_owners)_test}
+  NOT_ON_BUILDS = {"debug" => NOT_WITH_ASSERTIONS, "portable" => NOT_PORTABLE}.freeze
 
   # Programs may have a newer Net::HTTP than their Ruby came with.
   NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
@@ -217,10 +229,14 @@ class TestMatrix
 
   # Everything that was asked for by name.
   def for_backend(ruby, backend, files)
-    return files unless backend == "poll" && @paths.empty?
+    return files if @paths.any?
+    if backend == "poll"
+      suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
+      return files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
+    end
 
-    suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
-    files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
+    with_assertions = ruby == FLOOR && backend == BACKENDS.first && everything?
+    with_assertions ? files.reject { |file| ON_BUILDS.fetch("debug").include?(suite(file)) } : files
   end
 
   # Only where no option limits what runs.
@@ -290,8 +306,7 @@ class TestMatrix
 
     @builds.map do |build|
       files = files_for(FLOOR).select { |file| ON_BUILDS.fetch(build).include?(suite(file)) }
-      files = files.grep_v(NOT_PORTABLE) if build == "portable"
-      Cell.new(FLOOR, BUILDS.fetch(build), files, build)
+      Cell.new(FLOOR, BUILDS.fetch(build), files.grep_v(NOT_ON_BUILDS.fetch(build)), build)
     end
   end
 
