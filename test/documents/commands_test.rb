@@ -24,12 +24,12 @@ class CommandsTest < Minitest::Test
     case command
     when "bin/try"
       assert_match(/^heddle /, run_there("bin/try --requests 20 --delays 0 --rounds 1 --models heddle,async"))
-    when "bin/setup" then run_there(command)
+    when "bin/setup" then set_up
     when %r{\Abin/test}
       out = run_there("bin/test --ruby #{RUBY} --no-checks test/lab/plan_test.rb")
       assert_match(/\d+ runs, .* 0 failures, 0 errors/, out)
     when %r{\Ascript/with-ruby}
-      run_there("bin/setup")
+      set_up
       run_there(at_hand(command))
     when %r{\Abin/heddle serve} then serve(command)
     when "gem install heddle" then install_gem
@@ -59,7 +59,7 @@ class CommandsTest < Minitest::Test
 
   # The program is one that says which selector Async has.
   def assert_selector(command)
-    run_there("bin/setup")
+    set_up
     variables, program = command.split(" bundle exec ")
     assert_equal "some-program", program
     variables = Shellwords.split(variables)

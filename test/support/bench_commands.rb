@@ -44,11 +44,6 @@ module BenchCommands
         define_method(:"test_#{command.gsub(/\W+/, "_")}") { bench(command.delete_prefix("bin/heddle ")) }
       end
     end
-
-    # Runs the block once.
-    def all_gems
-      @all_gems ||= yield
-    end
   end
 
   def self.included(test)
@@ -68,7 +63,7 @@ module BenchCommands
       return assert_match(/^  stall one_flight: heddle/, run_there("bin/heddle #{command} stall"))
     end
 
-    self.class.all_gems { run_there("bin/setup") } if command.match?(MORE_GEMS)
+    set_up if command.match?(MORE_GEMS)
     _, options = QUICK.find { |start, _| command.start_with?(start) } || flunk("QUICK does not know #{command}")
     options = "--sites local #{options}" if command.start_with?("bench http") && !command.include?("://")
     with_page_for(command) do |asked|

@@ -21,6 +21,9 @@ module FreshClone
     "{lib/heddle,odbc/lib/heddle/db/odbc}/#{RUBY_VERSION[/\A\d+\.\d+/]}", "lab/ext/server/heddle-server"].freeze
 
   class << self
+    # What bin/setup has said there, or nil.
+    attr_accessor :set_up
+
     # Lets the clone have this checkout's compiled code: for tests of commands that only need it.
     def built
       @built ||= Dir.glob(BUILT, base: ROOT).each do |path|
@@ -49,6 +52,11 @@ module FreshClone
   end
 
   private
+
+  # Once for all commands that need what it installs.
+  def set_up
+    FreshClone.set_up ||= run_there("bin/setup")
+  end
 
   def run_there(command, attempts: 1)
     out, status = Open3.capture2e(environment, *command.split, chdir: FreshClone.folder)
