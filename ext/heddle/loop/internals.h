@@ -51,12 +51,11 @@ struct parking {
     VALUE argument;               // … this
     void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
     void *enter_argument;
-    bool last;       // with `start` or `enter`: queue behind all ready fibers, …
-    bool first;      // … or before all of them
-    VALUE exception; // raised in the waiting fiber by another fiber or thread; or 0
-    bool at_once;    // raise it even if the wait has completed
-    VALUE value;     // from loop_resume; or 0
-    VALUE blocker;   // the object that a WAIT_BLOCK waits for, or 0
+    enum callers_turn turn; // of a WAIT_TURN
+    VALUE exception;        // raised in the waiting fiber by another fiber or thread; or 0
+    bool at_once;           // raise it even if the wait has completed
+    VALUE value;            // from loop_resume; or 0
+    VALUE blocker;          // the object that a WAIT_BLOCK waits for, or 0
     bool timed_out;
     struct loop_send *send; // done at the end of the wait, if not before; or NULL
     unsigned forks;         // fork_count() when the record was taken: identifies the process that owns the record
@@ -88,12 +87,9 @@ void send_end(struct loop *loop, struct loop_send *send, bool forked);
 
 // ---- starting.c
 
-// Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, like a fiber that starts
-// another; with `last` it queues behind all ready fibers.
-void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument, bool last);
-
-// Like step_aside, but the caller continues before all other ready fibers.
-void step_aside_shortly(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument);
+// Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, for its `turn`.
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,
+                enum callers_turn turn);
 
 // ---- unblock.c
 

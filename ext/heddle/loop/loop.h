@@ -191,22 +191,25 @@ void loop_attend(struct loop *loop, int64_t span, bool polls);
 // Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.
 VALUE loop_await_resume(struct loop *loop);
 
-// Switches at once to a fiber that waits in this loop, and ends its wait. The caller queues behind all ready fibers;
-// with `shortly`, before them. False for a fiber that does not wait here.
-bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, bool shortly);
+// When a fiber continues that lets another fiber run at once.
+enum callers_turn {
+    TURN_LAST, // after all ready fibers
+    TURN_SOON, // before them, unless they are due: see ready_push_starter
+    TURN_FIRST // before them
+};
+
+// Switches at once to a fiber that waits in this loop, and ends its wait. False for a fiber that does not wait here.
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum callers_turn turn);
 
 // Runs the new fiber of an owner that ends_with_fiber. The caller queues behind all ready fibers.
 void loop_start_owner(struct loop *loop, struct wait_owner *owner);
 
 // Runs a new fiber at once, so that its request is in flight before the starting fiber continues. The new fiber's block
-// gets the argument. The caller runs next, see ready_push_starter, or, with `last`, after all ready fibers.
-void loop_start(struct loop *loop, VALUE fiber, VALUE argument, bool last);
+// gets the argument.
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument, enum callers_turn turn);
 
 // Like loop_start, with an idle carrier, which continues for `owner`. loop->idle must not be NULL. Returns the carrier.
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, bool last);
-
-// Like loop_start, but no other fiber runs before the caller if the new one parks at once.
-void loop_start_first(struct loop *loop, VALUE fiber, VALUE argument);
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn);
 
 // Lets an idle carrier continue for `owner` behind all ready fibers. loop->idle must not be NULL. Does not raise.
 void loop_queue_idle(struct loop *loop, struct wait_owner *owner);
@@ -244,17 +247,16 @@ bool loop_waits(struct loop *loop, VALUE fiber);
 // Returns whether the fiber is an idle carrier.
 bool loop_keeps_idle(struct loop *loop, VALUE fiber);
 
-// Runs the owner's waiting fiber at once, so that it raises what is pending. Then continues like a fiber that started
-// another. Does nothing if the fiber would not raise now.
+// Runs the owner's waiting fiber at once, so that it raises what is pending. The caller's turn comes soon. Does nothing
+// if the fiber would not raise now.
 void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner);
 
-// Yields to the caller's block, which switches to another fiber of this loop. Then continues like a fiber that started
-// another.
+// Yields to the caller's block, which switches to another fiber of this loop. The caller's turn comes soon.
 void loop_step_aside(struct loop *loop);
 
-// Raises the exception in a waiting fiber of this loop. On the loop's own thread, at once; then continues like a fiber
-// that started another, or, with `last`, after all ready fibers. False for a fiber that does not wait here.
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last);
+// Raises the exception in a waiting fiber of this loop: on the loop's own thread, at once. False for a fiber that does
+// not wait here.
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_turn turn);
 
 // Like loop_raise, from any thread: raises when the fiber runs next.
 bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);

@@ -60,17 +60,13 @@ static void enter_dispatched(struct loop *loop, void *argument)
     switch_to(loop, wait->fiber, Qnil);
 }
 
-bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, bool shortly)
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum callers_turn turn)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || wait->kind == WAIT_IDLE) return false;
     wait->value = value;
     if (wait->kind <= WAIT_SLEEP) wait->completed = true; // a wait for a descriptor goes on
-    if (shortly) {
-        step_aside_shortly(loop, enter_dispatched, wait);
-    } else {
-        step_aside(loop, enter_dispatched, wait, true);
-    }
+    step_aside(loop, enter_dispatched, wait, turn);
     return true;
 }
 
@@ -83,14 +79,14 @@ static bool waits_for_mutex(const struct loop_wait *wait)
 
 // The fiber raises the exception itself: only it can tell whether it relocks a Mutex, and since Ruby 4.0 rb_fiber_raise
 // replaces the exception's cause by the caller's $!.
-static void raise_at_once(struct loop *loop, struct loop_wait *wait, VALUE exception, bool last)
+static void raise_at_once(struct loop *loop, struct loop_wait *wait, VALUE exception, enum callers_turn turn)
 {
     wait->exception = exception;
     wait->at_once = true;
-    step_aside(loop, enter_dispatched, wait, last);
+    step_aside(loop, enter_dispatched, wait, turn);
 }
 
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last)
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_turn turn)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
     if (!wait) return false;
@@ -98,7 +94,7 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, bool last)
     // to.
     if (wait->kind == WAIT_IDLE)
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can be raised in it");
-    raise_at_once(loop, wait, exception, last);
+    raise_at_once(loop, wait, exception, turn);
     return true;
 }
 
@@ -106,7 +102,7 @@ bool loop_kill(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || !waits_for_mutex(wait)) return false;
-    raise_at_once(loop, wait, LOOP_KILL, false);
+    raise_at_once(loop, wait, LOOP_KILL, TURN_SOON);
     return true;
 }
 
@@ -145,7 +141,7 @@ void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
     // A fiber whose wait has completed, or that is behind a shield, raises at its next wait.
     struct loop_wait *wait = owner->wait;
     if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(loop, owner)) return;
-    step_aside(loop, enter_dispatched, wait, false);
+    step_aside(loop, enter_dispatched, wait, TURN_SOON);
 }
 
 bool loop_keeps_idle(struct loop *loop, VALUE fiber)
@@ -163,5 +159,5 @@ static void enter_block(struct loop *loop, void *unused)
 
 void loop_step_aside(struct loop *loop)
 {
-    step_aside(loop, enter_block, NULL, false);
+    step_aside(loop, enter_block, NULL, TURN_SOON);
 }

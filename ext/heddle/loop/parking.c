@@ -89,12 +89,11 @@ static VALUE park_body(VALUE argument)
     if (wait->kind == WAIT_TURN) {
         // Code outside of any task that would queue behind all others runs Async's loop: in Async's own, a fiber that
         // waits switches to that code.
-        if (parking->first || (parking->last && wait->owner == loop->root)) {
-            ready_push_first(loop, wait);
-        } else if ((parking->start || parking->enter) && !parking->last) {
-            ready_push_starter(loop, wait);
-        } else {
-            ready_push(loop, wait);
+        bool runs_another = parking->start || parking->enter;
+        switch (runs_another && parking->turn == TURN_LAST && wait->owner == loop->root ? TURN_FIRST : parking->turn) {
+        case TURN_LAST: ready_push(loop, wait); break;
+        case TURN_SOON: ready_push_starter(loop, wait); break;
+        case TURN_FIRST: ready_push_first(loop, wait); break;
         }
     }
     // The last step before the fiber parks: an earlier step may have let another thread run, which unblocked the fiber.
@@ -234,7 +233,7 @@ void loop_yield(struct loop *loop)
         loop->since_poll++;
         return;
     }
-    loop_start(loop, 0, Qnil, false);
+    loop_start(loop, 0, Qnil, TURN_LAST);
 }
 
 static int look(struct loop *loop, int descriptor, short events)

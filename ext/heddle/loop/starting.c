@@ -10,21 +10,16 @@ static void step(struct parking parking)
     park(&parking);
 }
 
-void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument, bool last)
+void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,
+                enum callers_turn turn)
 {
     step((struct parking){
-        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .last = last});
+        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .turn = turn});
 }
 
-void step_aside_shortly(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument)
+void loop_start(struct loop *loop, VALUE fiber, VALUE argument, enum callers_turn turn)
 {
-    step((struct parking){
-        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .first = true});
-}
-
-void loop_start(struct loop *loop, VALUE fiber, VALUE argument, bool last)
-{
-    step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .last = last});
+    step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .turn = turn});
 }
 
 static void enter_owner(struct loop *loop, void *argument)
@@ -36,12 +31,7 @@ static void enter_owner(struct loop *loop, void *argument)
 
 void loop_start_owner(struct loop *loop, struct wait_owner *owner)
 {
-    step_aside(loop, enter_owner, owner, true);
-}
-
-void loop_start_first(struct loop *loop, VALUE fiber, VALUE argument)
-{
-    step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .first = true});
+    step_aside(loop, enter_owner, owner, TURN_LAST);
 }
 
 struct continuing {
@@ -69,10 +59,10 @@ static void enter_idle(struct loop *loop, void *argument)
     switch_to(loop, carrier->fiber, Qnil);
 }
 
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, bool last)
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn)
 {
     struct continuing continuing = {.owner = owner};
-    step_aside(loop, enter_idle, &continuing, last);
+    step_aside(loop, enter_idle, &continuing, turn);
     return continuing.fiber;
 }
 

@@ -57,12 +57,12 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     VALUE fiber = argv[0], value = argc > 1 ? argv[1] : Qnil;
     if (!RTEST(rb_obj_is_fiber(fiber))) return rb_funcallv(fiber, id_transfer, argc - 1, argv + 1);
-    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, false)) return Qnil;
+    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, TURN_LAST)) return Qnil;
     VALUE guest = rb_attr_get(fiber, id_async_task);
     if (loop_keeps_idle(loop, fiber))
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can resume it");
     if (NIL_P(guest) || started_here(loop, fiber)) {
-        loop_start(loop, fiber, value, false); // or raises FiberError
+        loop_start(loop, fiber, value, TURN_SOON); // or raises FiberError
     } else {
         guest_start(loop, fiber, guest, run_for(loop, guest));
     }
@@ -83,7 +83,7 @@ static VALUE transfer_to(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
     struct loop *loop = loop_entered(self);
     bool in_place_of_loop = loop->owner != loop->root && task_of_owner(loop->owner)->pushed;
-    loop_resume(loop, argv[0], argc > 1 ? argv[1] : Qnil, in_place_of_loop);
+    loop_resume(loop, argv[0], argc > 1 ? argv[1] : Qnil, in_place_of_loop ? TURN_FIRST : TURN_LAST);
     return Qnil;
 }
 
@@ -139,7 +139,7 @@ static VALUE push(VALUE self, VALUE object)
  */
 static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
 {
-    return loop_raise(loop_entered(self), fiber, exception, true) ? Qtrue : Qfalse;
+    return loop_raise(loop_entered(self), fiber, exception, TURN_LAST) ? Qtrue : Qfalse;
 }
 
 /*

@@ -272,7 +272,7 @@ static VALUE yield_turn(VALUE self)
  */
 static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 {
-    return loop_raise(loop_entered(self), target, exception, false) ? Qtrue : Qfalse;
+    return loop_raise(loop_entered(self), target, exception, TURN_SOON) ? Qtrue : Qfalse;
 }
 
 /*

@@ -291,10 +291,16 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              reason, (unsigned long)task_loop_of(start->loop)->count, map_limit());
 }
 
+// Who starts a guest continues as under the other library's own scheduler.
+static enum callers_turn turn_beside(const struct task *task)
+{
+    return is_guest(task) ? TURN_LAST : TURN_SOON;
+}
+
 static VALUE run_fiber(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    loop_start(start->loop, start->fiber, start->task->owner.self, is_guest(start->task));
+    loop_start(start->loop, start->fiber, start->task->owner.self, turn_beside(start->task));
     return Qnil;
 }
 
@@ -307,7 +313,7 @@ static VALUE start_body(VALUE argument)
     if (!start->fresh && loop->idle && storage_supported && task->storage == Qundef) task->storage = fiber_storage();
     if (!start->fresh && loop->idle) {
         loop->statistics.reused++;
-        start->fiber = loop_continue_idle(loop, &task->owner, is_guest(task));
+        start->fiber = loop_continue_idle(loop, &task->owner, turn_beside(task));
         return Qnil;
     }
     start->fiber = new_fiber(start->fresh ? one_proc : many_proc, start->options);
@@ -333,7 +339,7 @@ VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE opti
 void carrier_queue(struct loop *loop, struct task *task)
 {
     while (!loop->idle) // a trap handler may take the new one at once
-        loop_start_first(loop, new_fiber(spare_proc, Qnil), loop->self);
+        loop_start(loop, new_fiber(spare_proc, Qnil), loop->self, TURN_FIRST);
     loop->statistics.spawned++;
     task->pushed = true;
     loop_queue_idle(loop, &task->owner);
@@ -378,7 +384,7 @@ void inbox_open(struct loop *loop)
     struct task_loop *tasks = task_loop_of(loop);
     if (tasks->inbox) return;
     tasks->inbox = new_fiber(inbox_proc, Qnil);
-    loop_start(loop, tasks->inbox, loop->self, false);
+    loop_start(loop, tasks->inbox, loop->self, TURN_SOON);
 }
 
 /*
