@@ -5,6 +5,7 @@
 #include <ruby.h>
 
 void Init_heddle_selector(void);
+void selector_turns_define(VALUE selector_class);
 void selector_io_define(VALUE selector_class);
 void selector_process_define(VALUE selector_class);
 

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 
-static ID id_alive, id_transfer, id_raise, id_pending_interrupt;
+static ID id_pending_interrupt;
 
 // ---- life
 
@@ -164,143 +164,6 @@ static VALUE closed_p(VALUE self)
     return is_open(selector_of(self)) ? Qfalse : Qtrue;
 }
 
-// ---- switching
-
-// The object may be something else than a Fiber that answers to `alive?` and `transfer`, or a fiber that has ended.
-static VALUE switch_to(VALUE fiber, int argc, const VALUE *argv)
-{
-    VALUE result = Qnil;
-    if (!RTEST(rb_obj_is_fiber(fiber))) {
-        if (RTEST(rb_funcall(fiber, id_alive, 0))) result = rb_funcallv(fiber, id_transfer, argc, argv);
-    } else if (RTEST(rb_fiber_alive_p(fiber))) {
-        result = rb_fiber_transfer(fiber, argc, argv);
-    }
-    // After switching back, rb_fiber_transfer reads the fiber that it had switched to, through a plain pointer.
-    RB_GC_GUARD(fiber);
-    return result;
-}
-
-VALUE selector_transfer(struct selector *selector)
-{
-    if (selector->fiber == rb_fiber_current()) return Qnil;
-    return switch_to(selector->fiber, 0, NULL);
-}
-
-// Appends a record to the queue; without a fiber it only marks a place.
-static struct loop_wait *enqueue(struct selector *selector, VALUE fiber)
-{
-    struct loop_wait *turn = wait_acquire(&selector->poller.waits, WAIT_TURN);
-    turn->fiber = fiber;
-    turn->state = WAIT_READY;
-    wait_list_insert(&selector->queue, turn, NULL);
-    return turn;
-}
-
-static void dequeue(struct selector *selector, struct loop_wait *turn)
-{
-    if (turn->state == WAIT_READY) wait_list_remove(&selector->queue, turn);
-    turn->state = WAIT_RUNNING;
-}
-
-struct turn {
-    struct selector *selector;
-    struct loop_wait *wait;
-    unsigned forks;
-    int argc;
-    const VALUE *argv;
-    int keywords;
-};
-
-static VALUE leave_queue(VALUE argument)
-{
-    struct turn *turn = (struct turn *)argument;
-    if (turn->forks != fork_count()) return Qnil; // in a child: the record belongs to the parent
-    dequeue(turn->selector, turn->wait);
-    wait_release(&turn->selector->poller.waits, turn->wait);
-    return Qnil;
-}
-
-// Runs `body`, which switches to another fiber, while the caller stands in the queue.
-static VALUE take_turn(struct turn turn, VALUE (*body)(VALUE))
-{
-    turn.forks = fork_count();
-    turn.wait = enqueue(turn.selector, rb_fiber_current());
-    turn.wait->starter = true; // the fiber itself releases the record
-    return rb_ensure(body, (VALUE)&turn, leave_queue, (VALUE)&turn);
-}
-
-static VALUE switch_in_turn(VALUE argument)
-{
-    struct turn *turn = (struct turn *)argument;
-    return switch_to(turn->argv[0], turn->argc - 1, turn->argv + 1);
-}
-
-static VALUE raise_in_turn(VALUE argument)
-{
-    struct turn *turn = (struct turn *)argument;
-    return rb_funcallv_kw(turn->argv[0], id_raise, turn->argc - 1, turn->argv + 1, turn->keywords);
-}
-
-VALUE selector_yield(struct selector *selector)
-{
-    return take_turn((struct turn){.selector = selector, .argc = 1, .argv = &selector->fiber}, switch_in_turn);
-}
-
-/*
- * call-seq: selector.transfer -> object
- *
- * Switches to the loop fiber. Returns when something resumes the caller, with what it was given.
- */
-static VALUE transfer(VALUE self)
-{
-    return selector_transfer(selector_open(self));
-}
-
-/*
- * call-seq: selector.yield -> object
- *
- * Switches to the loop fiber. The next #select resumes the caller.
- */
-static VALUE yield(VALUE self)
-{
-    return selector_yield(selector_open(self));
-}
-
-/*
- * call-seq: selector.resume(fiber, *arguments) -> object
- *
- * Switches to +fiber+, with the arguments. The next #select resumes the caller.
- */
-static VALUE resume(int argc, VALUE *argv, VALUE self)
-{
-    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
-    return take_turn((struct turn){.selector = selector_open(self), .argc = argc, .argv = argv}, switch_in_turn);
-}
-
-/*
- * call-seq: selector.raise(fiber, *arguments, **options) -> object
- *
- * Raises an exception in +fiber+, with the arguments of Fiber#raise. The next #select resumes the caller.
- */
-static VALUE raise_in_fiber(int argc, VALUE *argv, VALUE self)
-{
-    rb_check_arity(argc, 2, UNLIMITED_ARGUMENTS);
-    struct turn turn = {.selector = selector_open(self), .argc = argc, .argv = argv, .keywords = rb_keyword_given_p()};
-    return take_turn(turn, raise_in_turn);
-}
-
-/*
- * call-seq: selector.push(fiber) -> nil
- *
- * The next #select switches to +fiber+: a Fiber, or an object that answers to +alive?+ and +transfer+. Any thread; wake
- * the selector afterwards.
- */
-static VALUE push(VALUE self, VALUE fiber)
-{
-    enqueue(selector_open(self), fiber);
-    return Qnil;
-}
-
 // ---- waiting
 
 struct waiting {
@@ -353,56 +216,6 @@ short selector_wait(struct selector *selector, VALUE fiber, int descriptor, shor
 
 // ---- selecting
 
-// The first record of a fiber before `end`; places that other flushes have marked are theirs to remove.
-static struct loop_wait *next_turn(const struct selector *selector, const struct loop_wait *end)
-{
-    struct loop_wait *turn = selector->queue.head;
-    while (turn && turn != end && !turn->fiber)
-        turn = turn->next;
-    return turn == end ? NULL : turn;
-}
-
-struct flush {
-    struct selector *selector;
-    struct loop_wait *end;
-    unsigned forks;
-    int count;
-};
-
-static VALUE flush_body(VALUE argument)
-{
-    struct flush *flush = (struct flush *)argument;
-    struct selector *selector = flush->selector;
-    struct loop_wait *turn;
-    while (flush->forks == fork_count() && (turn = next_turn(selector, flush->end))) {
-        VALUE fiber = turn->fiber;
-        dequeue(selector, turn);
-        if (!turn->starter) wait_release(&selector->poller.waits, turn);
-        flush->count++;
-        switch_to(fiber, 0, NULL);
-    }
-    return Qnil;
-}
-
-static VALUE flush_end(VALUE argument)
-{
-    struct flush *flush = (struct flush *)argument;
-    if (flush->forks != fork_count()) return Qnil;
-    dequeue(flush->selector, flush->end);
-    wait_release(&flush->selector->poller.waits, flush->end);
-    return Qnil;
-}
-
-// Switches to the fibers that stand in the queue now. What they push waits for the next flush, and what they remove is
-// not resumed: so a record marks the end, instead of a count. Returns how many had their turn.
-static int flush_queue(struct selector *selector)
-{
-    if (!selector->queue.head) return 0;
-    struct flush flush = {.selector = selector, .end = enqueue(selector, 0), .forks = fork_count()};
-    rb_ensure(flush_body, (VALUE)&flush, flush_end, (VALUE)&flush);
-    return flush.count;
-}
-
 // Switches to the fibers whose waits have ended; also to those whose waits end meanwhile. If a fiber's error passes
 // through here, the next select switches to the others.
 static int resume_ended(struct selector *selector)
@@ -414,14 +227,14 @@ static int resume_ended(struct selector *selector)
         wait_list_remove(&selector->ended, wait);
         wait->state = WAIT_RUNNING;
         count++;
-        switch_to(wait->fiber, 0, NULL);
+        selector_switch_to(wait->fiber, 0, NULL);
     }
     return count;
 }
 
 static bool ready(const struct selector *selector)
 {
-    return selector->ended.head || next_turn(selector, NULL);
+    return selector->ended.head || selector_has_turns(selector);
 }
 
 // A timer of io-event's that is late gives a negative span.
@@ -462,7 +275,7 @@ static VALUE select_events(int argc, VALUE *argv, VALUE self)
     struct selector *selector = selector_open(self);
     int64_t span = span_of(argc ? argv[0] : Qnil);
     selector->idle = 0;
-    bool busy = flush_queue(selector) > 0;
+    bool busy = selector_flush(selector) > 0;
     if (!is_open(selector)) return INT2FIX(0); // a fiber has closed it, or goes on in a child of fork
     bool at_once = busy || span == 0 || must_not_wait(selector);
     if (!is_open(selector)) return INT2FIX(0); // a handler of a signal has closed it
@@ -519,9 +332,6 @@ static VALUE wakeup(VALUE self)
  */
 void Init_heddle_selector(void)
 {
-    id_alive = rb_intern("alive?");
-    id_transfer = rb_intern("transfer");
-    id_raise = rb_intern("raise");
     id_pending_interrupt = rb_intern("pending_interrupt?");
     VALUE selector_class = rb_define_class_under(heddle_module, "Selector", rb_cObject);
     rb_define_alloc_func(selector_class, allocate);
@@ -530,15 +340,11 @@ void Init_heddle_selector(void)
     rb_define_method(selector_class, "backend", backend, 0);
     rb_define_method(selector_class, "close", close_selector, 0);
     rb_define_method(selector_class, "closed?", closed_p, 0);
-    rb_define_method(selector_class, "transfer", transfer, 0);
-    rb_define_method(selector_class, "yield", yield, 0);
-    rb_define_method(selector_class, "resume", resume, -1);
-    rb_define_method(selector_class, "raise", raise_in_fiber, -1);
-    rb_define_method(selector_class, "push", push, 1);
     rb_define_method(selector_class, "select", select_events, -1);
     rb_define_method(selector_class, "idle_duration", idle_duration, 0);
     rb_define_method(selector_class, "ready?", ready_p, 0);
     rb_define_method(selector_class, "wakeup", wakeup, 0);
+    selector_turns_define(selector_class);
     selector_io_define(selector_class);
     selector_process_define(selector_class);
 }

@@ -22,11 +22,26 @@ struct selector {
 // The selector of a Ruby object. Raises IOError if it is closed, or was made before this process forked.
 struct selector *selector_open(VALUE self);
 
+// ---- selector_turns.c
+
+// Switches to the fiber, unless it has ended; it may be another object that answers to `alive?` and `transfer`. Returns
+// what the one that switches back gives.
+VALUE selector_switch_to(VALUE fiber, int argc, const VALUE *argv);
+
 // Switches to the loop fiber, until something resumes the caller; in the loop fiber itself does nothing.
 VALUE selector_transfer(struct selector *selector);
 
 // Like selector_transfer, but the next select resumes the caller.
 VALUE selector_yield(struct selector *selector);
+
+// Switches to the fibers that stand in the queue now. What they push waits for the next flush, and what they remove is
+// not resumed. Returns how many had their turn.
+int selector_flush(struct selector *selector);
+
+// Returns whether a fiber stands in the queue.
+bool selector_has_turns(const struct selector *selector);
+
+// ---- selector.c
 
 // Lets the loop fiber run until the descriptor is ready for one of poll(2)'s events, and returns the ready events; 0 if
 // something else resumed the fiber. Raises IOError if the IO is closed meanwhile, and SystemCallError.
