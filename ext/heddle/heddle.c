@@ -61,6 +61,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     fork_watch();
     Init_heddle_gvl();
     Init_heddle_scope();
+    Init_heddle_scope_block();
     Init_heddle_current();
     Init_heddle_scope_fiber();
     Init_heddle_own_thread();

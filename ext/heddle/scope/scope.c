@@ -1,12 +1,11 @@
+// A block with a time limit or a filter, and the chain of those that are open: which deadlines and filters bind.
 #include "scope/scope.h"
 
 #include "scope/bindings.h"
 #include "scope/scope_fiber.h"
 #include "scope/thread_scope.h"
-#include "shims.h"
 
 static VALUE cScope;
-static ID id_scope; // without an @, which hides the variable
 
 // ---- the object
 
@@ -73,11 +72,10 @@ static struct scope *take_spare(void)
     return scope;
 }
 
-// Keeps a scope that was left, for scope_new: making the object is most of a scope's cost. Only if no other code can
-// refer to the scope: an exception or the helper refers only to scopes that have expired, and a fiber only to scopes
-// with other_fiber. Nor if `uses` has changed: a continuation may leave a block a second time, when the scope serves
-// another block.
-static void hand_back(struct scope *scope, uint32_t uses)
+// Making the object is most of a scope's cost. Kept only if no other code can refer to the scope: an exception or the
+// helper refers only to scopes that have expired, and a fiber only to scopes with other_fiber. Nor if `uses` has
+// changed: a continuation may leave a block a second time, when the scope serves another block.
+void scope_hand_back(struct scope *scope, uint32_t uses)
 {
     if (scope->uses != uses || scope->chain || scope->expired || scope->failures || scope->other_fiber) return;
     if (!NIL_P(scope->sent) || !NIL_P(scope->fiber) || !NIL_P(scope->watcher) || spare_count == SPARES) return;
@@ -345,6 +343,23 @@ uint64_t scope_next_retry(uint64_t retry)
     return retry < last ? retry + retry / 2 : retry;
 }
 
+// ---- what binds the running code
+
+deadline_t deadline_in_force(void)
+{
+    const struct scope_chain *chain = chain_with_scopes();
+    return chain ? scope_in_force(chain) : DEADLINE_NEVER;
+}
+
+void deadline_check(void)
+{
+    struct scope_chain *chain = chain_with_scopes();
+    if (!chain) return;
+    if (chain->host->raise_pending) chain->host->raise_pending(chain);
+    struct scope *due = scope_due(chain, deadline_now());
+    if (due) scope_raise(due);
+}
+
 // ---- filters
 
 static bool filters_kept; // by a thread's chain, which may have no scopes
@@ -374,160 +389,8 @@ void scope_keep_filters(VALUE filters)
     filters_kept = true;
 }
 
-// ---- raising
-
-static VALUE deadline_message(const struct scope *scope)
-{
-    const char *what = scope->kind == SCOPE_SHIELD ? "Heddle.shield" : "Heddle.deadline";
-    double seconds = (double)scope->span / 1e9;
-    if (scope->inherited)
-        return rb_sprintf(
-            "the task was started under a deadline of %g s, which has passed: every wait in the task fails", seconds);
-    return rb_sprintf("the %g s of %s(%g) are over: every wait in its block fails until the block ends", seconds, what,
-                      seconds);
-}
-
-VALUE scope_error(struct scope *scope)
-{
-    VALUE error;
-    if (scope->kind != SCOPE_TIMEOUT) {
-        error = rb_exc_new_str(heddle_eDeadlineExceeded, deadline_message(scope));
-    } else if (scope->exit) {
-        error = scope->exception = scope->exit->exception(scope);
-    } else { // like Kernel#raise: a class or an exception, with or without a message
-        VALUE arguments[2] = {scope->exception, scope->message};
-        error = rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
-    }
-    if (!OBJ_FROZEN(error)) rb_ivar_set(error, id_scope, scope->self);
-    return error;
-}
-
-void scope_raise(struct scope *scope)
-{
-    scope->failures++;
-    rb_exc_raise(scope_error(scope));
-}
-
-deadline_t deadline_in_force(void)
-{
-    const struct scope_chain *chain = chain_with_scopes();
-    return chain ? scope_in_force(chain) : DEADLINE_NEVER;
-}
-
-void deadline_check(void)
-{
-    struct scope_chain *chain = chain_with_scopes();
-    if (!chain) return;
-    if (chain->host->raise_pending) chain->host->raise_pending(chain);
-    struct scope *due = scope_due(chain, deadline_now());
-    if (due) scope_raise(due);
-}
-
-bool deadline_raised(VALUE error)
-{
-    return !NIL_P(rb_attr_get(error, id_scope));
-}
-
-// ---- leaving a scope's block
-
-struct crossing {
-    struct scope *scope;
-    VALUE (*body)(VALUE);
-    VALUE argument;
-    uint32_t uses;
-    bool complete; // the body returned
-};
-
-// Returns whether the error belongs to a scope that is still open around this one, and is on its way there.
-static bool belongs_outside(const struct scope *scope, VALUE error)
-{
-    VALUE of = rb_attr_get(error, id_scope);
-    if (of == scope->self) return true;
-    for (const struct scope *outer = scope->outer; outer; outer = outer->outer) {
-        if (outer->self == of) return true;
-    }
-    return false;
-}
-
-static VALUE call_body(VALUE argument)
-{
-    struct crossing *crossing = (struct crossing *)argument;
-    VALUE result = crossing->body(crossing->argument);
-    crossing->complete = true;
-    return result;
-}
-
-// Returns whether the error becomes a DeadlineExceeded: libraries turn a failed wait into errors of their own
-// (Errno::ETIMEDOUT, a pool's or a client's error). `error` is nil for a throw, a break or a kill.
-static bool becomes_ours(const struct scope *scope, VALUE error)
-{
-    if (scope->kind == SCOPE_TIMEOUT || NIL_P(error) || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError)))
-        return false;
-    // An inner scope's DeadlineExceeded says as much, and nested scopes would wrap it again and again. But it is
-    // converted if this scope itself has failed a wait.
-    if (!scope->failures && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded))) return false;
-    return (scope->expired || scope->at <= deadline_now()) && !belongs_outside(scope, error);
-}
-
-// By default, Ruby would set the cause to the error that is being rescued around the block.
-static void raise_with_cause(VALUE error, VALUE cause)
-{
-    VALUE arguments[2] = {error, rb_hash_new()};
-    rb_hash_aset(arguments[1], ID2SYM(rb_intern("cause")), cause);
-    rb_funcallv_kw(rb_mKernel, rb_intern("raise"), 2, arguments, RB_PASS_KEYWORDS);
-}
-
-static VALUE leave(VALUE argument)
-{
-    const struct crossing *crossing = (const struct crossing *)argument;
-    struct scope *scope = crossing->scope;
-    if (scope->uses != crossing->uses) return Qnil;
-    VALUE error = crossing->complete ? Qnil : rb_errinfo();
-    bool ours = becomes_ours(scope, error);
-    scope_close(scope);
-    if (!NIL_P(scope->sent)) {
-        if (scope->exit) scope->exit->disarm(scope->sent);
-        thread_scope_take_back(scope);
-    }
-    if (ours) raise_with_cause(scope_error(scope), error);
-    return Qnil;
-}
-
-// Without a rescue, which would double the cost.
-VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
-{
-    VALUE self = scope->self;
-    struct crossing crossing = {.scope = scope, .body = body, .argument = argument, .uses = scope->uses};
-    VALUE result = rb_ensure(call_body, (VALUE)&crossing, leave, (VALUE)&crossing);
-    // Code inside may have rescued the failure of its wait and continued with half an answer.
-    if (scope->uses == crossing.uses && scope->failures && scope->kind != SCOPE_TIMEOUT)
-        rb_exc_raise(scope_error(scope));
-    hand_back(scope, crossing.uses);
-    RB_GC_GUARD(self);
-    return result;
-}
-
-static VALUE close_scope(VALUE scope)
-{
-    scope_close((struct scope *)scope);
-    return Qnil;
-}
-
-VALUE deadline_shield(VALUE (*body)(VALUE), VALUE argument)
-{
-    struct scope_chain *chain = scope_chain_current();
-    if (!chain->innermost) return body(argument);
-    struct scope *scope = scope_new(SCOPE_DEADLINE_SHIELD, DEADLINE_NEVER);
-    VALUE self = scope->self;
-    scope_open(scope, chain, DEADLINE_NEVER);
-    VALUE result = rb_ensure(body, argument, close_scope, (VALUE)scope);
-    RB_GC_GUARD(self);
-    return result;
-}
-
 void Init_heddle_scope(void)
 {
-    id_scope = rb_intern("__heddle_scope__");
     cScope = rb_class_new(rb_cObject);
     rb_gc_register_mark_object(cScope);
     rb_undef_alloc_func(cScope);

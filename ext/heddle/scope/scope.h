@@ -40,7 +40,7 @@ struct scope {
     VALUE watcher;       // … and the fiber that watches the scope, or nil
     uint64_t retry;      // nanoseconds until the helper checks again whether the thread waits
     uint32_t failures;   // how often its error was raised
-    uint32_t uses;       // how often it was handed back, see hand_back
+    uint32_t uses;       // how often it was handed back, see scope_hand_back
     uint8_t kind;
     bool expired;
     bool sending;                  // the helper is inside Thread#raise
@@ -93,6 +93,10 @@ struct scope *scope_of(VALUE object);
 
 // Returns a scope that is not open. Raises NoMemoryError.
 struct scope *scope_new(enum scope_kind kind, int64_t span);
+
+// Keeps a scope that was left as a spare for scope_new, if nothing refers to it. `uses`: those of the scope when its
+// block began.
+void scope_hand_back(struct scope *scope, uint32_t uses);
 
 // Opens the scope in the chain; its time ends at `at`. Raises, before anything has changed, what starting the helper
 // may raise.
@@ -150,6 +154,8 @@ VALUE scope_filters_in_force(void);
 
 // Binds the running code's chain by these filters, as if they were inherited.
 void scope_keep_filters(VALUE filters);
+
+// ---- scope_block.c
 
 // The error that the scope raises: a new DeadlineExceeded, or the one given to Timeout.timeout.
 VALUE scope_error(struct scope *scope);
