@@ -86,10 +86,23 @@ install_node() {
   install_packages ${missing[@]+"${missing[@]}"}
 }
 
-# compile VERSION: the gem, for that Ruby, and the load server.
+# compile VERSION: the gem, for that Ruby, and the load server. Starts no Ruby if nothing has changed since.
 compile() {
+  local stamp=$tree/tmp/compiled-$1
+  compiled "$1" "$stamp" && return
+  mkdir -p "$tree/tmp"
+  touch "$stamp.new" # a change from now on is one
   with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" \
     bundle exec rake --quiet --rakefile "$tree/Rakefile" --directory "$tree" compile compile:server
+  mv "$stamp.new" "$stamp"
+}
+
+# compiled VERSION STAMP: whether all was compiled after the last change of what it is made of.
+compiled() {
+  local changed
+  [ -e "$2" ] && [ -e "$tree/lib/heddle/$1/heddle.so" ] && [ -e "$tree/lab/ext/server/heddle-server" ] || return
+  changed=$(find "$tree"/{ext,odbc/ext,lab/ext,rakelib,Rakefile,script/setup.sh} -newer "$2" \
+    ! -path "$tree/lab/ext/server" ! -name "heddle-server*" -print -quit) && [ -z "$changed" ]
 }
 
 # use_ccache: puts links before the compilers on PATH that run them by way of ccache, where it is installed. What this

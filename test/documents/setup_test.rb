@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "fileutils"
+require "open3"
+require "tmpdir"
+
+# script/setup.sh compiles before a command of bin/ only after a change.
+class SetupTest < Minitest::Test
+  ROOT = File.expand_path("../..", __dir__)
+  SOURCES = %w[ext/heddle/a.c odbc/ext/a.c lab/ext/server/main.c rakelib/compile.rake Rakefile script/setup.sh].freeze
+  MADE = %w[lib/heddle/3.1/heddle.so lab/ext/server/heddle-server].freeze
+  # In place of Rake.
+  COMPILE = <<~SH
+    set -eu
+    . #{ROOT}/script/setup.sh
+    with_progress() { echo "$1"; touch #{MADE.map { |path| "$tree/#{path}" }.join(" ")}; }
+    compile 3.1
+  SH
+
+  def setup
+    @tree = Dir.mktmpdir
+    SOURCES.each { |path| write(path, Time.now - 60) }
+    MADE.each { |path| FileUtils.mkdir_p(File.dirname(File.join(@tree, path))) }
+  end
+
+  def teardown = FileUtils.rm_rf(@tree)
+
+  def test_what_has_not_changed_is_not_compiled_again
+    assert_equal "compiling for Ruby 3.1\n", compiled
+    2.times { assert_empty compiled }
+  end
+
+  def test_a_change_is_compiled
+    compiled
+    SOURCES.each do |path|
+      write(path, Time.now + 1)
+      assert_equal "compiling for Ruby 3.1\n", compiled, path
+      write(path, Time.now - 60)
+      compiled # after the change of a folder, if it was one
+    end
+    FileUtils.rm(File.join(@tree, MADE.first))
+    refute_empty compiled
+    FileUtils.rm(File.join(@tree, "ext/heddle/a.c"))
+    File.utime(Time.now + 1, Time.now + 1, File.join(@tree, "ext/heddle"))
+    refute_empty compiled
+  end
+
+  def test_a_failure_is_tried_again
+    failing = COMPILE.sub(/^with_progress.*/, "with_progress() { return 1; }")
+    refute system({"tree" => @tree}, "bash", "-c", failing)
+    refute_empty compiled
+  end
+
+  private
+
+  def write(path, time)
+    path = File.join(@tree, path)
+    FileUtils.mkdir_p(File.dirname(path))
+    File.write(path, "")
+    File.utime(time, time, path)
+  end
+
+  def compiled
+    out, status = Open3.capture2e({"tree" => @tree}, "bash", "-c", COMPILE)
+    assert_predicate status, :success?, out
+    out
+  end
+end
