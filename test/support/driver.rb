@@ -6,7 +6,7 @@
 #
 # A file fails when one of its tests fails, when its process crashes or is late, and when it ran no test. The record
 # keeps how each file ended (see record.rb). The processes are forked from this one, so that gems are loaded only
-# once.
+# once, and the folder of gems for processes without Bundler is made once.
 #
 # Most tests mostly wait, so several files run side by side; drivers that share the folder HEDDLE_TEST_SLOTS share its
 # slots. A file that fails beside others runs again alone when the others are done: then no other file disturbs the
@@ -17,6 +17,7 @@
 require "minitest"
 require "tempfile"
 require "tmpdir"
+require_relative "../../lab/lib/heddle/lab/bundled_gems"
 require_relative "record"
 require_relative "slots"
 
@@ -73,6 +74,7 @@ class TestDriver
 
   def run
     abort "driver: no test files" if @files.empty?
+    Heddle::Lab::BundledGems.folder if @slots_folder
     return run_alone(@files) if @files.one? && !@slots_folder
 
     run_side_by_side
