@@ -4,8 +4,8 @@ require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_exchanges"
 
-# A query that was interrupted is stopped, at each byte of the server's answers, and with servers that answer a cancel in
-# other ways.
+# A query that was interrupted is stopped, at each byte of the server's answers, and with servers that answer a cancel
+# in other ways.
 class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
   include StreamHelpers
   include PostgreSQLExchanges

@@ -14,8 +14,8 @@ class TestMatrix
   # The oldest and the newest Ruby run on every backend. Those between have the C API of one or the other, and so run
   # on one backend each.
   BACKENDS_BETWEEN = {"3.3" => %w[uring], "3.4" => %w[epoll]}.freeze
-  # `poll` is the minimum that every system has: tests of the loop itself run on it on the oldest Ruby, whose hazards run
-  # on it in the portable build, and the hazards on newer Rubies.
+  # `poll` is the minimum that every system has: tests of the loop itself run on it on the oldest Ruby, whose hazards
+  # run on it in the portable build, and the hazards on newer Rubies.
   ON_POLL = %w[loop].freeze
   ON_NEWER_POLL = %w[hazards].freeze
   # Hazards that are kept with the loop.
