@@ -93,9 +93,19 @@ class SidekiqEngineTest < Minitest::Test
     end
   end
 
+  # Gives the others a turn, again and again.
+  class BusyJob
+    def perform = loop { sleep 0 }
+  end
+
+  # Leaves a task behind that ends the run of all.
+  class StrayJob
+    def perform = Heddle.spawn { raise NoMemoryError, "of a task that a job left" }
+  end
+
   def setup
     super
-    [Job, KillingJob, MeetingJob].each do |job|
+    [Job, KillingJob, MeetingJob, BusyJob, StrayJob].each do |job|
       job.include(Sidekiq::Job) unless job.include?(Sidekiq::Job)
     end
     Job.ended, Job.cleaned = [], []
@@ -225,6 +235,22 @@ class SidekiqEngineTest < Minitest::Test
     manager.stop(monotonic)
     assert_equal %w[1 2], Job.ended.sort
     assert_equal [killing], returned
+  end
+
+  # Whichever of the cancelled tasks has its turn first.
+  def test_jobs_return_to_their_queue_when_an_error_ends_the_run_of_all
+    busy = Array.new(3) { |i| job_of(BusyJob, i) }
+    Fetch.jobs = [*busy, job_of(StrayJob)]
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 5))
+    fetch = @capsule.fetcher
+    _, reported = capture_io do
+      manager.start
+      wait_until(what: "the jobs' return") { fetch.log.size == 4 }
+      manager.stop(monotonic)
+    end
+    assert_includes reported, "of a task that a job left"
+    assert_equal busy, fetch.log.filter_map { |what, job| job if what == :requeued }.sort
   end
 
   # Its place is taken by another processor, which the manager adds while it still starts the first ones.
@@ -506,7 +532,9 @@ class SidekiqEngineTest < Minitest::Test
     JSON.generate("class" => Job.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
   end
 
-  def job_of(job_class) = JSON.generate("class" => job_class.name, "jid" => job_class.name, "args" => [])
+  def job_of(job_class, number = 0)
+    JSON.generate("class" => job_class.name, "jid" => number.to_s, "args" => [], "retry" => false)
+  end
 
   # A unit of work that returns to this queue.
   def returning_unit(job, queue)

@@ -23,6 +23,15 @@ class SidekiqHazardsTest < Minitest::Test
     assert_done(push_waiting(2 * FIBERS, 0.1))
   end
 
+  # As in a thread that a job starts, this ends the process.
+  def test_a_job_that_leaves_a_task_behind_which_exits
+    sidekiq = start_sidekiq(FIBERS: FIBERS)
+    ids = push_waiting(20, 300)
+    push("LeavingJob", [["exit in a task"]])
+    assert_equal 1, sidekiq.wait(12)&.exitstatus, sidekiq.log
+    assert_equal ids.sort, queued.sort
+  end
+
   def test_a_job_that_kills_its_thread
     start_sidekiq(FIBERS: FIBERS)
     ids = push_waiting(20, 1)

@@ -142,6 +142,7 @@ class LeavingJob
   def perform(how)
     case how
     when "exit" then exit(1)
+    when "exit in a task" then Heddle.spawn { exit(1) }
     when "throw" then throw(:nowhere)
     when "abort" then raise(NoMemoryError, "on purpose")
     when "interrupt" then raise(Interrupt, "on purpose")

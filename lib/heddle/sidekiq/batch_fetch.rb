@@ -28,7 +28,7 @@ module Heddle
       def retrieve_work
         return super if @single
 
-        config.heddle_dispatcher.reserve(LIMIT) { |most| (most > 1) ? retrieve(most) : super() }
+        config.heddle_dispatcher.reserve(LIMIT) { |most| retrieve(most) }
       rescue RedisClient::CommandError => error
         raise unless UNKNOWN.match?(error.message)
 
@@ -43,14 +43,21 @@ module Heddle
         queues = queues_cmd
         return sleep(TIMEOUT) && nil if queues.empty? # a gem has paused all of them
 
-        queue, jobs = redis do |connection|
-          connection.blocking_call(TIMEOUT, "blmpop", TIMEOUT, queues.size, *queues, "right", "count", most)
-        end
+        queue, jobs = redis { |connection| ask(connection, queues, most) }
         return unless queue
 
         *others, last = jobs.map { |job| UnitOfWork.new(queue, job, config) }
         config.heddle_dispatcher.keep(others)
         last
+      end
+
+      # If the task is cancelled meanwhile, Redis would go on waiting for it, and give it the next job.
+      def ask(connection, queues, most)
+        answer = connection.blocking_call(TIMEOUT, "blmpop", TIMEOUT, queues.size, *queues, "right", "count", most)
+        answered = true
+        answer
+      ensure
+        connection.close unless answered
       end
     end
   end

@@ -24,7 +24,9 @@ module Heddle
       RETRY = 1
       # Seconds of cleaning up for tasks that still run when the process exits, before they are cancelled again.
       GRACE = 0.5
-      private_constant :FETCHERS, :RETRY, :GRACE
+      # Seconds for the dispatcher's own task to end, which needs its turn.
+      TURN = 0.1
+      private_constant :FETCHERS, :RETRY, :GRACE, :TURN
 
       # @return [Sidekiq::Capsule]
       attr_reader :capsule
@@ -170,6 +172,14 @@ module Heddle
       # @return [Boolean] whether the thread is killed: its tasks are cancelled, and their jobs return to their queue
       def killed? = @killed
 
+      # Called by a task that was cancelled: with all others, or alone by its job?
+      #
+      # @return [Boolean] whether all are cancelled; the dispatcher's own may have its turn after the caller's
+      def all_cancelled?
+        Heddle.shield(GRACE) { @serving&.wait(TURN) } unless @killed
+        @killed
+      end
+
       # @return [Array<FiberProcessor>] those that run a job
       def busy = @busy.keys.select(&:job)
 
@@ -189,6 +199,11 @@ module Heddle
             handle_exception(error, {context: "The fibers of the #{capsule.name} capsule have ended"})
             @fetching = @reserved = 0
             @killed = false
+          rescue SystemExit # of a task that a job left behind; it ends the process, as that of a thread does
+            @stopped = true
+            give_back_kept
+            return_homeless
+            raise
           end
         end
       ensure
@@ -222,6 +237,7 @@ module Heddle
       def over? = @stopped || @members.zero?
 
       def serve
+        @serving = Task.current
         watch = watch_stalls
         until over?
           seen = @changed.openings

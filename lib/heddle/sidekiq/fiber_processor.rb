@@ -240,8 +240,11 @@ module Heddle
         end
 
         def exception_caused_by_shutdown?(error, *)
-          (error.is_a?(Cancellation) && (@processor.stopping? || @dispatcher.killed?)) || super
+          (cancelled?(error) && (@processor.stopping? || @dispatcher.all_cancelled?)) || super
         end
+
+        # Also one that failed as it cleaned up.
+        def cancelled?(error) = !error.nil? && (error.is_a?(Cancellation) || cancelled?(error.cause))
       end
       private_constant :Work, :Retrier
     end
