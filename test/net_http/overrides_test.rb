@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "socket"
+require "stringio"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
@@ -265,6 +267,22 @@ class NetHTTPOverridesTest < Minitest::Test
         .map { |http| http.instance_variables.to_h { |name| [name, http.instance_variable_get(name)] }.to_a }
     end
     assert_equal made.first, made.last
+  end
+
+  # The C code collects most heads in 1024 bytes.
+  def test_heads_of_all_lengths
+    reader, writer = UNIXSocket.pair
+    ours = Net::HTTP.const_get(:BufferedIO).new(writer)
+    [*800..1030, 2000, 5000].each do |length|
+      [{"A" => "b" * length}, {"A" => "b", "C" => "d" * (length / 2), "E" => "f" * (length / 2)}].each do |fields|
+        request = Net::HTTP::Get.new("/", fields)
+        request.exec(Net::BufferedIO.new(stocks = StringIO.new), "1.1", "/path")
+        request.exec(ours, "1.1", "/path")
+        assert_equal stocks.string, reader.readpartial(8192), length
+      end
+    end
+  ensure
+    [reader, writer].each(&:close)
   end
 
   # Names, encodings and ports that are written in different ways.

@@ -20,14 +20,44 @@ static bool plain(VALUE string)
     return !SPECIAL_CONST_P(string) && CLASS_OF(string) == rb_cString && rb_enc_str_asciionly_p(string);
 }
 
+// Almost all heads fit into the buffer. `text`: what came before what is in there; or nil.
 struct head {
     VALUE text;
+    size_t length;
     bool for_stock; // only stock can write it
+    char buffer[1024];
 };
+
+static void flush(struct head *head)
+{
+    if (NIL_P(head->text)) head->text = rb_str_buf_new((long)(2 * sizeof head->buffer));
+    rb_str_cat(head->text, head->buffer, (long)head->length);
+    head->length = 0;
+}
+
+static void add_bytes(struct head *head, const void *bytes, size_t length)
+{
+    if (length > sizeof head->buffer - head->length) flush(head);
+    if (length > sizeof head->buffer) {
+        rb_str_cat(head->text, bytes, (long)length);
+        return;
+    }
+    memcpy(head->buffer + head->length, bytes, length);
+    head->length += length;
+}
+
+#define ADD_TEXT(head, text) add_bytes(head, text, sizeof text - 1)
 
 static void add(struct head *head, VALUE string)
 {
-    rb_str_cat(head->text, RSTRING_PTR(string), RSTRING_LEN(string));
+    add_bytes(head, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
+}
+
+static VALUE text_of(struct head *head)
+{
+    if (NIL_P(head->text)) return rb_str_new(head->buffer, (long)head->length);
+    flush(head);
+    return head->text;
 }
 
 static int add_field(VALUE name, VALUE values, VALUE argument)
@@ -37,15 +67,15 @@ static int add_field(VALUE name, VALUE values, VALUE argument)
     if (!plain(name) || RSTRING_LEN(name) > HTTP_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
     uint8_t capitalized[HTTP_NAME];
     size_t length = wire_http_capitalize((const uint8_t *)RSTRING_PTR(name), (size_t)RSTRING_LEN(name), capitalized);
-    rb_str_cat(head->text, (const char *)capitalized, (long)length);
-    rb_str_cat(head->text, ": ", 2);
+    add_bytes(head, capitalized, length);
+    ADD_TEXT(head, ": ");
     for (long i = 0; i < RARRAY_LEN(values); i++) {
         VALUE value = rb_ary_entry(values, i);
         if (!plain(value)) return ST_STOP;
-        if (i > 0) rb_str_cat(head->text, ", ", 2);
+        if (i > 0) ADD_TEXT(head, ", ");
         add(head, value);
     }
-    rb_str_cat(head->text, "\r\n", 2);
+    ADD_TEXT(head, "\r\n");
     head->for_stock = false;
     return ST_CONTINUE;
 }
@@ -62,16 +92,19 @@ static VALUE head_of(VALUE self, VALUE version, VALUE path)
     VALUE method = rb_attr_get(self, iv_method), header = rb_attr_get(self, iv_header);
     if (!plain(method) || !plain(version) || !plain(path) || !RB_TYPE_P(header, T_HASH)) return Qnil;
     if (has_line_end(method) || has_line_end(version) || has_line_end(path)) return Qnil;
-    struct head head = {.text = rb_str_buf_new(512)};
+    struct head head;
+    head.text = Qnil;
+    head.length = 0;
+    head.for_stock = false;
     add(&head, method);
-    rb_str_cat(head.text, " ", 1);
+    ADD_TEXT(&head, " ");
     add(&head, path);
-    rb_str_cat(head.text, " HTTP/", 6);
+    ADD_TEXT(&head, " HTTP/");
     add(&head, version);
-    rb_str_cat(head.text, "\r\n", 2);
+    ADD_TEXT(&head, "\r\n");
     rb_hash_foreach(header, add_field, (VALUE)&head);
-    rb_str_cat(head.text, "\r\n", 2);
-    return head.for_stock ? Qnil : head.text;
+    ADD_TEXT(&head, "\r\n");
+    return head.for_stock ? Qnil : text_of(&head);
 }
 
 // Returns whether the client waits for the server's permission before it sends the body.
