@@ -127,6 +127,24 @@ class AsyncHazardsTest < Minitest::Test
     assert_equal [:waited, :transient], events
   end
 
+  def test_a_run_does_not_wait_for_a_task_that_becomes_transient
+    ended = []
+    assert_within(5, remeasure: 0) do
+      Heddle.run do
+        inner = nil
+        outer = Async do |task|
+          inner = task.async { sleep }
+          sleep
+        ensure
+          ended << :outer
+        end
+        Async { |task| (task.transient = true) && sleep }
+        Async { [inner, outer].each { |task| task.transient = true } }
+      end
+    end
+    assert_equal [:outer], ended
+  end
+
   def test_fiber_schedule_of_a_run_stays_heddles
     error = assert_raises(IOError) do
       capture_io { Heddle.run { Fiber.schedule { sleep(0.001) && raise(IOError, "scheduled") } } }

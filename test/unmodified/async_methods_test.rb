@@ -208,7 +208,7 @@ class AsyncMethodsTest < Minitest::Test
       transfer: [], yield: [], push: %i[req], resume: %i[req rest], block: %i[req req], unblock: %i[req req],
       kernel_sleep: %i[opt], process_wait: %i[req req], address_resolve: %i[req], io_wait: %i[req req opt]
     },
-    Async::Node => {consume: [], add_child: %i[req], remove_child: %i[req], finished?: []},
+    Async::Node => {consume: [], add_child: %i[req], remove_child: %i[req], finished?: [], "transient=": %i[req]},
     Async::Children => {initialize: [], adjust_transient_count: %i[req]},
     Async::Task => {annotation: [], completed!: %i[req], failed!: %i[opt], finish!: []}
   }.freeze

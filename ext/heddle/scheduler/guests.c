@@ -8,6 +8,7 @@
 #include "shims.h"
 #include "task/carrier.h"
 #include "task/guest.h"
+#include "task/run.h"
 #include "task/task_loop.h"
 
 static ID id_transfer, id_alive, id_async_task, id_transient, id_home;
@@ -99,6 +100,25 @@ static VALUE start_guest(VALUE self, VALUE guest)
     struct loop *loop = loop_entered(self);
     rb_need_block();
     guest_run(loop, rb_block_proc(), guest, run_for(loop, guest));
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.release_guest(fiber) -> nil
+ *
+ * The run of the Async::Task that this fiber runs no longer waits for that task's end.
+ *
+ * @api private
+ */
+static VALUE release_guest(VALUE self, VALUE fiber)
+{
+    struct wait_owner *owner = fiber_index_owner(&loop_entered(self)->running, fiber);
+    struct task *task = owner ? task_of_owner(owner) : NULL;
+    if (!task || !is_guest(task) || NIL_P(task->run)) return Qnil;
+    VALUE run = task->run;
+    task->run = Qnil;
+    int state = run_remove(run, task);
+    if (state) rb_jump_tag(state);
     return Qnil;
 }
 
@@ -338,6 +358,7 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_private_method(klass, "idle_time", idle_time, 0);
     rb_define_private_method(klass, "polled_at", polled_at, 0);
     rb_define_private_method(klass, "start_guest", start_guest, 1);
+    rb_define_private_method(klass, "release_guest", release_guest, 1);
     rb_define_private_method(klass, "timed", timed, 3);
     rb_include_module(klass, heddle_mLoop);
     rb_ivar_set(klass, id_equipped, Qtrue);

@@ -3,6 +3,7 @@
 require_relative "timeout_handle"
 require_relative "task"
 require_relative "transfer"
+require_relative "transient"
 
 module Heddle
   # What Async expects of its scheduler beyond the hooks of Fiber::Scheduler, on a loop of Heddle's. Included by
