@@ -3,11 +3,13 @@
 require "test_helper"
 require "logger"
 require "support/loop_helpers"
+require "support/shaping_proxy"
 require "support/sidekiq_helpers"
 
 # The parts of heddle/sidekiq, in this process.
 class SidekiqEngineTest < Minitest::Test
   include LoopHelpers
+  include ShapingProxies
   include SidekiqHelpers
 
   hard_deadline 60
@@ -461,6 +463,28 @@ class SidekiqEngineTest < Minitest::Test
     redis("LPUSH", "queue:default", "a job")
     assert_equal "a job", @capsule.fetcher.retrieve_work.job
   ensure
+    @redis&.stop
+  end
+
+  # Redis has taken the job from its queue, and the answer is on its way.
+  def test_a_fetch_that_is_cancelled_loses_no_job
+    start_redis
+    proxy = shaping_proxy(@redis, delay: 0.1)
+    @config.redis = {url: "redis://#{proxy.host}:#{proxy.port}"}
+    @config.heddle(fibers: 3)
+    @capsule.heddle_dispatcher = Heddle.const_get(:SidekiqSupport)::Dispatcher.new(@capsule)
+    3.times { @capsule.heddle_dispatcher.add(nil) }
+    client, unit = RedisClient.new(url: @redis.url), nil
+    Heddle.run do
+      fetch = Heddle.spawn { unit = @capsule.fetcher.retrieve_work }
+      wait_until { client.call("CLIENT", "LIST").match?(/ flags=b/) }
+      client.call("LPUSH", "queue:default", "a job")
+      fetch.cancel
+      fetch.wait(5)
+    end
+    assert_equal ["a job"], [unit, *@capsule.heddle_dispatcher.take_homeless(0)].compact.map(&:job)
+  ensure
+    client&.close
     @redis&.stop
   end
 

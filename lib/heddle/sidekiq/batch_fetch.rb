@@ -12,8 +12,10 @@ module Heddle
       # The most jobs in an exchange. Jobs of one batch start one after another; other processes do not get them
       # meanwhile.
       LIMIT = 16
+      # Seconds for an exchange with Redis, which a cancel does not interrupt.
+      PATIENCE = 10
       UNKNOWN = /unknown command|no permissions? to run the 'blmpop'/i
-      private_constant :LIMIT, :UNKNOWN
+      private_constant :LIMIT, :PATIENCE, :UNKNOWN
 
       # @return [Boolean] whether Sidekiq's own fetch is what the program uses, without a gem's changes
       def self.fits?(config)
@@ -38,24 +40,26 @@ module Heddle
 
       private
 
+      # If the task is cancelled meanwhile, the dispatcher gets all.
+      #
       # @return [UnitOfWork, nil] the last one, since the others start first
       def retrieve(most)
         queues = queues_cmd
         return sleep(TIMEOUT) && nil if queues.empty? # a gem has paused all of them
 
-        queue, jobs = redis { |connection| ask(connection, queues, most) }
-        return unless queue
-
-        *others, last = jobs.map { |job| UnitOfWork.new(queue, job, config) }
-        config.heddle_dispatcher.keep(others)
-        last
+        units = []
+        redis { |connection| Heddle.shield(PATIENCE) { ask(connection, queues, most, units) } }
+        units.pop
+      ensure
+        config.heddle_dispatcher.keep(units) if units
       end
 
-      # If the task is cancelled meanwhile, Redis would go on waiting for it, and give it the next job.
-      def ask(connection, queues, most)
-        answer = connection.blocking_call(TIMEOUT, "blmpop", TIMEOUT, queues.size, *queues, "right", "count", most)
+      # In a shield, since Redis may have answered already. A connection that is given up is closed: Redis would go on
+      # waiting for it, and give it the next job.
+      def ask(connection, queues, most, units)
+        queue, jobs = connection.blocking_call(TIMEOUT, "blmpop", TIMEOUT, queues.size, *queues, "right", "count", most)
         answered = true
-        answer
+        jobs&.each { |job| units << UnitOfWork.new(queue, job, config) }
       ensure
         connection.close unless answered
       end

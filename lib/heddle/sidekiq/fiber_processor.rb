@@ -114,7 +114,7 @@ module Heddle
         Thread.current[:sidekiq_capsule] = @capsule
         Thread.current["sidekiq_tid"] = @tid
         process_one
-        process_one while @fetching && !@done
+        process_one while @fetching && !@done && !@dispatcher.killed?
         @done ? retire : @dispatcher.add(self)
       rescue ::Sidekiq::Shutdown
         retire
@@ -141,7 +141,10 @@ module Heddle
 
         job = super
         @got = nil
-        start_others(job) if job
+        return job unless job
+        return return_at_once(job) if @dispatcher.killed?
+
+        start_others(job)
         job
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError
         raise unless @got.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
@@ -159,6 +162,11 @@ module Heddle
         @dispatcher.give_back(job) unless started
       end
 
+      def return_at_once(job)
+        @dispatcher.give_back(job)
+        nil
+      end
+
       def get_one
         @got = nil
         @got = super
@@ -166,10 +174,7 @@ module Heddle
 
       def take_fetched
         unit, @fetched = @fetched, nil
-        return unit unless @done
-
-        @dispatcher.give_back(unit)
-        nil
+        @done ? return_at_once(unit) : unit
       end
 
       # A return without an acknowledgement is due to an interruption; any other fault raises.
