@@ -35,7 +35,7 @@ module BenchCommands
     "bench http" => "--size 1000 --models heddle"
   }.freeze
   # Libraries that bin/heddle does not install: it says that bin/setup does.
-  MORE_GEMS = /bench (?:s3|jobs|deadlines|sqlite)/
+  MORE_GEMS = /bench (?:s3|jobs|executor|deadlines|sqlite)/
 
   module ClassMethods
     # Defines a test for each command.
