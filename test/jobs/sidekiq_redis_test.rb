@@ -50,10 +50,10 @@ class SidekiqRedisTest < Minitest::Test
     assert_accounted(ids, sidekiq)
   end
 
-  # 250 jobs share ten connections, each of which takes a tenth of a second for an answer.
+  # 500 fibers share ten connections, each of which takes a tenth of a second for an answer.
   def test_a_slow_redis
     proxy = shaping_proxy(@redis, delay: 0.1)
-    ids = push_jobs(0, 250)
+    ids = push_jobs(0, 500)
     start_sidekiq("redis://#{proxy.host}:#{proxy.port}", FIBERS: 500)
     wait_until(PATIENCE, what: "all jobs") { length("done") == ids.size }
     assert_equal ids.sort, list("done").sort
