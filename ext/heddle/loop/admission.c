@@ -52,10 +52,7 @@ void loop_give_turn(struct loop *loop, size_t bytes)
         loop->since_poll++;
         return;
     }
-    struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true};
-    parking_begin(&parking, WAIT_TURN);
-    parking.wait->completed = true;
-    park(&parking);
+    park_for_turn((struct parking){.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true});
 }
 
 void loop_use_budget(struct loop *loop)

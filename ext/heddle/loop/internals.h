@@ -69,6 +69,9 @@ void parking_begin(struct parking *parking, enum wait_kind kind);
 // then.
 void park(struct parking *parking);
 
+// Both, for a fiber that stays ready: it has its turn again among the other ready fibers.
+void park_for_turn(struct parking parking);
+
 // Returns whether the wait is over, after park. False if the fiber was woken for an exception that a wait in a trap
 // handler has raised meanwhile: then it must wait again, for the rest of the span, which `span` says from now on.
 bool parking_over(struct parking *parking);

@@ -180,6 +180,13 @@ void park(struct parking *parking)
     }
 }
 
+void park_for_turn(struct parking parking)
+{
+    parking_begin(&parking, WAIT_TURN);
+    parking.wait->completed = true;
+    park(&parking);
+}
+
 bool parking_over(struct parking *parking)
 {
     if (parking->completed || parking->timed_out || parking->error || parking->exception) return true;

@@ -3,23 +3,17 @@
 
 #include "os/fork.h"
 
-static void step(struct parking parking)
-{
-    parking_begin(&parking, WAIT_TURN);
-    parking.wait->completed = true;
-    park(&parking);
-}
-
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,
                 enum callers_turn turn)
 {
-    step((struct parking){
+    park_for_turn((struct parking){
         .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .turn = turn});
 }
 
 void loop_start(struct loop *loop, VALUE fiber, VALUE argument, enum callers_turn turn)
 {
-    step((struct parking){.loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .turn = turn});
+    park_for_turn((struct parking){
+        .loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .turn = turn});
 }
 
 static void enter_owner(struct loop *loop, void *argument)
