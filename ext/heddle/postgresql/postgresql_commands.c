@@ -27,14 +27,6 @@ static VALUE set_textual(VALUE self, VALUE textual)
     return textual;
 }
 
-/* @api private link.undecoded = true or false. For the driver's own queries: what programs registered for types
- * (PostgreSQL.register_type) is for their values. */
-static VALUE set_undecoded(VALUE self, VALUE undecoded)
-{
-    postgresql_link_of(self)->undecoded = RTEST(undecoded);
-    return undecoded;
-}
-
 /* @api private link.note_setting(name, value): what the server said while logging in */
 static VALUE note_setting(VALUE self, VALUE name, VALUE value)
 {
@@ -249,6 +241,33 @@ static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
     struct db_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
     return unless_undone(self, sql, postgresql_exchange(&exchange));
+}
+
+struct own_query {
+    VALUE self, sql, arguments;
+    bool undecoded; // as it was before
+};
+
+static VALUE run_undecoded(VALUE argument)
+{
+    const struct own_query *query = (const struct own_query *)argument;
+    postgresql_link_of(query->self)->undecoded = true;
+    return run_new(query->self, query->sql, query->arguments);
+}
+
+static VALUE decode_as_before(VALUE argument)
+{
+    const struct own_query *query = (const struct own_query *)argument;
+    postgresql_link_of(query->self)->undecoded = query->undecoded;
+    return Qnil;
+}
+
+/* @api private link.run_own(sql, arguments) -> the same as run_new. For the driver's own queries: what programs
+ * registered for types (PostgreSQL.register_type) is for their values. */
+static VALUE run_own(VALUE self, VALUE sql, VALUE arguments)
+{
+    struct own_query query = {self, sql, arguments, postgresql_link_of(self)->undecoded};
+    return rb_ensure(run_undecoded, (VALUE)&query, decode_as_before, (VALUE)&query);
 }
 
 /* @api private link.open_portal(name, sql, arguments, rows) -> Result or an error: the first rows, at most so many. */
@@ -523,7 +542,6 @@ void postgresql_commands_init(void)
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);
-    rb_define_method(link, "undecoded=", set_undecoded, 1);
     rb_define_method(link, "local?", local_p, 0);
     rb_define_method(link, "note_setting", note_setting, 2);
     rb_define_method(link, "backslashes?", backslashes_p, 0);
@@ -542,6 +560,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "send_new", send_new, 2);
     rb_define_method(link, "receive", receive, 0);
     rb_define_method(link, "run_new", run_new, 2);
+    rb_define_method(link, "run_own", run_own, 2);
     rb_define_method(link, "open_portal", open_portal, 4);
     rb_define_method(link, "fetch", fetch, 3);
     rb_define_method(link, "run_keeping", run_keeping, 2);

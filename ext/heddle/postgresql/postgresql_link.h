@@ -62,7 +62,7 @@ struct postgresql_link {
     bool suspended;   // the portal that was executed last has more rows
     bool rolled_back; // the server answered the last statement with ROLLBACK
     bool settling;    // types are being looked up
-    bool undecoded;   // no value goes through what programs registered: see undecoded=
+    bool undecoded;   // no value goes through what programs registered: see run_own
 };
 
 extern VALUE postgresql_cLink, postgresql_cColumns, postgresql_cPrepared;

@@ -332,9 +332,9 @@ module Heddle
         def tables(schema, name)
           sql = "select distinct table_name::text from information_schema.tables where (table_schema::text = ?::text " \
             "or (?::text is null and table_schema::name = any(current_schemas(false))))"
-          return query_own("#{sql} and table_name::text = ?::text", [schema, schema, name]) if name
+          return @link.run_own("#{sql} and table_name::text = ?::text", [schema, schema, name]) if name
 
-          query_own("#{sql} order by 1", [schema, schema])
+          @link.run_own("#{sql} order by 1", [schema, schema])
         end
 
         private
@@ -437,7 +437,7 @@ module Heddle
           table = columns.descriptions.dig(0, 2)
           return EMPTY if table.nil? || table == 0 || version.to_i < 12
 
-          result = query_own("select attname::pg_catalog.text from pg_catalog.pg_attribute " \
+          result = @link.run_own("select attname::pg_catalog.text from pg_catalog.pg_attribute " \
             "where attrelid = ?::pg_catalog.oid and attgenerated <> ''", [table])
           result.is_a?(ServerError) ? result : result.rows.flatten
         end
@@ -452,13 +452,6 @@ module Heddle
           end
 
           columns
-        end
-
-        def query_own(sql, arguments)
-          @link.undecoded = true
-          @link.run_new(sql, arguments)
-        ensure
-          @link.undecoded = false
         end
 
         def not_run(failure)

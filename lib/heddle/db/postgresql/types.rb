@@ -159,13 +159,10 @@ module Heddle
           end
 
           def rows(link, sql, arguments)
-            link.undecoded = true
-            result = link.run_new(sql, arguments)
+            result = link.run_own(sql, arguments)
             raise result if result.is_a?(ServerError)
 
             result.rows
-          ensure
-            link.undecoded = false
           end
         end
       end
