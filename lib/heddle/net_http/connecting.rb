@@ -15,8 +15,7 @@ module Heddle
           if Library.keeps?(self)
             if @socket
               KeepAlive.lost(@socket)
-            elsif !(@use_ssl || @ipaddr || @local_host || @local_port || @debug_output ||
-                (@proxy_from_env ? proxy_uri : @proxy_address))
+            elsif !@debug_output && Library.bare?(self)
               begin
                 return on_connect if Library.resume(self, @address, @port, @keep_alive_timeout,
                   @read_timeout, @write_timeout, @continue_timeout)

@@ -7,13 +7,11 @@ module Heddle
       # Connection, repeats a request that found the connection closed, and decides whether the connection can be kept
       # afterwards.
       class Exchange
-        # RFC 9110, 9.2.2; the same as Net::HTTP's.
-        IDEMPOTENT = %w[GET HEAD PUT DELETE OPTIONS TRACE].freeze
         # Errors of a connection that the server has closed. A timeout does not prove that the server has closed it.
         CLOSED = [IOError, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::EPIPE].freeze
         # Authentication of the connection, not of the request (RFC 4559; NTLM the same).
         OF_THE_CONNECTION = /\A\s*(?:NTLM|Negotiate)\b/i
-        private_constant :IDEMPOTENT, :CLOSED, :OF_THE_CONNECTION
+        private_constant :CLOSED, :OF_THE_CONNECTION
 
         # @param http [Net::HTTP]
         # @param request [Net::HTTPGenericRequest]
@@ -88,7 +86,7 @@ module Heddle
         def prepare(connection)
           connection.close unless connection.quiet?
           Library.trust(@http)
-          Library.await(connection, @http) if IDEMPOTENT.include?(@request.method)
+          Library.await(connection, @http) if Library.idempotent?(@request.method)
         end
 
         # A request without a session carries a "close" of the library's own, which is not the program's wish.
