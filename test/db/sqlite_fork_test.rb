@@ -48,18 +48,11 @@ class SQLiteForkTest < Minitest::Test
   def test_a_fork_in_a_function_writes_once
     db = open_with_table(:wal)
     child = nil
-    parent = Process.pid
     db.create_function("forked") do |n|
       child = fork if n == 1
       n
     end
-    begin
-      db.exec("insert into t select forked(n) from (select 1 as n union all select 2)")
-    rescue DB::ConnectionLost => error
-      exit!((Process.pid != parent && error.message.include?("parent process")) ? 0 : 1)
-    ensure
-      exit!(2) if Process.pid != parent
-    end
+    refused_in_child { db.exec("insert into t select forked(n) from (select 1 as n union all select 2)") }
     assert_predicate Process.wait2(child).last, :success?
     assert_equal [0, 1, 2], db.query_list("select n from t")
   ensure
@@ -70,20 +63,13 @@ class SQLiteForkTest < Minitest::Test
   def test_a_fork_in_an_argument
     db = open_with_table(:wal)
     statement = db.prepare("insert into t values (?)")
-    parent = Process.pid
     child = nil
     value = Object.new
     value.define_singleton_method(:to_time) do
       child = fork
       Time.at(0)
     end
-    begin
-      statement.exec(value)
-    rescue DB::ConnectionLost => error
-      exit!((Process.pid != parent && error.message.include?("parent process")) ? 0 : 1)
-    ensure
-      exit!(2) if Process.pid != parent
-    end
+    refused_in_child { statement.exec(value) }
     assert_predicate Process.wait2(child).last, :success?
     assert_equal 2, db.query_value("select count(*) from t")
   ensure
@@ -141,6 +127,16 @@ class SQLiteForkTest < Minitest::Test
   end
 
   private
+
+  # Runs the block, in which the process forks: the child gets the error that the connection is its parent's, and ends.
+  def refused_in_child
+    parent = Process.pid
+    yield
+  rescue DB::ConnectionLost => error
+    exit!((Process.pid != parent && error.message.include?("parent process")) ? 0 : 1)
+  ensure
+    exit!(2) if Process.pid != parent
+  end
 
   # What the block leaves in the parent's connection at the fork does not matter to the child's.
   def assert_childs_row_stays(mode)
