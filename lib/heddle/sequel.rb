@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-require "heddle" unless defined?(Heddle::FiberPool)
-require "sequel"
+require_relative "../heddle"
+require_relative "required_gem"
+Heddle::RequiredGem.load("sequel", "heddle/sequel", "sequel")
 
 # Loads the extension +heddle+ (lib/sequel/extensions/heddle.rb) into each later Sequel::Database:
 #

@@ -162,6 +162,10 @@ class MySQLConnectingTest < Minitest::Test
       end
     error = assert_raises(ArgumentError) { DB::Pool.new(mariadb.url, sise: 3) }
     assert_match(/did you mean size:/, error.message)
+    %i[pool pool_size max_connections].each do |name|
+      error = assert_raises(ArgumentError) { DB::Pool.new(mariadb.url, name => 3) }
+      assert_match(/the size of a pool is size:.*Heddle::DB::Pool\.new also size, checkout_timeout/, error.message)
+    end
     error = assert_raises(ArgumentError) { DB::Pool.new("#{mariadb.url}?size=3") }
     assert_match(/size: is a keyword of Heddle::DB::Pool\.new/, error.message)
   end

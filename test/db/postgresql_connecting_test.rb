@@ -130,6 +130,20 @@ class PostgreSQLConnectingTest < Minitest::Test
       connected(server.url, sslmode: :prefer) { |db| refute_predicate db.driver.stream, :tls? }
       connected(server.url, sslmode: :allow) { |db| refute_predicate db.driver.stream, :tls? }
       assert_match(/has no TLS.*require/, failure(DB::LoginFailed, server.url, sslmode: :require).message)
+      assert_match(/has no TLS, which tls: asks for/, failure(DB::LoginFailed, server.url, tls: true).message)
+    end
+  end
+
+  def test_a_missing_role
+    play = proc do |peer|
+      peer.startup
+      peer.raw(Script.error("28000", 'role "nobody" does not exist'))
+      peer.read
+    end
+    Script.play(play) do |server|
+      error = failure(DB::LoginFailed, server.url)
+      assert_match(/28000.*create the role, or name another one \(user:\)/, error.message)
+      refute_match(/pg_hba/, error.message)
     end
   end
 

@@ -336,8 +336,11 @@ class PostgreSQLLoginTest < Minitest::Test
       stop = [1 << 40, :close]
       relay = Relay.new(postgresql) { stop }
       url = postgresql.url.sub(/:\d+\//, ":#{relay.port}/")
-      DB.connect(url, connect_timeout: 20, **options).close
-      all = relay.passed
+      all = DB.connect(url, connect_timeout: 20, **options).then do |connection|
+        relay.passed - 16 # a signature may be shorter the next time
+      ensure
+        connection.close # whose last bytes do not count
+      end
       (1 + rand(stride)...all).step(stride) do |count|
         %i[close reset].each do |ending|
           stop = [count, ending]

@@ -56,6 +56,21 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
+  def test_a_connection_opens_and_reads_while_others_wait_for_the_lock
+    Heddle.run do
+      holder = connect
+      holder.start_transaction
+      waiting = holder.driver.instance_variable_get(:@line).waiting
+      waiter = Heddle.spawn { with_db { |db| db.exec("insert into t values (1)") } }
+      wait_until { waiting.size == 1 }
+      with_db { |db| assert_equal [[0]], db.query("select count(*) from t").rows }
+      assert_equal 1, waiting.size
+      holder.rollback
+      holder.close
+      waiter.value
+    end
+  end
+
   # Also for statements outside of transactions, and in threads.
   def test_many_writers_at_once
     writers = 8.times.map do |n|

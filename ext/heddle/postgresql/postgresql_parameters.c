@@ -85,8 +85,11 @@ void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct 
     if (count > PG_PARAMETERS_MOST) postgresql_check(PG_TOO_MANY_PARAMETERS);
     ready->count = (size_t)count;
     ready->holder = 0;
-    ready->types =
-        count <= POSTGRESQL_FEW ? ready->few : rb_alloc_tmp_buffer(&ready->holder, (long)sizeof(uint32_t) * count);
+    ready->types = ready->few;
+    if (count > POSTGRESQL_FEW) {
+        ready->holder = rb_str_tmp_new((long)sizeof(uint32_t) * count);
+        ready->types = (uint32_t *)RSTRING_PTR(ready->holder);
+    }
     ready->values = rb_ary_new_capa(count);
     for (long i = 0; i < count; i++) {
         VALUE value = ready_value(link, rb_ary_entry(arguments, i), i + 1, false, &ready->types[i]);

@@ -13,7 +13,9 @@ module Heddle
         "# as %23, @ as %40, % as %25"
       # RFC 3986, 3.1.
       SCHEME = /\A([A-Za-z][A-Za-z0-9+.-]*):/
-      private_constant :ENCODE, :SCHEME
+      # Behind user and host, where it can be no part of a password.
+      BAD_PORT = %r{\A[^:/?#]+://[^/?#@]*@[^/?#@:]+:(?!\d+([/?#]|\z))[^/?#@]*([/?#][^@]*)?\z}
+      private_constant :ENCODE, :SCHEME, :BAD_PORT
 
       class << self
         # @param url [String, URI]
@@ -50,6 +52,10 @@ module Heddle
         def parsed(text)
           URI(text)
         rescue URI::Error
+          if text.match?(BAD_PORT)
+            raise ArgumentError, "the port of #{shown(text)} must be a number from 1 to 65535", cause: nil
+          end
+
           raise ArgumentError, "#{shown(text)} is not a URL: #{ENCODE}", cause: nil
         end
 

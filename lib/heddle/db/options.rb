@@ -17,7 +17,9 @@ module Heddle
 
       # The options of {Pool} itself, which are keywords: a connection does not take them.
       POOL = %i[size checkout_timeout idle min max_lifetime].freeze
-      private_constant :BOOLEANS, :SECRETS, :COMMON, :POOL
+      # What other libraries call the size of a pool.
+      SIZE = %i[pool pool_size max_connections].freeze
+      private_constant :BOOLEANS, :SECRETS, :COMMON, :POOL, :SIZE
 
       class << self
         # @param options [Hash{Symbol => Object}]
@@ -133,12 +135,13 @@ module Heddle
         def refuse_unknown(unknown, known)
           advice = unknown.filter_map { |name| advice_for(name, known) }
           raise ArgumentError, "unknown options: #{unknown.join(", ")}; #{advice.map { |text| "#{text}; " }.join}" \
-            "the options are #{known.join(", ")}"
+            "the options are #{known.join(", ")}, and of Heddle::DB::Pool.new also #{POOL.join(", ")}"
         end
 
         # @return [String, nil]
         def advice_for(name, known)
           return "#{name}: is a keyword of Heddle::DB::Pool.new" if POOL.include?(name)
+          return "the size of a pool is size:, a keyword of Heddle::DB::Pool.new" if SIZE.include?(name)
           return unless defined?(DidYouMean::SpellChecker)
 
           found = DidYouMean::SpellChecker.new(dictionary: known + POOL).correct(name).first

@@ -63,7 +63,7 @@ module Heddle
         @made = 0
         @joined = {}.compare_by_identity # tasks, fibers and threads in a transaction, with its connection
         @closed = false
-        @forks = Process.pid
+        @forks = Heddle.forks
       end
 
       # Lends the block a connection that no other task or thread uses meanwhile. In a transaction of the calling task
@@ -403,9 +403,9 @@ module Heddle
 
       # A child of fork must not use its parent's connections.
       def forget_parents
-        return if @forks == Process.pid
+        return if @forks == Heddle.forks
 
-        @forks = Process.pid
+        @forks = Heddle.forks
         @free.each { |connection, _| connection.close }
         @free.clear
         @joined.clear

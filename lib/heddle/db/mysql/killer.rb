@@ -34,7 +34,7 @@ module Heddle
         @queue = []
         @lock = Thread::Mutex.new
         @thread = nil
-        @process = Process.pid
+        @forks = Heddle.forks
 
         class << self
           # @param server [#connect] makes another connection to the same server within the given seconds. The
@@ -86,9 +86,9 @@ module Heddle
 
           # The pending kills are those of the parent process, which sends them itself.
           def forget_parents
-            return if @process == Process.pid
+            return if @forks == Heddle.forks
 
-            @process = Process.pid
+            @forks = Heddle.forks
             @queue.clear
             @thread = nil
           end

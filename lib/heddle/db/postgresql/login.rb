@@ -183,7 +183,7 @@ module Heddle
           @began = encrypt(@link, @server)
           return if @began || @encrypted.nil?
 
-          refuse("has no TLS, which sslmode: #{@settings[:sslmode]} asks for")
+          refuse("has no TLS, which #{@settings[:tls] ? "tls:" : "sslmode: #{@settings[:sslmode]}"} asks for")
         end
 
         # By default, only settings that every pooler accepts; others only if the caller asks for them.
@@ -360,8 +360,7 @@ module Heddle
 
         def advice(error)
           case error.sql_state
-          when "28000" then ": a line of the server's pg_hba.conf has to allow it" \
-            "#{"; it may want TLS (sslmode: \"verify-full\")" unless @link.stream.tls?}"
+          when "28000" then ": #{not_allowed(error)}"
           when "28P01" then ": check user: and password: (or PGUSER, PGPASSWORD, the line in ~/.pgpass)"
           when "3D000" then ": create the database, or name another one (database:)"
           when "53300" then ": raise max_connections, use a smaller pool, or put pgbouncer in between"
@@ -369,6 +368,14 @@ module Heddle
           when "08P01"
             ": pgbouncer takes more with ignore_startup_parameters" if error.message.include?("startup parameter")
           end
+        end
+
+        # A server without the role says so only in words, which may be in any language.
+        def not_allowed(error)
+          return "create the role, or name another one (user:)" if error.message.include?("does not exist")
+
+          "a line of the server's pg_hba.conf has to allow it, and the role must exist" \
+            "#{"; it may want TLS (sslmode: \"verify-full\")" unless @link.stream.tls?}"
         end
 
         def unexpected(type)

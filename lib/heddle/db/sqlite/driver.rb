@@ -353,8 +353,17 @@ module Heddle
             raise LoginFailed, "#{description} cannot load the extension #{path}: #{refused}" if refused
           end
           pragmas.each do |name, value|
-            check(query("PRAGMA #{name} = #{value}", EMPTY))
+            check(set("PRAGMA #{name} = #{value}"))
           end
+        end
+
+        # Stands behind nobody: a new connection can read beside a long transaction.
+        def set(pragma)
+          handle, result = @link.run_new(pragma, EMPTY)
+          release(handle) if handle
+          result || run_several(pragma, EMPTY)
+        ensure
+          let_others_in unless @waiting.empty?
         end
 
         # The journal's mode is the file's own, and cannot be set where the file is not to be written.

@@ -19,7 +19,7 @@ module Heddle
         private_constant :LOCK, :FEW
 
         @lines = ObjectSpace::WeakMap.new # by numbers, which it compares as the same objects
-        @process = Process.pid
+        @forks = Heddle.forks
         @most = FEW
 
         class << self
@@ -32,7 +32,7 @@ module Heddle
             file = [stat.dev, stat.ino].hash
             LOCK.synchronize do
               # those who waited are in the parent
-              @lines, @process = ObjectSpace::WeakMap.new, Process.pid if @process != Process.pid
+              @lines, @forks = ObjectSpace::WeakMap.new, Heddle.forks if @forks != Heddle.forks
               forget_ended if @lines.size > @most
               @lines[file] ||= new
             end
