@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-require "heddle" unless defined?(Heddle::FiberPool)
-require "active_support"
+require_relative "map" # brings runs and pools; the whole of Heddle may be about to be loaded
+require_relative "required_gem"
+Heddle::RequiredGem.load("active_support", "heddle/active_record", "activerecord, 7.1 or later")
 require "active_support/lazy_load_hooks"
 
 module Heddle
@@ -11,10 +12,14 @@ module Heddle
   # A second task that asks for the connection gets a SharedConnection error, whose message has the line to write.
   #
   # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber
-  # that checked it out. If a task ends without returning its connection, ActiveRecord's reaper takes the connection
-  # back, but only from a *dead* fiber. A reused fiber would stay alive, and its next task would inherit the connection
-  # with any open transaction. So a fiber that owns a connection at the end of its task is not reused: the fiber dies,
-  # the connection is reaped, and the next task checks out another.
+  # that checked it out. The block of Heddle.run continues its caller's code: it has the caller's connections,
+  # transaction, shard, role, Current attributes, Time.zone and log tags. A task has copies of these, as they stood at
+  # its spawn, and connections of its own, which return to their pools when it ends.
+  #
+  # If a task ends inside a transaction, or without returning a connection that it checked out itself, ActiveRecord's
+  # reaper takes the connection back, but only from a *dead* fiber. A reused fiber would stay alive, and its next task
+  # would inherit the connection with the open transaction. So such a fiber is not reused: it dies, the connection is
+  # reaped, and the next task checks out another.
   #
   # An interrupted query, in a task or in a thread, is also cancelled on a PostgreSQL server, and no connection returns
   # to its pool in the middle of an exchange.
@@ -27,18 +32,24 @@ module Heddle
   # Needs ActiveRecord 7.1 or later. In 7.0 a connection belongs to the thread at every isolation level, so that all
   # tasks of a thread share it: do not run concurrent tasks on ActiveRecord 7.0.
   module ActiveRecordSupport
+    # Whether the fiber's task has given all connections back. Heddle clears it before the next task.
+    ::Fiber.attr_accessor :heddle_leases_ended
+
     class << self
-      # Retires fibers that own a connection, refuses connections that another task uses, and ends interrupted queries,
-      # from now on. Called when ActiveRecord::Base is loaded; a second call does nothing.
+      # Carries Rails' state into runs and tasks, retires fibers that own a connection, refuses connections that another
+      # task uses, and ends interrupted queries, from now on. Called when ActiveRecord::Base is loaded; a second call
+      # does nothing.
       #
       # @return [void]
       def install
         return if @installed
         @installed = true
-        FiberPool.retire_if { |fiber| holds?(fiber) }
+        FiberPool.retire_if { |fiber| !fiber.heddle_leases_ended && holds?(fiber) }
         return if ::ActiveRecord.version < Gem::Version.new("7.1")
 
+        require_relative "active_record/execution_state"
         require_relative "active_record/leases"
+        ExecutionState.install
         require_relative "active_record/interrupted"
         ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)
         ::ActiveRecord::ConnectionAdapters::AbstractAdapter.prepend(Adapter)
@@ -67,6 +78,22 @@ module Heddle
       def holds?(fiber)
         return false unless ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
         pools(fiber).any? { |pool| leases_to?(pool, fiber) }
+      end
+
+      # @api private Returns a task's connections to their pools at its end, but not in a transaction: as Rails does at
+      # the end of a request. The fiber that keeps such a connection is retired, so that ActiveRecord takes it back.
+      #
+      # @param owner [Fiber, Thread] a thread keeps its connections, as in Rails
+      # @return [void]
+      def give_back(owner)
+        return unless owner.is_a?(::Fiber)
+        return owner.heddle_leases_ended = true unless holds?(owner)
+
+        pools(owner).each do |pool|
+          connection = pool.connections&.find { |one| one.owner.equal?(owner) } or next
+          transaction = connection.current_transaction
+          pool.release_connection unless transaction.open? && transaction.joinable?
+        end
       end
 
       private

@@ -72,6 +72,18 @@ class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
     end
   end
 
+  def test_a_run_inside_a_transaction_of_a_task_continues_it
+    Heddle.run do
+      Heddle.spawn do
+        ActiveRecord::Base.transaction do
+          outside = lease
+          assert_equal [outside, 1], Heddle.run { [lease, lease.open_transactions] }
+          Heddle.run { assert_raises(refusal) { Heddle.spawn { lease }.value } }
+        end
+      end.value
+    end
+  end
+
   def test_a_lease_from_outside_and_one_task
     connection = lease
     Heddle.run do

@@ -23,7 +23,7 @@ module Heddle
         #
         # @raise [SharedConnection] when another task uses the connection
         def claim(pool)
-          return unless by_thread? && (task = Task.current)
+          return unless by_thread? && (task = ExecutionState.task)
           table = Thread.current.thread_variable_get(TABLE)
           Thread.current.thread_variable_set(TABLE, table = {}.compare_by_identity) unless table
           holder = table[pool]
@@ -34,13 +34,13 @@ module Heddle
         # Releases the current task's hold if the pool's lease to this thread has ended.
         def settle(pool)
           table = Thread.current.thread_variable_get(TABLE)
-          return unless table&.key?(pool) && table[pool].equal?(Task.current)
+          return unless table&.key?(pool) && table[pool].equal?(ExecutionState.task)
           table.delete(pool) unless pool.active_connection?
         end
 
         # Whether another task uses this thread's connection of the pool.
         def elsewhere?(pool)
-          return false unless by_thread? && (task = Task.current)
+          return false unless by_thread? && (task = ExecutionState.task)
           holder = Thread.current.thread_variable_get(TABLE)&.[](pool)
           holder ? !holder.equal?(task) && !holder.ended? : false
         end

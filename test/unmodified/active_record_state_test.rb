@@ -1,0 +1,201 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "unmodified/unmodified_test_case"
+require "logger"
+require "stringio"
+require "tmpdir"
+
+# What a request of Rails has set, with connections by fiber: the block of a run is a part of its caller's code; tasks
+# begin with a copy of shard, role, Current attributes and log tags, and have connections of their own.
+class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
+  def setup
+    super
+    library "sqlite3"
+    active_record(isolation: :fiber, least: "7.1")
+    require "active_support/all"
+    @folder = Dir.mktmpdir
+    @configurations = ActiveRecord::Base.configurations
+    ActiveRecord::Base.configurations = {ActiveRecord::ConnectionHandling::DEFAULT_ENV.call.to_s =>
+      %w[one two].to_h { |name| [name, {adapter: "sqlite3", database: "#{@folder}/#{name}.db", pool: 5}] }}
+    define_models
+    @log = StringIO.new
+    @logger = ActiveSupport::TaggedLogging.new(Logger.new(@log))
+    %i[default second].each do |shard|
+      on(shard) do
+        Record.connection_pool.with_connection { |c| c.create_table(:items) { |t| t.string :name } }
+        Item.create!(name: shard)
+      end
+    end
+  end
+
+  def teardown
+    if @folder
+      Record.connection_handler.clear_all_connections!(:all)
+      Current.reset
+      Time.zone = nil
+      ActiveRecord::Base.configurations = @configurations
+      %i[Item Current Record].each { |name| self.class.send(:remove_const, name) }
+      FileUtils.rm_rf(@folder)
+    end
+    leave_active_record
+    super
+  end
+
+  # ---- the block of a run
+
+  def test_the_block_of_a_run_has_the_state_of_its_caller
+    set do
+      expected = [["second"], "ann", "Tokyo", "[request 7] said"]
+      assert_equal expected, sees
+      assert_equal expected, Heddle.run { sees }
+      assert_equal expected, Heddle.run { Heddle.run { sees } }
+      assert_equal expected, Heddle.run { Heddle.spawn { Heddle.run { sees } }.value }
+    end
+  end
+
+  def test_what_the_block_of_a_run_sets_stays
+    Heddle.run { Current.user = "bob" }
+    assert_equal "bob", Current.user
+    assert_raises(IOError) { Heddle.run { (Current.user = "eve") && raise(IOError) } }
+    assert_equal "eve", Current.user
+  end
+
+  def test_the_block_of_a_run_cannot_write_where_its_caller_cannot
+    Record.while_preventing_writes do
+      assert_raises(ActiveRecord::ReadOnlyError) { Heddle.run { Item.create!(name: "no") } }
+      assert_raises(ActiveRecord::ReadOnlyError) { Heddle.run { Heddle.spawn { Item.create!(name: "no") }.value } }
+    end
+  end
+
+  def test_the_block_of_a_run_is_in_the_transaction_of_its_caller
+    Item.transaction do
+      Item.create!(name: "new")
+      outside = connection
+      assert_equal [%w[default new], outside], Heddle.run { [Item.order(:id).pluck(:name), connection] }
+      Heddle.run { Item.create!(name: "within") }
+      assert_equal 3, Item.count
+      raise ActiveRecord::Rollback
+    end
+    assert_equal ["default"], Item.pluck(:name)
+  end
+
+  def test_a_lease_of_the_block_of_a_run_is_its_callers
+    Record.connection_handler.clear_active_connections!(:all)
+    leased = Heddle.run { connection }
+    assert_same leased, connection
+  end
+
+  def test_the_query_cache_goes_on
+    Item.cache do
+      Item.count
+      queries = counted { Heddle.run { 3.times { Item.count } } }
+      assert_equal 0, queries
+    end
+  end
+
+  # ---- tasks
+
+  WAYS = {
+    "Heddle.spawn" => ->(&block) { Heddle.run { Heddle.spawn(&block).value } },
+    "a pool's spawn" => ->(&block) { Heddle.run { Heddle::FiberPool.new(2).spawn(&block).value } },
+    "a pool's map" => ->(&block) { Heddle.run { Heddle::FiberPool.new(2).map([1]) { block.call }.first } },
+    "Heddle.map" => ->(&block) { Heddle.map([1]) { block.call }.first },
+    "Heddle.offload" => ->(&block) { Heddle.run { Heddle.offload(&block) } }
+  }.freeze
+
+  def test_tasks_have_a_copy_of_the_state
+    set do
+      WAYS.each do |name, way|
+        assert_equal [["second"], "ann", "Tokyo", "[request 7] said"], way.call { sees }, name
+      end
+    end
+  end
+
+  def test_a_task_has_a_state_of_its_own
+    Current.user = "ann"
+    WAYS.each do |name, way|
+      assert_equal "bob", way.call { (Current.user = "bob") && Current.user }, name
+      assert_equal "ann", Current.user, name
+    end
+    seen = Heddle.run do
+      task = Heddle.spawn { sleep(0.001) && [Current.user, logged("later")] }
+      Current.user = "carl"
+      @logger.tagged("late") { task.value }
+    end
+    assert_equal ["ann", "later"], seen
+  end
+
+  def test_the_next_task_of_a_fiber_begins_with_the_state_of_its_own_spawner
+    Heddle.run do
+      first = Heddle.spawn { (Current.user = "bob") && [Fiber.current, connection] }.value
+      fiber, user, leased = Heddle.spawn { [Fiber.current, Current.user, connection] }.value
+      assert_same first[0], fiber
+      assert_nil user
+      assert_same first[1], leased, "the connection is back in the pool when its task has ended"
+    end
+  end
+
+  def test_a_task_has_a_connection_of_its_own
+    Item.transaction do
+      Item.create!(name: "new")
+      outside = connection
+      seen = Heddle.run { Heddle.spawn { [Item.pluck(:name), connection == outside] }.value }
+      assert_equal [["default"], false], seen
+      raise ActiveRecord::Rollback
+    end
+  end
+
+  def test_a_task_that_ends_in_a_transaction
+    Heddle.run do
+      first = Heddle.spawn { connection.begin_transaction && [Item.create!(name: "lost"), connection].last }.value
+      assert_equal [["default"], false], Heddle.spawn { [Item.pluck(:name), connection == first] }.value
+    end
+  end
+
+  def test_more_tasks_than_connections_that_lease_one
+    Record.connection_pool.release_connection
+    names = Heddle.run { Heddle::FiberPool.new(5).map(1..40) { connection.select_value("select name from items") } }
+    assert_equal ["default"] * 40, names
+    assert_equal 0, Record.connection_pool.stat[:busy]
+  end
+
+  private
+
+  def define_models
+    record = Class.new(ActiveRecord::Base) { self.abstract_class = true }
+    self.class.const_set(:Record, record)
+    record.connects_to(shards: {default: {writing: :one, reading: :one}, second: {writing: :two, reading: :two}})
+    self.class.const_set(:Item, Class.new(record) { self.table_name = "items" })
+    self.class.const_set(:Current, Class.new(ActiveSupport::CurrentAttributes) { attribute :user })
+  end
+
+  def on(shard, &block) = Record.connected_to(shard: shard, role: :writing, &block)
+
+  def set(&block)
+    Current.user = "ann"
+    Time.zone = "Tokyo"
+    @logger.tagged("request 7") { on(:second, &block) }
+  end
+
+  def sees = [Item.pluck(:name), Current.user, Time.zone&.name, logged("said")]
+
+  def logged(text)
+    @log.truncate(0)
+    @log.rewind
+    @logger.info(text)
+    @log.string.chomp
+  end
+
+  def connection
+    pool = Record.connection_pool
+    pool.respond_to?(:lease_connection) ? pool.lease_connection : pool.connection
+  end
+
+  def counted
+    count = 0
+    counter = ->(*, payload) { count += 1 unless payload[:cached] || payload[:name] == "SCHEMA" }
+    ActiveSupport::Notifications.subscribed(counter, "sql.active_record") { yield }
+    count
+  end
+end
