@@ -54,6 +54,14 @@ int64_t deadline_span(VALUE seconds)
     return span_of_float(NUM2DBL(seconds));
 }
 
+int64_t deadline_span_of_ruby(VALUE seconds)
+{
+    if (NIL_P(seconds) || (FIXNUM_P(seconds) && FIX2LONG(seconds) >= 0)) return deadline_span(seconds);
+    bool number = RTEST(rb_obj_is_kind_of(seconds, rb_cNumeric));
+    if (!number || !RTEST(rb_funcall(seconds, rb_intern(">="), 1, INT2FIX(0)))) rb_time_interval(seconds); // NaN, too
+    return deadline_span(seconds);
+}
+
 int deadline_milliseconds(int64_t span)
 {
     if (span == DEADLINE_NEVER) return -1;

@@ -18,6 +18,9 @@ deadline_t deadline_recently(void);
 // DEADLINE_NEVER. Raises TypeError for an object that is not a number, ArgumentError for NaN and for a negative span.
 int64_t deadline_span(VALUE seconds);
 
+// For methods of Ruby's own (sleep, IO.select, IO#wait): raises Ruby's errors.
+int64_t deadline_span_of_ruby(VALUE seconds);
+
 // A span as poll(2) and epoll_wait(2) take it: milliseconds, rounded up; -1 for DEADLINE_NEVER.
 int deadline_milliseconds(int64_t span);
 

@@ -59,6 +59,7 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     heddle_eBackendUnavailable = error_class("BackendUnavailable");
 
     fork_watch();
+    Init_heddle_main_ractor();
     Init_heddle_gvl();
     Init_heddle_scope();
     Init_heddle_scope_block();

@@ -162,6 +162,19 @@ static inline bool shim_own_buffer(VALUE io, const void *bytes)
 #endif
 }
 
+// Returns whether the IO has bytes that IO#close would write. `io`: of rb_io_get_write_io. # RUBY_VERSION >= 4.1:
+// unknown
+static inline bool shim_unsent(VALUE io)
+{
+#ifdef HAVE_RB_IO_T_RBUF
+    const rb_io_t *file = RFILE(io)->fptr;
+    return file && file->fd >= 0 && file->wbuf.len > 0;
+#else
+    (void)io;
+    return false;
+#endif
+}
+
 // The descriptor of an open IO whose bytes can be received directly: no read-ahead, no conversion, no unsent bytes, no
 // timeout. Otherwise -1. # RUBY_VERSION >= 4.1: unknown
 static inline int shim_plain_reader(VALUE io)
@@ -182,6 +195,17 @@ static inline bool shim_reads(VALUE io)
 {
 #ifdef HAVE_RB_IO_T_RBUF
     return RFILE(io)->fptr && RFILE(io)->fptr->mode & FMODE_READABLE;
+#else
+    (void)io;
+    return false;
+#endif
+}
+
+// The same for writing, which IO#close_write ends. # RUBY_VERSION >= 4.1: unknown
+static inline bool shim_writes(VALUE io)
+{
+#ifdef HAVE_RB_IO_T_RBUF
+    return RFILE(io)->fptr && RFILE(io)->fptr->mode & FMODE_WRITABLE;
 #else
     (void)io;
     return false;
@@ -242,13 +266,6 @@ static inline bool shim_threads_migrate(void)
 {
     const char *wanted = getenv("RUBY_MN_THREADS");
     return RUBY_API_VERSION_CODE >= 30300 && wanted && atoi(wanted) != 0;
-}
-
-// After rb_protect: whether a kill ends this thread, and Ruby will neither close the thread's scheduler nor announce
-// the thread's end, as Ruby does for a thread that ends normally. # RUBY_VERSION >= 3.3
-static inline bool shim_thread_dies_silently(void)
-{
-    return RUBY_API_VERSION_CODE < 30300 && FIXNUM_P(rb_errinfo());
 }
 
 // Makes this thread call a function when it next checks for interrupts: a postponed job, during which Ruby runs no trap

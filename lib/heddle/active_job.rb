@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../heddle" unless defined?(Heddle::FiberPool)
+require_relative "../heddle"
 begin
   require "active_job"
 rescue LoadError

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-require "async"
+require_relative "required_gem"
+Heddle::RequiredGem.load("async", "heddle/async", "async, 2.0 or later")
 require "heddle"
 require_relative "async/scheduler"
 

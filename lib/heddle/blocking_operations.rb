@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "heddle" unless defined?(Heddle::Scheduler)
+require_relative "../heddle"
 require_relative "worker_threads"
 
 module Heddle

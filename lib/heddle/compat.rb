@@ -37,5 +37,5 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   require_relative "compat/fiber_transfer"
   require_relative "compat/connect"
   require_relative "compat/address_names"
-  require_relative "compat/service_names"
+  require_relative "compat/look_ups"
 end

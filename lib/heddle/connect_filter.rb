@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "after_fork"
 require_relative "connect_filter/guard"
 require_relative "connect_filter/public_addresses"
 
@@ -16,6 +17,9 @@ module Heddle
     # @example
     #   Heddle.connect_filter(Heddle::ConnectFilter::PUBLIC) { Net::HTTP.get(URI(url_of_a_stranger)) }
     PUBLIC = Ractor.make_shareable(PublicAddresses.new)
+
+    # A child that a task forks is no task: the task's filters become those of the child's thread.
+    AfterFork.register(-> { nested }) { |filters| keep(filters) }
 
     class << self
       # Whether the filters in force allow a connection to be used again.

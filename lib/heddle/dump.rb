@@ -1,51 +1,87 @@
 # frozen_string_literal: true
 
 module Heddle
-  # @api private Lists all tasks: name, state, what each waits for, since when, and where.
+  # Lists all tasks: name, state, what each waits for, since when, the deadline that is left, and where; and the pools.
+  #
+  # @api private
   module Dump
     module_function
 
+    # @return [String] what all loops of the process do, each with a header
+    def all
+      pid = Process.pid
+      loops = Scheduler.open.map { |scheduler, thread| "process #{pid}, #{named(thread)}: #{text(scheduler)}" }
+      [*loops, *pools].join("\n")
+    end
+
     # @param scheduler [Scheduler]
-    # @param backtrace [Boolean] whether to add each task's backtrace
     # @return [String]
-    def text(scheduler, backtrace: true)
+    def text(scheduler)
       tasks = scheduler.tasks
       lines = ["#{tasks.size} task#{"s" unless tasks.size == 1} on #{scheduler.inspect}"]
-      tasks.each { |task| lines.concat(describe(task, backtrace)) }
+      tasks.each { |task| lines.concat(describe(task)) }
       lines.join("\n")
     end
 
-    def describe(task, backtrace)
+    def describe(task)
       waiting = task.waits_for
       line = "#{task.inspect}#{format(" waits for %s, for %.3f s", waiting, task.waits_since) if waiting}"
-      places = task.backtrace&.reject { |place| place.start_with?(__FILE__) } if backtrace # not this file's
+      left = task.remaining
+      line << format(", deadline in %.3f s", left) if left
+      places = task.backtrace&.reject { |place| place.start_with?(__FILE__) } # not this file's
       [line, *places&.map { |place| "    from #{place}" }]
     end
-    private_class_method :describe
+
+    def named(thread)
+      return "main thread" if thread == Thread.main
+
+      "thread #{thread.name || thread.inspect}"
+    end
+
+    # Nobody keeps a list of them: a dump is rare. Unreferenced ones may be among them.
+    def pools
+      kinds = []
+      kinds << FiberPool if defined?(FiberPool)
+      kinds << DB::Pool if defined?(DB) && !DB.autoload?(:Pool)
+      kinds.flat_map { |kind| ObjectSpace.each_object(kind).map(&:inspect) }
+    end
+    private_class_method :describe, :named, :pools
   end
 
   class << self
-    # Lists all tasks of this thread's scheduler: name, state, what each waits for, since when, and where.
+    # Lists the tasks of all loops in this process, those of other threads too: name, state, what each waits for (with
+    # the peer of a socket), since when, the seconds left of its deadline, and where. Then the pools.
     #
     # @param io [IO, #write]
     # @return [nil]
-    # @raise [SchedulerMissing] when this thread has no {Scheduler}
+    # @raise [SchedulerMissing] when no thread of the process has an active loop of Heddle's
     def dump(io = $stderr)
-      scheduler = Fiber.scheduler
-      unless scheduler.is_a?(Loop)
-        raise SchedulerMissing, "no tasks to dump: this thread has no active Heddle::Scheduler"
+      if Scheduler.open.empty?
+        raise SchedulerMissing, "no tasks to dump: no thread of this process has an active Heddle::Scheduler"
       end
 
-      io.write(Dump.text(scheduler) << "\n")
+      io.write(Dump.all << "\n")
       nil
     end
 
-    # Dumps the main thread's tasks whenever the process gets the signal.
+    # Dumps all tasks of the process, as {.dump} does, whenever the process gets the signal. A handler that was there
+    # before is called afterwards.
     #
-    # @param signal [String] as Signal.trap takes it: "USR1", "INFO"
+    # Servers use most signals themselves: Puma takes USR1, USR2, TTIN, TTOU, URG and HUP, Sidekiq TTIN and TSTP. IO,
+    # PROF and WINCH are free in most programs.
+    #
+    # @param signal [String] as Signal.trap takes it: "IO", "PROF"
     # @return [Object] the previous handler
     def dump_on(signal, io = $stderr)
-      Signal.trap(signal) { dump(io) if Fiber.scheduler.is_a?(Loop) }
+      previous = nil
+      previous = Signal.trap(signal) do |number|
+        if Scheduler.open.empty?
+          io.write("process #{Process.pid}: no tasks, since no loop of Heddle's is open\n")
+        else
+          dump(io)
+        end
+        previous.call(number) if previous.respond_to?(:call)
+      end
     end
 
     # @return [Hash, nil] {Scheduler#statistics} of this thread's scheduler; nil without a {Scheduler}

@@ -14,12 +14,13 @@ module Heddle
   end
 
   # Raised by a wait in the block of a {Heddle.deadline} whose time is over. Also replaces any other error that leaves
-  # the block afterwards, and has that error as its cause. The connection that waited is in mid-exchange: close it.
+  # the block afterwards, and has that error as its cause: message and backtrace are then those of the first wait that
+  # the deadline ended, in a task with the peer's address. The connection that waited is in mid-exchange: close it.
   class DeadlineExceeded < Timeout::Error
     include Error
   end
 
-  # Raised by {Task#value} of a cancelled task.
+  # Raised by {Task#value} of a cancelled task. Its cause is the {Task#error}, if there is one.
   class TaskCancelled < StandardError
     include Error
   end

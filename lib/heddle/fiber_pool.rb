@@ -1,26 +1,34 @@
 # frozen_string_literal: true
 
-require_relative "scheduler"
-require_relative "integrations"
 require_relative "items"
+require_relative "run"
 
 module Heddle
   # Runs blocks on at most `size` fibers at once. Further blocks wait in a bounded queue; while the queue is full,
   # {#spawn} makes its caller wait. Fibers are reused.
   #
-  # Inside {Heddle.run}, or under a foreign scheduler (async), a pool uses the scheduler of the thread that made it.
-  # Elsewhere the pool has a loop of its own. That loop runs only in the thread that made the pool, inside {#map},
-  # {#each}, {#wait} and {#close}, and inside {#spawn} until the block waits for the first time, or while the queue is
-  # full. Other threads may {#spawn}: their blocks run when the pool's thread is in one of these methods. When that
-  # thread ends, unfinished tasks are cancelled. In a child of fork the pool has no tasks, as if it had been made there.
+  # Inside {Heddle.run}, or under a foreign scheduler (async), blocks run as tasks of that run, and other threads may
+  # {#spawn} there, too. A pool stays with the first run that uses it until that run's scheduler closes, and then takes
+  # the next.
+  #
+  # Elsewhere nothing could run a task between two calls. There {#map}, {#each}, {#wait} and {#close} are a {Heddle.run}
+  # of their own, which ends with the call; {#spawn} only puts the block into the queue, and the next of those calls
+  # runs it, as does {Task#value}. A {#spawn} that finds the queue full runs what is in it first. Blocks that no call
+  # has run when the program ends are reported.
+  #
+  # In a child of fork the pool has no tasks, as if it had been made there.
   #
   # @example
   #   Heddle::FiberPool.new(20).map(urls) { |url| Net::HTTP.get(URI(url)) }
   class FiberPool
-    FAILURES_KEPT = 64
     LOCK_SECONDS = 60 # it is held for microseconds, but perhaps by a thread that gets no processor
     BEGINNING = Thread::Mutex.new # for pools in a child of fork
-    private_constant :FAILURES_KEPT, :LOCK_SECONDS, :BEGINNING
+    # Ends the run of a {#wait} whose time is over.
+    Expired = Class.new(Exception) # rubocop:disable Lint/InheritException -- no block of the user's is to rescue it
+    UNBEGUN = {}.compare_by_identity # pools with blocks that wait for a run
+    private_constant :LOCK_SECONDS, :BEGINNING, :Expired, :UNBEGUN
+
+    at_exit { UNBEGUN.each_key { |pool| pool.__send__(:report_unbegun) } }
 
     # Registers a block that decides after each task whether its fiber must end instead of being reused, because a
     # library identifies something by that fiber. The block is called on the fiber, and must not wait.
@@ -52,18 +60,21 @@ module Heddle
     end
 
     # Runs the block on one of the pool's fibers: at once if a fiber is free, else when its turn comes. Waits while the
-    # queue is full. Other threads may call this too, but not under a foreign scheduler.
+    # queue is full. Outside of any run the block waits in the queue for the next {#wait}, {#map}, {#each} or {#close}.
+    # Other threads may call this too, but not under a foreign scheduler.
     #
     # @return [Task]
     # @raise [PoolClosed] after {#close}
-    # @raise [WrongThread] from another thread under a foreign scheduler; or when the pool has a loop of its own whose
-    #   thread has ended
+    # @raise [WrongThread] from another thread under a foreign scheduler
     def spawn(&block)
       raise ArgumentError, "Heddle::FiberPool#spawn needs a block to run" unless block
 
-      check_process
-      check_thread
-      attached { submit(false, method(:ended), &block) }
+      enter
+      until (task = submit(false, method(:ended), &block)) # nil: the queue is full, and nothing runs it
+        wait
+      end
+      UNBEGUN[self] = true unless @scheduler
+      task
     end
 
     # Calls the block with each item, on the pool's fibers. The first error cancels the other tasks, and is raised when
@@ -73,7 +84,7 @@ module Heddle
     # @return [Array] the blocks' values, in the order of the items
     # @raise [TaskCancelled] when the task of an item was cancelled, so that the item has no value
     # @raise [PoolClosed] after {#close}
-    # @raise [WrongThread] when the pool has a loop of its own, and this is not its thread
+    # @raise [WrongThread] outside of any run, while another thread is in such a call of this pool
     # @raise [TypeError] for items without a method `each`
     def map(items, &block)
       raise ArgumentError, "Heddle::FiberPool#map needs a block to call with each item" unless block
@@ -92,25 +103,19 @@ module Heddle
       self
     end
 
-    # Waits until all tasks spawned so far have ended. A pool with a loop of its own then raises the first error that no
-    # {Task#value} has raised; inside a run, the run raises that error.
+    # Waits until all tasks spawned so far have ended. If a task failed, and no {Task#value} has raised its error, its
+    # run raises the error at its end: outside of any run that is here.
     #
     # @param timeout [Numeric, nil] seconds
-    # @return [self, nil] nil when the timeout ends first
+    # @return [self, nil] nil when the timeout ends first. Outside of any run the tasks that have not ended are
+    #   cancelled then, since nothing would run them.
     def wait(timeout = nil)
       check_process
       deadline = timeout && now + timeout
-      attached do
-        until (seen = @ended.openings) && idle?
-          left = deadline && deadline - now
-          return nil if left && left <= 0
-
-          check_thread
-          @ended.wait(seen, left)
-        end
-      end
-      raise_unclaimed
+      in_run { settle(deadline) } until idle?
       self
+    rescue Expired
+      nil
     end
 
     # Takes no more work, and waits like {#wait}. Closing twice is harmless.
@@ -122,9 +127,6 @@ module Heddle
       @ended.open
       Heddle.shield(LOCK_SECONDS) { @lock.synchronize { @turns.each_key(&:open) } }
       wait
-      self
-    ensure
-      @scheduler.close if @own && idle? && Thread.current == @thread
     end
 
     # @return [Boolean]
@@ -147,19 +149,20 @@ module Heddle
     #
     # @param wanted [#call, nil] called after a wait; if it returns false, the block is not accepted
     # @param tasks [Hash, nil] gets the task as a key before the task can start: an exception may prevent its return
-    # @return [Task, nil]
+    # @return [Task, nil] nil also when there is no room and no run that could make some
     def submit(claimed, on_end, wanted = nil, tasks = nil, &block)
       task = place = queued = turn = nil
       @lock.synchronize do
         if @turns.empty? && room?
           task = prepare(claimed, on_end, block)
-          task.enlist
+          task.enlist(@scheduler) if @scheduler
           tasks[task] = true if tasks
           # One expression, in which Ruby does not check for interrupts. If an exception strikes later, `ensure` frees
           # the place.
-          (@running.size < @size) ? @running[task] = place = true : queued = @queue << task
+          (@scheduler && @running.size < @size) ? @running[task] = place = true : queued = @queue << task
         else
           raise_closed if @closed
+          return unless @scheduler
           turn = Gate.new
         end
       end
@@ -168,9 +171,9 @@ module Heddle
           next unless wanted.nil? || wanted.call
 
           task = prepare(claimed, on_end, block)
-          task.enlist
+          task.enlist(@scheduler) if @scheduler
           tasks[task] = true if tasks
-          (@running.size < @size) ? @running[task] = place = true : queued = @queue << task
+          (@scheduler && @running.size < @size) ? @running[task] = place = true : queued = @queue << task
           task
         end
       end
@@ -186,29 +189,28 @@ module Heddle
 
     # @api private Called on a fiber whose task has ended.
     # @return [Task, nil] the next task of this fiber
-    def ended(task)
-      keep_failure(task) if @own && task.error && !task.claimed?
-      pass_on_place(task)
+    def ended(task) = pass_on_place(task)
+
+    # @api private For a caller who waits for a task that is in the queue outside of any run.
+    def run_queue(timeout)
+      Fiber.scheduler ? enter : wait(timeout)
     end
 
     private
 
-    # Sets the state that depends on the pool's thread and scheduler.
+    # Sets the state that is of this process.
     def begin_here
-      @thread = Thread.current
       @queue = []
       @running = {}.compare_by_identity # tasks that have a place, with whom they had it from
       @spawned = 0
-      @failures = []
       @ended = Gate.new
       @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
       @promised = {}.compare_by_identity # Gates of those whose turn has come: each has a place
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
-      @scheduler = Fiber.scheduler
-      @own = @scheduler.nil?
-      @scheduler ||= Loop.make
-      attached { @scheduler.accept_posts } if @scheduler.is_a?(Loop)
+      @scheduler = nil # of the run in which the tasks run, see {#bind}
+      @own = false # a call of this pool is that run
+      bind(false)
       @forks = Heddle.forks
     end
 
@@ -220,17 +222,98 @@ module Heddle
       BEGINNING.synchronize { begin_here unless @forks == Heddle.forks }
     end
 
-    # A thread that cannot run the pool's own loop would wait for the pool's thread, perhaps for ever.
     def batch(items, keep:, &block)
       Items.check(items)
-      check_process
-      if @own && Thread.current != @thread
-        raise WrongThread,
-          "#{inspect} has a loop of its own, which runs only in #{@thread.inspect}: make a pool in this " \
-          "thread, or pass single blocks to spawn"
-      end
+      in_run do
+        if @own && Fiber.scheduler != @scheduler
+          raise WrongThread, "another thread is in a call of #{inspect}, outside of any run: make a pool in this " \
+            "thread, or pass single blocks to spawn"
+        end
 
-      attached { Batch.new(self, keep: keep).run(items, &block) }
+        Batch.new(self, keep: keep).run(items, &block)
+      end
+    end
+
+    # Outside of any run, calls the block in a run.
+    def in_run
+      enter
+      return yield if @scheduler
+
+      begin
+        Heddle.run do
+          enter(own: true)
+          yield
+        end
+      ensure
+        Heddle.shield(LOCK_SECONDS) { enter }
+        @ended.open # whoever waits on another thread looks again
+      end
+    end
+
+    # Takes the run of the calling code, if the pool has none, and starts what is queued.
+    def enter(own: false)
+      check_process
+      return unless @lock.synchronize { bind(own) }
+
+      nil while start_queued
+    end
+
+    # Call this under the lock. A pool stays with a scheduler until that has closed.
+    #
+    # @return [Boolean] true if the pool has a scheduler that it did not have before
+    def bind(own)
+      return false if @scheduler && !over?
+
+      Thread.handle_interrupt(Object => :never) do
+        @running.clear # tasks that refused to end
+        @own = own
+        if (@scheduler = Fiber.scheduler)
+          UNBEGUN.delete(self)
+          @scheduler.accept_posts if @scheduler.is_a?(Loop)
+          @queue.each { |task| task.enlist(@scheduler) unless task.ended? }
+        end
+        give_turns
+        !@scheduler.nil?
+      end
+    end
+
+    # Says that blocks are lost as the program ends.
+    def report_unbegun
+      check_process
+      count = @queue.count { |task| !task.ended? }
+      return if count.zero?
+
+      warn "heddle: #{count} of the blocks that #{inspect} got outside of any run never ran: call its `wait` or " \
+        "`close` after the last `spawn`, or spawn inside Heddle.run"
+    end
+
+    def over? = @scheduler.respond_to?(:closed?) && @scheduler.closed?
+
+    # Starts the first task of the queue.
+    #
+    # @return [Boolean] false if there is none, or no place for it
+    def start_queued
+      task = nil
+      @lock.synchronize do
+        @queue.shift while @queue.first&.ended?
+        return false unless @running.size < @size && (task = @queue.first)
+
+        @running[@queue.shift] = true # one expression, see {#submit}
+      end
+      task.start
+      true
+    ensure
+      leave_place(task) if task && @running.key?(task) && !task.started?
+    end
+
+    # Waits until no task is left, or the run is over.
+    def settle(deadline)
+      until (seen = @ended.openings) && (idle? || over?)
+        left = deadline && deadline - now
+        raise Expired if left && left <= 0
+
+        @ended.wait(seen, left)
+      end
     end
 
     def start(task)
@@ -325,7 +408,7 @@ module Heddle
     def prepare(claimed, on_end, block)
       raise_closed if @closed
 
-      Task.prepare(@scheduler, @name, on_end, claimed, &block)
+      Task.prepare(@scheduler || self, @name, on_end, claimed, &block)
         .tap { @spawned += 1 } # a cancel while it waits for the lock leaves none
     end
 
@@ -345,39 +428,6 @@ module Heddle
       @running.empty? && @queue.all?(&:ended?)
     end
 
-    # Sets the pool's own loop, if it has one, as the thread's scheduler during the block.
-    def attached(&block)
-      return yield if !@own || Fiber.scheduler == @scheduler
-      return yield if Thread.current != @thread
-      if Fiber.scheduler
-        raise ThreadError,
-          "#{inspect} has a loop of its own, which cannot run under #{Fiber.scheduler}: make the pool in that thread"
-      end
-      return yield if @scheduler.closed?
-
-      @scheduler.attached(&block)
-    end
-
-    # Only the pool's thread can run the pool's own loop.
-    def check_thread
-      if @own && !@thread.alive?
-        raise WrongThread,
-          "#{inspect} has a loop of its own, whose thread has ended: make a new pool in a live thread"
-      end
-    end
-
-    # Only one error is raised, so a few failures are enough to keep.
-    def keep_failure(task)
-      @failures.reject!(&:claimed?) if @failures.size >= FAILURES_KEPT
-      @failures << task if @failures.size < FAILURES_KEPT
-    end
-
-    def raise_unclaimed
-      failed = @failures.find { |task| !task.claimed? }
-      @failures.clear
-      raise failed.error if failed
-    end
-
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
     # One call of {FiberPool#map} or {FiberPool#each}.
@@ -385,6 +435,9 @@ module Heddle
     # @api private
     class Batch
       GRACE = 15 # seconds for the clean-up of tasks that were cancelled
+      # Ends the wait for the next item.
+      Stopped = Class.new(Exception) # rubocop:disable Lint/InheritException -- no source of items is to rescue it
+      private_constant :Stopped
 
       def initialize(pool, keep:)
         @pool = pool
@@ -392,15 +445,14 @@ module Heddle
         @tasks = {}.compare_by_identity
         @values = []
         @failed = nil
+        @feeder = nil # the task that waits for the next item
+        @stopped = Stopped.new("a block failed: no more items are wanted")
         @wanted = -> { !@failed }
         @changed = Gate.new
       end
 
       def run(items, &block)
-        index = -1
-        items.to_enum.each_entry do |item|
-          break if @failed || !add(index += 1, item, block)
-        end
+        feed(items, block)
         wait_for_end
         @failed&.value # raises its error
 
@@ -411,6 +463,21 @@ module Heddle
       end
 
       private
+
+      def feed(items, block)
+        index = -1
+        @feeder = Task.current if Fiber.scheduler.is_a?(Loop)
+        items.to_enum.each_entry do |item|
+          break if @failed || !add(index += 1, item, block) || @failed
+        end
+      rescue Exception => error # rubocop:disable Lint/RescueException -- a source may have made an error of it
+        raise unless @failed && stopped?(error)
+      ensure
+        @feeder&.withdraw(@stopped)
+        @feeder = nil
+      end
+
+      def stopped?(error) = !error.nil? && (error.equal?(@stopped) || stopped?(error.cause))
 
       def add(index, item, block)
         on_end = ->(task) { ended(task, index) }
@@ -424,6 +491,7 @@ module Heddle
         elsif !@failed
           @failed = task
           cancel_all
+          @feeder&.interrupt(@stopped)
         end
         @changed.open if @tasks.empty?
         @pool.ended(task)

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-require "heddle" unless defined?(Heddle::Scheduler)
-require "mysql2"
+require_relative "../heddle"
+require_relative "required_gem"
+Heddle::RequiredGem.load("mysql2", "heddle/mysql2", "mysql2")
 require_relative "offload"
 
 module Heddle

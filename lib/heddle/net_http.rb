@@ -1,7 +1,12 @@
 # frozen_string_literal: true
 
 require "net/http"
-require_relative "scheduler"
+begin
+  require "openssl" # Net::HTTP's first rescue would load it, for 60 ms in which no task runs
+rescue LoadError
+  nil # a Ruby without TLS
+end
+require_relative "../heddle"
 require_relative "net_http/installation"
 
 module Heddle

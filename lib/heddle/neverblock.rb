@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "heddle" unless defined?(Heddle::FiberPool)
+require_relative "../heddle"
 
 module Heddle
   # `require "heddle/neverblock"` was called while EventMachine was loaded.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-require "active_support"
+require_relative "required_gem"
+Heddle::RequiredGem.load("active_support", "heddle/notifications", "activesupport")
 require "active_support/notifications"
 require_relative "../heddle"
 require_relative "db"

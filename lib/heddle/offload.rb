@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "run"
 require_relative "worker_threads"
 
 module Heddle

@@ -4,6 +4,8 @@ require_relative "scheduler"
 require_relative "integrations"
 
 module Heddle
+  autoload :FiberPool, "#{__dir__}/fiber_pool"
+
   class << self
     # Runs the block as a task. Returns the block's value when the block and all tasks spawned inside ({Heddle.spawn},
     # pools) have ended. Installs a {Scheduler} on this thread for that time. If the thread already has a scheduler

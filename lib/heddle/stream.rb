@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
-require_relative "scheduler"
+require_relative "run"
 require_relative "stream/as_io"
 
 module Heddle

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "timeout"
-require_relative "scheduler"
+require_relative "../heddle"
 
 module Heddle
   # `require "heddle/timeout"` makes Timeout.timeout use Heddle's timers: in tasks those of the loop, in plain threads

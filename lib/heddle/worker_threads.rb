@@ -51,8 +51,8 @@ module Heddle
     # @return [Object] the work's value
     # @raise [Exception] the work's error
     def run(work, grace: nil, interrupt: nil)
-      unless @pid == Process.pid # a child of fork has none of the threads
-        RESETTING.synchronize { reset unless @pid == Process.pid }
+      unless @forks == Heddle.forks # a child of fork has none of the threads
+        RESETTING.synchronize { reset unless @forks == Heddle.forks }
       end
       job = Job.new(work, interrupt)
       begin
@@ -74,7 +74,7 @@ module Heddle
       @offered = Thread::ConditionVariable.new
       @queue = []
       @threads = @idle = @abandoned = 0
-      @pid = Process.pid # last: from now on nobody resets it
+      @forks = Heddle.forks # last: from now on nobody resets it
     end
 
     def submit(job)
@@ -203,7 +203,7 @@ module Heddle
       def perform
         return unless @lock.synchronize { @state == :waiting && (@thread = Thread.current) && (@state = :running) }
 
-        process = Process.pid
+        forks = Heddle.forks
         begin
           Scheduler.root_fiber_begin(@storage)
           value = Thread.handle_interrupt(Exception => :immediate) { @work.call }
@@ -211,7 +211,7 @@ module Heddle
         rescue Exception => error # rubocop:disable Lint/RescueException -- it is the caller's
           nil
         ensure
-          end_child(error) unless Process.pid == process
+          end_child(error) unless Heddle.forks == forks
           error ||= ThreadError.new("the offloaded block ended its thread (Thread.exit, Thread#kill)") unless completed
           finish(value, error)
         end

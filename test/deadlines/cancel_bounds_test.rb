@@ -103,6 +103,39 @@ class CancelBoundsTest < Minitest::Test
     assert_match(/cancel_bounds_test.rb:\d+/, warning)
   end
 
+  # Ruby's list of those who wait for the Queue still has it: a push reads the stack of its fiber.
+  def test_a_task_that_was_given_up_is_not_collected
+    assert_child(<<~RUBY)
+      $stderr.reopen(File::NULL)
+      queue = Thread::Queue.new
+      def deep(depth, &block) = depth.zero? ? block.call : deep(depth - 1, &block)
+      Thread.new do
+        deep(40) do
+          Heddle.run(grace: 0.01) do
+            20.times do
+              Heddle.spawn do
+                queue.pop
+              rescue Heddle::Cancellation
+                retry
+              end
+            end
+            raise IOError
+          end
+        rescue IOError
+          puts "given up"
+        end
+        deep(60) { 1 } # over what the stack still holds
+        sleep
+      end
+      Thread.pass until queue.num_waiting == 20
+      sleep(0.2)
+      4.times { GC.start }
+      fibers = Array.new(60) { Fiber.new { deep(20) { Fiber.yield } }.tap(&:resume) } # on the stacks of freed ones
+      30.times { queue << 1 }
+      exit!(fibers.size == 60 ? 0 : 1)
+    RUBY
+  end
+
   def test_a_second_cancel_ends_a_clean_up_that_hangs
     steps = []
     warning = stderr_of do

@@ -42,6 +42,23 @@ class TimeoutOnTheHelperTest < Minitest::Test
     assert_operator fired, :<, 100_000
   end
 
+  # The helper makes the message, by code of the program's.
+  def test_a_message_that_waits_until_the_block_has_ended
+    asked = false
+    ended = Thread::Queue.new
+    message = Object.new
+    message.define_singleton_method(:to_s) do
+      asked = true
+      ended.pop
+      "too late"
+    end
+    in_thread do
+      Timeout.timeout(0.01, nil, message) { wait_until { asked } }
+      ended << true
+      assert_raises(Timeout::Error) { Timeout.timeout(0.01) { sleep } } # by the same helper
+    end
+  end
+
   def test_shared_timers_can_be_switched_off
     Heddle::TimeoutSupport.disable
     refute_predicate Heddle::TimeoutSupport, :enabled?

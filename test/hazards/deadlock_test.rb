@@ -85,19 +85,6 @@ class DeadlockTest < Minitest::Test
     assert_equal "refused\nthe end of a sleep\n", out
   end
 
-  # Where threads wait for tasks whose loop nobody runs, Ruby itself reports the deadlock.
-  def test_threads_that_wait_for_a_loop_that_nobody_runs
-    out = assert_child(<<~RUBY)
-      pool = Heddle::FiberPool.new(1)
-      begin
-        Thread.new { pool.spawn { :never }.value }.value
-      rescue Exception => error
-        puts error.class, error.message.lines.first
-      end
-    RUBY
-    assert_equal "fatal\nNo live threads left. Deadlock?\n", out
-  end
-
   # A signal may be the only thing that wakes the tasks. Afterwards the handlers are the same as before.
   def test_a_signal_handler_may_wake_the_tasks
     out = assert_child(<<~RUBY) { |pid, output| stop_when_told(pid, output) }

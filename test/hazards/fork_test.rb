@@ -258,6 +258,77 @@ class ForkTest < Minitest::Test
     end
   end
 
+  # The loop of the parent must not take what is due for the child's own code, which waits without a scheduler.
+  WAYS_TO_FORK = {
+    "a task" => "Heddle.run { parent_of(fork(&block)) }",
+    "a nested fiber" => "Heddle.run { Fiber.new { parent_of(fork(&block)) }.resume }",
+    "a thread beside a run" => <<~RUBY,
+      loops = Thread.new { Heddle.run { sleep } }
+      Thread.pass until loops.stop?
+      parent_of(fork(&block))
+    RUBY
+    "a child that becomes a daemon" => "Heddle.run { parent_of(fork { Process.daemon(true, true) && block.call }) }"
+  }.freeze
+
+  def test_deadlines_and_timeouts_in_children
+    WAYS_TO_FORK.each do |name, code|
+      assert_equal "Heddle::DeadlineExceeded Timeout::Error Heddle::DeadlineExceeded", assert_child(<<~RUBY), name
+        require "heddle/timeout"
+        def parent_of(pid)
+          Process.wait(pid)
+          OUT.last.close
+          print OUT.first.read
+          $stdout.flush
+          exit!(0)
+        end
+        OUT = IO.pipe
+        define_method(:forks) { |&block| #{code} }
+        forks do
+          silent, = UNIXSocket.pair
+          ways = [-> { Heddle.deadline(0.1) { silent.readpartial(1) } }, -> { Timeout.timeout(0.1) { sleep(20) } },
+            -> { Heddle.run { Heddle.deadline(0.1) { silent.readpartial(1) } } }]
+          text = ways.map { |way| begin; way.call; rescue Exception => error; error.class.name; end }
+          OUT.last.write(text.join(" "))
+        ensure
+          exit!(0)
+        end
+      RUBY
+    end
+  end
+
+  # A ring that a child holds open keeps its polls, and a poll keeps its socket open.
+  def test_a_close_reaches_the_peer_beside_a_child_that_lives_on
+    assert_equal "another thread: nil, a task: nil", assert_child(<<~RUBY)
+      server = TCPServer.new("127.0.0.1", 0)
+      CHILD = -> { fork { sleep(60); exit!(0) } }
+      print({"another thread" => false, "a task" => true}.map { |who, in_task|
+        socket = peer = pid = nil
+        begun, forked = Queue.new, Queue.new
+        loop_thread = Thread.new do
+          Heddle.run do
+            begun << true
+            forked.pop
+            pid = CHILD.call if in_task
+            socket = TCPSocket.new("127.0.0.1", server.addr[1])
+            peer = server.accept
+            reader = Heddle.spawn { socket.readpartial(1) }
+            sleep(0.01)
+            reader.cancel
+          end
+        end
+        begun.pop
+        pid = CHILD.call unless in_task
+        forked << true
+        loop_thread.join
+        socket.close
+        seen = peer.wait_readable(10) ? peer.read_nonblock(1, exception: false) : :nothing
+        Process.kill(:KILL, pid)
+        Process.wait(pid)
+        "\#{who}: \#{seen.inspect}"
+      }.join(", "))
+    RUBY
+  end
+
   # fork(2) by a C extension: Ruby does not see it.
   def test_a_fork_by_a_c_extension
     out = assert_child(<<~RUBY)

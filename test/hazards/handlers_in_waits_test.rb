@@ -87,7 +87,7 @@ class HandlersInWaitsTest < Minitest::Test
         rescue Struck
           handled = true
         end
-        main, reader, other = Thread.current, IO.pipe.first, Thread.new { sleep }
+        main, (reader, _writer), other = Thread.current, IO.pipe, Thread.new { sleep }
         Fiber.set_scheduler(Heddle::Scheduler.new)
         try = lambda do
           waiting = false

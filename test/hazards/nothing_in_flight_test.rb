@@ -124,7 +124,9 @@ class NothingInFlightTest < Minitest::Test
   # A check of the test itself: the stand-in kernel refuses polls, and the library records it.
   def test_the_watcher_of_the_ring_notices_refused_polls
     watching_the_ring("IO_URING_REFUSE" => "polls") do |environment, log|
-      outcome = in_child("Heddle.run { UNIXSocket.pair.first.wait_readable(1) }", env: environment)
+      outcome = in_child(<<~RUBY, env: environment)
+        Heddle.run { UNIXSocket.pair.then { |socket, _peer| socket.wait_readable(1) } }
+      RUBY
       assert_includes outcome.err, "Errno::EACCES"
       assert_match(/polls, \d+ ends/, File.read(log))
     end

@@ -31,6 +31,10 @@ class PasswordsInMessagesTest < Minitest::Test
   def test_the_rest_of_a_wrong_url_is_shown
     assert_match(%r{"mysql://…@host/base" is not a URL},
       assert_raises(ArgumentError) { Heddle::DB.connect(DATABASES.first) }.message)
+    assert_match(%r{the port of "mysql://…@host:abc/base" must be a number},
+      assert_raises(ArgumentError) { Heddle::DB.connect("mysql://me:secret@host:abc/base") }.message)
+    assert_match(%r{"mysql://…" is not a URL|"mysql://….*" is not},
+      assert_raises(ArgumentError) { Heddle::DB.connect("mysql://me:sec/ret@host/base") }.message)
     assert_match(%r{"…@host:11211" is not the address of a server},
       assert_raises(ArgumentError) { Heddle::Memcached.new("me:secret@host:11211") }.message)
   end

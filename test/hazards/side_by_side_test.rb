@@ -210,6 +210,31 @@ class SideBySideTest < Minitest::Test
     assert_match(/^condition: /, stock.out)
   end
 
+  # In other Ractors Timeout stays Ruby's own, which not every version of it can do.
+  def test_timeouts_in_another_ractor
+    script = <<~RUBY
+      Warning[:experimental] = false
+      require "timeout"
+      %s
+      ractor = Ractor.new do
+        calls = [-> { Timeout.timeout(30) { 7 } }, -> { Timeout.timeout(0) { 8 } }, -> { Timeout.timeout(nil) { 9 } },
+          -> { Timeout.timeout(0.01) { sleep } }, -> { Timeout.timeout(-1) { 1 } }]
+        calls.map do |call|
+          call.call
+        rescue Exception => error
+          error.class.name
+        end
+      end
+      p(ractor.respond_to?(:value) ? ractor.value : ractor.take)
+      $stdout.flush
+      exit!(0)
+    RUBY
+    stock = in_child(format(script, ""), heddle: false)
+    ours = in_child(format(script, 'require "heddle/timeout"'))
+    assert_equal stock.out, ours.out
+    assert_match(/\A\[/, ours.out)
+  end
+
   # The IO#close that wakes fibers is the same in every Ractor. A number that is closed there is not one that a loop
   # here waits for.
   def test_ractors_close_ios

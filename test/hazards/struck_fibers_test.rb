@@ -14,8 +14,8 @@ class StruckFibersTest < Minitest::Test
     sleep: -> { sleep },
     sleep_a_minute: -> { sleep(60) },
     queue: -> { Thread::Queue.new.pop },
-    descriptor: -> { IO.pipe.first.wait_readable },
-    select: -> { IO.select([IO.pipe.first]) },
+    descriptor: -> { IO.pipe.then { |reader, _writer| reader.wait_readable } },
+    select: -> { IO.pipe.then { |reader, _writer| IO.select([reader]) } },
     mutex: -> { LOCKED.synchronize {} },
     condition: -> { Thread::ConditionVariable.new.wait(Thread::Mutex.new.tap(&:lock)) },
     task: -> { Heddle.spawn { sleep(60) }.value },
@@ -285,7 +285,7 @@ class StruckFibersTest < Minitest::Test
   end
 
   def test_a_waiting_fiber_is_found_among_many
-    [-> { sleep }, -> { IO.pipe.first.wait_readable }].each do |wait|
+    [-> { sleep }, -> { IO.pipe.then { |reader, _writer| reader.wait_readable } }].each do |wait|
       few, many = [50, 5000].map { |others| raise_beside(others, wait) }
       few, many = [50, 5000].map { |others| raise_beside(others, wait) } if many > 3 * few
       assert_operator many, :<=, 3 * few

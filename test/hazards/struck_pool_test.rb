@@ -4,7 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 
 # Another thread's exception (Thread#raise, a Timeout) strikes FiberPool#spawn, at each moment at which Ruby lets one
-# in. The struck thread has no task, or one that runs; the pool has all its places again.
+# in. The struck thread has no task, or one that runs or waits in the queue; the pool has all its places again.
 class StruckPoolTest < Minitest::Test
   include LoopHelpers
 
@@ -27,16 +27,23 @@ class StruckPoolTest < Minitest::Test
   WAYS.each do |name, way|
     define_method("test_#{name.tr(" ", "_")}") do
       in_thread do
-        moment = 0
-        moment += 1 while strike(moment + 1, **way)
-        assert_operator moment, :>, 20
+        Fiber.set_scheduler(Heddle::Scheduler.new) # spawns at the thread's root
+        assert_no_place_is_lost(**way)
       end
+    end
+  end
+
+  # A full queue makes the spawn a run.
+  [0, 2].each do |busy|
+    define_method("test_outside_of_any_run_with_#{busy}_blocks_in_the_queue") do
+      in_thread { assert_no_place_is_lost(queue: 1, busy: busy) }
     end
   end
 
   # Its caller may be another thread than the loop's, which ends its tasks.
   def test_a_task_that_is_cancelled_before_its_start
     in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
       pool = Heddle::FiberPool.new(1)
       trace = TracePoint.new(:c_return) do |point|
         trace.disable && pool.instance_variable_get(:@scheduler).tasks.each(&:cancel) if point.method_id == :enlist
@@ -49,16 +56,22 @@ class StruckPoolTest < Minitest::Test
 
   private
 
+  def assert_no_place_is_lost(**way)
+    moment = 0
+    moment += 1 while strike(moment + 1, **way)
+    assert_operator moment, :>, 20
+  end
+
   # False when the spawn was over before that moment.
   def strike(moment, queue:, busy:)
     pool = Heddle::FiberPool.new(1, queue: queue)
     busy.times { pool.spawn { sleep(0.0005) } }
     where = spawn_struck_at(moment, pool)
-    pool.wait(1)
+    assert_same pool, pool.wait(1)
     left = %i[@running @promised @turns].map { |name| pool.instance_variable_get(name) }
     assert_equal [{}, {}, {}], left, "after the moment #{moment}, #{where}"
-    tasks = pool.instance_variable_get(:@scheduler).tasks
-    assert_empty tasks, "tasks that nothing can start, after the moment #{moment}, #{where}: the loop waits for them"
+    assert_empty Fiber.scheduler&.tasks.to_a,
+      "tasks that nothing can start, after the moment #{moment}, #{where}: the loop waits for them"
     assert_equal 3, Array.new(3) { pool.spawn { 1 } }.sum(&:value)
     where
   end

@@ -91,6 +91,24 @@ class ThreadMethodsTest < Minitest::Test
     assert_equal "late in_time\n" * 2, out
   end
 
+  def test_a_mask_holds_a_deadline_back_in_a_plain_thread_and_not_in_a_task
+    steps = []
+    masked = lambda do
+      Heddle.deadline(0.02) do
+        Thread.handle_interrupt(Exception => :never) do
+          sleep(0.2)
+          steps << :slept
+        end
+      end
+    end
+    thread = Thread.new { masked.call }
+    thread.report_on_exception = false
+    assert_raises(Heddle::DeadlineExceeded) { thread.value }
+    assert_equal [:slept], steps
+    assert_raises(Heddle::DeadlineExceeded) { Heddle.run(&masked) }
+    assert_equal [:slept], steps
+  end
+
   def test_stop_raises_an_error_that_says_what_to_do
     Heddle.run do
       error = assert_raises(ThreadError) { Thread.stop }

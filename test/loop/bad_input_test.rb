@@ -168,15 +168,6 @@ class BadInputTest < Minitest::Test
     assert_same pool, pool.close
   end
 
-  def test_a_pool_whose_run_has_ended
-    pool = nil
-    Heddle.run { (pool = Heddle::FiberPool.new(1)).spawn { 1 }.value }
-    assert_includes assert_raises(Heddle::SchedulerClosed) { pool.spawn { flunk } }.message, "has ended"
-    assert_raises(Heddle::SchedulerClosed) do
-      Thread.new { pool.spawn { flunk } }.tap { |thread| thread.report_on_exception = false }.value
-    end
-  end
-
   def test_a_closed_scheduler
     in_thread do
       scheduler = Heddle::Scheduler.new

@@ -178,15 +178,83 @@ class CancelTest < Minitest::Test
     end
   end
 
-  def test_an_error_in_clean_up_becomes_the_tasks_error
+  def test_an_error_in_clean_up_is_kept_and_reported
+    _out, report = capture_io do
+      Heddle.run do
+        task = Heddle.spawn do
+          sleep
+        ensure
+          raise IOError, "in clean-up"
+        end
+        assert_equal [:cancelled, "in clean-up"], [task.cancel.wait.status, task.error.message]
+      end
+    end
+    assert_includes report, "in clean-up"
+  end
+
+  # As amqp-client does around its handshake. The run must not raise what the program asked for.
+  def test_a_library_that_turns_the_cancellation_into_its_own_error
+    wrap = lambda do |&wait|
+      wait.call
+    rescue Exception # rubocop:disable Lint/RescueException
+      begin
+        raise IOError, "the library's"
+      rescue IOError
+        raise SystemCallError, "an outer library's"
+      end
+    end
+    capture_io do
+      Heddle.run do
+        task = Heddle.spawn { wrap.call { sleep } }
+        assert_equal [:cancelled, SystemCallError], [task.cancel.wait.status, task.error.class]
+        assert_equal task.error, assert_raises(Heddle::TaskCancelled) { task.value }.cause
+      end
+    end
+  end
+
+  def test_a_library_that_turns_the_cancellation_of_a_runs_block
+    error = assert_raises(Heddle::TaskCancelled) do
+      Heddle.run do
+        task = Heddle::Task.current
+        Heddle.spawn { task.cancel }
+        begin
+          sleep
+        rescue Heddle::Cancellation
+          raise IOError, "the library's"
+        end
+      end
+    end
+    assert_equal "the library's", error.cause.message
+  end
+
+  def test_an_exit_in_clean_up_ends_the_run
+    assert_raises(SystemExit) do
+      Heddle.run do
+        task = Heddle.spawn do
+          sleep
+        ensure
+          exit(3)
+        end
+        task.cancel.wait
+        sleep
+      end
+    end
+  end
+
+  # Its error has nothing to do with the cancel, from which it went on.
+  def test_a_task_that_fails_after_a_swallowed_cancellation
     Heddle.run do
       task = Heddle.spawn do
-        sleep
-      ensure
-        raise IOError, "in clean-up"
+        begin
+          sleep
+        rescue Heddle::Cancellation
+          nil
+        end
+        sleep(0)
+        raise IOError, "later"
       end
       task.cancel
-      assert_equal "in clean-up", assert_raises(IOError) { task.value }.message
+      assert_raises(IOError) { task.value }
       assert_equal :failed, task.status
     end
   end

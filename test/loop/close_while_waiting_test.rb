@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "support/native_calls"
 require "io/wait"
 
 # An IO that is closed while a fiber waits for it: the wait ends in IOError, as in a thread.
@@ -84,6 +85,28 @@ class CloseWhileWaitingTest < Minitest::Test
     end
   end
 
+  # The loop sleeps meanwhile.
+  CLOSES = -> { 50.times { IO.pipe.each(&:close) && sleep(0.001) } }
+
+  def test_a_loop_that_waits_for_something_else_sleeps_on
+    assert_operator(polls_beside { Thread.new(&CLOSES).join }, :<, 20)
+  end
+
+  # Without Ruby's fork, whose child leaves the parent's loops.
+  def test_a_loop_of_the_parent_sleeps_on
+    skip "Ruby 3.1's threads need their timer thread" if RUBY_VERSION < "3.2"
+
+    beside = polls_beside do
+      pid = NativeCalls.fork
+      if pid == 0
+        CLOSES.call
+        Process.exit!(0)
+      end
+      assert_predicate Process.wait2(pid).last, :success?
+    end
+    assert_operator beside, :<, 20
+  end
+
   def test_a_closed_io_is_refused_at_once
     with_pair do |reader, _|
       reader.close
@@ -106,6 +129,29 @@ class CloseWhileWaitingTest < Minitest::Test
         assert_raises(Errno::EBADF) { Fiber.scheduler.io_wait(ghost, IO::WRITABLE, 1) }
         assert_raises(Errno::EBADF) { Fiber.scheduler.io_wait(ghost, IO::READABLE, 0) }
       end
+    end
+  end
+
+  private
+
+  # How often a loop in another thread polls while the block runs.
+  def polls_beside
+    with_pair do |reader, writer|
+      loops = Thread::Queue.new
+      thread = Thread.new do
+        Heddle.run do
+          loops << Fiber.scheduler
+          reader.readpartial(1)
+        end
+      end
+      scheduler = loops.pop
+      wait_until { thread.stop? }
+      before = scheduler.statistics[:polls]
+      yield
+      scheduler.statistics[:polls] - before
+    ensure
+      writer.write("x")
+      thread.join
     end
   end
 end

@@ -4,6 +4,7 @@ require "test_helper"
 require "support/loop_helpers"
 require "io/wait"
 require "objspace"
+require "tmpdir"
 
 # What a loop reports of itself: its tasks and what each waits for, its counters, its memory.
 class InspectionTest < Minitest::Test
@@ -41,7 +42,7 @@ class InspectionTest < Minitest::Test
       )
     end
     # The block's own task, which writes the dump, and the one that waiter 2 waits for.
-    assert_match(/\A#{WAITS.size + 2} tasks on #<Heddle::Scheduler/, text)
+    assert_match(/\Aprocess #{Process.pid}, main thread: #{WAITS.size + 2} tasks on #<Heddle::Scheduler/, text)
   ensure
     pairs.flatten.each(&:close)
   end
@@ -92,14 +93,68 @@ class InspectionTest < Minitest::Test
     assert_match(/"reader" waiting> waits for descriptor \d+ to be readable/, outcome.err)
   end
 
-  def test_without_a_loop_the_dump_is_empty
+  def test_the_dump_shows_the_loops_of_other_threads_and_the_pools
+    ready = Thread::Queue.new
+    thread = Thread.new do
+      Heddle.run do
+        pool = Heddle::FiberPool.new(3, name: "shown")
+        pool.spawn { sleep }
+        ready << Heddle.spawn(name: "elsewhere") { sleep }
+        sleep
+      end
+    end
+    thread.name = "worker 7"
+    ready.pop
+    text = wait_until(what: "the other loop's tasks") { (text = dumped).include?('"elsewhere" waiting>') && text }
+    assert_match(/^process #{Process.pid}, thread worker 7: 3 tasks on #<Heddle::Scheduler/, text)
+    assert_match(/^#<Heddle::FiberPool "shown" 1 of 3 running, 0 queued>$/, text)
+    refute_match(/main thread/, text)
+    both = Heddle.run { dumped }
+    ["main thread: 1 task", "thread worker 7: 3 tasks"].each { |header| assert_includes both, header }
+  ensure
+    thread&.kill&.join
+  end
+
+  def test_the_dump_shows_peers_and_deadlines
+    server = TCPServer.new("127.0.0.1", 0)
+    path = File.join(Dir.mktmpdir, "socket")
+    local = UNIXServer.new(path)
+    clients = [TCPSocket.new("127.0.0.1", server.addr[1]), UNIXSocket.new(path)]
+    text = Heddle.run do
+      tasks = Heddle.deadline(50) { clients.map { |client| Heddle.spawn { client.wait_readable } } }
+      bound = Heddle.spawn { Heddle.deadline(40) { clients.first.wait_readable } }
+      sleep(0.001)
+      assert_in_delta 40, bound.remaining, 5
+      assert_nil Heddle::Task.current.remaining
+      dumped.tap { [*tasks, bound].each(&:cancel) }
+    end
+    address = Regexp.escape("127.0.0.1:#{server.addr[1]}")
+    waits = /waits for descriptor \d+ \(#{address}\) to be readable, for \d\.\d{3} s, deadline in \d\d\.\d{3} s$/
+    assert_match(waits, text)
+    assert_match(/waits for descriptor \d+ \(#{Regexp.escape(path)}\) to be readable/, text)
+  ensure
+    [server, local, *clients].compact.each(&:close)
+    FileUtils.rm_rf(File.dirname(path)) if path
+  end
+
+  def test_an_earlier_handler_is_called_after_the_dump
+    out = assert_child(<<~RUBY)
+      Signal.trap("USR2") { |number| puts "restarted by \#{number}" }
+      Heddle.dump_on("USR2", $stdout)
+      Thread.new { Heddle.run { Process.kill(:USR2, $$) && sleep(0.01) } }.join
+    RUBY
+    assert_match(/\Aprocess \d+, thread .*: 1 task on .*\nrestarted by #{Signal.list["USR2"]}\n\z/m, out)
+  end
+
+  def test_without_a_loop_there_is_nothing_to_dump
     assert_nil Heddle.stats
     assert_raises(Heddle::SchedulerMissing) { Heddle.dump(StringIO.new) }
-    assert_child(<<~RUBY)
-      Heddle.dump_on("USR1")
+    out = assert_child(<<~RUBY)
+      Heddle.dump_on("USR1", $stdout)
       Process.kill(:USR1, $$)
       sleep(0.001)
     RUBY
+    assert_match(/\Aprocess \d+: no tasks, since no loop of Heddle's is open\n\z/, out)
   end
 
   def test_counters

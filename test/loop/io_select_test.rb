@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/loop_helpers"
+require "heddle/timeout"
 
 class IOSelectTest < Minitest::Test
   include LoopHelpers
@@ -175,6 +176,57 @@ class IOSelectTest < Minitest::Test
           assert_raises(IOError) { IO.select([reader], [closed], nil, 0) }
           assert_nil IO.select([reader], nil, nil, 0.001)
         end
+      end
+    end
+  end
+
+  # The exception is made, or reported, by Ruby code that waits: the select's descriptors have no part in that wait.
+  def test_an_interrupted_select_whose_exception_waits_in_its_turn
+    with_pair do |reader, writer|
+      with_pair do |log, into|
+        answer = nil
+        slow = Class.new(StandardError) do
+          define_method(:initialize) do |*arguments|
+            answer = :waits
+            answer = log.wait_readable
+            super(*arguments)
+          end
+        end
+        Heddle.run do
+          task = Heddle.spawn { Timeout.timeout(0.01, slow) { IO.select([reader]) } }
+          sleep(0.001) until answer == :waits
+          writer.write("x")
+          3.times { sleep(0.001) }
+          assert_equal :waits, answer
+          into.write("y")
+          assert_raises(slow) { task.value }
+        end
+        assert_same log, answer
+      end
+    end
+  end
+
+  def test_an_interrupted_select_whose_exception_is_reported_by_a_wait
+    with_pair do |reader, writer|
+      with_pair do |log, into|
+        answer = nil
+        trace = TracePoint.new(:raise) do |event|
+          next if answer || !event.raised_exception.is_a?(Heddle::Cancellation)
+
+          answer = :waits
+          answer = log.wait_readable
+        end
+        Heddle.run do
+          task = Heddle.spawn { trace.enable { IO.select([reader]) } }
+          task.cancel
+          sleep(0) until answer == :waits
+          writer.write("x")
+          3.times { sleep(0.001) }
+          assert_equal :waits, answer
+          into.write("y")
+          task.wait
+        end
+        assert_same log, answer
       end
     end
   end

@@ -10,17 +10,13 @@ class QuadraticPathsTest < Minitest::Test
 
   COUNT = 200
 
-  def test_spawns_into_a_pool_with_a_loop_of_its_own
+  def test_spawns_into_a_pool_outside_of_any_run
     assert_linear do |count|
       pool = Heddle::FiberPool.new(count)
-      queue = Thread::Queue.new
-      scheduler = pool.instance_variable_get(:@scheduler)
-      before = scheduler.statistics[:switches]
-      count.times { pool.spawn { queue.pop } }
-      switches = scheduler.statistics[:switches] - before
-      count.times { queue << true }
+      count.times { pool.spawn { sleep(0) } }
+      statistics = pool.spawn { Fiber.scheduler.statistics }
       pool.close
-      switches
+      statistics.value[:switches]
     end
   end
 
@@ -105,6 +101,13 @@ class QuadraticPathsTest < Minitest::Test
     end
   end
 
+  # The loop makes sure before each sleep without an end that somebody may wake it.
+  def test_the_look_for_a_deadlock_beside_many_tasks
+    few, many = [10, 10_000].map { |others| look_for_a_deadlock(others) }
+    few, many = [10, 10_000].map { |others| look_for_a_deadlock(others) } if many > 3 * few
+    assert_operator many, :<=, 3 * few
+  end
+
   def test_waiters_for_room_learn_that_the_pool_was_closed
     Heddle.run do
       pool = Heddle::FiberPool.new(1, queue: 0)
@@ -127,6 +130,25 @@ class QuadraticPathsTest < Minitest::Test
   end
 
   private
+
+  # CPU time, the least of three.
+  def look_for_a_deadlock(others)
+    Heddle.run do
+      never = Thread::Queue.new
+      tasks = Array.new(others) { Heddle.spawn { never.pop } }
+      asked, answers = Thread::Queue.new, Thread::Queue.new
+      thread = Thread.new { answers << true while asked.pop }
+      Array.new(3) do
+        from = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+        200.times { (asked << true) && answers.pop }
+        Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - from
+      end.min
+    ensure
+      asked.close
+      thread.join
+      tasks.each(&:cancel)
+    end
+  end
 
   def switches_of
     before = Heddle.stats[:switches]

@@ -22,8 +22,9 @@ class ConnectFilterTest < Minitest::Test
             Heddle.connect_filter(refuse) { way.call("localhost", port) }
           end
           host = WAYS.key?(name) ? "localhost" : "127.0.0.1"
-          assert_includes [[["127.0.0.1", port, host]], [["127.0.0.1", port, host], ["::1", port, host]],
-            [["::1", port, host], ["127.0.0.1", port, host]]], asked, "#{name} in #{place}"
+          # The machine's hosts file says which addresses localhost has; glibc also reads its ::1 as 127.0.0.1.
+          assert_equal [[port, host]], asked.map { |_, *rest| rest }.uniq, "#{name} in #{place}"
+          assert_empty asked.map(&:first) - ["127.0.0.1", "::1"], "#{name} in #{place}"
           assert_equal [host, asked.first.first], [error.host, error.address.ip_address], name
           assert_match(/does not allow a connect to .*#{asked.first.first}/, error.message)
         end

@@ -232,6 +232,7 @@ class NetHTTPReplacedMethodsTest < Minitest::Test
   def child(code)
     assert_child(<<~RUBY)
       require "net/http"
+      require "openssl" # heddle/net_http loads it, and it defines Kernel#Digest
       def ask
         Net::HTTP.start("127.0.0.1", #{@server.port}, nil, nil, nil, nil, read_timeout: 5) { |http| http.get("/").body }
       end

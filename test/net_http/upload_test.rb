@@ -6,6 +6,7 @@ require "stringio"
 require "tempfile"
 require "zlib"
 require "support/loop_helpers"
+require "support/refusals"
 require "support/scripted_http_server"
 require "heddle/net_http"
 require "heddle"
@@ -14,6 +15,7 @@ require "heddle"
 # same position as by stock.
 class NetHTTPUploadTest < Minitest::Test
   include LoopHelpers
+  include Refusals
 
   mode :thread
 
@@ -171,6 +173,37 @@ class NetHTTPUploadTest < Minitest::Test
     Net::HTTP.start("127.0.0.1", @server.port, nil) do |http|
       put(source, http: http)
       assert_equal 4, Heddle::NetHTTP.stats[:fast] - used # is it there, the request, the head, the body
+    end
+  end
+
+  # A container's filter answers EPERM, a kernel without the call ENOSYS.
+  def test_a_file_where_sendfile_is_refused
+    number = {"x86_64" => 40, "aarch64" => 71}[RbConfig::CONFIG["host_cpu"]] or skip "sendfile's number is not known"
+    [Errno::ENOSYS, Errno::EPERM].each do |error|
+      refusing(number, error) do |launcher|
+        assert_equal "15000 15000", assert_child(<<~'RUBY', launcher: launcher), error.name
+          require "heddle/net_http"
+          require "tempfile"
+          file = Tempfile.new("upload").tap { |it| it.write("0123456789" * 1500) && it.flush }
+          server = TCPServer.new("127.0.0.1", 0)
+          put = lambda do
+            reader = Thread.new do
+              peer = server.accept
+              length = peer.gets("\r\n\r\n")[/^content-length: (\d+)/i, 1].to_i
+              bytes = peer.read(length)
+              peer.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+              bytes == File.binread(file.path) ? bytes.bytesize : "other bytes"
+            end
+            File.open(file.path, "rb") do |source|
+              request = Net::HTTP::Put.new("/", "Content-Length" => "15000")
+              request.body_stream = source
+              Net::HTTP.start("127.0.0.1", server.addr[1], nil) { |http| http.request(request) }
+            end
+            reader.value
+          end
+          print put.call, " ", Heddle.run { put.call }
+        RUBY
+      end
     end
   end
 

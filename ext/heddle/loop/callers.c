@@ -10,7 +10,7 @@
 // frames of kernel_sleep there.
 enum { FRAMES = 16 };
 
-enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP };
+enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP, OWNER_OF_CHILD, PROCESS_WAIT };
 
 static VALUE cMutex;
 
@@ -29,6 +29,20 @@ static enum caller caller_at(VALUE frame)
         {"Monitor#enter", MUTEX_LOCK},
         {"Monitor#synchronize", MUTEX_LOCK},
         {"Heddle::Compat::MutexSleep#sleep", COMPAT_SLEEP},
+        {"IO#close", OWNER_OF_CHILD},
+        {"IO#close_read", OWNER_OF_CHILD},
+        {"IO#close_write", OWNER_OF_CHILD},
+        {"IO.popen", OWNER_OF_CHILD},
+        {"Kernel#`", OWNER_OF_CHILD},
+        {"Kernel.`", OWNER_OF_CHILD},
+        {"Kernel#system", OWNER_OF_CHILD},
+        {"Kernel.system", OWNER_OF_CHILD},
+        {"Process.wait", PROCESS_WAIT},
+        {"Process.wait2", PROCESS_WAIT},
+        {"Process.waitpid", PROCESS_WAIT},
+        {"Process.waitpid2", PROCESS_WAIT},
+        {"Process.waitall", PROCESS_WAIT},
+        {"Process::Status.wait", PROCESS_WAIT},
     };
     VALUE name = rb_profile_frame_qualified_method_name(frame);
     if (!RB_TYPE_P(name, T_STRING)) return NOBODY_KNOWN;
@@ -55,6 +69,11 @@ static enum caller caller_of_hook(void)
 bool called_by_kernel_sleep(void)
 {
     return caller_of_hook() == KERNEL_SLEEP;
+}
+
+bool called_by_owner_of_child(void)
+{
+    return caller_of_hook() == OWNER_OF_CHILD;
 }
 
 bool is_mutex(VALUE blocker)

@@ -9,6 +9,10 @@
 // ConditionVariable#wait, may end early. Takes about a microsecond.
 bool called_by_kernel_sleep(void);
 
+// For the hook process_wait: whether a method of Ruby's waits for a child that it started itself, and that nobody else
+// will wait for. Takes about a microsecond.
+bool called_by_owner_of_child(void);
+
 // For the hook block: whether its blocker, or 0, is a Mutex.
 bool is_mutex(VALUE blocker);
 

@@ -136,7 +136,7 @@ bool poller_wait_ready(struct poller *poller, uint64_t key, short revents, int e
 
 void poller_descriptor_gone(struct poller *poller, int descriptor, int error)
 {
-    if (descriptor < 0 || descriptor >= poller->descriptor_capacity) return;
+    if (descriptor < 0 || descriptor >= poller->descriptor_capacity || !poller->descriptors[descriptor].waits) return;
     while (poller->descriptors[descriptor].waits) {
         // Only the loop's own thread may talk to the backend: the fiber disarms its wait when it wakes.
         descriptor_fire(poller, poller->descriptors[descriptor].waits, 0, error);

@@ -2,7 +2,7 @@
 
 #include "loop/bindings.h"
 #include "loop/callers.h"
-#include "loop/internals.h"
+#include "loop/loop.h"
 
 // An instance variable of the fiber, hidden because its name has no @. The variable dies with the fiber, so that
 // another fiber at the same address cannot inherit it. Its value names the loop that counts the early wake: a thread's
@@ -34,6 +34,14 @@ bool early_wake_take(struct loop *loop, VALUE fiber)
     rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable exists
     if (loop->early_wakes) loop->early_wakes--;
     return true;
+}
+
+// A spurious wake-up must not end a wait for a living thread: Thread#join of Ruby 3.3 takes it for the end of its
+// limit, even without a limit, and returns nil.
+static bool waits_for_thread(const struct loop_wait *wait)
+{
+    return wait->kind == WAIT_BLOCK && wait->blocker && rb_obj_is_kind_of(wait->blocker, rb_cThread) == Qtrue &&
+           RTEST(rb_funcall(wait->blocker, rb_intern("alive?"), 0));
 }
 
 bool early_wake_ends(struct loop *loop, const struct loop_wait *wait)

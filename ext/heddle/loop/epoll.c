@@ -142,12 +142,12 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
     struct epoll *epoll = state;
     if (timeout > 0 && keep_time(epoll, timeout, until)) timeout = DEADLINE_NEVER;
 #ifdef HEDDLE_HAS_EPOLL_PWAIT2
-    static bool refused; // kernel < 5.11
+    static bool refused; // ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
     if (!refused) {
         struct timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
         epoll->found =
             epoll_pwait2(epoll->descriptor, epoll->events, EVENTS, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
-        if (epoll->found < 0 && errno == ENOSYS) {
+        if (epoll->found < 0 && (errno == ENOSYS || errno == EPERM)) {
             refused = true;
             epoll->found = wait_milliseconds(epoll, timeout);
         }

@@ -58,6 +58,7 @@ struct parking {
     VALUE blocker;          // the object that a WAIT_BLOCK waits for, or 0
     bool timed_out;
     struct loop_send *send; // done at the end of the wait, if not before; or NULL
+    void (*ended)(struct parking *parking); // called before the record is recycled; or NULL
     unsigned forks;         // fork_count() when the record was taken: identifies the process that owns the record
 };
 
@@ -93,15 +94,5 @@ void send_end(struct loop *loop, struct loop_send *send, bool forked);
 // Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, for its `turn`.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,
                 enum callers_turn turn);
-
-// ---- unblock.c
-
-// Wakes all blocked fibers, so that they check again for what they wait for: while the loop is detached from its
-// thread, Ruby has no scheduler to tell.
-void recheck_blocked(struct loop *loop);
-
-// Returns whether the wait is for a living thread. A spurious wake-up must not end such a wait: Thread#join of Ruby 3.3
-// takes it for the end of its limit, even without a limit, and returns nil.
-bool waits_for_thread(const struct loop_wait *wait);
 
 #endif

@@ -9,10 +9,20 @@
 // ---- all loops of the process
 
 static struct loop *live_loops; // under the GVL; other Ractors have no access to these schedulers
+static unsigned forks;
+
+// The loops of a parent do not run in a child of fork. Ruby 4.0 does not tell the child's thread of its scheduler, so
+// the loop itself may never learn of the fork.
+struct loop *loops_first(void)
+{
+    if (forks != fork_count()) live_loops = NULL;
+    forks = fork_count();
+    return live_loops;
+}
 
 static void list_loop(struct loop *loop)
 {
-    loop->next_live = live_loops;
+    loop->next_live = loops_first();
     live_loops = loop;
 }
 
@@ -25,14 +35,9 @@ static void unlist_loop(struct loop *loop)
     }
 }
 
-struct loop *loops_first(void)
-{
-    return live_loops;
-}
-
 bool loops_interrupt_root(VALUE thread)
 {
-    for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
         if (loop->thread != thread || !loop->root->wait || loop->root->wait == loop->handling) continue;
         if (owner_pending(loop, loop->root)) loop_interrupt_owner(loop, loop->root);
         return true;
@@ -42,7 +47,7 @@ bool loops_interrupt_root(VALUE thread)
 
 VALUE loops_root_fiber(VALUE thread)
 {
-    for (struct loop *loop = live_loops; loop; loop = loop->next_live) {
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
         if (loop->thread == thread && loop->root->wait) return loop->root->wait->fiber;
     }
     return 0;

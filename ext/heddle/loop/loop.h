@@ -73,8 +73,6 @@ struct loop {
     bool measuring; // longest_run, which costs reading the clock at each switch
     deadline_t run_began;
     bool closed;
-    bool recheck_due;     // the loop was detached from its thread, see recheck_blocked
-    uint64_t recheck_at;  // recheck at this count of statistics.switches, even when other fibers are ready
     bool releasing_mutex; // Mutex#sleep is about to call kernel_sleep
     struct loop_statistics statistics;
 };
@@ -106,6 +104,10 @@ bool loop_sleep(struct loop *loop, int64_t span);
 // Waits until the descriptor is ready for one of poll(2)'s `events`. Returns the ready events, 0 when the span is over,
 // or -errno.
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
+
+// A hang-up or an error ends any wait. Asks the kernel again which of the `asked` events there are, as Ruby reports
+// them without a scheduler: urgent data (POLLPRI) is neither. Perhaps none.
+short loop_urgent(struct loop *loop, int descriptor, short asked);
 
 // A buffer of LOOP_SCRATCH bytes for receiving before the destination is allocated: mostly no bytes are there yet, and
 // a waiting fiber should not hold memory for bytes to come. The contents are lost once anything else runs. Raises

@@ -152,6 +152,7 @@ static VALUE park_end(VALUE argument)
     if (wakeable(wait->kind)) loop->wakeable--;
     if (loop->handling == wait) loop->handling = NULL;
     if (loop->attending == wait) loop->attending = NULL;
+    if (parking->ended) parking->ended(parking);
     wait_release(&loop->poller.waits, wait);
     // An exception that ended another fiber arrives here.
     if (left->ends_with_fiber && !RTEST(rb_fiber_alive_p(left->fiber))) loop->owners->fiber_ended(left);
@@ -251,6 +252,17 @@ static int look(struct loop *loop, int descriptor, short events)
     if (count < 0) return errno == EINTR ? 0 : -errno;
     if (now.revents & POLLNVAL) return -EBADF;
     return descriptor_answer(events, now.revents);
+}
+
+short loop_urgent(struct loop *loop, int descriptor, short asked)
+{
+    struct pollfd now = {.fd = descriptor, .events = asked};
+    loop->statistics.system_calls++;
+    if (poll(&now, 1, 0) < 0 || now.revents & POLLNVAL) return asked; // the next read or write reports it
+    short found = now.revents;
+    if (found & (POLLHUP | POLLERR)) found |= POLLIN;
+    if (found & POLLERR) found |= POLLOUT;
+    return found & asked;
 }
 
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)

@@ -1,5 +1,7 @@
 #include "loop/poller.h"
 
+#include "os/fork.h"
+
 #include <errno.h>
 #include <ruby/thread.h>
 #include <string.h>
@@ -10,6 +12,7 @@ static struct poller *open_pollers; // under the GVL; other Ractors have no acce
 
 static void list_poller(struct poller *poller)
 {
+    poller->forks = fork_count();
     poller->next_open = open_pollers;
     open_pollers = poller;
 }
@@ -26,6 +29,7 @@ static void unlist_poller(struct poller *poller)
 void pollers_descriptor_closing(int descriptor)
 {
     for (struct poller *poller = open_pollers; poller; poller = poller->next_open) {
+        if (poller->forks != fork_count()) continue; // its eventfd would wake the parent
         poller_forget_reader(poller, descriptor);
         if (!poller->ruby_ends_waits) poller_descriptor_gone(poller, descriptor, ECANCELED);
         if (poller->backend->closing) poller->backend->closing(poller->backend_state, descriptor);
@@ -73,6 +77,12 @@ void poller_close(struct poller *poller, bool forked)
     poller->backend_state = NULL;
     if (poller->wakeup) wakeup_release(poller->wakeup);
     poller->wakeup = NULL;
+}
+
+void pollers_leave_parent(void)
+{
+    while (open_pollers)
+        poller_close(open_pollers, true);
 }
 
 void poller_abandon(struct poller *poller)

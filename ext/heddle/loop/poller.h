@@ -28,6 +28,7 @@ struct poller {
     int descriptor_capacity;
     uint64_t system_calls;    // made to ask the backend for events
     struct poller *next_open; // next in the list of all open pollers
+    unsigned forks;           // fork_count() when it was opened: identifies the process that it belongs to
 };
 
 // ---- life
@@ -37,6 +38,9 @@ void poller_open(struct poller *poller);
 
 // Closes all descriptors of an open poller. `forked`: they were opened in the parent of this process.
 void poller_close(struct poller *poller, bool forked);
+
+// In a child of fork: closes the child's descriptors of all pollers.
+void pollers_leave_parent(void);
 
 // In a child of fork: closes, and forgets the parent's waits without freeing them, because records of the parent's
 // fibers point there.
@@ -88,7 +92,8 @@ void poller_note_read(struct poller *poller, int descriptor, const void *reader,
 // Before the descriptor is closed: the next file with its number has no reader yet.
 void poller_forget_reader(struct poller *poller, int descriptor);
 
-// Any thread. The descriptor is about to be closed: ends every wait for it, in any poller, with ECANCELED.
+// Any thread. The descriptor is about to be closed: ends every wait for it, in any poller of this process, with
+// ECANCELED.
 void pollers_descriptor_closing(int descriptor);
 
 // ---- fall_back.c

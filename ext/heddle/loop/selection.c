@@ -8,7 +8,7 @@
 #include <poll.h>
 
 struct selection {
-    struct parking parking;
+    struct parking parking; // first: for leave_members
     struct pollfd *asked;
     struct loop_wait **members;
     size_t count;
@@ -39,22 +39,29 @@ static VALUE selection_body(VALUE argument)
     return Qnil;
 }
 
-static VALUE selection_end(VALUE argument)
+// The members point to the wait's record, so they go before it: what the wait raises may be made or reported by Ruby
+// code that waits in its turn.
+static void leave_members(struct parking *parking)
 {
-    struct selection *selection = (struct selection *)argument;
-    struct loop *loop = selection->parking.loop;
-    if (selection->parking.forks != fork_count()) return Qnil; // in a child: the records belong to the parent
+    struct selection *selection = (struct selection *)parking;
+    struct loop *loop = parking->loop;
     for (size_t i = 0; i < selection->made; i++) {
         struct loop_wait *member = selection->members[i];
         selection->asked[i].revents = member->revents;
-        if (member->error && !selection->parking.error) selection->parking.error = member->error;
+        if (member->error && !parking->error) parking->error = member->error;
         parking_detach(loop, member);
         wait_release(&loop->poller.waits, member);
     }
-    if (!selection->parked) {
-        parking_detach(loop, selection->parking.wait);
-        wait_release(&loop->poller.waits, selection->parking.wait);
-    }
+}
+
+static VALUE unparked(VALUE argument)
+{
+    struct selection *selection = (struct selection *)argument;
+    struct loop *loop = selection->parking.loop;
+    if (selection->parked || selection->parking.forks != fork_count()) return Qnil; // the records are the parent's
+    leave_members(&selection->parking);
+    parking_detach(loop, selection->parking.wait);
+    wait_release(&loop->poller.waits, selection->parking.wait);
     return Qnil;
 }
 
@@ -77,8 +84,9 @@ static int select_once(struct selection *selection)
     selection->members = ALLOCV_N(struct loop_wait *, holder, selection->count + 1);
     selection->made = 0;
     selection->parked = false;
+    selection->parking.ended = leave_members;
     parking_begin(&selection->parking, selection->count ? WAIT_SELECT : WAIT_NATIVE);
-    rb_ensure(selection_body, (VALUE)selection, selection_end, (VALUE)selection);
+    rb_ensure(selection_body, (VALUE)selection, unparked, (VALUE)selection);
     ALLOCV_END(holder);
     int ready = 0;
     for (size_t i = 0; i < selection->count; i++)

@@ -114,10 +114,6 @@ static bool poll_kernel(struct loop *loop)
 {
     if (!loop->poller.backend_state)
         rb_raise(heddle_eSchedulerClosed, "the scheduler was closed while a fiber waited in it");
-    // Rechecking wakes all blocked fibers, so it does not run at each detachment (a pool's spawn is one): it runs when
-    // nothing else is ready, or after as many switches as there are fibers to wake.
-    if (loop->recheck_due && (!loop->ready.head || loop->statistics.switches >= loop->recheck_at))
-        recheck_blocked(loop);
     if (loop->attending && !loop->attends_polls && masked_interrupt(loop)) loop_wake(loop, loop->attending);
     deadline_t now = deadline_now(), until = DEADLINE_NEVER;
     int64_t timeout = 0;

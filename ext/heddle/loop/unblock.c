@@ -25,24 +25,3 @@ void loop_unblock_parked(struct loop *loop, VALUE fiber)
 {
     unblock_parked(loop, fiber);
 }
-
-bool waits_for_thread(const struct loop_wait *wait)
-{
-    return wait->kind == WAIT_BLOCK && wait->blocker && rb_obj_is_kind_of(wait->blocker, rb_cThread) == Qtrue &&
-           RTEST(rb_funcall(wait->blocker, rb_intern("alive?"), 0));
-}
-
-static void wake_blocked(struct loop_wait *wait, void *loop)
-{
-    // Not a sleep, which must not end early.
-    if (wait->kind != WAIT_BLOCK || wait->state != WAIT_PARKED || waits_for_thread(wait)) return;
-    wait->completed = true;
-    loop_wake(loop, wait);
-}
-
-void recheck_blocked(struct loop *loop)
-{
-    loop->recheck_due = false;
-    loop->recheck_at = loop->statistics.switches + loop->blocked.size;
-    wait_slab_each(&loop->poller.waits, wake_blocked, loop);
-}

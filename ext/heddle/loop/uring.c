@@ -117,6 +117,10 @@ static void close_uring(void *state, bool forked)
     if (forked) {
         close(uring->ring.ring_fd); // this process has no mappings of the ring
     } else {
+        // The kernel removes the polls some time after the last process has closed the ring. Submitted removals let go
+        // of closed sockets at once.
+        if (uring->removals && !uring->broken && pthread_equal(uring->thread, pthread_self()))
+            io_uring_submit_and_get_events(&uring->ring);
         // Other code closed the ring's descriptor; the number may be another file's by now.
         if (uring->broken == EBADF || uring->broken == EOPNOTSUPP) uring->ring.ring_fd = -1;
         io_uring_queue_exit(&uring->ring);

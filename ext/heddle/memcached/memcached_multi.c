@@ -100,8 +100,7 @@ static void perform(struct multi *multi)
     multi->order = ALLOCV_N(long, buffers[0], count);
     multi->place = ALLOCV_N(uint32_t, buffers[1], count);
     multi->finished = ALLOCV_N(bool, buffers[2], count);
-    // Shards hold VALUEs: so they are on the stack, or in memory that the GC scans in the same way.
-    multi->shards = rb_alloc_tmp_buffer(&buffers[3], (long)sizeof(struct shard) * multi->shard_count);
+    multi->shards = ALLOCV_N(struct shard, buffers[3], multi->shard_count); // the GC scans it for the shards' VALUEs
     MEMZERO(multi->finished, bool, count);
     multi->until = deadline_after(deadline_now(), multi->client->span);
     for (int round = 1;; round++) {

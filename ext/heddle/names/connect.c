@@ -4,6 +4,7 @@
 #include "names/connect_filter.h"
 #include "names/connect_race.h"
 #include "names/names.h"
+#include "os/main_ractor.h"
 #include "os/socket_object.h"
 #include "scope/deadline_scope.h"
 #include "shims.h"
@@ -148,7 +149,7 @@ static bool find_place(struct connecting *call)
     if (!call->loop) {
         if (!NIL_P(place.scheduler)) return false;
         if (deadline_in_force() != DEADLINE_NEVER || was_claimed()) return true;
-        return connect_filter_asks() && connect_filter_main_ractor();
+        return connect_filter_asks() && in_main_ractor();
     }
     loop_enter(call->loop);
     return true;

@@ -1,6 +1,7 @@
 #include "names/connect_filter.h"
 
 #include "names/bindings.h"
+#include "os/main_ractor.h"
 #include "scope/scope.h"
 #include "shims.h"
 
@@ -11,12 +12,6 @@ static VALUE process_filter = Qnil; // of the whole process
 static bool nested;                 // a filter was given to a block once: the running code's scopes must be asked for
 static ID id_refusal, id_new, id_unasked, id_without, id_connect_without, id_connect_nonblock_without;
 static ID id_tcp_socket, id_unix_socket, id_socket_connect, id_udp_connect, id_socket_tcp;
-static rb_ractor_local_key_t main_ractor_key;
-
-bool connect_filter_main_ractor(void)
-{
-    return rb_ractor_local_storage_ptr(main_ractor_key);
-}
 
 // ---- which filters bind the running code
 
@@ -32,7 +27,7 @@ static VALUE of_ractor(void)
 static VALUE in_force(void)
 {
     if (NIL_P(process_filter) && !nested) return 0;
-    if (!connect_filter_main_ractor()) return of_ractor();
+    if (!in_main_ractor()) return of_ractor();
     VALUE filters = nested ? scope_filters_in_force() : 0;
     filters = filters ? rb_ary_dup(filters) : rb_ary_new();
     long count = RARRAY_LEN(filters);
@@ -148,7 +143,7 @@ static VALUE ask_again(VALUE unused)
 static VALUE within(VALUE self, VALUE filter)
 {
     (void)self;
-    if (!connect_filter_main_ractor()) { // only false comes here
+    if (!in_main_ractor()) { // only false comes here
         rb_thread_local_aset(rb_thread_current(), id_unasked, Qtrue);
         return rb_ensure(yield_nothing, Qnil, ask_again, Qnil);
     }
@@ -272,8 +267,6 @@ void Init_heddle_connect_filter(void)
     id_udp_connect = rb_intern("udp_connect");
     id_socket_connect = rb_intern("socket_connect");
     id_socket_tcp = rb_intern("socket_tcp");
-    main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
-    rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
     rb_gc_register_address(&process_filter);
     rb_gc_register_mark_object(mConnectFilter = rb_define_module_under(heddle_module, "ConnectFilter"));
     rb_gc_register_mark_object(mGuard = rb_define_module_under(mConnectFilter, "Guard"));

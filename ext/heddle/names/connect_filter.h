@@ -20,7 +20,4 @@ VALUE connect_filter_refusal(const struct sockaddr *address, socklen_t length, V
 // own: `method` is the name of Ruby's.
 VALUE connect_filter_tcp(int argc, const VALUE *argv, VALUE klass, ID method);
 
-// Returns whether the caller runs in the main Ractor, where scopes and the race of addresses are.
-bool connect_filter_main_ractor(void);
-
 #endif

@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 static ID iv_connection, iv_rbuffer, id_to_io, id_pending;
-static unsigned forks_of_ruby; // calls of Process._fork, in the parent and in the child
 
 // ---- the object
 
@@ -63,7 +62,7 @@ static VALUE initialize(VALUE self, VALUE key, VALUE io, VALUE now, VALUE exchan
         RB_OBJ_WRITTEN(self, Qundef, *value);
     RB_OBJ_WRITE(self, &connection->key, key);
     RB_OBJ_WRITE(self, &connection->io, io);
-    connection->forks = net_http_forks();
+    connection->forks = forks_seen();
     connection->sound = RTEST(exchanging) ? NET_HTTP_UNSOUND : NET_HTTP_UNTRIED;
     connection->bound = false;
     return self;
@@ -197,28 +196,6 @@ static VALUE quiet_p(VALUE self, VALUE io)
     return net_http_look(io);
 }
 
-// ---- forks
-
-unsigned net_http_forks(void)
-{
-    return fork_count() + forks_of_ruby;
-}
-
-// Library.forks: the number of forks between the process that loaded Heddle and this one.
-static VALUE forks(VALUE self)
-{
-    (void)self;
-    return UINT2NUM(fork_count());
-}
-
-// Library.forked: Process._fork was called.
-static VALUE forked(VALUE self)
-{
-    (void)self;
-    forks_of_ruby++;
-    return Qnil;
-}
-
 // Library.define_connection(class)
 static VALUE define_connection(VALUE self, VALUE klass)
 {
@@ -249,6 +226,4 @@ void net_http_connection_init(VALUE library_class)
     rb_define_singleton_method(library_class, "connection", connection_at, 1);
     rb_define_singleton_method(library_class, "set_connection", set_connection_at, 2);
     rb_define_singleton_method(library_class, "quiet?", quiet_p, 1);
-    rb_define_singleton_method(library_class, "forks", forks, 0);
-    rb_define_singleton_method(library_class, "forked", forked, 0);
 }

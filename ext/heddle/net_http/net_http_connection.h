@@ -22,7 +22,7 @@ struct net_http_connection {
     double named_at;                 // monotonic seconds when its name was looked up
     double expires_at;               // when it must be closed; NAN: it has never rested
     struct net_http_offsets offsets; // when it began to rest
-    unsigned forks;                  // net_http_forks when its session began
+    unsigned forks;                  // forks_seen() when its session began
     enum net_http_soundness sound;
     bool bound;  // never kept, whatever follows
     bool looked; // nothing had come when the last request began, and nobody has used that yet
@@ -44,7 +44,6 @@ VALUE net_http_look(VALUE io);
 
 // Forks between the process that loaded Heddle and this one, and calls of Process._fork, whose parent shares its
 // connections with the child.
-unsigned net_http_forks(void);
 
 // Defines the class's methods in C, and singleton methods of Library.
 void net_http_connection_init(VALUE library_class);

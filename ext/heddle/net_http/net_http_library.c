@@ -1,11 +1,7 @@
 #include "net_http/net_http_library.h"
 
 #include "net_http/net_http_methods.h"
-
-#include <ruby/ractor.h>
-
-// Set in the main Ractor only, which alone changes libraries.
-static rb_ractor_local_key_t main_ractor_key;
+#include "os/main_ractor.h"
 
 // Few, and never freed: sockets of a library that was switched off live on.
 static struct net_http_library *libraries;
@@ -14,7 +10,7 @@ static ID id_max_response_header_length, id_max_key_length, id_max_field_length;
 
 static struct net_http_library *first(void)
 {
-    return rb_ractor_local_storage_ptr(main_ractor_key) ? libraries : NULL;
+    return in_main_ractor() ? libraries : NULL;
 }
 
 struct net_http_library *net_http_library_of_shadow(VALUE klass)
@@ -208,8 +204,6 @@ static VALUE fallbacks(VALUE self)
 
 void Init_heddle_net_http_library(VALUE net_http)
 {
-    main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
-    rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
     id_max_response_header_length = rb_intern("MAX_RESPONSE_HEADER_LENGTH");
     id_max_key_length = rb_intern("MAX_KEY_LENGTH");
     id_max_field_length = rb_intern("MAX_FIELD_LENGTH");

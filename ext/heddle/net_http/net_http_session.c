@@ -73,7 +73,7 @@ static void begin_session(VALUE http, VALUE buffered, VALUE connection, double n
 {
     struct net_http_connection *begun = net_http_connection_get(connection);
     begun->awaiting = Qtrue;
-    begun->forks = net_http_forks(); // a child of fork has closed its copy
+    begun->forks = forks_seen(); // a child of fork has closed its copy
     rb_ivar_set(http, iv_socket, buffered);
     rb_ivar_set(http, iv_last_communicated, DBL2NUM(now));
 }
@@ -178,7 +178,7 @@ static bool detach(VALUE buffered, VALUE connection, VALUE closed, struct net_ht
 static VALUE may_be_kept(VALUE http, VALUE connection, VALUE buffered, struct net_http_offsets *offsets)
 {
     const struct net_http_connection *kept_one = net_http_connection_get(connection);
-    if (kept_one->sound != NET_HTTP_SOUND || kept_one->bound || kept_one->forks != net_http_forks()) return Qfalse;
+    if (kept_one->sound != NET_HTTP_SOUND || kept_one->bound || kept_one->forks != forks_seen()) return Qfalse;
     if (net_http_kept_foreign(http) || net_http_kept_exempt(http)) return Qfalse;
     double now = net_http_clock_now();
     *offsets = net_http_clock_offsets(now);

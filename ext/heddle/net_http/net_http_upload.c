@@ -168,8 +168,8 @@ static void send_file(struct upload *upload)
     struct net_http_io *io = upload->io;
     if (io->tls || upload->chunked || blocks(io->descriptor)) return send_file_in_pieces(upload);
     int result = net_http_scheduled() ? send_file_here(upload) : send_file_outside(upload);
-    if (result == -EINVAL || result == -ENOSYS)
-        return send_file_in_pieces(upload); // a file without pages, or a system without sendfile
+    if (result == -EINVAL || result == -ENOSYS || result == -EPERM)
+        return send_file_in_pieces(upload); // a file without pages, a system or a container without sendfile
     if (result < 0) rb_syserr_fail(-result, NULL);
 }
 

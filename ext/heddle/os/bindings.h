@@ -5,6 +5,7 @@
 #include <ruby.h>
 
 void Init_heddle_fork(void);
+void Init_heddle_main_ractor(void);
 void Init_heddle_own_thread(void);
 void Init_heddle_socket_guard(void);
 void Init_heddle_socket_object(void);

@@ -6,21 +6,32 @@
 #include <pthread.h>
 #include <signal.h>
 
-static unsigned forks;
+static unsigned forks, seen;
+
+static void count_in_parent(void)
+{
+    seen++;
+}
 
 static void count_in_child(void)
 {
     forks++;
+    seen++;
 }
 
 void fork_watch(void)
 {
-    pthread_atfork(0, 0, count_in_child);
+    pthread_atfork(0, count_in_parent, count_in_child);
 }
 
 unsigned fork_count(void)
 {
     return forks;
+}
+
+unsigned forks_seen(void)
+{
+    return seen;
 }
 
 /*

@@ -5,5 +5,6 @@
 
 void fork_watch(void);     // once, when the extension is loaded
 unsigned fork_count(void); // the number of forks between the process that loaded Heddle and this one
+unsigned forks_seen(void); // differs after each fork, in the parent too: what was open then, two processes have
 
 #endif

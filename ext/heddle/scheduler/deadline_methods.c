@@ -70,6 +70,19 @@ static VALUE shield(VALUE self, VALUE seconds)
 }
 
 /*
+ * call-seq: Heddle.scoped? -> true or false
+ *
+ * Whether a deadline, a timeout, a shield or a filter of Heddle's is in force here.
+ *
+ * @api private
+ */
+static VALUE scoped_p(VALUE self)
+{
+    (void)self;
+    return scopes_open() ? Qtrue : Qfalse;
+}
+
+/*
  * call-seq: Heddle.remaining -> Float or nil
  *
  * The seconds left until the deadline in force: 0.0 after it has passed, nil without a deadline.
@@ -88,4 +101,5 @@ void Init_heddle_deadline_methods(void)
     rb_define_singleton_method(heddle_module, "deadline", deadline, 1);
     rb_define_singleton_method(heddle_module, "shield", shield, 1);
     rb_define_singleton_method(heddle_module, "remaining", remaining, 0);
+    rb_define_singleton_method(heddle_module, "scoped?", scoped_p, 0);
 }

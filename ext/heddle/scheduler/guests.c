@@ -178,21 +178,6 @@ static VALUE attend(VALUE self, VALUE timeout, VALUE polls)
 }
 
 /*
- * call-seq: scheduler.detaching? -> true or false
- *
- * Returns whether Ruby calls #scheduler_close only because the scheduler is taken off its thread for a while.
- *
- * @api private
- */
-static VALUE detaching_p(VALUE self)
-{
-    struct task_loop *tasks = tasks_of(self);
-    bool detaching = tasks->detaching;
-    tasks->detaching = false;
-    return detaching ? Qtrue : Qfalse;
-}
-
-/*
  * call-seq: scheduler.forked? -> true or false
  *
  * Returns whether this process is a child of fork, in which the scheduler's fibers do not exist.
@@ -352,7 +337,6 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_private_method(klass, "transfer_to", transfer_to, -1);
     rb_define_private_method(klass, "raise_at_once", raise_at_once, 2);
     rb_define_private_method(klass, "attend", attend, 2);
-    rb_define_private_method(klass, "detaching?", detaching_p, 0);
     rb_define_private_method(klass, "forked?", forked_p, 0);
     rb_define_private_method(klass, "blocked_outside?", blocked_outside_p, 0);
     rb_define_private_method(klass, "idle_time", idle_time, 0);

@@ -1,7 +1,6 @@
 // The hooks that move bytes and wait for descriptors.
 #include "scheduler/bindings.h"
 
-#include "loop/poll_now.h"
 #include "shims.h"
 #include "socket_io.h"
 #include "task/task_loop.h"
@@ -40,8 +39,11 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     VALUE timeout = argc > 2 ? argv[2] : Qnil;
     VALUE own = NIL_P(timeout) ? shim_timeout(argv[0]) : Qnil;
-    int64_t span = deadline_span(NIL_P(own) ? timeout : own);
-    int result = loop_wait_descriptor(loop, rb_io_descriptor(argv[0]), poll_events(argv[1]), span);
+    int64_t span = deadline_span_of_ruby(NIL_P(own) ? timeout : own);
+    int descriptor = rb_io_descriptor(argv[0]);
+    short events = poll_events(argv[1]);
+    int result = loop_wait_descriptor(loop, descriptor, events, span);
+    if (result > 0 && events & POLLPRI) return INT2NUM(loop_urgent(loop, descriptor, events));
     if (result || NIL_P(own)) return io_error_or(result);
     if (loop->owner != loop->root && is_guest(task_of_owner(loop->owner))) shim_raise_timeout();
     return shim_answer_timeout();
@@ -352,95 +354,6 @@ static VALUE io_pwrite_once(VALUE self, VALUE io, VALUE buffer, VALUE from, VALU
     return transfer_at_once(self, io, buffer, from, offset, length, write_at);
 }
 
-// ---- io_select
-
-static long add_all(struct pollfd *asked, VALUE ios, short events)
-{
-    if (NIL_P(ios)) return 0;
-    long count = RARRAY_LEN(ios);
-    for (long i = 0; i < count; i++) {
-        VALUE io = rb_io_get_io(rb_ary_entry(ios, i));
-        if (events == POLLOUT) io = rb_io_get_write_io(io);
-        asked[i] = (struct pollfd){.fd = rb_io_descriptor(io), .events = events};
-    }
-    return count;
-}
-
-// Bytes that Ruby has read ahead make an IO readable, whatever the kernel says.
-static bool buffered(VALUE ios, VALUE ready)
-{
-    for (long i = 0; !NIL_P(ios) && i < RARRAY_LEN(ios); i++) {
-        VALUE io = rb_ary_entry(ios, i);
-        rb_io_t *file;
-        GetOpenFile(rb_io_get_io(io), file);
-        if (rb_io_read_pending(file)) rb_ary_push(ready, io);
-    }
-    return RARRAY_LEN(ready) > 0;
-}
-
-static VALUE ready_of(const struct pollfd *asked, VALUE ios)
-{
-    VALUE ready = rb_ary_new();
-    for (long i = 0; !NIL_P(ios) && i < RARRAY_LEN(ios); i++) {
-        if (asked[i].revents) rb_ary_push(ready, rb_ary_entry(ios, i));
-    }
-    return ready;
-}
-
-static VALUE list_of(VALUE ios)
-{
-    if (NIL_P(ios)) return Qnil;
-    Check_Type(ios, T_ARRAY);
-    return rb_ary_dup(ios); // another fiber may change the Array during the wait
-}
-
-/*
- * call-seq: scheduler.io_select(readables, writables, exceptables, timeout = nil) -> [Array, Array, Array] or nil
- *
- * IO.select that parks only the calling fiber.
- */
-static VALUE io_select(int argc, VALUE *argv, VALUE self)
-{
-    rb_check_arity(argc, 1, 4);
-    struct loop *loop = loop_entered(self);
-    VALUE readables = list_of(argv[0]), writables = list_of(argc > 1 ? argv[1] : Qnil),
-          exceptables = list_of(argc > 2 ? argv[2] : Qnil);
-    int64_t span = deadline_span(argc > 3 ? argv[3] : Qnil);
-    VALUE ready_now = rb_ary_new();
-    bool has_buffered = buffered(readables, ready_now);
-
-    long total = (NIL_P(readables) ? 0 : RARRAY_LEN(readables)) + (NIL_P(writables) ? 0 : RARRAY_LEN(writables)) +
-                 (NIL_P(exceptables) ? 0 : RARRAY_LEN(exceptables));
-    VALUE holder;
-    struct pollfd *asked = ALLOCV_N(struct pollfd, holder, total + 1);
-    long reads = add_all(asked, readables, POLLIN);
-    long writes = add_all(asked + reads, writables, POLLOUT);
-    long count = reads + writes + add_all(asked + reads + writes, exceptables, POLLPRI);
-    // Ready IOs need no wait; a wait would fail once a deadline has passed.
-    bool looks = has_buffered || span == 0 || owner_pending(loop, loop->owner);
-    int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
-    if (found < 0) rb_sys_fail("IO.select");
-    if (found || has_buffered || span == 0) {
-        loop_use_budget(loop);
-    } else {
-        found = loop_wait_any(loop, asked, (size_t)count, span);
-        if (found < 0) wait_raise_error(-found, "waiting for an IO");
-    }
-    if (found == 0 && !has_buffered) {
-        ALLOCV_END(holder);
-        return Qnil;
-    }
-    VALUE readable = ready_of(asked, readables);
-    for (long i = 0; i < RARRAY_LEN(ready_now); i++) {
-        VALUE io = rb_ary_entry(ready_now, i);
-        if (!RTEST(rb_ary_includes(readable, io))) rb_ary_push(readable, io);
-    }
-    VALUE result = rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables),
-                                        ready_of(asked + reads + writes, exceptables));
-    ALLOCV_END(holder);
-    return result;
-}
-
 void hooks_io_define(VALUE scheduler_class)
 {
     _Static_assert(RB_WAITFD_IN == POLLIN && RB_WAITFD_OUT == POLLOUT && RB_WAITFD_PRI == POLLPRI,
@@ -451,7 +364,6 @@ void hooks_io_define(VALUE scheduler_class)
     rb_define_method(scheduler_class, "io_write", hook_write, -1);
     rb_define_method(scheduler_class, "io_pread", io_pread, -1);
     rb_define_method(scheduler_class, "io_pwrite", io_pwrite, -1);
-    rb_define_method(scheduler_class, "io_select", io_select, -1);
     rb_define_method(scheduler_class, "io_read_once", io_read_once, 4);
     rb_define_method(scheduler_class, "io_write_once", io_write_once, 4);
     rb_define_method(scheduler_class, "io_pread_once", io_pread_once, 5);

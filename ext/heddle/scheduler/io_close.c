@@ -1,18 +1,18 @@
-// Heddle::Compat::IOClose: IO#close wakes the fibers that wait for the IO, and closes a socket with the GVL held.
+// Heddle::Compat::IOClose: IO#close and its kin wake the fibers that wait for the IO. IO#close closes a socket with the
+// GVL held.
 #include "scheduler/bindings.h"
 
 #include "loop/loop.h"
+#include "os/main_ractor.h"
 #include "os/trap_handlers.h"
 #include "shims.h"
 #include "task/current.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ruby/ractor.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-// Set in the main Ractor only: the loops belong to it and are listed under its lock, and no other Ractor has their IOs.
-static rb_ractor_local_key_t main_ractor_key;
 
 static VALUE cBasicSocket;
 
@@ -75,8 +75,8 @@ static VALUE release_task(VALUE argument)
 }
 
 // Ruby waits until other fibers and threads have stopped using the IO. If a deadline or a cancellation raised in that
-// wait, the descriptor would stay open and the others would never end (Ruby 4.0), or a close that has done its work
-// would raise.
+// wait, the descriptor would stay open and the others would never end (Ruby 4.0). The wait for the process of an
+// IO.popen, once the descriptor is closed, may be ended: see process_wait.
 static VALUE close_in_task(VALUE (*close_it)(VALUE), VALUE self, struct task *task)
 {
     if (task->held) return close_it(self);
@@ -84,9 +84,36 @@ static VALUE close_in_task(VALUE (*close_it)(VALUE), VALUE self, struct task *ta
     return rb_ensure(close_it, self, release_task, (VALUE)task);
 }
 
+// Lets the close write into nothing, and so end at once. The peer sees the end now.
+static void discard_unsent(VALUE writer)
+{
+    int descriptor = shim_open_descriptor(writer);
+    if (descriptor < 0) return;
+    closing(descriptor);
+    int nowhere = rb_cloexec_open("/dev/null", O_WRONLY, 0);
+    if (nowhere < 0) return;
+    rb_cloexec_dup2(nowhere, descriptor);
+    close(nowhere);
+}
+
+// A deadline, a timeout or a cancel may end the wait for a peer that does not read. The IO is closed all the same. No
+// rb_ensure: Ruby calls its second function in the frame that raised, where rb_call_super finds another method.
+static VALUE flush_and_close(VALUE self, VALUE writer, struct task *task)
+{
+    int state = 0;
+    if (!task->held && shim_unsent(writer)) rb_protect(rb_io_flush, writer, &state);
+    VALUE error = rb_errinfo();
+    if (state) discard_unsent(writer);
+    VALUE result = close_in_task(as_ruby_does, self, task);
+    if (!state) return result;
+    if (is_exception(error)) rb_set_errinfo(error);
+    rb_jump_tag(state);
+}
+
 static VALUE io_close(VALUE self)
 {
-    int descriptor = rb_ractor_local_storage_ptr(main_ractor_key) ? shim_open_descriptor(self) : -1;
+    // The loops are listed under the main Ractor's lock, and no other Ractor has their IOs.
+    int descriptor = in_main_ractor() ? shim_open_descriptor(self) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
     struct place place = place_of_fiber();
     struct task *task = place.loop ? task_of_owner(place.loop->owner) : NULL;
@@ -94,7 +121,7 @@ static VALUE io_close(VALUE self)
     if (SHIM_TRAP_BREAKS_CLOSE && !alone && trap_handler_runs())
         return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
     closing(descriptor);
-    if (task) return close_in_task(as_ruby_does, self, task);
+    if (task) return flush_and_close(self, rb_io_get_write_io(self), task);
     if (alone || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) || !shim_autoclose(self) ||
         !NIL_P(place.scheduler) || !closes_at_once(descriptor)) {
         return rb_call_super(0, NULL);
@@ -102,14 +129,55 @@ static VALUE io_close(VALUE self)
     return close_socket(self, descriptor);
 }
 
+// ---- closing one side
+
+// Of an IO.popen for both ways, each side is a file; an IO for one way is closed. Returns the IO that is closed, or 0:
+// a socket is shut down, which its waits see, and other IOs refuse.
+static VALUE side(VALUE self, bool reads)
+{
+    if (shim_open_descriptor(self) < 0) return 0;
+    VALUE writer = rb_io_get_write_io(self);
+    if (writer != self) return reads ? self : writer;
+    return shim_reads(self) == reads && shim_writes(self) != reads ? self : 0;
+}
+
+static VALUE close_side(VALUE self, bool reads)
+{
+    VALUE io = in_main_ractor() ? side(self, reads) : 0;
+    int descriptor = io ? shim_open_descriptor(io) : -1;
+    if (descriptor < 0) return rb_call_super(0, NULL);
+    struct place place = place_of_fiber();
+    closing(descriptor);
+    return place.loop ? flush_and_close(self, io, task_of_owner(place.loop->owner)) : rb_call_super(0, NULL);
+}
+
+static VALUE io_close_read(VALUE self)
+{
+    return close_side(self, true);
+}
+
+static VALUE io_close_write(VALUE self)
+{
+    return close_side(self, false);
+}
+
+// The waits are for the old file.
+static VALUE io_reopen(int argc, VALUE *argv, VALUE self)
+{
+    int descriptor = in_main_ractor() ? shim_open_descriptor(self) : -1;
+    if (descriptor >= 0) closing(descriptor);
+    return rb_call_super_kw(argc, argv, rb_keyword_given_p());
+}
+
 void io_close_define(void)
 {
-    main_ractor_key = rb_ractor_local_storage_ptr_newkey(NULL);
-    rb_ractor_local_storage_ptr_set(main_ractor_key, &main_ractor_key);
     rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
     VALUE compat = rb_define_module_under(heddle_module, "Compat");
     VALUE module = rb_define_module_under(compat, "IOClose");
     rb_ext_ractor_safe(true); // every Ractor closes IOs
     rb_define_method(module, "close", io_close, 0);
+    rb_define_method(module, "close_read", io_close_read, 0);
+    rb_define_method(module, "close_write", io_close_write, 0);
+    rb_define_method(module, "reopen", io_reopen, -1);
     rb_ext_ractor_safe(false);
 }

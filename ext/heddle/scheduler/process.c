@@ -1,10 +1,12 @@
 #include "scheduler/process.h"
 
+#include "loop/callers.h"
 #include "os/own_thread.h"
 #include "os/pidfd.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
 #include "shims.h"
+#include "task/task.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,6 +22,7 @@ struct waiting {
     int flags;
     int descriptor;
     VALUE thread;
+    VALUE status;
 };
 
 static VALUE reap(rb_pid_t pid, int flags)
@@ -73,23 +76,67 @@ static VALUE kill_thread(VALUE argument)
     return deadline_shield(kill_and_join, ((struct waiting *)argument)->thread);
 }
 
+static VALUE wait_for_child(struct waiting *waiting)
+{
+    rb_pid_t pid = waiting->pid;
+    int flags = waiting->flags;
+    if (pid > 0 && (flags & ~WNOHANG) == 0) {
+        waiting->descriptor = pidfd_of(pid);
+        if (waiting->descriptor >= 0)
+            return rb_ensure(wait_by_descriptor, (VALUE)waiting, close_descriptor, (VALUE)waiting);
+        if (errno == ESRCH) return reap(pid, flags | WNOHANG); // raises ECHILD as Ruby does
+    }
+    VALUE asked = rb_ary_new_from_args(2, PIDT2NUM(pid), INT2NUM(flags));
+    waiting->thread = rb_thread_create(reap_in_thread, (void *)asked);
+    rb_ivar_set(waiting->thread, rb_intern("__heddle_asked__"), asked); // kept alive until the thread has read it
+    return rb_ensure(wait_by_thread, (VALUE)waiting, kill_thread, (VALUE)waiting);
+}
+
+static VALUE wait_for_owned(VALUE argument)
+{
+    struct waiting *waiting = (struct waiting *)argument;
+    return waiting->status = wait_for_child(waiting);
+}
+
+// Nobody else would reap the child.
+static VALUE detach_child(VALUE argument)
+{
+    struct waiting *waiting = (struct waiting *)argument;
+    if (NIL_P(waiting->status)) rb_detach_process(waiting->pid);
+    return Qnil;
+}
+
+struct owned {
+    struct waiting *waiting;
+    struct task *task;
+    bool held;
+};
+
+static VALUE let_strike(VALUE argument)
+{
+    struct owned *owned = (struct owned *)argument;
+    owned->task->held = false;
+    return rb_ensure(wait_for_owned, (VALUE)owned->waiting, detach_child, (VALUE)owned->waiting);
+}
+
+static VALUE hold_again(VALUE argument)
+{
+    struct owned *owned = (struct owned *)argument;
+    owned->task->held = owned->held;
+    return Qnil;
+}
+
 VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
 {
-    struct waiting waiting = {.loop = loop, .pid = pid, .flags = flags};
     // Any process has a pidfd, but for a process that is no child Ruby must report ECHILD. And a child that has ended
     // needs no wait.
     VALUE status = reap(pid, flags | WNOHANG);
     if (!NIL_P(status)) return status;
-    if (pid > 0 && (flags & ~WNOHANG) == 0) {
-        waiting.descriptor = pidfd_of(pid);
-        if (waiting.descriptor >= 0)
-            return rb_ensure(wait_by_descriptor, (VALUE)&waiting, close_descriptor, (VALUE)&waiting);
-        if (errno == ESRCH) return reap(pid, flags | WNOHANG); // raises ECHILD as Ruby does
-    }
-    VALUE asked = rb_ary_new_from_args(2, PIDT2NUM(pid), INT2NUM(flags));
-    waiting.thread = rb_thread_create(reap_in_thread, (void *)asked);
-    rb_ivar_set(waiting.thread, rb_intern("__heddle_asked__"), asked); // kept alive until the thread has read it
-    return rb_ensure(wait_by_thread, (VALUE)&waiting, kill_thread, (VALUE)&waiting);
+    struct waiting waiting = {.loop = loop, .pid = pid, .flags = flags, .status = Qnil};
+    if (pid <= 0 || !called_by_owner_of_child()) return wait_for_child(&waiting);
+    struct task *task = task_of_owner(loop->owner);
+    struct owned owned = {.waiting = &waiting, .task = task, .held = task->held};
+    return rb_ensure(let_strike, (VALUE)&owned, hold_again, (VALUE)&owned);
 }
 
 void Init_heddle_process(void)

@@ -5,7 +5,6 @@
 #include "names/names.h"
 #include "os/fork.h"
 #include "os/trap_handlers.h"
-#include "scheduler/attach.h"
 #include "scheduler/bindings.h"
 #include "scheduler/process.h"
 #include "scheduler/timeout.h"
@@ -52,6 +51,37 @@ static VALUE backend(VALUE self)
 }
 
 /*
+ * call-seq: Heddle::Scheduler.open -> [[scheduler, thread], ...]
+ *
+ * All loops that are open in this process, and the threads that they run on.
+ *
+ * @api private
+ */
+static VALUE open_schedulers(VALUE self)
+{
+    (void)self;
+    VALUE found = rb_ary_new();
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
+        rb_ary_push(found, rb_assoc_new(loop->self, loop->thread));
+    return found;
+}
+
+/*
+ * call-seq: Heddle::Scheduler.leave_parent -> nil
+ *
+ * In a child of fork: closes the child's copies of the kernel's objects of all loops. An io_uring that a child holds
+ * open would keep its polls, and their sockets, after the parent has closed both.
+ *
+ * @api private
+ */
+static VALUE leave_parent(VALUE self)
+{
+    (void)self;
+    pollers_leave_parent();
+    return Qnil;
+}
+
+/*
  * call-seq: Heddle::Scheduler.backends -> [String, ...]
  *
  * The backends that this build has and this kernel allows, best first.
@@ -63,12 +93,6 @@ static VALUE backends(VALUE klass)
 }
 
 // ---- life
-
-static VALUE run_closing(VALUE self)
-{
-    closing_run(self);
-    return Qnil;
-}
 
 /*
  * call-seq: scheduler.close -> nil
@@ -87,22 +111,12 @@ static VALUE run_closing(VALUE self)
 static VALUE close_scheduler(VALUE self)
 {
     struct loop *loop = loop_of(self);
-    if (tasks_of(self)->detaching) {
-        tasks_of(self)->detaching = false;
-        return Qnil;
-    }
     if (loop->closed) return Qnil;
     if (loop->fork_count == fork_count() && loop->poller.backend_state) {
         loop_enter(loop); // only the thread whose fibers wait may close the backend
         if (loop->owner->self)
             rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot close the scheduler that runs it", loop->owner->self);
-        // Ruby closes a scheduler that is set on its thread. If this one is not set (a pool's), the tasks' waits would
-        // block the thread.
-        if (NIL_P(rb_fiber_scheduler_get())) {
-            scheduler_attached(self, run_closing, self);
-        } else {
-            closing_run(self);
-        }
+        closing_run(self);
     } else {
         loop_close(loop);
         if (!NIL_P(tasks_of(self)->fatal)) rb_exc_raise(tasks_of(self)->fatal);
@@ -193,15 +207,13 @@ static VALUE kernel_sleep(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     struct loop *loop = loop_entered(self);
-    int64_t span = deadline_span(argc ? argv[0] : Qnil);
+    int64_t span = deadline_span_of_ruby(argc ? argv[0] : Qnil);
     loop->owner->deferred = false; // left by a Mutex#sleep that an exception ended
     bool only_fibers_end_it = loop->releasing_mutex && span == DEADLINE_NEVER;
     loop->releasing_mutex = false;
     if (span == 0) {
         loop_yield(loop);
     } else if (only_fibers_end_it) {
-        loop_block(loop, Qnil, span);
-    } else if (task_loop_of(loop)->visiting && !called_by_kernel_sleep()) { // between two visits a signal may be missed
         loop_block(loop, Qnil, span);
     } else {
         loop_sleep(loop, span);
@@ -345,12 +357,10 @@ static VALUE compose_deadlock_error(VALUE self)
 {
     // No deadlock if another thread may unblock or start a fiber, or a deadline is to come, for which the helper raises
     // here. A thread of Heddle's own that does neither says so by a thread variable.
+    if (tasks_of(self)->guests) return Qnil; // another library's task may wait for ever: that library's rules apply
     VALUE threads = rb_funcall(rb_cThread, rb_intern("list"), 0);
     VALUE helper = thread_scope_helper();
     long others = RARRAY_LEN(threads) - 1;
-    for (const struct task *task = tasks_of(self)->head; task; task = task->next) {
-        if (!NIL_P(task->guest)) return Qnil; // another library's task may wait for ever: that library's rules apply
-    }
     if (helper && RTEST(rb_ary_includes(threads, helper))) others--;
     VALUE bystander = ID2SYM(rb_intern("heddle_wakes_nobody"));
     for (long i = 0; i < RARRAY_LEN(threads); i++) {
@@ -380,7 +390,7 @@ void hooks_define(VALUE scheduler_class)
     rb_define_alloc_func(scheduler_class, task_loop_allocate);
     rb_undef_method(scheduler_class, "initialize_copy");
     rb_define_method(scheduler_class, "backend", backend, 0);
-    attach_define(scheduler_class);
+    installed_define(scheduler_class);
     rb_define_method(scheduler_class, "accept_posts", accept_posts, 0);
     statistics_define(scheduler_class);
     rb_define_method(scheduler_class, "tasks", tasks, 0);
@@ -399,6 +409,7 @@ void hooks_define(VALUE scheduler_class)
     rb_define_method(scheduler_class, "step_aside", step_out, 0);
     rb_define_method(scheduler_class, "timeout_after", timeout_after, -1);
     hooks_io_define(scheduler_class);
+    io_select_define(scheduler_class);
 }
 
 // For an object of another library's class.
@@ -429,6 +440,8 @@ void Init_heddle_scheduler(void)
     rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Loop")));
     hooks_define(heddle_cScheduler);
     rb_define_singleton_method(heddle_cScheduler, "backends", backends, 0);
+    rb_define_singleton_method(heddle_cScheduler, "open", open_schedulers, 0);
+    rb_define_singleton_method(heddle_cScheduler, "leave_parent", leave_parent, 0);
     rb_define_method(heddle_cScheduler, "initialize", initialize, 0);
     rb_define_method(heddle_cScheduler, "close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);

@@ -2,7 +2,6 @@
 #include "scheduler/bindings.h"
 
 #include "os/fork.h"
-#include "scheduler/attach.h"
 #include "scheduler/bindings.h"
 #include "shims.h"
 #include "task/bindings.h"
@@ -12,27 +11,25 @@
 #include "task/join.h"
 #include "task/run.h"
 #include "task/task_loop.h"
+#include "task/task_run.h"
+
+static ID id_run_queue;
 
 // ---- instance methods
 
-struct ending {
-    struct task *task;
-    deadline_t deadline;
-};
-
-static VALUE join_task(VALUE argument)
+// Returns whether the task is in the queue of a pool, outside of any run.
+static bool waits_for_a_run(const struct task *task)
 {
-    struct ending *ending = (struct ending *)argument;
-    struct task *task = ending->task;
-    while (task->status <= TASK_RUNNING && (ending->deadline == DEADLINE_NEVER || deadline_now() < ending->deadline)) {
-        join_wait(task->owner.self, &task->waiters, ending->deadline);
-    }
-    return Qnil;
+    return task->status == TASK_QUEUED && !task->owner.loop && rb_respond_to(task->scheduler, id_run_queue);
 }
 
 // Waits until the task has ended; returns false if the deadline comes first.
 static bool wait_for_end(struct task *task, deadline_t deadline)
 {
+    if (waits_for_a_run(task)) {
+        VALUE left = deadline == DEADLINE_NEVER ? Qnil : DBL2NUM((double)(deadline - deadline_now()) / 1e9);
+        rb_funcall(task->scheduler, id_run_queue, 1, left);
+    }
     if (task->status == TASK_RUNNING && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->owner.self);
     }
@@ -42,14 +39,8 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
                  "%" PRIsVALUE
                  " cannot end in this process: its scheduler was closed, or belongs to the parent process",
                  task->owner.self);
-    struct ending ending = {.task = task, .deadline = deadline};
-    // The loop of a pool with its own loop runs on this thread, or nowhere.
-    if (task->status <= TASK_RUNNING && task->owner.loop && task->owner.loop->thread == rb_thread_current() &&
-        NIL_P(rb_fiber_scheduler_get())) {
-        scheduler_attached(task->scheduler, join_task, (VALUE)&ending);
-    } else {
-        join_task((VALUE)&ending);
-    }
+    while (task->status <= TASK_RUNNING && (deadline == DEADLINE_NEVER || deadline_now() < deadline))
+        join_wait(task->owner.self, &task->waiters, deadline);
     return task->status > TASK_RUNNING;
 }
 
@@ -59,16 +50,17 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
  * Waits for the task's end and returns the block's value. Cancelling the waiter does not cancel the task.
  *
  * Raises the block's exception (Heddle.run then no longer raises it), Heddle::TaskCancelled for a task that was
- * cancelled, ThreadError in the task itself.
+ * cancelled (with #error as its cause), ThreadError in the task itself.
  */
 static VALUE value(VALUE self)
 {
     struct task *task = task_of(self);
+    if (waits_for_a_run(task)) task->claimed = true; // else that run would raise its error
     wait_for_end(task, DEADLINE_NEVER);
     task->claimed = true;
     if (task->status == TASK_COMPLETED) return task->result;
     if (task->status == TASK_FAILED) rb_exc_raise(task->result);
-    rb_raise(heddle_eTaskCancelled, "%" PRIsVALUE " was cancelled, so it has no value", self);
+    task_raise_cancelled(task, rb_sprintf("%" PRIsVALUE " was cancelled, so it has no value", self));
 }
 
 /*
@@ -101,7 +93,8 @@ static VALUE cancel(VALUE self)
  * call-seq: task.interrupt(exception) -> task
  *
  * Like #cancel, but raises +exception+ (an Exception) instead of Heddle::Cancellation, and the task has not been
- * cancelled thereby: code that rescues the exception goes on, and may be interrupted or cancelled again.
+ * cancelled thereby: code that rescues the exception goes on, and may be interrupted or cancelled again. Does nothing
+ * while something else is still to be raised, and in a task that stands for one of Async's.
  *
  * Raises TypeError for an object that is not an exception.
  *
@@ -112,6 +105,19 @@ static VALUE interrupt(VALUE self, VALUE exception)
     if (!RTEST(rb_obj_is_kind_of(exception, rb_eException)))
         rb_raise(rb_eTypeError, "Heddle::Task#interrupt raises an exception, not %+" PRIsVALUE, exception);
     task_interrupt(task_of(self), exception);
+    return self;
+}
+
+/*
+ * call-seq: task.withdraw(exception) -> task
+ *
+ * Takes back an #interrupt with +exception+ that no wait has raised yet.
+ *
+ * @api private
+ */
+static VALUE withdraw(VALUE self, VALUE exception)
+{
+    task_withdraw(task_of(self), exception);
     return self;
 }
 
@@ -164,12 +170,12 @@ static VALUE name(VALUE self)
 /*
  * call-seq: task.error -> Exception or nil
  *
- * The exception that the task failed with; does not raise it.
+ * The exception that the task failed with; does not raise it. For a cancelled task, the error that its code made of the
+ * Heddle::Cancellation, or that its clean-up raised.
  */
 static VALUE error(VALUE self)
 {
-    struct task *task = task_of(self);
-    return task->status == TASK_FAILED ? task->result : Qnil;
+    return task_error(task_of(self));
 }
 
 /*
@@ -228,6 +234,7 @@ static VALUE current(VALUE klass)
  */
 void Init_heddle_task_class(void)
 {
+    id_run_queue = rb_intern("run_queue");
     rb_undef_alloc_func(heddle_cTask);
     rb_undef_method(CLASS_OF(heddle_cTask), "new");
     rb_define_singleton_method(heddle_cTask, "current", current, 0);
@@ -235,6 +242,7 @@ void Init_heddle_task_class(void)
     rb_define_method(heddle_cTask, "wait", wait_for_task, -1);
     rb_define_method(heddle_cTask, "cancel", cancel, 0);
     rb_define_method(heddle_cTask, "interrupt", interrupt, 1);
+    rb_define_method(heddle_cTask, "withdraw", withdraw, 1);
     rb_define_method(heddle_cTask, "status", status, 0);
     rb_define_method(heddle_cTask, "ended?", ended_p, 0);
     rb_define_method(heddle_cTask, "name", name, 0);

@@ -1,7 +1,9 @@
-// Task#waits_for, #waits_since and #backtrace: what a task is doing.
+// Task#waits_for, #waits_since, #remaining and #backtrace: what a task is doing.
 #include "scheduler/bindings.h"
 
 #include "loop/loop.h"
+#include "os/peer.h"
+#include "scope/scope.h"
 #include "task/current.h"
 
 #include <poll.h>
@@ -28,10 +30,18 @@ static const struct loop_wait *waiting(VALUE self)
     return task->owner.wait && task->owner.wait->state != WAIT_RUNNING ? task->owner.wait : NULL;
 }
 
+static VALUE wait_for_descriptor(const struct loop_wait *wait)
+{
+    VALUE peer = peer_name(wait->descriptor);
+    if (NIL_P(peer)) return rb_sprintf("descriptor %d %s", wait->descriptor, wanted(wait->events));
+    return rb_sprintf("descriptor %d (%" PRIsVALUE ") %s", wait->descriptor, peer, wanted(wait->events));
+}
+
 /*
  * call-seq: task.waits_for -> String or nil
  *
- * Describes what the task waits for now; nil if it runs, has ended, or runs under a foreign scheduler.
+ * Describes what the task waits for now, with the peer of a socket; nil if it runs, has ended, or runs under a foreign
+ * scheduler.
  */
 static VALUE waits_for(VALUE self)
 {
@@ -46,7 +56,7 @@ static VALUE waits_for(VALUE self)
     case WAIT_SLEEP:
         return rb_str_new_cstr("the end of a sleep");
     case WAIT_DESCRIPTOR:
-        return rb_sprintf("descriptor %d %s", wait->descriptor, wanted(wait->events));
+        return wait_for_descriptor(wait);
     case WAIT_SELECT:
         return rb_str_new_cstr("one of several descriptors");
     case WAIT_NATIVE:
@@ -68,6 +78,20 @@ static VALUE waits_since(VALUE self)
 }
 
 /*
+ * call-seq: task.remaining -> Float or nil
+ *
+ * The seconds left until the task's deadline: 0.0 after it has passed, nil without one.
+ */
+static VALUE remaining(VALUE self)
+{
+    const struct task *task = task_of(self);
+    deadline_t at = task->chain ? scope_in_force(task->chain) : DEADLINE_NEVER;
+    if (at == DEADLINE_NEVER) return Qnil;
+    int64_t left = at - deadline_now();
+    return DBL2NUM(left > 0 ? (double)left / 1e9 : 0.0);
+}
+
+/*
  * call-seq: task.backtrace -> [String, ...] or nil
  *
  * The backtrace of the task's waiting fiber, which may be one that the task resumed. nil for a task that has ended.
@@ -84,5 +108,6 @@ void task_view_define(VALUE task_class)
     id_backtrace = rb_intern("backtrace");
     rb_define_method(task_class, "waits_for", waits_for, 0);
     rb_define_method(task_class, "waits_since", waits_since, 0);
+    rb_define_method(task_class, "remaining", remaining, 0);
     rb_define_method(task_class, "backtrace", backtrace, 0);
 }

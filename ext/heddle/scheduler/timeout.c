@@ -1,8 +1,11 @@
 #include "scheduler/timeout.h"
 
+#include "os/main_ractor.h"
 #include "scheduler/bindings.h"
 #include "shims.h"
 #include "task/current.h"
+
+#include <ruby/ractor.h>
 
 static VALUE eTimeoutError;
 static VALUE cExit; // Timeout::ExitException; 0 if Ruby's timeout has none
@@ -41,8 +44,10 @@ static VALUE exception(int argc, VALUE *argv, VALUE self)
 
 static VALUE exit_exception(struct scope *scope)
 {
+    // The message's own code may wait, and the block may end meanwhile: then the scope is no longer in a chain.
+    VALUE thread = scope->chain->thread ? scope->chain->thread : rb_thread_current();
     VALUE exit = rb_exc_new_str(cExit ? cExit : cThrow, rb_obj_as_string(scope->message));
-    if (!cExit) rb_ivar_set(exit, id_thread, scope->chain->thread ? scope->chain->thread : rb_thread_current());
+    if (!cExit) rb_ivar_set(exit, id_thread, thread);
     return exit;
 }
 
@@ -137,8 +142,9 @@ static VALUE timeout(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
     rb_check_arity(argc, 1, 3);
+    if (!enabled || !in_main_ractor()) return rb_call_super(argc, argv);
     struct place place = place_of_fiber();
-    if (!enabled || (!NIL_P(place.scheduler) && !place.loop)) return rb_call_super(argc, argv);
+    if (!NIL_P(place.scheduler) && !place.loop) return rb_call_super(argc, argv);
     VALUE seconds = argv[0];
     if (NIL_P(seconds) || is_zero(seconds)) return rb_yield(seconds);
     if (is_negative(seconds)) rb_raise(rb_eArgError, "Timeout sec must be a non-negative number");
@@ -200,6 +206,9 @@ void Init_heddle_timeout(void)
     rb_define_singleton_method(support, "enable", enable, 0);
     rb_define_singleton_method(support, "disable", disable, 0);
     rb_define_singleton_method(support, "enabled?", is_enabled, 0);
-    rb_define_method(rb_define_module_under(support, "Front"), "timeout", timeout, -1);
+    VALUE front = rb_define_module_under(support, "Front");
+    rb_ext_ractor_safe(true); // every Ractor has timeouts
+    rb_define_method(front, "timeout", timeout, -1);
+    rb_ext_ractor_safe(false);
     rb_funcall(support, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Front")));
 }

@@ -9,6 +9,9 @@
 // without one. Deadlines outside of a shield do not count. Wait no longer than this, then call deadline_check.
 deadline_t deadline_in_force(void);
 
+// Whether the running code is inside a deadline, a timeout, a shield or a filter.
+bool scopes_open(void);
+
 // Raises Heddle::DeadlineExceeded if the deadline in force has passed: from then on each wait must fail. In a task also
 // raises what else is pending (a cancellation, an expired Timeout).
 void deadline_check(void);

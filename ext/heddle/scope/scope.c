@@ -16,6 +16,7 @@ static void mark(void *pointer)
     rb_gc_mark(scope->exception);
     rb_gc_mark(scope->message);
     rb_gc_mark(scope->filter);
+    rb_gc_mark(scope->first);
     rb_gc_mark(scope->sent);
     rb_gc_mark(scope->fiber);
     rb_gc_mark(scope->watcher);
@@ -93,7 +94,9 @@ struct scope *scope_new(enum scope_kind kind, int64_t span)
         VALUE self = TypedData_Make_Struct(cScope, struct scope, &scope_type, scope);
         scope->self = self;
     }
-    scope->exception = scope->message = scope->filter = scope->sent = scope->fiber = scope->watcher = Qnil;
+    scope->exception = scope->message = scope->filter = scope->first = Qnil;
+    scope->sent = scope->fiber = scope->watcher = Qnil;
+    scope->descriptor = -1;
     scope->kind = (uint8_t)kind;
     scope->span = span;
     scope->at = DEADLINE_NEVER;
@@ -344,6 +347,11 @@ uint64_t scope_next_retry(uint64_t retry)
 }
 
 // ---- what binds the running code
+
+bool scopes_open(void)
+{
+    return chain_with_scopes();
+}
 
 deadline_t deadline_in_force(void)
 {

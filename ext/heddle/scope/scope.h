@@ -35,12 +35,15 @@ struct scope {
     VALUE exception;     // SCOPE_TIMEOUT: class or instance
     VALUE message;       // … and its message, or nil
     VALUE filter;        // SCOPE_FILTER: responds to call; false: connects in the block are not asked for
+    VALUE first;         // the first error of a deadline or shield, in the first wait that it ended; or nil
     VALUE sent;          // the error passed to Thread#raise, which may not have arrived yet; or nil
     VALUE fiber;         // under a foreign scheduler: the fiber whose waits fail, or nil
     VALUE watcher;       // … and the fiber that watches the scope, or nil
     uint64_t retry;      // nanoseconds until the helper checks again whether the thread waits
     uint32_t failures;   // how often its error was raised
     uint32_t uses;       // how often it was handed back, see scope_hand_back
+    int descriptor;      // for which the task waited when the time was over; or -1
+    short events;        // … and what for, as poll(2)'s bits
     uint8_t kind;
     bool expired;
     bool sending;                  // the helper is inside Thread#raise
@@ -162,6 +165,10 @@ VALUE scope_error(struct scope *scope);
 
 RBIMPL_ATTR_NORETURN()
 void scope_raise(struct scope *scope);
+
+// Raises the error with this cause. By itself, Ruby sets the cause to the error that is being rescued.
+RBIMPL_ATTR_NORETURN()
+void raise_with_cause(VALUE error, VALUE cause);
 
 // Calls the body, closes the scope however the body ends, and converts errors, see Heddle.deadline. A scope without
 // failures becomes a spare for scope_new.

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-static VALUE other_fibers; // ObjectSpace::WeakMap from scope address to fiber: a chain must not keep a fiber alive
+// ObjectSpace::WeakMap from scope to fiber: a chain must not keep a fiber alive. By objects, not by addresses: where a
+// fiber is collected whose scope had the same address before, Ruby before 3.3 drops the entry of the new one.
+static VALUE other_fibers;
 static VALUE fiber_to_s, eFiberError;
 static ID id_set, id_get, id_bind_call;
 
@@ -39,13 +41,13 @@ void scope_note_fiber(struct scope *scope, struct scope_chain *chain)
     if (scope->inherited) return;
     VALUE fiber = rb_fiber_current();
     if (chain->host->is_home(chain, fiber)) return;
-    rb_funcall(other_fibers, id_set, 2, ULL2NUM((uintptr_t)scope), fiber);
+    rb_funcall(other_fibers, id_set, 2, scope->self, fiber);
     scope->other_fiber = true;
 }
 
 static VALUE fiber_of(const struct scope *scope)
 {
-    return rb_funcall(other_fibers, id_get, 1, ULL2NUM((uintptr_t)scope));
+    return rb_funcall(other_fibers, id_get, 1, scope->self);
 }
 
 bool scope_abandoned(const struct scope *scope)

@@ -45,8 +45,16 @@ void task_interrupt(struct task *task, VALUE exception)
         task_cancel(task, false);
         return;
     }
+    if (is_guest(task) || task->owner.cancel_pending) return;
     task->interruption = exception;
     raise_soon(task);
+}
+
+void task_withdraw(struct task *task, VALUE exception)
+{
+    if (task->interruption != exception) return;
+    task->interruption = Qnil;
+    task->owner.cancel_pending = false;
 }
 
 static void kill_task(struct task *task)
@@ -88,9 +96,21 @@ static deadline_t end_of_shields(VALUE tasks)
     return latest;
 }
 
+// The fibers of tasks that were given up, and their schedulers. Such a fiber may stand in Ruby's list of those who wait
+// for a Queue or a Mutex, by an entry on its stack: were the fiber collected, Ruby would read freed memory.
+static VALUE given_up;
+
+static void keep_for_ever(const struct task *task)
+{
+    if (NIL_P(task->owner.fiber)) return;
+    if (!given_up) rb_gc_register_mark_object(given_up = rb_ary_new());
+    rb_ary_push(given_up, rb_assoc_new(task->scheduler, task->owner.fiber));
+}
+
 // Forgets the task first: a warning that raises must not have the task given up again and again.
 static void give_up(VALUE object, const struct cancelling *cancelling)
 {
+    keep_for_ever(task_of(object));
     task_give_up(task_of(object));
     VALUE backtrace = rb_funcall(object, rb_intern("backtrace"), 0);
     VALUE where =

@@ -29,8 +29,12 @@ struct cancelling {
 // has not ended. Any thread that holds the GVL.
 void task_cancel(struct task *task, bool again);
 
-// Like task_cancel, but raises the exception. The task may be interrupted, and cancelled, again afterwards.
+// Like task_cancel, but raises the exception. The task may be interrupted, and cancelled, again afterwards. Does
+// nothing if something else is still to be raised, or in a task of another library.
 void task_interrupt(struct task *task, VALUE exception);
+
+// The exception is not raised any more, if it has not been yet.
+void task_withdraw(struct task *task, VALUE exception);
 
 // Kills the task of this fiber: cancels it so that no `rescue` stops the cancellation, and runs a waiting fiber at
 // once. False if the fiber belongs to no task.

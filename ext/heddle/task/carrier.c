@@ -13,10 +13,10 @@
 // start without page faults; IDLE_LIMIT carriers are kept at all.
 enum { WARM_LIMIT = 1024, IDLE_LIMIT = 4096 };
 
-static ID id_new, id_keys, id_storage, id_set_storage, id_aref, id_aset, id_call;
+static VALUE never; // {Object => :never}, for Thread.handle_interrupt
+static ID id_handle_interrupt, id_new, id_keys, id_storage, id_aset, id_call;
 static VALUE retire_predicates; // see Heddle::FiberPool.retire_if
-static VALUE mWarning, eFiberError;
-static VALUE sym_experimental;
+static VALUE eFiberError;
 static bool storage_supported; // Fiber#storage # RUBY_VERSION >= 3.2
 
 // ---- clearing what a task must not leave to the next task
@@ -45,34 +45,67 @@ static void clear_instance_variables(VALUE fiber)
         rb_obj_remove_instance_variable(fiber, RARRAY_AREF(names, i));
 }
 
-// Fiber#storage= is the only way, and warns that it is experimental; users can do nothing about that warning.
-static void set_storage(VALUE fiber, VALUE storage)
+static int remove_entry(VALUE key, VALUE value, VALUE unused)
 {
-    VALUE warned = rb_funcall(mWarning, id_aref, 1, sym_experimental);
-    if (RTEST(warned)) rb_funcall(mWarning, id_aset, 2, sym_experimental, Qfalse);
-    rb_funcall(fiber, id_set_storage, 1, storage);
-    if (RTEST(warned)) rb_funcall(mWarning, id_aset, 2, sym_experimental, Qtrue);
+    (void)value, (void)unused;
+    rb_funcall(heddle_cFiber, id_aset, 2, key, Qnil);
+    return ST_CONTINUE;
 }
 
-static void clear_storage(VALUE fiber)
+static int add_entry(VALUE key, VALUE value, VALUE unused)
 {
-    if (storage_supported && !NIL_P(rb_funcall(fiber, id_storage, 0))) set_storage(fiber, Qnil);
+    (void)unused;
+    rb_funcall(heddle_cFiber, id_aset, 2, key, value);
+    return ST_CONTINUE;
 }
 
-// Returns whether a library that identifies work by its fiber wants this fiber to end.
-static bool wanted_dead(VALUE fiber)
+// Gives the running fiber a copy of that storage, or none. Entry by entry: Fiber#storage= warns that it is
+// experimental, and to silence it for the moment would silence the whole process if an interrupt struck then.
+static void set_storage(VALUE storage)
+{
+    VALUE old = rb_funcall(rb_fiber_current(), id_storage, 0); // a copy
+    if (!NIL_P(old)) rb_hash_foreach(old, remove_entry, Qnil);
+    if (!NIL_P(storage)) rb_hash_foreach(storage, add_entry, Qnil);
+    RB_GC_GUARD(old);
+}
+
+static VALUE ask_predicates(VALUE fiber)
 {
     for (long i = 0; i < RARRAY_LEN(retire_predicates); i++) {
-        if (RTEST(rb_funcall(RARRAY_AREF(retire_predicates, i), id_call, 1, fiber))) return true;
+        if (RTEST(rb_funcall(RARRAY_AREF(retire_predicates, i), id_call, 1, fiber))) return Qtrue;
     }
-    return false;
+    return Qfalse;
+}
+
+static VALUE warn_of_predicate(VALUE unused, VALUE error)
+{
+    (void)unused;
+    rb_warn("heddle: cannot prepare a fiber for its next task: %" PRIsVALUE " (%" PRIsVALUE
+            "); the fiber is not used again",
+            error, rb_obj_class(error));
+    return Qtrue;
+}
+
+static VALUE ask_and_warn(RB_BLOCK_CALL_FUNC_ARGLIST(unused, fiber))
+{
+    (void)unused, (void)argc, (void)argv, (void)blockarg;
+    return rb_rescue(ask_predicates, fiber, warn_of_predicate, fiber);
+}
+
+// Returns whether a library that identifies work by its fiber wants this fiber to end, as it does if it raises. An
+// interrupt must not be taken for its error: it is raised when this returns. The predicates do not wait, so no other
+// fiber runs behind the mask, which is the thread's.
+static bool wanted_dead(VALUE fiber)
+{
+    if (RARRAY_LEN(retire_predicates) == 0) return false;
+    return RTEST(rb_block_call(rb_cThread, id_handle_interrupt, 1, &never, ask_and_warn, fiber));
 }
 
 static void clear(VALUE fiber)
 {
     clear_locals();
     clear_instance_variables(fiber);
-    clear_storage(fiber);
+    if (storage_supported) set_storage(Qnil);
 }
 
 static bool reusable(struct loop *loop, VALUE fiber)
@@ -92,13 +125,7 @@ static void run(struct loop *loop, struct task *task, bool fresh)
     if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
     if (loop->deferred) loop_forget_deferred(loop);
     loop->owner = &task->owner;
-    if (storage_supported && task->storage != Qundef) {
-        if (!NIL_P(task->storage)) {
-            set_storage(rb_fiber_current(), task->storage);
-        } else if (fresh) {
-            clear_storage(rb_fiber_current());
-        }
-    }
+    if (storage_supported && task->storage != Qundef && (fresh || !NIL_P(task->storage))) set_storage(task->storage);
     task_run(task);
     task_loop_between_tasks(loop);
 }
@@ -150,6 +177,7 @@ struct pause {
     VALUE task;      // the task that has ended
     VALUE successor; // or nil
     bool settled;    // the task's pool has learned of the end
+    bool over;
     bool reusable;
 };
 
@@ -186,24 +214,24 @@ static VALUE pause_body(VALUE argument)
     pause->settled = NIL_P(task_of(pause->task)->on_end);
     if (!pause->settled) rb_ensure(settle_body, argument, settle_end, argument);
     pause->reusable = reusable(pause->loop, pause->fiber);
+    pause->over = true;
     return Qnil;
 }
 
-// An error between two tasks belongs to no task: it is reported, and the fiber is not used again. Interrupts and
-// Thread#kill continue to the thread's root, as does every exception from the code of a pool, which raises nothing by
-// itself.
-static void protect(VALUE (*body)(VALUE), struct pause *pause)
+static VALUE pause_end(VALUE argument)
 {
-    int state = 0;
-    rb_protect(body, (VALUE)pause, &state);
-    if (!state) return;
-    VALUE error = rb_errinfo();
-    pause->reusable = false;
-    if (!pause->settled || !RTEST(rb_obj_is_kind_of(error, rb_eStandardError))) rb_jump_tag(state);
-    rb_set_errinfo(Qnil);
-    rb_warn("heddle: cannot prepare a fiber for its next task: %" PRIsVALUE " (%" PRIsVALUE
-            "); the fiber is not used again",
-            error, rb_obj_class(error));
+    struct pause *pause = (struct pause *)argument;
+    if (!pause->over && !NIL_P(pause->successor)) start_successor(argument);
+    return Qnil;
+}
+
+// Between two tasks. Nothing of ours raises here: an exception is an interrupt, ends the fiber, and continues to the
+// thread's root. The successor, which has the pool's place by then, starts on another fiber.
+static void settle(struct pause *pause)
+{
+    pause->successor = Qnil;
+    pause->over = false;
+    rb_ensure(pause_body, (VALUE)pause, pause_end, (VALUE)pause);
 }
 
 static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
@@ -218,14 +246,13 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
             end_child(task_of(pause.task));
             return Qnil;
         }
-        pause.successor = Qnil;
-        protect(pause_body, &pause);
+        settle(&pause);
         // Frees the stack pages that the task touched deeper than a waiting fiber needs: at the end of a burst these
         // pages are most of the memory.
         if (loop->idle_count >= WARM_LIMIT && NIL_P(pause.successor)) fiber_stack_release();
         if (!pause.reusable) {
             loop->statistics.retired++;
-            if (!NIL_P(pause.successor)) protect(start_successor, &pause);
+            if (!NIL_P(pause.successor)) start_successor((VALUE)&pause);
             return Qnil;
         }
         if (NIL_P(pause.successor)) {
@@ -352,31 +379,33 @@ VALUE fiber_storage(void)
 
 // ---- starting from other threads: a fiber belongs to the thread that makes it
 
-static VALUE successor_of(VALUE argument)
+static VALUE start_posted(VALUE scheduler)
 {
-    struct pause *pause = (struct pause *)argument;
-    pause->successor = Qnil;
-    pause->successor = task_successor(task_of(pause->task));
+    struct loop *loop = loop_of(scheduler);
+    task_loop_between_tasks(loop);
+    for (;;) {
+        VALUE task = task_loop_next_posted(loop);
+        // A task that was cancelled meanwhile still has a place in its pool, for another task.
+        while (!NIL_P(task) && task_of(task)->status != TASK_QUEUED)
+            task = task_successor(task_of(task));
+        if (!NIL_P(task)) carrier_start(loop, task_of(task), false, Qnil);
+    }
+    return Qnil;
+}
+
+// The exception is an interrupt, which continues to the thread's root. Another fiber takes this one's work.
+static VALUE hand_inbox_over(VALUE scheduler)
+{
+    struct loop *loop = loop_of(scheduler);
+    task_loop_of(loop)->inbox = 0;
+    if (!loop->closed && loop->fork_count == fork_count()) inbox_open(loop);
     return Qnil;
 }
 
 static VALUE run_inbox(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
-    struct loop *loop = loop_of(scheduler);
-    struct pause pause = {.loop = loop, .fiber = rb_fiber_current(), .settled = true};
-    task_loop_between_tasks(loop);
-    for (;;) {
-        pause.task = task_loop_next_posted(loop);
-        // A task that was cancelled meanwhile still has a place in its pool, for another task.
-        while (!NIL_P(pause.task) && task_of(pause.task)->status != TASK_QUEUED) {
-            protect(successor_of, &pause);
-            pause.task = pause.successor;
-        }
-        pause.successor = pause.task;
-        if (!NIL_P(pause.successor)) protect(start_successor, &pause);
-    }
-    return Qnil;
+    return rb_ensure(start_posted, scheduler, hand_inbox_over, scheduler);
 }
 
 void inbox_open(struct loop *loop)
@@ -411,12 +440,7 @@ static VALUE retire_if(VALUE self, VALUE callable)
 static VALUE root_fiber_begin(VALUE self, VALUE storage)
 {
     (void)self;
-    VALUE fiber = rb_fiber_current();
-    if (!NIL_P(storage)) {
-        set_storage(fiber, storage);
-    } else {
-        clear_storage(fiber); // a thread inherits the storage of the fiber that starts it
-    }
+    if (storage_supported) set_storage(storage); // a thread inherits the storage of the fiber that starts it
     return Qnil;
 }
 
@@ -439,18 +463,17 @@ static VALUE root_fiber_end(VALUE self)
 
 void Init_heddle_carrier(void)
 {
+    id_handle_interrupt = rb_intern("handle_interrupt");
     id_new = rb_intern("new");
     id_keys = rb_intern("keys");
     id_storage = rb_intern("storage");
-    id_set_storage = rb_intern("storage=");
-    id_aref = rb_intern("[]");
     id_aset = rb_intern("[]=");
     id_call = rb_intern("call");
-    sym_experimental = ID2SYM(rb_intern("experimental"));
     storage_supported = RTEST(rb_funcall(heddle_cFiber, rb_intern("method_defined?"), 1, ID2SYM(id_storage)));
-    rb_gc_register_mark_object(mWarning = rb_path2class("Warning"));
     rb_gc_register_mark_object(eFiberError = rb_path2class("FiberError"));
     rb_gc_register_mark_object(retire_predicates = rb_ary_new());
+    rb_gc_register_mark_object(never = rb_hash_new());
+    rb_hash_aset(never, rb_cObject, ID2SYM(rb_intern("never")));
     rb_gc_register_mark_object(one_proc = rb_proc_new(run_one, Qnil));
     rb_gc_register_mark_object(many_proc = rb_proc_new(run_many, Qnil));
     rb_gc_register_mark_object(spare_proc = rb_proc_new(run_spare, Qnil));

@@ -102,15 +102,9 @@ void closing_run(VALUE scheduler)
 {
     struct closing closing = {.scheduler = scheduler, .ended_by = what_ended_the_thread(), .until = DEADLINE_NEVER};
     if (!NIL_P(closing.ended_by)) closing.until = deadline_now() + END_GRACE;
-    bool at_once = must_end_at_once(closing.ended_by);
+    bool at_once = tasks_of(scheduler)->killed || must_end_at_once(closing.ended_by);
     rb_ensure(at_once ? cancel_rest : drain_and_cancel, (VALUE)&closing, finish, (VALUE)&closing);
     // The thread's own error tells how the thread ended, and gives the main thread's exit status.
     VALUE fatal = tasks_of(scheduler)->fatal;
     if (NIL_P(closing.ended_by) && !NIL_P(fatal)) rb_exc_raise(fatal);
-}
-
-VALUE closing_cancel(VALUE scheduler)
-{
-    struct closing closing = {.scheduler = scheduler, .ended_by = Qnil, .until = DEADLINE_NEVER};
-    return rb_ensure(cancel_rest, (VALUE)&closing, finish, (VALUE)&closing);
 }

@@ -9,8 +9,4 @@
 // an interrupt that comes meanwhile, or a task's SystemExit or signal if nothing else ends the thread.
 void closing_run(VALUE scheduler);
 
-// Call it outside of any task, with the scheduler set on this thread: cancels the tasks, waits for their end and closes
-// the loop. Returns nil.
-VALUE closing_cancel(VALUE scheduler);
-
 #endif

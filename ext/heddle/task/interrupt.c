@@ -69,8 +69,15 @@ static void expire_scope(struct timer *timer)
 {
     struct scope *scope = (struct scope *)timer; // its first member
     struct task *task = task_of_owner(scope->chain->owner);
+    const struct loop_wait *wait = task->owner.wait;
+    if (wait && wait->state == WAIT_PARKED && wait->kind == WAIT_DESCRIPTOR) {
+        scope->descriptor = wait->descriptor;
+        scope->events = wait->events;
+    }
     scope_expire(scope);
-    if (task_pending(task)) // not behind a shield, where the wait goes on
+    // Not behind a shield, where the wait goes on. Whether another fiber's scope binds, Ruby has to be asked: the
+    // waiting fiber does that itself, since an interrupt may strike there, and this fiber is whoever polls.
+    if (task->chain->other_fibers || task_pending(task))
         loop_interrupt_owner(task->owner.loop, &task->owner);
 }
 

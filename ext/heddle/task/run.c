@@ -223,7 +223,7 @@ static VALUE call(VALUE self, VALUE grace, VALUE owns)
     raise_unclaimed(run);
     struct task *main = task_of(run->main);
     if (main->status == TASK_CANCELLED)
-        rb_raise(heddle_eTaskCancelled, "the block of this Heddle.run was cancelled, so it has no value");
+        task_raise_cancelled(main, rb_str_new_cstr("the block of this Heddle.run was cancelled, so it has no value"));
     return main->result;
 }
 

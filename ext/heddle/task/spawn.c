@@ -22,8 +22,10 @@ static void start(struct task *task)
 /*
  * call-seq: Heddle::Task.prepare(scheduler, name, on_end, claimed) { ... } -> Heddle::Task
  *
- * For pools: a task that waits for its start. Once the task has ended, +on_end+ is called with the task on its fiber;
- * +on_end+ may return another prepared task, which then runs on the same fiber. +claimed+: the value will be asked for.
+ * For pools: a task that waits for its start. +scheduler+ may be the pool itself, whose +run_queue+ is called for those
+ * who wait for the task before #enlist has given it a scheduler. Once the task has ended, +on_end+ is called with the
+ * task on its fiber; +on_end+ may return another prepared task, which then runs on the same fiber. +claimed+: the
+ * value will be asked for.
  *
  * @api private
  */
@@ -42,17 +44,19 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 }
 
 /*
- * call-seq: task.enlist -> task
+ * call-seq: task.enlist(scheduler) -> task
  *
- * Makes the loop, and the run of the calling task, wait for this prepared task. The caller must hold the task already:
- * if an exception lost the task, it would never end.
+ * Gives this prepared task its scheduler, and makes the loop, and the run of the calling task, wait for it. The caller
+ * must hold the task already: if an exception lost the task, it would never end.
  *
  * @api private
  */
-static VALUE enlist(VALUE self)
+static VALUE enlist(VALUE self, VALUE scheduler)
 {
+    struct task *task = task_of(self);
     const struct task *parent = task_current();
-    task_list(task_of(self), parent ? parent->run : Qnil);
+    task_settle(task, scheduler);
+    task_list(task, parent ? parent->run : Qnil);
     return self;
 }
 
@@ -149,7 +153,7 @@ void spawn_define(VALUE task_class)
     keyword_ids[0] = rb_intern("name");
     rb_define_singleton_method(task_class, "prepare", prepare, 4);
     rb_define_singleton_method(task_class, "withdrawals", withdrawals, 0);
-    rb_define_method(task_class, "enlist", enlist, 0);
+    rb_define_method(task_class, "enlist", enlist, 1);
     rb_define_method(task_class, "start", start_prepared, 0);
     rb_define_singleton_method(heddle_module, "spawn", spawn, -1);
 }

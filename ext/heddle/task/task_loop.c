@@ -163,6 +163,7 @@ static void list(struct task_loop *tasks, struct task *task)
     }
     tasks->tail = task;
     tasks->count++;
+    tasks->guests += is_guest(task);
     task->listed = true;
 }
 
@@ -184,6 +185,7 @@ void task_unlist(struct task *task)
     }
     task->prev = task->next = NULL;
     tasks->count--;
+    tasks->guests -= is_guest(task);
     if (tasks->count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
 }
 
@@ -199,6 +201,15 @@ static void inherit_deadline(struct task *task)
     struct scope *scope = scope_new(SCOPE_DEADLINE, binding->span);
     scope->inherited = true;
     scope_open(scope, &task->scopes, at);
+}
+
+void task_settle(struct task *task, VALUE scheduler)
+{
+    struct loop *loop = loop_of(scheduler);
+    task->scheduler = scheduler;
+    task->owner.loop = loop;
+    task->scopes.host = loop ? &task_scope_host : &foreign_scope_host;
+    task->scopes.owner = loop ? &task->owner : NULL;
 }
 
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits)

@@ -11,13 +11,13 @@ struct task_loop {
     struct task system;       // stands for fibers between two tasks, and for the inbox: they receive no interrupt
     struct task *head, *tail; // all tasks that have not ended, in order of their start
     size_t count;
+    size_t guests;     // of them, tasks that stand for those of another library
     VALUE run;         // the Heddle::Run that set this scheduler, to which tasks of Fiber.schedule belong; or nil
     VALUE inbox;       // the fiber that starts tasks that other threads post, see carrier.h; or 0
     VALUE posted;      // Array of tasks for the inbox, or nil
     VALUE fatal;       // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
     VALUE drain_fiber; // the fiber that waits for the last task to end, or 0
-    bool detaching;    // the next close must do nothing
-    bool visiting;     // set on its thread for some calls only: between them Ruby has no scheduler to tell of wake-ups
+    bool killed;       // Thread#kill ended the run that set this scheduler
 };
 
 // Allocates an object of Heddle::Scheduler or a subclass.
@@ -58,6 +58,9 @@ VALUE task_loop_tasks(VALUE scheduler);
 // Makes a task for `loop` (NULL under a foreign scheduler). `inherits`: the deadline in force here binds the task.
 // Before task_list nothing else refers to the task, so that an exception may come in between.
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits);
+
+// Gives a task that has not started the scheduler that will run it.
+void task_settle(struct task *task, VALUE scheduler);
 
 // From now on the task's loop and the run (or nil) wait for its end.
 void task_list(struct task *task, VALUE run);

@@ -10,7 +10,7 @@
 #include "task/run.h"
 #include "task/task_loop.h"
 
-static ID id_full_message, id_write, id_report_on_exception, id_highlight, id_call, id_start;
+static ID id_cause, id_full_message, id_write, id_report_on_exception, id_highlight, id_call, id_start;
 
 // ---- running
 
@@ -51,6 +51,20 @@ static VALUE hand_on(VALUE argument)
     return Qnil;
 }
 
+static bool is_cancellation(VALUE error)
+{
+    return RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
+}
+
+// Libraries turn every exception of a wait into one of their own, whose cause it then is.
+static bool comes_of_a_cancellation(VALUE error)
+{
+    for (; RTEST(rb_obj_is_kind_of(error, rb_eException)); error = rb_attr_get(error, id_cause)) {
+        if (is_cancellation(error)) return true;
+    }
+    return false;
+}
+
 // One rb_protect, although a rescue inside an ensure would read better: this function's frames lie below everything
 // that a task does, and each page of a waiting fiber's stack counts.
 void task_run(struct task *task)
@@ -70,7 +84,7 @@ void task_run(struct task *task)
             guest_failed(task, error);
             return;
         }
-        bool cancelled = task->cancel_asked && RTEST(rb_obj_is_kind_of(error, heddle_eCancellation));
+        bool cancelled = task->cancel_asked && !is_fatal(error) && comes_of_a_cancellation(error);
         task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
     } else { // a kill or a throw ends the fiber
         struct death death = {.task = task, .state = state};
@@ -89,6 +103,16 @@ bool is_fatal(VALUE error)
 {
     return RTEST(rb_obj_is_kind_of(error, rb_eSystemExit)) || RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ||
            RTEST(rb_obj_is_kind_of(error, rb_eNoMemError));
+}
+
+VALUE task_error(const struct task *task)
+{
+    return task->status >= TASK_FAILED && !is_cancellation(task->result) ? task->result : Qnil;
+}
+
+void task_raise_cancelled(const struct task *task, VALUE message)
+{
+    raise_with_cause(rb_exc_new_str(heddle_eTaskCancelled, message), task_error(task));
 }
 
 static VALUE print_report(VALUE argument)
@@ -111,9 +135,15 @@ static bool awaited(const struct task *task)
     return task->claimed || join_awaited(task->waiters);
 }
 
-static bool unasked(const struct task *task)
+// Returns whether the error must be reported. The run raises at its end that of a task that failed, not that of a
+// cancelled one: whoever waits for that without asking for its value sees nothing of it.
+static bool unasked(const struct task *task, enum task_status status)
 {
-    if (awaited(task) || is_fatal(task->result)) return false;
+    if (status == TASK_CANCELLED) {
+        if (NIL_P(task->result) || is_cancellation(task->result) || task->claimed) return false;
+    } else if (status != TASK_FAILED || awaited(task) || is_fatal(task->result)) {
+        return false;
+    }
     return NIL_P(task->run) || !run_raises_itself(task->run, task);
 }
 
@@ -125,23 +155,26 @@ static bool can_wait(const struct task *task)
     return task->owner.loop && !NIL_P(task->run) && place_of_thread().loop == task->owner.loop;
 }
 
-// Returns whether an error ends the report and nothing else: an error while printing, or a cancel of the task
-// meanwhile.
-static bool ends_the_report(VALUE error)
-{
-    return is_exception(error) && (RTEST(rb_obj_is_kind_of(error, rb_eStandardError)) ||
-                                   RTEST(rb_obj_is_kind_of(error, heddle_eCancellation)));
-}
-
-// Like Thread#report_on_exception. An error while printing must not keep the task from ending. Returns the state of an
-// interrupt or Thread#kill that came meanwhile, for rb_jump_tag, or 0.
+// Like Thread#report_on_exception. An error while printing must not keep the task from ending. Whether it is one, or an
+// interrupt of the same class, a second try tells. Returns the state of an interrupt or Thread#kill, for rb_jump_tag
+// (which raises what is then $!), or 0.
 static int report(struct task *task)
 {
-    int state = 0;
+    int state = 0, again = 0;
     rb_protect(print_report, (VALUE)task, &state);
-    if (!state || !ends_the_report(rb_errinfo())) return state;
+    VALUE error = rb_errinfo();
+    if (!state || !is_exception(error)) return state;
     rb_set_errinfo(Qnil);
-    return 0;
+    if (is_cancellation(error)) return 0; // of the task, meanwhile
+    if (!RTEST(rb_obj_is_kind_of(error, rb_eStandardError))) {
+        rb_set_errinfo(error);
+        return state;
+    }
+    rb_protect(print_report, (VALUE)task, &again);
+    bool prints_nothing = again && is_exception(rb_errinfo()) && rb_obj_class(rb_errinfo()) == rb_obj_class(error);
+    if (again && !prints_nothing) return again;
+    rb_set_errinfo(again ? Qnil : error);
+    return again ? 0 : state;
 }
 
 static void unindex(struct task *task)
@@ -170,7 +203,7 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     task->result = result;
     scope_close_all(&task->scopes);
     task->owner.cancel_pending = false;
-    bool reported = status == TASK_FAILED && unasked(task), later = reported && can_wait(task);
+    bool reported = unasked(task, status), later = reported && can_wait(task);
     int state = reported && !later ? report(task) : 0;
     task->status = status;
     task->block = Qnil;
@@ -199,6 +232,7 @@ void task_give_up(struct task *task)
 
 void Init_heddle_task_run(void)
 {
+    id_cause = rb_intern("cause"); // without an @, which hides the variable
     id_full_message = rb_intern("full_message");
     id_write = rb_intern("write");
     id_report_on_exception = rb_intern("report_on_exception");

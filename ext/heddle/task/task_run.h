@@ -13,6 +13,14 @@ VALUE task_successor(struct task *task);
 // Ends the task: tells its waiters, its run and its loop; reports an error that no code asked for.
 void task_end(struct task *task, enum task_status status, VALUE result);
 
+// The error with which the block ended: of a task that failed; of a cancelled one, what its code made of the
+// cancellation, or an error in its clean-up. nil if there is none.
+VALUE task_error(const struct task *task);
+
+// Raises Heddle::TaskCancelled with that error as its cause.
+RBIMPL_ATTR_NORETURN()
+void task_raise_cancelled(const struct task *task, VALUE message);
+
 // Returns whether the error ends the whole program rather than one task: SystemExit, a signal, NoMemoryError.
 bool is_fatal(VALUE error);
 

@@ -109,7 +109,7 @@ module Heddle
     def scheduler_close(...)
       return abandon if forked?
 
-      super unless detaching?
+      super
     end
 
     # Async's #close raises if a fiber is still blocked.
@@ -122,8 +122,7 @@ module Heddle
       return if closed?
 
       note_blocked
-      # A pool's own loop is not set on its thread.
-      (children? && Fiber.scheduler.nil?) ? attached { super() } : super
+      super
     end
 
     private

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../after_fork"
+
 module Heddle
   module Compat
     # At the end of a process Ruby unlocks every Mutex of its main thread. If a fiber of that thread still waits for
@@ -27,23 +29,8 @@ module Heddle
         # at_exit handlers run in reverse order: this one, registered before the program's own, runs after them.
         def install
           at_exit { Fiber.set_scheduler(Sink.new) if @abandoned && Fiber.scheduler.nil? }
-          Process.singleton_class.prepend(self)
+          AfterFork.register(-> { Fiber.scheduler.is_a?(Loop) }) { |in_loop| @abandoned ||= in_loop }
         end
-
-        def abandoned! = @abandoned = true
-      end
-
-      def _fork
-        in_loop = Fiber.scheduler.is_a?(Loop)
-        pid = super
-        AbandonedWaiters.abandoned! if in_loop && pid.zero?
-        pid
-      end
-
-      # Process.daemon does not call _fork.
-      def daemon(...)
-        AbandonedWaiters.abandoned! if Fiber.scheduler.is_a?(Loop)
-        super
       end
 
       install

@@ -12,11 +12,13 @@ module Heddle
           return super unless scheduler.is_a?(Loop)
 
           if address.respond_to?(:to_ary) # what IPSocket#addr gives: family, port, name, address
-            family, port, name, number = address.to_ary
+            family, port, name, number = list = address.to_ary
+            return super unless list.size.between?(3, 4)
+
             address = Addrinfo.getaddrinfo(number || name, port, family, :STREAM).first
           end
           address = address.to_sockaddr if address.is_a?(Addrinfo)
-          return super unless Addrinfo.new(address).ip?
+          return super unless address.respond_to?(:to_str) && Addrinfo.new(address).ip?
 
           scheduler.address_name(address, flags)
         end

@@ -1,22 +1,13 @@
 # frozen_string_literal: true
 
+require_relative "../after_fork"
+
 module Heddle
   module Compat
     # A child of fork keeps the thread's scheduler until Ruby 4.0 (https://github.com/ruby/ruby/pull/15385), though the
-    # fibers that it would run are the parent's. This patch removes the scheduler from the child.
+    # fibers that it would run are the parent's. This removes the scheduler from the child.
     module Fork
-      def _fork
-        pid = super
-        Fiber.set_scheduler(nil) if pid.zero? && Fiber.scheduler.is_a?(Loop)
-        pid
-      end
-
-      # Process.daemon does not call _fork.
-      def daemon(...)
-        super.tap { Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Loop) }
-      end
-
-      Process.singleton_class.prepend(self)
+      AfterFork.register { Fiber.set_scheduler(nil) if Fiber.scheduler.is_a?(Loop) }
     end
   end
 end

@@ -18,10 +18,6 @@ module Heddle
         false
       end
 
-      def attached
-        super { accept_posts && yield }
-      end
-
       def installed
         super { accept_posts && yield }
       end

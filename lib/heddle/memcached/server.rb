@@ -79,7 +79,7 @@ module Heddle
       # @param seconds [Numeric, nil]
       # @return [Stream] for {#greet}
       def connect(seconds)
-        reaching { Heddle.deadline(seconds) { open_stream } }
+        reaching { within(seconds) { open_stream } }
       end
 
       # Makes a connection ready for requests.
@@ -87,7 +87,7 @@ module Heddle
       # @param seconds [Numeric, nil]
       def greet(stream, seconds)
         reaching do
-          Heddle.deadline(seconds) do
+          within(seconds) do
             authenticate(stream) if @user
             check_version(stream)
           end
@@ -127,6 +127,16 @@ module Heddle
       rescue IOError, SystemCallError, SocketError, Timeout::Error => error
         error.extend(Unreachable) unless error.frozen?
         raise
+      end
+
+      # The limit is what is left of the client's own.
+      def within(seconds, &block)
+        Heddle.deadline(seconds, &block)
+      rescue DeadlineExceeded
+        raise if Heddle.remaining&.zero? # a deadline around the operation
+
+        raise DeadlineExceeded, format("memcached %s did not answer a new connection within the client's timeout: " \
+          "%.3g s were left of it", name, seconds)
       end
 
       def open_stream

@@ -36,7 +36,7 @@ module Heddle
           @chooses = key
           use(Store.new(per_host: [per_host, MOST].min, total: [total, MOST].min))
           @tickets = Tickets.new([total, MOST].min)
-          @process = Library.forks
+          @forks = Heddle.forks
           watch_process
           @started = true
           Connecting.spaces.each_key { |library| add_to(library) }
@@ -152,12 +152,6 @@ module Heddle
         # A method of the library or of a socket has changed.
         def forget_methods = @plainness.forget
 
-        # A fork has happened, in the parent and in the child.
-        def forked(child)
-          Library.forked
-          abandon if child
-        end
-
         private
 
         def check(idle, per_host, total)
@@ -182,7 +176,7 @@ module Heddle
         end
 
         def store
-          abandon if @process != Library.forks # Process.daemon does not call _fork
+          abandon if @forks != Heddle.forks # C code may fork
           @store
         end
 
@@ -261,7 +255,7 @@ module Heddle
         def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
 
         def abandon
-          @process = Library.forks
+          @forks = Heddle.forks
           old = @store or return
           use(old.successor)
           @tickets = @tickets.successor
@@ -273,17 +267,9 @@ module Heddle
 
           @watched = true
           at_exit { clear }
-          Process.singleton_class.prepend(AfterFork)
+          AfterFork.register { abandon }
         end
       end
-
-      # Tells both processes that a fork has happened.
-      module AfterFork
-        def _fork
-          super.tap { |pid| KeepAlive.forked(pid.zero?) }
-        end
-      end
-      private_constant :AfterFork
     end
     private_constant :KeepAlive
   end

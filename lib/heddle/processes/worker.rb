@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
+require_relative "../after_fork"
 
 module Heddle
   class Processes
@@ -24,15 +25,15 @@ module Heddle
         # @yieldparam socket [UNIXSocket] the child's end; called in the child, which ends with the block
         # @return [void]
         def start(workers, fibers)
-          parent = Process.pid
+          forks = Heddle.forks
           begin
             flush_output
             socket = fork_connected(workers, fibers)
             yield socket if socket
           ensure
             # Handles exceptions that strike a child before its work begins: no frame above this on the stack is the
-            # child's. Exceptions before `parent` is set do not reach this line, where they would end the parent.
-            exit!(1) unless Process.pid == parent
+            # child's. Exceptions before `forks` is set do not reach this line, where they would end the parent.
+            exit!(1) unless Heddle.forks == forks
           end
         end
 
@@ -85,17 +86,7 @@ module Heddle
         end
       end
 
-      # Prepended to Process: every fork of Ruby code calls _fork.
-      #
-      # @api private
-      module AfterFork
-        def _fork
-          super.tap { |pid| Worker.forget_all if pid.zero? }
-        end
-
-        Process.singleton_class.prepend(self)
-      end
-      private_constant :AfterFork
+      AfterFork.register { forget_all }
 
       # @return [Integer]
       attr_reader :pid
@@ -109,7 +100,7 @@ module Heddle
       # @param descriptor [Integer] the connection's file descriptor in the worker
       def initialize(pid, socket, descriptor, fibers)
         @pid = pid
-        @parent = Process.pid
+        @forks = Heddle.forks
         @socket = socket
         @descriptor = descriptor
         @fibers = fibers
@@ -178,7 +169,7 @@ module Heddle
         Worker.forget(@socket)
         return if @socket.closed?
 
-        @socket.shutdown if @parent == Process.pid
+        @socket.shutdown if @forks == Heddle.forks
       rescue Errno::ENOTCONN
         nil # it is gone
       ensure

@@ -36,7 +36,7 @@ module Heddle
           return if @describing || !command?
 
           @describing = true
-          at_exit { exit!($!.is_a?(SystemExit) ? $!.status : 0) if @abandoning == ::Process.pid }
+          at_exit { exit!($!.is_a?(SystemExit) ? $!.status : 0) if @abandoning == Heddle.forks }
           handlers = ::Sidekiq::CLI::SIGNAL_HANDLERS
           DUMPING.each do |signal|
             handler = handlers.fetch(signal, nil)
@@ -54,7 +54,7 @@ module Heddle
         #
         # @return [void]
         def abandon_jobs
-          @abandoning = ::Process.pid if command?
+          @abandoning = Heddle.forks if command?
         end
 
         private
