@@ -126,6 +126,7 @@ use_ccache() {
 # Gems are kept outside the tree (Bundler puts each Ruby's in a folder of its own), so that a new checkout is quick.
 use_bundle() {
   local folder=$tree/tmp/bundle/$1
+  [ -z "${HEDDLE_NEWEST:-}" ] || folder=$tree/tmp/newest/$1 # see bin/test --newest
   mkdir -p "$folder"
   [ -f "$folder/Gemfile" ] || echo 'eval_gemfile File.expand_path("../../../Gemfile", __dir__)' >"$folder/Gemfile"
   export BUNDLE_GEMFILE=$folder/Gemfile BUNDLE_PATH=$heddle_cache/gems BUNDLE_APP_CONFIG=$folder/config

@@ -10,6 +10,8 @@
 $LOAD_PATH.unshift(File.expand_path("../lib", __dir__), File.expand_path("../lab/lib", __dir__), __dir__)
 $LOAD_PATH.uniq!
 
+require "support/locale"
+
 # Railties' plugin would load ActiveSupport into each test, and I18n would give each fiber a storage.
 ENV["MT_NO_PLUGINS"] = "1"
 require "minitest/autorun"

@@ -35,7 +35,7 @@ class SidekiqTest < Minitest::Test
     push("ReleasedJob", ids.map { |id| [id, "many"] })
     wait_until(30, what: "a job on each fiber") { count("began", "many") == FIBERS }
     connections = redis("CLIENT", "LIST").lines.grep_v(/ name=mine/).size
-    assert_operator connections, :<, 10 + 2 + 10 + 5, "the capsules' connections, Sidekiq's own and this process's"
+    assert_operator connections, :<=, 10 + 2 + 10 + 5, "the capsules' connections, Sidekiq's own and this process's"
     release("many")
     at_once = 0
     wait_until(30, what: "the end of all jobs") do
@@ -113,7 +113,8 @@ class SidekiqTest < Minitest::Test
     id = RecordedJob.perform_async("waiting", 1.2)
     wait_until(what: "the job's end") { count("done", "waiting") == 1 }
     sleep 0.5
-    refute @sidekiq.log.match?(/jid #{id}.*has kept|Gate#wait/), @sidekiq.log.scan(/^.*has kept(?:.*\n){6}/).join
+    reports = @sidekiq.log.scan(/^.*has kept.*\n(?:    .*\n)*/)
+    assert_empty reports.grep(/jid #{id}|Gate#wait/)
   end
 
   def test_jobs_leave_nothing_in_their_fiber_and_know_their_capsule
@@ -138,8 +139,13 @@ class SidekiqTest < Minitest::Test
   def test_a_signal_logs_the_stack_of_each_job
     push("ReleasedJob", [["dumped", "dumped"]])
     wait_until(what: "the job") { count("began", "dumped") == 1 }
-    @sidekiq.signal(:TTIN)
-    wait_until(what: "the stack") { @sidekiq.log.match?(/Job ReleasedJob \(jid.*\n(?:.*\n){,3}.*perform/) }
+    # The job mostly sleeps in its own method; the signal may also find it deep inside of the Redis client.
+    wait_until(20, what: "the stack") do
+      @sidekiq.signal(:TTIN)
+      sleep(0.1)
+      @sidekiq.log.match?(/Job ReleasedJob \(jid.*\n(?:.*\n){,3}.*perform/)
+    end
+  ensure
     end_of("dumped", 1)
   end
 

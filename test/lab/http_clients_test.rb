@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+# bin/test: only with --all
+
 require "test_helper"
 require "json"
 require "open3"

@@ -25,6 +25,9 @@ module AsyncLoops
     end
   end
 
+  # Reads from a pipe that stays empty. Its writer is kept: a collected one would end the read.
+  def read_nothing = IO.pipe.then { |reader, _writer| reader.read(1) }
+
   # As Kernel#Sync of a program without heddle/async.
   def own(selector, &block)
     reactor = Async::Reactor.new(selector: selector)

@@ -43,13 +43,14 @@ module ConnectFilterHelpers
     "Heddle::Stream" => ->(host, port) { Heddle::Stream.connect(host, port).close },
     "UDPSocket#connect" => ->(host, port) { UDPSocket.open { |socket| socket.connect(host, port) } }
   }.freeze
+  IPV4 = ->(host, port) { Addrinfo.getaddrinfo(host, port, :INET, :STREAM).first }
   WAYS_TO_ADDRESSES = {
-    "Addrinfo" => ->(host, port) { Addrinfo.tcp(host, port).connect { nil } },
+    "Addrinfo" => ->(host, port) { IPV4.call(host, port).connect { nil } },
     "Socket#connect" => lambda do |host, port|
-      Socket.open(:INET, :STREAM) { |socket| socket.connect(Socket.sockaddr_in(port, host)) }
+      Socket.open(:INET, :STREAM) { |socket| socket.connect(IPV4.call(host, port)) }
     end,
     "Socket#connect_nonblock" => lambda do |host, port|
-      Socket.open(:INET, :STREAM) { |socket| socket.connect_nonblock(Addrinfo.tcp(host, port), exception: false) }
+      Socket.open(:INET, :STREAM) { |socket| socket.connect_nonblock(IPV4.call(host, port), exception: false) }
     end
   }.freeze
   WAYS_TO_PATHS = {

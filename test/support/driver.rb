@@ -18,11 +18,13 @@ require "minitest"
 require "tempfile"
 require "tmpdir"
 require_relative "../../lab/lib/heddle/lab/bundled_gems"
+require_relative "locale"
 require_relative "record"
 require_relative "slots"
+require_relative "steps"
 
 class TestDriver
-  FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT", 300))
+  FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT") { (300 * TestSteps::PATIENCE).ceil })
   PAUSE = 0.05 # between two looks at slots and processes; shorter ones take some hundredths of a processor
 
   # A test file in its process, with its output and its record. Each file has its own record: lines of files that run
@@ -109,16 +111,23 @@ class TestDriver
   def run_files(files)
     waiting = files.dup
     running = []
+    said = now
     until waiting.empty? && running.empty?
       while waiting.any? && (slot = yield)
         running << start(waiting.shift, (slot unless slot == :alone))
       end
-      running.delete_if { |file_run| ended?(file_run) }
+      said = now if running.reject! { |file_run| ended?(file_run) }
+      if running.any? && now - said > TestSteps::QUIET
+        said = now
+        $stdout.syswrite("#{place}at work: #{running.map { |file_run| at_work(file_run) }.join(", ")}\n")
+      end
       sleep PAUSE
     end
   ensure
     running&.each { |file_run| signal(:KILL, file_run.pid) }
   end
+
+  def at_work(file_run) = "#{file_run.file} (#{(now - file_run.started).round} s)"
 
   def start(file, slot)
     FileRun.new(file, slot, now) { |log, record| load_tests(file, log, record) }
@@ -189,7 +198,7 @@ class TestDriver
 
   def outcome_of(file_run, status, late, runs)
     if late
-      ["late", "not done after #{FILE_SECONDS} s"]
+      ["late", "ended by its limit of #{FILE_SECONDS} s; #{TestSteps::MORE}"]
     elsif status.exitstatus == 70 || file_run.output.include?("\nwatchdog: ")
       ["late", "a test of it was not done in time"]
     elsif status.signaled?

@@ -4,6 +4,7 @@ require "fileutils"
 require "net/http"
 require "socket"
 require "tmpdir"
+require_relative "servers"
 
 # A falcon in a process of its own, as a user starts it.
 class FalconProcess
@@ -29,7 +30,7 @@ class FalconProcess
     @scheme = tls ? "https" : "http"
     @folder = Dir.mktmpdir("heddle-falcon")
     @log = File.join(@folder, "log")
-    @port = TCPServer.open("127.0.0.1", 0) { |server| server.local_address.ip_port }
+    @port = Heddle::Lab::Servers.free_port # no client beside it gets that one
     files.each { |name, text| File.write(File.join(@folder, name), text.gsub("PORT", @port.to_s)) }
     environment = environment.merge("RUBYOPT" => "-W0 -rbundler/setup -I#{ROOT}/lib #{"-r#{preload}" if preload}",
       "XDG_STATE_HOME" => @folder, "CONSOLE_LEVEL" => "info")

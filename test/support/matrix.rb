@@ -2,7 +2,10 @@
 
 require "tempfile"
 require "tmpdir"
+require_relative "locale"
+require_relative "steps"
 require_relative "summary"
+require_relative "versions"
 
 # What bin/test does once the machine is set up: it checks, builds, runs the suites on each Ruby and backend, and
 # prints what ran where. Everything that it starts has a deadline.
@@ -34,7 +37,7 @@ class TestMatrix
               |ended_fibers|thread_end|exits|end_of_the_program|deadlock|fork_beside_threads)
     |deadlines/(helper_thread|timeout_shared_timers|timeout_stock|driver_fibers|lazy_loading|deadline_in_threads)
     |loop/many_sleepers
-    |names/(connect_filter(_\w+)?|address_names|service_names|public_addresses)
+    |names/(connect_filter(_\w+)?|address_names|look_ups|public_addresses)
     )_test}x
   # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
   ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread))_test}
@@ -93,16 +96,25 @@ class TestMatrix
   LANES = 3
   CELL_SECONDS = 2400
 
-  # The oldest ActiveRecord whose connections belong to fibers; the bundles have the newest ones. Its version is
-  # 7.1.x.
+  # The oldest ActiveRecord whose connections belong to fibers; the bundles have newer ones.
   OLDEST_ACTIVE_RECORD = %w[activerecord activemodel activesupport].freeze
-  OLDEST_ACTIVE_RECORD_VERSION = "~> 7.1.0"
   ACTIVE_RECORD_FOLDER = "tmp/active-record"
   ON_OLDEST_ACTIVE_RECORD = %r{unmodified/(active_record|sqlite3)}
 
+  # Without options, tests with this comment do not run: they are long, and rarely the only ones that fail.
+  LONG = "# bin/test: only with --all"
+  # What then runs on the newest Ruby, and on other backends than the one that Heddle chooses.
+  ON_NEWEST_IN_SHORT = %w[loop deadlines hazards].freeze
+
   USAGE = <<~TEXT
-    usage: bin/test [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [FILE or FOLDER]...
-    Without files everything runs: style, signatures, warnings, then the tests on every Ruby and backend.
+    usage: bin/test [--all] [--newest] [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [PATH]...
+      (nothing)   style, signatures and documents, the tests on this machine's Ruby, and those of the loop on
+                  Ruby #{NEWEST} where it is installed: some minutes
+      --all       all checks, every Ruby, backend and build: half an hour
+      --newest    with the newest versions of all gems, and says which differ from the tested ones
+      --ruby      all tests on that Ruby, or the files of that name
+      PATH        test files or folders, on each Ruby and backend that is asked for
+    HEDDLE_TEST_PATIENCE=3 triples the limits of all steps.
   TEXT
 
   # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than
@@ -123,6 +135,7 @@ class TestMatrix
     @backends = []
     @paths = []
     @checks = true
+    @all = @newest = false
     parse(arguments)
     @checks &&= @paths.empty?
     @record = Tempfile.new("heddle-record") # the object's end would delete its file
@@ -131,18 +144,22 @@ class TestMatrix
 
   def run
     Dir.chdir(ROOT)
-    started = now
+    $stdout.sync = true # the processes that are started write to the same place
+    ENV["HEDDLE_NEWEST"] = "1" if @newest
+    @steps = TestSteps.new(expected_steps)
     beside = nil
     usable = rubies.select do |ruby|
       next unless prepare(ruby)
 
-      beside = Thread.new { checks } if ruby == FLOOR && @checks # while the other Rubies are set up
+      beside = Thread.new { checks(ruby) } if ruby == ruby_of_checks && @checks # while the other Rubies are set up
       true
     end
-    step("load server", 100, "make", "--silent", "-C", "lab/ext/server")
+    step("load server", 200, "make", "--silent", "-C", "lab/ext/server")
     cells = all_cells(usable)
     Dir.mktmpdir("heddle-test") { |folder| run_cells(cells, folder) { beside&.join } }
-    @summary.print(seconds: now - started)
+    tell_changes(usable) if @newest
+    @steps.save
+    @summary.print(seconds: @steps.seconds)
     @summary.passed?
   end
 
@@ -154,6 +171,8 @@ class TestMatrix
       when "--ruby" then @rubies << arguments.shift
       when "--backend" then @backends << arguments.shift
       when "--no-checks" then @checks = false
+      when "--all" then @all = true
+      when "--newest" then @newest = @all = true
       when "--help", "-h"
         puts USAGE
         exit
@@ -167,11 +186,31 @@ class TestMatrix
 
   # Whether no option limits which files run, and on which backends.
   def everything?
-    @paths.empty? && @backends.empty?
+    @paths.empty? && @backends.empty? && !short?
+  end
+
+  # The run of somebody who has just cloned.
+  def short?
+    !@all && @rubies.empty? && @backends.empty? && @paths.empty?
   end
 
   def rubies
-    @rubies.empty? ? [FLOOR, *NEWER] : @rubies
+    return @rubies unless @rubies.empty?
+
+    own = RUBY_VERSION[/\A\d+\.\d+/]
+    @rubies_here ||= short? ? [own, (NEWEST if installed?(NEWEST))].compact.uniq : [FLOOR, *NEWER]
+  end
+
+  def installed?(ruby)
+    system("script/with-ruby", ruby, "true", %i[out err] => File::NULL)
+  end
+
+  # As far as they are known before anything is set up.
+  def expected_steps
+    names = rubies.flat_map { |ruby| ["gems for Ruby #{ruby}", "compile for Ruby #{ruby}"] }
+    names += BUILDS.keys.map { |build| "compile: #{build} build" } if everything? && rubies.include?(FLOOR)
+    names += check_steps.map(&:first) if @checks && rubies.include?(ruby_of_checks)
+    names + ["load server"] + cells(rubies).map(&:name)
   end
 
   def backends_for(ruby)
@@ -188,8 +227,8 @@ class TestMatrix
       return false
     end
     $stderr.write(File.read(errors.path))
-    step("gems for Ruby #{ruby}", 1200, "script/install-gems", ruby) &&
-      step("compile for Ruby #{ruby}", 400, *with(ruby), "rake", "--quiet", "compile") &&
+    step("gems for Ruby #{ruby}", 2400, "script/install-gems", ruby) &&
+      step("compile for Ruby #{ruby}", 900, *with(ruby), "rake", "--quiet", "compile") &&
       (ruby != FLOOR || compile_builds)
   end
 
@@ -198,18 +237,27 @@ class TestMatrix
     return true unless everything?
 
     @builds = BUILDS.keys.select do |build|
-      step("compile: #{build} build", 400, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
+      step("compile: #{build} build", 900, *with(FLOOR), "rake", "--quiet", "compile:#{build}")
     end
   end
 
   # Most of them take one processor, and the tests mostly wait: they run beside each other.
-  def checks
-    step("style", 200, *with(FLOOR), "rake", "--quiet", "style")
-    step("signatures", 100, *with(FLOOR), "rake", "--quiet", "rbs")
-    step("documentation", 100, *with(FLOOR), "rake", "--quiet", "doc")
-    step("warnings", 600, *with(FLOOR), "rake", "--quiet", "warnings")
-    step("portability", 600, *with(FLOOR), "rake", "--quiet", "portability")
-    step("sanitizers", 400, *with(FLOOR), "rake", "--quiet", "test:sanitizers")
+  def checks(ruby)
+    check_steps.each do |name, task, without_locale|
+      step(name, 1200, *with(ruby), "rake", "--quiet", task, environment: without_locale ? NO_LOCALE : {})
+    end
+  end
+
+  # Containers have no locale; Ruby then takes files for US-ASCII.
+  NO_LOCALE = {"LC_ALL" => "C", "LANG" => nil}.freeze
+
+  def ruby_of_checks = short? ? rubies.first : FLOOR
+
+  def check_steps
+    short = [["style", "style", true], ["signatures", "rbs"], ["documentation", "doc", true]]
+    return short unless everything?
+
+    short + [%w[warnings warnings], %w[portability portability], %w[sanitizers test:sanitizers]]
   end
 
   def all_cells(rubies)
@@ -221,7 +269,9 @@ class TestMatrix
     rubies.flat_map do |ruby|
       files = files_for(ruby)
       files = files.grep_v(ONLY_ON_NEWEST) if ruby != NEWEST && rubies.include?(NEWEST) && @paths.empty?
-      once, each = files.partition { |file| ONCE.include?(suite(file)) || SAME_ON_ALL_BACKENDS.match?(file) }
+      once, each = files.partition do |file|
+        ONCE.include?(suite(file)) || SAME_ON_ALL_BACKENDS.match?(file) || (short? && ruby != rubies.first)
+      end
       usable = each.empty? ? [] : backends_for(ruby).select { |backend| usable?(ruby, backend) }
       [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
@@ -230,6 +280,7 @@ class TestMatrix
   # Everything that was asked for by name.
   def for_backend(ruby, backend, files)
     return files if @paths.any?
+    return files.select { |file| suite(file) == "loop" } if short? && backend != BACKENDS.first
     if backend == "poll"
       suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
       return files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
@@ -266,8 +317,8 @@ class TestMatrix
   # Only where no option limits what runs.
   def net_http_cells(rubies)
     return [] unless rubies.include?(ON_NEWEST_NET_HTTP) && everything?
-    return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 200, *GEM_INSTALL, NET_HTTP_FOLDER,
-      *NEWEST_NET_HTTP)
+    names = NEWEST_NET_HTTP.map { |name| GemVersions.named(name, "beside") }
+    return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 600, *GEM_INSTALL, NET_HTTP_FOLDER, *names)
 
     libraries = NEWEST_NET_HTTP.map { |name| newest_library(NET_HTTP_FOLDER, name) }
     files = Dir["test/net_http/**/*_test.rb"].grep_v(NOT_ON_NEWEST_NET_HTTP).sort
@@ -277,8 +328,8 @@ class TestMatrix
   # Only where no option limits what runs.
   def active_record_cells(rubies)
     return [] unless rubies.include?(FLOOR) && everything?
-    return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 200, *GEM_INSTALL, ACTIVE_RECORD_FOLDER,
-      *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{OLDEST_ACTIVE_RECORD_VERSION}" })
+    return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 600, *GEM_INSTALL, ACTIVE_RECORD_FOLDER,
+      *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{GemVersions.of("beside").fetch(name)}" })
 
     libraries = OLDEST_ACTIVE_RECORD.map { |name| newest_library(ACTIVE_RECORD_FOLDER, name) }
     [Cell.new(FLOOR, nil, Dir["test/**/*_test.rb"].grep(ON_OLDEST_ACTIVE_RECORD).sort, nil, libraries)]
@@ -314,10 +365,16 @@ class TestMatrix
     return named_files unless @paths.empty?
 
     all = Dir["test/**/*_test.rb"].sort
+    return short_files(ruby, all) if short?
     return all unless NEWER.include?(ruby)
     return all.select { |file| ON_NEWEST.include?(suite(file)) }.grep_v(ONLY_ON_FLOOR) if ruby == NEWEST
 
     all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(ON_ENDS)
+  end
+
+  def short_files(ruby, all)
+    all = all.reject { |file| File.foreach(file).first(5).any? { |line| line.start_with?(LONG) } }
+    (ruby == rubies.first) ? all : all.select { |file| ON_NEWEST_IN_SHORT.include?(suite(file)) }
   end
 
   def named_files
@@ -361,31 +418,29 @@ class TestMatrix
 
   # The files that failed.
   def run_cell(cell, slots, again)
-    took = now
-    heading(cell.name)
-    run_driver(cell, cell.files, {"HEDDLE_TEST_SLOTS" => slots, "HEDDLE_TEST_AGAIN" => again})
-    heading("#{cell.name}: done (#{(now - took).round} s)")
+    @steps.announce(cell.name) do
+      run_driver(cell, cell.files, {"HEDDLE_TEST_SLOTS" => slots, "HEDDLE_TEST_AGAIN" => again})
+    end
     File.exist?(again) ? File.readlines(again, chomp: true) : []
   end
 
   def run_again(cell, files)
     return if files.empty?
 
-    heading("#{cell.name}: what failed beside others, alone")
-    run_driver(cell, ["--alone", *files], {})
+    @steps.announce("#{cell.name}: what failed beside others, alone") { run_driver(cell, ["--alone", *files], {}) }
   end
 
   def run_driver(cell, arguments, environment)
     environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend,
                    "HEDDLE_NATIVE_DIR" => native_dir(cell),
                    "HEDDLE_TEST_LIBRARIES" => cell.versions, **environment}
-    status = limited(CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries, yjit: cell.yjit), "ruby",
+    status = @steps.run(cell.name, CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries, yjit: cell.yjit), "ruby",
       "test/support/driver.rb", *arguments,
       environment: environment)
     return if status.success? || status.exitstatus == 1 # the record has each file's own failures
 
     @summary.broken(cell.name,
-      (status.exitstatus == 124) ? "not done after #{CELL_SECONDS} s" : "its driver ended: #{status.inspect}")
+      @steps.late?(status) ? "ended by its limit; #{TestSteps::MORE}" : "its driver ended: #{status.inspect}")
   end
 
   def native_dir(cell)
@@ -394,22 +449,19 @@ class TestMatrix
     end
   end
 
-  def step(name, seconds, *command)
-    heading(name)
-    took = now
-    status = limited(seconds, *command)
-    @summary.check(name, status.success?, now - took)
-    puts "#{name}: FAILED" unless status.success?
+  def step(name, seconds, *command, environment: {})
+    began = @steps.seconds
+    status = @steps.announce(name) { @steps.run(name, seconds, *command, environment: environment) }
+    what = @steps.late?(status) ? "#{name}, ended by its limit; #{TestSteps::MORE}" : name
+    @summary.check(what, status.success?, @steps.seconds - began)
     status.success?
   end
 
-  def limited(seconds, *command, environment: {})
-    pid = Process.spawn(environment, "timeout", "--kill-after=10", seconds.to_s, *command, in: File::NULL)
-    status = Process.wait2(pid).last
-  ensure
-    unless status || pid.nil? # on an interrupt: `timeout` has its own process group
-      Process.kill(:TERM, pid)
-      Process.wait(pid)
+  # What --newest has found.
+  def tell_changes(rubies)
+    rubies.each do |ruby|
+      found = GemVersions.locked("tmp/newest/#{ruby}/Gemfile.lock")
+      GemVersions.changes(GemVersions.of(ruby), found).each { |change| @summary.newer("Ruby #{ruby}: #{change}") }
     end
   end
 
@@ -417,15 +469,6 @@ class TestMatrix
   def with(ruby, libraries: nil, yjit: false)
     variables = {**(libraries ? {"RUBYLIB" => libraries.join(":")} : {}), **(yjit ? YJIT : {})}
     ["script/with-ruby", ruby, *(["env", *variables.map { |pair| pair.join("=") }] if variables.any?), "bundle", "exec"]
-  end
-
-  def heading(text)
-    puts "\n== #{text}"
-    $stdout.flush
-  end
-
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end
 

@@ -15,6 +15,7 @@ class TestSummary
     @checks = []
     @not_run = []
     @broken = []
+    @newer = []
   end
 
   # A check that is not a test: style, compilation.
@@ -32,14 +33,18 @@ class TestSummary
     @broken << [name, reason]
   end
 
+  # A gem that has another version than the one that the tests stand on.
+  def newer(change) = @newer << change
+
   def passed?
     totals.values_at("failures", "errors").sum.zero? && totals["runs"].positive?
   end
 
   def print(seconds:)
-    puts "", "== What ran where (runs; F failures, E errors, S skips)", ""
+    puts "", "== What ran where", ""
     table
     list("Skipped", skipped)
+    list("Other versions than the tested ones", @newer)
     list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
     list("Most CPU time", costliest)
     list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
@@ -79,34 +84,46 @@ class TestSummary
     total.merge("skips" => classes.sum { |row| row["skips"].size })
   end
 
+  # Two tables, as wide as a terminal: each place (a Ruby, a backend) with a letter, then each suite with the letters of
+  # the places where it ran.
   def table
-    columns = (classes + lost).map { |row| where(row) }.uniq
+    places = (classes + lost).map { |row| where(row) }.uniq
       .sort_by { |ruby, backend| [Gem::Version.new(ruby), backend] }
-    return puts "nothing" if columns.empty?
+    return puts "nothing" if places.empty?
 
-    lines = [["suite", "mode", *columns.map { |ruby, backend| "#{ruby} #{backend}" }]]
+    letters = places.zip([*"a".."z", *"A".."Z"]).to_h
+    rows_of = ->(place) { (classes + lost).select { |row| where(row) == place } }
+    columns(places.map { |place| [letters[place], place.join(" "), *cells(rows_of.call(place))] }, "", "Ruby, backend")
+    puts
     groups = (classes + lost).group_by { |row| [self.class.suite(row["file"]), row.fetch("mode", "-")] }
-    groups.sort.each do |(suite, mode), members|
-      lines << [suite, mode, *columns.map { |column| cell(members.select { |row| where(row) == column }) }]
+    lines = groups.sort.map do |(suite, mode), members|
+      ["", "#{suite}, #{mode}", *cells(members), members.map { |row| letters[where(row)] }.uniq.sort.join]
     end
-    lines << ["all", "", *columns.map { |column| cell((classes + lost).select { |row| where(row) == column }) }]
-    widths = lines.transpose.map { |column| column.map(&:size).max }
-    lines.each { |line| puts line.zip(widths).map { |text, width| text.ljust(width) }.join("  ").rstrip }
+    columns(lines, "", "suite, mode", "where")
+  end
+
+  COUNTS = %w[runs failed errors skipped].freeze
+  private_constant :COUNTS
+
+  def columns(lines, letter, name, *rest)
+    lines = [[letter, name, *COUNTS, *rest], *lines]
+    widths = lines.transpose.map { |column| column.map { |text| text.to_s.size }.max }
+    lines.each do |line|
+      puts line.zip(widths).map.with_index { |(text, width), at|
+        (2..COUNTS.size + 1).cover?(at) ? text.to_s.rjust(width) : text.to_s.ljust(width)
+      }.join("  ").rstrip
+    end
   end
 
   def where(row)
     row.values_at("ruby", "backend")
   end
 
-  def cell(members)
-    return "" if members.empty?
-
+  # Nothing in place of 0: what is there is to be seen.
+  def cells(members)
     classes, lost = members.partition { |row| row["type"] == "class" }
     total = count(classes, lost)
-    marks = {"failures" => "F", "errors" => "E", "skips" => "S"}.filter_map do |key, mark|
-      "#{total[key]}#{mark}" if total[key].positive?
-    end
-    [total["runs"], *marks].join(" ")
+    [total["runs"], *%w[failures errors skips].map { |key| total[key].positive? ? total[key] : "" }]
   end
 
   def failed

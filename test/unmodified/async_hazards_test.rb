@@ -309,7 +309,7 @@ class AsyncHazardsTest < Minitest::Test
         trap(:TERM) { Thread.current.raise(SignalException, "TERM"); $raised = true }
         Thread.handle_interrupt(SignalException => :immediate) do
           Async do |task|
-            task.async { IO.pipe.first.read(1) }
+            task.async { IO.pipe.then { |reader, _writer| reader.read(1) } }
             task.async { $stdout.syswrite("ready\n"); #{busy} }
             sleep(30)
           end

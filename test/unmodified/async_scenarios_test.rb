@@ -110,7 +110,7 @@ class AsyncScenariosTest < Minitest::Test
   scenario "the cause of a stop" do |log, task|
     next log << :unknown unless Async::Task.instance_method(:stop).parameters.include?(%i[key cause])
 
-    [-> { sleep }, -> { task.yield }, -> { Thread::Queue.new.pop }, -> { IO.pipe.first.read(1) }].each do |wait|
+    [-> { sleep }, -> { task.yield }, -> { Thread::Queue.new.pop }, AsyncLoops.method(:read_nothing)].each do |wait|
       child = task.async do
         wait.call
       rescue Async::Stop => stop

@@ -45,8 +45,10 @@ class UnmodifiedAwsS3Test < UnmodifiedTestCase
       begun = monotonic
       same = pool.map(0...1000) { |i| get(i % COUNT) == @expected[i % COUNT] }
       assert_empty same.each_index.reject { |i| same[i] }
-      assert_operator monotonic - begun, :<, 1000 * DELAY / 10
-      assert_operator @proxy.stats["most_open"], :>=, 40 # side by side; a free connection is reused
+      took = monotonic - begun
+      assert_operator took, :<, 1000 * DELAY / 10
+      # Side by side: a connection that is free is reused, so how many there are follows from the time that it took.
+      assert_operator @proxy.stats["most_open"], :>=, 1000 * DELAY / took
     end
   end
 

@@ -2,6 +2,7 @@
 
 require "zlib"
 require_relative "operations/tasks"
+require_relative "operations/pools"
 require_relative "operations/scopes"
 require_relative "operations/threads"
 require_relative "operations/locks"
@@ -33,6 +34,7 @@ module ApiFuzz
   # A task or a thread that runs a few operations. Its name and the round's seed choose them.
   class Actor
     include Operations::Tasks
+    include Operations::Pools
     include Operations::Scopes
     include Operations::Threads
     include Operations::Locks

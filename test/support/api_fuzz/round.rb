@@ -55,7 +55,10 @@ module ApiFuzz
     # An error that left an actor may be raised in whatever asks for the actor's value.
     def left(error) = @errors[error] = true
 
-    def left?(error) = @errors.key?(error)
+    # A deadline raises, as its block ends, an error that points to its first wait; the last one is the cause.
+    def left?(error)
+      @errors.key?(error) || (error.is_a?(Heddle::DeadlineExceeded) && !error.cause.nil? && left?(error.cause))
+    end
 
     def somebody(random) = @living.keys.sample(random: random)
 

@@ -58,17 +58,18 @@ class ClientFuzzHTTPServer
 
   def write(stream, token, framing, body)
     head = "HTTP/1.1 200 OK\r\nX-Token: #{token}\r\n"
+    last = "X-Last: true\r\n\r\n" # without it, a proxy has cut the head
     case framing
     when "chunked"
       stream.write("HTTP/1.1 100 Continue\r\n\r\n") if body.size % 7 == 0
-      stream.write("#{head}Transfer-Encoding: chunked\r\n\r\n")
+      stream.write("#{head}Transfer-Encoding: chunked\r\n#{last}")
       body.scan(/.{1,997}/m) { |piece| stream.write("#{piece.bytesize.to_s(16)}\r\n#{piece}\r\n") }
       stream.write("0\r\n\r\n")
     when "gzip"
       packed = Zlib.gzip(body)
-      stream.write("#{head}Content-Encoding: gzip\r\nContent-Length: #{packed.bytesize}\r\n\r\n#{packed}")
-    when "close" then stream.write("#{head}Connection: close\r\n\r\n#{body}")
-    else stream.write("#{head}Content-Length: #{body.bytesize}\r\n\r\n#{body}")
+      stream.write("#{head}Content-Encoding: gzip\r\nContent-Length: #{packed.bytesize}\r\n#{last}#{packed}")
+    when "close" then stream.write("#{head}Connection: close\r\n#{last}#{body}")
+    else stream.write("#{head}Content-Length: #{body.bytesize}\r\n#{last}#{body}")
     end
     stream.flush
   end

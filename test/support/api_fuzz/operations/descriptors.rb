@@ -50,6 +50,37 @@ module ApiFuzz
         pair&.each(&:close)
       end
 
+      def operation_reopen_under_a_reader
+        return unless task?
+
+        reader, writer = IO.pipe
+        other, rest = IO.pipe
+        pause = moment
+        assist { reopening_in(pause, reader, other) }
+        begin
+          waiting("a pipe's reopen", -> { reader.closed? }) { reader.read(1) }
+        rescue IOError
+          nil
+        end
+      ensure
+        [reader, writer, other, rest].each { |io| io&.close }
+      end
+
+      def operation_close_by_a_thread
+        pair = UNIXSocket.pair
+        pause = moment
+        helper = Thread.new { sleep(pause) && pair[0].close }
+        begin
+          waiting("a close by another thread", -> { pair[0].closed? }) { pair[0].read(1) }
+          expect(false, "a read of a socket that a thread closed has ended without an error")
+        rescue IOError
+          nil
+        end
+      ensure
+        helper&.join
+        pair&.each(&:close)
+      end
+
       def operation_connect
         accepted = socket = nil
         host = chance(0.5) ? "localhost" : "127.0.0.1"
@@ -105,6 +136,15 @@ module ApiFuzz
         lines.times { socket.write(socket.gets) }
       ensure
         socket.close
+      end
+
+      # Closes it as well: the reader may read only then, from the other pipe.
+      def reopening_in(seconds, reader, other)
+        sleep(seconds)
+        reader.reopen(other)
+      ensure
+        sleep(0)
+        reader.close
       end
 
       def closing_in(seconds, socket)

@@ -9,6 +9,11 @@ module ApiFuzz
       # once.
       WHOLE_CHILDREN = RUBY_VERSION >= "3.3" && RUBY_VERSION < "4.0"
 
+      # How a child ends, and by which status.
+      WAYS = {
+        leave: 7, return_from: 0, fail: 1, be_killed: :KILL, exit_in_a_task: 9, exceed_a_deadline: 10
+      }.freeze
+
       def operation_command
         return unless chance(0.2)
 
@@ -24,9 +29,8 @@ module ApiFuzz
       def operation_fork
         return unless chance(0.15)
 
-        way = %i[leave return_from fail be_killed exit_in_a_task].sample(random: @random)
-        way = :leave_at_once if !WHOLE_CHILDREN && Thread.list.size > 3
-        expected = {leave: 7, leave_at_once: 8, return_from: 0, fail: 1, be_killed: :KILL, exit_in_a_task: 9}.fetch(way)
+        way = (WHOLE_CHILDREN || Thread.list.size <= 3) ? WAYS.keys.sample(random: @random) : :leave_at_once
+        expected = WAYS.fetch(way, 8)
         pid = fork { round.in_child { send(way) } }
         _, status = waiting("forked child #{pid} (#{way})", -> { zombie?(pid) }) { Process.wait2(pid) }
         pid = nil
@@ -34,6 +38,21 @@ module ApiFuzz
         expect(ended == expected, "a child that should #{way} ended by #{status}")
       ensure
         Process.detach(pid) if pid
+      end
+
+      # Its close waits for the child. On Ruby 3.1 that wait may last for ever in a plain thread that was struck, also
+      # without Heddle.
+      def operation_popen
+        return unless chance(0.2)
+        return if RUBY_VERSION < "3.3" && !task?
+
+        io = IO.popen("cat", "r+")
+        io.write(@name)
+        io.close_write
+        text = io.read
+        expect(text == @name, "a program gave #{text.inspect}")
+      ensure
+        io&.close
       end
 
       private
@@ -60,6 +79,13 @@ module ApiFuzz
 
       def be_killed
         Heddle.run { Process.kill(:KILL, Process.pid) && sleep }
+      end
+
+      def exceed_a_deadline
+        Heddle.deadline(0.01) { sleep(5) }
+        exit!(11)
+      rescue Heddle::DeadlineExceeded
+        exit!(10)
       end
 
       def exit_in_a_task

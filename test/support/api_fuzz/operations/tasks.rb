@@ -2,7 +2,7 @@
 
 module ApiFuzz
   module Operations
-    # Tasks, runs, pools, cancels.
+    # Tasks, runs, cancels.
     module Tasks
       def operation_sleep = nap(moment)
 
@@ -73,43 +73,6 @@ module ApiFuzz
         expect(first.disturbed?, "a run's block was cancelled without a cause")
       rescue => error
         raise unless round.left?(error)
-      end
-
-      def operation_map
-        return if deep?
-
-        items = Array.new(1 + roll(6)) { |index| [index, child] }
-        pool = Heddle::FiberPool.new(1 + roll(3))
-        values = pool.map(items) do |index, actor|
-          actor.live
-          index
-        end
-        expect(values == (0...items.size).to_a, "map returned #{values.inspect} for #{items.size} items")
-        expect(items.all? { |_, actor| actor.lives == 1 }, "map called its block not once for each item")
-      rescue Heddle::TaskCancelled
-        expect(disturbed?, "an item of map was cancelled without a cause")
-      rescue => error
-        raise unless round.left?(error)
-      ensure
-        pool&.close
-      end
-
-      # Another thread passes its work to the pool.
-      def operation_pool_from_thread
-        return unless task?
-
-        pool = Heddle::FiberPool.new(1 + roll(2), queue: roll(3))
-        count = 1 + roll(5)
-        helper = Thread.new do
-          Thread.current.report_on_exception = false
-          Array.new(count) { |index| pool.spawn { sleep(0) && index } }.map(&:value)
-        end
-        values = waiting("a thread that spawns into a pool", -> { !helper.alive? }) { helper.value }
-        expect(values == (0...count).to_a, "a pool gave another thread #{values.inspect}")
-      rescue Heddle::TaskCancelled
-        expect(disturbed?, "a pool's tasks were cancelled without a cause")
-      ensure
-        helper&.kill
       end
 
       def operation_statistics

@@ -1,0 +1,42 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# A part of Heddle that is required alone brings what its examples use.
+class PartialRequiresTest < Minitest::Test
+  include LoopHelpers
+
+  %w[net_http timeout db memcached offload stream map fiber_pool run neverblock blocking_operations].each do |part|
+    define_method("test_#{part}_alone") do
+      out = in_child(<<~RUBY, heddle: false, env: {"RUBYOPT" => "-W2"})
+        require "heddle/#{part}"
+        puts Heddle.run { Heddle::FiberPool.new(2).map([1, 2]) { |number| Heddle.spawn { number }.value }.sum }
+      RUBY
+      assert_equal ["3\n", ""], [out.out, out.err]
+    end
+  end
+
+  # A constant that an autoload may define says nothing of the rest.
+  def test_a_part_behind_another_brings_the_whole
+    out = in_child(<<~RUBY, heddle: false)
+      require "heddle/stream"
+      require "heddle/blocking_operations"
+      puts Heddle.map([1]) { |number| number }
+    RUBY
+    assert_equal ["1\n", ""], [out.out, out.err]
+  end
+
+  {
+    active_record: "activerecord", sequel: "sequel", mysql2: "mysql2", notifications: "activesupport", async: "async",
+    limit: "redis-client", sidekiq: "sidekiq", active_job: "activejob", good_job: "active", executor: "concurrent-ruby",
+    selector: "io-event"
+  }.each do |part, gem|
+    define_method("test_#{part}_without_its_gem") do
+      out = in_child(<<~RUBY, heddle: false)
+        require "heddle/#{part}"
+      RUBY
+      assert_match(/needs the gem #{gem}.*Gemfile \(LoadError\)/, out.err)
+    end
+  end
+end
