@@ -11,15 +11,12 @@ module Heddle
   #
   # @api private
   module Loading
-    LIMIT = 86_400 # seconds; a shield must have a limit
     MAIN = Ractor.current
-    private_constant :LIMIT, :MAIN
+    private_constant :MAIN
 
     class << self
       # Whether an exception of Heddle's may be raised here. Other Ractors have neither tasks nor scopes.
       def reachable? = Ractor.current.equal?(MAIN) && (Heddle.scoped? || Task.current)
-
-      def protect(&block) = Heddle.shield(LIMIT, &block)
     end
 
     # An alias chain: other libraries make theirs, and one that began with a prepended method would never end.
@@ -29,7 +26,7 @@ module Heddle
       def require(path)
         return heddle_original_require(path) unless Loading.reachable?
 
-        Loading.protect { heddle_original_require(path) }
+        Heddle.unlimited_shield { heddle_original_require(path) }
       end
       private :require, :heddle_original_require
     end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "tmpdir"
 require "support/loop_helpers"
 require "support/hosts"
 require "support/least_scheduler"
@@ -8,6 +9,8 @@ require "support/least_scheduler"
 # Runs, tasks and pools under another gem's scheduler, through its public hooks.
 class ForeignSchedulerTest < Minitest::Test
   include LoopHelpers
+
+  TRACE = []
 
   def setup
     reason = Hosts.missing(:async)
@@ -41,6 +44,20 @@ class ForeignSchedulerTest < Minitest::Test
     end
     assert thread.join(10), "the run waits for a task that has never begun"
     assert_equal "full", value
+  end
+
+  # Ruby 3.1 does not let a second fiber of the thread wait for an autoload: to it the constant is missing.
+  def test_no_other_task_runs_before_a_file_that_is_required
+    Dir.mktmpdir do |folder|
+      File.write(path = "#{folder}/required.rb", "ForeignSchedulerTest::TRACE << :loaded\n")
+      under_async do
+        start = Thread::Queue.new
+        tasks = Array.new(2) { Heddle.spawn { start.pop || (TRACE << :asks && require(path)) } }
+        start.close
+        tasks.each(&:wait)
+      end
+      assert_equal %i[asks loaded asks], TRACE
+    end
   end
 
   def test_run_waits_for_its_tasks

@@ -13,7 +13,7 @@ static VALUE within(enum scope_kind kind, int64_t span)
 {
     struct scope *scope = scope_new(kind, span);
     VALUE self = scope->self;
-    scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), span));
+    scope_open(scope, scope_chain_current(), span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span));
     VALUE result = scope_call(scope, yield_nothing, Qnil);
     RB_GC_GUARD(self);
     return result;
@@ -70,6 +70,20 @@ static VALUE shield(VALUE self, VALUE seconds)
 }
 
 /*
+ * call-seq: Heddle.unlimited_shield { ... } -> object
+ *
+ * Heddle.shield for a block that is known to end: it needs no timer, and under another gem's scheduler no fiber that
+ * watches the time, whose start would let other tasks run before the block does.
+ *
+ * @api private
+ */
+static VALUE unlimited_shield(VALUE self)
+{
+    (void)self;
+    return within(SCOPE_SHIELD, DEADLINE_NEVER);
+}
+
+/*
  * call-seq: Heddle.scoped? -> true or false
  *
  * Whether a deadline, a timeout, a shield or a filter of Heddle's is in force here.
@@ -100,6 +114,7 @@ void Init_heddle_deadline_methods(void)
 {
     rb_define_singleton_method(heddle_module, "deadline", deadline, 1);
     rb_define_singleton_method(heddle_module, "shield", shield, 1);
+    rb_define_singleton_method(heddle_module, "unlimited_shield", unlimited_shield, 0);
     rb_define_singleton_method(heddle_module, "remaining", remaining, 0);
     rb_define_singleton_method(heddle_module, "scoped?", scoped_p, 0);
 }

@@ -5,8 +5,7 @@ module Heddle
     # The code that runs in a worker process.
     class Child
       CHUNK = 1 << 16
-      FOR_EVER = 1e9
-      private_constant :CHUNK, :FOR_EVER
+      private_constant :CHUNK
 
       # The parent closed its end of the socket, or has died.
       class Dismissed < Exception # rubocop:disable Lint/InheritException -- no other code may rescue it
@@ -31,7 +30,7 @@ module Heddle
         status = 1
         set_signals
         drop_scheduler
-        Heddle.shield(FOR_EVER) { serve } # a deadline that the thread had in the parent is for the items
+        Heddle.unlimited_shield { serve } # a deadline that the thread had in the parent is for the items
         status = 0
       rescue Dismissed
         status = 0
