@@ -41,17 +41,15 @@ module DatabaseSuite
     def test_a_listener_that_is_interrupted_at_an_end_of_a_transaction
       with_table("id int") do |db, table|
         at = nil
-        db.on_query { |event| sleep(20) if event.sql == at }
+        db.on_query { |event| raise(Interrupt, "here") if event.sql == at }
         ["start transaction", "commit"].each do |statement|
           at = statement
-          assert_raises(Heddle::DeadlineExceeded) do
-            Heddle.deadline(0.2) { db.transaction { db.exec("insert into #{table} values (1)") } }
-          end
+          assert_raises(Interrupt) { db.transaction { db.exec("insert into #{table} values (1)") } }
           assert_equal [0, false, false], [db.transaction_depth, db.in_transaction?, db.needs_rollback?], statement
         end
         assert_equal 1, db.query_value("select count(*) from #{table}")
         at = "start transaction"
-        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { db.start_transaction } }
+        assert_raises(Interrupt) { db.start_transaction }
         assert_equal [0, false], [db.transaction_depth, db.in_transaction?]
         assert_predicate db, :healthy?
       end
