@@ -81,14 +81,16 @@ module Heddle
     # all have ended.
     #
     # @param items [#each] if `each` yields several values at once (`each_with_index`), their Array is one item
+    # @param errors [Symbol] `:return` makes an item's StandardError its value, and the other items go on
     # @return [Array] the blocks' values, in the order of the items
     # @raise [TaskCancelled] when the task of an item was cancelled, so that the item has no value
     # @raise [PoolClosed] after {#close}
     # @raise [WrongThread] outside of any run, while another thread is in such a call of this pool
     # @raise [TypeError] for items without a method `each`
-    def map(items, &block)
+    def map(items, errors: :raise, &block)
       raise ArgumentError, "Heddle::FiberPool#map needs a block to call with each item" unless block
 
+      block = Items.returning_errors(block) if Items.return_errors?(errors)
       batch(items, keep: true, &block)
     end
 

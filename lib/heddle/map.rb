@@ -12,17 +12,18 @@ module Heddle
     # @param items [#each] if `each` yields several values at once (`each_with_index`), their Array is one item
     # @param fibers [Integer] how many items a process has at once
     # @param processes [Integer]
+    # @param errors [Symbol] `:return` makes an item's StandardError its value, and the other items go on
     # @return [Array] the blocks' values, in the order of the items
     # @raise [Exception] the first error, which cancels the rest
-    def map(items, fibers: 50, processes: 1, &block)
+    def map(items, fibers: 50, processes: 1, errors: :raise, &block)
       raise ArgumentError, "Heddle.map needs a block to call with each item" unless block
 
       workers = Processes.new(processes, fibers: fibers)
-      return workers.map(items, &block) if processes > 1
+      return workers.map(items, errors: errors, &block) if processes > 1
 
       pool = FiberPool.new(fibers)
       begin
-        pool.map(items, &block)
+        pool.map(items, errors: errors, &block)
       ensure
         pool.close
       end

@@ -52,19 +52,21 @@ module Heddle
     #
     # @param items [#each] may wait, and may be endless if a deadline or an error ends the call. If `each` yields
     #   several values at once (`each_with_index`), their Array is one item
+    # @param errors [Symbol] `:return` makes an item's StandardError its value, and the other items go on
     # @return [Array] the blocks' values, in the order of the items
     # @raise [TypeError] for items without a method `each`
     # @raise [WorkerLost] when a worker ended, or sent a malformed answer; the message names its items
     # @raise [NotMarshalable] when an item, a value or an error cannot be sent from one process to another, or takes
     #   more than a gigabyte
     # @raise [Exception] the first error of an item
-    def map(items, &block)
+    def map(items, errors: :raise, &block)
       raise ArgumentError, "Heddle::Processes#map needs a block to call with each item" unless block
 
       Items.check(items)
       values = []
-      Dealer.new(self, block, keep: true).run(items) do |index, payload|
-        values[index] = Transfer.load_value(payload, index)
+      keep_errors = Items.return_errors?(errors)
+      Dealer.new(self, block, keep: true, keep_errors: keep_errors).run(items) do |index, payload, error|
+        values[index] = error || Transfer.load_value(payload, index)
       end
       values
     end

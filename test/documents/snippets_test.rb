@@ -51,7 +51,7 @@ class SnippetsTest < Minitest::Test
   RUBY
 
   READERS = {
-    "README: I fetch many URLs 1" => Reader.new(THREE_PAGES, "", "", 9),
+    "README: I fetch many URLs 1" => Reader.new(THREE_PAGES, "", "", 12),
     "README: My requests hang 1" => Reader.new(ONE_PAGE, "", "", 1),
     "README: I query a database 1" => Reader.new(<<~RUBY, "p names", %(["lamp", "lamp"]\n)),
       require "heddle"; ids = [7, 7]
@@ -76,6 +76,9 @@ class SnippetsTest < Minitest::Test
     "getting_started: Run tasks 1" => Reader.new(THREE_PAGES, "", "12\n", 3),
     "getting_started: Limit how many run at once 1" =>
       Reader.new(%(#{THREE_PAGES}; require "heddle"), "p pages", %(["page", "page", "page"]\n), 3),
+    "getting_started: Limit how many run at once 2" =>
+      Reader.new(%(#{THREE_PAGES}; require "heddle"; pool = Heddle::FiberPool.new(2); urls << "http://127.0.0.1:1/"),
+        "p fetched, failed.map(&:class)", %(["page", "page", "page"]\n[Errno::ECONNREFUSED]\n), 3),
     "getting_started: Use it as Ruby's scheduler 1" => Reader.new(ONE_PAGE, "", "page\n", 1),
     "getting_started: Call code that blocks 1" =>
       Reader.new(%(require "heddle"; require "tempfile"; path = Tempfile.create.path), "", ""),

@@ -131,6 +131,22 @@ class ProcessesMapTest < Minitest::Test
       end
     end
 
+    def test_errors_are_returned
+      in_host do
+        values = Heddle.map(0...20, fibers: 2, processes: 2, errors: :return) do |item|
+          item.odd? ? refuse(item) : sleep(0.001) && item
+        end
+        assert_equal (0...20).step(2).to_a, values.grep(Integer)
+        assert_equal (1...20).step(2).to_a, values.grep(Refused).map(&:code)
+        assert_equal [1, IOError], Heddle.map([1, 2], errors: :return) { |i| (i == 1) ? i : raise(IOError) }
+          .map { |value| value.is_a?(IOError) ? value.class : value }
+        assert_kind_of Heddle::NotMarshalable, Heddle.map([1], processes: 2, errors: :return) { -> {} }.first
+        assert_raises(Grave) { Heddle.map(1..3, processes: 2, errors: :return) { raise Grave } }
+        assert_raises(Heddle::WorkerLost) { Heddle.map(1..3, processes: 2, errors: :return) { exit!(3) } }
+        assert_no_child
+      end
+    end
+
     def test_the_first_error_cancels_the_rest_in_order
       in_host do
         Dir.mktmpdir do |folder|

@@ -34,6 +34,29 @@ module FiberPoolSuite
     end
   end
 
+  def test_map_returns_errors
+    in_host do
+      values = Heddle::FiberPool.new(2).map(0...5, errors: :return) do |item|
+        sleep(0.001)
+        item.odd? ? raise(IOError, "item #{item}") : item
+      end
+      assert_equal [0, "item 1", 2, "item 3", 4], values.map { |value| value.is_a?(IOError) ? value.message : value }
+      assert_equal [[1, 2]], Heddle::FiberPool.new(2).map({1 => 2}, errors: :return) { |key, value| [key, value] }
+    end
+  end
+
+  def test_map_raises_what_is_no_standard_error_and_never_returns_a_passed_deadline
+    in_host do
+      pool = Heddle::FiberPool.new(2)
+      assert_raises(NotImplementedError) { pool.map(0...5, errors: :return) { raise NotImplementedError } }
+      assert_raises(Heddle::DeadlineExceeded) do
+        Heddle.deadline(0.05) { pool.map(0...1000, errors: :return) { sleep } }
+      end
+      error = assert_raises(ArgumentError) { pool.map(0...5, errors: :ignore) { flunk } }
+      assert_includes error.message, "errors: :ignore must be :raise"
+    end
+  end
+
   def test_the_first_error_cancels_the_rest_and_is_raised
     in_host do
       ensured = 0

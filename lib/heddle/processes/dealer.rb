@@ -18,11 +18,13 @@ module Heddle
       # @param processes [Processes]
       # @param block [Proc] called with each item, in a worker
       # @param keep [Boolean] whether the values are sent back
+      # @param keep_errors [Boolean] whether an item's StandardError leaves the other items alone
       # @param room [#call, nil] returns whether another item may be taken
-      def initialize(processes, block, keep:, room: nil)
+      def initialize(processes, block, keep:, keep_errors: false, room: nil)
         @processes = processes
         @block = block
         @keep = keep
+        @keep_errors = keep_errors
         @room = room
         @workers = []
         @taken = @answered = 0
@@ -32,8 +34,9 @@ module Heddle
       # @param items [#each] values that `each` yields at once are one item, an Array
       # @yieldparam index [Integer] of an item
       # @yieldparam payload [String] its value, for Transfer.load_value
+      # @yieldparam error [StandardError, nil] in place of the value
       def run(items, &collect)
-        @collect = collect || ->(_, _) {}
+        @collect = collect || ->(_, _, _) {}
         items.to_enum.each_entry { |item| take(item, items) }
         step while @answered < @taken
         done = true
@@ -98,10 +101,11 @@ module Heddle
         return lose(worker) unless bytes
 
         worker.answers(bytes) do |kind, index, payload|
-          raise Transfer.load_error(payload, caller) if kind == Frames::ERROR
+          error = Transfer.load_error(payload, caller) if kind == Frames::ERROR
+          raise error if error && !(@keep_errors && error.is_a?(StandardError))
 
           @answered += 1
-          @collect.call(index, payload)
+          @collect.call(index, payload, error)
         end
       end
 
