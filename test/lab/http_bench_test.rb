@@ -51,6 +51,14 @@ class HTTPBenchTest < Minitest::Test
     assert_operator stock["dallas"], :<, stock["london"]
   end
 
+  # A far site is asked once, with nothing to use again.
+  def test_kept_connections_to_each_site
+    status, out, err =
+      cli(*%w[bench http --models stock,heddle-kept --sites local,dallas --size 50000 --rounds 1 -o csv])
+    assert_equal [0, ""], [status, err]
+    assert_equal [["0", ""]], Sheet.parse(out).rows.map { |row| row.values_at("Errors", "Error") }.uniq
+  end
+
   def test_missing_clients_say_why
     _, out, = cli(*%w[bench http --models raw,rfuzz --sites local --size 1000 --rounds 1])
     assert_match(/^rfuzz: not measured: LoadError: rfuzz 0\.9 of 2007 is not installed: its C code is Ruby 1\.8's/, out)

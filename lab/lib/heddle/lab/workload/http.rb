@@ -167,7 +167,7 @@ module Heddle
                "digest_ok" => wrong.zero?, "first_error" => ("an answer that is not \"done\"" if wrong.positive?)}
             end
           end
-          note_trouble(meter)
+          note_trouble(meter, again: true)
         end
 
         # Keeps the threads that compute while the block runs.
@@ -181,12 +181,12 @@ module Heddle
         def judge(meter, right)
           meter.measures.merge!("digest_ok" => right, "errors" => right ? 0 : 1)
           meter.measures["first_error"] = "a body that is not the one that was sent: #{@tally.bytes} bytes" unless right
-          note_trouble(meter)
+          note_trouble(meter, again: @params["repeat"] > 1)
         end
 
         # An error that the implementation itself reports, even if all answers are right.
-        def note_trouble(meter)
-          trouble = Client.fetch(@kind).trouble
+        def note_trouble(meter, again:)
+          trouble = Client.fetch(@kind).trouble(again: again)
           meter.measures.merge!("errors" => 1, "first_error" => trouble) if trouble
         end
 

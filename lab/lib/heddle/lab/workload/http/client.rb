@@ -61,8 +61,9 @@ module Heddle
             # @return [Boolean] whether separate processes do the work
             def processes? = false
 
+            # @param again [Boolean] whether the same server was asked more than once
             # @return [String, nil] an error that no answer shows
-            def trouble = nil
+            def trouble(again:) = nil
 
             private
 

@@ -22,7 +22,7 @@ module Heddle
           end
 
           # @see Client.trouble
-          def self.trouble
+          def self.trouble(again:)
             stats = Heddle::NetHTTP.stats
             "nothing went the fast way: #{stats}" if stats.fetch(:fast).zero?
           end

@@ -14,9 +14,9 @@ module Heddle
           def self.versions = super.tap { Heddle::NetHTTP.keep_alive }
 
           # @see Client.trouble
-          def self.trouble
+          def self.trouble(again:)
             stats = Heddle::NetHTTP.stats
-            super || ("no connection was used again: #{stats}" if stats.fetch(:reused).zero?)
+            super || ("no connection was used again: #{stats}" if again && stats.fetch(:reused).zero?)
           end
         end
       end
