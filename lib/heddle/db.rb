@@ -159,7 +159,7 @@ module Heddle
       # @api private
       def connect_with(driver, options)
         own = options.slice(:statement_cache, :statement_cache_size, :init)
-        connection = Connection.new(driver.connect(**options.except(*own.keys)), **own)
+        connection = Connection.new(driver.connect(**options.except(*own.keys)), timeout: options[:timeout], **own)
         connection.set_up
         complete = connection
       ensure

@@ -1,6 +1,7 @@
 #include "db/db_talk.h"
 
 #include "db/bindings.h"
+#include "deadline.h"
 
 static ID id_check_owner, id_left_early, id_aref;
 static ID id_perform_found, id_finish_query, id_finish_kept, id_finish_statement;
@@ -43,6 +44,7 @@ struct talk {
     bool guarded;                 // the connection must be asked before a turn: check_owner
     unsigned guards;              // how often `guarded` was set
     bool ended;                   // the connection was closed
+    int64_t span;                 // nanoseconds that each call of the driver may take
 };
 
 static void mark(void *pointer)
@@ -75,6 +77,7 @@ static VALUE allocate(VALUE klass)
     struct talk *talk;
     VALUE self = TypedData_Make_Struct(klass, struct talk, &talk_type, talk);
     talk->connection = talk->link = talk->cache = Qnil;
+    talk->span = DEADLINE_NEVER;
     return self;
 }
 
@@ -84,7 +87,8 @@ struct turn {
     VALUE self;
     struct talk *talk;
     VALUE (*body)(struct turn *turn);
-    VALUE arguments[3];
+    VALUE arguments[3]; // the first is what is run: a text or a statement
+    deadline_t late;    // when the first call of the driver must have ended
     bool ended;    // as it was at the turn's begin: a close in another thread may come in the middle
     bool complete; // the body has returned
 };
@@ -104,8 +108,9 @@ static VALUE tell_connection(VALUE argument)
     if (!is_exception(error)) error = Qnil;
     bool lost = !NIL_P(error) && (RTEST(rb_obj_is_kind_of(error, rb_eIOError)) ||
                                   RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)));
-    return rb_funcall(turn->talk->connection, id_left_early, 3, error, lost ? Qtrue : Qfalse,
-                      turn->ended ? Qtrue : Qfalse);
+    bool late = turn->late != DEADLINE_NEVER && turn->late <= deadline_now();
+    return rb_funcall(turn->talk->connection, id_left_early, 5, error, lost ? Qtrue : Qfalse,
+                      turn->ended ? Qtrue : Qfalse, late ? Qtrue : Qfalse, turn->arguments[0]);
 }
 
 static VALUE let_next(VALUE argument)
@@ -124,6 +129,8 @@ static VALUE end_turn(VALUE argument)
 
 static VALUE take_turn(struct turn *turn)
 {
+    int64_t span = turn->talk->span;
+    turn->late = span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), span);
     turn->ended = turn->talk->ended;
     turn->talk->talking = true;
     VALUE value = rb_ensure(run_body, (VALUE)turn, end_turn, (VALUE)turn);
@@ -148,16 +155,17 @@ static void ask_connection(const struct talk *talk)
 }
 
 /*
- * call-seq: talk.exchange { … } -> the block's value
+ * call-seq: talk.exchange(what) { … } -> the block's value
  *
  * Calls the block if the caller may use the connection: else +connection.check_owner+ raises. It returns true if the
  * driver will refuse everything, and is asked again if others were let in meanwhile. If the block does not
- * come to its end, calls +connection.left_early(error, lost, ended)+: the exception or nil, whether it is an IOError or
- * a SystemCallError, and whether the connection had been closed before.
+ * come to its end, calls +connection.left_early(error, lost, ended, late, what)+: the exception or nil, whether it is
+ * an IOError or a SystemCallError, whether the connection had been closed before, whether the timeout has passed, and
+ * the text or the statement that is run, or nil.
  */
-static VALUE exchange(VALUE self)
+static VALUE exchange(VALUE self, VALUE what)
 {
-    struct turn turn = {.self = self, .talk = talk_of(self), .body = yield};
+    struct turn turn = {.self = self, .talk = talk_of(self), .body = yield, .arguments = {what}};
     if (turn.talk->talking || turn.talk->guarded) ask_connection(turn.talk);
     return take_turn(&turn);
 }
@@ -269,6 +277,13 @@ static VALUE initialize(VALUE self, VALUE connection, VALUE link, VALUE cache)
     return self;
 }
 
+/* call-seq: talk.timeout = seconds or nil: how long each call of the driver may take */
+static VALUE set_timeout(VALUE self, VALUE seconds)
+{
+    talk_of(self)->span = deadline_span(seconds);
+    return seconds;
+}
+
 /* call-seq: talk.going_on? -> true or false: whether a fiber or thread is in its turn */
 static VALUE going_on_p(VALUE self)
 {
@@ -345,10 +360,11 @@ void db_talk_init(VALUE db)
     rb_define_singleton_method(talk, "watched?", watched_p, 0);
     rb_define_singleton_method(talk, "watch", watch, 0);
     rb_define_method(talk, "initialize", initialize, 3);
-    rb_define_method(talk, "exchange", exchange, 0);
+    rb_define_method(talk, "exchange", exchange, 1);
     rb_define_method(talk, "query", query, 2);
     rb_define_method(talk, "plain?", plain_p, 1);
     rb_define_method(talk, "execute", execute, 3);
+    rb_define_method(talk, "timeout=", set_timeout, 1);
     rb_define_method(talk, "going_on?", going_on_p, 0);
     rb_define_method(talk, "going_on=", set_going_on, 1);
     rb_define_method(talk, "guarded?", guarded_p, 0);

@@ -29,13 +29,17 @@ module Heddle
 
       # The protocol's limit.
       MOST_FETCHED = 0xffffffff
-      private_constant :CLOSES_WAITING, :CLOSES_RESTING, :MOST_FETCHED
+
+      # Characters of a statement in a message.
+      SQL_IN_MESSAGES = 300
+      private_constant :CLOSES_WAITING, :CLOSES_RESTING, :MOST_FETCHED, :SQL_IN_MESSAGES
 
       # @api private
-      def initialize(driver, statement_cache:, statement_cache_size:, init: [])
+      def initialize(driver, statement_cache:, statement_cache_size:, timeout: nil, init: [])
         @driver = driver
         @cache = StatementCache.new(driver, statement_cache, statement_cache_size)
         @talk = Talk.new(self, driver.usual, (@cache if statement_cache == :always))
+        @talk.timeout = @timeout = timeout
         @lease = nil
         @loans = 0
         @notice_handler = nil
@@ -166,7 +170,7 @@ module Heddle
         sql, arguments = resolved(sql, arguments)
         watch = watch_for(sql)
         cursor = measured(watch) do
-          talk do
+          talk(sql) do
             check_transaction(@driver.kind(sql), sql)
             note(@driver.open_cursor(sql, arguments), sql)
           end
@@ -183,7 +187,7 @@ module Heddle
       def prepare(sql)
         sql = text_of(sql)
         sql = sql.dup.freeze unless sql.frozen?
-        Statement.new(self, @talk, sql, talk { prepared(sql) })
+        Statement.new(self, @talk, sql, talk(sql) { prepared(sql) })
       end
 
       # @return [Boolean] whether the server answers
@@ -279,9 +283,9 @@ module Heddle
 
       # @api private
       def run_statement(statement, arguments)
-        return talk { perform_statement(statement, arguments) } unless QueryListeners.anyone
+        return talk(statement) { perform_statement(statement, arguments) } unless QueryListeners.anyone
 
-        watched(statement.sql) { |watch| talk { perform_statement(statement, arguments, watch) } }
+        watched(statement.sql) { |watch| talk(statement) { perform_statement(statement, arguments, watch) } }
       end
 
       # @api private
@@ -312,8 +316,10 @@ module Heddle
       end
 
       # All requests go through the Talk: only the owner makes requests, one after another, each to its end.
-      def talk(&block)
-        @talk.exchange(&block)
+      #
+      # @param sql [String, Statement, nil] what is run, for messages
+      def talk(sql = nil, &block)
+        @talk.exchange(sql, &block)
       end
 
       # Called by the Talk when a request has not come to its end.
@@ -321,8 +327,11 @@ module Heddle
       # @param error [Exception, nil]
       # @param lost [Boolean] whether it is an IOError or a SystemCallError
       # @param ended [Boolean] whether the connection had been closed before
-      def left_early(error, lost, ended)
+      # @param late [Boolean] whether the connection's timeout has passed
+      # @param what [String, Statement, nil] what was run
+      def left_early(error, lost, ended, late, what)
         stop_talking(lost)
+        raise_timeout(error, what) if late && DeadlineExceeded === error
         # A connection that is still open is not lost: the caller's own code has raised it, such as a function of SQL.
         return if !lost || Error === error || !closed?
 
@@ -338,6 +347,16 @@ module Heddle
       # or told first.
       def guard
         @talk.guarded = @lease || @holder || @notice_handler
+      end
+
+      # A deadline around the call is raised as it is.
+      def raise_timeout(error, what)
+        return if Heddle.remaining&.zero?
+
+        sql = what.is_a?(Statement) ? what.sql : what
+        sql = "#{sql[0, SQL_IN_MESSAGES]}…" if sql && sql.length > SQL_IN_MESSAGES
+        raise DeadlineExceeded, "#{@driver.description} did not answer within this connection's timeout: of " \
+          "#{@timeout} s#{"; the connection is closed" if closed?}#{": #{sql}" if sql}", cause: error
       end
 
       # Other callers get Busy until the driver has decided whether the connection stays open.
@@ -429,16 +448,16 @@ module Heddle
       # A statement that the Talk has not run.
       def query_otherwise(sql, arguments)
         return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
-        return talk { perform(sql, arguments) } unless QueryListeners.anyone
+        return talk(sql) { perform(sql, arguments) } unless QueryListeners.anyone
 
-        watched(sql) { |watch| talk { perform(sql, arguments, watch) } }
+        watched(sql) { |watch| talk(sql) { perform(sql, arguments, watch) } }
       end
 
       # A statement that is more than a text with values.
       def query_resolved(statement, arguments)
         keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?
         sql, arguments = resolved(statement, arguments)
-        watched(sql) { |watch| talk { perform(sql, arguments, watch, keeps: keeps) } }
+        watched(sql) { |watch| talk(sql) { perform(sql, arguments, watch, keeps: keeps) } }
       end
 
       def virtual?(statement)
@@ -532,7 +551,7 @@ module Heddle
       def each_fetched(cursor, fetch, sql, watch)
         watch&.rows = 0
         loan = @loans
-        until (rows = measured(watch) { talk { note(cursor.fetch(fetch), sql) } }).empty?
+        until (rows = measured(watch) { talk(sql) { note(cursor.fetch(fetch), sql) } }).empty?
           watch.rows += rows.size if watch
           rows.each { |row| yield row }
           # The reader of an Enumerator may come back when the connection is another one's.

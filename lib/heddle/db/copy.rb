@@ -76,7 +76,7 @@ module Heddle
         ensure
           drop_copy if begun && !complete
         end
-        talk { note(begun.result, sql) }
+        talk(sql) { note(begun.result, sql) }
       end
 
       private
@@ -108,7 +108,7 @@ module Heddle
         return drop_copy if closed?
 
         Heddle.shield(GIVE_UP_TIME) do
-          talk { note_answer(copy.finish("the client gave the COPY up"), sql) }
+          talk(sql) { note_answer(copy.finish("the client gave the COPY up"), sql) }
         end
       rescue Error, IOError, SystemCallError, DeadlineExceeded
         drop_copy

@@ -26,7 +26,7 @@ module Heddle
       module Delivery
         private
 
-        def talk(&block)
+        def talk(sql = nil, &block)
           value = super
           deliver_notices
           value

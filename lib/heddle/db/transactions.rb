@@ -143,7 +143,7 @@ module Heddle
       # (a listener, a handler of notices) runs and may raise.
       def begin_frame(frame, options)
         if @frames.empty?
-          watched("start transaction") { talk { begin_outermost(frame, options) } }
+          watched("start transaction") { talk("start transaction") { begin_outermost(frame, options) } }
         else
           if options.values.any?
             raise ArgumentError, "isolation:, read_only: and deferrable: are options of the outermost transaction"

@@ -203,9 +203,29 @@ module DatabaseSuite
     def test_a_timeout_stops_the_query
       with_connection(timeout: 0.3, connect_timeout: 10) do |db|
         assert_within(1.5, at_least: 0.25, remeasure: 0) do
-          assert_raises(Heddle::DeadlineExceeded) { db.query(sleep_sql(20)) }
+          error = assert_raises(Heddle::DeadlineExceeded) { db.query(sleep_sql(20)) }
+          assert_includes error.message, "did not answer within this connection's timeout: of 0.3 s"
+          assert_includes error.message, ": #{sleep_sql(20)}"
         end
         assert_interrupted(db)
+        wait_until_nothing_sleeps
+      end
+    end
+
+    def test_a_timeout_of_a_prepared_statement
+      with_connection(timeout: 0.3, connect_timeout: 10, statement_cache: :always) do |db|
+        statement = db.prepare(sleep_sql(20))
+        error = assert_raises(Heddle::DeadlineExceeded) { statement.query }
+        assert_includes error.message, "of 0.3 s"
+        assert_includes error.message, ": #{sleep_sql(20)}"
+        wait_until_nothing_sleeps
+      end
+    end
+
+    def test_a_deadline_within_a_timeout_says_nothing_of_it
+      with_connection(timeout: 0.6, connect_timeout: 10) do |db|
+        error = assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.3) { db.query(sleep_sql(20)) } }
+        refute_includes error.message, "timeout:"
         wait_until_nothing_sleeps
       end
     end
