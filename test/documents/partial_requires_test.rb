@@ -17,6 +17,14 @@ class PartialRequiresTest < Minitest::Test
     end
   end
 
+  %w[async active_record sequel sidekiq limit executor active_job mysql2].each do |part|
+    define_method("test_#{part}_warns_of_nothing_of_its_own") do
+      out = in_child(%($VERBOSE = true; require "heddle/#{part}"; puts "loaded"), heddle: false, gems: true)
+      assert_equal "loaded\n", out.out, out.err
+      assert_empty out.err.lines.grep(%r{/(lib|ext)/heddle})
+    end
+  end
+
   # A constant that an autoload may define says nothing of the rest.
   def test_a_part_behind_another_brings_the_whole
     out = in_child(<<~RUBY, heddle: false)

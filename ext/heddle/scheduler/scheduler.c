@@ -402,7 +402,6 @@ void hooks_define(VALUE scheduler_class)
     rb_define_method(scheduler_class, "address_resolve", address_resolve, 1);
     rb_define_method(scheduler_class, "address_name", address_name, -1);
     rb_define_method(scheduler_class, "fiber_interrupt", fiber_interrupt, 2);
-    rb_define_method(scheduler_class, "yield", yield_turn, 0);
     rb_define_method(scheduler_class, "raise_in", raise_in, 2);
     rb_define_method(scheduler_class, "kill", kill_fiber, 1);
     rb_define_method(scheduler_class, "waits?", waits_p, 1);
@@ -447,6 +446,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "closed?", closed_p, 0);
     rb_define_method(heddle_cScheduler, "fiber", fiber, -1);
+    rb_define_method(heddle_cScheduler, "yield", yield_turn, 0); // an equipped class has its own answer
     error_kept_define();
     io_close_define();
     guests_define(heddle_cScheduler);
