@@ -73,3 +73,15 @@ deadline_t deadline_after(deadline_t now, int64_t span)
 {
     return span >= DEADLINE_NEVER - now ? DEADLINE_NEVER : now + span;
 }
+
+deadline_t deadline_in(int64_t span)
+{
+    return span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), span);
+}
+
+VALUE deadline_left(deadline_t at)
+{
+    if (at == DEADLINE_NEVER) return Qnil;
+    int64_t left = at - deadline_now();
+    return DBL2NUM(left > 0 ? (double)left / 1e9 : 0.0);
+}

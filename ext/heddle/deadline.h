@@ -27,4 +27,10 @@ int deadline_milliseconds(int64_t span);
 // now + span, without overflow.
 deadline_t deadline_after(deadline_t now, int64_t span);
 
+// The span from now on. For DEADLINE_NEVER it reads no clock.
+deadline_t deadline_in(int64_t span);
+
+// The seconds left as Ruby callers get them: a Float, 0.0 after the deadline; nil for DEADLINE_NEVER.
+VALUE deadline_left(deadline_t at);
+
 #endif

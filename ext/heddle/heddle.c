@@ -30,6 +30,12 @@ bool is_exception(VALUE errinfo)
            RTEST(rb_obj_is_kind_of(errinfo, rb_eException));
 }
 
+VALUE yield_nothing(VALUE unused)
+{
+    (void)unused;
+    return rb_yield_values(0);
+}
+
 static VALUE error_class(const char *name)
 {
     VALUE klass = rb_const_get(heddle_module, rb_intern(name));

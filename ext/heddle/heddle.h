@@ -26,6 +26,9 @@ extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names a backend that 
 // example, Ruby keeps a value of another kind in rb_errinfo.
 bool is_exception(VALUE errinfo);
 
+// Calls the running method's block without arguments, for rb_ensure, rb_protect and the like.
+VALUE yield_nothing(VALUE unused);
+
 // Active with HEDDLE_DEBUG=1: a wrong assumption crashes at the line that made it.
 #ifdef HEDDLE_DEBUG
 #define HEDDLE_ASSERT(condition)                                                                          \

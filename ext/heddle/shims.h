@@ -190,24 +190,14 @@ static inline int shim_plain_reader(VALUE io)
 #endif
 }
 
-// Returns whether the IO is open for reading, which IO#close_read ends. # RUBY_VERSION >= 4.1: unknown
-static inline bool shim_reads(VALUE io)
+// Returns whether the IO is open for reading (FMODE_READABLE, which IO#close_read ends) or for writing
+// (FMODE_WRITABLE). # RUBY_VERSION >= 4.1: unknown
+static inline bool shim_open_for(VALUE io, int mode)
 {
 #ifdef HAVE_RB_IO_T_RBUF
-    return RFILE(io)->fptr && RFILE(io)->fptr->mode & FMODE_READABLE;
+    return RFILE(io)->fptr && RFILE(io)->fptr->mode & mode;
 #else
-    (void)io;
-    return false;
-#endif
-}
-
-// The same for writing, which IO#close_write ends. # RUBY_VERSION >= 4.1: unknown
-static inline bool shim_writes(VALUE io)
-{
-#ifdef HAVE_RB_IO_T_RBUF
-    return RFILE(io)->fptr && RFILE(io)->fptr->mode & FMODE_WRITABLE;
-#else
-    (void)io;
+    (void)io, (void)mode;
     return false;
 #endif
 }

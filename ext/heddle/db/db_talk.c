@@ -89,8 +89,8 @@ struct turn {
     VALUE (*body)(struct turn *turn);
     VALUE arguments[3]; // the first is what is run: a text or a statement
     deadline_t late;    // when the first call of the driver must have ended
-    bool ended;    // as it was at the turn's begin: a close in another thread may come in the middle
-    bool complete; // the body has returned
+    bool ended;         // as it was at the turn's begin: a close in another thread may come in the middle
+    bool complete;      // the body has returned
 };
 
 static VALUE run_body(VALUE argument)
@@ -129,8 +129,7 @@ static VALUE end_turn(VALUE argument)
 
 static VALUE take_turn(struct turn *turn)
 {
-    int64_t span = turn->talk->span;
-    turn->late = span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), span);
+    turn->late = deadline_in(turn->talk->span);
     turn->ended = turn->talk->ended;
     turn->talk->talking = true;
     VALUE value = rb_ensure(run_body, (VALUE)turn, end_turn, (VALUE)turn);

@@ -39,3 +39,11 @@ int poll_slices(struct pollfd *asked, nfds_t count, int milliseconds)
         if (poll(asked, most, milliseconds > 0 && milliseconds < PAUSE ? milliseconds : PAUSE) < 0) return -1;
     }
 }
+
+int poll_found(const struct pollfd *asked, size_t count)
+{
+    int found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += asked[i].revents != 0;
+    return found;
+}

@@ -4,9 +4,13 @@
 #define HEDDLE_LOOP_POLL_NOW_H
 
 #include <poll.h>
+#include <stddef.h>
 
 // Like poll(2). Polls too many entries in slices: waits for the first slice, which should hold whatever is to wake the
 // caller, and polls the others every few milliseconds.
 int poll_slices(struct pollfd *asked, nfds_t count, int milliseconds);
+
+// Returns how many entries have found something.
+int poll_found(const struct pollfd *asked, size_t count);
 
 #endif

@@ -88,9 +88,7 @@ static int select_once(struct selection *selection)
     parking_begin(&selection->parking, selection->count ? WAIT_SELECT : WAIT_NATIVE);
     rb_ensure(selection_body, (VALUE)selection, unparked, (VALUE)selection);
     ALLOCV_END(holder);
-    int ready = 0;
-    for (size_t i = 0; i < selection->count; i++)
-        ready += selection->asked[i].revents != 0;
+    int ready = poll_found(selection->asked, selection->count);
     // Fibers that were ready earlier ran between the timer's end and now, and may have written.
     if (ready == 0 && selection->parking.timed_out && !selection->parking.error)
         return look_at_all(loop, selection->asked, selection->count);

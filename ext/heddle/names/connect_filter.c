@@ -120,12 +120,6 @@ static VALUE set_process(VALUE self, VALUE filter)
 
 // ---- blocks
 
-static VALUE yield_nothing(VALUE unused)
-{
-    (void)unused;
-    return rb_yield_values(0);
-}
-
 static VALUE ask_again(VALUE unused)
 {
     (void)unused;

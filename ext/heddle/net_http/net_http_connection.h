@@ -42,9 +42,6 @@ bool net_http_connection_expired(const struct net_http_connection *connection, d
 // bytes nor the end; nil if bytes have come over TLS, which may be a session ticket; otherwise false.
 VALUE net_http_look(VALUE io);
 
-// Forks between the process that loaded Heddle and this one, and calls of Process._fork, whose parent shares its
-// connections with the child.
-
 // Defines the class's methods in C, and singleton methods of Library.
 void net_http_connection_init(VALUE library_class);
 

@@ -3,17 +3,11 @@
 
 #include "scope/scope.h"
 
-static VALUE yield_nothing(VALUE unused)
-{
-    (void)unused;
-    return rb_yield_values(0);
-}
-
 static VALUE within(enum scope_kind kind, int64_t span)
 {
     struct scope *scope = scope_new(kind, span);
     VALUE self = scope->self;
-    scope_open(scope, scope_chain_current(), span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span));
+    scope_open(scope, scope_chain_current(), deadline_in(span));
     VALUE result = scope_call(scope, yield_nothing, Qnil);
     RB_GC_GUARD(self);
     return result;
@@ -104,10 +98,7 @@ static VALUE scoped_p(VALUE self)
 static VALUE remaining(VALUE self)
 {
     (void)self;
-    deadline_t at = deadline_in_force();
-    if (at == DEADLINE_NEVER) return Qnil;
-    int64_t left = at - deadline_now();
-    return DBL2NUM(left > 0 ? (double)left / 1e9 : 0.0);
+    return deadline_left(deadline_in_force());
 }
 
 void Init_heddle_deadline_methods(void)

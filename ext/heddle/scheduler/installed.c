@@ -22,12 +22,6 @@ static VALUE take_off(VALUE self)
     return rb_ensure(close_and_take_off, Qnil, take_off_after_all, self);
 }
 
-static VALUE yield_nothing(VALUE unused)
-{
-    (void)unused;
-    return rb_yield_values(0);
-}
-
 // Notes a Thread#kill, which rb_ensure hides from what it calls.
 static VALUE yield_until_killed(VALUE self)
 {

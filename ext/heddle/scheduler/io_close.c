@@ -138,7 +138,7 @@ static VALUE side(VALUE self, bool reads)
     if (shim_open_descriptor(self) < 0) return 0;
     VALUE writer = rb_io_get_write_io(self);
     if (writer != self) return reads ? self : writer;
-    return shim_reads(self) == reads && shim_writes(self) != reads ? self : 0;
+    return shim_open_for(self, FMODE_READABLE) == reads && shim_open_for(self, FMODE_WRITABLE) != reads ? self : 0;
 }
 
 static VALUE close_side(VALUE self, bool reads)

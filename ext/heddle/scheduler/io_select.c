@@ -37,14 +37,6 @@ static int keep_urgent(struct loop *loop, struct pollfd *asked, VALUE ios)
     return ready;
 }
 
-static int count_ready(const struct pollfd *asked, long count)
-{
-    int ready = 0;
-    for (long i = 0; i < count; i++)
-        ready += asked[i].revents != 0;
-    return ready;
-}
-
 // Bytes that Ruby has read ahead make an IO readable, whatever the kernel says.
 static bool buffered(VALUE ios, VALUE ready)
 {
@@ -74,7 +66,7 @@ static int select_in_time(struct loop *loop, struct pollfd *asked, long others, 
         int found = loop_wait_any(loop, asked, (size_t)(others + urgents), span);
         if (found < 0) wait_raise_error(-found, "waiting for an IO");
         if (found == 0 || urgents == 0) return found;
-        found = count_ready(asked, others) + keep_urgent(loop, asked + others, exceptables);
+        found = poll_found(asked, (size_t)others) + keep_urgent(loop, asked + others, exceptables);
         if (found) return found;
         if (span != DEADLINE_NEVER) span = until - deadline_now();
         if (span <= 0) return 0;
@@ -114,7 +106,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
     bool looks = has_buffered || span == 0 || owner_pending(loop, loop->owner);
     int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
     if (found < 0) rb_sys_fail("IO.select");
-    if (found) found = count_ready(asked, others) + keep_urgent(loop, asked + others, exceptables);
+    if (found) found = poll_found(asked, (size_t)others) + keep_urgent(loop, asked + others, exceptables);
     if (found || has_buffered || span == 0) {
         loop_use_budget(loop);
     } else {

@@ -78,7 +78,7 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
     struct loop *loop;
     int descriptor;
     if (argc != 1 || !FIXNUM_P(argv[0]) || FIX2LONG(argv[0]) <= 0 || !(loop = loop_in_place_of(id_readpartial)) ||
-        !shim_reads(self) || (descriptor = shim_plain_reader(self)) < 0)
+        !shim_open_for(self, FMODE_READABLE) || (descriptor = shim_plain_reader(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
     loop_admit(loop, descriptor);

@@ -26,10 +26,7 @@ static bool waits_for_a_run(const struct task *task)
 // Waits until the task has ended; returns false if the deadline comes first.
 static bool wait_for_end(struct task *task, deadline_t deadline)
 {
-    if (waits_for_a_run(task)) {
-        VALUE left = deadline == DEADLINE_NEVER ? Qnil : DBL2NUM((double)(deadline - deadline_now()) / 1e9);
-        rb_funcall(task->scheduler, id_run_queue, 1, left);
-    }
+    if (waits_for_a_run(task)) rb_funcall(task->scheduler, id_run_queue, 1, deadline_left(deadline));
     if (task->status == TASK_RUNNING && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->owner.self);
     }

@@ -85,10 +85,7 @@ static VALUE waits_since(VALUE self)
 static VALUE remaining(VALUE self)
 {
     const struct task *task = task_of(self);
-    deadline_t at = task->chain ? scope_in_force(task->chain) : DEADLINE_NEVER;
-    if (at == DEADLINE_NEVER) return Qnil;
-    int64_t left = at - deadline_now();
-    return DBL2NUM(left > 0 ? (double)left / 1e9 : 0.0);
+    return deadline_left(task->chain ? scope_in_force(task->chain) : DEADLINE_NEVER);
 }
 
 /*

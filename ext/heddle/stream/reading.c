@@ -169,7 +169,7 @@ void stream_skip(struct stream *stream, size_t count)
 bool stream_wait_for_more(struct stream *stream, size_t buffered, int64_t span)
 {
     stream_enter(stream, SIDE_READ);
-    deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
+    deadline_t until = deadline_in(span);
     for (;;) {
         if (buffer_used(&stream->in) > buffered || stream->ended) return true;
         bool unsent = stream_send_first(stream);

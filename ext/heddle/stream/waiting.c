@@ -190,8 +190,7 @@ static void raise_timeout(struct stream *stream, const struct stream_limit *limi
 
 static void begin_limit(struct stream_limit *limit)
 {
-    if (!limit->until)
-        limit->until = limit->span == DEADLINE_NEVER ? DEADLINE_NEVER : deadline_after(deadline_now(), limit->span);
+    if (!limit->until) limit->until = deadline_in(limit->span);
 }
 
 static void renew_budget(struct stream *stream)

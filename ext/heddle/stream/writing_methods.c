@@ -166,7 +166,7 @@ static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 0, 1);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
     struct stream *stream = begin(self);
-    deadline_t until = span == DEADLINE_NEVER ? span : deadline_after(deadline_now(), span);
+    deadline_t until = deadline_in(span);
     return stream_wait_until(stream, SIDE_WRITE, POLLOUT, until) ? self : Qnil;
 }
 
