@@ -1,11 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-begin
-  require "active_job"
-rescue LoadError
-  raise LoadError, 'heddle/active_job needs the gem activejob, 7.1 or later: add gem "activejob" to your Gemfile'
-end
+require_relative "required_gem"
+Heddle::RequiredGem.load("active_job", "heddle/active_job", "activejob, 7.1 or later")
 require_relative "active_record"
 require_relative "job_limits"
 

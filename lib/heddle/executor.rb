@@ -1,13 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-
-begin
-  require "concurrent/errors"
-  require "concurrent/executor/executor_service"
-rescue LoadError
-  raise LoadError, 'Heddle::Executor needs the gem concurrent-ruby, 1.1 or later: add gem "concurrent-ruby" to your ' \
-    "Gemfile"
+require_relative "required_gem"
+%w[concurrent/errors concurrent/executor/executor_service].each do |path|
+  Heddle::RequiredGem.load(path, "Heddle::Executor", "concurrent-ruby, 1.1 or later")
 end
 require_relative "executor/lane"
 

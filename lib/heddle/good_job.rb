@@ -2,11 +2,7 @@
 
 require_relative "active_job"
 require_relative "executor"
-begin
-  require "good_job"
-rescue LoadError
-  raise LoadError, 'heddle/good_job needs the gem good_job, 4.0 or later: add gem "good_job" to your Gemfile'
-end
+Heddle::RequiredGem.load("good_job", "heddle/good_job", "good_job, 4.0 or later")
 
 module Heddle
   # Runs the jobs of good_job as tasks: `max_threads` becomes the number of tasks, which share one thread for each queue

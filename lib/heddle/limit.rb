@@ -1,12 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-
-begin
-  require "redis-client"
-rescue LoadError
-  raise LoadError, 'Heddle::Limit needs the gem redis-client, 0.12 or later: add gem "redis-client" to your Gemfile'
-end
+require_relative "required_gem"
+Heddle::RequiredGem.load("redis-client", "Heddle::Limit", "redis-client, 0.12 or later")
 require_relative "limit/errors"
 require_relative "limit/place"
 require_relative "limit/agent"

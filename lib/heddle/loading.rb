@@ -17,6 +17,12 @@ module Heddle
     class << self
       # Whether an exception of Heddle's may be raised here. Other Ractors have neither tasks nor scopes.
       def reachable? = Ractor.current.equal?(MAIN) && (Heddle.scoped? || Task.current)
+
+      def load_openssl
+        require "openssl"
+      rescue LoadError
+        nil # a Ruby without TLS
+      end
     end
 
     # An alias chain: other libraries make theirs, and one that began with a prepended method would never end.
@@ -35,14 +41,6 @@ module Heddle
     # `require`. In a program with threads and Net::HTTP the deadlines of several requests do just that: Net::HTTP's
     # first rescue is the autoload of openssl. So openssl is loaded together with Net::HTTP.
     if RUBY_VERSION < "3.2"
-      class << self
-        def load_openssl
-          require "openssl"
-        rescue LoadError
-          nil # a Ruby without TLS
-        end
-      end
-
       module ::Kernel
         alias_method :heddle_protected_require, :require
 

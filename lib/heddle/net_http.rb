@@ -1,12 +1,8 @@
 # frozen_string_literal: true
 
 require "net/http"
-begin
-  require "openssl" # Net::HTTP's first rescue would load it, for 60 ms in which no task runs
-rescue LoadError
-  nil # a Ruby without TLS
-end
 require_relative "../heddle"
+Heddle::Loading.load_openssl # Net::HTTP's first rescue would do it, for 60 ms in which no task runs
 require_relative "net_http/installation"
 
 module Heddle
