@@ -72,46 +72,65 @@ class HandlersInWaitsTest < Minitest::Test
     join: "other.join(0.6)"
   }.each do |name, wait|
     define_method("test_a_wait_whose_interruption_a_handler_takes_by_#{name}") do
-      assert_equal "went on\n", assert_child(<<~RUBY)
-        require "fiddle"
-        require "io/wait"
-        require "heddle/timeout"
-        libc, int = Fiddle::Handle::DEFAULT, Fiddle::TYPE_INT
-        hold = Fiddle::Function.new(libc["usleep"], [int], int, need_gvl: true)
-        alarm = Fiddle::Function.new(libc["ualarm"], [int, int], int, need_gvl: true)
-        now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
-        Struck = Class.new(StandardError)
-        handled = waiting = lasted = nil
-        trap("ALRM") do
-          sleep(0.001)
-        rescue Struck
-          handled = true
-        end
-        main, (reader, _writer), other = Thread.current, IO.pipe, Thread.new { sleep }
-        Fiber.set_scheduler(Heddle::Scheduler.new)
-        try = lambda do
-          waiting = false
-          # While this thread holds the GVL, first the timeout's time is over, and then the signal comes.
-          thread = Thread.new do
-            sleep(0.001) until waiting && main.stop?
-            alarm.call(250_000, 0)
-            hold.call(400_000)
-          end
-          from = now.call
-          Timeout.timeout(0.1, Struck) do
-            waiting = true
-            #{wait}
-            lasted = now.call - from
-          end
-        rescue Struck
-          nil # before the handler ran
-        ensure
-          thread.join
-        end
-        20.times { handled || Fiber.new(blocking: false) { try.call }.resume }
-        puts (handled && lasted && lasted >= 0.599) ? "went on" : [handled, lasted].inspect
-      RUBY
+      _answer, lasted = answer_and_seconds(wait)
+      assert_operator lasted, :>=, 0.599
     end
+  end
+
+  # The same, but the time of the wait is over before the handler ends, which has written meanwhile.
+  {select: "IO.select([reader], nil, nil, 0.6)", readable: "reader.wait_readable(0.6)"}.each do |name, wait|
+    define_method("test_bytes_that_the_handler_writes_at_its_end_by_#{name}") do
+      answer, lasted = answer_and_seconds(wait, at_the_end: "hold.call(600_000); writer << 1")
+      refute_equal "nil", answer
+      assert_operator lasted, :>=, 0.599
+    end
+  end
+
+  # Runs the wait in a child process until a timeout's error has woken its fiber and the handler of a signal, which
+  # ends by that Ruby code, has taken the error.
+  def answer_and_seconds(wait, at_the_end: "")
+    output = assert_child(<<~RUBY)
+      require "fiddle"
+      require "io/wait"
+      require "heddle/timeout"
+      libc, int = Fiddle::Handle::DEFAULT, Fiddle::TYPE_INT
+      hold = Fiddle::Function.new(libc["usleep"], [int], int, need_gvl: true)
+      alarm = Fiddle::Function.new(libc["ualarm"], [int, int], int, need_gvl: true)
+      now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+      Struck = Class.new(StandardError)
+      handled = waiting = lasted = answer = nil
+      main, (reader, writer), other = Thread.current, IO.pipe, Thread.new { sleep }
+      trap("ALRM") do
+        sleep(0.001)
+      rescue Struck
+        handled = true
+        #{at_the_end}
+      end
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      try = lambda do
+        waiting = false
+        # While this thread holds the GVL, first the timeout's time is over, and then the signal comes.
+        thread = Thread.new do
+          sleep(0.001) until waiting && main.stop?
+          alarm.call(250_000, 0)
+          hold.call(400_000)
+        end
+        from = now.call
+        Timeout.timeout(0.1, Struck) do
+          waiting = true
+          answer = #{wait}
+          lasted = now.call - from
+        end
+      rescue Struck
+        nil # before the handler ran
+      ensure
+        thread.join
+      end
+      20.times { handled || Fiber.new(blocking: false) { try.call }.resume }
+      puts handled && answer.inspect, handled && lasted
+    RUBY
+    answer, lasted = output.lines(chomp: true)
+    [answer, Float(lasted)]
   end
 
   # Ruby checks for interrupts where Fiber#storage returns, which the start of a task on a reused fiber calls.

@@ -77,7 +77,7 @@ static int look_at_all(struct loop *loop, struct pollfd *descriptors, size_t cou
 }
 
 // Waits once, with records of its own.
-static int select_once(struct selection *selection)
+static void select_once(struct selection *selection)
 {
     struct loop *loop = selection->parking.loop;
     VALUE holder;
@@ -88,11 +88,16 @@ static int select_once(struct selection *selection)
     parking_begin(&selection->parking, selection->count ? WAIT_SELECT : WAIT_NATIVE);
     rb_ensure(selection_body, (VALUE)selection, unparked, (VALUE)selection);
     ALLOCV_END(holder);
+}
+
+static int outcome(struct selection *selection)
+{
+    const struct parking *parking = &selection->parking;
+    if (parking->error) return -parking->error;
     int ready = poll_found(selection->asked, selection->count);
-    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
-    if (ready == 0 && selection->parking.timed_out && !selection->parking.error)
-        return look_at_all(loop, selection->asked, selection->count);
-    return ready;
+    if (ready || parking->completed || selection->count == 0) return ready;
+    // Other code ran between the end of the time and now, and may have written.
+    return look_at_all(parking->loop, selection->asked, selection->count);
 }
 
 int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
@@ -103,16 +108,15 @@ int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t 
                                   .count = count,
                                   .expect = expect,
                                   .argument = argument};
-    int ready = select_once(&selection);
-    return selection.parking.error ? -selection.parking.error : ready;
+    select_once(&selection);
+    return outcome(&selection);
 }
 
 int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span)
 {
     struct selection selection = {.parking = {.loop = loop, .span = span}, .asked = descriptors, .count = count};
-    int ready;
     do {
-        ready = select_once(&selection);
+        select_once(&selection);
     } while (!parking_over(&selection.parking));
-    return selection.parking.error ? -selection.parking.error : ready;
+    return outcome(&selection);
 }
