@@ -18,14 +18,14 @@ struct backend {
     // `forked`: the kernel's objects belong to the parent. Closes this process's copies and touches nothing shared.
     void (*close)(void *state, bool forked);
 
-    // Asks for wait->events on wait->descriptor, once. `all` lists the waits on this descriptor; `wait` is the first of
-    // them. Returns 0; ESTALE when `wait` is armed but the other waits belong to a file that had this number before;
-    // EPERM for a descriptor that is always ready (a regular file); or the errno that the wait ends with.
-    int (*arm)(void *state, struct loop_wait *wait, struct loop_wait *all);
+    // Asks for wait->events on wait->descriptor, once. `asked`: at least what all waits on this descriptor ask for.
+    // Returns 0; ESTALE when `wait` is armed but the other waits belong to a file that had this number before; EPERM
+    // for a descriptor that is always ready (a regular file); or the errno that the wait ends with.
+    int (*arm)(void *state, struct loop_wait *wait, short asked);
 
-    // Forgets an armed wait. `rest` lists the other waits on this descriptor, or is NULL. Events that the kernel still
-    // reports for the wait carry an old generation.
-    void (*disarm)(void *state, struct loop_wait *wait, struct loop_wait *rest);
+    // Forgets an armed wait, which may have been the last on this descriptor. Events that the kernel still reports for
+    // the wait carry an old generation.
+    void (*disarm)(void *state, struct loop_wait *wait, bool last);
 
     // The descriptor is about to be closed. Any thread, with the GVL. The member may be NULL.
     void (*closing)(void *state, int descriptor);

@@ -15,8 +15,13 @@ static void descriptor_link(struct poller *poller, struct loop_wait *wait)
     struct descriptor *descriptor = &poller->descriptors[wait->descriptor];
     wait->fd_prev = NULL;
     wait->fd_next = descriptor->waits;
-    if (descriptor->waits) descriptor->waits->fd_prev = wait;
+    if (descriptor->waits) {
+        descriptor->waits->fd_prev = wait;
+    } else {
+        descriptor->asked = 0;
+    }
     descriptor->waits = wait;
+    descriptor->asked |= wait->events;
 }
 
 bool poller_drained(const struct poller *poller, int descriptor)
@@ -79,12 +84,18 @@ void descriptor_fire(struct poller *poller, struct loop_wait *wait, short revent
     poller->wake(poller, wait);
 }
 
+int descriptor_ask(const struct poller *poller, struct loop_wait *wait)
+{
+    return poller->backend->arm(poller->backend_state, wait, poller->descriptors[wait->descriptor].asked);
+}
+
 int descriptor_arm(struct poller *poller, struct loop_wait *wait)
 {
     descriptor_link(poller, wait);
     poller->system_calls++;
-    int error = poller->backend->arm(poller->backend_state, wait, wait);
+    int error = descriptor_ask(poller, wait);
     if (error == ESTALE) {
+        poller->descriptors[wait->descriptor].asked = wait->events;
         error = 0;
         while (wait->fd_next)
             descriptor_fire(poller, wait->fd_next, 0, EBADF);
@@ -100,25 +111,30 @@ void descriptor_leave(struct poller *poller, struct loop_wait *wait)
     if (!wait->armed) return;
     wait->armed = false;
     if (!poller->backend_state) return;
-    poller->backend->disarm(poller->backend_state, wait, poller->descriptors[wait->descriptor].waits);
+    poller->backend->disarm(poller->backend_state, wait, !poller->descriptors[wait->descriptor].waits);
 }
 
 void poller_descriptor_ready(struct poller *poller, int descriptor, short revents)
 {
     if (descriptor >= poller->descriptor_capacity) return;
     struct loop_wait *next;
+    short asked = 0;
     for (struct loop_wait *wait = poller->descriptors[descriptor].waits; wait; wait = next) {
         next = wait->fd_next;
         short found = descriptor_answer(wait->events, revents);
-        if (!found) continue;
-        wait->armed = false;
-        descriptor_fire(poller, wait, found, 0);
+        if (found) {
+            wait->armed = false;
+            descriptor_fire(poller, wait, found, 0);
+        } else {
+            asked |= wait->events;
+        }
     }
+    poller->descriptors[descriptor].asked = asked;
     // Waits for other events on the same one-shot registration are armed again.
     struct loop_wait *rest = poller->descriptors[descriptor].waits;
     if (!rest) return;
     poller->system_calls++;
-    int error = poller->backend->arm(poller->backend_state, rest, rest);
+    int error = descriptor_ask(poller, rest);
     if (error && error != ESTALE) poller_descriptor_gone(poller, descriptor, error);
 }
 

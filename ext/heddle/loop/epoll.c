@@ -86,14 +86,12 @@ static uint32_t epoll_events(short events)
            (events & POLLPRI ? EPOLLPRI : 0);
 }
 
-static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
+static int arm(void *state, struct loop_wait *wait, short asked)
 {
     struct epoll *epoll = state;
     struct registration *registration = registration_of(epoll, wait->descriptor);
-    struct epoll_event event = {.events = EPOLLONESHOT};
-    bool others = all->fd_next != NULL;
-    for (; all; all = all->fd_next)
-        event.events |= epoll_events(all->events);
+    struct epoll_event event = {.events = EPOLLONESHOT | epoll_events(asked)};
+    bool others = wait->fd_next || wait->fd_prev;
     event.data.u64 = (uint64_t)++registration->generation << 32 | (uint32_t)wait->descriptor;
     int first = registration->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     registration->added = true;
@@ -112,10 +110,10 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
     return error;
 }
 
-static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
+static void disarm(void *state, struct loop_wait *wait, bool last)
 {
     // Makes no system call: the registration may fire once more and wakes nobody.
-    (void)state, (void)wait, (void)rest;
+    (void)state, (void)wait, (void)last;
 }
 
 // Keeps time for a wait until `until`. True if the wait then needs no timeout.

@@ -22,9 +22,7 @@ struct arming {
 static VALUE arm(VALUE argument)
 {
     struct arming *arming = (struct arming *)argument;
-    struct poller *poller = arming->poller;
-    struct loop_wait *all = poller->descriptors[arming->wait->descriptor].waits;
-    arming->error = poller->backend->arm(poller->backend_state, arming->wait, all);
+    arming->error = descriptor_ask(arming->poller, arming->wait);
     return Qnil;
 }
 

@@ -68,15 +68,7 @@ static void remove_at(struct poll_set *set, nfds_t place)
     set->places[set->asked[place].fd] = place;
 }
 
-static short events_of(const struct loop_wait *all)
-{
-    short events = 0;
-    for (; all; all = all->fd_next)
-        events |= all->events;
-    return events;
-}
-
-static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
+static int arm(void *state, struct loop_wait *wait, short asked)
 {
     struct poll_set *set = state;
     nfds_t *place = place_of(set, wait->descriptor);
@@ -85,20 +77,16 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
         *place = set->count++;
         set->asked[*place] = (struct pollfd){.fd = wait->descriptor};
     }
-    set->asked[*place].events = events_of(all);
+    set->asked[*place].events = asked;
     return 0;
 }
 
-static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
+static void disarm(void *state, struct loop_wait *wait, bool last)
 {
     struct poll_set *set = state;
+    if (!last) return; // what only this wait asked for may end one poll more
     nfds_t place = *place_of(set, wait->descriptor);
-    if (!place) return; // the number was closed, which has ended all waits for it
-    if (rest) {
-        set->asked[place].events = events_of(rest);
-    } else {
-        remove_at(set, place);
-    }
+    if (place) remove_at(set, place); // otherwise the number was closed, which has ended all waits for it
 }
 
 static int wait_set(void *state, int64_t timeout, deadline_t until)

@@ -13,6 +13,7 @@ struct descriptor {
     uint32_t reader;         // identifies who has read last, see poller_note_read; or 0
     bool drained;            // the last read emptied the socket, so that the next one would find nothing yet
     bool sends;              // bytes for it wait in the loop's list, see struct loop_send
+    short asked;             // what its waits ask for; perhaps more, until an event comes that nobody asks for
 };
 
 struct poller {
@@ -64,8 +65,11 @@ int poller_poll(struct poller *poller, int64_t timeout, deadline_t until);
 // reports it.
 short descriptor_answer(short asked, short found);
 
-// Returns 0, or the errno that the wait ends with at once. May raise NoMemoryError; descriptor_leave undoes the
-// linking.
+// Asks the backend for a wait that is linked to its descriptor. Returns what the backend's `arm` does.
+int descriptor_ask(const struct poller *poller, struct loop_wait *wait);
+
+// Links the wait, and asks for it. Returns 0, or the errno that the wait ends with at once. May raise NoMemoryError;
+// descriptor_leave undoes the linking.
 int descriptor_arm(struct poller *poller, struct loop_wait *wait);
 
 // Removes every pointer to the record, and tells the backend. Does nothing for a wait without a descriptor.

@@ -138,9 +138,9 @@ static void remove_poll(struct uring *uring, uint64_t key)
     uring->removals = true;
 }
 
-static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
+static int arm(void *state, struct loop_wait *wait, short asked)
 {
-    (void)all;
+    (void)asked;
     struct uring *uring = state;
     short events = wait->events & POLLIN ? (short)(wait->events | POLLRDHUP) : wait->events;
     if (!(events & POLLPRI)) {
@@ -156,9 +156,9 @@ static int arm(void *state, struct loop_wait *wait, struct loop_wait *all)
     return 0;
 }
 
-static void disarm(void *state, struct loop_wait *wait, struct loop_wait *rest)
+static void disarm(void *state, struct loop_wait *wait, bool last)
 {
-    (void)rest;
+    (void)last;
     // The kernel's poll holds the file open until it is removed: without the removal a closed socket sends no FIN.
     remove_poll(state, wait_key(wait));
 }
@@ -234,7 +234,7 @@ static struct loop_wait *armed_wait(struct poller *poller, uint64_t key)
 static void end_or_arm_again(struct uring *uring, struct poller *poller, uint64_t key, bool goes_on)
 {
     struct loop_wait *wait = armed_wait(poller, key);
-    if (wait && !goes_on) arm(uring, wait, wait);
+    if (wait && !goes_on) arm(uring, wait, wait->events);
     if (!wait && goes_on) remove_poll(uring, key);
 }
 
