@@ -16,6 +16,19 @@ class FiberReuseTest < Minitest::Test
     end
   end
 
+  # An idle fiber must not keep the last result that it made. A few may stay: Ruby searches the stacks of fibers for
+  # whatever looks like an object.
+  def test_results_are_gone
+    kind = Class.new
+    Heddle.run do
+      Array.new(200) { Heddle.spawn { sleep(0.001) && kind.new } }.each(&:value)
+      Heddle.spawn { sleep(0) }.value
+      GC.start
+      assert_operator Fiber.scheduler.statistics[:idle], :>=, 100
+      assert_operator ObjectSpace.each_object(kind).count, :<, 20
+    end
+  end
+
   def test_fiber_locals_are_gone
     Heddle.run do
       leave = -> { Thread.current[:request] = "secret" }

@@ -108,7 +108,8 @@ class AsyncInterruptionsTest < Minitest::Test
       end
       expected = Array.new(400) { |i| i.even? ? Heddle::DeadlineExceeded : Async::TimeoutError }
       assert_equal expected, outcomes.map(&:wait)
-      assert_equal 0, Fiber.scheduler.statistics[:timers]
+      # Beside load an inner task may end after its outer one, whose timeout came first.
+      wait_until { Fiber.scheduler.statistics[:timers].zero? }
     end
   end
 

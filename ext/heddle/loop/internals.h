@@ -47,9 +47,7 @@ struct parking {
     bool completed;
     bool keeps_result;            // the fiber yields after an operation whose result must not be lost
     struct loop_wait *outer_wait; // the task's enclosing wait: a trap handler may wait inside it
-    VALUE start;                  // a fiber to run at once, or 0; its block gets …
-    VALUE argument;               // … this
-    void (*enter)(struct loop *loop, void *argument); // in place of `start`: switches to another fiber; or NULL
+    void (*enter)(struct loop *loop, void *argument); // switches to another fiber; or NULL
     void *enter_argument;
     enum callers_turn turn; // of a WAIT_TURN
     VALUE exception;        // raised in the waiting fiber by another fiber or thread; or 0

@@ -203,12 +203,9 @@ enum callers_turn {
 // Switches at once to a fiber that waits in this loop, and ends its wait. False for a fiber that does not wait here.
 bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum callers_turn turn);
 
-// Runs the new fiber of an owner that ends_with_fiber. The caller queues behind all ready fibers.
-void loop_start_owner(struct loop *loop, struct wait_owner *owner);
-
 // Runs a new fiber at once, so that its request is in flight before the starting fiber continues. The new fiber's block
-// gets the argument.
-void loop_start(struct loop *loop, VALUE fiber, VALUE argument, enum callers_turn turn);
+// gets the argument, which Ruby keeps alive as long as the fiber, and finds `owner` in loop->owner.
+void loop_start(struct loop *loop, struct wait_owner *owner, VALUE fiber, VALUE argument, enum callers_turn turn);
 
 // Like loop_start, with an idle carrier, which continues for `owner`. loop->idle must not be NULL. Returns the carrier.
 VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn);

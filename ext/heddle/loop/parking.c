@@ -33,7 +33,7 @@ void parking_begin(struct parking *parking, enum wait_kind kind)
     struct loop *loop = parking->loop;
     // Does not raise in place of a start, because the task to be started would be lost; nor after an operation, whose
     // result would be lost.
-    bool only_waits = !parking->start && !parking->enter && !parking->keeps_result;
+    bool only_waits = !parking->enter && !parking->keeps_result;
     if (only_waits && loop->deferred && !(parking->blocker && called_by_relock(parking->blocker)))
         loop_raise_deferred(loop);
     if (only_waits && (loop->owner->cancel_pending || *loop->owner->innermost)) prepare_wait(parking);
@@ -87,10 +87,7 @@ static VALUE park_body(VALUE argument)
         timer_add(&loop->timers, &wait->timer, parking->until);
     }
     if (wait->kind == WAIT_TURN) {
-        // Code outside of any task that would queue behind all others runs Async's loop: in Async's own, a fiber that
-        // waits switches to that code.
-        bool runs_another = parking->start || parking->enter;
-        switch (runs_another && parking->turn == TURN_LAST && wait->owner == loop->root ? TURN_FIRST : parking->turn) {
+        switch (parking->turn) {
         case TURN_LAST: ready_push(loop, wait); break;
         case TURN_SOON: ready_push_starter(loop, wait); break;
         case TURN_FIRST: ready_push_first(loop, wait); break;
@@ -101,10 +98,7 @@ static VALUE park_body(VALUE argument)
         wait->completed = true;
         return Qnil;
     }
-    if (parking->start) {
-        loop->since_poll++;
-        switch_to(loop, parking->start, parking->argument);
-    } else if (parking->enter) {
+    if (parking->enter) {
         loop->since_poll++;
         parking->enter(loop, parking->enter_argument);
     }
@@ -241,7 +235,7 @@ void loop_yield(struct loop *loop)
         loop->since_poll++;
         return;
     }
-    loop_start(loop, 0, Qnil, TURN_LAST);
+    park_for_turn((struct parking){.loop = loop, .span = DEADLINE_NEVER, .turn = TURN_LAST});
 }
 
 static int look(struct loop *loop, int descriptor, short events)

@@ -10,22 +10,23 @@ void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argume
         .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .turn = turn});
 }
 
-void loop_start(struct loop *loop, VALUE fiber, VALUE argument, enum callers_turn turn)
+struct starting {
+    struct wait_owner *owner;
+    VALUE fiber;
+    VALUE argument;
+};
+
+static void enter_new(struct loop *loop, void *argument)
 {
-    park_for_turn((struct parking){
-        .loop = loop, .span = DEADLINE_NEVER, .start = fiber, .argument = argument, .turn = turn});
+    const struct starting *starting = argument;
+    loop->owner = starting->owner;
+    switch_to(loop, starting->fiber, starting->argument);
 }
 
-static void enter_owner(struct loop *loop, void *argument)
+void loop_start(struct loop *loop, struct wait_owner *owner, VALUE fiber, VALUE argument, enum callers_turn turn)
 {
-    struct wait_owner *owner = argument;
-    loop->owner = owner;
-    switch_to(loop, owner->fiber, Qnil);
-}
-
-void loop_start_owner(struct loop *loop, struct wait_owner *owner)
-{
-    step_aside(loop, enter_owner, owner, TURN_LAST);
+    struct starting starting = {.owner = owner, .fiber = fiber, .argument = argument};
+    step_aside(loop, enter_new, &starting, turn);
 }
 
 struct continuing {
@@ -96,7 +97,6 @@ static VALUE idle_end(VALUE argument)
 void loop_idle(struct loop *loop)
 {
     struct parking parking = {.loop = loop, .forks = fork_count()};
-    loop->owner = loop->system; // the carrier's own task has ended
     parking.wait = wait_acquire(&loop->poller.waits, WAIT_IDLE);
     parking.wait->owner = loop->system;
     parking.wait->fiber = rb_fiber_current();

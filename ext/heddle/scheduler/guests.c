@@ -58,33 +58,15 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     VALUE fiber = argv[0], value = argc > 1 ? argv[1] : Qnil;
     if (!RTEST(rb_obj_is_fiber(fiber))) return rb_funcallv(fiber, id_transfer, argc - 1, argv + 1);
-    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, TURN_LAST)) return Qnil;
+    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, turn_beside_guest(loop))) return Qnil;
     VALUE guest = rb_attr_get(fiber, id_async_task);
     if (loop_keeps_idle(loop, fiber))
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can resume it");
     if (NIL_P(guest) || started_here(loop, fiber)) {
-        loop_start(loop, fiber, value, TURN_SOON); // or raises FiberError
+        loop_start(loop, loop->owner, fiber, value, TURN_SOON); // or raises FiberError
     } else {
         guest_start(loop, fiber, guest, run_for(loop, guest));
     }
-    return Qnil;
-}
-
-/*
- * call-seq: scheduler.transfer_to(fiber, value = nil) -> nil
- *
- * Like #resume, for a fiber that waits in this loop. What runs in place of Async's loop, an object that was pushed,
- * continues as soon as that fiber waits again: Async 2.23 wakes all waiters of a notification so, one right after the
- * other.
- *
- * @api private
- */
-static VALUE transfer_to(int argc, VALUE *argv, VALUE self)
-{
-    rb_check_arity(argc, 1, UNLIMITED_ARGUMENTS);
-    struct loop *loop = loop_entered(self);
-    bool in_place_of_loop = loop->owner != loop->root && task_of_owner(loop->owner)->pushed;
-    loop_resume(loop, argv[0], argc > 1 ? argv[1] : Qnil, in_place_of_loop ? TURN_FIRST : TURN_LAST);
     return Qnil;
 }
 
@@ -159,7 +141,8 @@ static VALUE push(VALUE self, VALUE object)
  */
 static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
 {
-    return loop_raise(loop_entered(self), fiber, exception, TURN_LAST) ? Qtrue : Qfalse;
+    struct loop *loop = loop_entered(self);
+    return loop_raise(loop, fiber, exception, turn_beside_guest(loop)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -334,7 +317,6 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_method(klass, "push", push, 1);
     rb_define_method(klass, "end_of", end_of, 1);
     rb_define_method(klass, "move_end", move_end, 2);
-    rb_define_private_method(klass, "transfer_to", transfer_to, -1);
     rb_define_private_method(klass, "raise_at_once", raise_at_once, 2);
     rb_define_private_method(klass, "attend", attend, 2);
     rb_define_private_method(klass, "forked?", forked_p, 0);

@@ -6,6 +6,7 @@
 #include "task/bindings.h"
 #include "task/current.h"
 #include "task/fiber_stack.h"
+#include "task/guest.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
@@ -121,12 +122,14 @@ static bool reusable(struct loop *loop, VALUE fiber)
 // `fresh`: the fiber has the storage of the fiber that started it. A fiber that ran a task before has no storage.
 static void run(struct loop *loop, struct task *task, bool fresh)
 {
-    if (task->status != TASK_QUEUED) return;                          // cancelled before its start
-    if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
-    if (loop->deferred) loop_forget_deferred(loop);
-    loop->owner = &task->owner;
-    if (storage_supported && task->storage != Qundef && (fresh || !NIL_P(task->storage))) set_storage(task->storage);
-    task_run(task);
+    if (task->status == TASK_QUEUED) { // otherwise it was cancelled before its start
+        if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
+        if (loop->deferred) loop_forget_deferred(loop);
+        loop->owner = &task->owner;
+        if (storage_supported && task->storage != Qundef && (fresh || !NIL_P(task->storage)))
+            set_storage(task->storage);
+        task_run(task);
+    }
     task_loop_between_tasks(loop);
 }
 
@@ -160,13 +163,17 @@ static VALUE end_child_of_thread(VALUE self, VALUE error)
     ruby_stop(state);
 }
 
-static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
+// A fiber gets its task through loop->owner, not as its argument: Ruby keeps the argument alive as long as the fiber,
+// and with it the task's result.
+static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
-    struct task *task = task_of(task_object);
+    struct loop *loop = loop_of(scheduler);
+    VALUE task = loop->owner->self;
     unsigned forks = fork_count();
-    run(task->owner.loop, task, true);
-    if (fork_count() != forks) end_child(task);
+    run(loop, task_of(task), true);
+    if (fork_count() != forks) end_child(task_of(task));
+    RB_GC_GUARD(task);
     return Qnil;
 }
 
@@ -234,13 +241,19 @@ static void settle(struct pause *pause)
     rb_ensure(pause_body, (VALUE)pause, pause_end, (VALUE)pause);
 }
 
-static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
+// A spare carrier starts without a task, for the owner `system`.
+static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
+    struct loop *loop = loop_of(scheduler);
     unsigned forks = fork_count();
-    struct pause pause = {.loop = task_of(task_object)->owner.loop, .fiber = rb_fiber_current(), .task = task_object};
-    struct loop *loop = pause.loop;
+    struct pause pause = {.loop = loop, .fiber = rb_fiber_current(), .successor = Qnil};
     for (bool fresh = true;; fresh = false) {
+        pause.task = pause.successor;
+        if (NIL_P(pause.task)) {
+            if (!loop->owner->self) loop_idle(loop);
+            pause.task = loop->owner->self;
+        }
         run(loop, task_of(pause.task), fresh);
         if (fork_count() != forks) {
             end_child(task_of(pause.task));
@@ -255,28 +268,14 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(task_object, unused))
             if (!NIL_P(pause.successor)) start_successor((VALUE)&pause);
             return Qnil;
         }
-        if (NIL_P(pause.successor)) {
-            loop_idle(loop);
-            pause.task = loop->owner->self;
-        } else {
-            pause.task = pause.successor;
-        }
     }
-}
-
-// A carrier that has no task yet.
-static VALUE run_spare(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
-{
-    struct loop *loop = loop_of(scheduler);
-    loop_idle(loop);
-    return run_many(loop->owner->self, unused, argc, argv, blockarg);
 }
 
 // ---- starting
 
-// One Proc for all fibers of a kind; each fiber gets its task when it starts. A block per fiber would cost four more
-// objects to allocate, and to mark for as long as the fiber waits.
-static VALUE one_proc, many_proc, spare_proc, inbox_proc;
+// One Proc for all fibers of a kind; each fiber gets the scheduler when it starts. A block per fiber would cost four
+// more objects to allocate, and to mark for as long as the fiber waits.
+static VALUE one_proc, many_proc, inbox_proc;
 
 // Not rb_fiber_new: on 3.1 that makes blocking fibers, which never reach a scheduler. `options`: keywords for
 // Fiber.new, or nil.
@@ -318,16 +317,15 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              reason, (unsigned long)task_loop_of(start->loop)->count, map_limit());
 }
 
-// Who starts a guest continues as under the other library's own scheduler.
 static enum callers_turn turn_beside(const struct task *task)
 {
-    return is_guest(task) ? TURN_LAST : TURN_SOON;
+    return is_guest(task) ? turn_beside_guest(task->owner.loop) : TURN_SOON;
 }
 
 static VALUE run_fiber(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    loop_start(start->loop, start->fiber, start->task->owner.self, turn_beside(start->task));
+    loop_start(start->loop, &start->task->owner, start->fiber, start->loop->self, turn_beside(start->task));
     return Qnil;
 }
 
@@ -366,7 +364,7 @@ VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE opti
 void carrier_queue(struct loop *loop, struct task *task)
 {
     while (!loop->idle) // a trap handler may take the new one at once
-        loop_start(loop, new_fiber(spare_proc, Qnil), loop->self, TURN_FIRST);
+        loop_start(loop, loop->system, new_fiber(many_proc, Qnil), loop->self, TURN_FIRST);
     loop->statistics.spawned++;
     task->pushed = true;
     loop_queue_idle(loop, &task->owner);
@@ -382,7 +380,6 @@ VALUE fiber_storage(void)
 static VALUE start_posted(VALUE scheduler)
 {
     struct loop *loop = loop_of(scheduler);
-    task_loop_between_tasks(loop);
     for (;;) {
         VALUE task = task_loop_next_posted(loop);
         // A task that was cancelled meanwhile still has a place in its pool, for another task.
@@ -413,7 +410,7 @@ void inbox_open(struct loop *loop)
     struct task_loop *tasks = task_loop_of(loop);
     if (tasks->inbox) return;
     tasks->inbox = new_fiber(inbox_proc, Qnil);
-    loop_start(loop, tasks->inbox, loop->self, TURN_SOON);
+    loop_start(loop, loop->system, tasks->inbox, loop->self, TURN_SOON);
 }
 
 /*
@@ -476,7 +473,6 @@ void Init_heddle_carrier(void)
     rb_hash_aset(never, rb_cObject, ID2SYM(rb_intern("never")));
     rb_gc_register_mark_object(one_proc = rb_proc_new(run_one, Qnil));
     rb_gc_register_mark_object(many_proc = rb_proc_new(run_many, Qnil));
-    rb_gc_register_mark_object(spare_proc = rb_proc_new(run_spare, Qnil));
     rb_gc_register_mark_object(inbox_proc = rb_proc_new(run_inbox, Qnil));
     VALUE scheduler = rb_const_get(heddle_module, rb_intern("Scheduler"));
     rb_define_singleton_method(scheduler, "retire_if", retire_if, 1);

@@ -6,6 +6,12 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
+enum callers_turn turn_beside_guest(const struct loop *loop)
+{
+    bool in_place_of_loop = loop->owner == loop->root || (loop->owner->self && task_of_owner(loop->owner)->pushed);
+    return in_place_of_loop ? TURN_FIRST : TURN_LAST;
+}
+
 struct start {
     struct loop *loop;
     struct task *task;
@@ -14,7 +20,8 @@ struct start {
 static VALUE run_fiber(VALUE argument)
 {
     const struct start *start = (const struct start *)argument;
-    loop_start_owner(start->loop, &start->task->owner);
+    struct wait_owner *owner = &start->task->owner;
+    loop_start(start->loop, owner, owner->fiber, Qnil, turn_beside_guest(start->loop));
     return Qnil;
 }
 

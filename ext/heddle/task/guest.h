@@ -5,7 +5,12 @@
 
 #include "task/task.h"
 
-// Runs the guest's new fiber at once; the caller queues behind all ready fibers. The deadline in force here binds the
+// When the caller continues that switches to a guest. What runs in place of the library's own loop (code outside of any
+// task, or an object that was pushed) does so as soon as the guest waits, because there a fiber that waits switches to
+// the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
+enum callers_turn turn_beside_guest(const struct loop *loop);
+
+// Runs the guest's new fiber at once; the caller has its turn_beside_guest. The deadline in force here binds the
 // guest. `run`: the run that waits for its end, or nil.
 void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run);
 

@@ -9,7 +9,7 @@ module Heddle
         scheduler = Fiber.scheduler
         return super unless scheduler.is_a?(AsyncLoop) && scheduler.waits?(self)
 
-        scheduler.__send__(:transfer_to, self, ...)
+        scheduler.resume(self, ...)
       end
 
       Fiber.prepend(self)
