@@ -22,7 +22,7 @@ class KeepAliveTLSTest < Minitest::Test
     Heddle::NetHTTP.keep_alive
     @before = Heddle::NetHTTP.stats
     @server = KeepingServer.new(context: context)
-    @store = OpenSSL::X509::Store.new.tap { |store| store.add_file(Certificates.authority_file) }
+    @store = store { |one| one.add_file(Certificates.authority_file) }
   end
 
   def teardown
@@ -55,7 +55,7 @@ class KeepAliveTLSTest < Minitest::Test
 
   # Each kind shares with itself only.
   def test_settings_that_make_connections_different
-    other = OpenSSL::X509::Store.new.tap { |store| store.add_file(Certificates.authority_file) }
+    other = store { |one| one.add_cert(Certificates.authority.first) }
     certificate, key = Certificates.client("me")
     callback = ->(verified, _) { verified }
     folder = Dir.mktmpdir("heddle-authorities")
@@ -115,6 +115,110 @@ class KeepAliveTLSTest < Minitest::Test
     assert_equal [1, 1, 2, 2], @server.connections
   end
 
+  # open-uri, rest-client and Faraday make a store for each connection.
+  def test_stores_that_were_told_the_same
+    folder = Dir.mktmpdir("heddle-authorities")
+    kinds = {
+      file: ->(store) { store.add_file(Certificates.authority_file) },
+      certificate: ->(store) { store.add_cert(Certificates.authority.first) },
+      both: ->(store) { store.add_cert(Certificates.authority.first) && store.add_file(Certificates.authority_file) },
+      folder: ->(store) { store.add_cert(Certificates.authority.first) && store.add_path(folder) },
+      system: ->(store) { store.add_cert(Certificates.authority.first) && store.set_default_paths }
+    }
+    numbers = kinds.map do |name, tell|
+      3.times { get(cert_store: store(&tell)) }
+      @server.connections.last(3).tap { |some| assert_equal 1, some.uniq.size, name }
+    end
+    assert_equal kinds.size, numbers.uniq.size
+  ensure
+    FileUtils.rm_rf(folder) if folder
+  end
+
+  def test_stores_that_were_told_of_a_file_that_was_written
+    file = Tempfile.new("authorities")
+    tell = ->(store) { store.add_file(file.path) }
+    file.write(File.read(Certificates.authority_file)) && file.flush
+    old = store(&tell)
+    2.times { get(cert_store: old) }
+    file.write("\n") && file.flush
+    2.times { get(cert_store: store(&tell)) }
+    get(cert_store: old)
+    assert_equal [1, 1, 2, 2, 1], @server.connections
+  end
+
+  # What cannot be compared.
+  def test_stores_that_were_told_something_else
+    callback = ->(verified, _) { verified }
+    {
+      flags: ->(store) { store.flags = OpenSSL::X509::V_FLAG_PARTIAL_CHAIN },
+      time: ->(store) { store.time = Time.now }, purpose: ->(store) { store.purpose = OpenSSL::X509::PURPOSE_ANY },
+      callback: ->(store) { store.verify_callback = callback }
+    }.each do |name, tell|
+      same = store { |one| one.add_file(Certificates.authority_file) && tell.call(one) }
+      other = store { |one| one.add_file(Certificates.authority_file) && tell.call(one) }
+      [same, same, other].each { |one| get(cert_store: one) }
+      first, second, third = @server.connections.last(3)
+      assert_equal first, second, name
+      refute_equal second, third, name
+    end
+  end
+
+  def test_a_file_that_cannot_be_read_makes_a_store_different
+    tell = lambda do |store|
+      store.add_file(Certificates.authority_file)
+      assert_raises(OpenSSL::X509::StoreError) { store.add_file("/nowhere") }
+    end
+    2.times { get(cert_store: store(&tell)) }
+    assert_equal [1, 2], @server.connections
+  end
+
+  def test_the_store_of_all_connections_is_replaced
+    answers = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      Heddle::NetHTTP.keep_alive
+      trusting = OpenSSL::X509::Store.new.tap { |store| store.add_file(#{Certificates.authority_file.inspect}) }
+      2.times do
+        [trusting, OpenSSL::X509::Store.new].each do |store|
+          OpenSSL::SSL::SSLContext.send(:remove_const, :DEFAULT_CERT_STORE)
+          OpenSSL::SSL::SSLContext.const_set(:DEFAULT_CERT_STORE, store)
+          puts Net::HTTP.start("127.0.0.1", #{@server.port}, use_ssl: true) { |http| http.get("/").code }
+        rescue OpenSSL::SSL::SSLError => error
+          puts error.class
+        end
+      end
+      puts Heddle::NetHTTP.stats[:reused]
+    RUBY
+    assert_equal %w[200 OpenSSL::SSL::SSLError 200 OpenSSL::SSL::SSLError 1], answers.split
+  end
+
+  # As ssrf_filter before 1.2 does, which carrierwave uses.
+  {
+    prepended_check: "OpenSSL::SSL::SSLSocket.prepend(Module.new { def post_connection_check(name) = super })",
+    replaced_check: "class OpenSSL::SSL::SSLSocket; def post_connection_check(_) = true; end",
+    context: "OpenSSL::SSL::SSLContext.prepend(Module.new { def set_params(*) = super })",
+    function: "module OpenSSL::SSL; def self.verify_certificate_identity(*) = true; end",
+    store: "OpenSSL::X509::Store.prepend(Module.new { def add_file(path) = super })",
+    new: "class OpenSSL::SSL::SSLSocket; def self.new(*) = super; end"
+  }.each do |name, patch|
+    %w[before after].each do |moment|
+      define_method("test_nothing_is_kept_with_another_verification_by_#{name}_from_#{moment}") do
+        output = assert_child(<<~RUBY)
+          require "net/http"
+          require "openssl"
+          #{patch if moment == "before"}
+          require "heddle/net_http"
+          Heddle::NetHTTP.keep_alive
+          settings = {use_ssl: true, ca_file: #{Certificates.authority_file.inspect}}
+          get = ->(_) { Net::HTTP.start("localhost", #{@server.port}, settings) { |http| http.get("/") } }
+          #{"2.times(&get)\n#{patch}" if moment == "after"}
+          2.times(&get)
+          puts Heddle::NetHTTP.stats[:reused]
+        RUBY
+        assert_equal (moment == "before") ? "0\n" : "1\n", output
+      end
+    end
+  end
+
   def test_the_store_of_the_system_that_changes
     set = {cert_store: nil, verify_mode: OpenSSL::SSL::VERIFY_NONE}
     2.times { get(**set) }
@@ -140,7 +244,7 @@ class KeepAliveTLSTest < Minitest::Test
     Dir.mktmpdir("heddle-authorities") do |top|
       folders = Array.new(40) { |i| File.join(top, i.to_s).tap { |folder| Dir.mkdir(folder) } }
       folders.each { |folder| get(ca_path: folder) }
-      known = Heddle::NetHTTP.const_get(:KeepAlive).const_get(:Key).instance_variable_get(:@folders)
+      known = Heddle::NetHTTP.const_get(:KeepAlive).const_get(:Stamps).instance_variable_get(:@folders)
       assert_operator known.size, :<=, 20
     end
   end
@@ -354,6 +458,8 @@ class KeepAliveTLSTest < Minitest::Test
     up&.kill
     server&.close
   end
+
+  def store(&tell) = OpenSSL::X509::Store.new.tap(&tell)
 
   def configure(http, **settings)
     http.use_ssl = true

@@ -69,6 +69,47 @@ class UseKeepAliveTest < Minitest::Test
     assert_equal 2, reused
   end
 
+  # Libraries that make a store of certificates for each connection, and others.
+  {
+    net_http_start: lambda do |address, file|
+      Net::HTTP.start(address.host, address.port, use_ssl: true, ca_file: file) { |http| http.get("/").body }
+    end,
+    open_uri: ->(address, file) { address.open(ssl_ca_cert: file, &:read) },
+    open_uri_and_the_system: ->(address, _) { with_authorities_of_the_system { address.open(&:read) } },
+    rest_client: lambda do |address, file|
+      library "rest-client", "rest-client"
+      RestClient::Request.execute(method: :get, url: address.to_s, ssl_ca_file: file).body
+    end,
+    rest_client_and_the_system: lambda do |address, _|
+      library "rest-client", "rest-client"
+      with_authorities_of_the_system { RestClient.get(address.to_s).body }
+    end,
+    faraday: lambda do |address, file|
+      library "faraday", "faraday"
+      library "faraday/net_http", "faraday-net_http"
+      Faraday.new(address.to_s, ssl: {ca_file: file}) { |builder| builder.adapter :net_http }.get("/").body
+    end,
+    faraday_and_the_system: lambda do |address, _|
+      library "faraday", "faraday"
+      library "faraday/net_http", "faraday-net_http"
+      with_authorities_of_the_system do
+        Faraday.new(address.to_s) { |builder| builder.adapter :net_http }.get("/").body
+      end
+    end,
+    httparty: lambda do |address, file|
+      library "httparty", "httparty"
+      HTTParty.get(address.to_s, ssl_ca_file: file).body
+    end
+  }.each do |name, get|
+    define_method("test_tls_by_#{name}") do
+      @server = KeepingServer.new(context: Certificates.context)
+      address = URI("https://localhost:#{@server.port}/")
+      3.times { assert_equal "ok", instance_exec(address, Certificates.authority_file, &get) }
+      assert_equal 2, reused
+      assert_equal [1] * 3, @server.connections
+    end
+  end
+
   # aws-sdk has a pool of its own: what the pool gives up, others take.
   def test_aws_sdk_s3
     library "aws-sdk-s3", "aws-sdk-s3"
@@ -247,6 +288,15 @@ class UseKeepAliveTest < Minitest::Test
   end
 
   def reused = Heddle::NetHTTP.stats[:reused] - @before[:reused]
+
+  # As an administrator sets them.
+  def with_authorities_of_the_system
+    name = OpenSSL::X509::DEFAULT_CERT_FILE_ENV
+    before, ENV[name] = ENV[name], Certificates.authority_file
+    yield
+  ensure
+    ENV[name] = before
+  end
 
   def counts = Heddle::NetHTTP.stats.then { |now| %i[opened reused].map { |name| now[name] - @before[name] } }
 

@@ -6,7 +6,7 @@
 #include "net_http/net_http_methods.h"
 
 // Without @, which hides them: `instance_variables` and `inspect` do not show them. Marshal does.
-static ID iv_choice, iv_implied, iv_foreign, iv_changes, iv_sent;
+static ID iv_choice, iv_implied, iv_foreign, iv_told, iv_sent;
 static ID iv_rbuf, iv_rbuf_offset;
 
 // ---- the switch
@@ -83,7 +83,7 @@ static VALUE all_counts(VALUE self)
 VARIABLE(choice)  // of a Net::HTTP: its keep_alive, or nil
 VARIABLE(implied) // of a request: the value of its field Connection that the library itself set
 VARIABLE(foreign) // of a Net::HTTP: true once a program has begun a request by itself
-VARIABLE(changes) // of an OpenSSL::X509::Store: how often it was changed
+VARIABLE(told)    // of an OpenSSL::X509::Store: what it was told, see keep_alive/trust.rb
 VARIABLE(sent)    // of a stream: true once it was the body of a request
 
 bool net_http_kept_exempt(VALUE http)
@@ -183,7 +183,7 @@ void net_http_kept_init(VALUE library_class)
     DEFINE(choice)
     DEFINE(implied)
     DEFINE(foreign)
-    DEFINE(changes)
+    DEFINE(told)
     DEFINE(sent)
     iv_rbuf = rb_intern("@rbuf");
     iv_rbuf_offset = rb_intern("@rbuf_offset");

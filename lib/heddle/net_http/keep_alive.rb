@@ -7,8 +7,11 @@ require_relative "keep_alive/key"
 require_relative "keep_alive/methods"
 require_relative "keep_alive/places"
 require_relative "keep_alive/plainness"
+require_relative "keep_alive/stamps"
 require_relative "keep_alive/store"
 require_relative "keep_alive/tickets"
+require_relative "keep_alive/trust"
+require_relative "keep_alive/verification"
 
 module Heddle
   module NetHTTP
@@ -38,6 +41,7 @@ module Heddle
           @tickets = Tickets.new([total, MOST].min)
           @forks = Heddle.forks
           watch_process
+          watch_openssl
           @started = true
           Connecting.spaces.each_key { |library| add_to(library) }
           Library.keeping = @idle
@@ -67,6 +71,7 @@ module Heddle
         # @return [Key, nil] nil: its connection is not kept
         def key(http)
           return if Library.choice(http) == false || !@plainness.plain?(http, Library.library_of(http))
+          return if http.use_ssl? && !@verification&.shipped?
 
           chosen = @chooses ? @chooses.call(http) : true
           Key.of(http, chosen) if chosen
@@ -260,6 +265,13 @@ module Heddle
           use(old.successor)
           @tickets = @tickets.successor
           old.abandon
+        end
+
+        def watch_openssl
+          return if @verification || !defined?(OpenSSL::SSL)
+
+          Trust.watch
+          @verification = Verification.new
         end
 
         def watch_process

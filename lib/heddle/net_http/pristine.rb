@@ -84,7 +84,6 @@ module Heddle
           end
         end
       end
-      private_constant :Watch
 
       # @param places [Array<String>] files or folders
       # @return [Boolean] whether one of the modules has the method, in C or in one of these places

@@ -7,18 +7,12 @@ module Heddle
       # connection, or resumes its TLS session. Settings are compared by their content, objects by identity: in C
       # (ext/heddle/net_http/net_http_places.c).
       class Key
-        # Compared by content. Files and folders are compared by their stamp, too: see {stamp}.
+        # Compared by content. Files and folders are compared by their stamp, too: see {Stamps}.
         TLS_SETTINGS = %i[@ssl_version @min_version @max_version @ciphers @verify_mode @verify_depth @verify_hostname
           @ssl_timeout @ca_file @ca_path].freeze
-        # Compared by identity.
-        TLS_OBJECTS = %i[@cert @key @cert_store @verify_callback @extra_chain_cert].freeze
-        # Seconds for which a folder's files are not looked at again.
-        SECONDS = 1.0
-        # The most folders whose files are known.
-        FOLDERS = 16
-        private_constant :TLS_SETTINGS, :TLS_OBJECTS, :SECONDS, :FOLDERS
-
-        @folders = {}
+        # Compared by identity. The store of certificates is compared by what it trusts: see {Trust}.
+        TLS_OBJECTS = %i[@cert @key @verify_callback @extra_chain_cert].freeze
+        private_constant :TLS_SETTINGS, :TLS_OBJECTS
 
         class << self
           # @param http [Net::HTTP] not connected yet
@@ -54,42 +48,8 @@ module Heddle
           def tls(http)
             values = Library.variables(http, TLS_SETTINGS)
             store = http.instance_variable_get(:@cert_store) || OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE
-            OpenSSL::X509::Store.prepend(Changes) unless OpenSSL::X509::Store < Changes
-            [:tls, *values, *values.last(2).map { |path| stamp(path) }, Library.changes(store),
+            [:tls, *values, *values.last(2).map { |path| Stamps.of(path) }, Trust.of(store),
               OpenSSL::SSL::SSLContext::DEFAULT_PARAMS]
-          end
-
-          # A file that was replaced or written has another stamp; so has a folder whose files were.
-          def stamp(path)
-            return unless path
-
-            stat = File.stat(path)
-            own = fields(stat)
-            stat.directory? ? own << of_files(path, own) : own
-          rescue SystemCallError => error
-            error.errno
-          end
-
-          def fields(stat)
-            written, changed = stat.mtime, stat.ctime
-            [stat.dev, stat.ino, stat.size, written.to_i, written.nsec, changed.to_i, changed.nsec]
-          end
-
-          # Folders of authorities have hundreds of files.
-          def of_files(path, own)
-            known = @folders[path]
-            return known[1] if known && known[0] == own && Clock.now - known[2] < SECONDS
-
-            stamp = Dir.children(path).sort.map { |name| [name, stamp_of_file(File.join(path, name))] }.hash
-            @folders = {} if @folders.size >= FOLDERS && !known # other threads may search the table
-            @folders[path.dup] = [own.dup, stamp, Clock.now]
-            stamp
-          end
-
-          def stamp_of_file(path)
-            fields(File.stat(path))
-          rescue SystemCallError => error # a dangling link
-            error.errno
           end
         end
 

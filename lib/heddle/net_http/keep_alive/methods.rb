@@ -45,19 +45,6 @@ module Heddle
         end
         private :read_status_line
       end
-
-      # Notes changes of a store of certificates: sessions that were verified by it before are not used again.
-      module Changes
-        %i[add_cert add_crl add_file add_path flags= purpose= trust= time= set_default_paths verify_callback=]
-          .each do |name|
-          module_eval(<<~RUBY, __FILE__, __LINE__ + 1)
-            def #{name}(...)
-              Library.set_changes(self, Library.changes(self).to_i + 1)
-              super
-            end
-          RUBY
-        end
-      end
     end
   end
 end

@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+module Heddle
+  module NetHTTP
+    module KeepAlive
+      # What tells whether a file, or a folder's files, are still the same: a file that was replaced or written has
+      # another stamp; so has a folder whose files were.
+      module Stamps
+        # Seconds for which a folder's files are not looked at again.
+        SECONDS = 1.0
+        # The most folders whose files are known.
+        FOLDERS = 16
+        private_constant :SECONDS, :FOLDERS
+
+        @folders = {}
+
+        class << self
+          # @param path [String, nil]
+          # @return [Array, Integer, nil] an errno if there is no such file
+          def of(path)
+            return unless path
+
+            stat = File.stat(path)
+            own = fields(stat)
+            stat.directory? ? own << of_files(path, own) : own
+          rescue SystemCallError => error
+            error.errno
+          end
+
+          private
+
+          def fields(stat)
+            written, changed = stat.mtime, stat.ctime
+            [stat.dev, stat.ino, stat.size, written.to_i, written.nsec, changed.to_i, changed.nsec]
+          end
+
+          # Folders of authorities have hundreds of files.
+          def of_files(path, own)
+            known = @folders[path]
+            return known[1] if known && known[0] == own && Clock.now - known[2] < SECONDS
+
+            stamp = Dir.children(path).sort.map { |name| [name, of_file(File.join(path, name))] }.hash
+            @folders = {} if @folders.size >= FOLDERS && !known # other threads may search the table
+            @folders[path.dup] = [own.dup, stamp, Clock.now]
+            stamp
+          end
+
+          def of_file(path)
+            fields(File.stat(path))
+          rescue SystemCallError => error # a dangling link
+            error.errno
+          end
+        end
+      end
+      private_constant :Stamps
+    end
+  end
+end
