@@ -218,6 +218,24 @@ class MemcachedBreakerTest < Minitest::Test
     assert_equal [1, 1], idle
   end
 
+  # The rule of one caller says nothing about the server.
+  {
+    get: ->(cache) { cache.get("key") }, set: ->(cache) { cache.set("key", 2) },
+    get_multi: ->(cache) { cache.get_multi("key", "other") }, set_multi: ->(cache) { cache.set_multi({"key" => 2}) },
+    fetch: ->(cache) { cache.fetch("key") { 2 } }, delete: ->(cache) { cache.delete("key") }
+  }.each do |name, operation|
+    define_method("test_a_connect_that_a_filter_refuses_by_#{name}") do
+      cache = client
+      cache.set("key", 1)
+      cache.disconnect
+      assert_raises(Heddle::ConnectRefused) do
+        Heddle.connect_filter(Heddle::ConnectFilter::PUBLIC) { operation.call(cache) }
+      end
+      assert_untroubled(cache)
+      assert_equal 1, cache.get("key")
+    end
+  end
+
   # The one operation that probes whether a server is up again belongs to a caller with less time: the next one probes
   # at once.
   def test_a_caller_that_abandons_the_probe

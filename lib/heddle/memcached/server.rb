@@ -8,8 +8,9 @@ module Heddle
     # @api private
     class Server
       OLDEST = [1, 6, 18].freeze
-      # Shortages of this process or machine, for which the server is not to blame.
-      OURS = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL].freeze
+      # Shortages of this process or machine, and the refusal of a filter, which may be the rule of this caller alone
+      # ({Heddle.connect_filter}): the server is not to blame, and was not asked.
+      OURS = [ConnectRefused, Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL].freeze
       private_constant :OURS
 
       # @return [Address]
@@ -47,7 +48,7 @@ module Heddle
       # Notes a failure of the server: it refused, reset or closed a connection, sent garbage, or did not answer within
       # the operation's own timeout. Interruptions by the caller are filtered out before (memcached_callers_doing).
       def failed(error)
-        return if OURS.any? { |shortage| shortage === error }
+        return if OURS.any? { |kind| kind === error }
 
         @failures += 1
         @error = error
