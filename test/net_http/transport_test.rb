@@ -117,6 +117,28 @@ class NetHTTPTransportTest < Minitest::Test
     assert_equal seen.last, seen.first
   end
 
+  # As Rails' HashWithIndifferentAccess does.
+  class AnyKeys < Hash
+    def [](name) = super(name.to_s)
+
+    def key?(name) = super(name.to_s)
+  end
+
+  class ConvertsToAnyKeys
+    def initialize(options) = @options = options
+
+    def to_hash = @options
+  end
+
+  def test_options_in_a_hash_with_keys_of_its_own
+    options = AnyKeys.new.merge!("read_timeout" => 7, "max_retries" => 0)
+    [options, ConvertsToAnyKeys.new(options), ConvertsToAnyKeys.new({read_timeout: 7, max_retries: 0})].each do |given|
+      Net::HTTP.start("127.0.0.1", @server.port, nil, nil, nil, nil, given) do |http|
+        assert_equal [7, 0], [http.read_timeout, http.max_retries]
+      end
+    end
+  end
+
   def test_an_option_whose_setter_is_defined_late
     klass = Class.new(Net::HTTP)
     klass.start("127.0.0.1", @server.port, nil, nil, nil, nil, read_timeout: 1) { nil }

@@ -55,6 +55,13 @@ class NetHTTPUploadTest < Minitest::Test
     def read(length, buffer) = take(length, buffer) || buffer.clear
   end
 
+  # Has nothing for the moment, as Down's chunks may be.
+  class ReaderByPieces
+    def initialize(*pieces) = @pieces = pieces
+
+    def readpartial(_length, buffer) = buffer.replace(@pieces.shift || raise(EOFError, "that was all"))
+  end
+
   def setup
     Heddle::NetHTTP.enable
     @servers = [@server = ScriptedHTTPServer.new]
@@ -101,6 +108,16 @@ class NetHTTPUploadTest < Minitest::Test
       end
     }
   }.freeze
+
+  # Stock would end the body by an empty chunk.
+  def test_an_empty_piece
+    [false, true].each do |chunked|
+      @server.play([[REPLY]])
+      put(ReaderByPieces.new("abc", "", "def", ""), chunked: chunked, length: 6)
+      _, body = @server.settle.first
+      assert_equal "abcdef", body
+    end
+  end
 
   SOURCES.each do |name, source|
     %w[sized chunked].each do |framing|

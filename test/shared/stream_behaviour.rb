@@ -96,15 +96,18 @@ module StreamBehaviour
     with_served_stream(->(peer) { peer.write("abcdef") && peer.gets && peer.write("g") && peer.close }) do |stream|
       assert_equal "abc", stream.readpartial(3)
       assert_equal "def", stream.readpartial(100)
-      assert_equal :wait_readable, stream.read_nonblock(10, exception: false)
-      assert_raises(IO::EAGAINWaitReadable) { stream.read_nonblock(10) }
+      buffer = +"as before"
+      assert_equal :wait_readable, stream.read_nonblock(10, buffer, exception: false)
+      assert_raises(IO::EAGAINWaitReadable) { stream.read_nonblock(10, buffer) }
+      assert_equal "as before", buffer
       assert_nil stream.wait_readable(0.01)
       stream.write("go\n")
       assert_same stream, stream.wait_readable(10)
       assert_equal "g", stream.read_nonblock(10)
       assert_same stream, stream.wait_readable
       wait_until { stream.read_nonblock(10, exception: false) != :wait_readable }
-      assert_nil stream.read_nonblock(10, exception: false)
+      assert_nil stream.read_nonblock(10, buffer, exception: false)
+      assert_equal "", buffer
       assert_raises(EOFError) { stream.read_nonblock(10) }
     end
   end

@@ -79,7 +79,6 @@ static int look_at_all(struct loop *loop, struct pollfd *descriptors, size_t cou
 // Waits once, with records of its own.
 static void select_once(struct selection *selection)
 {
-    struct loop *loop = selection->parking.loop;
     VALUE holder;
     selection->members = ALLOCV_N(struct loop_wait *, holder, selection->count + 1);
     selection->made = 0;

@@ -17,20 +17,22 @@ static bool equal(VALUE string, const char *text)
            memcmp(RSTRING_PTR(string), text, length) == 0;
 }
 
-static bool idempotent(VALUE method) // RFC 9110, 9.2.2; the same as Net::HTTP's
+// By the library's own list: since net-http 0.10, QUERY is in it.
+static bool idempotent(const struct net_http_library *library, VALUE method)
 {
-    static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (equal(method, methods[i])) return true;
+    if (!RB_TYPE_P(method, T_STRING)) return false;
+    for (long i = 0; i < RARRAY_LEN(library->idempotent_methods); i++) {
+        if (RTEST(rb_str_equal(method, rb_ary_entry(library->idempotent_methods, i)))) return true;
     }
     return false;
 }
 
-// Library.idempotent?(method): whether a request of this method may be made twice.
-static VALUE idempotent_p(VALUE self, VALUE method)
+// Library.idempotent?(http, method): whether a request of this method may be made twice.
+static VALUE idempotent_p(VALUE self, VALUE http, VALUE method)
 {
     (void)self;
-    return idempotent(method) ? Qtrue : Qfalse;
+    const struct net_http_library *library = net_http_library_of_http(http);
+    return library && idempotent(library, method) ? Qtrue : Qfalse;
 }
 
 static void await_answer(VALUE self, VALUE http)
@@ -90,7 +92,7 @@ bool net_http_exchange_begins(VALUE http, VALUE self, VALUE buffered, VALUE requ
     struct net_http_library *library = net_http_library_of_http(http);
     if (quiet != Qtrue || !library || !net_http_library_knows_request(library, request)) return false;
     trust(http);
-    if (idempotent(rb_attr_get(request, iv_method))) await_answer(self, http);
+    if (idempotent(library, rb_attr_get(request, iv_method))) await_answer(self, http);
     RB_GC_GUARD(self);
     return true;
 }
@@ -287,7 +289,7 @@ void net_http_exchange_init(VALUE library_class)
     iv_max_retries = rb_intern("@max_retries");
     iv_socket = rb_intern("@socket");
     id_body_permitted_p = rb_intern("body_permitted?");
-    rb_define_singleton_method(library_class, "idempotent?", idempotent_p, 1);
+    rb_define_singleton_method(library_class, "idempotent?", idempotent_p, 2);
     rb_define_singleton_method(library_class, "await", await, 2);
     rb_define_singleton_method(library_class, "trust", trust_connection, 1);
     rb_define_singleton_method(library_class, "answered", answered, 1);

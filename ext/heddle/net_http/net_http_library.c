@@ -142,6 +142,7 @@ static const struct member values[] = {
     MEMBER(code_to_object),
     MEMBER(unknown_response),
     MEMBER(code_class_to_object),
+    MEMBER(idempotent_methods),
     MEMBER(request),
     MEMBER(known_requests),
     MEMBER(response_template),

@@ -33,6 +33,7 @@ struct net_http_library {
     VALUE code_to_object; // Net::HTTPResponse's tables
     VALUE code_class_to_object;
     VALUE unknown_response;
+    VALUE idempotent_methods; // Net::HTTP's Array of the methods whose requests it makes again
     VALUE response;          // Net::HTTPResponse
     VALUE header;            // Net::HTTPHeader
     VALUE known_responses;   // its subclasses as shipped, made without calling new

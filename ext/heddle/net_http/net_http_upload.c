@@ -196,7 +196,14 @@ static VALUE ask(VALUE argument)
 static VALUE ended(VALUE argument, VALUE error)
 {
     (void)argument, (void)error;
-    return Qnil;
+    return Qundef;
+}
+
+// Like IO.copy_stream: `read` ends a body by nil or an empty String, `readpartial` by EOFError alone.
+static bool at_end(const struct upload *upload, VALUE got)
+{
+    if (got == Qundef) return true;
+    return !upload->source->partial && (NIL_P(got) || RSTRING_LEN(upload->piece) == 0);
 }
 
 // A source that returns only full reads may be slow: then reads as small as stock's are sent.
@@ -207,7 +214,8 @@ static void send_what_is_read(struct upload *upload)
     for (;;) {
         deadline_t began = deadline_now();
         VALUE got = rb_rescue2(ask, (VALUE)upload, ended, Qnil, rb_eEOFError, (VALUE)0);
-        if (NIL_P(got) || RSTRING_LEN(upload->piece) == 0) return;
+        if (at_end(upload, got)) return;
+        if (RSTRING_LEN(upload->piece) == 0) continue; // as a chunk, it would end the body
         bool slow = !upload->source->partial && deadline_now() - began > SLOW;
         upload->wanted = slow ? AT_FIRST : upload->wanted * 2 < most ? upload->wanted * 2 : most;
         send_piece(upload);

@@ -144,8 +144,7 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
     size_t most = length_of(length);
     given = given_string(1, &given, 0);
     struct stream *stream = begin(self);
-    VALUE string = destination(given, most);
-    if (most == 0) return hand_out(string, given, 0);
+    if (most == 0) return hand_out(destination(given, 0), given, 0);
     if (!buffer_used(&stream->in) && !stream->ended) {
         struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_READ};
         stream_check_time(stream, SIDE_READ);
@@ -159,6 +158,7 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
         }
         if (count < 0) stream_fail(stream, (int)-count, "reading from");
     }
+    VALUE string = destination(given, most); // unchanged as long as no bytes are there, as by IO#read_nonblock
     size_t used = buffer_used(&stream->in);
     if (used == 0 && !wants_exception(options)) return Qnil;
     if (used == 0) raise_end_of_file();

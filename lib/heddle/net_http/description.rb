@@ -23,6 +23,7 @@ module Heddle
         library.set(:bad_response, @space::HTTPBadResponse)
         library.set(:read_limit_exceeded, (@space::ReadLimitExceeded if own?(@space, :ReadLimitExceeded)))
         library.set(:header, @space::HTTPHeader)
+        library.set(:idempotent_methods, @http::IDEMPOTENT_METHODS_)
         library.set(:limits_fields, own?(@space::HTTPHeader, :MAX_FIELD_LENGTH))
         library.set(:buffered_template, buffered_template)
         describe_responses(library)

@@ -11,7 +11,9 @@ module Heddle
       module Methods
         ruby2_keywords def start(address, *arguments, &block) # what a program had put there may take keywords
           options = Hash.try_convert(arguments.last)
-          unless arguments.size <= (options ? 6 : 1) && Library.starts?(self)
+          # A Hash of another class, such as Rails', may find keys that it does not list.
+          plain = options.nil? || Library.exact?(options, Hash)
+          unless plain && arguments.size <= (options ? 6 : 1) && Library.starts?(self)
             return start_without_heddle(address, *arguments, &block)
           end
           return new(address, arguments[0], :ENV, nil, nil, nil).start(&block) unless options

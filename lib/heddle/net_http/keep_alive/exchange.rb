@@ -86,7 +86,7 @@ module Heddle
         def prepare(connection)
           connection.close unless connection.quiet?
           Library.trust(@http)
-          Library.await(connection, @http) if Library.idempotent?(@request.method)
+          Library.await(connection, @http) if Library.idempotent?(@http, @request.method)
         end
 
         # A request without a session carries a "close" of the library's own, which is not the program's wish.
