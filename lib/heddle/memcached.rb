@@ -408,14 +408,14 @@ module Heddle
       end
     end
 
-    def put(key, value, ttl, mode, cas, raw, compress = nil)
-      bytes, flags = encoded(value, raw, compress)
+    def put(key, value, ttl, mode, cas, raw, **options)
+      bytes, flags = encoded(value, raw, **options)
       check_size(key, bytes) if bytes.bytesize + 500 > @max_value_bytes
       store(key, bytes, flags, Expiry.seconds(ttl), mode, Numbers.unsigned(:cas, cas))
     end
 
-    def encoded(value, raw, compress = nil)
-      return @codec.dump(value, compress: compress) unless raw
+    def encoded(value, raw, **options)
+      return @codec.dump(value, **options) unless raw
       raise EncodeError, "raw: true takes a String, not a value of the class #{value.class}" unless value.is_a?(String)
 
       [value, 0]

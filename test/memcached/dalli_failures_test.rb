@@ -56,6 +56,25 @@ class MemcachedDalliFailuresTest < Minitest::Test
     nil
   end
 
+  # A server whose certificate is refused, and one that does not speak TLS.
+  def test_failures_of_tls
+    context = OpenSSL::SSL::SSLContext.new.tap { |one| one.set_params(ca_file: Certificates.authority_file) }
+    stranger = TCPServer.new("127.0.0.1", 0)
+    thread = Thread.new do
+      loop { Thread.new(stranger.accept) { |peer| peer.readpartial(100) && peer.write("ERROR\r\n") && peer.close } }
+    end
+    [real_server.then { |server| "#{server.host}:#{server.port}" }, "127.0.0.1:#{stranger.addr[1]}"].each do |address|
+      {get: ->(cache) { cache.get("k") }, set: ->(cache) { cache.set("k", 1) }, delete: ->(cache) { cache.delete("k") },
+       get_multi: ->(cache) { cache.get_multi("a", "b") }, stats: ->(cache) { cache.stats.values }}.each do |name, call|
+        theirs, ours = both(address, ssl_context: context, socket_timeout: 1).map { |cache| outcome { call.call(cache) } }
+        assert_equal theirs, ours, name
+      end
+    end
+  ensure
+    thread&.kill
+    stranger&.close
+  end
+
   ONE_KEY = {get: ->(cache) { cache.get("k") }, set: ->(cache) { cache.set("k", 1) },
              add: ->(cache) { cache.add("k", 1) },
              incr: ->(cache) { cache.incr("k") }, fetch: ->(cache) { cache.fetch("k") { 1 } },

@@ -43,10 +43,10 @@ class MemcachedRailsStoresTest < Minitest::Test
     end)
   end
 
-  def stores(address)
+  def stores(address, **options)
     [ActiveSupport::Cache::MemCacheStore, self.class.on_heddle, ActiveSupport::Cache::HeddleStore].map do |klass|
       dalli = (klass <= ActiveSupport::Cache::MemCacheStore) ? {protocol: :meta} : {}
-      klass.new(address, namespace: "#{name}#{rand(1 << 30)}", **dalli)
+      klass.new(address, namespace: "#{name}#{rand(1 << 30)}", **dalli, **options)
         .tap { |cache| cache.logger = Logger.new(@log, level: :error) }
     end
   end
@@ -85,6 +85,17 @@ class MemcachedRailsStoresTest < Minitest::Test
         cache.read("timed"),
         cache.write("old", 1, expires_in: 0.01, race_condition_ttl: 10) && sleep(0.02) && nil, cache.read("old"),
         cache.fetch("kept", compress: true) { "z" * 10_000 }, cache.read("kept"), outcome { cache.read(nil) }
+      ]
+    end
+  end
+
+  def test_without_a_coder
+    server = real_server
+    assert_same_answers(stores("#{server.host}:#{server.port}", coder: nil)) do |cache|
+      [
+        cache.write("a", {b: 1}), cache.read("a"), cache.fetch("c") { nil }, cache.exist?("c"), cache.read("none"),
+        cache.write_multi({"d" => 1, "e" => "x" * 10_000}) && nil, cache.read_multi("a", "d", "e", "none"),
+        cache.write("r", "raw", raw: true), cache.read("r", raw: true), cache.increment("n"), cache.read("n", raw: true)
       ]
     end
   end

@@ -171,6 +171,7 @@ enum { MEMCACHED_ATTEMPTS = 4 };
 
 // ---- the methods
 void memcached_define_server(VALUE klass);
+void memcached_define_failure(VALUE klass);
 void memcached_define_single(VALUE klass);
 void memcached_define_multi(VALUE klass);
 void memcached_define_text(VALUE klass);

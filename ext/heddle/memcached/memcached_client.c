@@ -221,6 +221,7 @@ static VALUE define_memcached(VALUE module)
     VALUE server = rb_const_get(klass, rb_intern("Server"));
     memcached_define_server(server);
     memcached_define_text(server);
+    memcached_define_failure(klass);
     memcached_define_single(klass);
     memcached_define_multi(klass);
     return klass;

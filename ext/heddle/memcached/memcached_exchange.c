@@ -57,6 +57,19 @@ bool memcached_is_failure(VALUE error)
     return rb_const_defined(rb_cObject, rb_intern("OpenSSL")) && is_a(error, rb_path2class("OpenSSL::SSL::SSLError"));
 }
 
+/* @api private Heddle::Memcached::Failure === error */
+static VALUE failure_p(VALUE self, VALUE error)
+{
+    (void)self;
+    return memcached_is_failure(error) ? Qtrue : Qfalse;
+}
+
+void memcached_define_failure(VALUE klass)
+{
+    VALUE failure = rb_define_module_under(klass, "Failure");
+    rb_define_singleton_method(failure, "===", failure_p, 1);
+}
+
 bool memcached_failed_by_caller(const struct lease *lease, bool interrupted, VALUE error)
 {
     // Our own deadline around a connect raises into waits, too.

@@ -21,8 +21,21 @@ module ActiveSupport
       prepend Strategy::LocalCache
 
       # The errors of a server that is down.
-      FAILURES = [IOError, SystemCallError, SocketError, Timeout::Error, Heddle::Error].freeze
-      private_constant :FAILURES
+      FAILURES = [Heddle::Memcached::Failure, Heddle::Error].freeze
+
+      # With <tt>coder: nil</tt> the store serializes entries, as Rails' own does by Dalli.
+      module ByMarshal
+        def self.dump(entry) = Marshal.dump(entry)
+
+        # @return [Entry, nil] nil: it was stored by others, or is a counter
+        def self.load(payload)
+          entry = Marshal.load(payload)
+          entry if entry.is_a?(Entry)
+        rescue ArgumentError, TypeError
+          nil
+        end
+      end
+      private_constant :FAILURES, :ByMarshal
 
       def self.supports_cache_versioning?
         true
@@ -32,6 +45,7 @@ module ActiveSupport
       def initialize(*addresses)
         options = addresses.extract_options!
         theirs = options.slice(*UNIVERSAL_OPTIONS, :serializer, :coder, :error_handler, :max_key_size)
+        theirs[:coder] ||= ByMarshal if theirs.key?(:coder)
         super(theirs)
         ours = options.except(*theirs.keys)
         ours = ours.except(:pool, :pool_size, :pool_timeout).merge(pool_options(ours))

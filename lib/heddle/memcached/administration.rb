@@ -57,7 +57,7 @@ module Heddle
         failures = []
         answers = @servers.to_h do |server|
           [server.name, server.ask(request, @timeout)]
-        rescue IOError, SystemCallError, SocketError, Timeout::Error, Heddle::Error => error
+        rescue Failure, Heddle::Error => error
           failures << error
           [server.name, nil]
         end

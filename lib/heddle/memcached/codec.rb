@@ -67,10 +67,12 @@ module Heddle
         end
       end
 
+      # @param compress [Boolean, nil] nil: from min_compress_bytes on
+      # @param plain [Boolean, nil] whether a String is stored unchanged; nil: by plain_strings
       # @return [Array(String, Integer)] bytes and flags
       # @raise [EncodeError]
-      def dump(value, compress: nil)
-        bytes, flags = serialized(value)
+      def dump(value, compress: nil, plain: nil)
+        bytes, flags = serialized(value, plain.nil? ? @plain_strings : plain)
         return [bytes, flags] if compress == false || bytes.bytesize < (compress ? 1 : @min_compress_bytes)
 
         smaller = @compressor.compress(bytes)
@@ -115,8 +117,8 @@ module Heddle
         end
       end
 
-      def serialized(value)
-        if @plain_strings && value.instance_of?(String)
+      def serialized(value, plain)
+        if plain && value.instance_of?(String)
           encoding = value.encoding
           return [value, UTF8] if encoding == Encoding::UTF_8
           return [value, 0] if encoding == Encoding::BINARY || @serializer == Strings

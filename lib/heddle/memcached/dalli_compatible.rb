@@ -355,14 +355,16 @@ module Heddle
         ttl = ttl_or_default(ttl)
         if (batch = Thread.current[@quiet])
           return translating do
-            bytes, flags = @cache.send(:encoded, value, raw?(options), options&.dig(:compress))
+            bytes, flags = @cache.send(:encoded, value, raw?(options), **encoding(options))
             @cache.send(:check_size, key, bytes)
             batch.put(key, bytes, flags, ttl, mode, cas)
           end
         end
 
-        translating { @cache.send(:put, key, value, ttl, mode, cas, raw?(options), options&.dig(:compress)) }
+        translating { @cache.send(:put, key, value, ttl, mode, cas, raw?(options), **encoding(options)) }
       end
+
+      def encoding(options) = {compress: options&.dig(:compress), plain: options&.dig(:string_fastpath)}
 
       def stored_or_false(stored)
         (stored.nil? && !Thread.current[@quiet]) ? false : stored
@@ -496,7 +498,7 @@ module Heddle
         raise ServerError, "SERVER_ERROR #{said} (#{name})"
       rescue ProtocolError, ClientError, NotANumber, UnsupportedServer, AuthenticationFailed => error
         raise DalliError, error.message
-      rescue Timeout::Error, IOError, SystemCallError, SocketError => error
+      rescue Failure => error
         raise NetworkError, "#{error.class}: #{error.message}"
       end
     end

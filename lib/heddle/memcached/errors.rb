@@ -51,6 +51,12 @@ module Heddle
     # A module of errors that prevented a connection: no request was sent.
     module Unreachable; end
 
+    # @!parse
+    #   # For `rescue`: what the network, TLS or a limit of time may raise, whatever its class. In C.
+    #   #
+    #   # @api private
+    #   module Failure; end
+
     # The server is older than memcached 1.6.18.
     class UnsupportedServer < RuntimeError
       include Heddle::Error

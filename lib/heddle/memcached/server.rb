@@ -125,7 +125,7 @@ module Heddle
 
       def reaching
         yield
-      rescue IOError, SystemCallError, SocketError, Timeout::Error => error
+      rescue Failure => error
         error.extend(Unreachable) unless error.frozen?
         raise
       end

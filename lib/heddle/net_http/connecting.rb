@@ -34,7 +34,8 @@ module Heddle
           klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open] if http
           if !http
             connect_without_heddle
-          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
+          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener) ||
+              !Connecting.usual?(@open_timeout)
             Connecting.bounded(@open_timeout) { connect_without_heddle }
           else
             address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
@@ -45,7 +46,7 @@ module Heddle
               if socket.nil?
                 Connecting.bounded(@open_timeout) { connect_without_heddle }
               else
-                raise space::OpenTimeout, Connecting.late(address, port, klass) unless socket
+                Connecting.fail_late(klass, address, port, http, space) unless socket
                 Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
 
                 @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout,
@@ -84,9 +85,14 @@ module Heddle
           @by_socket.fetch(http) { @by_socket[http] = (version(http) <=> [0, 2, 1]) < 0 }
         end
 
-        def late(address, port, klass)
-          why = (klass == ::Socket) ? "Connection timed out - user specified timeout" : "execution expired"
-          "Failed to open TCP connection to #{address}:#{port} (#{why})"
+        # How the library takes 0, less, or no number depends on the versions of Ruby and the library.
+        def usual?(seconds) = seconds.nil? || ((Float === seconds || Integer === seconds) && seconds.positive?)
+
+        # With the cause that the library's error has.
+        def fail_late(klass, address, port, http, space)
+          cause = late_cause(klass, address, port, http, space)
+          error = space::OpenTimeout.new(cause.message)
+          raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})", cause: cause
         end
 
         # The library would wait for a second time before it raised the same error.
@@ -127,6 +133,16 @@ module Heddle
         private
 
         def version(http) = http::VERSION.split(".").map(&:to_i)
+
+        def late_cause(klass, address, port, http, space)
+          if klass == ::Socket
+            Errno::ETIMEDOUT.new("user specified timeout")
+          elsif http.const_defined?(:TCP_SOCKET_NEW_HAS_OPEN_TIMEOUT) && http::TCP_SOCKET_NEW_HAS_OPEN_TIMEOUT
+            IO::TimeoutError.new("user specified timeout for #{address}:#{port}")
+          else
+            space::OpenTimeout.new("execution expired")
+          end
+        end
 
         # The errors that the library turns into an OpenTimeout: none from 0.2.1 to 0.7.
         def late_errors(http)
