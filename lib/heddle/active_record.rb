@@ -14,7 +14,8 @@ module Heddle
   # With <tt>ActiveSupport::IsolatedExecutionState.isolation_level = :fiber</tt> a connection belongs to the fiber
   # that checked it out. The block of Heddle.run continues its caller's code: it has the caller's connections,
   # transaction, shard, role, Current attributes, Time.zone and log tags. A task has copies of these, as they stood at
-  # its spawn, and connections of its own, which return to their pools when it ends.
+  # its spawn, and connections of its own, which return to their pools when it ends. So it does not see what its
+  # spawner's transaction has not committed: see {UncommittedRow}.
   #
   # If a task ends inside a transaction, or without returning a connection that it checked out itself, ActiveRecord's
   # reaper takes the connection back, but only from a *dead* fiber. A reused fiber would stay alive, and its next task
@@ -49,7 +50,9 @@ module Heddle
 
         require_relative "active_record/execution_state"
         require_relative "active_record/leases"
+        require_relative "active_record/uncommitted"
         ExecutionState.install
+        Uncommitted.install
         require_relative "active_record/interrupted"
         ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)
         ::ActiveRecord::ConnectionAdapters::AbstractAdapter.prepend(Adapter)

@@ -153,6 +153,66 @@ class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
     end
   end
 
+  # ---- rows that the spawner's transaction has not committed
+
+  def test_a_row_that_only_the_spawners_transaction_has
+    Item.transaction do
+      item = Item.create!(name: "new")
+      [-> { Item.find(item.id) }, -> { Item.find([item.id]) }, -> { Item.find_by!(id: item.id) }, -> { item.reload },
+        -> { Item.find(item.id.to_s) }].each do |find|
+        WAYS.each do |name, way|
+          error = assert_raises(ActiveRecord::RecordNotFound, name) { way.call(&find) }
+          assert_match(/\ACouldn't find .*Item/, error.message)
+          assert_match NOT_COMMITTED, error.message
+          assert_includes error.message, "Item #{item.id}"
+        end
+      end
+      assert_equal item, Heddle.run { Item.find(item.id) }
+      error = assert_raises(ActiveRecord::RecordNotFound) { in_task { Item.find(item.id + 1) } }
+      refute_match NOT_COMMITTED, error.message
+      raise ActiveRecord::Rollback
+    end
+  end
+
+  # Without the error an update of a new row changes nothing, and one of an old row waits for its spawner.
+  def test_a_change_of_a_row_that_the_spawners_transaction_has_written
+    old = Item.first
+    other = Item.create!(name: "other")
+    Item.transaction do
+      old.update!(name: "changed")
+      [old, Item.create!(name: "new"), Item.find(old.id)].each do |item|
+        changes = [-> { item.update!(name: "no") }, -> { item.destroy }, -> { item.delete }, -> { item.lock! },
+          -> { item.update_columns(name: "no") }, -> { item.with_lock {} }]
+        changes.each do |change|
+          error = assert_raises(Heddle::ActiveRecordSupport::UncommittedRow) { in_task(&change) }
+          assert_kind_of Heddle::Error, error
+          assert_match NOT_COMMITTED, error.message
+          assert_includes error.message, "Item #{item.id}"
+        end
+      end
+      assert_equal ["default", "other"], in_task { [old.reload, other.reload].map(&:name) }
+      assert_raises(Heddle::ActiveRecordSupport::UncommittedRow) do
+        in_task { Heddle.spawn { old.update!(name: "no") }.value }
+      end
+      assert_equal ["yes"], in_task { on(:second) { Item.first.update!(name: "yes") && Item.pluck(:name) } }
+      raise ActiveRecord::Rollback
+    end
+    in_task { old.update!(name: "later") }
+    assert_equal %w[later other], Item.order(:id).pluck(:name)
+  end
+
+  # SQLite has one lock for all of its rows.
+  def test_a_wait_for_the_locks_of_the_spawners_transaction
+    Item.transaction do
+      Item.create!(name: "new")
+      error = assert_raises(ActiveRecord::StatementInvalid) { in_task { Item.update_all(name: "no") } }
+      assert_match(/locked.*#{OPEN}/mo, error.message)
+      raise ActiveRecord::Rollback
+    end
+    error = assert_raises(ActiveRecord::StatementInvalid) { in_task { connection.execute("select from") } }
+    refute_match OPEN, error.message
+  end
+
   def test_more_tasks_than_connections_that_lease_one
     Record.connection_pool.release_connection
     names = Heddle.run { Heddle::FiberPool.new(5).map(1..40) { connection.select_value("select name from items") } }
@@ -161,6 +221,11 @@ class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
   end
 
   private
+
+  OPEN = /the code that spawned this task has a transaction open on another connection/
+  NOT_COMMITTED = /#{OPEN}, and has written/o
+
+  def in_task(&block) = Heddle.run { Heddle.spawn(&block).value }
 
   def define_models
     record = Class.new(ActiveRecord::Base) { self.abstract_class = true }

@@ -58,6 +58,18 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
     end
   end
 
+  def test_a_wait_for_a_lock_of_the_spawners_transaction_tells_of_it
+    with_table do
+      lease.execute("insert into leaks values (1)")
+      ActiveRecord::Base.transaction do
+        lease.execute("update leaks set id = 2")
+        error = assert_raises(ActiveRecord::LockWaitTimeout) { Heddle.run { Heddle.spawn { wait_for_lock }.value } }
+        assert_match(/Lock wait.*the code that spawned this task has a transaction open/, error.message)
+        raise ActiveRecord::Rollback
+      end
+    end
+  end
+
   def test_more_leases_than_connections
     connect(pool: 3)
     numbers = Heddle.run do
@@ -123,6 +135,13 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
 
   def query(i)
     pool.with_connection { |connection| connection.select_rows("select #{i}, sleep(#{DELAY})").first.first }
+  end
+
+  def wait_for_lock
+    pool.with_connection do |connection|
+      connection.execute("set session innodb_lock_wait_timeout = 1")
+      connection.execute("update leaks set id = 3")
+    end
   end
 
   def with_table

@@ -112,15 +112,18 @@ module Heddle
         def inherited(block)
           return unless block
 
-          here = state.context
+          here, task = state.context, task()
           copied = copy(here.active_support_execution_state)
           proc do |*arguments|
             there = state.context
-            shared = there.equal?(here) # the isolation level :thread, in a task
-            before, there.active_support_execution_state = there.active_support_execution_state, copied unless shared
-            block.call(*arguments)
-          ensure
-            unless shared
+            next block.call(*arguments) if there.equal?(here) # the isolation level :thread, in a task
+
+            before, there.active_support_execution_state = there.active_support_execution_state, copied
+            begin
+              Uncommitted.spawned_by(there, here, task)
+              block.call(*arguments)
+            ensure
+              Uncommitted.spawned_by(there, nil, nil)
               ActiveRecordSupport.give_back(there)
               there.active_support_execution_state = before
             end
