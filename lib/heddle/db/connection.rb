@@ -332,6 +332,7 @@ module Heddle
       def left_early(error, lost, ended, late, what)
         stop_talking(lost)
         raise_timeout(error, what) if late && DeadlineExceeded === error
+        raise_explained(error, what) if ArgumentError === error
         # A connection that is still open is not lost: the caller's own code has raised it, such as a function of SQL.
         return if !lost || Error === error || !closed?
 
@@ -357,6 +358,11 @@ module Heddle
         sql = "#{sql[0, SQL_IN_MESSAGES]}…" if sql && sql.length > SQL_IN_MESSAGES
         raise DeadlineExceeded, "#{@driver.description} did not answer within this connection's timeout: of " \
           "#{@timeout} s#{"; the connection is closed" if closed?}#{": #{sql}" if sql}", cause: error
+      end
+
+      def raise_explained(error, what)
+        clearer = Placeholders.explained(@driver, error, what.is_a?(Statement) ? what.sql : what)
+        raise clearer, cause: nil unless clearer.equal?(error)
       end
 
       # Other callers get Busy until the driver has decided whether the connection stays open.
@@ -572,7 +578,7 @@ module Heddle
 
       def note_refusal(error, sql)
         note_answer(error, sql)
-        raise error
+        raise Placeholders.explained(@driver, error, sql)
       end
 
       # @return [TransactionError, nil] the error of the queries that a pipeline may not send any more

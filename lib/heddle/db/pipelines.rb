@@ -90,7 +90,10 @@ module Heddle
       def run_batch(requests)
         kinds = checked_kinds(requests)
         plain = kinds.all? { |kind| kind == :plain || kind == :session }
-        @driver.batch(requests, plain) { |result, index| note_answer(result, requests[index].first) }
+        results = @driver.batch(requests, plain) { |result, index| note_answer(result, requests[index].first) }
+        results.each_with_index do |result, index|
+          results[index] = Placeholders.explained(@driver, result, requests[index].first) if result.is_a?(Exception)
+        end
       end
 
       # Yields results and errors before it raises the server's error.
@@ -105,7 +108,7 @@ module Heddle
           failure ? undone(requests, results.size, failure) : results.tap { note_state }
         end
         yield results
-        raise failure if failure
+        raise Placeholders.explained(@driver, failure, failure.sql) if failure
       end
 
       # The errors that the futures of a failed atomic pipeline raise. An error after all answers is that of the commit.

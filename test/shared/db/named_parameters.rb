@@ -51,6 +51,26 @@ module DatabaseSuite
       end
     end
 
+    # Each message says what happened, to which statement, and what to do.
+    def test_messages_of_values_that_do_not_fit
+      takes = "this statement takes keywords: query(sql, a: …, b: …)"
+      both = "select :a, :b"
+      {[both, {a: 1}] => "no value for :b; #{takes}: #{both}",
+       [both, {a: 1, b: 2, c: 3}] => "the statement has no parameter :c: it has :a, :b: #{both}",
+       ["select ?", {a: 1}] => "the statement has no parameters such as :name, but values for :a; write these names " \
+         "in it, or give the values without names: select ?",
+       ["select ?, ?", 1] => "wrong number of values for the statement (given 1, expected 2): select ?, ?"}
+        .each { |(sql, values), message| assert_misfit(message, sql, values) }
+      with_connection do |db|
+        [{a: 1, b: 2}, {"a" => 1, "b" => 2}].each do |hash|
+          error = assert_raises(ArgumentError) { db.query(both, hash) } # in braces
+          assert_equal "1 value without a name; #{takes}: #{both}", error.message
+        end
+      end
+      assert_misfit(/\b#{Regexp.escape(takes)}/, both, 1)
+      assert_misfit(/\bgive all parameters of a statement as \?, or all as :name/, "select :a, ?", 1) if mixes?
+    end
+
     def test_lists
       with_table("id int") do |db, table|
         db.exec("insert into #{table} values (1), (2), (3)")
@@ -93,5 +113,28 @@ module DatabaseSuite
         assert_raises(ArgumentError) { db.quote_identifier }
       end
     end
+
+    private
+
+    # The message of every way to run a statement.
+    def assert_misfit(message, sql, values)
+      ways = [->(db, *positional, **named) { db.query(sql, *positional, **named) },
+        ->(db, *positional, **named) { db.transaction { db.query(sql, *positional, **named) } },
+        ->(db, *positional, **named) { db.each_row(sql, *positional, **named).to_a },
+        ->(db, *positional, **named) { db.pipeline { |p| p.query(sql, *positional, **named) }.value }]
+      ways << ->(db, *positional) { db.prepare(sql).query(*positional) } unless values.is_a?(Hash)
+      with_connection do |db|
+        ways.each_with_index do |way, index|
+          error = assert_raises(ArgumentError, Heddle::DB::ServerError, "way #{index}") do
+            values.is_a?(Hash) ? way.call(db, **values) : way.call(db, *values)
+          end
+          assert_operator message, :===, error.message.sub("; an operator's ? is written ??", ""), "way #{index}"
+          assert_predicate db, :healthy?
+        end
+      end
+    end
+
+    # Whether a ? beside a name is a parameter.
+    def mixes? = with_connection { |db| !db.driver.numbered_placeholders? }
   end
 end
