@@ -26,7 +26,7 @@ class TestMatrix
     %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
   # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
   # chooses.
-  ONCE = %w[lab memcached db wire net_http stream unmodified neverblock processes offload jobs blocking_mode
+  ONCE = %w[lab memcached db wire net_http stream unmodified rails neverblock processes offload jobs blocking_mode
     documents].freeze
   # So do these of the other suites: what they test takes the same way on all backends. They are about Ruby's fibers,
   # threads, signals and collector, about pools, and about rules for addresses; how forks, signals and look-ups end a
@@ -45,8 +45,8 @@ class TestMatrix
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
-  ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "processes", "offload", "jobs", "blocking_mode",
-    "documents"].freeze
+  ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "rails", "processes", "offload", "jobs",
+    "blocking_mode", "documents"].freeze
   # Documents say the same to every Ruby. Commands run on the newest one if it is there; the benches, each with
   # little work, on the Ruby that bin/heddle takes by itself.
   ONLY_ON_FLOOR = %r{/documents/bench_commands}
