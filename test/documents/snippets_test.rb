@@ -4,8 +4,9 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/servers"
 
-# The Ruby of README.md and the guides runs as written, each block in a program of its own: only its addresses become
-# those of existing servers, and its time limits longer.
+# The Ruby of README.md and the guides runs as written, each block in a program of its own, in an empty folder, without
+# Bundler and with no other gems than its reader is told to install: only its addresses become those of existing
+# servers, and its time limits longer.
 class SnippetsTest < Minitest::Test
   include LoopHelpers
 
@@ -27,6 +28,29 @@ class SnippetsTest < Minitest::Test
   # What a reader has before the block, what shows that it worked, what that prints, and how often the page was
   # requested.
   Reader = Struct.new(:before, :after, :prints, :requests)
+
+  # The gems that a reader has installed, beside Heddle and those that come with Ruby; none for all other blocks.
+  GEMS = {
+    "README: I run jobs 1" => %w[sidekiq],
+    "README: I use Async 1" => %w[async],
+    "README: My Rails app waits for other services 1" => %w[activesupport],
+    "jobs: Sidekiq 1" => %w[sidekiq],
+    "jobs: A deadline for a job 1" => %w[sidekiq],
+    "coming_from_async: Coming from Async 1" => %w[async],
+    "coming_from_async: Inside Heddle.run 1" => %w[async],
+    "executors_and_limits: An executor 1" => %w[concurrent-ruby],
+    "executors_and_limits: An executor 2" => %w[activerecord],
+    "executors_and_limits: Jobs of ActiveJob 1" => %w[activejob redis-client],
+    "executors_and_limits: Limits for all processes 1" => %w[redis-client],
+    "memcached: Rails 1" => %w[activesupport],
+    "databases: ActiveRecord 1" => %w[activerecord],
+    "databases: mysql2 and pg 1" => %w[mysql2 pg],
+    "databases: ODBC 1" => %w[heddle-odbc],
+    "databases: Sequel on Heddle's own clients 1" => %w[sequel sqlite3],
+    "databases: Sequel on other gems 1" => %w[sequel],
+    "databases: SQLite 1" => %w[sqlite3]
+  }.freeze
+  FOLDERS = {"heddle-odbc" => "#{ROOT}/odbc/lib"}.freeze # of gems of this checkout
 
   TABLES = <<~RUBY
     Heddle::DB.connect(ENV.fetch("DATABASE")).then do |db|
@@ -222,12 +246,9 @@ class SnippetsTest < Minitest::Test
       reader = READERS.fetch(name) { flunk "no reader runs the block below #{name.inspect}: add it to READERS" }
       requests = with_page do |page|
         # A block that shows what to require shows all of it.
-        assumed = %(require "net/http") unless block.include?("require ")
+        assumed = %(require "heddle"; require "net/http") unless block.include?("require ")
         program = [EVERYBODYS, assumed, reader.before, at_hand(block), reader.after].join("\n")
-        gems = program.match?(
-          %r{DB|ActiveSupport|active_support|sequel|"pg"|heddle/(async|sidekiq|executor|limit|active_job)}
-        )
-        out = assert_child(program, env: {"PAGE" => page, **servers(program)}, gems: gems)
+        out = output_of(program, GEMS.fetch(name, []), "PAGE" => page, **servers(program))
         assert_match reader.prints, out.gsub(/\b(\w+): (?=")/, ':\1=>') # as a Hash looks before Ruby 3.4
       end
       assert_equal reader.requests || 0, requests
@@ -236,10 +257,35 @@ class SnippetsTest < Minitest::Test
 
   def test_every_reader_has_its_block
     assert_empty READERS.keys - BLOCKS.keys
+    assert_empty GEMS.keys - BLOCKS.keys
     assert_equal DOCUMENTS.sum { |document| File.read(File.join(ROOT, document)).scan(/^```ruby$/).size }, BLOCKS.size
   end
 
   private
+
+  # What a user's Ruby prints, with these gems beside those that come with Ruby.
+  def output_of(program, gems, environment)
+    environment = {**LoopHelpers.bundle(gems), **environment}
+    folders = ["#{ROOT}/lib", *FOLDERS.values_at(*gems).compact]
+    Tempfile.create(["snippet", ".rb"]) do |file|
+      file.tap { file.write(program) }.close
+      Dir.mktmpdir do |empty|
+        out, err, status = run_ruby(environment, *folders.map { |folder| "-I#{folder}" }, file.path, chdir: empty)
+        assert_predicate status, :success?, "#{out}#{err}"
+        assert_empty err
+        out
+      end
+    end
+  end
+
+  def run_ruby(environment, *arguments, **options)
+    out, err = Array.new(2) { Tempfile.new }
+    pid = Process.spawn(environment, RbConfig.ruby, *arguments, out: out.path, err: err.path, in: File::NULL, **options)
+    status = reap(pid, 60)
+    [File.read(out.path), File.read(err.path), status]
+  ensure
+    [out, err].compact.each(&:close!)
+  end
 
   def at_hand(block)
     block.gsub(/"10\.0\.0\.1[^"]*"/, 'ENV.fetch("CACHE")').gsub(%r{"mysql://[^"]*"}, 'ENV.fetch("DATABASE")')

@@ -14,10 +14,11 @@ module LoopHelpers
   OTHER_GEMS = ["#{ROOT}/lab/lib", "#{ROOT}/odbc/lib"].freeze # of this checkout, as the bundle has them
   private_constant :OTHER_GEMS
 
+  # @param names [Array<String>, nil] see Heddle::Lab::BundledGems.folder
   # @return [Hash{String => String, nil}] the environment of a process that has the bundle's gems, and no Bundler
-  def self.bundle
+  def self.bundle(names = nil)
     options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
-    folder = Heddle::Lab::BundledGems.folder
+    folder = Heddle::Lab::BundledGems.folder(names)
     bundlers = ENV.keys.grep(/\ABUNDLER?_/).to_h { |name| [name, nil] } # newer RubyGems load Bundler for BUNDLER_SETUP
     gems = folder ? {"GEM_HOME" => folder, "GEM_PATH" => folder} : {}
     {**bundlers, **gems, "RUBYOPT" => (options unless options.empty?)}

@@ -10,20 +10,36 @@ module Heddle
     # set-up would be part of its start.
     module BundledGems
       class << self
+        # @param names [Array<String>, nil] only these gems, and those that they need; nil: all
         # @return [String, nil] the folder, which is deleted when this process ends; nil without Bundler, when all gems
         #   may be loaded
-        def folder
-          @folder ||= make if defined?(Bundler::SharedHelpers) && Bundler::SharedHelpers.in_bundle?
+        def folder(names = nil)
+          return unless defined?(Bundler::SharedHelpers) && Bundler::SharedHelpers.in_bundle?
+
+          @folders ||= {}
+          @folders[names&.sort] ||= make(names ? closure(names) : Gem.loaded_specs.values)
         end
 
         private
 
-        def make
+        def make(specs)
           folder = Dir.mktmpdir("heddle-gems")
           owner = Process.pid
           at_exit { FileUtils.remove_entry(folder) if Process.pid == owner }
-          Gem.loaded_specs.each_value { |spec| add(spec, folder) if installed?(spec) }
+          specs.each { |spec| add(spec, folder) if installed?(spec) }
           folder
+        end
+
+        def closure(names)
+          found = {}
+          names = names.dup
+          while (name = names.shift)
+            next if found.key?(name) || !(spec = Gem.loaded_specs[name])
+
+            found[name] = spec
+            names.concat(spec.runtime_dependencies.map(&:name))
+          end
+          found.values
         end
 
         # Excludes gems that Ruby brings, and checkouts such as Heddle's own, which are not installed as gems.
