@@ -174,6 +174,25 @@ class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
     end
   end
 
+  def test_what_other_code_says_is_not_found
+    abstract = Class.new(ActiveRecord::Base) { self.abstract_class = true }
+    self.class.const_set(:Unconnected, abstract)
+    Item.transaction do
+      Item.create!(name: "new")
+      ["no model", nil, "String", self.class.name + "::Unconnected", Item].each do |model|
+        error = assert_raises(ActiveRecord::RecordNotFound) do
+          in_task { raise ActiveRecord::RecordNotFound.new("gone", model, "id", 9) }
+        end
+        assert_equal "gone", error.message
+      end
+      error = assert_raises(ActiveRecord::RecordNotFound) { in_task { raise ActiveRecord::RecordNotFound } }
+      assert_equal ActiveRecord::RecordNotFound.name, error.message
+      raise ActiveRecord::Rollback
+    end
+  ensure
+    self.class.send(:remove_const, :Unconnected)
+  end
+
   # Without the error an update of a new row changes nothing, and one of an old row waits for its spawner.
   def test_a_change_of_a_row_that_the_spawners_transaction_has_written
     old = Item.first

@@ -45,12 +45,14 @@ module Heddle
         # @param id [Object] one, several, or nil where only conditions are known
         # @return [String, nil] the message, and why a row was not found if that is known
         def explained(message, model, id)
-          return message unless spawned? && (model = model&.safe_constantize)
+          return message unless spawned? && (model = model.to_s.safe_constantize).respond_to?(:connection_pool)
 
           written = written(model.connection_pool).find do |one|
             one.is_a?(model) && (id.nil? || [id, *id].any? { |wanted| wanted.to_s == one.id.to_s })
           end
           written ? "#{message}: #{told(written)}" : message
+        rescue ::ActiveRecord::ConnectionNotEstablished
+          message
         end
 
         # @param error [Exception] ActiveRecord's, for this one of the database's library
@@ -87,7 +89,7 @@ module Heddle
           found = []
           here = ActiveSupport::IsolatedExecutionState.context
           while here.is_a?(::Fiber) && (spawner = here.heddle_spawner) && !here.heddle_spawners_task&.ended?
-            pool.connections.each do |connection|
+            pool.connections&.each do |connection|
               next unless connection.owner.equal?(spawner)
 
               found.concat(connection.transaction_manager.instance_variable_get(:@stack))
