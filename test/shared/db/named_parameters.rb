@@ -65,6 +65,10 @@ module DatabaseSuite
         [{a: 1, b: 2}, {"a" => 1, "b" => 2}].each do |hash|
           error = assert_raises(ArgumentError) { db.query(both, hash) } # in braces
           assert_equal "1 value without a name; #{takes}: #{both}", error.message
+          next if db.driver.numbered_placeholders? # PostgreSQL takes a Hash for JSON
+
+          error = assert_raises(TypeError) { db.query("select ?", hash) }
+          assert_match(/a value of the class Hash.*String, .*Date, .*Heddle::DB::Duration/, error.message)
         end
       end
       assert_misfit(/\b#{Regexp.escape(takes)}/, both, 1)
