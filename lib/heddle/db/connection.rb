@@ -237,7 +237,7 @@ module Heddle
         return true unless @driver.session_changed?
 
         talk do
-          @driver.reset_session.tap { @cache.clear }
+          @driver.reset_session.tap { @cache.clear_closed }
         end.tap { |worked| set_up if worked }
       end
 

@@ -57,6 +57,11 @@ module Heddle
         @driver.release(statement) if statement
       end
 
+      # Forgets the statements if the server has closed them.
+      def clear_closed
+        clear unless @statements.each_value.all? { |statement| @driver.owns?(statement) }
+      end
+
       # Takes them out first: an exception may strike behind each release, and a closed statement must not be found.
       def clear
         statements, @statements, @newest = @statements, {}, nil

@@ -330,6 +330,13 @@ static VALUE link_refuse_nul(VALUE self)
     return Qnil;
 }
 
+/* @api private Has each statement prepared again before it runs: the server has closed all prepared statements. */
+static VALUE link_forget_prepared(VALUE self)
+{
+    ready(self)->epoch++;
+    return Qnil;
+}
+
 /* @api private @return [Boolean] whether transactions end by commit or rollback now */
 static VALUE link_is_manual(VALUE self)
 {
@@ -391,6 +398,7 @@ static void define_states(VALUE link)
     rb_define_method(link, "closes", link_closes, 0);
     rb_define_method(link, "manual?", link_is_manual, 0);
     rb_define_method(link, "refuse_nul", link_refuse_nul, 0);
+    rb_define_method(link, "forget_prepared", link_forget_prepared, 0);
     rb_define_method(link, "abilities", link_abilities, 0);
 }
 

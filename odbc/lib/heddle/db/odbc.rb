@@ -22,12 +22,14 @@ require_relative "odbc/error_classes"
 require_relative "odbc/server"
 require_relative "odbc/sql"
 require_relative "odbc/cursor"
+require_relative "odbc/session"
 require_relative "odbc/driver"
 
 module Heddle
   module DB
     module ODBC
-      private_constant :Link, :Handle, :Columns, :Parameters, :Calls, :ConnectionString, :Server, :SQL, :Cursor
+      private_constant :Link, :Handle, :Columns, :Parameters, :Calls, :ConnectionString, :Server, :SQL, :Cursor,
+        :Session
     end
     register "odbc", ODBC::Driver
   end

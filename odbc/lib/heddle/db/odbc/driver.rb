@@ -41,10 +41,10 @@ module Heddle
           @server = Server.new(@link.abilities)
           @link.refuse_nul if @server.texts_end_at_nul?
           @sql = SQL.new(@server)
-          @timeout = timeout
-          @changed = false
           @lent = false
           @used = now
+          limited(connect_timeout) { @session = Session.new(self, @server, @link, @sql) }
+          @timeout = timeout
           complete = true
         ensure
           @calls&.leave unless complete
@@ -67,7 +67,7 @@ module Heddle
 
         def kind(sql)
           kind = @sql.kind(sql)
-          @changed ||= kind == :session || (kind == :other && @sql.changes_session?(sql)) unless kind == :plain
+          @session.note(kind, sql)
           kind
         end
 
@@ -87,7 +87,7 @@ module Heddle
         def query_keeping(sql, arguments)
           handle = nil
           result = complete_run(keep: true) { |link| handle = link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
-          return [handle, result] unless result.is_a?(ServerError)
+          return [noted(handle, sql), result] unless result.is_a?(ServerError)
 
           handle.release
           [nil, result]
@@ -100,11 +100,12 @@ module Heddle
             next refused(outcome) if outcome.is_a?(Calls::Failure)
 
             @active = nil
-            handle
+            noted(handle, sql)
           end
         end
 
         def execute(handle, arguments)
+          @session.note_call if handle.calls
           complete_run(keep: true) do |link|
             @lent = true
             link.execute(handle, arguments, ALL_ROWS)
@@ -217,14 +218,11 @@ module Heddle
 
         # ---- the session
 
-        def session_changed? = @changed
+        def session_changed? = @session.changed?
 
-        # ODBC has nothing that would: a pool opens another connection.
-        def reset_session = false
+        def reset_session = timed { @session.reset }
 
-        def settle_session
-          @changed = false
-        end
+        def settle_session = @session.settle
 
         # ---- tables
 
@@ -274,6 +272,12 @@ module Heddle
 
         def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+        # A kept statement runs without another look at its text.
+        def noted(handle, sql)
+          handle.calls = @sql.calls?(sql)
+          handle
+        end
+
         # Whether the driver must not be asked for a result behind that of this text.
         def alone?(sql) = @server.splits_routines? && @sql.compound?(sql)
 
@@ -307,11 +311,16 @@ module Heddle
         end
 
         def log_in(seconds)
-          outcome = Heddle.deadline(seconds) { @calls.run { |link| link.connect(@string.secret, seconds.to_f.ceil) } }
+          outcome = limited(seconds) { @calls.run { |link| link.connect(@string.secret, seconds.to_f.ceil) } }
           return unless outcome.is_a?(Calls::Failure)
 
           message = message_of(outcome.messages.first)
           raise LoginFailed, "no connection by ODBC (#{@string}): #{message} (#{outcome.state})#{hint(outcome.state)}"
+        end
+
+        # A part of the connect.
+        def limited(seconds, &block)
+          Heddle.deadline(seconds, &block)
         rescue DeadlineExceeded => error
           remaining = Heddle.remaining
           raise if remaining && remaining <= 0 # of a deadline around us

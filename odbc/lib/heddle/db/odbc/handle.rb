@@ -10,6 +10,9 @@ module Heddle
         ParameterType = Struct.new(:type)
         private_constant :ParameterType
 
+        # @return [Boolean] see {SQL#calls?}
+        attr_accessor :calls
+
         # @return [Array<ParameterType>] :unknown where the driver does not tell
         def parameter_types
           parameter_codes.map { |code| ParameterType.new(Columns::TYPES.fetch(code, :unknown)) }

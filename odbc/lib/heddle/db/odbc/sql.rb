@@ -22,6 +22,13 @@ module Heddle
         # SQL Server names the savepoint without TO.
         BACK_TO_SAVED = /\AROLLBACK\s+TRAN(?:SACTION)?\s+\w/i
         TEMPORARY = /\A\w+\s+(?:(?:LOCAL|GLOBAL)\s+)?TEMP(?:ORARY)?\b/i
+        # Definitions whose effect ends with the session; also create table temp.…, of SQLite.
+        OF_SESSION = /\bTEMP(?:ORARY)?\b|\A\w+\s+SESSION\b/i
+        # What makes a statement of rows change the session. For MySQL the names decide: a change costs a new
+        # connection.
+        CHANGES = {postgresql: /\A(?!INSERT|MERGE).*\bINTO\b/im, mysql: /@|GET_\w*LOCKS?/i, sqlite: nil}.freeze
+        # Of other databases.
+        CHANGES_ELSEWHERE = CHANGES.fetch(:postgresql)
         COMMENTS = %r{\A(?:[\s(;]|--[^\n]*|/\*.*?\*/)+}m
         # Here -- needs a space behind it, and /*! begins no comment.
         COMMENTS_OF_MYSQL = %r{\A(?:[\s(;]|--(?=\s|\z)[^\n]*|\#[^\n]*|/\*(?!!).*?\*/)+}m
@@ -29,7 +36,8 @@ module Heddle
         # Atomic: otherwise each byte of a long text would be remembered, in 40 bytes, as a place to go back to.
         TEXT = /'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"/
         private_constant :PLAIN, :SIMPLE, :DDL, :ENDS, :ENDING, :TEXT, :BACK_TO, :BACK_TO_SAVED, :TEMPORARY, :COMMENTS,
-          :COMMENTS_OF_MYSQL, :NESTED_COMMENT
+          :COMMENTS_OF_MYSQL, :NESTED_COMMENT, :OF_SESSION, :CHANGES,
+          :CHANGES_ELSEWHERE
 
         # @param server [Server]
         def initialize(server)
@@ -47,15 +55,23 @@ module Heddle
           :other # not a text, or one whose end depends on the server
         end
 
-        # @return [Boolean] whether the statement may leave something in the session; for one that is not :plain
+        # @return [Boolean] whether the statement may leave something in the session; for one that is neither :plain
+        #   nor :session
         def changes_session?(sql)
           statements(sql).any? do |one|
             text = without_comments(one)
-            !DDL.include?(first_word(text)) || TEMPORARY.match?(text)
+            !(DDL.include?(first_word(text)) && CHANGES.key?(@family)) || OF_SESSION.match?(text) ||
+              changing?(text) || calls?(text)
           end
         rescue ArgumentError
           true
         end
+
+        # Of PostgreSQL, whose session is reset at the price of a short query: there each function may change it, of
+        # whatever name and wherever in the text.
+        #
+        # @return [Boolean] whether the statement may call functions
+        def calls?(sql) = @family == :postgresql && sql.include?("(")
 
         # @return [Boolean] whether the text may be one statement with others in it: a routine, a block
         def compound?(sql)
@@ -82,13 +98,15 @@ module Heddle
 
           word = first_word(text)
           return :other if word == "EXPLAIN" && @family == :sqlite # which carries a pragma out when it prepares it
-          return (mysql? && text.include?("@")) ? :session : :plain if PLAIN.include?(word)
+          return changing?(text) ? :session : :plain if PLAIN.include?(word)
           return :commit if ENDING.match?(text) || (ENDS.include?(word) && !back_to?(text))
 
           (@ddl_commits && DDL.include?(word) && !TEMPORARY.match?(text)) ? :commit : :other
         end
 
         def mysql? = @family == :mysql
+
+        def changing?(text) = CHANGES.fetch(@family, CHANGES_ELSEWHERE)&.match?(text)
 
         def back_to?(text) = ((@family == :sqlserver) ? BACK_TO_SAVED : BACK_TO).match?(text)
 
