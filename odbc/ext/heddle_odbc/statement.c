@@ -237,6 +237,7 @@ void odbc_perform_run(struct odbc_session *session, struct odbc_job *job)
         outcome = odbc_call_ended(session, SQLExecute(statement->handle));
         // An UPDATE that changes no row says "no data".
         bool good = outcome == SQL_NO_DATA || succeeded(job, outcome);
+        if (!good) statement->epoch = session->epoch - 1; // the server may have forgotten the statement
         finish(job, good && begin_result(session, job, outcome));
     }
     // The values are the job's own.

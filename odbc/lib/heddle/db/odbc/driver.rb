@@ -14,11 +14,9 @@ module Heddle
         # Seconds in which it must answer that.
         CHECK_TIME = 1
         ALL_ROWS = (1 << 62) - 1
-        # MySQL's and MariaDB's: unknown, or to be prepared again.
-        STALE = [1243, 1615].freeze
         # Types of SQLTables, without temporary tables, indexes and the like.
         TABLES = ["TABLE", "VIEW", "SYSTEM TABLE", "SYSTEM VIEW", "MATERIALIZED VIEW", "FOREIGN TABLE"].freeze
-        private_constant :TABLES, :ANSWER_TIME, :RESTED, :CHECK_TIME, :ALL_ROWS, :STALE
+        private_constant :TABLES, :ANSWER_TIME, :RESTED, :CHECK_TIME, :ALL_ROWS
 
         class << self
           # @param url [String, URI] see {ConnectionString}
@@ -132,12 +130,9 @@ module Heddle
 
         def closes_when_idle? = false
 
-        def stale?(error)
-          return STALE.include?(error.code) if @server.family == :mysql
-          return false unless @server.family == :postgresql
-
-          error.sql_state == "26000" || error.message.include?("cached plan must not change result type")
-        end
+        # A driver does not tell whether a statement that failed has begun: a procedure may commit, and then raise any
+        # error. The next run of a statement that failed prepares it again.
+        def stale?(_error) = false
 
         def final?(error) = ErrorClasses.lost?(@server.family, error)
 
