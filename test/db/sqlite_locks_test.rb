@@ -64,10 +64,37 @@ class SQLiteLocksTest < Minitest::Test
       waiter = Heddle.spawn { with_db { |db| db.exec("insert into t values (1)") } }
       wait_until { waiting.size == 1 }
       with_db { |db| assert_equal [[0]], db.query("select count(*) from t").rows }
+      with_db(read_only: true) { |db| assert_equal [[0]], db.query("select count(*) from t").rows }
+      pool = Heddle::DB::SQLite::Pool.new("sqlite:#{@path}", timeout: 5)
+      assert_equal 0, pool.query_value("select count(*) from t")
+      pool.close
       assert_equal 1, waiting.size
       holder.rollback
       holder.close
       waiter.value
+    end
+  end
+
+  # What only SQLite knows to be one that reads.
+  def test_statements_that_want_no_lock_stand_in_no_line
+    Heddle.run do
+      holder, db = connect, connect(busy_timeout: 3)
+      holder.start_transaction
+      waiting = holder.driver.instance_variable_get(:@line).waiting
+      waiter = Heddle.spawn { with_db { |other| other.exec("insert into t values (1)") } }
+      wait_until { waiting.size == 1 }
+      ["with x as (select count(*) as n from t) select n from x", "/* ; */ values (0)", "select 0; select 0", "begin",
+        "select count(*) from t", "rollback", "savepoint x", "release x", "pragma cache_size = 200",
+        "pragma user_version", "pragma table_info(t)", "; -- nothing"].each do |sql|
+        assert_equal [nil, 0], [nil, db.query(sql).first&.first.to_i], sql
+      end
+      assert_raises(ArgumentError) { db.query("with x as (select 1) select ? from x") }
+      assert_raises(Heddle::DB::ServerError) { db.query("with x as (select 1) select nothing from x") }
+      assert_equal [1, true], [waiting.size, db.at_rest?]
+      holder.rollback
+      waiter.value
+    ensure
+      [holder, db].each { |each| each&.close }
     end
   end
 

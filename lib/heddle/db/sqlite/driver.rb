@@ -383,11 +383,28 @@ module Heddle
         # Prepares and runs a statement that was not prepared before.
         def run_text(sql, arguments)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @waiting.empty? || in_transaction? || Statements.reads?(sql)
+          return run_in_turn(sql, arguments) unless @waiting.empty? || in_transaction?
+
           @link.run_new(sql, arguments)
         ensure
           let_others_in unless @waiting.empty?
           note_end if @writes && !in_transaction?
+        end
+
+        # The same while others wait for the lock. Only SQLite knows whether this statement will want the lock, too: it
+        # says so of a statement that is prepared.
+        def run_in_turn(sql, arguments)
+          handle = prepared(sql, 0)
+          return [nil, handle] if handle.is_a?(ServerError)
+
+          unless handle.tail
+            @turn.queue_up unless handle.reads?
+            result = @link.run(handle, arguments)
+          end
+          complete = true
+          [(handle unless handle.empty?), result]
+        ensure
+          release(handle) if !complete && handle.is_a?(Prepared)
         end
 
         # Reading the schema may wait for the lock, too.
