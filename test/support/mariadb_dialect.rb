@@ -6,6 +6,8 @@ module MariaDBDialect
 
   def sleep_sql(seconds) = "select sleep(#{seconds})"
 
+  def datetime_type = "datetime"
+
   def sleepers(db)
     db.query_value("select count(*) from information_schema.processlist where state = 'User sleep'")
   end

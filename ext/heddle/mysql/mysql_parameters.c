@@ -10,8 +10,8 @@ enum { DECIMAL_DIGITS = 65 };
 // The longest TIME in either direction, in microseconds: 838:59:59.999999.
 #define LONGEST_TIME INT64_C(3020399999999)
 
-static VALUE cDate, cDateTime, cBigDecimal, cDuration;
-static ID id_to_s, id_year, id_month, id_day, id_hour, id_min, id_sec, id_getlocal, id_to_time, id_gregorian,
+static VALUE cDate, cDateTime, cBigDecimal, cDuration, mCalendar;
+static ID id_to_s, id_year, id_month, id_day, id_hour, id_min, id_sec, id_getlocal, id_to_time, id_time, id_gregorian,
     id_microseconds, id_exponent;
 
 static void put_little(struct mysql_bytes *bytes, uint64_t number, size_t count)
@@ -92,7 +92,7 @@ static uint16_t put_float(struct mysql_bytes *bytes, VALUE value)
 
 static uint16_t put_date(struct mysql_bytes *bytes, VALUE value)
 {
-    value = rb_funcall(value, id_gregorian, 0);
+    value = rb_funcall(mCalendar, id_gregorian, 1, value);
     int year = NUM2INT(rb_funcall(value, id_year, 0));
     if (year < 0 || year > 9999)
         rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: years go from 0 to 9999", value);
@@ -228,7 +228,7 @@ static uint16_t put_value(struct mysql_link *link, struct mysql_bytes *bytes, VA
     if (SYMBOL_P(value)) return put_text(link, bytes, rb_sym2str(value));
     if (is_a(value, rb_cTime)) return put_time(link, bytes, value);
     if (is_a(value, cBigDecimal)) return put_decimal(bytes, value);
-    if (is_a(value, cDateTime)) return put_time(link, bytes, rb_funcall(value, id_to_time, 0));
+    if (is_a(value, cDateTime)) return put_time(link, bytes, rb_funcall(mCalendar, id_time, 1, value));
     if (is_a(value, cDate)) return put_date(bytes, value);
     if (is_a(value, cDuration)) return put_duration(bytes, value);
     return put_other(link, bytes, value);
@@ -277,6 +277,7 @@ void mysql_parameters_init(void)
     id_sec = rb_intern("sec");
     id_getlocal = rb_intern("getlocal");
     id_to_time = rb_intern("to_time");
+    id_time = rb_intern("time");
     id_gregorian = rb_intern("gregorian");
     id_exponent = rb_intern("exponent");
     id_microseconds = rb_intern("microseconds");
@@ -286,6 +287,7 @@ void mysql_parameters_classes(void)
 {
     cDate = db_class("Date");
     cDateTime = db_class("DateTime");
+    mCalendar = db_class("Heddle::DB::Calendar");
     cBigDecimal = db_class("BigDecimal");
     cDuration = db_class("Heddle::DB::Duration");
 }

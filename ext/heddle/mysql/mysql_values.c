@@ -10,8 +10,8 @@ enum { ROW_GATHERED = 64 };
 enum { SHARED = 32 << 10 };
 
 VALUE mysql_cColumns;
-static VALUE cDate, cDuration;
-static ID id_jd, id_gregorian, id_big_decimal, id_new, id_local;
+static VALUE cDate, cDuration, mCalendar;
+static ID id_jd, id_day, id_big_decimal, id_new, id_local;
 
 // ---- columns
 
@@ -202,8 +202,7 @@ static VALUE size(VALUE self)
 static VALUE date_value(const struct mysql_moment *moment)
 {
     VALUE day = LL2NUM(mysql_days(moment) + 2440588);
-    // Ruby uses the Julian calendar for dates before the reform; the server does not.
-    if (moment->year < 1583) return rb_funcall(cDate, id_jd, 2, day, rb_const_get(cDate, id_gregorian));
+    if (moment->year < 1583) return rb_funcall(mCalendar, id_day, 1, day);
     return rb_funcall(cDate, id_jd, 1, day);
 }
 
@@ -316,7 +315,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
 void mysql_values_init(void)
 {
     id_jd = rb_intern("jd");
-    id_gregorian = rb_intern("GREGORIAN");
+    id_day = rb_intern("day");
     id_big_decimal = rb_intern("BigDecimal");
     id_new = rb_intern("new");
     id_local = rb_intern("local");
@@ -333,5 +332,6 @@ void mysql_values_init(void)
 void mysql_values_classes(void)
 {
     cDate = db_class("Date");
+    mCalendar = db_class("Heddle::DB::Calendar");
     cDuration = db_class("Heddle::DB::Duration");
 }

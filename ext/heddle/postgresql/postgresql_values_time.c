@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-static VALUE cDate, cInterval;
-static ID id_jd, id_gregorian, id_new, id_local;
+static VALUE cDate, cInterval, mCalendar;
+static ID id_jd, id_day, id_new, id_local;
 
 static VALUE infinity(bool positive)
 {
@@ -17,8 +17,7 @@ VALUE postgresql_date_value(int32_t days)
     enum { JULIAN_DAY = 2451545, REFORM = -152384 }; // 2000-01-01; 1582-10-15
     if (days == PG_DATE_INFINITY || days == PG_DATE_MINUS_INFINITY) return infinity(days > 0);
     VALUE day = LONG2NUM((long)days + JULIAN_DAY);
-    // Ruby uses the Julian calendar for dates before the reform; the server does not.
-    if (days < REFORM) return rb_funcall(cDate, id_jd, 2, day, rb_const_get(cDate, id_gregorian));
+    if (days < REFORM) return rb_funcall(mCalendar, id_day, 1, day);
     return rb_funcall(cDate, id_jd, 1, day);
 }
 
@@ -78,7 +77,7 @@ VALUE postgresql_interval_value(const struct postgresql_reading *reading, struct
 void postgresql_values_time_init(void)
 {
     id_jd = rb_intern("jd");
-    id_gregorian = rb_intern("GREGORIAN");
+    id_day = rb_intern("day");
     id_new = rb_intern("new");
     id_local = rb_intern("local");
 }
@@ -86,5 +85,6 @@ void postgresql_values_time_init(void)
 void postgresql_values_time_classes(void)
 {
     cDate = db_class("Date");
+    mCalendar = db_class("Heddle::DB::Calendar");
     cInterval = db_class("Heddle::DB::PostgreSQL::Interval");
 }

@@ -5,9 +5,9 @@
 #include <math.h>
 #include <ruby/encoding.h>
 
-static VALUE cDate, cDateTime, cBigDecimal, cDuration;
+static VALUE cDate, cDateTime, cBigDecimal, cDuration, mCalendar;
 static ID id_to_s, id_to_f, id_to_i, id_year, id_month, id_day, id_hour, id_min, id_sec, id_nsec, id_getlocal, id_utc,
-    id_to_time, id_gregorian, id_finite, id_big_decimal, id_exponent, id_frac, id_zero;
+    id_to_time, id_time, id_gregorian, id_finite, id_big_decimal, id_exponent, id_frac, id_zero;
 
 static bool is_a(VALUE value, VALUE klass)
 {
@@ -56,7 +56,7 @@ static int part(VALUE value, ID name)
 
 static VALUE date_text(VALUE value)
 {
-    value = rb_funcall(value, id_gregorian, 0);
+    value = rb_funcall(mCalendar, id_gregorian, 1, value);
     return rb_enc_sprintf(rb_utf8_encoding(), "%04d-%02d-%02d", year_of(value), part(value, id_month),
                           part(value, id_day));
 }
@@ -104,7 +104,7 @@ VALUE sqlite_storable(struct sqlite_link *link, VALUE value)
     if (SYMBOL_P(value)) return text_value(rb_sym2str(value));
     if (is_a(value, rb_cTime)) return time_text(link, value);
     if (is_a(value, cBigDecimal)) return decimal_value(value);
-    if (is_a(value, cDateTime)) return time_text(link, rb_funcall(value, id_to_time, 0));
+    if (is_a(value, cDateTime)) return time_text(link, rb_funcall(mCalendar, id_time, 1, value));
     if (is_a(value, cDate)) return date_text(value);
     if (is_a(value, cDuration)) return rb_funcall(value, id_to_s, 0);
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL); // such as ActiveSupport::TimeWithZone
@@ -171,6 +171,7 @@ void sqlite_parameters_init(void)
     id_getlocal = rb_intern("getlocal");
     id_utc = rb_intern("utc");
     id_to_time = rb_intern("to_time");
+    id_time = rb_intern("time");
     id_gregorian = rb_intern("gregorian");
     id_finite = rb_intern("finite?");
     id_big_decimal = rb_intern("BigDecimal");
@@ -192,4 +193,5 @@ void sqlite_parameters_classes(void)
     cDateTime = keep("DateTime");
     cBigDecimal = keep("BigDecimal");
     cDuration = keep("Heddle::DB::Duration");
+    mCalendar = keep("Heddle::DB::Calendar");
 }

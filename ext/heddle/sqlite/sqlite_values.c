@@ -10,8 +10,8 @@
 // Values of a row that are read before they are appended to an Array.
 enum { ROW_GATHERED = 64 };
 
-static VALUE cDate, cDuration;
-static ID id_jd, id_gregorian, id_big_decimal, id_new, id_local;
+static VALUE cDate, cDuration, mCalendar;
+static ID id_jd, id_day, id_big_decimal, id_new, id_local;
 
 // ---- declared types
 
@@ -130,8 +130,7 @@ static VALUE date_of(const char *text, int length)
     struct moment moment;
     if (!take_date(&p, end, &moment) || p != end) return Qundef;
     VALUE day = LL2NUM(days_of(moment.year, moment.month, moment.day) + 2440588);
-    // Ruby uses the Julian calendar for dates before the reform; SQLite does not.
-    if (moment.year < 1583) return rb_funcall(cDate, id_jd, 2, day, rb_const_get(cDate, id_gregorian));
+    if (moment.year < 1583) return rb_funcall(mCalendar, id_day, 1, day);
     return rb_funcall(cDate, id_jd, 1, day);
 }
 
@@ -269,7 +268,7 @@ VALUE sqlite_row(struct sqlite_link *link, struct sqlite_statement *statement)
 void sqlite_values_init(void)
 {
     id_jd = rb_intern("jd");
-    id_gregorian = rb_intern("GREGORIAN");
+    id_day = rb_intern("day");
     id_big_decimal = rb_intern("BigDecimal");
     id_new = rb_intern("new");
     id_local = rb_intern("local");
@@ -280,5 +279,7 @@ void sqlite_values_classes(void)
     cDate = rb_path2class("Date");
     cDuration = rb_path2class("Heddle::DB::Duration");
     rb_gc_register_mark_object(cDate);
+    mCalendar = rb_path2class("Heddle::DB::Calendar");
     rb_gc_register_mark_object(cDuration);
+    rb_gc_register_mark_object(mCalendar);
 }

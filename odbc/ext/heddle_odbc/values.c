@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static VALUE cDate, cDuration;
-static ID id_civil, id_parse, id_local, id_big_decimal;
+static VALUE cDate, cDuration, mCalendar;
+static ID id_civil, id_date, id_parse, id_local, id_big_decimal;
 
 VALUE odbc_text(const struct odbc_link *link, const char *at, size_t length)
 {
@@ -43,9 +43,7 @@ static VALUE date(const SQL_DATE_STRUCT *value)
 {
     if (!is_date(value->year, value->month, value->day)) return Qnil;
     VALUE year = INT2FIX(value->year), month = INT2FIX(value->month), day = INT2FIX(value->day);
-    // Ruby uses the Julian calendar for dates before the reform; databases do not.
-    if (value->year < 1583)
-        return rb_funcall(cDate, id_civil, 4, year, month, day, rb_const_get(cDate, rb_intern("GREGORIAN")));
+    if (value->year < 1583) return rb_funcall(mCalendar, id_date, 3, year, month, day);
     return rb_funcall(cDate, id_civil, 3, year, month, day);
 }
 
@@ -163,8 +161,11 @@ void odbc_define_values(void)
     cDate = rb_path2class("Date");
     cDuration = rb_path2class("Heddle::DB::Duration");
     rb_gc_register_mark_object(cDate);
+    mCalendar = rb_path2class("Heddle::DB::Calendar");
     rb_gc_register_mark_object(cDuration);
+    rb_gc_register_mark_object(mCalendar);
     id_civil = rb_intern("civil");
+    id_date = rb_intern("date");
     id_parse = rb_intern("parse");
     id_local = rb_intern("local");
     id_big_decimal = rb_intern("BigDecimal");

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "date"
+
 # What every database does, whichever it is. A class that includes these defines how to connect (#connect, with
 # options of Heddle::DB.connect), how to wait (#in_host), and the SQL of its server: #series(count), a query of one
 # column with the numbers from 1 on, #sleep_sql(seconds), and #a_comment_without_a_space, a query with "--?" in it.
@@ -19,6 +21,41 @@ module DatabaseSuite
         assert_predicate result, :rows?
       end
     end
+
+    # Before 1582-10-15 Ruby's dates are Julian, and those of databases are not: both show the same digits. So do the
+    # ten days that Ruby leaves out, and dates of the other calendar.
+    def test_dates_before_the_reform_keep_their_digits
+      dates = [[1, 1, 1], [1500, 3, 1], [1582, 10, 4], [1582, 10, 15], [1582, 12, 31], [2024, 2, 29]]
+        .map { |parts| Date.new(*parts) }
+      left_out = [Date.new(1500, 3, 1, Date::GREGORIAN), Date.new(1582, 10, 10, Date::GREGORIAN),
+        Date.new(2024, 1, 1, Date::JULIAN)]
+      with_table("d date, t varchar(40)") do |db, table|
+        (dates + left_out).each do |date|
+          db.exec("delete from #{table}")
+          db.exec("insert into #{table} (d, t) values (?, ?)", date, date.to_s)
+          db.exec("insert into #{table} (d, t) values ('#{date}', ?)", date.to_s)
+          read = db.query_list("select d from #{table} where d = ?", date)
+          assert_equal [date.to_s] * 2, read.map(&:to_s)
+          assert_equal [date] * 2, read if dates.include?(date)
+          assert_equal date.to_s, db.query_value("select cast(d as char(10)) from #{table} limit 1")
+        end
+        assert_raises(ArgumentError) { db.exec("insert into #{table} (d) values (?)", Date.new(1500, 2, 29)) }
+      end
+    end
+
+    def test_times_before_the_reform_keep_their_digits
+      with_table("t #{datetime_type}") do |db, table|
+        [DateTime.new(1500, 3, 1, 12, 30, 1), DateTime.new(1582, 10, 4, 1, 0, 0, "+02:00")].each do |time|
+          db.exec("delete from #{table}")
+          db.exec("insert into #{table} values (?)", time)
+          shown = Time.new(time.year, time.month, time.day, time.hour, time.min, time.sec, time.zone)
+          assert_equal shown, db.query_value("select t from #{table}")
+        end
+        assert_raises(ArgumentError) { db.exec("insert into #{table} values (?)", DateTime.new(1500, 2, 29)) }
+      end
+    end
+
+    def datetime_type = "timestamp"
 
     # As Rails.cache and Heddle.map do.
     def test_results_survive_marshal

@@ -125,7 +125,7 @@ module Heddle
         # The value that an object of a registered class, or of another library's class, stands for.
         def own_value(value, kind)
           case value
-          when DateTime then return value.to_time
+          when DateTime then return Calendar.time(value)
           when Date, *OWN then return value
           end
           _, encode = Types.encoders.find { |klass, _| klass === value }
@@ -226,9 +226,9 @@ module Heddle
         def date(value, kind)
           return [(value > 0) ? 2**31 - 1 : -2**31].pack("l>") if infinite?(value)
 
-          value = digits(value).to_date if value.is_a?(Time)
+          value = digits(value).to_date.gregorian if value.is_a?(Time)
           unfit(value, kind) unless value.is_a?(Date)
-          days = value.jd - JULIAN_DAY
+          days = Calendar.gregorian(value).jd - JULIAN_DAY
           DATES.cover?(days) ? [days].pack("l>") : beyond(value, kind)
         end
 
@@ -237,7 +237,7 @@ module Heddle
 
           microseconds = case value
           when Time then since_epoch((kind == :TIMESTAMP) ? digits(value) : value)
-          when Date then (kind == :TIMESTAMP) ? (value.jd - JULIAN_DAY) * DAY : unfit(value, kind)
+          when Date then (kind == :TIMESTAMP) ? (Calendar.gregorian(value).jd - JULIAN_DAY) * DAY : unfit(value, kind)
           else unfit(value, kind)
           end
           TIMESTAMPS.cover?(microseconds) ? [microseconds].pack("q>") : beyond(value, kind)

@@ -46,7 +46,7 @@ module Heddle
             case value
             when BigDecimal then [NUMERIC, numeric(value)]
             when Time then [TIMESTAMPTZ, time(value, local)]
-            when DateTime then [TIMESTAMPTZ, time(value.to_time, local)]
+            when DateTime then [TIMESTAMPTZ, time(Calendar.time(value), local)]
             when Date then [DATE, date(value)]
             when Duration then duration(value)
             when Interval then [INTERVAL, value.to_s]
@@ -108,7 +108,7 @@ module Heddle
           def date(value)
             return (value.infinite? > 0) ? "infinity" : "-infinity" if value.infinite?
 
-            value = value.gregorian
+            value = Calendar.gregorian(value)
             year = value.year
             format("%04d-%02d-%02d%s", (year < 1) ? 1 - year : year, value.month, value.day, (year < 1) ? " BC" : "")
           end

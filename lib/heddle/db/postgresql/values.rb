@@ -75,9 +75,7 @@ module Heddle
 
           def date(text)
             match = DATE.match(text) or return text
-            Date.new(year(match[1], match[4]), match[2].to_i, match[3].to_i, Date::GREGORIAN).then do |date|
-              (date.jd < Date::ITALY) ? date : date.italy
-            end
+            Calendar.date(year(match[1], match[4]), match[2].to_i, match[3].to_i)
           end
 
           def time(text, local)

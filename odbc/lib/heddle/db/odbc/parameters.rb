@@ -24,8 +24,8 @@ module Heddle
             case value
             when BigDecimal then decimal(value)
             when Time then time(local ? value.getlocal : value.getutc)
-            when DateTime then form(value.to_time, local)
-            when Date then [DATE, year(value.gregorian), value.gregorian.month, value.gregorian.day]
+            when DateTime then form(Calendar.time(value), local)
+            when Date then date(value)
             when Duration then [TEXT, value.to_s]
             else
               raise TypeError, "cannot bind a value of the class #{value.class} to a parameter: nil, true, false, " \
@@ -34,6 +34,11 @@ module Heddle
           end
 
           private
+
+          def date(value)
+            value = Calendar.gregorian(value)
+            [DATE, year(value), value.month, value.day]
+          end
 
           # The standard's fraction counts nanoseconds; servers keep microseconds, and some refuse more.
           def time(value)
