@@ -93,6 +93,41 @@ class SQLiteKindsTest < Minitest::Test
     end
   end
 
+  # SQLite's own number is that of the last row, or one of an earlier statement.
+  def test_last_insert_id_is_the_first_number_that_the_statement_generated
+    with_database do |db|
+      ["create table users (id integer primary key, name text unique, seen int default 0)",
+        "create table pairs (k text primary key, v int) without rowid", "create table log (what text)",
+        "create table before (what text)", 'create table "a ""table" (id integer primary key)',
+        "create view names as select name from users", "create virtual table words using fts5(word)",
+        "create trigger b before insert on users begin insert into before values (new.name), (new.name); end",
+        "create trigger l after insert on users begin insert into log values (new.name), (new.name); end",
+        "create trigger p after insert on pairs begin insert into log values (new.k); end",
+        "create trigger n instead of insert on names begin insert into log values (new.name); end"]
+        .each { |sql| db.query(sql) }
+      [
+        ["insert into log values ('x')", 1], ["insert into users (name) values ('a'), ('b'), ('c')", 1],
+        ["insert into users (name) values ('d'), ('e')", 4],
+        ["insert into users (name) values ('a') on conflict (name) do update set seen = seen + 1", nil],
+        ["insert into users (name) values ('a'), ('f') on conflict (name) do update set seen = seen + 1", 6],
+        ["insert into users (name) values ('a') on conflict do nothing", nil],
+        ["insert or ignore into users (name) values ('a'), ('g')", 7], ["insert into pairs values ('k', 1)", nil],
+        ["insert into names values ('x')", nil], ["replace into users (id, name) values (3, 'h')", 3],
+        ['/* x */ insert into main."a ""table" values (70), (71)', 70],
+        ["insert into words values ('w'), ('v')", 2], # of a virtual table SQLite tells the last row alone
+        ["insert into log select name from users", 20], ["create table copy as select * from users", nil],
+        ["update users set seen = 7", nil], ["insert into users (name) values (last_insert_rowid()) returning id", 8]
+      ].each do |sql, id|
+        assert_equal [id], [db.query(sql).last_insert_id], sql
+        db.query("select 1")
+      end
+      assert_equal "26", db.query_value("select name from users where id = 8")
+      statement = db.prepare("insert into users (name) values (?), (?)")
+      db.query("alter table users add column more")
+      assert_equal [9, 11], [%w[i j], %w[k l]].map { |names| statement.query(*names).last_insert_id }
+    end
+  end
+
   private
 
   def with_database

@@ -22,6 +22,7 @@ enum { SQLITE_UTF8 = 1 };
 enum { SQLITE_STMTSTATUS_REPREPARE = 5 };
 enum { SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION = 1005, SQLITE_DBCONFIG_DQS_DML = 1013, SQLITE_DBCONFIG_DQS_DDL = 1014 };
 enum { SQLITE_LIMIT_LENGTH = 0 };
+enum { SQLITE_INSERT = 18 }; // of the authorizer and the update hook
 enum { SQLITE_TXN_WRITE = 2 };
 enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
 
@@ -60,8 +61,11 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
     _(80, void, result_error, (sqlite3_context *, const char *, int))                                            \
     _(83, void, result_int64, (sqlite3_context *, int64_t))                                                      \
     _(84, void, result_null, (sqlite3_context *))                                                                \
+    _(91, int, set_authorizer,                                                                                   \
+      (sqlite3 *, int (*)(void *, int, const char *, const char *, const char *, const char *), void *))         \
     _(94, int, step, (sqlite3_stmt *))                                                                           \
     _(97, int, total_changes, (sqlite3 *))                                                                       \
+    _(100, void *, update_hook, (sqlite3 *, void (*)(void *, int, const char *, const char *, int64_t), void *)) \
     _(101, void *, user_data, (sqlite3_context *))                                                               \
     _(102, const void *, value_blob, (sqlite3_value *))                                                          \
     _(103, int, value_bytes, (sqlite3_value *))                                                                  \

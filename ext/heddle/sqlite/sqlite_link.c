@@ -7,6 +7,7 @@
 #include "sqlite/bindings.h"
 #include "task/current.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 // Instructions between two calls of the progress handler: some 10 µs.
@@ -43,6 +44,8 @@ static void close_core(struct sqlite_core *core)
     sqlite_api.progress_handler(core->db, 0, NULL, NULL);
     sqlite_api.busy_handler(core->db, NULL, NULL);
     sqlite_api.commit_hook(core->db, NULL, NULL);
+    sqlite_api.set_authorizer(core->db, NULL, NULL);
+    sqlite_api.update_hook(core->db, NULL, NULL);
     sqlite_api.close_v2(core->db);
     core->db = NULL;
 }
@@ -145,6 +148,31 @@ void sqlite_keep_waiting(struct sqlite_link *link)
     sqlite_api.busy_handler(link->core->db, locked, link);
 }
 
+// The authorizer, which SQLite calls while it prepares a statement: allows everything, and notes what table the
+// statement inserts into. What triggers and views do has their name (`within`). Modules of virtual tables prepare
+// statements of their own, before ours names its table.
+static int prepares(void *pointer, int what, const char *table, const char *unused, const char *base,
+                    const char *within)
+{
+    const struct sqlite_link *link = pointer;
+    (void)unused;
+    (void)base;
+    if (what != SQLITE_INSERT || within || !link->preparing) return SQLITE_OK;
+    free(link->preparing->target);
+    link->preparing->target = strdup(table);
+    return SQLITE_OK;
+}
+
+// The update hook, which SQLite calls for each row of a table with row numbers.
+static void changes(void *pointer, int what, const char *base, const char *table, int64_t id)
+{
+    struct sqlite_link *link = pointer;
+    (void)base;
+    if (what != SQLITE_INSERT || !link->target || link->inserted || strcmp(table, link->target) != 0) return;
+    link->inserted = true;
+    link->first_id = id;
+}
+
 // The commit hook: nothing that is out of order is committed.
 static int refuse_commit(void *pointer)
 {
@@ -245,6 +273,7 @@ static VALUE call_end(VALUE argument)
         statement->open = false;
     }
     core->busy = false;
+    call->link->target = NULL;
     sqlite_finalize_doomed(core);
     if (core->closing) close_core(core);
     if (call->lets_others_in && somebody_waits(call->link))
@@ -313,6 +342,8 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
     sqlite_api.progress_handler(core->db, INSTRUCTIONS, progress, link);
     sqlite_api.busy_handler(core->db, locked, link);
     sqlite_api.commit_hook(core->db, refuse_commit, link);
+    sqlite_api.set_authorizer(core->db, prepares, link);
+    sqlite_api.update_hook(core->db, changes, link);
     RB_GC_GUARD(path);
     return Qnil;
 }

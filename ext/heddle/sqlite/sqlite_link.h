@@ -45,6 +45,10 @@ struct sqlite_link {
     int64_t span;                      // nanoseconds that an operation may take
     deadline_t turn_began;             // no other fiber has run since then; 0 until the clock is read first
     int jump;                          // the state of an exception that was kept from SQLite; it is still in $!
+    struct sqlite_statement *preparing; // whose target SQLite may tell
+    const char *target;                // the table whose first new row is looked for; NULL
+    int64_t first_id;                  // … the number of that row
+    bool inserted;                     // … whether there was one
     bool local;                        // times without a zone are local
     bool stored;                       // values come as SQLite stores them, whatever their columns' declared types
     bool stepping;                     // SQLite's callbacks may call Ruby
@@ -72,7 +76,7 @@ struct sqlite_statement {
     int columns, parameters;
     int prepared_anew; // how often SQLite has prepared it again by itself
     bool reads;        // it changes nothing
-    bool inserts;
+    char *target;      // the table that an INSERT names, by malloc; NULL for any other statement
     bool open;   // between open_cursor and its end
     bool closed;
     bool doomed; // closed while SQLite was busy

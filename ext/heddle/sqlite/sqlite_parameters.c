@@ -72,22 +72,33 @@ static VALUE time_text(struct sqlite_link *link, VALUE value)
     return nanoseconds ? rb_str_catf(text, ".%06d", nanoseconds / 1000) : text;
 }
 
+// As text that SQLite takes for no number: a column of numbers would make 1e400 infinite, and 1e-400 zero. The reader
+// knows the form, and so does BigDecimal().
+static VALUE beyond_range(VALUE value)
+{
+    VALUE text = rb_funcall(value, id_to_s, 0); // written out, 1e999999999 has a gigabyte
+    const char *digits = RSTRING_PTR(text);
+    bool negative = *digits == '-';
+    VALUE marked = rb_enc_sprintf(rb_utf8_encoding(), "%s0_%s", negative ? "-" : "", digits + negative);
+    RB_GC_GUARD(text);
+    return marked;
+}
+
 // A text would compare as larger than every number. So a decimal is a number where that loses nothing.
 static VALUE decimal_value(VALUE value)
 {
     if (!RTEST(rb_funcall(value, id_finite, 0)))
         rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: SQLite has no such decimal", value);
-    // Written out, 1e999999999 has a gigabyte.
-    enum { MOST_DIGITS = 1000 };
+    enum { MOST = 309, LEAST = -323 }; // 0.1e310 is infinite, 0.1e-324 is zero
     long exponent = NUM2LONG(rb_funcall(value, id_exponent, 0));
-    if (exponent > MOST_DIGITS || exponent < -MOST_DIGITS) return rb_funcall(value, id_to_s, 0);
+    if (exponent > MOST || exponent < LEAST) return beyond_range(value);
     if (RTEST(rb_funcall(rb_funcall(value, id_frac, 0), id_zero, 0))) {
         VALUE integer = rb_funcall(value, id_to_i, 0);
         if (FIXNUM_P(integer)) return integer;
     }
     VALUE number = rb_funcall(value, id_to_f, 0);
-    VALUE again =
-        isfinite(RFLOAT_VALUE(number)) ? rb_funcall(rb_mKernel, id_big_decimal, 1, rb_obj_as_string(number)) : Qnil;
+    if (isinf(RFLOAT_VALUE(number)) || RFLOAT_VALUE(number) == 0.0) return beyond_range(value);
+    VALUE again = rb_funcall(rb_mKernel, id_big_decimal, 1, rb_obj_as_string(number));
     return rb_equal(again, value) ? number : rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
 }
 

@@ -37,6 +37,15 @@ static int take_rows(struct sqlite_link *link, struct sqlite_statement *statemen
     return code;
 }
 
+// An upsert that updates, and a table without row numbers, leave the number of an earlier statement. Of a virtual table
+// SQLite tells no rows.
+static void note_first_id(const struct sqlite_link *link, VALUE result, int64_t last_before)
+{
+    int64_t last = sqlite_api.last_insert_rowid(link->core->db);
+    if (!link->inserted && last == last_before) return;
+    rb_ivar_set(result, id_last_id, LL2NUM(link->inserted ? link->first_id : last));
+}
+
 // Runs a statement that is not open, to its end. Returns a result or an error.
 static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, VALUE arguments)
 {
@@ -49,6 +58,9 @@ static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, V
     sqlite_bind(link, statement, arguments);
     sqlite3 *db = link->core->db;
     int before = sqlite_api.total_changes(db);
+    int64_t last_before = sqlite_api.last_insert_rowid(db);
+    link->target = statement->target;
+    link->inserted = false;
     VALUE rows = rb_ary_new();
     int code = take_rows(link, statement, rows, -1);
     if (code != SQLITE_DONE) return sqlite_error_value(link, code);
@@ -56,7 +68,7 @@ static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, V
     int affected = sqlite_api.total_changes(db) == before ? 0 : sqlite_api.changes(db);
     sqlite_statement_refresh(statement);
     VALUE result = result_new(statement->shape, NIL_P(statement->shape) ? Qnil : rows, affected);
-    if (statement->inserts && affected) rb_ivar_set(result, id_last_id, LL2NUM(sqlite_api.last_insert_rowid(db)));
+    if (statement->target && affected) note_first_id(link, result, last_before);
     return result;
 }
 

@@ -2,6 +2,7 @@
 #include "sqlite/sqlite_link.h"
 
 #include <ruby/encoding.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -26,6 +27,7 @@ static void free_record(struct sqlite_statement *statement)
 {
     sqlite_core_release(statement->core);
     xfree(statement->kinds);
+    free(statement->target);
     xfree(statement);
 }
 
@@ -144,50 +146,6 @@ static bool same_word(const char *p, const char *end, const char *word)
     return (size_t)(end - p) == length && strncasecmp(p, word, length) == 0;
 }
 
-// The end of what stands in quotes here, or NULL.
-static const char *skip_quoted(const char *p, const char *end)
-{
-    char mark = *p == '[' ? ']' : *p;
-    if (mark != '\'' && mark != '"' && mark != '`' && mark != ']') return NULL;
-    const char *last = memchr(p + 1, mark, (size_t)(end - p - 1));
-    return last ? last + 1 : end;
-}
-
-// The word behind the common table expressions of a WITH: a word behind a closing parenthesis that is not AS.
-static const char *skip_tables(const char *p, const char *end)
-{
-    size_t depth = 0;
-    bool closed = false;
-    while ((p = skip_blank(p, end)) < end) {
-        const char *word_end = skip_word(p, end), *quoted_end = skip_quoted(p, end);
-        if (word_end > p) {
-            if (closed && !same_word(p, word_end, "as")) break;
-            closed = false;
-            p = word_end;
-        } else if (quoted_end) {
-            closed = false;
-            p = quoted_end;
-        } else {
-            if (*p == '(') depth++;
-            if (*p == ')' && depth) depth--;
-            closed = *p == ')' && !depth;
-            p++;
-        }
-    }
-    return p;
-}
-
-static bool begins_insert(const char *p, const char *end)
-{
-    p = skip_blank(p, end);
-    const char *word_end = skip_word(p, end);
-    if (same_word(p, word_end, "with")) {
-        p = skip_tables(word_end, end);
-        word_end = skip_word(p, end);
-    }
-    return same_word(p, word_end, "insert") || same_word(p, word_end, "replace");
-}
-
 bool sqlite_is_usual(VALUE self, VALUE sql)
 {
     static const char *const words[] = {"select", "insert", "update", "delete", "values", "with", "replace"};
@@ -282,9 +240,11 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     // statements.
     int length = (int)(end - text) + (*end == 0);
     link->stepping = true;
+    link->preparing = statement;
     // Without SQLITE_PREPARE_PERSISTENT, by which the parser would take all its memory from malloc: a quarter of its
     // time. Statements that stay may use up the connection's own memory; then SQLite turns to malloc by itself.
     int code = sqlite_api.prepare_v3(link->core->db, text, length, 0, &statement->at, &tail);
+    link->preparing = NULL;
     link->stepping = false;
     sqlite_keep_waiting(link);
     if (statement->at) {
@@ -295,7 +255,6 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     sqlite_settle(link);
     if (code != SQLITE_OK) return sqlite_error_value(link, code);
     if (statement->at) {
-        statement->inserts = begins_insert(text, end);
         describe(statement);
         note_busy_timeout(link, statement, text, tail);
         tail = skip_blank(tail, end);

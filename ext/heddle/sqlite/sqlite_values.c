@@ -169,6 +169,7 @@ static bool is_number(const char *text, int length)
     const char *p = text, *end = text + length;
     int digit, digits = 0;
     if (!take_char(&p, end, '-')) take_char(&p, end, '+');
+    if (end - p > 2 && p[0] == '0' && p[1] == '_') p += 2; // see beyond_range in sqlite_parameters.c
     for (; take(&p, end, 1, &digit); digits++) {
     }
     if (take_char(&p, end, '.')) {
