@@ -32,7 +32,35 @@ class PlaceholdersTest < Minitest::Test
     end
   end
 
+  # Names are found in the bytes of another encoding than the text's own.
+  def test_texts_in_other_encodings
+    {mysql => "?", postgresql => "$1"}.each do |driver, mark|
+      %w[iso-8859-1 utf-16le windows-1252 euc-jp].each do |encoding|
+        sql = (encoding == "euc-jp") ? "select 'あ', :n, 'い'" : "select 'é', :n, 'ü'"
+        text, values = resolve(driver, sql.encode(encoding), {n: 7})
+        assert_equal [sql.sub(":n", mark), [7]], [text, values], encoding
+        text, = resolve(driver, sql.sub(":n", "?").encode(encoding), Heddle::DB.list([7]))
+        assert_equal sql.sub(":n", mark), text
+      end
+      text, = resolve(driver, "select :\u00e9 || 'ü'".encode("iso-8859-1"), {"é".encode("iso-8859-1").to_sym => 7})
+      assert_equal "select #{mark} || 'ü'", text
+      assert_equal "select '\xff', #{mark}".b, resolve(driver, "select '\xff', :n".b, {n: 7})[0]
+    end
+  end
+
+  # MySQL ends two dashes by any control character.
+  def test_comments_of_mysql
+    ["\x7f", "\x01", "\t"].each do |control|
+      assert_equal ["b"], mysql.placeholders("--#{control}:a\n:b").map(&:first), control.inspect
+    end
+  end
+
   private
+
+  def resolve(driver, sql, value)
+    value = Hash.ruby2_keywords_hash(value) if value.is_a?(Hash)
+    Heddle::DB.const_get(:Placeholders).resolve(driver, sql, [value])
+  end
 
   # What needs no server.
   def mysql = Heddle::DB::MySQL::Driver.allocate

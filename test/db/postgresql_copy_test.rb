@@ -212,6 +212,23 @@ module PostgreSQLCopySuite
     end
   end
 
+  # The server leaves the first line out, whatever it is.
+  def test_rows_of_a_copy_with_a_header
+    with_table do |db|
+      ["with (format csv, header)", "csv header", "with (header true, format csv)", "with (format csv, header 'on')"]
+        .each do |form|
+          sql = "copy c from stdin #{form}"
+          assert_raises(ArgumentError, form) { db.copy_in(sql) { |copy| copy << [1, "one"] } }
+          assert_equal 2, db.copy_in(sql) { |copy| copy.write("n,t\n") && copy << [1, "one"] << [2, "two"] }
+        end
+      ["with (format csv, header false)", "csv force not null t", "with (format csv, header off, force_null (t))"]
+        .each { |form| assert_equal 1, db.copy_in("copy c from stdin #{form}") { |copy| copy << [3, "three"] } }
+      db.exec("create temporary table headed (header text)")
+      assert_equal 1, db.copy_in("copy headed from stdin csv force not null header") { |copy| copy << ["x"] }
+      assert_equal 11, db.query_value("select count(*) from c")
+    end
+  end
+
   def test_an_error_of_the_block
     with_table do |db|
       error = assert_raises(Errno::ENOENT) do

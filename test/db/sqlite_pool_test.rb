@@ -56,6 +56,17 @@ class SQLitePoolTest < Minitest::Test
     end
   end
 
+  # A reader has inserted nothing.
+  def test_what_functions_tell_of_the_statement_before
+    with_pool do |pool|
+      pool.exec("create table counted (id integer primary key)")
+      pool.exec("insert into counted values (41), (42)")
+      assert_equal 42, pool.query_value("select last_insert_rowid()")
+      assert_equal 2, pool.prepare("select Changes /* x */ () as n").query[0][0]
+      assert_operator pool.each_row('select "total_changes"()').first.first, :>=, 2
+    end
+  end
+
   def test_a_setting_does_not_reach_the_next_user
     pool = DB::Pool.new("sqlite://#{@path}", size: 1)
     ["pragma foreign_keys = off", 'pragma "foreign_keys" = off', "pragma/**/foreign_keys = off",

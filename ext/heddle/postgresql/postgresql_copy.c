@@ -317,6 +317,7 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     }
     copy->raw = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("raw"))));
     copy->foreign = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("encoding"))));
+    copy->heading = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("header"))));
     copy->text = pg_copy_text_default;
     copy->csv = pg_copy_csv_default;
     copy->text.delimiter = byte_of(options, "delimiter", copy->text.delimiter);

@@ -29,6 +29,7 @@ struct postgresql_copy {
     bool plain;     // numbers need neither escapes nor quotes
     bool raw;       // the server's bytes are wanted, not their fields
     bool foreign;   // the data is in another encoding than UTF-8
+    bool heading;   // of COPY FROM: the server leaves the first line out
     bool header;    // of the binary form: was read or written
     bool done;      // the server has sent all data
     bool more;      // the buffer may have whole rows
@@ -38,7 +39,7 @@ struct postgresql_copy {
 struct postgresql_copy *postgresql_copy_of(VALUE self);
 
 // A COPY that the server has begun, as an object of the class. Options: format (:text, :csv, :binary), delimiter, null,
-// quote, escape, encoding (one that is not UTF-8), raw; described (Columns) and converter, of the binary form.
+// quote, escape, encoding (one that is not UTF-8), header, raw; described (Columns) and converter, of the binary form.
 VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options);
 
 // What is left of the reply: its count of rows, or the server's error.

@@ -254,6 +254,9 @@ static VALUE add_row(VALUE self, VALUE row)
     if (copy->foreign)
         rb_raise(rb_eArgError, "the rows of this COPY are in an encoding of its own: leave the statement's encoding "
                                "out, or give bytes in that encoding (write)");
+    if (copy->heading && !copy->raw)
+        rb_raise(rb_eArgError, "the server would leave the first row out: leave the statement's header out, or give "
+                               "the header's line first (write)");
     if (RARRAY_LEN(row) != (long)copy->columns)
         rb_raise(rb_eArgError, "the row has %ld values, and the COPY %u columns", RARRAY_LEN(row), copy->columns);
     prepare_buffer(copy);

@@ -20,7 +20,7 @@ static const uint8_t *behind_comment(const uint8_t *p, const uint8_t *end)
     if (*p == '#') return line_end(p, end);
     if (end - p < 2) return p;
     // The two dashes of 5--1 begin no comment.
-    if (p[0] == '-' && p[1] == '-' && (end - p == 2 || p[2] <= ' ')) return line_end(p, end);
+    if (p[0] == '-' && p[1] == '-' && (end - p == 2 || p[2] <= ' ' || p[2] == 0x7f)) return line_end(p, end);
     if (p[0] != '/' || p[1] != '*') return p;
     if (end - p > 2 && (p[2] == '!' || (p[2] == 'M' && end - p > 3 && p[3] == '!'))) return NULL;
     for (p += 2; end - p >= 2; p++)

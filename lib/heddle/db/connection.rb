@@ -27,12 +27,13 @@ module Heddle
       # The most closes that wait on a connection in its pool.
       CLOSES_RESTING = 8
 
-      # The protocol's limit.
+      # Rows that a cursor fetches at once; and the protocol's limit.
+      FETCHED = 1000
       MOST_FETCHED = 0xffffffff
 
       # Characters of a statement in a message.
       SQL_IN_MESSAGES = 300
-      private_constant :CLOSES_WAITING, :CLOSES_RESTING, :MOST_FETCHED, :SQL_IN_MESSAGES
+      private_constant :CLOSES_WAITING, :CLOSES_RESTING, :FETCHED, :MOST_FETCHED, :SQL_IN_MESSAGES
 
       # @api private
       def initialize(driver, statement_cache:, statement_cache_size:, timeout: nil, init: [])
@@ -156,12 +157,16 @@ module Heddle
       # may use the connection for other queries.
       #
       # @param (see #query)
-      # @param fetch [Integer] how many rows are fetched at once
+      # @param fetch [Integer] how many rows are fetched at once, 1000 by default; if the statement has a parameter
+      #   :fetch, the value of that
       # @param named the values of :name parameters
       # @yieldparam row [Array]
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
-      def each_row(sql, *arguments, fetch: 1000, **named)
-        return enum_for(:each_row, sql, *arguments, fetch: fetch, **named) unless block_given?
+      def each_row(sql, *arguments, fetch: (unset = true), **named)
+        named[:fetch] = fetch unless unset
+        return enum_for(:each_row, sql, *arguments, **named) unless block_given?
+
+        fetch = (named.key?(:fetch) && !parameter?(sql, "fetch")) ? named.delete(:fetch) : FETCHED
         unless fetch.is_a?(Integer) && fetch.between?(1, MOST_FETCHED)
           raise ArgumentError, "fetch: must be a positive number of rows, not #{fetch.inspect}"
         end
@@ -479,6 +484,13 @@ module Heddle
           statement, arguments = statement.sql, statement.arguments
         end
         Placeholders.resolve(@driver, text_of(statement), arguments)
+      end
+
+      # Whether the text has a parameter of that name.
+      def parameter?(sql, name)
+        sql = text_of(sql)
+        String === sql && sql.encoding.ascii_compatible? && sql.include?(":#{name}") &&
+          Placeholders.names(@driver, sql).include?(name.to_sym)
       end
 
       def text_of(sql)

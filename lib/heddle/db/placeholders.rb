@@ -12,7 +12,8 @@ module Heddle
       # SQLSTATEs of servers that refuse a text with a :name.
       REFUSALS = %w[42000 42601 07001 07002 HY000].freeze
       ONE_KIND = "give all parameters of a statement as ?, or all as :name"
-      private_constant :COUNT, :REFUSALS, :ONE_KIND
+      UTF8 = ->(text) { [Encoding::UTF_8, Encoding::US_ASCII].include?(text.encoding) }
+      private_constant :COUNT, :REFUSALS, :ONE_KIND, :UTF8
 
       class << self
         # @param arguments [Array] values, or one Hash of keywords
@@ -51,6 +52,9 @@ module Heddle
           clearer
         end
 
+        # @return [Array<Symbol>] the names of the statement's parameters
+        def names(driver, sql) = new(driver, sql).names
+
         private
 
         # @return [Placeholders, nil] nil where it depends on the server where the parameters are
@@ -63,15 +67,19 @@ module Heddle
 
       def initialize(driver, sql)
         @numbered = driver.numbered_placeholders?
-        @sql = sql
-        @found = driver.placeholders(sql)
+        @sql = in_utf8(sql) # the driver counts the bytes of such a text
+        @found = driver.placeholders(@sql)
         @names = @found.filter_map(&:first).uniq.map(&:to_sym)
         @arguments = []
       end
 
+      # @return [Array<Symbol>] of the statement's parameters
+      attr_reader :names
+
       # @param others [Integer] how many values without a name there are
       def named(values, others)
         refuse("give values for ? or keywords for :name, not both") if others > 0
+        values = values.transform_keys { |name| in_utf8(name.name).to_sym } unless values.keys.all?(&UTF8)
         check_names(values)
         marks = {}
         text = replaced do |name, _|
@@ -113,6 +121,12 @@ module Heddle
       end
 
       private
+
+      def in_utf8(text)
+        return text unless String === text && text.encoding != Encoding::BINARY && !UTF8.call(text)
+
+        text.encode(Encoding::UTF_8)
+      end
 
       def check_names(values)
         if @names.empty?

@@ -136,10 +136,10 @@ module Heddle
       # reader stops.
       #
       # @see Connection#each_row
-      def each_row(sql, *arguments, fetch: 1000, **named, &block)
-        return enum_for(:each_row, sql, *arguments, fetch: fetch, **named) unless block
+      def each_row(sql, *arguments, **named, &block)
+        return enum_for(:each_row, sql, *arguments, **named) unless block
 
-        with { |connection| connection.each_row(sql, *arguments, fetch: fetch, **named, &block) }
+        with { |connection| connection.each_row(sql, *arguments, **named, &block) }
         self
       end
 

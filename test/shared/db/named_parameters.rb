@@ -36,6 +36,19 @@ module DatabaseSuite
       end
     end
 
+    # each_row has an option of this name.
+    def test_a_parameter_named_fetch
+      with_connection do |db|
+        assert_equal [[7]], db.each_row("select :fetch + 0", fetch: 7).to_a
+        assert_equal [[8]], db.each_row("select :fetch + :n", fetch: 7, n: 1).to_a
+        assert_equal [[7]], db.each_row(Heddle::DB.bind("select :fetch + 0", fetch: 7), fetch: 2).to_a
+        assert_equal [[1]], db.each_row("select :n + 0", n: 1, fetch: 2).to_a
+        assert_raises(ArgumentError) { db.each_row("select :fetch + :n", n: 1).to_a }
+        assert_raises(ArgumentError) { db.each_row("select 1", fetch: 0).to_a }
+      end
+      with_pool(size: 1) { |pool| assert_equal [[7]], pool.each_row("select :fetch + 0", fetch: 7).to_a }
+    end
+
     def test_missing_unknown_and_mixed_parameters
       with_connection do |db|
         {{a: 1} => "no value for :long_name", {a: 1, long_name: 2, b: 3} => "no parameter :b: it has :a, :long_name"}

@@ -11,13 +11,16 @@ module Heddle
         NAMES = %w[delimiter null quote escape encoding].freeze
         ESCAPES = {"b" => "\b", "f" => "\f", "n" => "\n", "r" => "\r", "t" => "\t"}.freeze
         STRING = /\A(?:[eEuU]&?)?'|\A\$/
+        # In front of a column, of "force not null a, b" and "force quote a, b".
+        COLUMN = /\A(?:,|null|quote)\z/i
+        OFF = /\A'?(?:false|off|0)'?\z/i
         UTF8 = /\A(?:utf-?8|unicode)\z/i
-        private_constant :NAMES, :ESCAPES, :STRING, :UTF8
+        private_constant :NAMES, :ESCAPES, :STRING, :COLUMN, :OFF, :UTF8
 
         # @param link [Link]
         # @param sql [String]
         # @return [Hash{Symbol => Object}] format: (:text, :csv or :binary), and delimiter:, null:, quote:,
-        #   escape: if the statement has them, and encoding: unless it is UTF-8
+        #   escape: if the statement has them, encoding: unless it is UTF-8, and header:
         # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
         #   be read as other rows
         def self.of(link, sql) = new(link.copy_options(sql), link.backslashes?).options
@@ -44,6 +47,7 @@ module Heddle
           tokens.each_with_index do |token, index|
             name = token.downcase.delete_suffix("s") # "using delimiters ';'" came first
             @options[:format] = :csv if name == "csv"
+            @options[:header] = true if name == "header" && !COLUMN.match?(tokens[index - 1])
             @options[:format] = :binary if name == "binary" && @options[:format] == :text # else it is a column
             next unless NAMES.include?(name)
 
@@ -59,6 +63,7 @@ module Heddle
         def read_list(tokens)
           items(tokens).each do |name, *value|
             name = word(name)
+            @options[:header] = true if name == "header" && !(value.one? && value.first.match?(OFF))
             next unless NAMES.include?(name) || name == "format"
 
             unreadable(name) unless value.size == 1

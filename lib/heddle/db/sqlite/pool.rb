@@ -100,10 +100,10 @@ module Heddle
         end
 
         # @see DB::Pool#each_row
-        def each_row(sql, *arguments, fetch: 1000, **named, &block)
-          return enum_for(:each_row, sql, *arguments, fetch: fetch, **named) unless block
+        def each_row(sql, *arguments, **named, &block)
+          return enum_for(:each_row, sql, *arguments, **named) unless block
 
-          pool_for(sql).each_row(sql, *arguments, fetch: fetch, **named, &block)
+          pool_for(sql).each_row(sql, *arguments, **named, &block)
           self
         end
 
@@ -160,7 +160,11 @@ module Heddle
           yield @writer
         end
 
-        def pool_for(sql) = Statements.reads?(text_of(sql)) ? reader : @writer
+        # What a function tells of the statement before, only the writer knows.
+        def pool_for(sql)
+          text = text_of(sql)
+          (Statements.reads?(text) && !Statements.looks_back?(text)) ? reader : @writer
+        end
 
         def text_of(sql)
           sql = sql.sql if BoundStatement === sql

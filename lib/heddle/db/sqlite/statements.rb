@@ -39,6 +39,7 @@ module Heddle
         # Also create table temp.…, and the like.
         TEMPORARY = /\A#{BLANK}create\b#{GAP}(?:temp|(?:(?:unique|virtual)\b#{GAP})?(?:table|view|index|trigger)\b#{GAP}
           (?:if\b#{GAP}not\b#{GAP}exists\b#{GAP})?["'`\[]?temp["'`\]]?#{GAP}\.)/inx
+        LOOKS_BACK = /\b(?:last_insert_rowid|(?:total_)?changes)\b["'`\]]?#{GAP}\(/in
         # Texts in quotes and comments, in which nothing is a parameter. Atomic: otherwise each byte of a long text
         # would be remembered, in 40 bytes, as a place to go back to.
         QUOTED = %r{'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"|`(?>[^`]*)(?:``(?>[^`]*))*`|
@@ -51,8 +52,8 @@ module Heddle
         ANOTHER = /\A#{OTHER}\z/n
         REST = /[^'"`\[\-\/?:@$#;A-Za-z0-9_\x80-\xff]+/n
         private_constant :KINDS, :MARK, :COMMENT, :BLANK, :GAP, :NOTHING, :EXPLAIN, :WORD, :EXPLAINED, :TO_SAVEPOINT,
-          :TRIGGER, :ASKING, :ASKS, :TEMPORARY, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME, :ANOTHER,
-          :REST
+          :TRIGGER, :ASKING, :ASKS, :TEMPORARY, :LOOKS_BACK, :QUOTED, :NAME, :OTHER, :IDENTIFIER, :PARAMETER, :A_NAME,
+          :ANOTHER, :REST
 
         class << self
           # @return [Symbol] the kind of the text's statements, see {Driver#kind}; of several the one that matters most
@@ -81,6 +82,9 @@ module Heddle
             word = sql.b[WORD, 1]&.downcase
             %w[select values explain].include?(word) && parts(sql.b).size == 1
           end
+
+          # @return [Boolean] whether a function in it tells of the statement that the connection has run before
+          def looks_back?(sql) = sql.b.match?(LOOKS_BACK)
 
           # @return [Array<(String, Integer, Integer)>] see {Driver#placeholders}
           def placeholders(sql)

@@ -31,7 +31,7 @@ module Heddle
         CHANGES_ELSEWHERE = CHANGES.fetch(:postgresql)
         COMMENTS = %r{\A(?:[\s(;]|--[^\n]*|/\*.*?\*/)+}m
         # Here -- needs a space behind it, and /*! begins no comment.
-        COMMENTS_OF_MYSQL = %r{\A(?:[\s(;]|--(?=\s|\z)[^\n]*|\#[^\n]*|/\*(?!!).*?\*/)+}m
+        COMMENTS_OF_MYSQL = %r{\A(?:[\s(;]|--(?=[\x00-\x20\x7f]|\z)[^\n]*|\#[^\n]*|/\*(?!!).*?\*/)+}m
         NESTED_COMMENT = %r{(?<comment>/\*(?:[^*/]|\*(?!/)|/(?!\*)|\g<comment>)*\*/)}m
         # Atomic: otherwise each byte of a long text would be remembered, in 40 bytes, as a place to go back to.
         TEXT = /'(?>[^']*)(?:''(?>[^']*))*'|"(?>[^"]*)(?:""(?>[^"]*))*"/
@@ -159,7 +159,7 @@ module Heddle
           case @family
           when :mysql
             unknown("a comment such as /*! … */") if scanner.match?(%r{/\*!})
-            scanner.skip(%r{--(?=\s|\z)[^\n]*|\#[^\n]*|/\*.*?\*/}m)
+            scanner.skip(%r{--(?=[\x00-\x20\x7f]|\z)[^\n]*|\#[^\n]*|/\*.*?\*/}m)
           when :postgresql, :sqlserver then scanner.skip(/--[^\n]*/) || scanner.skip(NESTED_COMMENT)
           else scanner.skip(%r{--[^\n]*|/\*.*?\*/}m)
           end
