@@ -230,6 +230,20 @@ module MemcachedBehaviour
     end
   end
 
+  # A caller's buffers are other ones by the time that they are sent.
+  def test_pipelined_keeps_what_it_was_given
+    with_client do |cache|
+      key, value = +"", (+"").b
+      cache.pipelined do |batch|
+        3.times { |n| batch.set(key.replace("kept #{n}"), value.replace("value #{n}")) }
+        batch.append(key.replace("kept 0"), value.replace("!"))
+        key.clear
+        value.clear
+      end
+      assert_equal ["value 0!", "value 1", "value 2"], Array.new(3) { |n| cache.get("kept #{n}") }
+    end
+  end
+
   def test_pipelined
     with_client do |cache|
       result = cache.pipelined do |batch|

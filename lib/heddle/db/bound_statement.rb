@@ -10,8 +10,8 @@ module Heddle
           raise TypeError, "SQL must be a String, not #{sql.inspect}"
         end
 
-        @sql = sql
-        @arguments = arguments.freeze
+        @sql = Snapshot.of(sql)
+        @arguments = Snapshot.all(arguments).freeze
       end
 
       # @return [String, VirtualStatement]

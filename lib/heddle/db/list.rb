@@ -10,7 +10,7 @@ module Heddle
           raise TypeError, "the values of a list must be an Array, not an object of the class #{values.class}"
         end
 
-        @values = values.to_ary.dup.freeze
+        @values = values.to_ary.map { |value| Snapshot.of(value) }.freeze
         return unless @values.empty?
 
         raise ArgumentError, "a list needs a value, because SQL has no empty list: without values, skip the statement"

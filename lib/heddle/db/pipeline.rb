@@ -52,6 +52,8 @@ module Heddle
         raise TypeError, "SQL must be a String, not #{sql.inspect}" unless sql.is_a?(String)
 
         future = Future.new(self)
+        sql = Snapshot.of(sql)
+        arguments = Snapshot.all(arguments)
         @requests << [sql, arguments]
         @futures << future
         @bytes += sql.bytesize + arguments.sum { |argument| argument.is_a?(String) ? argument.bytesize : 8 }

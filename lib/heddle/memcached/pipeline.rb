@@ -15,8 +15,9 @@ module Heddle
       NF = 5
       # The order in which ext/heddle/memcached/memcached_multi.c reads a command: verb, bytes, flags, ttl, cas, mode,
       # delta, initial, stale.
+      BYTES = 1
       EMPTY = [nil, nil, 0, nil, nil, nil, 0, nil, nil].freeze
-      private_constant :GET, :SET, :DELETE, :ARITHMETIC, :HD, :VA, :NF, :EMPTY
+      private_constant :GET, :SET, :DELETE, :ARITHMETIC, :HD, :VA, :NF, :BYTES, :EMPTY
 
       # @api private
       attr_reader :keys, :commands
@@ -111,7 +112,8 @@ module Heddle
       end
 
       def note(key, *command)
-        @keys << key.to_s
+        @keys << Snapshot.of(key.to_s)
+        command[BYTES] = Snapshot.of(command[BYTES]) if command[BYTES]
         @commands << command.concat(EMPTY.drop(command.size))
         nil
       end

@@ -212,6 +212,30 @@ module DatabaseSuite
       end
     end
 
+    # A caller's buffer, and a text that is built again, are other ones by the time that they are sent.
+    def test_a_pipeline_keeps_what_it_was_given
+      with_table("id int, name varchar(20)") do |db, table|
+        buffer = +""
+        sql = +""
+        values = []
+        futures = db.pipeline do |p|
+          list = Heddle::DB.list(values.replace([buffer.replace("0")]))
+          bound = Heddle::DB.bind(sql.replace("select 0 + 0 where ? in (?)"), buffer, list)
+          3.times do |n|
+            p.query("insert into #{table} values (?, ?)", n, buffer.replace("name #{n}"))
+            p.query("insert into #{table} values (:n, :name)", n: n + 3, name: buffer.replace("name #{n + 3}"))
+          end
+          texts = Array.new(3) { |n| p.query(sql.replace("select #{n} + ?"), 0) }
+          sql.clear
+          values.clear
+          buffer.clear
+          [*texts, p.query(bound)]
+        end
+        assert_equal [0, 1, 2, 0], futures.map { |future| future.value[0][0] }
+        assert_equal Array.new(6) { |n| "name #{n}" }, db.query_list("select name from #{table} order by id")
+      end
+    end
+
     def test_large_values
       with_connection do |db|
         [0, 250, 251, 65_535, 65_536, 1_000_000].each do |size|
