@@ -74,30 +74,14 @@ module Heddle
       # @yieldparam connection [Connection]
       # @return the block's value
       # @raise [PoolTimeout] when none becomes free in time; [PoolClosed]; see {DB.connect}
-      def with
+      def with(&block)
         raise ArgumentError, "Pool#with needs a block: pool.with { |db| … }" unless block_given?
 
-        joined = @joined[Transactions.holder] unless @joined.empty?
-        return yield joined if joined && !joined.forked?
-
-        place = Place.new
-        in_thread = Fiber.current_scheduler.nil?
-        begin
-          if in_thread
-            Thread.handle_interrupt(IN_WAITS) { check_out(place) }
-          else
-            check_out(place)
-          end
-          yield connected(place)
-        ensure
-          # No call stands before the mask: an exception could strike at its end.
-          if in_thread
-            Thread.handle_interrupt(IN_WAITS) { check_in(place) }
-          else
-            check_in(place)
-          end
-        end
+        lend_in(Place.new, &block)
       end
+
+      # @api private for {DroppedFiber}
+      def take_back(place) = check_in(place)
 
       # @!method query(sql, *arguments)
       #   On a connection of the pool.
@@ -133,13 +117,19 @@ module Heddle
       end
 
       # Without a block returns an Enumerator, which holds a connection from its first row to its last, or until its
-      # reader stops.
+      # reader stops. After Enumerator#next that is when the GC has collected the Enumerator.
       #
       # @see Connection#each_row
       def each_row(sql, *arguments, **named, &block)
         return enum_for(:each_row, sql, *arguments, **named) unless block
 
-        with { |connection| connection.each_row(sql, *arguments, **named, &block) }
+        place = Place.new
+        witness = DroppedFiber.witness(self, place)
+        begin
+          lend_in(place) { |connection| connection.each_row(sql, *arguments, **named, &block) }
+        ensure
+          ObjectSpace.undefine_finalizer(witness)
+        end
         self
       end
 
@@ -223,6 +213,28 @@ module Heddle
 
       private
 
+      def lend_in(place)
+        joined = @joined[Transactions.holder] unless @joined.empty?
+        return yield joined if joined && !joined.forked?
+
+        in_thread = Fiber.current_scheduler.nil?
+        begin
+          if in_thread
+            Thread.handle_interrupt(IN_WAITS) { check_out(place) }
+          else
+            check_out(place)
+          end
+          yield connected(place)
+        ensure
+          # No call stands before the mask: an exception could strike at its end.
+          if in_thread
+            Thread.handle_interrupt(IN_WAITS) { check_in(place) }
+          else
+            check_in(place)
+          end
+        end
+      end
+
       def check_out(place)
         found, stale = take
         if found.is_a?(Thread::Queue)
@@ -302,10 +314,12 @@ module Heddle
 
       # Runs also after an exception.
       def check_in(place)
-        if place.held == :make
+        held = place.held
+        place.held = nil
+        if held == :make
           pass_on(:make)
-        elsif place.held
-          give_back(place.held)
+        elsif held
+          give_back(held)
         end
       end
 

@@ -85,6 +85,34 @@ module DatabaseSuite
       end
     end
 
+    # An Enumerator that nobody continues, and one that begins again, have left their fibers in the middle of rows.
+    def test_an_enumerator_that_was_dropped_gives_its_place_back
+      with_pool(size: 2) do |pool|
+        rows = pool.each_row(series(50), fetch: 2)
+        2.times do
+          drop_an_enumerator(pool)
+          assert_equal [1], rows.next
+          rows.rewind
+          wait_until(what: "the places") { collected && pool.stats[:free] == pool.stats[:connections] }
+        end
+        assert_equal [[1], [2]], Array.new(2) { rows.next }
+        collected
+        assert_equal 1, pool.query_value("select 1")
+        assert_equal (3..50).to_a, Array.new(48) { rows.next.first }
+        assert_raises(StopIteration) { rows.next }
+        assert_equal 1, pool.with { pool.query_value("select 1") }
+      end
+    end
+
+    def drop_an_enumerator(pool) = assert_equal([1], pool.each_row(series(50), fetch: 2).next)
+
+    # Objects of this stack that the GC has not found yet are overwritten.
+    def collected
+      Array.new(1000) { Object.new }
+      GC.start
+      sleep(0.005)
+    end
+
     def test_idle_connections_are_closed
       with_pool(size: 2, idle: 0.05) do |pool|
         first = pool.with { |db| db }
