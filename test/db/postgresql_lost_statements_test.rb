@@ -5,7 +5,8 @@ require "support/stream_helpers"
 require "support/scripted_postgresql"
 
 # Statements that are not where they were prepared (26000), or whose name is taken already (42P05), as poolers and other
-# clients of a session leave them: prepared again once, and never in a transaction that has failed.
+# clients of a session leave them; and those whose columns have changed since (0A000): prepared again once, and never in
+# a transaction that has failed.
 class PostgreSQLLostStatementsTest < Minitest::Test
   include StreamHelpers
 
@@ -19,10 +20,14 @@ class PostgreSQLLostStatementsTest < Minitest::Test
   class Session
     attr_reader :parsed, :statements
 
+    # @return [Hash{String => String}] the types of messages that are refused next, each with the state of the error
+    attr_reader :refusals
+
     # @param taken [Integer] the number of the last name that other clients have
     def initialize(taken: 0)
       @statements = {}
       @parsed = []
+      @refusals = {}
       @taken = taken
       @state = "I"
     end
@@ -57,14 +62,15 @@ class PostgreSQLLostStatementsTest < Minitest::Test
     # @return [String, nil] the state of the error
     def message(type, rest, out)
       return "25P02" if @state == "E" && type != "C"
+      return @refusals.delete(type) if @refusals.key?(type)
 
       case type
       when "P"
-        name, sql, count = rest.unpack("Z*Z*n")
+        name, sql, _, *types = rest.unpack("Z*Z*nN*")
         @parsed << name
         return "42P05" if @statements[name] || Integer(name.delete_prefix("h")) <= @taken
 
-        @statements[name] = [sql, count]
+        @statements[name] = [sql, types.map { |type| type.zero? ? 25 : type }]
         out << M["1"]
       when "B"
         return "26000" unless @statements[rest.unpack("Z*Z*").last]
@@ -72,7 +78,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
         out << M["2"]
       when "D"
         kind, name = rest.unpack("aZ*")
-        out << M["t", [0].pack("n")] if kind == "S"
+        out << M["t", [@statements[name].last.size, *@statements[name].last].pack("nN*")] if kind == "S"
         out << M["T", [1].pack("n") + "c\0".b + [0, 0, 25, -1, -1, 1].pack("NnNnNn")] if name
       when "E" then out << M["D", [1, 1].pack("nN") + "v"] << M["C", "SELECT 1\0"]
       when "C"
@@ -130,6 +136,91 @@ class PostgreSQLLostStatementsTest < Minitest::Test
         assert_equal ["v"], db.query_list("select 1")
         assert_equal [["v"]], statement.query.rows
       end
+    end
+  end
+
+  # The transaction's retry prepares it again.
+  def test_a_lost_statement_in_a_transaction_that_is_retried
+    with_session do |db, session|
+      statement = db.prepare("select 2")
+      db.query("select 1")
+      [-> { db.query("select 1").rows }, -> { statement.query.rows }].each do |use|
+        tries = 0
+        rows = db.transaction(retry: 1) do
+          session.statements.clear if (tries += 1) == 1
+          use.call
+        end
+        assert_equal [[["v"]], 2], [rows, tries]
+      end
+    end
+  end
+
+  # A session that begins its transactions by statements of its own.
+  def test_a_lost_statement_in_a_transaction_of_sql
+    with_session do |db, session|
+      statement = db.prepare("select 2")
+      session.statements.clear
+      db.query_text("begin")
+      assert_raises(DB::ServerError) { statement.query }
+      db.query_text("rollback")
+      db.query_text("begin")
+      assert_equal [["v"]], statement.query.rows
+    end
+  end
+
+  # PostgreSQL says so in the words of its locale.
+  def test_a_statement_whose_columns_have_changed
+    with_session do |db, session|
+      statement = db.prepare("select 2")
+      db.query("select 1")
+      [-> { db.query("select 1").rows }, -> { statement.query.rows }].each do |use|
+        session.refusals["B"] = "0A000"
+        assert_equal [["v"]], use.call
+        assert_empty session.refusals
+      end
+      assert_equal 4, session.parsed.uniq.size
+    end
+  end
+
+  # What the statement itself runs may say the same.
+  def test_errors_of_the_same_states_behind_bind
+    with_session do |db, session|
+      statement = db.prepare("select 2")
+      db.query("select 1")
+      %w[26000 42P05 0A000].each do |state|
+        [-> { db.query("select 1").rows }, -> { statement.query.rows }, -> { db.query("select 3").rows }].each do |use|
+          session.refusals["E"] = state
+          error = assert_raises(DB::ServerError) { use.call }
+          assert_equal [state, false], [error.sql_state, error.retryable?]
+        end
+      end
+      assert_equal 3, session.parsed.uniq.size
+    end
+  end
+
+  # A limit of time strikes behind Parse: the server has a statement that nobody knows the columns of.
+  def test_a_statement_that_was_parsed_and_not_described
+    with_session do |db, session|
+      statement = nil
+      prepared = -> { (statement ||= db.prepare("select 2")).query.rows }
+      in_transaction = -> { db.transaction { db.query("select 3").rows } }
+      [-> { db.query("select 1").rows }, in_transaction, prepared].each do |use|
+        session.refusals["D"] = "57014"
+        assert_raises(DB::QueryCanceled) { use.call }
+        2.times { assert_equal [["v"]], use.call }
+      end
+      assert_equal %w[h2 h4 h6], session.statements.keys # the others were closed
+    end
+  end
+
+  # The types of the values have changed: it is prepared again in the flight.
+  def test_a_statement_that_was_prepared_again_and_not_described
+    with_session do |db, session|
+      assert_equal [["v"]], db.query("select ?", 1).rows
+      session.refusals["D"] = "57014"
+      assert_raises(DB::QueryCanceled) { db.query("select ?", "text") }
+      2.times { assert_equal [["v"]], db.query("select ?", "text").rows }
+      assert_equal %w[h3], session.statements.keys
     end
   end
 

@@ -198,7 +198,7 @@ struct postgresql_statement {
 
 struct postgresql_statement *postgresql_statement_of(VALUE prepared);
 
-// A statement that the server does not have yet; it is `open` once the server has answered its Parse.
+// A statement that the server does not have yet; it is `open` once the server has parsed and described it.
 VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count);
 
 // Makes another statement of the same text of it, for parameters of other types. The one before is closed.

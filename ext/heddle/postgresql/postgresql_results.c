@@ -198,8 +198,10 @@ struct reply {
     VALUE *known, prepared;
     VALUE shape, rows;
     VALUE first, last, error;
-    VALUE each; // Array of the results of a pipeline's statements, which do not follow one another; 0 for none
-    bool fatal; // the server closes the connection behind the error
+    VALUE each;  // Array of the results of a pipeline's statements, which do not follow one another; 0 for none
+    bool parsed; // the server has the statement `prepared`, which is `open` once it is described, too
+    bool bound;  // from here on something of the statement may have been executed
+    bool fatal;  // the server closes the connection behind the error
 };
 
 // FATAL and PANIC end the session; servers since 9.6 name the severity untranslated.
@@ -246,6 +248,11 @@ static void complete(struct postgresql_link *link, struct pg_message message, st
     end_result(reply, command.counted && !(reads && has_rows) ? command.rows : 0);
 }
 
+static void note_description(const struct reply *reply)
+{
+    if (reply->parsed) postgresql_statement_of(reply->prepared)->open = true;
+}
+
 // False at the end.
 static bool read_message(struct postgresql_link *link, struct reply *reply)
 {
@@ -258,9 +265,11 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_ROW_DESCRIPTION:
         reply->shape = postgresql_columns_new(link, message);
         if (reply->known) *reply->known = reply->shape;
+        note_description(reply);
         return true;
     case PG_NO_DATA:
         if (reply->known) *reply->known = Qnil;
+        note_description(reply);
         return true;
     case PG_PARAMETER_DESCRIPTION:
         if (NIL_P(reply->prepared)) db_link_violated(&link->base, "described parameters that nobody had asked about");
@@ -287,9 +296,11 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         if (!reply->error || reply->fatal) reply->error = postgresql_error_value(message);
         return !reply->fatal;
     case PG_PARSE_COMPLETE:
-        if (!NIL_P(reply->prepared)) postgresql_statement_of(reply->prepared)->open = true;
+        reply->parsed = !NIL_P(reply->prepared);
         return true;
     case PG_BIND_COMPLETE:
+        reply->bound = true;
+        return true;
     case PG_CLOSE_COMPLETE:
         return true;
     case PG_COPY_IN_RESPONSE:
@@ -308,6 +319,15 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     }
 }
 
+// A limit of time or a cancel may strike between Parse and Describe: the server has a statement whose columns nobody
+// knows then.
+static void close_undescribed(struct postgresql_link *link, const struct reply *reply)
+{
+    if (!reply->parsed) return;
+    const struct postgresql_statement *statement = postgresql_statement_of(reply->prepared);
+    if (!statement->open) pending_closes_add(link->base.pending_closes, statement->id);
+}
+
 static void read_reply(struct postgresql_link *link, struct reply *reply)
 {
     if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
@@ -318,6 +338,16 @@ static void read_reply(struct postgresql_link *link, struct reply *reply)
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come
     db_link_replied(&link->base, stream_of(link->base.stream));
+    close_undescribed(link, reply);
+}
+
+// How far the server had come with the statement when it refused to continue: Heddle::DB::ServerError#stage. Parse and
+// Bind execute nothing. A text of a simple Query has no such marks.
+static void tell_stage(const struct postgresql_link *link, const struct reply *reply)
+{
+    if (link->text) return;
+    const char *stage = reply->first ? "completed" : reply->bound ? "begun" : "refused";
+    rb_ivar_set(reply->error, rb_intern("@stage"), ID2SYM(rb_intern(stage)));
 }
 
 VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared)
@@ -329,7 +359,10 @@ VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE p
     RB_GC_GUARD(reply.first);
     RB_GC_GUARD(reply.prepared);
     RB_GC_GUARD(reply.error);
-    if (reply.error) return reply.error;
+    if (reply.error) {
+        tell_stage(link, &reply);
+        return reply.error;
+    }
     return reply.first ? reply.first : db_result_new(Qnil, Qnil, INT2FIX(0));
 }
 

@@ -430,7 +430,7 @@ module Heddle
         end
         check_transaction(kind, sql) unless @frames.empty?
         handle = kept = statement.handle
-        unless @driver.owns?(handle) # the session was reset since, and all its statements closed
+        unless @driver.owns?(handle) && !statement.expired? # the session was reset since, and all its statements closed
           unless statement.of?(self)
             raise StatementClosed, "this statement belongs to another connection: #{sql}"
           end
@@ -444,11 +444,20 @@ module Heddle
       # Also called by the Talk.
       def finish_statement(statement, arguments, result)
         sql = statement.sql
-        if result.is_a?(ServerError) && @driver.stale?(result) && !in_transaction?
+        if result.is_a?(ServerError) && @driver.stale?(result)
+          return lose(statement, result) if in_transaction?
+
           statement.renew(handle = prepared(sql))
           result = @driver.execute(handle, arguments)
         end
         note(result, sql)
+      end
+
+      # The transaction has failed, and nothing can be prepared in it: the caller's next one may succeed.
+      def lose(statement, error)
+        statement.expire
+        error.stale = @driver.failed?
+        note(error, statement.sql)
       end
 
       # @return [Object] the statement, as the driver has it
@@ -539,7 +548,10 @@ module Heddle
         return result unless result.is_a?(ServerError) && @driver.stale?(result)
 
         @cache.delete(sql)
-        in_transaction? ? result : run_cached(sql, arguments, nil)
+        return run_cached(sql, arguments, nil) unless in_transaction?
+
+        result.stale = @driver.failed?
+        result
       end
 
       # The server has reached its limit of prepared statements, over all clients.

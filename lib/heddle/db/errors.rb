@@ -62,9 +62,19 @@ module Heddle
       # @api private
       attr_accessor :ended_transaction
 
+      # @return [Symbol, nil] how far the server had come with the statement: :refused (nothing of it was executed),
+      #   :begun, or :completed (the end of its transaction failed); nil where that is not known
+      # @api private
+      attr_reader :stage
+
+      # @return [Boolean, nil] whether the server no longer had what this connection had prepared for the statement: it
+      #   is prepared anew when it runs again
+      # @api private
+      attr_writer :stale
+
       # @return [Boolean] whether the same transaction may well succeed when it is run again: a deadlock, a conflict
-      #   with another transaction, a wait for a lock that took too long
-      def retryable? = sql_state == "40001"
+      #   with another transaction, a wait for a lock that took too long, a kept statement that had to be prepared anew
+      def retryable? = sql_state == "40001" || @stale == true
 
       # The server's further notes, one in each line: detail, hint, and the line of the statement with a caret under the
       # position. From Ruby 3.2 on it is part of +detailed_message+ and +full_message+, too.

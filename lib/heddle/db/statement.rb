@@ -13,6 +13,7 @@ module Heddle
         @talk = talk
         @sql = sql
         @handle = handle
+        @expired = false
         @plain = talk.plain?(sql)
       end
 
@@ -77,7 +78,19 @@ module Heddle
       # @api private
       def renew(handle)
         @handle = handle
+        @expired = false
       end
+
+      # Has the connection prepare the statement again before its next run.
+      #
+      # @api private
+      def expire
+        @expired = true
+        @plain = nil # has the connection look at each run
+      end
+
+      # @api private
+      def expired? = @expired
 
       # @return [String]
       def inspect

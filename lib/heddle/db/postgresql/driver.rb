@@ -7,8 +7,9 @@ module Heddle
       class Driver
         include WireDriver
 
-        # The statement is not there (somebody between closed it), is there already, or gives other columns by now.
-        STALE = %w[26000 42P05].freeze
+        # Refusals of a statement that was prepared before: it is not there (somebody between closed it), is there
+        # already, or would return other columns by now, which PostgreSQL does not support.
+        STALE = %w[26000 42P05 0A000].freeze
         # The server ends the session behind these: a shutdown, a crash, another database with its name, an idle limit.
         FINAL = %w[57P01 57P02 57P03 57P04 57P05 08P01].freeze
         # What the server says of statements in a transaction that has failed.
@@ -104,9 +105,8 @@ module Heddle
 
         def closes_when_idle? = false
 
-        def stale?(error)
-          STALE.include?(error.sql_state) || (error.sql_state == "0A000" && error.message.include?("cached plan"))
-        end
+        # What a statement runs may fail with the same states, behind a commit of its own.
+        def stale?(error) = error.stage == :refused && STALE.include?(error.sql_state)
 
         def final?(error)
           severity = error.instance_variable_get(:@severity) # since 9.6
@@ -462,7 +462,8 @@ module Heddle
         #
         # @return [Boolean] whether the statement may be prepared again
         def skip_taken_names?(result)
-          return false unless result.is_a?(ServerError) && result.sql_state == TAKEN && !in_transaction?
+          return false unless result.is_a?(ServerError) && result.sql_state == TAKEN && result.stage == :refused
+          return false if in_transaction?
 
           @link.skip_names(SecureRandom.random_number(1 << 31))
           true
@@ -471,14 +472,15 @@ module Heddle
         def next_name = "heddle_c#{@portals += 1}#{@tag}"
 
         # Not inside a transaction, where a portal would end with its statement. A SELECT that writes or locks rows, and
-        # every SELECT on some servers, cannot have such a cursor, and has not run then.
+        # every SELECT on some servers, cannot have such a cursor. The server runs the SELECT behind the end of DECLARE.
         def open_held(sql, arguments)
           return open_complete(sql, arguments) unless @link.select?(sql)
 
           head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
           result = query(head + sql, arguments)
           if result.is_a?(ServerError)
-            return (result.sql_state == LACKING) ? open_complete(sql, arguments) : result.shift(head.length)
+            lacking = result.sql_state == LACKING && result.stage != :completed
+            return lacking ? open_complete(sql, arguments) : result.shift(head.length)
           end
 
           @held_cursors[name] = true
