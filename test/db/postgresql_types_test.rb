@@ -269,6 +269,20 @@ class PostgreSQLTypesTest < Minitest::Test
     @db.transaction { assert_equal [[1]], @db.query("select array[1]; select 2")[0] }
   end
 
+  # The session says how values look as text.
+  def test_values_of_several_statements_whatever_the_session_says
+    bytes = (0..255).map(&:chr).join.b
+    sql = "select ?::bytea, date '2024-02-29', timestamp '2024-02-29 01:02:03.5', timestamptz '2024-02-29 12:00:00+00'"
+    @db.exec("create temporary table t as #{sql}", bytes)
+    ["set bytea_output = 'escape'", "set datestyle = 'SQL, DMY'", "set datestyle = 'Postgres, MDY'",
+      "set datestyle = 'German'"].each do |setting|
+      @db.query(setting)
+      row = @db.query("select 1; select * from t").following[0]
+      assert_equal @db.query_row("select * from t"), row, setting
+      assert_equal bytes, row[0]
+    end
+  end
+
   # ---- parameters
 
   BOUND = {
@@ -283,8 +297,12 @@ class PostgreSQLTypesTest < Minitest::Test
     "numeric[]" => [[2**70, BigDecimal("1.5")]],
     "timestamptz[]" => [[Time.utc(2024), nil]], "date[]" => [[Date.new(2024), Date.new(1500, 3, 1)]],
     "int4range" => [1...5, nil...5], "numrange" => [BigDecimal("1.5")..BigDecimal(2)], "int4range[]" => [[1...5]],
-    "tstzrange" => [Time.utc(2024)...Time.utc(2025)], "int4multirange" => [[1...3, 5...6]],
+    "tstzrange" => [Time.utc(2024)...Time.utc(2025)], "int4multirange" => [[1...3, 5...6], []],
+    "int4multirange[]" => [[[1...3, 5...6], []]], "hstore" => [{"a" => "1", "b" => nil}, {}],
+    "hstore[]" => [[{"a" => "1"}]],
+    "floats" => [1.0..Float::INFINITY, 1.0...nil], "jsonb" => ["[]", "{}"],
     "daterange" => [Date.new(2024)...nil, Date.new(1, 1, 1)...Date.new(1582, 10, 4),
+      PG::Bounds.new(Date.new(2024), Float::INFINITY, exclude_end: true),
       PG::Bounds.new(nil, nil, exclude_end: true, empty: true)],
     "inet" => [IPAddr.new("10.0.0.1")], "cidr" => [IPAddr.new("10.0.0.0/8")], "inet[]" => [[IPAddr.new("::1")]],
     "point" => [POINT], "line" => [PG::Line.new(1.0, 2.0, 3.0)], "lseg" => [PG::LineSegment.new(POINT, OTHER)],
@@ -296,8 +314,7 @@ class PostgreSQLTypesTest < Minitest::Test
     BOUND.each do |type, values|
       @db.exec("create temporary table t (v #{type})")
       values.each do |bound|
-        written = (type == "int4multirange") ? "int4multirange(variadic ?::int4range[])" : "?"
-        @db.exec("insert into t values (#{written})", bound)
+        @db.exec("insert into t values (?)", bound)
         read = @db.query_value("delete from t returning v")
         expected = bound.is_a?(Symbol) ? bound.name : bound
         expected.nil? ? assert_nil(read) : assert_equal(expected, read, type)
@@ -312,13 +329,102 @@ class PostgreSQLTypesTest < Minitest::Test
     hour = DB::Duration.parse("01:00:00")
     assert_equal "24:00:00", day.to_s
     @db.exec("create temporary table t (v time, w interval, x time[], y interval[])")
-    @db.exec("insert into t values (?, ?, ?, ?)", day, day, [day], [day, hour])
+    @db.exec("insert into t values (?, ?, ?, ?)", day, day, [hour, day, nil], [day, hour])
     whole, one = PG::Interval.new(0, 0, 86_400_000_000), PG::Interval.new(0, 0, 3_600_000_000)
-    assert_equal [day, whole, [day], [whole, one]], @db.query_row("delete from t returning v, w, x, y")
+    assert_equal [day, whole, [hour, day, nil], [whole, one]], @db.query_row("delete from t returning v, w, x, y")
+    long = DB::Duration.parse("30:00:00")
+    assert_equal [whole, PG::Interval.new(0, 0, 108_000_000_000)], value("?::interval[]", [day, long])
     assert_equal [day, Time.utc(2024, 1, 2)],
       @db.query_row("select ?, timestamptz '2024-01-01 00:00:00Z' + ?", day, day)
     [hour, day, hour].each { |time| @db.exec("insert into t (v) values (?)", time) } # kept statements, too
     assert_equal [hour, hour, day], @db.query_list("select v from t order by v")
+  end
+
+  # ---- what only the server knows
+
+  # What each way to run a statement binds to a type.
+  def bound(type, value)
+    sql = "select ?::#{type}::text"
+    @db.query("begin")
+    kept = Array.new(2) { @db.query_value(sql, value) }
+    opened = @db.each_row(sql, value).to_a[0][0]
+    @db.query("rollback")
+    futures = @db.pipeline { |p| [p.query("select 1"), p.query(sql, value), p.query(sql, value)] }.drop(1)
+    futures << @db.pipeline(atomic: true) { |p| p.query(sql, value) }
+    [*kept, opened, @db.query_value(sql, value), @db.prepare(sql).query(value)[0][0],
+      @db.each_row(sql, value).to_a[0][0], *futures.map { |future| future.value[0][0] }]
+  end
+
+  def test_the_type_that_the_server_asks_for_decides
+    day = Float::INFINITY
+    {["jsonb", []] => "[]", ["json", Set[]] => "[]", ["int[]", []] => "{}", ["text[]", Set[]] => "{}",
+     ["text", []] => "{}", ["int[]", [[], []]] => "{}", ["jsonb", [[], [nil]]] => "[[], [null]]",
+     ["int[]", [nil]] => "{NULL}",
+     ["jsonb", [{"a" => [1]}, {}]] => '[{"a": [1]}, {}]', ["jsonb[]", [{a: 1}]] => '{"{\\"a\\": 1}"}',
+     ["hstore", {:a => 1, "b" => nil}] => '"a"=>"1", "b"=>NULL', ["jsonb", {a: 1}] => '{"a": 1}',
+     ["hstore[]", [{a: 1}]] => '{"\\"a\\"=>\\"1\\""}',
+     ["int4multirange", [1..2, 5...9]] => "{[1,3),[5,9)}", ["int4range[]", [1..2]] => '{"[1,3)"}',
+     ["int4multirange[]", [[1..2], []]] => '{"{[1,3)}","{}"}', ["int4multirange", []] => "{}",
+     ["int4range", 1..day] => "[1,)", ["numrange", 1..day] => "[1,Infinity]", ["floats", -day..1] => "[-Infinity,1]",
+     ["int8range", -day...day] => "(,)", ["floats", 1.5..day] => "[1.5,Infinity]",
+     ["daterange", Date.new(2024)...day] => "[2024-01-01,infinity)"}.each do |(type, value), text|
+      assert_equal [text], bound(type, value).uniq, "#{value.inspect} for #{type}"
+    end
+  end
+
+  def test_a_value_that_the_servers_type_does_not_take
+    {["int4range", [1..2]] => /malformed range/, ["hstore", {[1] => 2}] => nil, ["nope", []] => /"nope" does not exist/,
+     ["int", []] => /invalid input syntax/, ["int4multirange", [1..2**40]] => /malformed|out of range/}
+      .each do |(type, value), message|
+      run = -> { @db.query_value("select ?::#{type}", value) }
+      next run.call unless message
+
+      assert_match message, assert_raises(DB::ServerError, &run).message
+      assert_match message, assert_raises(DB::ServerError) { @db.transaction { run.call } }.message
+    end
+    assert_equal 1, value("1")
+  end
+
+  # The table is not there when the server could be asked.
+  def test_an_atomic_pipeline_that_makes_its_table
+    made = lambda do |type|
+      @db.pipeline(atomic: true) do |p|
+        p.query("create temp table t (v #{type})")
+        p.query("insert into t values (?)", [])
+      end
+    end
+    made["int[]"]
+    assert_equal [], @db.query_value("select v from t")
+    @db.query("drop table t")
+    assert_match(/json/, assert_raises(DB::ServerError) { made["jsonb"] }.message)
+    error = assert_raises(DB::ServerError) { @db.transaction { made["int[]"] } }
+    assert_equal ["42P01", 2], [error.sql_state, error.statement_number]
+  end
+
+  def test_an_empty_array_in_a_copy
+    %w[int[] jsonb].each { |type| @db.query("create temp table c_#{type[/\w+/]} (v #{type})") }
+    add = ->(sql, value) { @db.copy_in(sql) { |copy| copy << [value] } }
+    [[], Set[]].each { |value| add["copy c_int from stdin", value] }
+    assert_equal [[], []], @db.query_list("select v from c_int")
+    assert_match(/json/, assert_raises(DB::ServerError) { add["copy c_jsonb from stdin", []] }.message)
+    add["copy c_jsonb from stdin", {}]
+    add["copy c_jsonb from stdin binary", []]
+    assert_equal ["{}", "[]"], @db.query_list("select v from c_jsonb")
+  end
+
+  def test_an_xid8_of_a_prepared_statement
+    assert_equal [[5]], @db.prepare("select ?::xid8").query(5).rows
+    assert_equal 2**64 - 1, value("?::text::xid8", 2**64 - 1)
+  end
+
+  # Its digits would take 200 MB.
+  def test_a_number_with_a_large_exponent
+    [BigDecimal("1e200000000"), BigDecimal("-1e-200000000"), BigDecimal("1e131073")].each do |number|
+      [-> { value("?", number) }, -> { value("?::numeric[]", [number]) }].each do |bind|
+        assert_match(/overflows|out of range/, assert_raises(DB::ServerError, &bind).message)
+      end
+    end
+    [BigDecimal("1e131071"), BigDecimal("1e-16383")].each { |number| assert_equal number, value("?", number) }
   end
 
   def test_the_class_of_an_argument_says_its_type

@@ -219,6 +219,33 @@ static VALUE receive(VALUE self)
     return postgresql_exchange_with(self, receive_body, Qnil, Qnil);
 }
 
+static VALUE parameter_types_body(struct db_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    exchange->unsent = true;
+    struct postgresql_arguments ready;
+    VALUE sql = make_ready(link, exchange->arguments[0], exchange->arguments[1], &ready);
+    VALUE prepared = postgresql_prepared_new(link, sql, ready.types, ready.count);
+    struct postgresql_statement *statement = postgresql_statement_of(prepared);
+    statement->id = UNNAMED;
+    postgresql_check(pg_put_parse(&link->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
+    postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, no_name));
+    postgresql_check(pg_put_sync(&link->request));
+    exchange->unsent = false;
+    postgresql_ask(link);
+    RB_GC_GUARD(ready.holder);
+    VALUE result = postgresql_read_result(link, &statement->columns, prepared);
+    statement->open = false; // the next request replaces it
+    return RTEST(rb_obj_is_kind_of(result, rb_eException)) ? result : postgresql_statement_types(prepared);
+}
+
+/* @api private link.parameter_types(sql, arguments) -> Array of Integer, or an error. OIDs of the types that the server
+ * takes the statement's parameters for. Nothing is executed. */
+static VALUE parameter_types(VALUE self, VALUE sql, VALUE arguments)
+{
+    return postgresql_exchange_with(self, parameter_types_body, sql, arguments);
+}
+
 static VALUE run_new_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
@@ -239,6 +266,8 @@ static VALUE unless_undone(VALUE self, VALUE sql, VALUE result)
  * for a commit that the server has answered with a rollback. */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
+    arguments = postgresql_settled(self, sql, arguments, Qnil);
+    if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
     struct db_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
     return unless_undone(self, sql, postgresql_exchange(&exchange));
 }
@@ -274,6 +303,8 @@ static VALUE run_own(VALUE self, VALUE sql, VALUE arguments)
 static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VALUE rows)
 {
     StringValue(name);
+    arguments = postgresql_settled(self, sql, arguments, Qnil);
+    if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
     struct db_exchange exchange = {
         .self = self, .body = run_new_body, .arguments = {sql, arguments, name}, .number = NUM2UINT(rows)};
     return postgresql_exchange(&exchange);
@@ -346,6 +377,8 @@ static VALUE run_keeping_body(struct db_exchange *exchange)
 /* @api private link.run_keeping(sql, arguments) -> [Prepared or nil, Result or an error] */
 static VALUE run_keeping(VALUE self, VALUE sql, VALUE arguments)
 {
+    arguments = postgresql_settled(self, sql, arguments, Qnil);
+    if (!RB_TYPE_P(arguments, T_ARRAY)) return rb_assoc_new(Qnil, arguments);
     return postgresql_exchange_with(self, run_keeping_body, sql, arguments);
 }
 
@@ -400,6 +433,8 @@ static VALUE run_body(struct db_exchange *exchange)
 /* @api private link.run(prepared, arguments) -> Result or an error. Raises TransactionError, see run_new. */
 static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
 {
+    arguments = postgresql_settled(self, postgresql_statement_of(prepared)->sql, arguments, prepared);
+    if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
     VALUE result = postgresql_exchange_with(self, run_body, prepared, arguments);
     return unless_undone(self, postgresql_statement_of(prepared)->sql, result);
 }
@@ -557,6 +592,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "noticing=", set_noticing, 1);
     rb_define_method(link, "keep_arrived", keep_arrived, 0);
     rb_define_method(link, "wait_for_more", wait_for_more, 1);
+    rb_define_method(link, "parameter_types", parameter_types, 2);
     rb_define_method(link, "send_new", send_new, 2);
     rb_define_method(link, "receive", receive, 0);
     rb_define_method(link, "run_new", run_new, 2);

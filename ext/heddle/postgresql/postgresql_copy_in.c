@@ -345,7 +345,7 @@ static VALUE copy_in_of(VALUE klass, VALUE link, VALUE columns, VALUE options)
 
 void postgresql_copy_in_init(void)
 {
-    id_convert = rb_intern("convert");
+    id_convert = rb_intern("convert_untyped");
     id_row = rb_intern("row");
     mParameters = Qnil;
     VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");

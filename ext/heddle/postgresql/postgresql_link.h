@@ -28,7 +28,8 @@ enum postgresql_oid {
     POSTGRESQL_INT2 = 21,
     POSTGRESQL_INT4 = 23,
     POSTGRESQL_FLOAT8 = 701,
-    POSTGRESQL_NUMERIC = 1700
+    POSTGRESQL_NUMERIC = 1700,
+    POSTGRESQL_XID8 = 5069
 };
 
 struct postgresql_link {
@@ -144,6 +145,11 @@ void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct 
 bool postgresql_arguments_fit(const struct postgresql_arguments *ready, const uint32_t *declared, const uint32_t *types,
                               size_t count);
 
+// The arguments with those replaced of which only the server's types say what they are; an exception that is not raised
+// if the server refuses the statement. Call it before the exchange: it may need another one. `prepared` is nil for a
+// statement that is not prepared.
+VALUE postgresql_settled(VALUE link, VALUE sql, VALUE arguments, VALUE prepared);
+
 // Bind into link->request. `types`: those of the statement, NULL for the arguments' own.
 void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, struct pg_span statement,
                          const struct postgresql_arguments *ready, const uint32_t *types);
@@ -197,6 +203,9 @@ struct postgresql_statement {
 };
 
 struct postgresql_statement *postgresql_statement_of(VALUE prepared);
+
+// Array of the OIDs of its parameters' types.
+VALUE postgresql_statement_types(VALUE prepared);
 
 // A statement that the server does not have yet; it is `open` once the server has parsed and described it.
 VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count);

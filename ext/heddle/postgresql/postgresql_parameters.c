@@ -6,7 +6,7 @@
 #include <string.h>
 
 static VALUE mParameters;
-static ID id_convert;
+static ID id_convert, id_settled;
 
 // ---- making arguments ready
 
@@ -78,6 +78,22 @@ static VALUE ready_value(struct postgresql_link *link, VALUE value, long number,
     return utf8_text(text, number);
 }
 
+// Whether the class of a value always says its type.
+static bool decided(VALUE value)
+{
+    return RB_SPECIAL_CONST_P(value) || RB_TYPE_P(value, T_STRING) || RB_FLOAT_TYPE_P(value) ||
+           RB_TYPE_P(value, T_BIGNUM) || rb_obj_class(value) == rb_cTime;
+}
+
+VALUE postgresql_settled(VALUE link, VALUE sql, VALUE arguments, VALUE prepared)
+{
+    Check_Type(arguments, T_ARRAY);
+    for (long i = 0; i < RARRAY_LEN(arguments); i++)
+        if (!decided(RARRAY_AREF(arguments, i)))
+            return rb_funcall(mParameters, id_settled, 4, link, sql, arguments, prepared);
+    return arguments;
+}
+
 void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct postgresql_arguments *ready)
 {
     Check_Type(arguments, T_ARRAY);
@@ -101,6 +117,7 @@ static bool fits(VALUE value, uint32_t type)
 {
     if (type == POSTGRESQL_INT8) return true;
     int64_t number = NUM2LL(value);
+    if (type == POSTGRESQL_XID8) return number >= 0;
     return type == POSTGRESQL_INT4   ? number >= INT32_MIN && number <= INT32_MAX
            : type == POSTGRESQL_INT2 ? number >= INT16_MIN && number <= INT16_MAX
                                      : false;
@@ -152,7 +169,7 @@ static enum pg_written put_value(struct pg_bind *bind, VALUE value, uint32_t typ
         return put_number(bind, bytes, 1);
     }
     int64_t number = NUM2LL(value);
-    size_t length = type == POSTGRESQL_INT8 ? 8 : type == POSTGRESQL_INT4 ? 4 : 2;
+    size_t length = type == POSTGRESQL_INT8 || type == POSTGRESQL_XID8 ? 8 : type == POSTGRESQL_INT4 ? 4 : 2;
     pg_store_64(bytes, (uint64_t)number << (64 - 8 * length));
     return put_number(bind, bytes, length);
 }
@@ -179,6 +196,7 @@ void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, st
 void postgresql_parameters_init(void)
 {
     id_convert = rb_intern("convert");
+    id_settled = rb_intern("settled");
 }
 
 void postgresql_parameters_classes(void)

@@ -89,7 +89,7 @@ static VALUE parameters(VALUE self)
 }
 
 /* call-seq: prepared.types -> Array of Integer. OIDs of the parameters' types. */
-static VALUE types(VALUE self)
+VALUE postgresql_statement_types(VALUE self)
 {
     const struct postgresql_statement *statement = postgresql_statement_of(self);
     VALUE array = rb_ary_new_capa((long)statement->count);
@@ -388,7 +388,7 @@ void postgresql_results_init(void)
     rb_gc_register_mark_object(postgresql_cPrepared);
     rb_undef_alloc_func(postgresql_cPrepared);
     rb_define_method(postgresql_cPrepared, "parameters", parameters, 0);
-    rb_define_method(postgresql_cPrepared, "types", types, 0);
+    rb_define_method(postgresql_cPrepared, "types", postgresql_statement_types, 0);
     rb_define_method(postgresql_cPrepared, "type_symbols", type_symbols, 0);
     rb_define_method(postgresql_cPrepared, "columns", columns, 0);
     rb_define_method(postgresql_cPrepared, "open?", open_p, 0);

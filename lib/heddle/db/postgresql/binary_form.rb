@@ -3,8 +3,9 @@
 module Heddle
   module DB
     module PostgreSQL
-      # Values of a COPY in the binary form that C does not write itself (postgresql_copy_values.c). The server converts
-      # nothing there: each value has the form of its column's type.
+      # Values in the binary form of a type that the server named: those of a COPY that C does not write itself
+      # (postgresql_copy_values.c), and the arguments of which only the type says what they are (Parameters.settled).
+      # The server converts nothing: each value has the form of its type.
       #
       # @api private
       class BinaryForm
@@ -37,15 +38,28 @@ module Heddle
         LONG = 200
         OWN = [Integer, Float, true, false, String, Symbol, BigDecimal, Time, Duration, Interval, Array, Hash, Range,
           Bounds, IPAddr, *GEOMETRY].freeze
-        private_constant :KINDS, :UNREADABLE, :INTEGERS, :DATES, :TIMESTAMPS, :JULIAN_DAY, :EPOCH, :DAY, :TIMETZ, :LSN,
-          :CIDR, :VECTORS, :DIMENSIONS, :LONG, :OWN
+        # Kinds whose values are made of others.
+        MADE_OF_OTHERS = %i[ARRAY RANGE MULTIRANGE JSON JSONB HSTORE].freeze
+        private_constant :MADE_OF_OTHERS, :KINDS, :UNREADABLE, :INTEGERS, :DATES, :TIMESTAMPS, :JULIAN_DAY, :EPOCH,
+          :DAY, :TIMETZ, :LSN, :CIDR, :VECTORS, :DIMENSIONS, :LONG, :OWN
 
         # @param link [Link]
-        # @param columns [Columns] whose types, and the types in them, were looked up
-        def initialize(link, columns)
+        # @param columns [Columns, nil] whose types, and the types in them, were looked up
+        def initialize(link, columns = nil)
           @link = link
-          @names = columns.names
-          @types = columns.types
+          @names = columns&.names
+          @types = columns&.types
+        end
+
+        # @param oid [Integer] of a type that was looked up
+        # @return [Parameters::Binary, Object] the value itself where its class decides: the type is that of a text, or
+        #   does not take the value, so that the server says why
+        def parameter(value, oid)
+          return value unless MADE_OF_OTHERS.include?(kind_of(Types.within(@link, oid).find { |type| !domain?(type) }))
+
+          Parameters::Binary.new(oid, bytes(value, oid))
+        rescue Unfit
+          value
         end
 
         # @return [String, nil] the name of a column whose values cannot be read from a COPY
@@ -67,6 +81,8 @@ module Heddle
         end
 
         private
+
+        def domain?(oid) = kind_of(oid) == :DOMAIN
 
         def kind_of(oid) = KINDS.fetch(@link.type_of(oid)&.first, :SERVER)
 
@@ -393,8 +409,10 @@ module Heddle
         # From range_recv of the server: flags, and the bounds that there are.
         def range(value, element)
           case value
-          when Range then range_bytes(*[value.begin, value.end].map { |bound| bound unless infinite?(bound) }, 2,
-            value.exclude_end? ? 0 : 4, element)
+          when Range
+            whole = INTEGERS.key?(kind_of(element)) # Ruby programs write 1..Float::INFINITY for 1..
+            range_bytes(*[value.begin, value.end].map { |bound| bound unless whole && infinite?(bound) }, 2,
+              value.exclude_end? ? 0 : 4, element)
           when Bounds
             return "\1".b if value.empty?
 

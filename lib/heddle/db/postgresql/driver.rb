@@ -195,25 +195,35 @@ module Heddle
 
         # Each statement runs alone, with its own Sync. After an error in a transaction the server refuses the rest.
         def batch(requests, _plain)
-          flights = requests.map do |sql, arguments|
-            @link.send_new(sql, arguments)
-          rescue ArgumentError, TypeError, EncodingError => error
-            error
-          end
+          results = []
+          flights = []
           failure = nil
-          results = flights.each_with_index.map do |flight, index|
-            result = flight || @link.receive
-            next (failure && !flight && @link.undone(requests[index].first)) || result unless result.is_a?(ServerError)
-            next not_run(failure) if failure && result.sql_state == REFUSED
-
-            failure ||= result if @link.failed?
-            result
+          receive = lambda do
+            while results.size < flights.size
+              results << batch_result(flights[results.size], requests[results.size].first, failure)
+              failure ||= results.last if results.last.is_a?(ServerError) && @link.failed?
+            end
           end
+          requests.each do |sql, arguments|
+            flights << send_in_batch(sql, arguments, receive)
+          end
+          receive.call
           results.each_with_index { |result, index| yield result, index }
           results
         end
 
-        def atomic_batch(requests) = @link.run_atomic(requests)
+        # The server cannot say what a statement wants that needs what one before it makes; in a transaction its refusal
+        # ends all.
+        def atomic_batch(requests)
+          settled = requests.each_with_index.map do |(sql, arguments), index|
+            values = Parameters.settled(@link, sql, arguments, nil)
+            next [sql, values] unless values.is_a?(ServerError)
+            return [Array.new(index), values] if @link.failed?
+
+            [sql, Parameters.untyped(arguments)]
+          end
+          @link.run_atomic(settled)
+        end
 
         # ---- COPY, notifications, notices
 
@@ -452,6 +462,28 @@ module Heddle
           end
 
           columns
+        end
+
+        # @param receive [Proc] reads the answers that are owed: the server can be asked for a value's type then
+        # @return [nil, Exception] nil if an answer is owed
+        def send_in_batch(sql, arguments, receive)
+          if Parameters.doubtful?(@link, arguments)
+            receive.call
+            arguments = Parameters.settled(@link, sql, arguments, nil)
+            return arguments if arguments.is_a?(ServerError)
+          end
+          @link.send_new(sql, arguments)
+        rescue ArgumentError, TypeError, EncodingError => error
+          error
+        end
+
+        # @param flight [nil, Exception] nil if the answer is to be read
+        # @param failure [ServerError, nil] the error that failed the transaction
+        def batch_result(flight, sql, failure)
+          result = flight || @link.receive
+          return (failure && !flight && @link.undone(sql)) || result unless result.is_a?(ServerError)
+
+          (failure && result.sql_state == REFUSED) ? not_run(failure) : result
         end
 
         def not_run(failure)

@@ -28,13 +28,18 @@ module Heddle
                   TIMESTAMPTZ => 1185, NUMERIC => 1231, INTERVAL => 1187}.freeze
         # Numbers of several types make an Array of the last of them.
         NUMBERS = [INT4, INT8, NUMERIC, FLOAT8].freeze
-        # Durations of several types make an Array of intervals.
+        # Durations of several types make an Array of times if all are times of a day, else one of intervals.
         SPANS = [TIME, INTERVAL].freeze
         END_OF_DAY = Duration.parse("24:00:00")
+        TIMES_OF_DAY = (Duration.new(0)..END_OF_DAY)
+        # Beyond these a numeric's digits before the point would be a text of any length, which the server refuses.
+        EXPONENTS = (-20_000..140_000)
+        # An empty array. JSON allows no such space in front, and so does not get an empty object in its place.
+        EMPTY = "\v{}"
         # Microseconds from which on the hours have more than 31 bits: old servers refuse such an hour.
         LONG = (1 << 31) * 3_600_000_000
         private_constant :ANY, :BOOL, :BYTES, :INT8, :INT4, :FLOAT8, :DATE, :TIME, :INTERVAL, :NUMERIC, :TIMESTAMPTZ,
-          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY, :LONG
+          :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY, :TIMES_OF_DAY, :EXPONENTS, :EMPTY, :LONG
 
         class << self
           # @param value that is no nil, Integer, Float, true, false, String or Symbol
@@ -62,12 +67,85 @@ module Heddle
             end
           end
 
+          # Replaces the values of which only the server can say what they are: an empty Array is an array or JSON, an
+          # Array of Ranges is an array or a multirange, a Hash is JSON or an hstore, and a range of Integers has an
+          # infinite end only if its type has infinite numbers. A statement with such a value takes one more round trip,
+          # unless it is prepared.
+          #
+          # @param prepared [Prepared, nil] the statement, if it is prepared
+          # @return [Array, ServerError] the arguments; the server's refusal of the statement
+          def settled(link, sql, arguments, prepared)
+            hashes = arguments.any?(Hash) && Types.hstore?(link)
+            places = arguments.each_index.select { |index| undecided?(arguments[index], hashes) }
+            return arguments if places.empty?
+
+            types = prepared ? prepared.types : link.parameter_types(sql, arguments)
+            return types if types.is_a?(ServerError)
+
+            wanted = types.values_at(*places)
+            Types.know(link, wanted.uniq - [0, nil])
+            form = BinaryForm.new(link)
+            arguments = arguments.dup
+            places.zip(wanted) { |index, oid| arguments[index] = form.parameter(arguments[index], oid) if oid }
+            arguments
+          end
+
+          # @return [Boolean] whether {.settled} may have to ask the server
+          def doubtful?(link, arguments)
+            hashes = link.instance_variable_get(:@hstore) != false
+            arguments.any? { |value| undecided?(value, hashes) }
+          end
+
+          # A value for the text form of a COPY, which tells no types.
+          def convert_untyped(value, local, number)
+            return [ANY, EMPTY] if (Array === value || a_set?(value)) && value.empty?
+
+            convert(value, local, number)
+          end
+
+          # Arguments for types that are not known.
+          def untyped(arguments)
+            arguments.map { |value| (value == []) ? SimpleResults::Text.new(ANY, EMPTY) : value }
+          end
+
           private
+
+          def undecided?(value, hashes)
+            case value
+            when nil, true, false, Integer, Float, String, Symbol, Time then false
+            when Array then undecided_elements?(value)
+            when Range then whole_to_infinity?(value)
+            when Hash then hashes
+            when Date, BigDecimal, Duration, Struct then false
+            else
+              return undecided_elements?(value.to_a) if a_set?(value)
+
+              _, encode = Types.encoders.find { |klass, _| klass === value }
+              encode ? undecided?(encode.call(value), hashes) : false
+            end
+          end
+
+          # The elements of an array are alike.
+          def undecided_elements?(values)
+            first = values.first
+            first = values.flatten.find { |value| !value.nil? } if first.nil? || Array === first
+            case first
+            when nil, Range, Bounds, Hash then true
+            else false
+            end
+          end
+
+          def whole_to_infinity?(range)
+            ends = [range.begin, range.end]
+            ends.any? { |bound| infinite?(bound) } && ends.all? { |bound| Integer === bound || infinite?(bound) }
+          end
+
+          def infinite?(bound) = bound.is_a?(Float) && bound.infinite?
 
           def other(value, local, number)
             _, encode = Types.encoders.find { |klass, _| klass === value }
             return [encode.call(value)] if encode
-            return array(value.to_a, local, number) if defined?(Set) && Set === value
+            return array(value.to_a, local, number) if a_set?(value)
             return [TIMESTAMPTZ, time(value.to_time, local)] if a_time?(value)
             return [INTERVAL, value.iso8601] if defined?(ActiveSupport::Duration) && ActiveSupport::Duration === value
 
@@ -85,13 +163,15 @@ module Heddle
             [(value == END_OF_DAY) ? TIME : INTERVAL, value.to_s]
           end
 
+          def a_set?(value) = defined?(Set) && Set === value
+
           def a_time?(value) = value.respond_to?(:acts_like?) && value.acts_like?(:time)
 
           def numeric(value)
             return "NaN" if value.nan?
             return (value > 0) ? "Infinity" : "-Infinity" if value.infinite?
 
-            value.to_s("F")
+            EXPONENTS.cover?(value.exponent) ? value.to_s("F") : value.to_s
           end
 
           # The local digits go with the local zone: a timestamp without a zone takes the digits alone.
@@ -126,15 +206,20 @@ module Heddle
             # The only type whose values have commas of their own outside brackets.
             delimiter = values.flatten.any?(Box) ? ";" : ","
             text = elements(values, types, delimiter, local, number)
-            [array_type(types.uniq), text]
+            [array_type(types.uniq, values), text]
           end
 
-          def array_type(types)
+          def array_type(types, values)
             return ARRAYS.fetch(types.first, ANY) if types.one?
-            return ARRAYS.fetch(INTERVAL) if !types.empty? && (types - SPANS).empty?
+            return ARRAYS.fetch(span_type(values.flatten.compact)) if !types.empty? && (types - SPANS).empty?
             return ANY if types.empty? || !(types - NUMBERS).empty?
 
             ARRAYS.fetch(types.max_by { |type| NUMBERS.index(type) })
+          end
+
+          def span_type(values)
+            of_day = values.all? { |value| Duration === value && TIMES_OF_DAY.cover?(value) }
+            of_day ? TIME : INTERVAL
           end
 
           def elements(values, types, delimiter, local, number)
@@ -183,7 +268,8 @@ module Heddle
 
           # "[1,5)"; from "Range Input/Output" of the manual.
           def range(value, local, number)
-            ends = [value.begin, value.end].map { |bound| range_end(bound, local, number) }
+            endless = whole_to_infinity?(value)
+            ends = [value.begin, value.end].map { |bound| range_end(bound, endless, local, number) }
             "[#{ends.join(",")}#{value.exclude_end? ? ")" : "]"}"
           end
 
@@ -194,9 +280,9 @@ module Heddle
             "#{value.exclude_begin? ? "(" : "["}#{ends.join(",")}#{value.exclude_end? ? ")" : "]"}"
           end
 
-          # A Range with an infinite end has no end: Ruby programs write 1..Float::INFINITY for 1..
-          def range_end(bound, local, number)
-            return "" if bound.nil? || (bound.is_a?(Float) && bound.infinite?)
+          # A range of whole numbers with an infinite end has no end: Ruby programs write 1..Float::INFINITY for 1..
+          def range_end(bound, endless, local, number)
+            return "" if bound.nil? || (endless && infinite?(bound))
 
             bound_text(bound, local, number)
           end

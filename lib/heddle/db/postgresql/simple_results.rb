@@ -4,8 +4,8 @@ module Heddle
   module DB
     module PostgreSQL
       # Completes the results of a simple Query, whose values come as text: those of the types that C reads only in
-      # binary go back to the server as parameters of their types, and come in binary then. So a statement has the same
-      # values alone and among others.
+      # binary go back to the server as parameters of their types, and come in binary then; so do dates in another style
+      # than ISO's. So a statement has the same values alone and among others.
       #
       # @api private
       module SimpleResults
@@ -14,11 +14,12 @@ module Heddle
         # The server reads no text for a row without a type's name.
         UNREADABLE = [2249, 2287].freeze
         MONEY = 790
+        DATES = [1082, 1114, 1184].freeze
         # How many values the server is asked for at once: a result has at most 1664 columns.
         AT_ONCE = 1000
         # A text for a parameter of a type.
         Text = Struct.new(:type, :text)
-        private_constant :BINARY, :UNREADABLE, :MONEY, :AT_ONCE
+        private_constant :BINARY, :UNREADABLE, :MONEY, :DATES, :AT_ONCE
 
         class << self
           # @param result [Result, ServerError] with the results that follow it
@@ -43,9 +44,10 @@ module Heddle
             while result
               rows = result.rows
               result.columns.each_with_index do |column, index|
-                next unless binary?(column)
+                next unless (dates = DATES.include?(column.native_type)) || binary?(column)
 
-                rows.each { |row| values << [row, index, column.native_type] unless row[index].nil? }
+                unread = dates ? rows.select { |row| String === row[index] } : rows.reject { |row| row[index].nil? }
+                unread.each { |row| values << [row, index, column.native_type] }
               end
               result = result.following
             end

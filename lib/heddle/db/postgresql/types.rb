@@ -93,6 +93,15 @@ module Heddle
             end
           end
 
+          # Looks once whether the database has the extension hstore: a Hash is JSON in all others.
+          def hstore?(link)
+            known = link.instance_variable_get(:@hstore)
+            return known unless known.nil? && !link.failed?
+
+            found = rows(link, "select count(*) from pg_catalog.pg_type where typname = 'hstore'", [])[0][0] > 0
+            link.instance_variable_set(:@hstore, found)
+          end
+
           # @return [Array<Integer>] a type that is known, and those in it
           def within(link, oid)
             found = []

@@ -17,10 +17,11 @@ module Heddle
         }.freeze
         TIMESTAMP = /\A(\d{4,})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?([+-]\d\d(?::\d\d){0,2})?( BC)?\z/
         DATE = /\A(\d{4,})-(\d\d)-(\d\d)( BC)?\z/
+        ESCAPED = /\\(?:\\|[0-3][0-7]{2})/n
         SPECIAL = {"NaN" => Float::NAN, "Infinity" => Float::INFINITY, "-Infinity" => -Float::INFINITY,
                    "infinity" => Float::INFINITY, "-infinity" => -Float::INFINITY}.freeze
         private_constant :EMPTY, :LOWER_INCLUSIVE, :UPPER_INCLUSIVE, :LOWER_INFINITE, :MASKS, :TIMESTAMP, :DATE,
-          :SPECIAL
+          :ESCAPED, :SPECIAL
 
         class << self
           # IPAddr clears the bits of an address that its mask does not have; an inet keeps them.
@@ -58,7 +59,7 @@ module Heddle
           # @param local [Boolean] whether times are in the time zone of this process
           def parse(type, text, local)
             case type
-            when 17 then [text.delete_prefix("\\x")].pack("H*")
+            when 17 then bytes(text)
             when 700, 701 then SPECIAL.fetch(text) { Float(text) }
             when 1082 then SPECIAL.fetch(text) { date(text) }
             when 1114, 1184 then SPECIAL.fetch(text) { time(text, local) }
@@ -71,6 +72,13 @@ module Heddle
           # Ruby compares no time with a Float. ActiveSupport does, and the same value must not depend on it.
           def infinite_time?(bound, other)
             Float === bound && !(other.nil? || Numeric === other)
+          end
+
+          # By bytea_output: in hexadecimals, or with a backslash only in front of another one or of octal digits.
+          def bytes(text)
+            return [text.delete_prefix("\\x")].pack("H*") if text.start_with?("\\x")
+
+            text.b.gsub(ESCAPED) { |escaped| (escaped == "\\\\") ? "\\" : escaped[1..].oct.chr }
           end
 
           def date(text)
