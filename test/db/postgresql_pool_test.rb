@@ -60,6 +60,100 @@ module PostgreSQLPoolSuite
     end
   end
 
+  SETTING = "show lock_timeout"
+
+  # Functions that leave a setting: two that the server has, and one of the program's own.
+  CALLS = ["select \"set_config\"('lock_timeout', '77ms', false)",
+    "select pg_catalog.\"set_config\"('lock_timeout', '77ms', false)",
+    "select U&\"set\\005fconfig\"('lock_timeout', '77ms', false)", "select leave_setting()",
+    "select \"leave_setting\" ( )",
+    "select set_config('heddle.a', set_config('lock_timeout', '77ms', false), true)",
+    "explain analyze select leave_setting()", "select query_to_xml('select leave_setting()', true, false, '')"].freeze
+
+  WAYS = {query: ->(db, sql) { db.query(sql) }, prepared: ->(db, sql) { db.prepare(sql).query },
+          several: ->(db, sql) { db.query("select 1; #{sql}") }, cursor: ->(db, sql) { db.each_row(sql).to_a },
+          pipeline: ->(db, sql) { db.pipeline { |p| p.query(sql) } },
+          atomic: ->(db, sql) { db.pipeline(atomic: true) { |p| p.query(sql) } },
+          transaction: ->(db, sql) { db.transaction { 2.times { db.query(sql) } } },
+          committed: ->(db, sql) { db.query_text("begin; #{sql}; commit") }}.freeze
+
+  def make_functions(pool)
+    pool.query(<<~SQL)
+      create or replace function leave_setting() returns int language plpgsql as
+        $$ begin perform set_config('lock_timeout', '77ms', false); return 1; end $$;
+      create or replace function one() returns int stable language sql as 'select 1'
+    SQL
+  end
+
+  def test_functions_that_change_the_session
+    [:always, :transaction].each do |cache|
+      with_pool(statement_cache: cache) do |pool|
+        make_functions(pool)
+        CALLS.each do |sql|
+          WAYS.each do |name, way|
+            2.times do
+              pool.with { |db| way.call(db, sql) }
+              assert_equal "0", pool.query_value(SETTING), "#{name}: #{sql}"
+            end
+          end
+        end
+        pool.with { |db| db.copy_out("copy (select leave_setting()) to stdout") { nil } }
+        assert_equal "0", pool.query_value(SETTING)
+        pool.with { |db| db.query_text("begin; set lock_timeout = 77; commit") }
+        assert_equal "0", pool.query_value(SETTING)
+      end
+    end
+  end
+
+  def test_a_statement_that_a_program_keeps_beyond_the_reset
+    with_pool do |pool|
+      make_functions(pool)
+      statement = pool.prepare("select leave_setting()")
+      3.times do
+        statement.query
+        assert_equal "0", pool.query_value(SETTING)
+      end
+    end
+  end
+
+  # The server is asked once for each name.
+  def test_functions_that_leave_the_session_as_it_is
+    with_pool do |pool|
+      make_functions(pool)
+      asked = []
+      pool.with do |db|
+        link = db.driver.instance_variable_get(:@link)
+        link.define_singleton_method(:run_own) { |sql, arguments| super(sql, arguments).tap { asked << arguments[0] } }
+      end
+      mine = ->(db) { db.query_value("select pg_backend_pid()") }
+      first = pool.with(&mine)
+      3.times do
+        pool.with do |db|
+          db.query("select one(), \"upper\"('x'), random()")
+          db.query("insert into pg_temp.left_behind (a) values (1)")
+        rescue Heddle::DB::ServerError
+          nil
+        end
+        pool.with { |db| refute_predicate db.driver, :session_changed? }
+      end
+      assert_equal [%w[one upper]], asked
+      assert_equal first, pool.with(&mine)
+    end
+  end
+
+  def test_a_trigger_that_changes_the_session_is_not_noticed
+    with_pool do |pool|
+      pool.query(<<~SQL)
+        drop table if exists with_trigger; create table with_trigger (a int);
+        create or replace function leave_by_trigger() returns trigger language plpgsql as
+          $$ begin perform set_config('lock_timeout', '77ms', false); return new; end $$;
+        create trigger leaves before insert on with_trigger for each row execute function leave_by_trigger()
+      SQL
+      pool.exec("insert into with_trigger values (1)")
+      assert_equal "77ms", pool.query_value(SETTING)
+    end
+  end
+
   def test_a_commit_that_the_server_refused
     with_pool do |pool|
       pool.with do |db|

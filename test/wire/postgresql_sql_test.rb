@@ -103,10 +103,17 @@ class PostgreSQLSQLTest < Minitest::Test
     "with a as (insert into t values (1) returning *) select * from a" => "select",
     "select pg_catalog.set_config('a', 'b', false)" => "select session", "select set_config('a', f(true), 'f')" =>
       "select session",
-    "select SET_CONFIG ('a', f('b'), TRUE), true" => "select", "select set_config from t where (true)" => "select",
-    "select pg_advisory_lock(1)" => "select session", "select pg_try_advisory_lock_shared(1, 2) from t" =>
-      "select session",
-    "select pg_advisory_xact_lock(1)" => "select", "insert into t select set_config('a', 'b', false)" =>
+    "select SET_CONFIG ('a', lower('b'), TRUE), true" => "select", "select set_config from t where (true)" => "select",
+    "select set_config('a', set_config('b', 'c', false), true)" => "select session",
+    # Functions that are not known.
+    "select pg_advisory_lock(1)" => "select calls", "select pg_advisory_xact_lock(1)" => "select calls",
+    "select \"set_config\"('a', 'b', true)" => "select calls", "select U&\"set_config\" /* x */ (1)" => "select calls",
+    "select pg_catalog.\"lower\"('x')" => "select calls", "select LOWER('x'), lower (b), count(*) from t" => "select",
+    "insert into t (a, b) values (1, f(2))" => "insert calls", "insert into s.t as x (a, b) values (1, 2)" => "insert",
+    "with recursive t(a) as (select 1) select * from t as u(b) where a in (1) and exists (select 1)" => "select",
+    "select a::numeric(10, 2), cast(b as varchar(3)), array[(1)], row(1), (select 1) from t" => "select",
+    "explain analyze select mine()" => "explain calls", "select (f).x, t.f from t" => "select",
+    "insert into t select set_config('a', 'b', false)" =>
       "insert session",
     "select 'a" => "select unterminated", "select /*" => "select unterminated"
   }.freeze

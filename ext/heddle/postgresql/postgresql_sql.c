@@ -2,6 +2,7 @@
 // are.
 #include "postgresql/postgresql_link.h"
 
+#include "wire/wire_postgresql_sql_calls.h"
 #include "wire/wire_postgresql_sql_placeholders.h"
 
 #include <string.h>
@@ -65,9 +66,28 @@ VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *p
 
 // ---- kinds
 
+// Of a function: nil for U&"…" and for one that the server shortens.
+static VALUE name_of(struct pg_span name)
+{
+    enum { LONGEST = 63 };
+    bool quoted = *name.at == '"';
+    if (name.at[name.length - 1] == '"' && !quoted) return Qnil;
+    if (quoted) name = (struct pg_span){name.at + 1, name.length - 2};
+    if (name.length > LONGEST) return Qnil;
+    uint8_t bytes[LONGEST];
+    size_t length = 0;
+    for (size_t i = 0; i < name.length; i++) {
+        uint8_t byte = name.at[i];
+        if (!quoted && byte >= 'A' && byte <= 'Z') byte |= 0x20;
+        bytes[length++] = byte;
+        if (quoted && byte == '"') i++; // it is doubled
+    }
+    return rb_utf8_str_new((const char *)bytes, (long)length);
+}
+
 // What Heddle::DB::Driver#kind returns. Of several statements the one that matters most comes last here.
-enum kind { PLAIN, SESSION, OTHER, COMMIT, COPY_OUT, COPY_IN, KINDS };
-static const char *const kind_names[KINDS] = {"plain", "session", "other", "commit", "copy_out", "copy_in"};
+enum kind { PLAIN, CALLING, SESSION, OTHER, COMMIT, COPY_OUT, COPY_IN, KINDS };
+static const char *const kind_names[KINDS] = {"plain", "calling", "session", "other", "commit", "copy_out", "copy_in"};
 static VALUE kind_symbols[KINDS];
 
 static enum kind kind_for(enum pg_sql_kind kind)
@@ -105,7 +125,7 @@ static enum kind kind_for(enum pg_sql_kind kind)
 
 static enum kind kind_in(const struct pg_sql *look)
 {
-    enum kind kind = look->session || look->statements != 1 ? SESSION : PLAIN;
+    enum kind kind = look->session || look->statements != 1 ? SESSION : look->calls ? CALLING : PLAIN;
     uint64_t kinds = look->kinds;
     for (int bit = 0; kinds; bit++, kinds >>= 1) {
         if (!(kinds & 1)) continue;
@@ -122,11 +142,36 @@ bool postgresql_is_plain(VALUE self, VALUE sql)
     return kind_in(look_at(postgresql_link_of(self), sql)) == PLAIN;
 }
 
-/* @api private link.kind_of(sql) -> :plain, :session, :commit, :other, :copy_in or :copy_out. Several statements are
- * at least :session: they cannot be prepared. */
+/* @api private link.kind_of(sql) -> :plain, :calling, :session, :commit, :other, :copy_in or :copy_out. Several
+ * statements are at least :session: they cannot be prepared. */
 static VALUE kind_of(VALUE self, VALUE sql)
 {
     return kind_symbols[kind_in(look_at(postgresql_link_of(self), sql_text(sql)))];
+}
+
+/* @api private link.sets_config?(sql) -> true or false. Whether it calls set_config, but for a transaction */
+static VALUE sets_config_p(VALUE self, VALUE sql)
+{
+    return look_at(postgresql_link_of(self), sql_text(sql))->session ? Qtrue : Qfalse;
+}
+
+/* @api private link.calls(sql) -> Array of String. The names of the functions that a statement calls and that are not
+ * known to be harmless, as the catalogue has them; nil for one that only the server can read. */
+static VALUE calls(VALUE self, VALUE sql)
+{
+    struct postgresql_link *link = postgresql_link_of(self);
+    VALUE names = rb_ary_new();
+    sql = sql_text(sql);
+    if (!look_at(link, sql)->calls) return names;
+    sql = rb_str_new_frozen(sql);
+    const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
+    struct pg_sql_scan scan;
+    struct pg_sql_calls seen = {0};
+    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), link->backslashes);
+    while (pg_sql_next(&scan) != PG_SQL_END)
+        if (pg_sql_note_call(&seen, &scan)) rb_ary_push(names, name_of(seen.name));
+    RB_GC_GUARD(sql);
+    return names;
 }
 
 VALUE postgresql_undone(struct postgresql_link *link, VALUE sql)
@@ -227,6 +272,8 @@ void postgresql_sql_init(void)
         kind_symbols[i] = ID2SYM(rb_intern(kind_names[i]));
     VALUE link = postgresql_cLink;
     rb_define_method(link, "kind_of", kind_of, 1);
+    rb_define_method(link, "calls", calls, 1);
+    rb_define_method(link, "sets_config?", sets_config_p, 1);
     rb_define_method(link, "statements", statements, 1);
     rb_define_method(link, "undone", undone, 1);
     rb_define_method(link, "select?", select_p, 1);

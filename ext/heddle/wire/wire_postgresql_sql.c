@@ -1,5 +1,7 @@
 #include "wire/wire_postgresql_sql.h"
 
+#include "wire/wire_postgresql_sql_calls.h"
+
 static inline bool is(const struct pg_sql_scan *scan, const char *keyword)
 {
     // Every word of a statement is compared with some twenty keywords: most differ in the first letter.
@@ -179,13 +181,19 @@ struct effects {
     bool called;                // the last token is set_config
     bool inserts, truth;        // … INSERT or MERGE; … true
     bool into, session;
+    bool calls; // functions that are not known
+    struct pg_sql_calls seen;
 };
 
 static void note_effects(struct effects *effects, const struct pg_sql_scan *scan)
 {
+    if (pg_sql_note_call(&effects->seen, scan) && !effects->called) effects->calls = true;
     if (scan->token == PG_SQL_OPEN) {
         effects->parentheses++;
-        if (effects->called) effects->config = effects->parentheses;
+        if (effects->called) {
+            if (effects->config) effects->session = true; // one in another's arguments
+            effects->config = effects->parentheses;
+        }
     } else if (scan->token == PG_SQL_CLOSE && effects->parentheses > 0) {
         if (effects->config == effects->parentheses) {
             effects->session = effects->session || !effects->truth;
@@ -194,8 +202,6 @@ static void note_effects(struct effects *effects, const struct pg_sql_scan *scan
         effects->parentheses--;
     } else if (scan->token == PG_SQL_WORD) {
         effects->into = effects->into || (is(scan, "into") && !effects->inserts);
-        effects->session = effects->session || is(scan, "pg_advisory_lock") || is(scan, "pg_try_advisory_lock") ||
-                           is(scan, "pg_advisory_lock_shared") || is(scan, "pg_try_advisory_lock_shared");
     }
     effects->called = is(scan, "set_config");
     effects->inserts = is(scan, "insert") || is(scan, "merge");
@@ -221,6 +227,7 @@ bool pg_sql_next_statement(struct pg_sql_scan *scan, struct pg_sql_statement *st
     }
     if (statement->kind == PG_SQL_SELECT && effects.into) statement->kind = PG_SQL_DEFINITION;
     statement->session = effects.session;
+    statement->calls = effects.calls && statement->kind != PG_SQL_DEFINITION;
     statement->text = (struct pg_span){begin, (size_t)(last - begin)};
     return true;
 }
@@ -237,6 +244,7 @@ void pg_sql_analyse(const uint8_t *p, const uint8_t *end, bool backslashes, stru
         if (sql->statements == 0) sql->kind = statement.kind;
         sql->kinds |= UINT64_C(1) << statement.kind;
         sql->session = sql->session || statement.session;
+        sql->calls = sql->calls || statement.calls;
     }
     sql->highest = scan.highest;
     sql->questions = scan.questions;

@@ -48,7 +48,8 @@ enum pg_sql_kind {
 
 struct pg_sql_statement {
     enum pg_sql_kind kind; // SELECT … INTO is a PG_SQL_DEFINITION
-    bool session;          // it calls set_config, unless for the transaction alone, or takes an advisory lock
+    bool session;          // it calls set_config, unless for the transaction alone
+    bool calls;            // it calls functions that may change the session: wire_postgresql_sql_calls.h
     struct pg_span text;   // without the semicolon
 };
 
@@ -58,7 +59,7 @@ bool pg_sql_next_statement(struct pg_sql_scan *scan, struct pg_sql_statement *st
 struct pg_sql {
     enum pg_sql_kind kind; // of the first statement
     uint64_t kinds;        // of all statements: a bit for each kind
-    bool session;          // of any statement, see pg_sql_statement
+    bool session, calls;   // of any statement, see pg_sql_statement
     uint32_t statements;
     uint32_t highest;                   // $1 counts as 1; 0 without any
     uint32_t questions, escapes, names; // ?, ??, :name

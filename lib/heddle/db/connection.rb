@@ -239,6 +239,7 @@ module Heddle
       def tidy
         drop_frames if @holder
         forget_handlers
+        talk { @driver.look_at_session } if @driver.session_unknown?
         return true unless @driver.session_changed?
 
         talk do
@@ -519,7 +520,8 @@ module Heddle
         kind = handle ? :plain : @driver.kind(sql)
         check_transaction(kind, sql) unless @frames.empty?
         @cache.clear if kind != :plain && @driver.invalidates?(kind)
-        result = (keeps && kind == :plain) ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
+        keeps &&= Driver::KEPT.include?(kind)
+        result = keeps ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
         finish_query(sql, arguments, result)
       end
 

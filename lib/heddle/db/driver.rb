@@ -47,11 +47,15 @@ module Heddle
          serializable: "SERIALIZABLE"}.freeze
       private_constant :ISOLATION
 
+      # The kinds of statements that are kept prepared, see {#kind}.
+      KEPT = %i[plain calling].freeze
+
       # @!method description
       #   @return [String] the database and its address, for messages; never a password
       # @!method kind(sql)
       #   Classifies a statement that is about to be sent, and notes what it may do to the session.
-      #   @return [Symbol] :plain (reads or writes rows; such statements alone are kept prepared); :session (plain, but
+      #   @return [Symbol] :plain (reads or writes rows); :calling (the same, but it calls functions that may change the
+      #     session, see {#session_unknown?}; these two alone are kept prepared); :session (plain, but
       #     it may change the session); :commit (it would end a transaction, which {Connection} refuses inside one);
       #     :other
       #   @raise [ArgumentError, TypeError] for a statement that cannot be sent
@@ -206,6 +210,12 @@ module Heddle
 
       # @return [Boolean] whether the transaction is open and the server refuses everything but its rollback
       def failed? = false
+
+      # @return [Boolean] whether statements of the kind :calling ran since the last {#look_at_session}
+      def session_unknown? = false
+
+      # Finds out, if need be from the server, whether they changed the session: {#session_changed?} tells then.
+      def look_at_session = nil
 
       # @return [Object, nil] the object in C that the Talk of the connection may ask for usual statements itself: those
       #   for which {#kind} is :plain, and #query or #execute would only call that object

@@ -89,7 +89,7 @@ module Heddle
       # Runs a batch of a pipeline, and returns results and errors.
       def run_batch(requests)
         kinds = checked_kinds(requests)
-        plain = kinds.all? { |kind| kind == :plain || kind == :session }
+        plain = kinds.all? { |kind| kind == :session || Driver::KEPT.include?(kind) }
         results = @driver.batch(requests, plain) { |result, index| note_answer(result, requests[index].first) }
         results.each_with_index do |result, index|
           results[index] = Placeholders.explained(@driver, result, requests[index].first) if result.is_a?(Exception)

@@ -48,7 +48,8 @@ void say_kinds(struct pg_span text)
     struct pg_sql_statement statement;
     const char *separator = "";
     for (pg_sql_begin(&scan, text.at, text.at + text.length, false); pg_sql_next_statement(&scan, &statement);) {
-        printf("%s%s%s", separator, names[statement.kind], statement.session ? " session" : "");
+        const char *effect = statement.session ? " session" : statement.calls ? " calls" : "";
+        printf("%s%s%s", separator, names[statement.kind], effect);
         separator = ",";
     }
     if (scan.unterminated) printf(" unterminated");

@@ -41,6 +41,7 @@ module Heddle
           @options = options
           @portals = 0
           @held_cursors = {} # names of those that the server keeps beyond their transaction
+          @calls = Calls.new
           Connecting.new(options).perform do |link, login, server|
             @link = link
             @stream = link.stream
@@ -71,7 +72,7 @@ module Heddle
         def kind(sql)
           kind = @link.kind_of(sql)
           refuse_copy(kind) if kind == :copy_in || kind == :copy_out
-          @touched = true unless kind == :plain || kind == :commit
+          note_effects(sql, kind) unless kind == :plain
           kind
         end
 
@@ -296,18 +297,29 @@ module Heddle
 
         # ---- the session
 
-        def session_changed? = @touched || !@held_cursors.empty?
+        def session_changed? = @touched || @called || !@held_cursors.empty?
 
-        def settle_session = @touched = false
+        def session_unknown? = !@calls.unknown.empty?
+
+        def look_at_session
+          @called = true if !session_changed? && @calls.change_session?(@link)
+          @calls.unknown.clear
+        end
+
+        def settle_session
+          @touched = @called = false
+          @calls.unknown.clear
+        end
 
         def reset_session
           return false if command("DISCARD ALL").is_a?(ServerError)
 
           @link.forget_statements
+          @calls.forget if @touched # a statement may have made other functions
           @link.notifications # of what the one before listened to
           @held_cursors.clear
           @login.speak_of_intervals # which is no setting of the startup message
-          @touched = false
+          @touched = @called = false
           true
         end
 
@@ -377,6 +389,14 @@ module Heddle
           raise ProtocolError, "#{description} sent a message that nobody had asked for; the connection is closed"
         end
 
+        # What the statement may leave in the session.
+        def note_effects(sql, kind)
+          return @touched = true if kind == :session || kind == :other || @link.sets_config?(sql)
+          return @touched = true if kind == :commit && @link.statements(sql) > 1
+
+          @calls.note(@link.calls(sql))
+        end
+
         def refuse_copy(kind)
           raise ArgumentError, "a COPY #{(kind == :copy_in) ? "from STDIN" : "to STDOUT"} is run by #{kind}: " \
             "db.#{kind}(sql) { |#{(kind == :copy_in) ? "copy| copy << row" : "row| …"} }"
@@ -388,6 +408,7 @@ module Heddle
               "not: #{sql}"
           end
 
+          note_effects(sql, kind)
           options = CopyOptions.of(@link, sql)
           if kind == :copy_out && options[:encoding] && !raw
             raise ArgumentError, "the rows of this COPY are in an encoding of its own: leave the statement's " \
