@@ -244,7 +244,7 @@ class KeepAliveTLSTest < Minitest::Test
     Dir.mktmpdir("heddle-authorities") do |top|
       folders = Array.new(40) { |i| File.join(top, i.to_s).tap { |folder| Dir.mkdir(folder) } }
       folders.each { |folder| get(ca_path: folder) }
-      known = Heddle::NetHTTP.const_get(:KeepAlive).const_get(:Stamps).instance_variable_get(:@folders)
+      known = Heddle.const_get(:FileStamp).instance_variable_get(:@folders)
       assert_operator known.size, :<=, 20
     end
   end

@@ -91,6 +91,32 @@ class StreamTLSTest < Minitest::Test
     end
   end
 
+  # As programs do that renew certificates: by a rename, or in place.
+  def test_a_file_of_authorities_that_is_replaced
+    old = Certificates.send(:make, "/CN=Old", nil).first.to_pem
+    now = Certificates.authority.first.to_pem
+    Dir.mktmpdir do |dir|
+      folder = File.join(dir, "folder").tap { |path| Dir.mkdir(path) }
+      path = File.join(dir, "ca.pem")
+      hash = File.join(folder, "#{Certificates.authority.first.subject.hash.to_s(16).rjust(8, "0")}.0")
+      write = ->(text) { File.write("#{path}.new", text) && File.rename("#{path}.new", path) }
+      with_tls_server do |port, _|
+        say = ->(tls) { Heddle::Stream.tls("localhost", port, tls: tls, timeout: 5).tap(&:gets).close }
+        [write, ->(text) { File.write(path, text) }].each do |replace|
+          replace[old]
+          assert_raises(OpenSSL::SSL::SSLError) { say[{ca_file: path}] }
+          replace[now]
+          say[{ca_file: path}]
+          replace[old]
+          assert_raises(OpenSSL::SSL::SSLError) { say[{ca_file: path}] }
+        end
+        assert_raises(OpenSSL::SSL::SSLError) { say[{ca_path: folder}] }
+        File.write(hash, now)
+        say[{ca_path: folder}]
+      end
+    end
+  end
+
   def test_the_server_gets_the_host_name_and_resumes_the_session
     names = Queue.new
     context = Certificates.context

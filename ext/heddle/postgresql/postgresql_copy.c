@@ -197,8 +197,8 @@ bool postgresql_copy_read_end(struct postgresql_link *link, struct pg_message me
         end->rows = command.counted ? command.rows : 0;
         return true;
     case PG_ERROR_RESPONSE:
-        if (NIL_P(end->error)) end->error = postgresql_error_value(message);
-        return true;
+        if (NIL_P(end->error) || postgresql_is_fatal(message)) end->error = postgresql_error_value(message);
+        return !postgresql_is_fatal(message);
     default:
         db_link_violated(&link->base, "sent a message that has no place in a COPY");
     }
@@ -228,8 +228,7 @@ static VALUE start_body(struct db_exchange *exchange)
     if (message.type != (into ? PG_COPY_IN_RESPONSE : PG_COPY_OUT_RESPONSE)) {
         struct postgresql_copy_end end = {.error = Qnil};
         if (message.type != PG_ERROR_RESPONSE) db_link_violated(&link->base, "did not begin the COPY");
-        postgresql_copy_read_end(link, message, &end);
-        postgresql_copy_read_to_end(link, &end);
+        if (postgresql_copy_read_end(link, message, &end)) postgresql_copy_read_to_end(link, &end);
         return end.error;
     }
     struct pg_copy copy;

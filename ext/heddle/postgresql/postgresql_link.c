@@ -217,7 +217,7 @@ void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE val
 {
     // PostgreSQL reports some fifteen settings. These limits keep a hostile server from filling the memory.
     enum { SETTINGS_MOST = 1000, SETTING_LONGEST = 64 << 10 };
-    static const char strings[] = "standard_conforming_strings";
+    static const char strings[] = "standard_conforming_strings", version[] = "server_version";
     if (RHASH_SIZE(link->settings) >= SETTINGS_MOST && rb_hash_lookup2(link->settings, name, Qundef) == Qundef)
         db_link_violated(&link->base, "reports more settings than a PostgreSQL server has");
     if (RSTRING_LEN(name) > SETTING_LONGEST || RSTRING_LEN(value) > SETTING_LONGEST)
@@ -225,8 +225,15 @@ void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE val
     rb_hash_aset(link->settings, name, value);
     if (RSTRING_LEN(name) == sizeof(strings) - 1 && memcmp(RSTRING_PTR(name), strings, sizeof(strings) - 1) == 0)
         link->backslashes = RSTRING_LEN(value) == 3 && memcmp(RSTRING_PTR(value), "off", 3) == 0;
+    if (RSTRING_LEN(name) == sizeof(version) - 1 && memcmp(RSTRING_PTR(name), version, sizeof(version) - 1) == 0)
+        link->version = NUM2INT(rb_funcall(rb_str_substr(value, 0, 4), rb_intern("to_i"), 0));
     RB_GC_GUARD(name);
     RB_GC_GUARD(value);
+}
+
+void postgresql_keep_notice(struct postgresql_link *link, struct pg_message message)
+{
+    keep(&link->notices, &link->notices_size, notice_value(message));
 }
 
 // Handles a message that may come at any time, and returns true; returns false for any other message.
@@ -234,7 +241,7 @@ static bool is_aside(struct postgresql_link *link, struct pg_message message)
 {
     switch (message.type) {
     case PG_NOTICE_RESPONSE:
-        if (link->noticing) keep(&link->notices, &link->notices_size, notice_value(message));
+        if (link->noticing) postgresql_keep_notice(link, message);
         return true;
     case PG_NOTIFICATION_RESPONSE: {
         struct pg_notification notification;

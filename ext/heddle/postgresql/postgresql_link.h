@@ -53,6 +53,7 @@ struct postgresql_link {
     uint32_t names;          // statements that were ever prepared
     char tag[17];            // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
+    int version;      // of the server; 0 until it is known
     bool noticing;    // notices are kept
     bool local;       // times are in the time zone of this process, not in UTC
     bool text;        // the answer to a simple Query, whose values come as text
@@ -94,6 +95,9 @@ enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
 
 // The oldest notification that was kept, [channel, payload, process]; nil for none.
 VALUE postgresql_take_notification(struct postgresql_link *link);
+
+// Keeps a notice for whoever takes them.
+void postgresql_keep_notice(struct postgresql_link *link, struct pg_message message);
 
 // Keeps what the server says of itself.
 void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value);
@@ -215,6 +219,9 @@ void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, con
 
 // A Heddle::DB::ServerError, which is not raised.
 VALUE postgresql_error_value(struct pg_message message);
+
+// Whether the error ends the session: no ReadyForQuery follows.
+bool postgresql_is_fatal(struct pg_message message);
 
 // Reads up to the next ReadyForQuery: a Heddle::DB::Result, or a Heddle::DB::ServerError, which is not raised. `known`
 // are the columns of a statement whose description was not asked for; a description that comes replaces them. NULL for

@@ -65,12 +65,13 @@ static VALUE read_message_body(struct db_exchange *exchange)
 {
     struct pg_message message = postgresql_any_message(exchange->link);
     if (message.type == PG_ERROR_RESPONSE) return postgresql_error_value(message);
+    if (message.type == PG_NOTICE_RESPONSE) postgresql_keep_notice(exchange->link, message);
     char type = (char)message.type;
     VALUE payload = rb_str_new((const char *)message.p, (long)(message.end - message.p));
     return rb_assoc_new(rb_str_new(&type, 1), payload);
 }
 
-/* @api private link.read_message -> [type, payload] or an error */
+/* @api private link.read_message -> [type, payload] or an error. A notice is kept, too: the next handler gets it. */
 static VALUE read_message(VALUE self)
 {
     return postgresql_exchange_with(self, read_message_body, Qnil, Qnil);

@@ -164,6 +164,8 @@ VALUE postgresql_error_value(struct pg_message message)
     }
     if (fields.of[PG_ERROR_SEVERITY].at)
         rb_ivar_set(error, rb_intern("@severity"), postgresql_text(fields.of[PG_ERROR_SEVERITY]));
+    else if (postgresql_is_fatal(message))
+        rb_ivar_set(error, rb_intern("@severity"), postgresql_text(fields.of[PG_ERROR_SEVERITY_LOCAL]));
     suggest_text(error, state, said);
     return error;
 }
@@ -204,13 +206,24 @@ struct reply {
     bool fatal;  // the server closes the connection behind the error
 };
 
-// FATAL and PANIC end the session; servers since 9.6 name the severity untranslated.
-static bool is_fatal(struct pg_message message)
+static bool is_severity(struct pg_span severity, const char *name)
 {
-    struct pg_span severity;
-    if (!pg_error_field(message.p, message.end, PG_ERROR_SEVERITY, &severity)) return false;
-    return (severity.length == 5 && memcmp(severity.at, "FATAL", 5) == 0) ||
-           (severity.length == 5 && memcmp(severity.at, "PANIC", 5) == 0);
+    return severity.at && severity.length == strlen(name) && memcmp(severity.at, name, severity.length) == 0;
+}
+
+// Servers since 9.6 name the severity untranslated, too; poolers name only one.
+static struct pg_span severity_in(struct pg_message message)
+{
+    struct pg_span severity = {NULL, 0};
+    if (!pg_error_field(message.p, message.end, PG_ERROR_SEVERITY, &severity))
+        pg_error_field(message.p, message.end, PG_ERROR_SEVERITY_LOCAL, &severity);
+    return severity;
+}
+
+bool postgresql_is_fatal(struct pg_message message)
+{
+    struct pg_span severity = severity_in(message);
+    return is_severity(severity, "FATAL") || is_severity(severity, "PANIC");
 }
 
 // Ends the result that is being read, if there is one.
@@ -292,7 +305,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         end_result(reply, 0);
         return true;
     case PG_ERROR_RESPONSE:
-        reply->fatal = is_fatal(message);
+        reply->fatal = postgresql_is_fatal(message);
         if (!reply->error || reply->fatal) reply->error = postgresql_error_value(message);
         return !reply->fatal;
     case PG_PARSE_COMPLETE:

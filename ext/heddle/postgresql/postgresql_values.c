@@ -165,7 +165,8 @@ static VALUE lsn_value(const struct postgresql_reading *reading, struct pg_span 
     int64_t position;
     postgresql_check_value(reading, pg_read_int8(span, &position));
     char text[32];
-    int length = snprintf(text, sizeof(text), "%X/%X", (unsigned)((uint64_t)position >> 32), (unsigned)position);
+    const char *format = reading->link->version >= 19 ? "%X/%08X" : "%X/%X"; // as the server writes it
+    int length = snprintf(text, sizeof(text), format, (unsigned)((uint64_t)position >> 32), (unsigned)position);
     return rb_utf8_str_new(text, length);
 }
 

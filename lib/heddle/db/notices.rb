@@ -5,8 +5,9 @@ module Heddle
     # Notices on a {Connection}: messages of the server that are no errors. Only where the database has them
     # ({PostgreSQL}); others raise {Unsupported}.
     module Notices
-      # Calls the block with each notice, after the operation in which it came. Without a block, notices are dropped
-      # again, as they are at first. What the block raises is raised by that operation, which has been done.
+      # Calls the block with each notice, after the operation in which it came; at once with the warnings of the log-in,
+      # such as that the password will expire. Without a block, notices are dropped again, as they are at first. What
+      # the block raises is raised by that operation, which has been done.
       #
       # @yieldparam notice [PostgreSQL::Notice]
       # @return [self]
@@ -16,7 +17,11 @@ module Heddle
         @driver.notices = !handler.nil?
         @notice_handler = handler
         guard
-        extend Delivery if handler
+        return self unless handler
+
+        extend Delivery
+
+        deliver_notices
         self
       end
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "openssl"
+require_relative "../file_stamp"
 
 module Heddle
   class Stream
@@ -99,17 +100,18 @@ module Heddle
           name.match?(/\A\d+\.\d+\.\d+\.\d+\z/) || name.include?(":")
         end
 
-        # One context for all connections with the same options: authorities are read once, and sessions belong to a
-        # context.
+        # One context for all connections with the same options: authorities are read once, as long as their files stay
+        # the same, and sessions belong to a context.
         def context_for(options)
           return options if options.is_a?(OpenSSL::SSL::SSLContext)
 
           options = options.is_a?(Hash) ? options.except(:hostname) : {}
-          @lock.synchronize { @contexts[options] } || begin
+          key = [options, FileStamp.of(options[:ca_file]), FileStamp.of(options[:ca_path])]
+          @lock.synchronize { @contexts[key] } || begin
             context = new_context(**options)
             @lock.synchronize do
               @contexts.shift while @contexts.size >= CONTEXTS
-              @contexts[options] ||= context
+              @contexts[key] ||= context
             end
           end
         end

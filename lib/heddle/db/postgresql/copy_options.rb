@@ -19,8 +19,8 @@ module Heddle
 
         # @param link [Link]
         # @param sql [String]
-        # @return [Hash{Symbol => Object}] format: (:text, :csv or :binary), and delimiter:, null:, quote:,
-        #   escape: if the statement has them, encoding: unless it is UTF-8, and header:
+        # @return [Hash{Symbol => Object}] format: (:text, :csv, :binary, or one of newer servers), and delimiter:, null:,
+        #   quote:, escape: if the statement has them, encoding: unless it is UTF-8, and header:
         # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
         #   be read as other rows
         def self.of(link, sql) = new(link.copy_options(sql), link.backslashes?).options
@@ -70,7 +70,7 @@ module Heddle
             value = text(name, value.first)
             next @options[name.to_sym] = value unless name == "format"
 
-            @options[:format] = value.to_sym if value == "csv" || value == "binary"
+            @options[:format] = value.to_sym unless value == "text"
           end
         end
 

@@ -20,9 +20,11 @@ module Heddle
         # Another client of the same session has a statement of this name.
         TAKEN = "42P05"
         CANCELED = "57014"
+        # Of the rows of a COPY.
+        FORMS = %i[text csv binary].freeze
         # Seconds for the answer of a query that was stopped.
         LAST_ANSWER = 0.5
-        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :LAST_ANSWER
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :FORMS, :LAST_ANSWER
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -413,6 +415,11 @@ module Heddle
           if kind == :copy_out && options[:encoding] && !raw
             raise ArgumentError, "the rows of this COPY are in an encoding of its own: leave the statement's " \
               "encoding out, or take their bytes (raw: true)"
+          end
+
+          unless kind == :copy_in || raw || FORMS.include?(options[:format])
+            raise ArgumentError, "the rows of this COPY are #{options[:format]}, which are not read here: take their " \
+              "bytes (raw: true)"
           end
 
           described = (describe_copy(sql, kind) if options[:format] == :binary && !raw && !@link.textual?)

@@ -284,13 +284,18 @@ module Heddle
         end
 
         def choose(mechanisms)
+          scram = mechanisms.grep(/\ASCRAM-SHA-256(?:-PLUS)?\z/)
+          if scram.empty?
+            names = mechanisms.first(8).map { |name| Link.harmless(name.byteslice(0, 64)) }.join(", ")
+            refuse("wants us to log in by one of #{names}, which are not known here")
+          end
+
           permit("scram-sha-256")
           could = @settings[:channel_binding] != :disable && @link.stream.tls? &&
             SCRAM.end_point(@link.stream.tls.peer_cert)
           binding = could if mechanisms.include?("SCRAM-SHA-256-PLUS")
-          unless binding || mechanisms.include?("SCRAM-SHA-256")
-            names = mechanisms.first(8).map { |name| Link.harmless(name.byteslice(0, 64)) }.join(", ")
-            refuse("wants us to log in by one of #{names}, which are not known here")
+          unless binding || scram.include?("SCRAM-SHA-256")
+            refuse("wants us to log in by SCRAM-SHA-256-PLUS alone, which needs TLS, and channel_binding: not disabled")
           end
           if @settings[:channel_binding] == :require && !binding
             refuse("offers no channel binding, which channel_binding: asks for")

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../../file_stamp"
+
 module Heddle
   module NetHTTP
     module KeepAlive
@@ -7,7 +9,7 @@ module Heddle
       # connection, or resumes its TLS session. Settings are compared by their content, objects by identity: in C
       # (ext/heddle/net_http/net_http_places.c).
       class Key
-        # Compared by content. Files and folders are compared by their stamp, too: see {Stamps}.
+        # Compared by content. Files and folders are compared by their stamp, too: see {FileStamp}.
         TLS_SETTINGS = %i[@ssl_version @min_version @max_version @ciphers @verify_mode @verify_depth @verify_hostname
           @ssl_timeout @ca_file @ca_path].freeze
         # Compared by identity. The store of certificates is compared by what it trusts: see {Trust}.
@@ -48,7 +50,7 @@ module Heddle
           def tls(http)
             values = Library.variables(http, TLS_SETTINGS)
             store = http.instance_variable_get(:@cert_store) || OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE
-            [:tls, *values, *values.last(2).map { |path| Stamps.of(path) }, Trust.of(store),
+            [:tls, *values, *values.last(2).map { |path| FileStamp.of(path) }, Trust.of(store),
               OpenSSL::SSL::SSLContext::DEFAULT_PARAMS]
           end
         end

@@ -17,7 +17,7 @@ module Heddle
           end
 
           # The file is read at once, a folder when a certificate is verified.
-          def add_file(path) = Trust.note(self, -> { [:file, File.path(path), Stamps.of(path)] }) { super }
+          def add_file(path) = Trust.note(self, -> { [:file, File.path(path), FileStamp.of(path)] }) { super }
 
           def add_path(path) = Trust.note(self, -> { [:folder, File.path(path)] }) { super }
 
@@ -28,7 +28,7 @@ module Heddle
           def set_default_paths
             file = ENV.fetch(OpenSSL::X509::DEFAULT_CERT_FILE_ENV, OpenSSL::X509::DEFAULT_CERT_FILE)
             folder = ENV.fetch(OpenSSL::X509::DEFAULT_CERT_DIR_ENV, OpenSSL::X509::DEFAULT_CERT_DIR)
-            Trust.note(self, -> { [:default, file, Stamps.of(file), folder] }) { super }
+            Trust.note(self, -> { [:default, file, FileStamp.of(file), folder] }) { super }
           end
 
           %i[add_crl flags= purpose= trust= time= verify_callback=].each do |name|
@@ -51,7 +51,7 @@ module Heddle
             told = Library.told(store) || store
             return [told] unless told.is_a?(Array)
 
-            told + told.map { |kind, *, path| Stamps.of(path) if %i[folder default].include?(kind) }
+            told + told.map { |kind, *, path| FileStamp.of(path) if %i[folder default].include?(kind) }
           end
 
           # The store is told something by the block.
