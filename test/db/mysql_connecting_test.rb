@@ -319,6 +319,54 @@ class MySQLConnectingTest < Minitest::Test
     end
   end
 
+  # MySQL says why it ends a connection that asks for nothing: the number of that packet is 0, as of any that begins an
+  # exchange.
+  def test_an_error_that_no_request_has_caused
+    ways = {
+      query: ->(db) { db.query("select 1") }, pipeline: ->(db) { db.pipeline { |p| 3.times { p.query("select 1") } } },
+      ping: ->(db) { db.ping }, transaction: ->(db) { db.transaction { flunk } },
+      cursor: ->(db) { db.each_row("select 1") { flunk } }, prepare: ->(db) { db.prepare("select 1") }
+    }
+    ways.values.product([4031, 3169, 7]) do |way, code|
+      ended = Thread::Queue.new
+      play = proc do |peer|
+        peer.welcome
+        peer.error(0, code, "HY000", "for you were idle")
+        peer.socket.close_write
+        ended << true
+        loop { peer.request }
+      end
+      with_server(play) do |server|
+        db = DB.connect(server.url, timeout: 10)
+        ended.pop
+        wait_until { !db.healthy? }
+        error = assert_raises(DB::ConnectionLost) { way.call(db) }
+        assert_equal [DB::ServerError, code], [error.cause.class, error.cause.code]
+        assert_predicate db, :closed?
+      end
+    end
+  end
+
+  # OpenSSL tells of such an end by an error of its own.
+  def test_a_connection_that_ends_over_tls
+    [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].each do |host|
+      host.call do
+        db, killer = Array.new(2) { DB.connect(mariadb.url, timeout: 10, tls: {ca_file: mariadb.ca_file}) }
+        killer.exec("kill #{db.driver.thread}")
+        wait_until { !db.healthy? }
+        error = assert_raises(DB::ConnectionLost) { db.query("select 1") }
+        assert_kind_of DB::Error, error
+        assert_raises(DB::ConnectionLost) { db.query("select 1") }
+        db.close
+        other = DB.connect(mariadb.url, timeout: 10, tls: {ca_file: mariadb.ca_file})
+        killer.exec("kill #{other.driver.thread}")
+        wait_until { !other.healthy? }
+        assert_nil other.close
+        killer.close
+      end
+    end
+  end
+
   private
 
   # A prompt of OpenSSL's goes to /dev/tty, or to standard input where there is none.

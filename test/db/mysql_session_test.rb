@@ -162,6 +162,29 @@ class MySQLSessionTest < Minitest::Test
     server&.close
   end
 
+  # MySQL reports the state of a transaction with the same flag.
+  def test_trackers_that_report_no_change_of_the_session
+    state = "\x05\x09\x08T_______"
+    unread = ["", "\0", "\0\0", "\0\x09\x05", "\0\x02\x06\0", "\0\x03\x02\x011", "\0\x0e#{state}\x02\x011"]
+    [["\0\x0b#{state}", false], ["\0\x0f\x04\x02\x01a#{state}", false],
+      *unread.map { |trackers| [trackers, true] }].each do |trackers, changed|
+      asked = Thread::Queue.new
+      server = S.new do |peer|
+        peer.welcome
+        loop do
+          asked << peer.request.getbyte(0)
+          peer.write(1, S.ok(status: 0x4002).b + trackers.b)
+        end
+      end
+      pool = Heddle::DB::Pool.new(server.url, size: 1, timeout: 5)
+      pool.with { |db| db.driver.command("commit") }
+      pool.close
+      assert_equal changed ? [3, 0x1f] : [3], Array.new(asked.size) { asked.pop }.first(2), trackers.inspect
+    ensure
+      server&.close
+    end
+  end
+
   # ---- transactions of a pool
 
   def test_queries_of_the_pool_join_its_transaction

@@ -49,7 +49,46 @@ class PostgreSQLEndedSessionTest < Minitest::Test
     end
   end
 
+  # A machine that is switched off says nothing, neither in PostgreSQL's words nor in those of TLS.
+  def test_a_connection_that_ends_over_tls
+    server = TestPostgreSQL.shared
+    tls = {ca_file: server.ca_file, verify_hostname: false}
+    uses = [->(db) { db.query("select 1") }, ->(db) { db.copy_in("copy t from stdin") { |copy| loop { copy << [1] } } }]
+    [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].product(uses) do |host, use|
+      with_cut(server.port) do |port, cut|
+        host.call do
+          db = Heddle::DB.connect(server.url.sub(":#{server.port}/", ":#{port}/"), timeout: 20, tls: tls)
+          db.exec("create temporary table t (n int)")
+          cut.call
+          assert_raises(Heddle::DB::ConnectionLost) { use.call(db) }
+          assert_predicate db, :closed?
+        end
+      end
+    end
+  end
+
   private
+
+  # Yields a port that leads to the server's, and what ends the connections over it.
+  def with_cut(server)
+    listener = TCPServer.new("127.0.0.1", 0)
+    sockets = []
+    threads = [Thread.new do
+      pair = [listener.accept, TCPSocket.new("127.0.0.1", server)]
+      sockets.concat(pair)
+      [pair, pair.reverse].each { |from, to| threads << Thread.new { forward(from, to) } }
+    end]
+    yield listener.addr[1], -> { sockets.each { |socket| socket.shutdown(:WR) } }
+  ensure
+    threads.each(&:kill).each(&:join)
+    [listener, *sockets].each(&:close)
+  end
+
+  def forward(from, to)
+    IO.copy_stream(from, to)
+  rescue IOError, SystemCallError
+    nil
+  end
 
   def with_two
     connections = Array.new(2) { Heddle::DB.connect(@server.url, timeout: 20) }

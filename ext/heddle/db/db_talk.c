@@ -2,6 +2,7 @@
 
 #include "db/bindings.h"
 #include "deadline.h"
+#include "stream/stream.h"
 
 static ID id_check_owner, id_left_early, id_aref;
 static ID id_perform_found, id_finish_query, id_finish_kept, id_finish_statement;
@@ -106,8 +107,7 @@ static VALUE tell_connection(VALUE argument)
     const struct turn *turn = (const struct turn *)argument;
     VALUE error = rb_errinfo();
     if (!is_exception(error)) error = Qnil;
-    bool lost = !NIL_P(error) && (RTEST(rb_obj_is_kind_of(error, rb_eIOError)) ||
-                                  RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)));
+    bool lost = !NIL_P(error) && stream_is_failure(error);
     bool late = turn->late != DEADLINE_NEVER && turn->late <= deadline_now();
     return rb_funcall(turn->talk->connection, id_left_early, 5, error, lost ? Qtrue : Qfalse,
                       turn->ended ? Qtrue : Qfalse, late ? Qtrue : Qfalse, turn->arguments[0]);
@@ -159,8 +159,8 @@ static void ask_connection(const struct talk *talk)
  * Calls the block if the caller may use the connection: else +connection.check_owner+ raises. It returns true if the
  * driver will refuse everything, and is asked again if others were let in meanwhile. If the block does not
  * come to its end, calls +connection.left_early(error, lost, ended, late, what)+: the exception or nil, whether it is
- * an IOError or a SystemCallError, whether the connection had been closed before, whether the timeout has passed, and
- * the text or the statement that is run, or nil.
+ * an IOError, a SystemCallError or one of TLS, whether the connection had been closed before, whether the timeout has
+ * passed, and the text or the statement that is run, or nil.
  */
 static VALUE exchange(VALUE self, VALUE what)
 {

@@ -157,12 +157,13 @@ static struct mysql_span large_packet(struct mysql_link *link, struct stream *st
     return separate_span(link);
 }
 
-// Returns whether this is an error that the server sent before reading all packets of a request, because the request is
-// too large (1153): the error carries the number after the last packet that was read.
+// Returns whether an error with this number may come where a reply begins. The server sends it before it has read all
+// packets of a request which is too large (1153): the error carries the number after the last packet that was read. Or
+// it ended the session while nothing was asked (4031: for it was idle): then the number is 0.
 static bool answers_early(const struct mysql_link *link, uint8_t number)
 {
     uint8_t last = link->base.owed ? link->starts[link->first % MYSQL_IN_FLIGHT] : 0;
-    return link->sequence == last && number >= 1 && number < last;
+    return link->sequence == last && number < last;
 }
 
 struct mysql_span mysql_packet(struct mysql_link *link)
@@ -184,6 +185,7 @@ struct mysql_span mysql_packet(struct mysql_link *link)
         if (!length || !answers_early(link, mysql_packet_sequence(p)) ||
             stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] != 0xff)
             db_link_violated(&link->base, "sent a packet out of sequence");
+        link->unasked = mysql_packet_sequence(p) == 0;
         p = stream_buffered(stream, &buffered);
     }
     link->sequence++;

@@ -43,7 +43,8 @@ struct mysql_link {
     uint16_t settled; // the part of it that describes the session, at #settle
     bool changed;     // the server reported a change of the session since
     uint8_t sequence;
-    bool whole; // `separate` uses no more memory than its bytes need
+    bool whole;   // `separate` uses no more memory than its bytes need
+    bool unasked; // the server ended the session with an error that no request has caused
     // For mysql_idle.c: whether it watches this link, since when the link is idle, and at which exchange count.
     bool watched;
     deadline_t idle_since;

@@ -9,7 +9,7 @@ enum { ROWS_AT_ONCE = 64 << 10 };
 
 VALUE mysql_cPrepared;
 static VALUE error_classes;
-static ID id_code, id_state;
+static ID id_code, id_state, id_unasked;
 
 // ---- prepared statements
 
@@ -126,6 +126,7 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
     VALUE value = db_server_error(error_classes, class_key(error.code, message), message);
     rb_ivar_set(value, id_code, INT2FIX(error.code));
     rb_ivar_set(value, id_state, state);
+    if (link->unasked) rb_ivar_set(value, id_unasked, Qtrue);
     return value;
 }
 
@@ -133,15 +134,16 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
 // was killed, or was idle for too long.
 bool mysql_error_is_final(VALUE error)
 {
+    if (RTEST(rb_attr_get(error, id_unasked))) return true;
     int code = NUM2INT(rb_ivar_get(error, id_code));
     return code == 1053 || (code >= 1077 && code <= 1079) || ((code >= 1152 && code <= 1161)) || code == 1184 ||
            code == 1927 || code == 3169 || code == 4031;
 }
 
-static void note_status(struct mysql_link *link, uint16_t status)
+static void note_status(struct mysql_link *link, const struct mysql_ok *ok)
 {
-    link->status = status;
-    if (status & MYSQL_SESSION_CHANGED) link->changed = true;
+    link->status = ok->status;
+    if (ok->session_changed) link->changed = true;
 }
 
 // Reads the old form of the packet that ends columns.
@@ -150,7 +152,7 @@ static void read_end(struct mysql_link *link, struct mysql_ok *ok)
     struct mysql_span packet = mysql_packet(link);
     if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
         db_link_violated(&link->base, "sent no end of the columns");
-    note_status(link, ok->status);
+    note_status(link, ok);
 }
 
 static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
@@ -164,7 +166,7 @@ static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
 static void parse_ok(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
 {
     if (!mysql_ok(packet.at, packet.at + packet.length, ok)) db_link_violated(&link->base, "sent a malformed OK");
-    note_status(link, ok->status);
+    note_status(link, ok);
 }
 
 static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
@@ -172,7 +174,7 @@ static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, st
     bool valid = can(link, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
                                                     : mysql_end(packet.at, packet.at + packet.length, ok);
     if (!valid) db_link_violated(&link->base, "sent a malformed end of rows");
-    note_status(link, ok->status);
+    note_status(link, ok);
 }
 
 // Reads the rows that have arrived completely. Reads them in place, and looks up the stream once: nothing here lets
@@ -358,6 +360,7 @@ void mysql_results_init(void)
 {
     id_code = rb_intern("@code");
     id_state = rb_intern("@sql_state");
+    id_unasked = rb_intern("@unasked");
     mysql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::MySQL"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(mysql_cPrepared);
     rb_undef_alloc_func(mysql_cPrepared);

@@ -118,6 +118,10 @@ bool stream_set_resumable(struct stream *stream, bool resumable);
 // Returns whether the stream has stayed open in that way since the last call of stream_set_resumable.
 bool stream_kept_open(const struct stream *stream);
 
+// Returns whether reads and writes raise this exception when the connection cannot go on: an error of Ruby's IO, of the
+// system or of TLS.
+bool stream_is_failure(VALUE error);
+
 // Closes the stream: requests and replies no longer match. `reason`, a literal, goes into the errors of later
 // operations.
 void stream_poison(struct stream *stream, const char *reason);

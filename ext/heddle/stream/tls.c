@@ -90,6 +90,12 @@ VALUE tls_error(void)
     return eTLS;
 }
 
+bool stream_is_failure(VALUE error)
+{
+    return RTEST(rb_obj_is_kind_of(error, rb_eIOError)) || RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)) ||
+           RTEST(rb_obj_is_kind_of(error, eTLS));
+}
+
 void tls_attached(void)
 {
     eTLS = rb_path2class("OpenSSL::OpenSSLError");

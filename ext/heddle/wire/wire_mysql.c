@@ -82,19 +82,44 @@ enum mysql_reply mysql_row_reply(const uint8_t *p, const uint8_t *end, bool text
     return text || *p == 0 ? MYSQL_REPLY_OTHER : MYSQL_REPLY_INVALID;
 }
 
+// Session trackers. The others report variables, the default database, and that something of the session changed.
+enum { TRACKER_GTIDS = 3, TRACKER_TRANSACTION_STATE = 5 };
+
+// Returns whether a tracker behind the OK's message reports a change of the session. MySQL sets the flag for a
+// transaction's beginning and end, too. True for what cannot be read.
+static bool tracks_change(const uint8_t *p, const uint8_t *end)
+{
+    struct mysql_span message, trackers;
+    if (!mysql_string(&p, end, &message) || !mysql_string(&p, end, &trackers) || !trackers.length) return true;
+    p = trackers.at;
+    end = p + trackers.length;
+    while (p < end) {
+        uint8_t type = *p++;
+        if (type < TRACKER_GTIDS || type > TRACKER_TRANSACTION_STATE) return true;
+        struct mysql_span data;
+        if (!mysql_string(&p, end, &data)) return true;
+    }
+    return false;
+}
+
 bool mysql_ok(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok)
 {
     if (p >= end || (*p != 0x00 && *p != 0xfe)) return false;
     p++;
-    return mysql_number(&p, end, &ok->affected) && mysql_number(&p, end, &ok->last_id) &&
-           mysql_take_16(&p, end, &ok->status) && mysql_take_16(&p, end, &ok->warnings);
+    if (!mysql_number(&p, end, &ok->affected) || !mysql_number(&p, end, &ok->last_id) ||
+        !mysql_take_16(&p, end, &ok->status) || !mysql_take_16(&p, end, &ok->warnings))
+        return false;
+    ok->session_changed = ok->status & MYSQL_SESSION_CHANGED && tracks_change(p, end);
+    return true;
 }
 
 bool mysql_end(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok)
 {
     *ok = (struct mysql_ok){0};
     if (p >= end || *p++ != 0xfe) return false;
-    return mysql_take_16(&p, end, &ok->warnings) && mysql_take_16(&p, end, &ok->status);
+    if (!mysql_take_16(&p, end, &ok->warnings) || !mysql_take_16(&p, end, &ok->status)) return false;
+    ok->session_changed = ok->status & MYSQL_SESSION_CHANGED;
+    return true;
 }
 
 bool mysql_error(const uint8_t *p, const uint8_t *end, struct mysql_error *error)

@@ -81,6 +81,7 @@ enum mysql_reply mysql_row_reply(const uint8_t *p, const uint8_t *end, bool text
 struct mysql_ok {
     uint64_t affected, last_id;
     uint16_t status, warnings;
+    bool session_changed; // the server reports a change of the session, and not only the state of its transaction
 };
 // For OK packets, and for the new form of the end of rows: the two differ in their first byte only.
 bool mysql_ok(const uint8_t *p, const uint8_t *end, struct mysql_ok *ok);

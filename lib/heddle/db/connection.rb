@@ -331,7 +331,7 @@ module Heddle
       # Called by the Talk when a request has not come to its end.
       #
       # @param error [Exception, nil]
-      # @param lost [Boolean] whether it is an IOError or a SystemCallError
+      # @param lost [Boolean] whether it is an IOError, a SystemCallError or one of TLS
       # @param ended [Boolean] whether the connection had been closed before
       # @param late [Boolean] whether the connection's timeout has passed
       # @param what [String, Statement, nil] what was run

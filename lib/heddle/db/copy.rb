@@ -94,7 +94,7 @@ module Heddle
 
       def during_copy
         yield
-      rescue IOError, SystemCallError => error
+      rescue IOError, SystemCallError, OpenSSL::SSL::SSLError => error
         raise if error.is_a?(Error) || !closed?
 
         @copy_lost = true
@@ -110,7 +110,7 @@ module Heddle
         Heddle.shield(GIVE_UP_TIME) do
           talk(sql) { note_answer(copy.finish("the client gave the COPY up"), sql) }
         end
-      rescue Error, IOError, SystemCallError, DeadlineExceeded
+      rescue Error, IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
         drop_copy
       end
 

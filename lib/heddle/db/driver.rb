@@ -24,7 +24,8 @@ module Heddle
     # Refusals of the server are returned, as a {ServerError} or one of its subclasses, with +code+ or +sql_state+. All
     # other errors are raised: TypeError, ArgumentError and EncodingError for a value that cannot be bound, before
     # anything is sent; {ConnectionLost}, {ProtocolError} and DeadlineExceeded when the connection cannot go on.
-    # {Connection} then calls {#abandon}, and makes an IOError or SystemCallError a {ConnectionLost}.
+    # {Connection} then calls {#abandon}, and makes an IOError, a SystemCallError or an error of TLS a
+    # {ConnectionLost}.
     #
     # The SQL that a driver gets has the database's own placeholders: ? or, with {#numbered_placeholders?}, ? or $1.
     # Names and lists are resolved before ({Placeholders}). Arguments are what {Connection#query} takes.

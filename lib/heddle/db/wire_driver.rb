@@ -55,7 +55,7 @@ module Heddle
         @stream.write_timeout = GOODBYE
         @stream.write(goodbye) unless @link.busy? || @link.owed > 0
         @stream.close
-      rescue IOError, SystemCallError, DeadlineExceeded
+      rescue IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
         @stream.poison # the server was quicker
       end
 

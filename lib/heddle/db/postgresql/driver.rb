@@ -332,7 +332,7 @@ module Heddle
           return false unless @link.owed.zero? && !closed?
 
           @stream.healthy? || @link.keep_arrived == :nothing
-        rescue IOError, SystemCallError
+        rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
           false
         end
 
