@@ -324,6 +324,7 @@ class MySQLConnectingTest < Minitest::Test
   def test_an_error_that_no_request_has_caused
     ways = {
       query: ->(db) { db.query("select 1") }, pipeline: ->(db) { db.pipeline { |p| 3.times { p.query("select 1") } } },
+      pipeline_of_several: ->(db) { db.pipeline { |p| 3.times { |n| p.query("select #{n}") } } },
       ping: ->(db) { db.ping }, transaction: ->(db) { db.transaction { flunk } },
       cursor: ->(db) { db.each_row("select 1") { flunk } }, prepare: ->(db) { db.prepare("select 1") }
     }

@@ -39,7 +39,14 @@ class MySQLSessionTest < Minitest::Test
     lock: ["select get_lock('left', 0)", "select is_free_lock('left')"],
     lock_written_otherwise: ["select GET_LOCK (?, 0)", "select is_free_lock('left')", "left"],
     statement: ["prepare left_behind from 'select 1'", "select 1"],
-    role: ["set role none", "select current_role()"]
+    lock_of_do: ["do get_lock('left', 0)", "select is_free_lock('left')"],
+    lock_in_an_if: ["if get_lock('left', 0) then do 1; end if", "select is_free_lock('left')"],
+    lock_in_a_block: ["begin not atomic do get_lock('left', 0); end", "select is_free_lock('left')"],
+    variable_without_a_space: ["select@left:=1", "select @left"],
+    variable_behind_a_string: ["select 'a@b', 'it\\'s', @left := 1", "select @left"],
+    variable_of_diagnostics: ["get diagnostics @left = number", "select @left"],
+    variable_of_an_analysis: ["analyze select @left := 1", "select @left"],
+    variable_in_an_executed_comment: ["select 1 /*!, @left := 1 */", "select @left"]
   }.freeze
 
   CHANGES.each do |name, (change, check, *arguments)|
@@ -52,6 +59,39 @@ class MySQLSessionTest < Minitest::Test
           assert_equal "ÄÖ€", pool.query_value("select ?", "ÄÖ€")
         end
       end
+    end
+  end
+
+  # What MariaDB's reset leaves: then the next borrower gets another connection.
+  def test_a_role_is_not_handed_on
+    admin = connect
+    admin.query("create or replace role lent")
+    admin.query("grant lent to heddle")
+    [[], ["set @left = 1"]].product([nil, "lent"]).each do |others, default|
+      admin.query("set default role #{default || "none"} for heddle")
+      with_pool do |pool|
+        thread = pool.query_value("select connection_id()")
+        pool.with { |db| others.each { |sql| db.query(sql) } }
+        assert_equal [thread, default], pool.query_row("select connection_id(), current_role()")
+        ["set role #{default ? "none" : "lent"}",
+          "execute immediate 'set role #{default ? "none" : "lent"}'"].each do |change|
+          pool.with { |db| [*others, change].each { |sql| db.query(sql) } }
+          assert_equal [default, nil], pool.query_row("select current_role(), @left"), change
+        end
+      end
+    end
+  ensure
+    admin&.query("set default role none for heddle")
+    admin&.query("drop role if exists lent")
+    admin&.close
+  end
+
+  # The reports are asked for again.
+  def test_reports_that_were_switched_off
+    with_pool do |pool|
+      pool.with { |db| db.query("set session_track_state_change = 0") }
+      pool.query("set sql_mode = ''")
+      refute_equal "", pool.query_value("select @@sql_mode")
     end
   end
 
@@ -99,10 +139,15 @@ class MySQLSessionTest < Minitest::Test
       pool.with { |connection| connection.prepare("select ?").query(1) }
       pool.each_row("select seq from seq_1_to_10", fetch: 3) { |_| nil }
       pool.query("select * from session_rows where n = 'a@b'")
-      pool.query("select @@version")
+      pool.query("select @@version, 'c@d' /* e@f */, `n` from session_rows -- g@h")
+      pool.query("show tables")
+      pool.query("explain select 1")
+      pool.exec("create or replace table session_rows_too (n int)")
+      pool.exec("drop table session_rows_too")
+      pool.exec("insert into session_rows (n) values (?)", 7)
       pool.pipeline { |p| p.query("select 1") }
       assert_empty asked
-      assert_equal 4, db.cached_statements
+      assert_equal 1, db.cached_statements # since the drop
       pool.exec("set @a = 1")
       assert_equal [0x1f, 0x02], asked
       5.times { |n| assert_equal n + 1, pool.query_value("select ? + 1", n) }
@@ -152,11 +197,11 @@ class MySQLSessionTest < Minitest::Test
     pool.exec("insert into t values (1)")
     assert_equal [0x16, 0x17], Array.new(asked.size) { asked.pop.getbyte(0) }
     pool.exec("set sql_mode = ''")
-    wait_until { asked.size == 5 }
-    sent = Array.new(5) { asked.pop }
-    assert_equal [0x16, 0x17, 0x1f, 0x02, 0x03], sent.map { |request| request.getbyte(0) }
-    assert_equal "\x03SET NAMES utf8mb4 COLLATE utf8mb4_general_ci, time_zone = '+00:00'", sent.last
-    assert_equal "\x02base", sent[3]
+    wait_until { asked.size == 6 }
+    sent = Array.new(6) { asked.pop }
+    assert_equal ["\x03set sql_mode = ''", "\x1f", "\x02base",
+      "\x03SET NAMES utf8mb4 COLLATE utf8mb4_general_ci, time_zone = '+00:00'", "\x03SET ROLE DEFAULT",
+      "\x03SELECT @@activate_all_roles_on_login"], sent
   ensure
     pool&.close
     server&.close

@@ -267,7 +267,7 @@ class MySQLStatementsTest < Minitest::Test
       limit(20)
       assert_equal 108, db.query_value("select 101 + ?", 7)
       assert_equal 107, db.query_value("select 100 + ?", 7)
-      assert_equal 1, db.cached_statements
+      assert_equal 2, db.cached_statements
     end
   end
 
@@ -296,6 +296,108 @@ class MySQLStatementsTest < Minitest::Test
       2.times { db.query("insert into t values (?)", "once") }
       assert_raises(Heddle::DB::ServerError) { db.query("insert into nowhere_at_all values (?)", "never") }
       assert_equal 2, db.query_value("select count(*) from t")
+    end
+  end
+
+  # ---- errors with the numbers of refused prepares
+
+  # What a procedure does before it fails is done.
+  BODIES = {
+    1235 => "prepare s from 'select 1 from dual where 1 in (select 1 limit 1)'",
+    1295 => "signal sqlstate 'HY000' set mysql_errno = 1295, message_text = 'not prepared'",
+    1243 => "execute never_prepared",
+    1461 => "signal sqlstate '42000' set mysql_errno = 1461, message_text = 'full'",
+    1615 => "signal sqlstate 'HY000' set mysql_errno = 1615, message_text = 'outdated'"
+  }.freeze
+
+  WAYS = {
+    query: ->(db, sql) { db.query(sql) }, exec: ->(db, sql) { db.exec(sql) },
+    statement: ->(db, sql) { db.prepare(sql).query }, pipeline: ->(db, sql) { db.pipeline { |p| p.query(sql) }.value },
+    rows: ->(db, sql) { db.each_row(sql).to_a },
+    virtual: ->(db, sql) { db.query(Heddle::DB.virtual_statement(mysql: sql)) },
+    transaction: ->(db, sql) { db.transaction { db.query(sql) } }
+  }.freeze
+
+  def test_a_statement_that_has_begun_is_not_sent_again
+    @admin.exec("create or replace table done (n int) engine=myisam") # in which nothing is undone
+    bodies = BODIES.flat_map do |number, statement|
+      @admin.exec("create or replace procedure fail_#{number}() begin insert into done values (1); #{statement}; end")
+      @admin.exec("create or replace function fail_#{number}() returns int begin insert into done values (1); " \
+        "signal sqlstate 'HY000' set mysql_errno = #{number}, message_text = 'so'; return 1; end")
+      [[number, "call fail_#{number}()"], [number, "select fail_#{number}()"],
+        [number, "begin not atomic insert into done values (1); #{statement}; end"]]
+    end
+    [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].product(%i[always never]).each do |host, mode|
+      host.call do
+        with_connection(statement_cache: mode) do |db|
+          WAYS.to_a.product(bodies).each do |(name, way), (number, sql)|
+            @admin.exec("truncate done")
+            error = assert_raises(Heddle::DB::ServerError) { way.call(db, sql) }
+            assert_equal [number, 1], [error.code, @admin.query_value("select count(*) from done")], "#{name}: #{sql}"
+          end
+        end
+      end
+    end
+  ensure
+    BODIES.each_key do |number|
+      @admin.exec("drop procedure if exists fail_#{number}")
+      @admin.exec("drop function if exists fail_#{number}")
+    end
+    @admin.exec("drop table if exists done")
+  end
+
+  # The statement is prepared anew at its next execution.
+  def test_a_statement_that_the_server_calls_outdated
+    @admin.exec("create or replace function outdated(n int) returns int begin if n = 0 then " \
+      "signal sqlstate 'HY000' set mysql_errno = 1615; end if; return n; end")
+    with_connection do |db|
+      before = on_server
+      statement = db.prepare("select outdated(?)")
+      3.times do |n|
+        assert_equal 1615, assert_raises(Heddle::DB::ServerError) { statement.query(0) }.code
+        assert_equal n + 1, statement.query(n + 1)[0][0]
+      end
+      db.flush_closes
+      wait_until { on_server == before + 1 }
+    end
+  ensure
+    @admin.exec("drop function if exists outdated")
+  end
+
+  # MariaDB answers the execution that was sent with a refused statement, too.
+  def test_diagnostics_are_those_of_the_refused_statement
+    with_connection do |db|
+      [-> { db.query("selekt ?", 1) }, -> { db.transaction { db.query("selekt ?", 1) } },
+        -> { db.each_row("selekt ?", 1) { flunk } }].each do |run|
+        assert_raises(Heddle::DB::ServerError, &run)
+        assert_equal [1064], db.query("show errors").map { |row| row[1] }
+      end
+      db.transaction do
+        assert_raises(Heddle::DB::ServerError) { db.query("selekt ?", 1) }
+        assert_equal [1064], db.query("show errors").map { |row| row[1] }
+      end
+      assert_raises(Heddle::DB::ServerError) { db.query("selekt ?", 1) }
+      db.query("get diagnostics condition 1 @number = mysql_errno")
+      assert_equal 1064, db.query_value("select @number")
+      assert_equal 1, db.query("select 1/?", 0).warnings
+      assert_equal [1365], db.query("show warnings").map { |row| row[1] }
+    end
+  end
+
+  # ---- rows that a write returns
+
+  def test_returned_rows_count_as_changed_ones
+    with_connection do |db|
+      db.exec("create temporary table returned (id int auto_increment primary key, n int)")
+      insert = "insert into returned (n) values (?), (?) returning id"
+      assert_equal 2, db.exec(insert, 1, 2)
+      assert_equal 2, db.prepare(insert).exec(3, 4)
+      assert_equal 2, db.transaction { 2.times.map { db.exec(insert, 5, 6) }.last }
+      assert_equal 2, db.pipeline { |p| p.query(insert, 7, 8) }.value.affected_rows
+      assert_equal 1, db.exec("replace into returned values (1, 9) returning n")
+      assert_equal 3, db.exec("delete from returned where id <= ? returning n", 3)
+      assert_equal 0, db.exec("delete from returned where id <= ? returning n", 3)
+      assert_equal 0, db.exec("select * from returned")
     end
   end
 

@@ -22,6 +22,9 @@ static void try_placeholders(const uint8_t *p, const uint8_t *end)
 static void try_input(const uint8_t *p, const uint8_t *end)
 {
     mysql_sql_kind(p, end);
+    mysql_sql_way(p, end);
+    mysql_sql_leaves_traces(p, end);
+    mysql_sql_writes(p, end);
     try_placeholders(p, end);
     int count = mysql_sql_parameters(p, end), all = 0;
     for (const uint8_t *q = p; q < end; q++)

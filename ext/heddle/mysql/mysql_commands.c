@@ -5,6 +5,9 @@
 
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
 
+// ER_UNKNOWN_STMT_HANDLER and ER_NEED_REPREPARE.
+enum { UNKNOWN_STATEMENT = 1243, OUTDATED_STATEMENT = 1615 };
+
 // ---- settings
 
 /* @api private link.open(stream): from now on the link uses that stream. */
@@ -14,8 +17,9 @@ static VALUE open_link(VALUE self, VALUE stream)
     return self;
 }
 
-/* @api private link.configure(capabilities, encoding, local, booleans, direct): the result of the login. */
-static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local, VALUE booleans, VALUE direct)
+/* @api private link.configure(capabilities, encoding, local, booleans, direct, fixes): the result of the login. */
+static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local, VALUE booleans, VALUE direct,
+                       VALUE fixes)
 {
     struct mysql_link *link = mysql_link_of(self);
     link->capabilities = NUM2ULL(capabilities);
@@ -23,6 +27,7 @@ static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE loc
     link->local = RTEST(local);
     link->booleans = RTEST(booleans);
     link->direct = RTEST(direct);
+    link->fixes = RTEST(fixes);
     return self;
 }
 
@@ -103,6 +108,21 @@ static VALUE forget_statements(VALUE self)
     return Qnil;
 }
 
+/*
+ * @api private link.refused -> String or nil. The SQL that the last exchange has sent together with its execution, if
+ * the server refused it: the server's diagnostics are then those of the execution.
+ */
+static VALUE refused(VALUE self)
+{
+    return mysql_link_of(self)->refused;
+}
+
+/* @api private link.refused = sql, for an exchange that leaves the diagnostics alone. */
+static VALUE set_refused(VALUE self, VALUE sql)
+{
+    return mysql_link_of(self)->refused = sql;
+}
+
 // ---- requests
 
 static VALUE send_query_body(struct db_exchange *exchange)
@@ -164,23 +184,46 @@ static void build(struct db_exchange *exchange, uint32_t id, bool cursor)
     exchange->unsent = false;
 }
 
+// Prepares the statement again: for values of other types, or because the server does not have it any more. Returns 0,
+// or the error.
+static VALUE prepare_again(struct db_exchange *exchange, struct mysql_statement *statement)
+{
+    struct mysql_link *link = exchange->link;
+    mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(statement->sql), (size_t)RSTRING_LEN(statement->sql));
+    struct mysql_prepared prepared;
+    VALUE columns;
+    VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
+    if (!error) mysql_statement_add(link, statement, &prepared, columns);
+    return error;
+}
+
+// Returns true, or an error; or false if the statement has to be prepared again, and replies are outstanding.
 static VALUE send_execute_body(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     VALUE prepared = exchange->arguments[0], arguments = exchange->arguments[1];
-    const struct mysql_statement *statement = mysql_statement_of(prepared);
-    exchange->unsent = true;
+    struct mysql_statement *statement = mysql_statement_of(prepared);
     Check_Type(arguments, T_ARRAY);
-    if (RARRAY_LEN(arguments) != statement->parameters)
-        rb_raise(rb_eArgError, "wrong number of values for the statement (given %ld, expected %u)",
-                 RARRAY_LEN(arguments), statement->parameters);
-    build(exchange, statement->id, exchange->number);
+    for (;;) {
+        exchange->unsent = true;
+        if (RARRAY_LEN(arguments) != statement->parameters)
+            rb_raise(rb_eArgError, "wrong number of values for the statement (given %ld, expected %u)",
+                     RARRAY_LEN(arguments), statement->parameters);
+        build(exchange, 0, exchange->number);
+        if (mysql_statement_choose(link, statement)) break;
+        if (link->base.owed) return Qfalse;
+        VALUE error = prepare_again(exchange, statement);
+        if (error) return error;
+    }
     mysql_request_built(link);
     RB_GC_GUARD(prepared);
-    return Qnil;
+    return Qtrue;
 }
 
-/* @api private link.send_execute(prepared, arguments, cursor). receive_result reads the reply. */
+/*
+ * @api private link.send_execute(prepared, arguments, cursor) -> true, false or an error. receive_result reads the
+ * reply. false, with nothing sent: the server has to be asked something first, and replies are outstanding.
+ */
 static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cursor)
 {
     struct db_exchange exchange = {
@@ -195,7 +238,7 @@ static bool ask_new(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     exchange->unsent = true;
-    VALUE sql = mysql_sql_text(link, exchange->arguments[0]);
+    VALUE sql = exchange->arguments[0] = mysql_sql_text(link, exchange->arguments[0]);
     if (!link->direct || !mysql_sql_has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
     mysql_queue_pending_closes(link);
@@ -211,7 +254,8 @@ static bool ask_new(struct db_exchange *exchange)
 static VALUE send_number_body(struct db_exchange *exchange)
 {
     uint8_t bytes[8];
-    uint32_t id = mysql_statement_of(exchange->arguments[0])->id;
+    const struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
+    uint32_t id = statement->forms[0].id; // of the last execution
     uint32_t rows = exchange->number;
     for (int i = 0; i < 4; i++) {
         bytes[i] = (uint8_t)(id >> (8 * i));
@@ -233,7 +277,7 @@ static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
 
 static VALUE receive_text_body(struct db_exchange *exchange)
 {
-    return mysql_read_result(exchange->link, NULL, true);
+    return mysql_read_result(exchange->link, NULL, true, false);
 }
 
 /* @api private link.receive_text -> Heddle::DB::Result or an error */
@@ -247,19 +291,19 @@ static VALUE receive_prepared_body(struct db_exchange *exchange)
     struct mysql_prepared prepared;
     VALUE columns, types;
     VALUE error = mysql_read_prepared(exchange->link, &prepared, &columns, &types);
-    return error ? error : mysql_prepared_new(exchange->link, &prepared, columns, types);
+    return error ? error : mysql_prepared_new(exchange->link, &prepared, columns, types, exchange->arguments[0]);
 }
 
-/* @api private link.receive_prepared -> Prepared or an error */
-static VALUE receive_prepared(VALUE self)
+/* @api private link.receive_prepared(sql) -> Prepared or an error */
+static VALUE receive_prepared(VALUE self, VALUE sql)
 {
-    return mysql_exchange_with(self, receive_prepared_body, Qnil, Qnil);
+    return mysql_exchange_with(self, receive_prepared_body, mysql_sql_text(mysql_link_of(self), sql), Qnil);
 }
 
 static VALUE receive_result_body(struct db_exchange *exchange)
 {
     struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
-    VALUE result = mysql_read_result(exchange->link, &statement->columns, false);
+    VALUE result = mysql_read_result(exchange->link, &statement->columns, false, statement->writes);
     RB_GC_GUARD(exchange->arguments[0]);
     return result;
 }
@@ -274,18 +318,21 @@ static VALUE read_new(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
     bool keep = RTEST(exchange->arguments[2]);
+    VALUE sql = exchange->arguments[0];
     struct mysql_prepared prepared;
     VALUE columns;
     VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
     if (error) {
         // The execution is answered with a meaningless error, too, unless the server ends the connection.
-        if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, false);
+        if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, false, false);
+        link->refused = sql;
         return error;
     }
-    VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns, Qnil) : Qnil;
+    VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns, Qnil, sql) : Qnil;
     VALUE prepared_columns = columns;
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
-    VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, false);
+    VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, false,
+                                     mysql_sql_is_write(sql));
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
     RB_GC_GUARD(statement);
     if (!keep) {
@@ -311,10 +358,45 @@ static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE c
     return mysql_exchange(&exchange);
 }
 
+// Whether the server does not have the statement that it was asked to run. The number of the error alone may come from
+// the statement's own body (a procedure that runs another statement): the server is asked for this one.
+static bool is_lost(struct mysql_link *link, const struct mysql_statement *statement)
+{
+    uint8_t bytes[4];
+    for (int i = 0; i < 4; i++)
+        bytes[i] = (uint8_t)(statement->forms[0].id >> (8 * i));
+    mysql_request(link, COM_STMT_RESET, bytes, sizeof(bytes));
+    VALUE answer = mysql_read_result(link, NULL, true, false);
+    return !db_is_result(answer) && mysql_error_code(answer) == UNKNOWN_STATEMENT;
+}
+
+static VALUE run_once(struct db_exchange *exchange)
+{
+    VALUE sent = send_execute_body(exchange);
+    if (sent == Qfalse) rb_raise(rb_eRuntimeError, "replies are outstanding");
+    return sent == Qtrue ? receive_result_body(exchange) : sent;
+}
+
+// A statement that the server does not have was not begun: it is prepared anew, and runs again. In a transaction, which
+// the server has lost with it, only the next execution prepares it; and so after an error that calls it outdated, which
+// may come from its own body.
 static VALUE run_body(struct db_exchange *exchange)
 {
-    send_execute_body(exchange);
-    return receive_result_body(exchange);
+    struct mysql_link *link = exchange->link;
+    struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
+    VALUE result = run_once(exchange);
+    if (db_is_result(result) || !statement->count) return result;
+    int code = mysql_error_code(result);
+    bool lost = code == UNKNOWN_STATEMENT && is_lost(link, statement);
+    if (!lost && code != OUTDATED_STATEMENT) return result;
+    if (lost) {
+        mysql_statement_forget(statement);
+    } else {
+        mysql_statement_close(statement);
+    }
+    if (lost && !(link->status & MYSQL_IN_TRANSACTION)) result = run_once(exchange);
+    RB_GC_GUARD(exchange->arguments[0]);
+    return result;
 }
 
 /* @api private link.run(prepared, arguments) -> Result or an error */
@@ -363,7 +445,7 @@ static VALUE close_later(VALUE self, VALUE prepared)
     if (!statement->open) return Qnil;
     statement->open = false;
     if (db_link_forked(&link->base)) return Qnil; // the parent closes it
-    pending_closes_add(statement->pending_closes, statement->id);
+    mysql_statement_close(statement);
     if (!link->base.busy) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
@@ -431,7 +513,9 @@ void mysql_commands_init(void)
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_method(link, "open", open_link, 1);
-    rb_define_method(link, "configure", configure, 5);
+    rb_define_method(link, "configure", configure, 6);
+    rb_define_method(link, "refused", refused, 0);
+    rb_define_method(link, "refused=", set_refused, 1);
     rb_define_method(link, "local_times=", set_local_times, 1);
     rb_define_method(link, "backslash_escapes?", backslash_escapes_p, 0);
     rb_define_method(link, "in_transaction?", in_transaction_p, 0);
@@ -446,7 +530,7 @@ void mysql_commands_init(void)
     rb_define_method(link, "send_execute", send_execute, 3);
     rb_define_method(link, "send_fetch", send_fetch, 2);
     rb_define_method(link, "receive_text", receive_text, 0);
-    rb_define_method(link, "receive_prepared", receive_prepared, 0);
+    rb_define_method(link, "receive_prepared", receive_prepared, 1);
     rb_define_method(link, "receive_result", receive_result, 1);
     rb_define_method(link, "receive_fetched", receive_fetched, 1);
     rb_define_method(link, "run_new", run_new, 4);

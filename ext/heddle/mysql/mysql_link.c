@@ -36,6 +36,7 @@ static void mark(void *pointer)
     const struct mysql_link *link = pointer;
     db_link_mark(&link->base);
     rb_gc_mark(link->separate);
+    rb_gc_mark(link->refused);
 }
 
 static void release(void *pointer)
@@ -64,7 +65,7 @@ static VALUE allocate(VALUE klass)
 {
     struct mysql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct mysql_link, &link_type, link);
-    link->separate = Qnil;
+    link->separate = link->refused = Qnil;
     link->encoding = rb_utf8_encoding();
     db_link_init(&link->base);
     return self;
@@ -99,6 +100,7 @@ VALUE mysql_exchange(struct db_exchange *exchange)
     struct mysql_link *link = mysql_link_of(exchange->self);
     db_exchange_begin(exchange, &link->base);
     link->exchanges++;
+    link->refused = Qnil;
     VALUE result = db_exchange_run(exchange, exchange_ended);
     mysql_flush_when_idle(exchange->self);
     RB_GC_GUARD(exchange->self);

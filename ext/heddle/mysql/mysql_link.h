@@ -15,8 +15,9 @@
 #include <ruby/encoding.h>
 
 enum {
-    MYSQL_IN_FLIGHT = 256,    // most outstanding replies
-    MYSQL_CLOSES_AT_ONCE = 64 // closes that mysql_idle.c sends at once
+    MYSQL_IN_FLIGHT = 256,     // most outstanding replies
+    MYSQL_CLOSES_AT_ONCE = 64, // closes that mysql_idle.c sends at once
+    MYSQL_FORMS = 4            // of a statement, for values of other types
 };
 
 // The id of the last prepared statement; MariaDB only.
@@ -52,6 +53,8 @@ struct mysql_link {
     bool local;    // DATETIME is in this process's time zone, not in UTC
     bool booleans; // TINYINT(1) is true or false
     bool direct;   // the server accepts a prepare and its execution together: MariaDB since 10.2
+    bool fixes;    // the server keeps the types that a statement's values had first: MySQL since 8.0.22
+    VALUE refused; // the SQL that the last exchange has sent with its execution, and the server refused; nil
     rb_encoding *encoding;
 };
 
@@ -95,6 +98,10 @@ void mysql_queue_close(struct mysql_link *link, uint32_t id);
 // Writes COM_STMT_EXECUTE to link->request. Runs Ruby code; raises TypeError, ArgumentError.
 void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, bool cursor);
 
+// Of the request that was built: puts in another statement's id, and finds the types of `count` values, two bytes each.
+void mysql_built_for(struct mysql_link *link, uint32_t id);
+uint8_t *mysql_built_types(struct mysql_link *link, size_t count);
+
 // ---- mysql_values.c
 
 struct mysql_columns {
@@ -127,33 +134,57 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
 
 // ---- mysql_results.c
 
+// A statement as the server has it for values of certain types.
+struct mysql_form {
+    uint32_t id;
+    uint8_t *types; // NULL before the first execution, and on servers that take any types
+};
+
 struct mysql_statement {
     VALUE columns;         // nil for a statement without a result
     VALUE parameter_types; // as Columns; nil if not requested, or without parameters
+    VALUE sql;
     struct pending_closes *pending_closes;
-    uint32_t id;
+    struct mysql_form forms[MYSQL_FORMS]; // the one that was used last is the first
+    uint16_t count;                       // of the forms; 0: the server does not have the statement any more
     uint16_t parameters;
     bool open;
+    bool writes; // inserts, updates, deletes or replaces rows
 };
 
 struct mysql_statement *mysql_statement_of(VALUE prepared);
 
+// Chooses the form for the values of the request that was built, and completes the request. Returns false if there is
+// none: then the statement has to be prepared again, see mysql_statement_add.
+bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *statement);
+void mysql_statement_add(struct mysql_link *link, struct mysql_statement *statement,
+                         const struct mysql_prepared *prepared, VALUE columns);
+
+// Ends all forms: the server does not have them any more, or their closes are noted.
+void mysql_statement_forget(struct mysql_statement *statement);
+void mysql_statement_close(struct mysql_statement *statement);
+
 // Reads a Heddle::DB::Result with all following results; or returns a Heddle::DB::ServerError without raising it.
 // `known`: the columns that the server may leave out, which are those that it sent last for this statement; may be
-// replaced. NULL if there are none.
-VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text);
+// replaced. NULL if there are none. `writes`: the rows are those that the statement has changed.
+VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text, bool writes);
 
-// Reads the reply to a prepare: 0, or the error. Skips the types of parameters if `types` is NULL.
+// Reads the reply to a prepare: 0, or the error, which is marked: the server has not begun the statement. Skips the
+// types of parameters if `types` is NULL.
 VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *columns, VALUE *types);
 
 // Makes an open Prepared.
-VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types);
+VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types,
+                         VALUE sql);
 
 // Reads the rows of a cursor, or returns the error; notes whether there are more rows.
 VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);
 
 // The Ruby object for an error packet.
 VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
+
+// The server's number of the error.
+int mysql_error_code(VALUE error);
 
 // Returns whether the server closes the connection after this error.
 bool mysql_error_is_final(VALUE error);
@@ -162,6 +193,9 @@ bool mysql_error_is_final(VALUE error);
 
 // The SQL as a String in the connection's encoding. Raises TypeError.
 VALUE mysql_sql_text(struct mysql_link *link, VALUE sql);
+
+// Returns whether rows of the statement's result are rows that it has changed (insert … returning).
+bool mysql_sql_is_write(VALUE sql);
 
 // Returns whether the server certainly counts as many parameters as there are arguments: with another number it would
 // read the bytes of values as their types.

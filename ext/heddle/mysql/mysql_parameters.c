@@ -7,6 +7,9 @@
 // Digits of a DECIMAL.
 enum { DECIMAL_DIGITS = 65 };
 
+// Bytes of COM_STMT_EXECUTE in front of the bits for NULL.
+enum { EXECUTE_HEAD = 10 };
+
 // The longest TIME in either direction, in microseconds: 838:59:59.999999.
 #define LONGEST_TIME INT64_C(3020399999999)
 
@@ -264,6 +267,17 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
         if ((size_t)RARRAY_LEN(arguments) != count)
             rb_raise(rb_eRuntimeError, "the arguments were changed while the query was built");
     }
+}
+
+void mysql_built_for(struct mysql_link *link, uint32_t id)
+{
+    for (int i = 0; i < 4; i++)
+        link->request.at[1 + i] = (uint8_t)(id >> (8 * i));
+}
+
+uint8_t *mysql_built_types(struct mysql_link *link, size_t count)
+{
+    return link->request.at + EXECUTE_HEAD + (count + 7) / 8 + 1;
 }
 
 void mysql_parameters_init(void)

@@ -9,7 +9,7 @@ enum { ROWS_AT_ONCE = 64 << 10 };
 
 VALUE mysql_cPrepared;
 static VALUE error_classes;
-static ID id_code, id_state, id_unasked;
+static ID id_code, id_state, id_unasked, id_unprepared;
 
 // ---- prepared statements
 
@@ -18,21 +18,26 @@ static void mark(void *pointer)
     const struct mysql_statement *statement = pointer;
     rb_gc_mark(statement->columns);
     rb_gc_mark(statement->parameter_types);
+    rb_gc_mark(statement->sql);
 }
 
 // Called by the GC, which may only note the close.
 static void release(void *pointer)
 {
     struct mysql_statement *statement = pointer;
-    if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
+    if (statement->open) mysql_statement_close(statement);
+    mysql_statement_forget(statement);
     pending_closes_release(statement->pending_closes);
     xfree(statement);
 }
 
 static size_t memsize(const void *pointer)
 {
-    (void)pointer;
-    return sizeof(struct mysql_statement);
+    const struct mysql_statement *statement = pointer;
+    size_t size = sizeof(*statement);
+    for (int i = 0; i < statement->count; i++)
+        if (statement->forms[i].types) size += 2 * (size_t)statement->parameters;
+    return size;
 }
 
 static const rb_data_type_t statement_type = {
@@ -46,17 +51,111 @@ struct mysql_statement *mysql_statement_of(VALUE prepared)
     return rb_check_typeddata(prepared, &statement_type);
 }
 
-VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types)
+VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types,
+                         VALUE sql)
 {
     struct mysql_statement *statement;
     VALUE self = TypedData_Make_Struct(mysql_cPrepared, struct mysql_statement, &statement_type, statement);
     statement->columns = columns;
     statement->parameter_types = types;
-    statement->id = prepared->id;
+    statement->sql = sql;
+    statement->forms[0].id = prepared->id;
+    statement->count = 1;
     statement->parameters = prepared->parameters;
     statement->pending_closes = pending_closes_share(link->base.pending_closes);
+    statement->writes = mysql_sql_is_write(sql);
     statement->open = true;
     return self;
+}
+
+// ---- forms: MySQL fixes the types of a statement's parameters when it first runs, and makes of later values what it
+// can ('eve' is the number 0 then). A statement has a form for each combination of types that it was run with.
+
+static bool is_null(const uint8_t *type)
+{
+    return type[0] == MYSQL_NULL && !type[1];
+}
+
+// Whether the types of a form suit these values. NULL is a type of its own, since that of `ifnull(?, 5)` depends on it;
+// but a write stores the same NULL for each type, and may have many columns that are NULL in some rows.
+static bool suits(const struct mysql_statement *statement, const uint8_t *fixed, const uint8_t *types)
+{
+    for (size_t i = 0; i < 2 * (size_t)statement->parameters; i += 2) {
+        if (statement->writes && is_null(types + i)) continue;
+        if (fixed[i] != types[i] || fixed[i + 1] != types[i + 1]) return false;
+    }
+    return true;
+}
+
+// Also called by the GC.
+static void drop_form(struct mysql_statement *statement, int index)
+{
+    pending_closes_add(statement->pending_closes, statement->forms[index].id);
+    xfree(statement->forms[index].types);
+    statement->count--;
+    memmove(statement->forms + index, statement->forms + index + 1,
+            (size_t)(statement->count - index) * sizeof(statement->forms[0]));
+}
+
+static void to_front(struct mysql_statement *statement, int index)
+{
+    struct mysql_form form = statement->forms[index];
+    memmove(statement->forms + 1, statement->forms, (size_t)index * sizeof(form));
+    statement->forms[0] = form;
+}
+
+// The first execution of a form. Forms of a write that had NULL where this one has a type are closed.
+static void fix_types(struct mysql_statement *statement, const uint8_t *types, size_t count)
+{
+    uint8_t *fixed = ALLOC_N(uint8_t, 2 * count);
+    memcpy(fixed, types, 2 * count);
+    statement->forms[0].types = fixed;
+    for (int i = statement->count - 1; i > 0; i--)
+        if (suits(statement, fixed, statement->forms[i].types)) drop_form(statement, i);
+}
+
+bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *statement)
+{
+    if (!statement->count) return false;
+    size_t count = statement->parameters;
+    if (link->fixes && count) {
+        uint8_t *types = mysql_built_types(link, count);
+        if (!statement->forms[0].types) fix_types(statement, types, count);
+        int i = 0;
+        while (i < statement->count && !suits(statement, statement->forms[i].types, types))
+            i++;
+        if (i == statement->count) return false;
+        if (i) to_front(statement, i);
+        memcpy(types, statement->forms[0].types, 2 * count); // also where NULL is
+    }
+    mysql_built_for(link, statement->forms[0].id);
+    return true;
+}
+
+void mysql_statement_add(struct mysql_link *link, struct mysql_statement *statement,
+                         const struct mysql_prepared *prepared, VALUE columns)
+{
+    if (!statement->open) pending_closes_add(link->base.pending_closes, prepared->id);   // closed meanwhile
+    if (prepared->parameters != statement->parameters) mysql_statement_close(statement); // sql_mode has changed
+    if (statement->count == MYSQL_FORMS) drop_form(statement, MYSQL_FORMS - 1);
+    statement->count++;
+    to_front(statement, statement->count - 1);
+    statement->forms[0] = (struct mysql_form){.id = prepared->id};
+    statement->parameters = prepared->parameters;
+    statement->columns = columns;
+}
+
+void mysql_statement_forget(struct mysql_statement *statement)
+{
+    for (int i = 0; i < statement->count; i++)
+        xfree(statement->forms[i].types);
+    statement->count = 0;
+}
+
+void mysql_statement_close(struct mysql_statement *statement)
+{
+    while (statement->count)
+        drop_form(statement, statement->count - 1);
 }
 
 /* call-seq: prepared.parameters -> Integer */
@@ -78,13 +177,14 @@ static VALUE columns(VALUE self)
 }
 
 /*
- * call-seq: prepared.id -> Integer
+ * call-seq: prepared.id -> Integer or nil
  *
- * The server's id of the statement.
+ * The server's id of the statement; nil if the server does not have it any more.
  */
 static VALUE id(VALUE self)
 {
-    return UINT2NUM(mysql_statement_of(self)->id);
+    const struct mysql_statement *statement = mysql_statement_of(self);
+    return statement->count ? UINT2NUM(statement->forms[0].id) : Qnil;
 }
 
 /* call-seq: prepared.open? -> true or false */
@@ -130,12 +230,17 @@ VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
     return value;
 }
 
+int mysql_error_code(VALUE error)
+{
+    return NUM2INT(rb_ivar_get(error, id_code));
+}
+
 // A shutdown; packets that the server cannot read (longer than its max_allowed_packet: 1153) or write; a session that
 // was killed, or was idle for too long.
 bool mysql_error_is_final(VALUE error)
 {
     if (RTEST(rb_attr_get(error, id_unasked))) return true;
-    int code = NUM2INT(rb_ivar_get(error, id_code));
+    int code = mysql_error_code(error);
     return code == 1053 || (code >= 1077 && code <= 1079) || ((code >= 1152 && code <= 1161)) || code == 1184 ||
            code == 1927 || code == 3169 || code == 4031;
 }
@@ -245,6 +350,7 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
     struct mysql_span packet = mysql_packet(link);
     if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) {
         VALUE error = mysql_error_value(link, packet);
+        rb_ivar_set(error, id_unprepared, Qtrue);
         mysql_reply_end(link);
         return error;
     }
@@ -278,7 +384,7 @@ static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
 }
 
 // Reads columns, and rows or a cursor.
-static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, bool text)
+static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, bool text, bool writes)
 {
     uint32_t count;
     bool follow;
@@ -304,11 +410,12 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
     }
     VALUE error = read_rows(link, shape, rows, text, &ok);
     if (error) return error;
-    ok.affected = ok.last_id = 0;
+    ok.affected = writes ? (uint64_t)RARRAY_LEN(rows) : 0;
+    ok.last_id = 0;
     return result_new(shape, rows, &ok);
 }
 
-static VALUE read_one(struct mysql_link *link, VALUE *known, bool text)
+static VALUE read_one(struct mysql_link *link, VALUE *known, bool text, bool writes)
 {
     struct mysql_span packet = mysql_packet(link);
     struct mysql_ok ok;
@@ -319,7 +426,7 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, bool text)
     case MYSQL_REPLY_ERROR:
         return mysql_error_value(link, packet);
     case MYSQL_REPLY_OTHER:
-        return read_table(link, packet, known, text);
+        return read_table(link, packet, known, text, writes);
     case MYSQL_REPLY_INFILE:
         db_link_violated(&link->base, "asked for a local file (LOCAL INFILE), which is never sent");
     default:
@@ -327,12 +434,12 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, bool text)
     }
 }
 
-VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text)
+VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text, bool writes)
 {
     mysql_reply_begin(link);
     VALUE first = 0, last = 0;
     do {
-        VALUE result = read_one(link, last ? NULL : known, text);
+        VALUE result = read_one(link, last ? NULL : known, text, writes);
         if (!db_is_result(result)) { // results before an error are of no use
             mysql_reply_end(link);
             return result;
@@ -361,6 +468,7 @@ void mysql_results_init(void)
     id_code = rb_intern("@code");
     id_state = rb_intern("@sql_state");
     id_unasked = rb_intern("@unasked");
+    id_unprepared = rb_intern("@unprepared");
     mysql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::MySQL"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(mysql_cPrepared);
     rb_undef_alloc_func(mysql_cPrepared);

@@ -29,6 +29,38 @@ bool mysql_sql_has_parameters(VALUE sql, VALUE arguments)
     return same;
 }
 
+bool mysql_sql_is_write(VALUE sql)
+{
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    bool writes = mysql_sql_writes(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return writes;
+}
+
+/* @api private Link.way_of(sql) -> :prepared, :text or :diagnostics. How a statement without values is sent. */
+static VALUE way_of(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    enum mysql_sql_way way = mysql_sql_way(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return ID2SYM(way == MYSQL_WAY_PREPARED ? rb_intern("prepared")
+                  : way == MYSQL_WAY_TEXT   ? rb_intern("text")
+                                            : rb_intern("diagnostics"));
+}
+
+/* @api private Link.leaves_traces?(sql) -> true or false. Whether a statement may change the session. */
+static VALUE leaves_traces_p(VALUE klass, VALUE sql)
+{
+    (void)klass;
+    sql = sql_string(sql);
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    bool leaves = mysql_sql_leaves_traces(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return leaves ? Qtrue : Qfalse;
+}
+
 /* @api private Link.kind_of(sql) -> :plain, :session, :commit or :other */
 static VALUE kind_of(VALUE klass, VALUE sql)
 {
@@ -67,5 +99,7 @@ void mysql_sql_init(void)
 {
     VALUE link = mysql_cLink;
     rb_define_singleton_method(link, "kind_of", kind_of, 1);
+    rb_define_singleton_method(link, "way_of", way_of, 1);
+    rb_define_singleton_method(link, "leaves_traces?", leaves_traces_p, 1);
     rb_define_singleton_method(link, "placeholders", placeholders, 1);
 }

@@ -124,7 +124,7 @@ static bool among(const uint8_t *p, size_t length, const char *const *words)
     return false;
 }
 
-static const char *const plain[] = {"select", "insert", "update", "delete", "replace", "with", "values", NULL};
+static const char *const plain[] = {"select", "insert", "update", "delete", "replace", "with", "values", "table", NULL};
 
 // MySQL 8.0 and MariaDB 10.11, "statements that cause an implicit commit", and statements whose purpose is to end a
 // transaction.
@@ -145,27 +145,99 @@ static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const
     return among(p, length, tables) ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
 }
 
-// Returns whether the statement may set a user variable (@name) or take a named lock, which the server does not report
-// as a change of the session. Names in strings and comments count, too.
+// Whether a user variable (@name) stands in the statement outside of strings, quoted names and comments.
+static bool has_variable(const uint8_t *p, const uint8_t *end)
+{
+    while (p < end) {
+        const uint8_t *behind = behind_comment(p, end);
+        if (!behind) behind = p + 2; // its contents are executed
+        if (behind != p) {
+            p = behind;
+            continue;
+        }
+        uint8_t byte = *p++;
+        if (byte == '@') {
+            if (p == end || *p != '@') return true;
+            p++; // @@name is a system variable
+        } else if (byte == '\'' || byte == '"' || byte == '`') {
+            const uint8_t *close = memchr(p, byte, (size_t)(end - p));
+            // The meaning of a backslash in quotes depends on sql_mode.
+            if (!close || (byte != '`' && memchr(p, '\\', (size_t)(close - p))))
+                return memchr(p, '@', (size_t)(end - p));
+            p = close + 1;
+        }
+    }
+    return false;
+}
+
+// Returns whether the statement may set a user variable or take a named lock, which the server does not report as a
+// change of the session. get_lock in strings and comments counts, too.
 static bool mentions_session(const uint8_t *p, const uint8_t *end)
 {
-    for (const uint8_t *at = p; (at = memchr(at, '@', (size_t)(end - at))); at++) {
-        if (at > p && (at[-1] == '@' || is_word(at[-1]))) continue; // @@name is a system variable
-        if (at + 1 < end && at[1] != '@') return true;
-    }
     for (const uint8_t *at = p; (at = memchr(at, '_', (size_t)(end - at))); at++)
         if (at - p >= 3 && end - at >= 5 && same(at - 3, 3, "get") && same(at + 1, 4, "lock")) return true;
-    return false;
+    return has_variable(p, end);
+}
+
+// Moves to the first word, and returns its length. Skips the version number in a comment such as /*!50003 create …
+static size_t first_word(const uint8_t **p, const uint8_t *end)
+{
+    size_t length = next_word(p, end);
+    while (length && **p >= '0' && **p <= '9') {
+        *p += length;
+        length = next_word(p, end);
+    }
+    return length;
+}
+
+bool mysql_sql_writes(const uint8_t *p, const uint8_t *end)
+{
+    static const char *const writes[] = {"insert", "update", "delete", "replace", NULL};
+    size_t length = first_word(&p, end);
+    return among(p, length, writes);
+}
+
+enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end)
+{
+    static const char *const texts[] = {"deallocate", "desc",    "describe",  "do",     "explain", "help", "kill",
+                                        "prepare",    "release", "savepoint", "signal", "use",     NULL};
+    const uint8_t *word = p;
+    size_t length = first_word(&word, end);
+    if (same(word, length, "show") || same(word, length, "get")) return MYSQL_WAY_DIAGNOSTICS;
+    if (same(word, length, "set")) {
+        word += length;
+        length = next_word(&word, end);
+        return same(word, length, "statement") ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT; // set statement … for select
+    }
+    if (among(word, length, texts)) return MYSQL_WAY_TEXT;
+    if (!among(word, length, commits)) return MYSQL_WAY_PREPARED;
+    bool returns = same(word, length, "analyze") || same(word, length, "begin");
+    return returns && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT;
+}
+
+bool mysql_sql_leaves_traces(const uint8_t *p, const uint8_t *end)
+{
+    static const char *const harmless[] = {
+        "alter",  "analyze", "begin",    "check",     "checksum", "commit", "create",   "desc",    "describe",
+        "drop",   "explain", "grant",    "help",      "kill",     "load",   "optimize", "release", "rename",
+        "repair", "revoke",  "rollback", "savepoint", "show",     "start",  "truncate", NULL};
+    const uint8_t *word = p;
+    size_t length = first_word(&word, end);
+    if (!among(word, length, harmless)) return true;
+    if (same(word, length, "begin")) { // and not BEGIN NOT ATOMIC, or a block of sql_mode ORACLE
+        word += length;
+        length = next_word(&word, end);
+        return length && !same(word, length, "work");
+    }
+    // Of temporary tables, and of statements prepared by SQL.
+    if ((same(word, length, "create") || same(word, length, "drop")) && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT)
+        return true;
+    return mentions_session(word, end);
 }
 
 enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
 {
-    size_t length = next_word(&p, end);
-    // The version number in a comment such as /*!50003 create …
-    while (length && *p >= '0' && *p <= '9') {
-        p += length;
-        length = next_word(&p, end);
-    }
+    size_t length = first_word(&p, end);
     if (among(p, length, plain)) return mentions_session(p, end) ? MYSQL_SQL_SESSION : MYSQL_SQL_PLAIN;
     if (!among(p, length, commits)) {
         if (!same(p, length, "load") && !same(p, length, "set")) return MYSQL_SQL_OTHER;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum mysql_sql {
-    MYSQL_SQL_PLAIN,   // reads or changes rows: select, insert, update, delete, replace, with
+    MYSQL_SQL_PLAIN,   // reads or changes rows: select, insert, update, delete, replace, with, values, table
     MYSQL_SQL_SESSION, // like MYSQL_SQL_PLAIN, but may also set a user variable or take a named lock
     MYSQL_SQL_COMMIT,  // ends its transaction, possibly as a side effect (create table)
     MYSQL_SQL_OTHER
@@ -15,6 +15,21 @@ enum mysql_sql {
 
 // Decides by the first words, including words in parentheses or after comments.
 enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end);
+
+// Whether a statement of the kind MYSQL_SQL_COMMIT or MYSQL_SQL_OTHER may change the session: true unless the statement
+// is known to change none. Those of the other kinds are MYSQL_SQL_SESSION then.
+bool mysql_sql_leaves_traces(const uint8_t *p, const uint8_t *end);
+
+// How a statement without values is sent.
+enum mysql_sql_way {
+    MYSQL_WAY_PREPARED,   // may return rows of tables: as text, a FLOAT would have six digits
+    MYSQL_WAY_TEXT,       // returns none: takes one round trip on MySQL, which refuses to prepare some of them
+    MYSQL_WAY_DIAGNOSTICS // also shows what the statement before left, which a refused prepare would replace
+};
+enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end);
+
+// Whether the rows of its result are rows that it has changed: insert, update, delete or replace … returning.
+bool mysql_sql_writes(const uint8_t *p, const uint8_t *end);
 
 enum mysql_placeholder {
     MYSQL_PLACEHOLDER_NONE, // none is left

@@ -39,6 +39,7 @@ module Heddle
       def initialize(driver, statement_cache:, statement_cache_size:, timeout: nil, init: [])
         @driver = driver
         @cache = StatementCache.new(driver, statement_cache, statement_cache_size)
+        driver.when_full { @cache.clear }
         @talk = Talk.new(self, driver.usual, (@cache if statement_cache == :always))
         @talk.timeout = @timeout = timeout
         @lease = nil
@@ -463,7 +464,7 @@ module Heddle
 
       # @return [Object] the statement, as the driver has it
       def prepared(sql)
-        note(with_room { @driver.prepare(sql) }, sql)
+        note(@driver.prepare(sql), sql)
       end
 
       # A statement that the Talk has not run.
@@ -526,8 +527,7 @@ module Heddle
       end
 
       # Also called by the Talk.
-      def finish_query(sql, arguments, result)
-        result = run_without_room(sql, arguments) if result.is_a?(ServerError) && @driver.full?(result)
+      def finish_query(sql, _arguments, result)
         note(result, sql)
       end
 
@@ -554,30 +554,6 @@ module Heddle
 
         result.stale = @driver.failed?
         result
-      end
-
-      # The server has reached its limit of prepared statements, over all clients.
-      def run_without_room(sql, arguments)
-        give_room
-        result = @driver.query(sql, arguments)
-        return result unless result.is_a?(ServerError) && @driver.full?(result)
-        return @driver.command(sql) if arguments.empty?
-
-        raise StatementLimit, "#{result.message}: a statement with parameters must be prepared, and the prepared " \
-          "statements of all clients together have reached #{@driver.limit_name}. Raise it, or close statements"
-      end
-
-      def with_room
-        result = yield
-        return result unless result.is_a?(ServerError) && @driver.full?(result)
-
-        give_room
-        yield
-      end
-
-      def give_room
-        @cache.clear
-        @driver.flush_closes
       end
 
       def each_fetched(cursor, fetch, sql, watch)

@@ -243,12 +243,9 @@ module Heddle
         mark + name.gsub(mark, mark + mark) + mark
       end
 
-      # @return [Boolean] whether the error says that the server has no room for another prepared statement. A driver
-      #   that returns true has {#limit_name}, too
-      def full?(_error) = false
-
-      # @return [String] the server's setting that bounds them, for the message
-      def limit_name = raise(NotImplementedError, "#{self.class} has no limit of prepared statements")
+      # For a server that bounds the number of prepared statements: its driver calls the block when there is no room for
+      # another one. The block closes those that are only kept.
+      def when_full(&_make_room) = nil
 
       # @param kind [Symbol] see {#kind}
       # @return [Boolean] whether a statement of this kind makes the cached ones useless; not asked of :plain

@@ -55,6 +55,10 @@ module Heddle
       # @return [String, nil] the object that the error is about
       attr_reader :schema, :table, :column, :constraint
 
+      # @return [true, nil] whether the server refused to prepare the statement, and so has not begun it
+      # @api private
+      attr_reader :unprepared
+
       # @api private
       attr_writer :sql, :statement_number
 

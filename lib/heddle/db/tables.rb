@@ -26,7 +26,7 @@ module Heddle
         watched(what = name ? "look for a table" : "list the tables") do
           talk do
             check_transaction(:plain, what)
-            note(with_room { @driver.tables(schema, name) }, what)
+            note(@driver.tables(schema, name), what)
           end
         end
       end

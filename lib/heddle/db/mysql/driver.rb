@@ -10,8 +10,7 @@ module Heddle
         PORT = 3306
         UNPREPARABLE = [1295, 1235].freeze # not in this protocol, yet
         FULL = 1461
-        STALE = [1243, 1615].freeze # unknown, or to be prepared again
-        private_constant :UNPREPARABLE, :FULL, :STALE
+        private_constant :UNPREPARABLE, :FULL
 
         # A cursor of the server's, or rows that came without one.
         Cursor = Struct.new(:driver, :handle, :rows) do
@@ -21,13 +20,13 @@ module Heddle
             done? ? [] : driver.fetch(self, count)
           end
 
-          def columns = handle.columns
+          def columns = handle&.columns
 
           def done? = @done
 
           def done! = @done = true
 
-          def close = driver.release(handle)
+          def close = handle && driver.release(handle)
         end
         private_constant :Cursor
 
@@ -108,24 +107,34 @@ module Heddle
         def identifier_quote = "`"
 
         # @return [Result, ServerError]
+        # @raise [StatementLimit]
         def query(sql, arguments)
-          result = @link.run_new(sql, arguments, nil, nil)
-          unless result
-            handle, result = query_in_two(sql, arguments)
-            release(handle) if handle
-          end
-          unpreparable?(result, arguments) ? command(sql) : result
+          handle, result = run_new(sql, arguments)
+          release(handle) if handle
+          result
         end
 
-        def query_keeping(sql, arguments)
-          handle, result = prepare_and_run(sql, arguments)
-          unpreparable?(result, arguments) ? [nil, command(sql)] : [handle, result]
-        end
+        def query_keeping(sql, arguments) = run_new(sql, arguments, keep: true)
 
         # @return [Prepared, ServerError]
         def prepare(sql)
-          @link.send_prepare(sql)
-          @link.receive_prepared
+          result = prepare_once(sql)
+          return result unless full?(result)
+
+          give_room
+          prepare_once(sql)
+        end
+
+        def execute(handle, arguments)
+          result = super
+          return result unless full?(result)
+
+          give_room
+          super
+        end
+
+        def when_full(&make_room)
+          @make_room = make_room
         end
 
         # @return [Result, ServerError]
@@ -137,19 +146,19 @@ module Heddle
         # Whether closes are sent when nothing is asked for a second.
         def closes_when_idle? = !@stream.tls?
 
-        def full?(error) = error.code == FULL
-
-        def stale?(error) = STALE.include?(error.code)
+        # The link itself prepares a statement again that the server has lost.
+        def stale?(_error) = false
 
         # Whether the server closes the connection behind this error.
         def final?(error) = Link.final?(error)
 
-        def limit_name = "max_prepared_stmt_count"
-
         # @return [Cursor, ServerError]
+        # @raise [StatementLimit]
         def open_cursor(sql, arguments)
-          handle, result = prepare_and_run(sql, arguments, cursor: true)
-          return Cursor.new(self, handle, @link.cursor? ? nil : result.rows.dup) unless result.is_a?(ServerError)
+          handle, result = run_new(sql, arguments, keep: true, cursor: true)
+          unless result.is_a?(ServerError)
+            return Cursor.new(self, handle, (handle && @link.cursor?) ? nil : result.rows.dup)
+          end
 
           release(handle) if handle
           result
@@ -166,15 +175,13 @@ module Heddle
         # Prepares new statements first, then runs all. In a transaction each statement is sent after the answer to the
         # one before: an error may roll the transaction back, and a statement that was already sent would then run
         # outside the transaction, and be committed.
-        def batch(requests, plain)
-          handles = requests.map(&:first).uniq
-          handles.each { |sql| @link.send_prepare(sql) }
-          handles = handles.to_h { |sql| [sql, @link.receive_prepared] }
-          return run_singly(requests, handles) { |result, index| yield result, index } if in_transaction? || !plain
+        def batch(requests, plain, &block)
+          handles = prepare_all(requests)
+          return run_singly(requests, handles, &block) if in_transaction? || !plain
 
-          flights = requests.map { |sql, arguments| send_prepared(handles.fetch(sql), arguments) }
-          results = flights.map { |flight| landed(flight) }
-          results.each_with_index { |result, index| yield result, index }
+          results = run_together(requests, handles)
+          results.each_with_index(&block)
+          results
         ensure
           handles.each_value { |handle| release(handle) if handle.is_a?(Prepared) } if handles.is_a?(Hash)
         end
@@ -194,9 +201,13 @@ module Heddle
 
         # An error does not say whether the server has ended the transaction with it: the server is asked.
         def effect_of(error)
-          ping
+          with_diagnostics { ping }
           super
         end
+
+        def rollback = with_diagnostics { super }
+
+        def rollback_to_savepoint(name) = with_diagnostics { super }
 
         # ---- the session
 
@@ -265,7 +276,8 @@ module Heddle
           @thread = login.thread
           @mariadb = login.mariadb?
           direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
-          @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct)
+          @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct,
+            !@mariadb)
           return true unless session
 
           @session = SessionState.new(@link, login, charset, SessionZone.zone(self, time_zone))
@@ -275,28 +287,103 @@ module Heddle
           raise LoginFailed, "#{@stream.peer} refuses to set the session's time zone to UTC: #{result.message}"
         end
 
-        # The statement, which stays prepared, and its result.
-        def prepare_and_run(sql, arguments, cursor: nil)
-          both = @link.run_new(sql, arguments, true, cursor)
-          return query_in_two(sql, arguments, cursor: cursor) unless both
+        # Runs a statement that was not prepared yet.
+        #
+        # @return [(Prepared, Result), (Prepared, ServerError), (nil, Result), (nil, ServerError)] the statement if it
+        #   is still prepared
+        def run_new(sql, arguments, keep: nil, cursor: nil)
+          way = arguments.empty? ? Link.way_of(sql) : :prepared
+          return [nil, run_text(sql, way)] unless way == :prepared
 
-          both.is_a?(ServerError) ? [nil, both] : both
+          handle, result = run_prepared(sql, arguments, keep, cursor)
+          text?(result, arguments) ? [nil, command(sql)] : [handle, unlimited(result)]
         end
 
-        # Whether it is one of the few statements that only go as text.
-        def unpreparable?(result, arguments)
-          result.is_a?(ServerError) && arguments.empty? && UNPREPARABLE.include?(result.code)
-        end
+        def run_prepared(sql, arguments, keep, cursor)
+          both = @link.run_new(sql, arguments, keep, cursor)
+          return both if both.is_a?(Array)
+          return [nil, both] unless both.nil? || full?(both)
 
-        def query_in_two(sql, arguments, cursor: nil)
           handle = prepare(sql)
           return [nil, handle] if handle.is_a?(ServerError)
 
-          @link.send_execute(handle, arguments, cursor)
-          [handle, @link.receive_result(handle)]
+          sent = @link.send_execute(handle, arguments, cursor)
+          [handle, (sent == true) ? @link.receive_result(handle) : sent]
         rescue ArgumentError, TypeError, EncodingError
           release(handle) if handle.is_a?(Prepared)
           raise
+        end
+
+        # The server shows the diagnostics of what it answered last: of the execution that was sent together with a
+        # refused statement. It is to refuse the statement alone.
+        def run_text(sql, way)
+          if way == :diagnostics && (refused = @link.refused)
+            handle = prepare_once(refused)
+            release(handle) unless handle.is_a?(ServerError)
+          end
+          command(sql)
+        end
+
+        # For requests that leave the server's diagnostics as they are.
+        def with_diagnostics
+          refused = @link.refused
+          result = yield
+          @link.refused = refused
+          result
+        end
+
+        def prepare_once(sql)
+          @link.send_prepare(sql)
+          @link.receive_prepared(sql)
+        end
+
+        # Whether the statement was refused before it began, and may go as text: one of the few that cannot be prepared,
+        # or any for which the server has no room. An error of a statement that has begun may have the same number.
+        def text?(result, arguments)
+          arguments.empty? && refused?(result) && (UNPREPARABLE.include?(result.code) || full?(result))
+        end
+
+        def refused?(result) = result.is_a?(ServerError) && result.unprepared
+
+        # Whether the server has no room for another prepared statement, over all clients.
+        def full?(result) = refused?(result) && result.code == FULL
+
+        def give_room
+          @make_room&.call
+          flush_closes
+        end
+
+        def unlimited(result)
+          return result unless full?(result)
+
+          raise StatementLimit, "#{result.message}: a statement with parameters must be prepared, and the prepared " \
+            "statements of all clients together have reached max_prepared_stmt_count. Raise it, or close statements"
+        end
+
+        # Prepares the statements of a pipeline in one flight.
+        #
+        # @return [Hash{String => Prepared, ServerError}] without those that go as text
+        def prepare_all(requests)
+          texts = requests.filter_map { |sql, arguments| sql unless arguments.empty? && Link.way_of(sql) != :prepared }
+          handles = prepare_together(texts.uniq)
+          full = handles.select { |_, handle| full?(handle) }.keys
+          return handles if full.empty?
+
+          give_room
+          handles.merge(prepare_together(full))
+        end
+
+        def prepare_together(texts)
+          texts.each { |sql| @link.send_prepare(sql) }
+          texts.zip(in_order(texts) { |sql| @link.receive_prepared(sql) }).to_h
+        end
+
+        # Reads the answers. An error with which the server closes the connection is the answer to all that follow.
+        def in_order(flights)
+          ended = nil
+          flights.map do |flight|
+            ended || yield(flight).tap { |answer| ended = answer if answer.is_a?(ServerError) && final?(answer) }
+          end
         end
 
         def run_singly(requests, handles)
@@ -304,24 +391,49 @@ module Heddle
           requests.each_with_index.map do |(sql, arguments), index|
             next stopped if stopped
 
-            result = landed(send_prepared(handles.fetch(sql), arguments))
+            result = landed(send_one(sql, arguments, handles[sql]))
             stopped = yield result, index
             result
           end
         end
 
-        def landed(flight)
-          flight.is_a?(Prepared) ? @link.receive_result(flight) : flight
+        def run_together(requests, handles)
+          results = []
+          flights = []
+          land = -> { results.concat(in_order(flights) { |flight| landed(flight) }) }
+          requests.each do |sql, arguments|
+            flight = send_one(sql, arguments, handles[sql])
+            if flight == false # the statement is to be prepared for values of other types
+              land.call
+              flights.clear
+              flight = send_one(sql, arguments, handles[sql])
+            end
+            flights << flight
+          end
+          land.call
         end
 
-        # The statement when its answer is owed.
-        def send_prepared(handle, arguments)
-          return handle if handle.is_a?(ServerError)
+        # @return [Prepared, :text, false, Exception] whose answer is owed; false if nothing can be sent before the
+        #   answers that are owed; or the error
+        def send_one(sql, arguments, handle)
+          if handle.nil? || text?(handle, arguments)
+            @link.send_query(sql)
+            return :text
+          end
+          return unlimited(handle) if handle.is_a?(ServerError)
 
-          @link.send_execute(handle, arguments, nil)
-          handle
-        rescue ArgumentError, TypeError, EncodingError => error
+          sent = @link.send_execute(handle, arguments, nil)
+          (sent == true) ? handle : sent
+        rescue ArgumentError, TypeError, EncodingError, StatementLimit => error
           error
+        end
+
+        def landed(flight)
+          case flight
+          when Prepared then @link.receive_result(flight)
+          when :text then @link.receive_text
+          else flight
+          end
         end
       end
     end

@@ -223,8 +223,9 @@ module Heddle
         end
 
         def own_key
-          @server_public_key || refuse("needs the full password for this log-in: use TLS, " \
-            "pass the server's key (server_public_key:), or trust the key that the server sends (:ask)")
+          @server_public_key || refuse("does not have this password in its cache: the password is wrong, or the " \
+            "user has not logged in yet, for which the server needs the password itself. Use TLS, pass the server's " \
+            "key (server_public_key:), or trust the key that the server sends (:ask)")
         end
 
         def asked_key

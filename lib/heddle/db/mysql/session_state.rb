@@ -10,12 +10,13 @@ module Heddle
         TRACKING = "session_track_state_change = 1"
         COLLATIONS = {"utf8mb4" => "utf8mb4_general_ci", "utf8" => "utf8_general_ci", "latin1" => "latin1_swedish_ci",
                       "ascii" => "ascii_general_ci", "binary" => "binary"}.freeze
-        # Words of changes that the server does not report. If they match elsewhere in a statement, that costs a
-        # needless reset.
-        UNSEEN = /\b(?:lock|flush|handler|call|execute|backup|xa|temporary|set\s+transaction)\b/i
         INIT_DB = 0x02
         RESET = 0x1f
-        private_constant :TRACKING, :COLLATIONS, :UNSEEN, :INIT_DB, :RESET
+        # A reset leaves the role. In MySQL it can be set to what the log-in chose, in MariaDB it can only be compared.
+        ALL_ROLES = "@@activate_all_roles_on_login"
+        DEFAULT_ROLE = "CURRENT_ROLE() <=> " \
+          "(SELECT MAX(role_name) FROM information_schema.applicable_roles WHERE is_default = 'YES')"
+        private_constant :TRACKING, :COLLATIONS, :INIT_DB, :RESET, :ALL_ROLES, :DEFAULT_ROLE
 
         # @param link [Link]
         # @param login [Login] the completed log-in
@@ -27,6 +28,8 @@ module Heddle
           @settings << "time_zone = '#{zone}'" if zone
           @settings << TRACKING if (@tracked = login.tracks_session?)
           # A reset makes MySQL forget the settings of the log-in, but not MariaDB.
+          @mariadb = login.mariadb?
+          @roles = "DEFAULT" if !@mariadb && login.version.to_i >= 8
           @names = "NAMES #{charset} COLLATE #{COLLATIONS[charset]}" unless login.mariadb? || !COLLATIONS.key?(charset)
         end
 
@@ -42,11 +45,12 @@ module Heddle
           result
         end
 
-        # Notes a statement before it is sent, unless it is :plain.
+        # Notes a statement before it is sent, unless it is :plain. The server does not report all changes, so any
+        # statement counts that is not known to make none.
         #
         # @param kind [Symbol] see {Link.kind_of}
         def note(kind, sql)
-          @touched ||= kind == :session || !@tracked || UNSEEN.match?(sql)
+          @touched ||= kind == :session || !@tracked || Link.leaves_traces?(sql)
         end
 
         # @return [Boolean] whether the next user would see changes of an earlier user
@@ -67,10 +71,30 @@ module Heddle
           @link.send_command(INIT_DB, @database.b) if @database
           settings = [*@names, *@settings]
           @link.send_query("SET #{settings.join(", ")}") unless settings.empty?
-          @link.send_query("SELECT DATABASE()") unless @database # which cannot be taken back to none
+          @link.send_query("SET ROLE #{@roles}") if @roles
+          checks = what_is_left
+          @link.send_query("SELECT #{checks.join(", ")}") unless checks.empty?
           results = Array.new(@link.owed) { @link.receive_text }
           settle
-          results.none?(ServerError) && (@database || results.last.rows == [[nil]])
+          results.none?(ServerError) && (checks.empty? || as_before?(checks.zip(results.last.rows.first || []).to_h))
+        end
+
+        private
+
+        # What has to be asked about a session behind its reset: SQL whose value is to be 1. The default database cannot
+        # be taken back to none.
+        def what_is_left
+          [("DATABASE() IS NULL" unless @database), (DEFAULT_ROLE if @mariadb),
+            (ALL_ROLES if @roles == "DEFAULT")].compact
+        end
+
+        def as_before?(answers)
+          all_roles = answers.delete(ALL_ROLES)
+          return false unless answers.values.all?(1)
+          return true unless all_roles == 1
+
+          @roles = "ALL"
+          !@link.run_text("SET ROLE ALL").is_a?(ServerError)
         end
       end
     end
