@@ -84,6 +84,46 @@ class MySQLEndedTransactionTest < Minitest::Test
     assert_predicate @db, :healthy?
   end
 
+  # Nobody reads what the pipeline's statements have become, or only that of a statement which was not sent.
+  def test_a_conflict_that_nobody_reads_runs_the_transaction_again
+    reads = [->(_) {}, ->(futures) { futures.last.value }, ->(futures) { futures.each(&:value) }]
+    [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].product(reads) do |host, read|
+      host.call do
+        @db.exec("update counters set n = 0")
+        @db.exec("delete from log")
+        runs = 0
+        @db.transaction(retry: 1) do
+          run = -> { read.call(@db.pipeline { |pipeline| fall_with(pipeline) }) }
+          ((runs += 1) == 1) ? with_a_deadlock_ahead(&run) : run.call
+        end
+        assert_equal [2, 9, ["by itself"]],
+          [runs, @db.query_value("select n from counters where id = 2"), @db.query_list("select line from log")]
+      end
+    end
+  end
+
+  def test_a_conflict_that_nobody_reads_does_not_run_it_for_ever
+    runs = 0
+    error = assert_raises(Heddle::DB::TransactionError) do
+      @db.transaction(retry: 1) do
+        runs += 1
+        with_a_deadlock_ahead { @db.pipeline { |pipeline| fall_with(pipeline) } }
+      end
+    end
+    assert_equal [2, Heddle::DB::DeadlockDetected], [runs, error.cause.class]
+    # The caller's own errors are not conflicts, nor are those of a later transaction.
+    runs = 0
+    [RuntimeError, Heddle::DB::TransactionError].each do |error_class|
+      assert_raises(error_class) do
+        @db.transaction(retry: 3) do
+          runs += 1
+          raise error_class, "mine"
+        end
+      end
+    end
+    assert_equal 2, runs
+  end
+
   def test_a_pipeline_in_a_savepoint
     assert_raises(Heddle::DB::TransactionError) do
       @db.transaction do

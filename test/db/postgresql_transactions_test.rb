@@ -66,6 +66,25 @@ class PostgreSQLTransactionsTest < Minitest::Test
     end
   end
 
+  # Nobody reads what the statement has become.
+  def test_a_conflict_in_a_pipeline_runs_the_transaction_again
+    [->(&block) { block.call }, ->(&block) { Heddle.run(&block) }].each do |host|
+      host.call do
+        connected do |db|
+          db.query("create temporary table runs (n int)")
+          runs = 0
+          db.transaction(retry: 1) do
+            db.pipeline do |p|
+              p.query("insert into runs values (1)")
+              p.query("do $$ begin raise sqlstate '40001'; end $$") if (runs += 1) == 1
+            end
+          end
+          assert_equal [2, 1], [runs, db.query_value("select count(*) from runs")]
+        end
+      end
+    end
+  end
+
   # A server, or a pooler, whose state said nothing of a failure.
   def test_a_rollback_that_the_state_before_did_not_announce
     play = proc do |peer|

@@ -597,8 +597,16 @@ module Heddle
         note_effect(result)
         if open && !in_transaction?
           result.ended_transaction = true
-          TransactionError.new("this statement was not sent: the server ended the transaction (#{result.message})")
+          unsent(result)
         end
+      end
+
+      # @return [TransactionError] with this error as its cause
+      def unsent(error)
+        raise TransactionError, "this statement was not sent: the server ended the transaction (#{error.message})",
+          cause: error
+      rescue TransactionError => unsent
+        unsent
       end
 
       # The server closes the connection after this error.

@@ -46,9 +46,9 @@ module Heddle
         tries = 0 unless @frames.empty?
         begin
           managed_transaction(isolation: isolation, read_only: read_only, deferrable: deferrable) { yield self }
-        rescue ServerError => error
+        rescue ServerError, TransactionError => error
           # A handler of notices may raise such an error behind the commit.
-          raise unless error.retryable? && tries > 0 && !@committed
+          raise unless conflict?(error) && tries > 0 && !@committed
 
           tries -= 1
           retry
@@ -129,6 +129,13 @@ module Heddle
         # Also after an end that failed, or a beginning after which a listener was interrupted. No method of Ruby is
         # called in front of the mask.
         undo_all(frame, depth) if @frames.size > depth
+      end
+
+      # Whether the transaction may succeed when it is run again: a conflict ended it. In a pipeline nobody may have
+      # read that error: then the next use of the transaction has failed because of it.
+      def conflict?(error)
+        error = error.cause if error.is_a?(TransactionError)
+        error.is_a?(ServerError) && error.retryable?
       end
 
       def undo_all(frame, depth)
