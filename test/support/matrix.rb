@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "open3"
 require "tempfile"
 require "tmpdir"
 require_relative "locale"
@@ -155,6 +156,7 @@ class TestMatrix
       true
     end
     step("load server", 200, "make", "--silent", "-C", "lab/ext/server")
+    fetch_mysql unless short?
     cells = all_cells(usable)
     Dir.mktmpdir("heddle-test") { |folder| run_cells(cells, folder) { beside&.join } }
     tell_changes(usable) if @newest
@@ -230,6 +232,12 @@ class TestMatrix
     step("gems for Ruby #{ruby}", 2400, "script/install-gems", ruby) &&
       step("compile for Ruby #{ruby}", 900, *with(ruby), "rake", "--quiet", "compile") &&
       (ruby != FLOOR || compile_builds)
+  end
+
+  # Its tests skip where it is not there.
+  def fetch_mysql
+    said, status = Open3.capture2e("script/mysql")
+    @summary.not_run("MySQL itself", said.lines.last.to_s.strip) unless status.success?
   end
 
   # Before the checks begin, since one of them takes the build with assertions, too.

@@ -68,10 +68,13 @@ module DatabaseSuite
     def test_a_statement_that_the_server_stops_at_its_time_limit
       with_connection do |db|
         db.query(limit_sql(0.2))
-        error = assert_raises(DB::QueryCanceled) { db.query(sleep_sql(20)) }
+        error = assert_raises(DB::QueryCanceled) { db.query(endless_sql) }
         refute_predicate error, :retryable?
         assert_predicate db, :healthy?
       end
     end
+
+    # A statement that takes longer than any test.
+    def endless_sql = sleep_sql(20)
   end
 end
