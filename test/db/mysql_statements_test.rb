@@ -442,6 +442,10 @@ class MySQLStatementsTest < Minitest::Test
       assert_operator db.query("show warnings").size, :>=, 0
       assert_operator db.query("explain select 1").size, :>=, 1
       assert_predicate db.query("help 'select'"), :rows?
+      db.each_batch("show variables like 'port'", [], fetch: 1) do |rows, columns|
+        assert_equal [[["port", @server.port.to_s]], %w[Variable_name Value]], [rows, columns.names]
+        break
+      end
       assert_equal 0, db.exec("lock tables mysql.user read")
       assert_equal 0, db.exec("unlock tables")
     end

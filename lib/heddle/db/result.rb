@@ -48,6 +48,10 @@ module Heddle
       # @return [Result, nil] a procedure's next result
       attr_reader :following
 
+      # @return [#names, #to_a, nil] the columns, as the database has them
+      # @api private
+      attr_reader :shape
+
       EMPTY = [].freeze
       private_constant :EMPTY
 

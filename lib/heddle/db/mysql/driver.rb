@@ -12,15 +12,15 @@ module Heddle
         FULL = 1461
         private_constant :UNPREPARABLE, :FULL
 
-        # A cursor of the server's, or rows that came without one.
-        Cursor = Struct.new(:driver, :handle, :rows) do
+        # A cursor of the server's, or a result that came without one; +handle+ is nil for a statement sent as text.
+        Cursor = Struct.new(:driver, :handle, :rows, :shape) do
           def fetch(count)
             return rows.shift(count) if rows
 
             done? ? [] : driver.fetch(self, count)
           end
 
-          def columns = handle&.columns
+          def columns = handle ? handle.columns : shape
 
           def done? = @done
 
@@ -156,12 +156,13 @@ module Heddle
         # @raise [StatementLimit]
         def open_cursor(sql, arguments)
           handle, result = run_new(sql, arguments, keep: true, cursor: true)
-          unless result.is_a?(ServerError)
-            return Cursor.new(self, handle, (handle && @link.cursor?) ? nil : result.rows.dup)
+          if result.is_a?(ServerError)
+            release(handle) if handle
+            return result
           end
+          return Cursor.new(self, handle) if handle && @link.cursor?
 
-          release(handle) if handle
-          result
+          Cursor.new(self, handle, result.rows.dup, result.shape)
         end
 
         # @return [Array<Array>, ServerError]

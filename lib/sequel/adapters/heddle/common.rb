@@ -210,7 +210,7 @@ module Sequel
 
         execute(sql) do |result|
           while result
-            heddle_yield(result.rows, result.instance_variable_get(:@shape), &block) if result.rows?
+            heddle_yield(result.rows, result.shape, &block) if result.rows?
             result = result.following
           end
         end
