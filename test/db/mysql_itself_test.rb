@@ -283,6 +283,10 @@ class MySQLItselfTest < Minitest::Test
       warn.call
       assert_equal [1365, 1292], db.query("show warnings").map { |row| row[1] }
       assert_equal [2], db.query("show count(*) warnings").first
+      ["@@warning_count", "@@session.warning_count", "@@ERROR_COUNT + 2"].each do |count|
+        warn.call
+        assert_equal 2, db.query_value("select #{count}"), count
+      end
       warn.call
       db.query("get diagnostics @n = number")
       assert_equal 2, db.query_value("select @n")

@@ -197,6 +197,23 @@ bool mysql_sql_writes(const uint8_t *p, const uint8_t *end)
     return among(p, length, writes);
 }
 
+// Whether the statement reads @@warning_count or @@error_count. In strings and comments they count, too.
+static bool counts_conditions(const uint8_t *p, const uint8_t *end)
+{
+    static const char *const counts[] = {"warning_count", "error_count", NULL};
+    while ((p = memchr(p, '@', (size_t)(end - p)))) {
+        if (++p == end) return false;
+        if (*p != '@') continue;
+        size_t length = next_word(&p, end);
+        if (same(p, length, "session") || same(p, length, "local")) {
+            p += length;
+            length = next_word(&p, end);
+        }
+        if (among(p, length, counts)) return true;
+    }
+    return false;
+}
+
 enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end)
 {
     static const char *const texts[] = {"deallocate", "desc",    "describe",  "do",     "explain", "help", "kill",
@@ -210,6 +227,7 @@ enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end)
         return same(word, length, "statement") ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT; // set statement … for select
     }
     if (among(word, length, texts)) return MYSQL_WAY_TEXT;
+    if (among(word, length, plain)) return counts_conditions(word, end) ? MYSQL_WAY_DIAGNOSTICS : MYSQL_WAY_PREPARED;
     if (!among(word, length, commits)) return MYSQL_WAY_PREPARED;
     bool returns = same(word, length, "analyze") || same(word, length, "begin");
     return returns && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT;
