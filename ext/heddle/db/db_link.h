@@ -79,6 +79,7 @@ struct db_exchange {
     uint32_t number;
     bool unsent;  // nothing was sent yet: what the body raises leaves the connection as it was
     bool resumes; // reads the rest of an interrupted reply
+    bool unasked; // no answer is waited for
     // of db_link.c
     bool bounded, complete;
     deadline_t before, until; // limits: around the exchange; its own, for what belongs to it and comes behind it
@@ -86,7 +87,9 @@ struct db_exchange {
 };
 
 // Takes the link for an exchange, and applies its timeout. Raises Heddle::DB::ConnectionLost in a child of fork,
-// Heddle::DB::Busy in the middle of another exchange, IOError for a closed stream.
+// Heddle::DB::Busy in the middle of another exchange, IOError for a closed stream; and for a request whose answer could
+// not be waited for, since a deadline has passed, what that wait would raise: the server must not execute a statement
+// of which nobody learns the result.
 void db_exchange_begin(struct db_exchange *exchange, struct db_link *link);
 
 // Runs the body. If it does not complete, the stream is closed, unless the exchange says `unsent`. `ended` is called

@@ -473,7 +473,8 @@ static VALUE flush_closes_body(struct db_exchange *exchange)
  */
 static VALUE flush_closes(VALUE self)
 {
-    return mysql_exchange_with(self, flush_closes_body, Qnil, Qnil);
+    struct db_exchange exchange = {.self = self, .body = flush_closes_body, .unasked = true};
+    return mysql_exchange(&exchange);
 }
 
 // ---- the class

@@ -125,7 +125,8 @@ static VALUE keep_arrived_body(struct db_exchange *exchange)
  * arrived, without waiting; :message is of another kind. */
 static VALUE keep_arrived(VALUE self)
 {
-    return postgresql_exchange_with(self, keep_arrived_body, Qnil, Qnil);
+    struct db_exchange exchange = {.self = self, .body = keep_arrived_body, .unasked = true};
+    return postgresql_exchange(&exchange);
 }
 
 /* @api private link.wait_for_more(seconds) -> true or false. Waits until more has arrived than what keep_arrived left;
@@ -511,7 +512,8 @@ static VALUE flush_closes_body(struct db_exchange *exchange)
 /* call-seq: link.flush_closes. Sends them in a packet of their own. */
 static VALUE flush_closes(VALUE self)
 {
-    return postgresql_exchange_with(self, flush_closes_body, Qnil, Qnil);
+    struct db_exchange exchange = {.self = self, .body = flush_closes_body, .unasked = true};
+    return postgresql_exchange(&exchange);
 }
 
 /* @api private link.forget_statements: the server has closed them all. */

@@ -113,6 +113,11 @@ static VALUE wait_body(VALUE argument)
     return Qnil;
 }
 
+void stream_refuse_late(void)
+{
+    if (deadline_in_force() <= deadline_now()) deadline_check();
+}
+
 struct guard {
     struct stream *stream;
     VALUE (*body)(VALUE);
