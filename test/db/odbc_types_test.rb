@@ -75,12 +75,88 @@ class ODBCTypesTest < Minitest::Test
     end
   end
 
+  # SQLite's columns hold what they were given; the driver makes NULL, 0 or false of what it does not expect.
+  def test_values_of_other_types_in_columns_of_sqlite
+    with(source("types", "SQLite", Database: ":memory:")) do |db|
+      {"real" => [1.5, "text", "1x"], "boolean" => [true, false, "yes", 2], "integer" => [7, "text", 1.5],
+       "date" => [Date.new(2024, 2, 29), Date.new(1500, 3, 1), "soon", "2024-02-31", 17],
+       "timestamp" => [TIME.round(3), Time.utc(2024), "2024-01-01 25:00:00", "soon", 17],
+       "time" => [DURATION, "noon", 17], "varchar(3)" => ["longer", "1"]}.each do |type, values|
+        db.query("drop table if exists x")
+        db.query("create table x (n integer primary key, v #{type})")
+        [*values, nil].each { |value| db.exec("insert into x (v) values (?)", value) }
+        assert_equal [*values, nil], db.query_list("select v from x order by n"), type
+        assert_equal [*values, nil], db.each_row("select v from x order by n", fetch: 2).map(&:first), type
+      end
+    end
+  end
+
+  # MariaDB's driver ends a wide text at its first NUL.
+  def test_texts_with_nul
+    [{}, {statement_cache: :always}].each do |options|
+      with(mariadb_source, **options) do |db|
+        db.query("create temporary table x (a varchar(20), b longtext, c char(5)) character set utf8mb4")
+        rows = [["a\0é", "\0", "\0b"], ["\0" * 20, "é\0😀" * 70_000, "x"], ["é😀", "", nil]]
+        rows.each { |row| db.exec("insert into x values (?, ?, ?)", *row) }
+        2.times { assert_equal rows, db.query("select a, b, c from x").rows }
+        assert_equal [Encoding::UTF_8] * 2, db.query("select a, b from x").first.map(&:encoding)
+        assert_equal ["é\0b"], db.query_list("select cast(concat('é', char(0), 'b') as char(10))")
+      end
+    end
+  end
+
+  # The driver takes a date that it cannot read for today.
+  def test_dates_that_postgresql_s_driver_cannot_read
+    with(postgresql_source) do |db|
+      %w[infinity -infinity 20000-01-01].each do |text|
+        error = assert_raises(RangeError) { db.query("select date '#{text}'") }
+        assert_includes error.message, "::text"
+        assert_raises(RangeError) { db.each_row("select date '#{text}' union all select date '2024-01-01'").to_a }
+        assert_equal 1, db.query_value("select 1")
+      end
+      dates = [Date.new(1, 1, 1), Date.new(1500, 3, 1), Date.new(9999, 12, 31), nil]
+      db.query("create temporary table x (d date)")
+      dates.each { |date| db.exec("insert into x values (?)", date) }
+      assert_equal dates, db.query_list("select d from x order by d")
+      assert_equal [-Float::INFINITY, Time.utc(-43, 3, 15)],
+        db.query_row("select timestamp '-infinity', timestamp '0044-03-15 BC'")
+    end
+  end
+
+  # Times with a zone come with the digits of the session's zone.
+  def test_the_session_has_the_zone_of_its_values
+    with(mariadb_source) { |db| db.query("set global time_zone = '+09:00'") }
+    before, ENV["TZ"] = ENV["TZ"], "Asia/Tokyo" # without summer time, which MariaDB may not know
+    [postgresql_source, mariadb_source].product(%i[utc local]).each do |address, zone|
+      with(address, time_zone: zone) do |db|
+        time = db.query_value("select current_timestamp(6)")
+        assert_in_delta Time.now, time, 60, "#{address} #{zone}"
+        assert_equal zone == :utc, time.utc?
+      end
+    end
+  ensure
+    ENV["TZ"] = before
+    with(mariadb_source) { |db| db.query("set global time_zone = default") }
+  end
+
+  def test_a_timestamptz_of_postgresql
+    with(postgresql_source(ConnSettings: "set timezone to 'Asia/Tokyo'")) do |db|
+      assert_equal TIME, db.query_value("select '2024-02-29 23:59:58.123456+00'::timestamptz")
+      db.query("create temporary table zoned (t timestamptz)")
+      db.exec("insert into zoned values (?)", TIME)
+      assert_equal TIME, db.query_value("select t from zoned where t = '2024-02-29 23:59:58.123456Z'")
+    end
+  end
+
   def test_local_time
+    zone, ENV["TZ"] = ENV["TZ"], "Asia/Tokyo"
     with(mariadb_source, time_zone: :local) do |db|
       time = Time.local(2024, 7, 1, 12, 0, 0.5r)
       assert_equal [time, time.utc_offset], db.query_value("select cast(? as datetime(6))", time)
         .then { |value| [value, value.utc_offset] }
     end
+  ensure
+    ENV["TZ"] = zone
   end
 
   def test_narrow_text
@@ -143,13 +219,13 @@ class ODBCTypesTest < Minitest::Test
 
   def mariadb_source(**more)
     server = mariadb
-    source("types_mariadb#{more.size}", "MariaDB", SERVER: server.host, PORT: server.port, DATABASE: server.database,
-      UID: server.username, PWD: server.password, **more)
+    source("types_mariadb#{more.hash % 10**9}", "MariaDB", SERVER: server.host, PORT: server.port,
+      DATABASE: server.database, UID: server.username, PWD: server.password, **more)
   end
 
   def postgresql_source(driver = "PostgreSQL", **more)
     server = postgresql
-    source("types_postgresql#{more.size}", driver, Servername: server.host, Port: server.port,
+    source("types_postgresql#{more.hash % 10**9}", driver, Servername: server.host, Port: server.port,
       Database: server.database, Username: server.username, Password: server.password, ByteaAsLongVarBinary: 1,
       UseServerSidePrepare: 0, BoolsAsChar: 0, Protocol: "7.4-0", **more)
   end

@@ -36,23 +36,23 @@ struct sqlite_core {
 };
 
 struct sqlite_link {
-    struct sqlite_core *core;          // NULL before #open
-    VALUE turn;                        // waits for locks: its call(count) tells whether to try again
-    VALUE waiting;                     // Hash of the turns that wait for this database; nil
-    VALUE refusals;                    // makes errors: its error(code, message, offset)
-    struct sqlite_function *functions; // what SQL may call
-    struct sqlite_group *groups;       // that are being aggregated
-    int64_t span;                      // nanoseconds that an operation may take
-    deadline_t turn_began;             // no other fiber has run since then; 0 until the clock is read first
-    int jump;                          // the state of an exception that was kept from SQLite; it is still in $!
+    struct sqlite_core *core;           // NULL before #open
+    VALUE turn;                         // waits for locks: its call(count) tells whether to try again
+    VALUE waiting;                      // Hash of the turns that wait for this database; nil
+    VALUE refusals;                     // makes errors: its error(code, message, offset)
+    struct sqlite_function *functions;  // what SQL may call
+    struct sqlite_group *groups;        // that are being aggregated
+    int64_t span;                       // nanoseconds that an operation may take
+    deadline_t turn_began;              // no other fiber has run since then; 0 until the clock is read first
+    int jump;                           // the state of an exception that was kept from SQLite; it is still in $!
     struct sqlite_statement *preparing; // whose target SQLite may tell
-    const char *target;                // the table whose first new row is looked for; NULL
-    int64_t first_id;                  // … the number of that row
-    bool inserted;                     // … whether there was one
-    bool local;                        // times without a zone are local
-    bool stored;                       // values come as SQLite stores them, whatever their columns' declared types
-    bool stepping;                     // SQLite's callbacks may call Ruby
-    bool attended;                     // the driver has something to do before or after a statement: see attended=
+    const char *target;                 // the table whose first new row is looked for; NULL
+    int64_t first_id;                   // … the number of that row
+    bool inserted;                      // … whether there was one
+    bool local;                         // times without a zone are local
+    bool stored;                        // values come as SQLite stores them, whatever their columns' declared types
+    bool stepping;                      // SQLite's callbacks may call Ruby
+    bool attended;                      // the driver has something to do before or after a statement: see attended=
     bool misordered; // a collation failed in this call: what the statement has written is out of order
 };
 
@@ -77,7 +77,7 @@ struct sqlite_statement {
     int prepared_anew; // how often SQLite has prepared it again by itself
     bool reads;        // it changes nothing
     char *target;      // the table that an INSERT names, by malloc; NULL for any other statement
-    bool open;   // between open_cursor and its end
+    bool open;         // between open_cursor and its end
     bool closed;
     bool doomed; // closed while SQLite was busy
     bool orphan; // … by the GC: the object is gone

@@ -60,6 +60,7 @@ static void ask(struct odbc_session *session)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         ask_text(session, texts[i]);
     abilities->loose = is_of(abilities, "sqlite");
+    abilities->dates_as_text = is_of(abilities, "postgres");
     // Their rows have all arrived by then; and see odbc_call_begins.
     abilities->cancels_fetch = !is_of(abilities, "mariadb") && !is_of(abilities, "mysql");
     abilities->isolations = ask_number(session, SQL_TXN_ISOLATION_OPTION);

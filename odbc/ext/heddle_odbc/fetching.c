@@ -96,11 +96,33 @@ static bool is_long(SQLSMALLINT type)
            type == SQL_SS_VARIANT_TYPE || type == SQL_SS_UDT_TYPE || type == SQL_SS_XML_TYPE;
 }
 
+// Whether a value comes as text although its column has another type: where that does not bind its values, and where
+// the driver makes another date of one that it cannot read.
+static bool comes_as_text(const struct odbc_abilities *abilities, enum odbc_kind kind)
+{
+    switch (kind) {
+    case ODBC_FLOAT:
+    case ODBC_BOOLEAN:
+    case ODBC_TIMESTAMP:
+        return abilities->loose;
+    case ODBC_DATE:
+        return abilities->loose || abilities->dates_as_text;
+    default:
+        return false;
+    }
+}
+
 // Chooses the C type, and how many bytes a value takes; 0 where nobody can tell.
-static void choose_form(struct odbc_column *column, bool wide, bool reread)
+static void choose_form(struct odbc_column *column, const struct odbc_session *session, bool reread)
 {
     enum { DIGITS = 128, TIME_LENGTH = 40, GUID_LENGTH = 37 };
+    bool wide = session->wide && !session->reads_utf8;
     bool bounded = reread && !is_long(column->type) && column->size > 0 && column->size <= LONGEST_BOUND;
+    if (comes_as_text(&session->abilities, column->kind)) {
+        column->c_type = SQL_C_CHAR;
+        column->room = reread ? TIME_LENGTH : 0;
+        return;
+    }
     switch (column->kind) {
     case ODBC_INTEGER:
         column->c_type = SQL_C_SBIGINT;
@@ -144,7 +166,7 @@ static void choose_form(struct odbc_column *column, bool wide, bool reread)
         column->room = bounded ? column->size : 0;
         break;
     case ODBC_TEXT: // up to four bytes a character in a narrow encoding, up to two units in UTF-16
-        column->c_type = wide ? SQL_C_WCHAR : SQL_C_CHAR;
+        column->c_type = session->reads_utf8 ? SQL_C_BINARY : wide ? SQL_C_WCHAR : SQL_C_CHAR;
         column->room = bounded ? column->size * 4 + (wide ? sizeof(SQLWCHAR) : 1) : 0;
         break;
     }
@@ -218,7 +240,7 @@ static bool bind_columns(struct odbc_session *session, struct odbc_job *job)
     size_t offset = 0;
     for (SQLSMALLINT i = 0; i < statement->column_count; i++) {
         struct odbc_column *column = &statement->columns[i];
-        choose_form(column, session->wide, reread);
+        choose_form(column, session, reread);
         if (pieces && !(extensions & SQL_GD_ANY_COLUMN)) column->room = 0;
         if (column->room == 0) {
             pieces = true;

@@ -330,6 +330,14 @@ static VALUE link_refuse_nul(VALUE self)
     return Qnil;
 }
 
+/* @api private Reads texts as bytes in UTF-8 from now on. */
+static VALUE link_read_utf8(VALUE self)
+{
+    struct odbc_session *session = ready(self);
+    session->reads_utf8 = session->wide;
+    return Qnil;
+}
+
 /* @api private Has each statement prepared again before it runs: the server has closed all prepared statements. */
 static VALUE link_forget_prepared(VALUE self)
 {
@@ -398,6 +406,7 @@ static void define_states(VALUE link)
     rb_define_method(link, "closes", link_closes, 0);
     rb_define_method(link, "manual?", link_is_manual, 0);
     rb_define_method(link, "refuse_nul", link_refuse_nul, 0);
+    rb_define_method(link, "read_utf8", link_read_utf8, 0);
     rb_define_method(link, "forget_prepared", link_forget_prepared, 0);
     rb_define_method(link, "abilities", link_abilities, 0);
 }

@@ -47,10 +47,12 @@ struct odbc_abilities {
     bool describes_parameters;
     bool cancels_fetch; // whether SQLCancel may come in the middle of SQLFetch
     bool loose;         // whether a column's type does not bind its values: SQLite
+    bool dates_as_text; // whether only the text of a date tells that the driver could not read it: PostgreSQL
 };
 
 struct odbc_session {
-    bool wide; // whether text goes through the wide functions
+    bool wide;       // whether text goes through the wide functions
+    bool reads_utf8; // … but is read as the bytes that the server sends: a driver ends wide ones at a NUL
     SQLHENV environment;
     SQLHDBC connection;
     struct odbc_abilities abilities;

@@ -4,11 +4,12 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static VALUE cDate, cDuration, mCalendar;
-static ID id_civil, id_date, id_parse, id_local, id_big_decimal;
+static VALUE cDate, mCalendar, mTexts;
+static ID id_civil, id_date, id_timestamp, id_duration, id_local, id_big_decimal;
 
 VALUE odbc_text(const struct odbc_link *link, const char *at, size_t length)
 {
@@ -47,7 +48,7 @@ static VALUE date(const SQL_DATE_STRUCT *value)
     return rb_funcall(cDate, id_civil, 3, year, month, day);
 }
 
-static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
+static VALUE moment(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
 {
     if (!is_date(value->year, value->month, value->day)) return Qnil;
     if (link->local) {
@@ -61,10 +62,16 @@ static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT 
     return rb_time_timespec_new(&time, UTC);
 }
 
-// A time of day, which some drivers round to seconds; nil for any other text.
-static VALUE duration(const char *at, size_t length)
+static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
 {
-    return rb_funcall(cDuration, id_parse, 1, rb_usascii_str_new(at, (long)length));
+    // PostgreSQL's driver: 44 BC, which is the year -43, is -44 there, and -infinity is 9999 BC.
+    if (value->year < 0 && link->session->abilities.dates_as_text) {
+        if (value->year == -9999) return DBL2NUM(-HUGE_VAL);
+        SQL_TIMESTAMP_STRUCT counted = *value;
+        counted.year++;
+        return moment(link, &counted);
+    }
+    return moment(link, value);
 }
 
 // Drivers disagree on the case; RFC 9562, 4: a UUID is written in lower case.
@@ -97,26 +104,61 @@ static VALUE loose(const struct odbc_link *link, const char *at, size_t length)
     return rb_enc_str_new(at, (long)length, link->encoding);
 }
 
+static VALUE narrow_text(const struct odbc_link *link, const char *at, size_t length)
+{
+    return rb_enc_str_new(at, (long)length, link->encoding);
+}
+
+// What a text stands for in a column of that kind; the number or the text itself if it stands for nothing else. A date
+// of a database that has no others is one that its driver could not read.
+static VALUE of_text(const struct odbc_link *link, enum odbc_kind kind, const char *at, size_t length)
+{
+    VALUE text = narrow_text(link, at, length), value = Qnil;
+    switch (kind) {
+    case ODBC_DATE:
+        value = rb_funcall(mTexts, id_date, 1, text);
+        if (NIL_P(value) && !link->session->abilities.loose)
+            rb_raise(rb_eRangeError,
+                     "the driver cannot read a date (infinity, or a year above 9999): select it as a text (::text)");
+        break;
+    case ODBC_TIMESTAMP:
+        value = rb_funcall(mTexts, id_timestamp, 2, text, link->local ? Qtrue : Qfalse);
+        break;
+    case ODBC_TIME: // which some drivers round to seconds
+        value = rb_funcall(mTexts, id_duration, 1, text);
+        break;
+    case ODBC_BOOLEAN:
+        if (length == 1 && (*at == '0' || *at == '1')) return *at == '1' ? Qtrue : Qfalse;
+        break;
+    default:
+        value = loose(link, at, length);
+        if (kind == ODBC_FLOAT && RB_INTEGER_TYPE_P(value)) return rb_to_float(value);
+    }
+    RB_GC_GUARD(text);
+    return NIL_P(value) ? loose(link, at, length) : value;
+}
+
 static VALUE value_of(const struct odbc_link *link, const struct odbc_column *column, const char *at, SQLLEN length)
 {
     size_t bytes = (size_t)length;
+    bool narrow = column->c_type == SQL_C_CHAR;
     switch (column->kind) {
     case ODBC_INTEGER:
         return LL2NUM(*(const SQLBIGINT *)at);
     case ODBC_UNSIGNED:
         return ULL2NUM(*(const SQLUBIGINT *)at);
     case ODBC_FLOAT:
-        return DBL2NUM(*(const SQLDOUBLE *)at);
+        return narrow ? of_text(link, column->kind, at, bytes) : DBL2NUM(*(const SQLDOUBLE *)at);
     case ODBC_BOOLEAN:
-        return *at ? Qtrue : Qfalse;
+        return narrow ? of_text(link, column->kind, at, bytes) : *at ? Qtrue : Qfalse;
     case ODBC_DECIMAL:
         return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new(at, length));
     case ODBC_DATE:
-        return date((const SQL_DATE_STRUCT *)at);
+        return narrow ? of_text(link, column->kind, at, bytes) : date((const SQL_DATE_STRUCT *)at);
     case ODBC_TIMESTAMP:
-        return timestamp(link, (const SQL_TIMESTAMP_STRUCT *)at);
+        return narrow ? of_text(link, column->kind, at, bytes) : timestamp(link, (const SQL_TIMESTAMP_STRUCT *)at);
     case ODBC_TIME:
-        return duration(at, bytes);
+        return of_text(link, column->kind, at, bytes);
     case ODBC_BYTES:
         return rb_str_new(at, length);
     case ODBC_UUID:
@@ -126,7 +168,7 @@ static VALUE value_of(const struct odbc_link *link, const struct odbc_column *co
     case ODBC_TEXT:
         break;
     }
-    return odbc_text(link, at, bytes);
+    return column->c_type == SQL_C_WCHAR ? odbc_text(link, at, bytes) : narrow_text(link, at, bytes);
 }
 
 VALUE odbc_take_rows(const struct odbc_link *link, struct odbc_statement *statement, size_t limit)
@@ -159,14 +201,15 @@ VALUE odbc_take_rows(const struct odbc_link *link, struct odbc_statement *statem
 void odbc_define_values(void)
 {
     cDate = rb_path2class("Date");
-    cDuration = rb_path2class("Heddle::DB::Duration");
     rb_gc_register_mark_object(cDate);
     mCalendar = rb_path2class("Heddle::DB::Calendar");
-    rb_gc_register_mark_object(cDuration);
+    mTexts = rb_path2class("Heddle::DB::ODBC::Texts");
+    rb_gc_register_mark_object(mTexts);
     rb_gc_register_mark_object(mCalendar);
     id_civil = rb_intern("civil");
     id_date = rb_intern("date");
-    id_parse = rb_intern("parse");
+    id_timestamp = rb_intern("timestamp");
+    id_duration = rb_intern("duration");
     id_local = rb_intern("local");
     id_big_decimal = rb_intern("BigDecimal");
 }

@@ -3,7 +3,7 @@
 module Heddle
   module DB
     module MySQL
-      # Finds the time zone of a session, which NOW() and TIMESTAMP columns have.
+      # Finds the time zone of a session, also of one by ODBC, which NOW() and TIMESTAMP columns have.
       module SessionZone
         class << self
           # @param driver [Driver]
@@ -27,7 +27,7 @@ module Heddle
             zones.each do |zone|
               return zone if !driver.command("SET time_zone = '#{zone}'").is_a?(ServerError) && same?(driver, moments)
             end
-            raise LoginFailed, "#{driver.stream.peer} does not know the time zone of this process " \
+            raise LoginFailed, "#{driver.description} does not know the time zone of this process " \
               "(#{zone_name || Time.now.zone}), but time_zone: :local needs it: " \
               "load the server's zones (mysql_tzinfo_to_sql), or use time_zone: :utc"
           end
@@ -37,7 +37,7 @@ module Heddle
             shown = moments.map { |moment| "CAST(FROM_UNIXTIME(#{moment}) AS CHAR)" }
             result = driver.command("SELECT #{shown.join(", ")}")
             if result.is_a?(ServerError)
-              raise LoginFailed, "#{driver.stream.peer} does not say its time: #{result.message}"
+              raise LoginFailed, "#{driver.description} does not say its time: #{result.message}"
             end
 
             result.rows.first == moments.map { |moment| Time.at(moment).strftime("%Y-%m-%d %H:%M:%S") }

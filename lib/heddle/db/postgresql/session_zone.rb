@@ -33,7 +33,6 @@ module Heddle
           end
         end
       end
-      private_constant :SessionZone
     end
   end
 end

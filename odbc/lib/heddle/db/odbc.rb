@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "heddle/db/common"
+require "heddle/db/mysql/session_zone"
+require "heddle/db/postgresql/session_zone"
 require "io/wait"
 
 module Heddle
@@ -13,6 +15,7 @@ module Heddle
 end
 
 require_relative "odbc/columns"
+require_relative "odbc/texts"
 require_relative "odbc/parameters"
 require_relative "odbc/native"
 require_relative "odbc/handle"

@@ -41,7 +41,7 @@ module Heddle
           @sql = SQL.new(@server)
           @lent = false
           @used = now
-          limited(connect_timeout) { @session = Session.new(self, @server, @link, @sql) }
+          limited(connect_timeout) { @session = Session.new(self, @server, @link, @sql, time_zone) }
           @timeout = timeout
           complete = true
         ensure

@@ -19,12 +19,16 @@ module Heddle
         # @param server [Server]
         # @param link [Link]
         # @param sql [SQL]
-        def initialize(driver, server, link, sql)
+        # @param time_zone [:utc, :local] of the times that are sent and read
+        # @raise [LoginFailed]
+        def initialize(driver, server, link, sql, time_zone)
           @driver = driver
           @link = link
           @sql = sql
           @changed = false
+          set_zone(server, time_zone)
           read_settings if server.family == :postgresql
+          link.read_utf8 if sends_utf8?(server)
         end
 
         # Notes a statement before it is sent.
@@ -59,6 +63,27 @@ module Heddle
         end
 
         private
+
+        # now() and the columns of times with a zone are of the session's zone, and a driver gives their digits.
+        def set_zone(server, time_zone)
+          statement = case server.family
+          when :mysql then MySQL::SessionZone.zone(@driver, time_zone)&.then { |zone| "set time_zone = '#{zone}'" }
+          when :postgresql then "set timezone to '#{PostgreSQL::SessionZone.name(time_zone)}'"
+          end
+          result = @driver.command(statement) if statement
+          return unless result.is_a?(ServerError)
+
+          raise LoginFailed, "#{@driver.description} refuses to set the session's time zone: #{result.message}"
+        end
+
+        # MariaDB's driver ends a text at its first NUL, but not one that is read as bytes. These are in the encoding
+        # that the server was told to send.
+        def sends_utf8?(server)
+          return false unless server.family == :mysql && server.splits_routines?
+
+          result = @driver.command("select cast(@@character_set_results as char(20))")
+          result.is_a?(Result) && result.rows[0][0].to_s.start_with?("utf8")
+        end
 
         # A server that only resembles PostgreSQL may refuse this.
         def read_settings
