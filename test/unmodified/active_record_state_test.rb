@@ -220,6 +220,34 @@ class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
     assert_equal %w[later other], Item.order(:id).pluck(:name)
   end
 
+  # As in Rails' transactional tests.
+  def test_a_connection_that_all_tasks_share
+    connection.create_table(:parts) { |table| table.references :item, foreign_key: true }
+    sharing(Record.connection_pool) do
+      item = Item.create!(name: "new")
+      assert_equal "newer", in_task { Item.find(item.id).tap { |found| found.update!(name: "newer") }.name }
+      assert in_task { item.update!(name: "newest") }
+      error = assert_raises(ActiveRecord::InvalidForeignKey) do
+        in_task { connection.execute("insert into parts (item_id) values (99)") }
+      end
+      refute_match OPEN, error.message
+    end
+    assert_equal ["default"], Item.pluck(:name)
+  end
+
+  def test_a_transaction_locks_the_connection_that_all_tasks_share
+    sharing(Record.connection_pool) do
+      Heddle.run do
+        task = nil
+        Item.transaction do
+          task = Heddle.spawn { Item.count }
+          assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { task.value } }
+        end
+        assert_equal 1, task.value
+      end
+    end
+  end
+
   # SQLite has one lock for all of its rows.
   def test_a_wait_for_the_locks_of_the_spawners_transaction
     Item.transaction do
@@ -243,6 +271,26 @@ class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
 
   OPEN = /the code that spawned this task has a transaction open on another connection/
   NOT_COMMITTED = /#{OPEN}, and has written/o
+
+  def sharing(pool)
+    return sharing_before_72(pool) { yield } if pool.respond_to?(:lock_thread=)
+
+    begin
+      pool.pin_connection!(true)
+      yield
+    ensure
+      pool.unpin_connection!
+    end
+  end
+
+  def sharing_before_72(pool)
+    connection.begin_transaction(joinable: false, _lazy: false)
+    pool.lock_thread = true
+    yield
+  ensure
+    pool.lock_thread = false
+    connection.rollback_transaction
+  end
 
   def in_task(&block) = Heddle.run { Heddle.spawn(&block).value }
 

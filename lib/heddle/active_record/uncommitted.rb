@@ -20,7 +20,9 @@ module Heddle
       WITHOUT_ROWS = [::ActiveRecord::LockWaitTimeout, ::ActiveRecord::QueryAborted, ::ActiveRecord::InvalidForeignKey]
         .freeze
       WITHOUT_LOCK = %w[SQLite3::BusyException SQLite3::LockedException].freeze
-      private_constant :WITHOUT_ROWS, :WITHOUT_LOCK
+      # What a pool has while Rails' transactional tests use one connection in all threads; the second before 7.2.
+      ONE_FOR_ALL = %i[@pinned_connection @lock_thread].freeze
+      private_constant :WITHOUT_ROWS, :WITHOUT_LOCK, :ONE_FOR_ALL
 
       class << self
         # Notes on the fiber of a task whose code spawned it, or forgets that.
@@ -87,6 +89,8 @@ module Heddle
         # The open ones of the spawner, of its spawner and so on.
         def transactions(pool)
           found = []
+          return found if ONE_FOR_ALL.any? { |name| pool.instance_variable_get(name) }
+
           here = ActiveSupport::IsolatedExecutionState.context
           while here.is_a?(::Fiber) && (spawner = here.heddle_spawner) && !here.heddle_spawners_task&.ended?
             pool.connections&.each do |connection|
