@@ -138,26 +138,27 @@ class MySQLItselfTest < Minitest::Test
   # The server has at most four forms of a statement, and none of a closed one.
   def test_forms_are_closed
     with_connection do |db|
-      before = on_server(db)
+      wait_until(what: "the end of former connections") { on_server(db).zero? }
       statement = db.prepare("select ?")
       3.times { VALUES.each { |value| statement.query(value) } }
       db.flush_closes
-      wait_until { on_server(db) == before + 4 }
+      wait_until { on_server(db) == 4 }
       statement.close
       db.flush_closes
-      wait_until { on_server(db) == before }
+      wait_until { on_server(db).zero? }
       Thread.new { db.prepare("select ? + 1").then { |kept| [1, "1", 1.5].each { |value| kept.query(value) } } }.join
       wait_until(20, what: "the collection of the statement") do
         GC.start
         db.query("select 1")
         db.flush_closes
-        on_server(db) == before
+        on_server(db).zero?
       end
     end
   end
 
   def test_another_form_when_the_server_has_no_room
     with_connection do |admin|
+      wait_until(what: "the end of former connections") { on_server(admin).zero? }
       with_connection(statement_cache: :always) do |db|
         10.times { |n| db.query("select #{n} + ?", 1) }
         statement = db.prepare("select ?")
@@ -210,6 +211,7 @@ class MySQLItselfTest < Minitest::Test
         assert_equal [[7]], db.transaction { db.query("select 7") }.rows
       end
       with_connection(statement_cache: :always) do |db|
+        wait_until(what: "the end of former connections") { on_server(admin).zero? }
         admin.driver.command("set global max_prepared_stmt_count = 20")
         20.times { |n| db.query("select #{n} + ?", 1) }
         futures = db.pipeline { |p| [p.query("select ?", 7), p.query("select ? + 1", 7)] }

@@ -34,6 +34,9 @@ class TestMySQL < Servers::MariaDB
       "--skip-name-resolve", "--max-connections=300", "--innodb-buffer-pool-size=16M"]
   end
 
+  # Seconds; it starts more slowly than MariaDB.
+  def start_deadline = 90
+
   def ready? = File.exist?(socket) && answers?("", /caching_sha2_password/)
 
   def template
