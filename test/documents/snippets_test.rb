@@ -29,7 +29,7 @@ class SnippetsTest < Minitest::Test
   # requested.
   Reader = Struct.new(:before, :after, :prints, :requests)
 
-  # The gems that a reader has installed, beside Heddle and those that come with Ruby; none for all other blocks.
+  # The gems that a reader has installed beside Heddle; none for all other blocks.
   GEMS = {
     "README: I run jobs 1" => %w[sidekiq],
     "README: I use Async 1" => %w[async],
@@ -263,9 +263,9 @@ class SnippetsTest < Minitest::Test
 
   private
 
-  # What a user's Ruby prints, with these gems beside those that come with Ruby.
+  # What a user's Ruby prints, with these gems, and what Heddle needs.
   def output_of(program, gems, environment)
-    environment = {**LoopHelpers.bundle(gems), **environment}
+    environment = {**LoopHelpers.bundle(["heddle", *gems]), **environment}
     folders = ["#{ROOT}/lib", *FOLDERS.values_at(*gems).compact]
     Tempfile.create(["snippet", ".rb"]) do |file|
       file.tap { file.write(program) }.close
