@@ -104,13 +104,13 @@ class TestMatrix
 
   # Without options, tests with this comment do not run: they are long, and rarely the only ones that fail.
   LONG = "# bin/test: only with --all"
-  # What then runs on the newest Ruby, and on other backends than the one that Heddle chooses.
-  ON_NEWEST_IN_SHORT = %w[loop deadlines hazards].freeze
+  # What then runs on the newest Ruby, and on other backends than the one that Heddle chooses. The oldest has no Rails.
+  ON_NEWEST_IN_SHORT = %w[loop deadlines hazards rails].freeze
 
   USAGE = <<~TEXT
     usage: bin/test [--all] [--newest] [--ruby VERSION]... [--backend uring|epoll|poll]... [--no-checks] [PATH]...
-      (nothing)   style, signatures and documents, the tests on this machine's Ruby, and those of the loop on
-                  Ruby #{NEWEST} where it is installed: some minutes
+      (nothing)   style, signatures and documents, the tests on this machine's Ruby, and those of the loop and
+                  of Rails on Ruby #{NEWEST} where it is installed: some minutes
       --all       all checks, every Ruby, backend and build: half an hour
       --newest    with the newest versions of all gems, and says which differ from the tested ones
       --ruby      all tests on that Ruby, or the files of that name
