@@ -115,15 +115,35 @@ class AsyncHTTPTest < Minitest::Test
     end
   end
 
+  # The reader of an HTTP/2 connection serves all requests, whichever request has opened the connection.
+  def test_a_deadline_does_not_reach_a_shared_connection
+    AsyncLoops::HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        serving(task, protocol: Async::HTTP::Protocol::HTTP2) do |client, served, slow|
+          struck = nil
+          Heddle.deadline(1) do
+            assert_equal "you asked for /first", client.get("/first").read
+            struck = task.async { sleep }
+          end
+          others = Array.new(3) { task.async { client.get("/slow").read } }
+          assert_raises(Heddle::DeadlineExceeded) { struck.wait }
+          wait_until { served.size == 4 }
+          slow.close
+          assert_equal ["you asked for /slow"] * 3, others.map(&:wait), loop
+        end
+      end
+    end
+  end
+
   private
 
-  def serving(task)
+  def serving(task, protocol: Async::HTTP::Protocol::HTTP1)
     socket = TCPServer.new("127.0.0.1", 0)
-    endpoint = Async::HTTP::Endpoint.parse("http://127.0.0.1:#{socket.local_address.ip_port}")
+    endpoint = Async::HTTP::Endpoint.parse("http://127.0.0.1:#{socket.local_address.ip_port}", protocol: protocol)
     socket.close
     served = []
     slow = Thread::Queue.new
-    server = Async::HTTP::Server.for(endpoint) do |request|
+    server = Async::HTTP::Server.for(endpoint, protocol: protocol) do |request|
       served << request.path
       slow.pop if request.path == "/slow" # stopping a server does not stop what it answers
       next Protocol::HTTP::Response[200, {}, request.body] if request.path == "/stream"
@@ -133,7 +153,7 @@ class AsyncHTTPTest < Minitest::Test
     end
     running = task.async { server.run }
     client = Async::HTTP::Client.new(endpoint)
-    yield client, served
+    yield client, served, slow
   ensure
     client&.close
     running&.stop

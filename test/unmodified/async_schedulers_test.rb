@@ -51,6 +51,21 @@ class AsyncSchedulersTest < Minitest::Test
     AsyncLoops::ALL.first(2).each { |loop| AsyncLoops.run(loop) { assert_in_delta 0, Fiber.scheduler.load, 0 } }
   end
 
+  # The wait that has just ended counts with the next one.
+  def test_load_right_after_a_wait
+    AsyncLoops::ALL.each do |loop|
+      AsyncLoops.run(loop) do
+        began = monotonic
+        sleep(0.02)
+        assert_in_delta 0, Fiber.scheduler.load, 0, loop unless loop == :run # whose main task has waited before
+        slept = monotonic - began
+        nil until monotonic - began > 3 * slept
+        sleep(5 * slept)
+        assert_operator Fiber.scheduler.load, :>, 0.5, loop
+      end
+    end
+  end
+
   def test_a_task_that_sleeps_is_no_load
     AsyncLoops::ALL.each do |loop|
       AsyncLoops.run(loop) do

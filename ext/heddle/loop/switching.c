@@ -129,8 +129,11 @@ static bool poll_kernel(struct loop *loop)
     if (timeout > 0) {
         loop->statistics.sleeps++;
         deadline_t woken = deadline_now();
-        loop->statistics.idle += woken - now;
+        loop->last_sleep = woken - now;
+        loop->statistics.idle += loop->last_sleep;
         now = woken;
+    } else {
+        loop->last_sleep = 0;
     }
     int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, now);
     loop->found = found > 0;

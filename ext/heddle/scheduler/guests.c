@@ -8,7 +8,6 @@
 #include "shims.h"
 #include "task/carrier.h"
 #include "task/guest.h"
-#include "task/run.h"
 #include "task/task_loop.h"
 
 static ID id_transfer, id_alive, id_async_task, id_transient, id_home;
@@ -34,11 +33,24 @@ static VALUE yield_turn(VALUE self)
     return Qnil;
 }
 
-// The run that waits for the guest's end: none waits for a transient guest, nor for what such a guest starts.
-static VALUE run_for(struct loop *loop, VALUE guest)
+// A transient guest serves all, such as the reader of a shared connection: no run waits for it, nor for what it starts,
+// and the deadline of the code that happened to start it must not end it. Fiber.schedule starts guests that inherit
+// nothing, either.
+static struct guest_bonds bonds_for(struct loop *loop, VALUE guest)
 {
-    if (RTEST(rb_attr_get(guest, id_transient))) return Qnil;
-    return loop->owner == loop->root ? task_loop_of(loop)->run : task_of_owner(loop->owner)->run;
+    struct task_loop *tasks = task_loop_of(loop);
+    bool transient = RTEST(rb_attr_get(guest, id_transient)), inherits = !transient && !tasks->starts_unbound;
+    tasks->starts_unbound = false;
+    VALUE run = transient ? Qnil : loop->owner == loop->root ? tasks->run : task_of_owner(loop->owner)->run;
+    return (struct guest_bonds){.run = run, .inherits = inherits};
+}
+
+// The task of that fiber, if it stands for one of the library.
+static struct task *guest_of(struct loop *loop, VALUE fiber)
+{
+    struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
+    struct task *task = owner ? task_of_owner(owner) : NULL;
+    return task && is_guest(task) ? task : NULL;
 }
 
 static bool started_here(struct loop *loop, VALUE fiber)
@@ -65,7 +77,8 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     if (NIL_P(guest) || started_here(loop, fiber)) {
         loop_start(loop, loop->owner, fiber, value, TURN_SOON); // or raises FiberError
     } else {
-        guest_start(loop, fiber, guest, run_for(loop, guest));
+        struct guest_bonds bonds = bonds_for(loop, guest);
+        guest_start(loop, fiber, guest, &bonds);
     }
     return Qnil;
 }
@@ -81,27 +94,43 @@ static VALUE start_guest(VALUE self, VALUE guest)
 {
     struct loop *loop = loop_entered(self);
     rb_need_block();
-    guest_run(loop, rb_block_proc(), guest, run_for(loop, guest));
+    struct guest_bonds bonds = bonds_for(loop, guest);
+    guest_run(loop, rb_block_proc(), guest, &bonds);
     return Qnil;
 }
 
 /*
  * call-seq: scheduler.release_guest(fiber) -> nil
  *
- * The run of the Async::Task that this fiber runs no longer waits for that task's end.
+ * The run of the Async::Task that this fiber runs no longer waits for that task's end, and what the task has inherited
+ * no longer binds it.
  *
  * @api private
  */
 static VALUE release_guest(VALUE self, VALUE fiber)
 {
-    struct wait_owner *owner = fiber_index_owner(&loop_entered(self)->running, fiber);
-    struct task *task = owner ? task_of_owner(owner) : NULL;
-    if (!task || !is_guest(task) || NIL_P(task->run)) return Qnil;
-    VALUE run = task->run;
-    task->run = Qnil;
-    int state = run_remove(run, task);
-    if (state) rb_jump_tag(state);
+    struct task *task = guest_of(loop_entered(self), fiber);
+    if (task) guest_release(task);
     return Qnil;
+}
+
+static VALUE forget_unbound(VALUE self)
+{
+    task_loop_of(loop_of(self))->starts_unbound = false;
+    return Qnil;
+}
+
+/*
+ * call-seq: scheduler.start_unbound { ... } -> object
+ *
+ * The next Async::Task, which the block starts, inherits neither the deadline nor the filters in force here.
+ *
+ * @api private
+ */
+static VALUE start_unbound(VALUE self)
+{
+    task_loop_of(loop_entered(self))->starts_unbound = true;
+    return rb_ensure(yield_nothing, Qnil, forget_unbound, self);
 }
 
 static VALUE transfer_pushed(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
@@ -146,6 +175,20 @@ static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
 }
 
 /*
+ * call-seq: scheduler.put_off(fiber, exception) -> true or false
+ *
+ * If this fiber runs an Async::Task that is inside of Heddle.shield: the exception, which stops the task, is raised
+ * after the shield. Returns false otherwise.
+ *
+ * @api private
+ */
+static VALUE put_off(VALUE self, VALUE fiber, VALUE exception)
+{
+    struct task *task = guest_of(loop_entered(self), fiber);
+    return task && guest_put_off(task, exception) ? Qtrue : Qfalse;
+}
+
+/*
  * call-seq: scheduler.attend(timeout, polls) -> nil
  *
  * Runs the loop's other fibers until #wake, an interrupt, or the end of +timeout+ seconds (or nil); with +polls+, also
@@ -176,25 +219,27 @@ static VALUE forked_p(VALUE self)
 /*
  * call-seq: scheduler.idle_time -> Float
  *
- * The seconds that the loop has slept.
+ * The seconds that the loop has slept before it looked for what is ready now.
  *
  * @api private
  */
 static VALUE idle_time(VALUE self)
 {
-    return DBL2NUM((double)loop_of(self)->statistics.idle / 1e9);
+    const struct loop *loop = loop_of(self);
+    return DBL2NUM((double)(loop->statistics.idle - loop->last_sleep) / 1e9);
 }
 
 /*
  * call-seq: scheduler.polled_at -> Float
  *
- * The instant, in seconds of the monotonic clock, at which the loop has last looked for what is ready.
+ * The instant, in seconds of the monotonic clock, at which the loop has last begun to look for what is ready.
  *
  * @api private
  */
 static VALUE polled_at(VALUE self)
 {
-    return DBL2NUM((double)loop_of(self)->last_poll / 1e9);
+    const struct loop *loop = loop_of(self);
+    return DBL2NUM((double)(loop->last_poll - loop->last_sleep) / 1e9);
 }
 
 // ---- fibers outside of all tasks
@@ -318,6 +363,7 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_method(klass, "end_of", end_of, 1);
     rb_define_method(klass, "move_end", move_end, 2);
     rb_define_private_method(klass, "raise_at_once", raise_at_once, 2);
+    rb_define_private_method(klass, "put_off", put_off, 2);
     rb_define_private_method(klass, "attend", attend, 2);
     rb_define_private_method(klass, "forked?", forked_p, 0);
     rb_define_private_method(klass, "blocked_outside?", blocked_outside_p, 0);
@@ -325,6 +371,7 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_private_method(klass, "polled_at", polled_at, 0);
     rb_define_private_method(klass, "start_guest", start_guest, 1);
     rb_define_private_method(klass, "release_guest", release_guest, 1);
+    rb_define_private_method(klass, "start_unbound", start_unbound, 0);
     rb_define_private_method(klass, "timed", timed, 3);
     rb_include_module(klass, heddle_mLoop);
     rb_ivar_set(klass, id_equipped, Qtrue);

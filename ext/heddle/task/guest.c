@@ -3,6 +3,7 @@
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "task/carrier.h"
+#include "task/run.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
@@ -34,15 +35,15 @@ static VALUE forget_unstarted(VALUE argument)
     return Qnil;
 }
 
-void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run)
+void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest_bonds *bonds)
 {
-    VALUE object = task_create(Qnil, Qnil, loop->self, loop, true);
+    VALUE object = task_create(Qnil, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
     task->guest = guest;
     task->owner.fiber = fiber;
     task->owner.ends_with_fiber = true;
     fiber_index_add(&loop->running, &task->owner.fiber);
-    task_list(task, run);
+    task_list(task, bonds->run);
     task->status = TASK_RUNNING;
     task->started = true;
     loop->statistics.spawned++;
@@ -51,14 +52,28 @@ void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run)
     RB_GC_GUARD(object);
 }
 
-void guest_run(struct loop *loop, VALUE block, VALUE guest, VALUE run)
+void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_bonds *bonds)
 {
-    VALUE object = task_create(block, Qnil, loop->self, loop, true);
+    VALUE object = task_create(block, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
     task->guest = guest;
-    task_list(task, run);
+    task_list(task, bonds->run);
     carrier_start(loop, task, false, Qnil);
     RB_GC_GUARD(object);
+}
+
+void guest_release(struct task *task)
+{
+    task->scopes.filters = 0;
+    struct scope *scope = task->scopes.innermost;
+    while (scope && !scope->inherited)
+        scope = scope->outer;
+    if (scope) scope_close(scope);
+    if (NIL_P(task->run)) return;
+    VALUE run = task->run;
+    task->run = Qnil;
+    int state = run_remove(run, task);
+    if (state) rb_jump_tag(state);
 }
 
 void guest_failed(struct task *task, VALUE error)
@@ -79,8 +94,19 @@ void guest_ended(struct task *task)
     RB_GC_GUARD(object);
 }
 
+bool guest_put_off(struct task *task, VALUE exception)
+{
+    if (task->status != TASK_RUNNING || !scope_shielded(task->chain)) return false;
+    task->interruption = exception;
+    task->owner.cancel_pending = true;
+    return true;
+}
+
 void guest_cancel(struct task *task)
 {
+    VALUE exception = task->interruption;
+    task->interruption = Qnil;
     task->owner.cancel_pending = false;
+    if (!NIL_P(exception)) rb_exc_raise(exception);
     rb_funcall(task->guest, rb_intern("stop"), 0);
 }

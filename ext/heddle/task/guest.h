@@ -10,12 +10,20 @@
 // the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
 enum callers_turn turn_beside_guest(const struct loop *loop);
 
-// Runs the guest's new fiber at once; the caller has its turn_beside_guest. The deadline in force here binds the
-// guest. `run`: the run that waits for its end, or nil.
-void guest_start(struct loop *loop, VALUE fiber, VALUE guest, VALUE run);
+// What ties a guest to the code that starts it.
+struct guest_bonds {
+    VALUE run;     // the run that waits for its end, or nil
+    bool inherits; // the deadline and the filters in force here bind the guest
+};
+
+// Runs the guest's new fiber at once; the caller has its turn_beside_guest.
+void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest_bonds *bonds);
 
 // Runs the guest's block at once, on a fiber that has run other tasks if there is one; else like guest_start.
-void guest_run(struct loop *loop, VALUE block, VALUE guest, VALUE run);
+void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_bonds *bonds);
+
+// Unties a guest that has started.
+void guest_release(struct task *task);
 
 // The guest's block was left by an exception that the library does not keep, or an object that was pushed has raised
 // one: raises it where the loop was started.
@@ -24,8 +32,12 @@ void guest_failed(struct task *task, VALUE error);
 // The guest's fiber has ended.
 void guest_ended(struct task *task);
 
-// In the guest's own fiber, or one that it has resumed: lets the library cancel its task, by its method #stop, which
-// raises the library's own exception there, or puts that off.
+// If the guest is inside of a shield: the exception, by which the library stops it, is raised after the shield. Returns
+// false otherwise.
+bool guest_put_off(struct task *task, VALUE exception);
+
+// In the guest's own fiber, or one that it has resumed: raises what was put off, or lets the library cancel its task,
+// by its method #stop, which raises the library's own exception there, or puts that off.
 void guest_cancel(struct task *task);
 
 #endif

@@ -18,6 +18,7 @@ struct task_loop {
     VALUE fatal;       // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
     VALUE drain_fiber; // the fiber that waits for the last task to end, or 0
     bool killed;       // Thread#kill ended the run that set this scheduler
+    bool starts_unbound; // the next guest inherits nothing
 };
 
 // Allocates an object of Heddle::Scheduler or a subclass.

@@ -62,6 +62,10 @@ module Heddle
       wake if finished?
     end
 
+    # For `Fiber.schedule`. As in any loop of Heddle's, the caller's deadline does not bind the fiber: a library starts
+    # its driver in whichever task asks first.
+    def fiber(...) = start_unbound { super }
+
     # Public, because Ruby compares the caller of a protected method with the module that defines it.
     def add_child(child)
       @children ||= Children.new(self)
@@ -81,16 +85,20 @@ module Heddle
       @runs = outer
     end
 
-    # Raises at once, in the fiber that waits. The caller continues after all ready fibers.
+    # Raises at once, in the fiber that waits. The caller continues after all ready fibers. A stop waits for the end of
+    # {Heddle.shield}.
     def raise(fiber, *arguments, **options)
       exception = Compat.exception_of(*arguments, **options)
+      return if exception.is_a?(::Async::Stop) && put_off(fiber, exception)
+
       raise_at_once(fiber, exception) ? nil : fiber.raise(exception)
     end
 
-    # Of the time from the first round of the loop to its last poll, as in Async: what starts the loop is no load.
+    # Of the time from the first round of the loop to the begin of its last poll, as in Async: neither what starts the
+    # loop nor the wait that has just ended counts.
     def load
       polled = polled_at
-      if @sampled_at && polled > @sampled_at
+      if @sampled_at && polled > @sampled_at && statistics[:polls] > @sampled_polls + 1
         idle = idle_time
         @idle_time += idle - @sampled_idle
         @busy_time += polled - @sampled_at - (idle - @sampled_idle)
@@ -145,7 +153,10 @@ module Heddle
     end
 
     def measure_load
-      @sampled_at ||= ::Async::Clock.now
+      return if @sampled_at
+
+      @sampled_polls = statistics[:polls]
+      @sampled_at = ::Async::Clock.now
     end
 
     # In a child of fork the tasks' fibers do not exist.

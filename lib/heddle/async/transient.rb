@@ -2,8 +2,8 @@
 
 module Heddle
   module AsyncLoop
-    # {Heddle.run} waits for no transient task, even if the task becomes transient after its start. Async's own loop
-    # looks at the tree of tasks; a run has a list of its own.
+    # {Heddle.run} waits for no transient task, and such a task inherits no deadline, even if the task becomes transient
+    # after its start. Async's own loop looks at the tree of tasks; a run has a list of its own.
     module Transient
       def transient=(value)
         super
