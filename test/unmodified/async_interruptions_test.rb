@@ -15,6 +15,28 @@ class AsyncInterruptionsTest < Minitest::Test
 
   mode :fiber
 
+  # The close that follows the signal lets the first wait of an `ensure` end, as on Async's own loop.
+  def test_an_ensure_waits_once_after_sigterm
+    code = <<~RUBY
+      require "heddle/async"
+      $stdout.sync = true
+      Sync do |task|
+        task.async { sleep(0) && puts(:begun) }
+        sleep
+      ensure
+        sleep(0.2)
+        puts :cleaned
+      end
+    RUBY
+    5.times do
+      IO.popen([*RUBY, "-e", code, err: File::NULL]) do |child|
+        assert_equal "begun\n", child.gets
+        Process.kill(:TERM, child.pid)
+        assert_equal "cleaned\n", child.read
+      end
+    end
+  end
+
   # Each kind of wait is stopped after each number of turns, and again while its `ensure` waits. Async's own loop does
   # not end all of them on Ruby 3.1.
   def test_stop_in_each_wait

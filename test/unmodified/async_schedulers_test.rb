@@ -51,6 +51,44 @@ class AsyncSchedulersTest < Minitest::Test
     AsyncLoops::ALL.first(2).each { |loop| AsyncLoops.run(loop) { assert_in_delta 0, Fiber.scheduler.load, 0 } }
   end
 
+  # A pending #interrupt ends the close before the tasks have ended.
+  def test_close_with_a_pending_interrupt
+    each_scheduler(Async::Reactor) do |reactor|
+      ended = []
+      reactor.async do
+        sleep
+      ensure
+        ended << :ensure
+      end
+      reactor.interrupt
+      assert_within(5) { Fiber.set_scheduler(nil) }
+      assert_predicate reactor, :closed?
+      assert_empty ended
+    end
+  end
+
+  def test_close_with_a_pending_interrupt_ends_tasks_of_heddles
+    reactor = Async::Reactor.new
+    waiting = Heddle.spawn { sleep }
+    reactor.interrupt
+    assert_within(5) { Fiber.set_scheduler(nil) }
+    assert_equal :cancelled, waiting.status
+  end
+
+  # The run goes on as if nothing had happened.
+  def test_a_reactor_in_a_task_of_a_run
+    value = Heddle.run do
+      scheduler = Fiber.scheduler
+      other = Heddle.spawn { sleep(0.01) && :other }
+      assert_raises(ThreadError) { Async::Reactor.new }
+      assert_raises(ThreadError) { Sync { Async::Reactor.new } }
+      assert_same scheduler, Fiber.scheduler
+      sleep(0.001)
+      other.value
+    end
+    assert_equal :other, value
+  end
+
   # The wait that has just ended counts with the next one.
   def test_load_right_after_a_wait
     AsyncLoops::ALL.each do |loop|

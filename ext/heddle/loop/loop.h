@@ -188,7 +188,7 @@ void loop_spend(struct loop *loop, size_t bytes);
 
 // For code outside of any task that runs the loop until its own condition holds. Waits until `loop_unblock` names the
 // fiber, the span is over, or an interrupt has come, which is left pending if the caller masks it; with `polls`, also
-// until the kernel has been polled once.
+// until a poll of the kernel has made a fiber ready, or did not wait.
 void loop_attend(struct loop *loop, int64_t span, bool polls);
 
 // Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.

@@ -145,8 +145,11 @@ static bool poll_kernel(struct loop *loop)
     }
     loop->since_poll = 0;
     loop->last_poll = now;
-    if (loop->attending && loop->attends_polls) loop_wake(loop, loop->attending);
-    return polled >= 0;
+    if (polled < 0) return false;
+    // An interrupt that was raised before may have ended the poll: its signal may come late, and twice.
+    if (loop->attending && loop->attends_polls && (loop->ready.head || timeout == 0 || masked_interrupt(loop)))
+        loop_wake(loop, loop->attending);
+    return true;
 }
 
 bool poll_due(const struct loop *loop)
@@ -179,7 +182,9 @@ static void check_interrupts(struct loop *loop, struct loop_wait *self)
     loop->handling = self; // park_end forgets it after an exception
     rb_thread_check_ints();
     loop->handling = before;
-    if (self == loop->attending) loop_wake(loop, self); // masked, or a trap handler ran: the caller looks
+    // Masked, or a trap handler ran: the caller looks. Only a poll or a masked interrupt ends a round of the loop, after
+    // which Async's #close stops again what is still waiting in an `ensure`.
+    if (self == loop->attending && (!loop->attends_polls || masked_interrupt(loop))) loop_wake(loop, self);
     if (!loop->poller.backend_state || loop->fork_count != fork_count())
         rb_raise(heddle_eSchedulerClosed,
                  "the scheduler was closed, or this process forked, while a fiber waited in it");

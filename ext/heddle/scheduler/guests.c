@@ -6,6 +6,7 @@
 #include "os/fork.h"
 #include "scope/scope.h"
 #include "shims.h"
+#include "task/cancel.h"
 #include "task/carrier.h"
 #include "task/guest.h"
 #include "task/task_loop.h"
@@ -217,6 +218,24 @@ static VALUE forked_p(VALUE self)
 }
 
 /*
+ * call-seq: scheduler.abandon_guests -> nil
+ *
+ * When the loop closes next, it waits for no Async::Task, and cancels all other tasks at once.
+ *
+ * @api private
+ */
+static VALUE abandon_guests(VALUE self)
+{
+    struct task_loop *tasks = tasks_of(self);
+    for (struct task *task = tasks->head, *next; task; task = next) {
+        next = task->next;
+        if (is_guest(task)) task_abandon(task);
+    }
+    tasks->killed = true;
+    return Qnil;
+}
+
+/*
  * call-seq: scheduler.idle_time -> Float
  *
  * The seconds that the loop has slept before it looked for what is ready now.
@@ -366,6 +385,7 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_private_method(klass, "put_off", put_off, 2);
     rb_define_private_method(klass, "attend", attend, 2);
     rb_define_private_method(klass, "forked?", forked_p, 0);
+    rb_define_private_method(klass, "abandon_guests", abandon_guests, 0);
     rb_define_private_method(klass, "blocked_outside?", blocked_outside_p, 0);
     rb_define_private_method(klass, "idle_time", idle_time, 0);
     rb_define_private_method(klass, "polled_at", polled_at, 0);

@@ -107,11 +107,16 @@ static void keep_for_ever(const struct task *task)
     rb_ary_push(given_up, rb_assoc_new(task->scheduler, task->owner.fiber));
 }
 
+void task_abandon(struct task *task)
+{
+    keep_for_ever(task);
+    task_give_up(task);
+}
+
 // Forgets the task first: a warning that raises must not have the task given up again and again.
 static void give_up(VALUE object, const struct cancelling *cancelling)
 {
-    keep_for_ever(task_of(object));
-    task_give_up(task_of(object));
+    task_abandon(task_of(object));
     VALUE backtrace = rb_funcall(object, rb_intern("backtrace"), 0);
     VALUE where =
         NIL_P(backtrace) ? rb_str_new_cstr("an unknown place") : rb_ary_join(backtrace, rb_str_new_cstr("\n\tfrom "));

@@ -15,7 +15,7 @@ module Heddle
     Selector = Struct.new(:scheduler) do
       def wakeup = scheduler.wake
 
-      def close = scheduler.__send__(:close_loop)
+      def close = scheduler.__send__(:leave_loop)
     end
 
     # The children of the root. A child that becomes transient may be the last one that the root waits for.
@@ -130,10 +130,16 @@ module Heddle
       return if closed?
 
       note_blocked
+      @abandons = @interrupted # then Async's #close ends at once, and waits for no task
       super
     end
 
     private
+
+    def leave_loop
+      abandon_guests if @abandons
+      close_loop
+    end
 
     def run_once!(timeout = nil)
       measure_load
