@@ -156,6 +156,116 @@ class SidekiqEngineTest < Minitest::Test
     assert_equal %w[0 1 10 11 12 2], Job.cleaned.sort
   end
 
+  # Ends in its own way once the process stops, and records that its clean-up ran.
+  class EndingJob
+    class << self
+      attr_accessor :began, :cleaned, :stopping
+    end
+
+    def perform(way)
+      self.class.began << way
+      send(way)
+    ensure
+      sleep 0.01 # the clean-up is not interrupted again
+      self.class.cleaned << way
+    end
+
+    private
+
+    def returns = stops
+
+    def fails = stops && raise("on purpose")
+
+    # A request that is given up for a faster one, and whose clean-up raises.
+    def fails_by_its_sub_task
+      Heddle.run do
+        slow = Heddle.spawn do
+          sleep 60
+        ensure
+          raise IOError, "closed" if $!
+        end
+        stops
+        slow.cancel
+        slow.value
+      end
+    end
+
+    def is_cancelled_by_itself = stops && raise(Heddle::Cancellation, "of a future that was killed")
+
+    def waits = sleep(60)
+
+    def goes_on
+      sleep 60
+    rescue Exception # rubocop:disable Lint/RescueException -- as some reporters of errors do
+      nil
+    end
+
+    def fails_when_it_is_interrupted
+      sleep 60
+    ensure
+      raise "as it cleaned up"
+    end
+
+    def fails_of_something_else
+      sleep 60
+    rescue Exception # rubocop:disable Lint/RescueException -- and forgets it
+      raise RuntimeError.new("of something else"), cause: nil
+    end
+
+    def waits_in_a_mask
+      Thread.handle_interrupt(Sidekiq::Shutdown => :never) do
+        stops
+        sleep 0.7 # meanwhile the others are interrupted
+        self.class.cleaned << "masked"
+      end
+      sleep 60
+    end
+
+    def computes
+      stops
+      sleep 0.2 # the others see the stop
+      loop {}
+    end
+
+    def stops
+      sleep 0.002 until self.class.stopping
+      true
+    end
+  end
+
+  WAYS = {returns: :acknowledged, fails: :retried, fails_by_its_sub_task: :retried, is_cancelled_by_itself: :retried,
+          waits: :requeued, goes_on: :requeued, fails_when_it_is_interrupted: :requeued,
+          fails_of_something_else: :retried, waits_in_a_mask: :requeued, computes: :requeued}.freeze
+
+  def test_each_way_in_which_a_job_can_end_while_its_process_stops
+    EndingJob.include(Sidekiq::Job) unless EndingJob.include?(Sidekiq::Job)
+    EndingJob.began, EndingJob.cleaned, EndingJob.stopping = [], [], false
+    start_redis
+    @config.redis = {url: @redis.url}
+    jobs = WAYS.keys.to_h do |way|
+      [way, JSON.generate("class" => EndingJob.name, "jid" => way, "args" => [way], "retry" => 1)]
+    end
+    Fetch.jobs = jobs.values
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 20, stall: nil))
+    manager.start
+    wait_until(20, what: "the jobs") { EndingJob.began.size == WAYS.size }
+    manager.quiet
+    EndingJob.stopping = true
+    manager.stop(monotonic + 0.5)
+    assert_equal [*WAYS.keys, :masked].map(&:to_s).sort, EndingJob.cleaned.sort
+    log = @capsule.fetcher.log
+    retried = Sidekiq::RetrySet.new.map { |job| job.jid.to_sym }
+    ends = jobs.to_h do |way, job|
+      told = log.filter_map { |what, unit| what if unit == job }
+      [way, (told == [:acknowledged] && retried.include?(way)) ? :retried : told]
+    end
+    assert_equal WAYS.transform_values { |what| (what == :retried) ? what : [what] }, ends
+    assert_equal retried.uniq, retried
+  ensure
+    @redis&.stop
+  end
+
   # Another program pushed the same job twice, without an id.
   def test_a_stop_requeues_each_of_two_equal_jobs
     fetch = run_jobs([job(1, 60), job(1, 60), job(2, 0.1)], fibers: 3, until_ended: 1)
@@ -170,7 +280,7 @@ class SidekiqEngineTest < Minitest::Test
     processor.kill
     Heddle.run { processor.send(:process, unit) }
     assert_empty Job.ended
-    assert_same unit, processor.unfinished
+    assert_equal [unit], @capsule.heddle_dispatcher.take_homeless(0)
   end
 
   # Records what the job before left in its Fiber storage.

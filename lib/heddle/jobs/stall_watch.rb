@@ -12,7 +12,7 @@ module Heddle
       SAMPLES = 4
       # A sleeping loop polls the kernel; a busy one switches fibers.
       SIGNS_OF_LIFE = %i[switches polls waits].freeze
-      private_constant :SAMPLES, :SIGNS_OF_LIFE
+      private_constant :SAMPLES
 
       # @param task [Task]
       # @return [Boolean] whether its code runs now; a task that waits for the loop does not compute, even if the loop

@@ -42,6 +42,7 @@ module Heddle
         @starting = [] # jobs and their processors
         @homeless = [] # jobs to return to their queue once Redis is back
         @returning = nil # the one that is on its way
+        @withheld = [] # jobs that killed the thread, to return when the process stops
         @leaving = false
         @changed = Gate.new
         @stopped = @killed = false
@@ -142,13 +143,23 @@ module Heddle
         wake
       end
 
+      # Returns a job that killed the thread to its queue, when the process stops: it must not do so for ever.
+      #
+      # @param unit [Object] of work
+      # @return [void]
+      def withhold(unit)
+        @withheld << unit
+      end
+
       # Called once the thread is to end.
       #
       # @param patience [Numeric] seconds for the thread, which may have jobs on their way to their queue
       # @return [Array] units of work that are still to return to their queue, which is the caller's task now
       def take_homeless(patience)
         @lock.synchronize { @thread }&.join(patience)
-        [*@returning, *@homeless, *@kept, *@starting.map(&:first)].tap { [@homeless, @kept, @starting].each(&:clear) }
+        units = [*@returning, *@homeless, *@kept, *@starting.map(&:first), *@withheld]
+        [@homeless, @kept, @starting, @withheld].each(&:clear)
+        units
       end
 
       # Called by a processor at the end of its task. Starts no other job here, since it would inherit the Fiber storage
@@ -183,6 +194,19 @@ module Heddle
       # @return [Array<FiberProcessor>] those that run a job
       def busy = @busy.keys.select(&:job)
 
+      # Interrupts a job that computes, so that it has not seen its interruption, and keeps the others from seeing
+      # theirs. Called again and again, by another thread: a job computes if it has run since the call before.
+      #
+      # @return [void]
+      def interrupt_computing
+        processor = running
+        seen = [processor, *@scheduler&.statistics&.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
+        processor.strike(@thread) if processor && seen == @seen
+        @seen = seen
+      rescue SchedulerClosed
+        nil
+      end
+
       # @return [FiberProcessor, nil] the one whose code the thread runs now
       def running
         @busy.keys.find { |processor| (task = processor.task) && Jobs::StallWatch.computing?(task) }
@@ -197,8 +221,9 @@ module Heddle
             Heddle.run(grace: GRACE) { serve }
           rescue => error
             handle_exception(error, {context: "The fibers of the #{capsule.name} capsule have ended"})
-            @fetching = @reserved = 0
-            @killed = false
+            nothing_runs
+          rescue ::Sidekiq::Shutdown # meant for a job that computed, which has ended meanwhile
+            nothing_runs
           rescue SystemExit # of a task that a job left behind; it ends the process, as that of a thread does
             @stopped = true
             give_back_kept
@@ -210,15 +235,19 @@ module Heddle
         start_anew
       end
 
+      def nothing_runs
+        @fetching = @reserved = 0
+        @killed = false
+      end
+
       # Another thread follows one that was killed.
       def start_anew
         @lock.synchronize do
           next if @thread != Thread.current || @stopped
 
           give_back_kept
-          @fetching = @reserved = 0
+          nothing_runs
           @busy.clear
-          @killed = false
           @thread = safe_thread("#{capsule.name}/fibers") { run }
         end
       rescue ThreadError
@@ -238,6 +267,7 @@ module Heddle
 
       def serve
         @serving = Task.current
+        @scheduler = Fiber.scheduler
         watch = watch_stalls
         until over?
           seen = @changed.openings

@@ -5,6 +5,7 @@ require_relative "batch_fetch"
 require_relative "dispatcher"
 require_relative "fiber_manager"
 require_relative "fiber_processor"
+require_relative "shutdown_mask"
 require_relative "signals"
 
 module Heddle

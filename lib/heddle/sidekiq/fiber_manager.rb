@@ -64,14 +64,13 @@ module Heddle
         logger.warn { "Terminating #{busy.size} busy fibers" }
         logger.debug { "Jobs still in progress #{busy.filter_map(&:job).inspect}" }
         (busy | left).each(&:kill)
-        ended = -> { left.none?(&:task) }
+        ended = lambda do
+          @dispatcher.interrupt_computing
+          left.none?(&:task)
+        end
         wait_until(now + REQUEUE, &ended)
-        # One that ends in between is in both lists. Two jobs may be equal.
-        units = [*left.filter_map(&:unfinished), *left.select(&:task).filter_map(&:job)].uniq(&:__id__)
-        capsule.fetcher.bulk_requeue(units)
+        capsule.fetcher.bulk_requeue(left.filter_map(&:decide))
         wait_until(now + CLEAN_UP, &ended)
-        late = left.filter_map(&:unfinished).reject { |unit| units.any? { |returned| returned.equal?(unit) } }
-        capsule.fetcher.bulk_requeue(late) if late.any?
         abandon(left.select(&:task)) unless ended.call
       end
 

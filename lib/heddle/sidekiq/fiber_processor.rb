@@ -19,15 +19,15 @@ module Heddle
       # @return [Task, nil]
       attr_reader :task
 
-      # @return [Object, nil] a unit of work that was interrupted, so that it must return to its queue
-      attr_reader :unfinished
-
       def initialize(capsule, &block)
         super
         @dispatcher = capsule.heddle_dispatcher ||= Dispatcher.new(capsule)
         @retrier = Retrier.new(capsule, self, @dispatcher)
         @tid = (object_id ^ ::Process.pid).to_s(36)
         @ended = Gate.new
+        @masking = Thread::Mutex.new
+        @masked = true # but while Sidekiq runs a job
+        @undecided = [] # the unit of work whose fate is open
       end
 
       # @return [void]
@@ -53,11 +53,40 @@ module Heddle
       # @return [void]
       def kill(wait = false)
         @done = @killed = true # first: a job that is about to begin looks at it
-        task = @task
-        task.interrupt(::Sidekiq::Shutdown.new("the process is shutting down")) if task && @dispatching
+        interrupt
         @dispatcher.leave
         await_end if wait
       end
+
+      # Has the interruption strike now, in the code that the thread runs: that of the job, which computes.
+      #
+      # @param thread [Thread]
+      # @return [void]
+      def strike(thread)
+        return if @interruption.nil? || interrupted? || @masked
+
+        @task&.withdraw(@interruption) # the first wait of the job's clean-up would raise it again
+        thread.raise(@interruption)
+      end
+
+      # Calls the block. Sidekiq calls it around a job, and the job around what must not be interrupted.
+      #
+      # @param never [Boolean] whether the interruption waits for the end of the block
+      # @return [Object] the block's value
+      def mask(never)
+        outer = @masked
+        begin
+          change_mask(never)
+          yield
+        ensure
+          change_mask(outer)
+        end
+      end
+
+      # Decides the fate of the job: its end, or its return to the queue. The manager's thread may ask, too.
+      #
+      # @return [Object, nil] the unit of work; nil if its fate has been decided, or there is none
+      def decide = @undecided.shift # one call in C: no other thread can have its turn in between
 
       # Runs one job. Called in a task of its own.
       #
@@ -78,6 +107,9 @@ module Heddle
         ended || killed
         @dispatcher.ended(self, fetching)
       end
+
+      # @return [Boolean] whether the interruption of {#kill} has been raised in the job
+      def interrupted? = !@interruption&.backtrace.nil?
 
       # Called when the job failed, and Sidekiq has stored its retry or its death: the job does not return to its queue,
       # whatever interrupts it from now on.
@@ -110,7 +142,25 @@ module Heddle
 
       private
 
+      # Under the lock, so that no interruption is on its way when the job masks it.
+      def interrupt
+        @masking.synchronize do
+          next if @masked || interrupted?
+
+          @task&.interrupt(@interruption ||= ::Sidekiq::Shutdown.new("the process is shutting down"))
+        end
+      end
+
+      def change_mask(never)
+        @masking.synchronize do
+          @masked = never
+          @task&.withdraw(@interruption) if never && @interruption
+        end
+        interrupt if @killed && !never
+      end
+
       def run
+        Thread.current[:heddle_processor] = self
         Thread.current[:sidekiq_capsule] = @capsule
         Thread.current["sidekiq_tid"] = @tid
         process_one
@@ -126,7 +176,9 @@ module Heddle
       # with a thread of Sidekiq's, it returns to its queue when the process stops.
       def killed
         @dispatcher.killed
-        @job ? @unfinished = @job : @dispatcher.add(self)
+        unit = decide
+        @dispatcher.withhold(unit) if unit
+        @dispatcher.add(self)
       end
 
       def await_end
@@ -179,54 +231,61 @@ module Heddle
 
       # A return without an acknowledgement is due to an interruption; any other fault raises.
       def process(unit)
-        work = Work.new(unit)
+        @undecided = [unit]
         @failure_stored = false
+        work = Work.new(unit, self)
         super(work)
-        return if work.acknowledged?
-        return work.acknowledge if @failure_stored
-
-        @dispatcher.killed? ? @dispatcher.give_back(unit) : @unfinished = unit
+        @failure_stored ? work.acknowledge : give_back
       rescue ::RedisClient::Error, ::ConnectionPool::TimeoutError => error
-        @dispatcher.give_back(unit) if homeless?(work, error)
+        give_back if homeless?(unit, error)
+        raise
+      rescue ::Sidekiq::Shutdown # as an error of Sidekiq's own was reported
+        give_back
         raise
       end
 
+      def give_back
+        unit = decide
+        @dispatcher.give_back(unit) if unit
+      end
+
       # Sidekiq cannot have a job retried while Redis is away, and its own fetch would not find the job again.
-      def homeless?(work, error)
-        return false if work.acknowledged? || @failure_stored
-        return false unless work.__getobj__.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
+      def homeless?(unit, error)
+        return false if @failure_stored || !unit.instance_of?(::Sidekiq::BasicFetch::UnitOfWork)
 
         !error.is_a?(::RedisClient::CommandError) || AWAY.match?(error.message)
       end
 
+      # A job may rescue its interruption, as code does that rescues Exception, and return: it has not done its work.
       def dispatch(...)
-        @dispatching = true
         raise ::Sidekiq::Shutdown if @killed
 
         super
-      ensure
-        @dispatching = false
+        raise ::Sidekiq::Shutdown, "the job went on when it was interrupted" if interrupted? || @dispatcher.killed?
       end
 
       # Sidekiq's own tests may call them.
       public(*(private_instance_methods(false) & superclass.public_instance_methods))
 
-      # A unit of work that knows whether it was acknowledged.
+      # A unit of work that is acknowledged only if it has not returned to its queue.
       class Work < SimpleDelegator
+        def initialize(unit, processor)
+          super(unit)
+          @processor = processor
+        end
+
         def job = __getobj__.job
 
         def queue_name = __getobj__.queue_name
 
         def acknowledge
-          @acknowledged = true
-          Heddle.shield(ACKNOWLEDGE) { __getobj__.acknowledge }
+          Heddle.shield(ACKNOWLEDGE) { __getobj__.acknowledge } if @processor.decide
         end
-
-        def acknowledged? = @acknowledged
       end
 
       # Treats a job that is cancelled at the end of the process or of its thread as one that Sidekiq interrupts: it is
-      # not retried, since it returns to its queue. One that has failed is retried, and does not return.
+      # not retried, since it returns to its queue. One that has failed is retried, and does not return. A job may also
+      # fail by a cancellation of its own, as of a task that it started.
       class Retrier < ::Sidekiq::JobRetry
         def initialize(capsule, processor, dispatcher)
           super(capsule)
@@ -245,7 +304,7 @@ module Heddle
         end
 
         def exception_caused_by_shutdown?(error, *)
-          (cancelled?(error) && (@processor.stopping? || @dispatcher.all_cancelled?)) || super
+          (cancelled?(error) && (@processor.interrupted? || @dispatcher.all_cancelled?)) || super
         end
 
         # Also one that failed as it cleaned up.
