@@ -5,6 +5,7 @@ require_relative "required_gem"
 Heddle::RequiredGem.load("active_job", "heddle/active_job", "activejob, 7.1 or later")
 require_relative "active_record"
 require_relative "job_limits"
+require_relative "jobs/within_callbacks"
 
 module Heddle
   # Deadlines and limits for the jobs of ActiveJob, whatever runs them: threads, or fibers of Solid Queue, good_job,
@@ -19,9 +20,9 @@ module Heddle
   #   end
   #
   # After the deadline each wait of the job fails with {DeadlineExceeded}; its query is stopped on the server, and its
-  # connections are clean or closed. The error is the job's: `retry_on`, `discard_on` and `rescue_from` see it, and run
-  # after the deadline has ended. The deadline includes the callbacks of the job, and the wait for its limits. It does
-  # not include the look-up of records that are the job's arguments.
+  # connections are clean or closed. The error is the job's: `retry_on`, `discard_on`, `rescue_from` and callbacks see
+  # it, and run after the deadline has ended. The deadline includes `perform`, and the wait for its limits. It includes
+  # neither the callbacks of the job, which may have to clean up, nor the look-up of records that are its arguments.
   #
   # Its queue adapter +:heddle+ is that of Rails' `:async`, with tasks in place of threads.
   module ActiveJobSupport
@@ -42,14 +43,10 @@ module Heddle
       nil
     end
 
-    # The first of all callbacks, so that the others are within.
-    #
     # @api private
     def self.extended(base)
       base.class_attribute(:heddle_deadline_seconds, instance_accessor: false)
-      base.around_perform do |job, block|
-        Heddle.deadline(job.class.heddle_deadline_seconds) { JobLimits.within(job.class, &block) }
-      end
+      base.prepend(Jobs::WithinCallbacks)
     end
   end
 

@@ -24,7 +24,7 @@ module Heddle
   #   end
   #
   # It also gives jobs a deadline, in capsules with fibers and with threads: <tt>sidekiq_options deadline: 30</tt>. When
-  # the 30 seconds are over, each wait of the job fails with {DeadlineExceeded}, and Sidekiq retries the job by its
+  # the 30 seconds are over, each wait of +perform+ fails with {DeadlineExceeded}, and Sidekiq retries the job by its
   # usual rules. A line in a job class keeps its jobs within a {Limit}, in all processes together:
   # <tt>heddle_limit "api.example", concurrent: 20, per_second: 50</tt>.
   #
@@ -34,5 +34,8 @@ module Heddle
     ::Sidekiq::Config.include(Settings::OfConfig)
     ::Sidekiq::Capsule.prepend(Settings::OfCapsule)
     ::Sidekiq.configure_server { |config| Settings.add_deadlines(config) }
+    if defined?(::ActiveSupport) && ::ActiveSupport.respond_to?(:on_load)
+      ::ActiveSupport.on_load(:active_job) { prepend(Jobs::WithinCallbacks) }
+    end
   end
 end

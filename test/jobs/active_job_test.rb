@@ -45,11 +45,35 @@ class ActiveJobTest < Minitest::Test
     def perform = SEEN << Heddle.remaining
   end
 
-  class SlowCallbackJob < BaseJob
-    heddle_deadline 0.05
-    before_perform { sleep }
+  # Its callback gives a lock back, say, also one that is added later.
+  class CleaningJob < LateJob
+    around_perform do |_job, block|
+      block.call
+    ensure
+      sleep 0.01
+      SEEN << [:cleaned, Heddle.remaining]
+    end
+  end
 
-    def perform = SEEN << :performed
+  class CleanJob < CleaningJob
+    heddle_deadline nil
+
+    def perform = sleep
+  end
+
+  # Has done a step when its deadline comes.
+  class ContinuedJob < BaseJob
+    if defined?(ActiveJob::Continuable)
+      include ActiveJob::Continuable
+
+      self.resume_options = {wait: 0}
+    end
+    heddle_deadline 0.1
+
+    def perform
+      step(:first) { SEEN << :first }
+      step(:second) { (resumptions > 0) ? SEEN << :second : sleep }
+    end
   end
 
   class QueryJob < BaseJob
@@ -134,8 +158,36 @@ class ActiveJobTest < Minitest::Test
   def test_subclasses_and_callbacks
     PatientJob.perform_now
     assert_equal [nil, :after_perform], rest
-    assert_raises(Heddle::DeadlineExceeded) { SlowCallbackJob.perform_now }
-    assert_empty rest
+    assert_raises(Heddle::DeadlineExceeded) { CleaningJob.perform_now }
+    assert_equal [:ensure, [:cleaned, nil]], rest.drop(1)
+  end
+
+  # Sidekiq's own options, in a class of ActiveJob.
+  def test_a_deadline_of_sidekiqs
+    begin
+      require "heddle/sidekiq"
+    rescue LoadError
+      skip "the gem sidekiq is not installed"
+    end
+    within = lambda do |seconds, &block|
+      Heddle::SidekiqSupport::JobDeadline.within(nil, {"wrapped" => "X", "deadline" => seconds}, &block)
+    end
+    error = assert_raises(Heddle::DeadlineExceeded) { within.call(0.02) { CleanJob.perform_now } }
+    assert_kind_of Timeout::Error, error
+    assert_equal [[:cleaned, nil]], rest
+    within.call(60) { 2.times { PatientJob.perform_now } }
+    first, *others = rest
+    assert_in_delta 60, first, 5
+    assert_equal [:after_perform, nil, :after_perform], others, "the second job has no deadline"
+  end
+
+  def test_a_job_of_several_steps_continues_after_its_deadline
+    skip "ActiveJob::Continuable came with Rails 8.1" unless defined?(ActiveJob::Continuable)
+    ContinuedJob.queue_adapter = @adapter = ActiveJob::QueueAdapters::AsyncAdapter.new
+    ContinuedJob.perform_later
+    wait_until { SEEN.size == 2 }
+    @adapter.shutdown
+    assert_equal %i[first second], rest, "each step once"
   end
 
   def test_invalid_deadlines_and_limits_are_refused

@@ -27,12 +27,12 @@ class SidekiqLimitTest < Minitest::Test
 
       heddle_limit "sidekiq", concurrent: 2, redis: url
     end
-    middleware = Heddle::SidekiqSupport::JobDeadline.new
+    deadline = Heddle::SidekiqSupport::JobDeadline
     now = most = 0
     Heddle.run do
       10.times do
         Heddle.spawn do
-          middleware.call(Class.new(job).new, {}, "default") do
+          deadline.within(Class.new(job).new, {}) do
             most = [most, now += 1].max
             sleep 0.005
             now -= 1
@@ -44,10 +44,41 @@ class SidekiqLimitTest < Minitest::Test
     limit = Heddle::Limit.new("sidekiq", concurrent: 2, redis: url)
     limit.acquire do
       limit.acquire do
-        assert_raises(Heddle::DeadlineExceeded) { middleware.call(job.new, {"deadline" => 0.05}, "default") { flunk } }
+        assert_raises(Heddle::DeadlineExceeded) { deadline.within(job.new, {"deadline" => 0.05}) { flunk } }
       end
     end
-    assert_equal :value, middleware.call(Class.new { include Sidekiq::Job }.new, {"deadline" => 5}, "q") { :value }
+    assert_equal :value, deadline.within(Class.new { include Sidekiq::Job }.new, {"deadline" => 5}) { :value }
+  end
+
+  # Middleware that releases a lock in Redis, say. It may be added before Heddle's and after it.
+  def test_a_deadline_has_ended_when_middleware_cleans_up
+    cleaned = []
+    cleaner = Class.new do
+      define_method(:call) do |*, &job|
+        job.call
+      ensure
+        sleep 0.01
+        cleaned << Heddle.remaining
+      end
+    end
+    config = Sidekiq::Config.new
+    config.server_middleware.add(cleaner)
+    Heddle::SidekiqSupport::Settings.add_deadlines(config)
+    config.server_middleware.add(Class.new(cleaner))
+    [config.server_middleware, config.server_middleware.copy_for(config.default_capsule)].each do |chain|
+      assert_raises(Heddle::DeadlineExceeded) { chain.invoke(Object.new, {"deadline" => 0.02}, "default") { sleep } }
+    end
+    assert_equal [nil] * 4, cleaned
+  end
+
+  # 30.seconds comes from JSON as "30".
+  def test_a_deadline_as_it_comes_from_json
+    deadline = Heddle::SidekiqSupport::JobDeadline
+    assert_in_delta 30, deadline.within(Object.new, {"deadline" => "30"}) { Heddle.remaining }, 1
+    [0, -1, "soon", true, [1]].each do |value|
+      error = assert_raises(ArgumentError) { deadline.within(Object.new, {"deadline" => value}) { flunk } }
+      assert_match(/a number of seconds above 0, not #{Regexp.escape(value.inspect)}/, error.message)
+    end
   end
 
   # Each would get the place for which the other waits, and wait for the other's.
@@ -61,12 +92,12 @@ class SidekiqLimitTest < Minitest::Test
         order.each { |name| heddle_limit name, concurrent: 1, redis: url }
       end
     end
-    middleware = Heddle::SidekiqSupport::JobDeadline.new
+    deadline = Heddle::SidekiqSupport::JobDeadline
     done = []
     Heddle.run do
       jobs.each do |job|
         Heddle.spawn do
-          middleware.call(job.new, {"deadline" => 5}, "default") { done << job.heddle_limits.map(&:name) }
+          deadline.within(job.new, {"deadline" => 5}) { done << job.heddle_limits.map(&:name) }
         end
       end
     end

@@ -1,17 +1,42 @@
 # frozen_string_literal: true
 
 require_relative "../job_limits"
+require_relative "../jobs/within_callbacks"
 
 module Heddle
   module SidekiqSupport
-    # Server middleware for <tt>sidekiq_options deadline: 30</tt>: gives the job, with the middleware inside this one,
-    # that many seconds for all of its waits. The wait for the limits of its class (`heddle_limit`) is one of them.
+    # Extends a chain of server middleware: gives +perform+ the seconds of <tt>sidekiq_options deadline: 30</tt> for all
+    # of its waits, and the limits of its class (`heddle_limit`); the wait for these is one of them.
+    #
+    # Within all middleware, whenever it was added: clean-up there, as of locks in Redis, is not ended by the deadline.
     #
     # @api private
-    class JobDeadline
-      def call(instance, job, _queue, &block)
-        Heddle.deadline(job["deadline"]) { JobLimits.within(instance.class, &block) }
+    module JobDeadline
+      # @return [Object] the block's value
+      def self.within(instance, job, &block)
+        seconds = seconds(job["deadline"])
+        return Jobs::WithinCallbacks.hand(seconds, &block) if job["wrapped"] && active_job?
+
+        Heddle.deadline(seconds) { JobLimits.within(instance.class, &block) }
       end
+
+      # Whether jobs of ActiveJob see to their deadlines themselves.
+      def self.active_job? = defined?(::ActiveJob::Base) && ::ActiveJob::Base.include?(Jobs::WithinCallbacks)
+
+      # @param value [Object] as it came from JSON: a Duration of ActiveSupport comes as a String
+      # @return [Float, nil]
+      def self.seconds(value)
+        seconds = Float(value, exception: false) unless value.nil?
+        return seconds if value.nil? || seconds&.positive?
+
+        raise ArgumentError, "heddle: the deadline of a job must be a number of seconds above 0, not #{value.inspect}"
+      end
+
+      def invoke(instance, job, *arguments, &block)
+        super { JobDeadline.within(instance, job, &block) }
+      end
+
+      def copy_for(...) = super.extend(JobDeadline)
     end
   end
 end

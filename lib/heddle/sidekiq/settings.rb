@@ -17,7 +17,7 @@ module Heddle
 
       # @api private
       def self.add_deadlines(config)
-        config.server_middleware { |chain| chain.prepend(JobDeadline) }
+        config.server_middleware { |chain| chain.extend(JobDeadline) }
       end
 
       # Methods of Sidekiq::Config.
