@@ -32,6 +32,7 @@ module Heddle
   module SidekiqSupport
     ::Sidekiq::Job::ClassMethods.include(JobLimits)
     ::Sidekiq::Config.include(Settings::OfConfig)
+    ::Sidekiq::Config.prepend(Settings::OfSubTasks)
     ::Sidekiq::Capsule.prepend(Settings::OfCapsule)
     ::Sidekiq.configure_server { |config| Settings.add_deadlines(config) }
     if defined?(::ActiveSupport) && ::ActiveSupport.respond_to?(:on_load)

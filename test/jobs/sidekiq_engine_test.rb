@@ -525,6 +525,63 @@ class SidekiqEngineTest < Minitest::Test
     @redis&.stop
   end
 
+  # One that gives its connection back, and wants another one at once, is behind those who wait.
+  def test_connections_are_given_in_order
+    @config.heddle(fibers: 9, connections: 2)
+    pool, order = @capsule.local_redis_pool, []
+    Heddle.run do
+      greedy = Array.new(2) do
+        Heddle.spawn do
+          until order.size >= 5
+            pool.with { sleep 0.001 }
+          end
+        end
+      end
+      Array.new(5) { |i| Heddle.spawn { pool.with { order << i } } }.each { |task| task.wait(10) }
+      greedy.each(&:cancel)
+    end
+    assert_equal [0, 1, 2, 3, 4], order
+  end
+
+  # It has left the line, or its turn goes on to the next.
+  def test_a_fiber_that_is_cancelled_in_the_line_takes_no_connection
+    @config.heddle(fibers: 9, connections: 2)
+    pool = @capsule.local_redis_pool
+    Heddle.run do
+      users = Array.new(2) { Heddle.spawn { pool.with { sleep } } }
+      first, second = Array.new(2) { Heddle.spawn { pool.with { :mine } } }
+      users.each(&:cancel)
+      first.cancel # its turn is on its way
+      assert_equal :mine, second.value
+      assert_equal(2, Array.new(2) { Heddle.spawn { pool.with(timeout: 5) { sleep 0.01 } } }.count(&:wait))
+    end
+  end
+
+  def test_fetches_leave_one_of_two_connections_to_the_jobs
+    start_redis
+    @config.redis = {url: @redis.url}
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 10, connections: 2))
+    manager.start
+    wait_until(what: "a fetch") { redis("CLIENT", "LIST").match?(/ flags=b/) }
+    assert_equal 1, @capsule.heddle_dispatcher.instance_variable_get(:@fetching)
+    manager.stop(monotonic)
+    @config.redis = {url: @redis.url, size: 1}
+    @capsule.instance_variable_set(:@redis, nil)
+    assert_match(/size of 1 connection/, assert_raises(ArgumentError) { Sidekiq::Manager.new(@capsule) }.message)
+  ensure
+    @redis&.stop
+  end
+
+  def test_tasks_of_a_job_use_its_capsules_connections
+    @config.heddle(fibers: 3)
+    pools = Thread.new do
+      Thread.current.thread_variable_set(:heddle_capsule, @capsule)
+      Heddle.run { Heddle.spawn { @config.redis_pool }.value }
+    end.value
+    assert_same @capsule.local_redis_pool, pools
+    refute_same @capsule.local_redis_pool, @config.redis_pool
+  end
+
   def test_no_more_connections_than_fibers
     @config.heddle(fibers: 3, connections: 5)
     assert_equal 3, @capsule.local_redis_pool.size

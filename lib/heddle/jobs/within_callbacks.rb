@@ -2,7 +2,7 @@
 
 module Heddle
   module Jobs
-    # Prepended to ActiveJob::Base: puts the deadline and the limits of a job inside all of its callbacks, whenever these
+    # Prepended to ActiveJob::Base: puts the deadline and the limits of a job inside all its callbacks, whenever these
     # were added. A callback may have to clean up; that of ActiveJob::Continuable enqueues the job's next part.
     module WithinCallbacks
       # Has the next job that the block performs end after that time.

@@ -19,6 +19,7 @@ module Heddle
       include ::Sidekiq::Component
 
       # The most processors that fetch at once. While one evaluates the answer from Redis, the other's is on its way.
+      # Each keeps a connection waiting; one of two must be left for the jobs.
       FETCHERS = 2
       # Seconds until another try where the system has no room for another fiber.
       RETRY = 1
@@ -37,6 +38,7 @@ module Heddle
         @idle = []
         @busy = {}.compare_by_identity # processors with a task
         @fetching = 0
+        @fetchers = [FETCHERS, capsule.local_redis_pool.connections - 1].min.clamp(1..)
         @reserved = 0 # idle processors for which a job is on its way
         @kept = [] # jobs for idle processors
         @starting = [] # jobs and their processors
@@ -120,7 +122,7 @@ module Heddle
       # @yieldparam most [Integer] how many jobs can start: one, and one for each reserved processor
       # @return [Object] the block's value
       def reserve(limit)
-        reserved = [@idle.size - @reserved - (FETCHERS - @fetching), limit - 1].min
+        reserved = [@idle.size - @reserved - (@fetchers - @fetching), limit - 1].min
         reserved = 0 if reserved.negative?
         @reserved += reserved
         yield 1 + reserved
@@ -170,7 +172,7 @@ module Heddle
       def ended(processor, fetching)
         @busy.delete(processor)
         @fetching -= 1 if fetching
-        wake if !@killed && (@fetching < FETCHERS || @kept.any?)
+        wake if !@killed && (@fetching < @fetchers || @kept.any?)
       end
 
       # Called when the thread is killed, from within a task.
@@ -216,6 +218,7 @@ module Heddle
 
       # Jobs keep their errors to themselves: an error that ends the run is a fault of the machine's, or of ours.
       def run
+        Thread.current.thread_variable_set(:heddle_capsule, capsule)
         until ended?
           begin
             Heddle.run(grace: GRACE) { serve }
@@ -306,7 +309,7 @@ module Heddle
       #
       # @return [void]
       def start_fetching
-        while @fetching < FETCHERS && @idle.size > @reserved && (processor = @idle.pop)
+        while @fetching < @fetchers && @idle.size > @reserved && (processor = @idle.pop)
           break unless start_task(processor)
         end
       end

@@ -39,6 +39,17 @@ module Heddle
         end
       end
 
+      # Has tasks that a job starts use the connections of the job's capsule, as the job does.
+      #
+      # @api private
+      module OfSubTasks
+        def redis_pool
+          return super if Thread.current[:sidekiq_redis_pool] || Thread.current[:sidekiq_capsule]
+
+          Thread.current.thread_variable_get(:heddle_capsule)&.redis_pool || super
+        end
+      end
+
       # Methods of Sidekiq::Capsule.
       module OfCapsule
         # Runs the capsule's jobs on fibers of one thread instead of threads.
@@ -88,9 +99,25 @@ module Heddle
 
           @redis = nil unless @heddle_forks == Heddle.forks
           @heddle_forks = Heddle.forks
-          @redis ||= config.new_shared_redis_pool([@heddle_connections, concurrency].min, name)
-            .extend(SharedConnections).share_among(concurrency)
+          @redis ||= shared_redis_pool
         end
+
+        private
+
+        def shared_redis_pool
+          pool = config.new_shared_redis_pool([@heddle_connections, concurrency].min, name)
+          pool.extend(SharedConnections).share_among(concurrency)
+          Settings.check_size(pool, concurrency)
+          pool
+        end
+      end
+
+      # @api private
+      def self.check_size(pool, fibers)
+        return if pool.connections > 1 || fibers == 1
+
+        raise ArgumentError, "heddle: config.redis has a size of 1 connection, which would be waiting for jobs while " \
+          "#{fibers} fibers need it: make it 2 or more, or leave it out"
       end
 
       # @api private

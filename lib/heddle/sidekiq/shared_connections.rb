@@ -8,7 +8,8 @@ module Heddle
     # Extends the ConnectionPool of a capsule whose fibers outnumber its connections.
     #
     # ConnectionPool wakes all waiters whenever a connection comes back: with some hundred waiters nearly all of the CPU
-    # time would go there. Here they wait in a queue, which wakes one at a time, the longest first.
+    # time would go there. Here they wait in a line, and a turn that comes back goes to the first of it: whoever gave it
+    # back, and wants another one at once, stands behind the others.
     #
     # @api private
     module SharedConnections
@@ -20,12 +21,15 @@ module Heddle
       #   the capsule's concurrency.
       attr_reader :size
 
+      # @return [Integer]
+      attr_reader :connections
+
       # @param count [Integer] how many may use the pool at once
       # @return [self]
       def share_among(count)
-        @turns = Thread::Queue.new
-        @size.times { @turns << true }
-        @connections = @size
+        @turns = Thread::Mutex.new
+        @line = [] # of those who wait, a Queue each
+        @free = @connections = @size
         @size = [@size, count].max
         self
       end
@@ -39,7 +43,7 @@ module Heddle
         begin
           super
         ensure
-          @turns << true
+          pass_turn
         end
       end
 
@@ -48,10 +52,31 @@ module Heddle
       private
 
       def take_turn(seconds)
-        return @turns.pop unless @turns.empty?
+        return unless (place = stand_in_line)
 
         message = "waited #{seconds} s for one of the #{@connections} connections to Redis"
-        Timeout.timeout(seconds, ::ConnectionPool::TimeoutError, message) { @turns.pop }
+        Timeout.timeout(seconds, ::ConnectionPool::TimeoutError, message) { place.pop }
+        mine = true
+      ensure
+        leave_line(place) unless place.nil? || mine
+      end
+
+      # @return [Thread::Queue, nil] nil with a turn
+      def stand_in_line
+        @turns.synchronize do
+          next (@free -= 1) && nil if @free > 0
+
+          Thread::Queue.new.tap { |place| @line << place }
+        end
+      end
+
+      # It may have got a turn as it was interrupted.
+      def leave_line(place)
+        pass_turn unless @turns.synchronize { @line.delete(place) }
+      end
+
+      def pass_turn
+        @turns.synchronize { (place = @line.shift) ? place << true : @free += 1 }
       end
     end
   end
