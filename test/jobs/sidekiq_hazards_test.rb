@@ -53,13 +53,15 @@ class SidekiqHazardsTest < Minitest::Test
   end
 
   def test_a_job_that_refuses_to_end_returns_to_its_queue
-    sidekiq = start_sidekiq(FIBERS: FIBERS, TIMEOUT: 1)
+    file = Tempfile.new("at_exit")
+    sidekiq = start_sidekiq(FIBERS: FIBERS, TIMEOUT: 1, AT_EXIT: file.path)
     push("ShieldedJob", [["shielded"]])
     push_waiting(3, 300)
     wait_until(30, what: "the jobs") { list("began").size == 4 }
     sidekiq.signal(:TERM)
     assert_ends(sidekiq, 12)
     assert_equal %w[shielded wait-0 wait-1 wait-2], queued.sort
+    assert_equal "all is flushed", file.read, "the program's at_exit blocks run"
   end
 
   def test_scheduled_jobs_of_one_moment

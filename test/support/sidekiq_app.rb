@@ -3,7 +3,10 @@
 # The program that tests run with the command `sidekiq`: jobs that record in Redis what became of them.
 #
 # Variables: REDIS_URL; FIBERS or THREADS; STALL (seconds); TIMEOUT, Sidekiq's for the jobs that run when it stops;
-# BEAT (seconds), in place of Sidekiq's ten between two heartbeats; DATABASE, an URL; TENANTS, to load ActiveSupport.
+# AT_EXIT, a file to write at the end; BEAT (seconds), in place of Sidekiq's ten between two heartbeats; DATABASE, an
+# URL; TENANTS, to load ActiveSupport.
+
+at_exit { File.write(ENV["AT_EXIT"], "all is flushed") } if ENV["AT_EXIT"] # before any of Heddle's
 
 require "securerandom"
 require "heddle/sidekiq"

@@ -36,7 +36,6 @@ module Heddle
           return if @describing || !command?
 
           @describing = true
-          at_exit { exit!($!.is_a?(SystemExit) ? $!.status : 0) if @abandoning == Heddle.forks }
           handlers = ::Sidekiq::CLI::SIGNAL_HANDLERS
           DUMPING.each do |signal|
             handler = handlers.fetch(signal, nil)
@@ -54,10 +53,25 @@ module Heddle
         #
         # @return [void]
         def abandon_jobs
-          @abandoning = Heddle.forks if command?
+          return unless command?
+
+          forks = Heddle.forks
+          at_exit { exit_at_last($!.is_a?(SystemExit) ? $!.status : 0) if forks == Heddle.forks }
         end
 
         private
+
+        # Once Ruby has called all of the program's at_exit blocks, it ends the threads.
+        def exit_at_last(status)
+          waits = Thread::Queue.new
+          Thread.new do
+            waits << true
+            sleep
+          ensure
+            exit!(status)
+          end
+          waits.pop
+        end
 
         # Sidekiq's command is no Singleton in its own tests.
         def command?
